@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <sparsekiln/digest.h>
+
+namespace sparsekiln::cache {
+
+/// What an entry is, in full: named fields in a fixed order. Two entries are the same if and only if every field is.
+class Identity {
+ public:
+  Identity& add(std::string_view field, std::string_view value);
+  [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& fields() const { return fields_; }
+  /// One unambiguous text (lengths are part of it): what is stored and compared.
+  [[nodiscard]] std::string canonical() const;
+  /// XXH3-128 of canonical().
+  [[nodiscard]] Digest key() const;
+  friend bool operator==(const Identity&, const Identity&) = default;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> fields_;
+};
+
+}  // namespace sparsekiln::cache

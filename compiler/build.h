@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string_view>
+
+#include <sparsekiln/binary.h>
+
+namespace sparsekiln {
+
+/// What compiling needs of the machine besides the request. It never decides the bytes of a Binary.
+struct Toolchain {
+  int driver_cuda_major = 0;  ///< NVRTC above this major version is not used; 0: no driver, any version
+};
+
+/// Problem → Schedule → Source → Binary: pure but for the compiler's library. One range of n per entry of the plan.
+/// Throws `compile` with log and source, or `invalid_argument` where plan and target do not fit the problem.
+[[nodiscard]] Binary build_binary(const Problem& problem, const Target& target, const Plan& plan,
+                                  const Toolchain& toolchain = {});
+
+/// The source alone, for people and tests.
+[[nodiscard]] std::string emit_source(const Problem& problem, const Target& target, const Plan& plan);
+
+/// Digest of the compiler's own sources and templates, taken when this library was built (hexadecimal).
+[[nodiscard]] std::string_view compiler_digest();
+
+}  // namespace sparsekiln

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+#include "compiler/schedule.h"
+#include "compiler/source.h"
+
+namespace sparsekiln::cpu {
+
+/// Everything a pass reads. One pointer to it, the worker and the batch tile are a pass's parameters:
+/// `void pass(const Call*, int32_t worker, int32_t batch_tile)`.
+struct Call {
+  const void* x;
+  const void* w;
+  void* y;
+  void* workspace;  ///< counters of all batch tiles, then (64-byte aligned) the per-tile parts
+  std::int64_t n;
+  std::int64_t x_stride;  ///< elements
+  std::int64_t y_stride;  ///< elements
+};
+
+/// Writes the LLVM module (textual IR) for an x86-64 level or "generic". Pure; schedules[i] belongs to plan[i].
+[[nodiscard]] Source emit(const Problem& problem, const Target& target, const Plan& plan,
+                          const std::vector<Schedule>& schedules);
+
+/// Throws `invalid_argument` unless `config` can compute `problem` on `target`.
+void validate(const Problem& problem, const Target& target, const Config& config);
+
+}  // namespace sparsekiln::cpu

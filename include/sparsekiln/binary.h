@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+namespace sparsekiln {
+
+/// What one kernel takes of the machine. CUDA figures are read from the cubin and from ptxas's report.
+struct Resources {
+  std::int32_t registers = 0;         ///< a thread
+  std::int32_t shared_bytes = 0;      ///< a CTA, static
+  std::int32_t stack_bytes = 0;       ///< local memory a thread
+  std::int32_t spill_load_bytes = 0;  ///< as the compiler reports
+  std::int32_t spill_store_bytes = 0;
+  std::int32_t constant_bytes = 0;  ///< `__constant__` data of the whole module
+  std::int64_t code_bytes = 0;      ///< machine code of this entry
+  friend bool operator==(const Resources&, const Resources&) = default;
+};
+
+/// How the launcher makes one kernel argument.
+enum class Argument : std::uint8_t {
+  x,          ///< pointer
+  w,          ///< pointer
+  y,          ///< pointer
+  workspace,  ///< pointer; see Workspace
+  n,          ///< int32: the batch of this call
+  x_stride,   ///< int64: elements from one batch entry of x to the next
+  y_stride,   ///< int64: elements from one batch entry of y to the next
+};
+
+/// Scratch memory of one launch, laid out [counters][per-tile part × batch tiles]. The counters must be zero before
+/// the first launch, and every launch leaves them zero.
+struct Workspace {
+  std::int64_t counter_bytes_per_tile = 0;  ///< 4 bytes for each split row
+  std::int64_t bytes_per_tile = 0;          ///< partial sums and packed activations
+  friend bool operator==(const Workspace&, const Workspace&) = default;
+};
+
+/// One entry point and the recipe for launching it.
+///
+/// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, batch tiles, 1). CPU: every pass is run over all (worker,
+/// batch tile) pairs, a pass starts when the one before it has ended on all.
+struct Entry {
+  std::int64_t up_to = 0;           ///< the largest n this entry serves; entries ascend
+  std::vector<std::string> passes;  ///< symbol names, run in this order; CUDA has one
+  std::int32_t workers = 1;         ///< grid.x
+  std::int32_t tile_n = 1;          ///< batch entries a tile
+  std::int32_t threads = 1;         ///< a CTA
+  std::int32_t dynamic_shared_bytes = 0;
+  std::vector<Argument> arguments;  ///< in the order of the kernel's parameters
+  Workspace workspace;
+  Resources resources;
+  friend bool operator==(const Entry&, const Entry&) = default;
+};
+
+/// What a launch checks its operands against.
+struct OperandContract {
+  Operation operation = Operation::forward;
+  std::int64_t in_features = 0;
+  std::int64_t out_features = 0;
+  std::int64_t blocks = 0;
+  BlockShape block;
+  Batch batch = 1;
+  DType dtype = DType::f32;
+  DType out_dtype = DType::f32;
+  bool packed = false;           ///< w must come from Kernel::pack
+  std::int32_t alignment = 16;  ///< of x, w and y, bytes; strides of x and y are multiples of it
+  friend bool operator==(const OperandContract&, const OperandContract&) = default;
+};
+
+/// Machine code and the typed recipe for launching it. Built without a device; holds no pointer and no path.
+/// The same problem, target and plan give the same bytes, whenever and wherever they are built.
+struct Binary {
+  Target target;
+  Plan plan;
+  OperandContract operands;
+  std::vector<Entry> entries;
+  std::vector<std::byte> code;  ///< cubin, or ELF object
+  std::string ptx;              ///< empty on the cpu target
+  std::string log;              ///< the compiler's, timings stripped; may be empty
+  std::string compiler;         ///< "NVRTC 13.0", "LLVM 19.1.7"
+  std::string options;          ///< as passed to it
+  Digest source;                ///< of the emitted source
+  friend bool operator==(const Binary&, const Binary&) = default;
+};
+
+/// A self-contained, versioned byte form; `deserialize` trusts nothing and throws `cache` on anything off.
+[[nodiscard]] std::vector<std::byte> serialize(const Binary& binary);
+[[nodiscard]] Binary deserialize(std::span<const std::byte> bytes);
+
+}  // namespace sparsekiln

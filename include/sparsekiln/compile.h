@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sparsekiln/binary.h>
+#include <sparsekiln/layout.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+#include <sparsekiln/tensor_view.h>
+
+namespace sparsekiln {
+
+/// Everything a caller may wish of `compile`. Designated initialisers read well:
+/// `sk::compile(layout, {.block = {32, 32}, .batch = 64, .dtype = sk::DType::bf16})`.
+struct Options {
+  BlockShape block = {32, 32};
+  Batch batch = 1;
+  DType dtype = DType::f32;
+  std::optional<DType> out_dtype;  ///< as dtype, where not given
+  Operation operation = Operation::forward;
+  Math math = Math::ieee;
+  ActivationOrder order = ActivationOrder::batch_major;
+  bool strict_absent = false;
+
+  /// "auto": the current CUDA device where there is one, else the cpu. "cuda", "cuda:1", or what Target::parse takes.
+  std::string target = "auto";
+  /// Pins the config of a fixed batch instead of choosing one; `invalid_argument` where it does not fit.
+  std::optional<Config> config;
+  /// The store's folder; empty: SPARSEKILN_CACHE_DIR, else XDG_CACHE_HOME/sparsekiln, else ~/.cache/sparsekiln.
+  std::filesystem::path cache_dir;
+};
+
+/// The problem that `options` pose on `layout`; validated.
+[[nodiscard]] Problem make_problem(const Layout& layout, const Options& options);
+
+/// "auto", "cuda", "cuda:1" through the devices of this machine, everything else through Target::parse.
+/// Throws `driver` where a device is asked for and there is none, saying what was looked for.
+[[nodiscard]] Target resolve_target(std::string_view text);
+
+/// Where a Binary came from.
+enum class From : std::uint8_t { compiled, store, memory };
+[[nodiscard]] std::string_view name(From from);
+
+/// A Binary as `build` found or made it.
+struct Built {
+  std::shared_ptr<const Binary> binary;
+  From from = From::compiled;
+  Digest key;             ///< of the identity, which is also its file name in the store
+  double compile_ms = 0;  ///< wall time inside build
+};
+
+/// Finds the Binary in the store, or makes it and puts it there. Needs no device. Thread-safe; equal requests at the
+/// same time compile once. `options.target` decides the target.
+[[nodiscard]] Built build(const Layout& layout, const Options& options);
+
+/// The operands of a linear layer's forward: y[n, out] = x[n, in] · W[out, in]ᵀ.
+struct Operands {
+  TensorView x;  ///< [n, in_features], rows contiguous
+  TensorView w;  ///< [blocks, block_out, block_in], dense, row-major over the layout; or what Kernel::pack made
+  TensorView y;  ///< [n, out_features], rows contiguous; every element is written, none is read
+  /// workspace_bytes(n) bytes, zeroed before the first launch that uses it; two launches that may overlap must not
+  /// share it. Null: the kernel keeps one per stream (captured graphs that may overlap want their own).
+  void* workspace = nullptr;
+  void* stream = nullptr;  ///< a CUstream (cudaStream_t); ignored on the cpu
+};
+
+/// A Binary on a device: a counted, thread-safe handle. The code is resident when this exists, and goes with the
+/// last handle. A launch does no look-up, allocation, synchronisation, string work or locking.
+class Kernel {
+ public:
+  Kernel() = default;
+  explicit operator bool() const noexcept { return impl_ != nullptr; }
+
+  /// Checks the operands and launches. On the cpu it returns when y is written; on a GPU when the launch is queued.
+  /// n is x.shape[0]; n = 0 does nothing. Throws `invalid_argument` naming the operand, or `driver`.
+  void operator()(const Operands& operands) const;
+
+  /// Scratch bytes that a launch with this n needs; 0 where no row is split.
+  [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
+
+  /// Elements (of the weight's type) of the packed form of the weight; 0 where the kernel reads it as it lies.
+  [[nodiscard]] std::int64_t packed_elements() const;
+  /// Lays the weight out as the config asks. `packed` has packed_elements() elements; cpu target only.
+  void pack(const TensorView& w, void* packed) const;
+
+  [[nodiscard]] const Binary& binary() const;
+  [[nodiscard]] From from() const;
+  [[nodiscard]] const Digest& key() const;
+  /// Wall time inside the `compile` that made this handle, loading included.
+  [[nodiscard]] double compile_ms() const;
+
+  struct Impl;
+  explicit Kernel(std::shared_ptr<const Impl> impl);
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+/// Puts a Binary on a device: the cpu, or the current context's CUDA device ("cuda:1" names another, whose primary
+/// context is then used). Throws `driver` where the Binary is for something else.
+[[nodiscard]] Kernel load(std::shared_ptr<const Binary> binary, std::string_view device = "auto");
+
+/// `build`, then `load`, remembered in this process: asking again while a handle lives is a table look-up.
+[[nodiscard]] Kernel compile(const Layout& layout, const Options& options);
+
+}  // namespace sparsekiln

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sparsekiln {
+
+/// A family of kernels: one template, one emitter.
+enum class Variant : std::uint8_t {
+  simt,    ///< CUDA cores, float32, one fused multiply-add a product in ascending order of k
+  vector,  ///< the cpu target's vector units, through LLVM
+};
+[[nodiscard]] std::string_view name(Variant variant);
+
+/// Where the coordinates of the schedule live.
+enum class TableForm : std::uint8_t {
+  constant,  ///< `__constant__`, 64 KB at most
+  global,    ///< `__device__ const`
+};
+[[nodiscard]] std::string_view name(TableForm form);
+
+/// The tuned numbers of one kernel. They decide its speed, never its precision.
+struct Config {
+  Variant variant = Variant::simt;
+  std::int32_t tile_n = 64;   ///< batch entries of one output tile
+  std::int32_t tile_out = 0;  ///< outputs one thread (simt) or one register tile (vector) holds at once
+  std::int32_t stages = 1;    ///< operand buffers in flight
+  std::int32_t warps = 4;     ///< warps of a CTA; 1 on the cpu target
+  std::int32_t split = 1;     ///< CTAs the schedule plans for each worker; rows may be cut between them
+  TableForm table = TableForm::constant;
+  bool packed = false;  ///< reads the weight as `Kernel::pack` lays it out
+
+  friend bool operator==(const Config&, const Config&) = default;
+};
+/// "simt tile_n=64 tile_out=4 stages=2 …": every field, in the order above; `parse_config` reads it back.
+[[nodiscard]] std::string to_string(const Config& config);
+[[nodiscard]] Config parse_config(std::string_view text);
+
+/// A config and the largest n it serves.
+struct RangedConfig {
+  std::int64_t up_to = 0;
+  Config config;
+  friend bool operator==(const RangedConfig&, const RangedConfig&) = default;
+};
+/// Ascending by `up_to`; a fixed batch has one entry.
+using Plan = std::vector<RangedConfig>;
+/// "64: simt …" joined by "; ".
+[[nodiscard]] std::string to_string(const Plan& plan);
+
+}  // namespace sparsekiln

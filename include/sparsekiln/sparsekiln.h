@@ -1,0 +1,14 @@
+#pragma once
+
+/// Sparsekiln: a compiler for block-sparse linear layers. Everything a user includes.
+
+#include <sparsekiln/binary.h>
+#include <sparsekiln/compile.h>
+#include <sparsekiln/config.h>
+#include <sparsekiln/digest.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/layout.h>
+#include <sparsekiln/patterns.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+#include <sparsekiln/tensor_view.h>

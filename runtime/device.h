@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <sparsekiln/binary.h>
+
+namespace sparsekiln {
+
+/// The operands of one launch, already checked against the Binary's contract.
+struct Launch {
+  const void* x;
+  const void* w;
+  void* y;
+  void* workspace;
+  std::int64_t n;
+  std::int64_t x_stride;  ///< elements
+  std::int64_t y_stride;  ///< elements
+  void* stream;
+};
+
+/// A Binary's code, resident on a device until this is destroyed.
+class Module {
+ public:
+  virtual ~Module() = default;
+  /// Queues (GPU) or runs (cpu) one entry. No look-up, allocation, lock or synchronisation; checks that the device
+  /// is the right one. `launch.workspace` is there where the entry needs one.
+  virtual void launch(std::size_t entry, const Launch& launch) const = 0;
+  /// The workspace this module keeps for `stream`, `bytes` large, its counters zero; made on first use.
+  [[nodiscard]] virtual void* workspace(void* stream, std::int64_t bytes) const = 0;
+};
+
+/// Where kernels run. The memory and timing functions serve tools and tests; pointers are the device's.
+class Device {
+ public:
+  virtual ~Device() = default;
+  [[nodiscard]] virtual Target target() const = 0;
+  [[nodiscard]] virtual std::string description() const = 0;  ///< for people: "NVIDIA H100 80GB HBM3, driver 580.95"
+  [[nodiscard]] virtual std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const = 0;
+
+  [[nodiscard]] virtual void* allocate(std::size_t bytes) const = 0;  ///< 256-byte aligned
+  virtual void release(void* memory) const noexcept = 0;
+  virtual void copy_in(void* to, const void* from, std::size_t bytes) const = 0;   ///< host → device, blocking
+  virtual void copy_out(void* to, const void* from, std::size_t bytes) const = 0;  ///< device → host, blocking
+  virtual void synchronize() const = 0;  ///< throws `driver` where anything queued before failed
+};
+
+/// "cpu" (or an x86-64 level), "auto", "cuda", "cuda:1". Opened once per process. Throws `driver` where there is none.
+[[nodiscard]] std::shared_ptr<const Device> open_device(std::string_view text);
+
+/// The current CUDA device where there is one, else the cpu.
+[[nodiscard]] std::shared_ptr<const Device> default_device();
+
+/// Memory of a device, owned.
+class DeviceMemory {
+ public:
+  DeviceMemory(std::shared_ptr<const Device> device, std::size_t bytes)
+      : device_(std::move(device)), data_(device_->allocate(bytes == 0 ? 1 : bytes)), bytes_(bytes) {}
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory() { device_->release(data_); }
+
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  void copy_in(const void* from) { device_->copy_in(data_, from, bytes_); }
+  void copy_out(void* to) const { device_->copy_out(to, data_, bytes_); }
+
+ private:
+  std::shared_ptr<const Device> device_;
+  void* data_;
+  std::size_t bytes_;
+};
+
+}  // namespace sparsekiln

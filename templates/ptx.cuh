@@ -1,0 +1,3 @@
+#pragma once
+
+// Small wrappers of PTX instructions, so that emitted sources include no CUDA toolkit header.
