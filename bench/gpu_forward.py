@@ -1,0 +1,155 @@
+"""The demo's layers on this machine's GPU against cuBLAS dense: bench/gpu_forward.py --build BUILD --out DIR.
+
+Sparse: `sparsekiln run … --target cuda --time` on a Watts–Strogatz layer, block 32, n = 32, float32, checked first.
+Dense: the same layer as one product in cuBLAS through PyTorch or CuPy, whichever can be imported, in true float32
+(TF32 off). Both by CUDA events, medians of as many samples of many launches each, and both cold: the dense weight is
+several times larger than any L2, and `run` takes turns among copies of its operands until they are, too. Writes
+DIR/bench.json as it goes; a part that fails or hangs is recorded as such, and the others are measured all the same.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from gpu_results import Results
+
+_WIDTH, _BLOCK, _BATCH = 12288, 32, 32
+_SPARSITIES = (97, 90, 50)  # %
+_WARM_UP, _SAMPLES, _LAUNCHES = 50, 30, 10  # launches before; samples; launches a sample, so that their cost hides
+_SECONDS = 300  # a command of sparsekiln
+
+
+def summary(samples: list[float]) -> dict:
+    """Milliseconds of one launch."""
+    cuts = statistics.quantiles(samples, n=5)
+    return {"run_ms": statistics.median(samples), "p20_ms": cuts[0], "p80_ms": cuts[-1], "samples_ms": samples}
+
+
+def dense_pytorch() -> dict:
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    x = torch.randn(_BATCH, _WIDTH, device="cuda")
+    w = torch.randn(_WIDTH, _WIDTH, device="cuda")
+    y = torch.empty(_BATCH, _WIDTH, device="cuda")
+    for _ in range(_WARM_UP):
+        torch.mm(x, w.t(), out=y)
+    samples = []
+    for _ in range(_SAMPLES):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(_LAUNCHES):
+            torch.mm(x, w.t(), out=y)
+        end.record()
+        end.synchronize()
+        samples.append(start.elapsed_time(end) / _LAUNCHES)
+    return {"through": f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}", **summary(samples)}
+
+
+def dense_cupy() -> dict:
+    os.environ.pop("CUPY_TF32", None)
+    import cupy
+
+    x = cupy.random.standard_normal((_BATCH, _WIDTH), dtype=cupy.float32)
+    w = cupy.random.standard_normal((_WIDTH, _WIDTH), dtype=cupy.float32)
+    y = cupy.empty((_BATCH, _WIDTH), dtype=cupy.float32)
+    for _ in range(_WARM_UP):
+        cupy.matmul(x, w.T, out=y)
+    samples = []
+    for _ in range(_SAMPLES):
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        for _ in range(_LAUNCHES):
+            cupy.matmul(x, w.T, out=y)
+        end.record()
+        end.synchronize()
+        samples.append(cupy.cuda.get_elapsed_time(start, end) / _LAUNCHES)
+    return {"through": f"CuPy {cupy.__version__}", **summary(samples)}
+
+
+def dense() -> dict:
+    why = []
+    for measure in (dense_pytorch, dense_cupy):
+        try:
+            return measure()
+        except Exception as error:  # not there, built without CUDA, for another driver …: the other may do
+            why.append(f"{measure.__name__}: {error}")
+    return {"run_ms": None, "why": "; ".join(why)}
+
+
+def call(tool: pathlib.Path, arguments: list[str], environment: dict) -> dict:
+    """The document of a command with --json; {"ok": False, "why": …} where it leaves none."""
+    command = f"sparsekiln {' '.join(arguments)}"
+    try:
+        done = subprocess.run([tool, *arguments], capture_output=True, text=True, env=environment, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"ok": False, "why": str(error) if isinstance(error, OSError) else f"{command}: ran longer than {_SECONDS} s"}
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        return {"ok": False, "why": f"{command}: exit status {done.returncode}: {done.stderr.strip()}"}
+    if done.returncode == 0 and answer["ok"]:
+        return answer
+    # A wrong result is a whole document, verdicts and times included; an Error says why.
+    failures = [answer.get(oracle, {}).get("first_failure") for oracle in ("exact", "random")]
+    failures += [answer.get("error", {}).get("message"), done.stderr.strip()]
+    why = next((failure for failure in failures if failure), f"exit status {done.returncode}")
+    return {**answer, "ok": False, "why": why}
+
+
+def sparse(tool: pathlib.Path, sparsity: int, folder: pathlib.Path) -> dict:
+    layout = folder / f"{sparsity}.npy"
+    side = str(_WIDTH // _BLOCK)
+    make = ["layout", "make", "watts-strogatz", "--rows", side, "--cols", side, "--density", f"{1 - sparsity / 100:.2f}"]
+    make += ["--rewire", "0.2", "--seed", "3", "-o", str(layout), "--json"]
+    run = ["run", str(layout), "--block", str(_BLOCK), "--batch", str(_BATCH), "--dtype", "f32", "--target", "cuda"]
+    run += ["--check", "--time", "--repeat", str(_SAMPLES), "--json"]
+    environment = dict(os.environ, SPARSEKILN_CACHE_DIR=str(folder / "cache"))
+    made = call(tool, make, environment)
+    return call(tool, run, environment) if made["ok"] else made
+
+
+def table(results: Results) -> str:
+    reference = results["dense"]
+    lines = [f"{'sparsity':>8} {'run ms':>9} {'GFLOP/s':>9} {'dense ms':>9} {'speed-up':>9} {'rel. error':>11}"]
+    for sparsity in _SPARSITIES:
+        part = results[f"sparse {sparsity} %"]
+        if not part.get("ok"):
+            lines.append(f"{sparsity:>6} %  failed: {part['why']}")
+            continue
+        dense_ms, ms = reference["run_ms"], part["run_ms"]
+        against = f"{dense_ms:9.3f} {dense_ms / ms:8.1f}x" if dense_ms else f"{'-':>9} {'-':>9}"
+        lines.append(f"{sparsity:>6} % {ms:9.4f} {part['gflops']:9.0f} {against} {part['rel_error']:11.1e}")
+        if not part["timing"]["cold"]:
+            lines.append(f"{'':>8} NOT cold, unlike the dense product: do not compare")
+    lines.append(f"dense: {reference.get('through') or reference['why']}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    given = parser.parse_args()
+    tool = (given.build / "tools" / "sparsekiln").resolve()
+    results = Results(given.out / "bench.json", tool, given.build)
+    results.document["layer"] = {"width": _WIDTH, "block": _BLOCK, "batch": _BATCH, "dtype": "f32", "math": "ieee"}
+    with tempfile.TemporaryDirectory(prefix="sparsekiln-gpu-") as folder:
+        for sparsity in _SPARSITIES:
+            name = f"sparse {sparsity} %"
+            if not (results.has(name) and results[name].get("ok")):
+                results.record(name, {**sparse(tool, sparsity, pathlib.Path(folder)), "clocks": results.clocks()})
+    if not (results.has("dense") and results["dense"]["run_ms"]):
+        results.record("dense", {**dense(), "clocks": results.clocks()})
+    print(table(results))
+    print(f"{given.out / 'bench.json'}: {results.document['device']['name']}, commit {results.document['commit']}")
+    return 0 if all(results[f"sparse {sparsity} %"].get("ok") for sparsity in _SPARSITIES) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""What a run on a GPU leaves behind: a JSON file that says what was measured, where and of which commit.
+
+Results are written as they come, so that a run that was cut off goes on where it stopped. Those of another program,
+device or driver are put aside, never mixed.
+"""
+
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+_SMI_FIELDS = (
+    "name", "driver_version", "compute_cap", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem",
+    "clocks.applications.graphics", "power.limit", "temperature.gpu", "ecc.mode.current", "memory.total",
+)  # fmt: skip
+_CLOCKS = ("clocks.sm", "clocks.mem", "temperature.gpu")
+
+
+def _query(fields: tuple[str, ...], pci_bus_id: str) -> list[str]:
+    """What nvidia-smi answers for each field of one card; ValueError with its own words where it does not."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", f"--id={pci_bus_id}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValueError(f"nvidia-smi: {error}") from error
+    values = [value.strip() for value in done.stdout.strip().split(",")]
+    if done.returncode != 0 or len(values) != len(fields):
+        raise ValueError(f"nvidia-smi: {(done.stderr.strip() or done.stdout.strip() or f'exit status {done.returncode}')}")
+    return values
+
+
+def _ask_smi(fields: tuple[str, ...], pci_bus_id: str) -> dict:
+    """Field → value. What cannot be had is under "unanswered" with the reason: one field that this nvidia-smi does
+    not know must not take the others with it."""
+    if not pci_bus_id:
+        return {"unanswered": {field: "the driver does not say which card this is" for field in fields}}
+    try:
+        return dict(zip(fields, _query(fields, pci_bus_id)))
+    except ValueError:
+        pass
+    answer, unanswered = {}, {}
+    for field in fields:
+        try:
+            (answer[field],) = _query((field,), pci_bus_id)
+        except ValueError as error:
+            unanswered[field] = str(error)
+    return {**answer, "unanswered": unanswered}
+
+
+def device(tool: pathlib.Path) -> dict:
+    """The GPU that `--target cuda` means here, its driver and its clocks. SystemExit where there is none.
+
+    The command is asked, not nvidia-smi: the two number the cards differently, CUDA_VISIBLE_DEVICES not the least
+    reason. The card's place on the PCI bus is what both know it by.
+    """
+    try:
+        done = subprocess.run([tool, "doctor", "--json"], capture_output=True, text=True, timeout=120)
+        driver = json.loads(done.stdout)["cuda_driver"]
+    except (OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
+        raise SystemExit(f"{tool} doctor --json does not answer: {error}") from error
+    if not driver["devices"]:
+        raise SystemExit(f"no NVIDIA GPU here: {driver.get('why') or 'the driver finds none'}")
+    gpu = driver["devices"][0]
+    version = driver.get("release") or f"CUDA {driver['cuda_version'] // 1000}.{driver['cuda_version'] % 1000 // 10}"
+    found = {**gpu, "driver_version": version, **_ask_smi(_SMI_FIELDS, gpu["pci_bus_id"])}
+    for field, why in found.get("unanswered", {}).items():
+        print(f"not recorded, {field}: {why}", file=sys.stderr)
+    return found
+
+
+def clocks(pci_bus_id: str) -> dict:
+    """MHz and degrees right now: asked after a measurement, they show whether the device was held back."""
+    return _ask_smi(_CLOCKS, pci_bus_id)
+
+
+def commit(build: pathlib.Path) -> str:
+    """The commit that `build` was made of: as the portable build noted it, else the tree's."""
+    note = build / "COMMIT"
+    if note.is_file():
+        return note.read_text().strip()
+    root = pathlib.Path(__file__).resolve().parent.parent
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty", "--match="]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+class Results:
+    """The JSON file of one program's results, part by part."""
+
+    def __init__(self, path: pathlib.Path, program: pathlib.Path, build: pathlib.Path):
+        self.path = path
+        gpu = device((build / "tools" / "sparsekiln").resolve())
+        identity = {
+            "program": hashlib.sha256(program.read_bytes()).hexdigest(),
+            "device": gpu["name"],
+            "driver": gpu["driver_version"],
+        }
+        self.document = {
+            "identity": identity,
+            "commit": commit(build),
+            "device": gpu,
+            "host": f"{platform.machine()}, {os.cpu_count()} CPUs, {platform.release()}",
+            "began": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "parts": {},
+        }
+        self.resumed = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._take_up(identity)
+
+    def _take_up(self, identity: dict) -> None:
+        try:
+            earlier = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return
+        if isinstance(earlier, dict) and earlier.get("identity") == identity:
+            self.document["began"] = earlier["began"]
+            self.document["parts"] = earlier["parts"]
+            self.resumed = len(earlier["parts"])
+        else:
+            self.path.replace(self.path.with_name(f"{self.path.stem}-earlier.json"))
+
+    def has(self, part: str) -> bool:
+        return part in self.document["parts"]
+
+    def __getitem__(self, part: str):
+        return self.document["parts"][part]
+
+    def clocks(self) -> dict:
+        return clocks(self.document["device"]["pci_bus_id"])
+
+    def record(self, part: str, result) -> None:
+        self.document["parts"][part] = result
+        self.write()
+
+    def write(self) -> None:
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(self.document, indent=1) + "\n")
+        temporary.replace(self.path)

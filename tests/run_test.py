@@ -1,0 +1,99 @@
+"""run.py counts what ran: no crash, time-out or silent program passes for a success."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+_RUN = pathlib.Path(__file__).with_name("run.py")
+_DOCTEST = "[doctest] test cases:  5 |  4 passed | {failed} failed | 1 skipped"
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.tests = []
+
+    def declare(self, kind, script, timeout=60):
+        self.tests.append(
+            {
+                "name": f"test {len(self.tests)}",
+                "cmd": [sys.executable, "-c", textwrap.dedent(script)],
+                "env": {},
+                "workdir": None,
+                "timeout": timeout,
+                "is_parallel": True,
+                "suite": [f"sparsekiln:{kind}"],
+            }
+        )
+
+    def run_all(self, only=""):
+        info = self.folder / "meson-info"
+        info.mkdir(exist_ok=True)
+        (info / "intro-tests.json").write_text(json.dumps(self.tests))
+        environment = {key: value for key, value in os.environ.items() if key != "SPARSEKILN_TEST_FULL"}
+        done = subprocess.run(
+            [sys.executable, _RUN, f"{self.folder}{only}"], capture_output=True, text=True, env=environment
+        )
+        return done.returncode, done.stdout.splitlines()[-1], done.stdout
+
+    def test_sums_the_cases_of_all_programs(self):
+        self.declare("doctest", f"print('{_DOCTEST.format(failed=0)}')")
+        self.declare("doctest", f"print('{_DOCTEST.format(failed=0)}')")
+        self.declare("program", "pass")
+        self.assertEqual(self.run_all()[:2], (0, "9 passed, 0 failed"))
+
+    def test_counts_unittest_failures_and_leaves_out_what_was_skipped(self):
+        self.declare("unittest", "print('Ran 7 tests in 0.1s'); print('FAILED (failures=1, errors=2, skipped=1)'); exit(1)")
+        self.assertEqual(self.run_all()[:2], (1, "3 passed, 3 failed"))
+
+    def test_shows_the_output_of_what_failed(self):
+        self.declare("program", "print('the reason'); exit(3)")
+        status, last, output = self.run_all()
+        self.assertEqual((status, last), (1, "0 passed, 1 failed"))
+        self.assertIn("the reason", output)
+        self.assertIn("exit status 3", output)
+
+    def test_takes_a_crash_for_a_failure_even_after_a_good_summary(self):
+        self.declare("doctest", f"print('{_DOCTEST.format(failed=0)}', flush=True); import os; os.kill(os.getpid(), 11)")
+        status, last, output = self.run_all()
+        self.assertEqual((status, last), (1, "4 passed, 1 failed"))
+        self.assertIn("SIGSEGV", output)
+
+    def test_takes_silence_for_a_failure(self):
+        self.declare("doctest", "pass")
+        self.declare("unittest", "pass")
+        self.assertEqual(self.run_all()[:2], (1, "0 passed, 2 failed"))
+
+    def test_ends_a_program_that_takes_too_long(self):
+        self.declare("program", "import time; time.sleep(60)", timeout=1)
+        status, last, output = self.run_all()
+        self.assertEqual((status, last), (1, "0 passed, 1 failed"))
+        self.assertIn("ran longer than 1 s", output)
+
+    def test_refuses_a_test_of_no_kind(self):
+        self.declare("", "pass")
+        self.assertEqual(self.run_all()[:2], (1, "0 passed, 1 failed"))
+
+    def test_fails_when_nothing_ran(self):
+        self.declare("program", "exit(77)")
+        self.assertEqual(self.run_all()[:2], (1, "0 passed, 0 failed"))
+
+    def test_takes_a_fuzzer_s_status_77_for_the_crash_that_it_is(self):
+        self.declare("fuzz", "print('#9 DONE cov: 1'); exit(77)")
+        self.assertEqual(self.run_all()[:2], (1, "0 passed, 1 failed"))
+
+    def test_runs_one_kind_where_asked(self):
+        self.declare("program", "pass")
+        self.declare("fuzz", "print('#9 DONE cov: 1')")
+        self.assertEqual(self.run_all(":fuzz")[:2], (0, "1 passed, 0 failed"))
+
+
+if __name__ == "__main__":
+    unittest.main()
