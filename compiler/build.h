@@ -11,8 +11,9 @@ struct Toolchain {
   int driver_cuda_major = 0;  ///< NVRTC above this major version is not used; 0: no driver, any version
 };
 
-/// Problem → Schedule → Source → Binary: pure but for the compiler's library. One range of n per entry of the plan.
-/// Throws `compile` with log and source, or `invalid_argument` where plan and target do not fit the problem.
+/// Problem → Schedule → Source → Binary: pure but for the compiler's library. One range of n per entry of the
+/// plan. Throws `compile` with log and source, or `invalid_argument` where plan and target do not fit the
+/// problem.
 [[nodiscard]] Binary build_binary(const Problem& problem, const Target& target, const Plan& plan,
                                   const Toolchain& toolchain = {});
 

@@ -6,11 +6,18 @@ namespace sparsekiln {
 
 std::string_view name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::invalid_argument: return "invalid argument";
-    case ErrorKind::compile: return "compile";
-    case ErrorKind::driver: return "driver";
-    case ErrorKind::cache: return "cache";
-    case ErrorKind::internal: return "internal";
+    case ErrorKind::invalid_argument:
+      return "invalid argument";
+    case ErrorKind::compile:
+      return "compile";
+    case ErrorKind::driver:
+      return "driver";
+    case ErrorKind::io:
+      return "file";
+    case ErrorKind::cache:
+      return "cache";
+    case ErrorKind::internal:
+      return "internal";
   }
   return "unknown";
 }

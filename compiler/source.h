@@ -7,8 +7,8 @@
 
 namespace sparsekiln {
 
-/// The emitted text: one self-contained CUDA translation unit or one LLVM module, and the recipe for launching what
-/// it defines (the entries' resources are known only after compiling).
+/// The emitted text: one self-contained CUDA translation unit or one LLVM module, and the recipe for
+/// launching what it defines (the entries' resources are known only after compiling).
 struct Source {
   std::string text;
   std::vector<Entry> entries;

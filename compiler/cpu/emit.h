@@ -22,7 +22,8 @@ struct Call {
   std::int64_t y_stride;  ///< elements
 };
 
-/// Writes the LLVM module (textual IR) for an x86-64 level or "generic". Pure; schedules[i] belongs to plan[i].
+/// Writes the LLVM module (textual IR) for an x86-64 level or "generic". Pure; schedules[i] belongs to
+/// plan[i].
 [[nodiscard]] Source emit(const Problem& problem, const Target& target, const Plan& plan,
                           const std::vector<Schedule>& schedules);
 

@@ -12,6 +12,9 @@ namespace sparsekiln::cpu {
 /// Throws `compile` with LLVM's diagnostics and the source.
 [[nodiscard]] std::vector<std::byte> compile_object(const std::string& module_text, const Target& target);
 
+/// Registers LLVM's back end for this host; once, from any thread, before LLVM is asked for anything.
+void initialise_llvm();
+
 /// "LLVM 19.1.7".
 [[nodiscard]] std::string compiler_version();
 

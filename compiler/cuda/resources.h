@@ -8,8 +8,10 @@
 
 namespace sparsekiln::cuda {
 
-/// What one kernel of a cubin takes: registers, shared memory, stack and code size from the ELF's sections and
-/// attributes, spills from ptxas's report in `log`. Throws `internal` where the kernel is not in the cubin.
-[[nodiscard]] Resources read_resources(std::span<const std::byte> cubin, std::string_view kernel, std::string_view log);
+/// What one kernel of a cubin takes: registers, shared memory, stack and code size from the ELF's sections
+/// and attributes, spills from ptxas's report in `log`. Throws `internal` where the kernel is not in the
+/// cubin.
+[[nodiscard]] Resources read_resources(std::span<const std::byte> cubin, std::string_view kernel,
+                                       std::string_view log);
 
 }  // namespace sparsekiln::cuda

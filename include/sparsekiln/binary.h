@@ -35,18 +35,21 @@ enum class Argument : std::uint8_t {
   y_stride,   ///< int64: elements from one batch entry of y to the next
 };
 
-/// Scratch memory of one launch, laid out [counters][per-tile part × batch tiles]. The counters must be zero before
-/// the first launch, and every launch leaves them zero.
+/// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile. The
+/// counters are in front, in as many bytes for every n and every entry of a Binary, so that no partial sum of
+/// one launch lies where another has a counter. They must be zero before the first launch of a Binary; every
+/// launch leaves them so.
 struct Workspace {
-  std::int64_t counter_bytes_per_tile = 0;  ///< 4 bytes for each split row
-  std::int64_t bytes_per_tile = 0;          ///< partial sums and packed activations
+  std::int64_t counter_bytes = 0;   ///< a multiple of 64
+  std::int64_t bytes_per_tile = 0;  ///< partial sums and packed activations
   friend bool operator==(const Workspace&, const Workspace&) = default;
 };
 
 /// One entry point and the recipe for launching it.
 ///
-/// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, batch tiles, 1). CPU: every pass is run over all (worker,
-/// batch tile) pairs, a pass starts when the one before it has ended on all.
+/// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, min(batch tiles, 65535), 1), and a CTA goes on to
+/// batch tile + gridDim.y. CPU: every pass is run over all (worker, batch tile) pairs, a pass starts when the
+/// one before it has ended on all.
 struct Entry {
   std::int64_t up_to = 0;           ///< the largest n this entry serves; entries ascend
   std::vector<std::string> passes;  ///< symbol names, run in this order; CUDA has one
@@ -57,6 +60,11 @@ struct Entry {
   std::vector<Argument> arguments;  ///< in the order of the kernel's parameters
   Workspace workspace;
   Resources resources;
+
+  [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const { return (n + tile_n - 1) / tile_n; }
+  [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
+    return workspace.counter_bytes + workspace.bytes_per_tile * batch_tiles(n);
+  }
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 
@@ -70,7 +78,7 @@ struct OperandContract {
   Batch batch = 1;
   DType dtype = DType::f32;
   DType out_dtype = DType::f32;
-  bool packed = false;           ///< w must come from Kernel::pack
+  bool packed = false;          ///< w must come from Kernel::pack
   std::int32_t alignment = 16;  ///< of x, w and y, bytes; strides of x and y are multiples of it
   friend bool operator==(const OperandContract&, const OperandContract&) = default;
 };

@@ -28,11 +28,13 @@ struct Options {
   ActivationOrder order = ActivationOrder::batch_major;
   bool strict_absent = false;
 
-  /// "auto": the current CUDA device where there is one, else the cpu. "cuda", "cuda:1", or what Target::parse takes.
+  /// "auto": the current CUDA device where there is one, else the cpu. "cuda", "cuda:1", or what
+  /// Target::parse takes.
   std::string target = "auto";
   /// Pins the config of a fixed batch instead of choosing one; `invalid_argument` where it does not fit.
   std::optional<Config> config;
-  /// The store's folder; empty: SPARSEKILN_CACHE_DIR, else XDG_CACHE_HOME/sparsekiln, else ~/.cache/sparsekiln.
+  /// The store's folder; empty: SPARSEKILN_CACHE_DIR, else XDG_CACHE_HOME/sparsekiln, else
+  /// ~/.cache/sparsekiln.
   std::filesystem::path cache_dir;
 };
 
@@ -43,7 +45,8 @@ struct Options {
 /// Throws `driver` where a device is asked for and there is none, saying what was looked for.
 [[nodiscard]] Target resolve_target(std::string_view text);
 
-/// Where a Binary came from.
+/// Where a Binary came from: made now; the store (its folder, or its memory where that cannot be written); a
+/// kernel of this process, or an equal request that was under way.
 enum class From : std::uint8_t { compiled, store, memory };
 [[nodiscard]] std::string_view name(From from);
 
@@ -51,59 +54,75 @@ enum class From : std::uint8_t { compiled, store, memory };
 struct Built {
   std::shared_ptr<const Binary> binary;
   From from = From::compiled;
-  Digest key;             ///< of the identity, which is also its file name in the store
+  Digest key;             ///< of the identity; in hexadecimal, the name of its file in the store
   double compile_ms = 0;  ///< wall time inside build
+  /// Why the Binary is not kept on disk, so that other processes will make it again: what was asked, what is
+  /// wrong and what would work. Empty where it is kept.
+  std::string cache_warning;
 };
 
-/// Finds the Binary in the store, or makes it and puts it there. Needs no device. Thread-safe; equal requests at the
-/// same time compile once. `options.target` decides the target.
+/// Finds the Binary in the store, or makes it and puts it there. Needs no device unless `options.target` is
+/// one ("auto" takes the cpu where there is none). Thread-safe; equal requests at the same time compile once.
 [[nodiscard]] Built build(const Layout& layout, const Options& options);
 
 /// The operands of a linear layer's forward: y[n, out] = x[n, in] · W[out, in]ᵀ.
 struct Operands {
   TensorView x;  ///< [n, in_features], rows contiguous
-  TensorView w;  ///< [blocks, block_out, block_in], dense, row-major over the layout; or what Kernel::pack made
+  /// [blocks, block_out, block_in], dense, row-major over the layout. Where Kernel::packed_elements() is not
+  /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements.
+  TensorView w;
   TensorView y;  ///< [n, out_features], rows contiguous; every element is written, none is read
-  /// workspace_bytes(n) bytes, zeroed before the first launch that uses it; two launches that may overlap must not
-  /// share it. Null: the kernel keeps one per stream (captured graphs that may overlap want their own).
+  /// workspace_bytes(n) bytes, aligned to 64. Of one kernel: zeroed before the first launch, then good for
+  /// any n. Two launches that may overlap must not share it, and two kernels must not, unless it is zeroed in
+  /// between. Null: the kernel keeps one per stream; a launch that is captured into a graph must be given
+  /// one, for that graph alone.
   void* workspace = nullptr;
   void* stream = nullptr;  ///< a CUstream (cudaStream_t); ignored on the cpu
 };
 
-/// A Binary on a device: a counted, thread-safe handle. The code is resident when this exists, and goes with the
-/// last handle. A launch does no look-up, allocation, synchronisation, string work or locking.
+/// A Binary on a device: a counted, thread-safe handle. The code is resident when this exists, and goes with
+/// the last handle. A launch does no look-up, allocation, synchronisation, string work or locking.
 class Kernel {
  public:
   Kernel() = default;
   explicit operator bool() const noexcept { return impl_ != nullptr; }
 
-  /// Checks the operands and launches. On the cpu it returns when y is written; on a GPU when the launch is queued.
-  /// n is x.shape[0]; n = 0 does nothing. Throws `invalid_argument` naming the operand, or `driver`.
+  /// Checks the operands and launches. On the cpu it returns when y is written; on a GPU when the launch is
+  /// queued. n is x.shape[0]; n = 0 does nothing. Throws `invalid_argument` naming the operand, or `driver`.
   void operator()(const Operands& operands) const;
 
   /// Scratch bytes that a launch with this n needs; 0 where no row is split.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
 
-  /// Elements (of the weight's type) of the packed form of the weight; 0 where the kernel reads it as it lies.
+  /// Elements (of the weight's type) of the packed form of the weight, as many as it has; 0 where the kernel
+  /// reads it as it lies.
   [[nodiscard]] std::int64_t packed_elements() const;
-  /// Lays the weight out as the config asks. `packed` has packed_elements() elements; cpu target only.
+  /// Lays the weight out as the config asks (Config::packed, cpu target only): for this kernel, and for those
+  /// with the same block, type, level, tile_out and tile_n. `w` is the weight as it lies; `packed` has
+  /// packed_elements() elements, aligned to 16 bytes, that do not overlap it. Throws `invalid_argument`
+  /// naming the operand, also where there is nothing to pack.
   void pack(const TensorView& w, void* packed) const;
 
   [[nodiscard]] const Binary& binary() const;
-  [[nodiscard]] From from() const;
+  /// Of the identity in the store; zero for a Binary that was loaded by hand.
   [[nodiscard]] const Digest& key() const;
-  /// Wall time inside the `compile` that made this handle, loading included.
-  [[nodiscard]] double compile_ms() const;
+  /// Where the `compile` that made this handle found the Binary, and its wall time in it, loading included.
+  /// For a handle that `load` made: `compiled`, and the wall time of loading.
+  [[nodiscard]] From from() const noexcept { return from_; }
+  [[nodiscard]] double compile_ms() const noexcept { return compile_ms_; }
 
   struct Impl;
-  explicit Kernel(std::shared_ptr<const Impl> impl);
+  Kernel(std::shared_ptr<const Impl> impl, From from, double compile_ms);
 
  private:
   std::shared_ptr<const Impl> impl_;
+  From from_ = From::compiled;
+  double compile_ms_ = 0;
 };
 
-/// Puts a Binary on a device: the cpu, or the current context's CUDA device ("cuda:1" names another, whose primary
-/// context is then used). Throws `driver` where the Binary is for something else.
+/// Puts a Binary on a device: the cpu, or the current context's CUDA device ("cuda:1" names another, whose
+/// primary context is then used). Its target decides which of the two; `device` only tells CUDA devices
+/// apart. Throws `driver` where the machine has no such device, or the device cannot run the Binary.
 [[nodiscard]] Kernel load(std::shared_ptr<const Binary> binary, std::string_view device = "auto");
 
 /// `build`, then `load`, remembered in this process: asking again while a handle lives is a table look-up.

@@ -24,8 +24,9 @@ struct LayoutStatistics {
 /// An immutable grid of block rows × block columns, each block present or absent.
 ///
 /// Rows are output features, columns are input features, both counted in blocks. Present blocks are numbered
-/// row-major, which is the order of `values()` of a PyTorch BSR tensor and of `data` of scipy.sparse.bsr_matrix.
-/// A Layout is a cheap handle: copies share the indices. The digest depends on nothing but the grid.
+/// row-major, which is the order of `values()` of a PyTorch BSR tensor and of `data` of
+/// scipy.sparse.bsr_matrix. A Layout is a cheap handle: copies share the indices. The digest depends on
+/// nothing but the grid.
 class Layout {
  public:
   /// The largest number of rows or columns, in blocks.
@@ -36,20 +37,24 @@ class Layout {
   /// The empty grid of 0 × 0 blocks.
   Layout();
 
-  /// Takes BSR index arrays: `crow` has rows + 1 entries, `col` has crow.back() entries, ascending within a row.
-  /// Throws `invalid_argument` where they are unsorted, duplicate or out of range, naming the row.
-  [[nodiscard]] static Layout from_csr(std::int64_t rows, std::int64_t cols, std::span<const std::int32_t> crow,
-                                       std::span<const std::int32_t> col);
+  /// Takes BSR index arrays: `crow` has rows + 1 entries, `col` has crow.back() entries, ascending within a
+  /// row. Throws `invalid_argument` where they are unsorted, duplicate or out of range, naming the row.
+  [[nodiscard]] static Layout from_csr(std::int64_t rows, std::int64_t cols,
+                                       std::span<const std::int32_t> crow, std::span<const std::int32_t> col);
   /// As above, taking over the arrays instead of copying them.
   [[nodiscard]] static Layout from_csr(std::int64_t rows, std::int64_t cols, std::vector<std::int32_t> crow,
                                        std::vector<std::int32_t> col);
   /// Takes a row-major grid of rows × cols bytes; non-zero means present.
-  [[nodiscard]] static Layout from_mask(std::int64_t rows, std::int64_t cols, std::span<const std::uint8_t> mask);
+  [[nodiscard]] static Layout from_mask(std::int64_t rows, std::int64_t cols,
+                                        std::span<const std::uint8_t> mask);
 
-  /// Reads `.npy` (2-D bool or integer), `.mtx` (Matrix Market coordinate), `.smtx`, or text of 0 and 1 (any other
-  /// ending); the ending decides. Throws `invalid_argument` with the file, the place in it and what was expected.
+  /// Reads `.npy` (2-D bool or integer), `.mtx` (Matrix Market coordinate), `.smtx`, or text of 0 and 1 (any
+  /// other ending); the ending decides. Throws `invalid_argument` with the file, the place in it and what was
+  /// expected, and `io` where the file cannot be read, is no regular file (a pipe, a device) or has more than
+  /// 4 GiB.
   [[nodiscard]] static Layout load(const std::filesystem::path& file);
   /// Writes the format that the ending names, through a temporary file that is renamed: all or nothing.
+  /// Throws `io` where the file cannot be written, `invalid_argument` where the format cannot hold the grid.
   void save(const std::filesystem::path& file) const;
 
   [[nodiscard]] std::int32_t rows() const noexcept;
@@ -63,10 +68,10 @@ class Layout {
   [[nodiscard]] std::span<const std::int32_t> row(std::int32_t row) const noexcept;
 
   /// Column view: cols() + 1 offsets into row_of() and block_of(), ascending by row within each column.
-  [[nodiscard]] std::span<const std::int32_t> ccol() const noexcept;
-  [[nodiscard]] std::span<const std::int32_t> row_of() const noexcept;
+  [[nodiscard]] std::span<const std::int32_t> ccol() const;
+  [[nodiscard]] std::span<const std::int32_t> row_of() const;
   /// The row-major number of each block of the column view.
-  [[nodiscard]] std::span<const std::int32_t> block_of() const noexcept;
+  [[nodiscard]] std::span<const std::int32_t> block_of() const;
 
   /// True where the block is present. O(log row length).
   [[nodiscard]] bool contains(std::int32_t row, std::int32_t col) const noexcept;

@@ -41,7 +41,8 @@ struct BlockShape {
 /// The batch size n: fixed, or any 0 ≤ n ≤ bound.
 class Batch {
  public:
-  constexpr Batch(std::int64_t n) : bound_(n) {}  // NOLINT(google-explicit-constructor): `.batch = 64` reads well
+  constexpr Batch(std::int64_t n)
+      : bound_(n) {}  // NOLINT(google-explicit-constructor): `.batch = 64` reads well
   [[nodiscard]] static constexpr Batch up_to(std::int64_t bound) {
     Batch batch(bound);
     batch.dynamic_ = true;
@@ -70,7 +71,8 @@ struct Problem {
   DType out_dtype = DType::f32;  ///< of y
   Math math = Math::ieee;
   ActivationOrder order = ActivationOrder::batch_major;
-  bool strict_absent = false;  ///< excludes configs that merge rows by zero fill (an Inf in x could then spread)
+  bool strict_absent =
+      false;  ///< excludes configs that merge rows by zero fill (an Inf in x could then spread)
 
   [[nodiscard]] std::int64_t in_features() const { return std::int64_t{layout.cols()} * block.in; }
   [[nodiscard]] std::int64_t out_features() const { return std::int64_t{layout.rows()} * block.out; }
@@ -80,8 +82,8 @@ struct Problem {
   }
 };
 
-/// Throws `invalid_argument` unless the problem makes sense on any target: block sides in {8, 16, 32, 64, 128}, a
-/// batch within [0, 2^30], an operation, types and an order that are built. Says what would work.
+/// Throws `invalid_argument` unless the problem makes sense on any target: block sides in {8, 16, 32, 64,
+/// 128}, a batch within [0, 2^30], an operation, types and an order that are built. Says what would work.
 void validate(const Problem& problem);
 
 }  // namespace sparsekiln

@@ -7,7 +7,8 @@
 namespace sparsekiln {
 
 /// A tensor that someone else owns, on the kernel's device: address, type, shape and strides (in elements).
-/// Checked at every launch at no cost; nothing is copied. Rank 2 for x and y, 3 for w (or 2: blocks × elements).
+/// Checked at every launch at no cost; nothing is copied. Rank 2 for x and y, 3 for w (any, where
+/// it is packed).
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;

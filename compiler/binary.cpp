@@ -1,0 +1,196 @@
+#include <sparsekiln/binary.h>
+
+#include <algorithm>
+
+#include <sparsekiln/error.h>
+
+#include "compiler/bytes.h"
+
+// The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
+//   version:u32  target  plan  operands  entries  code  ptx  log  compiler  options  source:16 bytes
+// Version 1 is the first. A reader knows one version: whoever stores Binaries has the compiler's digest in
+// the key.
+
+namespace sparsekiln {
+namespace {
+
+constexpr std::uint32_t kVersion = 1;
+
+void put(ByteWriter& out, const Config& config) {
+  out.put(config.variant);
+  out.put(config.tile_n);
+  out.put(config.tile_out);
+  out.put(config.stages);
+  out.put(config.warps);
+  out.put(config.split);
+  out.put(config.table);
+  out.put(static_cast<std::uint8_t>(config.packed));
+}
+
+Config get_config(ByteReader& in) {
+  Config config;
+  config.variant = in.get_enum(Variant::vector);
+  config.tile_n = in.get<std::int32_t>();
+  config.tile_out = in.get<std::int32_t>();
+  config.stages = in.get<std::int32_t>();
+  config.warps = in.get<std::int32_t>();
+  config.split = in.get<std::int32_t>();
+  config.table = in.get_enum(TableForm::global);
+  config.packed = in.get_bool();
+  return config;
+}
+
+void put(ByteWriter& out, const OperandContract& operands) {
+  out.put(operands.operation);
+  out.put(operands.in_features);
+  out.put(operands.out_features);
+  out.put(operands.blocks);
+  out.put(operands.block.out);
+  out.put(operands.block.in);
+  out.put(operands.batch.bound());
+  out.put(static_cast<std::uint8_t>(operands.batch.dynamic()));
+  out.put(operands.dtype);
+  out.put(operands.out_dtype);
+  out.put(static_cast<std::uint8_t>(operands.packed));
+  out.put(operands.alignment);
+}
+
+OperandContract get_operands(ByteReader& in) {
+  OperandContract operands;
+  operands.operation = in.get_enum(Operation::grad_weight);
+  operands.in_features = in.get<std::int64_t>();
+  operands.out_features = in.get<std::int64_t>();
+  operands.blocks = in.get<std::int64_t>();
+  operands.block.out = in.get<std::int32_t>();
+  operands.block.in = in.get<std::int32_t>();
+  const auto bound = in.get<std::int64_t>();
+  operands.batch = in.get_bool() ? Batch::up_to(bound) : Batch(bound);
+  operands.dtype = in.get_enum(DType::bf16);
+  operands.out_dtype = in.get_enum(DType::bf16);
+  operands.packed = in.get_bool();
+  operands.alignment = in.get<std::int32_t>();
+  return operands;
+}
+
+void put(ByteWriter& out, const Resources& resources) {
+  out.put(resources.registers);
+  out.put(resources.shared_bytes);
+  out.put(resources.stack_bytes);
+  out.put(resources.spill_load_bytes);
+  out.put(resources.spill_store_bytes);
+  out.put(resources.constant_bytes);
+  out.put(resources.code_bytes);
+}
+
+Resources get_resources(ByteReader& in) {
+  Resources resources;
+  resources.registers = in.get<std::int32_t>();
+  resources.shared_bytes = in.get<std::int32_t>();
+  resources.stack_bytes = in.get<std::int32_t>();
+  resources.spill_load_bytes = in.get<std::int32_t>();
+  resources.spill_store_bytes = in.get<std::int32_t>();
+  resources.constant_bytes = in.get<std::int32_t>();
+  resources.code_bytes = in.get<std::int64_t>();
+  return resources;
+}
+
+void put(ByteWriter& out, const Entry& entry) {
+  out.put(entry.up_to);
+  out.put(static_cast<std::uint64_t>(entry.passes.size()));
+  for (const std::string& pass : entry.passes) out.put_text(pass);
+  out.put(entry.workers);
+  out.put(entry.tile_n);
+  out.put(entry.threads);
+  out.put(entry.dynamic_shared_bytes);
+  out.put(static_cast<std::uint64_t>(entry.arguments.size()));
+  for (const Argument argument : entry.arguments) out.put(argument);
+  out.put(entry.workspace.counter_bytes);
+  out.put(entry.workspace.bytes_per_tile);
+  put(out, entry.resources);
+}
+
+Entry get_entry(ByteReader& in) {
+  Entry entry;
+  entry.up_to = in.get<std::int64_t>();
+  for (std::size_t passes = in.get_count(8); passes > 0; --passes) entry.passes.push_back(in.get_text());
+  entry.workers = in.get<std::int32_t>();
+  entry.tile_n = in.get<std::int32_t>();
+  entry.threads = in.get<std::int32_t>();
+  entry.dynamic_shared_bytes = in.get<std::int32_t>();
+  for (std::size_t arguments = in.get_count(1); arguments > 0; --arguments)
+    entry.arguments.push_back(in.get_enum(Argument::y_stride));
+  entry.workspace.counter_bytes = in.get<std::int64_t>();
+  entry.workspace.bytes_per_tile = in.get<std::int64_t>();
+  entry.resources = get_resources(in);
+  const bool usable = entry.workers > 0 && entry.tile_n > 0 && entry.threads > 0 && !entry.passes.empty() &&
+                      entry.workspace.counter_bytes >= 0 && entry.workspace.bytes_per_tile >= 0;
+  if (!usable) in.fail("an entry that cannot be launched");
+  return entry;
+}
+
+/// What a launcher relies on: every n that the contract allows has an entry, and no number is absurd.
+void check(const Binary& binary, const ByteReader& in) {
+  const std::int64_t bound = binary.operands.batch.bound();
+  if (bound < 0 || binary.operands.alignment < 1) in.fail("a contract that no launch could keep");
+  if (binary.entries.empty() || binary.entries.back().up_to < bound)
+    in.fail("no entry for the largest batch");
+  for (std::size_t i = 1; i < binary.entries.size(); ++i)
+    if (binary.entries[i].up_to <= binary.entries[i - 1].up_to) in.fail("entries that do not ascend");
+}
+
+}  // namespace
+
+std::vector<std::byte> serialize(const Binary& binary) {
+  ByteWriter out;
+  out.put(kVersion);
+  out.put(binary.target.kind);
+  out.put_text(binary.target.arch);
+  out.put(binary.target.workers);
+  out.put(static_cast<std::uint64_t>(binary.plan.size()));
+  for (const RangedConfig& range : binary.plan) {
+    out.put(range.up_to);
+    put(out, range.config);
+  }
+  put(out, binary.operands);
+  out.put(static_cast<std::uint64_t>(binary.entries.size()));
+  for (const Entry& entry : binary.entries) put(out, entry);
+  out.put_bytes(binary.code);
+  out.put_text(binary.ptx);
+  out.put_text(binary.log);
+  out.put_text(binary.compiler);
+  out.put_text(binary.options);
+  for (const std::uint8_t byte : binary.source.bytes) out.put(byte);
+  return std::move(out).take();
+}
+
+Binary deserialize(std::span<const std::byte> bytes) {
+  try {
+    ByteReader in(bytes);
+    Binary binary;
+    if (in.get<std::uint32_t>() != kVersion) in.fail("another version");
+    binary.target.kind = in.get_enum(Target::Kind::cuda);
+    binary.target.arch = in.get_text();
+    binary.target.workers = in.get<std::int32_t>();
+    for (std::size_t ranges = in.get_count(8); ranges > 0; --ranges) {
+      const auto up_to = in.get<std::int64_t>();
+      binary.plan.push_back({up_to, get_config(in)});
+    }
+    binary.operands = get_operands(in);
+    for (std::size_t entries = in.get_count(8); entries > 0; --entries)
+      binary.entries.push_back(get_entry(in));
+    const std::span<const std::byte> code = in.get_bytes();
+    binary.code.assign(code.begin(), code.end());
+    binary.ptx = in.get_text();
+    binary.log = in.get_text();
+    binary.compiler = in.get_text();
+    binary.options = in.get_text();
+    for (std::uint8_t& byte : binary.source.bytes) byte = in.get<std::uint8_t>();
+    in.expect_end();
+    check(binary, in);
+    return binary;
+  } catch (const ByteReader::Bad& bad) {
+    throw Error(ErrorKind::cache, std::string("a stored binary is damaged: ") + bad.what());
+  }
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,108 @@
+#include "compiler/build.h"
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/cuda/emit.h"
+#include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/resources.h"
+#include "compiler/schedule.h"
+#include "compiler/source.h"
+#ifdef SPARSEKILN_CPU
+#include "compiler/cpu/emit.h"
+#include "compiler/cpu/object.h"
+#endif
+
+namespace sparsekiln {
+namespace {
+
+[[noreturn, maybe_unused]] void refuse_cpu() {
+  throw Error(
+      ErrorKind::invalid_argument,
+      "target cpu: this build of Sparsekiln has no LLVM (meson option cpu); a CUDA target would work");
+}
+
+void validate(const Problem& problem, const Target& target, const Config& config) {
+  if (target.kind == Target::Kind::cuda) return cuda::validate(problem, target, config);
+#ifdef SPARSEKILN_CPU
+  cpu::validate(problem, target, config);
+#else
+  refuse_cpu();
+#endif
+}
+
+Source emit(const Problem& problem, const Target& target, const Plan& plan) {
+  validate(problem);
+  if (plan.empty() || plan.back().up_to < problem.batch.bound())
+    throw Error(ErrorKind::internal, fmt::format("the plan '{}' does not reach a batch of {}",
+                                                 to_string(plan), to_string(problem.batch)));
+  std::vector<Schedule> schedules;
+  for (std::size_t entry = 0; entry < plan.size(); ++entry) {
+    const Config& config = plan[entry].config;
+    validate(problem, target, config);
+    schedules.push_back(make_schedule(problem, target, config, scheduled_n(problem, plan, entry)));
+  }
+  if (target.kind == Target::Kind::cuda) return cuda::emit(problem, target, plan, schedules);
+#ifdef SPARSEKILN_CPU
+  return cpu::emit(problem, target, plan, schedules);
+#else
+  refuse_cpu();
+#endif
+}
+
+OperandContract contract_of(const Problem& problem, const Plan& plan) {
+  OperandContract operands;
+  operands.operation = problem.operation;
+  operands.in_features = problem.in_features();
+  operands.out_features = problem.out_features();
+  operands.blocks = problem.layout.blocks();
+  operands.block = problem.block;
+  operands.batch = problem.batch;
+  operands.dtype = problem.dtype;
+  operands.out_dtype = problem.out_dtype;
+  operands.packed = plan.front().config.packed;
+  return operands;
+}
+
+void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolchain) {
+  const auto nvrtc = cuda::Nvrtc::find(toolchain.driver_cuda_major);
+  cuda::NvrtcOutput output = nvrtc->compile(source.text, binary.target.arch);
+  binary.code = std::move(output.cubin);
+  binary.ptx = std::move(output.ptx);
+  binary.log = std::move(output.log);
+  binary.compiler = fmt::format("NVRTC {}.{}", nvrtc->major(), nvrtc->minor());
+  binary.options = cuda::Nvrtc::options(binary.target.arch);
+  for (Entry& entry : binary.entries)
+    entry.resources = cuda::read_resources(binary.code, entry.passes.front(), binary.log);
+}
+
+}  // namespace
+
+Binary build_binary(const Problem& problem, const Target& target, const Plan& plan,
+                    const Toolchain& toolchain) {
+  const Source source = emit(problem, target, plan);
+  Binary binary;
+  binary.target = target;
+  binary.plan = plan;
+  binary.operands = contract_of(problem, plan);
+  binary.entries = source.entries;
+  binary.source = Digest::of(source.text);
+  if (target.kind == Target::Kind::cuda) {
+    compile_cuda(binary, source, toolchain);
+    return binary;
+  }
+#ifdef SPARSEKILN_CPU
+  binary.code = cpu::compile_object(source.text, target);
+  binary.compiler = cpu::compiler_version();
+  binary.options = target.arch;
+  for (Entry& entry : binary.entries)
+    entry.resources.code_bytes = static_cast<std::int64_t>(binary.code.size());
+#endif
+  return binary;
+}
+
+std::string emit_source(const Problem& problem, const Target& target, const Plan& plan) {
+  return emit(problem, target, plan).text;
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,91 @@
+#include <sparsekiln/config.h>
+
+#include <array>
+#include <charconv>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/named.h"
+
+namespace sparsekiln {
+namespace {
+
+constexpr std::array kVariants{Named{Variant::simt, "simt"}, Named{Variant::vector, "vector"}};
+constexpr std::array kForms{Named{TableForm::constant, "constant"}, Named{TableForm::global, "global"}};
+
+struct Number {
+  std::string_view name;
+  std::int32_t Config::* field;
+};
+constexpr std::array kNumbers{Number{"tile_n", &Config::tile_n}, Number{"tile_out", &Config::tile_out},
+                              Number{"stages", &Config::stages}, Number{"warps", &Config::warps},
+                              Number{"split", &Config::split}};
+
+[[noreturn]] void refuse(std::string_view text, const std::string& why) {
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("config '{}': {}; a config reads '{}'", text, why, to_string(Config{})));
+}
+
+std::int32_t parse_number(std::string_view text, std::string_view value) {
+  std::int32_t number = 0;
+  const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (status != std::errc{} || end != value.data() + value.size() || number < 0)
+    refuse(text, fmt::format("'{}' is not a number from 0", value));
+  return number;
+}
+
+void assign(Config& config, std::string_view text, std::string_view field, std::string_view value) {
+  for (const Number& number : kNumbers) {
+    if (number.name != field) continue;
+    config.*number.field = parse_number(text, value);
+    return;
+  }
+  if (field == "table") {
+    config.table = parse_in(kForms, value, "table form");
+  } else if (field == "packed") {
+    config.packed = parse_number(text, value) != 0;
+  } else {
+    refuse(text, fmt::format("there is no field '{}'", field));
+  }
+}
+
+}  // namespace
+
+std::string_view name(Variant variant) { return name_in(kVariants, variant); }
+std::string_view name(TableForm form) { return name_in(kForms, form); }
+
+std::string to_string(const Config& config) {
+  std::string text(name(config.variant));
+  for (const Number& number : kNumbers) text += fmt::format(" {}={}", number.name, config.*number.field);
+  return text + fmt::format(" table={} packed={}", name(config.table), config.packed ? 1 : 0);
+}
+
+Config parse_config(std::string_view text) {
+  Config config;
+  std::string_view rest = text;
+  for (bool first = true; !rest.empty(); first = false) {
+    const std::size_t blank = rest.find(' ');
+    const std::string_view word = rest.substr(0, blank);
+    rest = blank == std::string_view::npos ? std::string_view{} : rest.substr(blank + 1);
+    const std::size_t equals = word.find('=');
+    if (first) {
+      config.variant = parse_in(kVariants, word, "variant");
+    } else if (equals == std::string_view::npos) {
+      refuse(text, fmt::format("'{}' is not FIELD=VALUE", word));
+    } else {
+      assign(config, text, word.substr(0, equals), word.substr(equals + 1));
+    }
+  }
+  if (text.empty()) refuse(text, "it is empty");
+  return config;
+}
+
+std::string to_string(const Plan& plan) {
+  std::string text;
+  for (const RangedConfig& range : plan)
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", range.up_to, to_string(range.config));
+  return text;
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,150 @@
+#include "compiler/cpu/emit.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/Support/raw_ostream.h>
+
+#include <sparsekiln/error.h>
+
+#include "compiler/cpu/level.h"
+#include "compiler/cpu/passes.h"
+#include "compiler/cpu/vector_ir.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+constexpr std::int32_t kMostTokens = 128;  ///< of a batch tile: its sums live on the stack and in L1
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
+
+llvm::GlobalVariable* table(llvm::Module& module, const std::string& name,
+                            const std::vector<std::int32_t>& values) {
+  const std::vector<std::uint32_t> bits(values.begin(), values.end());
+  auto* data = llvm::ConstantDataArray::get(module.getContext(), llvm::ArrayRef(bits));
+  auto* global =
+      new llvm::GlobalVariable(module, data->getType(), true, llvm::GlobalValue::InternalLinkage, data, name);
+  global->setAlignment(llvm::Align(64));
+  return global;
+}
+
+/// A launch chooses its entry by n, and all of them read the same weight.
+void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& plan) {
+  if (one.packed != other.packed || (one.packed && one.tile.outputs != other.tile.outputs))
+    refuse(
+        fmt::format("plan '{}': its configs read the weight in different orders; the same packed and, where "
+                    "it is 1, register tiles of the same outputs (tile_out) would work",
+                    to_string(plan)));
+}
+
+Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule) {
+  std::vector<std::int32_t> items;
+  for (const Item& item : schedule.items)
+    items.insert(items.end(), {item.output, item.first_step, item.steps, item.part, item.parts, item.partial,
+                               item.counter});
+  std::vector<std::int32_t> columns;
+  columns.reserve(schedule.steps.size() + 1);
+  for (const Step& step : schedule.steps) {
+    if (step.block != static_cast<std::int32_t>(columns.size()))
+      throw Error(ErrorKind::internal,
+                  fmt::format("step {} of a forward schedule uses block {}: steps and blocks are "
+                              "numbered alike",
+                              columns.size(), step.block));
+    columns.push_back(step.operand[static_cast<std::size_t>(Role::input)]);
+  }
+  columns.push_back(0);
+  return {table(module, "worker_begin" + suffix, schedule.worker_begin),
+          table(module, "items" + suffix, items), table(module, "columns" + suffix, columns)};
+}
+
+std::string heading(const Problem& problem, const Target& target, const Plan& plan) {
+  return fmt::format(
+      "; Sparsekiln: y[n, {}] = x[n, {}] · W^T, {} blocks of {} in {} x {} (layout {})\n"
+      "; {} -> {}, accumulated in f32; batch {}; target {}\n"
+      "; plan {}\n"
+      "; call = {{ x, w, y, workspace, n, x_stride, y_stride }}; items = {{ output, first_step, steps, part, "
+      "parts, "
+      "partial, counter }}\n",
+      problem.out_features(), problem.in_features(), problem.layout.blocks(), to_string(problem.block),
+      problem.layout.rows(), problem.layout.cols(), problem.layout.digest().hex(), name(problem.dtype),
+      name(problem.out_dtype), to_string(problem.batch), target.to_string(), to_string(plan));
+}
+
+}  // namespace
+
+Geometry::Geometry(const Problem& problem, const Level& level, const Config& config, const Schedule& schedule,
+                   std::int64_t counters_in_front)
+    : dtype(problem.dtype),
+      out_dtype(problem.out_dtype),
+      block_out(problem.block.out),
+      tile_n(config.tile_n),
+      workers(schedule.workers()),
+      packed(config.packed) {
+  const auto per_word = static_cast<std::int32_t>(4 / size_of(dtype));
+  words = problem.in_features() / per_word;
+  block_words = problem.block.in / per_word;
+  tile = register_tile(level, block_out, tile_n, config.tile_out);
+  panel_bytes = 4 * words * tile_n;
+  sums_bytes = std::int64_t{4} * block_out * tile_n;
+  counters = schedule.counters;
+  workspace.counter_bytes = counters > 0 ? counters_in_front : 0;
+  workspace.bytes_per_tile = (panel_bytes + sums_bytes * schedule.partials + 63) / 64 * 64;
+}
+
+void validate(const Problem& problem, const Target& target, const Config& config) {
+  const Level& level = level_of(target);
+  const std::string given = to_string(config);
+  if (config.variant != Variant::vector)
+    refuse(
+        fmt::format("config '{}' on {}: the cpu target has the variant 'vector'", given, target.to_string()));
+  if (problem.operation != Operation::forward || problem.math != Math::ieee ||
+      problem.order != ActivationOrder::batch_major)
+    refuse("the cpu target computes forward with ieee math on batch-major activations");
+  if (problem.dtype == DType::f16 || problem.out_dtype == DType::f16)
+    refuse("data type f16 on the cpu target: f32 and bf16 are built");
+  if (config.tile_n < level.lanes || config.tile_n > kMostTokens || config.tile_n % level.lanes != 0)
+    refuse(fmt::format("config '{}': on {} tile_n is a multiple of {} up to {}", given, level.name,
+                       level.lanes, kMostTokens));
+  if (config.tile_out < 0 || config.tile_out > problem.block.out)
+    refuse(fmt::format("config '{}': tile_out is 0 (automatic) to the block's {} outputs", given,
+                       problem.block.out));
+  if (config.split < 1 || config.split > 64) refuse(fmt::format("config '{}': split is 1 to 64", given));
+}
+
+Source emit(const Problem& problem, const Target& target, const Plan& plan,
+            const std::vector<Schedule>& schedules) {
+  const Level& level = level_of(target);
+  llvm::LLVMContext context;
+  llvm::Module module("sparsekiln", context);
+  if (!level.triple.empty()) module.setTargetTriple(level.triple);
+  VectorIr ir(module, level);
+  Source source;
+  const std::int64_t counters_in_front = counter_bytes(plan, schedules);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const Geometry geometry(problem, level, plan[i].config, schedules[i], counters_in_front);
+    refuse_two_orders(Geometry(problem, level, plan[0].config, schedules[0], counters_in_front), geometry,
+                      plan);
+    const std::string suffix = plan.size() == 1 ? "" : fmt::format("_{}", plan[i].up_to);
+    Entry entry;
+    entry.up_to = plan[i].up_to;
+    entry.passes = {"pack" + suffix, "forward" + suffix};
+    entry.workers = schedules[i].workers();
+    entry.tile_n = geometry.tile_n;
+    entry.workspace = geometry.workspace;
+    emit_pack_pass(ir, entry.passes[0], geometry);
+    emit_forward_pass(ir, entry.passes[1], geometry, make_tables(module, suffix, schedules[i]));
+    source.entries.push_back(std::move(entry));
+  }
+  llvm::raw_string_ostream text(source.text);
+  if (llvm::verifyModule(module, &text))
+    throw Error(ErrorKind::internal, "emitted a malformed module: " + source.text);
+  text << heading(problem, target, plan);
+  module.print(text, nullptr);
+  text.flush();
+  return source;
+}
+
+}  // namespace sparsekiln::cpu

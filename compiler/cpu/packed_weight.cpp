@@ -1,0 +1,35 @@
+#include "compiler/cpu/packed_weight.h"
+
+#include <cstddef>
+#include <cstring>
+
+namespace sparsekiln::cpu {
+namespace {
+
+constexpr std::int64_t kWord = 4;  ///< bytes
+
+}  // namespace
+
+WeightStrides weight_strides(bool packed, std::int32_t tile_outputs, std::int32_t block_words) {
+  return packed ? WeightStrides{1, tile_outputs} : WeightStrides{block_words, 1};
+}
+
+void pack_weight(std::int64_t blocks, BlockShape block, DType dtype, const RegisterTile& tile, const void* w,
+                 void* packed) {
+  const auto words = static_cast<std::int32_t>(block.in * static_cast<std::int64_t>(size_of(dtype)) / kWord);
+  const auto* from = static_cast<const std::byte*>(w);
+  auto* to = static_cast<std::byte*>(packed);
+  for (std::int64_t b = 0; b < blocks; ++b)
+    for (const std::int32_t outputs : tile.outputs) {
+      const WeightStrides source = weight_strides(false, outputs, words);
+      const WeightStrides target = weight_strides(true, outputs, words);
+      for (std::int32_t k = 0; k < words; ++k)
+        for (std::int32_t output = 0; output < outputs; ++output)
+          std::memcpy(to + kWord * (output * target.output + k * target.k),
+                      from + kWord * (output * source.output + k * source.k), kWord);
+      from += kWord * outputs * words;
+      to += kWord * outputs * words;
+    }
+}
+
+}  // namespace sparsekiln::cpu

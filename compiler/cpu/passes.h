@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <sparsekiln/binary.h>
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+
+#include "compiler/cpu/level.h"
+#include "compiler/cpu/vector_ir.h"
+#include "compiler/schedule.h"
+
+namespace sparsekiln::cpu {
+
+/// The numbers both passes of one entry share. A *word* is 32 bits along k: one float, or two bf16.
+struct Geometry {
+  Geometry(const Problem& problem, const Level& level, const Config& config, const Schedule& schedule,
+           std::int64_t counters_in_front);
+
+  DType dtype;
+  DType out_dtype;
+  std::int64_t words;        ///< of one batch entry of x
+  std::int32_t block_words;  ///< of one row of a block
+  std::int32_t block_out;
+  std::int32_t tile_n;
+  std::int32_t workers;
+  bool packed;  ///< the weight is in the order of packed_weight.h
+  RegisterTile tile;
+  std::int64_t panel_bytes;  ///< packed x of one batch tile: [words][tile_n] words
+  std::int32_t counters;     ///< of one batch tile: split rows
+  std::int64_t sums_bytes;   ///< one block row's sums: [block_out][tile_n] float32
+  Workspace workspace;
+  [[nodiscard]] std::int64_t block_bytes() const { return std::int64_t{4} * block_out * block_words; }
+};
+
+/// The constant tables of one entry, in the module.
+struct Tables {
+  llvm::Value* worker_begin;  ///< i32, workers + 1 offsets into items
+  llvm::Value* items;         ///< i32, kItemFields each, in the order of schedule.h's Item
+  llvm::Value* columns;       ///< i32, the block column of each step, and one 0 behind the last
+};
+inline constexpr std::int32_t kItemFields = 7;
+
+/// Pass 0: x[n, in] → panels [batch tile][word][tile_n]; missing tokens of the last tile become zeros.
+/// Workers share the words.
+void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry);
+
+/// Pass 1: the block products of a worker's items in one batch tile, the combine of split rows, and the store
+/// to y. Every output is one chain of multiply-adds from 0, ascending in block column and k (bf16: in a pair
+/// of k, the even one first; vdpbf16ps fixes its own order of the two), one such chain for each part of a
+/// split row.
+void emit_forward_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables);
+
+/// The addresses of the current batch tile's share of the workspace.
+struct TileWorkspace {
+  llvm::Value* counters;
+  llvm::Value* panel;
+  llvm::Value* partials;
+};
+[[nodiscard]] TileWorkspace locate_workspace(VectorIr& ir, const Geometry& geometry);
+
+}  // namespace sparsekiln::cpu

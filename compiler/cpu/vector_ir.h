@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include "compiler/cpu/level.h"
+
+namespace sparsekiln::cpu {
+
+/// A thin layer over IRBuilder in the terms of the kernels: byte addresses, aligned vectors, loops that carry
+/// values. The current insertion point is always the end of an open block.
+class VectorIr {
+ public:
+  using Value = llvm::Value;
+  using Values = std::vector<llvm::Value*>;
+
+  VectorIr(llvm::Module& module, const Level& level);
+
+  /// Opens `void name(const Call* call, i32 worker, i32 batch_tile)` and makes it current.
+  llvm::Function* begin_pass(std::string_view name);
+  void end_pass() { ir.CreateRetVoid(); }
+
+  [[nodiscard]] Value* constant(std::int64_t value) { return ir.getInt64(static_cast<std::uint64_t>(value)); }
+  [[nodiscard]] llvm::FixedVectorType* floats(std::int32_t lanes);
+  [[nodiscard]] llvm::FixedVectorType* ints(std::int32_t lanes);
+
+  [[nodiscard]] Value* at(Value* base, Value* bytes, const char* name = "");
+  [[nodiscard]] Value* at(Value* base, std::int64_t bytes) {
+    return bytes == 0 ? base : at(base, constant(bytes));
+  }
+  [[nodiscard]] Value* times(Value* value, std::int64_t factor);
+  [[nodiscard]] Value* plus(Value* a, Value* b) { return ir.CreateAdd(a, b); }
+  [[nodiscard]] Value* load(llvm::Type* type, Value* address, unsigned align, const char* name = "");
+  void store(Value* value, Value* address, unsigned align);
+  /// A field of the pass's Call.
+  [[nodiscard]] Value* argument(llvm::Type* type, std::size_t offset, const char* name) {
+    return load(type, at(call, static_cast<std::int64_t>(offset)), 8, name);
+  }
+  /// The i32 at `index` of a constant table, widened.
+  [[nodiscard]] Value* entry(Value* table, Value* index, const char* name);
+  void prefetch(Value* address);
+  [[nodiscard]] Value* splat(Value* scalar, std::int32_t lanes);
+
+  /// for (i = begin; i < end; ++i) body(i)
+  void loop(std::string_view name, Value* begin, Value* end, const std::function<void(Value*)>& body);
+  /// The same, carrying values: body takes them and returns the next ones; the last ones are returned.
+  [[nodiscard]] Values loop(std::string_view name, Value* begin, Value* end, Values carried,
+                            const std::function<Values(Value*, const Values&)>& body);
+  void branch(std::string_view name, Value* condition, const std::function<void()>& then);
+
+  /// acc + a·b, fused where the level fuses. On other levels rounded twice: the fused product would be a call
+  /// into the C library, some fifty times slower.
+  [[nodiscard]] Value* multiply_add(Value* a, Value* b, Value* acc);
+  /// Transposes a square of rows.size() vectors with as many lanes (a power of two): Eklundh 1972, log2
+  /// rounds of exchanging off-diagonal halves.
+  [[nodiscard]] Values transpose(Values rows);
+  /// float → the upper 16 bits of its nearest bf16 (ties to even, NaN kept quiet), as <n x i16>. Integer
+  /// operations on every level: vcvtneps2bf16 would flush subnormals, and levels would disagree.
+  [[nodiscard]] Value* to_bf16(Value* value);
+
+  llvm::Module& module;
+  const Level& level;
+  llvm::IRBuilder<> ir;
+  Value* call = nullptr;    ///< parameters of the current pass
+  Value* worker = nullptr;  ///< widened to i64
+  Value* batch_tile = nullptr;
+};
+
+}  // namespace sparsekiln::cpu

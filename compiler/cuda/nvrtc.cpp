@@ -1,0 +1,236 @@
+#include "compiler/cuda/nvrtc.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/cuda/nvrtc_search.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+// NVRTC's C interface, as its user guide states it; the toolkit's header is not needed.
+using Result = int;  // 0 is success
+using Program = void*;
+using Text = const char*;
+
+struct Functions {
+  Text (*error_string)(Result) = nullptr;
+  Result (*version)(int*, int*) = nullptr;
+  Result (*arch_count)(int*) = nullptr;
+  Result (*arch_list)(int*) = nullptr;
+  Result (*create)(Program*, Text, Text, int, const Text*, const Text*) = nullptr;
+  Result (*destroy)(Program*) = nullptr;
+  Result (*compile)(Program, int, const Text*) = nullptr;
+  Result (*log_size)(Program, std::size_t*) = nullptr;
+  Result (*log)(Program, char*) = nullptr;
+  Result (*ptx_size)(Program, std::size_t*) = nullptr;
+  Result (*ptx)(Program, char*) = nullptr;
+  Result (*cubin_size)(Program, std::size_t*) = nullptr;
+  Result (*cubin)(Program, char*) = nullptr;
+};
+
+template <class Function>
+bool bind(void* library, Text symbol, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, symbol));
+  return function != nullptr;
+}
+
+bool bind_all(void* library, Functions& f) {
+  return bind(library, "nvrtcGetErrorString", f.error_string) && bind(library, "nvrtcVersion", f.version) &&
+         bind(library, "nvrtcGetNumSupportedArchs", f.arch_count) &&
+         bind(library, "nvrtcGetSupportedArchs", f.arch_list) &&
+         bind(library, "nvrtcCreateProgram", f.create) && bind(library, "nvrtcDestroyProgram", f.destroy) &&
+         bind(library, "nvrtcCompileProgram", f.compile) &&
+         bind(library, "nvrtcGetProgramLogSize", f.log_size) && bind(library, "nvrtcGetProgramLog", f.log) &&
+         bind(library, "nvrtcGetPTXSize", f.ptx_size) && bind(library, "nvrtcGetPTX", f.ptx) &&
+         bind(library, "nvrtcGetCUBINSize", f.cubin_size) && bind(library, "nvrtcGetCUBIN", f.cubin);
+}
+
+std::string loader_message() {
+  const char* const message = dlerror();
+  return message == nullptr ? "unknown reason" : message;
+}
+
+/// The file that a symbol was loaded from.
+std::filesystem::path file_of(const void* symbol, const std::filesystem::path& otherwise) {
+  Dl_info info{};
+  return dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? std::filesystem::path(info.dli_fname)
+                                                                 : otherwise;
+}
+
+/// One output of a compiled program; `size` counts a terminating zero where there is one.
+std::string take(const Functions& f, Program program, Result (*size)(Program, std::size_t*),
+                 Result (*get)(Program, char*), std::string_view what) {
+  std::size_t bytes = 0;
+  Result result = size(program, &bytes);
+  std::string text(bytes, '\0');
+  if (result == 0 && bytes > 0) result = get(program, text.data());
+  if (result != 0)
+    throw Error(ErrorKind::compile, fmt::format("NVRTC gave no {}: {}", what, f.error_string(result)));
+  return text;
+}
+
+/// Without the terminating zero, and without the lines that differ from run to run.
+std::string clean_log(std::string_view log) {
+  std::string clean;
+  while (!log.empty()) {
+    const std::size_t end = std::min(log.find('\n'), log.size() - 1) + 1;
+    const std::string_view line = log.substr(0, end);
+    if (line.find("Compile time =") == std::string_view::npos) clean += line;
+    log.remove_prefix(end);
+  }
+  clean.erase(std::remove(clean.begin(), clean.end(), '\0'), clean.end());
+  return clean;
+}
+
+/// "sm_90a" → 90; 0 where the text is not of that form.
+int number_of(std::string_view arch) {
+  int number = 0;
+  if (arch.starts_with("sm_")) std::from_chars(arch.data() + 3, arch.data() + arch.size(), number);
+  return number;
+}
+
+/// What is passed for one architecture. Options that every NVRTC from 12.0 on knows: leaner ones of later
+/// versions
+/// (--minimal, --no-cache) measure the same.
+std::vector<std::string> option_list(std::string_view arch) {
+  return {fmt::format("--gpu-architecture={}", arch), "--std=c++17", "--ptxas-options=-v"};
+}
+
+}  // namespace
+
+struct Nvrtc::Library {
+  std::filesystem::path path;
+  Functions f;
+  int major = 0;
+  int minor = 0;
+  std::vector<int> architectures;
+};
+
+namespace {
+
+/// Loads one candidate; says why where it is not fit. The library is never unloaded: it keeps state of its
+/// own.
+std::unique_ptr<const Nvrtc::Library> load(const std::filesystem::path& candidate, int max_major,
+                                           std::string& why_not) {
+  void* const handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    why_not = loader_message();
+    return nullptr;
+  }
+  auto library = std::make_unique<Nvrtc::Library>();
+  Functions& f = library->f;
+  int count = 0;
+  if (!bind_all(handle, f) || f.version(&library->major, &library->minor) != 0 || f.arch_count(&count) != 0 ||
+      count < 0) {
+    why_not = "it is no NVRTC of version 12 or later";
+    return nullptr;
+  }
+  if (max_major > 0 && library->major > max_major) {
+    why_not = fmt::format("it is NVRTC {}.{}, and the driver runs code of CUDA {} at most", library->major,
+                          library->minor, max_major);
+    return nullptr;
+  }
+  library->architectures.resize(static_cast<std::size_t>(count));
+  if (count > 0 && f.arch_list(library->architectures.data()) != 0) library->architectures.clear();
+  std::sort(library->architectures.begin(), library->architectures.end());
+  library->path = file_of(reinterpret_cast<const void*>(f.version), candidate);
+
+  // NVRTC opens its second library by bare name, and finds it only where it lies on the loader's path or is
+  // already loaded. Failing here is no error yet: the loader's path may still have it.
+  const std::string builtins = fmt::format("libnvrtc-builtins.so.{}.{}", library->major, library->minor);
+  dlopen((library->path.parent_path() / builtins).c_str(), RTLD_NOW | RTLD_LOCAL);
+  return library;
+}
+
+}  // namespace
+
+Nvrtc::Nvrtc(std::unique_ptr<const Library> library) : library_(std::move(library)) {}
+Nvrtc::~Nvrtc() = default;
+
+std::shared_ptr<const Nvrtc> Nvrtc::find(int max_major) {
+  static std::mutex mutex;
+  static std::map<int, std::shared_ptr<const Nvrtc>> found;
+  const std::lock_guard lock(mutex);
+  auto& entry = found[max_major];
+  if (entry != nullptr) return entry;
+  const NvrtcSearch search = search_nvrtc();
+  std::string refused;
+  for (const std::filesystem::path& candidate : search.candidates) {
+    std::string why_not;
+    if (auto library = load(candidate, max_major, why_not)) {
+      entry = std::make_shared<const Nvrtc>(std::move(library));
+      return entry;
+    }
+    refused += fmt::format("\n  {}: {}", candidate.string(), why_not);
+  }
+  throw Error(
+      ErrorKind::compile,
+      fmt::format("NVRTC, the library that compiles CUDA source, was not found. Looked in:\n  {}{}{}\n"
+                  "Set SPARSEKILN_NVRTC to libnvrtc.so.13, or CUDA_HOME to a CUDA toolkit of version 12 or "
+                  "later; precompiled kernels need neither.",
+                  fmt::join(search.looked_in, "\n  "), refused.empty() ? "" : "\nRefused:", refused));
+}
+
+const std::filesystem::path& Nvrtc::path() const { return library_->path; }
+int Nvrtc::major() const { return library_->major; }
+int Nvrtc::minor() const { return library_->minor; }
+const std::vector<int>& Nvrtc::architectures() const { return library_->architectures; }
+
+std::string Nvrtc::options(std::string_view arch) {
+  return fmt::format("{}", fmt::join(option_list(arch), " "));
+}
+
+NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) const {
+  const Functions& f = library_->f;
+  const std::vector<int>& known = library_->architectures;
+  if (!known.empty() && !std::binary_search(known.begin(), known.end(), number_of(arch)))
+    throw Error(ErrorKind::compile,
+                fmt::format("NVRTC {}.{} ({}) does not compile for {}; it knows sm_{}", major(), minor(),
+                            path().string(), arch, fmt::join(known, ", sm_")),
+                {}, source);
+
+  Program program = nullptr;
+  // The name stands in messages; a constant, so that the output depends on the source alone.
+  if (const Result result = f.create(&program, source.c_str(), "sparsekiln.cu", 0, nullptr, nullptr);
+      result != 0)
+    throw Error(ErrorKind::compile, fmt::format("NVRTC took no source: {}", f.error_string(result)), {},
+                source);
+  const auto destroy = [&f](Program* p) { f.destroy(p); };
+  const std::unique_ptr<Program, decltype(destroy)> guard(&program, destroy);
+
+  const std::vector<std::string> options = option_list(arch);
+  std::vector<Text> arguments;
+  for (const std::string& option : options) arguments.push_back(option.c_str());
+  const Result result = f.compile(program, static_cast<int>(arguments.size()), arguments.data());
+  NvrtcOutput output;
+  output.log = clean_log(take(f, program, f.log_size, f.log, "log"));
+  if (result != 0)
+    throw Error(ErrorKind::compile,
+                fmt::format("NVRTC {}.{} refused the emitted source for {} ({}):\n{}", major(), minor(), arch,
+                            f.error_string(result), output.log.substr(0, 2000)),
+                output.log, source);
+  output.ptx = take(f, program, f.ptx_size, f.ptx, "PTX");
+  while (!output.ptx.empty() && output.ptx.back() == '\0') output.ptx.pop_back();
+  const std::string cubin = take(f, program, f.cubin_size, f.cubin, "cubin");
+  const auto bytes = std::as_bytes(std::span(cubin));
+  output.cubin.assign(bytes.begin(), bytes.end());
+  if (output.cubin.empty() || output.ptx.empty())
+    throw Error(ErrorKind::compile,
+                fmt::format("NVRTC {}.{} gave no {} for {}", major(), minor(),
+                            output.cubin.empty() ? "cubin" : "PTX", arch),
+                output.log, source);
+  return output;
+}
+
+}  // namespace sparsekiln::cuda

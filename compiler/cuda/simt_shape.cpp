@@ -1,0 +1,70 @@
+#include "compiler/cuda/simt_shape.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr std::int32_t kLargestChunk = 32;
+constexpr std::int32_t kSmallestChunk = 8;
+constexpr std::int32_t kPadding = 4;           ///< floats behind each shared row, see TileCopy
+constexpr std::int32_t kRegisterFile = 65536;  ///< of a multiprocessor, and of a CTA at most
+constexpr std::int32_t kOtherRegisters = 40;   ///< a thread, besides sums: addresses, operands, counters
+
+[[noreturn]] void refuse(const Config& config, const std::string& why) {
+  throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
+}
+
+bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
+
+std::int64_t shared_bytes(BlockShape block, const Config& config, std::int32_t chunk) {
+  return std::int64_t{4} * config.stages * (config.tile_n + block.out) * (chunk + kPadding);
+}
+
+}  // namespace
+
+SimtShape simt_shape(BlockShape block, const Target& target, const Config& config) {
+  SimtShape shape;
+  shape.async_copy = target.compute_capability() >= 80;
+  const std::int32_t most_stages = shape.async_copy ? 4 : 2;
+  if (!within(config.tile_n, 8, 128) || config.tile_n % 8 != 0)
+    refuse(config, "tile_n is a multiple of 8 from 8 to 128");
+  if (!within(config.warps, 1, 32)) refuse(config, "warps is 1 to 32");
+  if (!within(config.stages, 1, most_stages))
+    refuse(config, fmt::format("stages is 1 to {} for {}{}", most_stages, target.arch,
+                               shape.async_copy ? "" : ", which has no asynchronous copy"));
+  if (config.tile_out < 1 || block.out % config.tile_out != 0)
+    refuse(config, fmt::format("tile_out divides the {} rows of a block, such as {}", block.out,
+                               std::min(4, block.out)));
+  shape.threads = 32 * config.warps;
+  const std::int32_t threads_out = block.out / config.tile_out;
+  const std::int32_t threads_n = shape.threads / threads_out;
+  if (shape.threads % threads_out != 0 || threads_n < 1 || config.tile_n % threads_n != 0)
+    refuse(config,
+           fmt::format("{} threads do not share out a tile of {} outputs × {} batch entries, {} outputs a "
+                       "thread: threads × tile_out is a multiple of {} and divides {}",
+                       shape.threads, block.out, config.tile_n, config.tile_out, block.out,
+                       block.out * config.tile_n));
+  shape.thread_n = config.tile_n / threads_n;
+  const std::int32_t sums = shape.thread_n * config.tile_out;
+  if (sums > 128 || (sums + kOtherRegisters) * shape.threads > kRegisterFile)
+    refuse(config,
+           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
+                       "more warps or a smaller tile_n would work",
+                       sums, shape.threads));
+  shape.chunk = std::min(block.in, kLargestChunk);
+  while (shape.chunk > kSmallestChunk && shared_bytes(block, config, shape.chunk) > kSharedLimit)
+    shape.chunk /= 2;
+  shape.shared_bytes = shared_bytes(block, config, shape.chunk);
+  if (shape.shared_bytes > kSharedLimit)
+    refuse(config,
+           fmt::format("needs {} bytes of shared memory of {}; fewer stages or a smaller tile_n would work",
+                       shape.shared_bytes, kSharedLimit));
+  return shape;
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+namespace sparsekiln::cuda {
+
+/// The static shared memory that a CTA may have on every architecture (CUDA C++ Programming Guide, compute
+/// capabilities), less the flag of the combine.
+inline constexpr std::int64_t kSharedLimit = 48 * 1024 - 16;
+
+/// The numbers of templates/linear_simt.cuh that follow from a config.
+struct SimtShape {
+  std::int32_t threads = 0;       ///< a CTA
+  std::int32_t thread_n = 0;      ///< batch entries a thread; it holds tile_out × thread_n sums
+  std::int32_t chunk = 0;         ///< k's in one stage
+  std::int64_t shared_bytes = 0;  ///< of all stages
+  bool async_copy = false;        ///< cp.async: sm_80 and later
+};
+
+/// Throws `invalid_argument`, with what would work, where the numbers do not go together.
+[[nodiscard]] SimtShape simt_shape(BlockShape block, const Target& target, const Config& config);
+
+}  // namespace sparsekiln::cuda

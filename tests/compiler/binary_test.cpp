@@ -1,0 +1,73 @@
+#include <sparsekiln/binary.h>
+
+#include <doctest/doctest.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln {
+namespace {
+
+Binary sample() {
+  Binary binary;
+  binary.target = {Target::Kind::cuda, "sm_90", 132};
+  binary.plan = {{8, {.tile_n = 8}}, {64, {.tile_n = 64, .table = TableForm::global, .packed = true}}};
+  binary.operands = {.in_features = 64, .out_features = 96, .blocks = 5, .batch = Batch::up_to(64)};
+  Entry entry;
+  entry.up_to = 64;
+  entry.passes = {"first", "second"};
+  entry.arguments = {Argument::x, Argument::y_stride};
+  entry.workspace = {64, 4096};
+  entry.resources.registers = 40;
+  binary.entries = {entry, entry};
+  binary.entries[0].up_to = 8;
+  binary.code = {std::byte{1}, std::byte{2}, std::byte{3}};
+  binary.ptx = ".version 9.0";
+  binary.log = "ptxas info";
+  binary.compiler = "NVRTC 13.0";
+  binary.options = "--gpu-architecture=sm_90";
+  binary.source = Digest::of("source");
+  return binary;
+}
+
+TEST_CASE("a binary survives its byte form") { CHECK(deserialize(serialize(sample())) == sample()); }
+
+TEST_CASE("the same binary has the same bytes") { CHECK(serialize(sample()) == serialize(sample())); }
+
+TEST_CASE("every truncation is refused") {
+  const std::vector<std::byte> bytes = serialize(sample());
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    CAPTURE(size);
+    CHECK_THROWS_AS((void)deserialize(std::span(bytes).first(size)), Error);
+  }
+}
+
+TEST_CASE("a flipped byte is refused or changes nothing but what it says, and never crashes") {
+  const std::vector<std::byte> bytes = serialize(sample());
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    std::vector<std::byte> damaged = bytes;
+    damaged[at] ^= std::byte{0xff};
+    try {
+      const Binary read = deserialize(damaged);
+      CHECK_FALSE(read == sample());
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::cache);
+    }
+  }
+}
+
+TEST_CASE("entries that do not serve every batch of the contract are refused") {
+  Binary short_of = sample();
+  short_of.operands.batch = Batch::up_to(65);
+  CHECK_THROWS_AS((void)deserialize(serialize(short_of)), Error);
+  Binary unordered = sample();
+  unordered.entries[0].up_to = 64;
+  CHECK_THROWS_AS((void)deserialize(serialize(unordered)), Error);
+}
+
+TEST_CASE("bytes after the end are refused") {
+  std::vector<std::byte> bytes = serialize(sample());
+  bytes.push_back(std::byte{0});
+  CHECK_THROWS_AS((void)deserialize(bytes), Error);
+}
+
+}  // namespace
+}  // namespace sparsekiln

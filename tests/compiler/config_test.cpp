@@ -1,0 +1,35 @@
+#include <sparsekiln/config.h>
+
+#include <doctest/doctest.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln {
+namespace {
+
+TEST_CASE("a config survives its text") {
+  const Config config{.variant = Variant::vector,
+                      .tile_n = 32,
+                      .tile_out = 6,
+                      .stages = 3,
+                      .warps = 8,
+                      .split = 2,
+                      .table = TableForm::global,
+                      .packed = true};
+  CHECK(parse_config(to_string(config)) == config);
+  CHECK(parse_config(to_string(Config{})) == Config{});
+}
+
+TEST_CASE("fields left out keep their defaults") {
+  CHECK(parse_config("simt tile_n=16") == Config{.tile_n = 16});
+}
+
+TEST_CASE("what makes no sense in a config is named") {
+  for (const char* text : {"", "wmma", "simt tile_q=3", "simt tile_n", "simt tile_n=-1", "simt tile_n=12x",
+                           "simt table=texture", "simt  tile_n=8"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS((void)parse_config(text), Error);
+  }
+}
+
+}  // namespace
+}  // namespace sparsekiln

@@ -1,0 +1,71 @@
+#include "compiler/cpu/packed_weight.h"
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace sparsekiln::cpu {
+namespace {
+
+constexpr const char* kLevels[] = {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"};
+
+template <class Element>
+std::vector<Element> numbered(std::size_t size) {
+  std::vector<Element> values(size);
+  std::iota(values.begin(), values.end(), Element{0});
+  return values;
+}
+
+TEST_CASE("a block is packed tile by tile, and within a tile word by word over its outputs") {
+  // Four outputs of two words, in tiles of one and three outputs: 2·output + word.
+  const RegisterTile tile{{1, 3}, 1};
+  const auto w = numbered<std::uint32_t>(16);
+  std::vector<std::uint32_t> packed(16, 99);
+  pack_weight(2, {4, 2}, DType::f32, tile, w.data(), packed.data());
+  CHECK(packed == std::vector<std::uint32_t>{0, 1, 2, 4, 6, 3, 5, 7, 8, 9, 10, 12, 14, 11, 13, 15});
+}
+
+TEST_CASE("bf16 is packed in pairs along k") {
+  const RegisterTile tile{{2}, 1};
+  const auto w = numbered<std::uint16_t>(8);  // two outputs of two pairs
+  std::vector<std::uint16_t> packed(8, 99);
+  pack_weight(1, {2, 4}, DType::bf16, tile, w.data(), packed.data());
+  CHECK(packed == std::vector<std::uint16_t>{0, 1, 4, 5, 2, 3, 6, 7});
+}
+
+TEST_CASE("every word is packed exactly once, to where the strides of its tile say") {
+  constexpr std::int64_t kBlocks = 3;
+  for (const char* name : kLevels)
+    for (const std::int32_t out : {8, 32, 128})
+      for (const std::int32_t in : {8, 64})
+        for (const std::int32_t tile_out : {0, 1, 3, 8}) {
+          const Level& level = level_of({Target::Kind::cpu, name, 1});
+          const RegisterTile tile = register_tile(level, out, 3 * level.lanes, tile_out);
+          const auto block = static_cast<std::size_t>(out * in);
+          const auto w = numbered<std::uint32_t>(kBlocks * block);
+          std::vector<std::uint32_t> packed(w.size(), ~0U);
+          pack_weight(kBlocks, {out, in}, DType::f32, tile, w.data(), packed.data());
+          std::vector<int> seen(w.size());
+          for (const std::uint32_t word : packed)
+            if (word < seen.size()) ++seen[word];
+          CHECK(seen == std::vector<int>(w.size(), 1));
+          std::size_t base = block;  // of the tile, in the second block
+          std::int64_t misplaced = 0;
+          for (const std::int32_t outputs : tile.outputs) {
+            const WeightStrides from = weight_strides(false, outputs, in);
+            const WeightStrides to = weight_strides(true, outputs, in);
+            for (std::int32_t output = 0; output < outputs; ++output)
+              for (std::int32_t k = 0; k < in; ++k)
+                misplaced += packed[base + static_cast<std::size_t>(output * to.output + k * to.k)] !=
+                             w[base + static_cast<std::size_t>(output * from.output + k * from.k)];
+            base += static_cast<std::size_t>(outputs * in);
+          }
+          CHECK(misplaced == 0);
+          CHECK(base == 2 * block);
+        }
+}
+
+}  // namespace
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,179 @@
+#include "compiler/cuda/emit.h"
+
+#include <doctest/doctest.h>
+
+#include "compiler/cuda/tables.h"
+#include "tests/compiler/cuda/simt_cases.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+const Target kA100{Target::Kind::cuda, "sm_80", 4};
+
+Config plain_config() {
+  Config config;
+  config.tile_n = 16;
+  config.tile_out = 4;
+  config.warps = 1;
+  config.stages = 2;
+  return config;
+}
+
+/// 2 × 3 blocks of 16 × 8: columns 0 and 2, then 0 and 1.
+Problem tiny_problem() {
+  Problem problem;
+  problem.layout = Layout::from_mask(2, 3, std::vector<std::uint8_t>{1, 0, 1, 1, 1, 0});
+  problem.block = {16, 8};
+  problem.batch = 16;
+  return problem;
+}
+
+std::size_t count(const std::string& text, const std::string& wanted) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + 1)) ++found;
+  return found;
+}
+
+std::string refusal(const Problem& problem, const Target& target, const Config& config) {
+  try {
+    validate(problem, target, config);
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::invalid_argument ? error.what() : "of another kind";
+  }
+  return {};
+}
+
+TEST_CASE("the source of a small layout has a header, constants, one table and one instantiation") {
+  const Problem problem = tiny_problem();
+  const Source source = emit_plan(problem, kA100, {{16, plain_config()}});
+  CHECK(source.text.starts_with(
+      "// Sparsekiln: forward of a block-sparse linear layer, y[n, 32] = x[n, 24] * W[32, 24]^T\n"
+      "//   layout  2 x 3 blocks of 16x8 (out x in), 4 present, density 0.6667\n"
+      "//   digest  " +
+      problem.layout.digest().hex() +
+      "\n"
+      "//   batch   16\n"
+      "//   types   f32 to f32, math ieee, batch-major\n"
+      "//   target  sm_80:4\n"
+      "//   entry 0 n <= 16: simt tile_n=16 tile_out=4 stages=2 warps=1 split=1 table=constant packed=0\n"));
+  CHECK(count(source.text, "__constant__ const unsigned short columns[] = {\n  0, 2, 0, 1,\n};") == 1);
+  CHECK(count(source.text, "{0, 0, 2, -1}, {1, 2, 2, -1},\n};") == 1);
+  CHECK(count(source.text, "    block_out = 16,\n    block_in = 8,\n    tile_n = 16, ") == 1);
+  CHECK(count(source.text, "extern \"C\" __global__ void __launch_bounds__(32, 1) sparsekiln_forward_0(") ==
+        1);
+  CHECK(count(source.text, "linear_simt<Forward0>(x, w, y, workspace, n, x_stride, y_stride);") == 1);
+  CHECK(count(source.text, "#include") == 0);
+  CHECK(count(source.text, "#pragma once") == 0);
+}
+
+TEST_CASE("an entry says how it is launched") {
+  const Source source = emit_plan(tiny_problem(), kA100, {{16, plain_config()}});
+  REQUIRE(source.entries.size() == 1);
+  const Entry& entry = source.entries.front();
+  CHECK(entry.up_to == 16);
+  CHECK(entry.passes == std::vector<std::string>{"sparsekiln_forward_0"});
+  CHECK(entry.workers == 2);
+  CHECK(entry.tile_n == 16);
+  CHECK(entry.threads == 32);
+  CHECK(entry.dynamic_shared_bytes == 0);
+  CHECK(entry.arguments == std::vector<Argument>{Argument::x, Argument::w, Argument::y, Argument::workspace,
+                                                 Argument::n, Argument::x_stride, Argument::y_stride});
+  CHECK(entry.workspace == Workspace{});
+}
+
+TEST_CASE("emitting twice gives the same text") {
+  const Problem problem = skewed_problem({32, 16}, 64);
+  const Plan plan{{64, fitting_config(problem.block, kA100, 32, 2, TableForm::global)}};
+  CHECK(emit_plan(problem, kA100, plan).text == emit_plan(problem, kA100, plan).text);
+}
+
+TEST_CASE("entries share the table of columns, and tables of items that are equal") {
+  const Problem problem = tiny_problem();
+  const Source source = emit_plan(problem, kA100, {{8, plain_config()}, {16, plain_config()}});
+  CHECK(count(source.text, "short columns") == 1);
+  CHECK(count(source.text, " items_0[] = ") == 1);
+  CHECK(count(source.text, " items_1[] = ") == 0);
+  CHECK(count(source.text, "extern \"C\" __global__") == 2);
+  CHECK(count(source.text, "template <class Config>\n__device__ __forceinline__ void linear_simt") == 1);
+}
+
+TEST_CASE("entries with split rows keep their counters in the same bytes of the workspace") {
+  const Target target{Target::Kind::cuda, "sm_80", 8};
+  const Problem problem = skewed_problem({16, 16}, Batch::up_to(64));
+  Config wide = fitting_config(problem.block, target, 32, 2, TableForm::constant);
+  Config narrow = fitting_config(problem.block, target, 8, 2, TableForm::constant);
+  wide.split = 2;
+  const Source source = emit_plan(problem, target, {{8, narrow}, {64, wide}});
+  CHECK(source.entries[0].workspace.bytes_per_tile > 0);
+  CHECK(source.entries[0].workspace.counter_bytes > 0);
+  CHECK(source.entries[0].workspace.counter_bytes == source.entries[1].workspace.counter_bytes);
+}
+
+TEST_CASE("no schedule has larger tables than the bound says") {
+  for (const std::int32_t workers : {1, 2, 7, 50, 300}) {
+    for (const std::int32_t split : {1, 3}) {
+      Config config = plain_config();
+      config.split = split;
+      const Target target{Target::Kind::cuda, "sm_80", workers};
+      const Problem problem = skewed_problem({16, 8}, 16);
+      const Schedule schedule = make_schedule(problem, target, config, 16);
+      CHECK(table_bytes(problem, schedule) <= constant_table_bound(problem, std::int64_t{workers} * split));
+    }
+  }
+}
+
+TEST_CASE("a table too large for constant memory is refused, and global is named as what works") {
+  Problem problem = tiny_problem();
+  problem.layout = Layout::from_mask(200, 200, std::vector<std::uint8_t>(40000, 1));
+  Config config = plain_config();
+  CHECK(refusal(problem, kA100, config).find("table=global") != std::string::npos);
+  config.table = TableForm::global;
+  CHECK(refusal(problem, kA100, config) == "");
+}
+
+TEST_CASE("what simt cannot compute is refused with what would work") {
+  const Problem good = tiny_problem();
+  const Config config = plain_config();
+  CHECK(refusal(good, kA100, config) == "");
+  Problem problem = good;
+  problem.dtype = DType::bf16;
+  CHECK(refusal(problem, kA100, config).find("f32") != std::string::npos);
+  problem = good;
+  problem.math = Math::tf32;
+  CHECK(refusal(problem, kA100, config).find("ieee") != std::string::npos);
+  CHECK(refusal(good, {Target::Kind::cuda, "sm_70", 4}, config).find("sm_75") != std::string::npos);
+  CHECK(refusal(good, {Target::Kind::cpu, "generic", 4}, config).find("sm_75") != std::string::npos);
+}
+
+TEST_CASE("numbers that do not go together are refused with what would work") {
+  const auto why = [](auto change, std::string_view arch = "sm_80") {
+    Config config = plain_config();
+    change(config);
+    Problem problem = tiny_problem();
+    return refusal(problem, {Target::Kind::cuda, std::string(arch), 4}, config);
+  };
+  CHECK(why([](Config& c) { c.variant = Variant::vector; }).find("simt") != std::string::npos);
+  CHECK(why([](Config& c) { c.tile_n = 12; }).find("multiple of 8") != std::string::npos);
+  CHECK(why([](Config& c) { c.tile_n = 256; }).find("8 to 128") != std::string::npos);
+  CHECK(why([](Config& c) { c.tile_out = 3; }).find("divides the 16 rows") != std::string::npos);
+  CHECK(why([](Config& c) { c.tile_out = 0; }).find("divides the 16 rows") != std::string::npos);
+  CHECK(why([](Config& c) { c.warps = 32; }).find("threads") != std::string::npos);
+  CHECK(why([](Config& c) { c.stages = 3; }) == "");
+  CHECK(why([](Config& c) { c.stages = 3; }, "sm_75").find("1 to 2") != std::string::npos);
+  CHECK(why([](Config& c) { c.packed = true; }).find("packed=0") != std::string::npos);
+}
+
+TEST_CASE("a tile that takes more shared memory than a CTA has is refused") {
+  Config config = plain_config();
+  config.tile_n = 128;
+  config.stages = 4;
+  config.warps = 8;
+  config.tile_out = 8;
+  CHECK(refusal(skewed_problem({128, 8}, 128), kA100, config).find("bytes of shared memory") !=
+        std::string::npos);
+  config.stages = 3;
+  CHECK(refusal(skewed_problem({128, 8}, 128), kA100, config) == "");
+}
+
+}  // namespace
+}  // namespace sparsekiln::cuda
