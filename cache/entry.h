@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/identity.h"
@@ -20,7 +20,15 @@ struct StoredEntry {
 [[nodiscard]] std::vector<std::byte> encode(const Identity& identity, std::span<const std::byte> payload);
 
 /// Why bytes are not the wanted entry.
-enum class Damage { none, truncated, foreign, other_version, checksum, malformed };
+enum class Damage {
+  none,
+  truncated,      ///< shorter than its own header says
+  foreign,        ///< not an entry of this store at all
+  other_version,  ///< an entry in another format version: no harm done to it, no use for it
+  checksum,       ///< the checksum does not match
+  malformed,      ///< intact but not what this version writes, or longer than its own header says
+};
+/// The field's name, with a space for the underscore.
 [[nodiscard]] std::string_view name(Damage damage);
 
 /// Reads an entry with bounds; `damage` says why there is none.

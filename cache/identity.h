@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,13 +10,16 @@
 
 namespace sparsekiln::cache {
 
-/// What an entry is, in full: named fields in a fixed order. Two entries are the same if and only if every field is.
+/// What an entry is, in full: named fields in a fixed order. Two entries are the same if and only if every
+/// field is.
 class Identity {
  public:
   Identity& add(std::string_view field, std::string_view value);
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& fields() const { return fields_; }
   /// One unambiguous text (lengths are part of it): what is stored and compared.
   [[nodiscard]] std::string canonical() const;
+  /// The inverse: nothing unless the text is exactly what canonical() writes.
+  [[nodiscard]] static std::optional<Identity> from_canonical(std::string_view text);
   /// XXH3-128 of canonical().
   [[nodiscard]] Digest key() const;
   friend bool operator==(const Identity&, const Identity&) = default;
