@@ -1,0 +1,67 @@
+#include "autotune/cost_model.h"
+
+#include <algorithm>
+
+#include "autotune/cpu_defaults.h"
+#include "compiler/cuda/tables.h"
+
+namespace sparsekiln {
+namespace {
+
+/// Where the ranges of a dynamic batch end: up to 64 so that a tile is nearly full, above so that the batch
+/// tiles of the smallest n of a range, for which it is scheduled, are not far fewer than those of the
+/// largest.
+constexpr std::int64_t kRangeEnds[] = {8, 16, 32, 64, 256, 1024};
+
+/// The smallest power of two from `least` to `most` that holds n.
+std::int32_t tile_for(std::int64_t n, std::int32_t least, std::int32_t most) {
+  std::int32_t tile = least;
+  while (tile < most && tile < n) tile *= 2;
+  return tile;
+}
+
+/// 4 × 4 sums a thread where the tile is large enough for at least a warp of such threads: each operand read
+/// from shared memory then serves four multiply-adds.
+Config default_simt(const Problem& problem, std::int64_t n) {
+  constexpr std::int32_t kSums = 16;
+  constexpr std::int32_t kMostThreads = 256;
+  Config config;
+  config.tile_n = tile_for(n, 8, 64);
+  const std::int32_t outputs = problem.block.out * config.tile_n;
+  const std::int32_t threads = std::clamp(outputs / kSums, 32, kMostThreads);
+  config.warps = threads / 32;
+  config.tile_out = std::min(outputs / threads, 4);
+  config.stages = 2;
+  config.split = 2;  // two CTAs a multiprocessor hide each other's barriers
+  return config;
+}
+
+/// The tables of all entries of a module share its constant memory, and one table of columns.
+void choose_tables(Plan& plan, const Problem& problem, const Target& target) {
+  const std::int64_t columns = cuda::column_table_bytes(problem);
+  std::int64_t bytes = columns;
+  for (const RangedConfig& range : plan)
+    bytes += cuda::constant_table_bound(problem, std::int64_t{target.workers} * range.config.split) - columns;
+  const TableForm form = bytes <= cuda::kConstantTableLimit ? TableForm::constant : TableForm::global;
+  for (RangedConfig& range : plan) range.config.table = form;
+}
+
+Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
+  return target.kind == Target::Kind::cpu ? cpu::default_config(target, n) : default_simt(problem, n);
+}
+
+}  // namespace
+
+Plan choose_plan(const Problem& problem, const Target& target) {
+  const std::int64_t bound = problem.batch.bound();
+  Plan plan;
+  if (problem.batch.dynamic()) {
+    for (const std::int64_t end : kRangeEnds)
+      if (end < bound) plan.push_back({end, default_config(problem, target, end)});
+  }
+  plan.push_back({bound, default_config(problem, target, bound)});
+  if (target.kind == Target::Kind::cuda) choose_tables(plan, problem, target);
+  return plan;
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,75 @@
+#include "autotune/cost_model.h"
+
+#include <doctest/doctest.h>
+#include <sparsekiln/patterns.h>
+
+#include "compiler/build.h"
+#include "compiler/schedule.h"
+
+namespace sparsekiln {
+namespace {
+
+constexpr std::int32_t kSides[] = {8, 16, 32, 64, 128};
+
+Problem problem_of(const Layout& layout, BlockShape block, Batch batch) {
+  Problem problem;
+  problem.layout = layout;
+  problem.block = block;
+  problem.batch = batch;
+  return problem;
+}
+
+TEST_CASE("the chosen plan of every block shape and batch can be emitted, for small and large GPUs") {
+  const Layout layout = patterns::random(6, 5, 0.4, 1);
+  for (const char* target : {"t4", "a100", "h100", "b200"})
+    for (const std::int32_t out : kSides)
+      for (const std::int32_t in : kSides)
+        for (const Batch batch :
+             {Batch(0), Batch(1), Batch(33), Batch::up_to(1), Batch::up_to(100), Batch::up_to(100000)}) {
+          CAPTURE(target);
+          CAPTURE(out);
+          CAPTURE(in);
+          CAPTURE(to_string(batch));
+          const Problem problem = problem_of(layout, {out, in}, batch);
+          const Plan plan = choose_plan(problem, Target::parse(target));
+          REQUIRE(plan.back().up_to == batch.bound());
+          REQUIRE_NOTHROW((void)emit_source(problem, Target::parse(target), plan));
+        }
+}
+
+TEST_CASE("the tables of all entries of a dynamic batch fit the constant memory, or are elsewhere") {
+  const Problem problem = problem_of(patterns::random(1800, 1800, 0.003, 1), {8, 8}, Batch::up_to(8192));
+  const Target target = Target::parse("h100");
+  CHECK_NOTHROW((void)emit_source(problem, target, choose_plan(problem, target)));
+}
+
+TEST_CASE(
+    "from the smallest n of a range to the largest, most of the workers have work and none has far more") {
+  const Problem problem = problem_of(patterns::random(384, 384, 0.1, 1), {32, 32}, Batch::up_to(8192));
+  const Target target = Target::parse("h100");
+  const Plan plan = choose_plan(problem, target);
+  for (std::size_t entry = 0; entry < plan.size(); ++entry) {
+    CAPTURE(plan[entry].up_to);
+    const Config& config = plan[entry].config;
+    const std::int64_t smallest = scheduled_n(problem, plan, entry);
+    const Schedule schedule = make_schedule(problem, target, config, smallest);
+    const std::int64_t ctas = schedule.workers() * ((smallest + config.tile_n - 1) / config.tile_n);
+    CHECK(ctas * 10 >= std::int64_t{target.workers} * config.split * 7);
+  }
+}
+
+TEST_CASE("a workspace for a dynamic batch of up to 8192 stays below 128 MiB") {
+  const Problem problem = problem_of(patterns::random(9, 200, 0.6, 1), {128, 128}, Batch::up_to(8192));
+  const Target target = Target::parse("h100");
+  const Plan plan = choose_plan(problem, target);
+  for (std::size_t entry = 0; entry < plan.size(); ++entry) {
+    CAPTURE(plan[entry].up_to);
+    const Config& config = plan[entry].config;
+    const Schedule schedule = make_schedule(problem, target, config, scheduled_n(problem, plan, entry));
+    const std::int64_t tiles = (plan[entry].up_to + config.tile_n - 1) / config.tile_n;
+    CHECK(tiles * schedule.partials * problem.block.out * config.tile_n * 4 < (std::int64_t{128} << 20));
+  }
+}
+
+}  // namespace
+}  // namespace sparsekiln
