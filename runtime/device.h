@@ -26,11 +26,16 @@ struct Launch {
 class Module {
  public:
   virtual ~Module() = default;
-  /// Queues (GPU) or runs (cpu) one entry. No look-up, allocation, lock or synchronisation; checks that the device
-  /// is the right one. `launch.workspace` is there where the entry needs one.
+  /// Queues (GPU) or runs (cpu) one entry. No look-up, allocation, lock or synchronisation; checks that the
+  /// device is the right one. `launch.workspace` is there where the entry needs one.
   virtual void launch(std::size_t entry, const Launch& launch) const = 0;
-  /// The workspace this module keeps for `stream`, `bytes` large, its counters zero; made on first use.
+  /// A workspace that this module keeps for `stream` (GPU) or for the calling thread (cpu), at least `bytes`
+  /// large, 64-byte aligned, its counters zero; made on first use.
   [[nodiscard]] virtual void* workspace(void* stream, std::int64_t bytes) const = 0;
+  /// Brings the weight from the order of its layout into the one that the code reads; both dense and on the
+  /// device. Only for a Binary whose contract asks for it: throws `driver` where this device knows no such
+  /// order.
+  virtual void pack(const void* w, void* packed) const;
 };
 
 /// Where kernels run. The memory and timing functions serve tools and tests; pointers are the device's.
@@ -38,21 +43,26 @@ class Device {
  public:
   virtual ~Device() = default;
   [[nodiscard]] virtual Target target() const = 0;
-  [[nodiscard]] virtual std::string description() const = 0;  ///< for people: "NVIDIA H100 80GB HBM3, driver 580.95"
+  [[nodiscard]] virtual std::string description()
+      const = 0;  ///< for people: "NVIDIA H100 80GB HBM3, driver 580.95"
   [[nodiscard]] virtual std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const = 0;
 
   [[nodiscard]] virtual void* allocate(std::size_t bytes) const = 0;  ///< 256-byte aligned
   virtual void release(void* memory) const noexcept = 0;
-  virtual void copy_in(void* to, const void* from, std::size_t bytes) const = 0;   ///< host → device, blocking
-  virtual void copy_out(void* to, const void* from, std::size_t bytes) const = 0;  ///< device → host, blocking
+  virtual void copy_in(void* to, const void* from, std::size_t bytes) const = 0;  ///< host → device, blocking
+  virtual void copy_out(void* to, const void* from,
+                        std::size_t bytes) const = 0;  ///< device → host, blocking
   virtual void synchronize() const = 0;  ///< throws `driver` where anything queued before failed
 };
 
-/// "cpu" (or an x86-64 level), "auto", "cuda", "cuda:1". Opened once per process. Throws `driver` where there is none.
+/// "cpu" (or an x86-64 level), "auto", "cuda", "cuda:1". Throws `driver` where there
+/// is none.
 [[nodiscard]] std::shared_ptr<const Device> open_device(std::string_view text);
 
-/// The current CUDA device where there is one, else the cpu.
-[[nodiscard]] std::shared_ptr<const Device> default_device();
+/// The CUDA context that a kernel for `target` (as in Options) would be loaded in, made current where the
+/// thread had none; null for the cpu. Kernels of different contexts are different. Throws as `open_device`
+/// does.
+[[nodiscard]] const void* context_for(std::string_view target);
 
 /// Memory of a device, owned.
 class DeviceMemory {

@@ -1,0 +1,174 @@
+#include "runtime/cpu/device.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <sparsekiln/error.h>
+
+#include "compiler/cpu/emit.h"
+#include "compiler/cpu/level.h"
+#include "compiler/cpu/object.h"
+#include "compiler/cpu/packed_weight.h"
+#include "runtime/cpu/loaded_object.h"
+#include "runtime/cpu/thread_pool.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+
+void* allocate_aligned(std::size_t bytes) {
+  void* memory = ::operator new(std::max<std::size_t>(bytes, 1), kAlignment, std::nothrow);
+  if (memory == nullptr)
+    throw Error(ErrorKind::driver, fmt::format("this machine has no {} bytes of memory to give", bytes));
+  return memory;
+}
+
+/// Levels a host of the first one runs, best first.
+constexpr std::array<std::string_view, 4> kLevels = {"x86-64-v4-bf16", "x86-64-v4", "x86-64-v3", "x86-64"};
+
+bool runs(std::string_view host, std::string_view level) {
+  if (level == "generic")
+    return true;  // compiled for a host's family; the object says which, and linking checks it
+  const auto* of_host = std::find(kLevels.begin(), kLevels.end(), host);
+  const auto* of_level = std::find(kLevels.begin(), kLevels.end(), level);
+  if (of_host == kLevels.end() || of_level == kLevels.end()) return false;
+  return of_host <= of_level;
+}
+
+/// Memory that a calling thread keeps for its launches of any kernel: a launch has returned before the next
+/// one of the same thread starts, and other threads have their own.
+class ThreadWorkspace {
+ public:
+  ~ThreadWorkspace() { ::operator delete(memory_, kAlignment); }
+  void* at_least(std::size_t bytes) {
+    if (bytes > bytes_) {
+      ::operator delete(std::exchange(memory_, nullptr), kAlignment);
+      bytes_ = 0;
+      memory_ = allocate_aligned(bytes);
+      bytes_ = bytes;
+    }
+    return memory_;
+  }
+
+ private:
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+using Pass = void (*)(const Call*, std::int32_t worker, std::int32_t batch_tile);
+
+class CpuModule final : public Module {
+ public:
+  explicit CpuModule(std::shared_ptr<const Binary> binary)
+      : binary_(std::move(binary)), object_(binary_->code) {
+    for (const Entry& entry : binary_->entries) {
+      auto& passes = passes_.emplace_back();
+      for (const std::string& name : entry.passes)
+        passes.push_back(reinterpret_cast<Pass>(object_.symbol(name)));
+    }
+    ThreadPool::shared().reserve(binary_->target.workers);
+  }
+
+  void launch(std::size_t entry, const Launch& launch) const override {
+    if (launch.n <= 0) return;
+    const Entry& recipe = binary_->entries[entry];
+    const std::int64_t tiles = (launch.n + recipe.tile_n - 1) / recipe.tile_n;
+    // The thread's workspace may hold anything of another launch where this one has its counters.
+    if (recipe.workspace.counter_bytes != 0)
+      std::memset(launch.workspace, 0, static_cast<std::size_t>(recipe.workspace.counter_bytes));
+    const Run run{
+        {launch.x, launch.w, launch.y, launch.workspace, launch.n, launch.x_stride, launch.y_stride},
+        passes_[entry].data(),
+        recipe.workers};
+    ThreadPool::shared().run({Run::job, &run, static_cast<std::int32_t>(passes_[entry].size()),
+                              tiles * recipe.workers, binary_->target.workers});
+  }
+
+  void* workspace(void*, std::int64_t bytes) const override {
+    thread_local ThreadWorkspace memory;
+    return memory.at_least(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 0)));
+  }
+
+  void pack(const void* w, void* packed) const override {
+    if (binary_->plan.empty()) throw Error(ErrorKind::cache, "the binary has no config to pack a weight by");
+    const OperandContract& operands = binary_->operands;
+    const Config& config = binary_->plan.front().config;  // all ranges read one order; emit sees to it
+    const RegisterTile tile =
+        register_tile(level_of(binary_->target), operands.block.out, config.tile_n, config.tile_out);
+    pack_weight(operands.blocks, operands.block, operands.dtype, tile, w, packed);
+  }
+
+ private:
+  struct Run {
+    Call call;
+    const Pass* passes;
+    std::int32_t workers;
+    static void job(const void* context, std::int32_t pass, std::int64_t number) {
+      const Run& run = *static_cast<const Run*>(context);
+      run.passes[pass](&run.call, static_cast<std::int32_t>(number % run.workers),
+                       static_cast<std::int32_t>(number / run.workers));
+    }
+  };
+
+  std::shared_ptr<const Binary> binary_;
+  LoadedObject object_;
+  std::vector<std::vector<Pass>> passes_;  ///< by entry
+};
+
+/// The name that Linux knows the processor by; empty where it does not say.
+std::string model_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t colon = line.find(": ");
+    return colon == std::string::npos ? "" : line.substr(colon + 2);
+  }
+  return {};
+}
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(std::int32_t workers) : target_(Target::host()) {
+    if (workers > 0) target_.workers = workers;
+  }
+
+  Target target() const override { return target_; }
+  std::string description() const override {
+    const std::string model = model_name();
+    return fmt::format("{}, {}, {} thread{}", model.empty() ? "cpu" : model, target_.arch, target_.workers,
+                       target_.workers == 1 ? "" : "s");
+  }
+  std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const override {
+    if (binary->target.kind != Target::Kind::cpu || !runs(target_.arch, binary->target.arch))
+      throw Error(ErrorKind::driver, fmt::format("a binary for {} does not run on this machine, which is {}",
+                                                 binary->target.to_string(), target_.arch));
+    return std::make_unique<CpuModule>(std::move(binary));
+  }
+
+  void* allocate(std::size_t bytes) const override { return allocate_aligned(bytes); }
+  void release(void* memory) const noexcept override { ::operator delete(memory, kAlignment); }
+  void copy_in(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
+  void copy_out(void* to, const void* from, std::size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+  void synchronize() const override {}
+
+ private:
+  Target target_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Device> open_device(std::int32_t workers) {
+  return std::make_shared<CpuDevice>(workers);
+}
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "runtime/device.h"
+
+namespace sparsekiln::cpu {
+
+/// This machine's processors. `workers` is what Device::target() reports; 0: one a hardware thread that the
+/// process may use. A Binary runs with the threads that its own target names.
+[[nodiscard]] std::shared_ptr<const Device> open_device(std::int32_t workers = 0);
+
+}  // namespace sparsekiln::cpu

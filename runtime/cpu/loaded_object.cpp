@@ -1,0 +1,43 @@
+#include "runtime/cpu/loaded_object.h"
+
+#include <fmt/format.h>
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/Support/Error.h>
+#include <llvm/Support/MemoryBuffer.h>
+
+#include <sparsekiln/error.h>
+
+#include "compiler/cpu/object.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+[[noreturn]] void fail(const std::string& what, llvm::Error error) {
+  throw Error(ErrorKind::driver, fmt::format("{}: {}", what, llvm::toString(std::move(error))));
+}
+
+}  // namespace
+
+struct LoadedObject::Linker {
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+};
+
+LoadedObject::LoadedObject(std::span<const std::byte> object) : linker_(std::make_unique<Linker>()) {
+  initialise_llvm();
+  auto jit = llvm::orc::LLJITBuilder().create();
+  if (!jit) fail("loading a cpu kernel", jit.takeError());
+  linker_->jit = std::move(*jit);
+  const llvm::StringRef bytes(reinterpret_cast<const char*>(object.data()), object.size());
+  if (auto error = linker_->jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(bytes, "kernel.o")))
+    fail("loading a cpu kernel", std::move(error));
+}
+
+LoadedObject::~LoadedObject() = default;
+
+void* LoadedObject::symbol(const std::string& name) const {
+  auto address = linker_->jit->lookup(name);
+  if (!address) fail(fmt::format("the cpu kernel's symbol '{}'", name), address.takeError());
+  return address->toPtr<void*>();
+}
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,128 @@
+#include "runtime/cpu/thread_pool.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace sparsekiln::cpu {
+namespace {
+
+constexpr std::int32_t kMostPasses = 4;
+constexpr std::int32_t kMostThreads = 1024;
+/// Looks at a flag before a thread gives up its processor: some ten microseconds, what a launch in a loop
+/// takes to come back, and less than waking costs.
+constexpr int kSpins = 400;
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+}  // namespace
+
+struct ThreadPool::State {
+  /// Counters of one pass on a cache line of their own.
+  struct alignas(64) Progress {
+    std::atomic<std::int64_t> next{0};
+    std::atomic<std::int64_t> done{0};
+  };
+
+  alignas(64) std::atomic<std::uint32_t> epoch{0};  ///< odd: work is open; threads sleep on it
+  alignas(64) std::atomic<std::int32_t> inside{0};  ///< threads that may look at `work`
+  std::atomic<std::int32_t> seats{0};               ///< threads that may still join the open work
+  std::array<Progress, kMostPasses> progress;
+  Work work{};
+  std::mutex busy;     ///< held by the caller whose work is open
+  std::mutex growing;  ///< guards threads
+  std::vector<std::jthread> threads;
+
+  void take_part();
+  void serve(std::stop_token stop);
+};
+
+/// Jobs are handed out one by one, so a thread that the system takes away delays one job, not a share.
+void ThreadPool::State::take_part() {
+  for (std::int32_t pass = 0; pass < work.passes; ++pass) {
+    Progress& now = progress[static_cast<std::size_t>(pass)];
+    for (;;) {
+      const std::int64_t job = now.next.fetch_add(1, std::memory_order_relaxed);
+      if (job >= work.jobs) break;
+      work.job(work.context, pass, job);
+      now.done.fetch_add(1, std::memory_order_release);
+    }
+    for (int spins = 0; now.done.load(std::memory_order_acquire) < work.jobs; ++spins)
+      spins < kSpins ? pause() : std::this_thread::yield();
+  }
+}
+
+void ThreadPool::State::serve(std::stop_token stop) {
+  std::uint32_t seen = 0;
+  while (!stop.stop_requested()) {
+    std::uint32_t now = epoch.load();
+    for (int spins = 0; spins < kSpins && (now == seen || now % 2 == 0); ++spins) {
+      pause();
+      now = epoch.load();
+    }
+    if (now == seen || now % 2 == 0) {
+      // In this order: a stop that comes after the question changes the epoch after `now` was read.
+      if (!stop.stop_requested()) epoch.wait(now);
+      continue;
+    }
+    seen = now;
+    // Enter, then look again: the caller closes first and counts the threads inside afterwards, so either it
+    // sees this thread or this thread sees the work closed (both sides sequentially consistent).
+    inside.fetch_add(1);
+    if (epoch.load() == now && seats.fetch_sub(1) > 0) take_part();
+    inside.fetch_sub(1);
+  }
+}
+
+ThreadPool::ThreadPool() : state_(std::make_unique<State>()) {}
+
+ThreadPool::~ThreadPool() {
+  for (auto& thread : state_->threads) thread.request_stop();
+  state_->epoch.fetch_add(2);
+  state_->epoch.notify_all();
+  state_->threads.clear();
+}
+
+void ThreadPool::reserve(std::int32_t threads) {
+  const std::lock_guard lock(state_->growing);
+  while (static_cast<std::int32_t>(state_->threads.size()) + 1 < std::min(threads, kMostThreads))
+    state_->threads.emplace_back(
+        [state = state_.get()](std::stop_token stop) { state->serve(std::move(stop)); });
+}
+
+void ThreadPool::run(const Work& work) {
+  State& state = *state_;
+  std::unique_lock lock(state.busy, std::defer_lock);
+  if (work.threads <= 1 || work.jobs <= 1 || work.passes > kMostPasses || !lock.try_lock()) {
+    for (std::int32_t pass = 0; pass < work.passes; ++pass)
+      for (std::int64_t job = 0; job < work.jobs; ++job) work.job(work.context, pass, job);
+    return;
+  }
+  state.work = work;
+  for (auto& pass : state.progress) {
+    pass.next.store(0, std::memory_order_relaxed);
+    pass.done.store(0, std::memory_order_relaxed);
+  }
+  state.seats.store(work.threads - 1);
+  state.epoch.fetch_add(1);
+  state.epoch.notify_all();
+  state.take_part();
+  state.epoch.fetch_add(1);
+  for (int spins = 0; state.inside.load() != 0; ++spins) spins < kSpins ? pause() : std::this_thread::yield();
+}
+
+ThreadPool& ThreadPool::shared() {
+  static ThreadPool pool;
+  return pool;
+}
+
+}  // namespace sparsekiln::cpu

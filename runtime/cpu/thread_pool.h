@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace sparsekiln::cpu {
+
+/// Threads that stay, shared by all kernels of the process. The caller of `run` takes part, and does
+/// everything itself where the others are late or busy: a launch never waits for a thread to wake up.
+class ThreadPool {
+ public:
+  /// One stretch of work: `passes` passes of `jobs` jobs each; a pass starts when all jobs of the one before
+  /// ended.
+  struct Work {
+    void (*job)(const void* context, std::int32_t pass, std::int64_t job);
+    const void* context;
+    std::int32_t passes;
+    std::int64_t jobs;
+    std::int32_t threads;  ///< at most, the caller included
+  };
+
+  ThreadPool();
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  /// Makes sure that `threads` threads, the caller included, can work together.
+  void reserve(std::int32_t threads);
+  /// Returns when all is done. Thread-safe: where another launch has the threads, the caller works alone.
+  void run(const Work& work);
+
+  /// The pool of this process.
+  [[nodiscard]] static ThreadPool& shared();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,95 @@
+#include "runtime/cuda/context.h"
+
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace sparsekiln::cuda {
+namespace {
+
+CUdevice device_handle(const Driver& driver, int ordinal) {
+  CUdevice device = 0;
+  driver.check(driver.api().device_get(&device, ordinal), fmt::format("opening CUDA device {}", ordinal));
+  return device;
+}
+
+CUcontext retain_primary(const Driver& driver, const DeviceInfo& device) {
+  CUcontext primary = nullptr;
+  driver.check(driver.api().primary_ctx_retain(&primary, device_handle(driver, device.ordinal)),
+               fmt::format("making a context on CUDA device {} ({})", device.ordinal, device.name));
+  return primary;
+}
+
+/// Whether `context` is the primary one of its device, which is then retained.
+bool retain_if_primary(const Driver& driver, CUcontext context, CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  CUcontext primary = nullptr;
+  if (driver.api().primary_ctx_get_state(device, &flags, &active) != CUDA_SUCCESS || active == 0)
+    return false;
+  if (driver.api().primary_ctx_retain(&primary, device) != CUDA_SUCCESS) return false;
+  if (primary == context) return true;
+  static_cast<void>(driver.api().primary_ctx_release(device));
+  return false;
+}
+
+/// The number of a device. The driver's handles are numbers today, but nothing says that they must be.
+int ordinal_of(const Driver& driver, CUdevice device) {
+  int count = 0;
+  driver.check(driver.api().device_get_count(&count), "counting the CUDA devices");
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    if (device_handle(driver, ordinal) == device) return ordinal;
+  }
+  return static_cast<int>(device);
+}
+
+}  // namespace
+
+std::shared_ptr<const Context> Context::open(int ordinal) {
+  std::shared_ptr<const Driver> driver = Driver::find();
+  const DriverApi& api = driver->api();
+  CUcontext current = nullptr;
+  driver->check(api.ctx_get_current(&current), "asking for the current CUDA context");
+  if (ordinal < 0 && current != nullptr) {
+    CUdevice device = 0;
+    driver->check(api.ctx_get_device(&device), "asking for the device of the current CUDA context");
+    DeviceInfo info = device_info(*driver, ordinal_of(*driver, device));
+    const bool retained = retain_if_primary(*driver, current, device);
+    return std::shared_ptr<const Context>(new Context(std::move(driver), std::move(info), current, retained));
+  }
+  DeviceInfo info = device_info(*driver, ordinal < 0 ? 0 : ordinal);
+  CUcontext primary = retain_primary(*driver, info);
+  std::shared_ptr<const Context> context(new Context(std::move(driver), std::move(info), primary, true));
+  // A thread that has none is helped to one; a thread that has another keeps it.
+  if (current == nullptr)
+    context->driver().check(api.ctx_set_current(primary), "making a CUDA context current");
+  return context;
+}
+
+Context::~Context() {
+  if (!retained_) return;
+  CUdevice device = 0;
+  // Failures are the driver shutting down at the end of the process: there is nothing left to give back then.
+  if (api().device_get(&device, device_.ordinal) == CUDA_SUCCESS)
+    static_cast<void>(api().primary_ctx_release(device));
+}
+
+ContextScope::ContextScope(const Context& context, std::nothrow_t) noexcept : api_(context.api()) {
+  if (context.is_current()) return;
+  result_ = api_.ctx_push_current(context.handle());
+  pushed_ = result_ == CUDA_SUCCESS;
+}
+
+ContextScope::ContextScope(const Context& context) : ContextScope(context, std::nothrow) {
+  if (entered()) return;
+  context.driver().fail(result_, fmt::format("making the context of CUDA device {} ({}) current",
+                                             context.device().ordinal, context.device().name));
+}
+
+ContextScope::~ContextScope() {
+  CUcontext popped = nullptr;
+  if (pushed_) static_cast<void>(api_.ctx_pop_current(&popped));
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,82 @@
+#include "runtime/cuda/device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/cuda/context.h"
+#include "runtime/cuda/module.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+
+class ContextDevice final : public Device {
+ public:
+  explicit ContextDevice(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
+
+  Target target() const override {
+    const DeviceInfo& device = context_->device();
+    return {Target::Kind::cuda, fmt::format("sm_{}", device.compute_capability), device.multiprocessors};
+  }
+
+  std::string description() const override {
+    const int version = driver().version();
+    return fmt::format("{}, CUDA driver {}.{}", context_->device().name, version / 1000, version % 1000 / 10);
+  }
+
+  std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const override {
+    return load_module(context_, std::move(binary));
+  }
+
+  void* allocate(std::size_t bytes) const override {
+    const ContextScope scope(*context_);
+    CUdeviceptr memory = 0;
+    const CUresult result = api().mem_alloc(&memory, std::max<std::size_t>(bytes, 1));
+    if (result != CUDA_SUCCESS) {
+      driver().fail(result, fmt::format("allocating {} bytes on {}", bytes, context_->device().name));
+    }
+    return reinterpret_cast<void*>(memory);
+  }
+
+  void release(void* memory) const noexcept override {
+    const ContextScope scope(*context_, std::nothrow);
+    if (memory != nullptr && scope.entered()) static_cast<void>(api().mem_free(address(memory)));
+  }
+
+  void copy_in(void* to, const void* from, std::size_t bytes) const override {
+    if (bytes == 0) return;
+    const ContextScope scope(*context_);
+    driver().check(api().memcpy_htod(address(to), from, bytes), "copying to the device");
+    // From pageable memory the driver may return when the source is read but the destination not yet written,
+    // which kernels on streams that do not wait for the legacy stream could see.
+    driver().check(api().stream_synchronize(CU_STREAM_LEGACY), "copying to the device");
+  }
+
+  void copy_out(void* to, const void* from, std::size_t bytes) const override {
+    if (bytes == 0) return;
+    const ContextScope scope(*context_);
+    driver().check(api().memcpy_dtoh(to, address(from), bytes), "copying from the device");
+  }
+
+  void synchronize() const override {
+    const ContextScope scope(*context_);
+    driver().check(api().ctx_synchronize(), "waiting for the device");
+  }
+
+ private:
+  const Driver& driver() const noexcept { return context_->driver(); }
+  const DriverApi& api() const noexcept { return context_->api(); }
+
+  std::shared_ptr<const Context> context_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Device> open_device(int ordinal) {
+  return std::make_shared<const ContextDevice>(Context::open(ordinal));
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "runtime/device.h"
+
+namespace sparsekiln::cuda {
+
+/// A CUDA device by its number, through its primary context; -1: the device and the very context that is
+/// current on the calling thread, else device 0. A thread that had no current context has this one
+/// afterwards. Throws `driver`.
+[[nodiscard]] std::shared_ptr<const Device> open_device(int ordinal = -1);
+
+}  // namespace sparsekiln::cuda

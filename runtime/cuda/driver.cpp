@@ -1,0 +1,207 @@
+#include "runtime/cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <sparsekiln/error.h>
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr const char* kLibrary = "libcuda.so.1";
+constexpr const char* kVariable = "SPARSEKILN_CUDA_DRIVER";
+constexpr std::string_view kWithout = "the cpu target works without one";
+
+/// cuGetProcAddress in whichever of its two interfaces the library has.
+class ProcAddress {
+ public:
+  explicit ProcAddress(void* library)
+      : current_(reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"))),
+        first_(reinterpret_cast<PFN_cuGetProcAddress_v11030>(dlsym(library, "cuGetProcAddress"))) {}
+
+  explicit operator bool() const { return current_ != nullptr || first_ != nullptr; }
+  [[nodiscard]] void* address() const {
+    return current_ != nullptr ? reinterpret_cast<void*>(current_) : reinterpret_cast<void*>(first_);
+  }
+
+  /// Null where the driver does not have this interface.
+  [[nodiscard]] void* find(const char* name, int version) const {
+    // Not the default search mode, which depends on how the caller was compiled: streams are always passed on
+    // as given.
+    const cuuint64_t flags = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+    void* found = nullptr;
+    CUdriverProcAddressQueryResult status{};
+    const CUresult result = current_ != nullptr ? current_(name, &found, version, flags, &status)
+                                                : first_(name, &found, version, flags);
+    return result == CUDA_SUCCESS ? found : nullptr;
+  }
+
+ private:
+  PFN_cuGetProcAddress_v12000 current_;
+  PFN_cuGetProcAddress_v11030 first_;
+};
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+/// What would work, where the driver's answer alone does not say it.
+std::string_view remedy(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      return "; release device memory, or ask for a smaller batch";
+    case CUDA_ERROR_STUB_LIBRARY:
+      return "; this is the toolkit's link-time stub: put the driver's own libcuda.so.1 before it in the "
+             "loader's path";
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+      return "; libcuda and the kernel module are of different releases: reboot, or reinstall the driver";
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+      return "; compile for this device's architecture";
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+      return "; the PTX is newer than the driver: update the driver, or compile with an older NVRTC";
+    case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+      return "; install libnvidia-ptxjitcompiler beside libcuda, or compile for this device's architecture";
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+      return "; do it before the capture begins";
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+      return "; a kernel queued earlier went wrong, and the context cannot be used any more: check the "
+             "operands' "
+             "addresses and sizes, and start the process again";
+    default:
+      return "";
+  }
+}
+
+struct Attempt {
+  std::shared_ptr<const Driver> driver;
+  std::string failure;
+};
+
+/// One attempt per library and process: what is not there is not looked for at every call.
+const Attempt& attempt() {
+  static std::mutex mutex;
+  static std::map<std::string, Attempt> attempts;
+  const char* named = std::getenv(kVariable);
+  const std::string library = named != nullptr ? named : "";
+  const std::lock_guard lock(mutex);
+  auto [place, fresh] = attempts.try_emplace(library);
+  Attempt& made = place->second;
+  if (fresh) {
+    try {
+      made.driver = library.empty()
+                        ? std::make_shared<const Driver>(kLibrary, kLibrary)
+                        : std::make_shared<const Driver>(library, fmt::format("{}={}", kVariable, library));
+    } catch (const Error& error) {
+      made.failure = error.what();
+    } catch (...) {
+      attempts.erase(place);
+      throw;
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+Driver::Driver(const std::string& library, std::string_view asked) {
+  void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* why = dlerror();
+    throw Error(ErrorKind::driver, fmt::format("no CUDA driver: {} could not be loaded ({}); {}", asked,
+                                               why == nullptr ? "no reason given" : why, kWithout));
+  }
+  const ProcAddress proc_address(handle);
+  if (!proc_address) {
+    dlclose(handle);
+    throw Error(
+        ErrorKind::driver,
+        fmt::format("no usable CUDA driver: {} has no cuGetProcAddress, so it is older than CUDA 11.3 or "
+                    "something else; CUDA 11.4 or later is needed, and {}",
+                    asked, kWithout));
+  }
+  // From here on the library stays: a driver has threads of its own and does not survive dlclose.
+  Dl_info info{};
+  path_ = dladdr(proc_address.address(), &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : library;
+
+  const DriverSymbol* missing = nullptr;
+  for (const DriverSymbol& symbol : driver_symbols()) {
+    void* const found = proc_address.find(symbol.name, symbol.version);
+    symbol.store(api_, found);
+    if (found == nullptr && symbol.required && missing == nullptr) missing = &symbol;
+  }
+  if (api_.driver_get_version != nullptr) static_cast<void>(api_.driver_get_version(&version_));
+  if (missing != nullptr) {
+    throw Error(
+        ErrorKind::driver,
+        fmt::format("no usable CUDA driver: {} (CUDA {}) has no {} of CUDA {}; CUDA 11.4 or later is needed, "
+                    "and {}",
+                    path_.string(), version_text(version_), missing->name, version_text(missing->version),
+                    kWithout));
+  }
+  if (const CUresult result = api_.init(0); result != CUDA_SUCCESS) {
+    throw Error(ErrorKind::driver, fmt::format("no CUDA device: {} was loaded, but cuInit answers {}{}; {}",
+                                               path_.string(), describe(result), remedy(result), kWithout));
+  }
+}
+
+std::shared_ptr<const Driver> Driver::find() {
+  const Attempt& made = attempt();
+  if (made.driver == nullptr) throw Error(ErrorKind::driver, made.failure);
+  return made.driver;
+}
+
+std::string Driver::describe(CUresult result) const {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (api_.get_error_name(result, &name) != CUDA_SUCCESS || name == nullptr) {
+    return fmt::format("CUDA error {}", static_cast<int>(result));
+  }
+  if (api_.get_error_string(result, &text) != CUDA_SUCCESS || text == nullptr) return name;
+  return fmt::format("{}: {}", name, text);
+}
+
+void Driver::fail(CUresult result, std::string_view asked) const {
+  throw Error(ErrorKind::driver, fmt::format("{}: {}{}", asked, describe(result), remedy(result)));
+}
+
+bool available() noexcept {
+  try {
+    const Attempt& made = attempt();
+    int devices = 0;
+    return made.driver != nullptr && made.driver->api().device_get_count(&devices) == CUDA_SUCCESS &&
+           devices > 0;
+  } catch (...) {
+    return false;
+  }
+}
+
+CUcontext current_context() noexcept {
+  try {
+    const Attempt& made = attempt();
+    CUcontext current = nullptr;
+    const bool known = made.driver != nullptr && made.driver->api().ctx_get_current(&current) == CUDA_SUCCESS;
+    return known ? current : nullptr;
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+int driver_cuda_major() noexcept {
+  try {
+    const Attempt& made = attempt();
+    return made.driver == nullptr ? 0 : made.driver->version() / 1000;
+  } catch (...) {
+    return 0;
+  }
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runtime/cuda/driver_api.h"
+
+namespace sparsekiln::cuda {
+
+/// The CUDA driver of this machine, loaded at run time: libcuda.so.1, or the library that
+/// SPARSEKILN_CUDA_DRIVER names (nothing else is tried where it is set). By name only cuGetProcAddress is
+/// looked up; it hands out the rest at stated versions. Needs CUDA 11.4 or later. Initialised; thread-safe;
+/// never unloaded.
+class Driver {
+ public:
+  /// Loaded once per process and value of SPARSEKILN_CUDA_DRIVER; a failure is remembered, too. Throws
+  /// `driver`, saying in one sentence what was looked for.
+  [[nodiscard]] static std::shared_ptr<const Driver> find();
+
+  [[nodiscard]] const DriverApi& api() const noexcept { return api_; }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  /// The newest CUDA that the driver knows, 1000 × major + 10 × minor: 13000 is CUDA 13.0.
+  [[nodiscard]] int version() const noexcept { return version_; }
+
+  /// "CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+  [[nodiscard]] std::string describe(CUresult result) const;
+
+  /// Throws `driver`: what was asked, the driver's answer, and what would work where that is known.
+  [[noreturn]] void fail(CUresult result, std::string_view asked) const;
+  void check(CUresult result, std::string_view asked) const {
+    if (result != CUDA_SUCCESS) [[unlikely]]
+      fail(result, asked);
+  }
+
+  /// Loads and initialises the library at `library`; `asked` says who named it. What `find` does, without
+  /// memory.
+  Driver(const std::string& library, std::string_view asked);
+
+ private:
+  DriverApi api_;
+  std::filesystem::path path_;
+  int version_ = 0;
+};
+
+/// Whether there is a driver and at least one device.
+[[nodiscard]] bool available() noexcept;
+
+/// The context that is current on the calling thread; null where there is none, or no driver.
+[[nodiscard]] CUcontext current_context() noexcept;
+
+/// The driver's CUDA major version, for choosing an NVRTC whose code it can load (Toolchain in
+/// compiler/build.h); 0 where there is no driver.
+[[nodiscard]] int driver_cuda_major() noexcept;
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,117 @@
+#include "runtime/cuda/loaded_code.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <sparsekiln/error.h>
+
+namespace sparsekiln::cuda {
+namespace {
+
+/// Whether an answer says that this code does not suit this driver or device, so that another form of it may.
+/// Anything else (memory is short, the context is broken) would hit the other form as well.
+bool is_about_the_code(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_SOURCE:
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND:
+    case CUDA_ERROR_SHARED_OBJECT_INIT_FAILED:
+    case CUDA_ERROR_UNKNOWN:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string size_text(std::size_t bytes) {
+  return bytes < 10240 ? fmt::format("{} bytes", bytes) : fmt::format("{} KB", bytes / 1024);
+}
+
+struct Jitted {
+  CUmodule module = nullptr;
+  CUresult result = CUDA_SUCCESS;
+  std::string log;
+};
+
+/// PTX through the driver's compiler, with what that has to say.
+Jitted load_ptx(const DriverApi& api, const std::string& ptx) {
+  Jitted jitted;
+  std::array<char, 16384> errors{};
+  // The values of the options are themselves stored in the pointers, as the interface wants it.
+  std::array<CUjit_option, 2> options{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  std::array<void*, 2> values{errors.data(), reinterpret_cast<void*>(errors.size() - 1)};
+  jitted.result = api.module_load_data(&jitted.module, ptx.c_str(), static_cast<unsigned>(options.size()),
+                                       options.data(), values.data());
+  jitted.log.assign(errors.data(), strnlen(errors.data(), errors.size()));
+  return jitted;
+}
+
+}  // namespace
+
+LoadedCode::LoadedCode(std::shared_ptr<const Context> context, const Binary& binary)
+    : context_(std::move(context)) {
+  const Driver& driver = context_->driver();
+  const DeviceInfo& device = context_->device();
+  const std::string asked = fmt::format("loading a kernel for {} on {} (sm_{})", binary.target.arch,
+                                        device.name, device.compute_capability);
+  std::string refused;  // what the driver says of the cubin
+  if (!binary.code.empty()) {
+    const CUresult result =
+        context_->api().module_load_data(&module_, binary.code.data(), 0, nullptr, nullptr);
+    if (result == CUDA_SUCCESS) return;
+    module_ = nullptr;
+    refused = fmt::format("the cubin of {} is refused ({})", size_text(binary.code.size()),
+                          driver.describe(result));
+    if (!is_about_the_code(result)) driver.fail(result, asked);
+  } else {
+    refused = "there is no cubin";
+  }
+  const std::string compile_for =
+      fmt::format("compile for this device (sm_{}:{})", device.compute_capability, device.multiprocessors);
+  if (binary.ptx.empty()) {
+    throw Error(ErrorKind::driver,
+                fmt::format("{}: {}, and there is no PTX; {}", asked, refused, compile_for));
+  }
+  Jitted jitted = load_ptx(context_->api(), binary.ptx);
+  if (jitted.result != CUDA_SUCCESS) {
+    throw Error(
+        ErrorKind::driver,
+        fmt::format("{}: {}, and so is the PTX of {} ({}); {}, or use a driver that knows this PTX", asked,
+                    refused, size_text(binary.ptx.size()), driver.describe(jitted.result), compile_for),
+        std::move(jitted.log));
+  }
+  module_ = jitted.module;
+}
+
+LoadedCode::~LoadedCode() {
+  // The driver waits for kernels of the module that still run. Where the context, or the driver itself at the
+  // end of the process, is gone, so is the module.
+  const ContextScope scope(*context_, std::nothrow);
+  if (scope.entered()) static_cast<void>(context_->api().module_unload(module_));
+}
+
+CUfunction LoadedCode::function(const std::string& name) const {
+  const Driver& driver = context_->driver();
+  const DriverApi& api = context_->api();
+  CUfunction function = nullptr;
+  if (const CUresult result = api.module_get_function(&function, module_, name.c_str());
+      result != CUDA_SUCCESS) {
+    driver.fail(result, fmt::format("looking for the kernel {} in its module", name));
+  }
+  // Under lazy loading a function may be known and not yet resident. Drivers before cuFuncLoad load it when
+  // it is asked for; asking for an attribute makes sure.
+  int registers = 0;
+  const CUresult result = api.func_load != nullptr
+                              ? api.func_load(function)
+                              : api.func_get_attribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+  if (result != CUDA_SUCCESS) driver.fail(result, fmt::format("making the kernel {} resident", name));
+  return function;
+}
+
+}  // namespace sparsekiln::cuda

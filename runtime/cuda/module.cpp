@@ -1,0 +1,164 @@
+#include "runtime/cuda/module.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <sparsekiln/error.h>
+
+#include "runtime/cuda/launch_plan.h"
+#include "runtime/cuda/loaded_code.h"
+#include "runtime/cuda/stream_workspaces.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+// CUDA C++ Programming Guide, technical specifications per compute capability: the grid's y and z dimensions,
+// and the shared memory that a CTA gets without asking.
+constexpr std::int64_t kMaxGridY = 65535;
+constexpr std::int32_t kSharedWithoutAsking = 48 * 1024;
+
+/// The largest workspace that any launch of this Binary needs.
+std::size_t workspace_bound(const Binary& binary) {
+  std::int64_t bytes = 0;
+  for (const Entry& entry : binary.entries) bytes = std::max(bytes, entry.workspace_bytes(entry.up_to));
+  return static_cast<std::size_t>(bytes);
+}
+
+/// Whether an entry is one that a CUDA launch can carry out, for every n it serves.
+void check_entry(const Entry& entry) {
+  if (entry.passes.size() != 1) {
+    throw Error(ErrorKind::internal,
+                fmt::format("a CUDA kernel of {} passes: one is needed", entry.passes.size()));
+  }
+  if (entry.up_to <= std::numeric_limits<std::int32_t>::max()) return;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("a batch of up to {}: kernels count the batch in 32 bits; ask for at most {}",
+                          entry.up_to, std::numeric_limits<std::int32_t>::max()));
+}
+
+/// One entry, ready: everything that cuLaunchKernel wants but the operands.
+struct Launchable {
+  CUfunction function;
+  unsigned workers;
+  std::int32_t tile_n;
+  unsigned threads;
+  unsigned dynamic_shared_bytes;
+  LaunchPlan plan;
+};
+
+void allow_dynamic_shared(const Context& context, CUfunction function, const Entry& entry) {
+  if (entry.dynamic_shared_bytes + entry.resources.shared_bytes <= kSharedWithoutAsking) return;
+  const CUresult result = context.api().func_set_attribute(
+      function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, entry.dynamic_shared_bytes);
+  if (result == CUDA_SUCCESS) return;
+  context.driver().fail(result,
+                        fmt::format("giving the kernel {} {} bytes of shared memory a CTA, where {} has {}",
+                                    entry.passes.front(), entry.dynamic_shared_bytes, context.device().name,
+                                    context.device().shared_bytes_per_cta));
+}
+
+void check_threads(const Context& context, CUfunction function, const Entry& entry) {
+  int most = 0;
+  const CUresult result =
+      context.api().func_get_attribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function);
+  context.driver().check(result, "asking how many threads a CTA of a kernel may have");
+  if (entry.threads <= most) return;
+  throw Error(
+      ErrorKind::driver,
+      fmt::format(
+          "the kernel {} wants {} threads a CTA, and on {} it can have {}; choose a config with fewer "
+          "warps",
+          entry.passes.front(), entry.threads, context.device().name, most));
+}
+
+class ContextModule final : public Module {
+ public:
+  ContextModule(std::shared_ptr<const Context> context, std::shared_ptr<const Binary> binary)
+      : context_(std::move(context)),
+        binary_(std::move(binary)),
+        code_(context_, *binary_),
+        workspaces_(context_, workspace_bound(*binary_)),
+        launch_kernel_(context_->api().launch_kernel) {
+    for (const Entry& entry : binary_->entries) {
+      const CUfunction function = code_.function(entry.passes.front());
+      check_threads(*context_, function, entry);
+      allow_dynamic_shared(*context_, function, entry);
+      entries_.push_back({function, static_cast<unsigned>(entry.workers), entry.tile_n,
+                          static_cast<unsigned>(entry.threads),
+                          static_cast<unsigned>(entry.dynamic_shared_bytes), LaunchPlan(entry.arguments)});
+    }
+  }
+
+  void launch(std::size_t index, const Launch& launch) const override {
+    if (!context_->is_current()) [[unlikely]]
+      refuse_context();
+    const Launchable& entry = entries_[index];
+    LaunchPlan::Values values(entry.plan, launch);
+    const std::int64_t tiles = (launch.n + entry.tile_n - 1) / entry.tile_n;
+    // Of more tiles than the grid has rows, a CTA computes several: tile, tile + gridDim.y …
+    const auto rows = static_cast<unsigned>(std::min(tiles, kMaxGridY));
+    const CUresult result = launch_kernel_(entry.function, entry.workers, rows, 1, entry.threads, 1, 1,
+                                           entry.dynamic_shared_bytes, static_cast<CUstream>(launch.stream),
+                                           values.pointers(), nullptr);
+    if (result != CUDA_SUCCESS) [[unlikely]]
+      fail(result, index, launch.n);
+  }
+
+  void* workspace(void* stream, std::int64_t bytes) const override {
+    if (!context_->is_current()) [[unlikely]]
+      refuse_context();
+    if (bytes > static_cast<std::int64_t>(workspaces_.bytes())) [[unlikely]] {
+      throw Error(ErrorKind::internal,
+                  fmt::format("a workspace of {} bytes, where the kernel's largest has {}", bytes,
+                              workspaces_.bytes()));
+    }
+    return workspaces_.of(static_cast<CUstream>(stream));
+  }
+
+ private:
+  [[noreturn]] void refuse_context() const {
+    const DeviceInfo& device = context_->device();
+    throw Error(
+        ErrorKind::driver,
+        fmt::format("this kernel belongs to a context of CUDA device {} ({}), which is not current on this "
+                    "thread: make it current before the launch, or load the kernel where it is to run",
+                    device.ordinal, device.name));
+  }
+
+  [[noreturn]] void fail(CUresult result, std::size_t index, std::int64_t n) const {
+    const Entry& entry = binary_->entries[index];
+    context_->driver().fail(
+        result,
+        fmt::format(
+            "launching {} for a batch of {} on {} ({} threads a CTA, {} bytes of dynamic shared memory)",
+            entry.passes.front(), n, context_->device().name, entry.threads, entry.dynamic_shared_bytes));
+  }
+
+  std::shared_ptr<const Context> context_;
+  std::shared_ptr<const Binary> binary_;
+  LoadedCode code_;
+  mutable StreamWorkspaces workspaces_;
+  PFN_cuLaunchKernel_v4000 launch_kernel_;
+  std::vector<Launchable> entries_;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> load_module(std::shared_ptr<const Context> context,
+                                    std::shared_ptr<const Binary> binary) {
+  if (binary->target.kind != Target::Kind::cuda) {
+    throw Error(ErrorKind::driver,
+                fmt::format("loading a kernel for {} on {}: it is machine code for the cpu; compile for cuda",
+                            binary->target.arch, context->device().name));
+  }
+  for (const Entry& entry : binary->entries) check_entry(entry);
+  const ContextScope scope(*context);
+  return std::make_unique<ContextModule>(context, std::move(binary));
+}
+
+}  // namespace sparsekiln::cuda

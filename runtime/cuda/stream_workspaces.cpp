@@ -1,0 +1,123 @@
+#include "runtime/cuda/stream_workspaces.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <sparsekiln/error.h>
+
+namespace sparsekiln::cuda {
+namespace {
+
+/// Lets this thread allocate while some other stream is being captured, which by default is refused and
+/// spoils that capture. What is allocated here has nothing to do with it.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const DriverApi& api) : api_(api) {
+    entered_ = api_.thread_exchange_stream_capture_mode(&mode_) == CUDA_SUCCESS;
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  ~RelaxedCapture() {
+    if (entered_) static_cast<void>(api_.thread_exchange_stream_capture_mode(&mode_));
+  }
+
+ private:
+  const DriverApi& api_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool entered_ = false;
+};
+
+/// A graph may be replayed beside other launches, also of another graph captured on the same stream, and must
+/// not share a workspace with them. The legacy default stream cannot be captured.
+void refuse_captured(const Context& context, CUstream stream) {
+  if (stream == nullptr || stream == CU_STREAM_LEGACY) return;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  context.driver().check(context.api().stream_is_capturing(stream, &status),
+                         "asking whether the stream of a launch is being captured");
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) return;
+  throw Error(ErrorKind::driver,
+              "the stream is being captured into a graph, and this kernel needs a workspace, which a graph "
+              "must not share: "
+              "pass one as `workspace`, of workspace_bytes(n) zeroed bytes, for this graph alone");
+}
+
+}  // namespace
+
+StreamWorkspaces::StreamWorkspaces(std::shared_ptr<const Context> context, std::size_t bytes)
+    : context_(std::move(context)), bytes_(bytes) {}
+
+StreamWorkspaces::~StreamWorkspaces() {
+  Held* held = first_.load(std::memory_order_acquire);
+  if (held == nullptr) return;
+  const ContextScope scope(*context_, std::nothrow);
+  while (held != nullptr) {
+    // Where the context is gone, so is its memory.
+    if (scope.entered()) static_cast<void>(context_->api().mem_free(held->memory));
+    delete std::exchange(held, held->next);
+  }
+}
+
+unsigned long long StreamWorkspaces::id_of(CUstream stream) const {
+  const DriverApi& api = context_->api();
+  unsigned long long id = 0;
+  if (api.stream_get_id != nullptr) {
+    context_->driver().check(api.stream_get_id(stream, &id), "asking for the id of the stream of a launch");
+  } else if (stream == CU_STREAM_PER_THREAD) {
+    throw Error(
+        ErrorKind::driver,
+        "a workspace for the per-thread default stream: this driver cannot tell one thread's from another's; "
+        "pass `workspace`, use another stream, or update the driver to CUDA 12");
+  }
+  return id;
+}
+
+void* StreamWorkspaces::of(CUstream stream) {
+  refuse_captured(*context_, stream);
+  const unsigned long long id = id_of(stream);
+  for (Held* held = first_.load(std::memory_order_acquire); held != nullptr; held = held->next) {
+    if (held->stream == stream && held->id.load(std::memory_order_acquire) == id) {
+      return reinterpret_cast<void*>(held->memory);
+    }
+  }
+  return make(stream, id);
+}
+
+void* StreamWorkspaces::make(CUstream stream, unsigned long long id) {
+  const Driver& driver = context_->driver();
+  const DriverApi& api = context_->api();
+  const std::lock_guard lock(making_);
+  Held* const newest = first_.load(std::memory_order_acquire);
+  Held* earlier = nullptr;  // of a stream that had this handle before
+  for (Held* held = newest; held != nullptr; held = held->next) {
+    if (held->stream != stream) continue;
+    if (held->id.load(std::memory_order_relaxed) == id) return reinterpret_cast<void*>(held->memory);
+    if (stream != CU_STREAM_PER_THREAD) earlier = held;
+  }
+  const RelaxedCapture relaxed(api);
+  const auto zero = [&](CUdeviceptr memory) {
+    driver.check(api.memset_d8_async(memory, 0, bytes_, stream), "zeroing the workspace of a stream");
+  };
+  if (earlier != nullptr) {
+    // The stream that had this handle is destroyed, but what it queued may still run.
+    driver.check(api.ctx_synchronize(), "waiting for a destroyed stream before its workspace is used again");
+    zero(earlier->memory);
+    earlier->id.store(id, std::memory_order_release);
+    return reinterpret_cast<void*>(earlier->memory);
+  }
+  CUdeviceptr memory = 0;
+  if (const CUresult result = api.mem_alloc(&memory, bytes_); result != CUDA_SUCCESS) {
+    driver.fail(result,
+                fmt::format("allocating a workspace of {} bytes on {}", bytes_, context_->device().name));
+  }
+  try {
+    zero(memory);
+    first_.store(new Held{stream, id, memory, newest}, std::memory_order_release);
+  } catch (...) {
+    static_cast<void>(api.mem_free(memory));
+    throw;
+  }
+  return reinterpret_cast<void*>(memory);
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,85 @@
+#include "runtime/request.h"
+
+#include <cstdint>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "compiler/build.h"
+
+namespace sparsekiln {
+namespace {
+
+/// The mixing step of SplitMix64 (Steele, Lea & Flood 2014).
+std::uint64_t mix(std::uint64_t state, std::uint64_t value) {
+  state = (state ^ value) + 0x9e3779b97f4a7c15u;
+  state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9u;
+  state = (state ^ (state >> 27)) * 0x94d049bb133111ebu;
+  return state ^ (state >> 31);
+}
+
+std::uint64_t mix(std::uint64_t state, const Config& config) {
+  for (const std::int32_t number : {config.tile_n, config.tile_out, config.stages, config.warps, config.split,
+                                    static_cast<std::int32_t>(config.variant),
+                                    static_cast<std::int32_t>(config.table), config.packed ? 1 : 0})
+    state = mix(state, static_cast<std::uint64_t>(number));
+  return state;
+}
+
+std::string_view word(bool value) { return value ? "yes" : "no"; }
+
+}  // namespace
+
+bool operator==(const Request& a, const Request& b) {
+  const Options& p = a.options;
+  const Options& q = b.options;
+  return a.layout == b.layout && a.context == b.context && p.block == q.block && p.batch == q.batch &&
+         p.dtype == q.dtype && p.out_dtype == q.out_dtype && p.operation == q.operation && p.math == q.math &&
+         p.order == q.order && p.strict_absent == q.strict_absent && p.target == q.target &&
+         p.config == q.config && p.cache_dir.native() == q.cache_dir.native();
+}
+
+std::size_t RequestHash::operator()(const Request& request) const {
+  const Options& options = request.options;
+  std::uint64_t state = 0;
+  for (const std::uint8_t byte : request.layout.bytes) state = (state << 8) ^ (state >> 56) ^ byte;
+  const std::uint64_t numbers[] = {
+      static_cast<std::uint64_t>(options.block.out),
+      static_cast<std::uint64_t>(options.block.in),
+      static_cast<std::uint64_t>(options.batch.bound()),
+      static_cast<std::uint64_t>(options.batch.dynamic()),
+      static_cast<std::uint64_t>(options.dtype),
+      options.out_dtype ? 1 + static_cast<std::uint64_t>(*options.out_dtype) : 0,
+      static_cast<std::uint64_t>(options.operation),
+      static_cast<std::uint64_t>(options.math),
+      static_cast<std::uint64_t>(options.order),
+      static_cast<std::uint64_t>(options.strict_absent),
+      std::hash<std::string>{}(options.target),
+      std::hash<std::string>{}(options.cache_dir.native()),
+      reinterpret_cast<std::uintptr_t>(request.context),
+  };
+  for (const std::uint64_t number : numbers) state = mix(state, number);
+  if (options.config) state = mix(state, *options.config);
+  return static_cast<std::size_t>(state);
+}
+
+cache::Identity identity_of(const Problem& problem, const Target& target, const Plan& plan) {
+  cache::Identity identity;
+  identity.add("what", "binary")
+      .add("operation", name(problem.operation))
+      .add("layout", problem.layout.digest().hex())
+      .add("grid", fmt::format("{}x{}", problem.layout.rows(), problem.layout.cols()))
+      .add("block", to_string(problem.block))
+      .add("batch", to_string(problem.batch))
+      .add("dtype", name(problem.dtype))
+      .add("out_dtype", name(problem.out_dtype))
+      .add("math", name(problem.math))
+      .add("order", name(problem.order))
+      .add("strict_absent", word(problem.strict_absent))
+      .add("target", target.to_string())
+      .add("plan", to_string(plan))
+      .add("compiler", compiler_digest());
+  return identity;
+}
+
+}  // namespace sparsekiln

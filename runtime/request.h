@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+
+#include <sparsekiln/compile.h>
+
+#include "cache/identity.h"
+
+namespace sparsekiln {
+
+/// What a caller asked for, whole: the key of the in-process table. `context` tells devices apart.
+struct Request {
+  Digest layout;
+  Options options;
+  const void* context = nullptr;
+
+  friend bool operator==(const Request& a, const Request& b);
+};
+
+struct RequestHash {
+  [[nodiscard]] std::size_t operator()(const Request& request) const;
+};
+
+/// The identity of the Binary of (problem, target, plan): everything that decides its bytes, and nothing else
+/// (DESIGN §7, rule 1). No path, no compiler output, no driver version.
+[[nodiscard]] cache::Identity identity_of(const Problem& problem, const Target& target, const Plan& plan);
+
+}  // namespace sparsekiln

@@ -1,0 +1,209 @@
+#include <array>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "tests/runtime/cpu/forward_fixture.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+constexpr std::array<std::int64_t, 13> kBatches = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100};
+
+/// Empty first, middle and last rows, an empty column, a full row, a row of one block.
+const char* const kAwkward = "000000/101101/000000/111111/000001/010100/000000";
+
+void check_exact(const Problem& problem, const Target& target, const Config& config,
+                 std::span<const std::int64_t> batches) {
+  const auto binary = build_for(problem, target, config);
+  const auto module = open_device()->load(binary);
+  for (const std::int64_t n : batches) {
+    Operands operands(problem, n, static_cast<std::uint32_t>(n));
+    run(*module, *binary, operands);
+    CAPTURE(target.to_string());
+    CAPTURE(to_string(problem.block));
+    CAPTURE(to_string(config));
+    CAPTURE(n);
+    CHECK(wrong_elements(problem, operands) == 0);
+  }
+}
+
+TEST_CASE("every block shape and batch size is exact on small integers") {
+  constexpr std::array<std::int32_t, 5> kSides = {8, 16, 32, 64, 128};
+  const std::string level = runnable_levels()[runnable_levels().size() - 2];
+  std::int32_t turn = 0;
+  for (const std::int32_t out : kSides)
+    for (const std::int32_t in : kSides)
+      check_exact(forward_problem(grid("0110/1001/0000/1111"), {out, in}, 128), {Target::Kind::cpu, level, 2},
+                  vector_config(turn++ % 2 == 0 ? 32 : 16), kBatches);
+}
+
+TEST_CASE("every level and type of this host is exact on awkward layouts") {
+  for (const std::string& level : runnable_levels())
+    for (const auto& [dtype, out_dtype] :
+         {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
+      for (const BlockShape block : {BlockShape{8, 8}, {16, 32}, {32, 16}, {32, 32}})
+        for (const std::int32_t tile_n : {16, 48, 64})
+          check_exact(forward_problem(grid(kAwkward), block, 128, dtype, out_dtype),
+                      {Target::Kind::cpu, level, 2}, vector_config(tile_n),
+                      std::array<std::int64_t, 3>{1, 15, 100});
+}
+
+TEST_CASE("what is emitted for AVX-512 is exact, assembled for the vectors that this host has") {
+  const Target emitted{Target::Kind::cpu, "x86-64-v4", 8};
+  const Target assembled{Target::Kind::cpu, host_level(), 8};
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const BlockShape block : {BlockShape{8, 8}, {16, 32}, {32, 16}, {32, 32}, {128, 64}})
+      for (const std::int32_t tile_n : {16, 32, 48, 64}) {
+        const Problem problem = forward_problem(grid(kAwkward), block, 128, dtype);
+        const auto binary = build_for(problem, emitted, vector_config(tile_n), assembled);
+        const auto module = open_device()->load(binary);
+        for (const std::int64_t n : {1, 15, 16, 17, 33, 100}) {
+          Operands operands(problem, n, static_cast<std::uint32_t>(n));
+          run(*module, *binary, operands);
+          CAPTURE(to_string(block));
+          CAPTURE(tile_n);
+          CAPTURE(n);
+          CHECK(wrong_elements(problem, operands) == 0);
+        }
+      }
+}
+
+TEST_CASE("rows cut between workers are combined exactly") {
+  for (const char* text : {"1", "11111111111111111111111111111111", kAwkward,
+                           "11111111111111111111111111111111/00000000000000000000000000000001"})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const BlockShape block : {BlockShape{8, 8}, {32, 32}, {64, 16}}) {
+        const Problem problem = forward_problem(grid(text), block, 128, dtype);
+        const Target target{Target::Kind::cpu, host_level(), 64};
+        check_exact(problem, target, vector_config(32), std::array<std::int64_t, 4>{1, 31, 33, 100});
+      }
+  // The point of the case: at least one of them is cut.
+  const Problem problem = forward_problem(grid("11111111111111111111111111111111"), {32, 32}, 32);
+  const Target target{Target::Kind::cpu, host_level(), 8};
+  CHECK(make_schedule(problem, target, vector_config(32), 32).counters > 0);
+}
+
+TEST_CASE("an empty layout gives zeros") {
+  check_exact(forward_problem(grid("000/000"), {32, 32}, 64), {Target::Kind::cpu, host_level(), 2},
+              vector_config(32), kBatches);
+}
+
+TEST_CASE("a batch of nothing does nothing") {
+  const Problem problem = forward_problem(grid("11"), {32, 32}, 32);
+  const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(32));
+  const auto module = open_device()->load(binary);
+  module->launch(0, {nullptr, nullptr, nullptr, nullptr, 0, 64, 32, nullptr});
+}
+
+TEST_CASE("NaN and Inf in x reach the outputs that a product of present blocks gives, and no others") {
+  const Problem problem = forward_problem(grid(kAwkward), {16, 32}, 64);
+  for (const std::string& level : runnable_levels()) {
+    const auto binary = build_for(problem, {Target::Kind::cpu, level, 2}, vector_config(32));
+    const auto module = open_device()->load(binary);
+    Operands operands(problem, 33, 5);
+    for (std::size_t i = 0; i < operands.w.size(); ++i)
+      if (operands.w.get(i) == 0) operands.w.set(i, 1);
+    operands.x.set(0, std::numeric_limits<float>::infinity());
+    operands.x.set(static_cast<std::size_t>(3 * operands.x_stride + 40),
+                   std::numeric_limits<float>::quiet_NaN());
+    operands.x.set(static_cast<std::size_t>(32 * operands.x_stride + 191),
+                   -std::numeric_limits<float>::infinity());
+    run(*module, *binary, operands);
+    CHECK(wrong_elements(problem, operands) == 0);
+  }
+}
+
+TEST_CASE("random inputs stay within the bound of a chain of k roundings") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Problem problem = forward_problem(grid(kAwkward), {32, 32}, 64, dtype);
+    const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(32));
+    const auto module = open_device()->load(binary);
+    Operands operands(problem, 64, 9);
+    std::minstd_rand random(3);
+    const auto draw = [&] { return static_cast<float>(random()) / 1e9F - 1.0F; };
+    for (std::size_t i = 0; i < operands.x.size(); ++i) operands.x.set(i, draw());
+    for (std::size_t i = 0; i < operands.w.size(); ++i) operands.w.set(i, draw());
+    run(*module, *binary, operands);
+    const std::vector<double> expected = reference(problem, operands);
+    double worst = 0;
+    for (std::int64_t token = 0; token < 64; ++token)
+      for (std::int64_t o = 0; o < problem.out_features(); ++o)
+        worst = std::max(worst,
+                         std::abs(expected[static_cast<std::size_t>(token * problem.out_features() + o)] -
+                                  operands.y.get(static_cast<std::size_t>(token * operands.y_stride + o))));
+    CHECK(worst > 0);  // they are rounded, so an exact result would mean nothing was compared
+    CHECK(worst < 2e-4);
+  }
+}
+
+TEST_CASE("bf16 results are rounded to nearest even") {
+  Problem problem = forward_problem(grid("1"), {8, 8}, 16, DType::bf16, DType::bf16);
+  const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 1}, vector_config(16));
+  const auto module = open_device()->load(binary);
+  Operands operands(problem, 1, 1);
+  for (std::size_t i = 0; i < operands.w.size(); ++i) operands.w.set(i, 0);
+  for (std::size_t i = 0; i < 8; ++i) operands.x.set(i, 1);
+  const auto weigh = [&](std::size_t out, float first, float second) {
+    operands.w.set(out * 8, first);
+    operands.w.set(out * 8 + 1, second);
+  };
+  weigh(0, 256, 1);     // 257: between 256 and 258, both 8 bits; the even mantissa is 256
+  weigh(1, 258, 1);     // 259 → 260
+  weigh(2, 256, 1.5F);  // 257.5 → 258
+  weigh(3, -256, -1);
+  run(*module, *binary, operands);
+  CHECK(operands.y.get(0) == 256.0F);
+  CHECK(operands.y.get(1) == 260.0F);
+  CHECK(operands.y.get(2) == 258.0F);
+  CHECK(operands.y.get(3) == -256.0F);
+}
+
+TEST_CASE("launches are bit-identical whatever the threads") {
+  for (const std::int32_t threads : {1, 2, 5}) {
+    CAPTURE(threads);
+    const Problem problem = forward_problem(
+        grid("11111111111111111111111111111111/00100000000000000000000000000001"), {32, 32}, 64);
+    // The schedule is that of five workers for all: only who runs it changes.
+    auto binary = std::make_shared<Binary>(
+        *build_for(problem, {Target::Kind::cpu, host_level(), 5}, vector_config(32, 2)));
+    binary->target.workers = threads;
+    const auto module = open_device()->load(binary);
+    Operands operands(problem, 64, 2);
+    std::minstd_rand random(7);
+    for (std::size_t i = 0; i < operands.x.size(); ++i)
+      operands.x.set(i, static_cast<float>(random()) / 1e9F - 1.0F);
+    for (std::size_t i = 0; i < operands.w.size(); ++i)
+      operands.w.set(i, static_cast<float>(random()) / 1e9F - 1.0F);
+    static std::vector<std::byte> first;
+    const std::size_t bytes = operands.y.size() * 4;
+    for (int turn = 0; turn < 20; ++turn) {
+      run(*module, *binary, operands);
+      if (first.empty()) first.assign(operands.y.data(), operands.y.data() + bytes);
+      CHECK(std::memcmp(first.data(), operands.y.data(), bytes) == 0);
+    }
+  }
+}
+
+TEST_CASE("launches from several threads at once do not disturb each other") {
+  const Problem problem = forward_problem(
+      grid("11111111111111111111111111111111/01010000000000000000000000001100"), {16, 16}, 128);
+  const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 4}, vector_config(32));
+  const auto module = open_device()->load(binary);
+  std::array<std::int64_t, 4> wrong{};
+  {
+    std::vector<std::jthread> callers;
+    for (std::size_t caller = 0; caller < wrong.size(); ++caller)
+      callers.emplace_back([&, caller] {
+        for (std::uint32_t turn = 0; turn < 25; ++turn) {
+          Operands operands(problem, static_cast<std::int64_t>(1 + (turn * 13 + caller * 29) % 100), turn);
+          run(*module, *binary, operands);
+          wrong[caller] += wrong_elements(problem, operands);
+        }
+      });
+  }
+  for (const std::int64_t count : wrong) CHECK(count == 0);
+}
+
+}  // namespace
+}  // namespace sparsekiln::cpu

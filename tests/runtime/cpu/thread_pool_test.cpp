@@ -1,0 +1,117 @@
+#include "runtime/cpu/thread_pool.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+namespace sparsekiln::cpu {
+namespace {
+
+constexpr std::int64_t kJobs = 37;
+
+/// Counts every job, and jobs that started before the pass in front of them had ended.
+struct Count {
+  std::array<std::array<std::atomic<int>, kJobs>, 2> runs{};
+  std::atomic<std::int64_t> first_pass{0};
+  std::atomic<int> early{0};
+
+  static void job(const void* context, std::int32_t pass, std::int64_t job) {
+    auto& self = *const_cast<Count*>(static_cast<const Count*>(context));
+    if (pass == 0) {
+      if (job % 5 == 0) std::this_thread::yield();
+      ++self.first_pass;
+    } else if (self.first_pass < kJobs) {
+      ++self.early;
+    }
+    ++self.runs[static_cast<std::size_t>(pass)][static_cast<std::size_t>(job)];
+  }
+
+  void check() const {
+    for (const auto& pass : runs)
+      for (const auto& run : pass) CHECK(run == 1);
+    CHECK(early == 0);
+  }
+};
+
+TEST_CASE("every job of every pass runs once, and passes do not overlap") {
+  for (const std::int32_t threads : {1, 2, 3, 8}) {
+    ThreadPool pool;
+    pool.reserve(threads);
+    for (int turn = 0; turn < 200; ++turn) {
+      Count count;
+      pool.run({Count::job, &count, 2, kJobs, threads});
+      count.check();
+    }
+  }
+}
+
+TEST_CASE("callers that meet share the pool without waiting for each other's jobs") {
+  ThreadPool pool;
+  pool.reserve(3);
+  std::vector<std::jthread> callers;
+  std::atomic<int> bad{0};
+  for (int caller = 0; caller < 4; ++caller)
+    callers.emplace_back([&] {
+      for (int turn = 0; turn < 200; ++turn) {
+        Count count;
+        pool.run({Count::job, &count, 2, kJobs, 3});
+        for (const auto& pass : count.runs)
+          for (const auto& run : pass)
+            if (run != 1) ++bad;
+        if (count.early != 0) ++bad;
+      }
+    });
+  callers.clear();
+  CHECK(bad == 0);
+}
+
+TEST_CASE("a launch takes no more threads than it may") {
+  ThreadPool pool;
+  pool.reserve(6);
+  struct Seen {
+    std::atomic<int> now{0};
+    std::atomic<int> most{0};
+  };
+  for (int turn = 0; turn < 50; ++turn) {
+    Seen seen;
+    pool.run({[](const void* context, std::int32_t, std::int64_t) {
+                auto& self = *const_cast<Seen*>(static_cast<const Seen*>(context));
+                const int now = ++self.now;
+                for (int most = self.most; now > most && !self.most.compare_exchange_weak(most, now);) {
+                }
+                std::this_thread::yield();
+                --self.now;
+              },
+              &seen, 1, 64, 2});
+    CHECK(seen.most <= 2);
+  }
+}
+
+TEST_CASE("a pool is destroyed while its threads are on their way to sleep") {
+  for (int turn = 0; turn < 500; ++turn) {
+    ThreadPool pool;
+    pool.reserve(3);
+    Count count;
+    pool.run({Count::job, &count, 1, kJobs, 3});
+  }
+}
+
+TEST_CASE("a pool that slept wakes, and one that never worked can be destroyed") {
+  ThreadPool idle;
+  idle.reserve(4);
+  ThreadPool pool;
+  pool.reserve(2);
+  for (int turn = 0; turn < 3; ++turn) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    Count count;
+    pool.run({Count::job, &count, 2, kJobs, 2});
+    count.check();
+  }
+}
+
+}  // namespace
+}  // namespace sparsekiln::cpu

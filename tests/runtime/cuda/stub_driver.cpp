@@ -1,0 +1,675 @@
+#include "tests/runtime/cuda/stub_driver.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include <cuda.h>
+
+#include "tests/runtime/cuda/stub_errors.h"
+
+// The driver's structures, as the handles of cuda.h name them.
+struct CUctx_st {
+  int device = 0;
+  bool alive = true;
+};
+
+struct CUfunc_st {
+  std::string name;
+  std::vector<std::size_t> sizes;  // of its parameters
+  int dynamic_shared = 0;
+};
+
+struct CUmod_st {
+  std::map<std::string, CUfunc_st> functions;
+  bool any = false;  // a real cubin: what it holds is not looked at
+};
+
+struct CUstream_st {
+  unsigned long long id = 0;
+  std::atomic<bool> capturing = false;
+  std::vector<stub::Launch> captured;
+};
+
+struct CUgraph_st {
+  std::vector<stub::Launch> launches;
+};
+
+struct CUgraphExec_st {
+  std::vector<stub::Launch> launches;
+};
+
+struct CUevent_st {
+  unsigned long long at = 0;
+};
+
+namespace {
+
+struct StubDevice {
+  const char* name;
+  const char* pci_bus_id;
+  int major, minor, multiprocessors;
+};
+constexpr StubDevice kDevices[] = {{"Stub H100", "0000:65:00.0", 9, 0, 132},
+                                   {"Stub T4", "0000:b3:00.0", 7, 5, 40}};
+constexpr int kDeviceCount = 2;
+
+struct State {
+  std::mutex mutex;
+  std::atomic<bool> recording = false;
+  std::atomic<bool> faulty = false;
+  std::vector<stub::Launch> launches;
+  std::vector<std::string> calls;
+  std::map<std::string, CUresult> faults;
+  std::set<std::string> hidden;
+  std::vector<std::pair<std::string, int>> asked;
+  int version = 13000;
+
+  CUctx_st primary[kDeviceCount] = {{0}, {1}};
+  int references[kDeviceCount] = {0, 0};
+  std::vector<std::unique_ptr<CUctx_st>> contexts;
+  std::set<CUmodule> modules;
+  std::set<void*> allocations;
+  std::set<CUstream> streams;
+  std::vector<std::string> resident;
+  std::map<std::string, int> dynamic_shared;
+  std::atomic<unsigned long long> next_id = 100;
+  std::atomic<unsigned long long> clock = 0;
+};
+
+State& state() {
+  static State* const kept = new State;  // outlives whatever is destroyed at the end of the process
+  return *kept;
+}
+
+thread_local std::vector<CUcontext> stack;
+thread_local const char per_thread = 0;
+
+CUcontext current() { return stack.empty() ? nullptr : stack.back(); }
+
+/// Notes a call; what it shall answer.
+CUresult note(const char* function) {
+  State& s = state();
+  if (!s.recording.load(std::memory_order_relaxed) && !s.faulty.load(std::memory_order_relaxed))
+    return CUDA_SUCCESS;
+  const std::lock_guard lock(s.mutex);
+  if (s.recording) s.calls.emplace_back(function);
+  const auto fault = s.faults.find(function);
+  if (fault == s.faults.end()) return CUDA_SUCCESS;
+  const CUresult result = fault->second;
+  s.faults.erase(fault);
+  s.faulty = !s.faults.empty();
+  return result;
+}
+
+/// Notes a call that needs a living current context.
+CUresult note_in_context(const char* function) {
+  if (const CUresult result = note(function); result != CUDA_SUCCESS) return result;
+  if (current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return current()->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+bool is_special(CUstream stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+CUresult init(unsigned) { return note("cuInit"); }
+
+CUresult driver_get_version(int* version) {
+  *version = state().version;
+  return CUDA_SUCCESS;
+}
+
+CUresult device_get_count(int* count) {
+  *count = kDeviceCount;
+  return note("cuDeviceGetCount");
+}
+
+CUresult device_get(CUdevice* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= kDeviceCount) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+CUresult device_get_name(char* name, int bytes, CUdevice device) {
+  std::strncpy(name, kDevices[device].name, static_cast<std::size_t>(bytes));
+  return CUDA_SUCCESS;
+}
+
+CUresult device_get_pci_bus_id(char* id, int bytes, CUdevice device) {
+  if (const CUresult result = note("cuDeviceGetPCIBusId"); result != CUDA_SUCCESS) return result;
+  std::strncpy(id, kDevices[device].pci_bus_id, static_cast<std::size_t>(bytes));
+  return CUDA_SUCCESS;
+}
+
+CUresult device_total_mem(std::size_t* bytes, CUdevice) {
+  *bytes = std::size_t{80} << 30;
+  return CUDA_SUCCESS;
+}
+
+CUresult device_get_attribute(int* value, CUdevice_attribute which, CUdevice device) {
+  switch (which) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = kDevices[device].major;
+      break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      *value = kDevices[device].minor;
+      break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+      *value = kDevices[device].multiprocessors;
+      break;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+      *value = 50 << 20;
+      break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+      *value = 232448;
+      break;
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+      *value = 1980000;
+      break;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult primary_ctx_get_state(CUdevice device, unsigned* flags, int* active) {
+  const std::lock_guard lock(state().mutex);
+  *flags = 0;
+  *active = state().references[device] > 0 ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult primary_ctx_retain(CUcontext* context, CUdevice device) {
+  if (const CUresult result = note("cuDevicePrimaryCtxRetain"); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  ++state().references[device];
+  state().primary[device].alive = true;
+  *context = &state().primary[device];
+  return CUDA_SUCCESS;
+}
+
+CUresult primary_ctx_release(CUdevice device) {
+  if (const CUresult result = note("cuDevicePrimaryCtxRelease"); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  // As with a real driver, the last release ends the context, also where it is current.
+  if (--state().references[device] == 0) state().primary[device].alive = false;
+  return CUDA_SUCCESS;
+}
+
+CUresult ctx_get_current(CUcontext* context) {
+  *context = current();
+  return CUDA_SUCCESS;
+}
+
+CUresult ctx_set_current(CUcontext context) {
+  if (!stack.empty()) stack.pop_back();
+  if (context != nullptr) stack.push_back(context);
+  return note("cuCtxSetCurrent");
+}
+
+CUresult ctx_push_current(CUcontext context) {
+  if (const CUresult result = note("cuCtxPushCurrent"); result != CUDA_SUCCESS) return result;
+  if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  stack.push_back(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult ctx_pop_current(CUcontext* context) {
+  if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = current();
+  stack.pop_back();
+  return note("cuCtxPopCurrent");
+}
+
+CUresult ctx_get_device(CUdevice* device) {
+  if (current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = current()->device;
+  return CUDA_SUCCESS;
+}
+
+CUresult ctx_synchronize() { return note_in_context("cuCtxSynchronize"); }
+
+/// Reads `kernel NAME SIZE…` lines.
+std::map<std::string, CUfunc_st> parse_kernels(const std::string& text) {
+  std::map<std::string, CUfunc_st> functions;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t at = line.find("kernel ");
+    if (at == std::string::npos) continue;
+    std::istringstream words(line.substr(at + 7));
+    CUfunc_st function;
+    words >> function.name;
+    for (std::size_t size = 0; words >> size;) function.sizes.push_back(size);
+    functions[function.name] = function;
+  }
+  return functions;
+}
+
+/// The number after the first `key`, 0 where there is none.
+int number_after(const std::string& text, std::string_view key) {
+  const std::size_t at = text.find(key);
+  return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + key.size());
+}
+
+CUresult module_load_data(CUmodule* module, const void* image, unsigned options, CUjit_option* names,
+                          void** values) {
+  if (const CUresult result = note_in_context("cuModuleLoadDataEx"); result != CUDA_SUCCESS) return result;
+  auto loaded = std::make_unique<CUmod_st>();
+  const StubDevice& device = kDevices[current()->device];
+  const int capability = device.major * 10 + device.minor;
+  const std::string_view start(static_cast<const char*>(image), 4);
+  if (start ==
+      "\x7f"
+      "ELF") {
+    loaded->any = true;
+  } else {
+    const std::string text(static_cast<const char*>(image));
+    const bool cubin = text.starts_with("cubin sm_");
+    if (cubin && number_after(text, "cubin sm_") != capability) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (!cubin && number_after(text, ".target sm_") == 0) return CUDA_ERROR_INVALID_IMAGE;
+    if (text.find("broken") != std::string::npos ||
+        (!cubin && number_after(text, ".target sm_") > capability)) {
+      for (unsigned i = 0; i < options; ++i) {
+        if (names[i] == CU_JIT_ERROR_LOG_BUFFER)
+          std::strcpy(static_cast<char*>(values[i]), "ptxas: line 7: no such thing");
+      }
+      return cubin ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_INVALID_PTX;
+    }
+    loaded->functions = parse_kernels(text);
+  }
+  const std::lock_guard lock(state().mutex);
+  state().modules.insert(loaded.get());
+  *module = loaded.release();
+  return CUDA_SUCCESS;
+}
+
+CUresult module_unload(CUmodule module) {
+  if (const CUresult result = note_in_context("cuModuleUnload"); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  if (state().modules.erase(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  delete module;
+  return CUDA_SUCCESS;
+}
+
+CUresult module_get_function(CUfunction* function, CUmodule module, const char* name) {
+  if (const CUresult result = note_in_context("cuModuleGetFunction"); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  auto found = module->functions.find(name);
+  if (found == module->functions.end()) {
+    if (!module->any) return CUDA_ERROR_NOT_FOUND;
+    found = module->functions.emplace(name, CUfunc_st{name, {}}).first;
+  }
+  *function = &found->second;
+  return CUDA_SUCCESS;
+}
+
+CUresult func_load(CUfunction function) {
+  if (const CUresult result = note_in_context("cuFuncLoad"); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  state().resident.push_back(function->name);
+  return CUDA_SUCCESS;
+}
+
+CUresult func_get_attribute(int* value, CUfunction_attribute which, CUfunction) {
+  *value = which == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 32;
+  return note("cuFuncGetAttribute");
+}
+
+CUresult func_set_attribute(CUfunction function, CUfunction_attribute, int value) {
+  if (const CUresult result = note("cuFuncSetAttribute"); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  function->dynamic_shared = value;
+  state().dynamic_shared[function->name] = value;
+  return value <= 232448 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult launch_kernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                       CUstream stream, void** parameters, void**) {
+  if (const CUresult result = note_in_context("cuLaunchKernel"); result != CUDA_SUCCESS) return result;
+  if (shared_bytes > 48 * 1024 && static_cast<int>(shared_bytes) > function->dynamic_shared) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  State& s = state();
+  const bool capturing = !is_special(stream) && stream->capturing.load(std::memory_order_relaxed);
+  if (!capturing && !s.recording.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+  stub::Launch launch{
+      function->name, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, stream, {},
+      capturing};
+  for (std::size_t i = 0; i < function->sizes.size(); ++i) {
+    const auto* bytes = static_cast<const std::byte*>(parameters[i]);
+    launch.arguments.emplace_back(bytes, bytes + function->sizes[i]);
+  }
+  const std::lock_guard lock(s.mutex);
+  (capturing ? stream->captured : s.launches).push_back(std::move(launch));
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_alloc(CUdeviceptr* memory, std::size_t bytes) {
+  if (const CUresult result = note_in_context("cuMemAlloc"); result != CUDA_SUCCESS) return result;
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  void* const made = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::memset(made, 0xcd, bytes);  // as a device's: anything but zeros
+  const std::lock_guard lock(state().mutex);
+  state().allocations.insert(made);
+  *memory = reinterpret_cast<CUdeviceptr>(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_free(CUdeviceptr memory) {
+  if (const CUresult result = note_in_context("cuMemFree"); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  if (state().allocations.erase(reinterpret_cast<void*>(memory)) == 0) return CUDA_ERROR_INVALID_VALUE;
+  std::free(reinterpret_cast<void*>(memory));
+  return CUDA_SUCCESS;
+}
+
+CUresult memcpy_htod(CUdeviceptr to, const void* from, std::size_t bytes) {
+  if (const CUresult result = note_in_context("cuMemcpyHtoD"); result != CUDA_SUCCESS) return result;
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult memcpy_dtoh(void* to, CUdeviceptr from, std::size_t bytes) {
+  if (const CUresult result = note_in_context("cuMemcpyDtoH"); result != CUDA_SUCCESS) return result;
+  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult memset_d8_async(CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream) {
+  if (const CUresult result = note_in_context("cuMemsetD8Async"); result != CUDA_SUCCESS) return result;
+  std::memset(reinterpret_cast<void*>(memory), value, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult stream_create(CUstream* stream, unsigned) {
+  if (const CUresult result = note_in_context("cuStreamCreate"); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  *stream = new CUstream_st;
+  (*stream)->id = state().next_id++;
+  state().streams.insert(*stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult stream_destroy(CUstream stream) {
+  const std::lock_guard lock(state().mutex);
+  if (state().streams.erase(stream) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  delete stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult stream_synchronize(CUstream) { return note_in_context("cuStreamSynchronize"); }
+
+CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+  *status = !is_special(stream) && stream->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                     : CU_STREAM_CAPTURE_STATUS_NONE;
+  return note("cuStreamIsCapturing");
+}
+
+CUresult thread_exchange_stream_capture_mode(CUstreamCaptureMode* mode) {
+  thread_local CUstreamCaptureMode held = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::swap(held, *mode);
+  return note("cuThreadExchangeStreamCaptureMode");
+}
+
+CUresult stream_get_id(CUstream stream, unsigned long long* id) {
+  if (stream == CU_STREAM_PER_THREAD) {
+    *id = reinterpret_cast<unsigned long long>(&per_thread);
+  } else {
+    *id = is_special(stream) ? 1 : stream->id;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult stream_begin_capture(CUstream stream, CUstreamCaptureMode) {
+  if (is_special(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  stream->capturing = true;
+  return note("cuStreamBeginCapture");
+}
+
+CUresult stream_end_capture(CUstream stream, CUgraph* graph) {
+  if (!stream->capturing.exchange(false)) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  *graph = new CUgraph_st{std::exchange(stream->captured, {})};
+  return note("cuStreamEndCapture");
+}
+
+CUresult graph_instantiate(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  if (const CUresult result = note("cuGraphInstantiateWithFlags"); result != CUDA_SUCCESS) return result;
+  *executable = new CUgraphExec_st{graph->launches};
+  return CUDA_SUCCESS;
+}
+
+CUresult graph_launch(CUgraphExec executable, CUstream) {
+  const CUresult result = note("cuGraphLaunch");
+  const std::lock_guard lock(state().mutex);
+  for (const stub::Launch& launch : executable->launches) state().launches.push_back(launch);
+  return result;
+}
+
+CUresult graph_exec_destroy(CUgraphExec executable) {
+  delete executable;
+  return CUDA_SUCCESS;
+}
+
+CUresult graph_destroy(CUgraph graph) {
+  delete graph;
+  return CUDA_SUCCESS;
+}
+
+CUresult event_create(CUevent* event, unsigned) {
+  if (const CUresult result = note_in_context("cuEventCreate"); result != CUDA_SUCCESS) return result;
+  *event = new CUevent_st;
+  return CUDA_SUCCESS;
+}
+
+CUresult event_destroy(CUevent event) {
+  delete event;
+  return CUDA_SUCCESS;
+}
+
+CUresult event_record(CUevent event, CUstream) {
+  event->at = ++state().clock;
+  return note("cuEventRecord");
+}
+
+CUresult event_synchronize(CUevent) { return note("cuEventSynchronize"); }
+
+/// A millisecond passes with every event.
+CUresult event_elapsed_time(float* milliseconds, CUevent from, CUevent to) {
+  *milliseconds = static_cast<float>(to->at - from->at);
+  return note("cuEventElapsedTime");
+}
+
+struct Symbol {
+  const char* name;
+  int version;  // of this interface; asked for at a lower one, the driver would hand out another
+  void* address;
+};
+
+template <typename Function>
+Symbol symbol(const char* name, int version, Function* function) {
+  return {name, version, reinterpret_cast<void*>(function)};
+}
+
+const Symbol kSymbols[] = {
+    symbol("cuInit", 2000, init),
+    symbol("cuDriverGetVersion", 2020, driver_get_version),
+    symbol("cuGetErrorName", 6000, stub::get_error_name),
+    symbol("cuGetErrorString", 6000, stub::get_error_string),
+    symbol("cuDeviceGetCount", 2000, device_get_count),
+    symbol("cuDeviceGet", 2000, device_get),
+    symbol("cuDeviceGetName", 2000, device_get_name),
+    symbol("cuDeviceGetPCIBusId", 4010, device_get_pci_bus_id),
+    symbol("cuDeviceTotalMem", 3020, device_total_mem),
+    symbol("cuDeviceGetAttribute", 2000, device_get_attribute),
+    symbol("cuDevicePrimaryCtxGetState", 7000, primary_ctx_get_state),
+    symbol("cuDevicePrimaryCtxRetain", 7000, primary_ctx_retain),
+    symbol("cuDevicePrimaryCtxRelease", 11000, primary_ctx_release),
+    symbol("cuCtxGetCurrent", 4000, ctx_get_current),
+    symbol("cuCtxSetCurrent", 4000, ctx_set_current),
+    symbol("cuCtxPushCurrent", 4000, ctx_push_current),
+    symbol("cuCtxPopCurrent", 4000, ctx_pop_current),
+    symbol("cuCtxGetDevice", 2000, ctx_get_device),
+    symbol("cuCtxSynchronize", 2000, ctx_synchronize),
+    symbol("cuModuleLoadDataEx", 2010, module_load_data),
+    symbol("cuModuleUnload", 2000, module_unload),
+    symbol("cuModuleGetFunction", 2000, module_get_function),
+    symbol("cuFuncGetAttribute", 2020, func_get_attribute),
+    symbol("cuFuncSetAttribute", 9000, func_set_attribute),
+    symbol("cuFuncLoad", 12040, func_load),
+    symbol("cuLaunchKernel", 4000, launch_kernel),
+    symbol("cuMemAlloc", 3020, mem_alloc),
+    symbol("cuMemFree", 3020, mem_free),
+    symbol("cuMemcpyHtoD", 3020, memcpy_htod),
+    symbol("cuMemcpyDtoH", 3020, memcpy_dtoh),
+    symbol("cuMemsetD8Async", 3020, memset_d8_async),
+    symbol("cuStreamCreate", 2000, stream_create),
+    symbol("cuStreamDestroy", 4000, stream_destroy),
+    symbol("cuStreamSynchronize", 2000, stream_synchronize),
+    symbol("cuStreamIsCapturing", 10000, stream_is_capturing),
+    symbol("cuThreadExchangeStreamCaptureMode", 10010, thread_exchange_stream_capture_mode),
+    symbol("cuStreamGetId", 12000, stream_get_id),
+    symbol("cuStreamBeginCapture", 10010, stream_begin_capture),
+    symbol("cuStreamEndCapture", 10000, stream_end_capture),
+    symbol("cuGraphInstantiateWithFlags", 11040, graph_instantiate),
+    symbol("cuGraphLaunch", 10000, graph_launch),
+    symbol("cuGraphExecDestroy", 10000, graph_exec_destroy),
+    symbol("cuGraphDestroy", 10000, graph_destroy),
+    symbol("cuEventCreate", 2000, event_create),
+    symbol("cuEventDestroy", 4000, event_destroy),
+    symbol("cuEventRecord", 2000, event_record),
+    symbol("cuEventSynchronize", 2000, event_synchronize),
+    symbol("cuEventElapsedTime", 2000, event_elapsed_time),
+};
+
+}  // namespace
+
+namespace stub {
+
+std::string path() {
+  Dl_info info{};
+  return dladdr(reinterpret_cast<const void*>(&kSymbols), &info) != 0 ? info.dli_fname : "";
+}
+
+void reset() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.recording = false;
+  s.faulty = false;
+  s.launches.clear();
+  s.calls.clear();
+  s.faults.clear();
+  s.hidden.clear();
+  s.asked.clear();
+  s.resident.clear();
+  s.dynamic_shared.clear();
+  s.version = 13000;
+}
+
+void record() { state().recording = true; }
+
+std::vector<Launch> launches() {
+  const std::lock_guard lock(state().mutex);
+  return state().launches;
+}
+
+std::vector<std::string> calls() {
+  const std::lock_guard lock(state().mutex);
+  return state().calls;
+}
+
+void fail_next(const std::string& function, int result) {
+  const std::lock_guard lock(state().mutex);
+  state().faults[function] = static_cast<CUresult>(result);
+  state().faulty = true;
+}
+
+void hide(const std::string& function) {
+  const std::lock_guard lock(state().mutex);
+  state().hidden.insert(function);
+}
+
+void set_version(int version) { state().version = version; }
+
+std::vector<std::pair<std::string, int>> asked() {
+  const std::lock_guard lock(state().mutex);
+  return state().asked;
+}
+
+void* create_context(int device) {
+  const std::lock_guard lock(state().mutex);
+  return state().contexts.emplace_back(std::make_unique<CUctx_st>(CUctx_st{device})).get();
+}
+
+void destroy_context(void* context) { static_cast<CUcontext>(context)->alive = false; }
+
+void set_current(void* context) {
+  stack.clear();
+  if (context != nullptr) stack.push_back(static_cast<CUcontext>(context));
+}
+
+void* current() { return ::current(); }
+
+int primary_references(int device) {
+  const std::lock_guard lock(state().mutex);
+  return state().references[device];
+}
+
+void reuse_handle(void* stream) { static_cast<CUstream>(stream)->id = state().next_id++; }
+
+std::size_t live_modules() {
+  const std::lock_guard lock(state().mutex);
+  return state().modules.size();
+}
+
+std::size_t live_allocations() {
+  const std::lock_guard lock(state().mutex);
+  return state().allocations.size();
+}
+
+std::vector<std::string> resident() {
+  const std::lock_guard lock(state().mutex);
+  return state().resident;
+}
+
+int dynamic_shared(const std::string& function) {
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().dynamic_shared.find(function);
+  return found == state().dynamic_shared.end() ? 0 : found->second;
+}
+
+}  // namespace stub
+
+// cuda.h declares the first under the second's name.
+#undef cuGetProcAddress
+extern "C" {
+
+__attribute__((visibility("default"))) CUresult cuGetProcAddress_v2(const char* name, void** address,
+                                                                    int version, cuuint64_t,
+                                                                    CUdriverProcAddressQueryResult* status) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.asked.emplace_back(name, version);
+  *address = nullptr;
+  if (version > s.version) return CUDA_ERROR_INVALID_VALUE;
+  if (status != nullptr) *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  if (s.hidden.contains(name)) return CUDA_SUCCESS;
+  for (const Symbol& symbol : kSymbols) {
+    if (std::strcmp(symbol.name, name) != 0 || symbol.version != version) continue;
+    *address = symbol.address;
+    if (status != nullptr) *status = CU_GET_PROC_ADDRESS_SUCCESS;
+  }
+  return CUDA_SUCCESS;
+}
+}

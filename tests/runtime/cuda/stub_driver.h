@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// A CUDA driver for tests and for measuring what a launch costs on the host: the Driver API's functions that
+/// runtime/cuda calls, behind cuGetProcAddress, on two devices whose memory is the host's. A launch is
+/// recorded and does nothing. Load it with SPARSEKILN_CUDA_DRIVER=<path()>; link with it to use what is
+/// declared here.
+///
+/// It loads as a module: a real cubin (any function is found, parameters are not recorded); text of the form
+/// `cubin sm_90` and a line `kernel NAME SIZE…` each, with the parameters' sizes in bytes, for that
+/// architecture only; and PTX for up to the device's architecture, with `// kernel NAME SIZE…` lines. A line
+/// `broken` makes either invalid.
+namespace stub {
+
+struct Launch {
+  std::string function;
+  std::array<unsigned, 3> grid{};
+  std::array<unsigned, 3> block{};
+  unsigned shared_bytes = 0;
+  void* stream = nullptr;
+  std::vector<std::vector<std::byte>> arguments;
+  bool captured = false;  ///< into a graph
+};
+
+/// The file of this library.
+std::string path();
+
+/// Forgets what was recorded and all that was set below; contexts and memory stay.
+void reset();
+
+/// Records launches and calls from here on. Off at first, so that a launch costs next to nothing.
+void record();
+std::vector<Launch> launches();
+/// Names of the functions called, in order: "cuMemAlloc", "cuMemsetD8Async" … (not cuCtxGetCurrent, nor
+/// queries).
+std::vector<std::string> calls();
+
+/// The next call of `function` answers `result` (a CUresult).
+void fail_next(const std::string& function, int result);
+/// cuGetProcAddress no longer knows `function`; or says that the driver is for CUDA `version`, knowing
+/// nothing newer.
+void hide(const std::string& function);
+void set_version(int version);
+/// What cuGetProcAddress was asked for: names and versions.
+std::vector<std::pair<std::string, int>> asked();
+
+/// A context beside the primary one, and its end.
+void* create_context(int device);
+void destroy_context(void* context);
+void set_current(void* context);
+void* current();
+int primary_references(int device);
+
+/// Destroys a stream and makes a new one with the same handle, as a driver may.
+void reuse_handle(void* stream);
+
+std::size_t live_modules();
+std::size_t live_allocations();
+/// Functions made resident by cuFuncLoad.
+std::vector<std::string> resident();
+/// The most dynamic shared memory that was set for a function.
+int dynamic_shared(const std::string& function);
+
+}  // namespace stub
