@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <sparsekiln/compile.h>
+
+#include "tests/kernels/layouts.h"
+#include "tests/kernels/suite.h"
+
+namespace sparsekiln::test {
+
+/// One kernel to compile and the way in which it is run.
+struct Case {
+  const NamedLayout* layout = nullptr;
+  Options options;
+  bool wide = false;  ///< rows of x and y lie further apart than they are long
+
+  /// Everything needed to make it again.
+  [[nodiscard]] std::string to_string() const;
+};
+
+/// The cases of this run: a pairwise covering array over layout, block, batch, types, architecture and every
+/// number of the config. With SPARSEKILN_TEST_FULL=1: every problem (layout × block × batch × types), the
+/// rest drawn for each.
+[[nodiscard]] const std::vector<Case>& all_cases();
+
+/// Compiles a case, runs it on small integers, on random numbers and on integers with planted Inf and NaN,
+/// and judges every element. Empty where all is well, else what failed and how to make it again.
+[[nodiscard]] std::string run(const Case& test);
+
+}  // namespace sparsekiln::test

@@ -1,0 +1,60 @@
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/kernels/suite.h"
+
+// The kernel suite: test_kernels [--target cpu|cuda|cuda:1] [doctest's own options]
+
+namespace {
+
+#ifdef SPARSEKILN_CPU
+constexpr const char* kDefaultTarget = "cpu";
+#else
+constexpr const char* kDefaultTarget = "cuda";
+#endif
+
+/// True where doctest will only print something: that needs no device.
+bool only_asks(const std::vector<const char*>& arguments) {
+  constexpr std::array<std::string_view, 8> kQueries = {"--help",  "-h", "--version",         "-v",
+                                                        "--count", "-c", "--list-test-cases", "-ltc"};
+  return std::any_of(arguments.begin(), arguments.end(), [&](std::string_view argument) {
+    return std::find(kQueries.begin(), kQueries.end(), argument) != kQueries.end();
+  });
+}
+
+}  // namespace
+
+int main(int count, char** values) {
+  std::string target = kDefaultTarget;
+  std::vector<const char*> rest;
+  for (int i = 0; i < count; ++i) {
+    const std::string_view argument = values[i];
+    if (argument == "--target" && i + 1 < count)
+      target = values[++i];
+    else if (argument.starts_with("--target="))
+      target = argument.substr(9);
+    else
+      rest.push_back(values[i]);
+  }
+  doctest::Context context(static_cast<int>(rest.size()), rest.data());
+  std::optional<sparsekiln::test::Suite> suite;
+  if (!only_asks(rest)) {
+    try {
+      suite.emplace(target);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "test_kernels: %s\n", error.what());
+      return 1;
+    }
+    std::printf("kernel suite on %s\n", suite->device()->description().c_str());
+  }
+  return context.run();
+}

@@ -1,0 +1,124 @@
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
+
+#include "tests/kernels/suite.h"
+
+using namespace sparsekiln;
+using namespace sparsekiln::test;
+
+namespace {
+
+/// A kernel with operands that fit it, of which a test then spoils one.
+class Operand {
+ public:
+  explicit Operand(Batch batch)
+      : options_(Suite::current().options({16, 8}, batch)),
+        layout_(patterns::random(4, 6, 0.5, 9)),
+        problem_(make_problem(layout_, options_)),
+        kernel_(compile(layout_, options_)),
+        inputs_(make_inputs(problem_, kN, Inputs::small_integers, 1, problem_.in_features() + 8)),
+        output_(problem_, kN, problem_.out_features() + 8),
+        x_(Suite::current().device(), inputs_.x.size() + 256),
+        w_(Suite::current().device(), inputs_.w.size() + 256),
+        y_(Suite::current().device(), output_.image().size() + 256) {}
+
+  /// Launches with spoiled operands: that must be refused as an invalid argument which names `operand`, with
+  /// nothing written.
+  void must_refuse(const std::string& operand, const std::function<void(Operands&)>& spoil) {
+    const auto& device = *Suite::current().device();
+    device.copy_in(y_.data(), output_.image().data(), output_.image().size());
+    Operands operands{
+        .x = strided_view(x_.data(), problem_.dtype, kN, problem_.in_features(), inputs_.x_stride),
+        .w = view(w_.data(), problem_.dtype, layout_.blocks(), problem_.block.out, problem_.block.in),
+        .y = output_.view(y_.data())};
+    spoil(operands);
+    std::string message = "(nothing was thrown)";
+    ErrorKind kind = ErrorKind::internal;
+    try {
+      kernel_(operands);
+    } catch (const Error& error) {
+      message = error.what();
+      kind = error.kind();
+    }
+    CHECK_MESSAGE(kind == ErrorKind::invalid_argument, message);
+    CHECK_MESSAGE(message.starts_with(operand + ": "), message);
+    device.synchronize();
+    PoisonedOutput after = output_;
+    device.copy_out(after.image().data(), y_.data(), after.image().size());
+    CHECK(after.inspect().unwritten == kN * problem_.out_features());
+    CHECK(after.inspect().stray == 0);
+  }
+
+  static constexpr std::int64_t kN = 5;
+
+ private:
+  Options options_;
+  Layout layout_;
+  Problem problem_;
+  Kernel kernel_;
+  HostInputs inputs_;
+  PoisonedOutput output_;
+  DeviceMemory x_, w_, y_;
+};
+
+void* shifted(void* pointer, int bytes) { return static_cast<std::byte*>(pointer) + bytes; }
+
+}  // namespace
+
+TEST_CASE("operands of the wrong type are refused") {
+  Operand operand(Operand::kN);
+  operand.must_refuse("x", [](Operands& o) { o.x.dtype = DType::bf16; });
+  operand.must_refuse("w", [](Operands& o) { o.w.dtype = DType::bf16; });
+  operand.must_refuse("y", [](Operands& o) { o.y.dtype = DType::bf16; });
+}
+
+TEST_CASE("operands of the wrong shape or rank are refused") {
+  Operand operand(Operand::kN);
+  operand.must_refuse("x", [](Operands& o) { o.x.shape[1] += 8; });
+  operand.must_refuse("x", [](Operands& o) { o.x.rank = 1; });
+  operand.must_refuse("y", [](Operands& o) { o.y.shape[1] -= 8; });
+  operand.must_refuse("y", [](Operands& o) { o.y.shape[0] -= 1; });
+  operand.must_refuse("y", [](Operands& o) { o.y.rank = 3; });
+  operand.must_refuse("w", [](Operands& o) { o.w.shape[0] += 1; });
+  operand.must_refuse("w", [](Operands& o) { std::swap(o.w.shape[1], o.w.shape[2]); });
+  operand.must_refuse("w", [](Operands& o) { o.w = TensorView{}; });
+}
+
+TEST_CASE("a batch other than the fixed one, or above the bound, is refused") {
+  const auto set_batch = [](std::int64_t n) { return [n](Operands& o) { o.x.shape[0] = o.y.shape[0] = n; }; };
+  Operand fixed(Operand::kN);
+  fixed.must_refuse("x", set_batch(Operand::kN - 1));
+  fixed.must_refuse("x", set_batch(Operand::kN + 1));
+  Operand bounded(Batch::up_to(Operand::kN));
+  bounded.must_refuse("x", set_batch(Operand::kN + 1));
+  bounded.must_refuse("x", set_batch(-1));
+}
+
+TEST_CASE("null and misaligned operands are refused") {
+  Operand operand(Operand::kN);
+  operand.must_refuse("x", [](Operands& o) { o.x.data = nullptr; });
+  operand.must_refuse("w", [](Operands& o) { o.w.data = nullptr; });
+  operand.must_refuse("y", [](Operands& o) { o.y.data = nullptr; });
+  operand.must_refuse("x", [](Operands& o) { o.x.data = shifted(o.x.data, 4); });
+  operand.must_refuse("w", [](Operands& o) { o.w.data = shifted(o.w.data, 8); });
+  operand.must_refuse("y", [](Operands& o) { o.y.data = shifted(o.y.data, 4); });
+}
+
+TEST_CASE("strides that are misaligned, less than a row, or not dense within it are refused") {
+  Operand operand(Operand::kN);
+  operand.must_refuse("x", [](Operands& o) { o.x.stride[0] += 1; });
+  operand.must_refuse("y", [](Operands& o) { o.y.stride[0] += 2; });
+  operand.must_refuse("x", [](Operands& o) { o.x.stride[0] = o.x.shape[1] - 4; });
+  operand.must_refuse("y", [](Operands& o) { o.y.stride[0] = -o.y.stride[0]; });
+  operand.must_refuse("x", [](Operands& o) { o.x.stride[1] = 2; });
+  operand.must_refuse("y", [](Operands& o) { o.y.stride[1] = 0; });
+  operand.must_refuse("w", [](Operands& o) { o.w.stride[0] *= 2; });
+}

@@ -1,0 +1,77 @@
+#include "tests/kernels/suite.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace sparsekiln::test {
+namespace {
+
+const Suite* current_suite = nullptr;
+
+std::filesystem::path make_folder() {
+  std::string name = (std::filesystem::temp_directory_path() / "sparsekiln-kernels-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::filesystem::filesystem_error("cannot make " + name, {});
+  return name;
+}
+
+}  // namespace
+
+Suite::Suite(const std::string& target) : device_(open_device(target)), cache_dir_(make_folder()) {
+  current_suite = this;
+}
+
+Suite::~Suite() {
+  current_suite = nullptr;
+  std::error_code ignored;
+  std::filesystem::remove_all(cache_dir_, ignored);
+}
+
+const Suite& Suite::current() { return *current_suite; }
+
+Options Suite::options(BlockShape block, Batch batch, DType dtype) const {
+  Options options;
+  options.block = block;
+  options.batch = batch;
+  options.dtype = dtype;
+  options.target = device_->target().to_string();
+  options.cache_dir = cache_dir_;
+  return options;
+}
+
+std::string Suite::target_with(std::int32_t workers) const {
+  return fmt::format("{}:{}", device_->target().arch, workers);
+}
+
+void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inputs, PoisonedOutput& output,
+            void* workspace) {
+  const std::shared_ptr<const Device>& device = Suite::current().device();
+  DeviceMemory x(device, inputs.x.size());
+  DeviceMemory w(device, inputs.w.size());
+  DeviceMemory y(device, output.image().size());
+  x.copy_in(inputs.x.data());
+  w.copy_in(inputs.w.data());
+  y.copy_in(output.image().data());
+  TensorView weight =
+      view(w.data(), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in);
+  DeviceMemory packed(device, kernel.packed_elements() != 0 ? inputs.w.size() : 0);
+  if (kernel.packed_elements() != 0) {
+    kernel.pack(weight, packed.data());
+    weight.data = packed.data();
+  }
+  kernel({.x = strided_view(x.data(), problem.dtype, inputs.n, problem.in_features(), inputs.x_stride),
+          .w = weight,
+          .y = output.view(y.data()),
+          .workspace = workspace});
+  device->synchronize();
+  y.copy_out(output.image().data());
+}
+
+Verdict launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
+                         std::int64_t padding) {
+  PoisonedOutput output(problem, inputs.n, problem.out_features() + padding);
+  launch(kernel, problem, inputs, output);
+  return check(problem, inputs, output);
+}
+
+}  // namespace sparsekiln::test

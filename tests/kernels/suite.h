@@ -1,0 +1,50 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <sparsekiln/compile.h>
+
+#include "autotune/oracle.h"
+#include "runtime/device.h"
+
+namespace sparsekiln::test {
+
+/// What this run of the program tests: the device that the command line names, and a store of its own.
+class Suite {
+ public:
+  /// Throws `driver` where there is no such device.
+  explicit Suite(const std::string& target);
+  ~Suite();
+  Suite(const Suite&) = delete;
+  Suite& operator=(const Suite&) = delete;
+
+  /// The one that main made.
+  [[nodiscard]] static const Suite& current();
+
+  [[nodiscard]] const std::shared_ptr<const Device>& device() const { return device_; }
+  [[nodiscard]] bool on_cpu() const { return device_->target().kind == Target::Kind::cpu; }
+  /// Empty when the suite began, removed with it.
+  [[nodiscard]] const std::filesystem::path& cache_dir() const { return cache_dir_; }
+  /// A request for this device and this store.
+  [[nodiscard]] Options options(BlockShape block, Batch batch, DType dtype = DType::f32) const;
+  /// The device's architecture with another number of workers: many of them force rows to be split.
+  [[nodiscard]] std::string target_with(std::int32_t workers) const;
+
+ private:
+  std::shared_ptr<const Device> device_;
+  std::filesystem::path cache_dir_;
+};
+
+/// Copies inputs and poison to the device, packs the weight where the kernel asks for it, launches, and
+/// copies y back into `output`.
+void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inputs, PoisonedOutput& output,
+            void* workspace = nullptr);
+
+/// Launches with the given kind of inputs and judges y; `padding` elements lie between the rows of x and of
+/// y.
+[[nodiscard]] Verdict launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
+                                       std::int64_t padding = 0);
+
+}  // namespace sparsekiln::test
