@@ -1,0 +1,81 @@
+// Times oneDNN's matmul primitive on a dense layer y[n, out] = x[n, in] · W[out, in]ᵀ in float32, with the
+// weight in plain [out, in] memory, as we hold it: nothing is packed or reordered before the clock starts.
+// OMP_NUM_THREADS says how many threads. Prints one JSON document.
+//
+//   dense_cpu IN OUT N [SAMPLES]
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include <fmt/format.h>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "tools/stopwatch.h"
+
+namespace {
+
+using dnnl::memory;
+
+/// Values in [-1, 1) that differ: zeros and denormals would not cost what numbers cost.
+std::vector<float> numbers(std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  std::uint32_t state = 1;
+  for (float& value : values) {
+    state = state * 1664525U + 1013904223U;  // Numerical Recipes (2007), §7.1, quick generator
+    value = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F;
+  }
+  return values;
+}
+
+int measure(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
+  dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  dnnl::stream stream(engine);
+  std::vector<float> x = numbers(n * in);
+  std::vector<float> w = numbers(in * out);
+  std::vector<float> y(static_cast<std::size_t>(n * out));
+  const memory::desc x_form({n, in}, memory::data_type::f32, memory::format_tag::ab);
+  const memory::desc w_form({in, out}, memory::data_type::f32,
+                            memory::format_tag::ba);  // W[out, in] as it lies
+  const memory::desc y_form({n, out}, memory::data_type::f32, memory::format_tag::ab);
+  const dnnl::matmul::primitive_desc form(dnnl::matmul::desc(x_form, w_form, y_form), engine);
+  const dnnl::matmul product(form);
+  memory x_memory(x_form, engine, x.data());
+  memory w_memory(w_form, engine, w.data());
+  memory y_memory(y_form, engine, y.data());
+  const auto launch = [&] {
+    product.execute(stream,
+                    {{DNNL_ARG_SRC, x_memory}, {DNNL_ARG_WEIGHTS, w_memory}, {DNNL_ARG_DST, y_memory}});
+  };
+  const auto timing = sparsekiln::tools::time_launches(launch, [&] { stream.wait(); }, samples);
+  const dnnl_version_t* version = dnnl_version();
+  fmt::print(
+      "{{\"run_ms\": {}, \"p20_ms\": {}, \"p80_ms\": {}, \"gflops\": {}, \"through\": \"oneDNN {}.{}.{} "
+      "matmul, "
+      "{}\"}}\n",
+      timing.median_ms, timing.p20_ms, timing.p80_ms,
+      2e-6 * static_cast<double>(in) * static_cast<double>(out) * static_cast<double>(n) / timing.median_ms,
+      version->major, version->minor, version->patch, form.impl_info_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::int64_t in = argc > 3 ? std::atoll(argv[1]) : 0;
+  const std::int64_t out = argc > 3 ? std::atoll(argv[2]) : 0;
+  const std::int64_t n = argc > 3 ? std::atoll(argv[3]) : 0;
+  const int samples = argc > 4 ? std::atoi(argv[4]) : 10;
+  if (in < 1 || out < 1 || n < 1 || samples < 1) {
+    std::fputs("usage: dense_cpu IN OUT N [SAMPLES], whole numbers from 1\n", stderr);
+    return 2;
+  }
+  try {
+    return measure(in, out, n, samples);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "dense_cpu: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,269 @@
+"""Every bad input: its exit status, a message that names the thing, the place and what would work, and no traces."""
+
+import os
+import pathlib
+import resource
+import signal
+import struct
+import tempfile
+import unittest
+
+from command import CommandTest, compilable_targets
+
+_NO_SENSE, _FAILED = 2, 1
+_TARGET = compilable_targets()[0]
+
+
+def npy(header: str, data: bytes, length: int | None = None, version: bytes = b"\x01\x00") -> bytes:
+    """A .npy file whose header may lie."""
+    text = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY" + version + struct.pack("<H", len(text) if length is None else length) + text + data
+
+
+def shaped(shape: str, data: bytes = b"\1" * 4, descr: str = "|u1") -> bytes:
+    return npy(f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}", data)
+
+
+# File name, content, and what the message must hold beside the name.
+_DAMAGED_FILES = [
+    ("empty.npy", b"", ["byte 0"]),
+    ("magic.npy", b"\x93NUMPX\x01\x00" + b"\0" * 120, ["byte 0", "magic"]),
+    ("version.npy", npy("{}", b"", version=b"\x09\x00"), ["byte 6", "1.0"]),
+    ("short_header.npy", shaped("(2, 2)")[:40], ["byte", "header"]),
+    ("header_length.npy", npy("{}", b"", length=60000), ["byte", "header"]),
+    ("no_dictionary.npy", npy("nonsense", b""), ["byte", "expected"]),
+    ("truncated_data.npy", shaped("(2, 3)", b"\1" * 5), ["byte", "6"]),
+    ("lying_shape.npy", shaped("(4000, 4000)"), ["byte", "4000"]),
+    ("huge_shape.npy", shaped("(99999999999, 99999999999)"), ["byte", "expected"]),
+    ("trailing.npy", shaped("(2, 2)", b"\1" * 9), ["byte"]),
+    ("negative.npy", shaped("(-2, 2)"), ["byte", "-2"]),
+    ("one_d.npy", shaped("(4,)"), ["byte", "1-D", "2-D"]),
+    ("three_d.npy", shaped("(2, 2, 1)"), ["byte", "more than two dimensions", "2-D"]),
+    ("float.npy", shaped("(2, 2)", b"\0" * 16, "<f4"), ["byte", "<f4", "bool"]),
+    ("object.npy", shaped("(2, 2)", b"\0" * 16, "|O"), ["byte", "|O", "bool"]),
+    ("banner.mtx", "%%MatrixMarket tensor\n2 2 1\n1 1\n", ["line 1", "expected"]),
+    ("negative.mtx", "%%MatrixMarket matrix coordinate pattern general\n-3 4 1\n1 1\n", ["line 2", "-3", "expected"]),
+    ("outside.mtx", "%%MatrixMarket matrix coordinate pattern general\n3 4 1\n4 1\n", ["line 3", "4"]),
+    ("missing.mtx", "%%MatrixMarket matrix coordinate pattern general\n3 4 2\n1 1\n", ["line", "1 of 2"]),
+    ("twice.mtx", "%%MatrixMarket matrix coordinate pattern general\n3 4 2\n1 1\n1 1\n", ["line 4", "twice"]),
+    ("negative.smtx", "-3, 4, 1\n0 1 1 1\n0\n", ["line 1", "-3", "expected"]),
+    ("counts.smtx", "2, 2, 5\n0 1 2\n0 1\n", ["line"]),
+    ("ragged.txt", "0 1\n1\n", ["line 2"]),
+    ("letters.txt", "01\n0x\n", ["line 2", "x"]),
+]
+
+# Arguments after `compile L.npy`, and what the message must hold.
+_SENSELESS_REQUESTS = [
+    (["--block", "0"], ["block with 0", "8, 16, 32, 64, 128"]),
+    (["--block", "7"], ["block with 7", "8, 16, 32, 64, 128"]),
+    (["--block", "-8"], ["block with -8", "8, 16, 32, 64, 128"]),
+    (["--block", "8x7"], ["block with 7 columns", "8, 16, 32, 64, 128"]),
+    (["--block", "big"], ["'big'", "8x32"]),
+    (["--block", "99999999999"], ["block with 99999999999 rows", "8, 16, 32, 64, 128"]),
+    (["--block", "8x4294967304"], ["block with 4294967304 columns", "8, 16, 32, 64, 128"]),
+    (["--block", "99999999999999999999"], ["99999999999999999999", "8x32"]),
+    (["--batch", "-1"], ["batch of -1", "0 to"]),
+    (["--batch", "4294967296"], ["batch of 4294967296", "0 to"]),
+    (["--batch", "up-to:-1"], ["batch of -1", "0 to"]),
+    (["--batch", "many"], ["'many'", "up-to:8192"]),
+    (["--dtype", "int3"], ["'int3'", "f32", "bf16"]),
+    (["--dtype", "f16"], ["f16", "f32"]),
+    (["--op", "backward"], ["'backward'", "forward"]),
+    (["--op", "grad_input"], ["grad_input", "forward"]),
+    (["--target", "tpu"], ["'tpu'", "cpu", "sm_75"]),
+    (["--target", "sm_60"], ["'sm_60'", "sm_75"]),
+    (["--target", "sm_90:0"], ["sm_90:0", "1 to"]),
+    (["--target", "sm_90:x"], ["sm_90:x", "1 to"]),
+    (["--target", ""], ["''", "cpu"]),
+    (["--config", "magic tile_n=4"], ["'magic'", "simt"]),
+    (["--config", "simt tile_n=-4"], ["-4", "tile_n"]),
+    (["--config", "simt colour=4"], ["colour", "tile_n"]),
+    (["--frobnicate"], ["--frobnicate", "sparsekiln compile --help"]),
+]
+
+# Arguments after `layout make`, and what the message must hold.
+_SENSELESS_PATTERNS = [
+    (["spiral", "--size", "4"], ["'spiral'", "watts-strogatz", "bigbird"]),
+    (["random", "--rows", "4", "--density", "0.5"], ["random", "--cols"]),
+    (["random", "--size", "4"], ["random", "--density"]),
+    (["causal"], ["causal", "--size"]),
+    (["causal", "--rows", "4", "--cols", "5"], ["causal", "square", "4", "5"]),
+    (["causal", "--size", "4", "--rows", "4"], ["causal", "--size", "--rows"]),
+    (["banded", "--size", "4", "--half-width", "1", "--density", "0.5"], ["banded", "--density", "--half-width"]),
+    (["random", "--size", "4", "--density", "1.5"], ["density", "1.5"]),
+    (["random", "--size", "4", "--density", "-0.5"], ["density", "-0.5"]),
+    (["random", "--size", "4", "--density", "nan"], ["density", "nan"]),
+    (["random", "--size", "4", "--density", "half"], ["--density", "'half'", "number"]),
+    (["random", "--rows", "-4", "--cols", "4", "--density", "0.5"], ["rows", "-4"]),
+    (["random", "--rows", "4.5", "--cols", "4", "--density", "0.5"], ["--rows", "'4.5'", "whole number"]),
+    (["random", "--size", "99999999999", "--density", "0.5"], ["99999999999"]),
+    (["random", "--size", "4", "--density", "0.5", "--seed", "-1"], ["--seed", "-1"]),
+    (["watts-strogatz", "--size", "4", "--density", "0.5", "--rewire", "2"], ["rewire", "2"]),
+    (["block-diagonal", "--size", "4", "--groups", "0"], ["groups", "0"]),
+    (["block-diagonal", "--size", "4", "--groups", "9"], ["groups", "9"]),
+    (["butterfly", "--size", "12"], ["12", "power of two"]),
+    (["barabasi-albert", "--size", "4", "--edges", "9"], ["edges", "9"]),
+    (["strided", "--size", "4", "--stride", "0"], ["stride", "0"]),
+]
+
+
+class BadFileTest(CommandTest):
+    def test_a_damaged_layout_is_refused_with_its_name_and_the_place(self):
+        for file, content, needles in _DAMAGED_FILES:
+            with self.subTest(file):
+                self.write(file, content)
+                self.assert_refused(_NO_SENSE, ["layout", "show", file], [file, *needles])
+
+    def test_every_command_that_takes_a_layout_refuses_a_damaged_one(self):
+        self.write("L.npy", shaped("(2, 2, 1)"))
+        for command in (["compile", "L.npy", "-o", "out"], ["run", "L.npy"], ["layout", "show", "L.npy", "--png", "p"]):
+            with self.subTest(command[0]):
+                self.assert_refused(_NO_SENSE, command, ["L.npy", "2-D"])
+
+    def test_a_file_that_is_missing_or_a_folder_fails(self):
+        (self.folder / "folder.npy").mkdir()
+        for file in ("missing.npy", "folder.npy"):
+            with self.subTest(file):
+                self.assert_refused(_FAILED, ["layout", "show", file], [file])
+
+    def test_a_pipe_or_a_device_fails_without_being_read(self):
+        os.mkfifo(self.folder / "pipe")
+        for file in ("pipe", "/dev/zero"):
+            with self.subTest(file):
+                self.assert_refused(_FAILED, ["compile", file, "--target", _TARGET], [file, "no regular file"])
+
+    @unittest.skipIf(os.geteuid() == 0, "root may read everything")
+    def test_a_file_without_permission_fails(self):
+        self.write("L.npy", shaped("(2, 2)"))
+        (self.folder / "L.npy").chmod(0)
+        self.assert_refused(_FAILED, ["layout", "show", "L.npy"], ["L.npy", "ermission"])
+
+
+class BadRequestTest(CommandTest):
+    def test_a_request_without_sense_says_what_would_work(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        for arguments, needles in _SENSELESS_REQUESTS:
+            for command in ("compile", "run"):
+                wanted = [needle.replace("sparsekiln compile", f"sparsekiln {command}") for needle in needles]
+                with self.subTest(" ".join([command, *arguments])):
+                    self.assert_refused(_NO_SENSE, [command, "L.npy", *arguments], wanted)
+
+    def test_a_pattern_without_sense_says_what_would_work(self):
+        for arguments, needles in _SENSELESS_PATTERNS:
+            with self.subTest(" ".join(arguments)):
+                self.assert_refused(_NO_SENSE, ["layout", "make", *arguments, "-o", "L.npy"], needles)
+
+    def test_an_output_folder_without_a_name_is_refused(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        self.assert_refused(_NO_SENSE, ["compile", "L.npy", "--target", _TARGET, "-o", ""], ["--output", "''"])
+
+    def test_an_option_without_its_value_is_named(self):
+        result = self.run_tool("compile", "L.npy", "--block")
+        self.assertEqual(result.status, _NO_SENSE)
+        self.assertIn("--block", result.err)
+        self.assertIn("sparsekiln compile --help", result.err)
+
+    def test_a_run_with_another_batch_than_was_compiled_is_refused(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        run = ["run", "L.npy", "--target", "cpu"]
+        self.assert_refused(_NO_SENSE, [*run, "--batch", "8", "--n", "4"], ["--n 4", "up-to:4"])
+        self.assert_refused(_NO_SENSE, [*run, "--batch", "up-to:8", "--n", "9"], ["--n 9", "0 to 8"])
+        self.assert_refused(_NO_SENSE, [*run, "--repeat", "0"], ["--repeat 0", "1 or more"])
+
+    def test_no_command_an_unknown_one_and_a_missing_argument_point_at_the_help(self):
+        for arguments, needles in (
+            ([], ["sparsekiln --help"]),
+            (["frobnicate"], ["frobnicate", "sparsekiln --help"]),
+            (["layout"], ["sparsekiln layout --help"]),
+            (["layout", "make"], ["PATTERN", "sparsekiln layout make --help"]),
+            (["compile"], ["FILE", "sparsekiln compile --help"]),
+        ):
+            with self.subTest(" ".join(arguments)):
+                self.assert_refused(_NO_SENSE, arguments, needles)
+
+
+class BadOutputTest(CommandTest):
+    def test_an_output_that_cannot_be_written_fails_and_leaves_nothing(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        self.write("plain", "not a folder")
+        for arguments in (
+            ["layout", "make", "causal", "--size", 4, "-o", "no/such/L.npy"],
+            ["layout", "make", "causal", "--size", 4, "-o", "plain/L.npy"],
+            ["layout", "show", "L.npy", "--png", "no/such.png"],
+            ["compile", "L.npy", "--target", _TARGET, "-o", "plain"],
+            ["compile", "L.npy", "--target", _TARGET, "-o", "plain/out"],
+        ):
+            with self.subTest(" ".join(map(str, arguments))):
+                self.assert_refused(_FAILED, arguments, [str(arguments[-1])])
+
+    def test_a_folder_in_the_place_of_a_file_stops_all_files(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        (self.folder / "out" / "schedule.json").mkdir(parents=True)
+        self.assert_refused(_FAILED, ["compile", "L.npy", "--target", _TARGET, "-o", "out"], ["schedule.json"])
+
+    def test_a_cache_that_cannot_be_used_never_fails_the_program(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        self.write("plain", "not a folder")
+        reasons = {self.folder / "plain": "Not a directory", "/proc/no/such": "No such file or directory"}
+        commands = {"compile": [_TARGET], "run": ["cpu", "--check"] if _TARGET == "cpu" else None}
+        for cache, reason in reasons.items():
+            for command, arguments in commands.items():
+                if arguments is None:
+                    continue
+                with self.subTest(cache=cache, command=command):
+                    request = [command, "L.npy", "--json", "--target", *arguments]
+                    result = self.succeed(*request, SPARSEKILN_CACHE_DIR=str(cache))
+                    self.assertEqual(result.json["from"], "compiled")
+                    self.assertEqual(len(result.err.splitlines()), 1, result.err)
+                    (warning,) = result.json["warnings"]
+                    self.assertEqual(result.err, f"sparsekiln: {warning}\n")
+                    for needle in ("not kept", str(cache).split("/no")[0], reason, "SPARSEKILN_CACHE_DIR"):
+                        self.assertIn(needle, warning)
+
+    def test_a_full_disk_behind_the_cache_says_so(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        # The largest file that the command may write stands for the room on the disk.
+        full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)) or signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        result = self.run_tool("compile", "L.npy", "--target", _TARGET, before=full)
+        self.assertEqual(result.status, 0, result.err)
+        for needle in (str(self.cache), "File too large", "free some space", "SPARSEKILN_CACHE_DIR"):
+            self.assertIn(needle, result.err)
+
+    def test_a_cache_that_others_can_write_is_not_used(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder).chmod(0o777)
+            result = self.succeed("compile", "L.npy", "--target", _TARGET, "--json", SPARSEKILN_CACHE_DIR=folder)
+            self.assertEqual(result.json["from"], "compiled")
+            self.assertIn(folder, result.err)
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+
+    def test_a_full_disk_behind_standard_output_is_a_failure(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        status, err = self.run_into("/dev/full", "layout", "show", "L.npy")
+        self.assertEqual(status, _FAILED)
+        self.assertIn("standard output", err)
+
+    def test_a_reader_that_went_away_is_none(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        reader, writer = os.pipe()
+        os.close(reader)
+        status, err = self.run_into(writer, "layout", "show", "L.npy")
+        os.close(writer)
+        self.assertEqual((status, err), (0, ""))
+
+
+class NoGpuTest(CommandTest):
+    def test_without_a_driver_the_cuda_target_fails_with_one_sentence_and_doctor_says_so(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        nowhere = {"SPARSEKILN_CUDA_DRIVER": "/no/such/libcuda.so.1"}
+        self.assert_refused(_FAILED, ["run", "L.npy", "--target", "cuda"], ["/no/such/libcuda.so.1"], **nowhere)
+        plain = self.run_tool("run", "L.npy", "--target", "cuda", **nowhere)
+        self.assertEqual(len(plain.err.splitlines()), 1, plain.err)
+        doctor = self.answer("doctor", **nowhere)
+        self.assertIs(doctor["cuda_driver"]["found"], False)
+        self.assertIn("no GPU", self.succeed("doctor", **nowhere).out)
+
+
+if __name__ == "__main__":
+    unittest.main()

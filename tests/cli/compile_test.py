@@ -1,0 +1,115 @@
+"""`sparsekiln compile`: where a Binary comes from, what -o writes, and that it is the same every time."""
+
+import json
+import pathlib
+import unittest
+
+from command import CommandTest, compilable_targets
+
+
+class StoreTest(CommandTest):
+    def test_a_second_process_finds_in_the_store_what_the_first_compiled(self):
+        self.make("random", "--size", 6, "--density", 0.4)
+        for target in compilable_targets():
+            with self.subTest(target):
+                request = ["compile", "L.npy", "--batch", 16, "--target", target]
+                first, second = self.answer(*request), self.answer(*request)
+                self.assertEqual((first["from"], second["from"]), ("compiled", "store"))
+                volatile = {"from", "compile_ms"}
+                self.assertEqual(*({k: v for k, v in a.items() if k not in volatile} for a in (first, second)))
+
+    def test_what_decides_the_numbers_or_the_code_changes_the_key_and_the_file_name_does_not(self):
+        self.make("random", "--size", 6, "--density", 0.4, "--seed", 1)
+        self.make("random", "--size", 6, "--density", 0.4, "--seed", 1, file="same.mtx")
+        self.make("random", "--size", 6, "--density", 0.4, "--seed", 2, file="other.npy")
+        target = compilable_targets()[0]
+        key = lambda file, *options, on=target: self.answer("compile", file, "--target", on, *options)["key"]
+        base = key("L.npy")
+        self.assertEqual(key("same.mtx"), base)
+        others = [key("other.npy"), key("L.npy", "--block", 16), key("L.npy", "--batch", 2)]
+        others += [key("L.npy", "--batch", "up-to:1"), key("L.npy", on=f"{target}:3")]
+        self.assertEqual(len({base, *others}), 1 + len(others))
+
+    def test_a_damaged_entry_is_compiled_anew_and_set_aside(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        request = ["compile", "L.npy", "--target", compilable_targets()[0]]
+        self.answer(*request)
+        (entry,) = [path for path in self.cache.rglob("*") if path.is_file() and path.stat().st_size > 1000]
+        damaged = bytearray(entry.read_bytes())
+        damaged[len(damaged) // 2] ^= 0x10
+        entry.write_bytes(damaged)
+        self.assertEqual(self.answer(*request)["from"], "compiled")
+        self.assertEqual(self.answer(*request)["from"], "store")
+
+    def test_processes_that_know_nothing_of_each_other_write_the_same_bytes(self):
+        self.make("watts-strogatz", "--size", 24, "--density", 0.3, "--rewire", 0.2)
+        for target in compilable_targets():
+            with self.subTest(target):
+                entries = []
+                for number in range(4):
+                    store = self.cache.parent / f"store-{number}"
+                    answer = self.answer("compile", "L.npy", "--batch", 48, "--target", target, "--cache-dir", store)
+                    self.assertEqual(answer["from"], "compiled")
+                    files = sorted(store.rglob("*.entry"), key=lambda path: path.stat().st_mtime_ns)
+                    entries.append(files[-1].read_bytes())
+                self.assertEqual(len(set(entries)), 1)
+
+    def test_cache_dir_stands_above_the_environment(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        elsewhere = self.cache.parent / "elsewhere"
+        self.answer("compile", "L.npy", "--target", compilable_targets()[0], "--cache-dir", elsewhere)
+        self.assertTrue(any(path.is_file() for path in elsewhere.rglob("*")))
+        self.assertFalse(self.cache.exists())
+
+
+class StagesTest(CommandTest):
+    def test_every_stage_is_written_and_says_the_same(self):
+        self.make("random", "--rows", 6, "--cols", 9, "--density", 0.4)
+        wanted = {"cpu": {"kernel.ll", "kernel.o"}, "sm_90": {"kernel.cu", "kernel.ptx", "kernel.cubin"}}
+        for target in compilable_targets():
+            with self.subTest(target):
+                answer = self.answer("compile", "L.npy", "--target", target, "-o", f"deep/{target}")
+                folder = self.folder / "deep" / target
+                names = {path.name for path in folder.iterdir()}
+                self.assertEqual(names, wanted[target] | {"schedule.json", "resources.json", "compile.log"})
+                self.assertEqual({pathlib.Path(file).name for file in answer["files"]}, names)
+                code = (folder / ("kernel.o" if target == "cpu" else "kernel.cubin")).read_bytes()
+                self.assertEqual((code[:4], len(code)), (b"\x7fELF", answer["code_bytes"]))
+                self.assertEqual(json.loads((folder / "resources.json").read_text()), answer["resources"])
+
+    def test_the_schedule_holds_every_present_block_once(self):
+        rows = ["0110", "0000", "1111", "1000"]
+        self.write("L.txt", "\n".join(rows) + "\n")
+        self.answer("compile", "L.txt", "--target", f"{compilable_targets()[0]}:3", "-o", "out")
+        (schedule,) = json.loads((self.folder / "out" / "schedule.json").read_text())["ranges"]
+        seen = [
+            (row, column)
+            for worker in schedule["by_worker"]
+            for row, _part, _parts, columns in worker["items"]
+            for column in columns
+        ]
+        present = [(r, c) for r, line in enumerate(rows) for c, cell in enumerate(line) if cell == "1"]
+        self.assertEqual(sorted(seen), present)
+        self.assertEqual(schedule["steps"], len(present))
+
+    def test_the_stages_from_the_store_are_those_of_the_first_compile(self):
+        self.make("random", "--size", 6, "--density", 0.4)
+        target = compilable_targets()[-1]
+        for folder in ("first", "second"):
+            self.answer("compile", "L.npy", "--target", target, "-o", folder)
+        for path in (self.folder / "first").iterdir():
+            self.assertEqual(path.read_bytes(), (self.folder / "second" / path.name).read_bytes(), path.name)
+
+    def test_other_files_of_the_folder_stay_and_nothing_else_appears(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        (self.folder / "out").mkdir()
+        self.write("out/notes", "mine")
+        self.write("out/compile.log", "old")
+        answer = self.answer("compile", "L.npy", "--target", compilable_targets()[0], "-o", "out")
+        self.assertEqual(self.files(), {"L.npy", "out", "out/notes", *answer["files"]})
+        self.assertEqual((self.folder / "out/notes").read_text(), "mine")
+        self.assertNotEqual((self.folder / "out/compile.log").read_text(), "old")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,115 @@
+"""`sparsekiln layout make` and `layout show`."""
+
+import struct
+import unittest
+import zlib
+
+from command import CommandTest
+
+# A command line for every pattern, the size it must have, and its blocks where they can be counted by hand.
+_PATTERNS = [
+    (["random", "--rows", 12, "--cols", 20, "--density", 0.25, "--seed", 7], (12, 20), 60),
+    (["balanced-random", "--rows", 12, "--cols", 20, "--density", 0.25, "--seed", 7], (12, 20), 60),
+    (["block-diagonal", "--rows", 12, "--cols", 8, "--groups", 4], (12, 8), 24),
+    (["banded", "--size", 6, "--half-width", 1], (6, 6), 16),
+    (["watts-strogatz", "--rows", 16, "--cols", 16, "--density", 0.25, "--rewire", 0.2, "--seed", 3], (16, 16), 64),
+    (["barabasi-albert", "--size", 16, "--edges", 2, "--seed", 3], (16, 16), None),
+    (["barabasi-albert", "--size", 16, "--edges", 2, "--no-diagonal"], (16, 16), None),
+    (["butterfly", "--size", 16], (16, 16), 16 * 5),
+    (["causal", "--size", 5], (5, 5), 15),
+    (["strided", "--rows", 9, "--cols", 9, "--stride", 3], (9, 9), None),
+    (["longformer", "--size", 9, "--window", 1, "--global", 1], (9, 9), None),
+    (["bigbird", "--size", 12, "--window", 1, "--global", 1, "--random", 2, "--seed", 5], (12, 12), None),
+]
+_HEADWORDS = ["random", "block-diagonal", "banded", "watts-strogatz", "barabasi-albert", "balanced-random", "butterfly"]
+_HEADWORDS += ["causal", "strided", "longformer", "bigbird"]
+
+
+class MakeTest(CommandTest):
+    def test_every_pattern_can_be_made_and_read_back(self):
+        self.assertEqual({arguments[0] for arguments, _, _ in _PATTERNS}, set(_HEADWORDS))
+        for arguments, (rows, cols), blocks in _PATTERNS:
+            with self.subTest(" ".join(map(str, arguments))):
+                made = self.answer("layout", "make", *arguments, "-o", "L.npy")
+                self.assertEqual((made["rows"], made["cols"]), (rows, cols))
+                if blocks is not None:
+                    self.assertEqual(made["blocks"], blocks)
+                shown = self.answer("layout", "show", "L.npy")
+                for key in ("rows", "cols", "blocks", "density", "digest", "longest_row", "empty_rows"):
+                    self.assertEqual(shown[key], made[key])
+
+    def test_every_file_format_holds_the_same_layout(self):
+        arguments = ["random", "--rows", 7, "--cols", 11, "--density", 0.3, "--seed", 1]
+        digests = set()
+        for file in ("L.npy", "L.mtx", "L.smtx", "L.txt"):
+            self.make(*arguments, file=file)
+            digests.add(self.answer("layout", "show", file)["digest"])
+        self.assertEqual(len(digests), 1)
+
+    def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(self):
+        for seed, file in ((1, "a.npy"), (1, "b.npy"), (2, "c.npy")):
+            self.make("random", "--size", 16, "--density", 0.5, "--seed", seed, file=file)
+        a, b, c = ((self.folder / file).read_bytes() for file in ("a.npy", "b.npy", "c.npy"))
+        self.assertEqual(a, b)
+        self.assertNotEqual(a, c)
+
+    def test_a_layout_with_no_blocks_is_legal(self):
+        self.make("random", "--rows", 4, "--cols", 4, "--density", 0)
+        self.assertEqual(self.answer("layout", "show", "L.npy")["blocks"], 0)
+        self.succeed("layout", "show", "L.npy", "--png", "L.png")
+
+
+class ShowTest(CommandTest):
+    def test_it_prints_figures_and_a_drawing(self):
+        self.make("block-diagonal", "--size", 8, "--groups", 2)
+        text = self.succeed("layout", "show", "L.npy").out
+        self.assertIn("8 × 8 blocks, 32 present (50 %)", text)
+        self.assertGreater(len(text.splitlines()), 6, "no drawing")
+
+    def test_the_picture_is_a_png_with_dark_present_blocks(self):
+        self.make("block-diagonal", "--size", 2, "--groups", 2)
+        self.answer("layout", "show", "L.npy", "--png", "L.png")
+        width, height, rows = decode_grey_png((self.folder / "L.png").read_bytes())
+        self.assertEqual(width, height)
+        corner = width // 4
+        self.assertLess(rows[corner][corner], 64)
+        self.assertGreater(rows[corner][width - corner], 192)
+        self.assertLess(rows[height - corner][width - corner], 64)
+
+    def test_a_lone_block_of_a_huge_grid_can_be_seen_in_the_picture(self):
+        self.write("L.mtx", "%%MatrixMarket matrix coordinate pattern general\n100000 100000 1\n50000 50000\n")
+        self.succeed("layout", "show", "L.mtx", "--png", "L.png")
+        width, height, rows = decode_grey_png((self.folder / "L.png").read_bytes())
+        self.assertLessEqual(max(width, height), 2048)
+        self.assertLess(min(min(row) for row in rows), 224)
+
+
+def decode_grey_png(data: bytes) -> tuple[int, int, list[list[int]]]:
+    """Width, height and rows of an 8-bit greyscale PNG (PNG specification, 2nd edition, §9: filters)."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    at, packed = 8, b""
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + length]
+        assert zlib.crc32(kind + body) == struct.unpack(">I", data[at + 8 + length : at + 12 + length])[0]
+        if kind == b"IHDR":
+            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
+            assert (depth, colour) == (8, 0)
+        packed += body if kind == b"IDAT" else b""
+        at += 12 + length
+    raw = zlib.decompress(packed)
+    rows, above = [], [0] * width
+    for y in range(height):
+        line = raw[y * (width + 1) : (y + 1) * (width + 1)]
+        row: list[int] = []
+        for x, value in enumerate(line[1:]):
+            left, up, corner = (row[x - 1] if x else 0), above[x], (above[x - 1] if x else 0)
+            nearest = min((left, up, corner), key=lambda c: abs(left + up - corner - c))
+            row.append((value + (0, left, up, (left + up) // 2, nearest)[line[0]]) % 256)
+        rows.append(row)
+        above = row
+    return width, height, rows
+
+
+if __name__ == "__main__":
+    unittest.main()

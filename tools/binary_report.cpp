@@ -1,0 +1,75 @@
+#include "tools/binary_report.h"
+
+#include <fmt/format.h>
+
+namespace sparsekiln::tools {
+
+Json describe_entries(const Binary& binary) {
+  Json entries = Json::array();
+  for (const Entry& entry : binary.entries) {
+    const Resources& resources = entry.resources;
+    entries.push_back({{"up_to", entry.up_to},
+                       {"passes", entry.passes},
+                       {"workers", entry.workers},
+                       {"tile_n", entry.tile_n},
+                       {"threads", entry.threads},
+                       {"registers", resources.registers},
+                       {"shared_bytes", resources.shared_bytes},
+                       {"dynamic_shared_bytes", entry.dynamic_shared_bytes},
+                       {"stack_bytes", resources.stack_bytes},
+                       {"spill_load_bytes", resources.spill_load_bytes},
+                       {"spill_store_bytes", resources.spill_store_bytes},
+                       {"constant_bytes", resources.constant_bytes},
+                       {"code_bytes", resources.code_bytes},
+                       {"workspace_counter_bytes", entry.workspace.counter_bytes},
+                       {"workspace_bytes_per_tile", entry.workspace.bytes_per_tile}});
+  }
+  return entries;
+}
+
+Json describe_binary(const Binary& binary, From from, const Digest& key, double compile_ms) {
+  const OperandContract& operands = binary.operands;
+  return {{"operation", name(operands.operation)},
+          {"in_features", operands.in_features},
+          {"out_features", operands.out_features},
+          {"blocks", operands.blocks},
+          {"block", to_string(operands.block)},
+          {"batch", to_string(operands.batch)},
+          {"dtype", name(operands.dtype)},
+          {"out_dtype", name(operands.out_dtype)},
+          {"target", binary.target.to_string()},
+          {"from", name(from)},
+          {"compile_ms", compile_ms},
+          {"key", key.hex()},
+          {"config", to_string(binary.plan)},
+          {"packed", operands.packed},
+          {"resources", describe_entries(binary)},
+          {"code_bytes", binary.code.size()},
+          {"ptx_bytes", binary.ptx.size()},
+          {"compiler", binary.compiler},
+          {"compiler_options", binary.options},
+          {"source", binary.source.hex()},
+          {"log", binary.log}};
+}
+
+std::string summarize_binary(const Binary& binary, From from, const Digest& key, double compile_ms) {
+  const OperandContract& operands = binary.operands;
+  std::string text = fmt::format("{} {} → {}, {} blocks of {}, batch {}, {}\n", name(operands.operation),
+                                 operands.in_features, operands.out_features, operands.blocks,
+                                 to_string(operands.block), to_string(operands.batch), name(operands.dtype));
+  text += fmt::format("target {}, from {} in {:.3f} ms, {}\nkey {}\nconfig {}\n", binary.target.to_string(),
+                      name(from), compile_ms, binary.compiler, key.hex(), to_string(binary.plan));
+  for (const Entry& entry : binary.entries) {
+    const Resources& resources = entry.resources;
+    text += fmt::format("n ≤ {}: {} × {} threads, tile_n {}, {} bytes of code", entry.up_to, entry.workers,
+                        entry.threads, entry.tile_n, resources.code_bytes);
+    if (binary.target.kind == Target::Kind::cuda)
+      text += fmt::format(", {} registers, {} + {} bytes shared, {} bytes spilled, {} bytes constant",
+                          resources.registers, resources.shared_bytes, entry.dynamic_shared_bytes,
+                          resources.spill_store_bytes, resources.constant_bytes);
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace sparsekiln::tools

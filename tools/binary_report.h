@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include <sparsekiln/binary.h>
+#include <sparsekiln/compile.h>
+
+#include "tools/command.h"
+
+namespace sparsekiln::tools {
+
+/// The launch recipe and the resources of each entry: what `resources` is in every answer.
+[[nodiscard]] Json describe_entries(const Binary& binary);
+
+/// What `compile` and `run` say of a Binary: problem, target, origin, config, resources, compiler and its
+/// log.
+[[nodiscard]] Json describe_binary(const Binary& binary, From from, const Digest& key, double compile_ms);
+
+/// The same in a few lines for people.
+[[nodiscard]] std::string summarize_binary(const Binary& binary, From from, const Digest& key,
+                                           double compile_ms);
+
+}  // namespace sparsekiln::tools

@@ -1,0 +1,95 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/compile.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/build.h"
+#include "compiler/schedule.h"
+#include "tools/binary_report.h"
+#include "tools/command.h"
+#include "tools/options.h"
+#include "tools/publish.h"
+#include "tools/schedule_report.h"
+#include "tools/store_warning.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+struct CompileRequest {
+  Request what;
+  std::filesystem::path output;
+};
+
+Json describe_schedules(const Problem& problem, const Binary& binary) {
+  Json ranges = Json::array();
+  for (const RangedConfig& range : binary.plan) {
+    const Schedule schedule = make_schedule(problem, binary.target, range.config, range.up_to);
+    Json whole = {{"up_to", range.up_to}, {"config", to_string(range.config)}};
+    whole.update(describe_schedule(schedule));
+    ranges.push_back(whole);
+  }
+  return {{"target", binary.target.to_string()}, {"ranges", ranges}};
+}
+
+/// Everything that was made on the way, as files. A Binary from the store has its source emitted again.
+std::vector<NamedBytes> all_stages(const Problem& problem, const Built& built) {
+  const Binary& binary = *built.binary;
+  const std::string source = emit_source(problem, binary.target, binary.plan);
+  if (Digest::of(source) != binary.source)
+    throw Error(ErrorKind::internal,
+                "the source emitted now is not the one that the stored Binary was made of");
+  const bool cuda = binary.target.kind == Target::Kind::cuda;
+  std::vector<NamedBytes> files;
+  files.push_back(named(cuda ? "kernel.cu" : "kernel.ll", source));
+  files.push_back(named(cuda ? "kernel.cubin" : "kernel.o", std::span(binary.code)));
+  if (cuda) files.push_back(named("kernel.ptx", binary.ptx));
+  files.push_back(named("schedule.json", describe_schedules(problem, binary).dump(1) + "\n"));
+  files.push_back(named("resources.json", describe_entries(binary).dump(2) + "\n"));
+  files.push_back(named("compile.log", binary.log));
+  return files;
+}
+
+Answer compile(const CompileRequest& request) {
+  const Options options = request.what.options();
+  const Layout layout = Layout::load(request.what.file);
+  const Problem problem = make_problem(layout, options);
+  const Built built = build(layout, options);
+  Answer answer;
+  answer.json = {{"file", request.what.file.string()}};
+  answer.json.update(describe_binary(*built.binary, built.from, built.key, built.compile_ms));
+  answer.text = summarize_binary(*built.binary, built.from, built.key, built.compile_ms);
+  warn_if_not_kept(built, answer);
+  if (request.output.empty()) return answer;
+  const std::vector<NamedBytes> files = all_stages(problem, built);
+  publish_folder(request.output, files);
+  Json names = Json::array();
+  for (const NamedBytes& file : files) {
+    names.push_back((request.output / file.name).string());
+    answer.text += fmt::format("wrote {}\n", (request.output / file.name).string());
+  }
+  answer.json["files"] = names;
+  return answer;
+}
+
+}  // namespace
+
+void add_compile(CLI::App& root, Invocation& invocation) {
+  CLI::App& app = *root.add_subcommand("compile", "compiles a layer for a target; needs no device");
+  const auto request = std::make_shared<CompileRequest>();
+  add_request(app, request->what);
+  app.add_option("-o,--output", request->output,
+                 "folder for source, machine code, schedule, resources and log: all of them or none")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            return text.empty() ? std::string("'' is not a folder: write . for this one") : std::string();
+          },
+          ""));
+  add_json(app, invocation);
+  app.callback([&invocation, request] { invocation.command = [request] { return compile(*request); }; });
+}
+
+}  // namespace sparsekiln::tools

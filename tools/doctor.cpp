@@ -1,0 +1,128 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/target.h>
+
+#include "cache/store.h"
+#include "compiler/build.h"
+#include "compiler/cuda/nvrtc.h"
+#ifdef SPARSEKILN_CPU
+#include "compiler/cpu/object.h"
+#endif
+#include "runtime/cuda/device_info.h"
+#include "tools/command.h"
+#include "tools/options.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+/// One line of the report: what was looked for, and what came of it.
+struct Finding {
+  std::string part;
+  Json json;
+  std::string text;
+};
+
+Json describe(const cuda::DeviceInfo& device) {
+  return {{"ordinal", device.ordinal},
+          {"name", device.name},
+          {"arch", fmt::format("sm_{}", device.compute_capability)},
+          {"pci_bus_id", device.pci_bus_id},
+          {"multiprocessors", device.multiprocessors},
+          {"memory_bytes", device.memory_bytes},
+          {"l2_bytes", device.l2_bytes}};
+}
+
+Finding look_for_driver() {
+  const cuda::DriverReport report = cuda::report_driver();
+  Json json = {{"found", report.found}, {"devices", Json::array()}};
+  if (!report.release.empty()) json["release"] = report.release;
+  if (!report.found) {
+    json["why"] = report.failure;
+    return {"cuda driver", json, fmt::format("no GPU can be used here: {}", report.failure)};
+  }
+  json["path"] = report.path;
+  json["cuda_version"] = report.version;
+  std::string text =
+      fmt::format("{}{}, for CUDA up to {}.{}, {} device{}", report.path,
+                  report.release.empty() ? "" : ", release " + report.release, report.version / 1000,
+                  report.version % 1000 / 10, report.devices.size(), report.devices.size() == 1 ? "" : "s");
+  for (const cuda::DeviceInfo& device : report.devices) {
+    json["devices"].push_back(describe(device));
+    text += fmt::format("\n  cuda:{}: {}, sm_{}, {} multiprocessors, {:.1f} GiB, {} MiB of L2",
+                        device.ordinal, device.name, device.compute_capability, device.multiprocessors,
+                        static_cast<double>(device.memory_bytes) / (1 << 30), device.l2_bytes >> 20);
+    if (!device.pci_bus_id.empty()) text += fmt::format(", at {}", device.pci_bus_id);
+  }
+  return {"cuda driver", json, text};
+}
+
+Finding look_for_nvrtc() {
+  try {
+    const auto nvrtc = cuda::Nvrtc::find(cuda::driver_cuda_major());
+    const std::vector<int>& known = nvrtc->architectures();
+    return {"nvrtc",
+            {{"found", true},
+             {"path", nvrtc->path().string()},
+             {"version", fmt::format("{}.{}", nvrtc->major(), nvrtc->minor())},
+             {"architectures", known}},
+            fmt::format("{}.{} in {}, compiles for sm_{}", nvrtc->major(), nvrtc->minor(),
+                        nvrtc->path().string(), fmt::join(known, ", sm_"))};
+  } catch (const Error& error) {
+    return {"nvrtc", {{"found", false}, {"why", error.what()}}, fmt::format("not found: {}", error.what())};
+  }
+}
+
+Finding look_at_cpu() {
+#ifdef SPARSEKILN_CPU
+  const Target host = Target::host();
+  return {"cpu",
+          {{"found", true},
+           {"level", host.arch},
+           {"threads", host.workers},
+           {"compiler", cpu::compiler_version()}},
+          fmt::format("{}, {} thread{}, {}", host.arch, host.workers, host.workers == 1 ? "" : "s",
+                      cpu::compiler_version())};
+#else
+  const std::string why = "this build has no LLVM (meson option cpu)";
+  return {"cpu", {{"found", false}, {"why", why}}, why};
+#endif
+}
+
+Finding look_at_cache() {
+  const cache::Store store;
+  const std::string folder = store.folder().string();
+  if (store.on_disk())
+    return {"cache", {{"usable", true}, {"folder", folder}}, fmt::format("usable, {}", folder)};
+  return {"cache",
+          {{"usable", false}, {"folder", folder}, {"why", store.why()}},
+          fmt::format("in memory only: {}", store.why())};
+}
+
+Answer examine() {
+  Answer answer;
+  answer.json = {{"version", SPARSEKILN_VERSION}, {"compiler_digest", compiler_digest()}};
+  answer.text =
+      fmt::format("sparsekiln {}, compiler {}\n", SPARSEKILN_VERSION, compiler_digest().substr(0, 16));
+  for (Finding& finding :
+       std::vector<Finding>{look_for_driver(), look_for_nvrtc(), look_at_cpu(), look_at_cache()}) {
+    std::string key = finding.part;
+    for (char& letter : key) letter = letter == ' ' ? '_' : letter;
+    answer.json[key] = finding.json;
+    answer.text += fmt::format("{}: {}\n", finding.part, finding.text);
+  }
+  return answer;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& root, Invocation& invocation) {
+  CLI::App& app = *root.add_subcommand("doctor", "says what was found where: driver, NVRTC, cpu, cache");
+  add_json(app, invocation);
+  app.callback([&invocation] { invocation.command = [] { return examine(); }; });
+}
+
+}  // namespace sparsekiln::tools

@@ -1,0 +1,144 @@
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/layout.h>
+
+#include "compiler/layout_file/disk.h"
+#include "compiler/layout_picture.h"
+#include "tools/command.h"
+#include "tools/layout_patterns.h"
+#include "tools/options.h"
+#include "tools/picture.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+constexpr std::int32_t kDrawingWidth = 64;
+constexpr std::int32_t kDrawingLines = 32;
+
+struct MakeRequest {
+  std::string pattern;
+  PatternArguments arguments;
+  std::filesystem::path output;
+};
+
+struct ShowRequest {
+  std::filesystem::path file;
+  std::filesystem::path png;
+};
+
+Json describe(const std::filesystem::path& file, const Layout& layout) {
+  const LayoutStatistics& figures = layout.statistics();
+  return {{"file", file.string()},
+          {"rows", layout.rows()},
+          {"cols", layout.cols()},
+          {"blocks", layout.blocks()},
+          {"density", figures.density},
+          {"empty_rows", figures.empty_rows},
+          {"empty_cols", figures.empty_cols},
+          {"longest_row", figures.longest_row},
+          {"longest_col", figures.longest_col},
+          {"row_deviation", figures.row_deviation},
+          {"digest", layout.digest().hex()}};
+}
+
+std::string summary(const Layout& layout) {
+  const LayoutStatistics& figures = layout.statistics();
+  return fmt::format("{} × {} blocks, {} present ({:.4g} %)", layout.rows(), layout.cols(), layout.blocks(),
+                     100 * figures.density);
+}
+
+Answer make(const MakeRequest& request) {
+  const Layout layout = make_pattern(request.pattern, request.arguments);
+  layout.save(request.output);
+  Answer answer;
+  answer.json = {{"pattern", request.pattern}};
+  answer.json.update(describe(request.output, layout));
+  answer.text = fmt::format("{}: {}, {}\n", request.output.string(), request.pattern, summary(layout));
+  return answer;
+}
+
+Answer show(const ShowRequest& request) {
+  const Layout layout = Layout::load(request.file);
+  const LayoutStatistics& figures = layout.statistics();
+  Answer answer;
+  answer.json = describe(request.file, layout);
+  answer.text = fmt::format(
+      "{}: {}\n"
+      "blocks in a row: {:.4g} on average, {} at most, deviation {:.4g}; in a column: {} at most\n"
+      "empty rows: {}, empty columns: {}; digest {}\n",
+      request.file.string(), summary(layout),
+      layout.rows() == 0 ? 0 : static_cast<double>(layout.blocks()) / layout.rows(), figures.longest_row,
+      figures.row_deviation, figures.longest_col, figures.empty_rows, figures.empty_cols,
+      layout.digest().hex());
+  answer.text += draw(layout, kDrawingWidth, kDrawingLines);
+  if (!request.png.empty()) {
+    const std::vector<std::byte> png = encode_png(picture_of(layout));
+    layout_file::replace_file(request.png, [&](const layout_file::Sink& sink) {
+      sink({reinterpret_cast<const char*>(png.data()), png.size()});
+    });
+    answer.json["png"] = request.png.string();
+    answer.text += fmt::format("picture: {}\n", request.png.string());
+  }
+  return answer;
+}
+
+void add_make(CLI::App& layout, Invocation& invocation) {
+  CLI::App& app = *layout.add_subcommand("make", "makes the layout of a pattern; sizes are in blocks");
+  const auto request = std::make_shared<MakeRequest>();
+  std::string names;
+  for (const Pattern& pattern : known_patterns())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", pattern.name);
+  app.add_option("PATTERN", request->pattern, "one of " + names)->required();
+  PatternArguments& a = request->arguments;
+  const auto whole = [&](const char* option, auto& value, const char* help) {
+    app.add_option(option, value, help)->check(whole_number());
+  };
+  whole("--rows", a.rows, "block rows");
+  whole("--cols", a.cols, "block columns");
+  whole("--size", a.size, "block rows and columns of a square layout");
+  app.add_option("--density", a.density, "share of present blocks, 0 to 1")->check(real_number());
+  app.add_option("--rewire", a.rewire, "probability that a block is rewired, 0 to 1")->check(real_number());
+  app.add_option("--seed", a.seed,
+                 "of the random draws (0 where not given); a pattern without draws is the same for all")
+      ->check(natural_number());
+  whole("--groups", a.groups, "dense rectangles on the diagonal");
+  whole("--half-width", a.half_width, "blocks of the band to each side of the diagonal");
+  whole("--edges", a.edges, "edges that a new node brings");
+  app.add_flag_function(
+      "--diagonal,!--no-diagonal", [&a](std::int64_t sum) { a.diagonal = sum > 0; },
+      "whether the diagonal is present (it is)");
+  whole("--stride", a.stride, "blocks between the columns attended to");
+  whole("--window", a.window, "blocks attended to on each side");
+  whole("--global", a.global, "first blocks that attend everywhere");
+  whole("--random", a.random, "further blocks a row");
+  app.add_option("-o,--output", request->output, "file to write: .npy, .mtx, .smtx or .txt")->required();
+  add_json(app, invocation);
+  app.callback([&invocation, request] { invocation.command = [request] { return make(*request); }; });
+}
+
+void add_show(CLI::App& layout, Invocation& invocation) {
+  CLI::App& app = *layout.add_subcommand("show", "figures of a layout, and a drawing of it");
+  const auto request = std::make_shared<ShowRequest>();
+  app.add_option("FILE", request->file,
+                 "layout: .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1")
+      ->required();
+  app.add_option("--png", request->png, "writes the drawing as a picture");
+  add_json(app, invocation);
+  app.callback([&invocation, request] { invocation.command = [request] { return show(*request); }; });
+}
+
+}  // namespace
+
+void add_layout(CLI::App& app, Invocation& invocation) {
+  CLI::App& layout = *app.add_subcommand("layout", "makes and shows layouts");
+  layout.require_subcommand(1);
+  add_make(layout, invocation);
+  add_show(layout, invocation);
+}
+
+}  // namespace sparsekiln::tools

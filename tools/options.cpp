@@ -1,0 +1,84 @@
+#include "tools/options.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+
+#include <fmt/format.h>
+
+namespace sparsekiln::tools {
+namespace {
+
+template <typename Number>
+bool reads_as(const std::string& text) {
+  Number value{};
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return status == std::errc{} && end == text.data() + text.size();
+}
+
+}  // namespace
+
+void add_json(CLI::App& app, Invocation& invocation) {
+  app.add_flag("--json", invocation.json, "print one JSON document on standard output, nothing else there");
+}
+
+CLI::Validator whole_number() {
+  return {[](std::string& text) {
+            return reads_as<std::int64_t>(text) ? std::string()
+                                                : fmt::format("'{}' is not a whole number below 2^63", text);
+          },
+          ""};
+}
+
+CLI::Validator natural_number() {
+  return {[](std::string& text) {
+            return reads_as<std::uint64_t>(text)
+                       ? std::string()
+                       : fmt::format("'{}' is not a whole number from 0, below 2^64", text);
+          },
+          ""};
+}
+
+CLI::Validator real_number() {
+  return {[](std::string& text) {
+            return reads_as<double>(text) ? std::string()
+                                          : fmt::format("'{}' is not a number such as 0.25", text);
+          },
+          ""};
+}
+
+Options Request::options() const {
+  Options options;
+  options.block = parse_block_shape(block);
+  options.batch = parse_batch(batch);
+  options.dtype = parse_dtype(dtype);
+  if (!out_dtype.empty()) options.out_dtype = parse_dtype(out_dtype);
+  options.operation = parse_operation(operation);
+  options.target = target;
+  if (!config.empty()) options.config = parse_config(config);
+  options.cache_dir = cache_dir;
+  return options;
+}
+
+void add_request(CLI::App& app, Request& request) {
+  app.add_option("FILE", request.file,
+                 "layout: .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1")
+      ->required();
+  app.add_option("--block", request.block, "block shape: 32, or OUTxIN such as 8x32")->capture_default_str();
+  app.add_option("--batch", request.batch, "batch: 64, or up-to:8192 for any n up to 8192")
+      ->capture_default_str();
+  app.add_option("--dtype", request.dtype, "type of activations and weight: f32, bf16, f16")
+      ->capture_default_str();
+  app.add_option("--out-dtype", request.out_dtype, "type of the result (as --dtype where not given)");
+  app.add_option("--op", request.operation, "operation: forward, grad_input, grad_weight")
+      ->capture_default_str();
+  app.add_option("--target", request.target,
+                 "auto, cpu, cuda, cuda:1, an architecture (sm_90, sm_80:108) or a part (h100)")
+      ->capture_default_str();
+  app.add_option("--config", request.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
+  app.add_option("--cache-dir", request.cache_dir,
+                 "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
+                 "~/.cache/sparsekiln)");
+}
+
+}  // namespace sparsekiln::tools

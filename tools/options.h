@@ -1,0 +1,40 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <sparsekiln/compile.h>
+#include <sparsekiln/layout.h>
+#include <CLI/CLI.hpp>
+
+#include "tools/command.h"
+
+namespace sparsekiln::tools {
+
+/// Adds `--json` to a subcommand.
+void add_json(CLI::App& app, Invocation& invocation);
+
+/// Check a value and say in words what is wrong with it: a whole number, one from 0 (a seed), any number.
+[[nodiscard]] CLI::Validator whole_number();
+[[nodiscard]] CLI::Validator natural_number();
+[[nodiscard]] CLI::Validator real_number();
+
+/// The layout file and the options that say what to compile of it, as typed: shared by `compile` and `run`.
+struct Request {
+  std::filesystem::path file;
+  std::string block = "32";
+  std::string batch = "1";
+  std::string dtype = "f32";
+  std::string out_dtype;  ///< empty: as dtype
+  std::string operation = "forward";
+  std::string target = "auto";
+  std::string config;  ///< empty: chosen by the cost model
+  std::filesystem::path cache_dir;
+
+  /// Throws `invalid_argument` for what is unknown, saying what is known. Reads no file.
+  [[nodiscard]] Options options() const;
+};
+void add_request(CLI::App& app, Request& request);
+
+}  // namespace sparsekiln::tools

@@ -1,0 +1,64 @@
+#include "tools/picture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include <png.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/layout_picture.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+constexpr std::int32_t kPleasantSide = 1024;
+constexpr std::int32_t kLargestCell = 32;
+constexpr double kInk = 223;  // of 255; the rest is kept apart from black for viewers with a dark background
+/// The share of ink of a pixel with any block at all: a lone block among thousands must not vanish.
+constexpr double kFaintest = 0.25;
+
+std::uint8_t shade(float share) {
+  if (share <= 0) return 255;
+  const double ink = kFaintest + (1 - kFaintest) * std::min(1.0, double{share});
+  return static_cast<std::uint8_t>(std::lround(255 - ink * kInk));
+}
+
+}  // namespace
+
+Picture picture_of(const Layout& layout, std::int32_t longest) {
+  const std::int32_t rows = std::max(layout.rows(), 1);
+  const std::int32_t cols = std::max(layout.cols(), 1);
+  const std::int32_t side = std::max(rows, cols);
+  const std::int32_t cell = std::clamp(kPleasantSide / side, 1, kLargestCell);
+  const auto pixels = [&](std::int32_t blocks) {
+    if (side <= longest) return blocks * cell;
+    return std::max(1, static_cast<std::int32_t>(std::int64_t{blocks} * longest / side));
+  };
+  const Coverage seen = coverage(layout, pixels(cols), pixels(rows));
+  Picture picture{static_cast<std::uint32_t>(seen.width), static_cast<std::uint32_t>(seen.height), {}};
+  picture.pixels.reserve(seen.cells.size());
+  for (const float share : seen.cells) picture.pixels.push_back(shade(share));
+  return picture;
+}
+
+std::vector<std::byte> encode_png(const Picture& picture) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = picture.width;
+  image.height = picture.height;
+  image.format = PNG_FORMAT_GRAY;
+  png_alloc_size_t bytes = 0;
+  std::vector<std::byte> file;
+  const auto write = [&](void* memory) {
+    if (png_image_write_to_memory(&image, memory, &bytes, 0, picture.pixels.data(), 0, nullptr) == 0)
+      throw Error(ErrorKind::internal, std::string("the picture cannot be encoded: ") + image.message);
+  };
+  write(nullptr);  // asks for the size
+  file.resize(bytes);
+  write(file.data());
+  file.resize(bytes);
+  return file;
+}
+
+}  // namespace sparsekiln::tools

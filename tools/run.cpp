@@ -1,0 +1,283 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/compile.h>
+#include <sparsekiln/error.h>
+
+#include "autotune/oracle.h"
+#include "runtime/cuda/context.h"
+#include "runtime/device.h"
+#include "tools/binary_report.h"
+#include "tools/command.h"
+#include "tools/device_stopwatch.h"
+#include "tools/options.h"
+#include "tools/stopwatch.h"
+#include "tools/store_warning.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+struct RunRequest {
+  Request what;
+  std::optional<std::int64_t> n;  ///< of a dynamic batch; the bound where not given
+  bool check = false;
+  bool time = false;
+  std::uint64_t seed = 1;
+  int repeat = 20;
+};
+
+/// The device that a Binary for `target` runs on here.
+std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked) {
+  if (target.kind == Target::Kind::cpu) return open_device("cpu");
+  return open_device(asked.starts_with("cuda") ? asked : "cuda");
+}
+
+/// How many copies of x, w and y launches take in turn. On a GPU together they are so large that none of them
+/// is left in the L2 when its turn comes again, as a layer of a model finds its weight.
+struct Rotation {
+  int copies = 1;
+  std::int64_t bytes = 0;  ///< of all copies
+  std::int64_t l2_bytes = 0;
+  bool cold = false;
+};
+
+constexpr std::int64_t kColdTimesL2 =
+    4;  ///< one would do where the L2 drops the oldest line and holds none twice
+constexpr std::int64_t kMostCopies = 4096;
+
+Rotation rotate(std::int64_t bytes_of_one, const Device& device) {
+  if (device.target().kind != Target::Kind::cuda) return {.bytes = bytes_of_one};
+  // The device whose context is current is the one that the kernel launches on.
+  const std::int64_t l2 = cuda::Context::open(-1)->device().l2_bytes;
+  const std::int64_t enough = kColdTimesL2 * l2;
+  const std::int64_t copies =
+      l2 == 0 ? 1 : std::min(enough / std::max<std::int64_t>(bytes_of_one, 1) + 1, kMostCopies);
+  const std::int64_t bytes = copies * bytes_of_one;
+  return {static_cast<int>(copies), bytes, l2, l2 != 0 && bytes > enough};
+}
+
+/// Copies of one operand, each as aligned as the memory of a device is.
+class Copies {
+ public:
+  Copies(std::shared_ptr<const Device> device, std::size_t bytes, int copies)
+      : bytes_(bytes),
+        stride_((bytes + 255) / 256 * 256),
+        device_(std::move(device)),
+        memory_(device_, stride_ * static_cast<std::size_t>(copies)) {}
+
+  [[nodiscard]] void* at(int copy) const {
+    return static_cast<std::byte*>(memory_.data()) + stride_ * static_cast<std::size_t>(copy);
+  }
+  void copy_in(int copy, const void* from) {
+    if (bytes_ != 0) device_->copy_in(at(copy), from, bytes_);
+  }
+
+ private:
+  std::size_t bytes_;
+  std::size_t stride_;
+  std::shared_ptr<const Device> device_;
+  DeviceMemory memory_;
+};
+
+/// x, W and y of launches on a device.
+class Layer {
+ public:
+  Layer(const Kernel& kernel, const Problem& problem, std::shared_ptr<const Device> device,
+        const HostInputs& inputs, int copies = 1)
+      : output_(problem, inputs.n),
+        device_(std::move(device)),
+        x_(device_, inputs.x.size(), copies),
+        w_(device_, inputs.w.size(), copies),
+        packed_(device_, kernel.packed_elements() != 0 ? inputs.w.size() : 0, copies),
+        y_(device_, output_.image().size(), copies) {
+    for (int copy = 0; copy < copies; ++copy) {
+      x_.copy_in(copy, inputs.x.data());
+      w_.copy_in(copy, inputs.w.data());
+      y_.copy_in(copy, output_.image().data());
+      Operands& operands = operands_.emplace_back();
+      operands.x = strided_view(x_.at(copy), problem.dtype, inputs.n, problem.in_features(), inputs.x_stride);
+      operands.w =
+          view(w_.at(copy), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in);
+      operands.y = output_.view(y_.at(copy));
+      if (kernel.packed_elements() == 0) continue;
+      kernel.pack(operands.w, packed_.at(copy));
+      operands.w.data = packed_.at(copy);
+    }
+  }
+
+  /// Takes the next copy.
+  void launch(const Kernel& kernel, void* stream = nullptr) {
+    Operands& operands = operands_[next_];
+    operands.stream = stream;
+    next_ = next_ + 1 < operands_.size() ? next_ + 1 : 0;
+    kernel(operands);
+  }
+  void synchronize() const { device_->synchronize(); }
+  /// y of the first copy.
+  const PoisonedOutput& fetch() {
+    device_->copy_out(output_.image().data(), y_.at(0), output_.image().size());
+    return output_;
+  }
+
+ private:
+  PoisonedOutput output_;
+  std::shared_ptr<const Device> device_;
+  Copies x_;
+  Copies w_;
+  Copies packed_;  ///< w in the kernel's order, where it has one
+  Copies y_;
+  std::vector<Operands> operands_;
+  std::size_t next_ = 0;
+};
+
+/// Both oracles, the sharper one first.
+struct Checked {
+  Verdict exact;
+  Verdict random;
+  [[nodiscard]] bool ok() const { return exact.ok && random.ok; }
+};
+
+Verdict judge(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
+              const HostInputs& inputs) {
+  Layer layer(kernel, problem, device, inputs);
+  layer.launch(kernel);
+  layer.synchronize();
+  return check(problem, inputs, layer.fetch());
+}
+
+Json describe(const Verdict& verdict) {
+  return {{"ok", verdict.ok},
+          {"wrong", verdict.wrong},
+          {"unwritten", verdict.unwritten},
+          {"stray", verdict.stray},
+          {"first_failure", verdict.first_failure}};
+}
+
+void report_check(const Checked& checked, Answer& answer) {
+  const double ratio = std::max(checked.exact.max_error_ratio, checked.random.max_error_ratio);
+  answer.json["checked"] = true;
+  answer.json["rel_error"] = checked.random.rel_error;
+  answer.json["max_error_ratio"] = ratio;
+  answer.json["exact"] = describe(checked.exact);
+  answer.json["random"] = describe(checked.random);
+  answer.text += fmt::format(
+      "check: small integers {}, random {}; relative error {:.3g}, largest error / bound {:.3g}\n",
+      checked.exact.ok ? "exact" : "WRONG", checked.random.ok ? "ok" : "WRONG", checked.random.rel_error,
+      ratio);
+  for (const Verdict* verdict : {&checked.exact, &checked.random})
+    if (!verdict->ok) answer.text += fmt::format("  {}\n", verdict->first_failure);
+  if (!checked.ok()) answer.status = kFailed;
+}
+
+struct Timed {
+  Timing timing;
+  Rotation rotation;
+  bool on_gpu = false;
+};
+
+Timed time_layer(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
+                 const HostInputs& inputs, int samples) {
+  const std::size_t bytes =
+      inputs.x.size() + inputs.w.size() + PoisonedOutput(problem, inputs.n).image().size();
+  Timed timed;
+  timed.rotation = rotate(static_cast<std::int64_t>(bytes), *device);
+  timed.on_gpu = device->target().kind == Target::Kind::cuda;
+  Layer layer(kernel, problem, device, inputs, timed.rotation.copies);
+  timed.timing = timed.on_gpu
+                     ? time_device_launches([&](void* stream) { layer.launch(kernel, stream); }, samples)
+                     : time_launches([&] { layer.launch(kernel); }, [&] { layer.synchronize(); }, samples);
+  return timed;
+}
+
+void report_timing(const Timed& timed, double flops, bool spread, Answer& answer) {
+  const auto& [timing, rotation, on_gpu] = timed;
+  const double gflops = flops / timing.median_ms / 1e6;
+  answer.json["run_ms"] = timing.median_ms;
+  answer.json["gflops"] = gflops;
+  answer.json["timing"] = {{"p20_ms", timing.p20_ms},
+                           {"p80_ms", timing.p80_ms},
+                           {"samples", timing.samples},
+                           {"launches_per_sample", timing.launches_per_sample},
+                           {"clock", on_gpu ? "cuda events" : "steady clock"},
+                           {"cold", rotation.cold},
+                           {"copies", rotation.copies},
+                           {"operand_bytes", rotation.bytes}};
+  if (on_gpu) answer.json["timing"]["l2_bytes"] = rotation.l2_bytes;
+  answer.text += fmt::format("run: {:.4f} ms, {:.1f} GFLOP/s on non-zero work\n", timing.median_ms, gflops);
+  if (!spread) return;
+  answer.text += fmt::format("  of {} samples of {} launches each: p20 {:.4f} ms, p80 {:.4f} ms\n",
+                             timing.samples, timing.launches_per_sample, timing.p20_ms, timing.p80_ms);
+  if (on_gpu)
+    answer.text += fmt::format(
+        "  by CUDA events, {}: {} {} of x, w and y in turn, {:.1f} MiB in all, the L2 is {:.1f} MiB\n",
+        rotation.cold ? "cold" : "NOT cold", rotation.copies, rotation.copies == 1 ? "copy" : "copies",
+        static_cast<double>(rotation.bytes) / (1 << 20), static_cast<double>(rotation.l2_bytes) / (1 << 20));
+}
+
+std::int64_t batch_of(const RunRequest& request, Batch batch) {
+  if (!request.n) return batch.bound();
+  if (*request.n < 0 || *request.n > batch.bound() || (!batch.dynamic() && *request.n != batch.bound()))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--n {} does not fit --batch {}: {}", *request.n, to_string(batch),
+                            batch.dynamic() ? fmt::format("it is 0 to {}", batch.bound())
+                                            : fmt::format("--batch up-to:{} takes it", *request.n)));
+  return *request.n;
+}
+
+Answer run(const RunRequest& request) {
+  const Options options = request.what.options();
+  const std::int64_t n = batch_of(request, options.batch);
+  if (request.repeat < 1)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--repeat {}: 1 or more samples are timed", request.repeat));
+  const Layout layout = Layout::load(request.what.file);
+  const Problem problem = make_problem(layout, options);
+  const Kernel kernel = sparsekiln::compile(layout, options);
+  const std::shared_ptr<const Device> device = device_for(kernel.binary().target, options.target);
+
+  Answer answer;
+  answer.json = {{"file", request.what.file.string()}, {"device", device->description()}, {"n", n}};
+  answer.text = summarize_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms());
+  answer.text += fmt::format("device: {}\n", device->description());
+  warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
+  const HostInputs inputs = make_inputs(problem, n, Inputs::random, request.seed);
+  answer.json["checked"] = request.check;
+  if (request.check) {
+    Checked checked;
+    checked.exact =
+        judge(kernel, problem, device, make_inputs(problem, n, Inputs::small_integers, request.seed));
+    checked.random = judge(kernel, problem, device, inputs);
+    report_check(checked, answer);
+  }
+  report_timing(time_layer(kernel, problem, device, inputs, request.time ? request.repeat : 5),
+                problem.flops(n), request.time, answer);
+  answer.json.update(describe_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms()));
+  return answer;
+}
+
+}  // namespace
+
+void add_run(CLI::App& root, Invocation& invocation) {
+  CLI::App& app = *root.add_subcommand("run", "compiles a layer, runs it, and checks and times it");
+  const auto request = std::make_shared<RunRequest>();
+  add_request(app, request->what);
+  app.add_option("--n", request->n, "entries in the batch of this run, for --batch up-to:N")
+      ->check(whole_number());
+  app.add_flag("--check", request->check,
+               "against the oracles: small integers exactly, random numbers by a bound");
+  app.add_flag("--time", request->time, "takes --repeat samples and says how they spread");
+  app.add_option("--seed", request->seed, "of the inputs")->check(natural_number())->capture_default_str();
+  app.add_option("--repeat", request->repeat, "samples of --time")
+      ->check(whole_number())
+      ->capture_default_str();
+  add_json(app, invocation);
+  app.callback([&invocation, request] { invocation.command = [request] { return run(*request); }; });
+}
+
+}  // namespace sparsekiln::tools

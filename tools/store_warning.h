@@ -1,0 +1,17 @@
+#pragma once
+
+#include <sparsekiln/compile.h>
+
+#include "tools/command.h"
+
+namespace sparsekiln::tools {
+
+/// A store that cannot be used fails nothing, but whoever waits for every compile wants to know: adds
+/// Built::cache_warning, if there is one.
+void warn_if_not_kept(const Built& built, Answer& answer);
+
+/// The same for a Kernel, which does not carry the warning: asks `build` again, which has the Binary at hand.
+void warn_if_not_kept(const Options& options, const Problem& problem, const Binary& binary, From from,
+                      Answer& answer);
+
+}  // namespace sparsekiln::tools
