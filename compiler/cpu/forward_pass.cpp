@@ -213,8 +213,8 @@ ForwardPass::Values ForwardPass::block_product(const Block& block, Value* output
   Values carried = std::move(sums);
   carried.push_back(w);
   carried.push_back(x);
-  carried.push_back(v_.at(w, v_.times(turn_base, w_lines * kLine)));
-  carried.push_back(v_.at(block.next_x, v_.times(x_turn_base, x_lines * kLine)));
+  carried.push_back(v_.beyond(w, v_.times(turn_base, w_lines * kLine)));
+  carried.push_back(v_.beyond(block.next_x, v_.times(x_turn_base, x_lines * kLine)));
   const auto turn = [&](Value*, const Values& now) {
     Values acc(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(sum_count));
     Value* w_turn = now[sum_count];
@@ -222,8 +222,8 @@ ForwardPass::Values ForwardPass::block_product(const Block& block, Value* output
     Value* w_ahead = now[sum_count + 2];
     Value* x_ahead = now[sum_count + 3];
     for (std::int64_t line = 0; line < w_lines; ++line)
-      v_.prefetch(v_.at(w_ahead, kPrefetchAhead + line * kLine));
-    for (std::int64_t line = 0; line < x_lines; ++line) v_.prefetch(v_.at(x_ahead, line * kLine));
+      v_.prefetch(v_.beyond(w_ahead, kPrefetchAhead + line * kLine));
+    for (std::int64_t line = 0; line < x_lines; ++line) v_.prefetch(v_.beyond(x_ahead, line * kLine));
     for (std::int32_t k = 0; k < unroll; ++k) {
       Values xs;
       for (std::int32_t vector = 0; vector < g_.tile.vectors; ++vector)
@@ -249,8 +249,8 @@ ForwardPass::Values ForwardPass::block_product(const Block& block, Value* output
     }
     acc.push_back(v_.at(w_turn, 4 * unroll * w_strides.k));
     acc.push_back(v_.at(x_turn, x_row * unroll));
-    acc.push_back(v_.at(w_ahead, w_lines * kLine));
-    acc.push_back(v_.at(x_ahead, x_lines * kLine));
+    acc.push_back(v_.beyond(w_ahead, w_lines * kLine));
+    acc.push_back(v_.beyond(x_ahead, x_lines * kLine));
     return acc;
   };
   Values results = v_.loop("k", v_.constant(0), v_.constant(turns), std::move(carried), turn);

@@ -34,6 +34,9 @@ class VectorIr {
   [[nodiscard]] Value* at(Value* base, std::int64_t bytes) {
     return bytes == 0 ? base : at(base, constant(bytes));
   }
+  /// As `at`, for an address that may lie outside the memory of `base`: to be prefetched, never to be read.
+  [[nodiscard]] Value* beyond(Value* base, Value* bytes) { return ir.CreateGEP(ir.getInt8Ty(), base, bytes); }
+  [[nodiscard]] Value* beyond(Value* base, std::int64_t bytes) { return beyond(base, constant(bytes)); }
   [[nodiscard]] Value* times(Value* value, std::int64_t factor);
   [[nodiscard]] Value* plus(Value* a, Value* b) { return ir.CreateAdd(a, b); }
   [[nodiscard]] Value* load(llvm::Type* type, Value* address, unsigned align, const char* name = "");
