@@ -5,10 +5,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <sparsekiln/error.h>
 
-using sparsekiln::Error;
-using sparsekiln::ErrorKind;
+#include "tests/compiler/layout_file/refusal_check.h"
+
 using sparsekiln::Layout;
 namespace layout_file = sparsekiln::layout_file;
 
@@ -26,16 +25,7 @@ Layout mask(std::int64_t rows, std::int64_t cols, const std::vector<std::uint8_t
 }
 
 bool refuses(const std::string& text, const std::string& place_and_part) {
-  std::string message = "accepted";
-  try {
-    static_cast<void>(parse(text));
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::invalid_argument);
-    message = error.what();
-  }
-  if (message.starts_with("layout file 'L.mtx', " + place_and_part)) return true;
-  MESSAGE(message);
-  return false;
+  return refuses_with([&] { return parse(text); }, "layout file 'L.mtx', " + place_and_part);
 }
 
 }  // namespace

@@ -5,10 +5,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <sparsekiln/error.h>
 
-using sparsekiln::Error;
-using sparsekiln::ErrorKind;
+#include "tests/compiler/layout_file/refusal_check.h"
+
 using sparsekiln::Layout;
 namespace layout_file = sparsekiln::layout_file;
 
@@ -21,16 +20,7 @@ Layout sample() {
 }
 
 bool refuses(const std::string& text, const std::string& place_and_part) {
-  std::string message = "accepted";
-  try {
-    static_cast<void>(parse(text));
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::invalid_argument);
-    message = error.what();
-  }
-  if (message.starts_with("layout file 'L.smtx', " + place_and_part)) return true;
-  MESSAGE(message);
-  return false;
+  return refuses_with([&] { return parse(text); }, "layout file 'L.smtx', " + place_and_part);
 }
 
 }  // namespace

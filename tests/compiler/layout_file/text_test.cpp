@@ -5,10 +5,9 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-#include <sparsekiln/error.h>
 
-using sparsekiln::Error;
-using sparsekiln::ErrorKind;
+#include "tests/compiler/layout_file/refusal_check.h"
+
 using sparsekiln::Layout;
 namespace layout_file = sparsekiln::layout_file;
 
@@ -19,16 +18,7 @@ Layout parse(const std::string& text) { return layout_file::parse_text(text, "L.
 Layout sample() { return Layout::from_mask(2, 3, std::vector<std::uint8_t>{1, 0, 1, 0, 0, 1}); }
 
 bool refuses(const std::string& text, const std::string& place_and_part) {
-  std::string message = "accepted";
-  try {
-    static_cast<void>(parse(text));
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::invalid_argument);
-    message = error.what();
-  }
-  if (message.starts_with("layout file 'L.txt', " + place_and_part)) return true;
-  MESSAGE(message);
-  return false;
+  return refuses_with([&] { return parse(text); }, "layout file 'L.txt', " + place_and_part);
 }
 
 }  // namespace
