@@ -1,4 +1,3 @@
-#include <chrono>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -11,17 +10,12 @@
 #include "cache/store.h"
 #include "compiler/build.h"
 #include "runtime/cuda/driver.h"
+#include "runtime/elapsed.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
 
 namespace sparsekiln {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 /// One Store per folder for the life of the process, so that its counters and its memory are shared.
 std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
@@ -83,7 +77,7 @@ Problem make_problem(const Layout& layout, const Options& options) {
 }
 
 Built build(const Layout& layout, const Options& options) {
-  const Clock::time_point start = Clock::now();
+  const Elapsed elapsed;
   const Problem problem = make_problem(layout, options);
   const Target target = resolve_target(options.target);
   if (options.config && problem.batch.dynamic())
@@ -109,7 +103,7 @@ Built build(const Layout& layout, const Options& options) {
   built.binary = found.binary;
   built.from = first ? found.from : From::memory;
   built.cache_warning = found.cache_warning;
-  built.compile_ms = ms_since(start);
+  built.compile_ms = elapsed.ms();
   return built;
 }
 

@@ -1,4 +1,3 @@
-#include <chrono>
 #include <memory>
 #include <shared_mutex>
 #include <unordered_map>
@@ -6,6 +5,7 @@
 #include <sparsekiln/compile.h>
 
 #include "runtime/device.h"
+#include "runtime/elapsed.h"
 #include "runtime/kernel.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
@@ -13,12 +13,7 @@
 namespace sparsekiln {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Handle = std::shared_ptr<const Kernel::Impl>;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 /// The kernels of this process that someone still holds.
 class Table {
@@ -64,18 +59,18 @@ std::string_view device_for(const Target& target, std::string_view asked) {
 }  // namespace
 
 Kernel load(std::shared_ptr<const Binary> binary, std::string_view device) {
-  const Clock::time_point start = Clock::now();
+  const Elapsed elapsed;
   const auto opened = open_device(device_for(binary->target, device));
   Handle kernel = make_handle(std::move(binary), opened, {});
-  return {std::move(kernel), From::compiled, ms_since(start)};
+  return {std::move(kernel), From::compiled, elapsed.ms()};
 }
 
 Kernel compile(const Layout& layout, const Options& options) {
-  const Clock::time_point start = Clock::now();
+  const Elapsed elapsed;
   static Table table;
   static SingleFlight<Request, std::pair<Handle, From>, RequestHash> flights;
   const Request request{layout.digest(), options, context_for(options.target)};
-  if (Handle kernel = table.find(request)) return {std::move(kernel), From::memory, ms_since(start)};
+  if (Handle kernel = table.find(request)) return {std::move(kernel), From::memory, elapsed.ms()};
   auto [made, first] = flights.run(request, [&]() -> std::pair<Handle, From> {
     // A flight may have landed between the look and this take-off.
     if (Handle kernel = table.find(request)) return {std::move(kernel), From::memory};
@@ -85,7 +80,7 @@ Kernel compile(const Layout& layout, const Options& options) {
     table.insert(request, kernel);
     return {std::move(kernel), built.from};
   });
-  return {std::move(made.first), first ? made.second : From::memory, ms_since(start)};
+  return {std::move(made.first), first ? made.second : From::memory, elapsed.ms()};
 }
 
 }  // namespace sparsekiln
