@@ -13,8 +13,7 @@ namespace {
 constexpr std::string_view kLinux = "x86_64-unknown-linux-gnu";
 
 // Two vectors of sums an output: eight sums keep two 4-cycle multiply-adders busy. On AVX2, four outputs by
-// two vectors reach 90 % of the peak where five or six, which would fit, reach 80 %; bench/cpu_forward shows
-// it.
+// two vectors are faster than five or six, which would fit (seen on Zen 3; pin tile_out to compare).
 constexpr std::array kLevels = {
     Level{"x86-64", kLinux, "x86-64", "", 4, 4, false, false},
     Level{"x86-64-v3", kLinux, "x86-64-v3", "", 8, 4, true, false},

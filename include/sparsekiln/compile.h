@@ -74,14 +74,15 @@ struct Operands {
   TensorView y;  ///< [n, out_features], rows contiguous; every element is written, none is read
   /// workspace_bytes(n) bytes, aligned to 64. Of one kernel: zeroed before the first launch, then good for
   /// any n. Two launches that may overlap must not share it, and two kernels must not, unless it is zeroed in
-  /// between. Null: the kernel keeps one per stream; a launch that is captured into a graph must be given
-  /// one, for that graph alone.
+  /// between. Null: the kernel keeps one per stream, on the cpu one per calling thread; a launch that is
+  /// captured into a graph must be given one, for that graph alone.
   void* workspace = nullptr;
   void* stream = nullptr;  ///< a CUstream (cudaStream_t); ignored on the cpu
 };
 
 /// A Binary on a device: a counted, thread-safe handle. The code is resident when this exists, and goes with
-/// the last handle. A launch does no look-up, allocation, synchronisation, string work or locking.
+/// the last handle. A launch does no look-up, synchronisation, string work or locking, and
+/// no allocation but for a workspace that it was not given and has not made before.
 class Kernel {
  public:
   Kernel() = default;
@@ -91,7 +92,8 @@ class Kernel {
   /// queued. n is x.shape[0]; n = 0 does nothing. Throws `invalid_argument` naming the operand, or `driver`.
   void operator()(const Operands& operands) const;
 
-  /// Scratch bytes that a launch with this n needs; 0 where no row is split.
+  /// Scratch bytes that a launch with this n needs, for partial sums of split rows and (cpu) packed
+  /// activations.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
 
   /// Elements (of the weight's type) of the packed form of the weight, as many as it has; 0 where the kernel
