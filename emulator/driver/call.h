@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <new>
+
+#include "emulator/driver/process.h"
+
+namespace sparsekiln::driver {
+
+/// No exception crosses the C interface.
+template <class Body>
+CUresult guarded(Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  } catch (...) {
+    return CUDA_ERROR_UNKNOWN;
+  }
+}
+
+/// A call that needs cuInit, and no context.
+template <class Body>
+CUresult call(Body body) noexcept {
+  return guarded([&]() -> CUresult { return process().initialised ? body() : CUDA_ERROR_NOT_INITIALIZED; });
+}
+
+/// The current context of the calling thread: an answer other than CUDA_SUCCESS where there is none, it was
+/// destroyed, or a kernel made it useless.
+[[nodiscard]] inline CUresult current_context(std::shared_ptr<Context>& context) {
+  if (!process().initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (context_stack().empty() || context_stack().back() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  context = process().contexts.find(context_stack().back());
+  return context == nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : context->fault.load();
+}
+
+/// A call in the current context: `body(const std::shared_ptr<Context>&)`.
+template <class Body>
+CUresult in_context(Body body) noexcept {
+  return guarded([&]() -> CUresult {
+    std::shared_ptr<Context> context;
+    const CUresult result = current_context(context);
+    return result == CUDA_SUCCESS ? body(context) : result;
+  });
+}
+
+/// As `in_context`, for a call that may fail on purpose (EMULATOR_FAULT_…).
+template <class Body>
+CUresult in_context(int fault, Body body) noexcept {
+  return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
+    const CUresult planned = process().planned_fault(fault);
+    return planned == CUDA_SUCCESS ? body(context) : planned;
+  });
+}
+
+}  // namespace sparsekiln::driver

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "emulator/driver/interface.h"
+
+namespace sparsekiln::driver {
+
+/// "CUDA_ERROR_OUT_OF_MEMORY"; null for what is no CUresult.
+[[nodiscard]] const char* error_name(CUresult result);
+/// "out of memory"; null for what is no CUresult.
+[[nodiscard]] const char* error_text(CUresult result);
+
+}  // namespace sparsekiln::driver

@@ -1,0 +1,269 @@
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "emulator/isa/conversion_float.h"
+#include "emulator/isa/conversion_value.h"
+#include "emulator/isa/lanes.h"
+#include "emulator/program/decode.h"
+
+/// cvt (PTX ISA 9.7.9.21). What kernels convert often has a handler of its own, here and in conversion_float;
+/// the rest goes through conversion_value, lane by lane.
+namespace sparsekiln::emulator {
+namespace {
+
+using number::Rounding;
+using ptx::Type;
+
+// ---- any form ----
+
+Conversion conversion_of(const Instruction& instruction) {
+  return std::bit_cast<Conversion>(instruction.detail);
+}
+
+template <class To, class From>
+void convert_each(Warp& warp, const Instruction& instruction, Mask mask) {
+  const Conversion conversion = conversion_of(instruction);
+  const From* from = lanes::operand<const From>(warp, instruction, 1);
+  lanes::produce_each(lanes::operand<To>(warp, instruction, 0), mask,
+                      [&](int lane) { return static_cast<To>(convert(conversion, from[lane])); });
+}
+
+// ---- integers ----
+
+/// How rows of `Wide` cut to the bits of a type and extend again.
+template <class Wide>
+struct Extension {
+  Wide kept;
+  Wide sign;
+
+  explicit Extension(Type type)
+      : kept(static_cast<Wide>(~std::uint64_t{0} >> (64 - ptx::bits(type)))),
+        sign(ptx::is_signed(type) ? static_cast<Wide>(std::uint64_t{1} << (ptx::bits(type) - 1)) : Wide{0}) {}
+
+  [[nodiscard]] Wide of(Wide value) const {
+    return static_cast<Wide>(static_cast<Wide>((value & kept) ^ sign) - sign);
+  }
+};
+
+template <class To, class From>
+void convert_integer(Warp& warp, const Instruction& instruction, Mask mask) {
+  using Wide = std::conditional_t<(sizeof(To) > sizeof(From)), To, From>;
+  const Conversion conversion = conversion_of(instruction);
+  const Extension<Wide> source(conversion.from);
+  const Extension<Wide> target(conversion.to);
+  const From* from = lanes::operand<const From>(warp, instruction, 1);
+  lanes::produce(lanes::operand<To>(warp, instruction, 0), mask, [=](int lane) {
+    return static_cast<To>(target.of(source.of(static_cast<Wide>(from[lane]))));
+  });
+}
+
+/// Between 32 and 64 bits.
+template <class To, class From>
+To cast(From value) {
+  return static_cast<To>(value);
+}
+
+// ---- decoding of cvt ----
+
+void finish(Decoder& decoder, std::uint64_t detail, Handler run, int to_bits, Type source,
+            std::size_t sources) {
+  decoder.expect_operands(1 + sources, 1 + sources);
+  decoder.write(decoder.operand(0), to_bits);
+  for (std::size_t i = 1; i <= sources; ++i) decoder.read(decoder.operand(i), source);
+  Instruction& instruction = decoder.instruction();
+  instruction.run = run;
+  instruction.kind = Kind::conversion;
+  instruction.detail = detail;
+}
+
+/// What a modifier that rounds says; nothing for any other.
+bool take_rounding(Decoder& decoder, Conversion& conversion, bool& given, bool& away) {
+  const std::string_view name =
+      decoder.take_one({"rni", "rzi", "rmi", "rpi", "rna", "rn", "rz", "rm", "rp", ""});
+  given = !name.empty();
+  away = name == "rna";
+  conversion.to_integral = name.size() == 3 && !away;
+  if (name.starts_with("rz")) conversion.rounding = Rounding::to_zero;
+  if (name.starts_with("rm")) conversion.rounding = Rounding::down;
+  if (name.starts_with("rp")) conversion.rounding = Rounding::up;
+  return given;
+}
+
+void need(Decoder& decoder, int compute_capability) {
+  if (decoder.compute_capability() < compute_capability)
+    decoder.refuse("needs sm_" + std::to_string(compute_capability) + " or later");
+}
+
+/// `.f16x2.f32`, `.bf16x2.f32`: two sources.
+void decode_pair(Decoder& decoder, const Conversion& conversion) {
+  if (decoder.take_type() != Type::f32) decoder.refuse("is implemented from .f32 only");
+  need(decoder, 80);
+  const bool to_zero = conversion.rounding == Rounding::to_zero;
+  if (conversion.to_integral || conversion.sat || conversion.ftz ||
+      (!to_zero && conversion.rounding != Rounding::nearest_even))
+    decoder.refuse("rounds with .rn or .rz, and has neither .sat nor .ftz");
+  finish(decoder, limits_of(conversion), pair_handler(conversion), 32, Type::f32, 2);
+}
+
+void decode_tf32(Decoder& decoder, const Conversion& conversion, bool away) {
+  if (decoder.take_type() != Type::f32) decoder.refuse("is implemented from .f32 only");
+  need(decoder, away ? 80 : 90);
+  const bool to_zero = conversion.rounding == Rounding::to_zero;
+  const bool nearest = conversion.rounding == Rounding::nearest_even;
+  if (conversion.to_integral || conversion.sat || conversion.ftz || (!away && !nearest && !to_zero))
+    decoder.refuse("rounds with .rna, .rn or .rz, and has neither .sat nor .ftz");
+  if (away ? conversion.relu : conversion.satfinite)
+    decoder.refuse("has a modifier that is not implemented here");
+  const Rounding rounding = away ? Rounding::nearest_away : conversion.rounding;
+  finish(decoder, limits_of(conversion), tf32_handler(rounding), 32, Type::f32, 1);
+}
+
+bool is_integer(Type type) { return !ptx::is_float(type) && type >= Type::u8 && type <= Type::s64; }
+bool is_single_float(Type type) {
+  return type == Type::f16 || type == Type::bf16 || type == Type::f32 || type == Type::f64;
+}
+
+/// Whether every number of `from` is one of `to`.
+bool widens(Type from, Type to) {
+  if (from == to || to == Type::f64) return true;
+  return to == Type::f32 && from != Type::f64;
+}
+
+/// What 9.7.9.21 asks of a form: refuses others.
+void check(Decoder& decoder, const Conversion& conversion, bool rounding_given) {
+  const bool from_float = ptx::is_float(conversion.from);
+  const bool to_float = ptx::is_float(conversion.to);
+  if (!to_float && from_float && !conversion.to_integral) decoder.refuse("needs .rni, .rzi, .rmi or .rpi");
+  if (to_float && conversion.to_integral && conversion.from != conversion.to)
+    decoder.refuse("rounds to an integer in another format");
+  if (!to_float && !from_float && rounding_given) decoder.refuse("has nothing to round");
+  if (to_float && !conversion.to_integral) {
+    const bool exact = from_float && widens(conversion.from, conversion.to);
+    if (exact == rounding_given) decoder.refuse(exact ? "has nothing to round" : "needs a rounding modifier");
+  }
+  if (conversion.ftz && conversion.from != Type::f32 && conversion.to != Type::f32)
+    decoder.refuse(".ftz is for .f32 only");
+  const bool from_f32_to_16 =
+      conversion.from == Type::f32 && (conversion.to == Type::f16 || conversion.to == Type::bf16);
+  if ((conversion.relu || conversion.satfinite) && !from_f32_to_16)
+    decoder.refuse(".relu and .satfinite are implemented from .f32 to 16 bits only");
+  if (conversion.sat && conversion.to == Type::bf16) decoder.refuse(".sat is not for .bf16");
+  if (conversion.relu && conversion.sat) decoder.refuse("has .relu and .sat");
+}
+
+void check_architecture(Decoder& decoder, const Conversion& conversion) {
+  const bool from_bf16 = conversion.from == Type::bf16;
+  const bool to_bf16 = conversion.to == Type::bf16;
+  if (!from_bf16 && !to_bf16) {
+    if (conversion.relu) need(decoder, 80);
+    return;
+  }
+  const bool with_f32 = conversion.from == Type::f32 || (conversion.to == Type::f32 && !conversion.ftz);
+  need(decoder, with_f32 ? 80 : 90);
+}
+
+/// The narrowest row that holds a type: what an immediate gets.
+int row_bits(Type type) { return std::max(16, ptx::bits(type)); }
+
+Type untyped(int bits) {
+  if (bits == 16) return Type::b16;
+  return bits == 32 ? Type::b32 : Type::b64;
+}
+
+/// The handlers of `Pick` for rows of these bits, of the result and of the source.
+template <class Pick>
+Handler for_rows(int to_bits, int from_bits, Pick pick) {
+  const auto with_source = [&]<class To>(To to) -> Handler {
+    if (from_bits == 16) return pick(to, std::uint16_t{});
+    if (from_bits == 32) return pick(to, std::uint32_t{});
+    return pick(to, std::uint64_t{});
+  };
+  if (to_bits == 16) return with_source(std::uint16_t{});
+  if (to_bits == 32) return with_source(std::uint32_t{});
+  return with_source(std::uint64_t{});
+}
+
+Handler fast_integer_handler(const Conversion& conversion, int to_bits, int from_bits) {
+  if (conversion.from == Type::s32 && conversion.to == Type::s64 && from_bits == 32)
+    return lanes::map<cast<std::int64_t, std::int32_t>>;
+  if (conversion.from == Type::u32 && to_bits == 64 && from_bits == 32 && ptx::bits(conversion.to) == 64)
+    return lanes::map<cast<std::uint64_t, std::uint32_t>>;
+  if (conversion.from == Type::u64 && conversion.to == Type::u32 && to_bits == 32)
+    return lanes::map<cast<std::uint32_t, std::uint64_t>>;
+  return for_rows(to_bits, from_bits,
+                  []<class To, class From>(To, From) -> Handler { return convert_integer<To, From>; });
+}
+
+/// A register of at least the bits of its type.
+int bits_of_row(Decoder& decoder, const ptx::Operand& operand, Type type) {
+  const int bits = decoder.register_bits(operand);
+  if (bits == 0) return row_bits(type);
+  if (bits < ptx::bits(type)) decoder.refuse("a register is narrower than the type");
+  if (bits > 64) decoder.refuse("registers of this width are not implemented");
+  if (type == Type::bf16 && bits != 16) decoder.refuse("a register is wider than .bf16");
+  return bits;
+}
+
+void decode_single(Decoder& decoder, Conversion conversion, bool rounding_given) {
+  conversion.from = decoder.take_type();
+  for (const Type type : {conversion.from, conversion.to})
+    if (!is_integer(type) && !is_single_float(type))
+      decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+  check(decoder, conversion, rounding_given);
+  check_architecture(decoder, conversion);
+  decoder.expect_operands(2, 2);
+  const int to_bits = bits_of_row(decoder, decoder.operand(0), conversion.to);
+  const int from_bits = bits_of_row(decoder, decoder.operand(1), conversion.from);
+  const bool immediate = decoder.register_bits(decoder.operand(1)) == 0;
+  const Type source =
+      immediate && ptx::bits(conversion.from) == from_bits ? conversion.from : untyped(from_bits);
+  const bool floats = ptx::is_float(conversion.from) || ptx::is_float(conversion.to);
+  const bool exact_rows = to_bits == row_bits(conversion.to) && from_bits == row_bits(conversion.from);
+  if (const Handler run = floats && exact_rows ? fast_float_handler(conversion) : nullptr) {
+    finish(decoder, limits_of(conversion), run, to_bits, source, 1);
+    return;
+  }
+  const Handler run = !floats && !conversion.sat
+                          ? fast_integer_handler(conversion, to_bits, from_bits)
+                          : for_rows(to_bits, from_bits, []<class To, class From>(To, From) -> Handler {
+                              return convert_each<To, From>;
+                            });
+  finish(decoder, std::bit_cast<std::uint64_t>(conversion), run, to_bits, source, 1);
+}
+
+void decode_cvt(Decoder& decoder) {
+  Conversion conversion;
+  bool rounding_given = false;
+  bool away = false;
+  take_rounding(decoder, conversion, rounding_given, away);
+  for (bool more = true; more;) {
+    more = false;
+    for (const auto& [name, flag] :
+         {std::pair{"ftz", &conversion.ftz}, std::pair{"sat", &conversion.sat},
+          std::pair{"relu", &conversion.relu}, std::pair{"satfinite", &conversion.satfinite}})
+      if (!*flag && decoder.take(name)) more = *flag = true;
+  }
+  conversion.to = decoder.take_type();
+  if (conversion.to == Type::tf32) {
+    if (!rounding_given) decoder.refuse("needs a rounding modifier");
+    decode_tf32(decoder, conversion, away);
+    return;
+  }
+  if (away) decoder.refuse(".rna is for .tf32 only");
+  if (conversion.to == Type::f16x2 || conversion.to == Type::bf16x2) {
+    if (!rounding_given) decoder.refuse("needs a rounding modifier");
+    decode_pair(decoder, conversion);
+    return;
+  }
+  decode_single(decoder, conversion, rounding_given);
+}
+
+}  // namespace
+
+std::vector<Opcode> conversion_opcodes() { return {{"cvt", Domain::any, decode_cvt}}; }
+
+}  // namespace sparsekiln::emulator

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+#include "emulator/isa/number.h"
+#include "emulator/ptx/module.h"
+
+/// One value converted (PTX ISA 9.7.9.21), in every form that cvt has for a single source. It is the slow
+/// way: one lane at a time, everything decided while it runs.
+namespace sparsekiln::emulator {
+
+/// What a cvt says. As many bits as Instruction::detail has.
+struct Conversion {
+  ptx::Type to = ptx::Type::s32;  ///< u8 to s64, f16, bf16, f32, f64
+  ptx::Type from = ptx::Type::s32;
+  number::Rounding rounding = number::Rounding::nearest_even;  ///< to a float, or of `to_integral`
+  bool to_integral = false;                                    ///< .rni .rzi .rmi .rpi
+  bool ftz = false;                                            ///< of f32, on both sides
+  bool sat = false;
+  bool relu = false;
+  bool satfinite = false;
+};
+static_assert(sizeof(Conversion) == sizeof(std::uint64_t));
+
+/// The low bits of `bits` as `from`, converted; what is above the bits of `to` repeats the sign of a signed
+/// integer and is zero otherwise (9.4.1).
+[[nodiscard]] std::uint64_t convert(const Conversion& conversion, std::uint64_t bits);
+
+}  // namespace sparsekiln::emulator

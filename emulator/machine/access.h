@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "emulator/machine/block.h"
+
+namespace sparsekiln::emulator {
+
+/// What access() is made of, for asynchronous copies as well. Everything here leaves the counters alone.
+
+/// Addresses of a warp where lanes that take no part have those of one that does: loops may then treat all
+/// alike.
+struct LaneAddresses {
+  LaneAddresses(const std::uint64_t* given, Mask mask);
+  std::uint64_t at[kLanes];
+};
+
+/// One warp's access on its way through the checks.
+struct Request {
+  Warp& warp;
+  const Instruction& instruction;
+  Mask mask;
+  Access access;
+
+  [[nodiscard]] Block& block() const { return *warp.block; }
+  [[nodiscard]] const Checks& checks() const { return warp.block->grid.checks; }
+  [[nodiscard]] bool writes() const { return access.kind != AccessKind::read; }
+  [[nodiscard]] bool reads() const { return access.kind != AccessKind::write; }
+  /// "writes 4 bytes at 0x…"
+  [[nodiscard]] std::string text(std::uint64_t address) const;
+  [[noreturn]] void fail(FaultKind kind, int lane, const std::string& what) const;
+  /// Throws Fault where an address is no multiple of the access's size.
+  void check_alignment(const LaneAddresses& addresses) const;
+};
+
+/// Each: bounds, alignment, unwritten bytes, races; host addresses of the lanes of the mask. Lanes of
+/// `common` write where another lane of the instruction writes and are no race with it.
+void check_shared(const Request& request, const std::uint64_t* addresses, Mask common, std::byte** host);
+void check_global(const Request& request, const std::uint64_t* addresses, Mask common, std::byte** host);
+
+/// Lanes of `mask` that have the address of an earlier one.
+[[nodiscard]] Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes);
+
+[[nodiscard]] std::string hex(std::uint64_t value);
+}  // namespace sparsekiln::emulator

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "emulator/machine/warp.h"
+
+namespace sparsekiln::emulator {
+
+/// One barrier of a block (PTX ISA 9.7.13.1): warps arrive, in whole; when as many threads as it was told
+/// have, those that wait go on and it is empty again.
+struct BarrierArrivals {
+  std::uint32_t expected = 0;  ///< warps; 0: nobody has arrived
+  std::uint32_t waiting = 0;   ///< one bit a warp
+  std::uint32_t arrived = 0;   ///< warps that went on
+  std::uint32_t count = 0;     ///< of arrivals
+  bool whole = false;          ///< of the whole block, without a number of threads
+  BarrierKind kind = BarrierKind::sync;
+  std::uint32_t votes = 0;                ///< of a reduction: predicates that hold
+  std::uint32_t voters = 0;               ///< and threads that said
+  std::array<std::uint32_t, 32> times{};  ///< of each warp when it came
+};
+
+/// How a warp waits.
+struct BarrierWait {
+  std::uint32_t id = 0;
+  std::uint32_t pc = 0;
+  Mask lanes = 0;
+  std::uint32_t result = kNoRow;
+};
+
+inline constexpr std::uint32_t kBarriers = 16;
+
+/// The barriers of one block.
+struct Barriers {
+  std::array<BarrierArrivals, kBarriers> arrivals;
+  std::array<BarrierWait, 32> waits;  ///< by warp; valid where its bit is in some `waiting`
+
+  void start() { arrivals = {}; }
+  /// Warps that wait anywhere.
+  [[nodiscard]] std::uint32_t waiting() const {
+    std::uint32_t all = 0;
+    for (const BarrierArrivals& barrier : arrivals) all |= barrier.waiting;
+    return all;
+  }
+};
+
+}  // namespace sparsekiln::emulator

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "emulator/machine/barrier.h"
+#include "emulator/machine/copies.h"
+#include "emulator/machine/grid.h"
+#include "emulator/machine/order.h"
+#include "emulator/machine/random.h"
+#include "emulator/machine/shadow.h"
+#include "emulator/machine/warp.h"
+
+namespace sparsekiln::emulator {
+
+/// Zeroed bytes at a line of the host's cache.
+class LineAlignedBytes {
+ public:
+  explicit LineAlignedBytes(std::size_t bytes);
+  [[nodiscard]] std::byte* data() const { return bytes_.get(); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const { ::operator delete[](bytes, std::align_val_t{64}); }
+  };
+  std::unique_ptr<std::byte[], Free> bytes_;
+};
+
+/// What a warp was like, to see whether it comes back to exactly that: then, as nothing else has changed, it
+/// never leaves.
+struct WarpSnapshot {
+  std::vector<std::byte> registers;
+  std::vector<Divergence> diverged;
+  std::uint32_t pc = 0;
+  Mask active = 0;
+  std::uint64_t progress = 0;
+
+  void take(const Warp& warp, std::size_t register_bytes, std::uint64_t now);
+  [[nodiscard]] bool same(const Warp& warp, std::uint64_t now) const;
+};
+
+/// One block of threads: its warps, memory, barriers, and who of them runs next. Used again for one block of
+/// the grid after the other.
+class Block {
+ public:
+  explicit Block(Grid& of);
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  void start(std::uint32_t number);
+  /// Runs until every warp has ended, or those that could run on want a turn. Throws Fault.
+  void run(Worker& on);
+  /// Lets a warp that wants a turn talk to other blocks. One at a time in the whole grid.
+  /// Whether that warp is known to come back to the same state until something in the grid changes.
+  bool take_turn(std::uint32_t warp, Worker& on);
+  [[nodiscard]] bool ended() const { return living == 0; }
+  [[nodiscard]] std::uint32_t wanting() const;  ///< warps, one bit each
+
+  // ---- for the handlers' functions of warp.h ----
+  Grid& grid;
+  Worker* worker = nullptr;
+  std::uint32_t index = 0;  ///< number in the grid
+  std::vector<Warp> warps;
+  std::byte* shared = nullptr;
+  std::byte* local = nullptr;            ///< of all threads, Grid::local_bytes each
+  std::vector<Line> shared_lines;        ///< empty where races are not watched
+  std::vector<ByteMask> shared_written;  ///< by cell; empty where that is not watched
+  std::vector<ByteMask> shared_filling;  ///< by asynchronous copies that are on their way
+  std::vector<ByteMask> local_cells;     ///< which bytes were written
+  std::uint32_t stamp = 0;               ///< of this block in shared_lines
+  BlockOrder order;
+  SyncPlaces shared_places;
+  std::vector<std::uint32_t*> times;  ///< Warp::time of each
+  Barriers barriers;
+  std::vector<WarpCopies> copies;  ///< by warp
+  Random random;
+  std::uint64_t progress = 0;  ///< goes up with each change that others may wait for
+  std::uint32_t ready = 0;     ///< warps in WarpState::ready
+  std::uint32_t living = 0;    ///< warps that have not ended
+  std::uint32_t ended_threads = 0;
+  std::vector<std::uint64_t> idle;  ///< by warp: instructions since `progress` last changed
+
+  /// Lets the warps of `which`, which waited, run on.
+  void wake(std::uint32_t which);
+
+ private:
+  /// How long a warp has run without an effect, and what it was like.
+  struct Patience {
+    std::uint64_t next_look = 0;  ///< of `idle`
+    WarpSnapshot running;
+    std::uint64_t turns = 0;  ///< since `progress` of the grid was
+    std::uint64_t progress = 0;
+    WarpSnapshot talking;
+  };
+
+  void run_warp(std::uint32_t warp, std::uint32_t budget);
+  void note_ended(Warp& warp, Mask before);
+  /// Runs a warp on, and sees whether it gets back to where it is now.
+  [[nodiscard]] bool comes_back(std::uint32_t warp);
+  /// Nothing in the block can run on; `circling` warps only go in circles.
+  [[noreturn]] void report_stuck(std::uint32_t circling);
+
+  LineAlignedBytes registers_;
+  LineAlignedBytes shared_;
+  LineAlignedBytes local_;
+  std::vector<Patience> patience_;
+};
+
+/// Runs up to `budget` instructions of a warp, for as long as it is ready (machine/warp.cpp).
+void run_slice(Warp& warp, const Instruction* code, std::uint64_t* executed, std::uint32_t budget);
+/// Fills the rows that have a value when a warp starts, for the `first` block that uses these registers or
+/// another (machine/special.cpp).
+void fill_fixed_rows(const Block& block, const Warp& warp, bool first);
+/// Fault of a warp that nothing can bring on: a deadlock, or lanes that wait for lanes of their own warp.
+/// `why` is empty where it goes in circles.
+[[noreturn]] void report_endless(const Warp& warp, const std::string& why);
+/// Fault of barrier `id` that some wait at and `lane` of `warp` will not reach; or somebody, if `warp` is not
+/// given.
+[[noreturn]] void report_missing(const Block& block, std::uint32_t id, std::uint32_t warp = kNoRow,
+                                 int lane = 0);
+/// Lanes of a warp ended: their copies arrive.
+void finish_copies(Warp& warp, Mask lanes);
+
+}  // namespace sparsekiln::emulator

@@ -1,0 +1,200 @@
+#include "emulator/machine/copies.h"
+
+#include <bit>
+#include <cstring>
+
+#include "emulator/machine/access.h"
+#include "emulator/machine/traffic.h"
+
+namespace sparsekiln::emulator {
+namespace {
+
+template <class Use>
+void each_lane_of(Mask mask, Use use) {
+  for (; mask != 0; mask &= mask - 1) use(std::countr_zero(mask));
+}
+
+ByteMask bytes_in_cell(std::uint32_t offset, std::uint32_t bytes) {
+  return static_cast<ByteMask>(((1u << bytes) - 1) << offset % kCellBytes);
+}
+
+/// memcpy of 4, 8 or 16 bytes.
+void copy_bytes(std::byte* to, const std::byte* from, std::uint32_t bytes) {
+  if (bytes == 16)
+    std::memcpy(to, from, 16);
+  else if (bytes == 8)
+    std::memcpy(to, from, 8);
+  else
+    std::memcpy(to, from, 4);
+}
+
+/// Checks what is read of the source, and puts it where `to` says: the first bytes of each lane's, then
+/// zeros.
+void take_source(const Request& request, const std::uint64_t* from, const std::uint32_t* source_bytes,
+                 std::byte* const* to) {
+  std::byte* host[kLanes];
+  const auto bytes = static_cast<std::uint32_t>(request.access.bytes);
+  Mask whole = 0;
+  Mask part = 0;
+  each_lane_of(request.mask, [&](int lane) {
+    if (source_bytes[lane] >= bytes)
+      whole |= 1u << lane;
+    else if (source_bytes[lane] > 0)
+      part |= 1u << lane;
+  });
+  if (whole != request.mask) {
+    request.check_alignment(LaneAddresses(from, request.mask));
+    each_lane_of(request.mask & ~whole, [&](int lane) { std::memset(to[lane], 0, bytes); });
+  }
+  Request read = request;
+  if (whole != 0) {
+    read.mask = whole;
+    check_global(read, from, 0, host);
+    each_lane_of(whole, [&](int lane) { copy_bytes(to[lane], host[lane], bytes); });
+  }
+  read.access.bytes = 1;
+  for (std::uint32_t byte = 0; part != 0; ++byte) {
+    each_lane_of(part, [&](int lane) {
+      if (source_bytes[lane] == byte) part &= ~(1u << lane);
+    });
+    if (part == 0) break;
+    std::uint64_t addresses[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) addresses[lane] = from[lane] + byte;
+    read.mask = part;
+    check_global(read, addresses, 0, host);
+    each_lane_of(part, [&](int lane) { to[lane][byte] = *host[lane]; });
+  }
+}
+
+/// The copies of `lanes` are done: what they wrote counts as written by those threads, now.
+void complete(Warp& warp, PendingCopy& copy, Mask lanes) {
+  Block& block = *warp.block;
+  if (copy.late)
+    each_lane_of(lanes, [&](int lane) {
+      copy_bytes(block.shared + copy.to[lane], copy.data[lane].data(), copy.bytes);
+    });
+  copy.lanes &= ~lanes;
+  ++block.progress;
+  if (!block.shared_written.empty())
+    each_lane_of(lanes, [&](int lane) {
+      block.shared_written[copy.to[lane] / kCellBytes] |= bytes_in_cell(copy.to[lane], copy.bytes);
+    });
+  if (!block.grid.checks.races) return;
+  each_lane_of(lanes, [&](int lane) {
+    block.shared_filling[copy.to[lane] / kCellBytes] &=
+        static_cast<ByteMask>(~bytes_in_cell(copy.to[lane], copy.bytes));
+  });
+  const Viewer viewer = block.order.viewer(warp.index);
+  const Touch touch = Touch::of(block.index, warp.index, warp.time, copy.pc, true, Strength::weak);
+  while (lanes != 0) {
+    const LaneGroup group = first_group(lanes, static_cast<int>(copy.bytes),
+                                        [&](int lane) { return std::uint64_t{copy.to[lane]}; });
+    lanes &= ~group.lanes;
+    // Whoever touched these bytes since the copy began has been stopped already.
+    Conflict none;
+    (void)block.shared_lines[group.line].add(group, touch, block.stamp, viewer, none);
+  }
+}
+
+/// Completes what `awaited(copy, lane)` says.
+template <class Awaited>
+void complete_where(Warp& warp, Mask mask, Awaited awaited) {
+  WarpCopies& copies = warp.block->copies[warp.index];
+  for (std::size_t i = copies.first; i < copies.pending.size(); ++i) {
+    PendingCopy& copy = copies.pending[i];
+    Mask lanes = 0;
+    each_lane_of(copy.lanes & mask, [&](int lane) { lanes |= awaited(copy, lane) ? 1u << lane : 0; });
+    if (lanes != 0) complete(warp, copy, lanes);
+  }
+  copies.tidy();
+}
+
+/// From now on nobody may touch what is being filled.
+void mark_filling(const Warp& warp, const Instruction& instruction, const PendingCopy& copy) {
+  each_lane_of(copy.lanes, [&](int lane) {
+    ByteMask& filling = warp.block->shared_filling[copy.to[lane] / kCellBytes];
+    const ByteMask filled = bytes_in_cell(copy.to[lane], copy.bytes);
+    // Two lanes of this instruction may not fill the same bytes either: when, is open for each.
+    if ((filling & filled) != 0)
+      fault(FaultKind::copy_overwritten, warp, instruction, lane,
+            "copies to where another lane of the same instruction copies to: " +
+                hex(copy.to[lane] + kSharedBase));
+    filling |= filled;
+  });
+}
+
+void count(Warp& warp, const Instruction& instruction, Mask mask, int bytes, const std::uint64_t* to,
+           const std::uint64_t* from, const std::uint32_t* source_bytes) {
+  LineCounters& counters = counters_of(warp, instruction);
+  count_shared(counters, mask, bytes, to);
+  Mask reading = 0;
+  std::uint64_t missing = 0;
+  each_lane_of(mask, [&](int lane) {
+    if (source_bytes[lane] == 0) return;
+    reading |= 1u << lane;
+    missing += static_cast<std::uint32_t>(bytes) - source_bytes[lane];
+  });
+  if (reading == 0) return;
+  count_global(counters, reading, bytes, from);
+  counters.global_bytes -= missing;
+}
+
+}  // namespace
+
+void WarpCopies::tidy() {
+  while (first < pending.size() && pending[first].lanes == 0) ++first;
+  constexpr std::size_t kMostDone = 64;
+  if (first < kMostDone && first < pending.size()) return;
+  pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(first));
+  first = 0;
+}
+
+void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes, const std::uint64_t* to,
+                const std::uint64_t* from, const std::uint32_t* source_bytes) {
+  Block& block = *warp.block;
+  WarpCopies& copies = block.copies[warp.index];
+  const Request write{warp, instruction, mask, {AccessSpace::shared, AccessKind::write, bytes}};
+  const Request read{warp, instruction, mask, {AccessSpace::global, AccessKind::read, bytes}};
+  std::byte* into[kLanes];
+  ++block.progress;
+  check_shared(write, to, 0, into);
+  const bool late = block.random.coin();
+  const bool watched = block.grid.checks.races;
+  if (!late && !watched) {
+    take_source(read, from, source_bytes, into);
+  } else {
+    PendingCopy copy;
+    copy.lanes = mask;
+    copy.late = late;
+    copy.pc = pc_of(warp, instruction);
+    copy.bytes = static_cast<std::uint32_t>(bytes);
+    copy.group = copies.committed;
+    each_lane_of(mask, [&](int lane) {
+      copy.to[lane] = static_cast<std::uint32_t>(to[lane]) - kSharedBase;
+      if (late) into[lane] = copy.data[lane].data();
+    });
+    take_source(read, from, source_bytes, into);
+    if (watched) mark_filling(warp, instruction, copy);
+    copies.pending.push_back(copy);
+  }
+  if (block.grid.checks.counters) count(warp, instruction, mask, bytes, to, from, source_bytes);
+}
+
+void commit_copies(Warp& warp, Mask mask) {
+  each_lane_of(mask, [&](int lane) { ++warp.block->copies[warp.index].committed[lane]; });
+}
+
+void wait_copies(Warp& warp, Mask mask, std::uint32_t pending) {
+  const std::array<std::uint32_t, kLanes>& committed = warp.block->copies[warp.index].committed;
+  complete_where(warp, mask, [&](const PendingCopy& copy, int lane) {
+    return committed[lane] > copy.group[lane] && committed[lane] - copy.group[lane] > pending;
+  });
+}
+
+void wait_all_copies(Warp& warp, Mask mask) {
+  complete_where(warp, mask, [](const PendingCopy&, int) { return true; });
+}
+
+void finish_copies(Warp& warp, Mask lanes) { wait_all_copies(warp, lanes); }
+
+}  // namespace sparsekiln::emulator

@@ -1,0 +1,291 @@
+#include "emulator/program/statement_decoder.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <stdexcept>
+
+#include "emulator/isa/lanes.h"
+
+namespace sparsekiln::emulator {
+namespace {
+
+using OperandKind = ptx::Operand::Kind;
+
+void negate_predicate(Warp& warp, const Instruction& instruction, Mask mask) {
+  lanes::write_predicate(warp, instruction.operands[0], ~warp.predicate(instruction.operands[1]), mask);
+}
+
+std::uint64_t widen(std::uint32_t address) { return address; }
+
+std::uint64_t low_bits(std::uint64_t value, int bits) {
+  return bits >= 64 ? value : value & ((std::uint64_t{1} << bits) - 1);
+}
+
+Domain domain_of(ptx::Type type) {
+  switch (type) {
+    case ptx::Type::f32:
+    case ptx::Type::f64:
+      return Domain::floating;
+    case ptx::Type::f16:
+    case ptx::Type::f16x2:
+    case ptx::Type::bf16:
+    case ptx::Type::bf16x2:
+      return Domain::half;
+    default:
+      return ptx::is_float(type) ? Domain::any : Domain::integer;
+  }
+}
+
+}  // namespace
+
+StatementDecoder::StatementDecoder(Assembly& assembly, const ptx::Statement& statement)
+    : assembly_(assembly), statement_(statement) {
+  draft_.instruction.statement =
+      static_cast<std::uint32_t>(&statement - assembly.function().statements.data());
+  draft_.instruction.guard = kNoGuard;
+  if (!statement.guarded) return;
+  if (statement.guard >= assembly.function().registers.size() ||
+      assembly.function().registers[statement.guard].type != ptx::Type::pred)
+    refuse("the guard is no predicate");
+  draft_.instruction.guard = statement.guard;
+  draft_.instruction.guard_flip = statement.guard_negated ? kAllLanes : 0;
+}
+
+void StatementDecoder::run(Family family) {
+  family(*this);
+  if (draft_.instruction.run == nullptr)
+    throw std::logic_error("no handler for " + text_of(assembly_.function(), statement_));
+  if (more_modifiers()) refuse("." + statement_.modifiers[next_] + " is not implemented here");
+  for (const ptx::Operand& operand : statement_.operands)
+    if (!was_used(operand)) refuse("too many operands, or one that is not implemented");
+  assembly_.drafts.push_back(std::move(draft_));
+}
+
+Domain StatementDecoder::domain() const {
+  for (auto modifier = statement_.modifiers.rbegin(); modifier != statement_.modifiers.rend(); ++modifier)
+    if (const auto type = ptx::parse_type(*modifier)) return domain_of(*type);
+  return Domain::any;
+}
+
+ptx::Error StatementDecoder::refusal(const std::string& why) const {
+  return ptx::Error(statement_.line, text_of(assembly_.function(), statement_) + " " + why);
+}
+
+bool StatementDecoder::take(std::string_view name) {
+  if (!more_modifiers() || statement_.modifiers[next_] != name) return false;
+  ++next_;
+  return true;
+}
+
+std::string_view StatementDecoder::take_one(std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names)
+    if (!name.empty() && take(name)) return name;
+  if (std::find(names.begin(), names.end(), std::string_view()) != names.end()) return {};
+  std::string wanted;
+  for (const std::string_view name : names) wanted += (wanted.empty() ? "." : ", .") + std::string(name);
+  if (more_modifiers()) refuse("." + statement_.modifiers[next_] + " is not implemented; expected " + wanted);
+  refuse("a modifier is missing; expected " + wanted);
+}
+
+ptx::Type StatementDecoder::take_type() {
+  if (!more_modifiers()) refuse("the type is missing");
+  const auto type = ptx::parse_type(statement_.modifiers[next_]);
+  if (!type) refuse("." + statement_.modifiers[next_] + " is not implemented here");
+  ++next_;
+  return *type;
+}
+
+void StatementDecoder::expect_operands(std::size_t least, std::size_t most) const {
+  const std::size_t given = statement_.operands.size();
+  if (given >= least && given <= most) return;
+  const std::string wanted =
+      least == most ? std::to_string(least) : std::to_string(least) + " to " + std::to_string(most);
+  refuse("has " + std::to_string(given) + " operands; expected " + wanted);
+}
+
+const ptx::Operand& StatementDecoder::operand(std::size_t index) const {
+  if (index >= statement_.operands.size()) refuse("an operand is missing");
+  return statement_.operands[index];
+}
+
+const ptx::Register& StatementDecoder::register_of(const ptx::Operand& operand) const {
+  if (operand.index >= assembly_.function().registers.size()) refuse("an unknown register");
+  return assembly_.function().registers[operand.index];
+}
+
+int StatementDecoder::register_bits(const ptx::Operand& operand) const {
+  if (operand.kind == OperandKind::special) return special_register_bits(operand.text);
+  return operand.kind == OperandKind::reg ? ptx::bits(register_of(operand).type) : 0;
+}
+
+int StatementDecoder::row_bytes_or_refuse(int bits, const ptx::Operand& operand) const {
+  const int bytes = row_bytes(bits);
+  if (bytes < 0) refuse("operands of " + std::to_string(bits) + " bits are not implemented");
+  if (operand.kind == OperandKind::reg && register_bits(operand) != bits)
+    refuse("register " + register_of(operand).name + " has " + std::to_string(register_bits(operand)) +
+           " bits where " + std::to_string(bits) + " are expected");
+  return bytes;
+}
+
+void StatementDecoder::write(const ptx::Operand& operand, int bits) {
+  if (!draft_.read.empty()) throw std::logic_error("a family adds writes after reads: " + statement_.opcode);
+  mark(operand);
+  const int bytes = row_bytes_or_refuse(bits, operand);
+  if (operand.negated) refuse("a negated operand cannot be written");
+  if (operand.kind == OperandKind::sink) {
+    draft_.written.push_back(assembly_.temporary(bytes));
+    return;
+  }
+  if (operand.kind != OperandKind::reg) refuse("only a register can be written");
+  if (std::find(draft_.written.begin(), draft_.written.end(), operand.index) != draft_.written.end())
+    refuse("writes " + register_of(operand).name + " twice");
+  draft_.written.push_back(operand.index);
+}
+
+void StatementDecoder::read(const ptx::Operand& operand, ptx::Type type) {
+  mark(operand);
+  std::uint32_t row = row_to_read(operand, type);
+  if (operand.negated) {
+    if (type != ptx::Type::pred) refuse("only a predicate can be negated");
+    row = add_before(negate_predicate, 0, row);
+  }
+  draft_.read.push_back(row);
+}
+
+std::uint32_t StatementDecoder::row_to_read(const ptx::Operand& operand, ptx::Type type) {
+  const int bits = ptx::bits(type);
+  const int bytes = row_bytes_or_refuse(bits, operand);
+  switch (operand.kind) {
+    case OperandKind::reg:
+      return operand.index;
+    case OperandKind::special: {
+      const int has = special_register_bits(operand.text);
+      if (has == 0) refuse("special register " + operand.text + " is not implemented");
+      if (has != bits) refuse("special register " + operand.text + " has " + std::to_string(has) + " bits");
+      return assembly_.special(bytes, operand.text);
+    }
+    case OperandKind::integer:
+    case OperandKind::real32:
+    case OperandKind::real64:
+      return assembly_.constant(bytes, immediate_bits(operand, type));
+    case OperandKind::variable: {
+      const std::uint64_t address = address_of_variable(operand);
+      if (bits < 32 || ptx::is_float(type) || low_bits(address, bits) != address)
+        refuse("the address of " + operand.text + " does not fit");
+      return assembly_.constant(bytes, address);
+    }
+    default:
+      refuse("an operand is not a value");
+  }
+}
+
+std::uint64_t StatementDecoder::immediate_bits(const ptx::Operand& operand, ptx::Type type) const {
+  const int bits = ptx::bits(type);
+  const bool untyped = type == ptx::Type::b32 || type == ptx::Type::b64;
+  if (operand.kind == OperandKind::integer) {
+    if (ptx::is_float(type)) refuse("an integer constant where a floating-point one is expected");
+    if (type == ptx::Type::pred) return operand.bits != 0 ? kAllLanes : 0;
+    return low_bits(operand.bits, bits);
+  }
+  if (operand.kind == OperandKind::real32) {
+    if (bits == 32 && (untyped || type == ptx::Type::f32)) return operand.bits;
+    refuse("a constant of 32-bit floating point where " + std::string(ptx::name(type)) + " is expected");
+  }
+  if (bits == 64 && (untyped || type == ptx::Type::f64)) return operand.bits;
+  if (type == ptx::Type::f32) {  // 4.5.2: kept as f64, converted at its use
+    const auto value = std::bit_cast<double>(operand.bits);
+    return std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  }
+  refuse("a constant of 64-bit floating point where " + std::string(ptx::name(type)) + " is expected");
+}
+
+std::uint64_t StatementDecoder::address_of_variable(const ptx::Operand& operand) const {
+  const auto found = assembly_.layout().addresses.find(operand.text);
+  if (found == assembly_.layout().addresses.end())
+    refuse("the address of " + operand.text + " is not known; those of parameters are not implemented");
+  return found->second + static_cast<std::uint64_t>(operand.offset);
+}
+
+std::uint32_t StatementDecoder::add_before(Handler handler, int bytes, std::uint32_t from) {
+  const std::uint32_t to = assembly_.temporary(bytes);
+  Draft draft;
+  draft.instruction.run = handler;
+  draft.instruction.guard = kNoGuard;
+  draft.instruction.statement = draft_.instruction.statement;
+  draft.instruction.traits = kMadeByDecoder;
+  draft.written = {to};
+  draft.read = {from};
+  assembly_.drafts.push_back(std::move(draft));
+  return to;
+}
+
+void StatementDecoder::read_address(const ptx::Operand& operand) {
+  mark(operand);
+  if (operand.kind != OperandKind::address || operand.elements.size() != 1)
+    refuse("an operand is not an address");
+  const ptx::Operand& base = operand.elements[0];
+  draft_.instruction.immediate = operand.offset;
+  switch (base.kind) {
+    case OperandKind::reg: {
+      const int bits = register_bits(base);
+      if (bits == 64)
+        draft_.read.push_back(base.index);
+      else if (bits == 32)
+        draft_.read.push_back(add_before(lanes::map<widen>, 8, base.index));
+      else
+        refuse("an address in a register of " + std::to_string(bits) + " bits");
+      return;
+    }
+    case OperandKind::variable:
+      draft_.read.push_back(assembly_.constant(8, address_of_variable(base)));
+      return;
+    case OperandKind::integer:
+      draft_.read.push_back(assembly_.constant(8, base.bits));
+      return;
+    default:
+      refuse("an address whose base is not implemented");
+  }
+}
+
+std::uint64_t StatementDecoder::parameter_offset(const ptx::Operand& operand, std::uint64_t bytes) const {
+  mark(operand);
+  if (operand.kind != OperandKind::address || operand.elements.size() != 1 ||
+      operand.elements[0].kind != OperandKind::variable)
+    refuse("only a parameter's own name plus a constant is implemented as its address");
+  const ptx::Operand& base = operand.elements[0];
+  for (const ptx::Parameter& parameter : assembly_.function().parameters) {
+    if (parameter.name != base.text) continue;
+    const std::uint64_t within =
+        static_cast<std::uint64_t>(base.offset) + static_cast<std::uint64_t>(operand.offset);
+    if (within > parameter.bytes || bytes > parameter.bytes - within)
+      refuse("lies outside of parameter " + parameter.name);
+    return parameter.offset + within;
+  }
+  refuse(base.text + " is no parameter");
+}
+
+std::int64_t StatementDecoder::constant(const ptx::Operand& operand) const {
+  mark(operand);
+  if (operand.kind != OperandKind::integer || operand.negated)
+    refuse("an operand is not an integer constant");
+  return static_cast<std::int64_t>(operand.bits);
+}
+
+const std::uint64_t* StatementDecoder::keep(std::vector<std::uint64_t> data) {
+  assembly_.storage.push_back(std::move(data));
+  return assembly_.storage.back().data();
+}
+
+void StatementDecoder::accesses(int bytes) {
+  assembly_.narrowest_access = std::min(assembly_.narrowest_access, static_cast<std::uint32_t>(bytes));
+}
+
+bool StatementDecoder::was_used(const ptx::Operand& operand) const {
+  if (std::find(used_.begin(), used_.end(), &operand) != used_.end()) return true;
+  const bool composed = operand.kind == OperandKind::vector || operand.kind == OperandKind::pair;
+  return composed && std::all_of(operand.elements.begin(), operand.elements.end(),
+                                 [&](const ptx::Operand& element) { return was_used(element); });
+}
+
+}  // namespace sparsekiln::emulator

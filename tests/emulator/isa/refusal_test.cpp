@@ -1,0 +1,61 @@
+#include <doctest/doctest.h>
+
+#include <cfenv>
+#include <string>
+
+#include "emulator/program/decode.h"
+#include "emulator/ptx/module.h"
+#include "tests/emulator/one_warp.h"
+
+using namespace sparsekiln;
+using namespace sparsekiln::emulator;
+
+namespace {
+
+/// Decodes a kernel of one parameter `a` for an architecture.
+void decode_for(const char* arch, const std::string& body) {
+  const ptx::Module module =
+      ptx::parse(std::string(".version 8.0\n.target ") + arch +
+                 "\n.address_size 64\n.visible .entry k(.param .u64 a)\n{\n" + body + "\nret;\n}\n");
+  static_cast<void>(decode(module, module.functions.at(0), {}));
+}
+
+}  // namespace
+
+TEST_CASE("a predicate is no parameter that can be loaded") {
+  CHECK_THROWS_AS(decode_for("sm_80", ".reg .pred %p1; ld.param.pred %p1, [a];"), ptx::Error);
+}
+
+TEST_CASE("variables that no device has room for are refused") {
+  CHECK_THROWS_AS(decode_for("sm_80", ".reg .b32 %r1; .shared .b8 x[2147483648]; mov.u32 %r1, x;"),
+                  ptx::Error);
+  CHECK_THROWS_AS(decode_for("sm_80", ".reg .b32 %r1; .local .b8 x[1048576]; mov.u32 %r1, x;"), ptx::Error);
+}
+
+TEST_CASE("an instruction is refused for architectures that do not have it") {
+  const struct {
+    const char* has;
+    const char* has_not;
+    const char* body;
+  } rows[] = {
+      {"sm_80", "sm_75", "cp.async.wait_all;"},
+      {"sm_80", "sm_75", ".reg .b32 %r1; redux.sync.add.u32 %r1, 1, 0xffffffff;"},
+      {"sm_90", "sm_80", ".reg .b32 %r1; .reg .pred %p1; elect.sync %r1|%p1, 0xffffffff;"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.body);
+    CHECK_NOTHROW(decode_for(row.has, row.body));
+    CHECK_THROWS_AS(decode_for(row.has_not, row.body), ptx::Error);
+  }
+}
+
+TEST_CASE("a caller that rounds upwards gets what every other does, and goes on rounding upwards") {
+  const Given one = lanes_of(32, [](int) { return 0x3f800000u; });   // 1
+  const Given tiny = lanes_of(32, [](int) { return 0x30000000u; });  // 2^-31
+  std::fesetround(FE_UPWARD);
+  const WarpRun run = run_warp("add.rn.f32 %out0, %in0, %in1;", {one, tiny}, {32});
+  const int after = std::fegetround();
+  std::fesetround(FE_TONEAREST);
+  CHECK(run.results[0][0] == 0x3f800000u);
+  CHECK(after == FE_UPWARD);
+}

@@ -1,0 +1,158 @@
+"""Compiles a few Triton kernels to PTX, without a GPU, for the emulator to run.
+
+    compile_triton.py FOLDER
+
+writes NAME.ptx and NAME.json for each kernel. The JSON says how to launch it: `kernel` (entry point), `arch`,
+`shared` (bytes of dynamic shared memory), `num_warps` (a block has 32 times as many threads), `constants` (what was
+compiled in), and `arguments`: one entry a kernel parameter, in order, with `name` and `type` ("*fp16", "i32", and
+"*i8" for scratch that Triton adds: pass null, nothing here asks for any). Where `divisible_by_16` is set, a pointer
+must be aligned to 16 bytes and an integer be a multiple of 16: Triton was told so, as it is when it is called from
+Python. `global_scratch` and `profile_scratch` are the bytes a block that those pointers need.
+
+Needs Triton from PyPI and nothing else; exits 77 (skipped) where it is missing.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("TRITON_DISABLE_LINE_INFO", "1")  # it names folders of this machine
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+except ImportError:
+    print("Triton is not installed", file=sys.stderr)
+    sys.exit(77)
+
+
+@triton.jit
+def matmul_kernel(a, b, c, m, n, k, a_stride, b_stride, c_stride,
+                  BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    """c[m, n] = a[m, k] · b[k, n], row-major, any m, n and k: a program makes one tile of c."""
+    rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    depth = tl.arange(0, BLOCK_K)
+    a_tile = a + rows[:, None] * a_stride + depth[None, :]
+    b_tile = b + depth[:, None] * b_stride + columns[None, :]
+    sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for begin in range(0, k, BLOCK_K):
+        left = k - begin
+        a_values = tl.load(a_tile, mask=(rows[:, None] < m) & (depth[None, :] < left), other=0.0)
+        b_values = tl.load(b_tile, mask=(depth[:, None] < left) & (columns[None, :] < n), other=0.0)
+        sums = tl.dot(a_values, b_values, sums)
+        a_tile += BLOCK_K
+        b_tile += BLOCK_K * b_stride
+    inside = (rows[:, None] < m) & (columns[None, :] < n)
+    tl.store(c + rows[:, None] * c_stride + columns[None, :], sums.to(tl.float16), mask=inside)
+
+
+@triton.jit
+def block_sparse_kernel(values, lut, row_begin, x, y, n, x_stride, y_stride,
+                        BLOCK: tl.constexpr, TILE_N: tl.constexpr):
+    """y[n, out] = x[n, in] · Wᵀ: W has present blocks values[block, BLOCK, BLOCK], row after row of blocks; those of
+    block row r are row_begin[r] … row_begin[r + 1] - 1, and lut[block] is the block's column. A program makes TILE_N
+    rows of y for one block row of W."""
+    block_row = tl.program_id(0)
+    batch = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)
+    inner = tl.arange(0, BLOCK)
+    inside = batch[:, None] < n
+    sums = tl.zeros((TILE_N, BLOCK), dtype=tl.float32)
+    for block in range(tl.load(row_begin + block_row), tl.load(row_begin + block_row + 1)):
+        column = tl.load(lut + block)
+        x_tile = tl.load(x + batch[:, None] * x_stride + (column * BLOCK + inner)[None, :], mask=inside, other=0.0)
+        weight = tl.load(values + block * BLOCK * BLOCK + inner[:, None] * BLOCK + inner[None, :])  # [out, in]
+        sums = tl.dot(x_tile, tl.trans(weight), sums)
+    y_tile = y + batch[:, None] * y_stride + (block_row * BLOCK + inner)[None, :]
+    tl.store(y_tile, sums.to(tl.float16), mask=inside)
+
+
+@triton.jit
+def softmax_kernel(y, x, columns, x_stride, y_stride, BLOCK: tl.constexpr):
+    """y[row, :] = softmax(x[row, :]); a program takes one row of at most BLOCK columns."""
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + row * x_stride + at, mask=at < columns, other=-float("inf"))
+    powers = tl.exp(values - tl.max(values, axis=0))
+    tl.store(y + row * y_stride + at, powers / tl.sum(powers, axis=0), mask=at < columns)
+
+
+@dataclasses.dataclass
+class Job:
+    name: str
+    kernel: object
+    types: dict  # argument → Triton's type; constants are left out
+    constants: dict
+    capability: int
+    warps: int
+    stages: int
+    divisible: tuple = ()  # integers that are multiples of 16; pointers always are
+
+
+_MATMUL = dict(a="*fp16", b="*fp16", c="*fp16", m="i32", n="i32", k="i32", a_stride="i32", b_stride="i32",
+               c_stride="i32")
+_SPARSE = dict(values="*fp16", lut="*i32", row_begin="*i32", x="*fp16", y="*fp16", n="i32", x_stride="i32",
+               y_stride="i32")
+_SOFTMAX = dict(y="*fp32", x="*fp32", columns="i32", x_stride="i32", y_stride="i32")
+_MATMUL_TILE = dict(BLOCK_M=64, BLOCK_N=64, BLOCK_K=32)
+_STRIDES = ("a_stride", "b_stride", "c_stride")
+_BATCH_STRIDES = ("x_stride", "y_stride")
+
+JOBS = [
+    Job("matmul_f16_sm80", matmul_kernel, _MATMUL, _MATMUL_TILE, 80, 4, 3, _STRIDES),
+    Job("matmul_f16_odd_sm80", matmul_kernel, _MATMUL, _MATMUL_TILE, 80, 4, 2),
+    Job("block_sparse_f16_sm80", block_sparse_kernel, _SPARSE, dict(BLOCK=32, TILE_N=64), 80, 4, 3, _BATCH_STRIDES),
+    Job("softmax_f32_sm80", softmax_kernel, _SOFTMAX, dict(BLOCK=1024), 80, 4, 1),
+    Job("softmax_f32_sm90", softmax_kernel, _SOFTMAX, dict(BLOCK=1024), 90, 8, 1),
+]
+
+
+def argument_list(job: Job, metadata) -> list[dict]:
+    """What the entry point takes, in order; Triton puts its own scratch pointers last."""
+    arguments = [
+        dict(name=name, type=kind, divisible_by_16=kind.startswith("*") or name in job.divisible)
+        for name, kind in job.types.items()
+    ]
+    scratch = [name for name in ("global_scratch", "profile_scratch") if hasattr(metadata, f"{name}_size")]
+    return arguments + [dict(name=name, type="*i8", divisible_by_16=True) for name in scratch]
+
+
+def compile_job(job: Job):
+    order = job.kernel.arg_names
+    multiples = {
+        (order.index(name),): [["tt.divisibility", 16]]
+        for name, kind in job.types.items() if kind.startswith("*") or name in job.divisible
+    }
+    signature = {name: job.types.get(name, "constexpr") for name in order}
+    source = ASTSource(job.kernel, signature, constexprs=job.constants, attrs=multiples)
+    return triton.compile(source, target=GPUTarget("cuda", job.capability, 32),
+                          options=dict(num_warps=job.warps, num_stages=job.stages, enable_fp_fusion=True))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "cache"))
+    for job in JOBS:
+        compiled = compile_job(job)
+        metadata = compiled.metadata
+        about = dict(
+            kernel=metadata.name, arch=f"sm_{job.capability}", shared=metadata.shared, num_warps=metadata.num_warps,
+            global_scratch=getattr(metadata, "global_scratch_size", 0),
+            profile_scratch=getattr(metadata, "profile_scratch_size", 0),
+            constants=job.constants, arguments=argument_list(job, metadata), triton=triton.__version__)
+        (folder / f"{job.name}.ptx").write_text(compiled.asm["ptx"])
+        (folder / f"{job.name}.json").write_text(json.dumps(about, indent=1) + "\n")
+        print(job.name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
