@@ -1,8 +1,7 @@
 #include "autotune/cost_model.h"
 
-#include <algorithm>
-
 #include "autotune/cpu_defaults.h"
+#include "autotune/cuda_defaults.h"
 #include "compiler/cuda/tables.h"
 
 namespace sparsekiln {
@@ -12,29 +11,6 @@ namespace {
 /// tiles of the smallest n of a range, for which it is scheduled, are not far fewer than those of the
 /// largest.
 constexpr std::int64_t kRangeEnds[] = {8, 16, 32, 64, 256, 1024};
-
-/// The smallest power of two from `least` to `most` that holds n.
-std::int32_t tile_for(std::int64_t n, std::int32_t least, std::int32_t most) {
-  std::int32_t tile = least;
-  while (tile < most && tile < n) tile *= 2;
-  return tile;
-}
-
-/// 4 × 4 sums a thread where the tile is large enough for at least a warp of such threads: each operand read
-/// from shared memory then serves four multiply-adds.
-Config default_simt(const Problem& problem, std::int64_t n) {
-  constexpr std::int32_t kSums = 16;
-  constexpr std::int32_t kMostThreads = 256;
-  Config config;
-  config.tile_n = tile_for(n, 8, 64);
-  const std::int32_t outputs = problem.block.out * config.tile_n;
-  const std::int32_t threads = std::clamp(outputs / kSums, 32, kMostThreads);
-  config.warps = threads / 32;
-  config.tile_out = std::min(outputs / threads, 4);
-  config.stages = 2;
-  config.split = 2;  // two CTAs a multiprocessor hide each other's barriers
-  return config;
-}
 
 /// The tables of all entries of a module share its constant memory, and one table of columns.
 void choose_tables(Plan& plan, const Problem& problem, const Target& target) {
@@ -47,7 +23,8 @@ void choose_tables(Plan& plan, const Problem& problem, const Target& target) {
 }
 
 Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
-  return target.kind == Target::Kind::cpu ? cpu::default_config(target, n) : default_simt(problem, n);
+  return target.kind == Target::Kind::cpu ? cpu::default_config(target, n)
+                                          : cuda::default_config(problem, target, n);
 }
 
 }  // namespace

@@ -29,8 +29,9 @@ Tolerance tolerance(const Problem& problem, std::int64_t row, Inputs kind) {
   if (kind == Inputs::small_integers) return {0, u_out / 2};
   const auto blocks = problem.layout.row(static_cast<std::int32_t>(row)).size();
   const double k = static_cast<double>(blocks) * problem.block.in;
-  const double operands = problem.math == Math::tf32 ? 0x1p-10 : 0;
-  return {std::min(k, 10 * std::sqrt(k)) * element_format(DType::f32).unit_roundoff + operands, u_out};
+  const bool tensor_cores = problem.dtype != DType::f32 || problem.math == Math::tf32;
+  const double u = element_format(DType::f32).unit_roundoff * (tensor_cores ? 2 : 1);
+  return {std::min(k, 10 * std::sqrt(k)) * u, u_out};
 }
 
 /// |error| / bound; no bound is met by a NaN or Inf that the reference does not have.

@@ -31,7 +31,9 @@ struct Verdict {
 /// more than K roundings (Higham 2002, Accuracy and Stability of Numerical Algorithms, §4.2; to first order
 /// in u). For long rows that is so far from what happens that a lost product would pass; 10·√K holds with
 /// probability 1 - 2K·exp(-50) for an element of random inputs (Higham & Mary 2019, SIAM J. Sci. Comput. 41,
-/// Theorem 2.4 with λ = 10). With `Math::tf32`, 2·2^-11 is added to c·u for the rounding of both operands.
+/// Theorem 2.4 with λ = 10). Types that tensor cores take have twice that u, for those truncate sums
+/// where others round them (Fasi, Higham, Mikaitis & Pranesh 2021, PeerJ Comput. Sci. 7:e330, §4). With
+/// `Math::tf32` the float64 product is that of the operands rounded to tf32.
 ///
 /// A NaN passes only where the reference has one, and an Inf only where it has one of the same sign: a
 /// planted one must reach the block rows with a block in its column, and no others. The poison must be gone

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <thread>
 
@@ -106,6 +107,19 @@ Multiply choose_multiply() {
   return multiply_portable<kMagnitude>;
 }
 
+/// To the nearest tf32, of 10 bits of fraction; ties away from zero (PTX ISA, cvt.rna.tf32.f32).
+float rounded_to_tf32(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  constexpr std::uint32_t kExponent = 0x7f800000;
+  return (bits & kExponent) == kExponent ? value : std::bit_cast<float>((bits + 0x1000) & ~0x1fffu);
+}
+
+/// Elements from `first` on, as the problem's math takes them.
+void read(const Problem& problem, const void* data, std::int64_t first, std::vector<float>& to) {
+  to_float(problem.dtype, data, first, to);
+  if (problem.math == Math::tf32) std::transform(to.begin(), to.end(), to.begin(), rounded_to_tf32);
+}
+
 /// Up to kChunk batch entries: x transposed and widened, shared by all block rows.
 class Chunk {
  public:
@@ -118,7 +132,7 @@ class Chunk {
     const std::int64_t in = problem.in_features();
     std::vector<float> row(static_cast<std::size_t>(in));
     for (std::int64_t n = 0; n < count; ++n) {
-      to_float(problem.dtype, operands.x, (first + n) * operands.x_stride, row);
+      read(problem, operands.x, (first + n) * operands.x_stride, row);
       Lanes* tile = x_.data() + n / kLanes * in;
       for (std::int64_t k = 0; k < in; ++k) tile[k].set(n % kLanes, row[static_cast<std::size_t>(k)]);
     }
@@ -145,7 +159,7 @@ class Chunk {
     std::fill(scratch.magnitude.begin(), scratch.magnitude.end(), Lanes{});
     std::int64_t block = problem_.layout.crow()[static_cast<std::size_t>(row)];
     for (const std::int32_t col : problem_.layout.row(row)) {
-      to_float(problem_.dtype, operands_.w, block++ * out * in, scratch.narrow);
+      read(problem_, operands_.w, block++ * out * in, scratch.narrow);
       std::copy(scratch.narrow.begin(), scratch.narrow.end(), scratch.w.begin());
       multiply({.w = scratch.w.data(),
                 .out = out,

@@ -21,10 +21,10 @@ struct Reference {
   std::vector<double> magnitude;  ///< |x|·|W|ᵀ, what rounding errors scale with; empty unless asked for
 };
 
-/// Batch entries [first, first + count) of x·Wᵀ. A product of two elements is exact in float64, and the sum
-/// of K of them is off by at most K·2^-53·magnitude; sums of integers below 2^53 are exact. Inf and NaN
-/// follow IEEE 754, and reach only the rows that have a block in their column. Uses the host's vector units
-/// and all its threads.
+/// Batch entries [first, first + count) of x·Wᵀ, with `Math::tf32` of operands rounded to tf32. A product of
+/// two elements is exact in float64, and the sum of K of them is off by at most K·2^-53·magnitude; sums of
+/// integers below 2^53 are exact. Inf and NaN follow IEEE 754, and reach only the rows that have a block in
+/// their column. Uses the host's vector units and all its threads.
 [[nodiscard]] Reference reference(const Problem& problem, const HostOperands& operands, std::int64_t first,
                                   std::int64_t count, bool with_magnitude);
 

@@ -8,13 +8,13 @@
 
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
 //   version:u32  target  plan  operands  entries  code  ptx  log  compiler  options  source:16 bytes
-// Version 1 is the first. A reader knows one version: whoever stores Binaries has the compiler's digest in
-// the key.
+// Version 1 was the first, version 2 added a config's operand_a. A reader knows one version: whoever stores
+// Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 
 void put(ByteWriter& out, const Config& config) {
   out.put(config.variant);
@@ -24,6 +24,7 @@ void put(ByteWriter& out, const Config& config) {
   out.put(config.warps);
   out.put(config.split);
   out.put(config.table);
+  out.put(config.operand_a);
   out.put(static_cast<std::uint8_t>(config.packed));
 }
 
@@ -36,6 +37,7 @@ Config get_config(ByteReader& in) {
   config.warps = in.get<std::int32_t>();
   config.split = in.get<std::int32_t>();
   config.table = in.get_enum(TableForm::global);
+  config.operand_a = in.get_enum(OperandA::w);
   config.packed = in.get_bool();
   return config;
 }

@@ -11,8 +11,11 @@
 namespace sparsekiln {
 namespace {
 
-constexpr std::array kVariants{Named{Variant::simt, "simt"}, Named{Variant::vector, "vector"}};
+constexpr std::array kVariants{Named{Variant::simt, "simt"}, Named{Variant::mma, "mma"},
+                               Named{Variant::vector, "vector"}};
 constexpr std::array kForms{Named{TableForm::constant, "constant"}, Named{TableForm::global, "global"}};
+
+constexpr std::array kOperands{Named{OperandA::x, "x"}, Named{OperandA::w, "w"}};
 
 struct Number {
   std::string_view name;
@@ -43,6 +46,8 @@ void assign(Config& config, std::string_view text, std::string_view field, std::
   }
   if (field == "table") {
     config.table = parse_in(kForms, value, "table form");
+  } else if (field == "operand_a") {
+    config.operand_a = parse_in(kOperands, value, "operand");
   } else if (field == "packed") {
     config.packed = parse_number(text, value) != 0;
   } else {
@@ -54,11 +59,13 @@ void assign(Config& config, std::string_view text, std::string_view field, std::
 
 std::string_view name(Variant variant) { return name_in(kVariants, variant); }
 std::string_view name(TableForm form) { return name_in(kForms, form); }
+std::string_view name(OperandA operand) { return name_in(kOperands, operand); }
 
 std::string to_string(const Config& config) {
   std::string text(name(config.variant));
   for (const Number& number : kNumbers) text += fmt::format(" {}={}", number.name, config.*number.field);
-  return text + fmt::format(" table={} packed={}", name(config.table), config.packed ? 1 : 0);
+  return text + fmt::format(" table={} operand_a={} packed={}", name(config.table), name(config.operand_a),
+                            config.packed ? 1 : 0);
 }
 
 Config parse_config(std::string_view text) {

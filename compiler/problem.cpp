@@ -24,6 +24,8 @@ constexpr std::array kOperations{Named{Operation::forward, "forward"},
                                  Named{Operation::grad_input, "grad_input"},
                                  Named{Operation::grad_weight, "grad_weight"}};
 
+constexpr std::array kMaths{Named{Math::ieee, "ieee"}, Named{Math::tf32, "tf32"}};
+
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
 constexpr std::int64_t kMaxBatch = std::int64_t{1} << 30;
 
@@ -55,7 +57,8 @@ std::size_t size_of(DType type) {
 std::string_view name(Operation operation) { return name_in(kOperations, operation); }
 Operation parse_operation(std::string_view text) { return parse_in(kOperations, text, "operation"); }
 
-std::string_view name(Math math) { return math == Math::ieee ? "ieee" : "tf32"; }
+std::string_view name(Math math) { return name_in(kMaths, math); }
+Math parse_math(std::string_view text) { return parse_in(kMaths, text, "math"); }
 std::string_view name(ActivationOrder order) {
   return order == ActivationOrder::batch_major ? "batch-major" : "feature-major";
 }
@@ -100,12 +103,12 @@ void validate(const Problem& problem) {
   if (n < 0 || n > kMaxBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMaxBatch));
   if (problem.operation != Operation::forward)
     refuse(fmt::format("operation {}: only forward is built", name(problem.operation)));
-  if (problem.dtype == DType::f16 || problem.out_dtype == DType::f16)
-    refuse("data type f16: f32 is built for every target, bf16 for the cpu");
   if (problem.out_dtype != problem.dtype && problem.out_dtype != DType::f32)
     refuse(fmt::format("output type {} of {} operands: it is {} or f32", name(problem.out_dtype),
                        name(problem.dtype), name(problem.dtype)));
-  if (problem.math != Math::ieee) refuse("math tf32: only ieee is built");
+  if (problem.math != Math::ieee && problem.dtype != DType::f32)
+    refuse(fmt::format("math {} with {} operands: it rounds f32 operands; math ieee would work",
+                       name(problem.math), name(problem.dtype)));
   if (problem.order != ActivationOrder::batch_major)
     refuse("feature-major activations: only batch-major is built");
 }

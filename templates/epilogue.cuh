@@ -4,19 +4,25 @@
 #include "schedule.cuh"
 
 // Epilogues: what becomes of a tile of sums. A tile offers kN × kOut values a thread, at(j, i), and their
-// places n_of(j) and out_of(i).
+// places n_of(j) and out_of(i); kRun values from a multiple of kRun on are neighbours along out.
 
 namespace sparsekiln {
 
 /// y[n, out] = sum, for the batch entries that exist.
-template <class Tile>
-__device__ __forceinline__ void store(const Tile& tile, float* y, long long y_stride, int valid) {
+template <class Output, class Tile>
+__device__ __forceinline__ void store(const Tile& tile, typename Output::Element* y, long long y_stride,
+                                      int valid) {
 #pragma unroll
   for (int j = 0; j < Tile::kN; ++j) {
     if (tile.n_of(j) >= valid) continue;
-    float* const row = y + tile.n_of(j) * y_stride;
+    typename Output::Element* const row = y + tile.n_of(j) * y_stride;
 #pragma unroll
-    for (int i = 0; i < Tile::kOut; ++i) row[tile.out_of(i)] = tile.at(j, i);
+    for (int i = 0; i < Tile::kOut; i += Tile::kRun) {
+      float run[Tile::kRun];
+#pragma unroll
+      for (int v = 0; v < Tile::kRun; ++v) run[v] = tile.at(j, i + v);
+      Output::write(row + tile.out_of(i), run);
+    }
   }
 }
 

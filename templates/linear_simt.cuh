@@ -1,8 +1,8 @@
 #pragma once
 
-#include "epilogue.cuh"
+#include "linear.cuh"
 #include "load_tile.cuh"
-#include "schedule.cuh"
+#include "output.cuh"
 
 // Forward product of a block-sparse linear layer on CUDA cores, y = x · Wᵀ in float32.
 //
@@ -22,6 +22,7 @@ struct SimtTile {
     kThreadsOut = Config::block_out / Config::tile_out,
     kThreadsN = Config::threads / kThreadsOut,
     kN = Config::tile_n / kThreadsN,
+    kRun = 1,
     kPitch = OperandStages<Config>::CopyX::kPitch,
     /// Quads of k unrolled: as many as keep the loop's body near 512 multiply-adds.
     kUnroll = kN * kOut * 8 > 512 ? 1 : 512 / (kN * kOut * 4),
@@ -42,7 +43,9 @@ struct SimtTile {
   }
 
   /// Adds the products of one chunk, in ascending order of k.
-  __device__ __forceinline__ void multiply(const float* x, const float* w) {
+  __device__ __forceinline__ void multiply(const OperandStages<Config>& operands) {
+    const float* const x = operands.x();
+    const float* const w = operands.w();
 #pragma unroll kUnroll
     for (int k = 0; k < Config::chunk; k += 4) {
       float4 weight[kOut];
@@ -63,49 +66,13 @@ struct SimtTile {
   }
 };
 
-/// One CTA: worker blockIdx.x, batch tiles blockIdx.y, + gridDim.y, … Config names block_out, block_in,
-/// tile_n, tile_out, chunk (k in one stage), stages, threads, async_copy, the Table, and the workspace.
+/// Config names block_out, block_in, tile_n, tile_out, chunk (k in one stage), stages, threads, async_copy,
+/// and what `linear` needs.
 template <class Config>
 __device__ __forceinline__ void linear_simt(const float* __restrict__ x, const float* __restrict__ w,
                                             float* __restrict__ y, void* workspace, int n, long long x_stride,
                                             long long y_stride) {
-  using Table = typename Config::Table;
-  using Operands = OperandStages<Config>;
-  __shared__ __align__(16) float shared[Operands::kFloats];
-  const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
-  const int worker = static_cast<int>(blockIdx.x);
-  const int items_end = Table::worker_begin(worker + 1);
-
-  for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
-       batch_tile += static_cast<int>(gridDim.y)) {
-    const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;
-    const int valid = n - static_cast<int>(first_n);
-    float* const y_tile = y + first_n * y_stride;
-    Operands operands(shared, x + first_n * x_stride, w, x_stride, valid);
-    SimtTile<Config> tile;
-    for (int index = Table::worker_begin(worker); index < items_end; ++index) {
-      const Item item = Table::item(index);
-      tile.clear();
-      for (int chunk = item.steps * (Config::block_in / Config::chunk); chunk > 0; --chunk) {
-        operands.acquire();
-        tile.multiply(operands.x(), operands.w());
-        operands.release();
-      }
-      bool whole = true;
-      if constexpr (Config::splits) {
-        if (item.split >= 0) {
-          auto* const counters = static_cast<unsigned*>(workspace) + batch_tile * Config::counters;
-          char* const partials =
-              static_cast<char*>(workspace) + Config::counter_bytes + batch_tile * Config::tile_bytes;
-          whole = combine<Config::threads>(tile, Table::split(item.split), counters,
-                                           reinterpret_cast<float*>(partials));
-        }
-      }
-      if (whole)
-        store(tile, y_tile + static_cast<long long>(item.output) * Config::block_out, y_stride, valid);
-    }
-    __syncthreads();  // the next tile's copies overwrite what slower threads still read
-  }
+  linear<Config, OperandStages<Config>, SimtTile<Config>>(x, w, y, workspace, n, x_stride, y_stride);
 }
 
 }  // namespace sparsekiln

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ptx.cuh"
+#include "schedule.cuh"
 
 // Operand loading: tiles of x and W, row by row along k, from global to shared memory. Constants are
 // enumerators: NVRTC would emit a variable for each static constexpr member.
@@ -87,9 +88,9 @@ struct OperandStages {
   float4 held_x[kRegisters ? CopyX::kPerThread : 1];
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
 
-  __device__ __forceinline__ OperandStages(float* shared_memory, const float* x_of_tile, const float* w,
-                                           long long stride_of_x, int valid_rows)
-      : shared(shared_memory),
+  __device__ __forceinline__ OperandStages(const float* x_of_tile, const float* w, long long stride_of_x,
+                                           int valid_rows)
+      : shared(shared_memory()),
         x_tile(x_of_tile),
         weights(w),
         x_stride(stride_of_x),
@@ -104,6 +105,7 @@ struct OperandStages {
     }
   }
 
+  __device__ static __forceinline__ int chunks(int steps) { return Walk::chunks(steps); }
   __device__ __forceinline__ void acquire() {
     current = next(current);
     if constexpr (kAsync) {
@@ -126,6 +128,10 @@ struct OperandStages {
   }
 
  private:
+  __device__ static __forceinline__ float* shared_memory() {
+    __shared__ __align__(16) float memory[kFloats];
+    return memory;
+  }
   __device__ static __forceinline__ int next(int stage) {
     return stage + 1 == Config::stages ? 0 : stage + 1;
   }

@@ -34,11 +34,48 @@ __device__ __forceinline__ float4 load_shared(const float* shared) {
   return value;
 }
 
+/// Writes neighbouring words at once. In assembly, since NVVM splits such stores into words.
+__device__ __forceinline__ void store_global(void* global, const unsigned (&words)[2]) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(global), "r"(words[0]), "r"(words[1]) : "memory");
+}
+__device__ __forceinline__ void store_global(void* global, const unsigned (&words)[4]) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words[0]), "r"(words[1]),
+               "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+__device__ __forceinline__ void store_global(void* global, const float (&words)[2]) {
+  asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(global), "f"(words[0]), "f"(words[1]) : "memory");
+}
+__device__ __forceinline__ void store_global(void* global, const float (&words)[4]) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(global), "f"(words[0]), "f"(words[1]),
+               "f"(words[2]), "f"(words[3])
+               : "memory");
+}
+
 /// Reads what another CTA wrote before a fence: never from this multiprocessor's L1.
 __device__ __forceinline__ float load_relaxed(const float* global) {
   float value;
   asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(global) : "memory");
   return value;
+}
+
+/// Two floats rounded to nearest even; `low` is the element at the lower address.
+__device__ __forceinline__ unsigned pack_f16(float low, float high) {
+  unsigned packed;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+#else
+  asm("{\n\t.reg .b16 low, high;\n\tcvt.rn.f16.f32 low, %1;\n\tcvt.rn.f16.f32 high, %2;\n\t"
+      "mov.b32 %0, {low, high};\n\t}"
+      : "=r"(packed)
+      : "f"(low), "f"(high));
+#endif
+  return packed;
+}
+__device__ __forceinline__ unsigned pack_bf16(float low, float high) {
+  unsigned packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
 }
 
 }  // namespace sparsekiln::ptx

@@ -20,38 +20,46 @@ struct __align__(16) SplitPart {
   int counter;  ///< of the row's arrivals
 };
 
-/// Walks the chunks (kChunks to a block) of one worker's items, ahead of the arithmetic. The column of the
-/// next chunk is read while the one before is being copied and multiplied, so that no copy waits for an
-/// index.
-template <class Table, int kChunks>
+/// Walks the chunks of one worker's items, ahead of the arithmetic: kChunks of them to a block, or kBlocks
+/// blocks of one item to a chunk, of which the last chunk of an item may lack some. The column that a thread
+/// needs for the next chunk is read while the one before is being copied and multiplied, so that no copy
+/// waits for an index.
+template <class Table, int kChunks, int kBlocks = 1>
 struct Feed {
+  const int own;  ///< which of a chunk's blocks this thread copies
   int item;
   int items_end;
-  int step = 0;
+  int step = 0;  ///< of the chunk's first block
   int steps_end = 0;
-  int chunk = 0;
-  int column = 0;
+  int chunk = 0;   ///< of the block
+  int column = 0;  ///< of this thread's block
 
-  __device__ __forceinline__ explicit Feed(int worker)
-      : item(Table::worker_begin(worker)), items_end(Table::worker_begin(worker + 1)) {
+  __device__ __forceinline__ explicit Feed(int worker, int own_block = 0)
+      : own(own_block), item(Table::worker_begin(worker)), items_end(Table::worker_begin(worker + 1)) {
     find();
   }
-  __device__ __forceinline__ bool done() const { return step == steps_end; }
+  __device__ __forceinline__ bool done() const { return step >= steps_end; }
+  /// Whether this thread's block exists; its chunk does.
+  __device__ __forceinline__ bool present() const { return kBlocks == 1 || step + own < steps_end; }
   __device__ __forceinline__ void advance() {
     if (++chunk < kChunks) return;
     chunk = 0;
-    ++step;
+    step += kBlocks;
     find();
+  }
+  /// Chunks of an item.
+  __device__ static __forceinline__ int chunks(int steps) {
+    return kBlocks == 1 ? steps * kChunks : (steps + kBlocks - 1) / kBlocks;
   }
 
  private:
   __device__ __forceinline__ void find() {
-    while (step == steps_end && item < items_end) {
+    while (step >= steps_end && item < items_end) {
       const Item next = Table::item(item++);
       step = next.first_step;
       steps_end = step + next.steps;
     }
-    if (step < steps_end) column = Table::column(step);
+    if (step + own < steps_end) column = Table::column(step + own);
   }
 };
 

@@ -100,11 +100,13 @@ void validate(const Problem& problem, const Target& target, const Config& config
   if (config.variant != Variant::vector)
     refuse(
         fmt::format("config '{}' on {}: the cpu target has the variant 'vector'", given, target.to_string()));
-  if (problem.operation != Operation::forward || problem.math != Math::ieee ||
-      problem.order != ActivationOrder::batch_major)
-    refuse("the cpu target computes forward with ieee math on batch-major activations");
+  if (problem.operation != Operation::forward || problem.order != ActivationOrder::batch_major)
+    refuse("the cpu target computes forward on batch-major activations");
+  if (problem.math != Math::ieee)
+    refuse(fmt::format("math {} on the cpu target: ieee, or a CUDA target of sm_80 or later, would work",
+                       name(problem.math)));
   if (problem.dtype == DType::f16 || problem.out_dtype == DType::f16)
-    refuse("data type f16 on the cpu target: f32 and bf16 are built");
+    refuse("data type f16 on the cpu target: f32 and bf16 are built; for f16, a CUDA target would work");
   if (config.tile_n < level.lanes || config.tile_n > kMostTokens || config.tile_n % level.lanes != 0)
     refuse(fmt::format("config '{}': on {} tile_n is a multiple of {} up to {}", given, level.name,
                        level.lanes, kMostTokens));
@@ -112,6 +114,8 @@ void validate(const Problem& problem, const Target& target, const Config& config
     refuse(fmt::format("config '{}': tile_out is 0 (automatic) to the block's {} outputs", given,
                        problem.block.out));
   if (config.split < 1 || config.split > 64) refuse(fmt::format("config '{}': split is 1 to 64", given));
+  if (config.operand_a != Config().operand_a)
+    refuse(fmt::format("config '{}': the cpu has no tensor core to choose an operand of", given));
 }
 
 Source emit(const Problem& problem, const Target& target, const Plan& plan,

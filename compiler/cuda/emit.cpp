@@ -1,6 +1,7 @@
 #include "compiler/cuda/emit.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 #include <string_view>
@@ -9,12 +10,21 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/cuda/simt_shape.h"
+#include "compiler/cuda/family.h"
 #include "compiler/cuda/tables.h"
 #include "templates/templates.h"
 
 namespace sparsekiln::cuda {
 namespace {
+
+/// Every family of kernels.
+const std::array kFamilies{&kSimt, &kMma};
+
+const Family* family_of(Variant variant) {
+  const auto* const found = std::find_if(kFamilies.begin(), kFamilies.end(),
+                                         [&](const Family* family) { return family->variant == variant; });
+  return found == kFamilies.end() ? nullptr : *found;
+}
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
@@ -43,8 +53,8 @@ void write_header(std::string& text, const Problem& problem, const Target& targe
 }
 
 /// A template with the templates it includes in front of it, each once: NVRTC is given one string.
-void write_template(std::string& text, std::string_view file, std::set<std::string_view>& written) {
-  if (!written.insert(file).second) return;
+void write_template(std::string& text, std::string_view file, std::set<std::string>& written) {
+  if (!written.insert(std::string(file)).second) return;
   std::string_view rest = templates::text(file);
   std::string own;
   while (!rest.empty()) {
@@ -64,36 +74,33 @@ void write_template(std::string& text, std::string_view file, std::set<std::stri
 }
 
 void write_instantiation(std::string& text, const Problem& problem, const Config& config,
-                         const SimtShape& shape, const Workspace& workspace, std::int32_t counters,
-                         std::size_t index, const std::string& symbol) {
+                         const Family& family, const Instance& instance, const Workspace& workspace,
+                         std::int32_t counters, std::size_t index, const std::string& symbol) {
   text += fmt::format(
       "\nstruct Forward{0} {{\n"
       "  using Table = Table{0};\n"
+      "{1}"
       "  enum : int {{\n"
-      "    block_out = {1},\n"
-      "    block_in = {2},\n"
-      "    tile_n = {3},    // batch entries of a tile\n"
-      "    tile_out = {4},  // outputs a thread\n"
+      "    block_out = {2},\n"
+      "    block_in = {3},\n"
+      "    tile_n = {4},  // batch entries of a tile\n"
       "    threads = {5},\n"
-      "    stages = {6},\n"
-      "    chunk = {7},  // k of one stage\n"
       "  }};\n"
-      "  enum : bool {{ async_copy = {8}, splits = {9} }};\n"
+      "  enum : bool {{ splits = {6} }};\n"
       "  // The workspace: `counters` for each batch tile, in counter_bytes, then the sums of each tile's "
       "parts.\n"
-      "  enum : long long {{ counters = {10}, counter_bytes = {11}, tile_bytes = {12} }};\n"
+      "  enum : long long {{ counters = {7}, counter_bytes = {8}, tile_bytes = {9} }};\n"
       "}};\n",
-      index, problem.block.out, problem.block.in, config.tile_n, config.tile_out, shape.threads,
-      config.stages, shape.chunk, shape.async_copy, counters > 0, counters, workspace.counter_bytes,
-      workspace.bytes_per_tile);
+      index, instance.declarations, problem.block.out, problem.block.in, config.tile_n, instance.threads,
+      counters > 0, counters, workspace.counter_bytes, workspace.bytes_per_tile);
   text += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({2}, 1) {0}(\n"
-      "    const float* __restrict__ x, const float* __restrict__ w, float* __restrict__ y, void* "
-      "workspace,\n"
-      "    int n, long long x_stride, long long y_stride) {{\n"
-      "  sparsekiln::linear_simt<Forward{1}>(x, w, y, workspace, n, x_stride, y_stride);\n"
+      "    const Forward{1}::Element* __restrict__ x, const Forward{1}::Element* __restrict__ w,\n"
+      "    Forward{1}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
+      "    long long y_stride) {{\n"
+      "  sparsekiln::{3}<Forward{1}>(x, w, y, workspace, n, x_stride, y_stride);\n"
       "}}\n",
-      symbol, index, shape.threads);
+      symbol, index, instance.threads, family.function);
 }
 
 }  // namespace
@@ -101,20 +108,23 @@ void write_instantiation(std::string& text, const Problem& problem, const Config
 void validate(const Problem& problem, const Target& target, const Config& config) {
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
-  if (config.variant != Variant::simt)
-    refuse(fmt::format("variant {} for {}: CUDA targets have simt", name(config.variant), target.arch));
+  const Family* const family = family_of(config.variant);
+  if (family == nullptr)
+    refuse(
+        fmt::format("variant {} for {}: CUDA targets have simt and mma", name(config.variant), target.arch));
   if (problem.operation != Operation::forward)
-    refuse(fmt::format("variant simt computes forward, not {}", name(problem.operation)));
-  if (problem.dtype != DType::f32 || problem.out_dtype != DType::f32)
-    refuse(fmt::format("variant simt computes f32 to f32, not {} to {}; the cpu target has bf16",
-                       name(problem.dtype), name(problem.out_dtype)));
-  if (problem.math != Math::ieee)
-    refuse(fmt::format("variant simt computes with math ieee, not {}", name(problem.math)));
+    refuse(fmt::format("variant {} computes forward, not {}", name(config.variant), name(problem.operation)));
   if (problem.order != ActivationOrder::batch_major)
-    refuse(fmt::format("variant simt reads batch-major activations, not {}", name(problem.order)));
-  if (config.packed) refuse("variant simt reads the weight as it lies; packed=0 would work");
+    refuse(fmt::format("variant {} reads batch-major activations, not {}", name(config.variant),
+                       name(problem.order)));
+  family->validate(problem, target);
+  if (config.packed)
+    refuse(fmt::format("variant {} reads the weight as it lies; packed=0 would work", name(config.variant)));
+  if (config.variant != Variant::mma && config.operand_a != Config().operand_a)
+    refuse(fmt::format("variant {} has no tensor core to choose an operand of; leave operand_a out",
+                       name(config.variant)));
   if (config.split < 1) refuse("a config's split is 1 or more");
-  (void)simt_shape(problem.block, target, config);
+  (void)family->instantiate(problem, target, config);
   const std::int64_t bound = constant_table_bound(problem, std::int64_t{target.workers} * config.split);
   if (config.table == TableForm::constant && bound > kConstantTableLimit)
     refuse(
@@ -132,26 +142,29 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan,
 
   Source source;
   write_header(source.text, problem, target, plan);
-  std::set<std::string_view> written;
-  write_template(source.text, "linear_simt.cuh", written);
+  std::set<std::string> written;
+  for (const RangedConfig& range : plan)
+    write_template(source.text, fmt::format("{}.cuh", family_of(range.config.variant)->function), written);
 
   const std::int64_t counters_in_front = counter_bytes(plan, schedules);
   TableWriter tables(problem, source.text);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Config& config = plan[i].config;
-    const SimtShape shape = simt_shape(problem.block, target, config);
+    const Family& family = *family_of(config.variant);
+    const Instance instance = family.instantiate(problem, target, config);
     Entry entry;
     entry.up_to = plan[i].up_to;
     entry.passes = {fmt::format("sparsekiln_forward_{}", i)};
     entry.workers = schedules[i].workers();
     entry.tile_n = config.tile_n;
-    entry.threads = shape.threads;
+    entry.threads = instance.threads;
+    entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
     entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
                        Argument::n, Argument::x_stride, Argument::y_stride};
     entry.workspace = workspace_of(problem, config, schedules[i], counters_in_front);
     tables.write(i, schedules[i], config.table);
-    write_instantiation(source.text, problem, config, shape, entry.workspace, schedules[i].counters, i,
-                        entry.passes.front());
+    write_instantiation(source.text, problem, config, family, instance, entry.workspace,
+                        schedules[i].counters, i, entry.passes.front());
     source.entries.push_back(std::move(entry));
   }
   if (tables.constant_bytes() > kConstantTableLimit)

@@ -28,8 +28,8 @@ struct Options {
   ActivationOrder order = ActivationOrder::batch_major;
   bool strict_absent = false;
 
-  /// "auto": the current CUDA device where there is one, else the cpu. "cuda", "cuda:1", or what
-  /// Target::parse takes.
+  /// "auto": the current CUDA device where there is one, else the cpu. "cuda", "cuda:1", "emulated" (an sm_90
+  /// made of software), "emulated:sm_80", or what Target::parse takes.
   std::string target = "auto";
   /// Pins the config of a fixed batch instead of choosing one; `invalid_argument` where it does not fit.
   std::optional<Config> config;
@@ -41,7 +41,8 @@ struct Options {
 /// The problem that `options` pose on `layout`; validated.
 [[nodiscard]] Problem make_problem(const Layout& layout, const Options& options);
 
-/// "auto", "cuda", "cuda:1" through the devices of this machine, everything else through Target::parse.
+/// "auto", "cuda", "cuda:1" through the devices of this machine, everything else through Target::parse;
+/// "emulated" and "emulated:sm_80" without looking for the emulator.
 /// Throws `driver` where a device is asked for and there is none, saying what was looked for.
 [[nodiscard]] Target resolve_target(std::string_view text);
 

@@ -10,6 +10,7 @@ namespace sparsekiln {
 /// A family of kernels: one template, one emitter.
 enum class Variant : std::uint8_t {
   simt,    ///< CUDA cores, float32, one fused multiply-add a product in ascending order of k
+  mma,     ///< tensor cores: f16, bf16, and f32 rounded to tf32, summed in float32
   vector,  ///< the cpu target's vector units, through LLVM
 };
 [[nodiscard]] std::string_view name(Variant variant);
@@ -21,16 +22,25 @@ enum class TableForm : std::uint8_t {
 };
 [[nodiscard]] std::string_view name(TableForm form);
 
+/// Which operand is the tensor core's A, 16 rows a tile; the other is B, 8 columns.
+enum class OperandA : std::uint8_t {
+  x,  ///< rows are batch entries
+  w,  ///< rows are outputs: for batches that 16 rows do not suit
+};
+[[nodiscard]] std::string_view name(OperandA operand);
+
 /// The tuned numbers of one kernel. They decide its speed, never its precision.
 struct Config {
   Variant variant = Variant::simt;
-  std::int32_t tile_n = 64;   ///< batch entries of one output tile
-  std::int32_t tile_out = 0;  ///< outputs one thread (simt) or one register tile (vector) holds at once
-  std::int32_t stages = 1;    ///< operand buffers in flight
-  std::int32_t warps = 4;     ///< warps of a CTA; 1 on the cpu target
-  std::int32_t split = 1;     ///< CTAs the schedule plans for each worker; rows may be cut between them
+  std::int32_t tile_n = 64;  ///< batch entries of one output tile
+  std::int32_t tile_out =
+      0;  ///< outputs of one thread (simt), of a warp (mma; 0: automatic), of one register tile (vector)
+  std::int32_t stages = 1;  ///< operand buffers in flight
+  std::int32_t warps = 4;   ///< warps of a CTA; 1 on the cpu target
+  std::int32_t split = 1;   ///< CTAs the schedule plans for each worker; rows may be cut between them
   TableForm table = TableForm::constant;
-  bool packed = false;  ///< reads the weight as `Kernel::pack` lays it out
+  OperandA operand_a = OperandA::x;  ///< mma alone
+  bool packed = false;               ///< reads the weight as `Kernel::pack` lays it out
 
   friend bool operator==(const Config&, const Config&) = default;
 };

@@ -23,6 +23,7 @@ enum class Operation : std::uint8_t { forward, grad_input, grad_weight };
 /// How float32 products are formed: as IEEE binary32, or with operands rounded to tf32.
 enum class Math : std::uint8_t { ieee, tf32 };
 [[nodiscard]] std::string_view name(Math math);
+[[nodiscard]] Math parse_math(std::string_view text);
 
 /// Memory order of activations: x[batch, in] or x[in, batch].
 enum class ActivationOrder : std::uint8_t { batch_major, feature_major };

@@ -1,5 +1,7 @@
 #include "autotune/cost_model.h"
 
+#include <string>
+
 #include <doctest/doctest.h>
 #include <sparsekiln/patterns.h>
 
@@ -35,6 +37,35 @@ TEST_CASE("the chosen plan of every block shape and batch can be emitted, for sm
           REQUIRE(plan.back().up_to == batch.bound());
           REQUIRE_NOTHROW((void)emit_source(problem, Target::parse(target), plan));
         }
+}
+
+TEST_CASE("the chosen plan of every type that tensor cores take can be emitted, and uses them") {
+  struct Types {
+    DType dtype, out_dtype;
+    Math math;
+  };
+  const Layout layout = patterns::random(6, 5, 0.4, 1);
+  for (const char* target : {"t4", "a100", "h100", "b200"})
+    for (const Types types :
+         {Types{DType::f16, DType::f16, Math::ieee}, Types{DType::bf16, DType::f32, Math::ieee},
+          Types{DType::f32, DType::f32, Math::tf32}})
+      for (const std::int32_t out : kSides)
+        for (const std::int32_t in : kSides)
+          for (const Batch batch : {Batch(1), Batch(33), Batch::up_to(100000)}) {
+            if (types.dtype != DType::f16 && std::string(target) == "t4") continue;
+            CAPTURE(target);
+            CAPTURE(out);
+            CAPTURE(in);
+            CAPTURE(name(types.dtype));
+            CAPTURE(to_string(batch));
+            Problem problem = problem_of(layout, {out, in}, batch);
+            problem.dtype = types.dtype;
+            problem.out_dtype = types.out_dtype;
+            problem.math = types.math;
+            const Plan plan = choose_plan(problem, Target::parse(target));
+            for (const RangedConfig& range : plan) CHECK(range.config.variant == Variant::mma);
+            REQUIRE_NOTHROW((void)emit_source(problem, Target::parse(target), plan));
+          }
 }
 
 TEST_CASE("the tables of all entries of a dynamic batch fit the constant memory, or are elsewhere") {

@@ -14,6 +14,7 @@ TEST_CASE("a config survives its text") {
                       .warps = 8,
                       .split = 2,
                       .table = TableForm::global,
+                      .operand_a = OperandA::w,
                       .packed = true};
   CHECK(parse_config(to_string(config)) == config);
   CHECK(parse_config(to_string(Config{})) == Config{});
@@ -25,7 +26,7 @@ TEST_CASE("fields left out keep their defaults") {
 
 TEST_CASE("what makes no sense in a config is named") {
   for (const char* text : {"", "wmma", "simt tile_q=3", "simt tile_n", "simt tile_n=-1", "simt tile_n=12x",
-                           "simt table=texture", "simt  tile_n=8"}) {
+                           "simt table=texture", "mma operand_a=y", "simt  tile_n=8"}) {
     CAPTURE(text);
     CHECK_THROWS_AS((void)parse_config(text), Error);
   }

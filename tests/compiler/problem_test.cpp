@@ -46,6 +46,25 @@ TEST_CASE("validate refuses what is not built") {
   problem.block.in = 8;
   problem.operation = Operation::grad_input;
   CHECK_THROWS_AS(validate(problem), Error);
+  problem = Problem{};
+  problem.dtype = DType::f16;
+  problem.out_dtype = DType::bf16;
+  CHECK_THROWS_AS(validate(problem), Error);
+}
+
+TEST_CASE("f16 is taken, and tf32 for f32 operands alone") {
+  Problem problem;
+  problem.dtype = DType::f16;
+  CHECK_NOTHROW(validate(problem));  // to f32
+  problem.out_dtype = DType::f16;
+  CHECK_NOTHROW(validate(problem));
+  problem.math = Math::tf32;
+  CHECK_THROWS_WITH(validate(problem),
+                    "math tf32 with f16 operands: it rounds f32 operands; math ieee would work");
+  problem.dtype = problem.out_dtype = DType::f32;
+  CHECK_NOTHROW(validate(problem));
+  CHECK(parse_math("tf32") == Math::tf32);
+  CHECK_THROWS_AS((void)parse_math("fp8"), Error);
 }
 
 }  // namespace

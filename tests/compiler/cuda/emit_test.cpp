@@ -55,7 +55,8 @@ TEST_CASE("the source of a small layout has a header, constants, one table and o
       "//   batch   16\n"
       "//   types   f32 to f32, math ieee, batch-major\n"
       "//   target  sm_80:4\n"
-      "//   entry 0 n <= 16: simt tile_n=16 tile_out=4 stages=2 warps=1 split=1 table=constant packed=0\n"));
+      "//   entry 0 n <= 16: simt tile_n=16 tile_out=4 stages=2 warps=1 split=1 table=constant operand_a=x "
+      "packed=0\n"));
   CHECK(count(source.text, "__constant__ const unsigned short columns[] = {\n  0, 2, 0, 1,\n};") == 1);
   CHECK(count(source.text, "{0, 0, 2, -1}, {1, 2, 2, -1},\n};") == 1);
   CHECK(count(source.text, "    block_out = 16,\n    block_in = 8,\n    tile_n = 16, ") == 1);
@@ -137,7 +138,7 @@ TEST_CASE("what simt cannot compute is refused with what would work") {
   CHECK(refusal(good, kA100, config) == "");
   Problem problem = good;
   problem.dtype = DType::bf16;
-  CHECK(refusal(problem, kA100, config).find("f32") != std::string::npos);
+  CHECK(refusal(problem, kA100, config).find("mma") != std::string::npos);
   problem = good;
   problem.math = Math::tf32;
   CHECK(refusal(problem, kA100, config).find("ieee") != std::string::npos);

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Stands in front of the emitted source, in place of ptx.cuh.
+/// Stands in front of the emitted source, in place of ptx.cuh and ptx_mma.cuh.
 constexpr const char* kDefinitions = R"shim(
 #include <cmath>
 #include <cstdint>
@@ -31,22 +31,28 @@ constexpr const char* kDefinitions = R"shim(
 #define __launch_bounds__(threads, ctas)
 struct __align__(16) float4 { float x, y, z, w; };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+struct __align__(16) uint4 { unsigned x, y, z, w; };
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 struct Dim { unsigned x = 0, y = 0; };
 static Dim threadIdx, blockIdx, gridDim;
 
 namespace shim {
-struct Copy { float* to; const float* from; int bytes; };
+struct Copy { void* to; const void* from; int bytes; };
 struct Thread {
   ucontext_t context;
   std::unique_ptr<char[]> stack{new char[128 * 1024]};
   bool ended = false;
   std::vector<Copy> open;
   std::deque<std::vector<Copy>> groups;
+  std::vector<unsigned> written;  // addresses that it copied to, in order
+  struct { unsigned address, a[4], b[2]; } given[2];  // to its warp, in turns: what was given last is still read
+  int turn = 0;
 };
 static std::vector<Thread> threads;
 static ucontext_t scheduler;
 static Thread* running;
 static const char* fault;
+alignas(128) static char dynamic[256 * 1024];
 static bool early;  // copies arrive at once; else when they are waited for, and not before
 
 inline void pause() { swapcontext(&running->context, &scheduler); }
@@ -56,6 +62,70 @@ inline void finish(const Copy& copy) {
 }
 inline void aligned(const void* address) {
   if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) fault = "a 16-byte access is misaligned";
+}
+
+/// Stops until all lanes have given, and says where they did.
+inline int exchange() { const int turn = running->turn; running->turn = 1 - turn; pause(); return turn; }
+inline Thread& lane(int number) { return threads[threadIdx.x / 32 * 32 + static_cast<unsigned>(number)]; }
+/// Addresses of 16 bytes that the banks do not serve at once.
+inline bool conflict(const unsigned* address, int count) {
+  unsigned used = 0;
+  for (int i = 0; i < count; ++i) used |= 1u << (address[i] / 16 % 8);
+  return __builtin_popcount(used) != count;
+}
+template <int kMatrices>
+void load_matrices(unsigned (&words)[kMatrices], unsigned address) {
+  running->given[running->turn].address = address;
+  const int turn = exchange();
+  const int self = static_cast<int>(threadIdx.x) % 32;
+  for (int m = 0; m < kMatrices; ++m) {
+    unsigned rows[8];
+    for (int i = 0; i < 8; ++i) rows[i] = lane(m * 8 + i).given[turn].address;
+    if (conflict(rows, 8)) fault = "a matrix load meets a bank conflict";
+    std::memcpy(&words[m], dynamic + rows[self / 4] + self % 4 * 4, 4);
+  }
+}
+inline float half(unsigned bits) {
+  const int exponent = bits >> 10 & 31;
+  const float fraction = static_cast<float>(bits & 1023) / 1024;
+  const float value = exponent == 0 ? std::ldexp(fraction, -14)
+                      : exponent == 31 ? (fraction == 0 ? INFINITY : NAN) : std::ldexp(1 + fraction, exponent - 15);
+  return bits >> 15 & 1 ? -value : value;
+}
+inline float bits_to_float(unsigned bits) { float value; std::memcpy(&value, &bits, 4); return value; }
+inline unsigned float_to_bits(float value) { unsigned bits; std::memcpy(&bits, &value, 4); return bits; }
+inline unsigned to_half(float value) {  // to nearest even: the answer is at most one step from a truncated one
+  const unsigned sign = float_to_bits(value) >> 16 & 0x8000;
+  const float magnitude = std::fabs(value);
+  if (std::isnan(value)) return 0x7fff;
+  unsigned low = 0, high = 0x7c00;
+  while (high - low > 1) (half((low + high) / 2) <= magnitude ? low : high) = (low + high) / 2;
+  const double middle = high == 0x7c00 ? 65520.0 : (double(half(low)) + half(high)) / 2;
+  return sign | (magnitude > middle || (magnitude == middle && low % 2 == 1) ? high : low);
+}
+inline unsigned to_bf16(float value) {
+  const unsigned bits = float_to_bits(value);
+  return std::isnan(value) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+/// Element k of a row of A or a column of B. By the PTX ISA's tables, lane 4 · row + word holds word `word` of
+/// its first 16 bytes of k in one register, and of its second in another.
+template <int kPerWord, class Decode>
+void mma(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2], Decode decode) {
+  for (int i = 0; i < 4; ++i) running->given[running->turn].a[i] = a[i];
+  for (int i = 0; i < 2; ++i) running->given[running->turn].b[i] = b[i];
+  const int turn = exchange();
+  const int self = static_cast<int>(threadIdx.x) % 32;
+  for (int i = 0; i < 4; ++i) {
+    const int row = self / 4 + i / 2 * 8;
+    const int column = self % 4 * 2 + i % 2;
+    for (int k = 0; k < 8 * kPerWord; ++k) {
+      const int word = k / kPerWord % 4;
+      const int second = k / kPerWord / 4;
+      const unsigned left = lane(row % 8 * 4 + word).given[turn].a[row / 8 + 2 * second];
+      const unsigned right = lane(column * 4 + word).given[turn].b[second];
+      sums[i] = std::fma(decode(left, k % kPerWord), decode(right, k % kPerWord), sums[i]);
+    }
+  }
 }
 }  // namespace shim
 
@@ -81,14 +151,44 @@ inline void wait_copies() {
   for (; groups.size() > kPending; groups.pop_front())
     for (const auto& copy : groups.front()) shim::finish(copy);
 }
+inline unsigned dynamic_shared() { return 0; }
+inline void copy_async(unsigned to, const void* from, int bytes) {
+  shim::running->written.push_back(to);
+  if (bytes > 0) shim::aligned(from);
+  if (shim::early) shim::finish({shim::dynamic + to, from, bytes});
+  else shim::running->open.push_back({shim::dynamic + to, from, bytes});
+}
+inline void store_shared(unsigned to, const uint4& value) {
+  shim::running->written.push_back(to);
+  std::memcpy(shim::dynamic + to, &value, 16);
+}
+inline void load_matrices(unsigned (&words)[4], unsigned address) { shim::load_matrices(words, address); }
+inline void load_matrices(unsigned (&words)[2], unsigned address) { shim::load_matrices(words, address); }
+inline void mma_f16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  shim::mma<2>(sums, a, b, [](unsigned word, int i) { return shim::half(word >> (16 * i) & 0xffff); });
+}
+inline void mma_bf16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  shim::mma<2>(sums, a, b, [](unsigned word, int i) { return shim::bits_to_float(word >> (16 * i) << 16); });
+}
+inline void mma_tf32(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  shim::mma<1>(sums, a, b, [](unsigned word, int) { return shim::bits_to_float(word); });
+}
+inline unsigned round_tf32(unsigned value) { return (value + 0x1000) & ~0x1fffu; }
+inline unsigned pack_f16(float low, float high) { return shim::to_half(low) | shim::to_half(high) << 16; }
+inline unsigned pack_bf16(float low, float high) { return shim::to_bf16(low) | shim::to_bf16(high) << 16; }
 inline float4 load_shared(const float* at) { shim::aligned(at); return *reinterpret_cast<const float4*>(at); }
+template <class Word, int kWords>
+void store_global(void* at, const Word (&words)[kWords]) {
+  if (reinterpret_cast<std::uintptr_t>(at) % sizeof(words) != 0) shim::fault = "a vector store is misaligned";
+  std::memcpy(at, words, sizeof(words));
+}
 inline float load_relaxed(const float* at) { return *at; }
 }}  // namespace sparsekiln::ptx
 )shim";
 
 constexpr const char* kRunner = R"shim(
-struct HostArguments { const float* x; const float* w; float* y; void* workspace; int n; long long xs, ys; };
-using HostKernel = void (*)(const float*, const float*, float*, void*, int, long long, long long);
+struct HostArguments { const void* x; const void* w; void* y; void* workspace; int n; long long xs, ys; };
+using HostKernel = void (*)(const void*, const void*, void*, void*, int, long long, long long);
 static HostKernel host_kernel;
 static const HostArguments* host_arguments;
 static void host_thread() {
@@ -98,6 +198,7 @@ static void host_thread() {
   shim::pause();
 }
 static void host_cta(int threads, unsigned order) {
+  std::memset(shim::dynamic, 0xff, sizeof(shim::dynamic));
   shim::threads.clear();
   shim::threads.resize(static_cast<std::size_t>(threads));
   for (auto& thread : shim::threads) {
@@ -119,6 +220,18 @@ static void host_cta(int threads, unsigned order) {
   for (auto& thread : shim::threads)
     for (auto& group : thread.groups)
       if (!group.empty()) shim::fault = "a CTA ended before its copies had arrived";
+  for (std::size_t first = 0; first < shim::threads.size(); first += 8)
+    for (std::size_t i = 0; i < shim::threads[first].written.size(); ++i) {
+      unsigned addresses[8];
+      for (std::size_t t = 0; t < 8; ++t) {
+        const auto& written = shim::threads[first + t].written;
+        if (written.size() != shim::threads[first].written.size())
+          shim::fault = "8 neighbouring threads do not copy alike";
+        else
+          addresses[t] = written[i];
+      }
+      if (shim::fault == nullptr && shim::conflict(addresses, 8)) shim::fault = "a copy meets a bank conflict";
+    }
 }
 extern "C" __global__ const char* host_run(HostKernel kernel, const HostArguments* arguments, int threads, int grid_x, int grid_y,
                                 unsigned seed) {
@@ -145,12 +258,12 @@ extern "C" __global__ const char* host_run(HostKernel kernel, const HostArgument
 )shim";
 
 /// The emitted text without its wrappers of PTX instructions.
-std::string without_ptx(const std::string& text) {
-  const std::size_t begin = text.find("// ---- ptx.cuh");
-  const std::size_t end = text.find("// ---- ", begin + 1);
-  if (begin == std::string::npos || end == std::string::npos)
-    throw std::runtime_error("the emitted source has no section 'ptx.cuh'");
-  return text.substr(0, begin) + text.substr(end);
+std::string without_ptx(std::string text) {
+  for (const char* const section : {"// ---- ptx.cuh\n", "// ---- ptx_mma.cuh\n"}) {
+    const std::size_t begin = text.find(section);
+    if (begin != std::string::npos) text.erase(begin, text.find("// ---- ", begin + 1) - begin);
+  }
+  return text;
 }
 
 fs::path make_folder() {
@@ -168,7 +281,7 @@ HostModule::HostModule(const Source& source) : folder_(make_folder()) {
   const char* const cxx = std::getenv("CXX");
   // Hidden, since all modules define the same names: shared memory of one must not be that of another.
   const std::string command =
-      fmt::format("{} -std=c++17 -O1 -w -fvisibility=hidden -shared -fPIC -o '{}' '{}'",
+      fmt::format("{} -std=c++17 -O1 -w -fno-strict-aliasing -fvisibility=hidden -shared -fPIC -o '{}' '{}'",
                   cxx == nullptr ? "c++" : cxx, object.string(), file.string());
   if (std::system(command.c_str()) != 0)
     throw std::runtime_error("the emitted source did not compile as C++: " + file.string());

@@ -12,8 +12,9 @@ namespace sparsekiln::cuda {
 
 /// Emitted CUDA source, compiled as C++ for this machine with a few definitions in front of it, and run: a
 /// thread is a fiber that stops at barriers, CTAs run one after the other in an order that the seed decides,
-/// and asynchronous copies happen as late as they may. Slow and simple; it executes tables, loops, tails and
-/// combines for real.
+/// and asynchronous copies happen as late as they may. Matrix loads and products stop the fibers of a warp
+/// likewise; matrix loads and copies that meet a bank conflict are faults. Slow and simple; it executes
+/// tables, loops, tails, fragments and combines for real.
 class HostModule {
  public:
   explicit HostModule(const Source& source);
@@ -22,9 +23,9 @@ class HostModule {
   HostModule& operator=(const HostModule&) = delete;
 
   struct Arguments {
-    const float* x = nullptr;
-    const float* w = nullptr;
-    float* y = nullptr;
+    const void* x = nullptr;
+    const void* w = nullptr;
+    void* y = nullptr;
     void* workspace = nullptr;
     std::int32_t n = 0;
     std::int64_t x_stride = 0;

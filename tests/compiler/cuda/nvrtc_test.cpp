@@ -52,6 +52,13 @@ TEST_CASE("one compile gives a cubin and PTX" * need_nvrtc()) {
   CHECK(output.ptx.find('\0') == std::string::npos);
 }
 
+TEST_CASE("PTX names the lines of the source, and no folder of this machine" * need_nvrtc()) {
+  const NvrtcOutput output = Nvrtc::find()->compile("\n\n" + kScale, "sm_90");
+  CHECK(output.ptx.find(".file\t1 \"/sparsekiln.cu\"") != std::string::npos);
+  CHECK(output.ptx.find(".loc\t1 3 ") != std::string::npos);
+  CHECK(Nvrtc::options("sm_90").find("line-info") != std::string::npos);
+}
+
 TEST_CASE("two compiles of one source agree byte for byte, log included" * need_nvrtc()) {
   const auto nvrtc = Nvrtc::find();
   const NvrtcOutput first = nvrtc->compile(kScale, "sm_80");

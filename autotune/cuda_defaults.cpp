@@ -1,0 +1,94 @@
+#include "autotune/cuda_defaults.h"
+
+#include <algorithm>
+
+#include "compiler/cuda/mma_shape.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+/// The smallest power of two from `least` to `most` that holds n.
+std::int32_t tile_for(std::int64_t n, std::int32_t least, std::int32_t most) {
+  std::int32_t tile = least;
+  while (tile < most && tile < n) tile *= 2;
+  return tile;
+}
+
+/// 4 × 4 sums a thread where the tile is large enough for at least a warp of such threads: each operand read
+/// from shared memory then serves four multiply-adds.
+Config default_simt(const Problem& problem, std::int64_t n) {
+  constexpr std::int32_t kSums = 16;
+  constexpr std::int32_t kMostThreads = 256;
+  Config config;
+  config.tile_n = tile_for(n, 8, 64);
+  const std::int32_t outputs = problem.block.out * config.tile_n;
+  const std::int32_t threads = std::clamp(outputs / kSums, 32, kMostThreads);
+  config.warps = threads / 32;
+  config.tile_out = std::min(outputs / threads, 4);
+  config.stages = 2;
+  config.split = 2;  // two CTAs a multiprocessor hide each other's barriers
+  return config;
+}
+
+/// n rounded up to a multiple.
+std::int32_t round_up(std::int64_t n, std::int32_t multiple) {
+  return static_cast<std::int32_t>((n + multiple - 1) / multiple) * multiple;
+}
+
+/// The tile and the operand that compute the fewest batch entries that are not there: to 64 of them, one tile
+/// in steps of 16 rows, or of 8 columns where a block has the 16 outputs that fill A.
+void choose_tile(Config& config, const Problem& problem, std::int64_t n) {
+  constexpr std::int64_t kOneTile = 64;
+  constexpr std::int64_t kLargeBatch = 512;
+  const bool fills_a = problem.block.out >= 16;
+  if (n > kOneTile) {
+    config.tile_n = n >= kLargeBatch ? 128 : 64;
+    return;
+  }
+  const std::int64_t entries = std::max<std::int64_t>(n, 1);
+  config.tile_n = round_up(entries, 16);
+  if (!fills_a || round_up(entries, 8) == config.tile_n) return;
+  config.operand_a = OperandA::w;
+  config.tile_n = round_up(entries, 8);
+}
+
+/// Tensor-core tiles of a config, 16 × 8.
+std::int32_t tiles_of(const Problem& problem, const Config& config) {
+  return problem.block.out * config.tile_n / 128;
+}
+
+/// Warps of 4 tensor-core tiles where there are 4 such warps, and of as many more as make 4 warps do; of 16
+/// at most.
+std::int32_t warps_for(std::int32_t tiles) {
+  std::int32_t warps = 1;
+  while (warps < 8 && tiles % (warps * 2) == 0 && (warps < 4 ? tiles >= warps * 4 : tiles > warps * 16))
+    warps *= 2;
+  return warps;
+}
+
+Config default_mma(const Problem& problem, const Target& target, std::int64_t n) {
+  Config config;
+  config.variant = Variant::mma;
+  config.tile_out = 0;
+  choose_tile(config, problem, n);
+  config.warps = warps_for(tiles_of(problem, config));
+  // Small tiles stream the weight: more CTAs with more copies in flight.
+  config.split = config.warps < 4 ? 4 : 2;
+  config.stages = target.compute_capability() >= 80 ? 4 : 2;
+  // As many stages as leave room for the CTAs of one multiprocessor.
+  const auto fits = [&] {
+    return mma_shape(problem, target, config).shared_bytes * config.split <= shared_limit(target);
+  };
+  while (config.stages > 2 && !fits()) --config.stages;
+  while (config.split > 1 && !fits()) --config.split;
+  return config;
+}
+
+}  // namespace
+
+Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
+  const bool simt = problem.dtype == DType::f32 && problem.math == Math::ieee;
+  return simt ? default_simt(problem, n) : default_mma(problem, target, n);
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+namespace sparsekiln::cuda {
+
+/// The config of a CUDA target for a batch of `n` where nothing was measured, besides the form of its table:
+/// tensor cores for every type that they take, CUDA cores for float32 with ieee math.
+[[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n);
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,160 @@
+#include "compiler/cuda/mma_shape.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr std::int32_t kRowsA = 16;    ///< of a tensor-core tile, m16n8
+constexpr std::int32_t kColumnsB = 8;  ///< likewise
+constexpr std::int32_t kMostTileN = 256;
+constexpr std::int32_t kMostWarps = 16;
+constexpr std::int32_t kMostStages = 8;
+constexpr std::int32_t kLargestChunk = 8;  ///< units: a row of 128 bytes, all banks once
+constexpr std::int32_t kMostBlocks = 4;    ///< of a chunk: the last one of a row is filled up with zeros
+constexpr std::int32_t kMostSums = 128;    ///< a thread
+constexpr std::int32_t kRegisterFile = 65536;
+constexpr std::int32_t kOtherRegisters = 56;  ///< a thread, besides sums and fragments
+constexpr std::int64_t kFlagBytes = 128;      ///< static: the flag of the combine, and what aligns the rest
+
+[[noreturn]] void refuse(const Config& config, const std::string& why) {
+  throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
+}
+
+bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
+
+/// The tile as the tensor cores see it.
+struct TileGrid {
+  std::int32_t out;  ///< tensor-core tiles along the outputs
+  std::int32_t n;    ///< along the batch entries
+};
+
+/// One way to share the tile out over warps.
+struct WarpGrid {
+  std::int32_t out = 0;
+  std::int32_t n = 0;
+};
+
+bool divides(const WarpGrid& warps, const TileGrid& tile) {
+  return tile.out % warps.out == 0 && tile.n % warps.n == 0;
+}
+
+/// Sums of a thread.
+std::int32_t sums_of(const WarpGrid& warps, const TileGrid& tile) {
+  return tile.out / warps.out * (tile.n / warps.n) * 4;
+}
+
+std::int32_t fragments_of(const WarpGrid& warps, const TileGrid& tile, OperandA a) {
+  const std::int32_t out = tile.out / warps.out;
+  const std::int32_t n = tile.n / warps.n;
+  return a == OperandA::w ? 4 * out + 2 * n : 4 * n + 2 * out;
+}
+
+/// Neighbouring outputs of a thread: of as many tiles as its warp has, to 16 bytes.
+std::int32_t run_of(const WarpGrid& warps, const TileGrid& tile, DType out_dtype) {
+  std::int32_t run = 2;
+  while (run * 2 * static_cast<std::int32_t>(size_of(out_dtype)) <= 16 && tile.out / warps.out % run == 0)
+    run *= 2;
+  return run;
+}
+
+/// The grid of `warps` warps that reads the fewest fragments for its products; of equals, the one with the
+/// longest runs of outputs. With Config::tile_out > 0 a warp has so many.
+WarpGrid choose_warps(const Problem& problem, const Config& config, const TileGrid& tile) {
+  WarpGrid best;
+  const auto cost = [&](const WarpGrid& warps) {
+    return 64 * fragments_of(warps, tile, config.operand_a) - run_of(warps, tile, problem.out_dtype);
+  };
+  for (std::int32_t out = 1; out <= config.warps; ++out) {
+    if (config.warps % out != 0) continue;
+    const WarpGrid warps{out, config.warps / out};
+    if (!divides(warps, tile)) continue;
+    if (config.tile_out != 0 && std::int64_t{config.tile_out} * out != problem.block.out) continue;
+    if (best.out == 0 || cost(warps) < cost(best)) best = warps;
+  }
+  return best;
+}
+
+std::int64_t shared_bytes(const Problem& problem, const Config& config, std::int32_t units) {
+  return std::int64_t{16} * units * config.stages * (config.tile_n + problem.block.out);
+}
+
+}  // namespace
+
+std::int64_t shared_limit(const Target& target) {
+  switch (target.compute_capability()) {
+    case 75:
+      return 64 * 1024;
+    case 80:
+    case 87:
+      return 163 * 1024;
+    case 86:
+    case 88:
+    case 89:
+    case 120:
+    case 121:
+      return 99 * 1024;
+    default:
+      return target.compute_capability() >= 90 ? 227 * 1024 : 48 * 1024;
+  }
+}
+
+MmaShape mma_shape(const Problem& problem, const Target& target, const Config& config) {
+  const BlockShape block = problem.block;
+  MmaShape shape;
+  shape.async_copy = target.compute_capability() >= 80;
+  const bool weight_a = config.operand_a == OperandA::w;
+  const std::int32_t rows_n = weight_a ? kColumnsB : kRowsA;
+  const std::int32_t rows_out = weight_a ? kRowsA : kColumnsB;
+  const std::int32_t most_stages = shape.async_copy ? kMostStages : 2;
+  if (block.out % rows_out != 0)
+    refuse(config,
+           fmt::format("operand_a=w wants blocks of {} outputs or more, not {}; operand_a=x would work",
+                       kRowsA, block.out));
+  if (!within(config.tile_n, rows_n, kMostTileN) || config.tile_n % rows_n != 0)
+    refuse(config, fmt::format("tile_n is a multiple of {} up to {} with operand_a={}", rows_n, kMostTileN,
+                               name(config.operand_a)));
+  if (!within(config.warps, 1, kMostWarps)) refuse(config, fmt::format("warps is 1 to {}", kMostWarps));
+  if (!within(config.stages, 1, most_stages))
+    refuse(config, fmt::format("stages is 1 to {} for {}{}", most_stages, target.arch,
+                               shape.async_copy ? "" : ", which has no asynchronous copy"));
+
+  const TileGrid tile{block.out / rows_out, config.tile_n / rows_n};
+  const WarpGrid warps = choose_warps(problem, config, tile);
+  if (warps.out == 0)
+    refuse(config,
+           fmt::format("{} warps{} do not share out a tile of {} × {} tensor-core tiles (outputs × batch "
+                       "entries); fewer warps, a larger tile_n or tile_out=0 (automatic) would work",
+                       config.warps,
+                       config.tile_out == 0 ? "" : fmt::format(" of {} outputs each", config.tile_out),
+                       tile.out, tile.n));
+  shape.threads = 32 * config.warps;
+  shape.warps_out = warps.out;
+  shape.warps_n = warps.n;
+  shape.run = run_of(warps, tile, problem.out_dtype);
+  shape.sums = sums_of(warps, tile);
+  const std::int32_t registers = shape.sums + fragments_of(warps, tile, config.operand_a) + kOtherRegisters;
+  if (shape.sums > kMostSums || registers * shape.threads > kRegisterFile)
+    refuse(config,
+           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
+                       "more warps or a smaller tile_n would work",
+                       shape.sums, shape.threads));
+
+  const std::int32_t block_units = block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / 16;
+  const std::int64_t most_bytes = shared_limit(target) - kFlagBytes;
+  shape.chunk_units = std::min(kLargestChunk, block_units * kMostBlocks);
+  while (shape.chunk_units > 2 && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
+    shape.chunk_units /= 2;
+  shape.shared_bytes = shared_bytes(problem, config, shape.chunk_units);
+  if (shape.shared_bytes > most_bytes)
+    refuse(config,
+           fmt::format("needs {} bytes of shared memory of {}; fewer stages or a smaller tile_n would work",
+                       shape.shared_bytes, most_bytes));
+  return shape;
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+namespace sparsekiln::cuda {
+
+/// The numbers of templates/linear_mma.cuh that follow from a config.
+struct MmaShape {
+  std::int32_t threads = 0;       ///< a CTA
+  std::int32_t warps_out = 0;     ///< warps side by side along the outputs of a block row …
+  std::int32_t warps_n = 0;       ///< … and along the batch entries of a tile
+  std::int32_t chunk_units = 0;   ///< 16 bytes of k each, of one stage's rows: 2, 4 or 8
+  std::int32_t run = 0;           ///< neighbouring outputs of a thread, 16 bytes at most
+  std::int32_t sums = 0;          ///< a thread
+  std::int64_t shared_bytes = 0;  ///< of all stages, dynamic
+  bool async_copy = false;        ///< cp.async: sm_80 and later
+};
+
+/// Shared memory that a CTA may have where it asks for it (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability").
+[[nodiscard]] std::int64_t shared_limit(const Target& target);
+
+/// Throws `invalid_argument`, with what would work, where the numbers do not go together.
+[[nodiscard]] MmaShape mma_shape(const Problem& problem, const Target& target, const Config& config);
+
+}  // namespace sparsekiln::cuda

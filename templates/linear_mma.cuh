@@ -1,0 +1,146 @@
+#pragma once
+
+#include "linear.cuh"
+#include "load_swizzled.cuh"
+#include "output.cuh"
+#include "ptx_mma.cuh"
+
+// Forward product of a block-sparse linear layer on tensor cores, y = x · Wᵀ, summed in float32.
+//
+// x and W are both contiguous along k, as mma.sync wants its A rows and B columns. Which of them is A (16
+// rows a tile) and which B (8 columns) is the config's choice. A k-step is 32 bytes of each row: 16 elements
+// of 16 bits, or 8 floats. The order of summation is the hardware's within a k-step and ascending over
+// k-steps; the parts of a split row are added in ascending order.
+
+namespace sparsekiln {
+
+/// Operand types: what is done to fragments, and which instruction takes them.
+struct F16Product {
+  using Element = unsigned short;
+  __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
+  __device__ static __forceinline__ void mma(float (&sums)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2]) {
+    ptx::mma_f16(sums, a, b);
+  }
+};
+struct Bf16Product {
+  using Element = unsigned short;
+  __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
+  __device__ static __forceinline__ void mma(float (&sums)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2]) {
+    ptx::mma_bf16(sums, a, b);
+  }
+};
+struct Tf32Product {
+  using Element = float;
+  __device__ static __forceinline__ unsigned convert(unsigned word) { return ptx::round_tf32(word); }
+  __device__ static __forceinline__ void mma(float (&sums)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2]) {
+    ptx::mma_tf32(sums, a, b);
+  }
+};
+
+/// The main loop's tile: block_out × tile_n sums, a grid of warps over it, and in each warp a grid of kA × kB
+/// tensor-core tiles (16 × 8).
+template <class Config>
+struct MmaTile {
+  using Product = typename Config::Product;
+  using Rows = Swizzle<Config::chunk_units>;
+  enum : bool { kWeightA = Config::weight_a };
+  enum : int {
+    kWarpsA = kWeightA ? Config::warps_out : Config::warps_n,
+    kWarpsB = kWeightA ? Config::warps_n : Config::warps_out,
+    kA = (kWeightA ? Config::block_out : Config::tile_n) / (16 * kWarpsA),
+    kB = (kWeightA ? Config::tile_n : Config::block_out) / (8 * kWarpsB),
+    kRowBytes = Config::chunk_units * 16,
+    kSteps = Config::chunk_units / 2,
+    kN = kWeightA ? 2 * kB : 2 * kA,
+    kOut = kWeightA ? 2 * kA : 2 * kB,
+    kRun = Config::run,
+  };
+
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp_a = static_cast<int>(threadIdx.x) / 32 % kWarpsA;
+  const int warp_b = static_cast<int>(threadIdx.x) / 32 / kWarpsA;
+  /// Where this lane's rows of the first k-step lie for ldmatrix. Of A, matrices 0 and 1 are rows 0 to 7 and
+  /// 8 to 15 of its first unit, 2 and 3 of its second; of B, 0 and 1 are both units of columns 0 to 7, 2 and
+  /// 3 those of columns 8 to 15.
+  const int a_place = Rows::offset(warp_a * kA * 16 + lane % 16, lane / 16);
+  const int b_place = Rows::offset(warp_b * kB * 8 + lane % 8 + (kB > 1 ? lane / 16 * 8 : 0), lane / 8 % 2);
+  float sums[kA][kB][4];
+
+  __device__ __forceinline__ int n_of(int j) const {
+    if constexpr (kWeightA) return (warp_b * kB + j / 2) * 8 + lane % 4 * 2 + j % 2;
+    return (warp_a * kA + j / 2) * 16 + j % 2 * 8 + lane / 4;
+  }
+  /// As RowOrder puts them.
+  __device__ __forceinline__ int out_of(int i) const {
+    if constexpr (kWeightA) return warp_a * kA * 16 + i / kRun * (kRun * 8) + lane / 4 * kRun + i % kRun;
+    return warp_b * kB * 8 + i / kRun * (kRun * 4) + lane % 4 * kRun + i % kRun;
+  }
+  __device__ __forceinline__ float& at(int j, int i) {
+    return kWeightA ? sums[i / 2][j / 2][i % 2 * 2 + j % 2] : sums[j / 2][i / 2][j % 2 * 2 + i % 2];
+  }
+  __device__ __forceinline__ float at(int j, int i) const { return const_cast<MmaTile*>(this)->at(j, i); }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int v = 0; v < kA * kB * 4; ++v) sums[v / 4 / kB][v / 4 % kB][v % 4] = 0;
+  }
+
+  /// Adds the products of one chunk.
+  __device__ __forceinline__ void multiply(SwizzledStages<Config>& operands) {
+    const unsigned a_rows = kWeightA ? operands.w() : operands.x();
+    const unsigned b_rows = kWeightA ? operands.x() : operands.w();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      unsigned a[kA][4];
+      unsigned b[kB][2];
+      load_a(a, a_rows + Rows::ahead(a_place, step));
+      load_b(b, b_rows + Rows::ahead(b_place, step));
+      operands.advance(step, kSteps);
+#pragma unroll
+      for (int j = 0; j < kB; ++j)
+#pragma unroll
+        for (int i = 0; i < kA; ++i) Product::mma(sums[i][j], a[i], b[j]);
+    }
+  }
+
+ private:
+  __device__ static __forceinline__ void load_a(unsigned (&a)[kA][4], unsigned shared) {
+#pragma unroll
+    for (int i = 0; i < kA; ++i) {
+      ptx::load_matrices(a[i], shared + i * (16 * kRowBytes));
+#pragma unroll
+      for (int v = 0; v < 4; ++v) a[i][v] = Product::convert(a[i][v]);
+    }
+  }
+  __device__ static __forceinline__ void load_b(unsigned (&b)[kB][2], unsigned shared) {
+#pragma unroll
+    for (int j = 0; j + 1 < kB; j += 2) {
+      unsigned words[4];
+      ptx::load_matrices(words, shared + j * (8 * kRowBytes));
+#pragma unroll
+      for (int v = 0; v < 4; ++v) b[j + v / 2][v % 2] = Product::convert(words[v]);
+    }
+    if constexpr (kB % 2 != 0) {
+      unsigned words[2];
+      ptx::load_matrices(words, shared + (kB - 1) * (8 * kRowBytes));
+      b[kB - 1][0] = Product::convert(words[0]);
+      b[kB - 1][1] = Product::convert(words[1]);
+    }
+  }
+};
+
+/// Config names block_out, block_in, tile_n, chunk_units (16 bytes of k each, of one stage's rows), stages,
+/// threads, warps_out × warps_n, weight_a (W's rows are A), run (neighbouring outputs of a thread),
+/// async_copy, the Product, and what `linear` needs.
+template <class Config>
+__device__ __forceinline__ void linear_mma(const typename Config::Element* __restrict__ x,
+                                           const typename Config::Element* __restrict__ w,
+                                           typename Config::Output::Element* __restrict__ y, void* workspace,
+                                           int n, long long x_stride, long long y_stride) {
+  linear<Config, SwizzledStages<Config>, MmaTile<Config>>(x, w, y, workspace, n, x_stride, y_stride);
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,79 @@
+#pragma once
+
+// Wrappers of the instructions that feed and run the tensor cores. Shared memory is addressed by its 32-bit
+// window address; fragments are words as the PTX ISA's tables of "Warp-Level Matrix Instructions" lay them
+// out.
+
+namespace sparsekiln::ptx {
+
+/// The CTA's dynamic shared memory.
+__device__ __forceinline__ unsigned dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char dynamic_shared_memory[];
+  return static_cast<unsigned>(__cvta_generic_to_shared(dynamic_shared_memory));
+}
+
+/// cp.async of 16 bytes, of which the first `bytes` are read and the rest become zeros; with 0, nothing is
+/// read.
+__device__ __forceinline__ void copy_async(unsigned shared, const void* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes)
+               : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned shared, const uint4& value) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(value.x), "r"(value.y),
+               "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+/// Matrices of 8 rows × 16 bytes; lanes 8m … 8m + 7 address the rows of matrix m. Of each matrix, a lane
+/// gets word lane % 4 of row lane / 4.
+__device__ __forceinline__ void load_matrices(unsigned (&words)[4], unsigned shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared)
+               : "memory");
+}
+__device__ __forceinline__ void load_matrices(unsigned (&words)[2], unsigned shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(words[0]), "=r"(words[1])
+               : "r"(shared)
+               : "memory");
+}
+
+/// sums += A · B, A 16 rows × 32 bytes of k, B 8 columns of as much.
+__device__ __forceinline__ void mma_f16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  // The halves of k: m16n8k16's fragments are those of two m16n8k8, one behind the other.
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%8}, {%0, %1, %2, "
+      "%3};\n\t"
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%6, %7}, {%9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
+}
+__device__ __forceinline__ void mma_bf16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ void mma_tf32(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/// A float rounded to tf32, to nearest, ties away from zero.
+__device__ __forceinline__ unsigned round_tf32(unsigned value) {
+  unsigned rounded;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));
+  return rounded;
+}
+
+}  // namespace sparsekiln::ptx

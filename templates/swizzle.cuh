@@ -1,0 +1,59 @@
+#pragma once
+
+// Where operands of the tensor cores lie in shared memory.
+
+namespace sparsekiln {
+
+/// Rows of kUnits × 16 bytes (2, 4 or 8 units), 8 / kUnits of them in each line of 128 bytes, which is what
+/// the banks serve at once. The units of a line change places by an exclusive or with the line's number: 8
+/// neighbouring rows then have any one of their units in 8 different places, so ldmatrix meets no bank
+/// conflict, and neither do 8 threads that write the units of one line.
+template <int kUnits>
+struct Swizzle {
+  enum : int { kRowsPerLine = 8 / kUnits };
+
+  /// Of unit `unit` of row `row`, in bytes.
+  __device__ static __forceinline__ int offset(int row, int unit) {
+    const int line = row / kRowsPerLine;
+    const int place = row % kRowsPerLine * kUnits + unit;
+    return line * 128 + (place ^ (line % kUnits)) * 16;
+  }
+  /// Of a row that is `pass` × kRows below one among the first kRows, whose offset (from a multiple of 128
+  /// on) is `first`. Even where kRows is half a period of the swizzle, they differ by a constant alone.
+  template <int kRows>
+  __device__ static __forceinline__ unsigned below(unsigned first, int pass) {
+    static_assert(kRows % 4 == 0, "a pass copies whole halves of the swizzle's period");
+    if constexpr (kRows / kRowsPerLine % kUnits != 0) first ^= pass % 2 * 64;
+    return first + pass * kRows * kUnits * 16;
+  }
+  /// Of unit + 2 · step in the same row; `first` is the offset of unit 0 or 1.
+  __device__ static __forceinline__ int ahead(int first, int step) { return first ^ (step * 32); }
+};
+
+/// The order of W's rows in shared memory, chosen so that the sums of one thread are kRun neighbouring
+/// outputs although the tensor core deals them out in pairs. Within kRun · kLanes rows, output
+/// lane · kRun + 2 · tile + half goes to row
+///   16 · tile + 8 · half + lane   of A, kLanes = 8: a thread has rows `lane` and `lane` + 8 of each tile
+///   8 · tile + 2 · lane + half    of B, kLanes = 4: a thread has columns 2 · lane, + 1 of each tile
+template <bool kWeightA, int kRun>
+struct RowOrder {
+  enum : int { kLanes = kWeightA ? 8 : 4, kSpan = kRun * kLanes };
+
+  /// The output that lies in a row of shared memory.
+  __device__ static __forceinline__ int output(int row) {
+    const int within = row % kSpan;
+    const int tile = kWeightA ? within / 16 : within / 8;
+    const int half = kWeightA ? within / 8 % 2 : within % 2;
+    const int lane = kWeightA ? within % 8 : within % 8 / 2;
+    return row - within + lane * kRun + 2 * tile + half;
+  }
+  /// Output of the row that is `pass` × kRows below one among the first kRows, less the output of that. The
+  /// order is a permutation of a row's bits, so for a power of two it is a constant.
+  template <int kRows>
+  __device__ static __forceinline__ int below(int first, int pass) {
+    if constexpr ((kRows & (kRows - 1)) == 0) return output(pass * kRows);
+    return output(first + pass * kRows) - output(first);
+  }
+};
+
+}  // namespace sparsekiln

@@ -1,0 +1,104 @@
+// Emitted tensor-core kernels through NVRTC.
+
+#include <algorithm>
+#include <set>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "autotune/cuda_defaults.h"
+#include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/resources.h"
+#include "tests/compiler/cuda/mma_cases.h"
+#include "tests/compiler/cuda/need_nvrtc.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+std::size_t count(const std::string& text, std::string_view wanted) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + 1)) ++found;
+  return found;
+}
+
+/// Compiles one entry and holds it to what every kernel must keep: no spills, no message of the compilers.
+NvrtcOutput compile_clean(const Problem& problem, const Target& target, const Config& config) {
+  const Source source = emit_plan(problem, target, {{problem.batch.bound(), config}});
+  const NvrtcOutput output = Nvrtc::find()->compile(source.text, target.arch);
+  const Resources resources = read_resources(output.cubin, source.entries.front().passes.front(), output.log);
+  CHECK(resources.spill_load_bytes == 0);
+  CHECK(resources.spill_store_bytes == 0);
+  CHECK(resources.stack_bytes == 0);
+  CHECK(output.log.find("warning") == std::string::npos);
+  return output;
+}
+
+TEST_CASE("default tensor-core kernels of every block side and size of batch compile without spills" *
+          need_nvrtc()) {
+  const Types types[] = {kHalf, kBrain, kTf32, kHalfToFloat};
+  std::size_t turn = 0;
+  for (const char* arch : {"sm_80", "sm_90"})
+    for (const std::int32_t side : kSides)
+      for (const std::int64_t n : {1, 20, 64, 1000}) {
+        const Target target{Target::Kind::cuda, arch, 6};
+        const Problem problem = mma_problem({side, kSides.begin()[turn % 5]}, n, types[turn % 4]);
+        ++turn;
+        const Config config = default_config(problem, target, n);
+        CAPTURE(arch);
+        CAPTURE(n);
+        CAPTURE(to_string(problem.block));
+        CAPTURE(to_string(config));
+        CHECK(config.variant == Variant::mma);
+        (void)compile_clean(problem, target, config);
+      }
+}
+
+TEST_CASE("tiles of 64 sums a thread compile without spills" * need_nvrtc()) {
+  const Target target{Target::Kind::cuda, "sm_90", 6};
+  for (const Types types : {kHalf, kTf32}) {
+    (void)compile_clean(mma_problem({128, 64}, 256, types), target, mma_config(128, OperandA::x, 3, 8));
+    (void)compile_clean(mma_problem({64, 64}, 256, types), target, mma_config(128, OperandA::w, 3, 4));
+  }
+}
+
+TEST_CASE("tensor-core kernels compile for every architecture that has the instructions" * need_nvrtc()) {
+  const auto nvrtc = Nvrtc::find();
+  for (const int arch : nvrtc->architectures()) {
+    if (arch < 75) continue;
+    CAPTURE(arch);
+    const Target target{Target::Kind::cuda, fmt::format("sm_{}", arch), 6};
+    for (const Types types : {kHalf, kBrain, kTf32}) {
+      if (arch < 80 && types.dtype != DType::f16) continue;
+      const NvrtcOutput output =
+          compile_clean(mma_problem({32, 32}, 64, types), target, mma_config(64, OperandA::x, 2, 4));
+      const char* const instruction = arch < 80                    ? "m16n8k8.row.col.f32.f16"
+                                      : types.dtype == DType::f16  ? "m16n8k16.row.col.f32.f16"
+                                      : types.dtype == DType::bf16 ? "m16n8k16.row.col.f32.bf16"
+                                                                   : "m16n8k8.row.col.f32.tf32";
+      CHECK(count(output.ptx, instruction) > 0);
+      CHECK((count(output.ptx, "cp.async") > 0) == (arch >= 80));
+    }
+  }
+}
+
+TEST_CASE("the main loop has one copy of the products, fed by loads of four matrices" * need_nvrtc()) {
+  const Target target{Target::Kind::cuda, "sm_80", 6};
+  const NvrtcOutput output =
+      compile_clean(mma_problem({32, 64}, 64, kHalf), target, mma_config(64, OperandA::x, 3, 4));
+  CHECK(count(output.ptx, "mma.sync") == 16);  // 16 × 32 sums a warp, 64 of k
+  CHECK(count(output.ptx, "ldmatrix.sync.aligned.m8n8.x4") == 12);
+  CHECK(count(output.ptx, "ldmatrix") == 12);
+}
+
+TEST_CASE("two compiles of a tensor-core kernel agree byte for byte" * need_nvrtc()) {
+  const Target target{Target::Kind::cuda, "sm_90", 6};
+  const Problem problem = mma_problem({16, 32}, 40, kBrain);
+  const Config config = mma_config(40, OperandA::w, 4, 1);
+  const NvrtcOutput first = compile_clean(problem, target, config);
+  const NvrtcOutput second = compile_clean(problem, target, config);
+  CHECK(first.cubin == second.cubin);
+  CHECK(first.ptx == second.ptx);
+}
+
+}  // namespace
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,131 @@
+// Runs emitted tensor-core kernels on this machine (see host_cuda.h), on integers for which every sum is
+// exact.
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "compiler/element.h"
+#include "tests/compiler/cuda/host_cuda.h"
+#include "tests/compiler/cuda/mma_cases.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+/// An array of elements of any type.
+class Elements {
+ public:
+  Elements(DType type, std::size_t count) : type_(type), bytes_(count * size_of(type) + 16) {}
+  [[nodiscard]] void* data() {  // 16-byte aligned, as vectors of bytes are
+    return bytes_.data();
+  }
+  [[nodiscard]] float at(std::int64_t i) const { return to_float(type_, bytes_.data(), i); }
+  void set(std::int64_t i, float value) { store(type_, value, bytes_.data(), i); }
+  void poison() { std::memset(bytes_.data(), 0xff, bytes_.size()); }
+
+ private:
+  DType type_;
+  std::vector<std::byte> bytes_;
+};
+
+/// Runs a kernel for several n, one after the other on one workspace, and compares every element.
+void check_kernel(const Problem& problem, const Target& target, const Config& config,
+                  std::initializer_list<std::int32_t> batches) {
+  CAPTURE(to_string(problem.block));
+  CAPTURE(to_string(config));
+  CAPTURE(name(problem.dtype));
+  CAPTURE(name(problem.out_dtype));
+  const Source source = emit_plan(problem, target, {{problem.batch.bound(), config}});
+  const HostModule module(source);
+  const Entry& entry = source.entries.front();
+  std::mt19937 random(11);
+  const auto integer = [&] { return static_cast<float>(static_cast<std::int32_t>(random() % 7) - 3); };
+  const auto [out, in] = problem.block;
+  const std::int64_t weights = problem.layout.blocks() * out * in;
+  Elements w(problem.dtype, static_cast<std::size_t>(weights));
+  for (std::int64_t i = 0; i < weights; ++i) w.set(i, integer());
+  std::vector<std::byte> workspace(static_cast<std::size_t>(entry.workspace_bytes(problem.batch.bound())));
+
+  for (const std::int32_t n : batches) {
+    CAPTURE(n);
+    const std::int64_t x_stride = problem.in_features() + 8;
+    const std::int64_t y_stride = problem.out_features() + 16;
+    Elements x(problem.dtype, static_cast<std::size_t>(n * x_stride));
+    Elements y(problem.out_dtype, static_cast<std::size_t>(n * y_stride));
+    x.poison();
+    y.poison();
+    for (std::int64_t row = 0; row < n; ++row)
+      for (std::int64_t k = 0; k < problem.in_features(); ++k) x.set(row * x_stride + k, integer());
+    const HostModule::Arguments arguments{x.data(), w.data(), y.data(), workspace.data(),
+                                          n,        x_stride, y_stride};
+    REQUIRE(module.run(entry, arguments, static_cast<unsigned>(n)) == "");
+
+    std::int64_t wrong = 0;
+    for (std::int64_t row = 0; row < n; ++row)
+      for (std::int64_t o = 0; o < y_stride; ++o) {
+        if (o >= problem.out_features()) {
+          wrong += !std::isnan(y.at(row * y_stride + o));
+          continue;
+        }
+        float sum = 0;
+        const auto block_row = static_cast<std::int32_t>(o / out);
+        std::int64_t block = problem.layout.crow()[static_cast<std::size_t>(block_row)];
+        for (const std::int32_t column : problem.layout.row(block_row)) {
+          for (std::int64_t k = 0; k < in; ++k)
+            sum += x.at(row * x_stride + column * in + k) * w.at((block * out + o % out) * in + k);
+          ++block;
+        }
+        float rounded = 0;
+        store(problem.out_dtype, sum, &rounded, 0);
+        wrong += y.at(row * y_stride + o) != to_float(problem.out_dtype, &rounded, 0);
+      }
+    CHECK(wrong == 0);
+  }
+}
+
+const Target kA100{Target::Kind::cuda, "sm_80", 6};
+
+TEST_CASE("tensor-core kernels with x as A are exact for every type") {
+  for (const Types types : {kHalf, kBrain, kTf32, kHalfToFloat})
+    check_kernel(mma_problem({32, 32}, 40, types), kA100, mma_config(32, OperandA::x, 3, 4), {40, 1, 17});
+}
+
+TEST_CASE("tensor-core kernels with W as A are exact for every type") {
+  for (const Types types : {kHalf, kBrain, kTf32, kHalfToFloat})
+    check_kernel(mma_problem({32, 32}, 40, types), kA100, mma_config(24, OperandA::w, 3, 2), {40, 1, 23});
+}
+
+TEST_CASE("tensor-core kernels are exact for blocks of which several, or a part, fill a stage") {
+  for (const BlockShape block : {BlockShape{8, 8}, {16, 8}, {8, 16}, {64, 16}, {16, 64}, {8, 128}, {32, 128}})
+    check_kernel(mma_problem(block, 20, kHalf), kA100, mma_config(16, OperandA::x, 2, 1), {20, 9});
+  for (const BlockShape block : {BlockShape{8, 8}, {32, 128}})
+    check_kernel(mma_problem(block, 20, kTf32), kA100, mma_config(16, OperandA::x, 2, 1), {20, 9});
+}
+
+TEST_CASE("tensor-core kernels are exact for any number of stages") {
+  for (const std::int32_t stages : {1, 4})
+    for (const OperandA operand_a : {OperandA::x, OperandA::w})
+      check_kernel(mma_problem({16, 16}, 33, kHalf), kA100, mma_config(16, operand_a, stages, 2), {33, 16});
+}
+
+TEST_CASE("tensor-core kernels are exact for any grid of warps") {
+  for (const std::int32_t outputs : {16, 32, 64})
+    for (const OperandA operand_a : {OperandA::x, OperandA::w}) {
+      Config config = mma_config(32, operand_a, 2, 64 / outputs);
+      config.tile_out = outputs;
+      check_kernel(mma_problem({64, 32}, 33, outputs == 32 ? kHalfToFloat : kHalf), kA100, config, {33});
+    }
+  check_kernel(mma_problem({16, 32}, 48, kHalf), kA100, mma_config(48, OperandA::x, 2, 3), {48});
+}
+
+TEST_CASE("f16 kernels are exact through registers where there is no asynchronous copy") {
+  const Target turing{Target::Kind::cuda, "sm_75", 6};
+  for (const std::int32_t stages : {1, 2})
+    for (const BlockShape block : {BlockShape{8, 8}, {32, 32}, {16, 128}})
+      check_kernel(mma_problem(block, 33, kHalf), turing, mma_config(16, OperandA::x, stages, 1), {33, 7});
+}
+
+}  // namespace
+}  // namespace sparsekiln::cuda

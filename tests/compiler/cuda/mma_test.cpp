@@ -1,0 +1,117 @@
+// The tensor-core family: shapes, what it refuses, what it emits.
+
+#include <doctest/doctest.h>
+
+#include "compiler/cuda/mma_shape.h"
+#include "tests/compiler/cuda/mma_cases.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+const Target kA100{Target::Kind::cuda, "sm_80", 4};
+const Target kTuring{Target::Kind::cuda, "sm_75", 4};
+
+std::string refusal(const Problem& problem, const Target& target, const Config& config) {
+  try {
+    validate(problem, target, config);
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::invalid_argument ? error.what() : "of another kind";
+  }
+  return {};
+}
+
+MmaShape shape_of(BlockShape block, Types types, const Config& config, const Target& target = kA100) {
+  return mma_shape(mma_problem(block, 64, types), target, config);
+}
+
+TEST_CASE("warps are laid so that they read the fewest fragments") {
+  const MmaShape wide = shape_of({128, 64}, kHalf, mma_config(32, OperandA::x, 2, 4));
+  CHECK(wide.warps_out == 4);
+  CHECK(wide.warps_n == 1);
+  const MmaShape high = shape_of({32, 64}, kHalf, mma_config(128, OperandA::x, 2, 4));
+  CHECK(high.warps_out == 1);
+  CHECK(high.warps_n == 4);
+  CHECK(high.sums == 32);
+  CHECK(high.threads == 128);
+}
+
+TEST_CASE("tile_out fixes the outputs of a warp") {
+  Config config = mma_config(64, OperandA::x, 2, 4);
+  config.tile_out = 16;
+  const MmaShape shape = shape_of({32, 32}, kHalf, config);
+  CHECK(shape.warps_out == 2);
+  CHECK(shape.warps_n == 2);
+}
+
+TEST_CASE("a thread has as many neighbouring outputs as its warp, up to 16 bytes") {
+  CHECK(shape_of({8, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)).run == 2);
+  CHECK(shape_of({16, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)).run == 4);
+  CHECK(shape_of({64, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)).run == 8);
+  CHECK(shape_of({64, 32}, kHalfToFloat, mma_config(16, OperandA::x, 2, 1)).run == 4);
+  CHECK(shape_of({16, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)).run == 2);
+  CHECK(shape_of({32, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)).run == 4);
+}
+
+TEST_CASE("a stage has 128 bytes of k a row, of a part of a block or of up to four blocks") {
+  const Config config = mma_config(16, OperandA::x, 2, 1);
+  CHECK(shape_of({16, 8}, kHalf, config).chunk_units == 4);
+  CHECK(shape_of({16, 16}, kHalf, config).chunk_units == 8);
+  CHECK(shape_of({16, 128}, kHalf, config).chunk_units == 8);
+  CHECK(shape_of({16, 8}, kTf32, config).chunk_units == 8);
+}
+
+TEST_CASE("stages shrink to the shared memory that the architecture has") {
+  const Config config = mma_config(128, OperandA::x, 4, 8);
+  CHECK(shape_of({128, 64}, kHalf, config).shared_bytes == 128 * 1024);
+  CHECK(shape_of({128, 64}, kHalf, config, {Target::Kind::cuda, "sm_86", 4}).shared_bytes == 64 * 1024);
+  CHECK(shape_of({128, 64}, kHalf, mma_config(128, OperandA::x, 2, 8), kTuring).shared_bytes == 32 * 1024);
+  const Config deep = mma_config(256, OperandA::x, 8, 16);
+  CHECK(shape_of({64, 64}, kHalf, deep).chunk_units == 4);
+  CHECK(shape_of({64, 64}, kHalf, deep, {Target::Kind::cuda, "sm_86", 4}).chunk_units == 2);
+}
+
+TEST_CASE("what tensor cores cannot compute is refused with what would work") {
+  const Config config = mma_config(16, OperandA::x, 2, 1);
+  CHECK(refusal(mma_problem({16, 16}, 16, kHalf), kA100, config) == "");
+  Problem ieee = mma_problem({16, 16}, 16, kTf32);
+  ieee.math = Math::ieee;
+  CHECK(refusal(ieee, kA100, config).find("simt") != std::string::npos);
+  CHECK(refusal(mma_problem({16, 16}, 16, kHalf), kTuring, config) == "");
+  CHECK(refusal(mma_problem({16, 16}, 16, kBrain), kTuring, config).find("sm_80") != std::string::npos);
+  CHECK(refusal(mma_problem({16, 16}, 16, kTf32), kTuring, config).find("sm_80") != std::string::npos);
+}
+
+TEST_CASE("numbers that do not go together are refused with what would work") {
+  const auto why = [](BlockShape block, const Config& config, const Target& target = kA100) {
+    return refusal(mma_problem(block, 64, kHalf), target, config);
+  };
+  CHECK(why({8, 8}, mma_config(8, OperandA::w, 2, 1)).find("operand_a=x would work") != std::string::npos);
+  CHECK(why({16, 8}, mma_config(8, OperandA::x, 2, 1)).find("multiple of 16") != std::string::npos);
+  CHECK(why({16, 8}, mma_config(12, OperandA::w, 2, 1)).find("multiple of 8") != std::string::npos);
+  CHECK(why({16, 8}, mma_config(512, OperandA::x, 2, 1)).find("up to 256") != std::string::npos);
+  CHECK(why({16, 8}, mma_config(16, OperandA::x, 9, 1)).find("1 to 8") != std::string::npos);
+  CHECK(why({16, 8}, mma_config(16, OperandA::x, 3, 1), kTuring).find("1 to 2") != std::string::npos);
+  CHECK(why({16, 8}, mma_config(16, OperandA::x, 2, 4)).find("fewer warps") != std::string::npos);
+  CHECK(why({128, 8}, mma_config(128, OperandA::x, 2, 1)).find("more warps") != std::string::npos);
+  Config packed = mma_config(16, OperandA::x, 2, 1);
+  packed.packed = true;
+  CHECK(why({16, 8}, packed).find("packed=0") != std::string::npos);
+  Config outputs = mma_config(16, OperandA::x, 2, 1);
+  outputs.tile_out = 8;
+  CHECK(why({16, 8}, outputs).find("8 outputs each") != std::string::npos);
+}
+
+TEST_CASE("an entry of a tensor-core kernel asks for dynamic shared memory") {
+  const Problem problem = mma_problem({32, 32}, 64, kHalf);
+  const Source source = emit_plan(problem, kA100, {{64, mma_config(64, OperandA::x, 4, 4)}});
+  REQUIRE(source.entries.size() == 1);
+  CHECK(source.entries.front().dynamic_shared_bytes == 4 * 128 * (64 + 32));
+  CHECK(source.entries.front().threads == 128);
+  CHECK(source.text.find("linear_mma<Forward0>(x, w, y, workspace, n, x_stride, y_stride);") !=
+        std::string::npos);
+  CHECK(source.text.find("linear_simt") == std::string::npos);
+  CHECK(source.text.find("#include") == std::string::npos);
+}
+
+}  // namespace
+}  // namespace sparsekiln::cuda
