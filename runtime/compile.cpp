@@ -53,7 +53,7 @@ Handle make_handle(std::shared_ptr<const Binary> binary, const std::shared_ptr<c
 /// The device that a target's Binary is loaded on: the one it names, else the current one of its kind.
 std::string_view device_for(const Target& target, std::string_view asked) {
   if (target.kind == Target::Kind::cpu) return "cpu";
-  return asked.starts_with("cuda") ? asked : "cuda";
+  return asked.starts_with("cuda") || asked.starts_with("emulated") ? asked : "cuda";
 }
 
 }  // namespace

@@ -55,8 +55,8 @@ class Device {
   virtual void synchronize() const = 0;  ///< throws `driver` where anything queued before failed
 };
 
-/// "cpu" (or an x86-64 level), "auto", "cuda", "cuda:1". Throws `driver` where there
-/// is none.
+/// "cpu" (or an x86-64 level), "auto", "cuda", "cuda:1", "emulated", "emulated:sm_80" (what follows the colon
+/// is a target; its workers are the schedule's, the device has its own). Throws `driver` where there is none.
 [[nodiscard]] std::shared_ptr<const Device> open_device(std::string_view text);
 
 /// The CUDA context that a kernel for `target` (as in Options) would be loaded in, made current where the

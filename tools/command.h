@@ -35,6 +35,7 @@ struct Invocation {
 void add_layout(CLI::App& app, Invocation& invocation);
 void add_compile(CLI::App& app, Invocation& invocation);
 void add_run(CLI::App& app, Invocation& invocation);
+void add_verify(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 
 }  // namespace sparsekiln::tools

@@ -13,6 +13,7 @@
 #include "compiler/cpu/object.h"
 #endif
 #include "runtime/cuda/device_info.h"
+#include "runtime/cuda/emulator.h"
 #include "tools/command.h"
 #include "tools/options.h"
 
@@ -58,6 +59,17 @@ Finding look_for_driver() {
     if (!device.pci_bus_id.empty()) text += fmt::format(", at {}", device.pci_bus_id);
   }
   return {"cuda driver", json, text};
+}
+
+Finding look_for_emulator() {
+  try {
+    const cuda::Emulator emulator;
+    const std::string path = emulator.driver().path().string();
+    return {"emulator", {{"found", true}, {"path", path}}, path};
+  } catch (const Error& error) {
+    return {
+        "emulator", {{"found", false}, {"why", error.what()}}, fmt::format("not found: {}", error.what())};
+  }
 }
 
 Finding look_for_nvrtc() {
@@ -107,8 +119,8 @@ Answer examine() {
   answer.json = {{"version", SPARSEKILN_VERSION}, {"compiler_digest", compiler_digest()}};
   answer.text =
       fmt::format("sparsekiln {}, compiler {}\n", SPARSEKILN_VERSION, compiler_digest().substr(0, 16));
-  for (Finding& finding :
-       std::vector<Finding>{look_for_driver(), look_for_nvrtc(), look_at_cpu(), look_at_cache()}) {
+  for (Finding& finding : std::vector<Finding>{look_for_driver(), look_for_emulator(), look_for_nvrtc(),
+                                               look_at_cpu(), look_at_cache()}) {
     std::string key = finding.part;
     for (char& letter : key) letter = letter == ' ' ? '_' : letter;
     answer.json[key] = finding.json;
@@ -120,7 +132,8 @@ Answer examine() {
 }  // namespace
 
 void add_doctor(CLI::App& root, Invocation& invocation) {
-  CLI::App& app = *root.add_subcommand("doctor", "says what was found where: driver, NVRTC, cpu, cache");
+  CLI::App& app =
+      *root.add_subcommand("doctor", "says what was found where: driver, emulator, NVRTC, cpu, cache");
   add_json(app, invocation);
   app.callback([&invocation] { invocation.command = [] { return examine(); }; });
 }

@@ -78,6 +78,7 @@ int parse_and_run(int argc, char** argv) {
   add_layout(app, invocation);
   add_compile(app, invocation);
   add_run(app, invocation);
+  add_verify(app, invocation);
   add_doctor(app, invocation);
   try {
     app.parse(argc, argv);

@@ -53,6 +53,7 @@ Options Request::options() const {
   options.batch = parse_batch(batch);
   options.dtype = parse_dtype(dtype);
   if (!out_dtype.empty()) options.out_dtype = parse_dtype(out_dtype);
+  options.math = parse_math(math);
   options.operation = parse_operation(operation);
   options.target = target;
   if (!config.empty()) options.config = parse_config(config);
@@ -70,10 +71,15 @@ void add_request(CLI::App& app, Request& request) {
   app.add_option("--dtype", request.dtype, "type of activations and weight: f32, bf16, f16")
       ->capture_default_str();
   app.add_option("--out-dtype", request.out_dtype, "type of the result (as --dtype where not given)");
+  app.add_option("--math", request.math,
+                 "how f32 products are formed: ieee, or tf32 (operands rounded to it)")
+      ->capture_default_str();
   app.add_option("--op", request.operation, "operation: forward, grad_input, grad_weight")
       ->capture_default_str();
-  app.add_option("--target", request.target,
-                 "auto, cpu, cuda, cuda:1, an architecture (sm_90, sm_80:108) or a part (h100)")
+  app.add_option(
+         "--target", request.target,
+         "auto, cpu, cuda, cuda:1, emulated, emulated:sm_80, an architecture (sm_90, sm_80:108) or a part "
+         "(h100)")
       ->capture_default_str();
   app.add_option("--config", request.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
   app.add_option("--cache-dir", request.cache_dir,

@@ -27,6 +27,7 @@ struct Request {
   std::string batch = "1";
   std::string dtype = "f32";
   std::string out_dtype;  ///< empty: as dtype
+  std::string math = "ieee";
   std::string operation = "forward";
   std::string target = "auto";
   std::string config;  ///< empty: chosen by the cost model

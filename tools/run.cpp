@@ -10,12 +10,14 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
 
-#include "autotune/oracle.h"
 #include "runtime/cuda/context.h"
+#include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
 #include "tools/binary_report.h"
 #include "tools/command.h"
+#include "tools/counters_report.h"
 #include "tools/device_stopwatch.h"
+#include "tools/layer.h"
 #include "tools/options.h"
 #include "tools/stopwatch.h"
 #include "tools/store_warning.h"
@@ -28,15 +30,11 @@ struct RunRequest {
   std::optional<std::int64_t> n;  ///< of a dynamic batch; the bound where not given
   bool check = false;
   bool time = false;
+  bool counters = false;
+  bool annotate = false;
   std::uint64_t seed = 1;
   int repeat = 20;
 };
-
-/// The device that a Binary for `target` runs on here.
-std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked) {
-  if (target.kind == Target::Kind::cpu) return open_device("cpu");
-  return open_device(asked.starts_with("cuda") ? asked : "cuda");
-}
 
 /// How many copies of x, w and y launches take in turn. On a GPU together they are so large that none of them
 /// is left in the L2 when its turn comes again, as a layer of a model finds its weight.
@@ -60,119 +58,6 @@ Rotation rotate(std::int64_t bytes_of_one, const Device& device) {
       l2 == 0 ? 1 : std::min(enough / std::max<std::int64_t>(bytes_of_one, 1) + 1, kMostCopies);
   const std::int64_t bytes = copies * bytes_of_one;
   return {static_cast<int>(copies), bytes, l2, l2 != 0 && bytes > enough};
-}
-
-/// Copies of one operand, each as aligned as the memory of a device is.
-class Copies {
- public:
-  Copies(std::shared_ptr<const Device> device, std::size_t bytes, int copies)
-      : bytes_(bytes),
-        stride_((bytes + 255) / 256 * 256),
-        device_(std::move(device)),
-        memory_(device_, stride_ * static_cast<std::size_t>(copies)) {}
-
-  [[nodiscard]] void* at(int copy) const {
-    return static_cast<std::byte*>(memory_.data()) + stride_ * static_cast<std::size_t>(copy);
-  }
-  void copy_in(int copy, const void* from) {
-    if (bytes_ != 0) device_->copy_in(at(copy), from, bytes_);
-  }
-
- private:
-  std::size_t bytes_;
-  std::size_t stride_;
-  std::shared_ptr<const Device> device_;
-  DeviceMemory memory_;
-};
-
-/// x, W and y of launches on a device.
-class Layer {
- public:
-  Layer(const Kernel& kernel, const Problem& problem, std::shared_ptr<const Device> device,
-        const HostInputs& inputs, int copies = 1)
-      : output_(problem, inputs.n),
-        device_(std::move(device)),
-        x_(device_, inputs.x.size(), copies),
-        w_(device_, inputs.w.size(), copies),
-        packed_(device_, kernel.packed_elements() != 0 ? inputs.w.size() : 0, copies),
-        y_(device_, output_.image().size(), copies) {
-    for (int copy = 0; copy < copies; ++copy) {
-      x_.copy_in(copy, inputs.x.data());
-      w_.copy_in(copy, inputs.w.data());
-      y_.copy_in(copy, output_.image().data());
-      Operands& operands = operands_.emplace_back();
-      operands.x = strided_view(x_.at(copy), problem.dtype, inputs.n, problem.in_features(), inputs.x_stride);
-      operands.w =
-          view(w_.at(copy), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in);
-      operands.y = output_.view(y_.at(copy));
-      if (kernel.packed_elements() == 0) continue;
-      kernel.pack(operands.w, packed_.at(copy));
-      operands.w.data = packed_.at(copy);
-    }
-  }
-
-  /// Takes the next copy.
-  void launch(const Kernel& kernel, void* stream = nullptr) {
-    Operands& operands = operands_[next_];
-    operands.stream = stream;
-    next_ = next_ + 1 < operands_.size() ? next_ + 1 : 0;
-    kernel(operands);
-  }
-  void synchronize() const { device_->synchronize(); }
-  /// y of the first copy.
-  const PoisonedOutput& fetch() {
-    device_->copy_out(output_.image().data(), y_.at(0), output_.image().size());
-    return output_;
-  }
-
- private:
-  PoisonedOutput output_;
-  std::shared_ptr<const Device> device_;
-  Copies x_;
-  Copies w_;
-  Copies packed_;  ///< w in the kernel's order, where it has one
-  Copies y_;
-  std::vector<Operands> operands_;
-  std::size_t next_ = 0;
-};
-
-/// Both oracles, the sharper one first.
-struct Checked {
-  Verdict exact;
-  Verdict random;
-  [[nodiscard]] bool ok() const { return exact.ok && random.ok; }
-};
-
-Verdict judge(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
-              const HostInputs& inputs) {
-  Layer layer(kernel, problem, device, inputs);
-  layer.launch(kernel);
-  layer.synchronize();
-  return check(problem, inputs, layer.fetch());
-}
-
-Json describe(const Verdict& verdict) {
-  return {{"ok", verdict.ok},
-          {"wrong", verdict.wrong},
-          {"unwritten", verdict.unwritten},
-          {"stray", verdict.stray},
-          {"first_failure", verdict.first_failure}};
-}
-
-void report_check(const Checked& checked, Answer& answer) {
-  const double ratio = std::max(checked.exact.max_error_ratio, checked.random.max_error_ratio);
-  answer.json["checked"] = true;
-  answer.json["rel_error"] = checked.random.rel_error;
-  answer.json["max_error_ratio"] = ratio;
-  answer.json["exact"] = describe(checked.exact);
-  answer.json["random"] = describe(checked.random);
-  answer.text += fmt::format(
-      "check: small integers {}, random {}; relative error {:.3g}, largest error / bound {:.3g}\n",
-      checked.exact.ok ? "exact" : "WRONG", checked.random.ok ? "ok" : "WRONG", checked.random.rel_error,
-      ratio);
-  for (const Verdict* verdict : {&checked.exact, &checked.random})
-    if (!verdict->ok) answer.text += fmt::format("  {}\n", verdict->first_failure);
-  if (!checked.ok()) answer.status = kFailed;
 }
 
 struct Timed {
@@ -220,19 +105,14 @@ void report_timing(const Timed& timed, double flops, bool spread, Answer& answer
         static_cast<double>(rotation.bytes) / (1 << 20), static_cast<double>(rotation.l2_bytes) / (1 << 20));
 }
 
-std::int64_t batch_of(const RunRequest& request, Batch batch) {
-  if (!request.n) return batch.bound();
-  if (*request.n < 0 || *request.n > batch.bound() || (!batch.dynamic() && *request.n != batch.bound()))
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("--n {} does not fit --batch {}: {}", *request.n, to_string(batch),
-                            batch.dynamic() ? fmt::format("it is 0 to {}", batch.bound())
-                                            : fmt::format("--batch up-to:{} takes it", *request.n)));
-  return *request.n;
-}
-
 Answer run(const RunRequest& request) {
   const Options options = request.what.options();
-  const std::int64_t n = batch_of(request, options.batch);
+  const std::int64_t n = batch_of(request.n, options.batch);
+  const bool emulated = options.target.starts_with("emulated");
+  if ((request.counters || request.annotate) && !emulated)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--target {}: only the emulator counts, --target emulated or emulated:sm_80",
+                            options.target));
   if (request.repeat < 1)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--repeat {}: 1 or more samples are timed", request.repeat));
@@ -248,15 +128,21 @@ Answer run(const RunRequest& request) {
   warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
   const HostInputs inputs = make_inputs(problem, n, Inputs::random, request.seed);
   answer.json["checked"] = request.check;
-  if (request.check) {
-    Checked checked;
+  Checked checked;
+  if (request.check)
     checked.exact =
         judge(kernel, problem, device, make_inputs(problem, n, Inputs::small_integers, request.seed));
-    checked.random = judge(kernel, problem, device, inputs);
-    report_check(checked, answer);
+  if (emulated) cuda::Emulator().reset_counters();  // they are of the launch that follows, and no other
+  if (request.check || emulated) checked.random = judge(kernel, problem, device, inputs);
+  if (request.check) report_check(checked, answer);
+  if (emulated) {
+    answer.json["timed"] = false;
+    answer.text += "emulated: not timed\n";
+    if (request.counters || request.annotate) report_counters(cuda::Emulator(), request.annotate, answer);
+  } else {
+    report_timing(time_layer(kernel, problem, device, inputs, request.time ? request.repeat : 5),
+                  problem.flops(n), request.time, answer);
   }
-  report_timing(time_layer(kernel, problem, device, inputs, request.time ? request.repeat : 5),
-                problem.flops(n), request.time, answer);
   answer.json.update(describe_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms()));
   return answer;
 }
@@ -264,7 +150,7 @@ Answer run(const RunRequest& request) {
 }  // namespace
 
 void add_run(CLI::App& root, Invocation& invocation) {
-  CLI::App& app = *root.add_subcommand("run", "compiles a layer, runs it, and checks and times it");
+  CLI::App& app = *root.add_subcommand("run", "compiles a layer, runs it, and checks, counts and times it");
   const auto request = std::make_shared<RunRequest>();
   add_request(app, request->what);
   app.add_option("--n", request->n, "entries in the batch of this run, for --batch up-to:N")
@@ -276,6 +162,10 @@ void add_run(CLI::App& root, Invocation& invocation) {
   app.add_option("--repeat", request->repeat, "samples of --time")
       ->check(whole_number())
       ->capture_default_str();
+  app.add_flag(
+      "--counters", request->counters,
+      "on the emulator: instructions by kind, memory moved against needed, bank conflicts, divergence");
+  app.add_flag("--annotate", request->annotate, "as --counters, and the same for each line of the PTX");
   add_json(app, invocation);
   app.callback([&invocation, request] { invocation.command = [request] { return run(*request); }; });
 }

@@ -46,8 +46,8 @@ int ordinal_of(const Driver& driver, CUdevice device) {
 
 }  // namespace
 
-std::shared_ptr<const Context> Context::open(int ordinal) {
-  std::shared_ptr<const Driver> driver = Driver::find();
+std::shared_ptr<const Context> Context::open(int ordinal, DriverKind kind) {
+  std::shared_ptr<const Driver> driver = Driver::find(kind);
   const DriverApi& api = driver->api();
   CUcontext current = nullptr;
   driver->check(api.ctx_get_current(&current), "asking for the current CUDA context");
@@ -56,11 +56,13 @@ std::shared_ptr<const Context> Context::open(int ordinal) {
     driver->check(api.ctx_get_device(&device), "asking for the device of the current CUDA context");
     DeviceInfo info = device_info(*driver, ordinal_of(*driver, device));
     const bool retained = retain_if_primary(*driver, current, device);
-    return std::shared_ptr<const Context>(new Context(std::move(driver), std::move(info), current, retained));
+    return std::shared_ptr<const Context>(
+        new Context(kind, std::move(driver), std::move(info), current, retained));
   }
   DeviceInfo info = device_info(*driver, ordinal < 0 ? 0 : ordinal);
   CUcontext primary = retain_primary(*driver, info);
-  std::shared_ptr<const Context> context(new Context(std::move(driver), std::move(info), primary, true));
+  std::shared_ptr<const Context> context(
+      new Context(kind, std::move(driver), std::move(info), primary, true));
   // A thread that has none is helped to one; a thread that has another keeps it.
   if (current == nullptr)
     context->driver().check(api.ctx_set_current(primary), "making a CUDA context current");

@@ -13,7 +13,7 @@ class Context {
   /// A primary context, by the device's number; -1: the context that is current on the calling thread, else
   /// the primary one of device 0. Where no context was current, the opened one is afterwards. Throws
   /// `driver`.
-  [[nodiscard]] static std::shared_ptr<const Context> open(int ordinal);
+  [[nodiscard]] static std::shared_ptr<const Context> open(int ordinal, DriverKind kind = DriverKind::cuda);
 
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -23,6 +23,8 @@ class Context {
   [[nodiscard]] const DriverApi& api() const noexcept { return driver_->api(); }
   [[nodiscard]] CUcontext handle() const noexcept { return handle_; }
   [[nodiscard]] const DeviceInfo& device() const noexcept { return device_; }
+  /// Of an emulated device: nobody but this library makes its contexts current, so a launch does.
+  [[nodiscard]] bool emulated() const noexcept { return kind_ == DriverKind::emulator; }
 
   /// Costs one call that reads a thread's variable; for every launch.
   [[nodiscard]] bool is_current() const noexcept {
@@ -31,9 +33,15 @@ class Context {
   }
 
  private:
-  Context(std::shared_ptr<const Driver> driver, DeviceInfo device, CUcontext handle, bool retained)
-      : driver_(std::move(driver)), device_(std::move(device)), handle_(handle), retained_(retained) {}
+  Context(DriverKind kind, std::shared_ptr<const Driver> driver, DeviceInfo device, CUcontext handle,
+          bool retained)
+      : kind_(kind),
+        driver_(std::move(driver)),
+        device_(std::move(device)),
+        handle_(handle),
+        retained_(retained) {}
 
+  DriverKind kind_;
   std::shared_ptr<const Driver> driver_;
   DeviceInfo device_;
   CUcontext handle_;

@@ -75,8 +75,10 @@ class ContextDevice final : public Device {
 
 }  // namespace
 
-std::shared_ptr<const Device> open_device(int ordinal) {
-  return std::make_shared<const ContextDevice>(Context::open(ordinal));
+std::shared_ptr<const Device> open_device(int ordinal) { return open_device(Context::open(ordinal)); }
+
+std::shared_ptr<const Device> open_device(std::shared_ptr<const Context> context) {
+  return std::make_shared<const ContextDevice>(std::move(context));
 }
 
 }  // namespace sparsekiln::cuda

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "runtime/cuda/context.h"
 #include "runtime/device.h"
 
 namespace sparsekiln::cuda {
@@ -10,5 +11,8 @@ namespace sparsekiln::cuda {
 /// current on the calling thread, else device 0. A thread that had no current context has this one
 /// afterwards. Throws `driver`.
 [[nodiscard]] std::shared_ptr<const Device> open_device(int ordinal = -1);
+
+/// The device of a context.
+[[nodiscard]] std::shared_ptr<const Device> open_device(std::shared_ptr<const Context> context);
 
 }  // namespace sparsekiln::cuda

@@ -11,6 +11,8 @@
 
 #include <sparsekiln/error.h>
 
+#include "runtime/cuda/emulator.h"
+
 namespace sparsekiln::cuda {
 namespace {
 
@@ -86,20 +88,28 @@ struct Attempt {
   std::string failure;
 };
 
+/// The library to load, and who named it.
+std::pair<std::string, std::string> library_of(DriverKind kind) {
+  if (kind == DriverKind::emulator) {
+    EmulatorLibrary library = find_emulator_library();
+    return {std::move(library.path), std::move(library.asked)};
+  }
+  const char* const named = std::getenv(kVariable);
+  if (named == nullptr || *named == '\0') return {kLibrary, kLibrary};
+  return {named, fmt::format("{}={}", kVariable, named)};
+}
+
 /// One attempt per library and process: what is not there is not looked for at every call.
-const Attempt& attempt() {
+const Attempt& attempt(DriverKind kind = DriverKind::cuda) {
   static std::mutex mutex;
   static std::map<std::string, Attempt> attempts;
-  const char* named = std::getenv(kVariable);
-  const std::string library = named != nullptr ? named : "";
+  const auto [library, asked] = library_of(kind);
   const std::lock_guard lock(mutex);
   auto [place, fresh] = attempts.try_emplace(library);
   Attempt& made = place->second;
   if (fresh) {
     try {
-      made.driver = library.empty()
-                        ? std::make_shared<const Driver>(kLibrary, kLibrary)
-                        : std::make_shared<const Driver>(library, fmt::format("{}={}", kVariable, library));
+      made.driver = std::make_shared<const Driver>(library, asked);
     } catch (const Error& error) {
       made.failure = error.what();
     } catch (...) {
@@ -132,6 +142,9 @@ Driver::Driver(const std::string& library, std::string_view asked) {
   Dl_info info{};
   path_ = dladdr(proc_address.address(), &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : library;
 
+  find_symbol_ = [proc_address](const char* name, int version) { return proc_address.find(name, version); };
+  last_report_ = reinterpret_cast<decltype(last_report_)>(dlsym(handle, "emulatorLastReport"));
+
   const DriverSymbol* missing = nullptr;
   for (const DriverSymbol& symbol : driver_symbols()) {
     void* const found = proc_address.find(symbol.name, symbol.version);
@@ -148,13 +161,14 @@ Driver::Driver(const std::string& library, std::string_view asked) {
                     kWithout));
   }
   if (const CUresult result = api_.init(0); result != CUDA_SUCCESS) {
-    throw Error(ErrorKind::driver, fmt::format("no CUDA device: {} was loaded, but cuInit answers {}{}; {}",
-                                               path_.string(), describe(result), remedy(result), kWithout));
+    throw Error(ErrorKind::driver,
+                fmt::format("no CUDA device: {} was loaded, but cuInit answers {}{}{}; {}", path_.string(),
+                            describe(result), remedy(result), report(result), kWithout));
   }
 }
 
-std::shared_ptr<const Driver> Driver::find() {
-  const Attempt& made = attempt();
+std::shared_ptr<const Driver> Driver::find(DriverKind kind) {
+  const Attempt& made = attempt(kind);
   if (made.driver == nullptr) throw Error(ErrorKind::driver, made.failure);
   return made.driver;
 }
@@ -170,7 +184,26 @@ std::string Driver::describe(CUresult result) const {
 }
 
 void Driver::fail(CUresult result, std::string_view asked) const {
-  throw Error(ErrorKind::driver, fmt::format("{}: {}{}", asked, describe(result), remedy(result)));
+  throw Error(ErrorKind::driver,
+              fmt::format("{}: {}{}{}", asked, describe(result), remedy(result), report(result)));
+}
+
+std::string Driver::report(CUresult result) const {
+  if (last_report_ == nullptr) return {};
+  switch (result) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_SYSTEM_NOT_READY:
+    case CUDA_ERROR_UNKNOWN: {
+      const std::string text = last_report_();
+      return text.empty() ? text : "\n" + text;
+    }
+    default:
+      return {};
+  }
 }
 
 bool available() noexcept {

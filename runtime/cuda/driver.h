@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,15 +10,18 @@
 
 namespace sparsekiln::cuda {
 
+/// Which driver: the machine's, or the one made of software that runs beside it.
+enum class DriverKind { cuda, emulator };
+
 /// The CUDA driver of this machine, loaded at run time: libcuda.so.1, or the library that
-/// SPARSEKILN_CUDA_DRIVER names (nothing else is tried where it is set). By name only cuGetProcAddress is
-/// looked up; it hands out the rest at stated versions. Needs CUDA 11.4 or later. Initialised; thread-safe;
-/// never unloaded.
+/// SPARSEKILN_CUDA_DRIVER names (nothing else is tried where it is set). Or the emulator, which is looked for
+/// as runtime/cuda/emulator.h says. By name only cuGetProcAddress is looked up; it hands out the rest at
+/// stated versions. Needs CUDA 11.4 or later. Initialised; thread-safe; never unloaded.
 class Driver {
  public:
-  /// Loaded once per process and value of SPARSEKILN_CUDA_DRIVER; a failure is remembered, too. Throws
-  /// `driver`, saying in one sentence what was looked for.
-  [[nodiscard]] static std::shared_ptr<const Driver> find();
+  /// Loaded once per process and library; a failure is remembered, too. Throws `driver`, saying in one
+  /// sentence what was looked for.
+  [[nodiscard]] static std::shared_ptr<const Driver> find(DriverKind kind = DriverKind::cuda);
 
   [[nodiscard]] const DriverApi& api() const noexcept { return api_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
@@ -27,7 +31,11 @@ class Driver {
   /// "CUDA_ERROR_OUT_OF_MEMORY: out of memory"
   [[nodiscard]] std::string describe(CUresult result) const;
 
-  /// Throws `driver`: what was asked, the driver's answer, and what would work where that is known.
+  /// A function by its name and the version of its interface; null where the driver does not have it.
+  [[nodiscard]] void* find_symbol(const char* name, int version) const { return find_symbol_(name, version); }
+
+  /// Throws `driver`: what was asked, the driver's answer, and what would work where that is known. Where the
+  /// driver is the emulator and a kernel went wrong, its report of that follows.
   [[noreturn]] void fail(CUresult result, std::string_view asked) const;
   void check(CUresult result, std::string_view asked) const {
     if (result != CUDA_SUCCESS) [[unlikely]]
@@ -39,7 +47,12 @@ class Driver {
   Driver(const std::string& library, std::string_view asked);
 
  private:
+  /// What the emulator knows of a kernel that made `result` the answer; empty from other drivers.
+  [[nodiscard]] std::string report(CUresult result) const;
+
   DriverApi api_;
+  std::function<void*(const char* name, int version)> find_symbol_;
+  const char* (*last_report_)() = nullptr;  ///< the emulator's
   std::filesystem::path path_;
   int version_ = 0;
 };

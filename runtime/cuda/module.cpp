@@ -95,8 +95,11 @@ class ContextModule final : public Module {
   }
 
   void launch(std::size_t index, const Launch& launch) const override {
-    if (!context_->is_current()) [[unlikely]]
-      refuse_context();
+    if (!context_->is_current()) [[unlikely]] {
+      if (!context_->emulated()) refuse_context();
+      const ContextScope scope(*context_);
+      return this->launch(index, launch);
+    }
     const Launchable& entry = entries_[index];
     LaunchPlan::Values values(entry.plan, launch);
     const std::int64_t tiles = (launch.n + entry.tile_n - 1) / entry.tile_n;
@@ -110,8 +113,11 @@ class ContextModule final : public Module {
   }
 
   void* workspace(void* stream, std::int64_t bytes) const override {
-    if (!context_->is_current()) [[unlikely]]
-      refuse_context();
+    if (!context_->is_current()) [[unlikely]] {
+      if (!context_->emulated()) refuse_context();
+      const ContextScope scope(*context_);
+      return workspace(stream, bytes);
+    }
     if (bytes > static_cast<std::int64_t>(workspaces_.bytes())) [[unlikely]] {
       throw Error(ErrorKind::internal,
                   fmt::format("a workspace of {} bytes, where the kernel's largest has {}", bytes,
