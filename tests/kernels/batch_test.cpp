@@ -14,7 +14,8 @@ namespace {
 
 std::vector<DType> types() {
   if (Suite::current().on_cpu()) return {DType::f32, DType::bf16};
-  return {DType::f32};
+  if (Suite::current().device()->target().compute_capability() < 80) return {DType::f32, DType::f16};
+  return {DType::f32, DType::f16, DType::bf16};
 }
 
 Layout awkward() {

@@ -23,9 +23,11 @@ namespace {
 /// x and W, and y.
 struct Types {
   DType dtype, out_dtype;
+  Math math = Math::ieee;
 };
 
-/// The values of every axis. The case list is this data; what does not go together is left to `validate`.
+/// The values of every axis for one family of kernels. The case list is this data; what does not go together
+/// is left to `validate`.
 struct Space {
   std::vector<BlockShape> blocks;
   std::vector<std::int64_t> batches = {1, 2, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 64, 100};
@@ -38,6 +40,7 @@ struct Space {
   std::vector<std::int32_t> workers = {1, 7, 132};
   std::vector<std::int32_t> split = {1, 3};
   std::vector<TableForm> tables;
+  std::vector<OperandA> operand_a = {OperandA::x};
   std::vector<bool> packed = {false};
   std::vector<bool> wide = {false, true};
   std::vector<bool> strict_absent = {false, true};
@@ -55,30 +58,59 @@ std::vector<std::string> host_levels(const std::string& best) {
   return {best};
 }
 
-Space space_of(const Target& target) {
+Space with_all_blocks(Variant variant) {
   Space space;
+  space.variant = variant;
   for (const std::int32_t out : {8, 16, 32, 64, 128})
     for (const std::int32_t in : {8, 16, 32, 64, 128}) space.blocks.push_back({out, in});
-  if (target.kind == Target::Kind::cpu) {
-    space.variant = Variant::vector;
-    space.archs = host_levels(target.arch);
-    space.tile_n = {16, 32, 48, 64, 128};
-    space.tile_out = {0, 1, 3, 8};
-    space.stages = {1};
-    space.warps = {1};
-    space.types = {{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
-    space.tables = {TableForm::constant};
-    space.packed = {false, true};
-  } else {
-    space.archs = {target.arch};
-    space.tile_n = {8, 16, 32, 40, 64, 128};
-    space.tile_out = {1, 2, 4, 8};
-    space.stages = {1, 2, 3, 4};
-    space.warps = {1, 2, 4, 8};
-    space.types = {{DType::f32, DType::f32}};
-    space.tables = {TableForm::constant, TableForm::global};
-  }
   return space;
+}
+
+Space vector_space(const Target& target) {
+  Space space = with_all_blocks(Variant::vector);
+  space.archs = host_levels(target.arch);
+  space.tile_n = {16, 32, 48, 64, 128};
+  space.tile_out = {0, 1, 3, 8};
+  space.stages = {1};
+  space.warps = {1};
+  space.types = {{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
+  space.tables = {TableForm::constant};
+  space.packed = {false, true};
+  return space;
+}
+
+Space simt_space(const Target& target) {
+  Space space = with_all_blocks(Variant::simt);
+  space.archs = {target.arch};
+  space.tile_n = {8, 16, 32, 40, 64, 128};
+  space.tile_out = {1, 2, 4, 8};
+  space.stages = {1, 2, 3, 4};
+  space.warps = {1, 2, 4, 8};
+  space.types = {{DType::f32, DType::f32}};
+  space.tables = {TableForm::constant, TableForm::global};
+  return space;
+}
+
+Space mma_space(const Target& target) {
+  Space space = with_all_blocks(Variant::mma);
+  space.archs = {target.arch};
+  space.tile_n = {8, 16, 24, 32, 48, 64, 128};
+  space.tile_out = {0, 8, 16, 32};
+  space.stages = {1, 2, 3, 4, 6};
+  space.warps = {1, 2, 3, 4, 8};
+  space.types = {{DType::f16, DType::f16}, {DType::f16, DType::f32}};
+  if (target.compute_capability() >= 80)
+    space.types.insert(
+        space.types.end(),
+        {{DType::bf16, DType::bf16}, {DType::bf16, DType::f32}, {DType::f32, DType::f32, Math::tf32}});
+  space.tables = {TableForm::constant, TableForm::global};
+  space.operand_a = {OperandA::x, OperandA::w};
+  return space;
+}
+
+std::vector<Space> spaces_of(const Target& target) {
+  if (target.kind == Target::Kind::cpu) return {vector_space(target)};
+  return {simt_space(target), mma_space(target)};
 }
 
 /// The axes in the order of a Row. Those that `fits` looks at come first: a row that cannot be completed is
@@ -91,6 +123,7 @@ enum Axis : std::size_t {
   kWarps,
   kArch,
   kTypes,
+  kOperandA,
   kLayout,
   kBatch,
   kWorkers,
@@ -114,6 +147,7 @@ std::vector<int> sizes_of(const Space& space) {
   sizes[kStages] = size(space.stages);
   sizes[kWarps] = size(space.warps);
   sizes[kTypes] = size(space.types);
+  sizes[kOperandA] = size(space.operand_a);
   sizes[kWorkers] = size(space.workers);
   sizes[kSplit] = size(space.split);
   sizes[kTable] = size(space.tables);
@@ -136,6 +170,7 @@ Case case_of(const Space& space, const Row& row) {
   config.warps = pick(space.warps, kWarps);
   config.split = pick(space.split, kSplit);
   config.table = pick(space.tables, kTable);
+  config.operand_a = pick(space.operand_a, kOperandA);
   config.packed = pick(space.packed, kPacked);
 
   Case test;
@@ -144,19 +179,20 @@ Case case_of(const Space& space, const Row& row) {
   test.options = Suite::current().options(pick(space.blocks, kBlock), pick(space.batches, kBatch));
   test.options.dtype = pick(space.types, kTypes).dtype;
   test.options.out_dtype = pick(space.types, kTypes).out_dtype;
+  test.options.math = pick(space.types, kTypes).math;
   test.options.strict_absent = pick(space.strict_absent, kStrict);
-  test.options.target = fmt::format("{}:{}", pick(space.archs, kArch), pick(space.workers, kWorkers));
+  test.options.target = Suite::current().target_of(pick(space.archs, kArch), pick(space.workers, kWorkers));
   test.options.config = config;
   return test;
 }
 
 /// Whether config, block and types go together; true while one of them is not yet chosen.
 bool fits(const Space& space, const Row& row) {
-  for (const Axis axis : {kBlock, kTileN, kArch, kTileOut, kStages, kWarps, kTypes})
+  for (const Axis axis : {kBlock, kTileN, kArch, kTileOut, kStages, kWarps, kTypes, kOperandA})
     if (row[axis] == kUnset) return true;
   const Case test = case_of(space, row);
   const Problem problem = make_problem(Layout(), test.options);
-  const Target target = Target::parse(test.options.target);
+  const Target target = resolve_target(test.options.target);
   try {
     if (target.kind == Target::Kind::cuda) cuda::validate(problem, target, *test.options.config);
 #ifdef SPARSEKILN_CPU
@@ -196,14 +232,15 @@ std::vector<Row> every_problem(const Space& space) {
 }
 
 std::vector<Case> make_cases() {
-  const Space space = space_of(Suite::current().device()->target());
   const char* full = std::getenv("SPARSEKILN_TEST_FULL");
-  const std::vector<Row> rows =
-      full != nullptr && std::string_view(full) == "1"
-          ? every_problem(space)
-          : pairwise(sizes_of(space), [&](const Row& row) { return fits(space, row); }).rows;
   std::vector<Case> cases;
-  for (const Row& row : rows) cases.push_back(case_of(space, row));
+  for (const Space& space : spaces_of(Suite::current().device()->target())) {
+    const std::vector<Row> rows =
+        full != nullptr && std::string_view(full) == "1"
+            ? every_problem(space)
+            : pairwise(sizes_of(space), [&](const Row& row) { return fits(space, row); }).rows;
+    for (const Row& row : rows) cases.push_back(case_of(space, row));
+  }
   return cases;
 }
 
@@ -211,12 +248,13 @@ std::vector<Case> make_cases() {
 
 std::string Case::to_string() const {
   const Layout grid = layout->make();
-  return fmt::format("layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}, target {}, config '{}'{}",
-                     layout->name, grid.rows(), grid.cols(), grid.blocks(),
-                     sparsekiln::to_string(options.block), sparsekiln::to_string(options.batch),
-                     name(options.dtype), name(options.out_dtype.value_or(options.dtype)),
-                     options.strict_absent ? ", strict absent" : "", options.target,
-                     sparsekiln::to_string(*options.config), wide ? ", rows 16 elements apart" : "");
+  return fmt::format(
+      "layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}{}, target {}, config '{}'{}",
+      layout->name, grid.rows(), grid.cols(), grid.blocks(), sparsekiln::to_string(options.block),
+      sparsekiln::to_string(options.batch), name(options.dtype),
+      name(options.out_dtype.value_or(options.dtype)), options.math == Math::tf32 ? " by tf32" : "",
+      options.strict_absent ? ", strict absent" : "", options.target, sparsekiln::to_string(*options.config),
+      wide ? ", rows 16 elements apart" : "");
 }
 
 const std::vector<Case>& all_cases() {
@@ -233,6 +271,7 @@ std::string run(const Case& test) {
     const Problem problem = make_problem(layout, test.options);
     const std::int64_t n = problem.batch.bound();
     const std::int64_t padding = test.wide ? 16 : 0;
+    std::size_t turn = 0;
     for (const auto& [kind, planted] : {std::pair{Inputs::small_integers, false},
                                         {Inputs::random, false},
                                         {Inputs::small_integers, true}}) {
@@ -240,6 +279,7 @@ std::string run(const Case& test) {
                                 planted ? " with planted Inf and NaN" : "", kSeed);
       HostInputs inputs = make_inputs(problem, n, kind, kSeed, problem.in_features() + padding);
       if (planted) plant_non_finite(problem, inputs, kSeed);
+      inputs_text += Suite::current().take_seed(turn++);
       const Verdict verdict = launch_and_check(kernel, problem, inputs, padding);
       if (!verdict.ok)
         return fmt::format("{}, {}: {} ({} wrong, {} unwritten, {} stray)", test.to_string(), inputs_text,

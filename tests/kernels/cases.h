@@ -21,9 +21,9 @@ struct Case {
   [[nodiscard]] std::string to_string() const;
 };
 
-/// The cases of this run: a pairwise covering array over layout, block, batch, types, architecture and every
-/// number of the config. With SPARSEKILN_TEST_FULL=1: every problem (layout × block × batch × types), the
-/// rest drawn for each.
+/// The cases of this run: for each family of kernels that the device has, a pairwise covering array over
+/// layout, block, batch, types, architecture and every number of the config. With SPARSEKILN_TEST_FULL=1:
+/// every problem (layout × block × batch × types), the rest drawn for each.
 [[nodiscard]] const std::vector<Case>& all_cases();
 
 /// Compiles a case, runs it on small integers, on random numbers and on integers with planted Inf and NaN,

@@ -12,14 +12,14 @@
 
 #include "tests/kernels/suite.h"
 
-// The kernel suite: test_kernels [--target cpu|cuda|cuda:1] [doctest's own options]
+// The kernel suite: test_kernels [--target cpu|cuda|cuda:1|emulated|emulated:sm_80] [doctest's own options]
 
 namespace {
 
 #ifdef SPARSEKILN_CPU
 constexpr const char* kDefaultTarget = "cpu";
 #else
-constexpr const char* kDefaultTarget = "cuda";
+constexpr const char* kDefaultTarget = "emulated";
 #endif
 
 /// True where doctest will only print something: that needs no device.
@@ -55,6 +55,9 @@ int main(int count, char** values) {
       return 1;
     }
     std::printf("kernel suite on %s\n", suite->device()->description().c_str());
+    if (suite->emulated())
+      std::printf("seeds 0, 1, and that of today: SPARSEKILN_TEST_SEED=%llu\n",
+                  static_cast<unsigned long long>(sparsekiln::test::Suite::seed_of_today()));
   }
   return context.run();
 }

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdlib>
+
+#include "runtime/cuda/emulator.h"
 
 namespace sparsekiln::test {
 namespace {
@@ -17,7 +20,10 @@ std::filesystem::path make_folder() {
 
 }  // namespace
 
-Suite::Suite(const std::string& target) : device_(open_device(target)), cache_dir_(make_folder()) {
+Suite::Suite(const std::string& target)
+    : prefix_(target.starts_with("emulated") ? "emulated:" : ""),
+      device_(open_device(target)),
+      cache_dir_(make_folder()) {
   current_suite = this;
 }
 
@@ -34,13 +40,30 @@ Options Suite::options(BlockShape block, Batch batch, DType dtype) const {
   options.block = block;
   options.batch = batch;
   options.dtype = dtype;
-  options.target = device_->target().to_string();
+  options.target = prefix_ + device_->target().to_string();
   options.cache_dir = cache_dir_;
   return options;
 }
 
 std::string Suite::target_with(std::int32_t workers) const {
-  return fmt::format("{}:{}", device_->target().arch, workers);
+  return target_of(device_->target().arch, workers);
+}
+
+std::string Suite::target_of(const std::string& arch, std::int32_t workers) const {
+  return fmt::format("{}{}:{}", prefix_, arch, workers);
+}
+
+std::uint64_t Suite::seed_of_today() {
+  if (const char* named = std::getenv("SPARSEKILN_TEST_SEED")) return std::strtoull(named, nullptr, 10);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::hours>(now).count() / 24);
+}
+
+std::string Suite::take_seed(std::size_t turn) const {
+  if (!emulated()) return {};
+  const std::uint64_t seed = turn % 3 == 2 ? seed_of_today() : turn % 3;
+  cuda::Emulator().set_seed(seed);
+  return fmt::format(", emulator's seed {}", seed);
 }
 
 void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inputs, PoisonedOutput& output,

@@ -31,8 +31,17 @@ class Suite {
   [[nodiscard]] Options options(BlockShape block, Batch batch, DType dtype = DType::f32) const;
   /// The device's architecture with another number of workers: many of them force rows to be split.
   [[nodiscard]] std::string target_with(std::int32_t workers) const;
+  /// Another architecture that the device runs, with so many workers, as Options::target.
+  [[nodiscard]] std::string target_of(const std::string& arch, std::int32_t workers) const;
+
+  [[nodiscard]] bool emulated() const { return !prefix_.empty(); }
+  /// On the emulator, what orders the launches from now on: seeds 0 and 1, and one that changes every day
+  /// (SPARSEKILN_TEST_SEED names another). Returns it in words for a report; elsewhere nothing.
+  std::string take_seed(std::size_t turn) const;
+  [[nodiscard]] static std::uint64_t seed_of_today();
 
  private:
+  std::string prefix_;  ///< of a target, so that it means this device: "emulated:", or nothing
   std::shared_ptr<const Device> device_;
   std::filesystem::path cache_dir_;
 };

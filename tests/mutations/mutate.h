@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sparsekiln::test {
+
+/// A way to break a kernel. Each names what a programmer gets wrong.
+enum class Fault : std::uint8_t {
+  barrier_removed,
+  wait_count_off_by_one,
+  wait_removed,
+  commit_removed,
+  fence_removed,
+  store_of_counter_removed,
+  copy_address_off,    ///< one row further in shared memory
+  load_address_off,    ///< of an operand in shared memory
+  global_address_off,  ///< of an asynchronous copy or a load
+  store_address_off,   ///< of the result
+  swizzle_changed,
+  zero_fill_dropped,    ///< a copy reads all of its bytes, whether the row exists or not
+  store_guard_dropped,  ///< what lies beyond the batch is stored, too
+  fragment_swapped,     ///< two registers of a matrix load or of an mma change places
+  accumulator_swapped,
+  rounding_dropped,  ///< operands go to the tensor core as they are
+  multiply_dropped,  ///< an mma, or a fused multiply-add
+};
+[[nodiscard]] std::string_view name(Fault fault);
+
+/// One broken kernel.
+struct Mutation {
+  Fault fault;
+  int line = 0;        ///< of the PTX text
+  std::string before;  ///< the instruction as it was
+  std::string after;   ///< empty: removed
+  std::string ptx;     ///< the whole text
+};
+
+/// Every place where `fault` can be done to a kernel. Not the last barrier: it only keeps a batch tile from
+/// the next one of the same CTA, and so few tiles as a test has are each a CTA's own. Of guarded stores only
+/// the last: the first rows of a tile are always there.
+[[nodiscard]] std::vector<Mutation> mutations(std::string_view ptx, Fault fault);
+
+}  // namespace sparsekiln::test

@@ -1,0 +1,112 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <sparsekiln/compile.h>
+#include <sparsekiln/patterns.h>
+
+#include "tests/mutations/mutate.h"
+#include "tests/mutations/trial.h"
+
+// Kernels that are wrong on purpose. Each is found, by a report of the emulator or by an oracle: what was not
+// found here would not be found in a kernel that is wrong by mistake either.
+
+namespace sparsekiln::test {
+namespace {
+
+constexpr int kSeeds = 8;
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "sparsekiln-mutations-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// A correct kernel, and the device that it is run on.
+struct Subject {
+  std::string device;
+  Problem problem;
+  std::shared_ptr<const Binary> binary;
+};
+
+/// Rows that are split, and so long that every stage is filled again; a batch that does not fill its last
+/// tile.
+Subject make_subject(DType dtype, BlockShape block, Math math = Math::ieee) {
+  const Layout layout = patterns::random(6, 768 / block.in, 0.5, 5);
+  Options options;
+  options.block = block;
+  options.batch = 61;
+  options.dtype = dtype;
+  options.target = "sm_80:2";
+  options.math = math;
+  const TemporaryFolder folder;
+  options.cache_dir = folder.path();
+  return {"emulated:sm_80", make_problem(layout, options), build(layout, options).binary};
+}
+
+/// Tries up to `most` places for each fault, spread over the kernel.
+void check_all_caught(const Subject& subject, const std::vector<Fault>& faults, std::size_t most) {
+  const Trial unchanged =
+      try_out(*subject.binary, subject.problem, subject.binary->ptx, subject.device, 0, kSeeds);
+  REQUIRE_MESSAGE(!unchanged.caught, "the kernel as it is: " << unchanged.how);
+  for (const Fault fault : faults) {
+    const std::vector<Mutation> all = mutations(subject.binary->ptx, fault);
+    CHECK_MESSAGE(!all.empty(), "no place for: " << name(fault));
+    const std::size_t count = std::min(most, all.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      const Mutation& mutation = all[i * all.size() / count];
+      const Trial trial = try_out(*subject.binary, subject.problem, mutation.ptx, subject.device, 0, kSeeds);
+      CHECK_MESSAGE(trial.caught, name(mutation.fault)
+                                      << " is not found: PTX line " << mutation.line << ", '"
+                                      << mutation.before << "' became '" << mutation.after << "'");
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every fault planted in a simt kernel is found") {
+  check_all_caught(make_subject(DType::f32, {32, 32}),
+                   {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
+                    Fault::fence_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
+                    Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
+                    Fault::store_guard_dropped, Fault::multiply_dropped},
+                   4);
+}
+
+TEST_CASE("every fault planted in a tensor-core kernel is found") {
+  check_all_caught(make_subject(DType::f16, {32, 32}),
+                   {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
+                    Fault::fence_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
+                    Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
+                    Fault::swizzle_changed, Fault::store_guard_dropped, Fault::fragment_swapped,
+                    Fault::accumulator_swapped, Fault::multiply_dropped},
+                   3);
+}
+
+TEST_CASE("every fault planted in a tensor-core kernel of small blocks is found") {
+  check_all_caught(make_subject(DType::bf16, {8, 8}),
+                   {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::copy_address_off,
+                    Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
+                    Fault::fragment_swapped, Fault::accumulator_swapped, Fault::multiply_dropped},
+                   3);
+}
+
+TEST_CASE("tf32 operands that are cut off instead of rounded are found") {
+  const Subject subject = make_subject(DType::f32, {32, 32}, Math::tf32);
+  check_all_caught(subject, {Fault::rounding_dropped}, 100);
+}
+
+}  // namespace sparsekiln::test

@@ -1,0 +1,117 @@
+#include "tests/mutations/trial.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+
+#include <sparsekiln/compile.h>
+#include <sparsekiln/error.h>
+
+#include "autotune/inputs.h"
+#include "autotune/oracle.h"
+#include "runtime/device.h"
+
+namespace sparsekiln::test {
+namespace {
+
+enum Status : int { kClean = 0, kCaught = 10, kBroken = 11 };
+
+/// Launches twice, since what a kernel leaves behind in its workspace harms the next launch.
+std::string judge(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
+                  Inputs kind) {
+  const HostInputs inputs = make_inputs(problem, problem.batch.bound(), kind, 1);
+  DeviceMemory x(device, inputs.x.size());
+  DeviceMemory w(device, inputs.w.size());
+  x.copy_in(inputs.x.data());
+  w.copy_in(inputs.w.data());
+  for (int launch = 0; launch < 2; ++launch) {
+    PoisonedOutput output(problem, inputs.n);
+    DeviceMemory y(device, output.image().size());
+    y.copy_in(output.image().data());
+    kernel({.x = strided_view(x.data(), problem.dtype, inputs.n, problem.in_features(), inputs.x_stride),
+            .w = view(w.data(), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in),
+            .y = output.view(y.data())});
+    device->synchronize();
+    y.copy_out(output.image().data());
+    const Verdict verdict = check(problem, inputs, output);
+    if (!verdict.ok) return "the oracle: " + verdict.first_failure;
+  }
+  return {};
+}
+
+/// What is found; empty where nothing is.
+std::string run_once(const Binary& binary, const Problem& problem, const std::string& device_text) {
+  const std::shared_ptr<const Device> device = open_device(device_text);
+  try {
+    const Kernel kernel = load(std::make_shared<const Binary>(binary), device_text);
+    for (const Inputs kind : {Inputs::small_integers, Inputs::random})
+      if (std::string found = judge(kernel, problem, device, kind); !found.empty()) return found;
+    return {};
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::driver) throw;
+    return error.what();
+  }
+}
+
+struct Ended {
+  int status;
+  std::string text;
+};
+
+/// Runs `work` in a child and gives its exit status and what it wrote.
+template <class Work>
+Ended in_child(Work work) {
+  int ends[2];
+  if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+  const pid_t child = fork();
+  if (child < 0) throw std::runtime_error("no process");
+  if (child == 0) {
+    close(ends[0]);
+    std::string text;
+    const int status = work(text);
+    text.resize(std::min<std::size_t>(text.size(), 4000));  // fits into the pipe
+    const bool written = write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    _exit(written ? status : kBroken);
+  }
+  close(ends[1]);
+  Ended ended{kBroken, {}};
+  char buffer[4096];
+  for (ssize_t got = 0; (got = read(ends[0], buffer, sizeof buffer)) > 0;)
+    ended.text.append(buffer, static_cast<std::size_t>(got));
+  close(ends[0]);
+  int how = 0;
+  waitpid(child, &how, 0);
+  if (WIFEXITED(how)) ended.status = WEXITSTATUS(how);
+  if (WIFSIGNALED(how)) ended.text = "ended by signal " + std::to_string(WTERMSIG(how));
+  return ended;
+}
+
+}  // namespace
+
+Trial try_out(const Binary& binary, const Problem& problem, const std::string& ptx, const std::string& device,
+              std::uint64_t first_seed, int seeds) {
+  Binary changed = binary;
+  changed.code.clear();
+  changed.ptx = ptx;
+  for (int i = 0; i < seeds; ++i) {
+    const Ended ended = in_child([&](std::string& text) -> int {
+      setenv("SPARSEKILN_EMULATOR_SEED", std::to_string(first_seed + static_cast<std::uint64_t>(i)).c_str(),
+             1);
+      try {
+        text = run_once(changed, problem, device);
+        return text.empty() ? kClean : kCaught;
+      } catch (const std::exception& error) {
+        text = error.what();
+        return kBroken;
+      }
+    });
+    if (ended.status == kCaught) return {true, ended.text};
+    if (ended.status != kClean) throw std::runtime_error("a trial did not run: " + ended.text);
+  }
+  return {};
+}
+
+}  // namespace sparsekiln::test
