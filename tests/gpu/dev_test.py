@@ -28,7 +28,7 @@ class Gpu(unittest.TestCase):
             self.write(f"bin/{program}", _INSTALLS)
         self.write("cuda/libnvrtc.so.13", "")
         self.write("cuda/cuda.h", "")
-        for program in ("tools/sparsekiln", "tests/kernels/test_kernels"):
+        for program in ("tools/sparsekiln", "tests/kernels/test_kernels", "tests/conformance/test_conformance"):
             self.write(f"build-portable/{program}", _RUNS)
 
     def write(self, name, text):

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/conformance/column.h"
+
+namespace sparsekiln::conformance {
+
+/// One kernel with what the ISA says that it answers.
+///
+/// A case file is lines; those that begin with # are comments, and what is indented belongs to the word
+/// above:
+///
+///     case mul.hi.s32 keeps the upper half        name of the case
+///     target 80                                   least compute capability × 10; 75 where nothing is said
+///     threads 8 4 2                               of the block; 32 where nothing is said
+///     blocks 2                                    of the grid, in up to three dimensions; 1 where nothing is
+///     said shared 1024                                 bytes of dynamic shared memory; 0 where nothing is
+///     said refused .cc is not implemented              the emulator must say so and not run it; hardware
+///     runs it in s32 a, s32 b                             registers of each thread with its inputs out s32
+///     d, f32 c[4]                         registers of each thread with its answers; c0 … c3 judge c
+///     relative 1e-3                       or `ulp 2`, `absolute 0.5`, `unordered`; else bit for bit module
+///     text beside the entry: variables, functions
+///       .shared .align 4 .b32 cell;
+///     ptx                                         the body
+///       mul.hi.s32 d, a, b;
+///     rows                                        a thread each; from the first again where threads are left
+///       0x40000000 8 -> 2 0 0 0 0
+///     lanes                                       or a column each: `0..31` counts, `7*32` repeats
+///       a: 0..31
+///
+/// In the body, `tid` is the thread's number in the grid, `lane` that in its warp, `scratch` the address of
+/// 64 KiB of zeros in global memory, `out_row` that of the thread's answers.
+struct Case {
+  std::string family;  ///< name of the file
+  std::string name;
+  std::string file;
+  int line = 0;
+  int target = 75;
+  std::array<int, 3> block = {32, 1, 1};  ///< threads
+  std::array<int, 3> grid = {1, 1, 1};    ///< blocks
+  int shared_bytes = 0;
+  std::string refused;  ///< what the emulator says where it refuses the case by design; else empty
+  std::vector<Column> in, out;
+  std::string module_text, body;
+  std::vector<std::vector<std::uint64_t>> given;  ///< by thread of the grid, then by column
+  std::vector<std::vector<Expected>> expected;    ///< likewise
+
+  [[nodiscard]] int rows() const { return block[0] * block[1] * block[2] * grid[0] * grid[1] * grid[2]; }
+  [[nodiscard]] std::string title() const { return family + ": " + name; }
+};
+
+inline constexpr int kScratchBytes = 65536;
+
+/// Bytes of a thread's row of these columns, a multiple of 16.
+[[nodiscard]] int row_bytes(const std::vector<Column>& columns);
+
+/// Throws `invalid_argument`, naming file and line.
+[[nodiscard]] std::vector<Case> parse_cases(std::string_view text, const std::string& file,
+                                            const std::string& family);
+
+/// All cases of the folder's *.cases, by family.
+[[nodiscard]] std::vector<Case> load_cases(const std::filesystem::path& folder);
+
+}  // namespace sparsekiln::conformance

@@ -1,0 +1,74 @@
+"""The case files: those that are made by rule are as they are made, and NVIDIA's assembler takes every kernel.
+
+The second only where ptxas is found: in CUDA_HOME, on the path, or in the usual folder.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+_HERE = pathlib.Path(__file__).resolve().parent
+
+
+def find_ptxas():
+    folders = [f"{os.environ[name]}/bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    return shutil.which("ptxas", path=os.pathsep.join([*folders, os.environ.get("PATH", ""), "/usr/local/cuda/bin"]))
+
+
+def join(modules):
+    """One text of many modules that declare nothing beside their entry; None where they declare something."""
+    head, bodies = None, []
+    for number, module in enumerate(modules):
+        head, body = module.split(".address_size 64\n", 1)
+        if not body.startswith(".visible"):
+            return None
+        bodies.append(body.replace(" conformance(", f" conformance_{number}(", 1))
+    return head[head.index(".version") :] + ".address_size 64\n" + "\n".join(bodies)
+
+
+class Cases(unittest.TestCase):
+    def test_the_files_made_by_rule_are_what_the_rules_make(self):
+        done = subprocess.run([sys.executable, "-B", _HERE / "generate", "--check"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    @unittest.skipUnless(find_ptxas(), "no ptxas here")
+    def test_every_kernel_assembles_for_its_own_architecture_and_for_sm_90(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            program = os.environ["TEST_CONFORMANCE"]
+            subprocess.run([program, "--cases", _HERE / "cases", "--write-ptx", folder], check=True)
+            jobs = []
+            for own in sorted(folder.iterdir()):
+                files = sorted(own.glob("*.ptx"))
+                alone = [file for file in files if join([file.read_text()]) is None]
+                joined = folder / f"{own.name}.ptx"
+                joined.write_text(join([file.read_text() for file in files if file not in alone]))
+                jobs += [(file, target) for file in [joined, *alone] for target in {own.name, "sm_90"}]
+            self.assertGreater(len(jobs), 20)
+            with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+                failures = list(filter(None, pool.map(lambda job: self.assemble(*job), jobs)))
+        self.assertEqual(failures, [])
+
+    @staticmethod
+    def assemble(file, target):
+        """What ptxas complains of, with the case and the line; empty where it does not."""
+        command = [find_ptxas(), "-O0", "--gpu-name", target, str(file), "-o", "/dev/null"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 0:
+            return ""
+        complaint = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
+        found = re.search(r"line (\d+)", complaint)
+        lines = file.read_text().splitlines()
+        before = lines[: int(found.group(1))] if found else []
+        case = next((line for line in reversed(before) if line.startswith("// ")), file.name)
+        return f"{target}, {case}: {before[-1] if before else ''}: {complaint}"
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/conformance/runner.h"
+
+namespace sparsekiln::conformance {
+
+/// What devices answered, as files FOLDER/DEVICE/FAMILY.json: {"device", "compute_capability", "driver",
+/// "cases"}, of each case a digest of what was asked, and the values of the threads in hexadecimal. An answer
+/// to another question is not compared.
+class GoldenAnswers {
+ public:
+  struct Entry {
+    std::string device;
+    Answer answer;
+  };
+
+  /// All answers below a folder; none where there is no folder. Throws `invalid_argument` for a file that is
+  /// none.
+  [[nodiscard]] static GoldenAnswers load(const std::filesystem::path& folder);
+  /// The answers to exactly this case, by each device that gave one.
+  [[nodiscard]] std::vector<Entry> to(const Case& test) const;
+
+ private:
+  struct Stored {
+    std::string device, digest, values;
+  };
+  std::map<std::string, std::vector<Stored>> by_title_;
+};
+
+/// Collects what one device answers.
+class AnswerWriter {
+ public:
+  void add(const Case& test, const Answer& answer);
+  /// Writes FOLDER/DEVICE/FAMILY.json for each family that was answered, a line a case.
+  void write(const std::filesystem::path& folder, const cuda::DeviceInfo& device, int driver_version) const;
+
+ private:
+  std::map<std::string, std::map<std::string, std::string>> by_family_;  ///< then by name: digest and values
+};
+
+}  // namespace sparsekiln::conformance
