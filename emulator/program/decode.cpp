@@ -182,7 +182,6 @@ class Emission {
   }
 
   void point_to_operands() {
-    program_.operand_pool.push_back(0);  // so that it has data where no instruction has operands
     for (std::size_t i = 0; i < program_.code.size(); ++i)
       program_.code[i].operands = program_.operand_pool.data() + operands_at_[i];
   }
