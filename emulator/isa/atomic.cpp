@@ -202,20 +202,51 @@ Handler half_handler_of(ptx::Type type) {
   }
 }
 
-Semantics take_semantics(Decoder& decoder, bool returns) {
-  if (decoder.take("relaxed")) return Semantics::relaxed;
-  if (decoder.take("release")) return Semantics::release;
-  if (returns && decoder.take("acquire")) return Semantics::acquire;
-  if (returns && decoder.take("acq_rel")) return Semantics::acquire_release;
-  return Semantics::relaxed;
+/// The first target that has an operation of a type (9.7.13.5, 9.7.13.7, "Target ISA Notes"; 64-bit ones on
+/// shared memory came later than on global memory, and all before any device of this emulator).
+int least_target(std::string_view operation, ptx::Type type) {
+  switch (type) {
+    case ptx::Type::bf16:
+    case ptx::Type::bf16x2:
+      return 90;
+    case ptx::Type::f16:
+    case ptx::Type::b16:
+      return 70;
+    case ptx::Type::f16x2:
+    case ptx::Type::f64:
+      return 60;
+    case ptx::Type::b64:
+    case ptx::Type::u64:
+    case ptx::Type::s64:
+      return operation == "add" || operation == "cas" || operation == "exch" ? 20 : 32;
+    default:
+      return 20;
+  }
+}
+
+void need_target(const Decoder& decoder, int least) {
+  if (decoder.compute_capability() < least) decoder.refuse("needs sm_" + std::to_string(least));
+}
+
+/// The modifier .sem needs sm_70, .scope sm_60.
+void take_order(Decoder& decoder, Form& form) {
+  const auto take = [&](std::string_view name, Semantics semantics) {
+    if (!decoder.take(name)) return false;
+    form.semantics = semantics;
+    need_target(decoder, 70);
+    return true;
+  };
+  (void)(take("relaxed", Semantics::relaxed) || take("release", Semantics::release) ||
+         (form.returns &&
+          (take("acquire", Semantics::acquire) || take("acq_rel", Semantics::acquire_release))));
+  if (take_scope_if_any(decoder, form.scope)) need_target(decoder, 60);
 }
 
 template <bool Returns>
 void decode(Decoder& decoder) {
   Form form;
   form.returns = Returns;
-  form.semantics = take_semantics(decoder, Returns);
-  (void)take_scope_if_any(decoder, form.scope);
+  take_order(decoder, form);
   form.space = take_space(decoder);
   if (form.space == AccessSpace::constant || form.space == AccessSpace::local)
     decoder.refuse("is for .global, .shared and generic addresses only");
@@ -228,6 +259,7 @@ void decode(Decoder& decoder) {
   const bool swaps = operation == "cas";
   if (instruction.run == nullptr || (!Returns && (swaps || operation == "exch")))
     decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+  need_target(decoder, least_target(operation, type));
   const std::size_t first = Returns ? 1 : 0;
   decoder.expect_operands(first + (swaps ? 3 : 2), first + (swaps ? 3 : 2));
   if (Returns) decoder.write(decoder.operand(0), ptx::bits(type));

@@ -3,16 +3,18 @@
 namespace sparsekiln::emulator {
 
 bool take_scope_if_any(Decoder& decoder, Scope& scope) {
-  if (decoder.take("cta"))
+  if (decoder.take("cta")) {
     scope = Scope::block;
-  else if (decoder.take("cluster"))
+  } else if (decoder.take("cluster")) {
     scope = Scope::cluster;
-  else if (decoder.take("gpu"))
+    if (decoder.compute_capability() < 90) decoder.refuse(".cluster needs sm_90");
+  } else if (decoder.take("gpu")) {
     scope = Scope::device;
-  else if (decoder.take("sys"))
+  } else if (decoder.take("sys")) {
     scope = Scope::system;
-  else
+  } else {
     return false;
+  }
   return true;
 }
 

@@ -41,11 +41,44 @@ TEST_CASE("an instruction is refused for architectures that do not have it") {
       {"sm_80", "sm_75", "cp.async.wait_all;"},
       {"sm_80", "sm_75", ".reg .b32 %r1; redux.sync.add.u32 %r1, 1, 0xffffffff;"},
       {"sm_90", "sm_80", ".reg .b32 %r1; .reg .pred %p1; elect.sync %r1|%p1, 0xffffffff;"},
+      {"sm_90", "sm_89", "fence.acq_rel.cluster;"},
   };
   for (const auto& row : rows) {
     CAPTURE(row.body);
     CHECK_NOTHROW(decode_for(row.has, row.body));
     CHECK_THROWS_AS(decode_for(row.has_not, row.body), ptx::Error);
+  }
+}
+
+TEST_CASE("an atomic operation is refused for architectures that do not have it") {
+  const struct {
+    const char* has;
+    const char* has_not;
+    const char* body;
+  } rows[] = {
+      {"sm_90", "sm_89", "atom.global.add.noftz.bf16 %h1, [%rd1], %h1;"},
+      {"sm_90", "sm_80", "atom.shared.add.noftz.bf16x2 %r1, [%rd1], %r1;"},
+      {"sm_90", "sm_89", "red.global.add.noftz.bf16 [%rd1], %h1;"},
+      {"sm_90", "sm_80", "red.global.add.noftz.bf16x2 [%rd1], %r1;"},
+      {"sm_70", "sm_60", "atom.global.add.noftz.f16 %h1, [%rd1], %h1;"},
+      {"sm_60", "sm_53", "red.global.add.noftz.f16x2 [%rd1], %r1;"},
+      {"sm_70", "sm_60", "atom.global.cas.b16 %h1, [%rd1], %h1, %h1;"},
+      {"sm_60", "sm_53", "atom.global.add.f64 %fd1, [%rd1], %fd1;"},
+      {"sm_60", "sm_53", "red.shared.add.f64 [%rd1], %fd1;"},
+      {"sm_50", "sm_30", "atom.global.min.u64 %rd2, [%rd1], %rd2;"},
+      {"sm_50", "sm_30", "red.global.and.b64 [%rd1], %rd2;"},
+      {"sm_30", "sm_13", "atom.global.add.u64 %rd2, [%rd1], %rd2;"},
+      {"sm_70", "sm_60", "atom.acquire.gpu.global.add.u32 %r1, [%rd1], %r1;"},
+      {"sm_60", "sm_53", "atom.gpu.global.add.u32 %r1, [%rd1], %r1;"},
+      {"sm_90", "sm_80", "red.relaxed.cluster.global.add.u32 [%rd1], %r1;"},
+  };
+  const std::string registers =
+      ".reg .b16 %h<3>; .reg .b32 %r<3>; .reg .b64 %rd<3>; .reg .f64 %fd<3>; mov.u64 %rd1, 0; ";
+  for (const auto& row : rows) {
+    CAPTURE(row.body);
+    CHECK_NOTHROW(decode_for(row.has, registers + row.body));
+    CHECK_THROWS_WITH_AS(decode_for(row.has_not, registers + row.body), doctest::Contains("needs sm_"),
+                         ptx::Error);
   }
 }
 
