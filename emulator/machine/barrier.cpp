@@ -55,26 +55,29 @@ void complete(Block& block, BarrierArrivals& barrier) {
   block.wake(done.waiting);
 }
 
-/// Names a thread that has ended while others wait.
-[[noreturn]] void report_ended(const Block& block, std::uint32_t id) {
-  std::uint32_t w = 0;
-  while (w + 1 < block.grid.warps && block.warps[w].live == block.grid.lanes_of(w)) ++w;
-  report_missing(block, id, w, std::countr_zero(block.grid.lanes_of(w) & ~block.warps[w].live));
+/// Whether all that the barrier waits for are there.
+bool is_complete(const Block& block, const BarrierArrivals& barrier) {
+  return barrier.count ==
+         (barrier.whole ? static_cast<std::uint32_t>(std::popcount(block.living)) : barrier.expected);
 }
 
 }  // namespace
 
-void report_missing(const Block& block, std::uint32_t id, std::uint32_t missing, int lane) {
+void release_barriers(Block& block) {
+  for (BarrierArrivals& barrier : block.barriers.arrivals)
+    if (barrier.whole && barrier.count != 0 && is_complete(block, barrier)) complete(block, barrier);
+}
+
+void report_missing(const Block& block, std::uint32_t id) {
   const BarrierArrivals& barrier = block.barriers.arrivals[id];
   const auto waiter = static_cast<std::uint32_t>(std::countr_zero(barrier.waiting));
-  if (missing == kNoRow) {
-    const std::uint32_t absent = ~(barrier.waiting | barrier.arrived);
-    missing = static_cast<std::uint32_t>(std::countr_zero(absent));
-    // A warp that has ended says more than one that waits elsewhere.
-    for (std::uint32_t w = 0; w < block.grid.warps; ++w)
-      if ((absent >> w & 1) != 0 && block.warps[w].live == 0) missing = w;
-  }
-  const std::string where = missing < block.grid.warps ? where_missing(block, missing, lane)
+  std::uint32_t absent = ~(barrier.waiting | barrier.arrived);
+  if (barrier.whole) absent &= block.living;
+  auto missing = static_cast<std::uint32_t>(std::countr_zero(absent));
+  // A warp that has ended says more than one that waits elsewhere.
+  for (std::uint32_t w = 0; w < block.grid.warps; ++w)
+    if ((absent >> w & 1) != 0 && block.warps[w].live == 0) missing = w;
+  const std::string where = missing < block.grid.warps ? where_missing(block, missing, 0)
                                                        : "it expects more threads than there are";
   const BarrierWait& wait = block.barriers.waits[waiter];
   fault(FaultKind::barrier_not_reached, block.warps[waiter], block.grid.program.code[wait.pc],
@@ -129,9 +132,8 @@ void barrier(Warp& warp, const Instruction& instruction, Mask mask, BarrierKind 
     block.barriers.waits[warp.index] = {
         .id = id, .pc = pc_of(warp, instruction), .lanes = mask, .result = result};
   }
-  if (whole && (block.ended_threads != 0 || warp.live != block.grid.lanes_of(warp.index)))
-    report_ended(block, id);
-  if (barrier.count == barrier.expected) complete(block, barrier);
+  barrier.whole = barrier.whole && whole;
+  if (is_complete(block, barrier)) complete(block, barrier);
 }
 
 void warp_barrier(Warp& warp, const Instruction& instruction, Mask mask, Mask members) {

@@ -78,7 +78,6 @@ void Block::start(std::uint32_t number) {
   random = Random(mixed(grid.request.seed) ^ mixed(~std::uint64_t{number}));
   ready = grid.warps == 32 ? 0xffffffffu : (1u << grid.warps) - 1;
   living = ready;
-  ended_threads = 0;
   progress = 0;
   ++stamp;
   order.start(number, grid.warps);
@@ -120,12 +119,10 @@ void Block::wake(std::uint32_t which) {
 void Block::note_ended(Warp& warp, Mask before) {
   const Mask gone = before & ~warp.live;
   ++progress;
-  ended_threads += static_cast<std::uint32_t>(std::popcount(gone));
   finish_copies(warp, gone);
-  if (warp.live == 0) living &= ~(1u << warp.index);
-  for (std::uint32_t id = 0; id < kBarriers; ++id)
-    if (barriers.arrivals[id].waiting != 0 && barriers.arrivals[id].whole)
-      report_missing(*this, id, warp.index, std::countr_zero(gone));
+  if (warp.live != 0) return;
+  living &= ~(1u << warp.index);
+  release_barriers(*this);
 }
 
 void Block::run_warp(std::uint32_t w, std::uint32_t budget) {

@@ -77,10 +77,9 @@ class Block {
   Barriers barriers;
   std::vector<WarpCopies> copies;  ///< by warp
   Random random;
-  std::uint64_t progress = 0;  ///< goes up with each change that others may wait for
-  std::uint32_t ready = 0;     ///< warps in WarpState::ready
-  std::uint32_t living = 0;    ///< warps that have not ended
-  std::uint32_t ended_threads = 0;
+  std::uint64_t progress = 0;       ///< goes up with each change that others may wait for
+  std::uint32_t ready = 0;          ///< warps in WarpState::ready
+  std::uint32_t living = 0;         ///< warps that have not ended
   std::vector<std::uint64_t> idle;  ///< by warp: instructions since `progress` last changed
 
   /// Lets the warps of `which`, which waited, run on.
@@ -117,10 +116,10 @@ void fill_fixed_rows(const Block& block, const Warp& warp, bool first);
 /// Fault of a warp that nothing can bring on: a deadlock, or lanes that wait for lanes of their own warp.
 /// `why` is empty where it goes in circles.
 [[noreturn]] void report_endless(const Warp& warp, const std::string& why);
-/// Fault of barrier `id` that some wait at and `lane` of `warp` will not reach; or somebody, if `warp` is not
-/// given.
-[[noreturn]] void report_missing(const Block& block, std::uint32_t id, std::uint32_t warp = kNoRow,
-                                 int lane = 0);
+/// Fault of barrier `id` that some wait at and somebody will not reach.
+[[noreturn]] void report_missing(const Block& block, std::uint32_t id);
+/// A warp ended: barriers that waited for it alone are complete (machine/barrier.cpp).
+void release_barriers(Block& block);
 /// Lanes of a warp ended: their copies arrive.
 void finish_copies(Warp& warp, Mask lanes);
 

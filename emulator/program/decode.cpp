@@ -83,8 +83,9 @@ class Translation {
   void add_branch(StatementDecoder& decoder) {
     const bool uniform = decoder.take("uni");
     const std::uint32_t target = target_of(decoder, assembly_.function());
-    // To branch to where lanes end is to end: lanes that leave early keep nobody waiting, neither where all
-    // meet nor at a barrier.
+    // To branch to where lanes end is to end: lanes that leave early keep nobody waiting where all meet. Nor
+    // do they at a barrier of the whole block, which waits for threads that have not ended (PTX
+    // ISA 9.7.13.1); a barrier of a number of threads goes on counting warps (machine/barrier.h).
     if (ends_all_lanes(assembly_.function().statements[target])) {
       add_flow(decoder, Kind::branch, end_lanes, Flow::end);
       return;
