@@ -58,10 +58,8 @@ void synchronize_warp(Warp& warp, const Instruction& instruction, Mask mask) {
   lanes::each_active(mask, [&](int lane) {
     if ((members[lane] >> lane & 1) == 0)
       fault(FaultKind::invalid_operation, warp, instruction, lane, "the lane is not in its own member mask");
-    if ((members[lane] & ~mask & warp.live) != 0)
-      fault(FaultKind::barrier_not_reached, warp, instruction,
-            std::countr_zero(members[lane] & ~mask & warp.live),
-            "the lane is a member of a warp barrier and does not reach it with the others");
+    if (const Mask missing = members[lane] & ~mask & warp.live; missing != 0)
+      fault_missing(warp, instruction, lane, missing);
   });
   for (Mask left = mask; left != 0;) {
     const Mask group = members[std::countr_zero(left)] & mask;

@@ -33,10 +33,7 @@ void each_group(Warp& warp, const Instruction& instruction, Mask mask, const std
       fault(FaultKind::invalid_operation, warp, instruction, std::countr_zero(here & ~group),
             "the lane is not in its own member mask");
     const Mask missing = group & warp.live & ~here;
-    if (missing != 0)
-      fault(FaultKind::barrier_not_reached, warp, instruction, first,
-            "lane " + std::to_string(std::countr_zero(missing)) + " is in the member mask of lane " +
-                std::to_string(first) + " but does not execute the instruction with it");
+    if (missing != 0) fault_missing(warp, instruction, first, missing);
     use(here);
     left &= ~here;
   }

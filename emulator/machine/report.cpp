@@ -1,5 +1,7 @@
 #include "emulator/machine/report.h"
 
+#include <bit>
+
 #include "emulator/machine/block.h"
 #include "emulator/machine/warp.h"
 
@@ -76,6 +78,16 @@ void fault(FaultKind kind, const Warp& warp, const Instruction& instruction, int
            const std::string& what) {
   throw Fault(kind,
               std::string(name(kind)) + ": " + what + "; " + describe(site_of(warp, instruction, lane)));
+}
+
+void fault_missing(const Warp& warp, const Instruction& instruction, int lane, Mask missing) {
+  const Mask parted = missing & ~warp.active;
+  const std::string who = "lane " + std::to_string(std::countr_zero(parted != 0 ? parted : missing)) +
+                          " is in the member mask of lane " + std::to_string(lane) +
+                          " but does not execute the instruction with it";
+  if (parted == 0) fault(FaultKind::barrier_not_reached, warp, instruction, lane, who);
+  fault(FaultKind::divergence_not_supported, warp, instruction, lane,
+        who + ": it is on another way of a branch, and the emulator has lanes meet only behind the branch");
 }
 
 }  // namespace sparsekiln::emulator

@@ -63,6 +63,11 @@ struct Warp {
 [[noreturn]] void fault(FaultKind kind, const Warp& warp, const Instruction& instruction, int lane,
                         const std::string& what);
 
+/// Fault of lanes of `missing`, alive, that the member mask of `lane` names and that do not execute the
+/// instruction with it. Where they run on another way of a branch hardware would wait for them, which
+/// lockstep cannot: then that is what it says.
+[[noreturn]] void fault_missing(const Warp& warp, const Instruction& instruction, int lane, Mask missing);
+
 /// The next number of the sequence that the seed gives this warp's block: for orders that the program leaves
 /// open.
 [[nodiscard]] std::uint32_t draw(Warp& warp);

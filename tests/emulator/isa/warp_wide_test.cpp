@@ -90,6 +90,30 @@ TEST_CASE("a member that goes another way is a fault, one that has ended is not 
   CHECK(failure("setp.ge.u32 %p1, %lane, 8; @%p1 ret; vote.sync.any.pred %p2, %p1, -1;").empty());
 }
 
+TEST_CASE("members that are alive on another branch are refused as divergence, by name") {
+  const auto kind = [](const std::string& body) {
+    try {
+      static_cast<void>(run_warp(body, {}, {}));
+    } catch (const Fault& fault) {
+      return std::string(name(fault.kind()));
+    }
+    return std::string();
+  };
+  const std::string divergence = name(FaultKind::divergence_not_supported);
+  // Both ways come to an instruction of the same mask, which hardware lets meet.
+  for (const std::string instruction :
+       {"shfl.sync.idx.b32 %r1, %lane, 3, 31, -1;", "vote.sync.any.pred %p2, %p1, -1;",
+        "redux.sync.add.u32 %r1, %lane, -1;", "match.any.sync.b32 %r1, %lane, -1;", "bar.warp.sync -1;"}) {
+    CAPTURE(instruction);
+    CHECK(kind("setp.lt.u32 %p1, %lane, 8; @%p1 bra A; " + instruction + " bra B; A: " + instruction +
+               " B:") == divergence);
+    CHECK(kind("setp.lt.u32 %p1, %lane, 8; @!%p1 bra B; " + instruction + " B: activemask.b32 %r2;") ==
+          divergence);
+    CHECK(kind("setp.lt.u32 %p1, %lane, 8; @!%p1 ret; " + instruction).empty());
+    CHECK(kind("setp.lt.u32 %p1, %lane, 8; @%p1 " + instruction) == name(FaultKind::barrier_not_reached));
+  }
+}
+
 TEST_CASE("groups of lanes with masks of their own take part side by side") {
   const auto run = run_warp(R"(
       setp.lt.u32 %p1, %lane, 12;
