@@ -14,7 +14,6 @@ using namespace sparsekiln::driver;
 namespace {
 
 using sparsekiln::emulator::Allocation;
-using Bytes = std::vector<std::byte>;
 
 CUresult valid(bool in_range) { return in_range ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
@@ -54,14 +53,8 @@ CUresult to_host(void* to, CUdeviceptr from, size_t bytes, CUstream stream, bool
 CUresult on_device(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream, bool blocking) {
   return in_context(EMULATOR_FAULT_COPY, [&](const std::shared_ptr<Context>& context) -> CUresult {
     if (bytes == 0) return CUDA_SUCCESS;
-    return queue(context, stream, blocking, [=](Context& where) {
-      const Allocation* const source = where.memory.find(from);
-      if (source == nullptr || bytes > source->address + source->bytes - from)
-        return CUDA_ERROR_INVALID_VALUE;
-      Bytes moved(bytes);
-      return valid(where.memory.read(from, moved.data(), bytes) &&
-                   where.memory.write(to, moved.data(), bytes));
-    });
+    return queue(context, stream, blocking,
+                 [=](Context& where) { return valid(where.memory.copy(to, from, bytes)); });
   });
 }
 

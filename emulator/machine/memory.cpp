@@ -109,4 +109,18 @@ bool GlobalMemory::fill(std::uint64_t address, std::uint8_t value, std::uint64_t
   return to != nullptr;
 }
 
+bool GlobalMemory::copy(std::uint64_t to, std::uint64_t from, std::uint64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  const std::byte* const source = range(from, bytes, false);
+  std::byte* const target = range(to, bytes, false);
+  if (source == nullptr || target == nullptr) return false;
+  const Allocation& source_of = *find_locked(from);
+  const Allocation& target_of = *find_locked(to);
+  if (target_of.shadow != nullptr)
+    target_of.shadow->copy_written(to - target_of.address, source_of.shadow.get(), from - source_of.address,
+                                   bytes);
+  std::memmove(target, source, bytes);
+  return true;
+}
+
 }  // namespace sparsekiln::emulator

@@ -61,6 +61,8 @@ class GlobalMemory {
   bool write(std::uint64_t address, const void* from, std::uint64_t bytes);
   bool read(std::uint64_t address, void* to, std::uint64_t bytes) const;
   bool fill(std::uint64_t address, std::uint8_t value, std::uint64_t bytes);
+  /// Of a copy within the device: bytes that nothing wrote stay such at their new place. Ranges may overlap.
+  bool copy(std::uint64_t to, std::uint64_t from, std::uint64_t bytes);
 
   /// All allocations by address, for a launch; they stay where they are until released.
   [[nodiscard]] std::vector<Allocation*> sorted() const;

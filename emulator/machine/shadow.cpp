@@ -108,6 +108,25 @@ void Shadow::mark_written(std::uint64_t offset, std::uint64_t bytes) {
   }
 }
 
+void Shadow::copy_written(std::uint64_t offset, const Shadow* other, std::uint64_t other_offset,
+                          std::uint64_t bytes) {
+  if (other == nullptr || other->all_written()) return mark_written(offset, bytes);
+  const auto bit = [](std::uint64_t byte) { return static_cast<ByteMask>(1u << byte % kCellBytes); };
+  std::vector<char> written(bytes);  // first: the ranges may overlap
+  for (std::uint64_t i = 0; i < bytes; ++i) {
+    const std::uint64_t byte = other_offset + i;
+    written[i] = (other->written_[byte / kCellBytes] & bit(byte)) != 0 ? 1 : 0;
+  }
+  if (all_written()) {
+    std::fill_n(written_.get(), cells_of(bytes_), ByteMask{0xffff});
+    all_written_.store(false, std::memory_order_relaxed);
+  }
+  for (std::uint64_t i = 0; i < bytes; ++i) {
+    ByteMask& cell = written_[(offset + i) / kCellBytes];
+    cell = static_cast<ByteMask>(written[i] != 0 ? cell | bit(offset + i) : cell & ~bit(offset + i));
+  }
+}
+
 Shadow::Locked::Locked(Shadow& shadow, std::uint64_t page) : lock_(&shadow.locks_[page]) {
   while (lock_->test_and_set(std::memory_order_acquire))
     while (lock_->test(std::memory_order_relaxed)) {

@@ -20,6 +20,57 @@ TEST_CASE("what was copied to the device comes back, also in part, and from plac
   CHECK(download(first, 1) == Words{7});
 }
 
+TEST_CASE(
+    "a copy within the device makes no byte written that was not, and unwritten what it covers with such") {
+  const std::string reads_word = R"(.version 7.8
+.target sm_75
+.address_size 64
+.visible .entry reads(.param .u64 p) {
+  .reg .b64 %rd<2>;
+  .reg .b32 %r<2>;
+  ld.param.u64 %rd1, [p];
+  ld.global.u32 %r1, [%rd1];
+  ret;
+}
+)";
+  using Copy = CUresult (*)(CUdeviceptr, CUdeviceptr, std::size_t);
+  const Copy copies[] = {
+      [](CUdeviceptr to, CUdeviceptr from, std::size_t bytes) { return cuMemcpyDtoD(to, from, bytes); },
+      [](CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+        return cuMemcpyDtoDAsync(to, from, bytes, nullptr);
+      },
+      [](CUdeviceptr to, CUdeviceptr from, std::size_t bytes) { return cuMemcpy(to, from, bytes); },
+      [](CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
+        return cuMemcpyAsync(to, from, bytes, nullptr);
+      },
+  };
+  for (const Copy copy : copies)
+    for (std::size_t word = 0; word < 10; ++word) {
+      CAPTURE(word);
+      const Session session;
+      CUmodule module = nullptr;
+      REQUIRE(cuModuleLoadData(&module, reads_word.c_str()) == CUDA_SUCCESS);
+      CUdeviceptr source = 0;
+      REQUIRE(cuMemAlloc(&source, 40) == CUDA_SUCCESS);
+      REQUIRE(cuMemsetD32(source + 8, 5, 3) == CUDA_SUCCESS);  // words 2, 3, 4
+      const CUdeviceptr target = upload(Words(10, 7));
+      REQUIRE(copy(target + 4, source, 32) == CUDA_SUCCESS);  // words 1 to 8 from 0 to 7
+      CUdeviceptr address = target + 4 * word;
+      void* parameters[] = {&address};
+      REQUIRE(cuLaunchKernel(kernel(module, "reads"), 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr) ==
+              CUDA_SUCCESS);
+      const bool written = word == 0 || (word >= 3 && word <= 5) || word == 9;
+      CHECK(cuCtxSynchronize() == (written ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED));
+    }
+}
+
+TEST_CASE("a copy may overlap itself") {
+  const Session session;
+  const CUdeviceptr memory = upload({1, 2, 3, 4});
+  CHECK(cuMemcpyDtoD(memory + 4, memory, 12) == CUDA_SUCCESS);
+  CHECK(download(memory, 4) == Words{1, 1, 2, 3});
+}
+
 TEST_CASE("memory is set in bytes, halves and words") {
   const Session session;
   const CUdeviceptr memory = upload(Words(4, 0));
