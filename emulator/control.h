@@ -47,7 +47,7 @@ typedef struct EmulatorLine {
 } EmulatorLine;
 void emulatorResetCounters(void);
 /* Calls `use` for each instruction that ran at least once, by kernel and line. Launches and barriers per
- * kernel are what the lines say. */
+ * kernel are what the lines say. Where memory runs out, or `use` throws, the rest is left out. */
 void emulatorCounters(void (*use)(const EmulatorLine* line, void* with), void* with);
 
 /* The n-th call (from 1) from now on of one sort returns `result` (a CUresult) and does nothing else. One

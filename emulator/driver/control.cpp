@@ -70,52 +70,91 @@ void tell(const KernelCounters& kernel, void (*use)(const EmulatorLine*, void*),
   }
 }
 
-}  // namespace
-
-void emulatorSetSeed(uint64_t seed) { process().seed = seed; }
-uint64_t emulatorSeed() { return process().seed; }
-
-void emulatorSetChecks(unsigned checks) { process().checks = checks & EMULATOR_CHECK_ALL; }
-unsigned emulatorChecks() { return process().checks; }
-
-void emulatorSetThreads(int threads) { process().threads = std::max(0, threads); }
-
-const char* emulatorLastReport() {
-  thread_local std::string kept;
-  const std::lock_guard lock(process().report_mutex);
-  kept = process().report;
-  return kept.c_str();
-}
-
-void emulatorResetCounters() {
-  const std::lock_guard lock(process().report_mutex);
-  process().counters.clear();
-}
-
-void emulatorCounters(void (*use)(const EmulatorLine* line, void* with), void* with) {
-  if (use == nullptr) return;
-  std::vector<KernelCounters> kernels;
-  {
-    const std::lock_guard lock(process().report_mutex);
-    kernels = process().counters;
-  }
-  for (const KernelCounters& kernel : kernels) tell(kernel, use, with);
-}
-
-void emulatorFailCall(int kind, unsigned n, int result) {
-  if (kind < 0 || kind >= EMULATOR_FAULT_KINDS) return;
-  const std::lock_guard lock(process().fault_mutex);
-  process().faults[static_cast<std::size_t>(kind)] = {n, static_cast<CUresult>(result)};
-}
-
-EmulatorHeld emulatorHeld() {
+/// Allocates nothing: an answer of zeros for want of memory would be one that nothing leaked.
+EmulatorHeld held_now() {
   EmulatorHeld held{};
   held.allocations = process().host_memory.size();
-  for (const auto& context : process().contexts.all()) held.allocations += context->memory.allocations();
-  for (const auto& module : process().modules.all()) held.allocations -= module->globals.size();
+  process().contexts.each([&](const Context& context) { held.allocations += context.memory.allocations(); });
+  process().modules.each([&](const Module& module) { held.allocations -= module.globals.size(); });
   held.modules = process().modules.size() + process().libraries.size();
   held.streams = process().streams.size();
   held.events = process().events.size();
   held.graphs = process().graphs.size() + process().executables.size();
   return held;
 }
+
+/// No exception crosses this interface, which has no results to say what failed: `otherwise` where one came.
+template <class Body, class Value>
+Value contained(Value otherwise, Body body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return otherwise;
+  }
+}
+template <class Body>
+void contained(Body body) noexcept {
+  contained(0, [&] {
+    body();
+    return 0;
+  });
+}
+
+}  // namespace
+
+void emulatorSetSeed(uint64_t seed) {
+  contained([&] { process().seed = seed; });
+}
+uint64_t emulatorSeed() {
+  return contained(uint64_t{0}, [] { return process().seed.load(); });
+}
+
+void emulatorSetChecks(unsigned checks) {
+  contained([&] { process().checks = checks & EMULATOR_CHECK_ALL; });
+}
+unsigned emulatorChecks() {
+  return contained(0u, [] { return process().checks.load(); });
+}
+
+void emulatorSetThreads(int threads) {
+  contained([&] { process().threads = std::max(0, threads); });
+}
+
+const char* emulatorLastReport() {
+  return contained("", [] {
+    // Shared, not copied: there is no memory to be had where that was what went wrong.
+    thread_local std::shared_ptr<const std::string> kept;
+    const std::lock_guard lock(process().report_mutex);
+    kept = process().report;
+    return kept == nullptr ? "" : kept->c_str();
+  });
+}
+
+void emulatorResetCounters() {
+  contained([] {
+    const std::lock_guard lock(process().report_mutex);
+    process().counters.clear();
+  });
+}
+
+void emulatorCounters(void (*use)(const EmulatorLine* line, void* with), void* with) {
+  if (use == nullptr) return;
+  contained([&] {
+    std::vector<KernelCounters> kernels;
+    {
+      const std::lock_guard lock(process().report_mutex);
+      kernels = process().counters;
+    }
+    for (const KernelCounters& kernel : kernels) tell(kernel, use, with);
+  });
+}
+
+void emulatorFailCall(int kind, unsigned n, int result) {
+  if (kind < 0 || kind >= EMULATOR_FAULT_KINDS) return;
+  contained([&] {
+    const std::lock_guard lock(process().fault_mutex);
+    process().faults[static_cast<std::size_t>(kind)] = {n, static_cast<CUresult>(result)};
+  });
+}
+
+EmulatorHeld emulatorHeld() { return contained(EmulatorHeld{}, held_now); }

@@ -86,8 +86,9 @@ CUresult Process::planned_fault(int kind) {
 }
 
 void Process::set_report(std::string text) {
+  auto kept = std::make_shared<const std::string>(std::move(text));
   const std::lock_guard lock(report_mutex);
-  report = std::move(text);
+  report = std::move(kept);
 }
 
 void Process::count(const Function& function, const emulator::Counters& added) {

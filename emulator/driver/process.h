@@ -69,7 +69,7 @@ struct Process {
   std::array<PlannedFault, EMULATOR_FAULT_KINDS> faults;
 
   std::mutex report_mutex;
-  std::string report;
+  std::shared_ptr<const std::string> report;  ///< null where no kernel failed
   std::vector<KernelCounters> counters;
   std::uint64_t runs = 0;
 

@@ -73,6 +73,13 @@ class Registry {
     return objects;
   }
 
+  /// Calls use(object) for each, while nobody can add or remove one.
+  template <class Use>
+  void each(Use use) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [handle, object] : objects_) use(*object);
+  }
+
   [[nodiscard]] std::size_t size() const {
     const std::lock_guard lock(mutex_);
     return objects_.size();
