@@ -19,16 +19,25 @@ CUresult guarded(Body body) noexcept {
   }
 }
 
+/// Whether the calling thread may call the driver at all.
+[[nodiscard]] inline CUresult permitted() {
+  if (!process().initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  return in_host_function() ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+}
+
 /// A call that needs cuInit, and no context.
 template <class Body>
 CUresult call(Body body) noexcept {
-  return guarded([&]() -> CUresult { return process().initialised ? body() : CUDA_ERROR_NOT_INITIALIZED; });
+  return guarded([&]() -> CUresult {
+    const CUresult result = permitted();
+    return result == CUDA_SUCCESS ? body() : result;
+  });
 }
 
 /// The current context of the calling thread: an answer other than CUDA_SUCCESS where there is none, it was
 /// destroyed, or a kernel made it useless.
 [[nodiscard]] inline CUresult current_context(std::shared_ptr<Context>& context) {
-  if (!process().initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (const CUresult result = permitted(); result != CUDA_SUCCESS) return result;
   if (context_stack().empty() || context_stack().back() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   context = process().contexts.find(context_stack().back());
   return context == nullptr ? CUDA_ERROR_CONTEXT_IS_DESTROYED : context->fault.load();

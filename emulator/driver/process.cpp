@@ -147,6 +147,11 @@ Process& process() {
   return *kept;
 }
 
+bool& in_host_function() {
+  thread_local bool runs = false;
+  return runs;
+}
+
 ContextStack& context_stack() {
   thread_local ContextStack stack;  // zero at start
   return stack;

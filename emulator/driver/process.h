@@ -100,6 +100,10 @@ class ContextStack {
   std::size_t size_;
 };
 
+/// Whether the calling thread runs a function of the host's that was queued (cuLaunchHostFunc), with the
+/// context's work held: it may not call the driver, which would wait for itself.
+[[nodiscard]] bool& in_host_function();
+
 /// The contexts of the calling thread; the current one is the last.
 [[nodiscard]] ContextStack& context_stack();
 

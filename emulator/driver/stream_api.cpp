@@ -111,6 +111,15 @@ CUresult wait_in_capture(const StreamUse& stream, const std::shared_ptr<Capture>
   return CUDA_SUCCESS;
 }
 
+/// Says of the calling thread that it runs a function of the host's.
+class HostFunction {
+ public:
+  HostFunction() { in_host_function() = true; }
+  ~HostFunction() { in_host_function() = false; }
+  HostFunction(const HostFunction&) = delete;
+  HostFunction& operator=(const HostFunction&) = delete;
+};
+
 }  // namespace
 
 // ---- streams ----
@@ -201,6 +210,7 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
   return for_stream(handle, [&](const StreamUse& stream) -> CUresult {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return submit(stream, [function, data](Context&) -> CUresult {
+      const HostFunction running;
       function(data);
       return CUDA_SUCCESS;
     });

@@ -259,3 +259,35 @@ TEST_CASE("a function of the host's runs in its turn") {
   CHECK(cuLaunchHostFunc(nullptr, nullptr, nullptr) == CUDA_ERROR_INVALID_VALUE);
   CHECK(download(memory, 1) == Words{1});
 }
+
+TEST_CASE(
+    "a function of the host's may not call the driver, queued or in a graph, and the driver goes on after "
+    "it") {
+  const Session session;
+  struct Answers {
+    CUdeviceptr memory;
+    CUfunction add_one;
+    std::vector<CUresult> results;
+  } answers{upload({1}), kernel(load_test_ptx(), "add_one"), {}};
+  const CUhostFn calls = [](void* data) {
+    auto& to = *static_cast<Answers*>(data);
+    CUdeviceptr more = 0;
+    CUcontext context = nullptr;
+    std::uint32_t word = 0;
+    to.results.push_back(cuCtxSynchronize());
+    to.results.push_back(cuMemcpyDtoH(&word, to.memory, 4));
+    to.results.push_back(launch_add_one(to.add_one, to.memory, 1));
+    to.results.push_back(cuMemAlloc(&more, 4));
+    to.results.push_back(cuMemFree(to.memory));
+    to.results.push_back(cuCtxGetCurrent(&context));
+    to.results.push_back(cuStreamSynchronize(nullptr));
+  };
+  REQUIRE(cuLaunchHostFunc(nullptr, calls, &answers) == CUDA_SUCCESS);
+  const CUstream stream = make_stream();
+  const CUgraphExec graph =
+      capture(stream, [&] { CHECK(cuLaunchHostFunc(stream, calls, &answers) == CUDA_SUCCESS); });
+  REQUIRE(cuGraphLaunch(graph, stream) == CUDA_SUCCESS);
+  CHECK(answers.results == std::vector<CUresult>(14, CUDA_ERROR_NOT_PERMITTED));
+  CHECK(launch_add_one(answers.add_one, answers.memory, 1) == CUDA_SUCCESS);
+  CHECK(download(answers.memory, 1) == Words{2});
+}
