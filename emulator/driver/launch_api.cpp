@@ -105,6 +105,18 @@ CUresult fail(Context& context, CUresult result, const char* report) {
   return process().blocking_launches ? result : CUDA_SUCCESS;
 }
 
+/// Blocks of a kernel that a multiprocessor has room for; registers, which nothing allocates, are left out.
+int blocks_per_multiprocessor(const Function& function, int threads, std::size_t dynamic_shared) {
+  const DeviceFacts& device = devices()[function.context->device];
+  const int warps = (threads + 31) / 32;
+  const std::size_t shared =
+      function.program->shared_bytes + dynamic_shared + device.shared_reserved_per_block;
+  const auto by_shared = shared == 0 ? static_cast<std::size_t>(device.blocks_per_multiprocessor)
+                                     : static_cast<std::size_t>(device.shared_per_multiprocessor) / shared;
+  return std::min({device.blocks_per_multiprocessor, device.threads_per_multiprocessor / (32 * warps),
+                   static_cast<int>(std::min<std::size_t>(by_shared, 1024))});
+}
+
 /// Runs a kernel to its end. What it does wrong the next call says, as with a device that is still at it.
 CUresult execute(Context& context, const Function& function, const Shape& shape,
                  const std::vector<std::byte>& parameters) {
@@ -123,6 +135,9 @@ CUresult execute(Context& context, const Function& function, const Shape& shape,
   request.host_threads = process().threads;
   request.checks = checks_of(process().checks);
   request.multiprocessors = static_cast<std::uint32_t>(devices()[context.device].multiprocessors);
+  const auto threads = static_cast<int>(shape.block[0] * shape.block[1] * shape.block[2]);
+  request.resident_blocks = request.multiprocessors * static_cast<std::uint32_t>(blocks_per_multiprocessor(
+                                                          function, threads, shape.dynamic_shared_bytes));
   try {
     process().count(function, emulator::run(request));
     return CUDA_SUCCESS;
@@ -177,18 +192,6 @@ bool is_granted(const CUlaunchAttribute& attribute) {
     default:
       return false;
   }
-}
-
-/// Blocks of a kernel that a multiprocessor has room for; registers, which nothing allocates, are left out.
-int blocks_per_multiprocessor(const Function& function, int threads, std::size_t dynamic_shared) {
-  const DeviceFacts& device = devices()[function.context->device];
-  const int warps = (threads + 31) / 32;
-  const std::size_t shared =
-      function.program->shared_bytes + dynamic_shared + device.shared_reserved_per_block;
-  const auto by_shared = shared == 0 ? static_cast<std::size_t>(device.blocks_per_multiprocessor)
-                                     : static_cast<std::size_t>(device.shared_per_multiprocessor) / shared;
-  return std::min({device.blocks_per_multiprocessor, device.threads_per_multiprocessor / (32 * warps),
-                   static_cast<int>(std::min<std::size_t>(by_shared, 1024))});
 }
 
 CUresult occupancy(int* blocks, CUfunction handle, int threads, size_t dynamic_shared) {

@@ -19,11 +19,14 @@ namespace {
 
 /// Warp instructions that are worth waking other host threads for.
 constexpr std::uint64_t kWorthThreads = 20'000;
-/// How many blocks that talk are on their way together: as many as take so many bytes of the host, which its
-/// caches should hold, but more than a few.
+/// How many blocks that talk are on their way together at first: as many as take so many bytes of the host,
+/// which its caches should hold, but more than a few. Where they wait for blocks that have not begun, twice
+/// as many, and so on up to what the device holds.
 constexpr std::uint64_t kResidentBytes = std::uint64_t{8} << 20;
 constexpr std::uint64_t kLeastResident = 12;
 constexpr std::uint64_t kMostResident = 128;
+/// Rounds without progress after which more blocks begin.
+constexpr int kStalledRounds = 64;
 /// Grids with more blocks begin with them in their own order.
 constexpr std::uint32_t kMostShuffled = 1u << 22;
 
@@ -97,6 +100,49 @@ std::uint64_t executed_by(const std::vector<std::unique_ptr<Worker>>& workers) {
   return sum;
 }
 
+/// The blocks that are on their way together. A place is used for one block after the other.
+class Residents {
+ public:
+  Residents(Grid& grid, const StartOrder& order, std::uint32_t places) : grid_(grid), order_(order) {
+    add(places);
+  }
+
+  /// Begins blocks where there is place. All that are on their way, in the order of their places.
+  std::vector<Block*> fill() {
+    std::vector<Block*> running;
+    for (Resident& place : places_) {
+      place.runs = place.runs && !place.block->ended();
+      if (!place.runs && next_ < grid_.blocks) {
+        place.block->start(order_.at(next_++));
+        place.runs = true;
+      }
+      if (place.runs) running.push_back(place.block.get());
+    }
+    return running;
+  }
+  [[nodiscard]] std::uint32_t not_begun() const { return grid_.blocks - next_; }
+  /// Twice as many places, but no more than `most` or than there are blocks for.
+  void grow(std::uint32_t most) {
+    const auto size = static_cast<std::uint32_t>(places_.size());
+    add(std::min({size, not_begun(), most - std::min(most, size)}));
+  }
+
+ private:
+  struct Resident {
+    std::unique_ptr<Block> block;
+    bool runs = false;
+  };
+
+  void add(std::uint32_t places) {
+    for (; places != 0; --places) places_.push_back({std::make_unique<Block>(grid_)});
+  }
+
+  Grid& grid_;
+  const StartOrder& order_;
+  std::vector<Resident> places_;
+  std::uint32_t next_ = 0;  ///< position of the block that begins next
+};
+
 /// A launch on its way.
 class Launch {
  public:
@@ -156,34 +202,26 @@ class Launch {
                                 std::uint64_t{grid_.shared_bytes} * (1 + sizeof(Line) / kLineBytes) +
                                 std::uint64_t{grid_.local_bytes} * grid_.threads + 4096;
     const std::uint64_t fit = std::clamp(kResidentBytes / bytes, kLeastResident, kMostResident);
-    return static_cast<std::uint32_t>(
-        std::min<std::uint64_t>({fit, grid_.blocks, 2 * std::uint64_t{grid_.request.multiprocessors}}));
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>({fit, grid_.blocks, most_resident()}));
   }
+  /// What the device holds.
+  [[nodiscard]] std::uint32_t most_resident() const { return std::max(1u, grid_.request.resident_blocks); }
 
   /// Rounds: all blocks on their way run until they want to talk, then talk one after the other.
   void run_rounds() {
-    std::vector<std::unique_ptr<Block>> blocks;
-    std::vector<char> runs;  // has a block on its way
-    std::uint32_t next = 0;
+    Residents residents(grid_, order_, resident());
     Random random(mixed(grid_.request.seed + 1));
-    for (std::uint32_t i = 0; i < resident(); ++i) {
-      blocks.push_back(std::make_unique<Block>(grid_));
-      runs.push_back(0);
-    }
+    int stalled = 0;
     while (true) {
-      std::vector<Block*> ready;
-      for (std::size_t i = 0; i < blocks.size(); ++i) {
-        if (runs[i] == 0 && next < grid_.blocks) {
-          blocks[i]->start(order_.at(next++));
-          runs[i] = 1;
-        }
-        if (runs[i] != 0) ready.push_back(blocks[i].get());
-      }
-      if (ready.empty()) return;
-      run_alone(ready);
-      for (std::size_t i = 0; i < blocks.size(); ++i)
-        if (runs[i] != 0 && blocks[i]->ended()) runs[i] = 0;
-      talk(ready, random);
+      const std::vector<Block*> running = residents.fill();
+      if (running.empty()) return;
+      const std::uint64_t progress = grid_.progress;
+      run_alone(running);
+      talk(running, random, residents.not_begun());
+      stalled = grid_.progress == progress ? stalled + 1 : 0;
+      if (stalled < kStalledRounds || residents.not_begun() == 0) continue;
+      residents.grow(most_resident());
+      stalled = 0;
     }
   }
 
@@ -217,7 +255,8 @@ class Launch {
     for (std::size_t i = 0; i < blocks.size(); ++i) grid_.progress += blocks[i]->progress - before[i];
   }
 
-  void talk(const std::vector<Block*>& blocks, Random& random) {
+  /// Faults where nothing will change any more; `not_begun` blocks find no place on the device.
+  void talk(const std::vector<Block*>& blocks, Random& random, std::uint32_t not_begun) {
     struct Turn {
       Block* block;
       std::uint32_t warp;
@@ -236,7 +275,11 @@ class Launch {
       return !turn.block->warps[turn.warp].diverged.empty();
     });
     const Turn& turn = parted != turns.end() ? *parted : turns.front();
-    report_endless(turn.block->warps[turn.warp], "");
+    report_endless(turn.block->warps[turn.warp],
+                   not_begun == 0 ? ""
+                                  : "goes in circles, and " + std::to_string(not_begun) +
+                                        " blocks have not begun: the device holds no more than " +
+                                        std::to_string(blocks.size()) + " of this kernel at once");
   }
 
   [[nodiscard]] Counters counters() const {

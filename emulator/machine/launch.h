@@ -30,6 +30,8 @@ struct LaunchRequest {
   int host_threads = 0;               ///< 0: as many as the process may use
   Checks checks;
   std::uint32_t multiprocessors = 132;
+  /// Blocks of this kernel that the device holds at once: so many may wait for one another.
+  std::uint32_t resident_blocks = 132 * 16;
 };
 
 /// Runs a kernel to its end, blocks spread over host threads. A block runs on its own until it talks to

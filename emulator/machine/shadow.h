@@ -112,8 +112,8 @@ class Shadow {
 
   /// Bytes of a range now count as written.
   void mark_written(std::uint64_t offset, std::uint64_t bytes);
-  /// Bytes [offset, offset + bytes) become as written or unwritten as those of another shadow, or of this one,
-  /// from `other_offset` on; null is one whose bytes are all written. Not while a kernel runs.
+  /// Bytes [offset, offset + bytes) become as written or unwritten as those of another shadow, or of this
+  /// one, from `other_offset` on; null is one whose bytes are all written. Not while a kernel runs.
   void copy_written(std::uint64_t offset, const Shadow* other, std::uint64_t other_offset,
                     std::uint64_t bytes);
   /// All bytes count as written from now on, or until copy_written says otherwise.

@@ -221,3 +221,37 @@ TEST_CASE("threads launch, copy and allocate in one context at the same time") {
   for (std::thread& thread : threads) thread.join();
   for (const Words& result : results) CHECK(result == Words(64, 20));
 }
+
+TEST_CASE("as many blocks wait for one another as the device holds of them") {
+  const std::string meets = R"(.version 7.8
+.target sm_75
+.address_size 64
+.visible .entry meets(.param .u64 p) {
+  .reg .pred %p<3>;
+  .reg .b32 %r<5>;
+  .reg .b64 %rd<2>;
+  ld.param.u64 %rd1, [p];
+  mov.u32 %r1, %tid.x;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 ret;
+  mov.u32 %r2, %nctaid.x;
+  atom.release.gpu.global.add.u32 %r3, [%rd1], 1;
+LOOP:
+  ld.acquire.gpu.global.u32 %r4, [%rd1];
+  setp.lt.u32 %p2, %r4, %r2;
+  @%p2 bra LOOP;
+  ret;
+}
+)";
+  for (const unsigned blocks : {40u, 41u}) {
+    CAPTURE(blocks);
+    const Session session(1);  // 40 multiprocessors, with room for 1024 threads each
+    CUmodule module = nullptr;
+    REQUIRE(cuModuleLoadData(&module, meets.c_str()) == CUDA_SUCCESS);
+    CUdeviceptr counter = upload({0});
+    void* parameters[] = {&counter};
+    REQUIRE(cuLaunchKernel(kernel(module, "meets"), blocks, 1, 1, 1024, 1, 1, 0, nullptr, parameters,
+                           nullptr) == CUDA_SUCCESS);
+    CHECK(cuCtxSynchronize() == (blocks == 40 ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_TIMEOUT));
+  }
+}

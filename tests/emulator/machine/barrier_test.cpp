@@ -164,6 +164,41 @@ TEST_CASE("a lock taken by one thread of each block is passed on") {
   CHECK(kernel.read<std::uint32_t>(kernel.parameters[1]) == 12);
 }
 
+TEST_CASE("as many blocks wait for one another as the device holds, and a block more is a deadlock") {
+  // A barrier of the grid: each block counts itself in, and waits until all have.
+  const std::string body =
+      "atom.release.gpu.global.add.u32 %r2, [%rd0], 1;\nmov.u32 %r3, %nctaid.x;\n"
+      "LOOP: ld.acquire.gpu.global.u32 %r4, [%rd0];\nsetp.lt.u32 %p0, %r4, %r3;\n@%p0 bra LOOP;";
+  for (const std::uint32_t blocks : {128u, 129u, 700u}) {
+    CAPTURE(blocks);
+    Kernel kernel(body);
+    kernel.threads = 1;
+    kernel.blocks = blocks;
+    kernel.resident_blocks = blocks;
+    kernel.zeros(4);
+    for (const std::uint64_t seed : {0, 1}) CHECK_FALSE(kernel.fault(seed).has_value());
+    CHECK(kernel.read<std::uint32_t>(kernel.parameters[0]) == blocks);
+    kernel.resident_blocks = blocks - 1;
+    const std::optional<Fault> fault = kernel.fault(0);
+    REQUIRE(fault.has_value());
+    CHECK(fault->kind() == FaultKind::deadlock);
+    CHECK(std::string(fault->what())
+              .find("1 blocks have not begun: the device holds no more than " + std::to_string(blocks - 1)) !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("blocks that wait for others and count how often are helped all the same") {
+  Kernel kernel(
+      "atom.release.gpu.global.add.u32 %r2, [%rd0], 1;\nmov.u32 %r3, %nctaid.x;\nmov.u32 %r5, 0;\n"
+      "LOOP: add.u32 %r5, %r5, 1;\nld.acquire.gpu.global.u32 %r4, [%rd0];\nsetp.lt.u32 %p0, %r4, %r3;\n"
+      "@%p0 bra LOOP;");
+  kernel.threads = 1;
+  kernel.blocks = 300;
+  kernel.zeros(4);
+  CHECK_FALSE(kernel.fault(0).has_value());
+}
+
 TEST_CASE("a long computation is no deadlock") {
   Kernel kernel(
       "mov.u32 %r2, 0;\nLOOP: add.u32 %r2, %r2, 1;\nsetp.lt.u32 %p0, %r2, 1000000;\n@%p0 bra LOOP;");

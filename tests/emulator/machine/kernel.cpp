@@ -47,6 +47,7 @@ Counters Kernel::run(std::uint64_t seed) {
   request.number = number++;
   request.host_threads = host_threads;
   request.checks = checks;
+  request.resident_blocks = resident_blocks;
   return emulator::run(request);
 }
 

@@ -33,6 +33,7 @@ class Kernel {
   std::uint64_t number = 1;
   int host_threads = 1;
   std::uint32_t dynamic_shared = 0;
+  std::uint32_t resident_blocks = 132 * 16;
 
   /// Allocates the next parameter's memory, nothing in it written, or all zero.
   std::uint64_t unwritten(std::uint64_t bytes);
