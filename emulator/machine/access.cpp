@@ -134,6 +134,7 @@ void watch_global(const Request& request, Allocation& allocation, Mask lanes, co
   const bool written = request.checks().unwritten && !shadow.all_written();
   if (!races && !written) return;
   Block& block = request.block();
+  if (races && request.writes()) watch_sources(request, lanes, addresses);
   const Viewer viewer = block.order.viewer(request.warp.index);
   const Touch touch = touch_of(request);
   const auto offset = [&](int lane) { return addresses[lane] - allocation.address; };

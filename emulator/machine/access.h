@@ -39,6 +39,11 @@ struct Request {
 void check_shared(const Request& request, const std::uint64_t* addresses, Mask common, std::byte** host);
 void check_global(const Request& request, const std::uint64_t* addresses, Mask common, std::byte** host);
 
+/// A copy that its thread has not waited for reads its source at any time from its issue on: what the block
+/// writes there meanwhile it may or may not copy, whatever the order of the issue and the write. (What other
+/// blocks write is left to the order of the issue's read: they run on host threads of their own.)
+void watch_sources(const Request& request, Mask lanes, const std::uint64_t* addresses);
+
 /// Lanes of `mask` that have the address of an earlier one.
 [[nodiscard]] Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes);
 

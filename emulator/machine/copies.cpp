@@ -1,5 +1,6 @@
 #include "emulator/machine/copies.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -141,6 +142,39 @@ void count(Warp& warp, const Instruction& instruction, Mask mask, int bytes, con
 
 }  // namespace
 
+void watch_sources(const Request& request, Mask lanes, const std::uint64_t* addresses) {
+  const Block& block = request.block();
+  const auto bytes = static_cast<std::uint64_t>(request.access.bytes);
+  std::uint64_t begin = ~std::uint64_t{0};
+  std::uint64_t end = 0;
+  each_lane_of(lanes, [&](int lane) {
+    begin = std::min(begin, addresses[lane]);
+    end = std::max(end, addresses[lane] + bytes);
+  });
+  const auto meet = [&](const PendingCopy& copy, std::uint32_t w) {
+    each_lane_of(copy.lanes, [&](int reader) {
+      const std::uint64_t from = copy.from[reader];
+      each_lane_of(lanes, [&](int lane) {
+        if (addresses[lane] >= from + copy.read[reader] || from >= addresses[lane] + bytes) return;
+        const Site site = site_of(block, block.index, w, reader, copy.pc);
+        request.fail(
+            FaultKind::race, lane,
+            request.text(addresses[lane]) +
+                ", which an asynchronous copy may still be reading that its thread has not waited for: "
+                "the copy by " +
+                describe_thread(site) + ", " + describe_code(*site.program, copy.pc));
+      });
+    });
+  };
+  for (std::uint32_t w = 0; w < block.copies.size(); ++w) {
+    const WarpCopies& copies = block.copies[w];
+    for (std::size_t i = copies.first; i < copies.pending.size(); ++i) {
+      const PendingCopy& copy = copies.pending[i];
+      if (copy.lanes != 0 && copy.from_begin < end && begin < copy.from_end) meet(copy, w);
+    }
+  }
+}
+
 void WarpCopies::tidy() {
   while (first < pending.size() && pending[first].lanes == 0) ++first;
   constexpr std::size_t kMostDone = 64;
@@ -169,8 +203,15 @@ void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes
     copy.pc = pc_of(warp, instruction);
     copy.bytes = static_cast<std::uint32_t>(bytes);
     copy.group = copies.committed;
+    copy.from_begin = ~std::uint64_t{0};
     each_lane_of(mask, [&](int lane) {
       copy.to[lane] = static_cast<std::uint32_t>(to[lane]) - kSharedBase;
+      copy.from[lane] = from[lane];
+      copy.read[lane] = std::min(source_bytes[lane], copy.bytes);
+      if (copy.read[lane] != 0) {
+        copy.from_begin = std::min(copy.from_begin, from[lane]);
+        copy.from_end = std::max(copy.from_end, from[lane] + copy.read[lane]);
+      }
       if (late) into[lane] = copy.data[lane].data();
     });
     take_source(read, from, source_bytes, into);

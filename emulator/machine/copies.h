@@ -18,6 +18,10 @@ struct PendingCopy {
   std::uint32_t bytes = 0;
   std::array<std::uint32_t, kLanes> group;  ///< of each lane's, counted from its first
   std::array<std::uint32_t, kLanes> to;     ///< offset in the block's shared memory
+  std::array<std::uint64_t, kLanes> from;   ///< global address
+  std::array<std::uint32_t, kLanes> read;   ///< bytes that are read there, up to `bytes`
+  std::uint64_t from_begin = 0;             ///< all that is read lies in [from_begin, from_end)
+  std::uint64_t from_end = 0;
   std::array<std::array<std::byte, 16>, kLanes> data;
 };
 
