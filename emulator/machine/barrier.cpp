@@ -15,11 +15,12 @@ Site stands_at(const Block& block, const Warp& warp, int lane) {
   return site_of(block, block.index, warp.index, lane, pc);
 }
 
-std::string where_missing(const Block& block, std::uint32_t w, int lane) {
+std::string where_missing(const Block& block, std::uint32_t w) {
   const Warp& warp = block.warps[w];
+  const int lane = warp.live == 0 ? 0 : std::countr_zero(warp.live);
   const Site site = stands_at(block, warp, lane);
   const std::string who = describe_thread(site);
-  if ((warp.live >> lane & 1) == 0) return who + " has ended";
+  if (warp.live == 0) return who + " has ended";
   if (warp.state == WarpState::waiting)
     return who + " waits at " + describe_code(*site.program, block.barriers.waits[w].pc);
   return who + " is at " + describe_code(*site.program, site.pc);
@@ -77,8 +78,8 @@ void report_missing(const Block& block, std::uint32_t id) {
   // A warp that has ended says more than one that waits elsewhere.
   for (std::uint32_t w = 0; w < block.grid.warps; ++w)
     if ((absent >> w & 1) != 0 && block.warps[w].live == 0) missing = w;
-  const std::string where = missing < block.grid.warps ? where_missing(block, missing, 0)
-                                                       : "it expects more threads than there are";
+  const std::string where =
+      missing < block.grid.warps ? where_missing(block, missing) : "it expects more threads than there are";
   const BarrierWait& wait = block.barriers.waits[waiter];
   fault(FaultKind::barrier_not_reached, block.warps[waiter], block.grid.program.code[wait.pc],
         std::countr_zero(wait.lanes),

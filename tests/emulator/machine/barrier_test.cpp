@@ -61,6 +61,14 @@ TEST_CASE("warps that wait at different barriers are reported") {
   CHECK(kernel.always(FaultKind::barrier_not_reached, {"waits at bar.sync 2;", "bar.sync 1;"}));
 }
 
+TEST_CASE("of a warp that is missing at a barrier a thread is named that lives") {
+  Kernel kernel = warps(2,
+                        "setp.eq.u32 %p1, %r0, 0;\n@%p1 ret;\nsetp.eq.u32 %p0, %r9, 0;\n@%p0 bra A;\n"
+                        "bar.sync 1;\nbra END;\nA: bar.sync 2;\nEND: ");
+  CHECK(kernel.always(FaultKind::barrier_not_reached,
+                      {"thread (1,0,0) of block (0,0,0) waits at bar.sync 2;"}));
+}
+
 TEST_CASE("a barrier in code that only some lanes of a warp run is reported") {
   Kernel kernel =
       warps(2, "setp.lt.u32 %p0, %r0, 40;\n@%p0 bra END;\nbar.sync 0;\nEND: st.volatile.shared.u32 [s], 0;");
