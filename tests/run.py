@@ -46,6 +46,21 @@ def count_doctest(status: int, output: str) -> Count:
     return Count(passed, failed, skipped)
 
 
+# doctest's options that choose cases, in all spellings: "-tc=", "--test-case-exclude=", "-dt-sf=" …
+_CHOOSES_CASES = re.compile(
+    r"--?(dt-)?(tc|tce|sf|sfe|ts|tse|f|l|(test-case|source-file|test-suite)(-exclude)?|first|last)="
+)
+
+
+def passed_over(command: list[str], ask, count: Count) -> int:
+    """How many of the cases that a doctest program counts as skipped its command line asked for: it counts those
+    that the command line chose not to run as well. `ask` runs a command and gives its output."""
+    if count.skipped == 0 or not any(_CHOOSES_CASES.match(argument) for argument in command):
+        return count.skipped
+    chosen = re.search(r"passing the current filters: (\d+)", ask([*command, "--count", "--no-skip"]))
+    return count.skipped if chosen is None else max(0, int(chosen[1]) - count.passed - count.failed)
+
+
 def count_unittest(status: int, output: str) -> Count:
     ran = re.findall(r"^Ran (\d+) tests? in ", output, re.M)
     verdict = re.findall(r"^(OK|FAILED|NO TESTS RAN)\b(.*)$", output, re.M)
@@ -122,9 +137,13 @@ def run_test(test: dict, kind: str, full: bool) -> tuple[Count, str]:
         environment = dict(os.environ, SPARSEKILN_CACHE_DIR=os.path.join(scratch, "cache"), TMPDIR=scratch)
         environment.update(test["env"])
         status, output = run_bounded(test["cmd"], environment, test["workdir"], limit)
-    if status is None:
-        return Count(failed=1, why=f"ran longer than {limit:.0f} s and was ended"), output
-    count = _COUNTERS[kind](status, output)
+        if status is None:
+            return Count(failed=1, why=f"ran longer than {limit:.0f} s and was ended"), output
+        count = _COUNTERS[kind](status, output)
+        if kind == "doctest":
+            count.skipped = passed_over(
+                test["cmd"], lambda command: run_bounded(command, environment, test["workdir"], limit)[1], count
+            )
     if status < 0:
         count.failed = max(count.failed, 1)
         count.why = f"crashed: {signal.Signals(-status).name}"

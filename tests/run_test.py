@@ -20,11 +20,11 @@ class Run(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.tests = []
 
-    def declare(self, kind, script, timeout=60):
+    def declare(self, kind, script, timeout=60, arguments=()):
         self.tests.append(
             {
                 "name": f"test {len(self.tests)}",
-                "cmd": [sys.executable, "-c", textwrap.dedent(script)],
+                "cmd": [sys.executable, "-c", textwrap.dedent(script), *arguments],
                 "env": {},
                 "workdir": None,
                 "timeout": timeout,
@@ -52,6 +52,31 @@ class Run(unittest.TestCase):
     def test_counts_unittest_failures_and_leaves_out_what_was_skipped(self):
         self.declare("unittest", "print('Ran 7 tests in 0.1s'); print('FAILED (failures=1, errors=2, skipped=1)'); exit(1)")
         self.assertEqual(self.run_all()[:2], (1, "3 passed, 3 failed"))
+
+    def test_takes_cases_that_the_command_line_leaves_out_for_none_at_all(self):
+        script = f"""
+            import sys
+            if "--count" in sys.argv:
+                assert "--no-skip" in sys.argv and "-tc=some *" in sys.argv
+                print("[doctest] unskipped test cases passing the current filters: 4")
+            else:
+                print('{_DOCTEST.format(failed=0)}'.replace('1 skipped', '21 skipped'))
+        """
+        self.declare("doctest", script, arguments=["--target", "here", "-tc=some *"])
+        status, last, output = self.run_all()
+        self.assertEqual((status, last), (0, "4 passed, 0 failed"))
+        self.assertNotIn("skipped", output)
+
+    def test_counts_a_case_that_was_asked_for_and_skipped_itself(self):
+        script = f"""
+            import sys
+            if "--count" in sys.argv:
+                print("[doctest] unskipped test cases passing the current filters: 6")
+            else:
+                print('{_DOCTEST.format(failed=0)}'.replace('1 skipped', '21 skipped'))
+        """
+        self.declare("doctest", script, arguments=["-tce=others *"])
+        self.assertIn("2 skipped", self.run_all()[2].splitlines())
 
     def test_shows_the_output_of_what_failed(self):
         self.declare("program", "print('the reason'); exit(3)")
