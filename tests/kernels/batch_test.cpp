@@ -12,12 +12,6 @@ using namespace sparsekiln::test;
 
 namespace {
 
-std::vector<DType> types() {
-  if (Suite::current().on_cpu()) return {DType::f32, DType::bf16};
-  if (Suite::current().device()->target().compute_capability() < 80) return {DType::f32, DType::f16};
-  return {DType::f32, DType::f16, DType::bf16};
-}
-
 Layout awkward() {
   const std::vector<std::uint8_t> mask = {0, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0};
   return Layout::from_mask(5, 4, mask);
@@ -26,9 +20,9 @@ Layout awkward() {
 }  // namespace
 
 TEST_CASE("one kernel serves any batch up to its bound, another one at each call, none at all included") {
-  for (const DType dtype : types())
+  for (const Precision& precision : Suite::current().precisions())
     for (const BlockShape block : {BlockShape{8, 8}, BlockShape{32, 32}, BlockShape{16, 64}}) {
-      const Options options = Suite::current().options(block, Batch::up_to(300), dtype);
+      const Options options = Suite::current().options(block, Batch::up_to(300), precision);
       const Kernel kernel = compile(awkward(), options);
       const Problem problem = make_problem(awkward(), options);
       std::uint64_t seed = 0;
@@ -36,7 +30,7 @@ TEST_CASE("one kernel serves any batch up to its bound, another one at each call
         const HostInputs inputs = make_inputs(problem, n, Inputs::small_integers, ++seed);
         const Verdict verdict = launch_and_check(kernel, problem, inputs);
         CAPTURE(to_string(block));
-        CAPTURE(name(dtype));
+        CAPTURE(precision.to_string());
         CAPTURE(n);
         CHECK_MESSAGE(verdict.ok, verdict.first_failure);
       }
@@ -44,22 +38,29 @@ TEST_CASE("one kernel serves any batch up to its bound, another one at each call
 }
 
 TEST_CASE("a dynamic batch keeps right where rows are split, whatever batch came before") {
-  Options options = Suite::current().options({32, 32}, Batch::up_to(100));
-  options.target = Suite::current().target_with(132);
-  const Layout layout = patterns::random(3, 64, 0.6, 7);
-  const Kernel kernel = compile(layout, options);
-  const Problem problem = make_problem(layout, options);
-  for (const std::int64_t n : {100, 1, 33, 100, 8, 0, 64}) {
-    const Verdict verdict =
-        launch_and_check(kernel, problem, make_inputs(problem, n, Inputs::small_integers, 3), 8);
-    CAPTURE(n);
-    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  for (const Precision& precision : Suite::current().precisions()) {
+    Options options = Suite::current().options({32, 32}, Batch::up_to(100), precision);
+    options.target = Suite::current().target_with(132);
+    const Layout layout = patterns::random(3, 64, 0.6, 7);
+    const Kernel kernel = compile(layout, options);
+    const Problem problem = make_problem(layout, options);
+    CAPTURE(precision.to_string());
+    CHECK(kernel.workspace_bytes(100) > 0);  // else no row is split, and this tests little
+    for (const std::int64_t n : {100, 1, 33, 100, 8, 0, 64}) {
+      const Verdict verdict =
+          launch_and_check(kernel, problem, make_inputs(problem, n, Inputs::small_integers, 3), 8);
+      CAPTURE(n);
+      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    }
   }
 }
 
 TEST_CASE("a fixed batch of zero compiles and does nothing") {
-  const Options options = Suite::current().options({32, 32}, 0);
-  const Kernel kernel = compile(awkward(), options);
-  const Problem problem = make_problem(awkward(), options);
-  CHECK(launch_and_check(kernel, problem, make_inputs(problem, 0, Inputs::random, 1)).ok);
+  for (const Precision& precision : Suite::current().precisions()) {
+    const Options options = Suite::current().options({32, 32}, 0, precision);
+    const Kernel kernel = compile(awkward(), options);
+    const Problem problem = make_problem(awkward(), options);
+    CAPTURE(precision.to_string());
+    CHECK(launch_and_check(kernel, problem, make_inputs(problem, 0, Inputs::random, 1)).ok);
+  }
 }

@@ -22,8 +22,9 @@ struct Case {
 };
 
 /// The cases of this run: for each family of kernels that the device has, a pairwise covering array over
-/// layout, block, batch, types, architecture and every number of the config. With SPARSEKILN_TEST_FULL=1:
-/// every problem (layout × block × batch × types), the rest drawn for each.
+/// layout, block, batch, types and every number of the config; on the cpu also over the architectures that
+/// the host runs, on CUDA always for the device's own. With SPARSEKILN_TEST_FULL=1: every problem (layout ×
+/// block × batch × types), the rest drawn for each. Of either, what Suite::every leaves.
 [[nodiscard]] const std::vector<Case>& all_cases();
 
 /// Compiles a case, runs it on small integers, on random numbers and on integers with planted Inf and NaN,

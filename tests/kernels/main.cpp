@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
@@ -12,7 +13,8 @@
 
 #include "tests/kernels/suite.h"
 
-// The kernel suite: test_kernels [--target cpu|cuda|cuda:1|emulated|emulated:sm_80] [doctest's own options]
+// The kernel suite: test_kernels [--target cpu|cuda|cuda:1|emulated|emulated:sm_80] [--every N]
+// [doctest's own options]. With --every, each Nth of the case list is run.
 
 namespace {
 
@@ -35,6 +37,7 @@ bool only_asks(const std::vector<const char*>& arguments) {
 
 int main(int count, char** values) {
   std::string target = kDefaultTarget;
+  std::size_t every = 1;
   std::vector<const char*> rest;
   for (int i = 0; i < count; ++i) {
     const std::string_view argument = values[i];
@@ -42,14 +45,20 @@ int main(int count, char** values) {
       target = values[++i];
     else if (argument.starts_with("--target="))
       target = argument.substr(9);
+    else if (argument == "--every" && i + 1 < count)
+      every = std::strtoull(values[++i], nullptr, 10);
     else
       rest.push_back(values[i]);
+  }
+  if (every == 0) {
+    std::fprintf(stderr, "test_kernels: --every takes a number from 1 on\n");
+    return 1;
   }
   doctest::Context context(static_cast<int>(rest.size()), rest.data());
   std::optional<sparsekiln::test::Suite> suite;
   if (!only_asks(rest)) {
     try {
-      suite.emplace(target);
+      suite.emplace(target, every);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "test_kernels: %s\n", error.what());
       return 1;

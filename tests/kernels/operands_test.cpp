@@ -19,8 +19,8 @@ namespace {
 /// A kernel with operands that fit it, of which a test then spoils one.
 class Operand {
  public:
-  explicit Operand(Batch batch)
-      : options_(Suite::current().options({16, 8}, batch)),
+  explicit Operand(Batch batch, Precision precision = {})
+      : options_(Suite::current().options({16, 8}, batch, precision)),
         layout_(patterns::random(4, 6, 0.5, 9)),
         problem_(make_problem(layout_, options_)),
         kernel_(compile(layout_, options_)),
@@ -78,6 +78,11 @@ TEST_CASE("operands of the wrong type are refused") {
   operand.must_refuse("x", [](Operands& o) { o.x.dtype = DType::bf16; });
   operand.must_refuse("w", [](Operands& o) { o.w.dtype = DType::bf16; });
   operand.must_refuse("y", [](Operands& o) { o.y.dtype = DType::bf16; });
+  if (Suite::current().on_cpu()) return;
+  Operand half(Operand::kN, {DType::f16});
+  half.must_refuse("x", [](Operands& o) { o.x.dtype = DType::bf16; });
+  half.must_refuse("w", [](Operands& o) { o.w.dtype = DType::bf16; });
+  half.must_refuse("y", [](Operands& o) { o.y.dtype = DType::f32; });
 }
 
 TEST_CASE("operands of the wrong shape or rank are refused") {
@@ -103,22 +108,34 @@ TEST_CASE("a batch other than the fixed one, or above the bound, is refused") {
 }
 
 TEST_CASE("null and misaligned operands are refused") {
-  Operand operand(Operand::kN);
-  operand.must_refuse("x", [](Operands& o) { o.x.data = nullptr; });
-  operand.must_refuse("w", [](Operands& o) { o.w.data = nullptr; });
-  operand.must_refuse("y", [](Operands& o) { o.y.data = nullptr; });
-  operand.must_refuse("x", [](Operands& o) { o.x.data = shifted(o.x.data, 4); });
-  operand.must_refuse("w", [](Operands& o) { o.w.data = shifted(o.w.data, 8); });
-  operand.must_refuse("y", [](Operands& o) { o.y.data = shifted(o.y.data, 4); });
+  for (const Precision& precision : Suite::current().precisions()) {
+    CAPTURE(precision.to_string());
+    Operand operand(Operand::kN, precision);
+    operand.must_refuse("x", [](Operands& o) { o.x.data = nullptr; });
+    operand.must_refuse("w", [](Operands& o) { o.w.data = nullptr; });
+    operand.must_refuse("y", [](Operands& o) { o.y.data = nullptr; });
+    for (int bytes = static_cast<int>(size_of(precision.dtype)); bytes < 16; bytes *= 2) {
+      operand.must_refuse("x", [&](Operands& o) { o.x.data = shifted(o.x.data, bytes); });
+      operand.must_refuse("w", [&](Operands& o) { o.w.data = shifted(o.w.data, bytes); });
+      operand.must_refuse("y", [&](Operands& o) { o.y.data = shifted(o.y.data, bytes); });
+    }
+  }
 }
 
 TEST_CASE("strides that are misaligned, less than a row, or not dense within it are refused") {
-  Operand operand(Operand::kN);
-  operand.must_refuse("x", [](Operands& o) { o.x.stride[0] += 1; });
-  operand.must_refuse("y", [](Operands& o) { o.y.stride[0] += 2; });
-  operand.must_refuse("x", [](Operands& o) { o.x.stride[0] = o.x.shape[1] - 4; });
-  operand.must_refuse("y", [](Operands& o) { o.y.stride[0] = -o.y.stride[0]; });
-  operand.must_refuse("x", [](Operands& o) { o.x.stride[1] = 2; });
-  operand.must_refuse("y", [](Operands& o) { o.y.stride[1] = 0; });
-  operand.must_refuse("w", [](Operands& o) { o.w.stride[0] *= 2; });
+  for (const Precision& precision : Suite::current().precisions()) {
+    CAPTURE(precision.to_string());
+    Operand operand(Operand::kN, precision);
+    operand.must_refuse("x", [](Operands& o) { o.x.stride[0] += 1; });
+    operand.must_refuse("y", [](Operands& o) { o.y.stride[0] += 2; });
+    operand.must_refuse("x", [](Operands& o) { o.x.stride[0] = o.x.shape[1] - 4; });
+    operand.must_refuse("y", [](Operands& o) { o.y.stride[0] = -o.y.stride[0]; });
+    operand.must_refuse("x", [](Operands& o) { o.x.stride[1] = 2; });
+    operand.must_refuse("y", [](Operands& o) { o.y.stride[1] = 0; });
+    operand.must_refuse("w", [](Operands& o) { o.w.stride[0] *= 2; });
+    // Rows that begin at all but the multiples of 16 bytes.
+    const std::int64_t unit = 16 / static_cast<std::int64_t>(size_of(precision.dtype));
+    operand.must_refuse("x", [&](Operands& o) { o.x.stride[0] += unit - 1; });
+    operand.must_refuse("y", [&](Operands& o) { o.y.stride[0] += unit / 2; });
+  }
 }

@@ -21,48 +21,59 @@ std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem
 }  // namespace
 
 TEST_CASE("twenty runs give the same bits, split rows included") {
-  for (const std::int32_t workers : {1, 7, 132}) {
-    Options options = Suite::current().options({16, 32}, 33);
-    options.target = Suite::current().target_with(workers);
-    const Layout layout = patterns::random(4, 48, 0.7, 5);
-    const Kernel kernel = compile(layout, options);
-    const Problem problem = make_problem(layout, options);
-    if (workers == 132) CHECK(kernel.workspace_bytes(33) > 0);  // else no row is split, and this tests little
-    const HostInputs inputs = make_inputs(problem, 33, Inputs::random, 21);
-    const std::vector<std::byte> first = image_of_run(kernel, problem, inputs);
-    for (int i = 1; i < 20; ++i) {
+  for (const Precision& precision : Suite::current().precisions())
+    for (const std::int32_t workers : {1, 7, 132}) {
+      Options options = Suite::current().options({16, 32}, 33, precision);
+      options.target = Suite::current().target_with(workers);
+      const Layout layout = patterns::random(4, 48, 0.7, 5);
+      const Kernel kernel = compile(layout, options);
+      const Problem problem = make_problem(layout, options);
+      CAPTURE(precision.to_string());
       CAPTURE(workers);
-      CAPTURE(i);
-      REQUIRE(image_of_run(kernel, problem, inputs) == first);
+      if (workers == 132)
+        CHECK(kernel.workspace_bytes(33) > 0);  // else no row is split, and this tests little
+      const HostInputs inputs = make_inputs(problem, 33, Inputs::random, 21);
+      const std::vector<std::byte> first = image_of_run(kernel, problem, inputs);
+      for (std::size_t i = 1; i < 20; ++i) {
+        CAPTURE(i);
+        (void)Suite::current().take_seed(i);  // an order of its own
+        REQUIRE(image_of_run(kernel, problem, inputs) == first);
+      }
     }
-  }
 }
 
 TEST_CASE("what lies in absent blocks' place, beside x's rows, is never read into y") {
   // make_inputs fills the gaps between x's rows with NaN: one of them in y would show.
-  const Options options = Suite::current().options({32, 16}, 17);
-  const Layout layout = patterns::banded(6, 6, 1);
-  const Kernel kernel = compile(layout, options);
-  const Problem problem = make_problem(layout, options);
-  const HostInputs inputs = make_inputs(problem, 17, Inputs::small_integers, 2, problem.in_features() + 64);
-  CHECK(launch_and_check(kernel, problem, inputs, 64).ok);
+  for (const Precision& precision : Suite::current().precisions()) {
+    const Options options = Suite::current().options({32, 16}, 17, precision);
+    const Layout layout = patterns::banded(6, 6, 1);
+    const Kernel kernel = compile(layout, options);
+    const Problem problem = make_problem(layout, options);
+    const HostInputs inputs = make_inputs(problem, 17, Inputs::small_integers, 2, problem.in_features() + 64);
+    CAPTURE(precision.to_string());
+    CHECK(launch_and_check(kernel, problem, inputs, 64).ok);
+  }
 }
 
 TEST_CASE("a workspace that the caller gives is used, and left ready for the next launch") {
-  Options options = Suite::current().options({16, 32}, 33);
-  options.target = Suite::current().target_with(132);
-  const Layout layout = patterns::random(4, 48, 0.7, 5);
-  const Kernel kernel = compile(layout, options);
-  const Problem problem = make_problem(layout, options);
-  const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
-  const auto& device = Suite::current().device();
-  const std::vector<std::byte> zeros(static_cast<std::size_t>(kernel.workspace_bytes(33)));
-  DeviceMemory workspace(device, zeros.size());
-  workspace.copy_in(zeros.data());
-  for (int i = 0; i < 3; ++i) {
-    PoisonedOutput output(problem, 33);
-    launch(kernel, problem, inputs, output, workspace.data());
-    const Verdict verdict = check(problem, inputs, output);
-    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  for (const Precision& precision : Suite::current().precisions()) {
+    Options options = Suite::current().options({16, 32}, 33, precision);
+    options.target = Suite::current().target_with(132);
+    const Layout layout = patterns::random(4, 48, 0.7, 5);
+    const Kernel kernel = compile(layout, options);
+    const Problem problem = make_problem(layout, options);
+    const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
+    const auto& device = Suite::current().device();
+    const std::vector<std::byte> zeros(static_cast<std::size_t>(kernel.workspace_bytes(33)));
+    CAPTURE(precision.to_string());
+    CHECK(!zeros.empty());
+    DeviceMemory workspace(device, zeros.size());
+    workspace.copy_in(zeros.data());
+    for (int i = 0; i < 3; ++i) {
+      PoisonedOutput output(problem, 33);
+      launch(kernel, problem, inputs, output, workspace.data());
+      const Verdict verdict = check(problem, inputs, output);
+      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    }
   }
 }

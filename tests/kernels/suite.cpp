@@ -20,9 +20,14 @@ std::filesystem::path make_folder() {
 
 }  // namespace
 
-Suite::Suite(const std::string& target)
+std::string Precision::to_string() const {
+  return std::string(math == Math::tf32 ? name(math) : name(dtype));
+}
+
+Suite::Suite(const std::string& target, std::size_t every)
     : prefix_(target.starts_with("emulated") ? "emulated:" : ""),
       device_(open_device(target)),
+      every_(every),
       cache_dir_(make_folder()) {
   current_suite = this;
 }
@@ -35,14 +40,22 @@ Suite::~Suite() {
 
 const Suite& Suite::current() { return *current_suite; }
 
-Options Suite::options(BlockShape block, Batch batch, DType dtype) const {
+Options Suite::options(BlockShape block, Batch batch, Precision precision) const {
   Options options;
   options.block = block;
   options.batch = batch;
-  options.dtype = dtype;
+  options.dtype = precision.dtype;
+  options.math = precision.math;
   options.target = prefix_ + device_->target().to_string();
   options.cache_dir = cache_dir_;
   return options;
+}
+
+std::vector<Precision> Suite::precisions() const {
+  constexpr Precision kTf32{DType::f32, Math::tf32};
+  if (on_cpu()) return {{DType::f32}, {DType::bf16}};
+  if (device_->target().compute_capability() < 80) return {{DType::f32}, {DType::f16}};
+  return {{DType::f32}, {DType::f16}, {DType::bf16}, kTf32};
 }
 
 std::string Suite::target_with(std::int32_t workers) const {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <sparsekiln/compile.h>
 
@@ -11,11 +12,19 @@
 
 namespace sparsekiln::test {
 
+/// The elements of x and W, and how f32 is multiplied. y has the same type.
+struct Precision {
+  DType dtype = DType::f32;
+  Math math = Math::ieee;
+  /// "f16", "tf32" …
+  [[nodiscard]] std::string to_string() const;
+};
+
 /// What this run of the program tests: the device that the command line names, and a store of its own.
 class Suite {
  public:
-  /// Throws `driver` where there is no such device.
-  explicit Suite(const std::string& target);
+  /// Throws `driver` where there is no such device. Of the case list, every `every`th is run.
+  Suite(const std::string& target, std::size_t every);
   ~Suite();
   Suite(const Suite&) = delete;
   Suite& operator=(const Suite&) = delete;
@@ -25,10 +34,13 @@ class Suite {
 
   [[nodiscard]] const std::shared_ptr<const Device>& device() const { return device_; }
   [[nodiscard]] bool on_cpu() const { return device_->target().kind == Target::Kind::cpu; }
+  [[nodiscard]] std::size_t every() const { return every_; }
   /// Empty when the suite began, removed with it.
   [[nodiscard]] const std::filesystem::path& cache_dir() const { return cache_dir_; }
   /// A request for this device and this store.
-  [[nodiscard]] Options options(BlockShape block, Batch batch, DType dtype = DType::f32) const;
+  [[nodiscard]] Options options(BlockShape block, Batch batch, Precision precision = {}) const;
+  /// All that the device computes, so that every family of kernels has its turn.
+  [[nodiscard]] std::vector<Precision> precisions() const;
   /// The device's architecture with another number of workers: many of them force rows to be split.
   [[nodiscard]] std::string target_with(std::int32_t workers) const;
   /// Another architecture that the device runs, with so many workers, as Options::target.
@@ -43,6 +55,7 @@ class Suite {
  private:
   std::string prefix_;  ///< of a target, so that it means this device: "emulated:", or nothing
   std::shared_ptr<const Device> device_;
+  std::size_t every_;
   std::filesystem::path cache_dir_;
 };
 
