@@ -234,11 +234,11 @@ static void host_cta(int threads, unsigned order) {
     }
 }
 extern "C" __global__ const char* host_run(HostKernel kernel, const HostArguments* arguments, int threads, int grid_x, int grid_y,
-                                unsigned seed) {
+                                unsigned seed, bool early) {
   host_kernel = kernel;
   host_arguments = arguments;
   shim::fault = nullptr;
-  shim::early = seed % 2 == 1;
+  shim::early = early;
   gridDim.x = static_cast<unsigned>(grid_x);
   gridDim.y = static_cast<unsigned>(grid_y);
   std::vector<Dim> ctas;
@@ -295,15 +295,15 @@ HostModule::~HostModule() {
   fs::remove_all(folder_, ignored);
 }
 
-std::string HostModule::run(const Entry& entry, const Arguments& arguments, unsigned seed,
+std::string HostModule::run(const Entry& entry, const Arguments& arguments, unsigned seed, Copies copies,
                             std::int32_t max_grid_y) const {
-  using Run = const char* (*)(void*, const Arguments*, int, int, int, unsigned);
+  using Run = const char* (*)(void*, const Arguments*, int, int, int, unsigned, bool);
   const auto run = reinterpret_cast<Run>(dlsym(library_, "host_run"));
   void* const kernel = dlsym(library_, entry.passes.front().c_str());
   if (run == nullptr || kernel == nullptr) throw std::runtime_error("no entry " + entry.passes.front());
   const std::int32_t tiles = (arguments.n + entry.tile_n - 1) / entry.tile_n;
-  const char* const fault =
-      run(kernel, &arguments, entry.threads, entry.workers, std::min(tiles, max_grid_y), seed);
+  const char* const fault = run(kernel, &arguments, entry.threads, entry.workers, std::min(tiles, max_grid_y),
+                                seed, copies == Copies::early);
   return fault == nullptr ? std::string{} : std::string(fault);
 }
 

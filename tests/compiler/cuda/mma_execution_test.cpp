@@ -30,9 +30,44 @@ class Elements {
   std::vector<std::byte> bytes_;
 };
 
-/// Runs a kernel for several n, one after the other on one workspace, and compares every element.
+/// Rows of one operand, `stride` elements apart.
+struct Rows {
+  const Elements& elements;
+  std::int64_t stride;
+};
+
+/// Elements of y that are not the exact sum rounded once, and those behind its rows that are no longer
+/// poison.
+std::int64_t wrong_elements(const Problem& problem, const Rows& x, const Elements& w, const Rows& y,
+                            std::int64_t n) {
+  const auto [out, in] = problem.block;
+  std::int64_t wrong = 0;
+  for (std::int64_t row = 0; row < n; ++row)
+    for (std::int64_t o = 0; o < y.stride; ++o) {
+      const float got = y.elements.at(row * y.stride + o);
+      if (o >= problem.out_features()) {
+        wrong += !std::isnan(got);
+        continue;
+      }
+      float sum = 0;
+      const auto block_row = static_cast<std::int32_t>(o / out);
+      std::int64_t block = problem.layout.crow()[static_cast<std::size_t>(block_row)];
+      for (const std::int32_t column : problem.layout.row(block_row)) {
+        for (std::int64_t k = 0; k < in; ++k)
+          sum += x.elements.at(row * x.stride + column * in + k) * w.at((block * out + o % out) * in + k);
+        ++block;
+      }
+      float rounded = 0;
+      store(problem.out_dtype, sum, &rounded, 0);
+      wrong += got != to_float(problem.out_dtype, &rounded, 0);
+    }
+  return wrong;
+}
+
+/// Runs a kernel for several n, one after the other on one workspace, with asynchronous copies that land
+/// late and early, and compares every element.
 void check_kernel(const Problem& problem, const Target& target, const Config& config,
-                  std::initializer_list<std::int32_t> batches) {
+                  std::initializer_list<std::int32_t> batches, std::int32_t max_grid_y = 65535) {
   CAPTURE(to_string(problem.block));
   CAPTURE(to_string(config));
   CAPTURE(name(problem.dtype));
@@ -55,33 +90,15 @@ void check_kernel(const Problem& problem, const Target& target, const Config& co
     Elements x(problem.dtype, static_cast<std::size_t>(n * x_stride));
     Elements y(problem.out_dtype, static_cast<std::size_t>(n * y_stride));
     x.poison();
-    y.poison();
     for (std::int64_t row = 0; row < n; ++row)
       for (std::int64_t k = 0; k < problem.in_features(); ++k) x.set(row * x_stride + k, integer());
     const HostModule::Arguments arguments{x.data(), w.data(), y.data(), workspace.data(),
                                           n,        x_stride, y_stride};
-    REQUIRE(module.run(entry, arguments, static_cast<unsigned>(n)) == "");
-
-    std::int64_t wrong = 0;
-    for (std::int64_t row = 0; row < n; ++row)
-      for (std::int64_t o = 0; o < y_stride; ++o) {
-        if (o >= problem.out_features()) {
-          wrong += !std::isnan(y.at(row * y_stride + o));
-          continue;
-        }
-        float sum = 0;
-        const auto block_row = static_cast<std::int32_t>(o / out);
-        std::int64_t block = problem.layout.crow()[static_cast<std::size_t>(block_row)];
-        for (const std::int32_t column : problem.layout.row(block_row)) {
-          for (std::int64_t k = 0; k < in; ++k)
-            sum += x.at(row * x_stride + column * in + k) * w.at((block * out + o % out) * in + k);
-          ++block;
-        }
-        float rounded = 0;
-        store(problem.out_dtype, sum, &rounded, 0);
-        wrong += y.at(row * y_stride + o) != to_float(problem.out_dtype, &rounded, 0);
-      }
-    CHECK(wrong == 0);
+    for (const HostModule::Copies copies : {HostModule::Copies::late, HostModule::Copies::early}) {
+      y.poison();
+      REQUIRE(module.run(entry, arguments, static_cast<unsigned>(n), copies, max_grid_y) == "");
+      CHECK(wrong_elements(problem, {x, x_stride}, w, {y, y_stride}, n) == 0);
+    }
   }
 }
 
@@ -125,6 +142,27 @@ TEST_CASE("f16 kernels are exact through registers where there is no asynchronou
   for (const std::int32_t stages : {1, 2})
     for (const BlockShape block : {BlockShape{8, 8}, {32, 32}, {16, 128}})
       check_kernel(mma_problem(block, 33, kHalf), turing, mma_config(16, OperandA::x, stages, 1), {33, 7});
+}
+
+TEST_CASE("tensor-core kernels are exact where rows are split, whatever batch came before") {
+  for (const Types types : {kHalf, kBrain, kTf32}) {
+    Config config = mma_config(16, types.dtype == DType::bf16 ? OperandA::w : OperandA::x, 3, 1);
+    config.split = 3;
+    const Problem problem = mma_problem({16, 32}, Batch::up_to(50), types);
+    REQUIRE(make_schedule(problem, kA100, config, 50).counters > 0);
+    check_kernel(problem, kA100, config, {50, 1, 33, 50, 17});
+  }
+}
+
+TEST_CASE("a grid that is lower than the batch tiles still computes all of them, on tensor cores too") {
+  const auto check_low = [](Types types, const Target& target, OperandA operand_a, std::int32_t stages) {
+    check_kernel(mma_problem({16, 32}, Batch::up_to(70), types), target, mma_config(16, operand_a, stages, 1),
+                 {70, 33}, 2);
+  };
+  check_low(kHalf, kA100, OperandA::x, 1);
+  check_low(kBrain, kA100, OperandA::w, 2);
+  check_low(kTf32, kA100, OperandA::x, 4);
+  check_low(kHalf, {Target::Kind::cuda, "sm_75", 6}, OperandA::x, 2);
 }
 
 }  // namespace
