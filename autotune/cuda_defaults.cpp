@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "compiler/cuda/mma_shape.h"
+#include "compiler/cuda/multiprocessor.h"
+#include "compiler/cuda/simt_shape.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -16,7 +18,7 @@ std::int32_t tile_for(std::int64_t n, std::int32_t least, std::int32_t most) {
 
 /// 4 × 4 sums a thread where the tile is large enough for at least a warp of such threads: each operand read
 /// from shared memory then serves four multiply-adds.
-Config default_simt(const Problem& problem, std::int64_t n) {
+Config default_simt(const Problem& problem, const Target& target, std::int64_t n) {
   constexpr std::int32_t kSums = 16;
   constexpr std::int32_t kMostThreads = 256;
   Config config;
@@ -27,6 +29,9 @@ Config default_simt(const Problem& problem, std::int64_t n) {
   config.tile_out = std::min(outputs / threads, 4);
   config.stages = 2;
   config.split = 2;  // two CTAs a multiprocessor hide each other's barriers
+  const SimtShape shape = simt_shape(problem.block, target, config);
+  config.split =
+      std::clamp(resident_ctas(target, shape.threads, shape.shared_bytes + kSimtFlagBytes), 1, config.split);
   return config;
 }
 
@@ -75,9 +80,11 @@ Config default_mma(const Problem& problem, const Target& target, std::int64_t n)
   // Small tiles stream the weight: more CTAs with more copies in flight.
   config.split = config.warps < 4 ? 4 : 2;
   config.stages = target.compute_capability() >= 80 ? 4 : 2;
-  // As many stages as leave room for the CTAs of one multiprocessor.
+  // As many stages as leave room for the CTAs of one multiprocessor: what does not fit waits for a CTA to
+  // end, and the schedule had counted on all of them at once.
   const auto fits = [&] {
-    return mma_shape(problem, target, config).shared_bytes * config.split <= shared_limit(target);
+    const MmaShape shape = mma_shape(problem, target, config);
+    return config.split <= resident_ctas(target, shape.threads, shape.shared_bytes + kMmaStaticShared);
   };
   while (config.stages > 2 && !fits()) --config.stages;
   while (config.split > 1 && !fits()) --config.split;
@@ -88,7 +95,7 @@ Config default_mma(const Problem& problem, const Target& target, std::int64_t n)
 
 Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
   const bool simt = problem.dtype == DType::f32 && problem.math == Math::ieee;
-  return simt ? default_simt(problem, n) : default_mma(problem, target, n);
+  return simt ? default_simt(problem, target, n) : default_mma(problem, target, n);
 }
 
 }  // namespace sparsekiln::cuda

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/cuda/multiprocessor.h"
+
 namespace sparsekiln::cuda {
 namespace {
 
@@ -19,7 +21,6 @@ constexpr std::int32_t kMostBlocks = 4;    ///< of a chunk: the last one of a ro
 constexpr std::int32_t kMostSums = 128;    ///< a thread
 constexpr std::int32_t kRegisterFile = 65536;
 constexpr std::int32_t kOtherRegisters = 56;  ///< a thread, besides sums and fragments
-constexpr std::int64_t kFlagBytes = 128;      ///< static: the flag of the combine, and what aligns the rest
 
 [[noreturn]] void refuse(const Config& config, const std::string& why) {
   throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
@@ -85,24 +86,6 @@ std::int64_t shared_bytes(const Problem& problem, const Config& config, std::int
 
 }  // namespace
 
-std::int64_t shared_limit(const Target& target) {
-  switch (target.compute_capability()) {
-    case 75:
-      return 64 * 1024;
-    case 80:
-    case 87:
-      return 163 * 1024;
-    case 86:
-    case 88:
-    case 89:
-    case 120:
-    case 121:
-      return 99 * 1024;
-    default:
-      return target.compute_capability() >= 90 ? 227 * 1024 : 48 * 1024;
-  }
-}
-
 MmaShape mma_shape(const Problem& problem, const Target& target, const Config& config) {
   const BlockShape block = problem.block;
   MmaShape shape;
@@ -145,7 +128,7 @@ MmaShape mma_shape(const Problem& problem, const Target& target, const Config& c
                        shape.sums, shape.threads));
 
   const std::int32_t block_units = block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / 16;
-  const std::int64_t most_bytes = shared_limit(target) - kFlagBytes;
+  const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kMmaStaticShared;
   shape.chunk_units = std::min(kLargestChunk, block_units * kMostBlocks);
   while (shape.chunk_units > 2 && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
     shape.chunk_units /= 2;

@@ -8,6 +8,9 @@
 
 namespace sparsekiln::cuda {
 
+/// Shared memory beside that of the stages, static: the flag of the combine, and what aligns the rest.
+inline constexpr std::int64_t kMmaStaticShared = 128;
+
 /// The numbers of templates/linear_mma.cuh that follow from a config.
 struct MmaShape {
   std::int32_t threads = 0;       ///< a CTA
@@ -19,10 +22,6 @@ struct MmaShape {
   std::int64_t shared_bytes = 0;  ///< of all stages, dynamic
   bool async_copy = false;        ///< cp.async: sm_80 and later
 };
-
-/// Shared memory that a CTA may have where it asks for it (CUDA C++ Programming Guide, "Technical
-/// Specifications per Compute Capability").
-[[nodiscard]] std::int64_t shared_limit(const Target& target);
 
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.
 [[nodiscard]] MmaShape mma_shape(const Problem& problem, const Target& target, const Config& config);

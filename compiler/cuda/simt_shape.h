@@ -8,16 +8,18 @@
 
 namespace sparsekiln::cuda {
 
+/// Shared memory beside that of the stages: the flag of the combine, and what aligns it.
+inline constexpr std::int64_t kSimtFlagBytes = 16;
 /// The static shared memory that a CTA may have on every architecture (CUDA C++ Programming Guide, compute
 /// capabilities), less the flag of the combine.
-inline constexpr std::int64_t kSharedLimit = 48 * 1024 - 16;
+inline constexpr std::int64_t kSharedLimit = 48 * 1024 - kSimtFlagBytes;
 
 /// The numbers of templates/linear_simt.cuh that follow from a config.
 struct SimtShape {
   std::int32_t threads = 0;       ///< a CTA
   std::int32_t thread_n = 0;      ///< batch entries a thread; it holds tile_out × thread_n sums
   std::int32_t chunk = 0;         ///< k's in one stage
-  std::int64_t shared_bytes = 0;  ///< of all stages
+  std::int64_t shared_bytes = 0;  ///< of all stages, static
   bool async_copy = false;        ///< cp.async: sm_80 and later
 };
 

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "compiler/cuda/mma_shape.h"
+#include "compiler/cuda/multiprocessor.h"
+#include "compiler/cuda/simt_shape.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -47,16 +49,53 @@ TEST_CASE("the CTAs that share a multiprocessor have room for their stages") {
   for (const std::int32_t out : {8, 16, 32, 64, 128})
     for (const std::int64_t n : {1, 8, 13, 64, 100, 4096}) {
       const Problem problem = half_problem({out, 64});
-      for (const char* name : {"t4", "a100", "h100"}) {
+      for (const char* name : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
         const Target target = Target::parse(name);
         const Config config = default_config(problem, target, n);
+        const MmaShape shape = mma_shape(problem, target, config);
         CAPTURE(out);
         CAPTURE(n);
         CAPTURE(name);
-        CHECK(mma_shape(problem, target, config).shared_bytes * config.split <= shared_limit(target));
+        CHECK(config.split <= resident_ctas(target, shape.threads, shape.shared_bytes + kMmaStaticShared));
+        CHECK(config.split >= 1);
         CHECK(config.stages >= 2);
       }
     }
+}
+
+TEST_CASE("CTAs that would not fit beside each other are not planned, and room for one more is used") {
+  const auto planned = [](const char* name, BlockShape block, std::int64_t n) {
+    return default_config(half_problem(block), Target::parse(name), n);
+  };
+  // Two stages of 128 + 64 rows of 128 bytes, and of 64 + 32.
+  CHECK(planned("sm_75", {64, 64}, 4096).split == 1);  // 48 KB
+  CHECK(planned("sm_75", {32, 64}, 64).split == 2);    // 24 KB
+  // 128 + 64 rows of 128 bytes: 24 KB a stage.
+  for (const char* name : {"sm_86", "sm_89", "sm_120"}) {
+    CAPTURE(name);
+    CHECK(planned(name, {64, 64}, 4096).stages ==
+          2);  // 2 × (48 KB + 1 KB + flag) of 100 KB; three take 146 KB
+    CHECK(planned(name, {64, 64}, 4096).split == 2);
+    CHECK(planned(name, {128, 64}, 4096).stages == 2);
+    CHECK(planned(name, {128, 64}, 4096).split == 1);  // 64 KB
+  }
+  CHECK(planned("sm_90", {64, 64}, 4096).stages == 4);  // 2 × 97 KB of 228 KB
+  CHECK(planned("sm_90", {64, 64}, 4096).split == 2);
+}
+
+TEST_CASE("the CTAs of CUDA cores that share a multiprocessor fit beside each other") {
+  for (const std::int32_t out : {8, 16, 32, 64, 128})
+    for (const std::int64_t n : {1, 64})
+      for (const char* name : {"sm_75", "sm_86", "sm_120"}) {
+        Problem problem = half_problem({out, 128});
+        problem.dtype = problem.out_dtype = DType::f32;
+        const Target target = Target::parse(name);
+        const Config config = default_config(problem, target, n);
+        const SimtShape shape = simt_shape(problem.block, target, config);
+        CHECK(config.split <= resident_ctas(target, shape.threads, shape.shared_bytes + kSimtFlagBytes));
+        const bool alone = 2 * shape.shared_bytes > 64 * 1024 - 512;  // sm_75's, less two flags rounded up
+        CHECK(config.split == (alone && target.compute_capability() == 75 ? 1 : 2));
+      }
 }
 
 }  // namespace
