@@ -23,15 +23,20 @@ struct Tolerance {
   double of_value;
 };
 
-Tolerance tolerance(const Problem& problem, std::int64_t row, Inputs kind) {
+/// How many roundings of one sum are as bad as what the adder does to it, see oracle.h.
+double loss(Adder adder) {
+  constexpr double kProductsAtOnce = 4;
+  return adder == Adder::tensor_cores ? 2 * (kProductsAtOnce + 1) / kProductsAtOnce : 1;
+}
+
+Tolerance tolerance(const Problem& problem, std::int64_t row, Inputs kind, Adder adder) {
   const double u_out = element_format(problem.out_dtype).unit_roundoff;
   // Neighbours are never closer than u_out·|y|, so half of it lets nothing but equality pass.
   if (kind == Inputs::small_integers) return {0, u_out / 2};
   const auto blocks = problem.layout.row(static_cast<std::int32_t>(row)).size();
   const double k = static_cast<double>(blocks) * problem.block.in;
-  const bool tensor_cores = problem.dtype != DType::f32 || problem.math == Math::tf32;
-  const double u = element_format(DType::f32).unit_roundoff * (tensor_cores ? 2 : 1);
-  return {std::min(k, 10 * std::sqrt(k)) * u, u_out};
+  const double u = element_format(DType::f32).unit_roundoff;
+  return {loss(adder) * std::min(k, 10 * std::sqrt(k)) * u, u_out};
 }
 
 /// |error| / bound; no bound is met by a NaN or Inf that the reference does not have.
@@ -51,10 +56,10 @@ double rounded(double exact, DType type) {
 
 class Judge {
  public:
-  Judge(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output)
+  Judge(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder)
       : problem_(problem), inputs_(inputs), output_(output), row_(static_cast<std::size_t>(output.width())) {
     for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
-      tolerance_.push_back(tolerance(problem, row, inputs.kind));
+      tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
   }
 
   /// Compares batch entry n with entry `at` of `expected`.
@@ -106,7 +111,14 @@ class Judge {
 
 }  // namespace
 
-Verdict check(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output) {
+Adder adder_of(const Plan& plan) {
+  const bool tensor_cores = std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
+    return range.config.variant == Variant::mma;
+  });
+  return tensor_cores ? Adder::tensor_cores : Adder::float32;
+}
+
+Verdict check(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder) {
   if (problem.operation != Operation::forward || problem.order != ActivationOrder::batch_major)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("the oracle was asked for {}, {}; it knows forward, {}", name(problem.operation),
@@ -119,7 +131,7 @@ Verdict check(const Problem& problem, const HostInputs& inputs, const PoisonedOu
                             name(problem.out_dtype)));
   constexpr std::int64_t kBatch = 256;  // bounds the memory that the reference takes
   Verdict verdict;
-  Judge judge(problem, inputs, output);
+  Judge judge(problem, inputs, output, adder);
   for (std::int64_t first = 0; first < inputs.n; first += kBatch) {
     const std::int64_t count = std::min(kBatch, inputs.n - first);
     const Reference expected =

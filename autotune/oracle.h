@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
 #include "autotune/inputs.h"
@@ -21,23 +22,43 @@ struct Verdict {
   std::string first_failure;   ///< the first thing wrong, with what was expected; empty where `ok`
 };
 
+/// What adds the products up.
+enum class Adder : std::uint8_t {
+  float32,       ///< IEEE 754's: CUDA cores and the cpu
+  tensor_cores,  ///< adds several products at once, and truncates
+};
+/// Of the kernels of a plan: tensor cores where any of them uses those.
+[[nodiscard]] Adder adder_of(const Plan& plan);
+
 /// Judges y = x·Wᵀ, element by element, against float64. It knows no device: all is host memory.
 ///
 /// Small integers: each element equals the exact sum, rounded once to the output type, bit for bit.
 ///
-/// Random: |error| ≤ c·u·(|x|·|W|ᵀ) + u_out·|y|, u and u_out the unit roundoffs of float32 and of the output
-/// type, c = min(K, 10·√K) with K the products that this element sums. K is the worst case of any order of
-/// summation, whether products are fused or rounded, and rows whole or in parts: no product passes through
-/// more than K roundings (Higham 2002, Accuracy and Stability of Numerical Algorithms, §4.2; to first order
-/// in u). For long rows that is so far from what happens that a lost product would pass; 10·√K holds with
-/// probability 1 - 2K·exp(-50) for an element of random inputs (Higham & Mary 2019, SIAM J. Sci. Comput. 41,
-/// Theorem 2.4 with λ = 10). Types that tensor cores take have twice that u, for those truncate sums
-/// where others round them (Fasi, Higham, Mikaitis & Pranesh 2021, PeerJ Comput. Sci. 7:e330, §4). With
-/// `Math::tf32` the float64 product is that of the operands rounded to tf32.
+/// Random: |error| ≤ a·c·u·(|x|·|W|ᵀ) + u_out·|y|, u and u_out the unit roundoffs of float32 and of the
+/// output type, c = min(K, 10·√K) with K the products that this element sums, and a what the adder loses
+/// more than rounding would. K is the worst case of any order of summation, whether products are fused or
+/// rounded, and rows whole or in parts: no product passes through more than K roundings (Higham 2002,
+/// Accuracy and Stability of Numerical Algorithms, §4.2; to first order in u). For long rows that is so far
+/// from what happens that a lost product would pass; 10·√K holds with probability 1 - 2K·exp(-50) for an
+/// element of random inputs (Higham & Mary 2019, SIAM J. Sci. Comput. 41, Theorem 2.4 with λ = 10).
+///
+/// a = 1 for an adder that rounds each sum once, whatever the type of x and W: their products are exact in
+/// float32 or fused. a = 5/2 for tensor cores. These add b exact products and the sum so far, s, at once:
+/// all are aligned to the largest of them and truncated there, to 24 bits on the oldest (later ones keep
+/// more), and their sum is normalized and truncated to 24 bits, never rounded (Fasi, Higham, Mikaitis &
+/// Pranesh 2021, Numerical behavior of NVIDIA tensor cores, PeerJ Comput. Sci. 7:e330; b = 4 on the V100 and
+/// T4, and for tf32 on the A100; 8 for its 16-bit types). Truncation loses up to 2u of the largest for each
+/// of the other b, and 2u of the result: 2u·(b + 1)·|s| for b products, as |s| ≤ |x|·|W|ᵀ, where b roundings
+/// lose u·b·|s|. a = 2·(b + 1)/b is largest for the smallest b. Above, the 10·√K stays: what products lose
+/// has the signs of the products, thus no bias, and the bias that the truncated sums have towards zero,
+/// 2u·|s| in each of K/b steps with |s| near √K, is a fraction of it.
+///
+/// With `Math::tf32` the float64 product is that of the operands rounded to tf32.
 ///
 /// A NaN passes only where the reference has one, and an Inf only where it has one of the same sign: a
 /// planted one must reach the block rows with a block in its column, and no others. The poison must be gone
 /// from all of y and untouched beside it.
-[[nodiscard]] Verdict check(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output);
+[[nodiscard]] Verdict check(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output,
+                            Adder adder);
 
 }  // namespace sparsekiln

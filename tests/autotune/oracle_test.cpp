@@ -48,6 +48,11 @@ void run(const Problem& problem, const HostInputs& inputs, PoisonedOutput& outpu
       }
 }
 
+/// What rounds each sum, as `run` does.
+Verdict check(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output) {
+  return sparsekiln::check(problem, inputs, output, Adder::float32);
+}
+
 /// A correct run at strides wider than the rows, with one fault planted afterwards.
 template <class Fault>
 Verdict judge(const Problem& problem, Inputs kind, Fault fault) {
@@ -279,4 +284,44 @@ TEST_CASE("the reference agrees with a plain float64 sum, magnitudes too, over m
         CHECK(result.magnitude[static_cast<std::size_t>(n * out + o)] == magnitude);
       }
   }
+}
+
+TEST_CASE("a sum may be off by what its adder loses, and not by more") {
+  const std::vector<std::uint8_t> mask(4, 1);
+  Problem problem;
+  problem.layout = Layout::from_mask(1, 4, mask);
+  problem.block = {8, 16};  // 64 products, fewer than 10·√64
+  problem.out_dtype = DType::f32;
+  const double u = std::ldexp(1.0, -24);
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (const Math math : {Math::ieee, Math::tf32}) {
+      if (dtype != DType::f32 && math == Math::tf32) continue;
+      problem.dtype = dtype;
+      problem.math = math;
+      const HostInputs inputs = make_inputs(problem, 1, Inputs::random, 5);
+      const Reference exact = reference(problem, inputs.operands(), 0, 1, true);
+      CAPTURE(name(dtype));
+      CAPTURE(name(math));
+      const auto verdict = [&](double roundings, Adder adder) {
+        PoisonedOutput output(problem, 1);
+        for (std::int64_t o = 0; o < 8; ++o) {
+          const auto i = static_cast<std::size_t>(o);
+          const double error = roundings * u * exact.magnitude[i] + u * std::fabs(exact.y[i]);
+          set(output, 0, o, static_cast<float>(exact.y[i] + (o % 2 == 0 ? error : -error)));
+        }
+        return sparsekiln::check(problem, inputs, output, adder);
+      };
+      CHECK(verdict(0.95 * 64, Adder::float32).ok);
+      CHECK(verdict(1.05 * 64, Adder::float32).wrong == 8);
+      CHECK(verdict(0.95 * 64 * 2.5, Adder::tensor_cores).ok);
+      CHECK(verdict(1.05 * 64 * 2.5, Adder::tensor_cores).wrong == 8);
+    }
+}
+
+TEST_CASE("a plan adds with tensor cores where any of its kernels does") {
+  Config mma;
+  mma.variant = Variant::mma;
+  CHECK(adder_of({}) == Adder::float32);
+  CHECK(adder_of({{8, Config{}}}) == Adder::float32);
+  CHECK(adder_of({{8, Config{}}, {64, mma}}) == Adder::tensor_cores);
 }

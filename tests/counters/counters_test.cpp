@@ -91,7 +91,7 @@ Counted count(const Layout& layout, BlockShape block, std::int64_t n, Types type
           .y = output.view(y.data())});
   device->synchronize();
   y.copy_out(output.image().data());
-  CHECK(check(problem, inputs, output).ok);
+  CHECK(check(problem, inputs, output, adder_of(kernel.binary().plan)).ok);
 
   const Plan& plan = kernel.binary().plan;
   const Target& target = kernel.binary().target;
