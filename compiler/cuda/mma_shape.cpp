@@ -20,7 +20,11 @@ constexpr std::int32_t kLargestChunk = 8;  ///< units: a row of 128 bytes, all b
 constexpr std::int32_t kMostBlocks = 4;    ///< of a chunk: the last one of a row is filled up with zeros
 constexpr std::int32_t kMostSums = 128;    ///< a thread
 constexpr std::int32_t kRegisterFile = 65536;
+constexpr std::int32_t kMostRegisters = 255;  ///< a thread
 constexpr std::int32_t kOtherRegisters = 56;  ///< a thread, besides sums and fragments
+/// Likewise, where a chunk passes through registers, besides those: the addresses of its copies live as long.
+/// So many that nothing is let through which NVRTC 13 spills for sm_75.
+constexpr std::int32_t kOtherRegistersStaged = 88;
 
 [[noreturn]] void refuse(const Config& config, const std::string& why) {
   throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
@@ -80,6 +84,16 @@ WarpGrid choose_warps(const Problem& problem, const Config& config, const TileGr
   return best;
 }
 
+/// Where there is no asynchronous copy, a chunk passes through registers while the one before it is
+/// multiplied: those of a thread.
+std::int32_t held_registers(const Problem& problem, const Config& config, const MmaShape& shape) {
+  if (shape.async_copy) return 0;
+  const auto passes = [&](std::int32_t rows) {
+    return (rows * shape.chunk_units + shape.threads - 1) / shape.threads;
+  };
+  return 4 * (passes(config.tile_n) + passes(problem.block.out));
+}
+
 std::int64_t shared_bytes(const Problem& problem, const Config& config, std::int32_t units) {
   return std::int64_t{16} * units * config.stages * (config.tile_n + problem.block.out);
 }
@@ -120,18 +134,23 @@ MmaShape mma_shape(const Problem& problem, const Target& target, const Config& c
   shape.warps_n = warps.n;
   shape.run = run_of(warps, tile, problem.out_dtype);
   shape.sums = sums_of(warps, tile);
-  const std::int32_t registers = shape.sums + fragments_of(warps, tile, config.operand_a) + kOtherRegisters;
-  if (shape.sums > kMostSums || registers * shape.threads > kRegisterFile)
-    refuse(config,
-           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
-                       "more warps or a smaller tile_n would work",
-                       shape.sums, shape.threads));
-
   const std::int32_t block_units = block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / 16;
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kMmaStaticShared;
   shape.chunk_units = std::min(kLargestChunk, block_units * kMostBlocks);
   while (shape.chunk_units > 2 && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
     shape.chunk_units /= 2;
+  const auto registers_fit = [&] {
+    const std::int32_t registers = shape.sums + fragments_of(warps, tile, config.operand_a) +
+                                   held_registers(problem, config, shape) +
+                                   (shape.async_copy ? kOtherRegisters : kOtherRegistersStaged);
+    return registers <= kMostRegisters && registers * shape.threads <= kRegisterFile;
+  };
+  while (!shape.async_copy && shape.chunk_units > 2 && !registers_fit()) shape.chunk_units /= 2;
+  if (shape.sums > kMostSums || !registers_fit())
+    refuse(config,
+           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
+                       "more warps or a smaller tile_n would work",
+                       shape.sums, shape.threads));
   shape.shared_bytes = shared_bytes(problem, config, shape.chunk_units);
   if (shape.shared_bytes > most_bytes)
     refuse(config,

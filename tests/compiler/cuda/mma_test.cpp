@@ -70,6 +70,20 @@ TEST_CASE("stages shrink to the shared memory that the architecture has") {
   CHECK(shape_of({64, 64}, kHalf, deep, {Target::Kind::cuda, "sm_86", 4}).chunk_units == 2);
 }
 
+TEST_CASE("registers that a chunk passes through are counted where there is no asynchronous copy") {
+  const auto units = [](BlockShape block, const Config& config, const Target& target) {
+    return shape_of(block, kHalf, config, target).chunk_units;
+  };
+  // 32 sums, and a chunk of 144 rows × 128 bytes: 72 registers of 64 threads, 144 of 32.
+  CHECK(units({16, 64}, mma_config(128, OperandA::x, 2, 2), kTuring) == 8);
+  CHECK(units({16, 64}, mma_config(128, OperandA::x, 2, 1), kTuring) < 8);
+  CHECK(units({16, 64}, mma_config(128, OperandA::x, 2, 1), kA100) == 8);
+  // 128 sums leave no room for the smallest of chunks.
+  const Config full = mma_config(128, OperandA::x, 2, 4);
+  CHECK(refusal(mma_problem({128, 64}, 128, kHalf), kA100, full) == "");
+  CHECK(refusal(mma_problem({128, 64}, 128, kHalf), kTuring, full).find("more warps") != std::string::npos);
+}
+
 TEST_CASE("what tensor cores cannot compute is refused with what would work") {
   const Config config = mma_config(16, OperandA::x, 2, 1);
   CHECK(refusal(mma_problem({16, 16}, 16, kHalf), kA100, config) == "");
