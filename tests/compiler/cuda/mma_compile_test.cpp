@@ -53,6 +53,49 @@ TEST_CASE("default tensor-core kernels of every block side and size of batch com
       }
 }
 
+TEST_CASE("default tensor-core kernels of other architectures compile without spills" * need_nvrtc()) {
+  const Types types[] = {kHalf, kBrain, kTf32, kHalfToFloat};
+  std::size_t turn = 0;
+  for (const char* arch : {"sm_75", "sm_86", "sm_89", "sm_100", "sm_120"})
+    for (const std::int32_t side : {8, 32, 128})
+      for (const std::int64_t n : {1, 64, 1000}) {
+        const Target target{Target::Kind::cuda, arch, 6};
+        const Types chosen = target.compute_capability() < 80 ? kHalf : types[turn % 4];
+        const Problem problem = mma_problem({side, kSides.begin()[turn % 5]}, n, chosen);
+        ++turn;
+        const Config config = default_config(problem, target, n);
+        CAPTURE(arch);
+        CAPTURE(n);
+        CAPTURE(to_string(problem.block));
+        CAPTURE(to_string(config));
+        CHECK(config.variant == Variant::mma);
+        (void)compile_clean(problem, target, config);
+      }
+}
+
+TEST_CASE("what is not refused for sm_75, whose chunks pass through registers, compiles without spills" *
+          need_nvrtc()) {
+  const Target target{Target::Kind::cuda, "sm_75", 6};
+  std::size_t compiled = 0;
+  for (const std::int32_t side : {16, 64, 128})
+    for (const std::int32_t tile_n : {64, 128, 256})
+      for (const std::int32_t warps : {1, 2, 4}) {
+        const OperandA operand_a = (side / 16 + warps) % 2 == 0 ? OperandA::x : OperandA::w;
+        const Config config = mma_config(tile_n, operand_a, 2, warps);
+        const Problem problem = mma_problem({side, 64}, 256, kHalf);
+        CAPTURE(to_string(problem.block));
+        CAPTURE(to_string(config));
+        try {
+          validate(problem, target, config);
+        } catch (const Error&) {
+          continue;
+        }
+        ++compiled;
+        (void)compile_clean(problem, target, config);
+      }
+  CHECK(compiled >= 8);
+}
+
 TEST_CASE("tiles of 64 sums a thread compile without spills" * need_nvrtc()) {
   const Target target{Target::Kind::cuda, "sm_90", 6};
   for (const Types types : {kHalf, kTf32}) {
