@@ -2,6 +2,7 @@
 
 #include "autotune/cpu_defaults.h"
 #include "autotune/cuda_defaults.h"
+#include "compiler/cuda/emit.h"
 #include "compiler/cuda/tables.h"
 
 namespace sparsekiln {
@@ -12,12 +13,12 @@ namespace {
 /// largest.
 constexpr std::int64_t kRangeEnds[] = {8, 16, 32, 64, 256, 1024};
 
-/// The tables of all entries of a module share its constant memory, and one table of columns.
+/// The tables of all entries of a module share its constant memory.
 void choose_tables(Plan& plan, const Problem& problem, const Target& target) {
-  const std::int64_t columns = cuda::column_table_bytes(problem);
-  std::int64_t bytes = columns;
+  std::int64_t bytes = 0;
   for (const RangedConfig& range : plan)
-    bytes += cuda::constant_table_bound(problem, std::int64_t{target.workers} * range.config.split) - columns;
+    bytes += cuda::table_bound(problem, range.config, cuda::chunk_shape(problem, target, range.config),
+                               std::int64_t{target.workers} * range.config.split);
   const TableForm form = bytes <= cuda::kConstantTableLimit ? TableForm::constant : TableForm::global;
   for (RangedConfig& range : plan) range.config.table = form;
 }

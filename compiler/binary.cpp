@@ -8,13 +8,13 @@
 
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
 //   version:u32  target  plan  operands  entries  code  ptx  log  compiler  options  source:16 bytes
-// Version 1 was the first, version 2 added a config's operand_a. A reader knows one version: whoever stores
-// Binaries has the compiler's digest in the key.
+// Version 1 was the first, version 2 added a config's operand_a, version 3 its rows and
+// merge. A reader knows one version: whoever stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 
 void put(ByteWriter& out, const Config& config) {
   out.put(config.variant);
@@ -23,6 +23,8 @@ void put(ByteWriter& out, const Config& config) {
   out.put(config.stages);
   out.put(config.warps);
   out.put(config.split);
+  out.put(config.rows);
+  out.put(config.merge);
   out.put(config.table);
   out.put(config.operand_a);
   out.put(static_cast<std::uint8_t>(config.packed));
@@ -36,7 +38,9 @@ Config get_config(ByteReader& in) {
   config.stages = in.get<std::int32_t>();
   config.warps = in.get<std::int32_t>();
   config.split = in.get<std::int32_t>();
-  config.table = in.get_enum(TableForm::global);
+  config.rows = in.get<std::int32_t>();
+  config.merge = in.get<std::int32_t>();
+  config.table = in.get_enum(TableForm::attached);
   config.operand_a = in.get_enum(OperandA::w);
   config.packed = in.get_bool();
   return config;
@@ -120,7 +124,7 @@ Entry get_entry(ByteReader& in) {
   entry.threads = in.get<std::int32_t>();
   entry.dynamic_shared_bytes = in.get<std::int32_t>();
   for (std::size_t arguments = in.get_count(1); arguments > 0; --arguments)
-    entry.arguments.push_back(in.get_enum(Argument::y_stride));
+    entry.arguments.push_back(in.get_enum(Argument::tables));
   entry.workspace.counter_bytes = in.get<std::int64_t>();
   entry.workspace.bytes_per_tile = in.get<std::int64_t>();
   entry.resources = get_resources(in);

@@ -40,6 +40,7 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan) {
   for (std::size_t entry = 0; entry < plan.size(); ++entry) {
     const Config& config = plan[entry].config;
     validate(problem, target, config);
+    if (config.table == TableForm::attached) continue;
     schedules.push_back(make_schedule(problem, target, config, scheduled_n(problem, plan, entry)));
   }
   if (target.kind == Target::Kind::cuda) return cuda::emit(problem, target, plan, schedules);

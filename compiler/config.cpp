@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::array kVariants{Named{Variant::simt, "simt"}, Named{Variant::mma, "mma"},
                                Named{Variant::vector, "vector"}};
-constexpr std::array kForms{Named{TableForm::constant, "constant"}, Named{TableForm::global, "global"}};
+constexpr std::array kForms{Named{TableForm::constant, "constant"}, Named{TableForm::global, "global"},
+                            Named{TableForm::unrolled, "unrolled"}, Named{TableForm::attached, "attached"}};
 
 constexpr std::array kOperands{Named{OperandA::x, "x"}, Named{OperandA::w, "w"}};
 
@@ -23,7 +24,8 @@ struct Number {
 };
 constexpr std::array kNumbers{Number{"tile_n", &Config::tile_n}, Number{"tile_out", &Config::tile_out},
                               Number{"stages", &Config::stages}, Number{"warps", &Config::warps},
-                              Number{"split", &Config::split}};
+                              Number{"split", &Config::split},   Number{"rows", &Config::rows},
+                              Number{"merge", &Config::merge}};
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw Error(ErrorKind::invalid_argument,

@@ -6,25 +6,45 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/cluster.h"
+
 namespace sparsekiln {
 namespace {
 
-/// A worker is never given fewer steps than this by cutting rows: below, the combine costs more than it
+/// A worker is never given fewer steps than this by cutting clusters: below, the combine costs more than it
 /// saves.
 constexpr std::int64_t kStepsWorthCutting = 4;
 
-/// A range [begin, end) of the steps of one block row.
+/// A range [begin, end) of the steps of one cluster.
 struct Stretch {
-  std::int32_t row;
+  std::int32_t cluster;
   std::int32_t begin;
   std::int32_t end;
 };
 using Shares = std::vector<std::vector<Stretch>>;  // by worker
 
-std::int32_t length(const Layout& layout, std::int32_t row) {
-  return static_cast<std::int32_t>(layout.row(row).size());
-}
-std::int64_t cost_of_row(const Layout& layout, std::int32_t row) { return std::max(length(layout, row), 1); }
+/// How many steps each cluster has.
+class Lengths {
+ public:
+  explicit Lengths(std::vector<std::int32_t> steps) : steps_(std::move(steps)) {
+    for (std::int32_t cluster = 0; cluster < clusters(); ++cluster) total_ += cost(cluster);
+  }
+  [[nodiscard]] std::int32_t clusters() const { return static_cast<std::int32_t>(steps_.size()); }
+  [[nodiscard]] std::int32_t of(std::int32_t cluster) const {
+    return steps_[static_cast<std::size_t>(cluster)];
+  }
+  [[nodiscard]] std::int64_t cost(std::int32_t cluster) const { return std::max(of(cluster), 1); }
+  [[nodiscard]] std::int64_t total() const { return total_; }
+  [[nodiscard]] Stretch whole(std::int32_t cluster) const { return {cluster, 0, of(cluster)}; }
+
+ private:
+  std::vector<std::int32_t> steps_;
+  std::int64_t total_ = 0;
+};
+
 std::int64_t cost_of(const Stretch& stretch) { return std::max(stretch.end - stretch.begin, 1); }
 
 std::int64_t largest(const Shares& shares) {
@@ -37,59 +57,59 @@ std::int64_t largest(const Shares& shares) {
   return result;
 }
 
-/// Whole rows in ascending order: a worker's share ends at the row boundary nearest to its multiple of the
-/// mean.
-Shares contiguous_rows(const Layout& layout, std::int64_t total, std::int32_t workers) {
+/// Whole clusters in order: a worker's share ends at the boundary nearest to its multiple of the mean.
+Shares contiguous(const Lengths& lengths, std::int32_t workers) {
   Shares shares(static_cast<std::size_t>(workers));
   std::int64_t done = 0;
-  for (std::int32_t row = 0; row < layout.rows(); ++row) {
-    const std::int64_t cost = cost_of_row(layout, row);
-    const std::int64_t middle = 2 * done + cost;  // of the row, doubled to stay whole
-    const std::int64_t worker = std::min<std::int64_t>(middle * workers / (2 * total), workers - 1);
-    shares[static_cast<std::size_t>(worker)].push_back({row, 0, length(layout, row)});
+  for (std::int32_t cluster = 0; cluster < lengths.clusters(); ++cluster) {
+    const std::int64_t cost = lengths.cost(cluster);
+    const std::int64_t middle = 2 * done + cost;  // of the cluster, doubled to stay whole
+    const std::int64_t worker = std::min<std::int64_t>(middle * workers / (2 * lengths.total()), workers - 1);
+    shares[static_cast<std::size_t>(worker)].push_back(lengths.whole(cluster));
     done += cost;
   }
   return shares;
 }
 
-/// Longest row first to the least loaded worker (Graham 1969); ties go to the lower row and the lower worker.
-Shares longest_first(const Layout& layout, std::int32_t workers) {
-  std::vector<std::int32_t> order(static_cast<std::size_t>(layout.rows()));
+/// Longest cluster first to the least loaded worker (Graham 1969); ties go to the lower cluster and the lower
+/// worker.
+Shares longest_first(const Lengths& lengths, std::int32_t workers) {
+  std::vector<std::int32_t> order(static_cast<std::size_t>(lengths.clusters()));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return cost_of_row(layout, a) > cost_of_row(layout, b);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int32_t a, std::int32_t b) { return lengths.cost(a) > lengths.cost(b); });
   using Load = std::pair<std::int64_t, std::int32_t>;  // cost so far, worker; the smallest on top
   std::vector<Load> heap;
   for (std::int32_t worker = 0; worker < workers; ++worker) heap.emplace_back(0, worker);
   Shares shares(static_cast<std::size_t>(workers));
-  for (const std::int32_t row : order) {
+  for (const std::int32_t cluster : order) {
     std::pop_heap(heap.begin(), heap.end(), std::greater<>{});
     auto& [load, worker] = heap.back();
-    shares[static_cast<std::size_t>(worker)].push_back({row, 0, length(layout, row)});
-    load += cost_of_row(layout, row);
+    shares[static_cast<std::size_t>(worker)].push_back(lengths.whole(cluster));
+    load += lengths.cost(cluster);
     std::push_heap(heap.begin(), heap.end(), std::greater<>{});
   }
   for (auto& share : shares)
-    std::sort(share.begin(), share.end(), [](const Stretch& a, const Stretch& b) { return a.row < b.row; });
+    std::sort(share.begin(), share.end(),
+              [](const Stretch& a, const Stretch& b) { return a.cluster < b.cluster; });
   return shares;
 }
 
-/// Rows laid end to end and cut at the multiples of the mean, rounded to whole steps.
-Shares cut_rows(const Layout& layout, std::int64_t total, std::int32_t workers) {
+/// Clusters laid end to end and cut at the multiples of the mean, rounded to whole steps.
+Shares cut(const Lengths& lengths, std::int32_t workers) {
   Shares shares(static_cast<std::size_t>(workers));
-  const auto cut_after = [&](std::int64_t worker) { return total * (worker + 1) / workers; };
+  const auto cut_after = [&](std::int64_t worker) { return lengths.total() * (worker + 1) / workers; };
   std::int64_t done = 0;
   std::int64_t worker = 0;
-  for (std::int32_t row = 0; row < layout.rows(); ++row) {
-    const std::int64_t end = done + cost_of_row(layout, row);
+  for (std::int32_t cluster = 0; cluster < lengths.clusters(); ++cluster) {
     const std::int64_t first = done;
+    const std::int64_t end = first + lengths.cost(cluster);
     while (done < end) {
       while (cut_after(worker) <= done) ++worker;
       const std::int64_t stop = std::min(end, cut_after(worker));
-      const bool empty = length(layout, row) == 0;
+      const bool empty = lengths.of(cluster) == 0;
       shares[static_cast<std::size_t>(worker)].push_back(
-          {row, empty ? 0 : static_cast<std::int32_t>(done - first),
+          {cluster, empty ? 0 : static_cast<std::int32_t>(done - first),
            empty ? 0 : static_cast<std::int32_t>(stop - first)});
       done = stop;
     }
@@ -97,71 +117,182 @@ Shares cut_rows(const Layout& layout, std::int64_t total, std::int32_t workers) 
   return shares;
 }
 
-Shares share_rows(const Layout& layout, std::int32_t workers) {
-  std::int64_t total = 0;
-  for (std::int32_t row = 0; row < layout.rows(); ++row) total += cost_of_row(layout, row);
-  if (total == 0) return Shares(1);
+Shares share(const Lengths& lengths, std::int32_t workers) {
+  if (lengths.total() == 0) return Shares(1);
   const auto balanced = [&](const Shares& shares) {  // at most 5 % above the mean
-    return 100 * largest(shares) * static_cast<std::int64_t>(shares.size()) <= 105 * total;
+    return 100 * largest(shares) * static_cast<std::int64_t>(shares.size()) <= 105 * lengths.total();
   };
-  const std::int64_t useful = std::max<std::int64_t>(layout.rows(), total / kStepsWorthCutting);
+  const std::int64_t useful =
+      std::max<std::int64_t>(lengths.clusters(), lengths.total() / kStepsWorthCutting);
   workers = static_cast<std::int32_t>(std::min<std::int64_t>(workers, useful));
-  Shares shares = contiguous_rows(layout, total, workers);
-  if (!balanced(shares)) shares = longest_first(layout, workers);
-  if (!balanced(shares)) shares = cut_rows(layout, total, workers);
+  Shares shares = contiguous(lengths, workers);
+  if (!balanced(shares)) shares = longest_first(lengths, workers);
+  if (!balanced(shares)) shares = cut(lengths, workers);
   return shares;
 }
 
-}  // namespace
-
-std::int64_t Schedule::cost(std::int32_t worker) const {
-  std::int64_t sum = 0;
-  const auto index = static_cast<std::size_t>(worker);
-  for (std::int32_t item = worker_begin[index]; item < worker_begin[index + 1]; ++item)
-    sum += std::max(items[static_cast<std::size_t>(item)].steps, 1);
-  return sum;
+/// Block rows to places: tiles of merged rows first, then clusters of tiles.
+std::vector<std::int32_t> place_rows(const Layout& layout, std::int32_t rows, std::int32_t merge) {
+  const RowSets sets = RowSets::of(layout);
+  const std::vector<std::int32_t> merged = cluster_rows(sets, merge);
+  const std::vector<std::int32_t> tiles = cluster_rows(merge == 1 ? sets : unite(sets, merged, merge), rows);
+  std::vector<std::int32_t> places;
+  places.reserve(tiles.size() * static_cast<std::size_t>(merge));
+  for (const std::int32_t tile : tiles)
+    for (std::int32_t row = 0; row < merge; ++row)
+      places.push_back(tile == kNoRow ? kNoRow : merged[static_cast<std::size_t>(tile) * merge + row]);
+  return places;
 }
 
-Schedule make_schedule(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
-  const Layout& layout = problem.layout;
-  const std::int64_t batch_tiles = std::max<std::int64_t>(1, (n + config.tile_n - 1) / config.tile_n);
-  const std::int64_t ctas = std::int64_t{target.workers} * config.split;
-  const auto workers = static_cast<std::int32_t>(std::clamp<std::int64_t>(ctas / batch_tiles, 1, 1 << 20));
-  const Shares shares = share_rows(layout, workers);
+/// Appends the steps of the cluster of `first_tile` in the order of column and tile.
+void add_steps(const Layout& layout, Schedule& schedule, std::int32_t first_tile) {
+  struct Present {
+    std::int32_t col, tile, row, block;
+  };
+  const std::size_t first = schedule.steps.size();
+  std::vector<Present> present;
+  for (std::int32_t tile = first_tile; tile < first_tile + schedule.rows; ++tile) {
+    const auto rows = schedule.rows_of_tile(tile);
+    for (std::int32_t row = 0; row < schedule.merge; ++row) {
+      if (rows[static_cast<std::size_t>(row)] == kNoRow) continue;
+      std::int32_t block = layout.crow()[static_cast<std::size_t>(rows[static_cast<std::size_t>(row)])];
+      for (const std::int32_t col : layout.row(rows[static_cast<std::size_t>(row)]))
+        present.push_back({col, tile, row, block++});
+    }
+  }
+  if (schedule.rows * schedule.merge > 1)
+    std::sort(present.begin(), present.end(), [](const Present& a, const Present& b) {
+      return std::tie(a.col, a.tile, a.row) < std::tie(b.col, b.tile, b.row);
+    });
+  for (const Present& next : present) {
+    const bool begun = schedule.steps.size() > first;
+    const bool same_input = begun && schedule.steps.back().input() == next.col;
+    if (!same_input || schedule.steps.back().output() != next.tile) {
+      Step step;
+      step.operand = {next.tile, next.col, 0, 0};
+      step.flags = same_input ? std::uint32_t{kSameInput} : 0;
+      schedule.steps.push_back(step);
+    }
+    schedule.steps.back().block[static_cast<std::size_t>(next.row)] = next.block;
+  }
+}
 
-  Schedule schedule;
-  schedule.steps.reserve(static_cast<std::size_t>(layout.blocks()));
-  for (std::int32_t row = 0; row < layout.rows(); ++row)
-    for (const std::int32_t col : layout.row(row))
-      schedule.steps.push_back({{row, col, 0, 0}, static_cast<std::int32_t>(schedule.steps.size()), 0});
-
-  std::vector<std::int32_t> parts(static_cast<std::size_t>(layout.rows()), 0);
+/// Shares become items; parts of a cluster were met in ascending order, since cuts ascend with the worker.
+void add_items(Schedule& schedule, const Shares& shares, const std::vector<std::int32_t>& first_steps) {
+  std::vector<std::int32_t> parts(first_steps.size(), 0);
   schedule.worker_begin.push_back(0);
-  for (const auto& share : shares) {
-    for (const Stretch& stretch : share) {
-      const auto row = static_cast<std::size_t>(stretch.row);
+  for (const auto& stretches : shares) {
+    for (const Stretch& stretch : stretches) {
+      const auto cluster = static_cast<std::size_t>(stretch.cluster);
       Item item;
-      item.output = stretch.row;
-      item.first_step = layout.crow()[row] + stretch.begin;
+      item.tile = stretch.cluster * schedule.rows;
+      item.first_step = first_steps[cluster] + stretch.begin;
       item.steps = stretch.end - stretch.begin;
-      item.part = parts[row]++;
+      item.part = parts[cluster]++;
+      if (item.steps > 0) schedule.steps[static_cast<std::size_t>(item.first_step)].flags &= ~kSameInput;
       schedule.items.push_back(item);
     }
     schedule.worker_begin.push_back(static_cast<std::int32_t>(schedule.items.size()));
   }
-  // The parts of a row were met in ascending order, since cuts ascend with the worker.
   std::vector<std::pair<std::int32_t, std::int32_t>> slots(parts.size(), {-1, -1});  // first partial, counter
-  for (std::size_t row = 0; row < parts.size(); ++row) {
-    if (parts[row] < 2) continue;
-    slots[row] = {schedule.partials, schedule.counters++};
-    schedule.partials += parts[row];
+  for (std::size_t cluster = 0; cluster < parts.size(); ++cluster) {
+    if (parts[cluster] < 2) continue;
+    slots[cluster] = {schedule.partials, schedule.counters++};
+    schedule.partials += parts[cluster];
   }
   for (Item& item : schedule.items) {
-    const auto row = static_cast<std::size_t>(item.output);
-    item.parts = parts[row];
-    std::tie(item.partial, item.counter) = slots[row];
+    const auto cluster = static_cast<std::size_t>(item.tile / schedule.rows);
+    item.parts = parts[cluster];
+    std::tie(item.partial, item.counter) = slots[cluster];
   }
+}
+
+void validate(const Problem& problem, const Config& config) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
+  };
+  if (config.rows < 1 || config.rows > kMostRows) refuse(fmt::format("rows is 1 to {}", kMostRows));
+  if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
+    refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
+  if (config.merge > 1 && problem.strict_absent)
+    refuse("merge fills absent blocks with zeros, which strict_absent excludes; merge=1 would work");
+}
+
+}  // namespace
+
+std::span<const std::int32_t> Schedule::rows_of_tile(std::int32_t tile) const {
+  return std::span(row_of_place)
+      .subspan(static_cast<std::size_t>(tile) * merge, static_cast<std::size_t>(merge));
+}
+
+std::span<const Item> Schedule::items_of(std::int32_t worker) const {
+  const auto begin = static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker)]);
+  return std::span(items).subspan(
+      begin, static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker) + 1]) - begin);
+}
+
+std::span<const Step> Schedule::steps_of(const Item& item) const {
+  return std::span(steps).subspan(static_cast<std::size_t>(item.first_step),
+                                  static_cast<std::size_t>(item.steps));
+}
+
+std::int64_t Schedule::cost(std::int32_t worker) const {
+  std::int64_t sum = 0;
+  for (const Item& item : items_of(worker)) sum += std::max(item.steps, 1);
+  return sum;
+}
+
+ScheduleFigures figures(const Schedule& schedule) {
+  ScheduleFigures result;
+  result.steps = static_cast<std::int64_t>(schedule.steps.size());
+  for (const Step& step : schedule.steps) {
+    result.loads += (step.flags & kSameInput) == 0;
+    const auto present = std::count_if(step.block.begin(), step.block.begin() + schedule.merge,
+                                       [](std::int32_t block) { return block >= 0; });
+    result.one_row_loads += present;
+    result.filled += schedule.merge - present;
+  }
+  std::int64_t total = 0;
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
+    total += schedule.cost(worker);
+    result.largest_cost = std::max(result.largest_cost, schedule.cost(worker));
+  }
+  if (schedule.workers() > 0) result.mean_cost = static_cast<double>(total) / schedule.workers();
+  return result;
+}
+
+Schedule make_schedule(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
+  validate(problem, config);
+  const Layout& layout = problem.layout;
+  Schedule schedule;
+  schedule.rows = config.rows;
+  schedule.merge = config.merge;
+  schedule.row_of_place = place_rows(layout, config.rows, config.merge);
+  schedule.steps.reserve(static_cast<std::size_t>(layout.blocks()));
+  const auto tiles =
+      static_cast<std::int32_t>(schedule.row_of_place.size() / static_cast<std::size_t>(config.merge));
+  std::vector<std::int32_t> first_steps;
+  std::vector<std::int32_t> lengths;
+  for (std::int32_t tile = 0; tile < tiles; tile += config.rows) {
+    first_steps.push_back(static_cast<std::int32_t>(schedule.steps.size()));
+    add_steps(layout, schedule, tile);
+    lengths.push_back(static_cast<std::int32_t>(schedule.steps.size()) - first_steps.back());
+  }
+  const std::int64_t batch_tiles = std::max<std::int64_t>(1, (n + config.tile_n - 1) / config.tile_n);
+  const std::int64_t ctas = std::int64_t{target.workers} * config.split;
+  const auto workers = static_cast<std::int32_t>(std::clamp<std::int64_t>(ctas / batch_tiles, 1, 1 << 20));
+  add_items(schedule, share(Lengths(std::move(lengths)), workers), first_steps);
   return schedule;
+}
+
+std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers) {
+  const auto rounded_up = [](std::int64_t value, std::int64_t divisor) {
+    return (value + divisor - 1) / divisor;
+  };
+  const std::int64_t clusters = rounded_up(layout.rows(), std::max(config.rows * config.merge, 1));
+  const std::int64_t most_steps = std::max(layout.blocks(), clusters);
+  const std::int64_t useful = std::max(clusters, most_steps / kStepsWorthCutting);
+  return clusters + std::min(workers, useful);  // each boundary between workers cuts one cluster at most
 }
 
 std::int64_t counter_bytes(const Plan& plan, const std::vector<Schedule>& schedules) {

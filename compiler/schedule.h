@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <sparsekiln/config.h>
@@ -13,42 +14,90 @@ namespace sparsekiln {
 /// What the operand coordinates of a Step mean. Convolution will use `tap`, attention none of the weight.
 enum class Role : std::uint8_t { output, input, tap, extra };
 
-/// The atom of a schedule: one block product. Coordinates are in blocks, indexed by Role; unused ones are 0.
+/// The most block rows of one output tile, Config::merge.
+inline constexpr std::int32_t kMostMerged = 4;
+/// The most output tiles of one item, Config::rows.
+inline constexpr std::int32_t kMostRows = 8;
+
+/// The atom of a schedule: one tile of x times one block, or times as many blocks as Config::merge stacks.
 struct Step {
+  /// By Role. output: the output tile (see Schedule::row_of_place); input: the block column. Unused: 0.
   std::array<std::int32_t, 4> operand{};
-  std::int32_t block = 0;   ///< row-major number of the weight's block; -1 where there is none
-  std::uint32_t flags = 0;  ///< none yet
+  /// Row-major number of the weight's block for each of the tile's block rows; -1 where it is absent and
+  /// zeros take its place. At least one is there.
+  std::array<std::int32_t, kMostMerged> block{-1, -1, -1, -1};
+  std::uint32_t flags = 0;  ///< of StepFlag
+  [[nodiscard]] std::int32_t output() const { return operand[0]; }
+  [[nodiscard]] std::int32_t input() const { return operand[1]; }
   friend bool operator==(const Step&, const Step&) = default;
 };
+enum StepFlag : std::uint32_t {
+  kSameInput = 1,  ///< the step before it, of the same item, has the same input: its tile of x is there
+};
 
-/// A stretch of steps that accumulate into one output tile: a whole block row, or one part of a split row.
+/// A stretch of the steps of one cluster, which accumulate into its Config::rows output tiles: all of them,
+/// or one part of a split cluster.
 struct Item {
-  std::int32_t output = 0;      ///< block row of y
+  std::int32_t tile = 0;        ///< the cluster's first output tile
   std::int32_t first_step = 0;  ///< index into Schedule::steps
-  std::int32_t steps = 0;       ///< 0: an empty row, written as zeros
+  std::int32_t steps = 0;       ///< 0: nothing to add; the tiles are written as zeros
   std::int32_t part = 0;        ///< position in the fixed order of the combine
   std::int32_t parts = 1;       ///< 1: whole, stored directly
   std::int32_t partial =
-      -1;  ///< slot of the row's part 0 in the workspace (part p uses partial + p); -1: whole
-  std::int32_t counter = -1;  ///< the split row's arrival counter; -1: whole
+      -1;  ///< slot of the cluster's part 0 in the workspace (part p uses partial + p); -1: whole
+  std::int32_t counter = -1;  ///< the split cluster's arrival counter; -1: whole
   friend bool operator==(const Item&, const Item&) = default;
 };
 
-/// Who computes what, in which order, for one batch tile. Every present block appears exactly once. Parts of
-/// a row ascend in k, and are summed in ascending order of part whoever arrives last, so the result is
-/// deterministic.
+/// Who computes what, in which order, for one batch tile.
+///
+/// Block rows have places: `merge` neighbouring places are one output tile, `rows` neighbouring tiles one
+/// cluster, whose steps go through the columns that any of its rows needs, in ascending order, and in a
+/// column through its tiles. With rows = merge = 1 every block row is its own place, tile and cluster. Every
+/// present block appears exactly once. Parts of a cluster ascend in k, and are summed in ascending order of
+/// part whoever arrives last, so the result is deterministic.
 struct Schedule {
-  std::vector<Step> steps;  ///< in row-major order of the layout, ascending columns within a row
-  std::vector<Item> items;  ///< grouped by worker
+  std::int32_t rows = 1;                   ///< Config::rows
+  std::int32_t merge = 1;                  ///< Config::merge
+  std::vector<std::int32_t> row_of_place;  ///< clusters × rows × merge block rows; -1: a place without one
+  std::vector<Step> steps;                 ///< cluster by cluster
+  std::vector<Item> items;                 ///< grouped by worker
   std::vector<std::int32_t> worker_begin;  ///< workers + 1 offsets into items
-  std::int32_t partials = 0;               ///< workspace slots a batch tile, each block.out × tile_n float32
-  std::int32_t counters = 0;               ///< split rows
+  std::int32_t partials =
+      0;  ///< workspace slots a batch tile, each rows × merge × block.out × tile_n float32
+  std::int32_t counters = 0;  ///< split clusters
 
   [[nodiscard]] std::int32_t workers() const { return static_cast<std::int32_t>(worker_begin.size()) - 1; }
-  /// Steps of one worker, an empty row counted as one step.
+  /// The block rows of an output tile; -1: none.
+  [[nodiscard]] std::span<const std::int32_t> rows_of_tile(std::int32_t tile) const;
+  [[nodiscard]] std::span<const Item> items_of(std::int32_t worker) const;
+  [[nodiscard]] std::span<const Step> steps_of(const Item& item) const;
+  /// Steps of one worker, an item without steps counted as one.
   [[nodiscard]] std::int64_t cost(std::int32_t worker) const;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
+
+/// What a schedule costs beside the arithmetic on present blocks, of one batch tile.
+struct ScheduleFigures {
+  std::int64_t steps = 0;
+  std::int64_t loads = 0;          ///< tiles of x that are read: steps without kSameInput
+  std::int64_t one_row_loads = 0;  ///< those of a schedule of single rows: present blocks
+  std::int64_t filled = 0;         ///< blocks of zeros that merging multiplies
+  std::int64_t largest_cost = 0;   ///< of a worker
+  double mean_cost = 0;            ///< of the workers
+  /// Share of the loads that clustering saves, 0 to 1.
+  [[nodiscard]] double saved() const {
+    return one_row_loads == 0 ? 0 : 1 - static_cast<double>(loads) / static_cast<double>(one_row_loads);
+  }
+  /// Largest over mean; 1: no worker waits for another.
+  [[nodiscard]] double balance() const {
+    return mean_cost == 0 ? 1 : static_cast<double>(largest_cost) / mean_cost;
+  }
+};
+[[nodiscard]] ScheduleFigures figures(const Schedule& schedule);
+
+/// No schedule of this layout over at most `workers` CTAs has more items. From the layout's size alone.
+[[nodiscard]] std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers);
 
 /// Bytes of the arrival counters in front of a workspace: room for every entry of a plan at its largest n.
 [[nodiscard]] std::int64_t counter_bytes(const Plan& plan, const std::vector<Schedule>& schedules);
@@ -57,11 +106,12 @@ struct Schedule {
 /// to share out. A fixed batch has one n.
 [[nodiscard]] std::int64_t scheduled_n(const Problem& problem, const Plan& plan, std::size_t entry);
 
-/// Balances the block rows of a forward product over target.workers × config.split CTAs, shared by the batch
-/// tiles of n = `n`. Whole rows first: in contiguous runs, else longest row first (Graham 1969); only where
-/// both leave the largest worker more than 5 % above the mean are rows cut, at multiples of the mean. Then no
-/// worker exceeds the mean by more than one step. O(blocks + rows · log rows); the same input gives the same
-/// schedule.
+/// Clusters the block rows of a forward product (cluster.h) and balances the clusters over target.workers ×
+/// config.split CTAs, shared by the batch tiles of n = `n`. Whole clusters first: in contiguous runs, else
+/// longest first (Graham 1969); only where both leave the largest worker more than 5 % above the mean are
+/// clusters cut, at multiples of the mean. Then no worker exceeds the mean by more than one step. O(blocks +
+/// rows · log rows) and the clustering; the same input gives the same schedule. Throws `invalid_argument`
+/// where config.rows or config.merge is out of range, or merging is excluded by Problem::strict_absent.
 [[nodiscard]] Schedule make_schedule(const Problem& problem, const Target& target, const Config& config,
                                      std::int64_t n);
 

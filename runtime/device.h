@@ -20,6 +20,7 @@ struct Launch {
   std::int64_t x_stride;  ///< elements
   std::int64_t y_stride;  ///< elements
   void* stream;
+  const void* tables = nullptr;  ///< of an attached layout: what the kernel's last argument is copied from
 };
 
 /// A Binary's code, resident on a device until this is destroyed.

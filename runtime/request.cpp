@@ -20,7 +20,7 @@ std::uint64_t mix(std::uint64_t state, std::uint64_t value) {
 
 std::uint64_t mix(std::uint64_t state, const Config& config) {
   for (const std::int32_t number :
-       {config.tile_n, config.tile_out, config.stages, config.warps, config.split,
+       {config.tile_n, config.tile_out, config.stages, config.warps, config.split, config.rows, config.merge,
         static_cast<std::int32_t>(config.variant), static_cast<std::int32_t>(config.table),
         config.packed ? 1 : 0, static_cast<std::int32_t>(config.operand_a)})
     state = mix(state, static_cast<std::uint64_t>(number));

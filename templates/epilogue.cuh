@@ -3,41 +3,66 @@
 #include "ptx.cuh"
 #include "schedule.cuh"
 
-// Epilogues: what becomes of a tile of sums. A tile offers kN × kOut values a thread, at(j, i), and their
-// places n_of(j) and out_of(i); kRun values from a multiple of kRun on are neighbours along out.
+// Epilogues: what becomes of the sums of an item. A Tile offers kRows output tiles of kN × kOut values a
+// thread, at(r, j, i), and their places n_of(j) and out_of(i); kRun values from a multiple of kRun on are
+// neighbours along out, within one block row.
 
 namespace sparsekiln {
 
-/// y[n, out] = sum, for the batch entries that exist.
-template <class Output, class Tile>
-__device__ __forceinline__ void store(const Tile& tile, typename Output::Element* y, long long y_stride,
-                                      int valid) {
+/// Where the sums of one batch tile go.
+template <class Config>
+struct Destination {
+  typename Config::Output::Element* y;  ///< of the first batch entry
+  long long y_stride;
+  int valid;  ///< batch entries that exist
+  void* workspace;
+  int batch_tile;
+};
+
+/// y[n, out] = sum, for the batch entries and the block rows that exist.
+template <class Config, class Tile>
+__device__ __forceinline__ void store(const typename Config::Table& table, int item, const Tile& tile,
+                                      const Destination<Config>& to) {
 #pragma unroll
-  for (int j = 0; j < Tile::kN; ++j) {
-    if (tile.n_of(j) >= valid) continue;
-    typename Output::Element* const row = y + tile.n_of(j) * y_stride;
+  for (int r = 0; r < Tile::kRows; ++r) {
+    const int place = (item * Tile::kRows + r) * Config::merge;
+    const int only_row = table.row(place);
+    if (Tile::kRows > 1 && Config::merge == 1 && only_row < 0) continue;
 #pragma unroll
-    for (int i = 0; i < Tile::kOut; i += Tile::kRun) {
-      float run[Tile::kRun];
+    for (int j = 0; j < Tile::kN; ++j) {
+      if (tile.n_of(j) >= to.valid) continue;
+      auto* const line = to.y + tile.n_of(j) * to.y_stride;
 #pragma unroll
-      for (int v = 0; v < Tile::kRun; ++v) run[v] = tile.at(j, i + v);
-      Output::write(row + tile.out_of(i), run);
+      for (int i = 0; i < Tile::kOut; i += Tile::kRun) {
+        const int out = tile.out_of(i);
+        const int row = Config::merge == 1 ? only_row : table.row(place + out / Config::block_out);
+        if (Config::merge > 1 && row < 0) continue;
+        float run[Tile::kRun];
+#pragma unroll
+        for (int v = 0; v < Tile::kRun; ++v) run[v] = tile.at(r, j, i + v);
+        Config::Output::write(line + static_cast<long long>(row) * Config::block_out +
+                                  (Config::merge == 1 ? out : out % Config::block_out),
+                              run);
+      }
     }
   }
 }
 
-/// Leaves the sums of one part of a split row in the workspace. True in the CTA that comes last, whose tile
-/// then holds part 0 + part 1 + …, in this order whoever came when, and whose row's counter is zero again.
+/// Leaves the sums of one part of a split item in the workspace. True in the CTA that comes last, whose tile
+/// then holds part 0 + part 1 + …, in this order whoever came when, and whose item's counter is zero again.
 /// Nobody waits.
 template <int kThreads, class Tile>
 __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsigned* counters,
                                         float* partials) {
-  enum : int { kValues = Tile::kN * Tile::kOut };
+  enum : int { kOfTile = Tile::kN * Tile::kOut, kValues = Tile::kRows * kOfTile };
+  const auto value = [&](int v) -> float& {
+    return tile.at(v / kOfTile, v % kOfTile / Tile::kOut, v % Tile::kOut);
+  };
   __shared__ bool last;
   const int thread = static_cast<int>(threadIdx.x);
   float* const own = partials + static_cast<long long>(split.slot) * (kValues * kThreads) + thread;
 #pragma unroll
-  for (int v = 0; v < kValues; ++v) own[v * kThreads] = tile.at(v / Tile::kOut, v % Tile::kOut);
+  for (int v = 0; v < kValues; ++v) own[v * kThreads] = value(v);
   __syncthreads();
   if (thread == 0) {
     __threadfence();  // for the sums of all threads, which the barrier has put before it
@@ -49,16 +74,30 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
 
   const float* part = partials + static_cast<long long>(split.first) * (kValues * kThreads) + thread;
 #pragma unroll
-  for (int v = 0; v < kValues; ++v)
-    tile.at(v / Tile::kOut, v % Tile::kOut) = ptx::load_relaxed(part + v * kThreads);
+  for (int v = 0; v < kValues; ++v) value(v) = ptx::load_relaxed(part + v * kThreads);
   for (int p = 1; p < split.parts; ++p) {
     part += kValues * kThreads;
 #pragma unroll
-    for (int v = 0; v < kValues; ++v)
-      tile.at(v / Tile::kOut, v % Tile::kOut) += ptx::load_relaxed(part + v * kThreads);
+    for (int v = 0; v < kValues; ++v) value(v) += ptx::load_relaxed(part + v * kThreads);
   }
   if (thread == 0) counters[split.counter] = 0;
   return true;
+}
+
+/// The end of an item: the sums go to y, those of a part by way of the workspace.
+template <class Config, class Tile>
+__device__ __forceinline__ void finish(const typename Config::Table& table, int item, Tile& tile,
+                                       const Destination<Config>& to) {
+  if constexpr (Config::splits) {
+    if (const int split = table.split(item); split >= 0) {
+      auto* const counters = static_cast<unsigned*>(to.workspace) + to.batch_tile * table.counters();
+      char* const partials =
+          static_cast<char*>(to.workspace) + table.counter_bytes() + to.batch_tile * table.tile_bytes();
+      if (!combine<Config::threads>(tile, table.part(split), counters, reinterpret_cast<float*>(partials)))
+        return;
+    }
+  }
+  store(table, item, tile, to);
 }
 
 }  // namespace sparsekiln

@@ -3,54 +3,77 @@
 #include "epilogue.cuh"
 #include "schedule.cuh"
 
-// The walk of one CTA over its work, whatever loads the operands and multiplies them.
+// The walk that the linear kernels share.
 
 namespace sparsekiln {
 
+/// A worker's share of one batch tile. kChunks > 0: its chunks, which are then unrolled, each with its own
+/// coordinates in the code.
+///
+/// Operands runs ahead through the worker's chunks; for each of them Tile adds the products to one of its
+/// output tiles.
+template <class Config, class Operands, class Tile, int kChunks>
+__device__ __forceinline__ void compute(const typename Config::Table& table, int worker,
+                                        const Source<Config>& from, const Destination<Config>& to) {
+  Operands operands(table, worker, from);
+  const WorkerBegin begin = table.worker(worker);
+  const int end = kChunks > 0 ? begin.chunk + kChunks : table.worker(worker + 1).chunk;
+  int item = begin.item;
+  Tile tile;
+  tile.clear();
+  Step next{0};
+  if (begin.chunk < end) next = table.step(begin.chunk * Operands::kBlocks);
+  const auto add = [&](int chunk) {
+    const Step step = next;
+    if (chunk + 1 < end) next = table.step((chunk + 1) * Operands::kBlocks);
+    operands.acquire(step.same_input());
+    tile.multiply(operands, step.tile());
+    operands.release();
+    if (!step.last()) return;
+    finish(table, item++, tile, to);
+    tile.clear();
+  };
+  if constexpr (kChunks > 0) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) add(begin.chunk + i);
+  } else {
+#pragma unroll 1
+    for (int chunk = begin.chunk; chunk < end; ++chunk) add(chunk);
+  }
+}
+
+/// `compute` for a CTA's worker: with unrolled tables, the code that was made for it.
+template <class Config, class Operands, class Tile, int kWorker = 0>
+__device__ __forceinline__ void compute_share(const typename Config::Table& table, int worker,
+                                              const Source<Config>& from, const Destination<Config>& to) {
+  if constexpr (Config::unrolled_workers == 0) {
+    compute<Config, Operands, Tile, 0>(table, worker, from, to);
+  } else if constexpr (kWorker < Config::unrolled_workers) {
+    if (worker == kWorker)
+      compute<Config, Operands, Tile, Config::Table::chunks(kWorker)>(table, kWorker, from, to);
+    else
+      compute_share<Config, Operands, Tile, kWorker + 1>(table, worker, from, to);
+  }
+}
+
 /// One CTA: worker blockIdx.x, batch tiles blockIdx.y, + gridDim.y, …
 ///
-/// Config names block_out, tile_n, threads, the Table, the Output, and the workspace. Operands is made for
-/// each batch tile from (first element of x, w, x_stride, batch entries that exist) and runs ahead through
-/// the chunks of the worker's items; for each of them Tile adds its products.
+/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output and whether rows are split.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void linear(const typename Config::Element* __restrict__ x,
                                        const typename Config::Element* __restrict__ w,
                                        typename Config::Output::Element* __restrict__ y, void* workspace,
-                                       int n, long long x_stride, long long y_stride) {
-  using Table = typename Config::Table;
+                                       int n, long long x_stride, long long y_stride,
+                                       typename Config::Table table) {
   const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
   const int worker = static_cast<int>(blockIdx.x);
-  const int items_end = Table::worker_begin(worker + 1);
-
   for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
        batch_tile += static_cast<int>(gridDim.y)) {
     const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;
     const int valid = n - static_cast<int>(first_n);
-    auto* const y_tile = y + first_n * y_stride;
-    Operands operands(x + first_n * x_stride, w, x_stride, valid);
-    Tile tile;
-    for (int index = Table::worker_begin(worker); index < items_end; ++index) {
-      const Item item = Table::item(index);
-      tile.clear();
-      for (int chunk = Operands::chunks(item.steps); chunk > 0; --chunk) {
-        operands.acquire();
-        tile.multiply(operands);
-        operands.release();
-      }
-      bool whole = true;
-      if constexpr (Config::splits) {
-        if (item.split >= 0) {
-          auto* const counters = static_cast<unsigned*>(workspace) + batch_tile * Config::counters;
-          char* const partials =
-              static_cast<char*>(workspace) + Config::counter_bytes + batch_tile * Config::tile_bytes;
-          whole = combine<Config::threads>(tile, Table::split(item.split), counters,
-                                           reinterpret_cast<float*>(partials));
-        }
-      }
-      if (whole)
-        store<typename Config::Output>(tile, y_tile + static_cast<long long>(item.output) * Config::block_out,
-                                       y_stride, valid);
-    }
+    const Source<Config> from{x + first_n * x_stride, w, x_stride, valid};
+    const Destination<Config> to{y + first_n * y_stride, y_stride, valid, workspace, batch_tile};
+    compute_share<Config, Operands, Tile>(table, worker, from, to);
     __syncthreads();  // the next tile's copies overwrite what slower threads still read
   }
 }

@@ -40,8 +40,8 @@ struct Tf32Product {
   }
 };
 
-/// The main loop's tile: block_out × tile_n sums, a grid of warps over it, and in each warp a grid of kA × kB
-/// tensor-core tiles (16 × 8).
+/// The main loop's tiles, kRows of them: each block_out · merge × tile_n sums, a grid of warps over it, and
+/// in each warp a grid of kA × kB tensor-core tiles (16 × 8).
 template <class Config>
 struct MmaTile {
   using Product = typename Config::Product;
@@ -50,10 +50,12 @@ struct MmaTile {
   enum : int {
     kWarpsA = kWeightA ? Config::warps_out : Config::warps_n,
     kWarpsB = kWeightA ? Config::warps_n : Config::warps_out,
-    kA = (kWeightA ? Config::block_out : Config::tile_n) / (16 * kWarpsA),
-    kB = (kWeightA ? Config::tile_n : Config::block_out) / (8 * kWarpsB),
+    kOutputs = Config::block_out * Config::merge,
+    kA = (kWeightA ? kOutputs : Config::tile_n) / (16 * kWarpsA),
+    kB = (kWeightA ? Config::tile_n : kOutputs) / (8 * kWarpsB),
     kRowBytes = Config::chunk_units * 16,
     kSteps = Config::chunk_units / 2,
+    kRows = Config::rows,
     kN = kWeightA ? 2 * kB : 2 * kA,
     kOut = kWeightA ? 2 * kA : 2 * kB,
     kRun = Config::run,
@@ -67,7 +69,7 @@ struct MmaTile {
   /// 3 those of columns 8 to 15.
   const int a_place = Rows::offset(warp_a * kA * 16 + lane % 16, lane / 16);
   const int b_place = Rows::offset(warp_b * kB * 8 + lane % 8 + (kB > 1 ? lane / 16 * 8 : 0), lane / 8 % 2);
-  float sums[kA][kB][4];
+  float sums[kRows][kA][kB][4];
 
   __device__ __forceinline__ int n_of(int j) const {
     if constexpr (kWeightA) return (warp_b * kB + j / 2) * 8 + lane % 4 * 2 + j % 2;
@@ -78,18 +80,33 @@ struct MmaTile {
     if constexpr (kWeightA) return warp_a * kA * 16 + i / kRun * (kRun * 8) + lane / 4 * kRun + i % kRun;
     return warp_b * kB * 8 + i / kRun * (kRun * 4) + lane % 4 * kRun + i % kRun;
   }
-  __device__ __forceinline__ float& at(int j, int i) {
-    return kWeightA ? sums[i / 2][j / 2][i % 2 * 2 + j % 2] : sums[j / 2][i / 2][j % 2 * 2 + i % 2];
+  __device__ __forceinline__ float& at(int r, int j, int i) {
+    return kWeightA ? sums[r][i / 2][j / 2][i % 2 * 2 + j % 2] : sums[r][j / 2][i / 2][j % 2 * 2 + i % 2];
   }
-  __device__ __forceinline__ float at(int j, int i) const { return const_cast<MmaTile*>(this)->at(j, i); }
+  __device__ __forceinline__ float at(int r, int j, int i) const {
+    return const_cast<MmaTile*>(this)->at(r, j, i);
+  }
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kA * kB * 4; ++v) sums[v / 4 / kB][v / 4 % kB][v % 4] = 0;
+    for (int v = 0; v < kRows * kA * kB * 4; ++v)
+      sums[v / 4 / kB / kA][v / 4 / kB % kA][v / 4 % kB][v % 4] = 0;
   }
 
-  /// Adds the products of one chunk.
-  __device__ __forceinline__ void multiply(SwizzledStages<Config>& operands) {
+  /// Adds the products of one chunk to output tile `row`, which is the same for all threads: each has its
+  /// code, since registers have no index.
+  __device__ __forceinline__ void multiply(SwizzledStages<Config>& operands, int row) {
+    if constexpr (kRows == 1) {
+      multiply_into(sums[0], operands);
+    } else {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+        if (r == row) multiply_into(sums[r], operands);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void multiply_into(float (&into)[kA][kB][4], SwizzledStages<Config>& operands) {
     const unsigned a_rows = kWeightA ? operands.w() : operands.x();
     const unsigned b_rows = kWeightA ? operands.x() : operands.w();
 #pragma unroll
@@ -102,11 +119,9 @@ struct MmaTile {
 #pragma unroll
       for (int j = 0; j < kB; ++j)
 #pragma unroll
-        for (int i = 0; i < kA; ++i) Product::mma(sums[i][j], a[i], b[j]);
+        for (int i = 0; i < kA; ++i) Product::mma(into[i][j], a[i], b[j]);
     }
   }
-
- private:
   __device__ static __forceinline__ void load_a(unsigned (&a)[kA][4], unsigned shared) {
 #pragma unroll
     for (int i = 0; i < kA; ++i) {
@@ -132,15 +147,16 @@ struct MmaTile {
   }
 };
 
-/// Config names block_out, block_in, tile_n, chunk_units (16 bytes of k each, of one stage's rows), stages,
-/// threads, warps_out × warps_n, weight_a (W's rows are A), run (neighbouring outputs of a thread),
-/// async_copy, the Product, and what `linear` needs.
+/// Config names block_in, chunk_units (16 bytes of k each, of one stage's rows), stages, warps_out × warps_n,
+/// weight_a (W's rows are A), run (neighbouring outputs of a thread), async_copy, the Product, and what
+/// `linear` needs.
 template <class Config>
 __device__ __forceinline__ void linear_mma(const typename Config::Element* __restrict__ x,
                                            const typename Config::Element* __restrict__ w,
                                            typename Config::Output::Element* __restrict__ y, void* workspace,
-                                           int n, long long x_stride, long long y_stride) {
-  linear<Config, SwizzledStages<Config>, MmaTile<Config>>(x, w, y, workspace, n, x_stride, y_stride);
+                                           int n, long long x_stride, long long y_stride,
+                                           typename Config::Table table) {
+  linear<Config, SwizzledStages<Config>, MmaTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, table);
 }
 
 }  // namespace sparsekiln

@@ -12,9 +12,9 @@
 
 namespace sparsekiln {
 
-/// The main loop's tile: block_out × tile_n sums shared out over the threads. A thread's outputs lie
-/// block_out / tile_out apart: neighbouring threads read neighbouring rows of W, and store neighbouring
-/// outputs.
+/// The main loop's tiles, kRows of them: each block_out × tile_n sums shared out over the threads. A thread's
+/// outputs lie block_out / tile_out apart: neighbouring threads read neighbouring rows of W, and store
+/// neighbouring outputs.
 template <class Config>
 struct SimtTile {
   enum : int {
@@ -23,6 +23,7 @@ struct SimtTile {
     kThreadsN = Config::threads / kThreadsOut,
     kN = Config::tile_n / kThreadsN,
     kRun = 1,
+    kRows = Config::rows,
     kPitch = OperandStages<Config>::CopyX::kPitch,
     /// Quads of k unrolled: as many as keep the loop's body near 512 multiply-adds.
     kUnroll = kN * kOut * 8 > 512 ? 1 : 512 / (kN * kOut * 4),
@@ -30,20 +31,32 @@ struct SimtTile {
 
   const int first_out = static_cast<int>(threadIdx.x) % kThreadsOut;
   const int first_n = static_cast<int>(threadIdx.x) / kThreadsOut;
-  float sums[kN][kOut];
+  float sums[kRows][kN][kOut];
 
   __device__ __forceinline__ int n_of(int j) const { return first_n + j * kThreadsN; }
   __device__ __forceinline__ int out_of(int i) const { return first_out + i * kThreadsOut; }
-  __device__ __forceinline__ float& at(int j, int i) { return sums[j][i]; }
-  __device__ __forceinline__ float at(int j, int i) const { return sums[j][i]; }
+  __device__ __forceinline__ float& at(int r, int j, int i) { return sums[r][j][i]; }
+  __device__ __forceinline__ float at(int r, int j, int i) const { return sums[r][j][i]; }
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kN * kOut; ++v) sums[v / kOut][v % kOut] = 0;
+    for (int v = 0; v < kRows * kN * kOut; ++v) sums[v / kOut / kN][v / kOut % kN][v % kOut] = 0;
   }
 
-  /// Adds the products of one chunk, in ascending order of k.
-  __device__ __forceinline__ void multiply(const OperandStages<Config>& operands) {
+  /// Adds the products of one chunk to output tile `row`, the same for all threads, in ascending order of k.
+  __device__ __forceinline__ void multiply(const OperandStages<Config>& operands, int row) {
+    if constexpr (kRows == 1) {
+      multiply_into(sums[0], operands);
+    } else {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+        if (r == row) multiply_into(sums[r], operands);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void multiply_into(float (&into)[kN][kOut],
+                                                const OperandStages<Config>& operands) {
     const float* const x = operands.x();
     const float* const w = operands.w();
 #pragma unroll kUnroll
@@ -56,10 +69,10 @@ struct SimtTile {
         const float4 value = ptx::load_shared(x + n_of(j) * kPitch + k);
 #pragma unroll
         for (int i = 0; i < kOut; ++i) {
-          float sum = __fmaf_rn(value.x, weight[i].x, sums[j][i]);
+          float sum = __fmaf_rn(value.x, weight[i].x, into[j][i]);
           sum = __fmaf_rn(value.y, weight[i].y, sum);
           sum = __fmaf_rn(value.z, weight[i].z, sum);
-          sums[j][i] = __fmaf_rn(value.w, weight[i].w, sum);
+          into[j][i] = __fmaf_rn(value.w, weight[i].w, sum);
         }
       }
     }
@@ -71,8 +84,8 @@ struct SimtTile {
 template <class Config>
 __device__ __forceinline__ void linear_simt(const float* __restrict__ x, const float* __restrict__ w,
                                             float* __restrict__ y, void* workspace, int n, long long x_stride,
-                                            long long y_stride) {
-  linear<Config, OperandStages<Config>, SimtTile<Config>>(x, w, y, workspace, n, x_stride, y_stride);
+                                            long long y_stride, typename Config::Table table) {
+  linear<Config, OperandStages<Config>, SimtTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, table);
 }
 
 }  // namespace sparsekiln

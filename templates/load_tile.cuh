@@ -59,17 +59,20 @@ struct TileCopy {
 
 /// The stages of shared memory through which chunks of x (tile_n × chunk) and W (block_out × chunk) pass, and
 /// the order in which they are filled: one stage is filled and used in turn; several are filled ahead, by
-/// asynchronous copies (sm_80) or, two of them, through registers.
+/// asynchronous copies (sm_80) or, two of them, through registers. Tiles of x have places of their own, as
+/// many as there are stages: a chunk that has the same input as the one before finds its tile there.
 ///
 /// For each chunk: acquire(), read x() and w(), release().
 template <class Config>
 struct OperandStages {
+  using Table = typename Config::Table;
   using CopyX = TileCopy<Config::tile_n, Config::chunk, Config::threads, true>;
-  using CopyW = TileCopy<Config::block_out, Config::chunk, Config::threads, false>;
-  using Walk = Feed<typename Config::Table, Config::block_in / Config::chunk>;
+  using CopyW = TileCopy<Config::block_out, Config::chunk, Config::threads, true>;
+  using Walk = Feed<Table, 1, 1>;
   enum : int {
-    kStageFloats = int{CopyX::kFloats} + int{CopyW::kFloats},
-    kFloats = Config::stages * int{kStageFloats},
+    kBlocks = 1,
+    kAllX = Config::stages * int{CopyX::kFloats},
+    kFloats = kAllX + Config::stages * int{CopyW::kFloats},
   };
   enum : bool {
     kAsync = Config::stages > 1 && Config::async_copy,
@@ -77,25 +80,19 @@ struct OperandStages {
   };
 
   float* const shared;
-  const float* const x_tile;  ///< of the first batch entry of the tile
-  const float* const weights;
-  const long long x_stride;
-  const int valid;  ///< batch entries of the tile that exist
+  const Source<Config> from;
   Walk feed;
-  int filling = 0;  ///< stage that the next chunk goes to
+  int filling = 0;                     ///< stage of W that the next chunk goes to
+  int filling_x = Config::stages - 1;  ///< place that the last tile of x went to
   int current = Config::stages - 1;
-  bool holds = false;  ///< registers hold a chunk
+  int current_x = Config::stages - 1;
+  bool holds = false;    ///< registers hold a chunk
+  bool holds_x = false;  ///< with a tile of x
   float4 held_x[kRegisters ? CopyX::kPerThread : 1];
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
 
-  __device__ __forceinline__ OperandStages(const float* x_of_tile, const float* w, long long stride_of_x,
-                                           int valid_rows)
-      : shared(shared_memory()),
-        x_tile(x_of_tile),
-        weights(w),
-        x_stride(stride_of_x),
-        valid(valid_rows),
-        feed(static_cast<int>(blockIdx.x)) {
+  __device__ __forceinline__ OperandStages(const Table& table, int worker, const Source<Config>& source)
+      : shared(shared_memory()), from(source), feed(table, worker, 0, 1, OnlyBlock{}) {
     if constexpr (kAsync) {
 #pragma unroll
       for (int stage = 0; stage < Config::stages - 1; ++stage) queue();
@@ -105,9 +102,9 @@ struct OperandStages {
     }
   }
 
-  __device__ static __forceinline__ int chunks(int steps) { return Walk::chunks(steps); }
-  __device__ __forceinline__ void acquire() {
+  __device__ __forceinline__ void acquire(bool same_input) {
     current = next(current);
+    if (!same_input) current_x = next(current_x);
     if constexpr (kAsync) {
       ptx::wait_copies<Config::stages - 2>();
       __syncthreads();
@@ -121,13 +118,16 @@ struct OperandStages {
       __syncthreads();
     }
   }
-  __device__ __forceinline__ const float* x() const { return shared + current * kStageFloats; }
-  __device__ __forceinline__ const float* w() const { return x() + CopyX::kFloats; }
+  __device__ __forceinline__ const float* x() const { return shared + current_x * CopyX::kFloats; }
+  __device__ __forceinline__ const float* w() const { return shared + kAllX + current * CopyW::kFloats; }
   __device__ __forceinline__ void release() {
     if constexpr (kRegisters) put();
   }
 
  private:
+  struct OnlyBlock {
+    __device__ __forceinline__ int operator()(int) const { return 0; }
+  };
   __device__ static __forceinline__ float* shared_memory() {
     __shared__ __align__(16) float memory[kFloats];
     return memory;
@@ -135,19 +135,30 @@ struct OperandStages {
   __device__ static __forceinline__ int next(int stage) {
     return stage + 1 == Config::stages ? 0 : stage + 1;
   }
+  __device__ __forceinline__ float* to_x() const { return shared + filling_x * CopyX::kFloats; }
+  __device__ __forceinline__ float* to_w() const { return shared + kAllX + filling * CopyW::kFloats; }
+  /// Whether the feed's chunk brings a tile of x; turns to the place that this goes to.
+  __device__ __forceinline__ bool turn_x() {
+    const bool brings = Config::rows == 1 || !feed.step.same_input();
+    if (brings) filling_x = next(filling_x);
+    return brings;
+  }
   __device__ __forceinline__ const float* x_chunk() const {
-    return x_tile + static_cast<long long>(feed.column) * Config::block_in + feed.chunk * Config::chunk;
+    return from.x + static_cast<long long>(feed.step.column()) * Config::block_in +
+           feed.step.part() * Config::chunk;
   }
   __device__ __forceinline__ const float* w_chunk() const {
-    return weights + static_cast<long long>(feed.step) * (Config::block_out * Config::block_in) +
-           feed.chunk * Config::chunk;
+    return from.w + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
+           feed.step.part() * Config::chunk;
   }
+  /// Rows of the chunk that are read; the others become zeros.
+  __device__ __forceinline__ int rows_of_x() const { return feed.step.present() ? from.valid : 0; }
+  __device__ __forceinline__ int rows_of_w() const { return feed.step.present() ? Config::block_out : 0; }
   __device__ __forceinline__ void queue() {
     if (!feed.done()) {
-      float* const stage = shared + filling * kStageFloats;
-      CopyX::async(stage, x_chunk(), x_stride, valid);
-      CopyW::async(stage + CopyX::kFloats, w_chunk(), Config::block_in, 0);
-      feed.advance();
+      if (turn_x()) CopyX::async(to_x(), x_chunk(), from.x_stride, rows_of_x());
+      CopyW::async(to_w(), w_chunk(), Config::block_in, rows_of_w());
+      feed.advance(1, OnlyBlock{});
     }
     ptx::commit_copies();
     filling = next(filling);
@@ -155,25 +166,26 @@ struct OperandStages {
   __device__ __forceinline__ void fetch() {
     holds = !feed.done();
     if (!holds) return;
-    CopyX::fetch(held_x, x_chunk(), x_stride, valid);
-    CopyW::fetch(held_w, w_chunk(), Config::block_in, 0);
-    feed.advance();
+    holds_x = turn_x();
+    if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, rows_of_x());
+    CopyW::fetch(held_w, w_chunk(), Config::block_in, rows_of_w());
+    feed.advance(1, OnlyBlock{});
   }
   __device__ __forceinline__ void put() {
     if (!holds) return;
-    float* const stage = shared + filling * kStageFloats;
-    CopyX::put(stage, held_x);
-    CopyW::put(stage + CopyX::kFloats, held_w);
+    if (holds_x) CopyX::put(to_x(), held_x);
+    CopyW::put(to_w(), held_w);
     filling = next(filling);
   }
   __device__ __forceinline__ void fill() {
     float4 quads_x[CopyX::kPerThread];
     float4 quads_w[CopyW::kPerThread];
-    CopyX::fetch(quads_x, x_chunk(), x_stride, valid);
-    CopyW::fetch(quads_w, w_chunk(), Config::block_in, 0);
-    CopyX::put(shared, quads_x);
-    CopyW::put(shared + CopyX::kFloats, quads_w);
-    feed.advance();
+    const bool brings_x = turn_x();
+    if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, rows_of_x());
+    CopyW::fetch(quads_w, w_chunk(), Config::block_in, rows_of_w());
+    if (brings_x) CopyX::put(to_x(), quads_x);
+    CopyW::put(to_w(), quads_w);
+    feed.advance(1, OnlyBlock{});
   }
 };
 

@@ -1,65 +1,105 @@
 #pragma once
 
-// The schedule as a kernel sees it: tables of the emitted source, read through the entry's `Table`.
+// The schedule as a kernel sees it: tables, read through the entry's `Table`, which are part of the emitted
+// source, or of the launch's arguments.
+//
+// A chunk is what one stage of shared memory holds: a part of a block's columns, a block, or kBlocks blocks
+// of one item, of which the last chunk of an item may lack some. The table has kBlocks steps for each chunk.
+// Every item has at least one chunk: one whose blocks are all absent where there is nothing to add.
 
 namespace sparsekiln {
 
-/// A stretch of steps that accumulate into one output tile. Step s multiplies weight block s.
-struct __align__(16) Item {
-  int output;      ///< block row of y
-  int first_step;  ///< its weight block, and its place in the table of columns
-  int steps;       ///< 0: an empty row
-  int split;       ///< place in the table of split parts; -1: a whole row
+/// What the table says of one step besides its block; made by compiler/cuda/tables.cpp.
+struct Step {
+  unsigned bits;
+
+  __device__ __forceinline__ int column() const { return static_cast<int>(bits & 0xffffff); }  ///< of blocks
+  __device__ __forceinline__ int part() const { return static_cast<int>(bits >> 24 & 7); }  ///< of the block
+  __device__ __forceinline__ int tile() const { return static_cast<int>(bits >> 27 & 3); }  ///< of the item
+  __device__ __forceinline__ bool present() const { return (bits >> 29 & 1) == 0; }         ///< else zeros
+  /// The chunk before, of the same item, has the same tile of x.
+  __device__ __forceinline__ bool same_input() const { return (bits >> 30 & 1) != 0; }
+  __device__ __forceinline__ bool last() const { return bits >> 31 != 0; }  ///< chunk of the item
 };
 
-/// One part of a row that several CTAs share.
+/// Where a worker's chunks and items begin; the next worker's are the end of this one's.
+struct __align__(8) WorkerBegin {
+  int chunk;
+  int item;
+};
+
+/// One part of an item that several CTAs share.
 struct __align__(16) SplitPart {
   int slot;     ///< its partial sums
-  int first;    ///< the slot of the row's first part; the others follow in ascending order
-  int parts;    ///< of the row
-  int counter;  ///< of the row's arrivals
+  int first;    ///< the slot of the first part; the others follow in ascending order
+  int parts;    ///< of all
+  int counter;  ///< of their arrivals
 };
 
-/// Walks the chunks of one worker's items, ahead of the arithmetic: kChunks of them to a block, or kBlocks
-/// blocks of one item to a chunk, of which the last chunk of an item may lack some. The column that a thread
-/// needs for the next chunk is read while the one before is being copied and multiplied, so that no copy
-/// waits for an index.
-template <class Table, int kChunks, int kBlocks = 1>
-struct Feed {
-  const int own;  ///< which of a chunk's blocks this thread copies
-  int item;
-  int items_end;
-  int step = 0;  ///< of the chunk's first block
-  int steps_end = 0;
-  int chunk = 0;   ///< of the block
-  int column = 0;  ///< of this thread's block
+/// A layout's tables in global memory, the last argument of a kernel that was compiled without them.
+struct AttachedTables {
+  const WorkerBegin* worker_begin;
+  const unsigned* steps;
+  const int* blocks;
+  const int* rows;
+  const int* splits;
+  const SplitPart* parts;
+  long long counter_bytes_in_front;
+  long long bytes_of_tile;
+  int counters_of_tile;
 
-  __device__ __forceinline__ explicit Feed(int worker, int own_block = 0)
-      : own(own_block), item(Table::worker_begin(worker)), items_end(Table::worker_begin(worker + 1)) {
-    find();
+  __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }
+  __device__ __forceinline__ Step step(int index) const { return {steps[index]}; }
+  __device__ __forceinline__ int block(int index) const { return blocks[index]; }
+  __device__ __forceinline__ int row(int index) const { return rows[index]; }
+  __device__ __forceinline__ int split(int item) const { return splits[item]; }
+  __device__ __forceinline__ SplitPart part(int index) const { return parts[index]; }
+  __device__ __forceinline__ int counters() const { return counters_of_tile; }
+  __device__ __forceinline__ long long counter_bytes() const { return counter_bytes_in_front; }
+  __device__ __forceinline__ long long tile_bytes() const { return bytes_of_tile; }
+};
+
+/// Where the operands of one batch tile come from.
+template <class Config>
+struct Source {
+  const typename Config::Element* x;  ///< of the first batch entry
+  const typename Config::Element* w;
+  long long x_stride;
+  int valid;  ///< batch entries that exist
+};
+
+/// Walks the chunks of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
+/// read while the one before is being copied and multiplied, so that no copy waits for an index.
+template <class Table, int kBlocks, int kWanted>
+struct Feed {
+  const Table table;
+  const int own;  ///< which of a chunk's blocks this thread copies
+  int chunk;
+  const int end;
+  Step step{0};
+  int block[kWanted];  ///< of the rows that this thread copies; -1: absent from a merged step
+
+  /// `wanted(i)` is the i-th of the rows' places in the step, of `merge`.
+  template <class Wanted>
+  __device__ __forceinline__ Feed(Table from, int worker, int own_block, int merge, Wanted wanted)
+      : table(from), own(own_block), chunk(from.worker(worker).chunk), end(from.worker(worker + 1).chunk) {
+    look(merge, wanted);
   }
-  __device__ __forceinline__ bool done() const { return step >= steps_end; }
-  /// Whether this thread's block exists; its chunk does.
-  __device__ __forceinline__ bool present() const { return kBlocks == 1 || step + own < steps_end; }
-  __device__ __forceinline__ void advance() {
-    if (++chunk < kChunks) return;
-    chunk = 0;
-    step += kBlocks;
-    find();
-  }
-  /// Chunks of an item.
-  __device__ static __forceinline__ int chunks(int steps) {
-    return kBlocks == 1 ? steps * kChunks : (steps + kBlocks - 1) / kBlocks;
+  __device__ __forceinline__ bool done() const { return chunk >= end; }
+  template <class Wanted>
+  __device__ __forceinline__ void advance(int merge, Wanted wanted) {
+    ++chunk;
+    look(merge, wanted);
   }
 
  private:
-  __device__ __forceinline__ void find() {
-    while (step >= steps_end && item < items_end) {
-      const Item next = Table::item(item++);
-      step = next.first_step;
-      steps_end = step + next.steps;
-    }
-    if (step + own < steps_end) column = Table::column(step + own);
+  template <class Wanted>
+  __device__ __forceinline__ void look(int merge, Wanted wanted) {
+    if (done()) return;
+    const int index = chunk * kBlocks + own;
+    step = table.step(index);
+#pragma unroll
+    for (int i = 0; i < kWanted; ++i) block[i] = table.block(index * merge + wanted(i));
   }
 };
 

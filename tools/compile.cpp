@@ -26,8 +26,10 @@ struct CompileRequest {
 
 Json describe_schedules(const Problem& problem, const Binary& binary) {
   Json ranges = Json::array();
-  for (const RangedConfig& range : binary.plan) {
-    const Schedule schedule = make_schedule(problem, binary.target, range.config, range.up_to);
+  for (std::size_t entry = 0; entry < binary.plan.size(); ++entry) {
+    const RangedConfig& range = binary.plan[entry];
+    const Schedule schedule =
+        make_schedule(problem, binary.target, range.config, scheduled_n(problem, binary.plan, entry));
     Json whole = {{"up_to", range.up_to}, {"config", to_string(range.config)}};
     whole.update(describe_schedule(schedule));
     ranges.push_back(whole);

@@ -1,45 +1,47 @@
 #include "tools/schedule_report.h"
 
-#include <algorithm>
 #include <cstdint>
 
 namespace sparsekiln::tools {
 namespace {
 
 Json describe_item(const Schedule& schedule, const Item& item) {
-  Json inputs = Json::array();
-  for (std::int32_t step = item.first_step; step < item.first_step + item.steps; ++step)
-    inputs.push_back(
-        schedule.steps[static_cast<std::size_t>(step)].operand[static_cast<std::size_t>(Role::input)]);
-  return Json::array({item.output, item.part, item.parts, inputs});
+  Json steps = Json::array();
+  for (const Step& step : schedule.steps_of(item)) steps.push_back({step.input(), step.output() - item.tile});
+  Json outputs = Json::array();
+  for (std::int32_t tile = item.tile; tile < item.tile + schedule.rows; ++tile)
+    for (const std::int32_t row : schedule.rows_of_tile(tile)) outputs.push_back(row);
+  return {{"rows", outputs}, {"part", item.part}, {"parts", item.parts}, {"steps", steps}};
 }
 
 }  // namespace
 
-Json describe_schedule(const Schedule& schedule) {
-  std::int64_t total = 0;
-  std::int64_t largest = 0;
-  Json workers = Json::array();
-  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
-    const std::int64_t cost = schedule.cost(worker);
-    total += cost;
-    largest = std::max(largest, cost);
-    Json items = Json::array();
-    const auto at = static_cast<std::size_t>(worker);
-    for (std::int32_t item = schedule.worker_begin[at]; item < schedule.worker_begin[at + 1]; ++item)
-      items.push_back(describe_item(schedule, schedule.items[static_cast<std::size_t>(item)]));
-    workers.push_back({{"steps", cost}, {"items", items}});
-  }
-  const double mean = schedule.workers() == 0 ? 0 : static_cast<double>(total) / schedule.workers();
-  return {{"steps", schedule.steps.size()},
+Json describe_figures(const Schedule& schedule) {
+  const ScheduleFigures found = figures(schedule);
+  return {{"steps", found.steps},
           {"items", schedule.items.size()},
           {"workers", schedule.workers()},
-          {"mean_steps", mean},
-          {"largest_steps", largest},
-          {"balance", mean == 0 ? 1 : static_cast<double>(largest) / mean},  // 1: no worker waits for another
-          {"split_rows", schedule.counters},
-          {"partials", schedule.partials},
-          {"by_worker", workers}};
+          {"mean_steps", found.mean_cost},
+          {"largest_steps", found.largest_cost},
+          {"balance", found.balance()},
+          {"loads_of_x", found.loads},
+          {"one_row_loads_of_x", found.one_row_loads},
+          {"loads_saved", found.saved()},
+          {"filled_blocks", found.filled},
+          {"split_clusters", schedule.counters},
+          {"partials", schedule.partials}};
+}
+
+Json describe_schedule(const Schedule& schedule) {
+  Json workers = Json::array();
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
+    Json items = Json::array();
+    for (const Item& item : schedule.items_of(worker)) items.push_back(describe_item(schedule, item));
+    workers.push_back({{"steps", schedule.cost(worker)}, {"items", items}});
+  }
+  Json result = describe_figures(schedule);
+  result["by_worker"] = workers;
+  return result;
 }
 
 }  // namespace sparsekiln::tools

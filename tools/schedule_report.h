@@ -5,8 +5,11 @@
 
 namespace sparsekiln::tools {
 
-/// A schedule for people and scripts: its balance, and for each worker its items with their block coordinates
-/// (`[block row, part, parts, [block column …]]`).
+/// A schedule's figures: steps, balance, loads of x against those of single rows.
+[[nodiscard]] Json describe_figures(const Schedule& schedule);
+
+/// The figures, and for each worker its items: the block rows of their places (-1: none), part of how many,
+/// and the steps (`[block column, output tile of the item]`).
 [[nodiscard]] Json describe_schedule(const Schedule& schedule);
 
 }  // namespace sparsekiln::tools

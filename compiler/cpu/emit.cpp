@@ -43,17 +43,17 @@ void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& p
 Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule) {
   std::vector<std::int32_t> items;
   for (const Item& item : schedule.items)
-    items.insert(items.end(), {item.output, item.first_step, item.steps, item.part, item.parts, item.partial,
-                               item.counter});
+    items.insert(items.end(),
+                 {item.tile, item.first_step, item.steps, item.part, item.parts, item.partial, item.counter});
   std::vector<std::int32_t> columns;
   columns.reserve(schedule.steps.size() + 1);
   for (const Step& step : schedule.steps) {
-    if (step.block != static_cast<std::int32_t>(columns.size()))
+    if (step.block[0] != static_cast<std::int32_t>(columns.size()))
       throw Error(ErrorKind::internal,
                   fmt::format("step {} of a forward schedule uses block {}: steps and blocks are "
                               "numbered alike",
-                              columns.size(), step.block));
-    columns.push_back(step.operand[static_cast<std::size_t>(Role::input)]);
+                              columns.size(), step.block[0]));
+    columns.push_back(step.input());
   }
   columns.push_back(0);
   return {table(module, "worker_begin" + suffix, schedule.worker_begin),
@@ -114,6 +114,8 @@ void validate(const Problem& problem, const Target& target, const Config& config
     refuse(fmt::format("config '{}': tile_out is 0 (automatic) to the block's {} outputs", given,
                        problem.block.out));
   if (config.split < 1 || config.split > 64) refuse(fmt::format("config '{}': split is 1 to 64", given));
+  if (config.rows != 1 || config.merge != 1)
+    refuse(fmt::format("config '{}': the cpu target computes row by row; rows=1 merge=1 would work", given));
   if (config.operand_a != Config().operand_a)
     refuse(fmt::format("config '{}': the cpu has no tensor core to choose an operand of", given));
 }

@@ -11,6 +11,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/family.h"
+#include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
 #include "templates/templates.h"
 
@@ -28,26 +29,24 @@ const Family* family_of(Variant variant) {
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
-/// The workspace of one entry; nothing where no row is split.
-Workspace workspace_of(const Problem& problem, const Config& config, const Schedule& schedule,
-                       std::int64_t counters_in_front) {
-  if (schedule.counters == 0) return {};
-  return {counters_in_front, std::int64_t{4} * problem.block.out * config.tile_n * schedule.partials};
-}
-
 void write_header(std::string& text, const Problem& problem, const Target& target, const Plan& plan) {
   const Layout& layout = problem.layout;
+  text +=
+      fmt::format("// Sparsekiln: {} of a block-sparse linear layer, y = x * W^T\n", name(problem.operation));
+  if (attached(plan))
+    text += fmt::format("//   layout  attached: any, in blocks of {} (out x in)\n", to_string(problem.block));
+  else
+    text += fmt::format(
+        "//   layout  {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
+        "//   digest  {}\n",
+        layout.rows(), layout.cols(), to_string(problem.block), layout.blocks(), layout.statistics().density,
+        layout.digest().hex());
   text += fmt::format(
-      "// Sparsekiln: {} of a block-sparse linear layer, y[n, {}] = x[n, {}] * W[{}, {}]^T\n"
-      "//   layout  {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
-      "//   digest  {}\n"
       "//   batch   {}\n"
       "//   types   {} to {}, math {}, {}\n"
       "//   target  {}\n",
-      name(problem.operation), problem.out_features(), problem.in_features(), problem.out_features(),
-      problem.in_features(), layout.rows(), layout.cols(), to_string(problem.block), layout.blocks(),
-      layout.statistics().density, layout.digest().hex(), to_string(problem.batch), name(problem.dtype),
-      name(problem.out_dtype), name(problem.math), name(problem.order), target.to_string());
+      to_string(problem.batch), name(problem.dtype), name(problem.out_dtype), name(problem.math),
+      name(problem.order), target.to_string());
   for (std::size_t i = 0; i < plan.size(); ++i)
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
 }
@@ -74,8 +73,8 @@ void write_template(std::string& text, std::string_view file, std::set<std::stri
 }
 
 void write_instantiation(std::string& text, const Problem& problem, const Config& config,
-                         const Family& family, const Instance& instance, const Workspace& workspace,
-                         std::int32_t counters, std::size_t index, const std::string& symbol) {
+                         const Family& family, const Instance& instance, bool splits, std::int32_t workers,
+                         std::size_t index, const std::string& symbol) {
   text += fmt::format(
       "\nstruct Forward{0} {{\n"
       "  using Table = Table{0};\n"
@@ -84,23 +83,42 @@ void write_instantiation(std::string& text, const Problem& problem, const Config
       "    block_out = {2},\n"
       "    block_in = {3},\n"
       "    tile_n = {4},  // batch entries of a tile\n"
-      "    threads = {5},\n"
+      "    rows = {5},  // output tiles of an item\n"
+      "    merge = {6},  // block rows of an output tile\n"
+      "    threads = {7},\n"
+      "    unrolled_workers = {8},\n"
       "  }};\n"
-      "  enum : bool {{ splits = {6} }};\n"
-      "  // The workspace: `counters` for each batch tile, in counter_bytes, then the sums of each tile's "
-      "parts.\n"
-      "  enum : long long {{ counters = {7}, counter_bytes = {8}, tile_bytes = {9} }};\n"
+      "  enum : bool {{ splits = {9} }};\n"
       "}};\n",
-      index, instance.declarations, problem.block.out, problem.block.in, config.tile_n, instance.threads,
-      counters > 0, counters, workspace.counter_bytes, workspace.bytes_per_tile);
+      index, instance.declarations, problem.block.out, problem.block.in, config.tile_n, config.rows,
+      config.merge, instance.threads, config.table == TableForm::unrolled ? workers : 0, splits);
+  const bool from_launch = config.table == TableForm::attached;
   text += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({2}, 1) {0}(\n"
       "    const Forward{1}::Element* __restrict__ x, const Forward{1}::Element* __restrict__ w,\n"
       "    Forward{1}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
-      "    long long y_stride) {{\n"
-      "  sparsekiln::{3}<Forward{1}>(x, w, y, workspace, n, x_stride, y_stride);\n"
+      "    long long y_stride{4}) {{\n"
+      "  sparsekiln::{3}<Forward{1}>(x, w, y, workspace, n, x_stride, y_stride, {5});\n"
       "}}\n",
-      symbol, index, instance.threads, family.function);
+      symbol, index, instance.threads, family.function,
+      from_launch ? fmt::format(", const Table{} table", index) : "",
+      from_launch ? "table" : fmt::format("Table{}{{}}", index));
+}
+
+void validate_table(const Problem& problem, const Target& target, const Config& config, ChunkShape chunk) {
+  const std::int64_t workers = std::int64_t{target.workers} * config.split;
+  if (config.table == TableForm::unrolled) {
+    const std::int64_t chunks = chunk_bound(problem, config, chunk, workers);
+    if (chunks > kUnrolledChunks)
+      refuse(fmt::format("table=unrolled takes up to {} chunks, not {}; table=constant would work",
+                         kUnrolledChunks, chunks));
+  }
+  const std::int64_t bound = table_bound(problem, config, chunk, workers);
+  if (config.table == TableForm::constant && bound > kConstantTableLimit)
+    refuse(
+        fmt::format("a table of up to {} bytes does not fit the {} bytes of constant memory; table=global "
+                    "would work",
+                    bound, kConstantTableLimit));
 }
 
 }  // namespace
@@ -124,18 +142,37 @@ void validate(const Problem& problem, const Target& target, const Config& config
     refuse(fmt::format("variant {} has no tensor core to choose an operand of; leave operand_a out",
                        name(config.variant)));
   if (config.split < 1) refuse("a config's split is 1 or more");
-  (void)family->instantiate(problem, target, config);
-  const std::int64_t bound = constant_table_bound(problem, std::int64_t{target.workers} * config.split);
-  if (config.table == TableForm::constant && bound > kConstantTableLimit)
-    refuse(
-        fmt::format("a table of up to {} bytes does not fit the {} bytes of constant memory; table=global "
-                    "would work",
-                    bound, kConstantTableLimit));
+  if (config.rows < 1 || config.rows > kMostTiles)
+    refuse(fmt::format("rows is 1 to {} on CUDA targets", kMostTiles));
+  if (config.merge > 1 && problem.strict_absent)
+    refuse("merge fills absent blocks with zeros, which strict_absent excludes; merge=1 would work");
+  const Instance instance = family->instantiate(problem, target, config);
+  validate_table(problem, target, config, instance.chunk);
+}
+
+bool attached(const Plan& plan) {
+  const auto is = [](const RangedConfig& range) { return range.config.table == TableForm::attached; };
+  const bool any = std::any_of(plan.begin(), plan.end(), is);
+  if (any && !std::all_of(plan.begin(), plan.end(), is))
+    refuse(fmt::format("plan '{}': all of its configs have attached tables, or none", to_string(plan)));
+  return any;
+}
+
+Workspace workspace_of(const Problem& problem, const Config& config, const Schedule& schedule,
+                       std::int64_t counters_in_front) {
+  if (schedule.counters == 0) return {};
+  return {counters_in_front, std::int64_t{4} * config.rows * config.merge * problem.block.out *
+                                 config.tile_n * schedule.partials};
+}
+
+ChunkShape chunk_shape(const Problem& problem, const Target& target, const Config& config) {
+  return family_of(config.variant)->instantiate(problem, target, config).chunk;
 }
 
 Source emit(const Problem& problem, const Target& target, const Plan& plan,
             const std::vector<Schedule>& schedules) {
-  if (plan.size() != schedules.size())
+  const bool without_layout = attached(plan);
+  if (schedules.size() != (without_layout ? 0 : plan.size()))
     throw Error(ErrorKind::internal,
                 fmt::format("a plan of {} entries came with {} schedules", plan.size(), schedules.size()));
   for (const RangedConfig& range : plan) validate(problem, target, range.config);
@@ -146,8 +183,8 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan,
   for (const RangedConfig& range : plan)
     write_template(source.text, fmt::format("{}.cuh", family_of(range.config.variant)->function), written);
 
-  const std::int64_t counters_in_front = counter_bytes(plan, schedules);
-  TableWriter tables(problem, source.text);
+  const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(plan, schedules);
+  TableWriter writer(source.text);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Config& config = plan[i].config;
     const Family& family = *family_of(config.variant);
@@ -155,23 +192,32 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan,
     Entry entry;
     entry.up_to = plan[i].up_to;
     entry.passes = {fmt::format("sparsekiln_forward_{}", i)};
-    entry.workers = schedules[i].workers();
     entry.tile_n = config.tile_n;
     entry.threads = instance.threads;
     entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
     entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
                        Argument::n, Argument::x_stride, Argument::y_stride};
-    entry.workspace = workspace_of(problem, config, schedules[i], counters_in_front);
-    tables.write(i, schedules[i], config.table);
-    write_instantiation(source.text, problem, config, family, instance, entry.workspace,
-                        schedules[i].counters, i, entry.passes.front());
+    Tables tables;
+    TableFigures figures;
+    if (without_layout) {
+      entry.arguments.push_back(Argument::tables);
+      entry.workers = 0;  // whoever attaches a layout fills in the rest
+    } else {
+      entry.workers = schedules[i].workers();
+      entry.workspace = workspace_of(problem, config, schedules[i], counters_in_front);
+      tables = make_tables(schedules[i], instance.chunk);
+      figures = {schedules[i].counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile};
+    }
+    writer.write(i, tables, config.table, figures);
+    write_instantiation(source.text, problem, config, family, instance,
+                        without_layout || schedules[i].counters > 0, entry.workers, i, entry.passes.front());
     source.entries.push_back(std::move(entry));
   }
-  if (tables.constant_bytes() > kConstantTableLimit)
+  if (writer.constant_bytes() > kConstantTableLimit)
     refuse(fmt::format(
         "the tables of {} entries take {} bytes, more than the {} of constant memory; table=global "
         "would work",
-        plan.size(), tables.constant_bytes(), kConstantTableLimit));
+        plan.size(), writer.constant_bytes(), kConstantTableLimit));
   return source;
 }
 

@@ -8,14 +8,17 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/cuda/tables.h"
+
 namespace sparsekiln::cuda {
 
 /// What a family says of one kernel.
 struct Instance {
   std::int32_t threads = 0;               ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;  ///< a CTA
+  ChunkShape chunk;
   /// Declarations of the template's Config, each on a line of its own, besides those that all families share:
-  /// Table, block_out, block_in, tile_n, threads, splits and the workspace.
+  /// Table, block_out, block_in, tile_n, rows, merge, threads, splits and unrolled_workers.
   std::string declarations;
 };
 

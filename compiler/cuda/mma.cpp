@@ -35,6 +35,7 @@ Instance instantiate(const Problem& problem, const Target& target, const Config&
   const MmaShape shape = mma_shape(problem, target, config);
   Instance instance;
   instance.threads = shape.threads;
+  instance.chunk = shape.chunk;
   instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
   instance.declarations = fmt::format(
       "  using Product = sparsekiln::{};\n"

@@ -78,7 +78,8 @@ WarpGrid choose_warps(const Problem& problem, const Config& config, const TileGr
     if (config.warps % out != 0) continue;
     const WarpGrid warps{out, config.warps / out};
     if (!divides(warps, tile)) continue;
-    if (config.tile_out != 0 && std::int64_t{config.tile_out} * out != problem.block.out) continue;
+    if (config.tile_out != 0 && std::int64_t{config.tile_out} * out != problem.block.out * config.merge)
+      continue;
     if (best.out == 0 || cost(warps) < cost(best)) best = warps;
   }
   return best;
@@ -91,11 +92,11 @@ std::int32_t held_registers(const Problem& problem, const Config& config, const 
   const auto passes = [&](std::int32_t rows) {
     return (rows * shape.chunk_units + shape.threads - 1) / shape.threads;
   };
-  return 4 * (passes(config.tile_n) + passes(problem.block.out));
+  return 4 * (passes(config.tile_n) + passes(config.merge * problem.block.out));
 }
 
 std::int64_t shared_bytes(const Problem& problem, const Config& config, std::int32_t units) {
-  return std::int64_t{16} * units * config.stages * (config.tile_n + problem.block.out);
+  return std::int64_t{16} * units * config.stages * (config.tile_n + config.merge * problem.block.out);
 }
 
 }  // namespace
@@ -108,10 +109,12 @@ MmaShape mma_shape(const Problem& problem, const Target& target, const Config& c
   const std::int32_t rows_n = weight_a ? kColumnsB : kRowsA;
   const std::int32_t rows_out = weight_a ? kRowsA : kColumnsB;
   const std::int32_t most_stages = shape.async_copy ? kMostStages : 2;
-  if (block.out % rows_out != 0)
+  const std::int32_t outputs = block.out * config.merge;
+  if (outputs % rows_out != 0)
     refuse(config,
-           fmt::format("operand_a=w wants blocks of {} outputs or more, not {}; operand_a=x would work",
-                       kRowsA, block.out));
+           fmt::format(
+               "operand_a=w wants blocks of {} outputs or more, not {}; operand_a=x or merge=2 would work",
+               kRowsA, block.out));
   if (!within(config.tile_n, rows_n, kMostTileN) || config.tile_n % rows_n != 0)
     refuse(config, fmt::format("tile_n is a multiple of {} up to {} with operand_a={}", rows_n, kMostTileN,
                                name(config.operand_a)));
@@ -120,7 +123,7 @@ MmaShape mma_shape(const Problem& problem, const Target& target, const Config& c
     refuse(config, fmt::format("stages is 1 to {} for {}{}", most_stages, target.arch,
                                shape.async_copy ? "" : ", which has no asynchronous copy"));
 
-  const TileGrid tile{block.out / rows_out, config.tile_n / rows_n};
+  const TileGrid tile{outputs / rows_out, config.tile_n / rows_n};
   const WarpGrid warps = choose_warps(problem, config, tile);
   if (warps.out == 0)
     refuse(config,
@@ -133,10 +136,15 @@ MmaShape mma_shape(const Problem& problem, const Target& target, const Config& c
   shape.warps_out = warps.out;
   shape.warps_n = warps.n;
   shape.run = run_of(warps, tile, problem.out_dtype);
-  shape.sums = sums_of(warps, tile);
+  shape.sums = config.rows * sums_of(warps, tile);
   const std::int32_t block_units = block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / 16;
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kMmaStaticShared;
-  shape.chunk_units = std::min(kLargestChunk, block_units * kMostBlocks);
+  shape.chunk_units = std::min(kLargestChunk, block_units * (config.rows == 1 ? kMostBlocks : 1));
+  if (shape.chunk_units < 2)
+    refuse(config,
+           fmt::format("rows={} multiplies block by block, and the {} inputs of one do not fill the tensor "
+                       "core's k; rows=1 would work",
+                       config.rows, block.in));
   while (shape.chunk_units > 2 && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
     shape.chunk_units /= 2;
   const auto registers_fit = [&] {
@@ -152,6 +160,10 @@ MmaShape mma_shape(const Problem& problem, const Target& target, const Config& c
                        "more warps or a smaller tile_n would work",
                        shape.sums, shape.threads));
   shape.shared_bytes = shared_bytes(problem, config, shape.chunk_units);
+  if (shape.chunk_units > block_units)
+    shape.chunk.blocks = shape.chunk_units / block_units;
+  else
+    shape.chunk.parts = block_units / shape.chunk_units;
   if (shape.shared_bytes > most_bytes)
     refuse(config,
            fmt::format("needs {} bytes of shared memory of {}; fewer stages or a smaller tile_n would work",

@@ -6,6 +6,8 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/cuda/tables.h"
+
 namespace sparsekiln::cuda {
 
 /// Shared memory beside that of the stages, static: the flag of the combine, and what aligns the rest.
@@ -17,6 +19,7 @@ struct MmaShape {
   std::int32_t warps_out = 0;     ///< warps side by side along the outputs of a block row …
   std::int32_t warps_n = 0;       ///< … and along the batch entries of a tile
   std::int32_t chunk_units = 0;   ///< 16 bytes of k each, of one stage's rows: 2, 4 or 8
+  ChunkShape chunk;               ///< the same, as the schedule's tables have it
   std::int32_t run = 0;           ///< neighbouring outputs of a thread, 16 bytes at most
   std::int32_t sums = 0;          ///< a thread
   std::int64_t shared_bytes = 0;  ///< of all stages, dynamic

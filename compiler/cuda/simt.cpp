@@ -19,9 +19,14 @@ void validate(const Problem& problem, const Target&) {
 }
 
 Instance instantiate(const Problem& problem, const Target& target, const Config& config) {
+  if (config.merge != 1)
+    refuse(fmt::format(
+        "variant simt multiplies any block in full; merge={} is for tensor cores, merge=1 would work",
+        config.merge));
   const SimtShape shape = simt_shape(problem.block, target, config);
   Instance instance;
   instance.threads = shape.threads;
+  instance.chunk.parts = problem.block.in / shape.chunk;
   instance.declarations = fmt::format(
       "  using Element = float;\n"
       "  using Output = sparsekiln::F32Output;\n"

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/cuda/tables.h"
+
 namespace sparsekiln::cuda {
 namespace {
 
@@ -50,15 +52,15 @@ SimtShape simt_shape(BlockShape block, const Target& target, const Config& confi
                        shape.threads, block.out, config.tile_n, config.tile_out, block.out,
                        block.out * config.tile_n));
   shape.thread_n = config.tile_n / threads_n;
-  const std::int32_t sums = shape.thread_n * config.tile_out;
+  const std::int32_t sums = config.rows * shape.thread_n * config.tile_out;
   if (sums > 128 || (sums + kOtherRegisters) * shape.threads > kRegisterFile)
     refuse(config,
            fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
                        "more warps or a smaller tile_n would work",
                        sums, shape.threads));
   shape.chunk = std::min(block.in, kLargestChunk);
-  while (shape.chunk > kSmallestChunk && shared_bytes(block, config, shape.chunk) > kSharedLimit)
-    shape.chunk /= 2;
+  const std::int32_t least = std::max(kSmallestChunk, block.in / kMostParts);
+  while (shape.chunk > least && shared_bytes(block, config, shape.chunk) > kSharedLimit) shape.chunk /= 2;
   shape.shared_bytes = shared_bytes(block, config, shape.chunk);
   if (shape.shared_bytes > kSharedLimit)
     refuse(config,

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include <sparsekiln/problem.h>
@@ -10,43 +9,54 @@
 
 namespace sparsekiln::cuda {
 
+/// What one stage of shared memory holds of a block row, see templates/schedule.cuh. At most one is not 1.
+struct ChunkShape {
+  std::int32_t blocks = 1;  ///< blocks of a chunk
+  std::int32_t parts = 1;   ///< chunks of a block, at most kMostParts
+  friend bool operator==(const ChunkShape&, const ChunkShape&) = default;
+};
+inline constexpr std::int32_t kMostParts = 8;
+/// The most output tiles of an item in a CUDA kernel, Config::rows.
+inline constexpr std::int32_t kMostTiles = 4;
+
+/// A schedule as a kernel reads it: the arrays of templates/schedule.cuh, of the same layout in memory.
+struct Tables {
+  struct WorkerBegin {
+    std::int32_t chunk = 0;
+    std::int32_t item = 0;
+    friend bool operator==(const WorkerBegin&, const WorkerBegin&) = default;
+  };
+  struct SplitPart {
+    std::int32_t slot = 0;
+    std::int32_t first = 0;
+    std::int32_t parts = 0;
+    std::int32_t counter = 0;
+    friend bool operator==(const SplitPart&, const SplitPart&) = default;
+  };
+
+  std::vector<WorkerBegin> worker_begin;  ///< one more than workers
+  std::vector<std::uint32_t> steps;       ///< ChunkShape::blocks for each chunk
+  std::vector<std::int32_t> blocks;       ///< merge for each step; -1: absent from a merged step
+  std::vector<std::int32_t> rows;         ///< rows × merge block rows for each item; -1: none
+  std::vector<std::int32_t> splits;       ///< of each item: its place in `parts`; -1: whole
+  std::vector<SplitPart> parts;
+  friend bool operator==(const Tables&, const Tables&) = default;
+
+  [[nodiscard]] std::int64_t bytes() const;
+};
+[[nodiscard]] Tables make_tables(const Schedule& schedule, ChunkShape chunk);
+
 /// What the tables of one module may take of the 64 KB of `__constant__` memory.
 inline constexpr std::int64_t kConstantTableLimit = 64 * 1024 - 256;
+/// The chunks that are unrolled at most: NVRTC needs some 5 ms for each, and code that runs once must come
+/// through the instruction cache.
+inline constexpr std::int64_t kUnrolledChunks = 48;
 
-/// Bytes of the table of columns, which all entries of a module share, as `columns` and as the rest of one
-/// entry.
-[[nodiscard]] std::int64_t column_table_bytes(const Problem& problem);
-[[nodiscard]] std::int64_t item_table_bytes(const Schedule& schedule);
-/// Both: the tables of a module with one entry.
-[[nodiscard]] std::int64_t table_bytes(const Problem& problem, const Schedule& schedule);
-/// No schedule of this problem over at most `workers` CTAs (target.workers × config.split) has larger tables.
-/// From the layout's size alone.
-[[nodiscard]] std::int64_t constant_table_bound(const Problem& problem, std::int64_t workers);
-
-/// Writes the tables of a module, each once, and the `Table` types through which the templates read them.
-class TableWriter {
- public:
-  TableWriter(const Problem& problem, std::string& text) : problem_(problem), text_(text) {}
-
-  /// Appends what entry `index` needs besides what was written before, and `struct Table<index>`.
-  void write(std::size_t index, const Schedule& schedule, TableForm form);
-  [[nodiscard]] std::int64_t constant_bytes() const { return constant_bytes_; }
-
- private:
-  void write_columns(TableForm form);
-  void write_items(std::size_t index, const Schedule& schedule, TableForm form);
-  void declare(std::string_view type, const std::string& name, TableForm form);
-
-  struct Written {
-    const Schedule* schedule;
-    TableForm form;
-    std::size_t index;
-  };
-  const Problem& problem_;
-  std::string& text_;
-  std::vector<Written> written_;
-  std::vector<TableForm> columns_;
-  std::int64_t constant_bytes_ = 0;
-};
+/// No schedule of this problem over at most `workers` CTAs (target.workers × config.split) has more chunks,
+/// or larger tables. From the layout's size alone.
+[[nodiscard]] std::int64_t chunk_bound(const Problem& problem, const Config& config, ChunkShape chunk,
+                                       std::int64_t workers);
+[[nodiscard]] std::int64_t table_bound(const Problem& problem, const Config& config, ChunkShape chunk,
+                                       std::int64_t workers);
 
 }  // namespace sparsekiln::cuda

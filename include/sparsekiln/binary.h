@@ -33,6 +33,7 @@ enum class Argument : std::uint8_t {
   n,          ///< int32: the batch of this call
   x_stride,   ///< int64: elements from one batch entry of x to the next
   y_stride,   ///< int64: elements from one batch entry of y to the next
+  tables,     ///< the layout's, uploaded when the kernel was loaded: AttachedTables of templates/schedule.cuh
 };
 
 /// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile. The

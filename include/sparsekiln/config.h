@@ -19,6 +19,8 @@ enum class Variant : std::uint8_t {
 enum class TableForm : std::uint8_t {
   constant,  ///< `__constant__`, 64 KB at most
   global,    ///< `__device__ const`
+  unrolled,  ///< none: each step has its own code, with its coordinates in it; for very short work
+  attached,  ///< none: uploaded when the kernel is loaded, so that all layouts share one Binary
 };
 [[nodiscard]] std::string_view name(TableForm form);
 
@@ -38,6 +40,8 @@ struct Config {
   std::int32_t stages = 1;  ///< operand buffers in flight
   std::int32_t warps = 4;   ///< warps of a CTA; 1 on the cpu target
   std::int32_t split = 1;   ///< CTAs the schedule plans for each worker; rows may be cut between them
+  std::int32_t rows = 1;    ///< output tiles that one item computes side by side, from the same tiles of x
+  std::int32_t merge = 1;   ///< block rows stacked into one output tile; absent blocks are filled with zeros
   TableForm table = TableForm::constant;
   OperandA operand_a = OperandA::x;  ///< mma alone
   bool packed = false;               ///< reads the weight as `Kernel::pack` lays it out

@@ -31,6 +31,8 @@ std::uint8_t LaunchPlan::offset_of(Argument argument) {
       return offsetof(Operands, x_stride);
     case Argument::y_stride:
       return offsetof(Operands, y_stride);
+    case Argument::tables:
+      return kTables;
   }
   throw Error(ErrorKind::internal,
               fmt::format("a kernel with a parameter of unknown kind {}", static_cast<int>(argument)));

@@ -31,7 +31,8 @@ class LaunchPlan {
                     launch.y_stride,
                     static_cast<std::int32_t>(launch.n)} {
       auto* base = reinterpret_cast<std::byte*>(&operands_);
-      for (std::size_t i = 0; i < plan.count_; ++i) pointers_[i] = base + plan.offset_[i];
+      for (std::size_t i = 0; i < plan.count_; ++i)
+        pointers_[i] = plan.offset_[i] == kTables ? const_cast<void*>(launch.tables) : base + plan.offset_[i];
     }
     Values(const Values&) = delete;
     Values& operator=(const Values&) = delete;
@@ -55,6 +56,7 @@ class LaunchPlan {
   };
 
  private:
+  static constexpr std::uint8_t kTables = 255;  ///< no offset: Launch::tables
   static std::uint8_t offset_of(Argument argument);
 
   std::array<std::uint8_t, kMaxArguments> offset_{};

@@ -83,10 +83,10 @@ class StagesTest(CommandTest):
         self.answer("compile", "L.txt", "--target", f"{compilable_targets()[0]}:3", "-o", "out")
         (schedule,) = json.loads((self.folder / "out" / "schedule.json").read_text())["ranges"]
         seen = [
-            (row, column)
+            (item["rows"][tile], column)
             for worker in schedule["by_worker"]
-            for row, _part, _parts, columns in worker["items"]
-            for column in columns
+            for item in worker["items"]
+            for column, tile in item["steps"]
         ]
         present = [(r, c) for r, line in enumerate(rows) for c, cell in enumerate(line) if cell == "1"]
         self.assertEqual(sorted(seen), present)

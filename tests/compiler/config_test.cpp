@@ -13,6 +13,8 @@ TEST_CASE("a config survives its text") {
                       .stages = 3,
                       .warps = 8,
                       .split = 2,
+                      .rows = 4,
+                      .merge = 2,
                       .table = TableForm::global,
                       .operand_a = OperandA::w,
                       .packed = true};

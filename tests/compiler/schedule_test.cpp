@@ -4,6 +4,7 @@
 #include <random>
 
 #include <doctest/doctest.h>
+#include <sparsekiln/error.h>
 
 namespace sparsekiln {
 namespace {
@@ -35,49 +36,86 @@ Case random_case(std::uint32_t seed) {
   drawn.target = {Target::Kind::cuda, "sm_80", 1 + static_cast<std::int32_t>(random() % 200)};
   drawn.config.tile_n = 8 << (random() % 4);
   drawn.config.split = 1 + static_cast<std::int32_t>(random() % 3);
+  drawn.config.rows = 1 + static_cast<std::int32_t>(random() % 5);
+  drawn.config.merge = 1 << (random() % 3);
   drawn.n = random() % 300;
   return drawn;
 }
 
 template <typename Check>
 void for_random_cases(Check check) {
-  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+  for (std::uint32_t seed = 0; seed < 1000; ++seed) {
     CAPTURE(seed);
     const Case drawn = random_case(seed);
     check(drawn, make_schedule(drawn.problem, drawn.target, drawn.config, drawn.n));
   }
 }
 
-TEST_CASE("every present block appears exactly once, in its row, in ascending order") {
+TEST_CASE("every present block appears exactly once, in its row and column, and every step has one") {
   for_random_cases([](const Case& drawn, const Schedule& schedule) {
     const Layout& layout = drawn.problem.layout;
     std::vector<int> seen(static_cast<std::size_t>(layout.blocks()), 0);
-    for (const Item& item : schedule.items) {
-      for (std::int32_t step = item.first_step; step < item.first_step + item.steps; ++step) {
-        const Step& product = schedule.steps.at(static_cast<std::size_t>(step));
-        REQUIRE(product.operand[static_cast<int>(Role::output)] == item.output);
-        REQUIRE(layout.contains(item.output, product.operand[static_cast<int>(Role::input)]));
-        REQUIRE(layout.col()[static_cast<std::size_t>(product.block)] ==
-                product.operand[static_cast<int>(Role::input)]);
-        if (step > item.first_step)
-          REQUIRE(product.block == schedule.steps[static_cast<std::size_t>(step) - 1].block + 1);
-        ++seen[static_cast<std::size_t>(product.block)];
+    for (const Item& item : schedule.items)
+      for (const Step& step : schedule.steps_of(item)) {
+        REQUIRE(step.output() >= item.tile);
+        REQUIRE(step.output() < item.tile + schedule.rows);
+        const auto rows = schedule.rows_of_tile(step.output());
+        int present = 0;
+        for (std::size_t row = 0; row < step.block.size(); ++row) {
+          if (step.block[row] < 0) continue;
+          ++present;
+          REQUIRE(row < rows.size());
+          REQUIRE(rows[row] >= 0);
+          const auto begin = layout.crow()[static_cast<std::size_t>(rows[row])];
+          REQUIRE(step.block[row] >= begin);
+          REQUIRE(step.block[row] < layout.crow()[static_cast<std::size_t>(rows[row]) + 1]);
+          REQUIRE(layout.col()[static_cast<std::size_t>(step.block[row])] == step.input());
+          ++seen[static_cast<std::size_t>(step.block[row])];
+        }
+        REQUIRE(present > 0);
       }
-    }
     REQUIRE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
   });
 }
 
-TEST_CASE("every block row is written by exactly one whole item or by all parts of a split") {
+TEST_CASE("steps ascend in column and tile, and say where the column is the one before") {
+  for_random_cases([](const Case&, const Schedule& schedule) {
+    for (const Item& item : schedule.items) {
+      const Step* before = nullptr;
+      for (const Step& step : schedule.steps_of(item)) {
+        REQUIRE(((step.flags & kSameInput) != 0) == (before != nullptr && before->input() == step.input()));
+        if (before != nullptr)
+          REQUIRE(std::pair(before->input(), before->output()) < std::pair(step.input(), step.output()));
+        before = &step;
+      }
+    }
+  });
+}
+
+TEST_CASE("every block row has one place") {
   for_random_cases([](const Case& drawn, const Schedule& schedule) {
-    std::vector<std::vector<Item>> rows(static_cast<std::size_t>(drawn.problem.layout.rows()));
-    for (const Item& item : schedule.items) rows.at(static_cast<std::size_t>(item.output)).push_back(item);
+    REQUIRE(schedule.row_of_place.size() % static_cast<std::size_t>(schedule.rows * schedule.merge) == 0);
+    std::vector<int> places(static_cast<std::size_t>(drawn.problem.layout.rows()), 0);
+    for (const std::int32_t row : schedule.row_of_place)
+      if (row >= 0) ++places.at(static_cast<std::size_t>(row));
+    REQUIRE(std::all_of(places.begin(), places.end(), [](int times) { return times == 1; }));
+  });
+}
+
+TEST_CASE("every cluster is one whole item or all parts of a split, in fixed order") {
+  for_random_cases([](const Case&, const Schedule& schedule) {
+    const auto cluster_places = static_cast<std::size_t>(schedule.rows * schedule.merge);
+    std::vector<std::vector<Item>> clusters(schedule.row_of_place.size() / cluster_places);
+    for (const Item& item : schedule.items) {
+      REQUIRE(item.tile % schedule.rows == 0);
+      clusters.at(static_cast<std::size_t>(item.tile / schedule.rows)).push_back(item);
+    }
     std::vector<int> slots(static_cast<std::size_t>(schedule.partials), 0);
     std::vector<int> counters(static_cast<std::size_t>(schedule.counters), 0);
-    for (auto& items : rows) {
+    std::int32_t next = 0;
+    for (auto& items : clusters) {
       REQUIRE_FALSE(items.empty());
       std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.part < b.part; });
-      std::int32_t next = items.front().first_step;
       for (std::size_t part = 0; part < items.size(); ++part) {
         const Item& item = items[part];
         REQUIRE(item.part == static_cast<std::int32_t>(part));
@@ -93,6 +131,7 @@ TEST_CASE("every block row is written by exactly one whole item or by all parts 
         }
       }
     }
+    REQUIRE(next == static_cast<std::int32_t>(schedule.steps.size()));
     REQUIRE(std::all_of(slots.begin(), slots.end(), [](int times) { return times == 1; }));
     REQUIRE(std::all_of(counters.begin(), counters.end(), [](int times) { return times == 1; }));
   });
@@ -100,14 +139,8 @@ TEST_CASE("every block row is written by exactly one whole item or by all parts 
 
 TEST_CASE("no worker has more than 5 % or one step above the mean") {
   for_random_cases([](const Case&, const Schedule& schedule) {
-    std::int64_t total = 0;
-    std::int64_t largest = 0;
-    for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
-      total += schedule.cost(worker);
-      largest = std::max(largest, schedule.cost(worker));
-    }
-    const double mean = static_cast<double>(total) / schedule.workers();
-    REQUIRE(static_cast<double>(largest) <= std::max(1.05 * mean, mean + 1));
+    const ScheduleFigures found = figures(schedule);
+    REQUIRE(static_cast<double>(found.largest_cost) <= std::max(1.05 * found.mean_cost, found.mean_cost + 1));
   });
 }
 
@@ -115,6 +148,39 @@ TEST_CASE("the same input gives the same schedule") {
   for_random_cases([](const Case& drawn, const Schedule& schedule) {
     REQUIRE(schedule == make_schedule(drawn.problem, drawn.target, drawn.config, drawn.n));
   });
+}
+
+TEST_CASE("the figures count what is loaded and what is filled") {
+  Problem problem;
+  problem.layout = Layout::from_mask(2, 3,
+                                     std::vector<std::uint8_t>{1, 1, 0,  //
+                                                               1, 0, 1});
+  const Target target{Target::Kind::cuda, "sm_80", 1};
+  const ScheduleFigures single = figures(make_schedule(problem, target, {}, 1));
+  CHECK(single.steps == 4);
+  CHECK(single.loads == 4);
+  CHECK(single.saved() == 0);
+  const ScheduleFigures rows = figures(make_schedule(problem, target, {.rows = 2}, 1));
+  CHECK(rows.steps == 4);
+  CHECK(rows.loads == 3);
+  CHECK(rows.saved() == doctest::Approx(0.25));
+  CHECK(rows.filled == 0);
+  const ScheduleFigures merged = figures(make_schedule(problem, target, {.merge = 2}, 1));
+  CHECK(merged.steps == 3);
+  CHECK(merged.loads == 3);
+  CHECK(merged.filled == 2);
+}
+
+TEST_CASE("what cannot be scheduled is refused") {
+  Problem problem;
+  problem.layout = Layout::from_mask(2, 3, std::vector<std::uint8_t>(6, 1));
+  const Target target{Target::Kind::cuda, "sm_80", 1};
+  for (const Config& config :
+       {Config{.rows = 0}, Config{.rows = 9}, Config{.merge = 0}, Config{.merge = 3}, Config{.merge = 8}})
+    CHECK_THROWS_AS((void)make_schedule(problem, target, config, 1), Error);
+  problem.strict_absent = true;
+  CHECK_THROWS_AS((void)make_schedule(problem, target, {.merge = 2}, 1), Error);
+  CHECK_NOTHROW((void)make_schedule(problem, target, {.rows = 2}, 1));
 }
 
 TEST_CASE("one full row is cut among the workers, though never into scraps") {

@@ -48,6 +48,8 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.plan[0].config.stages = 2; },
       [](Asked& a) { a.plan[0].config.warps = 8; },
       [](Asked& a) { a.plan[0].config.split = 2; },
+      [](Asked& a) { a.plan[0].config.rows = 2; },
+      [](Asked& a) { a.plan[0].config.merge = 2; },
       [](Asked& a) { a.plan[0].config.table = TableForm::global; },
       [](Asked& a) { a.plan[0].config.operand_a = OperandA::w; },
       [](Asked& a) { a.plan[0].config.packed = true; },

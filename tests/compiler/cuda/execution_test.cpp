@@ -65,7 +65,7 @@ float expected(const Operands& operands, const Schedule& schedule, std::int64_t 
   const std::int64_t row = out / block.out;
   float total = 0;
   for (const Item& item : schedule.items) {  // parts of a row ascend in the list
-    if (item.output != row) continue;
+    if (item.tile != row) continue;
     float sum = 0;
     for (std::int32_t step = item.first_step; step < item.first_step + item.steps; ++step) {
       const std::int64_t column = schedule.steps[static_cast<std::size_t>(step)].operand[1];
