@@ -62,13 +62,23 @@ std::int32_t tiles_of(const Problem& problem, const Config& config) {
   return problem.block.out * config.tile_n / 128;
 }
 
-/// Warps of 4 tensor-core tiles where there are 4 such warps, and of as many more as make 4 warps do; of 16
-/// at most.
-std::int32_t warps_for(std::int32_t tiles) {
+/// Warps of 8 tensor-core tiles where a tile has 64 batch entries or more, so that what a warp does besides
+/// serves many products; else of 4, so that small tiles still have warps to hide each other's waits. Of more
+/// than 16 tiles none, as far as 8 warps go.
+std::int32_t warps_for(std::int32_t tiles, std::int32_t tile_n) {
+  const std::int32_t least = tile_n >= 64 ? 16 : 4;  // where a warp is halved
   std::int32_t warps = 1;
-  while (warps < 8 && tiles % (warps * 2) == 0 && (warps < 4 ? tiles >= warps * 4 : tiles > warps * 16))
+  while (warps < 8 && tiles % (warps * 2) == 0 && (warps < 4 ? tiles >= warps * least : tiles > warps * 16))
     warps *= 2;
   return warps;
+}
+
+/// CTAs planned for a multiprocessor. Small tiles stream the weight: more CTAs with more copies in flight.
+/// One batch tile of 64 has few steps to share out: one CTA with many stages, rather than several that begin
+/// and end.
+std::int32_t split_for(std::int32_t tile_n, std::int64_t n) {
+  if (tile_n < 64) return 4;
+  return n <= 64 ? 1 : 2;
 }
 
 Config default_mma(const Problem& problem, const Target& target, std::int64_t n) {
@@ -76,10 +86,9 @@ Config default_mma(const Problem& problem, const Target& target, std::int64_t n)
   config.variant = Variant::mma;
   config.tile_out = 0;
   choose_tile(config, problem, n);
-  config.warps = warps_for(tiles_of(problem, config));
-  // Small tiles stream the weight: more CTAs with more copies in flight.
-  config.split = config.warps < 4 ? 4 : 2;
-  config.stages = target.compute_capability() >= 80 ? 4 : 2;
+  config.warps = warps_for(tiles_of(problem, config), config.tile_n);
+  config.split = split_for(config.tile_n, n);
+  config.stages = target.compute_capability() < 80 ? 2 : config.split == 1 ? 6 : 4;
   // As many stages as leave room for the CTAs of one multiprocessor: what does not fit waits for a CTA to
   // end, and the schedule had counted on all of them at once.
   const auto fits = [&] {

@@ -7,6 +7,38 @@
 
 namespace sparsekiln {
 
+/// The items of a worker, one after the other.
+template <class Config, class Tile>
+struct Items {
+  const typename Config::Table& table;
+  int item;
+  const int end;
+  int item_end;  ///< the chunk behind its last
+  Tile tile;
+
+  __device__ __forceinline__ Items(const typename Config::Table& from, int first, int items_end)
+      : table(from), item(first), end(items_end), item_end(from.item_end(first)) {
+    tile.clear();
+  }
+  /// Ends the items that end before a chunk: those that have no chunks, too.
+  __device__ __forceinline__ void finish_before(int chunk, const Destination<Config>& to) {
+    while (item_end == chunk && item < end) {
+      finish(table, item, tile, to);
+      item_end = table.item_end(++item);
+      tile.clear();
+    }
+  }
+  template <class Operands>
+  __device__ __forceinline__ void add(Operands& operands, int chunk) {
+    // Which tile it is and whether x has a new one: nothing to ask for where an item has one tile.
+    Step step{0};
+    if constexpr (Config::rows > 1) step.bits = table.step(chunk * Operands::kBlocks).x;
+    operands.acquire(step.same_input());
+    tile.multiply(operands, step.tile());
+    operands.release();
+  }
+};
+
 /// A worker's share of one batch tile. kChunks > 0: its chunks, which are then unrolled, each with its own
 /// coordinates in the code.
 ///
@@ -17,28 +49,22 @@ __device__ __forceinline__ void compute(const typename Config::Table& table, int
                                         const Source<Config>& from, const Destination<Config>& to) {
   Operands operands(table, worker, from);
   const WorkerBegin begin = table.worker(worker);
-  const int end = kChunks > 0 ? begin.chunk + kChunks : table.worker(worker + 1).chunk;
-  int item = begin.item;
-  Tile tile;
-  tile.clear();
-  Step next{0};
-  if (begin.chunk < end) next = table.step(begin.chunk * Operands::kBlocks);
-  const auto add = [&](int chunk) {
-    const Step step = next;
-    if (chunk + 1 < end) next = table.step((chunk + 1) * Operands::kBlocks);
-    operands.acquire(step.same_input());
-    tile.multiply(operands, step.tile());
-    operands.release();
-    if (!step.last()) return;
-    finish(table, item++, tile, to);
-    tile.clear();
-  };
+  const WorkerBegin end = table.worker(worker + 1);
+  Items<Config, Tile> items(table, begin.item, end.item);
   if constexpr (kChunks > 0) {
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) add(begin.chunk + i);
+    for (int i = 0; i < kChunks; ++i) {
+      items.finish_before(begin.chunk + i, to);
+      items.add(operands, begin.chunk + i);
+    }
+    items.finish_before(begin.chunk + kChunks, to);
   } else {
 #pragma unroll 1
-    for (int chunk = begin.chunk; chunk < end; ++chunk) add(chunk);
+    for (int chunk = begin.chunk;; ++chunk) {
+      items.finish_before(chunk, to);
+      if (chunk == end.chunk) break;
+      items.add(operands, chunk);
+    }
   }
 }
 

@@ -61,14 +61,15 @@ struct MmaTile {
     kRun = Config::run,
   };
 
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp_a = static_cast<int>(threadIdx.x) / 32 % kWarpsA;
-  const int warp_b = static_cast<int>(threadIdx.x) / 32 / kWarpsA;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp_a = static_cast<int>(threadIdx.x / 32 % kWarpsA);
+  const int warp_b = static_cast<int>(threadIdx.x / 32 / kWarpsA);
   /// Where this lane's rows of the first k-step lie for ldmatrix. Of A, matrices 0 and 1 are rows 0 to 7 and
   /// 8 to 15 of its first unit, 2 and 3 of its second; of B, 0 and 1 are both units of columns 0 to 7, 2 and
   /// 3 those of columns 8 to 15.
-  const int a_place = Rows::offset(warp_a * kA * 16 + lane % 16, lane / 16);
-  const int b_place = Rows::offset(warp_b * kB * 8 + lane % 8 + (kB > 1 ? lane / 16 * 8 : 0), lane / 8 % 2);
+  const unsigned a_place = kept_place(warp_a * kA * 16 + lane % 16, lane / 16);
+  const unsigned b_place =
+      kept_place(warp_b * kB * 8 + lane % 8 + (kB > 1 ? lane / 16 * 8 : 0), lane / 8 % 2);
   float sums[kRows][kA][kB][4];
 
   __device__ __forceinline__ int n_of(int j) const {
@@ -106,44 +107,53 @@ struct MmaTile {
   }
 
  private:
+  __device__ static __forceinline__ unsigned kept_place(int row, int unit) {
+    return ptx::kept(static_cast<unsigned>(Rows::offset(row, unit)));
+  }
   __device__ __forceinline__ void multiply_into(float (&into)[kA][kB][4], SwizzledStages<Config>& operands) {
-    const unsigned a_rows = kWeightA ? operands.w() : operands.x();
-    const unsigned b_rows = kWeightA ? operands.x() : operands.w();
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      unsigned a[kA][4];
-      unsigned b[kB][2];
-      load_a(a, a_rows + Rows::ahead(a_place, step));
-      load_b(b, b_rows + Rows::ahead(b_place, step));
-      operands.advance(step, kSteps);
-#pragma unroll
-      for (int j = 0; j < kB; ++j)
-#pragma unroll
-        for (int i = 0; i < kA; ++i) Product::mma(into[i][j], a[i], b[j]);
-    }
+    multiply_steps<0>(into, operands, ptx::kept((kWeightA ? operands.w() : operands.x()) + a_place),
+                      ptx::kept((kWeightA ? operands.x() : operands.w()) + b_place));
   }
+  template <int kStep>
+  __device__ __forceinline__ void multiply_steps(float (&into)[kA][kB][4], SwizzledStages<Config>& operands,
+                                                 unsigned a_rows, unsigned b_rows) {
+    enum : int {
+      kX = SwizzledStages<Config>::kX,
+      kFirstA = kWeightA ? 0 : kX,
+      kFirstB = kWeightA ? kX : 0,
+    };
+    unsigned a[kA][4];
+    unsigned b[kB][2];
+    load_a<kFirstA, 0>(a, Rows::ahead(a_rows, kStep));
+    load_b<kFirstB, 0>(b, Rows::ahead(b_rows, kStep));
+    if constexpr (kStep == 0) operands.queue_ahead();
+#pragma unroll
+    for (int j = 0; j < kB; ++j)
+#pragma unroll
+      for (int i = 0; i < kA; ++i) Product::mma(into[i][j], a[i], b[j]);
+    if constexpr (kStep + 1 < kSteps) multiply_steps<kStep + 1>(into, operands, a_rows, b_rows);
+  }
+  template <int kFirst, int kTile>
   __device__ static __forceinline__ void load_a(unsigned (&a)[kA][4], unsigned shared) {
+    ptx::load_matrices<kFirst + kTile * (16 * kRowBytes)>(a[kTile], shared);
 #pragma unroll
-    for (int i = 0; i < kA; ++i) {
-      ptx::load_matrices(a[i], shared + i * (16 * kRowBytes));
-#pragma unroll
-      for (int v = 0; v < 4; ++v) a[i][v] = Product::convert(a[i][v]);
-    }
+    for (int v = 0; v < 4; ++v) a[kTile][v] = Product::convert(a[kTile][v]);
+    if constexpr (kTile + 1 < kA) load_a<kFirst, kTile + 1>(a, shared);
   }
+  template <int kFirst, int kTile>
   __device__ static __forceinline__ void load_b(unsigned (&b)[kB][2], unsigned shared) {
-#pragma unroll
-    for (int j = 0; j + 1 < kB; j += 2) {
+    if constexpr (kTile + 1 < kB) {
       unsigned words[4];
-      ptx::load_matrices(words, shared + j * (8 * kRowBytes));
+      ptx::load_matrices<kFirst + kTile * (8 * kRowBytes)>(words, shared);
 #pragma unroll
-      for (int v = 0; v < 4; ++v) b[j + v / 2][v % 2] = Product::convert(words[v]);
-    }
-    if constexpr (kB % 2 != 0) {
+      for (int v = 0; v < 4; ++v) b[kTile + v / 2][v % 2] = Product::convert(words[v]);
+    } else {
       unsigned words[2];
-      ptx::load_matrices(words, shared + (kB - 1) * (8 * kRowBytes));
-      b[kB - 1][0] = Product::convert(words[0]);
-      b[kB - 1][1] = Product::convert(words[1]);
+      ptx::load_matrices<kFirst + kTile * (8 * kRowBytes)>(words, shared);
+      b[kTile][0] = Product::convert(words[0]);
+      b[kTile][1] = Product::convert(words[1]);
     }
+    if constexpr (kTile + 2 < kB) load_b<kFirst, kTile + 2>(b, shared);
   }
 };
 

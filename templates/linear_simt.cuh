@@ -29,8 +29,8 @@ struct SimtTile {
     kUnroll = kN * kOut * 8 > 512 ? 1 : 512 / (kN * kOut * 4),
   };
 
-  const int first_out = static_cast<int>(threadIdx.x) % kThreadsOut;
-  const int first_n = static_cast<int>(threadIdx.x) / kThreadsOut;
+  const int first_out = static_cast<int>(threadIdx.x % kThreadsOut);
+  const int first_n = static_cast<int>(threadIdx.x / kThreadsOut);
   float sums[kRows][kN][kOut];
 
   __device__ __forceinline__ int n_of(int j) const { return first_n + j * kThreadsN; }

@@ -18,8 +18,7 @@ namespace sparsekiln {
 /// as many places: a chunk that has the same input as the one before is multiplied with the tile that is
 /// there.
 ///
-/// For each chunk: acquire(); read x() and w(), and call advance(part, of) for all parts in order, which
-/// spreads the copies of a later chunk over the arithmetic of this one; release().
+/// For each chunk: acquire(); read x() and w(), and call queue_ahead() in between; release().
 template <class Config>
 struct SwizzledStages {
   using Element = typename Config::Element;
@@ -28,9 +27,11 @@ struct SwizzledStages {
   using Order = RowOrder<Config::weight_a, Config::run>;
   enum : int {
     kUnits = Config::chunk_units,
-    kElements = 16 / sizeof(Element),  ///< of a unit
+    kElementBytes = sizeof(Element),
+    kElements = 16 / kElementBytes,  ///< of a unit
     kBlockUnits = Config::block_in / kElements,
     kBlocks = kUnits > kBlockUnits ? kUnits / kBlockUnits : 1,
+    kParts = kUnits < kBlockUnits ? kBlockUnits / kUnits : 1,
     kOutputs = Config::block_out * Config::merge,
     kBlockElements = Config::block_out * Config::block_in,
     kCountX = Config::tile_n * kUnits,
@@ -39,6 +40,7 @@ struct SwizzledStages {
     kPassesW = (kCountW + Config::threads - 1) / Config::threads,
     kPasses = kPassesX + kPassesW,
     kPassRows = Config::threads / kUnits,
+    kPassBytes = kPassRows * kUnits * 16,
     kBytesX = kCountX * 16,
     kBytesW = kCountW * 16,
     kWanted = Config::merge > 1 ? kPassesW : 1,  ///< blocks that a thread copies rows of
@@ -47,49 +49,56 @@ struct SwizzledStages {
     kAsync = Config::async_copy,  ///< else a chunk passes through registers
     kRegisters = Config::stages > 1 && !kAsync,
     kRing = Config::rows > 1,  ///< x has its own
+    /// Everything of a chunk that is there is copied; else missing batch entries, and missing blocks of a
+    /// chunk that has others, become zeros.
+    kWhole = Config::full_tiles && kBlocks == 1 && Config::merge == 1,
+    kStepped = (kPassRows & (kPassRows - 1)) == 0,  ///< passes of W are constants apart
   };
   enum : int {
     kFirstW = kRing ? Config::stages * kBytesX : kBytesX,
     kNextW = kRing ? kBytesW : kBytesX + kBytesW,  ///< from one stage of W to the next
+    kEndW = kFirstW + Config::stages * kNextW,
   };
-  using Walk = Feed<Table, kBlocks, kWanted>;
+  using Walk = Feed<Table, kBlocks, Config::merge, kWanted>;
 
-  const int row;    ///< of shared memory, that this thread copies to in the first pass
-  const int place;  ///< its unit there, from the first row of x or W on, in bytes
-  const Element* const x_row;
-  const Element* const w_row;
-  const long long x_pass;  ///< from one pass to the next, elements
+  const int row;          ///< of shared memory, that this thread copies to in the first pass
+  const unsigned place;   ///< its unit there, from the first row of x or W on, in bytes
+  const unsigned shared;  ///< where the stages begin
+  const char* x_row;
+  const char* w_row;
+  const long long x_pass;  ///< from one pass to the next, bytes
   const int valid;         ///< batch entries of the tile that exist
   Walk feed;
-  int current = Config::stages - 1;  ///< the stage that is read
-  unsigned reading;                  ///< the address of its W
-  // The ring of x.
-  unsigned reading_x = ptx::dynamic_shared() + (Config::stages - 1) * kBytesX;
-  unsigned next_x = ptx::dynamic_shared();  ///< where the next tile goes
+  unsigned reading;    ///< the address of the W of the stage that is read
+  unsigned reading_x;  ///< in the ring of x, if it has one
+  unsigned next_x;     ///< where in it the next tile goes
   // The chunk that is being copied.
   unsigned writing_x = 0;  ///< where this thread's first unit of x goes
   unsigned writing_w = 0;  ///< likewise
-  const Element* from_x = nullptr;
-  const Element* from_w = nullptr;
+  const char* from_x = nullptr;
+  const char* from_w = nullptr;
   int entries = 0;     ///< of the tile from `row` on, that exist
-  bool live = false;   ///< there is such a chunk
-  bool has_x = false;  ///< it brings a tile of x
+  bool live = false;   ///< there is something to copy
+  bool has_x = false;  ///< a tile of x, too
   uint4 held[kAsync ? 1 : kPasses];
 
   __device__ __forceinline__ SwizzledStages(const Table& table, int worker, const Source<Config>& from)
-      : row(static_cast<int>(threadIdx.x) / kUnits),
-        place(Rows::offset(row, unit())),
-        x_row(from.x + row * from.x_stride + unit() % kBlockUnits * kElements),
-        w_row(from.w + Order::output(row) % Config::block_out * Config::block_in +
-              unit() % kBlockUnits * kElements),
-        x_pass(from.x_stride * kPassRows),
+      : row(static_cast<int>(threadIdx.x / kUnits)),
+        place(ptx::kept(static_cast<unsigned>(Rows::offset(row, unit())))),
+        shared(ptx::kept(ptx::dynamic_shared())),
+        x_row(ptx::kept(bytes(from.x + row * from.x_stride + unit() % kBlockUnits * kElements))),
+        w_row(ptx::kept(bytes(from.w + Order::output(row) % Config::block_out * Config::block_in +
+                              unit() % kBlockUnits * kElements))),
+        x_pass(from.x_stride * (kPassRows * kElementBytes)),
         valid(from.valid),
-        feed(table, worker, unit() / kBlockUnits, Config::merge, Merged{row}),
-        reading(ptx::dynamic_shared() + kFirstW + current * kNextW) {
+        feed(table, worker, unit() / kBlockUnits, Merged{row}),
+        reading(shared + (kEndW - kNextW)),
+        reading_x(shared + (Config::stages - 1) * kBytesX),
+        next_x(shared) {
     if constexpr (Config::stages > 1) {
 #pragma unroll(Config::unrolled_workers > 0 ? Config::stages : 1)
       for (int stage = 0; stage < Config::stages - 1; ++stage) {
-        begin(ptx::dynamic_shared() + kFirstW + stage * kNextW);
+        begin(shared + kFirstW + stage * kNextW);
         copy_all();
         end();
       }
@@ -101,12 +110,11 @@ struct SwizzledStages {
     if constexpr (kAsync && Config::stages > 1) ptx::wait_copies<Config::stages - 2>();
     __syncthreads();
     if constexpr (kRing)
-      if (!same_input) reading_x = after(reading_x);
+      if (!same_input) reading_x = after_x(reading_x);
     begin(reading);
     if constexpr (Config::stages > 1) {
-      const bool wraps = ++current == Config::stages;
-      reading += wraps ? -((Config::stages - 1) * kNextW) : int{kNextW};
-      if (wraps) current = 0;
+      const unsigned next = reading + kNextW;
+      reading = next == shared + kEndW ? shared + kFirstW : next;
       if constexpr (kRegisters) fetch();
     } else {
       copy_all();
@@ -115,11 +123,14 @@ struct SwizzledStages {
       __syncthreads();
     }
   }
-  __device__ __forceinline__ unsigned x() const { return kRing ? reading_x : reading - kBytesX; }
+  /// Addresses of x and W are these plus constants.
+  enum : int { kX = kRing ? 0 : -kBytesX };
+  __device__ __forceinline__ unsigned x() const { return kRing ? reading_x : reading; }
   __device__ __forceinline__ unsigned w() const { return reading; }
-  /// Queues copies `part` of `of`, which is one of as many equal shares.
-  __device__ __forceinline__ void advance(int part, int of) {
-    if constexpr (kAsync && Config::stages > 1) queue(kPasses * part / of, kPasses * (part + 1) / of);
+  /// Queues the copies of a later chunk: between the loads of the first fragments and their products, so that
+  /// neither waits for them.
+  __device__ __forceinline__ void queue_ahead() {
+    if constexpr (kAsync && Config::stages > 1) queue<0, kPasses>();
   }
   __device__ __forceinline__ void release() {
     if constexpr (Config::stages > 1) end();
@@ -135,100 +146,141 @@ struct SwizzledStages {
       return output < kOutputs ? output / Config::block_out : 0;
     }
   };
-  __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x) % kUnits; }
+  __device__ static __forceinline__ const char* bytes(const Element* elements) {
+    return reinterpret_cast<const char*>(elements);
+  }
+  __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x % kUnits); }
   /// The place in the ring of x behind one of it.
-  __device__ static __forceinline__ unsigned after(unsigned place_of_x) {
-    const unsigned end = ptx::dynamic_shared() + Config::stages * kBytesX;
+  __device__ __forceinline__ unsigned after_x(unsigned place_of_x) const {
     const unsigned next = place_of_x + kBytesX;
-    return next == end ? ptx::dynamic_shared() : next;
+    return next == shared + Config::stages * kBytesX ? shared : next;
   }
 
   /// Turns to the feed's chunk, which goes to the stage whose W is at `stage`.
   __device__ __forceinline__ void begin(unsigned stage) {
     live = !feed.done();
     has_x = !kRing || !feed.step.same_input();
-    entries = feed.step.present() ? valid - row : 0;
+    if constexpr (!Config::full_tiles) entries = kBlocks == 1 || feed.step.present() ? valid - row : 0;
     writing_w = stage + place;
     if constexpr (kRing) {
       writing_x = next_x + place;
-      if (live && has_x) next_x = after(next_x);
+      if (live && has_x) next_x = after_x(next_x);
     } else {
-      writing_x = writing_w - kBytesX;
+      writing_x = writing_w;
     }
-    const int part = feed.step.part() * (kUnits * kElements);
-    from_x = x_row + static_cast<long long>(feed.step.column()) * Config::block_in + part;
-    from_w = w_row + part;
-    if constexpr (Config::merge == 1) from_w += static_cast<long long>(feed.block[0]) * kBlockElements;
+    from_x = x_row + static_cast<long long>(feed.step.column()) * (Config::block_in * kElementBytes);
+    from_w = w_row;
+    if constexpr (Config::merge == 1)
+      from_w += static_cast<long long>(feed.block[0]) * (kBlockElements * kElementBytes);
+    if constexpr (kParts > 1) {
+      from_x += feed.step.part() * (kUnits * 16);
+      from_w += feed.step.part() * (kUnits * 16);
+    }
   }
   /// Its copies, all that there are.
   __device__ __forceinline__ void copy_all() {
     if constexpr (kAsync) {
-      queue(0, kPasses);
+      queue<0, kPasses>();
     } else {
       fetch();
     }
   }
   /// Makes them land in their stage, at once or later.
   __device__ __forceinline__ void end() {
-    if (live) {
-      if constexpr (!kAsync) put();
-      feed.advance(Config::merge, Merged{row});
-    }
+    if constexpr (!kAsync)
+      if (live) put_passes<0>();
+    feed.advance(Merged{row});
     if constexpr (kAsync) ptx::commit_copies();
   }
 
-  __device__ __forceinline__ void queue(int first, int last) {
-    if (!live) return;
-#pragma unroll
-    for (int pass = first; pass < last; ++pass)
-      copy(pass, [](unsigned to, const Element* from, bool readable) {
-        ptx::copy_async(to, from, readable ? 16 : 0);
-      });
+  template <int kFirst, int kEnd>
+  __device__ __forceinline__ void queue() {
+    if constexpr (kFirst < kEnd)
+      if (live) queue_passes<kFirst, kEnd>();
+  }
+  template <int kPass, int kEnd>
+  __device__ __forceinline__ void queue_passes() {
+    copy<kPass>(Queue{});
+    if constexpr (kPass + 1 < kEnd) queue_passes<kPass + 1, kEnd>();
   }
   __device__ __forceinline__ void fetch() {
-    if (!live) return;
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass)
-      copy(pass, [&](unsigned, const Element* from, bool readable) {
-        held[pass] = make_uint4(0, 0, 0, 0);
-        if (readable) held[pass] = *reinterpret_cast<const uint4*>(from);
-      });
+    if (live) fetch_passes<0>();
   }
-  __device__ __forceinline__ void put() {
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass)
-      copy(pass, [&](unsigned to, const Element*, bool) { ptx::store_shared(to, held[pass]); });
+  template <int kPass>
+  __device__ __forceinline__ void fetch_passes() {
+    copy<kPass>(Fetch{held[kPass]});
+    if constexpr (kPass + 1 < kPasses) fetch_passes<kPass + 1>();
+  }
+  template <int kPass>
+  __device__ __forceinline__ void put_passes() {
+    copy<kPass>(Put{held[kPass]});
+    if constexpr (kPass + 1 < kPasses) put_passes<kPass + 1>();
   }
 
-  /// Calls use(to, from, readable) for this thread's unit of a pass, if it has one; passes go in order.
-  template <class Use>
-  __device__ __forceinline__ void copy(int pass, Use use) {
-    if (pass < kPassesX) {
-      if (!in_tile<kCountX>(pass) || !has_x) return;
-      use(Rows::template below<kPassRows>(writing_x, pass), from_x, pass * kPassRows < entries);
+  // What is done with a unit: `to` + kTo in shared memory, `from` + kFrom in global memory, in bytes.
+  struct Queue {
+    template <int kTo, int kFrom>
+    __device__ __forceinline__ void unit(unsigned to, const char* from, bool readable) const {
+      if constexpr (kWhole)
+        ptx::copy_async<kTo, kFrom>(to, from);
+      else
+        ptx::copy_async<kTo, kFrom>(to, from, readable ? 16 : 0);
+    }
+  };
+  struct Fetch {
+    uint4& into;
+    template <int kTo, int kFrom>
+    __device__ __forceinline__ void unit(unsigned, const char* from, bool readable) const {
+      into = make_uint4(0, 0, 0, 0);
+      if (readable) into = *reinterpret_cast<const uint4*>(from + kFrom);
+    }
+  };
+  struct Put {
+    const uint4& value;
+    template <int kTo, int kFrom>
+    __device__ __forceinline__ void unit(unsigned to, const char*, bool) const {
+      ptx::store_shared(to + static_cast<unsigned>(kTo), value);
+    }
+  };
+
+  /// Calls use.unit for this thread's unit of a pass, if it has one; passes go in order.
+  template <int kPass, class Use>
+  __device__ __forceinline__ void copy(Use use) {
+    if constexpr (kPass < kPassesX) {
+      if (!in_tile<kCountX, kPass>() || !has_x) return;
+      const bool readable =
+          Config::full_tiles ? kBlocks == 1 || feed.step.present() : kPass * kPassRows < entries;
+      use.template unit<kPass * kPassBytes + kX, 0>(Rows::template turned<kPassRows, kPass>(writing_x),
+                                                    from_x, readable);
       from_x += x_pass;
     } else {
-      pass -= kPassesX;
-      if (!in_tile<kCountW>(pass)) return;
-      const unsigned to = Rows::template below<kPassRows>(writing_w, pass);
-      if constexpr (Config::merge == 1) {
-        use(to, from_w + Order::template below<kPassRows>(row, pass) * Config::block_in, feed.step.present());
-      } else {
-        // The rows of one pass may be of another block than those of the first.
-        const int output = Order::output(row) + Order::template below<kPassRows>(row, pass);
-        const int moved = output % Config::block_out - Order::output(row) % Config::block_out;
-        const int block = feed.block[kWanted > 1 ? pass : 0];
-        const bool readable = block >= 0;
-        use(to,
-            from_w + (readable ? static_cast<long long>(block) * kBlockElements : 0) +
-                moved * Config::block_in,
-            readable);
-      }
+      copy_w<kPass - kPassesX>(use);
     }
   }
-  template <int kCount>
-  __device__ static __forceinline__ bool in_tile(int pass) {
-    return kCount % Config::threads == 0 || static_cast<int>(threadIdx.x) + pass * Config::threads < kCount;
+  template <int kPass, class Use>
+  __device__ __forceinline__ void copy_w(Use use) {
+    if (!in_tile<kCountW, kPass>()) return;
+    enum : int { kTo = kPass * kPassBytes };
+    const unsigned to = Rows::template turned<kPassRows, kPass>(writing_w);
+    if constexpr (Config::merge == 1 && kStepped) {
+      enum : int { kFrom = Order::output(kPass * kPassRows) * Config::block_in * kElementBytes };
+      use.template unit<kTo, kFrom>(to, from_w, kBlocks == 1 || feed.step.present());
+    } else {
+      // The rows of one pass may be of another block than those of the first.
+      const int first = Order::output(row);
+      const int output = first + Order::template below<kPassRows>(row, kPass);
+      const int block = Config::merge == 1 ? 0 : feed.block[kWanted > 1 ? kPass : 0];
+      const int moved =
+          Config::merge == 1 ? output - first : output % Config::block_out - first % Config::block_out;
+      const bool readable = Config::merge == 1 ? kBlocks == 1 || feed.step.present() : block >= 0;
+      const long long elements =
+          (readable ? static_cast<long long>(block) * kBlockElements : 0) + moved * Config::block_in;
+      use.template unit<kTo, 0>(to, from_w + elements * kElementBytes, readable);
+    }
+  }
+  template <int kCount, int kPass>
+  __device__ static __forceinline__ bool in_tile() {
+    return kCount % Config::threads == 0 || static_cast<int>(threadIdx.x) + kPass * Config::threads < kCount;
   }
 };
 

@@ -62,13 +62,13 @@ struct TileCopy {
 /// asynchronous copies (sm_80) or, two of them, through registers. Tiles of x have places of their own, as
 /// many as there are stages: a chunk that has the same input as the one before finds its tile there.
 ///
-/// For each chunk: acquire(), read x() and w(), release().
+/// For each chunk: acquire(), read x() and w() release().
 template <class Config>
 struct OperandStages {
   using Table = typename Config::Table;
   using CopyX = TileCopy<Config::tile_n, Config::chunk, Config::threads, true>;
-  using CopyW = TileCopy<Config::block_out, Config::chunk, Config::threads, true>;
-  using Walk = Feed<Table, 1, 1>;
+  using CopyW = TileCopy<Config::block_out, Config::chunk, Config::threads, false>;
+  using Walk = Feed<Table, 1, 1, 1>;
   enum : int {
     kBlocks = 1,
     kAllX = Config::stages * int{CopyX::kFloats},
@@ -92,7 +92,7 @@ struct OperandStages {
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
 
   __device__ __forceinline__ OperandStages(const Table& table, int worker, const Source<Config>& source)
-      : shared(shared_memory()), from(source), feed(table, worker, 0, 1, OnlyBlock{}) {
+      : shared(shared_memory()), from(source), feed(table, worker, 0, OnlyBlock{}) {
     if constexpr (kAsync) {
 #pragma unroll
       for (int stage = 0; stage < Config::stages - 1; ++stage) queue();
@@ -151,41 +151,39 @@ struct OperandStages {
     return from.w + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
            feed.step.part() * Config::chunk;
   }
-  /// Rows of the chunk that are read; the others become zeros.
-  __device__ __forceinline__ int rows_of_x() const { return feed.step.present() ? from.valid : 0; }
-  __device__ __forceinline__ int rows_of_w() const { return feed.step.present() ? Config::block_out : 0; }
+  __device__ __forceinline__ bool live() const { return !feed.done(); }
   __device__ __forceinline__ void queue() {
-    if (!feed.done()) {
-      if (turn_x()) CopyX::async(to_x(), x_chunk(), from.x_stride, rows_of_x());
-      CopyW::async(to_w(), w_chunk(), Config::block_in, rows_of_w());
-      feed.advance(1, OnlyBlock{});
+    if (live()) {
+      if (turn_x()) CopyX::async(to_x(), x_chunk(), from.x_stride, from.valid);
+      CopyW::async(to_w(), w_chunk(), Config::block_in, 0);
     }
+    feed.advance(OnlyBlock{});
     ptx::commit_copies();
     filling = next(filling);
   }
   __device__ __forceinline__ void fetch() {
-    holds = !feed.done();
-    if (!holds) return;
-    holds_x = turn_x();
-    if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, rows_of_x());
-    CopyW::fetch(held_w, w_chunk(), Config::block_in, rows_of_w());
-    feed.advance(1, OnlyBlock{});
+    holds = live();
+    holds_x = holds && turn_x();
+    if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, from.valid);
+    if (holds) CopyW::fetch(held_w, w_chunk(), Config::block_in, 0);
+    feed.advance(OnlyBlock{});
   }
   __device__ __forceinline__ void put() {
-    if (!holds) return;
     if (holds_x) CopyX::put(to_x(), held_x);
-    CopyW::put(to_w(), held_w);
+    if (holds) CopyW::put(to_w(), held_w);
     filling = next(filling);
   }
   __device__ __forceinline__ void fill() {
-    float4 quads_x[CopyX::kPerThread];
-    float4 quads_w[CopyW::kPerThread];
-    const bool brings_x = turn_x();
-    if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, rows_of_x());
-    CopyW::fetch(quads_w, w_chunk(), Config::block_in, rows_of_w());
-    if (brings_x) CopyX::put(to_x(), quads_x);
-    CopyW::put(to_w(), quads_w);
-    feed.advance(1, OnlyBlock{});
+    if (live()) {
+      float4 quads_x[CopyX::kPerThread];
+      float4 quads_w[CopyW::kPerThread];
+      const bool brings_x = turn_x();
+      if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, from.valid);
+      CopyW::fetch(quads_w, w_chunk(), Config::block_in, 0);
+      if (brings_x) CopyX::put(to_x(), quads_x);
+      CopyW::put(to_w(), quads_w);
+    }
+    feed.advance(OnlyBlock{});
   }
 };
 

@@ -13,10 +13,28 @@ __device__ __forceinline__ unsigned dynamic_shared() {
 }
 
 /// cp.async of 16 bytes, of which the first `bytes` are read and the rest become zeros; with 0, nothing is
-/// read.
+/// read. Offsets, in bytes, are part of the instruction.
+template <int kTo, int kFrom>
 __device__ __forceinline__ void copy_async(unsigned shared, const void* global, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes)
+  asm volatile("cp.async.cg.shared.global [%0+%3], [%1+%4], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes),
+               "n"(kTo), "n"(kFrom)
                : "memory");
+}
+template <int kTo, int kFrom>
+__device__ __forceinline__ void copy_async(unsigned shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%3], 16;" ::"r"(shared), "l"(global), "n"(kTo),
+               "n"(kFrom)
+               : "memory");
+}
+
+/// Keeps a value in a register: it is not computed again from what it was made of.
+template <class Value>
+__device__ __forceinline__ Value kept(Value value) {
+  if constexpr (sizeof(Value) == 8)
+    asm volatile("" : "+l"(value));
+  else
+    asm volatile("" : "+r"(value));
+  return value;
 }
 
 __device__ __forceinline__ void store_shared(unsigned shared, const uint4& value) {
@@ -27,16 +45,18 @@ __device__ __forceinline__ void store_shared(unsigned shared, const uint4& value
 
 /// Matrices of 8 rows × 16 bytes; lanes 8m … 8m + 7 address the rows of matrix m. Of each matrix, a lane
 /// gets word lane % 4 of row lane / 4.
+template <int kOffset>
 __device__ __forceinline__ void load_matrices(unsigned (&words)[4], unsigned shared) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4+%5];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"(shared)
+               : "r"(shared), "n"(kOffset)
                : "memory");
 }
+template <int kOffset>
 __device__ __forceinline__ void load_matrices(unsigned (&words)[2], unsigned shared) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2+%3];"
                : "=r"(words[0]), "=r"(words[1])
-               : "r"(shared)
+               : "r"(shared), "n"(kOffset)
                : "memory");
 }
 

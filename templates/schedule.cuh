@@ -19,7 +19,6 @@ struct Step {
   __device__ __forceinline__ bool present() const { return (bits >> 29 & 1) == 0; }         ///< else zeros
   /// The chunk before, of the same item, has the same tile of x.
   __device__ __forceinline__ bool same_input() const { return (bits >> 30 & 1) != 0; }
-  __device__ __forceinline__ bool last() const { return bits >> 31 != 0; }  ///< chunk of the item
 };
 
 /// Where a worker's chunks and items begin; the next worker's are the end of this one's.
@@ -39,8 +38,9 @@ struct __align__(16) SplitPart {
 /// A layout's tables in global memory, the last argument of a kernel that was compiled without them.
 struct AttachedTables {
   const WorkerBegin* worker_begin;
-  const unsigned* steps;
-  const int* blocks;
+  const uint2* steps;
+  const int* more_blocks;
+  const int* item_ends;
   const int* rows;
   const int* splits;
   const SplitPart* parts;
@@ -49,8 +49,9 @@ struct AttachedTables {
   int counters_of_tile;
 
   __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }
-  __device__ __forceinline__ Step step(int index) const { return {steps[index]}; }
-  __device__ __forceinline__ int block(int index) const { return blocks[index]; }
+  __device__ __forceinline__ uint2 step(int index) const { return steps[index]; }
+  __device__ __forceinline__ int more_block(int index) const { return more_blocks[index]; }
+  __device__ __forceinline__ int item_end(int item) const { return item_ends[item]; }
   __device__ __forceinline__ int row(int index) const { return rows[index]; }
   __device__ __forceinline__ int split(int item) const { return splits[item]; }
   __device__ __forceinline__ SplitPart part(int index) const { return parts[index]; }
@@ -70,7 +71,7 @@ struct Source {
 
 /// Walks the chunks of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
 /// read while the one before is being copied and multiplied, so that no copy waits for an index.
-template <class Table, int kBlocks, int kWanted>
+template <class Table, int kBlocks, int kMerge, int kWanted>
 struct Feed {
   const Table table;
   const int own;  ///< which of a chunk's blocks this thread copies
@@ -79,27 +80,35 @@ struct Feed {
   Step step{0};
   int block[kWanted];  ///< of the rows that this thread copies; -1: absent from a merged step
 
-  /// `wanted(i)` is the i-th of the rows' places in the step, of `merge`.
+  /// Where kMerge > 1, `wanted(i)` is the place in the step of the block that the thread's i-th rows are of.
   template <class Wanted>
-  __device__ __forceinline__ Feed(Table from, int worker, int own_block, int merge, Wanted wanted)
+  __device__ __forceinline__ Feed(Table from, int worker, int own_block, Wanted wanted)
       : table(from), own(own_block), chunk(from.worker(worker).chunk), end(from.worker(worker + 1).chunk) {
-    look(merge, wanted);
+    look(wanted);
   }
   __device__ __forceinline__ bool done() const { return chunk >= end; }
   template <class Wanted>
-  __device__ __forceinline__ void advance(int merge, Wanted wanted) {
-    ++chunk;
-    look(merge, wanted);
+  __device__ __forceinline__ void advance(Wanted wanted) {
+    chunk = min(chunk + 1, end);  // there it stays, where a chunk can be read
+    look(wanted);
   }
 
  private:
   template <class Wanted>
-  __device__ __forceinline__ void look(int merge, Wanted wanted) {
-    if (done()) return;
+  __device__ __forceinline__ void look(Wanted wanted) {
     const int index = chunk * kBlocks + own;
-    step = table.step(index);
+    const uint2 entry = table.step(index);
+    step.bits = entry.x;
+    if constexpr (kMerge == 1) {
+      block[0] = static_cast<int>(entry.y);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kWanted; ++i) block[i] = table.block(index * merge + wanted(i));
+      for (int i = 0; i < kWanted; ++i) {
+        const int place = wanted(i);
+        block[i] =
+            place == 0 ? static_cast<int>(entry.y) : table.more_block(index * (kMerge - 1) + place - 1);
+      }
+    }
   }
 };
 

@@ -13,21 +13,22 @@ struct Swizzle {
   enum : int { kRowsPerLine = 8 / kUnits };
 
   /// Of unit `unit` of row `row`, in bytes.
-  __device__ static __forceinline__ int offset(int row, int unit) {
-    const int line = row / kRowsPerLine;
-    const int place = row % kRowsPerLine * kUnits + unit;
-    return line * 128 + (place ^ (line % kUnits)) * 16;
+  __device__ static __forceinline__ int offset(unsigned row, unsigned unit) {
+    const unsigned line = row / kRowsPerLine;
+    const unsigned place = row % kRowsPerLine * kUnits + unit;
+    return static_cast<int>(line * 128 + (place ^ (line % kUnits)) * 16);
   }
-  /// Of a row that is `pass` × kRows below one among the first kRows, whose offset (from a multiple of 128
-  /// on) is `first`. Even where kRows is half a period of the swizzle, they differ by a constant alone.
-  template <int kRows>
-  __device__ static __forceinline__ unsigned below(unsigned first, int pass) {
+  /// Rows that are `pass` × kRows below one among the first kRows, whose offset (from a multiple of 128 on)
+  /// is `first`, are at turned(first) + pass × kRows rows: even where kRows is half a period of the swizzle,
+  /// they differ by a constant alone.
+  template <int kRows, int kPass>
+  __device__ static __forceinline__ unsigned turned(unsigned first) {
     static_assert(kRows % 4 == 0, "a pass copies whole halves of the swizzle's period");
-    if constexpr (kRows / kRowsPerLine % kUnits != 0) first ^= pass % 2 * 64;
-    return first + pass * kRows * kUnits * 16;
+    return kRows / kRowsPerLine % kUnits != 0 && kPass % 2 != 0 ? first ^ 64 : first;
   }
-  /// Of unit + 2 · step in the same row; `first` is the offset of unit 0 or 1.
-  __device__ static __forceinline__ int ahead(int first, int step) { return first ^ (step * 32); }
+  /// The address of unit + 2 · step in the same row, where `first` is that of unit 0 or 1. Rows begin at a
+  /// multiple of 128, so that the exclusive or does not touch where they do.
+  __device__ static __forceinline__ unsigned ahead(unsigned first, int step) { return first ^ (step * 32); }
 };
 
 /// The order of W's rows in shared memory, chosen so that the sums of one thread are kRun neighbouring
@@ -40,12 +41,13 @@ struct RowOrder {
   enum : int { kLanes = kWeightA ? 8 : 4, kSpan = kRun * kLanes };
 
   /// The output that lies in a row of shared memory.
-  __device__ static __forceinline__ int output(int row) {
-    const int within = row % kSpan;
-    const int tile = kWeightA ? within / 16 : within / 8;
-    const int half = kWeightA ? within / 8 % 2 : within % 2;
-    const int lane = kWeightA ? within % 8 : within % 8 / 2;
-    return row - within + lane * kRun + 2 * tile + half;
+  __device__ static constexpr __forceinline__ int output(int of_row) {
+    const auto row = static_cast<unsigned>(of_row);
+    const unsigned within = row % kSpan;
+    const unsigned tile = kWeightA ? within / 16 : within / 8;
+    const unsigned half = kWeightA ? within / 8 % 2 : within % 2;
+    const unsigned lane = kWeightA ? within % 8 : within % 8 / 2;
+    return static_cast<int>(row - within + lane * kRun + 2 * tile + half);
   }
   /// Output of the row that is `pass` × kRows below one among the first kRows, less the output of that. The
   /// order is a permutation of a row's bits, so for a power of two it is a constant.

@@ -5,14 +5,19 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sparsekiln/compile.h>
 #include <sparsekiln/layout.h>
 
+#include "autotune/cost_model.h"
 #include "compiler/layout_file/disk.h"
 #include "compiler/layout_picture.h"
+#include "compiler/schedule.h"
 #include "tools/command.h"
 #include "tools/layout_patterns.h"
 #include "tools/options.h"
 #include "tools/picture.h"
+#include "tools/schedule_drawing.h"
+#include "tools/schedule_report.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -29,6 +34,8 @@ struct MakeRequest {
 struct ShowRequest {
   std::filesystem::path file;
   std::filesystem::path png;
+  bool schedule = false;
+  Request scheduled;  ///< what the schedule is for; its file is not looked at
 };
 
 Json describe(const std::filesystem::path& file, const Layout& layout) {
@@ -62,6 +69,24 @@ Answer make(const MakeRequest& request) {
   return answer;
 }
 
+/// The schedule that the code of a kernel would be made for, at the largest n.
+void show_schedule(const Layout& layout, const Request& request, Answer& answer) {
+  const Options options = request.options();
+  const Problem problem = make_problem(layout, options);
+  const Target target = resolve_target(options.target);
+  const Plan plan =
+      options.config ? Plan{{problem.batch.bound(), *options.config}} : choose_plan(problem, target);
+  const std::int64_t n = scheduled_n(problem, plan, plan.size() - 1);
+  const Config& config = plan.back().config;
+  const Schedule schedule = make_schedule(problem, target, config, n);
+  answer.json["schedule"] = describe_figures(schedule);
+  answer.json["schedule"]["config"] = to_string(config);
+  answer.json["schedule"]["target"] = target.to_string();
+  answer.json["schedule"]["n"] = n;
+  answer.json["schedule"]["waves"] = waves(schedule, target, config, n);
+  answer.text += draw_schedule(problem, schedule, target, config, n);
+}
+
 Answer show(const ShowRequest& request) {
   const Layout layout = Layout::load(request.file);
   const LayoutStatistics& figures = layout.statistics();
@@ -76,6 +101,7 @@ Answer show(const ShowRequest& request) {
       figures.row_deviation, figures.longest_col, figures.empty_rows, figures.empty_cols,
       layout.digest().hex());
   answer.text += draw(layout, kDrawingWidth, kDrawingLines);
+  if (request.schedule) show_schedule(layout, request.scheduled, answer);
   if (!request.png.empty()) {
     const std::vector<std::byte> png = encode_png(picture_of(layout));
     layout_file::replace_file(request.png, [&](const layout_file::Sink& sink) {
@@ -128,6 +154,21 @@ void add_show(CLI::App& layout, Invocation& invocation) {
                  "layout: .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1")
       ->required();
   app.add_option("--png", request->png, "writes the drawing as a picture");
+  CLI::Option* const schedule = app.add_flag("--schedule", request->schedule,
+                                             "also who computes what, what is saved and how it balances");
+  request->scheduled.target = "h100";
+  request->scheduled.dtype = "f16";
+  request->scheduled.batch = "64";
+  const auto of_schedule = [&](const char* option, std::string& value, const char* help) {
+    app.add_option(option, value, help)->capture_default_str()->needs(schedule);
+  };
+  of_schedule("--block", request->scheduled.block, "block shape of the schedule's kernel");
+  of_schedule("--batch", request->scheduled.batch, "its batch");
+  of_schedule("--dtype", request->scheduled.dtype, "its type: f32, bf16, f16");
+  of_schedule("--target", request->scheduled.target,
+              "its target: an architecture (sm_90, sm_80:108), h100, cpu");
+  of_schedule("--config", request->scheduled.config,
+              "its config, e.g. \"mma tile_n=64 warps=2 rows=4\" (chosen by the cost model where not given)");
   add_json(app, invocation);
   app.callback([&invocation, request] { invocation.command = [request] { return show(*request); }; });
 }

@@ -31,16 +31,19 @@ const Family* family_of(Variant variant) {
 
 void write_header(std::string& text, const Problem& problem, const Target& target, const Plan& plan) {
   const Layout& layout = problem.layout;
-  text +=
-      fmt::format("// Sparsekiln: {} of a block-sparse linear layer, y = x * W^T\n", name(problem.operation));
   if (attached(plan))
-    text += fmt::format("//   layout  attached: any, in blocks of {} (out x in)\n", to_string(problem.block));
+    text += fmt::format(
+        "// Sparsekiln: {} of a block-sparse linear layer, y = x * W^T\n"
+        "//   layout  attached: any, of blocks of {} (out x in)\n",
+        name(problem.operation), to_string(problem.block));
   else
     text += fmt::format(
+        "// Sparsekiln: {} of a block-sparse linear layer, y[n, {}] = x[n, {}] * W[{}, {}]^T\n"
         "//   layout  {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
         "//   digest  {}\n",
-        layout.rows(), layout.cols(), to_string(problem.block), layout.blocks(), layout.statistics().density,
-        layout.digest().hex());
+        name(problem.operation), problem.out_features(), problem.in_features(), problem.out_features(),
+        problem.in_features(), layout.rows(), layout.cols(), to_string(problem.block), layout.blocks(),
+        layout.statistics().density, layout.digest().hex());
   text += fmt::format(
       "//   batch   {}\n"
       "//   types   {} to {}, math {}, {}\n"
@@ -88,10 +91,12 @@ void write_instantiation(std::string& text, const Problem& problem, const Config
       "    threads = {7},\n"
       "    unrolled_workers = {8},\n"
       "  }};\n"
-      "  enum : bool {{ splits = {9} }};\n"
+      "  // splits: some items are shared; full_tiles: no batch tile lacks entries.\n"
+      "  enum : bool {{ splits = {9}, full_tiles = {10} }};\n"
       "}};\n",
       index, instance.declarations, problem.block.out, problem.block.in, config.tile_n, config.rows,
-      config.merge, instance.threads, config.table == TableForm::unrolled ? workers : 0, splits);
+      config.merge, instance.threads, config.table == TableForm::unrolled ? workers : 0, splits,
+      !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0);
   const bool from_launch = config.table == TableForm::attached;
   text += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({2}, 1) {0}(\n"

@@ -28,7 +28,9 @@ class ElementLines {
     const fmt::format_int digits(number);
     add(std::string_view(digits.data(), digits.size()));
   }
-  void add(std::uint32_t number) { add(fmt::format("{:#x}", number)); }
+  void add(const Tables::Step& step) {
+    add(fmt::format("{{{:#x}, {}u}}", step.bits, static_cast<std::uint32_t>(step.block)));
+  }
   void add(const Tables::WorkerBegin& begin) { add(fmt::format("{{{}, {}}}", begin.chunk, begin.item)); }
   void add(const Tables::SplitPart& part) {
     add(fmt::format("{{{}, {}, {}, {}}}", part.slot, part.first, part.parts, part.counter));
@@ -60,9 +62,11 @@ void TableWriter::write_arrays(std::size_t index, const Tables& tables, TableFor
   text_.reserve(text_.size() + 18 * tables.steps.size() + 4096);
   text_ += "\n// Each worker's first chunk and first item.\n";
   write_array(text_, "sparsekiln::WorkerBegin", "worker_begin", index, form, tables.worker_begin);
-  text_ += "// Steps, bits as sparsekiln::Step reads them, and their blocks of W.\n";
-  write_array(text_, "unsigned", "steps", index, form, tables.steps);
-  write_array(text_, "int", "blocks", index, form, tables.blocks);
+  text_ += "// Steps: bits as sparsekiln::Step reads them, and their block of W.\n";
+  write_array(text_, "uint2", "steps", index, form, tables.steps);
+  if (!tables.more_blocks.empty()) write_array(text_, "int", "more_blocks", index, form, tables.more_blocks);
+  text_ += "// The chunk behind the last one of each item.\n";
+  write_array(text_, "int", "item_ends", index, form, tables.item_ends);
   text_ += "// Block rows of the items; -1: none.\n";
   write_array(text_, "int", "rows", index, form, tables.rows);
   if (!tables.parts.empty()) {
@@ -95,8 +99,9 @@ void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
   };
   text_ += fmt::format("struct Table{} {{\n", index);
   reader("sparsekiln::WorkerBegin", "worker", "worker_begin");
-  reader("sparsekiln::Step", "step", "steps");
-  reader("int", "block", "blocks");
+  reader("uint2", "step", "steps");
+  if (!tables.more_blocks.empty()) reader("int", "more_block", "more_blocks");
+  reader("int", "item_end", "item_ends");
   reader("int", "row", "rows");
   if (!tables.parts.empty()) {
     reader("int", "split", "splits");
@@ -110,7 +115,7 @@ void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
         figures.counters, figures.counter_bytes, figures.tile_bytes);
   }
   if (form == TableForm::unrolled) {
-    text_ += "  static constexpr int chunks(int worker) {\n    switch (worker) {\n";
+    text_ += "  __device__ static constexpr int chunks(int worker) {\n    switch (worker) {\n";
     for (std::size_t worker = 0; worker + 1 < tables.worker_begin.size(); ++worker)
       text_ += fmt::format("      case {}: return {};\n", worker,
                            tables.worker_begin[worker + 1].chunk - tables.worker_begin[worker].chunk);

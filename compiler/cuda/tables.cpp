@@ -11,7 +11,6 @@ constexpr int kPartBit = 24;
 constexpr int kTileBit = 27;
 constexpr std::uint32_t kAbsent = 1u << 29;
 constexpr std::uint32_t kSameTileOfX = 1u << 30;
-constexpr std::uint32_t kLast = 1u << 31;
 
 /// Appends the chunks of one item.
 class ItemChunks {
@@ -31,22 +30,27 @@ class ItemChunks {
       begin = end;
     }
     const auto blocks = static_cast<std::size_t>(chunk_.blocks);
-    while (tables_.steps.size() == first || (tables_.steps.size() - first) % blocks != 0) add_absent();
-    for (std::size_t step = tables_.steps.size() - blocks; step < tables_.steps.size(); ++step)
-      tables_.steps[step] |= kLast;
+    while ((tables_.steps.size() - first) % blocks != 0) add_absent();
+    tables_.item_ends.push_back(static_cast<std::int32_t>(tables_.steps.size() / blocks));
+  }
+  /// The chunk behind the last one.
+  void add_unused() {
+    for (std::int32_t block = 0; block < chunk_.blocks; ++block) add_absent();
   }
 
  private:
   void add_step(const Step& step, std::int32_t tile, std::int32_t part, bool same) {
-    tables_.steps.push_back(static_cast<std::uint32_t>(step.input()) |
-                            static_cast<std::uint32_t>(part) << kPartBit |
-                            static_cast<std::uint32_t>(tile) << kTileBit | (same ? kSameTileOfX : 0));
-    tables_.blocks.insert(tables_.blocks.end(), step.block.begin(), step.block.begin() + merge_);
+    tables_.steps.push_back({static_cast<std::uint32_t>(step.input()) |
+                                 static_cast<std::uint32_t>(part) << kPartBit |
+                                 static_cast<std::uint32_t>(tile) << kTileBit | (same ? kSameTileOfX : 0),
+                             step.block[0]});
+    tables_.more_blocks.insert(tables_.more_blocks.end(), step.block.begin() + 1,
+                               step.block.begin() + merge_);
   }
   void add_absent() {
-    tables_.steps.push_back(kAbsent);
     // No row of a merged step is there; the block of a single one is not looked at.
-    tables_.blocks.insert(tables_.blocks.end(), static_cast<std::size_t>(merge_), merge_ == 1 ? 0 : -1);
+    tables_.steps.push_back({kAbsent, merge_ == 1 ? 0 : -1});
+    tables_.more_blocks.insert(tables_.more_blocks.end(), static_cast<std::size_t>(merge_ - 1), -1);
   }
 
   std::int32_t merge_;
@@ -77,6 +81,8 @@ Tables make_tables(const Schedule& schedule, ChunkShape chunk) {
     }
   }
   begin_worker();
+  chunks.add_unused();
+  tables.item_ends.push_back(-1);  // behind the last item: read, and no chunk's number
   return tables;
 }
 
@@ -84,7 +90,7 @@ std::int64_t Tables::bytes() const {
   const auto of = [](const auto& array) {
     return static_cast<std::int64_t>(array.size() * sizeof(array[0]));
   };
-  return of(worker_begin) + of(steps) + of(blocks) + of(rows) + of(splits) + of(parts);
+  return of(worker_begin) + of(steps) + of(more_blocks) + of(item_ends) + of(rows) + of(splits) + of(parts);
 }
 
 std::int64_t chunk_bound(const Problem& problem, const Config& config, ChunkShape chunk,
@@ -97,9 +103,9 @@ std::int64_t chunk_bound(const Problem& problem, const Config& config, ChunkShap
 std::int64_t table_bound(const Problem& problem, const Config& config, ChunkShape chunk,
                          std::int64_t workers) {
   const std::int64_t items = item_bound(problem.layout, config, workers);
-  const std::int64_t steps = chunk_bound(problem, config, chunk, workers) * chunk.blocks;
+  const std::int64_t steps = (chunk_bound(problem, config, chunk, workers) + 1) * chunk.blocks;
   // Every item may be a part, and every worker that has work has an item.
-  return steps * 4 * (1 + config.merge) + items * 4 * (1 + std::int64_t{config.rows} * config.merge) +
+  return steps * 4 * (1 + config.merge) + 4 + items * 4 * (2 + std::int64_t{config.rows} * config.merge) +
          items * std::int64_t{sizeof(Tables::SplitPart)} +
          (items + 1) * std::int64_t{sizeof(Tables::WorkerBegin)};
 }

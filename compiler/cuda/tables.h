@@ -34,11 +34,19 @@ struct Tables {
     friend bool operator==(const SplitPart&, const SplitPart&) = default;
   };
 
+  struct Step {
+    std::uint32_t bits = 0;
+    std::int32_t block = 0;  ///< the first of those that are merged; -1: absent from a merged step
+    friend bool operator==(const Step&, const Step&) = default;
+  };
+
   std::vector<WorkerBegin> worker_begin;  ///< one more than workers
-  std::vector<std::uint32_t> steps;       ///< ChunkShape::blocks for each chunk
-  std::vector<std::int32_t> blocks;       ///< merge for each step; -1: absent from a merged step
-  std::vector<std::int32_t> rows;         ///< rows × merge block rows for each item; -1: none
-  std::vector<std::int32_t> splits;       ///< of each item: its place in `parts`; -1: whole
+  std::vector<Step> steps;                ///< ChunkShape::blocks for each chunk, and for one more
+  std::vector<std::int32_t> more_blocks;  ///< merge - 1 for each step
+  std::vector<std::int32_t>
+      item_ends;  ///< the chunk behind each item's last (an item without steps has none); one more entry
+  std::vector<std::int32_t> rows;    ///< rows × merge block rows for each item; -1: none
+  std::vector<std::int32_t> splits;  ///< of each item: its place in `parts`; -1: whole
   std::vector<SplitPart> parts;
   friend bool operator==(const Tables&, const Tables&) = default;
 
@@ -48,9 +56,8 @@ struct Tables {
 
 /// What the tables of one module may take of the 64 KB of `__constant__` memory.
 inline constexpr std::int64_t kConstantTableLimit = 64 * 1024 - 256;
-/// The chunks that are unrolled at most: NVRTC needs some 5 ms for each, and code that runs once must come
-/// through the instruction cache.
-inline constexpr std::int64_t kUnrolledChunks = 48;
+/// The chunks that are unrolled at most: each takes NVRTC some 20 ms, more with every one.
+inline constexpr std::int64_t kUnrolledChunks = 8;
 
 /// No schedule of this problem over at most `workers` CTAs (target.workers × config.split) has more chunks,
 /// or larger tables. From the layout's size alone.

@@ -69,7 +69,7 @@ TEST_CASE("CTAs that would not fit beside each other are not planned, and room f
   };
   // Two stages of 128 + 64 rows of 128 bytes, and of 64 + 32.
   CHECK(planned("sm_75", {64, 64}, 4096).split == 1);  // 48 KB
-  CHECK(planned("sm_75", {32, 64}, 64).split == 2);    // 24 KB
+  CHECK(planned("sm_75", {32, 64}, 100).split == 2);   // 24 KB
   // 128 + 64 rows of 128 bytes: 24 KB a stage.
   for (const char* name : {"sm_86", "sm_89", "sm_120"}) {
     CAPTURE(name);

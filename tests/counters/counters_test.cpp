@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,18 +41,19 @@ struct Types {
   Math math;
 };
 
-/// What a kernel must move through global memory, and no more: for each batch tile the rows of x and the
-/// block of each step, and each part of a split row to the workspace and back, with 4 bytes for the arrival
-/// and 4 to take the row's counter back; y once. The tables of the schedule are in constant memory.
+/// What a kernel must move through global memory, and no more: for each batch tile the tiles of x that its
+/// schedule loads and each block, and each part of a split row to the workspace and back, with 4 bytes for
+/// the arrival and 4 to take the row's counter back; y once. The tables of the schedule are in constant
+/// memory.
 std::uint64_t bytes_to_move(const Problem& problem, const Config& config, const Schedule& schedule,
                             std::int64_t n) {
   REQUIRE(config.table == TableForm::constant);
   const std::int64_t tiles = (n + config.tile_n - 1) / config.tile_n;
   const auto element = static_cast<std::int64_t>(size_of(problem.dtype));
-  const auto steps = static_cast<std::int64_t>(schedule.steps.size());
-  const std::int64_t part = std::int64_t{4} * problem.block.out * config.tile_n;
-  const std::int64_t x = steps * n * problem.block.in * element;
-  const std::int64_t w = tiles * steps * problem.block.out * problem.block.in * element;
+  const ScheduleFigures found = figures(schedule);
+  const std::int64_t part = std::int64_t{4} * config.rows * config.merge * problem.block.out * config.tile_n;
+  const std::int64_t x = found.loads * n * problem.block.in * element;
+  const std::int64_t w = tiles * problem.layout.blocks() * problem.block.out * problem.block.in * element;
   const std::int64_t y = n * problem.out_features() * static_cast<std::int64_t>(size_of(problem.out_dtype));
   const std::int64_t combine = tiles * (schedule.partials * (2 * part + 4) + schedule.counters * 4);
   return static_cast<std::uint64_t>(x + w + y + combine);
@@ -63,14 +65,16 @@ struct Counted {
   std::vector<cuda::CountedLine> lines;  ///< what each of the kernel's lines did
 };
 
-/// Runs the default kernel of one layer.
-Counted count(const Layout& layout, BlockShape block, std::int64_t n, Types types, const std::string& arch) {
+/// Runs a kernel of one layer: the default one, unless a config is given.
+Counted count(const Layout& layout, BlockShape block, std::int64_t n, Types types, const std::string& arch,
+              const std::optional<Config>& config = {}) {
   const TemporaryFolder folder;
   const Options options = {.block = block,
                            .batch = n,
                            .dtype = types.dtype,
                            .math = types.math,
                            .target = "emulated:" + arch,
+                           .config = config,
                            .cache_dir = folder.path()};
   const Problem problem = make_problem(layout, options);
   const Kernel kernel = compile(layout, options);
@@ -160,6 +164,44 @@ TEST_CASE("a default kernel moves each byte of its schedule once: nothing is loa
     CHECK_MESSAGE(bytes == run.bytes_to_move,
                   run.what << ": " << bytes << " bytes, " << run.bytes_to_move << " would do");
   }
+}
+
+TEST_CASE("kernels that cluster and merge move each byte of their schedule once, and meet no bank conflict") {
+  const Layout layout = patterns::watts_strogatz(24, 24, 0.3, 0.3, 1);
+  for (const char* text :
+       {"mma tile_n=64 warps=2 stages=4 rows=2", "mma tile_n=64 warps=4 stages=3 rows=4",
+        "mma tile_n=32 warps=2 stages=4 rows=3 split=2", "mma tile_n=32 warps=2 stages=3 merge=2",
+        "mma tile_n=8 warps=1 stages=3 merge=4 operand_a=w"}) {
+    const Counted run = count(layout, {32, 32}, 64, kTypes[0], "sm_90:4", parse_config(text));
+    std::uint64_t bytes = 0;
+    for (const cuda::CountedLine& line : run.lines) {
+      bytes += line.global_bytes;
+      if (line.kind == "matrix_load" || line.kind == "copy")
+        CHECK_MESSAGE(line.shared_wavefronts == line.shared_ideal, text << ": " << line.instruction);
+    }
+    CHECK_MESSAGE(bytes == run.bytes_to_move, text << ": " << bytes << " bytes, " << run.bytes_to_move);
+  }
+}
+
+/// What each CTA computes of a layer of 12288 × 12288 at 10 % in blocks of 32, on a GPU of 132
+/// multiprocessors: three rows of 38 blocks, here for 8 multiprocessors. Larger blocks: as many values. tf32
+/// is rounded fragment by fragment, by an instruction each, and its products are half as long.
+TEST_CASE(
+    "a default kernel executes at most 3 other instructions a product, block 32 and batch 64 and larger") {
+  for (const std::int32_t side : {32, 64, 128})
+    for (const std::int64_t n : {64, 192})
+      for (const Types& types : {kTypes[0], kTypes[2]}) {
+        const Layout layout = patterns::watts_strogatz(24, 12288 / side, 0.1, 0.3, 1);
+        const Counted run = count(layout, {side, side}, n, types, "sm_90:8");
+        std::uint64_t products = 0;
+        std::uint64_t others = 0;
+        for (const cuda::CountedLine& line : run.lines)
+          (line.kind == "tensor" ? products : others) += line.executed;
+        REQUIRE(products > 0);
+        const double ratio = static_cast<double>(others) / static_cast<double>(products);
+        CHECK_MESSAGE(ratio <= (types.math == Math::tf32 ? 7 : 3),
+                      run.what << ": " << others << " others, " << products << " products, ratio " << ratio);
+      }
 }
 
 }  // namespace sparsekiln::test

@@ -43,7 +43,7 @@ struct Subject {
 
 /// Rows that are split, and so long that every stage is filled again; a batch that does not fill its last
 /// tile.
-Subject make_subject(DType dtype, BlockShape block, Math math = Math::ieee) {
+Subject make_subject(DType dtype, BlockShape block, const char* config, Math math = Math::ieee) {
   const Layout layout = patterns::random(6, 768 / block.in, 0.5, 5);
   Options options;
   options.block = block;
@@ -51,6 +51,7 @@ Subject make_subject(DType dtype, BlockShape block, Math math = Math::ieee) {
   options.dtype = dtype;
   options.target = "sm_80:2";
   options.math = math;
+  options.config = parse_config(config);
   const TemporaryFolder folder;
   options.cache_dir = folder.path();
   return {"emulated:sm_80", make_problem(layout, options), build(layout, options).binary};
@@ -78,7 +79,7 @@ void check_all_caught(const Subject& subject, const std::vector<Fault>& faults, 
 }  // namespace
 
 TEST_CASE("every fault planted in a simt kernel is found") {
-  check_all_caught(make_subject(DType::f32, {32, 32}),
+  check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4 split=2"),
                    {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
                     Fault::fence_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
                     Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
@@ -87,7 +88,7 @@ TEST_CASE("every fault planted in a simt kernel is found") {
 }
 
 TEST_CASE("every fault planted in a tensor-core kernel is found") {
-  check_all_caught(make_subject(DType::f16, {32, 32}),
+  check_all_caught(make_subject(DType::f16, {32, 32}, "mma tile_n=64 stages=4 warps=4 split=2"),
                    {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
                     Fault::fence_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
                     Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
@@ -97,7 +98,7 @@ TEST_CASE("every fault planted in a tensor-core kernel is found") {
 }
 
 TEST_CASE("every fault planted in a tensor-core kernel of small blocks is found") {
-  check_all_caught(make_subject(DType::bf16, {8, 8}),
+  check_all_caught(make_subject(DType::bf16, {8, 8}, "mma tile_n=64 stages=4 warps=1 split=4"),
                    {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::copy_address_off,
                     Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
                     Fault::fragment_swapped, Fault::accumulator_swapped, Fault::multiply_dropped},
@@ -105,7 +106,8 @@ TEST_CASE("every fault planted in a tensor-core kernel of small blocks is found"
 }
 
 TEST_CASE("tf32 operands that are cut off instead of rounded are found") {
-  const Subject subject = make_subject(DType::f32, {32, 32}, Math::tf32);
+  const Subject subject =
+      make_subject(DType::f32, {32, 32}, "mma tile_n=64 stages=4 warps=4 split=2", Math::tf32);
   check_all_caught(subject, {Fault::rounding_dropped}, 100);
 }
 

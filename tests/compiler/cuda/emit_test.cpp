@@ -55,14 +55,19 @@ TEST_CASE("the source of a small layout has a header, constants, one table and o
       "//   batch   16\n"
       "//   types   f32 to f32, math ieee, batch-major\n"
       "//   target  sm_80:4\n"
-      "//   entry 0 n <= 16: simt tile_n=16 tile_out=4 stages=2 warps=1 split=1 table=constant operand_a=x "
-      "packed=0\n"));
-  CHECK(count(source.text, "__constant__ const unsigned short columns[] = {\n  0, 2, 0, 1,\n};") == 1);
-  CHECK(count(source.text, "{0, 0, 2, -1}, {1, 2, 2, -1},\n};") == 1);
+      "//   entry 0 n <= 16: simt tile_n=16 tile_out=4 stages=2 warps=1 split=1 rows=1 merge=1 "
+      "table=constant "
+      "operand_a=x packed=0\n"));
+  CHECK(count(source.text,
+              "static __constant__ const uint2 steps_0[] = {\n"
+              "  {0x0, 0u}, {0x2, 1u}, {0x0, 2u}, {0x1, 3u}, {0x20000000, 0u},\n};") == 1);
+  CHECK(count(source.text, "static __constant__ const int item_ends_0[] = {\n  2, 4, -1,\n};") == 1);
+  CHECK(count(source.text, "static __constant__ const int rows_0[] = {\n  0, 1,\n};") == 1);
   CHECK(count(source.text, "    block_out = 16,\n    block_in = 8,\n    tile_n = 16, ") == 1);
   CHECK(count(source.text, "extern \"C\" __global__ void __launch_bounds__(32, 1) sparsekiln_forward_0(") ==
         1);
-  CHECK(count(source.text, "linear_simt<Forward0>(x, w, y, workspace, n, x_stride, y_stride);") == 1);
+  CHECK(count(source.text, "linear_simt<Forward0>(x, w, y, workspace, n, x_stride, y_stride, Table0{});") ==
+        1);
   CHECK(count(source.text, "#include") == 0);
   CHECK(count(source.text, "#pragma once") == 0);
 }
@@ -88,12 +93,12 @@ TEST_CASE("emitting twice gives the same text") {
   CHECK(emit_plan(problem, kA100, plan).text == emit_plan(problem, kA100, plan).text);
 }
 
-TEST_CASE("entries share the table of columns, and tables of items that are equal") {
+TEST_CASE("entries share tables that are equal") {
   const Problem problem = tiny_problem();
   const Source source = emit_plan(problem, kA100, {{8, plain_config()}, {16, plain_config()}});
-  CHECK(count(source.text, "short columns") == 1);
-  CHECK(count(source.text, " items_0[] = ") == 1);
-  CHECK(count(source.text, " items_1[] = ") == 0);
+  CHECK(count(source.text, " steps_0[] = ") == 1);
+  CHECK(count(source.text, " steps_1[] = ") == 0);
+  CHECK(count(source.text, "steps_0[index]") == 2);
   CHECK(count(source.text, "extern \"C\" __global__") == 2);
   CHECK(count(source.text, "template <class Config>\n__device__ __forceinline__ void linear_simt") == 1);
 }
@@ -110,17 +115,27 @@ TEST_CASE("entries with split rows keep their counters in the same bytes of the 
   CHECK(source.entries[0].workspace.counter_bytes == source.entries[1].workspace.counter_bytes);
 }
 
-TEST_CASE("no schedule has larger tables than the bound says") {
-  for (const std::int32_t workers : {1, 2, 7, 50, 300}) {
-    for (const std::int32_t split : {1, 3}) {
-      Config config = plain_config();
-      config.split = split;
-      const Target target{Target::Kind::cuda, "sm_80", workers};
-      const Problem problem = skewed_problem({16, 8}, 16);
-      const Schedule schedule = make_schedule(problem, target, config, 16);
-      CHECK(table_bytes(problem, schedule) <= constant_table_bound(problem, std::int64_t{workers} * split));
-    }
-  }
+TEST_CASE("attached tables: the text knows no layout, and the entries wait for one") {
+  Problem problem = tiny_problem();
+  Config config = plain_config();
+  config.table = TableForm::attached;
+  const Source source = emit(problem, kA100, {{16, config}}, {});
+  problem.layout = Layout::from_mask(7, 3, std::vector<std::uint8_t>(21, 1));
+  CHECK(emit(problem, kA100, {{16, config}}, {}).text == source.text);
+  CHECK(count(source.text, "using Table0 = sparsekiln::AttachedTables;") == 1);
+  CHECK(source.entries.front().arguments.back() == Argument::tables);
+  CHECK(source.entries.front().workers == 0);
+  CHECK_THROWS_AS((void)emit(problem, kA100, {{8, plain_config()}, {16, config}}, {}), Error);
+}
+
+TEST_CASE("unrolled tables are for short work alone") {
+  Problem problem = tiny_problem();
+  Config config = plain_config();
+  config.table = TableForm::unrolled;
+  CHECK(refusal(problem, kA100, config) == "");
+  CHECK(count(emit_plan(problem, kA100, {{16, config}}).text, "unrolled_workers = 2") == 1);
+  problem.layout = Layout::from_mask(8, 8, std::vector<std::uint8_t>(64, 1));
+  CHECK(refusal(problem, kA100, config).find("table=constant") != std::string::npos);
 }
 
 TEST_CASE("a table too large for constant memory is refused, and global is named as what works") {

@@ -33,6 +33,8 @@ struct __align__(16) float4 { float x, y, z, w; };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 struct __align__(16) uint4 { unsigned x, y, z, w; };
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+struct __align__(8) uint2 { unsigned x, y; };
+inline int min(int a, int b) { return a < b ? a : b; }
 struct Dim { unsigned x = 0, y = 0; };
 static Dim threadIdx, blockIdx, gridDim;
 
@@ -152,18 +154,23 @@ inline void wait_copies() {
     for (const auto& copy : groups.front()) shim::finish(copy);
 }
 inline unsigned dynamic_shared() { return 0; }
-inline void copy_async(unsigned to, const void* from, int bytes) {
+template <int kTo, int kFrom>
+inline void copy_async(unsigned to, const void* from, int bytes = 16) {
+  to += kTo;
+  from = static_cast<const char*>(from) + kFrom;
   shim::running->written.push_back(to);
   if (bytes > 0) shim::aligned(from);
   if (shim::early) shim::finish({shim::dynamic + to, from, bytes});
   else shim::running->open.push_back({shim::dynamic + to, from, bytes});
 }
+template <class Value>
+Value kept(Value value) { return value; }
 inline void store_shared(unsigned to, const uint4& value) {
   shim::running->written.push_back(to);
   std::memcpy(shim::dynamic + to, &value, 16);
 }
-inline void load_matrices(unsigned (&words)[4], unsigned address) { shim::load_matrices(words, address); }
-inline void load_matrices(unsigned (&words)[2], unsigned address) { shim::load_matrices(words, address); }
+template <int kOffset, int kMatrices>
+void load_matrices(unsigned (&words)[kMatrices], unsigned address) { shim::load_matrices(words, address + kOffset); }
 inline void mma_f16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   shim::mma<2>(sums, a, b, [](unsigned word, int i) { return shim::half(word >> (16 * i) & 0xffff); });
 }

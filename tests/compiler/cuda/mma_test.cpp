@@ -99,7 +99,8 @@ TEST_CASE("numbers that do not go together are refused with what would work") {
   const auto why = [](BlockShape block, const Config& config, const Target& target = kA100) {
     return refusal(mma_problem(block, 64, kHalf), target, config);
   };
-  CHECK(why({8, 8}, mma_config(8, OperandA::w, 2, 1)).find("operand_a=x would work") != std::string::npos);
+  CHECK(why({8, 8}, mma_config(8, OperandA::w, 2, 1)).find("operand_a=x or merge=2 would work") !=
+        std::string::npos);
   CHECK(why({16, 8}, mma_config(8, OperandA::x, 2, 1)).find("multiple of 16") != std::string::npos);
   CHECK(why({16, 8}, mma_config(12, OperandA::w, 2, 1)).find("multiple of 8") != std::string::npos);
   CHECK(why({16, 8}, mma_config(512, OperandA::x, 2, 1)).find("up to 256") != std::string::npos);
@@ -121,7 +122,7 @@ TEST_CASE("an entry of a tensor-core kernel asks for dynamic shared memory") {
   REQUIRE(source.entries.size() == 1);
   CHECK(source.entries.front().dynamic_shared_bytes == 4 * 128 * (64 + 32));
   CHECK(source.entries.front().threads == 128);
-  CHECK(source.text.find("linear_mma<Forward0>(x, w, y, workspace, n, x_stride, y_stride);") !=
+  CHECK(source.text.find("linear_mma<Forward0>(x, w, y, workspace, n, x_stride, y_stride, Table0{});") !=
         std::string::npos);
   CHECK(source.text.find("linear_simt") == std::string::npos);
   CHECK(source.text.find("#include") == std::string::npos);
