@@ -1,18 +1,32 @@
-// Forward on this machine's processors against oneDNN's dense matmul and the peak of its multiply-adders.
+// Forward on this machine's processors against oneDNN's dense matmul, and against what the machine can do:
+// the peak of its multiply-adders and, for n = 1, how fast it reads as many bytes as the weight has.
 //
-// The layers of `./dev demo`: 12288 hidden units, blocks of 32, Watts–Strogatz. The weight lies as we hold
-// it, row-major [out, in], and oneDNN gets it as plain memory with transposed strides. Every iteration of a
-// benchmark is one round of all of them, one after the other on the same threads, so that a busy machine
-// hurts them alike; the counters are medians over the rounds, but for the peak, which is the best. GFLOP/s of
-// ours count products of present blocks only. packed_gain is the time with the weight as it lies over that
-// with the weight packed before (Config::packed).
+// Layers of 4096 × 4096 in f32, random blocks. Every iteration of a benchmark is one round of all
+// contestants, one after the other on the same threads, so that a busy machine hurts them alike; the
+// counters are medians over the rounds of what was measured, or of ratios within a round:
+//   of_peak, packed_of_peak       ours over the FMA peak; FLOPs of present blocks only
+//   packed_gain                   time with the weight as it lies over that with the packed one
+//   vs_onednn, vs_prepacked       time of oneDNN over ours packed: with the weight as plain [out, in] memory,
+//                                 and in the order that oneDNN likes best (reordered before the clock starts)
+//   of_bandwidth, packed_…        (n = 1) present bytes of the weight a second, over those of a reading loop
+//   pack_ms                       packing the weight, once, outside of the clock
+// Packing x and writing y are inside it.
+//
+//   --config=TEXT   measures another config (its `packed` is ignored)
+//   --clock=cpu     processor time of the process over its threads, in place of wall-clock time: for machines
+//                   with other work to do. All contestants keep their threads spinning while they wait, so
+//                   that idle threads count.
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -21,30 +35,19 @@
 #include <sparsekiln/sparsekiln.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "compiler/cpu/level.h"
-#include "compiler/cpu/object.h"
-#include "runtime/cpu/loaded_object.h"
-#include "runtime/cpu/thread_pool.h"
+#include "bench/machine_peak.h"
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::int64_t kHidden = 12288;
-constexpr BlockShape kBlock = {32, 32};
-
-double seconds_of(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
+constexpr std::int64_t kFeatures = 4096;
+constexpr int kRounds = 11;
+constexpr double kStretch = 4e-3;  ///< seconds that a contestant runs in a round, at least
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? 0 : values[values.size() / 2];
 }
-
-/// A pause in which the threads of the one before (OpenMP's spin on for a while) leave the processors.
-void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(5)); }
 
 std::vector<float> noise(std::size_t size) {
   std::vector<float> values(size);
@@ -53,78 +56,58 @@ std::vector<float> noise(std::size_t size) {
   return values;
 }
 
-/// Independent chains of multiply-adds in registers: what the level's vector units can do at most.
-class Peak {
+/// Something that is called again and again; how often in a round is found out by the first calls.
+class Contestant {
  public:
-  Peak(const Target& target, std::int32_t threads)
-      : lanes_(cpu::level_of(target).lanes),
-        threads_(threads),
-        object_(cpu::compile_object(module(), target)) {
-    cpu::ThreadPool::shared().reserve(threads);
-    loop_ = reinterpret_cast<void (*)(std::int64_t, float*)>(object_.symbol("peak"));
+  explicit Contestant(std::function<void()> call) : call_(std::move(call)) {
+    call_();
+    const double once = bench::seconds_of(call_);
+    calls_ = std::clamp(static_cast<int>(kStretch / once), 1, 1000);
   }
-
-  /// FLOP/s of all threads together.
+  /// Seconds a call. It waits a little before, for threads of the one before (OpenMP's spin on for a while)
+  /// to leave the processors, and calls once for the caches.
   [[nodiscard]] double measure() const {
-    const double seconds =
-        seconds_of([&] { cpu::ThreadPool::shared().run({job, this, 1, threads_, threads_}); });
-    return 2.0 * kChains * lanes_ * static_cast<double>(kTurns) * threads_ / seconds;
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    if (calls_ > 1) call_();
+    return bench::seconds_of([&] {
+             for (int i = 0; i < calls_; ++i) call_();
+           }) /
+           calls_;
   }
 
  private:
-  static constexpr int kChains = 12;
-  static constexpr std::int64_t kTurns = 16'000'000;  // tens of milliseconds: past waking up and speeding up
-
-  [[nodiscard]] std::string module() const {
-    const std::string type = fmt::format("<{} x float>", lanes_);
-    std::string phis;
-    std::string steps;
-    std::string sum = fmt::format("  %s0 = fadd {} %n0, %n0\n", type);
-    for (int i = 0; i < kChains; ++i) {
-      phis += fmt::format("  %a{0} = phi {1} [ zeroinitializer, %entry ], [ %n{0}, %loop ]\n", i, type);
-      steps += fmt::format("  %n{0} = call {1} @llvm.fmuladd.v{2}f32({1} %f, {1} %f, {1} %a{0})\n", i, type,
-                           lanes_);
-      sum += fmt::format("  %s{0} = fadd {1} %s{2}, %n{3}\n", i + 1, type, i, i);
-    }
-    return fmt::format(
-        "declare {0} @llvm.fmuladd.v{1}f32({0}, {0}, {0})\n"
-        "define void @peak(i64 %turns, ptr %out) \"prefer-vector-width\"=\"{6}\" "
-        "\"min-legal-vector-width\"=\"{6}\" {{\n"
-        "entry:\n  %f = load {0}, ptr %out, align 4\n  br label %loop\n"
-        "loop:\n  %i = phi i64 [ 0, %entry ], [ %next, %loop ]\n{2}{3}"
-        "  %next = add i64 %i, 1\n  %more = icmp slt i64 %next, %turns\n  br i1 %more, label %loop, label "
-        "%end\n"
-        "end:\n{4}  store {0} %s{5}, ptr %out, align 4\n  ret void\n}}\n",
-        type, lanes_, phis, steps, sum, kChains, lanes_ * 32);
-  }
-
-  static void job(const void* self, std::int32_t, std::int64_t) {
-    float out[64] = {};
-    static_cast<const Peak*>(self)->loop_(kTurns, out);
-    benchmark::DoNotOptimize(out);
-  }
-
-  std::int32_t lanes_;
-  std::int32_t threads_;
-  cpu::LoadedObject object_;
-  void (*loop_)(std::int64_t, float*) = nullptr;
+  std::function<void()> call_;
+  int calls_ = 1;
 };
 
 /// oneDNN's matmul primitive on the dense layer.
 class Dense {
  public:
-  Dense(std::int64_t n, const std::vector<float>& x, const std::vector<float>& w, std::vector<float>& y)
+  /// `prepacked`: in the order that the primitive asks for when it may choose.
+  Dense(std::int64_t n, const std::vector<float>& x, const std::vector<float>& w, std::vector<float>& y,
+        bool prepacked)
       : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
     using Type = dnnl::memory::data_type;
-    const dnnl::memory::desc source({n, kHidden}, Type::f32, dnnl::memory::dims{kHidden, 1});
-    const dnnl::memory::desc weight({kHidden, kHidden}, Type::f32, dnnl::memory::dims{1, kHidden});
-    const dnnl::memory::desc result({n, kHidden}, Type::f32, dnnl::memory::dims{kHidden, 1});
-    matmul_ = dnnl::matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(source, weight, result), engine_));
+    using Tag = dnnl::memory::format_tag;
+    const dnnl::memory::desc source({n, kFeatures}, Type::f32, Tag::ab);
+    const dnnl::memory::desc plain({kFeatures, kFeatures}, Type::f32, Tag::ba);  // W[out, in] as it lies
+    const dnnl::memory::desc any({kFeatures, kFeatures}, Type::f32, Tag::any);
+    const dnnl::memory::desc result({n, kFeatures}, Type::f32, Tag::ab);
+    const dnnl::matmul::primitive_desc form(dnnl::matmul::desc(source, prepacked ? any : plain, result),
+                                            engine_);
+    matmul_ = dnnl::matmul(form);
     const auto memory = [&](const dnnl::memory::desc& description, const float* data) {
       return dnnl::memory(description, engine_, const_cast<float*>(data));
     };
+    dnnl::memory weight = memory(plain, w.data());
+    if (prepacked) {
+      dnnl::memory reordered(form.weights_desc(), engine_);
+      dnnl::reorder(weight, reordered).execute(stream_, weight, reordered);
+      stream_.wait();
+      weight = reordered;
+    }
     operands_ = {{DNNL_ARG_SRC, memory(source, x.data())},
-                 {DNNL_ARG_WEIGHTS, memory(weight, w.data())},
+                 {DNNL_ARG_WEIGHTS, weight},
                  {DNNL_ARG_DST, memory(result, y.data())}};
   }
 
@@ -145,99 +128,142 @@ class Sparse {
  public:
   Sparse(const Layout& layout, std::int64_t n, const Options& options, const std::vector<float>& weight)
       : n_(n),
+        shape_(options.block),
         blocks_(layout.blocks()),
         kernel_(compile(layout, options)),
-        weight_(weight.begin(), weight.begin() + blocks_ * kBlock.out * kBlock.in) {
+        weight_(weight.begin(), weight.begin() + blocks_ * shape_.out * shape_.in) {
     if (kernel_.packed_elements() == 0) return;
     std::vector<float> packed(static_cast<std::size_t>(kernel_.packed_elements()));
-    kernel_.pack(blocks(weight_.data()), packed.data());
+    pack_seconds_ = bench::wall_seconds_of([&] { kernel_.pack(blocks(weight_.data()), packed.data()); });
     weight_ = std::move(packed);
   }
 
   void run(const std::vector<float>& x, std::vector<float>& y) const {
-    kernel_({.x = view(x.data(), DType::f32, n_, kHidden),
+    kernel_({.x = view(x.data(), DType::f32, n_, kFeatures),
              .w = blocks(weight_.data()),
-             .y = view(y.data(), DType::f32, n_, kHidden)});
+             .y = view(y.data(), DType::f32, n_, kFeatures)});
   }
   [[nodiscard]] const Kernel& kernel() const { return kernel_; }
+  [[nodiscard]] double pack_seconds() const { return pack_seconds_; }
 
  private:
   [[nodiscard]] TensorView blocks(const float* data) const {
-    return view(data, DType::f32, blocks_, kBlock.out, kBlock.in);
+    return view(data, DType::f32, blocks_, shape_.out, shape_.in);
   }
 
   std::int64_t n_;
+  BlockShape shape_;
   std::int64_t blocks_;
   Kernel kernel_;
   std::vector<float> weight_;
+  double pack_seconds_ = 0;
 };
 
-void forward(benchmark::State& state, double sparsity, std::int64_t n, std::int32_t threads) {
-  const Layout layout =
-      patterns::watts_strogatz(kHidden / kBlock.out, kHidden / kBlock.in, 1 - sparsity, 0.1, 1);
-  const Target target = Target::parse(fmt::format("cpu:{}", threads));
-  Options options{.block = kBlock, .batch = n, .target = target.to_string()};
-  static const std::vector<float> weight = noise(static_cast<std::size_t>(kHidden * kHidden));
-  const Sparse as_it_lies(layout, n, options, weight);
-  options.config = as_it_lies.kernel().binary().plan.front().config;
+/// Values of each round, by name.
+class Rounds {
+ public:
+  void add(const std::string& name, double value) { values_[name].push_back(value); }
+  void report(benchmark::State& state) const {
+    for (const auto& [name, values] : values_) state.counters[name] = median(values);
+  }
+
+ private:
+  std::unordered_map<std::string, std::vector<double>> values_;
+};
+
+struct Case {
+  std::int32_t block;
+  double density;
+  std::int64_t n;
+  std::int32_t threads;
+};
+
+void forward(benchmark::State& state, const Case& given, const std::optional<Config>& config) {
+  const auto grid = kFeatures / given.block;
+  const Layout layout = patterns::random(grid, grid, given.density, 1);
+  const Target target = Target::parse(fmt::format("cpu:{}", given.threads));
+  Options options{
+      .block = {given.block, given.block}, .batch = given.n, .target = target.to_string(), .config = config};
+  static const std::vector<float> weight = noise(static_cast<std::size_t>(kFeatures * kFeatures));
+  if (options.config) options.config->packed = false;
+  const Sparse as_it_lies(layout, given.n, options, weight);
+  if (!options.config) options.config = as_it_lies.kernel().binary().plan.front().config;
   options.config->packed = true;
-  const Sparse packed(layout, n, options, weight);
-  const std::vector<float> x = noise(static_cast<std::size_t>(n * kHidden));
+  const Sparse packed(layout, given.n, options, weight);
+  const std::vector<float> x = noise(static_cast<std::size_t>(given.n * kFeatures));
   std::vector<float> y(x.size());
 
-  omp_set_num_threads(threads);
-  Dense dense(n, x, weight, y);
-  const Peak peak(target, threads);
-  as_it_lies.run(x, y);
-  packed.run(x, y);
-  dense.run();
+  omp_set_num_threads(given.threads);
+  Dense plain(given.n, x, weight, y, false);
+  Dense prepacked(given.n, x, weight, y, true);
+  const bench::FmaPeak peak(target);
+  const double weight_bytes = 4.0 * static_cast<double>(layout.blocks()) * given.block * given.block;
+  const bench::ReadBandwidth reader(target, static_cast<std::int64_t>(weight_bytes));
+  const Contestant run_as_it_lies([&] { as_it_lies.run(x, y); });
+  const Contestant run_packed([&] { packed.run(x, y); });
+  const Contestant run_plain([&] { plain.run(); });
+  const Contestant run_prepacked([&] { prepacked.run(); });
+  const Contestant read([&] { reader.run(); });
 
-  std::vector<double> our_rates;
-  std::vector<double> dense_rates;
-  std::vector<double> peak_rates;
-  std::vector<double> packed_gains;
-  const double our_flops = 2.0 * static_cast<double>(layout.blocks() * kBlock.out * kBlock.in * n);
-  const double dense_flops = 2.0 * kHidden * kHidden * static_cast<double>(n);
+  const double flops = weight_bytes / 2 * static_cast<double>(given.n);
+  Rounds rounds;
   for ([[maybe_unused]] const auto round : state) {
-    settle();
-    peak_rates.push_back(peak.measure());
-    constexpr int kTurns = 4;
-    const double seconds = seconds_of([&] {
-      for (int turn = 0; turn < kTurns; ++turn) as_it_lies.run(x, y);
-    });
-    const double packed_seconds = seconds_of([&] {
-      for (int turn = 0; turn < kTurns; ++turn) packed.run(x, y);
-    });
-    packed_gains.push_back(seconds / packed_seconds);
-    our_rates.push_back(our_flops * kTurns / seconds);
-    dense_rates.push_back(dense_flops / seconds_of([&] { dense.run(); }));
-    state.SetIterationTime(seconds / kTurns);
+    const double peak_rate = peak.measure(kStretch);
+    const double lying_seconds = run_as_it_lies.measure();
+    const double packed_seconds = run_packed.measure();
+    const double plain_seconds = run_plain.measure();
+    const double prepacked_seconds = run_prepacked.measure();
+    rounds.add("peak_GFLOPs", peak_rate / 1e9);
+    rounds.add("GFLOPs", flops / packed_seconds / 1e9);
+    rounds.add("of_peak", flops / lying_seconds / peak_rate);
+    rounds.add("packed_of_peak", flops / packed_seconds / peak_rate);
+    rounds.add("packed_gain", lying_seconds / packed_seconds);
+    rounds.add("vs_onednn", plain_seconds / packed_seconds);
+    rounds.add("vs_prepacked", prepacked_seconds / packed_seconds);
+    if (given.n == 1) {
+      const double read_rate = static_cast<double>(reader.bytes()) / read.measure();
+      rounds.add("read_GBs", read_rate / 1e9);
+      rounds.add("of_bandwidth", weight_bytes / lying_seconds / read_rate);
+      rounds.add("packed_of_bandwidth", weight_bytes / packed_seconds / read_rate);
+    }
+    state.SetIterationTime(packed_seconds);
   }
-  const double rate = median(our_rates);
-  state.counters["nonzero_GFLOPs"] = rate / 1e9;
-  state.counters["dense_GFLOPs"] = median(dense_rates) / 1e9;
-  const double highest = *std::max_element(peak_rates.begin(), peak_rates.end());
-  state.counters["peak_GFLOPs"] = highest / 1e9;
-  state.counters["of_dense"] = rate / median(dense_rates);
-  state.counters["of_peak"] = rate / highest;
-  state.counters["speedup"] = rate / median(dense_rates) * dense_flops / our_flops;
-  state.counters["packed_gain"] = median(packed_gains);
-  state.SetLabel(to_string(as_it_lies.kernel().binary().plan));
+  rounds.report(state);
+  state.counters["pack_ms"] = 1e3 * packed.pack_seconds();
+  state.SetLabel(to_string(packed.kernel().binary().plan));
+}
+
+/// Takes an option of ours out of the arguments.
+std::optional<std::string> take(std::string_view option, int& argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (!argument.starts_with(option)) continue;
+    std::copy(argv + i + 1, argv + argc, argv + i);
+    --argc;
+    return std::string(argument.substr(option.size()));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 }  // namespace sparsekiln
 
 int main(int argc, char** argv) {
+  std::optional<sparsekiln::Config> config;
+  if (const auto text = sparsekiln::take("--config=", argc, argv)) config = sparsekiln::parse_config(*text);
   const std::int32_t threads = sparsekiln::Target::host().workers;
-  for (const double sparsity : {0.97, 0.9, 0.5})
-    for (const std::int64_t n : {32, 64})
-      benchmark::RegisterBenchmark(
-          fmt::format("forward/sparsity:{}/n:{}/threads:{}", sparsity, n, threads).c_str(),
-          [=](benchmark::State& state) { sparsekiln::forward(state, sparsity, n, threads); })
-          ->UseManualTime()
-          ->Unit(benchmark::kMillisecond)
-          ->Iterations(9);
+  if (sparsekiln::take("--clock=", argc, argv) == "cpu") sparsekiln::bench::count_processor_time(threads);
+  for (const std::int32_t block : {8, 16, 32, 64})
+    for (const double density : {0.05, 0.1, 0.25, 0.5, 1.0})
+      for (const std::int64_t n : {1, 32, 64, 256, 512})
+        benchmark::RegisterBenchmark(
+            fmt::format("forward/block:{}/density:{}/n:{}/threads:{}", block, density, n, threads).c_str(),
+            [=](benchmark::State& state) {
+              sparsekiln::forward(state, {block, density, n, threads}, config);
+            })
+            ->UseManualTime()
+            ->Unit(benchmark::kMillisecond)
+            ->Iterations(sparsekiln::kRounds);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
