@@ -10,6 +10,10 @@
 
 #include <fmt/format.h>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <sparsekiln/error.h>
 
 #include "compiler/cpu/emit.h"
@@ -24,12 +28,17 @@ namespace {
 
 constexpr std::align_val_t kAlignment{256};
 
-void* allocate_aligned(std::size_t bytes) {
-  void* memory = ::operator new(std::max<std::size_t>(bytes, 1), kAlignment, std::nothrow);
+void* allocate_aligned(std::size_t bytes, std::align_val_t alignment = kAlignment) {
+  void* memory = ::operator new(std::max<std::size_t>(bytes, 1), alignment, std::nothrow);
   if (memory == nullptr)
     throw Error(ErrorKind::driver, fmt::format("this machine has no {} bytes of memory to give", bytes));
   return memory;
 }
+
+/// Large scratch memory begins and ends with huge pages: packed activations are visited in the order of the
+/// layout's columns, block by block, and each visit to another small page would miss the first TLB.
+constexpr std::align_val_t kHugePage{std::size_t{2} << 20};
+constexpr std::size_t kWorthHugePages = std::size_t{1} << 18;
 
 /// Levels a host of the first one runs, best first.
 constexpr std::array<std::string_view, 4> kLevels = {"x86-64-v4-bf16", "x86-64-v4", "x86-64-v3", "x86-64"};
@@ -47,18 +56,31 @@ bool runs(std::string_view host, std::string_view level) {
 /// one of the same thread starts, and other threads have their own.
 class ThreadWorkspace {
  public:
-  ~ThreadWorkspace() { ::operator delete(memory_, kAlignment); }
+  ~ThreadWorkspace() { release(); }
   void* at_least(std::size_t bytes) {
     if (bytes > bytes_) {
-      ::operator delete(std::exchange(memory_, nullptr), kAlignment);
-      bytes_ = 0;
-      memory_ = allocate_aligned(bytes);
-      bytes_ = bytes;
+      release();
+      constexpr auto kPage = static_cast<std::size_t>(kHugePage);
+      const bool huge = bytes >= kWorthHugePages;
+      const std::size_t whole = huge ? (bytes + kPage - 1) / kPage * kPage : bytes;
+      alignment_ = huge ? kHugePage : kAlignment;
+      memory_ = allocate_aligned(whole, alignment_);
+      bytes_ = whole;
+#if defined(__linux__)
+      // Advice: without it the pages are small, and everything else is the same.
+      if (huge) static_cast<void>(madvise(memory_, whole, MADV_HUGEPAGE));
+#endif
     }
     return memory_;
   }
 
  private:
+  void release() {
+    ::operator delete(std::exchange(memory_, nullptr), alignment_);
+    bytes_ = 0;
+  }
+
+  std::align_val_t alignment_ = kAlignment;
   void* memory_ = nullptr;
   std::size_t bytes_ = 0;
 };
