@@ -8,6 +8,8 @@ namespace {
 
 /// Every batch tile reads the whole weight; beyond this its sums and panels crowd the weight out of L1.
 constexpr std::int32_t kMostTokens = 64;
+/// On AVX2: four vectors, the widest register tile. Wider batch tiles gain nothing.
+constexpr std::int32_t kTokensOfAvx2 = 32;
 
 /// Tokens a vector register holds; kept here, for a build without LLVM has no emitter to ask.
 std::int32_t lanes_of(std::string_view level) {
@@ -15,28 +17,38 @@ std::int32_t lanes_of(std::string_view level) {
   return level == "x86-64-v3" ? 8 : 4;
 }
 
-/// One vector of tokens, or else pairs of vectors, which the main loop wants; of the sizes that do, the one
-/// that computes the fewest tokens that are not there, and the largest of equals.
+/// Up to four tokens, or one vector of them, or else pairs of vectors, which the main loop wants; of the
+/// sizes that do, the one that computes the fewest tokens that are not there, and the preferred one of
+/// equals.
 std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
-  if (n <= lanes) return lanes;
+  if (n <= lanes) return n > 4 ? lanes : n > 2 ? 4 : static_cast<std::int32_t>(std::max<std::int64_t>(n, 1));
   const auto computed = [&](std::int32_t tile) { return (n + tile - 1) / tile * tile; };
-  std::int32_t best = kMostTokens;
+  std::int32_t best = lanes == 8 ? kTokensOfAvx2 : kMostTokens;
   for (std::int32_t tile = kMostTokens; tile >= 32; tile -= 16)
     if (tile % (2 * lanes) == 0 && computed(tile) < computed(best)) best = tile;
   const std::int64_t pairs = (n + 2 * lanes - 1) / (2 * lanes);
   return static_cast<std::int32_t>(std::min<std::int64_t>(best, pairs * 2 * lanes));
 }
 
+/// Shares of a batch tile for each thread. One, where the tiles of thin batches take microseconds, and where
+/// whole batch tiles keep all threads busy: then each packs x for itself, and none waits for another. Else
+/// more shares than threads, handed out one by one: a thread that the system takes away delays one of them.
+std::int32_t split_for(std::int64_t n, std::int32_t tile_n, std::int32_t lanes, std::int32_t workers) {
+  const std::int64_t tiles = (n + tile_n - 1) / tile_n;
+  const bool shared_out = tiles >= 4 * std::int64_t{workers} || (tiles > 0 && tiles % workers == 0);
+  return workers == 1 || tile_n < lanes || shared_out ? 1 : 4;
+}
+
 }  // namespace
 
 Config default_config(const Target& target, std::int64_t n) {
+  const std::int32_t lanes = lanes_of(target.arch);
   Config config;
   config.variant = Variant::vector;
-  config.tile_n = tile_for(n, lanes_of(target.arch));
+  config.tile_n = tile_for(n, lanes);
   config.warps = 1;
   config.table = TableForm::global;
-  // More shares than threads, handed out one by one: a thread that the system takes away delays one of them.
-  config.split = target.workers > 1 ? 4 : 1;
+  config.split = split_for(n, config.tile_n, lanes, std::max(target.workers, 1));
   return config;
 }
 

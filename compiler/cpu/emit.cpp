@@ -19,6 +19,11 @@ namespace {
 
 constexpr std::int32_t kMostTokens = 128;  ///< of a batch tile: its sums live on the stack and in L1
 
+/// Of x in one chunk of blocks. Two chunks, the one in use and the one being fetched, share L1 (32 KiB on
+/// most processors) with the weight and the sums.
+constexpr std::int32_t kChunkBytes = 8192;
+constexpr std::int32_t kMostChunk = 32;  ///< blocks
+
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
 llvm::GlobalVariable* table(llvm::Module& module, const std::string& name,
@@ -40,13 +45,14 @@ void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& p
                     to_string(plan)));
 }
 
-Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule) {
+Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule,
+                   std::int32_t chunk) {
   std::vector<std::int32_t> items;
   for (const Item& item : schedule.items)
     items.insert(items.end(),
                  {item.tile, item.first_step, item.steps, item.part, item.parts, item.partial, item.counter});
   std::vector<std::int32_t> columns;
-  columns.reserve(schedule.steps.size() + 1);
+  columns.reserve(schedule.steps.size() + static_cast<std::size_t>(chunk));
   for (const Step& step : schedule.steps) {
     if (step.block[0] != static_cast<std::int32_t>(columns.size()))
       throw Error(ErrorKind::internal,
@@ -55,7 +61,7 @@ Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedu
                               columns.size(), step.block[0]));
     columns.push_back(step.input());
   }
-  columns.push_back(0);
+  columns.insert(columns.end(), static_cast<std::size_t>(chunk), 0);
   return {table(module, "worker_begin" + suffix, schedule.worker_begin),
           table(module, "items" + suffix, items), table(module, "columns" + suffix, columns)};
 }
@@ -82,12 +88,14 @@ Geometry::Geometry(const Problem& problem, const Level& level, const Config& con
       block_out(problem.block.out),
       tile_n(config.tile_n),
       workers(schedule.workers()),
+      thin(is_thin(level, config.tile_n)),
       packed(config.packed) {
   const auto per_word = static_cast<std::int32_t>(4 / size_of(dtype));
   words = problem.in_features() / per_word;
   block_words = problem.block.in / per_word;
   tile = register_tile(level, block_out, tile_n, config.tile_out);
-  panel_bytes = 4 * words * tile_n;
+  panel_bytes = thin ? 0 : 4 * words * tile_n;
+  chunk = std::clamp(kChunkBytes / (4 * block_words * tile_n), 1, kMostChunk);
   sums_bytes = std::int64_t{4} * block_out * tile_n;
   counters = schedule.counters;
   workspace.counter_bytes = counters > 0 ? counters_in_front : 0;
@@ -107,8 +115,10 @@ void validate(const Problem& problem, const Target& target, const Config& config
                        name(problem.math)));
   if (problem.dtype == DType::f16 || problem.out_dtype == DType::f16)
     refuse("data type f16 on the cpu target: f32 and bf16 are built; for f16, a CUDA target would work");
-  if (config.tile_n < level.lanes || config.tile_n > kMostTokens || config.tile_n % level.lanes != 0)
-    refuse(fmt::format("config '{}': on {} tile_n is a multiple of {} up to {}", given, level.name,
+  const bool thin = config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4;
+  if (!thin &&
+      (config.tile_n < level.lanes || config.tile_n > kMostTokens || config.tile_n % level.lanes != 0))
+    refuse(fmt::format("config '{}': on {} tile_n is 1, 2, 4 or a multiple of {} up to {}", given, level.name,
                        level.lanes, kMostTokens));
   if (config.tile_out < 0 || config.tile_out > problem.block.out)
     refuse(fmt::format("config '{}': tile_out is 0 (automatic) to the block's {} outputs", given,
@@ -136,12 +146,20 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan,
     const std::string suffix = plan.size() == 1 ? "" : fmt::format("_{}", plan[i].up_to);
     Entry entry;
     entry.up_to = plan[i].up_to;
-    entry.passes = {"pack" + suffix, "forward" + suffix};
+    const std::string pack = "pack" + suffix;
+    const std::string forward = "forward" + suffix;
+    entry.passes = {forward};
+    if (!geometry.thin && !geometry.private_panel()) entry.passes = {pack, forward};
     entry.workers = schedules[i].workers();
     entry.tile_n = geometry.tile_n;
     entry.workspace = geometry.workspace;
-    emit_pack_pass(ir, entry.passes[0], geometry);
-    emit_forward_pass(ir, entry.passes[1], geometry, make_tables(module, suffix, schedules[i]));
+    const Tables tables = make_tables(module, suffix, schedules[i], geometry.chunk);
+    if (geometry.thin) {
+      emit_thin_pass(ir, forward, geometry, tables);
+    } else {
+      emit_pack_pass(ir, pack, geometry);
+      emit_forward_pass(ir, forward, geometry, tables, geometry.private_panel() ? pack : "");
+    }
     source.entries.push_back(std::move(entry));
   }
   llvm::raw_string_ostream text(source.text);

@@ -18,12 +18,16 @@ struct Level {
   std::string_view features;  ///< beyond it
   std::int32_t lanes;         ///< 32-bit lanes of a vector register
   std::int32_t tile_outputs;  ///< the most outputs of a register tile two or three vectors of tokens wide
+  std::int32_t wide_outputs;  ///< of one four vectors wide; 0: such tiles are not used
   bool fused;                 ///< has a fused multiply-add
   bool dot_bf16;              ///< has vdpbf16ps
 };
 
 /// The level of a cpu target. Throws `invalid_argument` and lists the levels.
 [[nodiscard]] const Level& level_of(const Target& target);
+
+/// Whether a batch tile has fewer tokens than a vector: then vectors run along k instead.
+[[nodiscard]] bool is_thin(const Level& level, std::int32_t tile_n);
 
 /// The share of one output tile that is held in registers: `outputs` × `vectors` accumulators.
 struct RegisterTile {
@@ -33,7 +37,7 @@ struct RegisterTile {
 };
 
 /// Splits a block's outputs evenly into the fewest tiles that fit the registers. `tile_out` caps a tile's
-/// outputs; 0: only the registers do.
+/// outputs; 0: only the registers do. Thin tiles are of one output each.
 [[nodiscard]] RegisterTile register_tile(const Level& level, std::int32_t block_out, std::int32_t tile_n,
                                          std::int32_t tile_out);
 

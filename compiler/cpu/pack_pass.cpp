@@ -64,7 +64,9 @@ void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g) {
         llvm::Value* k = v.plus(word, v.times(square, side));
         VectorIr::Values values;
         for (std::size_t r = 0; r < rows.size(); ++r) {
-          llvm::Value* value = v.load(type, v.at(rows[r], v.times(k, 4)), 16);
+          llvm::Value* from = v.at(rows[r], v.times(k, 4));
+          v.prefetch(v.beyond(from, 4 * kStretch));
+          llvm::Value* value = v.load(type, from, 16);
           values.push_back(ir.CreateSelect(present[r], value, llvm::Constant::getNullValue(type)));
         }
         values = v.transpose(values);

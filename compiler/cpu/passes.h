@@ -25,12 +25,16 @@ struct Geometry {
   std::int32_t block_out;
   std::int32_t tile_n;
   std::int32_t workers;
+  bool thin;    ///< fewer tokens than a vector has lanes: see emit_thin_pass
   bool packed;  ///< the weight is in the order of packed_weight.h
   RegisterTile tile;
-  std::int64_t panel_bytes;  ///< packed x of one batch tile: [words][tile_n] words
+  std::int32_t chunk;        ///< blocks that a register tile goes over with its sums in registers, at most
+  std::int64_t panel_bytes;  ///< packed x of one batch tile: [words][tile_n] words; 0: thin
   std::int32_t counters;     ///< of one batch tile: split rows
-  std::int64_t sums_bytes;   ///< one block row's sums: [block_out][tile_n] float32
+  std::int64_t sums_bytes;   ///< one block row's sums: [block_out][tile_n] float32, thin: [tile_n][block_out]
   Workspace workspace;
+  /// Nobody shares the packed x of a batch tile: its only worker packs it, and no pass waits for another.
+  [[nodiscard]] bool private_panel() const { return workers == 1; }
   [[nodiscard]] std::int64_t block_bytes() const { return std::int64_t{4} * block_out * block_words; }
 };
 
@@ -38,7 +42,7 @@ struct Geometry {
 struct Tables {
   llvm::Value* worker_begin;  ///< i32, workers + 1 offsets into items
   llvm::Value* items;         ///< i32, kItemFields each, in the order of schedule.h's Item
-  llvm::Value* columns;       ///< i32, the block column of each step, and one 0 behind the last
+  llvm::Value* columns;  ///< i32, the block column of each step, and Geometry::chunk zeros behind the last
 };
 inline constexpr std::int32_t kItemFields = 7;
 
@@ -46,11 +50,21 @@ inline constexpr std::int32_t kItemFields = 7;
 /// Workers share the words.
 void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry);
 
-/// Pass 1: the block products of a worker's items in one batch tile, the combine of split rows, and the store
-/// to y. Every output is one chain of multiply-adds from 0, ascending in block column and k (bf16: in a pair
-/// of k, the even one first; vdpbf16ps fixes its own order of the two), one such chain for each part of a
-/// split row.
-void emit_forward_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables);
+/// The forward passes: the block products of a worker's items in one batch tile, the combine of split rows,
+/// and the store to y.
+///
+/// On packed x. Every output is one chain of multiply-adds from 0, ascending in block column and k (bf16: in
+/// a pair of k, the even one first; vdpbf16ps fixes its own order of the two), one such chain for each part
+/// of a split row. `pack`: the pack pass where this one is to call it, because nobody shares its panel; else
+/// empty.
+void emit_forward_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+                       std::string_view pack);
+
+/// For Geometry::thin, on x as it lies: vectors run along k, so that the weight streams by at full width.
+/// Every output (of a part) is one such chain for each lane, lane l of L summing the words l, l + L … of
+/// every block, where L is the fewer of a vector's lanes and a block's words in k; then the upper half of the
+/// lanes is added to the lower one until one lane is left.
+void emit_thin_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables);
 
 /// The addresses of the current batch tile's share of the workspace.
 struct TileWorkspace {

@@ -1,6 +1,8 @@
 #include "compiler/cpu/vector_ir.h"
 
+#include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/TargetParser/Triple.h>
 
 namespace sparsekiln::cpu {
 
@@ -37,6 +39,30 @@ llvm::FixedVectorType* VectorIr::ints(std::int32_t lanes) {
 
 Value* VectorIr::at(Value* base, Value* bytes, const char* name) {
   return ir.CreateInBoundsGEP(ir.getInt8Ty(), base, bytes, name);
+}
+Value* VectorIr::settled(Value* address) {
+  auto* type = llvm::FunctionType::get(ir.getPtrTy(), {ir.getPtrTy()}, false);
+  return ir.CreateCall(type, llvm::InlineAsm::get(type, "", "=r,0", false), {address});
+}
+VectorIr::Values VectorIr::pinned(const Values& values) {
+  // Elsewhere registers have other names, and AVX-512 has twice as many.
+  if (!llvm::Triple(module.getTargetTriple()).isX86() || level.lanes == 16 || values.size() < 2)
+    return values;
+  std::string outputs;
+  std::string inputs;
+  std::vector<llvm::Type*> types;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    outputs += "=x,";
+    inputs += std::to_string(i) + ",";
+    types.push_back(values[i]->getType());
+  }
+  auto* all = llvm::StructType::get(module.getContext(), types);
+  auto* type = llvm::FunctionType::get(all, types, false);
+  auto* result =
+      ir.CreateCall(type, llvm::InlineAsm::get(type, "", outputs + inputs + "~{memory}", true), values);
+  Values same;
+  for (unsigned i = 0; i < values.size(); ++i) same.push_back(ir.CreateExtractValue(result, i));
+  return same;
 }
 Value* VectorIr::times(Value* value, std::int64_t factor) { return ir.CreateMul(value, constant(factor)); }
 

@@ -37,6 +37,13 @@ class VectorIr {
   /// As `at`, for an address that may lie outside the memory of `base`: to be prefetched, never to be read.
   [[nodiscard]] Value* beyond(Value* base, Value* bytes) { return ir.CreateGEP(ir.getInt8Ty(), base, bytes); }
   [[nodiscard]] Value* beyond(Value* base, std::int64_t bytes) { return beyond(base, constant(bytes)); }
+  /// The address in a register of its own. LLVM would else take it apart, keep the sum of its invariant terms
+  /// and each constant on the stack, and load an address for every load of the main loop.
+  [[nodiscard]] Value* settled(Value* address);
+  /// Values as they are, in registers, at this point of the program: what makes them is computed before, and
+  /// no later load is moved up. LLVM's scheduler would else hoist loads until the sums do not fit the
+  /// registers.
+  [[nodiscard]] Values pinned(const Values& values);
   [[nodiscard]] Value* times(Value* value, std::int64_t factor);
   [[nodiscard]] Value* plus(Value* a, Value* b) { return ir.CreateAdd(a, b); }
   [[nodiscard]] Value* load(llvm::Type* type, Value* address, unsigned align, const char* name = "");

@@ -1,5 +1,7 @@
 #include "autotune/cpu_defaults.h"
 
+#include <string_view>
+
 #include <doctest/doctest.h>
 
 #ifdef SPARSEKILN_CPU
@@ -27,13 +29,36 @@ TEST_CASE("the cpu's default tile computes few tokens that are not there") {
   for (const char* level : kLevels) {
     const Target target{Target::Kind::cpu, level, 2};
     CHECK(default_config(target, 32).tile_n == 32);
-    CHECK(default_config(target, 64).tile_n == 64);
-    CHECK(default_config(target, 1).tile_n <= 16);
-    CHECK(default_config(target, 8192).tile_n == 64);
+    CHECK(default_config(target, 64).tile_n == (std::string_view(level) == "x86-64-v3" ? 32 : 64));
+    CHECK(default_config(target, 8192).tile_n == default_config(target, 64).tile_n);
   }
-  CHECK(default_config({Target::Kind::cpu, "x86-64-v3", 2}, 96).tile_n == 48);
+  CHECK(default_config({Target::Kind::cpu, "x86-64-v3", 2}, 96).tile_n == 32);
   CHECK(default_config({Target::Kind::cpu, "x86-64-v3", 2}, 33).tile_n == 48);
   CHECK(default_config({Target::Kind::cpu, "x86-64-v4", 2}, 33).tile_n == 64);
+}
+
+TEST_CASE("up to four tokens the cpu's default is a thin tile of one share a thread") {
+  for (const char* level : {"x86-64-v3", "x86-64-v4"}) {
+    const Target target{Target::Kind::cpu, level, 2};
+    CHECK(default_config(target, 1).tile_n == 1);
+    CHECK(default_config(target, 2).tile_n == 2);
+    CHECK(default_config(target, 3).tile_n == 4);
+    CHECK(default_config(target, 4).tile_n == 4);
+    CHECK(default_config(target, 4).split == 1);
+    CHECK(default_config(target, 5).tile_n >= 8);
+  }
+}
+
+TEST_CASE("the cpu's default shares a batch tile out only where whole ones would leave threads idle") {
+  const auto split = [](std::int32_t workers, std::int64_t n) {
+    return default_config({Target::Kind::cpu, "x86-64-v3", workers}, n).split;
+  };
+  CHECK(split(1, 32) == 1);
+  CHECK(split(2, 32) > 1);   // one tile, two threads
+  CHECK(split(2, 64) == 1);  // two
+  CHECK(split(2, 96) > 1);   // three
+  CHECK(split(2, 512) == 1);
+  CHECK(split(5, 1024) == 1);  // thirty-two over five
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ Space with_all_blocks(Variant variant) {
 Space vector_space(const Target& target) {
   Space space = with_all_blocks(Variant::vector);
   space.archs = host_levels(target.arch);
-  space.tile_n = {16, 32, 48, 64, 128};
+  space.tile_n = {1, 2, 4, 16, 32, 48, 64, 128};
   space.tile_out = {0, 1, 3, 8};
   space.stages = {1};
   space.warps = {1};

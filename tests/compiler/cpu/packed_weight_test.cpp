@@ -35,6 +35,14 @@ TEST_CASE("bf16 is packed in pairs along k") {
   CHECK(packed == std::vector<std::uint16_t>{0, 1, 4, 5, 2, 3, 6, 7});
 }
 
+TEST_CASE("for thin tiles, packed is as it lies") {
+  const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
+  const auto w = numbered<std::uint32_t>(3 * 64);
+  std::vector<std::uint32_t> packed(w.size(), ~0U);
+  pack_weight(3, {8, 8}, DType::f32, register_tile(level, 8, 1, 0), w.data(), packed.data());
+  CHECK(packed == w);
+}
+
 TEST_CASE("every word is packed exactly once, to where the strides of its tile say") {
   constexpr std::int64_t kBlocks = 3;
   for (const char* name : kLevels)

@@ -69,6 +69,81 @@ TEST_CASE("what is emitted for AVX-512 is exact, assembled for the vectors that 
       }
 }
 
+TEST_CASE("thin tiles are exact on every level and type of this host, whatever the batch") {
+  for (const std::string& level : runnable_levels())
+    for (const auto& [dtype, out_dtype] :
+         {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
+      for (const BlockShape block : {BlockShape{8, 8}, {8, 64}, {16, 32}, {64, 8}, {128, 128}})
+        for (const std::int32_t tile_n : {1, 2, 4})
+          check_exact(forward_problem(grid(kAwkward), block, 128, dtype, out_dtype),
+                      {Target::Kind::cpu, level, 2}, vector_config(tile_n),
+                      std::array<std::int64_t, 6>{1, 2, 3, 4, 5, 9});
+}
+
+TEST_CASE("thin tiles for AVX-512 are exact, assembled for the vectors that this host has") {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const BlockShape block : {BlockShape{8, 8}, {16, 16}, {32, 32}})
+      for (const std::int32_t tile_n : {1, 2, 4}) {
+        const Problem problem = forward_problem(grid(kAwkward), block, 16, dtype);
+        const auto binary = build_for(problem, {Target::Kind::cpu, "x86-64-v4", 2}, vector_config(tile_n),
+                                      {Target::Kind::cpu, host_level(), 2});
+        const auto module = open_device()->load(binary);
+        for (const std::int64_t n : {1, 3, 16}) {
+          Operands operands(problem, n, static_cast<std::uint32_t>(n));
+          run(*module, *binary, operands);
+          CAPTURE(to_string(block));
+          CAPTURE(tile_n);
+          CAPTURE(n);
+          CHECK(wrong_elements(problem, operands) == 0);
+        }
+      }
+}
+
+TEST_CASE("rows cut between workers are combined exactly in thin tiles") {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const BlockShape block : {BlockShape{8, 8}, {64, 16}}) {
+      const Problem problem = forward_problem(grid("11111111111111111111111111111111"), block, 16, dtype);
+      const Target target{Target::Kind::cpu, host_level(), 8};
+      for (const std::int32_t tile_n : {1, 2, 4}) {
+        CHECK(make_schedule(problem, target, vector_config(tile_n, 4), 1).counters > 0);
+        check_exact(problem, target, vector_config(tile_n, 4), std::array<std::int64_t, 3>{1, 3, 16});
+      }
+    }
+}
+
+TEST_CASE("a batch tile with one worker packs x by itself, and has one pass") {
+  const Problem problem = forward_problem(grid(kAwkward), {8, 16}, 128);
+  for (const std::int32_t tile_n : {8, 16, 32}) {
+    const Target one{Target::Kind::cpu, host_level(), 1};
+    CHECK(build_for(problem, one, vector_config(tile_n))->entries[0].passes.size() == 1);
+    check_exact(problem, one, vector_config(tile_n), kBatches);
+  }
+  const Target many{Target::Kind::cpu, host_level(), 64};
+  CHECK(build_for(problem, many, vector_config(32, 4))->entries[0].passes.size() == 2);
+}
+
+TEST_CASE("rows that wait for their neighbours are written, in whatever order a worker has them") {
+  // Lengths that differ make the schedule deal rows out longest first: neighbours go to different workers.
+  std::string text;
+  for (int row = 0; row < 37; ++row) {
+    text += row == 0 ? "" : "/";
+    for (int column = 0; column < 24; ++column) text += column <= row * 11 % 23 ? '1' : '0';
+  }
+  for (const std::int32_t workers : {1, 2, 3, 7})
+    for (const BlockShape block : {BlockShape{8, 8}, {16, 8}})
+      check_exact(forward_problem(grid(text), block, 64), {Target::Kind::cpu, host_level(), workers},
+                  vector_config(32), std::array<std::int64_t, 3>{1, 33, 64});
+}
+
+TEST_CASE("rows longer than a chunk, and than its multiples, are exact") {
+  for (const int length : {1, 7, 8, 9, 16, 17, 33, 65}) {
+    const std::string row(static_cast<std::size_t>(length), '1');
+    for (const std::int32_t tile_n : {8, 32, 48})
+      check_exact(forward_problem(grid(row + "/" + row), {8, 8}, 64), {Target::Kind::cpu, host_level(), 1},
+                  vector_config(tile_n), std::array<std::int64_t, 2>{5, 50});
+  }
+}
+
 TEST_CASE("rows cut between workers are combined exactly") {
   for (const char* text : {"1", "11111111111111111111111111111111", kAwkward,
                            "11111111111111111111111111111111/00000000000000000000000000000001"})

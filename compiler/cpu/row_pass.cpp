@@ -1,0 +1,98 @@
+#include "compiler/cpu/row_pass.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include <llvm/IR/Intrinsics.h>
+
+#include "compiler/cpu/emit.h"
+
+namespace sparsekiln::cpu {
+
+RowPass::RowPass(VectorIr& v, const Geometry& geometry, const Tables& tables)
+    : v_(v), ir_(v.ir), g_(geometry), tables_(tables), lanes_(v.level.lanes) {}
+
+void RowPass::emit(std::string_view name, std::string_view pack) {
+  auto* function = v_.begin_pass(name);
+  if (!pack.empty())
+    ir_.CreateCall(v_.module.getFunction(pack),
+                   {function->getArg(0), function->getArg(1), function->getArg(2)});
+  own_sums_ = stack(g_.sums_bytes, "sums");
+  begin();
+  w_ = v_.argument(ir_.getPtrTy(), offsetof(Call, w), "w");
+  y_ = v_.argument(ir_.getPtrTy(), offsetof(Call, y), "y");
+  n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
+  y_row_bytes_ = v_.times(v_.argument(ir_.getInt64Ty(), offsetof(Call, y_stride), "y_stride"),
+                          static_cast<std::int64_t>(size_of(g_.out_dtype)));
+  first_token_ = v_.times(v_.batch_tile, g_.tile_n);
+  workspace_ = locate_workspace(v_, g_);
+  Value* first = v_.entry(tables_.worker_begin, v_.worker, "items.begin");
+  Value* behind = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "items.end");
+  v_.loop("item", first, behind, [&](Value* number) { item(number); });
+  this->end();
+  v_.end_pass();
+}
+
+RowPass::Value* RowPass::stack(std::int64_t bytes, const char* name) {
+  auto* memory = ir_.CreateAlloca(llvm::ArrayType::get(ir_.getInt8Ty(), static_cast<std::uint64_t>(bytes)),
+                                  nullptr, name);
+  memory->setAlignment(llvm::Align(64));
+  return memory;
+}
+
+RowPass::Value* RowPass::present_tokens() {
+  return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_token_),
+                                   v_.constant(g_.tile_n));
+}
+
+void RowPass::item(Value* number) {
+  const auto field = [&](std::int32_t index, const char* label) {
+    return v_.entry(tables_.items, v_.plus(v_.times(number, kItemFields), v_.constant(index)), label);
+  };
+  Value* output = field(0, "output");
+  Value* first = field(1, "first_step");
+  Value* steps = field(2, "steps");
+  if (g_.counters == 0) {
+    accumulate(own_sums_, first, steps);
+    store_outputs(output);
+    return;
+  }
+  Value* part = field(3, "part");
+  Value* parts = field(4, "parts");
+  Value* partial = field(5, "partial");
+  Value* counter = field(6, "counter");
+  Value* whole = ir_.CreateICmpEQ(parts, v_.constant(1), "whole");
+  Value* slot = v_.at(workspace_.partials, v_.times(v_.plus(partial, part), g_.sums_bytes));
+  Value* sums = ir_.CreateSelect(whole, own_sums_, slot, "sums_of_part");
+  accumulate(sums, first, steps);
+  v_.branch("whole.store", whole, [&] { store_outputs(output); });
+  v_.branch("part.arrive", ir_.CreateNot(whole), [&] {
+    Value* address = v_.at(workspace_.counters, v_.times(counter, 4));
+    Value* arrived = ir_.CreateAtomicRMW(llvm::AtomicRMWInst::Add, address, ir_.getInt32(1), llvm::Align(4),
+                                         llvm::AtomicOrdering::AcquireRelease);
+    Value* last =
+        ir_.CreateICmpEQ(ir_.CreateZExt(ir_.CreateAdd(arrived, ir_.getInt32(1)), ir_.getInt64Ty()), parts);
+    v_.branch("last.combine", last, [&] {
+      v_.store(ir_.getInt32(0), address, 4);
+      combine(parts, v_.at(workspace_.partials, v_.times(partial, g_.sums_bytes)));
+      store_outputs(output);
+    });
+  });
+}
+
+void RowPass::combine(Value* parts, Value* first_partial) {
+  const std::int32_t lanes = std::min(8, lanes_);  // the fewest sums are those of one token and eight outputs
+  const std::int64_t vector_bytes = std::int64_t{4} * lanes;
+  v_.loop("combine", v_.constant(0), v_.constant(g_.sums_bytes / vector_bytes), [&](Value* i) {
+    Value* bytes = v_.times(i, vector_bytes);
+    auto* type = v_.floats(lanes);
+    Value* sum = v_.load(type, v_.at(first_partial, bytes), 16);
+    sum = v_.loop("part", v_.constant(1), parts, {sum}, [&](Value* part, const Values& sums) -> Values {
+      Value* from = v_.at(v_.at(first_partial, v_.times(part, g_.sums_bytes)), bytes);
+      return {ir_.CreateFAdd(sums[0], v_.load(type, from, 16))};
+    })[0];
+    v_.store(sum, v_.at(own_sums_, bytes), 16);
+  });
+}
+
+}  // namespace sparsekiln::cpu

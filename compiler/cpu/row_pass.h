@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "compiler/cpu/passes.h"
+#include "compiler/cpu/vector_ir.h"
+
+namespace sparsekiln::cpu {
+
+/// The skeleton of a forward pass: goes through a worker's items, lets the parts of a split row meet, and
+/// stores rows that are whole. How a row's steps are summed up, and where its sums lie until they are stored,
+/// is the derived class's.
+class RowPass {
+ public:
+  RowPass(VectorIr& v, const Geometry& geometry, const Tables& tables);
+  virtual ~RowPass() = default;
+  RowPass(const RowPass&) = delete;
+  RowPass& operator=(const RowPass&) = delete;
+
+  /// `pack`: a pass to be called first, for the same worker and batch tile; empty: none.
+  void emit(std::string_view name, std::string_view pack);
+
+ protected:
+  using Value = llvm::Value;
+  using Values = VectorIr::Values;
+
+  /// Allocates what a pass needs of the stack; called once, before everything.
+  virtual void begin() {}
+  /// Stores what store_outputs held back; called once, behind everything.
+  virtual void end() {}
+  /// Writes the sums of `steps` steps from `first`, Geometry::sums_bytes of them, to `sums`.
+  virtual void accumulate(Value* sums, Value* first, Value* steps) = 0;
+  /// Writes own_sums_ to a block row of y, the tokens that exist, now or later.
+  virtual void store_outputs(Value* output_block) = 0;
+
+  [[nodiscard]] Value* stack(std::int64_t bytes, const char* name);
+  /// Tokens of this batch tile that exist.
+  [[nodiscard]] Value* present_tokens();
+
+  VectorIr& v_;
+  llvm::IRBuilder<>& ir_;
+  const Geometry& g_;
+  const Tables& tables_;
+  std::int32_t lanes_;
+  Value* w_ = nullptr;
+  Value* y_ = nullptr;
+  Value* y_row_bytes_ = nullptr;
+  Value* n_ = nullptr;
+  Value* first_token_ = nullptr;
+  TileWorkspace workspace_{};
+  Value* own_sums_ = nullptr;  ///< Geometry::sums_bytes on the stack
+
+ private:
+  void item(Value* number);
+  void combine(Value* parts, Value* first_partial);
+};
+
+}  // namespace sparsekiln::cpu
