@@ -13,7 +13,7 @@ namespace {
 /// Sums in registers: eight keep two 4-cycle multiply-adders busy.
 constexpr std::int32_t kChains = 8;
 /// Bytes of the weight; far enough for memory, near enough for L1.
-constexpr std::int64_t kPrefetchAhead = 4096;
+constexpr std::int64_t kPrefetchAhead = 2048;
 constexpr std::int64_t kLine = 64;
 
 /// Block by block, so that the weight is one stream: of each block, `outputs` rows at a time against the x of
