@@ -49,6 +49,9 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
+/// A pause in which OpenMP's threads leave the processors: libgomp's spin on for some milliseconds.
+void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(15)); }
+
 std::vector<float> noise(std::size_t size) {
   std::vector<float> values(size);
   std::minstd_rand random(1);
@@ -64,10 +67,8 @@ class Contestant {
     const double once = bench::seconds_of(call_);
     calls_ = std::clamp(static_cast<int>(kStretch / once), 1, 1000);
   }
-  /// Seconds a call. It waits a little before, for threads of the one before (OpenMP's spin on for a while)
-  /// to leave the processors, and calls once for the caches.
+  /// Seconds a call, behind one for the caches.
   [[nodiscard]] double measure() const {
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
     if (calls_ > 1) call_();
     return bench::seconds_of([&] {
              for (int i = 0; i < calls_; ++i) call_();
@@ -208,9 +209,12 @@ void forward(benchmark::State& state, const Case& given, const std::optional<Con
   const double flops = weight_bytes / 2 * static_cast<double>(given.n);
   Rounds rounds;
   for ([[maybe_unused]] const auto round : state) {
+    settle();
+    static_cast<void>(peak.measure(kStretch / 8));  // wakes the threads up
     const double peak_rate = peak.measure(kStretch);
     const double lying_seconds = run_as_it_lies.measure();
     const double packed_seconds = run_packed.measure();
+    const double read_seconds = given.n == 1 ? read.measure() : 1;
     const double plain_seconds = run_plain.measure();
     const double prepacked_seconds = run_prepacked.measure();
     rounds.add("peak_GFLOPs", peak_rate / 1e9);
@@ -221,7 +225,7 @@ void forward(benchmark::State& state, const Case& given, const std::optional<Con
     rounds.add("vs_onednn", plain_seconds / packed_seconds);
     rounds.add("vs_prepacked", prepacked_seconds / packed_seconds);
     if (given.n == 1) {
-      const double read_rate = static_cast<double>(reader.bytes()) / read.measure();
+      const double read_rate = static_cast<double>(reader.bytes()) / read_seconds;
       rounds.add("read_GBs", read_rate / 1e9);
       rounds.add("of_bandwidth", weight_bytes / lying_seconds / read_rate);
       rounds.add("packed_of_bandwidth", weight_bytes / packed_seconds / read_rate);
