@@ -1,5 +1,11 @@
 #include "autotune/cost_model.h"
 
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
 #include "autotune/cpu_defaults.h"
 #include "autotune/cuda_defaults.h"
 #include "compiler/cuda/emit.h"
@@ -30,7 +36,10 @@ Config default_config(const Problem& problem, const Target& target, std::int64_t
 
 }  // namespace
 
-Plan choose_plan(const Problem& problem, const Target& target) {
+namespace {
+
+/// Besides the form of the tables.
+Plan choose_numbers(const Problem& problem, const Target& target) {
   const std::int64_t bound = problem.batch.bound();
   Plan plan;
   if (problem.batch.dynamic()) {
@@ -38,7 +47,39 @@ Plan choose_plan(const Problem& problem, const Target& target) {
       if (end < bound) plan.push_back({end, default_config(problem, target, end)});
   }
   plan.push_back({bound, default_config(problem, target, bound)});
+  return plan;
+}
+
+}  // namespace
+
+Plan choose_plan(const Problem& problem, const Target& target) {
+  Plan plan = choose_numbers(problem, target);
   if (target.kind == Target::Kind::cuda) choose_tables(plan, problem, target);
+  return plan;
+}
+
+Plan choose_attached_plan(const Problem& problem, const Target& target) {
+  if (target.kind != Target::Kind::cuda)
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("attached tables for {}: the cpu target bakes its layout; leave `attached` out, or "
+                    "compile for a CUDA target",
+                    target.to_string()));
+  Problem any = problem;
+  any.layout = Layout();
+  return with_attached_tables(choose_numbers(any, target));
+}
+
+Plan with_attached_tables(Plan plan) {
+  for (RangedConfig& range : plan) range.config.table = TableForm::attached;
+  return plan;
+}
+
+Plan with_baked_tables(Plan plan, const Problem& problem, const Target& target) {
+  const bool any = std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
+    return range.config.table == TableForm::attached;
+  });
+  if (any) choose_tables(plan, problem, target);
   return plan;
 }
 

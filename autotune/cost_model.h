@@ -10,4 +10,13 @@ namespace sparsekiln {
 /// made. One entry for a fixed batch; for a dynamic batch one per range of n.
 [[nodiscard]] Plan choose_plan(const Problem& problem, const Target& target);
 
+/// The plan of a kernel whose tables are attached: the same for all layouts, whatever their shape, so that
+/// they share one Binary. Throws `invalid_argument` for the cpu target, which bakes its layout.
+[[nodiscard]] Plan choose_attached_plan(const Problem& problem, const Target& target);
+
+/// A plan with the same numbers, and so the same schedules and the same workspace: with attached tables, or
+/// with those of its tables that are attached in the form that suits the layout.
+[[nodiscard]] Plan with_attached_tables(Plan plan);
+[[nodiscard]] Plan with_baked_tables(Plan plan, const Problem& problem, const Target& target);
+
 }  // namespace sparsekiln

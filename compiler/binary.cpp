@@ -9,12 +9,13 @@
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
 //   version:u32  target  plan  operands  entries  code  ptx  log  compiler  options  source:16 bytes
 // Version 1 was the first, version 2 added a config's operand_a, version 3 its rows and
-// merge. A reader knows one version: whoever stores Binaries has the compiler's digest in the key.
+// merge, version 4 an entry's tables. A reader knows one version: whoever stores Binaries has the compiler's
+// digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 
 void put(ByteWriter& out, const Config& config) {
   out.put(config.variant);
@@ -113,6 +114,23 @@ void put(ByteWriter& out, const Entry& entry) {
   out.put(entry.workspace.counter_bytes);
   out.put(entry.workspace.bytes_per_tile);
   put(out, entry.resources);
+  out.put_bytes(entry.tables.bytes);
+  for (const std::int64_t offset : entry.tables.offsets) out.put(offset);
+  out.put(entry.tables.counters);
+}
+
+TableImage get_tables(ByteReader& in) {
+  TableImage tables;
+  const std::span<const std::byte> bytes = in.get_bytes();
+  tables.bytes.assign(bytes.begin(), bytes.end());
+  for (std::int64_t& offset : tables.offsets) {
+    offset = in.get<std::int64_t>();
+    if (offset < 0 || offset > static_cast<std::int64_t>(bytes.size()) ||
+        offset % TableImage::kAlignment != 0)
+      in.fail("a table outside of its image");
+  }
+  tables.counters = in.get<std::int32_t>();
+  return tables;
 }
 
 Entry get_entry(ByteReader& in) {
@@ -128,7 +146,11 @@ Entry get_entry(ByteReader& in) {
   entry.workspace.counter_bytes = in.get<std::int64_t>();
   entry.workspace.bytes_per_tile = in.get<std::int64_t>();
   entry.resources = get_resources(in);
-  const bool usable = entry.workers > 0 && entry.tile_n > 0 && entry.threads > 0 && !entry.passes.empty() &&
+  entry.tables = get_tables(in);
+  if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that nobody takes");
+  const bool waits = entry.takes_tables() && entry.tables.bytes.empty();  // for a layout
+  const bool usable = (waits ? entry.workers == 0 : entry.workers > 0) && entry.tables.counters >= 0 &&
+                      entry.tile_n > 0 && entry.threads > 0 && !entry.passes.empty() &&
                       entry.workspace.counter_bytes >= 0 && entry.workspace.bytes_per_tile >= 0;
   if (!usable) in.fail("an entry that cannot be launched");
   return entry;

@@ -24,6 +24,11 @@ namespace {
 
 void validate(const Problem& problem, const Target& target, const Config& config) {
   if (target.kind == Target::Kind::cuda) return cuda::validate(problem, target, config);
+  if (config.table == TableForm::attached)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("config '{}' for {}: the cpu target bakes its layout; another table form, or a "
+                            "CUDA target, would work",
+                            to_string(config), target.to_string()));
 #ifdef SPARSEKILN_CPU
   cpu::validate(problem, target, config);
 #else
@@ -54,9 +59,11 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan) {
 OperandContract contract_of(const Problem& problem, const Plan& plan) {
   OperandContract operands;
   operands.operation = problem.operation;
-  operands.in_features = problem.in_features();
-  operands.out_features = problem.out_features();
-  operands.blocks = problem.layout.blocks();
+  if (!cuda::attached(plan)) {  // else the same for all layouts
+    operands.in_features = problem.in_features();
+    operands.out_features = problem.out_features();
+    operands.blocks = problem.layout.blocks();
+  }
   operands.block = problem.block;
   operands.batch = problem.batch;
   operands.dtype = problem.dtype;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -46,6 +48,20 @@ struct Workspace {
   friend bool operator==(const Workspace&, const Workspace&) = default;
 };
 
+/// The tables of an attached layout, as they are copied to the device: the arrays that AttachedTables of
+/// templates/schedule.cuh points at, one after the other, in the memory order of every target
+/// (little-endian).
+struct TableImage {
+  static constexpr std::size_t kArrays = 6;
+  static constexpr std::int64_t kAlignment = 16;
+  std::vector<std::byte> bytes;  ///< never empty where a layout is attached
+  /// Where worker_begin, steps, blocks, rows, splits and parts begin in it: multiples of kAlignment. An array
+  /// without elements begins where the next one does.
+  std::array<std::int64_t, kArrays> offsets{};
+  std::int32_t counters = 0;  ///< arrival counters of one batch tile
+  friend bool operator==(const TableImage&, const TableImage&) = default;
+};
+
 /// One entry point and the recipe for launching it.
 ///
 /// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, min(batch tiles, 65535), 1), and a CTA goes on to
@@ -61,7 +77,13 @@ struct Entry {
   std::vector<Argument> arguments;  ///< in the order of the kernel's parameters
   Workspace workspace;
   Resources resources;
+  /// Of an entry that takes Argument::tables, and whose layout is attached; else empty. Before a layout is
+  /// attached such an entry has no workers and no workspace either.
+  TableImage tables;
 
+  [[nodiscard]] bool takes_tables() const {
+    return std::find(arguments.begin(), arguments.end(), Argument::tables) != arguments.end();
+  }
   [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const { return (n + tile_n - 1) / tile_n; }
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
     return workspace.counter_bytes + workspace.bytes_per_tile * batch_tiles(n);
@@ -97,6 +119,13 @@ struct Binary {
   std::string compiler;         ///< "NVRTC 13.0", "LLVM 19.1.7"
   std::string options;          ///< as passed to it
   Digest source;                ///< of the emitted source
+
+  /// Made for attached tables, and no layout is attached: what all layouts share, and what cannot be
+  /// launched. Its contract has no features and no blocks.
+  [[nodiscard]] bool lacks_layout() const {
+    return std::any_of(entries.begin(), entries.end(),
+                       [](const Entry& entry) { return entry.takes_tables() && entry.tables.bytes.empty(); });
+  }
   friend bool operator==(const Binary&, const Binary&) = default;
 };
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include <doctest/doctest.h>
+#include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
 #include "compiler/build.h"
@@ -100,6 +101,40 @@ TEST_CASE("a workspace for a dynamic batch of up to 8192 stays below 128 MiB") {
     const std::int64_t tiles = (plan[entry].up_to + config.tile_n - 1) / config.tile_n;
     CHECK(tiles * schedule.partials * problem.block.out * config.tile_n * 4 < (std::int64_t{128} << 20));
   }
+}
+
+TEST_CASE("the plan of attached tables is the same for all layouts, and can be emitted") {
+  const Target target = Target::parse("h100");
+  for (const Batch batch : {Batch(33), Batch::up_to(300)}) {
+    const Problem small = problem_of(patterns::random(3, 4, 0.5, 1), {32, 32}, batch);
+    const Problem large = problem_of(patterns::random(120, 90, 0.9, 2), {32, 32}, batch);
+    const Plan plan = choose_attached_plan(small, target);
+    CHECK(plan == choose_attached_plan(large, target));
+    CHECK_NOTHROW((void)emit_source(large, target, plan));
+  }
+}
+
+TEST_CASE("a baked plan and its attached twin differ in the form of their tables alone") {
+  const Target target = Target::parse("h100");
+  const Problem problem = problem_of(patterns::random(30, 40, 0.5, 1), {32, 32}, Batch::up_to(300));
+  const Plan attached = choose_attached_plan(problem, target);
+  const Plan baked = with_baked_tables(attached, problem, target);
+  for (const RangedConfig& range : baked) CHECK(range.config.table != TableForm::attached);
+  CHECK(with_attached_tables(baked) == attached);
+  CHECK_NOTHROW((void)emit_source(problem, target, baked));
+}
+
+TEST_CASE("a baked plan keeps the form that it has") {
+  const Target target = Target::parse("h100");
+  const Problem problem = problem_of(patterns::random(2, 2, 0.5, 1), {32, 32}, 8);
+  Plan plan = choose_plan(problem, target);
+  plan[0].config.table = TableForm::global;
+  CHECK(with_baked_tables(plan, problem, target) == plan);
+}
+
+TEST_CASE("the cpu target is told that it bakes its layout") {
+  const Problem problem = problem_of(patterns::random(3, 4, 0.5, 1), {32, 32}, 8);
+  CHECK_THROWS_AS((void)choose_attached_plan(problem, Target{}), Error);
 }
 
 }  // namespace

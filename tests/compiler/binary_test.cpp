@@ -63,6 +63,47 @@ TEST_CASE("entries that do not serve every batch of the contract are refused") {
   CHECK_THROWS_AS((void)deserialize(serialize(unordered)), Error);
 }
 
+Binary attached_sample() {
+  Binary binary = sample();
+  for (Entry& entry : binary.entries) {
+    entry.arguments.push_back(Argument::tables);
+    entry.tables = {std::vector<std::byte>(64, std::byte{7}), {0, 16, 16, 32, 48, 64}, 3};
+  }
+  return binary;
+}
+
+TEST_CASE("an attached layout survives its byte form, and so does code that waits for one") {
+  CHECK(deserialize(serialize(attached_sample())) == attached_sample());
+  Binary shared = attached_sample();
+  for (Entry& entry : shared.entries) {
+    entry.workers = 0;
+    entry.tables = {};
+  }
+  CHECK(shared.lacks_layout());
+  CHECK(deserialize(serialize(shared)) == shared);
+}
+
+TEST_CASE("tables that lie outside of their image, or that no entry takes, are refused") {
+  for (const std::int64_t offset : {-16, 8, 80}) {
+    CAPTURE(offset);
+    Binary outside = attached_sample();
+    outside.entries[1].tables.offsets[4] = offset;
+    CHECK_THROWS_AS((void)deserialize(serialize(outside)), Error);
+  }
+  Binary untaken = attached_sample();
+  untaken.entries[0].arguments.pop_back();
+  CHECK_THROWS_AS((void)deserialize(serialize(untaken)), Error);
+}
+
+TEST_CASE("an entry without workers is refused, unless it waits for a layout") {
+  Binary baked = sample();
+  baked.entries[0].workers = 0;
+  CHECK_THROWS_AS((void)deserialize(serialize(baked)), Error);
+  Binary attached = attached_sample();
+  attached.entries[0].workers = 0;
+  CHECK_THROWS_AS((void)deserialize(serialize(attached)), Error);
+}
+
 TEST_CASE("bytes after the end are refused") {
   std::vector<std::byte> bytes = serialize(sample());
   bytes.push_back(std::byte{0});
