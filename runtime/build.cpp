@@ -9,6 +9,8 @@
 #include "autotune/cost_model.h"
 #include "cache/store.h"
 #include "compiler/build.h"
+#include "compiler/cuda/attach.h"
+#include "runtime/build.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/elapsed.h"
 #include "runtime/request.h"
@@ -28,17 +30,35 @@ std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
   return store;
 }
 
-/// What the store holds under an identity, if it is whole and for this target.
+/// What the store holds under an identity, if it is whole and what was asked for.
 std::shared_ptr<const Binary> find(cache::Store& store, const cache::Identity& identity,
-                                   const Target& target) {
+                                   const BuildJob& job) {
   const auto payload = store.get(identity);
   if (!payload) return nullptr;
   try {
     auto binary = std::make_shared<const Binary>(deserialize(*payload));
-    return binary->target == target ? binary : nullptr;
+    return binary->target == job.target && binary->plan == job.plan ? binary : nullptr;
   } catch (const Error&) {
     return nullptr;  // damaged although the checksum held: as good as absent, and about to be written anew
   }
+}
+
+/// A Binary that lacks its layout, with it.
+std::shared_ptr<const Binary> with_layout(std::shared_ptr<const Binary> binary, const BuildJob& job) {
+  if (!binary->lacks_layout()) return binary;
+  return std::make_shared<const Binary>(cuda::attach(job.problem.layout, *binary));
+}
+
+Plan plan_for(const Problem& problem, const Target& target, const Options& options) {
+  const bool tiered = options.tiered && target.kind == Target::Kind::cuda;
+  if (options.config) {
+    Plan pinned{{problem.batch.bound(), *options.config}};
+    if (options.attached) return with_attached_tables(std::move(pinned));
+    return tiered ? with_baked_tables(std::move(pinned), problem, target) : pinned;
+  }
+  if (options.attached) return choose_attached_plan(problem, target);
+  if (tiered) return with_baked_tables(choose_attached_plan(problem, target), problem, target);
+  return choose_plan(problem, target);
 }
 
 struct Found {
@@ -61,6 +81,8 @@ std::string_view name(From from) {
   return "unknown";
 }
 
+std::string_view name(Tier tier) { return tier == Tier::baked ? "baked" : "attached"; }
+
 Problem make_problem(const Layout& layout, const Options& options) {
   Problem problem;
   problem.operation = options.operation;
@@ -76,33 +98,56 @@ Problem make_problem(const Layout& layout, const Options& options) {
   return problem;
 }
 
-Built build(const Layout& layout, const Options& options) {
-  const Elapsed elapsed;
-  const Problem problem = make_problem(layout, options);
-  const Target target = resolve_target(options.target);
-  if (options.config && problem.batch.dynamic())
+BuildJob job_of(const Layout& layout, const Options& options) {
+  BuildJob job{make_problem(layout, options), resolve_target(options.target), {}, options.cache_dir};
+  if (options.attached && options.tiered)
+    throw Error(
+        ErrorKind::invalid_argument,
+        "attached and tiered: a tiered kernel is attached until the baked one is there; ask for one of "
+        "them");
+  if (options.config && job.problem.batch.dynamic())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("config '{}': a pinned config takes a fixed batch, not {}",
-                            to_string(*options.config), to_string(problem.batch)));
-  const Plan plan =
-      options.config ? Plan{{problem.batch.bound(), *options.config}} : choose_plan(problem, target);
-  const cache::Identity identity = identity_of(problem, target, plan);
+                            to_string(*options.config), to_string(job.problem.batch)));
+  job.plan = plan_for(job.problem, job.target, options);
+  return job;
+}
 
+Built build(const BuildJob& job) {
+  const Elapsed elapsed;
+  const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
   Built built;
   built.key = identity.key();
-  const std::shared_ptr<cache::Store> store = store_in(options.cache_dir);
+  const std::shared_ptr<cache::Store> store = store_in(job.cache_dir);
   static SingleFlight<std::string, Found> flights;
   const auto [found, first] = flights.run(built.key.hex() + store->folder().string(), [&]() -> Found {
-    if (auto stored = find(*store, identity, target))
+    if (auto stored = find(*store, identity, job))
       return {std::move(stored), From::store, store->why_not_on_disk(identity)};
     auto made = std::make_shared<const Binary>(
-        build_binary(problem, target, plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
+        build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
     store->put(identity, serialize(*made));
     return {std::move(made), From::compiled, store->why_not_on_disk(identity)};
   });
-  built.binary = found.binary;
+  built.binary = with_layout(found.binary, job);
   built.from = first ? found.from : From::memory;
   built.cache_warning = found.cache_warning;
+  built.compile_ms = elapsed.ms();
+  return built;
+}
+
+std::optional<Built> find_built(const BuildJob& job) {
+  const Elapsed elapsed;
+  const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
+  const std::shared_ptr<cache::Store> store = store_in(job.cache_dir);
+  auto stored = find(*store, identity, job);
+  if (stored == nullptr) return std::nullopt;
+  return Built{with_layout(std::move(stored), job), From::store, identity.key(), elapsed.ms(),
+               store->why_not_on_disk(identity)};
+}
+
+Built build(const Layout& layout, const Options& options) {
+  const Elapsed elapsed;
+  Built built = build(job_of(layout, options));
   built.compile_ms = elapsed.ms();
   return built;
 }

@@ -1,9 +1,16 @@
+#include <future>
 #include <memory>
 #include <shared_mutex>
+#include <string>
+#include <system_error>
 #include <unordered_map>
+#include <utility>
 
 #include <sparsekiln/compile.h>
+#include <sparsekiln/error.h>
 
+#include "autotune/cost_model.h"
+#include "runtime/build.h"
 #include "runtime/device.h"
 #include "runtime/elapsed.h"
 #include "runtime/kernel.h"
@@ -40,14 +47,43 @@ class Table {
   std::size_t sweep_at_ = kSweepAtLeast;
 };
 
-Handle make_handle(std::shared_ptr<const Binary> binary, const std::shared_ptr<const Device>& device,
-                   Digest key) {
-  auto kernel = std::make_shared<Kernel::Impl>();
+template <typename Pointer>
+Pointer load_on(const std::shared_ptr<const Device>& device, std::shared_ptr<const Binary> binary,
+                Digest key) {
+  Pointer kernel(new Kernel::Impl);
   kernel->module = device->load(binary);
   kernel->binary = std::move(binary);
   kernel->device = device;
   kernel->key = key;
   return kernel;
+}
+
+/// Begins to make the baked kernel that is to serve in the place of `kernel`.
+void begin_baking(Kernel::Impl& kernel, BuildJob job) {
+  const auto bake = [&kernel, job = std::move(job)] {
+    const Built built = build(job);
+    kernel.baked = load_on<std::unique_ptr<Kernel::Impl>>(kernel.device, built.binary, built.key);
+    kernel.successor.store(kernel.baked.get(), std::memory_order_release);
+  };
+  try {
+    kernel.baking = std::async(std::launch::async, bake).share();
+  } catch (const std::system_error& error) {  // no thread can be had
+    std::promise<void> failed;
+    failed.set_exception(std::make_exception_ptr(Error(
+        ErrorKind::internal,
+        std::string("making the baked kernel of a tiered one: there is no thread for it: ") + error.what())));
+    kernel.baking = failed.get_future().share();
+  }
+}
+
+/// The attached kernel, with the baked one on its way.
+std::pair<Handle, From> make_tiered(const BuildJob& job, const std::shared_ptr<const Device>& device) {
+  BuildJob attached = job;
+  attached.plan = with_attached_tables(std::move(attached.plan));
+  const Built built = build(attached);
+  auto kernel = load_on<std::shared_ptr<Kernel::Impl>>(device, built.binary, built.key);
+  begin_baking(*kernel, job);
+  return {std::move(kernel), built.from};
 }
 
 /// The device that a target's Binary is loaded on: the one it names, else the current one of its kind.
@@ -56,12 +92,21 @@ std::string_view device_for(const Target& target, std::string_view asked) {
   return asked.starts_with("cuda") || asked.starts_with("emulated") ? asked : "cuda";
 }
 
+std::pair<Handle, From> make(const BuildJob& job, const Options& options) {
+  const bool tiered = options.tiered && job.target.kind == Target::Kind::cuda;
+  const std::optional<Built> stored = tiered ? find_built(job) : std::nullopt;
+  const auto device = [&] { return open_device(device_for(job.target, options.target)); };
+  if (tiered && !stored) return make_tiered(job, device());
+  const Built built = stored ? *stored : build(job);
+  return {load_on<std::shared_ptr<Kernel::Impl>>(device(), built.binary, built.key), built.from};
+}
+
 }  // namespace
 
 Kernel load(std::shared_ptr<const Binary> binary, std::string_view device) {
   const Elapsed elapsed;
   const auto opened = open_device(device_for(binary->target, device));
-  Handle kernel = make_handle(std::move(binary), opened, {});
+  Handle kernel = load_on<std::shared_ptr<Kernel::Impl>>(opened, std::move(binary), {});
   return {std::move(kernel), From::compiled, elapsed.ms()};
 }
 
@@ -74,11 +119,9 @@ Kernel compile(const Layout& layout, const Options& options) {
   auto [made, first] = flights.run(request, [&]() -> std::pair<Handle, From> {
     // A flight may have landed between the look and this take-off.
     if (Handle kernel = table.find(request)) return {std::move(kernel), From::memory};
-    const Built built = build(layout, options);
-    const auto device = open_device(device_for(built.binary->target, options.target));
-    Handle kernel = make_handle(built.binary, device, built.key);
+    auto [kernel, from] = make(job_of(layout, options), options);
     table.insert(request, kernel);
-    return {std::move(kernel), built.from};
+    return {std::move(kernel), from};
   });
   return {std::move(made.first), first ? made.second : From::memory, elapsed.ms()};
 }

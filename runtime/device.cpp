@@ -99,6 +99,10 @@ void Module::pack(const void*, void*) const {
   throw Error(ErrorKind::driver, "w: kernels of this device read the weight as it lies; packed=0 would work");
 }
 
+std::unique_ptr<Module> Module::relayout(std::shared_ptr<const Binary>) const {
+  throw Error(ErrorKind::driver, "kernels of this device have their layout in their code; compile anew");
+}
+
 std::shared_ptr<const Device> open_device(std::string_view text) {
   if (text == "cpu") return open_cpu();
   if (text == "auto") return cuda::available() ? open_cuda(-1) : open_cpu();

@@ -20,7 +20,6 @@ struct Launch {
   std::int64_t x_stride;  ///< elements
   std::int64_t y_stride;  ///< elements
   void* stream;
-  const void* tables = nullptr;  ///< of an attached layout: what the kernel's last argument is copied from
 };
 
 /// A Binary's code, resident on a device until this is destroyed.
@@ -37,6 +36,9 @@ class Module {
   /// device. Only for a Binary whose contract asks for it: throws `driver` where this device knows no such
   /// order.
   virtual void pack(const void* w, void* packed) const;
+  /// The same code with the tables of another layout: `binary` is this module's but for what cuda::attach
+  /// fills in. Throws `driver` where memory is short, or where this device attaches no layouts.
+  [[nodiscard]] virtual std::unique_ptr<Module> relayout(std::shared_ptr<const Binary> binary) const;
 };
 
 /// Where kernels run. The memory and timing functions serve tools and tests; pointers are the device's.

@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/cuda/attach.h"
+#include "compiler/cuda/emit.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -128,7 +131,8 @@ Kernel::Kernel(std::shared_ptr<const Impl> impl, From from, double compile_ms)
     : impl_(std::move(impl)), from_(from), compile_ms_(compile_ms) {}
 
 void Kernel::operator()(const Operands& operands) const {
-  const Binary& binary = *impl_->binary;
+  const Impl& impl = impl_->serving();
+  const Binary& binary = *impl.binary;
   const OperandContract& wanted = binary.operands;
   const std::int64_t n = operands.x.shape[0];
   check_activation("x", operands.x, wanted.dtype, wanted.in_features, wanted.alignment);
@@ -141,11 +145,11 @@ void Kernel::operator()(const Operands& operands) const {
   const std::size_t entry = entry_for(binary, n);
   void* workspace = operands.workspace;
   if (const std::int64_t bytes = binary.entries[entry].workspace_bytes(n); bytes != 0) {
-    if (workspace == nullptr) workspace = impl_->module->workspace(operands.stream, bytes);
+    if (workspace == nullptr) workspace = impl.module->workspace(operands.stream, bytes);
     check_address("workspace", workspace, kWorkspaceAlignment);
   }
-  impl_->module->launch(entry, {operands.x.data, operands.w.data, operands.y.data, workspace, n,
-                                operands.x.stride[0], operands.y.stride[0], operands.stream});
+  impl.module->launch(entry, {operands.x.data, operands.w.data, operands.y.data, workspace, n,
+                              operands.x.stride[0], operands.y.stride[0], operands.stream});
 }
 
 std::int64_t Kernel::workspace_bytes(std::int64_t n) const {
@@ -173,7 +177,36 @@ void Kernel::pack(const TensorView& w, void* packed) const {
   impl_->module->pack(w.data, packed);
 }
 
-const Binary& Kernel::binary() const { return *impl_->binary; }
-const Digest& Kernel::key() const { return impl_->key; }
+void Kernel::relayout(const Layout& layout) {
+  const Binary& binary = *impl_->binary;
+  const OperandContract& operands = binary.operands;
+  if (impl_->baking.valid() || !cuda::attached(binary.plan))
+    refuse("relayout", fmt::format("this kernel {}; one that was compiled with Options::attached would work",
+                                   impl_->baking.valid() ? "is tiered" : "has its layout in its code"));
+  const std::int64_t rows = operands.out_features / operands.block.out;
+  const std::int64_t cols = operands.in_features / operands.block.in;
+  if (layout.rows() != rows || layout.cols() != cols)
+    refuse("relayout",
+           fmt::format("a layout of {} x {} blocks, but the kernel's has {} x {}; compile for it, "
+                       "which shares this kernel's code in the store",
+                       layout.rows(), layout.cols(), rows, cols));
+  auto next = std::make_shared<Impl>();
+  next->binary = std::make_shared<const Binary>(cuda::attach(layout, binary));
+  next->device = impl_->device;
+  next->module = impl_->module->relayout(next->binary);
+  next->key = impl_->key;
+  impl_ = std::move(next);
+}
+
+Tier Kernel::tier() const noexcept {
+  return impl_->serving().binary->entries.front().takes_tables() ? Tier::attached : Tier::baked;
+}
+
+void Kernel::wait() const {
+  if (impl_->baking.valid()) impl_->baking.get();
+}
+
+const Binary& Kernel::binary() const { return *impl_->serving().binary; }
+const Digest& Kernel::key() const { return impl_->serving().key; }
 
 }  // namespace sparsekiln

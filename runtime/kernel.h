@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <future>
 #include <memory>
 
 #include <sparsekiln/compile.h>
@@ -14,6 +16,19 @@ struct Kernel::Impl {
   std::shared_ptr<const Device> device;
   std::unique_ptr<const Module> module;
   Digest key;
+
+  /// Of a tiered kernel. `baked` is written by the thread that makes it, before `successor` says that it is
+  /// there; launches read `successor` alone.
+  std::unique_ptr<const Impl> baked;
+  std::atomic<const Impl*> successor = nullptr;
+  /// Has a state on a tiered kernel. The last member: it goes first, and going waits for the thread.
+  std::shared_future<void> baking;
+
+  /// What a launch uses.
+  [[nodiscard]] const Impl& serving() const noexcept {
+    const Impl* const better = successor.load(std::memory_order_acquire);
+    return better == nullptr ? *this : *better;
+  }
 };
 
 }  // namespace sparsekiln

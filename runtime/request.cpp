@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "compiler/build.h"
+#include "compiler/cuda/emit.h"
 
 namespace sparsekiln {
 namespace {
@@ -37,7 +38,8 @@ bool operator==(const Request& a, const Request& b) {
   return a.layout == b.layout && a.context == b.context && p.block == q.block && p.batch == q.batch &&
          p.dtype == q.dtype && p.out_dtype == q.out_dtype && p.operation == q.operation && p.math == q.math &&
          p.order == q.order && p.strict_absent == q.strict_absent && p.target == q.target &&
-         p.config == q.config && p.cache_dir.native() == q.cache_dir.native();
+         p.config == q.config && p.attached == q.attached && p.tiered == q.tiered &&
+         p.cache_dir.native() == q.cache_dir.native();
 }
 
 std::size_t RequestHash::operator()(const Request& request) const {
@@ -55,6 +57,8 @@ std::size_t RequestHash::operator()(const Request& request) const {
       static_cast<std::uint64_t>(options.math),
       static_cast<std::uint64_t>(options.order),
       static_cast<std::uint64_t>(options.strict_absent),
+      static_cast<std::uint64_t>(options.attached),
+      static_cast<std::uint64_t>(options.tiered),
       std::hash<std::string>{}(options.target),
       std::hash<std::string>{}(options.cache_dir.native()),
       reinterpret_cast<std::uintptr_t>(request.context),
@@ -65,11 +69,13 @@ std::size_t RequestHash::operator()(const Request& request) const {
 }
 
 cache::Identity identity_of(const Problem& problem, const Target& target, const Plan& plan) {
+  const Layout& layout = problem.layout;
+  const bool any = cuda::attached(plan);  // layout: it comes when the kernel is loaded
   cache::Identity identity;
   identity.add("what", "binary")
       .add("operation", name(problem.operation))
-      .add("layout", problem.layout.digest().hex())
-      .add("grid", fmt::format("{}x{}", problem.layout.rows(), problem.layout.cols()))
+      .add("layout", any ? "attached" : layout.digest().hex())
+      .add("grid", any ? "attached" : fmt::format("{}x{}", layout.rows(), layout.cols()))
       .add("block", to_string(problem.block))
       .add("batch", to_string(problem.batch))
       .add("dtype", name(problem.dtype))

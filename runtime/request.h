@@ -22,7 +22,8 @@ struct RequestHash {
 };
 
 /// The identity of the Binary of (problem, target, plan): everything that decides its bytes, and nothing else
-/// (DESIGN §7, rule 1). No path, no compiler output, no driver version.
+/// (DESIGN §7, rule 1). No path, no compiler output, no driver version. Where the plan's tables are attached
+/// that is the Binary which lacks a layout: all layouts have the same identity.
 [[nodiscard]] cache::Identity identity_of(const Problem& problem, const Target& target, const Plan& plan);
 
 }  // namespace sparsekiln

@@ -21,6 +21,7 @@ Json describe_entries(const Binary& binary) {
                        {"spill_store_bytes", resources.spill_store_bytes},
                        {"constant_bytes", resources.constant_bytes},
                        {"code_bytes", resources.code_bytes},
+                       {"table_bytes", entry.tables.bytes.size()},
                        {"workspace_counter_bytes", entry.workspace.counter_bytes},
                        {"workspace_bytes_per_tile", entry.workspace.bytes_per_tile}});
   }
@@ -43,6 +44,7 @@ Json describe_binary(const Binary& binary, From from, const Digest& key, double 
           {"key", key.hex()},
           {"config", to_string(binary.plan)},
           {"packed", operands.packed},
+          {"attached", !binary.entries.empty() && binary.entries.front().takes_tables()},
           {"resources", describe_entries(binary)},
           {"code_bytes", binary.code.size()},
           {"ptx_bytes", binary.ptx.size()},
@@ -67,6 +69,7 @@ std::string summarize_binary(const Binary& binary, From from, const Digest& key,
       text += fmt::format(", {} registers, {} + {} bytes shared, {} bytes spilled, {} bytes constant",
                           resources.registers, resources.shared_bytes, entry.dynamic_shared_bytes,
                           resources.spill_store_bytes, resources.constant_bytes);
+    if (entry.takes_tables()) text += fmt::format(", {} bytes of attached tables", entry.tables.bytes.size());
     text += "\n";
   }
   return text;

@@ -61,7 +61,7 @@ Answer compile(const CompileRequest& request) {
   const Problem problem = make_problem(layout, options);
   const Built built = build(layout, options);
   Answer answer;
-  answer.json = {{"file", request.what.file.string()}};
+  answer.json = {{"file", request.what.file.string()}, {"tiered", options.tiered}};
   answer.json.update(describe_binary(*built.binary, built.from, built.key, built.compile_ms));
   answer.text = summarize_binary(*built.binary, built.from, built.key, built.compile_ms);
   warn_if_not_kept(built, answer);

@@ -57,6 +57,8 @@ Options Request::options() const {
   options.operation = parse_operation(operation);
   options.target = target;
   if (!config.empty()) options.config = parse_config(config);
+  options.attached = attached;
+  options.tiered = tiered;
   options.cache_dir = cache_dir;
   return options;
 }
@@ -82,6 +84,10 @@ void add_request(CLI::App& app, Request& request) {
          "(h100)")
       ->capture_default_str();
   app.add_option("--config", request.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
+  app.add_flag("--attached", request.attached,
+               "upload the layout as tables instead of compiling it in: all layouts share one compile");
+  app.add_flag("--tiered", request.tiered,
+               "run attached at once, and baked as soon as that is compiled; compile makes the baked one");
   app.add_option("--cache-dir", request.cache_dir,
                  "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
                  "~/.cache/sparsekiln)");

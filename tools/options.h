@@ -31,6 +31,8 @@ struct Request {
   std::string operation = "forward";
   std::string target = "auto";
   std::string config;  ///< empty: chosen by the cost model
+  bool attached = false;
+  bool tiered = false;
   std::filesystem::path cache_dir;
 
   /// Throws `invalid_argument` for what is unknown, saying what is known. Reads no file.

@@ -105,6 +105,21 @@ void report_timing(const Timed& timed, double flops, bool spread, Answer& answer
         static_cast<double>(rotation.bytes) / (1 << 20), static_cast<double>(rotation.l2_bytes) / (1 << 20));
 }
 
+/// Checks what a tiered kernel answers with at first, then waits for what the rest of the answer is about.
+void await_baked(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
+                 const HostInputs& inputs, bool check, Answer& answer) {
+  const Tier first = kernel.tier();
+  answer.json["first_tier"] = name(first);
+  if (check && first == Tier::attached) {
+    const Verdict verdict = judge(kernel, problem, device, inputs);
+    if (!verdict.ok)
+      throw Error(ErrorKind::internal,
+                  fmt::format("the attached kernel is wrong: {}", verdict.first_failure));
+  }
+  kernel.wait();
+  answer.text += fmt::format("tiered: {} first, now {}\n", name(first), name(kernel.tier()));
+}
+
 Answer run(const RunRequest& request) {
   const Options options = request.what.options();
   const std::int64_t n = batch_of(request.n, options.batch);
@@ -127,6 +142,8 @@ Answer run(const RunRequest& request) {
   answer.text += fmt::format("device: {}\n", device->description());
   warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
   const HostInputs inputs = make_inputs(problem, n, Inputs::random, request.seed);
+  if (options.tiered) await_baked(kernel, problem, device, inputs, request.check, answer);
+  answer.json["tier"] = name(kernel.tier());
   answer.json["checked"] = request.check;
   Checked checked;
   if (request.check)

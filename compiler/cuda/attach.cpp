@@ -43,7 +43,8 @@ TableImage image_of(const Tables& tables, std::int32_t counters) {
                       TableImage::kArrays * static_cast<std::size_t>(TableImage::kAlignment));
   add(tables.worker_begin);
   add(tables.steps);
-  add(tables.blocks);
+  add(tables.more_blocks);
+  add(tables.item_ends);
   add(tables.rows);
   add(tables.splits);
   add(tables.parts);

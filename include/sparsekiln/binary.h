@@ -52,10 +52,10 @@ struct Workspace {
 /// templates/schedule.cuh points at, one after the other, in the memory order of every target
 /// (little-endian).
 struct TableImage {
-  static constexpr std::size_t kArrays = 6;
+  static constexpr std::size_t kArrays = 7;
   static constexpr std::int64_t kAlignment = 16;
   std::vector<std::byte> bytes;  ///< never empty where a layout is attached
-  /// Where worker_begin, steps, blocks, rows, splits and parts begin in it: multiples of kAlignment. An array
+  /// Where worker_begin, steps, more_blocks, item_ends, rows, splits and parts begin in it: multiples of kAlignment. An array
   /// without elements begins where the next one does.
   std::array<std::int64_t, kArrays> offsets{};
   std::int32_t counters = 0;  ///< arrival counters of one batch tile

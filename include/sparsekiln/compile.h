@@ -33,6 +33,17 @@ struct Options {
   std::string target = "auto";
   /// Pins the config of a fixed batch instead of choosing one; `invalid_argument` where it does not fit.
   std::optional<Config> config;
+  /// The layout is not baked into the code but uploaded as tables when the kernel is loaded: all layouts of a
+  /// block shape, batch and types, whatever their size, share one compile, and Kernel::relayout takes
+  /// another. The price is a dependent load in front of the data. With a pinned `config` its table form is
+  /// replaced. CUDA targets alone: `invalid_argument` for the cpu.
+  bool attached = false;
+  /// `compile` answers with an attached kernel at once, makes the baked one on a thread of its own, and puts
+  /// it in the place of the first for the launches that follow, see Kernel::tier. It has the same config
+  /// besides the form of its tables, so its results have the same bits, and workspace_bytes and workspaces
+  /// stay good. Where the baked one is in the store, or the target is the cpu, it is answered at once.
+  /// `build` makes the baked one. Not together with `attached`.
+  bool tiered = false;
   /// The store's folder; empty: SPARSEKILN_CACHE_DIR, else XDG_CACHE_HOME/sparsekiln, else
   /// ~/.cache/sparsekiln.
   std::filesystem::path cache_dir;
@@ -51,7 +62,11 @@ struct Options {
 enum class From : std::uint8_t { compiled, store, memory };
 [[nodiscard]] std::string_view name(From from);
 
-/// A Binary as `build` found or made it.
+/// What serves the launches of a kernel: code with its layout baked in, or an attached layout.
+enum class Tier : std::uint8_t { baked, attached };
+[[nodiscard]] std::string_view name(Tier tier);
+
+/// A Binary as `build` found or made it. With attached tables: what all layouts share, and this layout.
 struct Built {
   std::shared_ptr<const Binary> binary;
   From from = From::compiled;
@@ -106,6 +121,29 @@ class Kernel {
   /// naming the operand, also where there is nothing to pack.
   void pack(const TensorView& w, void* packed) const;
 
+  /// From here on this handle computes another layout of as many rows and columns of blocks; its weight has
+  /// the blocks of that layout. Nothing is compiled and no code is loaded: the layout is scheduled and its
+  /// tables are uploaded. Workspaces are those of a new kernel: ask workspace_bytes again, and zero what the
+  /// old layout used.
+  ///
+  /// Other copies of this handle keep the old layout. Its tables live until the last of them goes, which
+  /// waits for what runs on the device. A graph captured from a handle goes on with the layout that the
+  /// handle had, and reads its tables: keep a copy of that handle for as long as the graph. Not to be called
+  /// while another thread uses this very handle; its copies may be in use.
+  ///
+  /// Throws `invalid_argument` for a kernel that is not attached (Options::attached) or is tiered, and for
+  /// another grid; `driver` where memory is short. The handle is then as it was.
+  void relayout(const Layout& layout);
+
+  /// What serves launches from now on. `attached` becomes `baked`, once, on a kernel that was compiled with
+  /// Options::tiered.
+  [[nodiscard]] Tier tier() const noexcept;
+  /// Of a tiered kernel: returns when the baked kernel serves; throws, at every call, what its making threw:
+  /// the attached one is then in service for good. Of others: returns at once. The last handle of a tiered
+  /// kernel waits for the making to end when it goes.
+  void wait() const;
+
+  /// Of the tier that serves. The reference is good while this handle lives and is not laid out anew.
   [[nodiscard]] const Binary& binary() const;
   /// Of the identity in the store; zero for a Binary that was loaded by hand.
   [[nodiscard]] const Digest& key() const;
@@ -125,7 +163,8 @@ class Kernel {
 
 /// Puts a Binary on a device: the cpu, or the current context's CUDA device ("cuda:1" names another, whose
 /// primary context is then used). Its target decides which of the two; `device` only tells CUDA devices
-/// apart. Throws `driver` where the machine has no such device, or the device cannot run the Binary.
+/// apart. Throws `driver` where the machine has no such device, or the device cannot run the Binary, and
+/// `invalid_argument` for one that lacks its layout (Binary::lacks_layout).
 [[nodiscard]] Kernel load(std::shared_ptr<const Binary> binary, std::string_view device = "auto");
 
 /// `build`, then `load`, remembered in this process: asking again while a handle lives is a table look-up.

@@ -55,6 +55,7 @@ constexpr DriverSymbol kSymbols[] = {
     required<&DriverApi::mem_alloc>("cuMemAlloc", 3020),
     required<&DriverApi::mem_free>("cuMemFree", 3020),
     required<&DriverApi::memcpy_htod>("cuMemcpyHtoD", 3020),
+    required<&DriverApi::memcpy_htod_async>("cuMemcpyHtoDAsync", 3020),
     required<&DriverApi::memcpy_dtoh>("cuMemcpyDtoH", 3020),
     required<&DriverApi::memset_d8_async>("cuMemsetD8Async", 3020),
 

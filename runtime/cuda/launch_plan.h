@@ -22,7 +22,8 @@ class LaunchPlan {
   /// call of the driver, and must not be copied.
   class Values {
    public:
-    Values(const LaunchPlan& plan, const Launch& launch) noexcept
+    /// `tables`: what the parameter of an attached layout is copied from, see AttachedTables::argument.
+    Values(const LaunchPlan& plan, const Launch& launch, const void* tables = nullptr) noexcept
         : operands_{launch.x,
                     launch.w,
                     launch.y,
@@ -32,7 +33,7 @@ class LaunchPlan {
                     static_cast<std::int32_t>(launch.n)} {
       auto* base = reinterpret_cast<std::byte*>(&operands_);
       for (std::size_t i = 0; i < plan.count_; ++i)
-        pointers_[i] = plan.offset_[i] == kTables ? const_cast<void*>(launch.tables) : base + plan.offset_[i];
+        pointers_[i] = plan.offset_[i] == kTables ? const_cast<void*>(tables) : base + plan.offset_[i];
     }
     Values(const Values&) = delete;
     Values& operator=(const Values&) = delete;
@@ -56,7 +57,7 @@ class LaunchPlan {
   };
 
  private:
-  static constexpr std::uint8_t kTables = 255;  ///< no offset: Launch::tables
+  static constexpr std::uint8_t kTables = 255;  ///< no offset: the tables of an attached layout
   static std::uint8_t offset_of(Argument argument);
 
   std::array<std::uint8_t, kMaxArguments> offset_{};

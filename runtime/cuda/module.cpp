@@ -10,6 +10,7 @@
 
 #include <sparsekiln/error.h>
 
+#include "runtime/cuda/attached_tables.h"
 #include "runtime/cuda/launch_plan.h"
 #include "runtime/cuda/loaded_code.h"
 #include "runtime/cuda/stream_workspaces.h"
@@ -41,6 +42,15 @@ void check_entry(const Entry& entry) {
                           entry.up_to, std::numeric_limits<std::int32_t>::max()));
 }
 
+void check_attached(const Binary& binary) {
+  if (!binary.lacks_layout()) return;
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("loading a kernel with the plan '{}': its tables are attached, and it lacks the layout "
+                  "that they are made of; compile() and build() attach one",
+                  to_string(binary.plan)));
+}
+
 /// One entry, ready: everything that cuLaunchKernel wants but the operands.
 struct Launchable {
   CUfunction function;
@@ -49,6 +59,7 @@ struct Launchable {
   unsigned threads;
   unsigned dynamic_shared_bytes;
   LaunchPlan plan;
+  const void* tables;  ///< of an attached layout; else null
 };
 
 void allow_dynamic_shared(const Context& context, CUfunction function, const Entry& entry) {
@@ -81,17 +92,43 @@ class ContextModule final : public Module {
   ContextModule(std::shared_ptr<const Context> context, std::shared_ptr<const Binary> binary)
       : context_(std::move(context)),
         binary_(std::move(binary)),
-        code_(context_, *binary_),
+        code_(std::make_shared<const LoadedCode>(context_, *binary_)),
+        tables_(context_, *binary_),
         workspaces_(context_, workspace_bound(*binary_)),
         launch_kernel_(context_->api().launch_kernel) {
-    for (const Entry& entry : binary_->entries) {
-      const CUfunction function = code_.function(entry.passes.front());
+    for (std::size_t index = 0; index < binary_->entries.size(); ++index) {
+      const Entry& entry = binary_->entries[index];
+      const CUfunction function = code_->function(entry.passes.front());
       check_threads(*context_, function, entry);
       allow_dynamic_shared(*context_, function, entry);
       entries_.push_back({function, static_cast<unsigned>(entry.workers), entry.tile_n,
                           static_cast<unsigned>(entry.threads),
-                          static_cast<unsigned>(entry.dynamic_shared_bytes), LaunchPlan(entry.arguments)});
+                          static_cast<unsigned>(entry.dynamic_shared_bytes), LaunchPlan(entry.arguments),
+                          tables_.argument(index)});
     }
+  }
+
+  /// The code of `other` with another layout.
+  ContextModule(const ContextModule& other, std::shared_ptr<const Binary> binary)
+      : context_(other.context_),
+        binary_(std::move(binary)),
+        code_(other.code_),
+        tables_(context_, *binary_),
+        workspaces_(context_, workspace_bound(*binary_)),
+        launch_kernel_(other.launch_kernel_),
+        entries_(other.entries_) {
+    for (std::size_t index = 0; index < entries_.size(); ++index) {
+      entries_[index].workers = static_cast<unsigned>(binary_->entries[index].workers);
+      entries_[index].tables = tables_.argument(index);
+    }
+  }
+
+  std::unique_ptr<Module> relayout(std::shared_ptr<const Binary> binary) const override {
+    check_attached(*binary);
+    if (binary->entries.size() != entries_.size() || binary->source != binary_->source)
+      throw Error(ErrorKind::internal, "another layout came with other code");
+    const ContextScope scope(*context_);
+    return std::make_unique<ContextModule>(*this, std::move(binary));
   }
 
   void launch(std::size_t index, const Launch& launch) const override {
@@ -101,7 +138,7 @@ class ContextModule final : public Module {
       return this->launch(index, launch);
     }
     const Launchable& entry = entries_[index];
-    LaunchPlan::Values values(entry.plan, launch);
+    LaunchPlan::Values values(entry.plan, launch, entry.tables);
     const std::int64_t tiles = (launch.n + entry.tile_n - 1) / entry.tile_n;
     // Of more tiles than the grid has rows, a CTA computes several: tile, tile + gridDim.y …
     const auto rows = static_cast<unsigned>(std::min(tiles, kMaxGridY));
@@ -147,7 +184,8 @@ class ContextModule final : public Module {
 
   std::shared_ptr<const Context> context_;
   std::shared_ptr<const Binary> binary_;
-  LoadedCode code_;
+  std::shared_ptr<const LoadedCode> code_;  ///< of all layouts
+  AttachedTables tables_;
   mutable StreamWorkspaces workspaces_;
   PFN_cuLaunchKernel_v4000 launch_kernel_;
   std::vector<Launchable> entries_;
@@ -162,6 +200,7 @@ std::unique_ptr<Module> load_module(std::shared_ptr<const Context> context,
                 fmt::format("loading a kernel for {} on {}: it is machine code for the cpu; compile for cuda",
                             binary->target.arch, context->device().name));
   }
+  check_attached(*binary);
   for (const Entry& entry : binary->entries) check_entry(entry);
   const ContextScope scope(*context);
   return std::make_unique<ContextModule>(context, std::move(binary));

@@ -6,27 +6,10 @@
 
 #include <sparsekiln/error.h>
 
+#include "runtime/cuda/relaxed_capture.h"
+
 namespace sparsekiln::cuda {
 namespace {
-
-/// Lets this thread allocate while some other stream is being captured, which by default is refused and
-/// spoils that capture. What is allocated here has nothing to do with it.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const DriverApi& api) : api_(api) {
-    entered_ = api_.thread_exchange_stream_capture_mode(&mode_) == CUDA_SUCCESS;
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-  ~RelaxedCapture() {
-    if (entered_) static_cast<void>(api_.thread_exchange_stream_capture_mode(&mode_));
-  }
-
- private:
-  const DriverApi& api_;
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-  bool entered_ = false;
-};
 
 /// A graph may be replayed beside other launches, also of another graph captured on the same stream, and must
 /// not share a workspace with them. The legacy default stream cannot be captured.

@@ -43,6 +43,19 @@ class EmulatedTest(CommandTest):
     def test_the_number_of_workers_may_be_given(self):
         self.assertEqual(self.run_emulated("--check", target="emulated:sm_80:3")["target"], "sm_80:3")
 
+    def test_an_attached_layout_computes_what_a_baked_one_does_and_says_so(self):
+        answer = self.run_emulated("--attached", "--check")
+        self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+        self.assertEqual((answer["attached"], answer["tier"]), (True, "attached"))
+        self.assertGreater(answer["resources"][0]["table_bytes"], 0)
+        self.assertIs(self.run_emulated()["attached"], False)
+
+    def test_a_tiered_kernel_ends_up_baked(self):
+        answer = self.run_emulated("--tiered", "--check")
+        self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+        self.assertEqual((answer["attached"], answer["tier"]), (False, "baked"))
+        self.assertEqual(self.run_emulated("--tiered")["first_tier"], "baked", "the store has it by now")
+
     def test_it_is_not_timed_and_says_so(self):
         answer = self.run_emulated("--time")
         self.assertIs(answer["timed"], False)

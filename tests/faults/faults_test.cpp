@@ -16,11 +16,12 @@ using namespace sparsekiln;
 namespace {
 
 /// What the library throws when the n-th call of a sort fails; nothing where it made fewer.
-std::optional<Error> error_with(const Emulated& emulated, int kind, unsigned n, CUresult result) {
+std::optional<Error> error_with(const Emulated& emulated, int kind, unsigned n, CUresult result,
+                                const Job& job = the_job()) {
   emulated.control().fail_call(kind, n, result);
   std::optional<Error> error;
   try {
-    const Verdict verdict = run(the_job());
+    const Verdict verdict = run(job);
     CHECK_MESSAGE(verdict.ok, verdict.first_failure);
   } catch (const Error& thrown) {
     error = thrown;
@@ -83,34 +84,59 @@ bool asks(const Error& error, const Failure& failure) {
 
 TEST_CASE("without faults the job is right and holds nothing afterwards") {
   const Emulated emulated;
-  const Verdict verdict = run(the_job());
-  CHECK_MESSAGE(verdict.ok, verdict.first_failure);
-  check_nothing_held(emulated);
+  for (const Job* job : {&the_job(), &attached_job()}) {
+    const Verdict verdict = run(*job);
+    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    check_nothing_held(emulated);
+  }
 }
 
 TEST_CASE(
     "whichever call fails, the error says what was asked, nothing stays behind, and the next job is right") {
   const Emulated emulated;
-  for (const Failure& failure : failures()) {
-    CAPTURE(name_of_fault(failure.kind));
-    unsigned n = 1;
-    for (; n < 100; ++n) {
-      CAPTURE(n);
-      const std::optional<Error> error = error_with(emulated, failure.kind, n, failure.result);
-      check_nothing_held(emulated);
-      if (!error) break;
-      CAPTURE(error->what());
-      CHECK(error->kind() == ErrorKind::driver);
-      CHECK(says(*error, failure.name));
-      CHECK(asks(*error, failure));
-      const Verdict next = run(the_job());
-      CHECK_MESSAGE(next.ok, next.first_failure);
-      check_nothing_held(emulated);
+  for (const Job* job : {&the_job(), &attached_job()})
+    for (const Failure& failure : failures()) {
+      CAPTURE(job->options.attached);
+      CAPTURE(name_of_fault(failure.kind));
+      unsigned n = 1;
+      for (; n < 100; ++n) {
+        CAPTURE(n);
+        const std::optional<Error> error = error_with(emulated, failure.kind, n, failure.result, *job);
+        check_nothing_held(emulated);
+        if (!error) break;
+        CAPTURE(error->what());
+        CHECK(error->kind() == ErrorKind::driver);
+        CHECK(says(*error, failure.name));
+        CHECK(asks(*error, failure));
+        const Verdict next = run(*job);
+        CHECK_MESSAGE(next.ok, next.first_failure);
+        check_nothing_held(emulated);
+      }
+      // The job makes at least one call of every sort, and its calls come to an end.
+      CHECK(n > 1);
+      CHECK(n < 100);
     }
-    // The job makes at least one call of every sort, and its calls come to an end.
-    CHECK(n > 1);
-    CHECK(n < 100);
+}
+
+TEST_CASE(
+    "a tiered kernel whose baked code cannot be loaded goes on with the attached one, and leaves nothing") {
+  const Emulated emulated;
+  Job job = the_job();
+  job.options.tiered = true;
+  job.options.batch = 10;  // not what the store has
+  job.problem = make_problem(job.layout, job.options);
+  job.inputs = make_inputs(job.problem, 10, Inputs::small_integers, 1);
+  {
+    emulated.control().fail_call(EMULATOR_FAULT_LOAD, 3,
+                                 CUDA_ERROR_OUT_OF_MEMORY);  // the attached one takes two
+    const Kernel kernel = compile(job.layout, job.options);
+    CHECK_THROWS_AS(kernel.wait(), Error);
+    emulated.control().fail_call(EMULATOR_FAULT_LOAD, 0, CUDA_SUCCESS);
+    CHECK(kernel.tier() == Tier::attached);
+    const Verdict verdict = run(job);
+    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
   }
+  check_nothing_held(emulated);
 }
 
 TEST_CASE("an allocation that fails says how much was asked for") {

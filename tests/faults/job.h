@@ -40,7 +40,9 @@ struct Job {
   sparsekiln::HostInputs inputs;
 };
 [[nodiscard]] const Job& the_job();
+/// The same layer with its layout attached.
+[[nodiscard]] const Job& attached_job();
 
-/// Compiles (from the store), loads, allocates, copies, launches, waits, copies back, and judges. Throws what
-/// the library throws. Holds nothing afterwards.
+/// Compiles (from the store), loads, lays out anew and back where the job is attached, allocates, copies,
+/// launches, waits, copies back, and judges. Throws what the library throws. Holds nothing afterwards.
 [[nodiscard]] sparsekiln::Verdict run(const Job& job);

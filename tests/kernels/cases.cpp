@@ -93,7 +93,7 @@ Space simt_space(const Target& target) {
   if (has_async_copy(target)) space.stages.insert(space.stages.end(), {3, 4});
   space.warps = {1, 2, 4, 8};
   space.types = {{DType::f32, DType::f32}};
-  space.tables = {TableForm::constant, TableForm::global};
+  space.tables = {TableForm::constant, TableForm::global, TableForm::attached};
   return space;
 }
 
@@ -110,7 +110,7 @@ Space mma_space(const Target& target) {
     space.types.insert(
         space.types.end(),
         {{DType::bf16, DType::bf16}, {DType::bf16, DType::f32}, {DType::f32, DType::f32, Math::tf32}});
-  space.tables = {TableForm::constant, TableForm::global};
+  space.tables = {TableForm::constant, TableForm::global, TableForm::attached};
   space.operand_a = {OperandA::x, OperandA::w};
   space.rows = {1, 2, 3, 4};
   space.merge = {1, 2, 4};

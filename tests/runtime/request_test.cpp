@@ -64,6 +64,17 @@ TEST_CASE("every field that decides the bytes changes the key") {
   }
 }
 
+TEST_CASE("with attached tables the layout has no part in the key, and all else has") {
+  Asked asked = sample();
+  asked.plan[0].config.table = TableForm::attached;
+  const Digest base = key(asked);
+  CHECK_FALSE(base == key(sample()));
+  asked.problem.layout = patterns::random(5, 70, 0.9, 2);
+  CHECK(key(asked) == base);
+  asked.problem.block = {16, 32};
+  CHECK_FALSE(key(asked) == base);
+}
+
 TEST_CASE("the same request has the same key") { CHECK(key(sample()) == key(sample())); }
 
 TEST_CASE("requests that differ in one wish are different rows of the table") {
@@ -80,6 +91,8 @@ TEST_CASE("requests that differ in one wish are different rows of the table") {
       [](Request& r) { r.options.strict_absent = true; },
       [](Request& r) { r.options.target = "cpu"; },
       [](Request& r) { r.options.config = Config{}; },
+      [](Request& r) { r.options.attached = true; },
+      [](Request& r) { r.options.tiered = true; },
       [](Request& r) { r.options.cache_dir = "elsewhere"; },
       [](Request& r) { r.context = &r; },
   };

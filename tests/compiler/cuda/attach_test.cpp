@@ -83,10 +83,11 @@ TEST_CASE("an image holds the tables of the layout's schedule, each at its offse
       const TableImage& image = binary.entries[0].tables;
       CHECK(lies_at(image, 0, tables.worker_begin));
       CHECK(lies_at(image, 1, tables.steps));
-      CHECK(lies_at(image, 2, tables.blocks));
-      CHECK(lies_at(image, 3, tables.rows));
-      CHECK(lies_at(image, 4, tables.splits));
-      CHECK(lies_at(image, 5, tables.parts));
+      CHECK(lies_at(image, 2, tables.more_blocks));
+      CHECK(lies_at(image, 3, tables.item_ends));
+      CHECK(lies_at(image, 4, tables.rows));
+      CHECK(lies_at(image, 5, tables.splits));
+      CHECK(lies_at(image, 6, tables.parts));
       CHECK(image.counters == schedule.counters);
       CHECK(image.bytes.size() % 16 == 0);
     }

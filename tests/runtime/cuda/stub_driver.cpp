@@ -381,6 +381,12 @@ CUresult memcpy_htod(CUdeviceptr to, const void* from, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 
+CUresult memcpy_htod_async(CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
+  if (const CUresult result = note_in_context("cuMemcpyHtoDAsync"); result != CUDA_SUCCESS) return result;
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return CUDA_SUCCESS;
+}
+
 CUresult memcpy_dtoh(void* to, CUdeviceptr from, std::size_t bytes) {
   if (const CUresult result = note_in_context("cuMemcpyDtoH"); result != CUDA_SUCCESS) return result;
   std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
@@ -532,6 +538,7 @@ const Symbol kSymbols[] = {
     symbol("cuMemAlloc", 3020, mem_alloc),
     symbol("cuMemFree", 3020, mem_free),
     symbol("cuMemcpyHtoD", 3020, memcpy_htod),
+    symbol("cuMemcpyHtoDAsync", 3020, memcpy_htod_async),
     symbol("cuMemcpyDtoH", 3020, memcpy_dtoh),
     symbol("cuMemsetD8Async", 3020, memset_d8_async),
     symbol("cuStreamCreate", 2000, stream_create),

@@ -1,0 +1,82 @@
+#include "runtime/cuda/attached_tables.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/cuda/relaxed_capture.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+/// A stream for one upload. The legacy stream, which a plain copy uses, must not be touched while a stream
+/// that waits for it is captured.
+class UploadStream {
+ public:
+  explicit UploadStream(const Driver& driver) : driver_(driver) {
+    driver_.check(driver_.api().stream_create(&stream_, CU_STREAM_NON_BLOCKING),
+                  "making a stream to upload a layout's tables");
+  }
+  UploadStream(const UploadStream&) = delete;
+  UploadStream& operator=(const UploadStream&) = delete;
+  ~UploadStream() { static_cast<void>(driver_.api().stream_destroy(stream_)); }
+
+  void copy(CUdeviceptr to, const std::vector<std::byte>& from) const {
+    driver_.check(driver_.api().memcpy_htod_async(to, from.data(), from.size(), stream_),
+                  "copying to the device a layout's tables");
+  }
+  void wait() const {
+    driver_.check(driver_.api().stream_synchronize(stream_), "copying to the device a layout's tables");
+  }
+
+ private:
+  const Driver& driver_;
+  CUstream stream_ = nullptr;
+};
+
+}  // namespace
+
+AttachedTables::AttachedTables(std::shared_ptr<const Context> context, const Binary& binary)
+    : context_(std::move(context)) {
+  std::size_t bytes = 0;  // images are multiples of their alignment long
+  for (const Entry& entry : binary.entries) bytes += entry.tables.bytes.size();
+  if (bytes == 0) return;
+  const RelaxedCapture relaxed(context_->api());
+  if (const CUresult result = context_->api().mem_alloc(&memory_, bytes); result != CUDA_SUCCESS)
+    context_->driver().fail(result, fmt::format("allocating {} bytes for a layout's tables on {}", bytes,
+                                                context_->device().name));
+  try {
+    upload(binary);
+  } catch (...) {
+    static_cast<void>(context_->api().mem_free(memory_));
+    throw;
+  }
+}
+
+void AttachedTables::upload(const Binary& binary) {
+  const UploadStream stream(context_->driver());
+  CUdeviceptr at = memory_;
+  for (const Entry& entry : binary.entries) {
+    const TableImage& image = entry.tables;
+    Parameter parameter{};
+    for (std::size_t array = 0; array < TableImage::kArrays; ++array)
+      parameter.arrays[array] = at + static_cast<CUdeviceptr>(image.offsets[array]);
+    parameter.counter_bytes = entry.workspace.counter_bytes;
+    parameter.tile_bytes = entry.workspace.bytes_per_tile;
+    parameter.counters = image.counters;
+    arguments_.push_back(parameter);
+    if (!image.bytes.empty()) stream.copy(at, image.bytes);
+    at += image.bytes.size();
+  }
+  stream.wait();
+}
+
+AttachedTables::~AttachedTables() {
+  if (memory_ == 0) return;
+  const ContextScope scope(*context_, std::nothrow);
+  if (!scope.entered()) return;  // where the context is gone, so is its memory
+  const RelaxedCapture relaxed(context_->api());
+  static_cast<void>(context_->api().mem_free(memory_));
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,206 @@
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
+
+#include "autotune/cost_model.h"
+#include "runtime/cuda/stream.h"
+#include "tests/kernels/layouts.h"
+#include "tests/kernels/suite.h"
+
+using namespace sparsekiln;
+using namespace sparsekiln::test;
+
+namespace {
+
+std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem, const HostInputs& inputs) {
+  PoisonedOutput output(problem, inputs.n);
+  launch(kernel, problem, inputs, output);
+  return {output.image().begin(), output.image().end()};
+}
+
+/// What an attached kernel gets wrong on a layout, beside the oracles and its baked twin.
+std::string compare_with_baked(const Kernel& attached, const Layout& layout, Options options,
+                               std::int64_t n) {
+  const Problem problem = make_problem(layout, options);
+  const HostInputs exact = make_inputs(problem, n, Inputs::small_integers, 3);
+  const Verdict verdict = launch_and_check(attached, problem, exact, 8);
+  if (!verdict.ok) return verdict.first_failure;
+  const HostInputs random = make_inputs(problem, n, Inputs::random, 4);
+  if (const Verdict judged = launch_and_check(attached, problem, random); !judged.ok)
+    return judged.first_failure;
+  options.attached = false;
+  const Kernel baked = compile(layout, options);
+  if (baked.workspace_bytes(n) != attached.workspace_bytes(n)) return "another workspace than baked";
+  if (image_of_run(attached, problem, random) != image_of_run(baked, problem, random))
+    return "other bits than baked";
+  return {};
+}
+
+Options attached_options(BlockShape block, Batch batch, Precision precision) {
+  Options options = Suite::current().options(block, batch, precision);
+  options.attached = true;
+  return options;
+}
+
+std::string message_of(Kernel kernel, const Layout& layout) {
+  try {
+    kernel.relayout(layout);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::invalid_argument);
+    return error.what();
+  }
+  return "";
+}
+
+/// A layout with as many block rows and columns as `like`.
+Layout redrawn(const Layout& like, double density, std::uint64_t seed) {
+  return patterns::random(like.rows(), like.cols(), density, seed);
+}
+
+}  // namespace
+
+TEST_CASE("an attached kernel computes what the baked one does, bit by bit, on every layout") {
+  if (Suite::current().on_cpu()) return;
+  const std::vector<Precision> precisions = Suite::current().precisions();
+  std::size_t turn = 0;
+  for (const NamedLayout& named : test_layouts()) {
+    const Precision& precision = precisions[turn++ % precisions.size()];
+    CAPTURE(precision.to_string());
+    CAPTURE(named.name);
+    const Options options = attached_options({16, 32}, 17, precision);
+    CHECK(compare_with_baked(compile(named.make(), options), named.make(), options, 17) == "");
+  }
+}
+
+TEST_CASE("an attached kernel does so where rows are split, clustered and merged") {
+  if (Suite::current().on_cpu()) return;
+  struct Numbers {
+    std::size_t precision;
+    std::int32_t rows, merge;
+  };
+  const std::vector<Precision> precisions = Suite::current().precisions();  // the first is for CUDA cores
+  const Layout layout = patterns::random(6, 24, 0.6, 5);
+  int split = 0;
+  for (const Numbers& numbers :
+       {Numbers{0, 1, 1}, {0, 2, 1}, {0, 4, 1}, {1, 1, 1}, {2, 2, 1}, {3, 4, 1}, {1, 1, 2}, {2, 2, 2}}) {
+    if (numbers.precision >= precisions.size()) continue;
+    Options options = attached_options({16, 16}, 17, precisions[numbers.precision]);
+    options.target = Suite::current().target_with(132);
+    Config config = choose_plan(make_problem(layout, options), resolve_target(options.target))[0].config;
+    config.rows = numbers.rows;
+    config.merge = numbers.merge;
+    options.config = config;
+    CAPTURE(to_string(config));
+    const Kernel kernel = compile(layout, options);
+    split += kernel.workspace_bytes(17) > 0;
+    CHECK(compare_with_baked(kernel, layout, options, 17) == "");
+  }
+  CHECK(split > 0);  // else no row is split, and this tests little
+}
+
+TEST_CASE("an attached kernel serves any batch up to its bound") {
+  if (Suite::current().on_cpu()) return;
+  const Layout layout = patterns::random(3, 24, 0.6, 7);
+  const std::vector<Precision> precisions = Suite::current().precisions();
+  for (const Precision& precision : {precisions[0], precisions[1]}) {
+    Options options = attached_options({32, 32}, Batch::up_to(100), precision);
+    options.target = Suite::current().target_with(132);
+    const Kernel kernel = compile(layout, options);
+    CAPTURE(precision.to_string());
+    for (const std::int64_t n : {100, 1, 33}) {
+      CAPTURE(n);
+      CHECK(compare_with_baked(kernel, layout, options, n) == "");
+    }
+  }
+}
+
+TEST_CASE("a kernel is laid out anew and back, and its copies keep the layout that they had") {
+  if (Suite::current().on_cpu()) return;
+  const Layout first = patterns::random(6, 24, 0.4, 1);
+  for (const Precision& precision : Suite::current().precisions()) {
+    Options options = attached_options({16, 16}, 9, precision);
+    options.target = Suite::current().target_with(132);
+    const Kernel kept = compile(first, options);
+    Kernel moved = kept;
+    CAPTURE(precision.to_string());
+    for (const Layout& layout :
+         {redrawn(first, 0.9, 2), redrawn(first, 0, 3), redrawn(first, 0.1, 4), first}) {
+      CAPTURE(layout.blocks());
+      moved.relayout(layout);
+      CHECK(moved.binary().operands.blocks == layout.blocks());
+      CHECK(compare_with_baked(moved, layout, options, 9) == "");
+      CHECK(compare_with_baked(kept, first, options, 9) == "");
+    }
+    CHECK(moved.binary() == kept.binary());
+    CHECK(moved.key() == kept.key());
+  }
+}
+
+TEST_CASE("what cannot be laid out anew says why, and stays as it was") {
+  if (Suite::current().on_cpu()) return;
+  const Layout layout = patterns::random(6, 4, 0.5, 1);
+  Options options = attached_options({16, 16}, 9, {});
+  Kernel kernel = compile(layout, options);
+  CHECK(message_of(kernel, patterns::random(4, 6, 0.5, 1)).find("the kernel's has 6 x 4") !=
+        std::string::npos);
+  CHECK(kernel.binary().operands.blocks == layout.blocks());
+  options.attached = false;
+  CHECK(message_of(compile(layout, options), layout).find("in its code") != std::string::npos);
+}
+
+TEST_CASE("a workspace that the caller gives serves an attached kernel again and again") {
+  if (Suite::current().on_cpu()) return;
+  Options options = attached_options({16, 32}, 33, {});
+  options.target = Suite::current().target_with(132);
+  const Layout layout = patterns::random(4, 48, 0.7, 5);
+  Kernel kernel = compile(layout, options);
+  const std::shared_ptr<const Device>& device = Suite::current().device();
+  for (const Layout& next : {layout, redrawn(layout, 0.5, 9)}) {
+    kernel.relayout(next);
+    const Problem problem = make_problem(next, options);
+    const std::vector<std::byte> zeros(static_cast<std::size_t>(kernel.workspace_bytes(33)));
+    CHECK(!zeros.empty());
+    DeviceMemory workspace(device, zeros.size());
+    workspace.copy_in(zeros.data());
+    for (int i = 0; i < 3; ++i) {
+      PoisonedOutput output(problem, 33);
+      const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
+      launch(kernel, problem, inputs, output, workspace.data());
+      const Verdict verdict = check(problem, inputs, output, adder_of(kernel.binary().plan));
+      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    }
+  }
+}
+
+TEST_CASE("the layers of a pruned model, of seven shapes, share one compile for each kind of layer") {
+  if (Suite::current().on_cpu()) return;
+  // A 32-layer model, each side a 32nd of 4096, 1024 and 14336 features in blocks of 32: q, o; k, v; gate,
+  // up; down. Seven shapes in all, and a layout of its own for each of the 224.
+  constexpr std::array<std::array<int, 2>, 7> kShapes{
+      {{4, 4}, {1, 4}, {14, 4}, {4, 14}, {2, 4}, {4, 1}, {14, 14}}};
+  std::vector<Kernel> kernels;
+  int compiled = 0;
+  for (std::uint64_t layer = 0; layer < 32; ++layer)
+    for (const auto& [rows, cols] : kShapes) {
+      const Options options = attached_options({32, 32}, 19, {});
+      const double density = 0.1 + 0.1 * static_cast<double>(layer % 6);
+      const Layout layout = patterns::random(rows, cols, density, kernels.size());
+      kernels.push_back(compile(layout, options));
+      compiled += kernels.back().from() == From::compiled;
+      if (layer % 11 != 0) continue;
+      const Problem problem = make_problem(layout, options);
+      const Verdict verdict =
+          launch_and_check(kernels.back(), problem, make_inputs(problem, 19, Inputs::small_integers, layer));
+      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    }
+  CHECK(kernels.size() == 224);
+  CHECK(compiled <= 14);
+  CHECK(compiled > 0);
+}

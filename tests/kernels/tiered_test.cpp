@@ -1,0 +1,133 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
+
+#include "tests/kernels/suite.h"
+
+using namespace sparsekiln;
+using namespace sparsekiln::test;
+
+namespace {
+
+Options tiered_options(Batch batch, const std::string& store) {
+  Options options = Suite::current().options({16, 16}, batch);
+  options.cache_dir = Suite::current().cache_dir() / store;
+  options.tiered = true;
+  return options;
+}
+
+std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem, const HostInputs& inputs) {
+  PoisonedOutput output(problem, inputs.n);
+  launch(kernel, problem, inputs, output);
+  return {output.image().begin(), output.image().end()};
+}
+
+}  // namespace
+
+TEST_CASE("a tiered kernel is attached, then baked, with the same bits and the same workspace") {
+  const Layout layout = patterns::random(6, 48, 0.5, 1);
+  Options options = tiered_options(33, "tiered");
+  if (!Suite::current().on_cpu()) options.target = Suite::current().target_with(132);
+  const Problem problem = make_problem(layout, options);
+  const HostInputs inputs = make_inputs(problem, 33, Inputs::random, 2);
+  const Kernel kernel = compile(layout, options);
+  const std::int64_t workspace = kernel.workspace_bytes(33);
+  const std::vector<std::byte> before = image_of_run(kernel, problem, inputs);
+  kernel.wait();
+  CHECK(kernel.tier() == Tier::baked);
+  CHECK(kernel.workspace_bytes(33) == workspace);
+  CHECK(image_of_run(kernel, problem, inputs) == before);
+  CHECK(launch_and_check(kernel, problem, inputs).ok);
+  if (!Suite::current().on_cpu()) CHECK(workspace > 0);  // else no row is split, and this tests little
+}
+
+TEST_CASE("where the baked kernel is in the store, compile answers with it at once") {
+  const Layout layout = patterns::random(5, 7, 0.5, 1);
+  const Options options = tiered_options(9, "in-store");
+  {
+    const Kernel kernel = compile(layout, options);
+    kernel.wait();
+  }
+  const Kernel kernel = compile(layout, options);
+  CHECK(kernel.from() == From::store);
+  CHECK(kernel.tier() == Tier::baked);
+}
+
+TEST_CASE("threads that launch while the baked kernel takes over all get the right result") {
+  if (Suite::current().on_cpu()) return;
+  const Layout layout = patterns::random(5, 7, 0.5, 3);
+  const Options options = tiered_options(9, "threads");
+  const Problem problem = make_problem(layout, options);
+  const HostInputs inputs = make_inputs(problem, 9, Inputs::small_integers, 2);
+  const Kernel kernel = compile(layout, options);
+  std::atomic<int> wrong = 0;
+  std::atomic<int> attached = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      for (int after = 0; after < 3;) {
+        if (kernel.tier() == Tier::baked)
+          ++after;
+        else
+          ++attached;
+        if (!launch_and_check(kernel, problem, inputs).ok) ++wrong;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(attached > 0);
+  CHECK(kernel.tier() == Tier::baked);
+}
+
+TEST_CASE("the last handle of a tiered kernel may go while the baked one is made") {
+  if (Suite::current().on_cpu()) return;
+  const Layout layout = patterns::random(5, 7, 0.5, 4);
+  const Options options = tiered_options(9, "dropped");
+  (void)compile(layout, options);
+  CHECK(compile(layout, options).from() == From::store);  // it was finished, and kept
+}
+
+TEST_CASE("where baking fails the attached kernel stays in service, and waiting says why") {
+  if (Suite::current().on_cpu()) return;
+  // Unrolled tables are refused for so long a layout; the same numbers with attached tables are not.
+  const Layout layout = patterns::random(20, 20, 0.9, 1);
+  Options options = tiered_options(9, "failing");
+  Options plain = options;
+  plain.tiered = false;
+  Config config = compile(layout, plain).binary().plan.front().config;
+  config.table = TableForm::unrolled;
+  options.config = config;
+  const Kernel kernel = compile(layout, options);
+  for (int i = 0; i < 2; ++i) CHECK_THROWS_AS(kernel.wait(), Error);
+  CHECK(kernel.tier() == Tier::attached);
+  const Problem problem = make_problem(layout, options);
+  CHECK(launch_and_check(kernel, problem, make_inputs(problem, 9, Inputs::small_integers, 1)).ok);
+}
+
+TEST_CASE("a tiered kernel is not laid out anew, and attached and tiered are not asked for together") {
+  if (Suite::current().on_cpu()) return;
+  const Layout layout = patterns::random(5, 7, 0.5, 5);
+  Options options = tiered_options(9, "refused");
+  Kernel kernel = compile(layout, options);
+  CHECK_THROWS_AS(kernel.relayout(layout), Error);
+  options.attached = true;
+  CHECK_THROWS_AS((void)compile(layout, options), Error);
+}
+
+TEST_CASE("the cpu target refuses an attached layout, and answers a tiered request with its baked kernel") {
+  if (!Suite::current().on_cpu()) return;
+  const Layout layout = patterns::random(5, 7, 0.5, 6);
+  Options options = Suite::current().options({16, 16}, 9);
+  options.attached = true;
+  CHECK_THROWS_AS((void)compile(layout, options), Error);
+  options.attached = false;
+  options.tiered = true;
+  CHECK(compile(layout, options).tier() == Tier::baked);
+}
