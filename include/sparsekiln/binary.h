@@ -55,8 +55,8 @@ struct TableImage {
   static constexpr std::size_t kArrays = 7;
   static constexpr std::int64_t kAlignment = 16;
   std::vector<std::byte> bytes;  ///< never empty where a layout is attached
-  /// Where worker_begin, steps, more_blocks, item_ends, rows, splits and parts begin in it: multiples of kAlignment. An array
-  /// without elements begins where the next one does.
+  /// Where worker_begin, steps, more_blocks, item_ends, rows, splits and parts begin in it: multiples of
+  /// kAlignment. An array without elements begins where the next one does.
   std::array<std::int64_t, kArrays> offsets{};
   std::int32_t counters = 0;  ///< arrival counters of one batch tile
   friend bool operator==(const TableImage&, const TableImage&) = default;
