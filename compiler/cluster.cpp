@@ -51,7 +51,10 @@ class RowsOfColumns {
     std::int64_t steps = 0;
     for (const std::int32_t length : lengths) {
       steps += std::int64_t{length} * length;
-      if (steps > kMostSteps) return;
+      if (steps > kMostSteps) {  // all of this length are left out: none tells rows apart better
+        longest_ = std::min(longest_, length - 1);
+        return;
+      }
       longest_ = length;
     }
   }

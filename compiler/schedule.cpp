@@ -290,8 +290,8 @@ std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t
     return (value + divisor - 1) / divisor;
   };
   const std::int64_t clusters = rounded_up(layout.rows(), std::max(config.rows * config.merge, 1));
-  const std::int64_t most_steps = std::max(layout.blocks(), clusters);
-  const std::int64_t useful = std::max(clusters, most_steps / kStepsWorthCutting);
+  const std::int64_t most_cost = layout.blocks() + clusters;  // a cluster without steps counts one
+  const std::int64_t useful = std::max(clusters, most_cost / kStepsWorthCutting);
   return clusters + std::min(workers, useful);  // each boundary between workers cuts one cluster at most
 }
 

@@ -10,6 +10,7 @@
 #include "cache/store.h"
 #include "compiler/build.h"
 #include "compiler/cuda/attach.h"
+#include "compiler/cuda/emit.h"
 #include "runtime/build.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/elapsed.h"
@@ -37,7 +38,11 @@ std::shared_ptr<const Binary> find(cache::Store& store, const cache::Identity& i
   if (!payload) return nullptr;
   try {
     auto binary = std::make_shared<const Binary>(deserialize(*payload));
-    return binary->target == job.target && binary->plan == job.plan ? binary : nullptr;
+    // One that all layouts share has none yet.
+    const bool fits =
+        binary->target == job.target && binary->plan == job.plan &&
+        (job.target.kind != Target::Kind::cuda || cuda::attached(job.plan) == binary->lacks_layout());
+    return fits ? binary : nullptr;
   } catch (const Error&) {
     return nullptr;  // damaged although the checksum held: as good as absent, and about to be written anew
   }

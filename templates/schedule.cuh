@@ -4,8 +4,9 @@
 // source, or of the launch's arguments.
 //
 // A chunk is what one stage of shared memory holds: a part of a block's columns, a block, or kBlocks blocks
-// of one item, of which the last chunk of an item may lack some. The table has kBlocks steps for each chunk.
-// Every item has at least one chunk: one whose blocks are all absent where there is nothing to add.
+// of one item, of which the last chunk of an item may lack some. The table has kBlocks steps for each chunk,
+// and for one more behind the last, which nobody computes: to be read ahead. An item with nothing to add has
+// no chunks.
 
 namespace sparsekiln {
 

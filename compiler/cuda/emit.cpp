@@ -147,6 +147,8 @@ void validate(const Problem& problem, const Target& target, const Config& config
     refuse(fmt::format("variant {} has no tensor core to choose an operand of; leave operand_a out",
                        name(config.variant)));
   if (config.split < 1) refuse("a config's split is 1 or more");
+  if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
+    refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
   if (config.rows < 1 || config.rows > kMostTiles)
     refuse(fmt::format("rows is 1 to {} on CUDA targets", kMostTiles));
   if (config.merge > 1 && problem.strict_absent)

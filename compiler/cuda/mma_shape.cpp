@@ -145,7 +145,8 @@ MmaShape mma_shape(const Problem& problem, const Target& target, const Config& c
            fmt::format("rows={} multiplies block by block, and the {} inputs of one do not fill the tensor "
                        "core's k; rows=1 would work",
                        config.rows, block.in));
-  while (shape.chunk_units > 2 && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
+  const std::int32_t least_units = std::max(2, block_units / kMostParts);  // the tables count parts to there
+  while (shape.chunk_units > least_units && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
     shape.chunk_units /= 2;
   const auto registers_fit = [&] {
     const std::int32_t registers = shape.sums + fragments_of(warps, tile, config.operand_a) +
@@ -153,7 +154,7 @@ MmaShape mma_shape(const Problem& problem, const Target& target, const Config& c
                                    (shape.async_copy ? kOtherRegisters : kOtherRegistersStaged);
     return registers <= kMostRegisters && registers * shape.threads <= kRegisterFile;
   };
-  while (!shape.async_copy && shape.chunk_units > 2 && !registers_fit()) shape.chunk_units /= 2;
+  while (!shape.async_copy && shape.chunk_units > least_units && !registers_fit()) shape.chunk_units /= 2;
   if (shape.sums > kMostSums || !registers_fit())
     refuse(config,
            fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <span>
 
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
 namespace sparsekiln::cuda {
 namespace {
 
@@ -63,11 +66,17 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t divisor) { return (valu
 }  // namespace
 
 Tables make_tables(const Schedule& schedule, ChunkShape chunk) {
+  if (chunk.parts > kMostParts || schedule.rows > kMostTiles)
+    throw Error(ErrorKind::internal,
+                fmt::format("a table of {} parts a block and {} tiles an item has no room for "
+                            "their numbers",
+                            chunk.parts, schedule.rows));
   Tables tables;
   ItemChunks chunks(schedule, chunk, tables);
   const auto begin_worker = [&] {
-    tables.worker_begin.push_back({static_cast<std::int32_t>(tables.steps.size()) / chunk.blocks,
-                                   static_cast<std::int32_t>(tables.splits.size())});
+    tables.worker_begin.push_back(
+        {static_cast<std::int32_t>(tables.steps.size() / static_cast<std::size_t>(chunk.blocks)),
+         static_cast<std::int32_t>(tables.splits.size())});
   };
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     begin_worker();
@@ -95,7 +104,7 @@ std::int64_t Tables::bytes() const {
 
 std::int64_t chunk_bound(const Problem& problem, const Config& config, ChunkShape chunk,
                          std::int64_t workers) {
-  // The last chunk of an item may lack blocks, and an item without steps has one.
+  // The last chunk of an item may lack blocks.
   return rounded_up(problem.layout.blocks() * chunk.parts, chunk.blocks) +
          item_bound(problem.layout, config, workers);
 }

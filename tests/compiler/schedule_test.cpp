@@ -171,6 +171,26 @@ TEST_CASE("the figures count what is loaded and what is filled") {
   CHECK(merged.filled == 2);
 }
 
+TEST_CASE("no schedule has more items than the bound says, empty rows among cut ones included") {
+  std::vector<std::uint8_t> mask;
+  const auto add_row = [&](bool present) { mask.insert(mask.end(), 14, present ? 1 : 0); };
+  for (int i = 0; i < 3; ++i) add_row(false);
+  for (int i = 0; i < 10; ++i) {
+    for (int empty = 0; i > 0 && empty < 2; ++empty) add_row(false);
+    add_row(true);
+  }
+  for (int i = 0; i < 3; ++i) add_row(false);
+  Problem problem;
+  problem.layout = Layout::from_mask(static_cast<std::int64_t>(mask.size()) / 14, 14, mask);
+  const Schedule schedule = make_schedule(problem, {Target::Kind::cuda, "sm_80", 41}, {}, 1);
+  CHECK(static_cast<std::int64_t>(schedule.items.size()) <= item_bound(problem.layout, {}, 41));
+  for_random_cases([](const Case& drawn, const Schedule& made) {
+    const std::int64_t workers = std::int64_t{drawn.target.workers} * drawn.config.split;
+    REQUIRE(static_cast<std::int64_t>(made.items.size()) <=
+            item_bound(drawn.problem.layout, drawn.config, workers));
+  });
+}
+
 TEST_CASE("what cannot be scheduled is refused") {
   Problem problem;
   problem.layout = Layout::from_mask(2, 3, std::vector<std::uint8_t>(6, 1));

@@ -70,6 +70,22 @@ TEST_CASE("stages shrink to the shared memory that the architecture has") {
   CHECK(shape_of({64, 64}, kHalf, deep, {Target::Kind::cuda, "sm_86", 4}).chunk_units == 2);
 }
 
+TEST_CASE("a block is cut into no more parts than the tables can number") {
+  for (const std::int32_t tile_n : {64, 128, 256})
+    for (const char* arch : {"sm_80", "sm_86", "sm_90"}) {
+      const Target target{Target::Kind::cuda, arch, 4};
+      const Config config = mma_config(tile_n, OperandA::x, 8, 8);
+      const std::string why = refusal(mma_problem({128, 128}, tile_n, kTf32), target, config);
+      CAPTURE(arch);
+      CAPTURE(why);
+      if (why.empty()) {
+        CHECK(shape_of({128, 128}, kTf32, config, target).chunk.parts <= kMostParts);
+      } else {
+        CHECK(why.find("fewer stages or a smaller tile_n would work") != std::string::npos);
+      }
+    }
+}
+
 TEST_CASE("registers that a chunk passes through are counted where there is no asynchronous copy") {
   const auto units = [](BlockShape block, const Config& config, const Target& target) {
     return shape_of(block, kHalf, config, target).chunk_units;
