@@ -123,11 +123,15 @@ TableImage get_tables(ByteReader& in) {
   TableImage tables;
   const std::span<const std::byte> bytes = in.get_bytes();
   tables.bytes.assign(bytes.begin(), bytes.end());
+  // The next image lies behind this one on the device: it must begin aligned, too.
+  if (bytes.size() % TableImage::kAlignment != 0) in.fail("an image of tables that is cut off");
+  std::int64_t least = 0;
   for (std::int64_t& offset : tables.offsets) {
     offset = in.get<std::int64_t>();
-    if (offset < 0 || offset > static_cast<std::int64_t>(bytes.size()) ||
+    if (offset < least || offset > static_cast<std::int64_t>(bytes.size()) ||
         offset % TableImage::kAlignment != 0)
       in.fail("a table outside of its image");
+    least = offset;
   }
   tables.counters = in.get<std::int32_t>();
   return tables;

@@ -203,7 +203,7 @@ Tier Kernel::tier() const noexcept {
 }
 
 void Kernel::wait() const {
-  if (impl_->baking.valid()) impl_->baking.get();
+  if (const std::shared_future<void> baking = impl_->baking; baking.valid()) baking.get();
 }
 
 const Binary& Kernel::binary() const { return *impl_->serving().binary; }

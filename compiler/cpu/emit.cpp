@@ -126,6 +126,10 @@ void validate(const Problem& problem, const Target& target, const Config& config
   if (config.split < 1 || config.split > 64) refuse(fmt::format("config '{}': split is 1 to 64", given));
   if (config.rows != 1 || config.merge != 1)
     refuse(fmt::format("config '{}': the cpu target computes row by row; rows=1 merge=1 would work", given));
+  if (config.table == TableForm::unrolled || config.table == TableForm::attached)
+    refuse(fmt::format(
+        "config '{}': the cpu target bakes its layout as data of the object; table=global would work",
+        given));
   if (config.operand_a != Config().operand_a)
     refuse(fmt::format("config '{}': the cpu has no tensor core to choose an operand of", given));
 }

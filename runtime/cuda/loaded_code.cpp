@@ -8,6 +8,8 @@
 
 #include <sparsekiln/error.h>
 
+#include "runtime/cuda/relaxed_capture.h"
+
 namespace sparsekiln::cuda {
 namespace {
 
@@ -60,7 +62,8 @@ LoadedCode::LoadedCode(std::shared_ptr<const Context> context, const Binary& bin
   const DeviceInfo& device = context_->device();
   const std::string asked = fmt::format("loading a kernel for {} on {} (sm_{})", binary.target.arch,
                                         device.name, device.compute_capability);
-  std::string refused;  // what the driver says of the cubin
+  const RelaxedCapture relaxed(context_->api());  // a tiered kernel is loaded at any time
+  std::string refused;                            // what the driver says of the cubin
   if (!binary.code.empty()) {
     const CUresult result =
         context_->api().module_load_data(&module_, binary.code.data(), 0, nullptr, nullptr);
@@ -93,12 +96,15 @@ LoadedCode::~LoadedCode() {
   // The driver waits for kernels of the module that still run. Where the context, or the driver itself at the
   // end of the process, is gone, so is the module.
   const ContextScope scope(*context_, std::nothrow);
-  if (scope.entered()) static_cast<void>(context_->api().module_unload(module_));
+  if (!scope.entered()) return;
+  const RelaxedCapture relaxed(context_->api());
+  static_cast<void>(context_->api().module_unload(module_));
 }
 
 CUfunction LoadedCode::function(const std::string& name) const {
   const Driver& driver = context_->driver();
   const DriverApi& api = context_->api();
+  const RelaxedCapture relaxed(api);
   CUfunction function = nullptr;
   if (const CUresult result = api.module_get_function(&function, module_, name.c_str());
       result != CUDA_SUCCESS) {

@@ -67,7 +67,7 @@ Binary attached_sample() {
   Binary binary = sample();
   for (Entry& entry : binary.entries) {
     entry.arguments.push_back(Argument::tables);
-    entry.tables = {std::vector<std::byte>(64, std::byte{7}), {0, 16, 16, 32, 48, 64}, 3};
+    entry.tables = {std::vector<std::byte>(64, std::byte{7}), {0, 16, 16, 32, 48, 48, 64}, 3};
   }
   return binary;
 }
@@ -90,6 +90,12 @@ TEST_CASE("tables that lie outside of their image, or that no entry takes, are r
     outside.entries[1].tables.offsets[4] = offset;
     CHECK_THROWS_AS((void)deserialize(serialize(outside)), Error);
   }
+  Binary descending = attached_sample();
+  std::swap(descending.entries[1].tables.offsets[0], descending.entries[1].tables.offsets[6]);
+  CHECK_THROWS_AS((void)deserialize(serialize(descending)), Error);
+  Binary cut_off = attached_sample();
+  cut_off.entries[1].tables.bytes.resize(cut_off.entries[1].tables.bytes.size() + 4);
+  CHECK_THROWS_AS((void)deserialize(serialize(cut_off)), Error);
   Binary untaken = attached_sample();
   untaken.entries[0].arguments.pop_back();
   CHECK_THROWS_AS((void)deserialize(serialize(untaken)), Error);

@@ -144,6 +144,14 @@ TEST_CASE("configs that a level cannot run are refused") {
   config = vector_config(32);
   config.split = 0;
   refuses(config);
+  for (const TableForm form : {TableForm::unrolled, TableForm::attached}) {
+    config = vector_config(32);
+    config.table = form;
+    refuses(config);
+  }
+  config = vector_config(32);
+  config.rows = 2;
+  refuses(config);
 }
 
 TEST_CASE("the host's level is one that is compiled for") {

@@ -170,6 +170,23 @@ TEST_CASE(
                                           "cuMemsetD8Async", "cuThreadExchangeStreamCaptureMode"});
 }
 
+TEST_CASE(
+    "loading and unloading code does not disturb a capture either: a tiered kernel does it at any time") {
+  const StubSession session;
+  const auto device = cuda::open_device(0);
+  stub::record();
+  device->load(shared(split_binary())).reset();
+  int relaxed = 0;  // calls of cuThreadExchangeStreamCaptureMode: into the mode and back
+  int watched = 0;
+  for (const std::string& call : stub::calls()) {
+    relaxed += call == "cuThreadExchangeStreamCaptureMode";
+    if (call != "cuModuleLoadDataEx" && call != "cuModuleUnload") continue;
+    ++watched;
+    CHECK(relaxed % 2 == 1);
+  }
+  CHECK(watched == 2);
+}
+
 TEST_CASE("a workspace for which memory is short is an Error, and asking again may do") {
   const StubSession session;
   const auto device = cuda::open_device(0);
