@@ -15,26 +15,13 @@
 #include "compiler/schedule.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
+#include "tests/temporary_folder.h"
 
 // What the emulator counts of the kernels that a user gets without asking for a config: exact figures, so
 // that waste in how they reach memory is a failure, not a slow kernel found later.
 
 namespace sparsekiln::test {
 namespace {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "sparsekiln-counters-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct Types {
   DType dtype;

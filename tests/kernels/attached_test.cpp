@@ -19,12 +19,6 @@ using namespace sparsekiln::test;
 
 namespace {
 
-std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem, const HostInputs& inputs) {
-  PoisonedOutput output(problem, inputs.n);
-  launch(kernel, problem, inputs, output);
-  return {output.image().begin(), output.image().end()};
-}
-
 /// What an attached kernel gets wrong on a layout, beside the oracles and its baked twin.
 std::string compare_with_baked(const Kernel& attached, const Layout& layout, Options options,
                                std::int64_t n) {

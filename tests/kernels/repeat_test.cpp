@@ -10,16 +10,6 @@
 using namespace sparsekiln;
 using namespace sparsekiln::test;
 
-namespace {
-
-std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem, const HostInputs& inputs) {
-  PoisonedOutput output(problem, inputs.n);
-  launch(kernel, problem, inputs, output);
-  return {output.image().begin(), output.image().end()};
-}
-
-}  // namespace
-
 TEST_CASE("twenty runs give the same bits, split rows included") {
   for (const Precision& precision : Suite::current().precisions())
     for (const std::int32_t workers : {1, 7, 132}) {

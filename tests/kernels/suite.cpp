@@ -103,6 +103,12 @@ void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inpu
   y.copy_out(output.image().data());
 }
 
+std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem, const HostInputs& inputs) {
+  PoisonedOutput output(problem, inputs.n);
+  launch(kernel, problem, inputs, output);
+  return {output.image().begin(), output.image().end()};
+}
+
 Verdict launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
                          std::int64_t padding) {
   PoisonedOutput output(problem, inputs.n, problem.out_features() + padding);

@@ -64,6 +64,10 @@ class Suite {
 void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inputs, PoisonedOutput& output,
             void* workspace = nullptr);
 
+/// The bytes of y after a launch, poison included.
+[[nodiscard]] std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem,
+                                                  const HostInputs& inputs);
+
 /// Launches with the given kind of inputs and judges y; `padding` elements lie between the rows of x and of
 /// y.
 [[nodiscard]] Verdict launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,

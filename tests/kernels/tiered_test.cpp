@@ -23,12 +23,6 @@ Options tiered_options(Batch batch, const std::string& store) {
   return options;
 }
 
-std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem, const HostInputs& inputs) {
-  PoisonedOutput output(problem, inputs.n);
-  launch(kernel, problem, inputs, output);
-  return {output.image().begin(), output.image().end()};
-}
-
 }  // namespace
 
 TEST_CASE("a tiered kernel is attached, then baked, with the same bits and the same workspace") {

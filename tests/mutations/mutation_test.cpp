@@ -11,6 +11,7 @@
 
 #include "tests/mutations/mutate.h"
 #include "tests/mutations/trial.h"
+#include "tests/temporary_folder.h"
 
 // Kernels that are wrong on purpose. Each is found, by a report of the emulator or by an oracle: what was not
 // found here would not be found in a kernel that is wrong by mistake either.
@@ -19,20 +20,6 @@ namespace sparsekiln::test {
 namespace {
 
 constexpr int kSeeds = 8;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "sparsekiln-mutations-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// A correct kernel, and the device that it is run on.
 struct Subject {

@@ -11,25 +11,12 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
+#include "tests/temporary_folder.h"
+
 namespace sparsekiln {
 namespace {
 
-/// A folder that goes with its scope.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "sparsekiln-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using test::TemporaryFolder;
 
 std::size_t files_in(const std::filesystem::path& folder) {
   std::size_t files = 0;

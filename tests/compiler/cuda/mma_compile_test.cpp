@@ -33,6 +33,17 @@ NvrtcOutput compile_clean(const Problem& problem, const Target& target, const Co
   return output;
 }
 
+/// The default config of a problem.
+void compile_default(const Problem& problem, const Target& target, std::int64_t n) {
+  const Config config = default_config(problem, target, n);
+  CAPTURE(target.arch);
+  CAPTURE(n);
+  CAPTURE(to_string(problem.block));
+  CAPTURE(to_string(config));
+  CHECK(config.variant == Variant::mma);
+  (void)compile_clean(problem, target, config);
+}
+
 TEST_CASE("default tensor-core kernels of every block side and size of batch compile without spills" *
           need_nvrtc()) {
   const Types types[] = {kHalf, kBrain, kTf32, kHalfToFloat};
@@ -43,13 +54,7 @@ TEST_CASE("default tensor-core kernels of every block side and size of batch com
         const Target target{Target::Kind::cuda, arch, 6};
         const Problem problem = mma_problem({side, kSides.begin()[turn % 5]}, n, types[turn % 4]);
         ++turn;
-        const Config config = default_config(problem, target, n);
-        CAPTURE(arch);
-        CAPTURE(n);
-        CAPTURE(to_string(problem.block));
-        CAPTURE(to_string(config));
-        CHECK(config.variant == Variant::mma);
-        (void)compile_clean(problem, target, config);
+        compile_default(problem, target, n);
       }
 }
 
@@ -63,13 +68,7 @@ TEST_CASE("default tensor-core kernels of other architectures compile without sp
         const Types chosen = target.compute_capability() < 80 ? kHalf : types[turn % 4];
         const Problem problem = mma_problem({side, kSides.begin()[turn % 5]}, n, chosen);
         ++turn;
-        const Config config = default_config(problem, target, n);
-        CAPTURE(arch);
-        CAPTURE(n);
-        CAPTURE(to_string(problem.block));
-        CAPTURE(to_string(config));
-        CHECK(config.variant == Variant::mma);
-        (void)compile_clean(problem, target, config);
+        compile_default(problem, target, n);
       }
 }
 
