@@ -34,10 +34,6 @@ Config default_config(const Problem& problem, const Target& target, std::int64_t
                                           : cuda::default_config(problem, target, n);
 }
 
-}  // namespace
-
-namespace {
-
 /// Besides the form of the tables.
 Plan choose_numbers(const Problem& problem, const Target& target) {
   const std::int64_t bound = problem.batch.bound();

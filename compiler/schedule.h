@@ -82,7 +82,7 @@ struct ScheduleFigures {
   std::int64_t steps = 0;
   std::int64_t loads = 0;          ///< tiles of x that are read: steps without kSameInput
   std::int64_t one_row_loads = 0;  ///< those of a schedule of single rows: present blocks
-  std::int64_t filled = 0;         ///< blocks of zeros that merging multiplies
+  std::int64_t filled = 0;         ///< blocks of zeros that merging multiplies; not those that fill up chunks
   std::int64_t largest_cost = 0;   ///< of a worker
   double mean_cost = 0;            ///< of the workers
   /// Share of the loads that clustering saves, 0 to 1.

@@ -56,7 +56,7 @@ struct Tables {
 
 /// What the tables of one module may take of the 64 KB of `__constant__` memory.
 inline constexpr std::int64_t kConstantTableLimit = 64 * 1024 - 256;
-/// The chunks that are unrolled at most: each takes NVRTC some 20 ms, more with every one.
+/// The chunks that are unrolled at most: each is compiled anew.
 inline constexpr std::int64_t kUnrolledChunks = 8;
 
 /// No schedule of this problem over at most `workers` CTAs (target.workers × config.split) has more chunks,
