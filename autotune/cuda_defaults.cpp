@@ -5,6 +5,7 @@
 #include "compiler/cuda/mma_shape.h"
 #include "compiler/cuda/multiprocessor.h"
 #include "compiler/cuda/simt_shape.h"
+#include "compiler/cuda/stream_shape.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -100,11 +101,44 @@ Config default_mma(const Problem& problem, const Target& target, std::int64_t n)
   return config;
 }
 
+bool is_ieee(const Problem& problem) { return problem.dtype == DType::f32 && problem.math == Math::ieee; }
+
+/// Whether one tile of variant stream holds the whole batch, so that the weight is read once.
+bool streams(const Problem& problem, std::int64_t n) {
+  constexpr std::int32_t kMostSums = 64;  // a thread's, where CUDA cores form them
+  if (n > 16) return false;
+  return !is_ieee(problem) || tile_for(n, 8, 16) * problem.block.out / 8 <= kMostSums;
+}
+
+/// One CTA a multiprocessor, with so much of the weight on its way as hides the latency of global memory: at
+/// 2 KB a chunk, what a multiprocessor's share of the bandwidth brings in a microsecond is 25 KB (H100 SXM:
+/// 3.35 TB/s by the datasheet, 132 multiprocessors), and copies are not spread evenly.
+Config default_stream(const Problem& problem, const Target& target, std::int64_t n) {
+  constexpr std::int64_t kOnTheirWay = 64 * 1024;
+  Config config;
+  config.variant = Variant::stream;
+  config.tile_out = 0;
+  config.tile_n = tile_for(n, 8, 16);
+  if (!is_ieee(problem) && problem.block.out >= 16) config.operand_a = OperandA::w;
+  if (!is_ieee(problem) && problem.block.out < 16) config.tile_n = 16;  // the rows of A
+  config.warps = 8;
+  config.stages = 2;
+  const std::int64_t room = multiprocessor(target).shared_per_cta - kStreamStaticShared;
+  const auto fits = [&] { return stream_shared_bytes(problem, config) <= room; };
+  while (!fits()) config.warps /= 2;
+  if (target.compute_capability() < 80)
+    return config;  // no asynchronous copy: nothing is on its way for long
+  const std::int64_t chunks = config.warps * stream_stage_bytes(problem, config);
+  while (config.stages < kMostStreamStages && (config.stages - 1) * chunks < kOnTheirWay) ++config.stages;
+  while (!fits()) --config.stages;
+  return config;
+}
+
 }  // namespace
 
 Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
-  const bool simt = problem.dtype == DType::f32 && problem.math == Math::ieee;
-  return simt ? default_simt(problem, target, n) : default_mma(problem, target, n);
+  if (streams(problem, n)) return default_stream(problem, target, n);
+  return is_ieee(problem) ? default_simt(problem, target, n) : default_mma(problem, target, n);
 }
 
 }  // namespace sparsekiln::cuda

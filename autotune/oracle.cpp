@@ -111,9 +111,10 @@ class Judge {
 
 }  // namespace
 
-Adder adder_of(const Plan& plan) {
-  const bool tensor_cores = std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
-    return range.config.variant == Variant::mma;
+Adder adder_of(const Problem& problem, const Plan& plan) {
+  const bool ieee = problem.dtype == DType::f32 && problem.math == Math::ieee;
+  const bool tensor_cores = !ieee && std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
+    return range.config.variant == Variant::mma || range.config.variant == Variant::stream;
   });
   return tensor_cores ? Adder::tensor_cores : Adder::float32;
 }

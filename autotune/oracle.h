@@ -28,7 +28,7 @@ enum class Adder : std::uint8_t {
   tensor_cores,  ///< adds several products at once, and truncates
 };
 /// Of the kernels of a plan: tensor cores where any of them uses those.
-[[nodiscard]] Adder adder_of(const Plan& plan);
+[[nodiscard]] Adder adder_of(const Problem& problem, const Plan& plan);
 
 /// Judges y = x·Wᵀ, element by element, against float64. It knows no device: all is host memory.
 ///

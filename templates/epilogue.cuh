@@ -5,7 +5,8 @@
 
 // Epilogues: what becomes of the sums of an item. A Tile offers kRows output tiles of kN × kOut values a
 // thread, at(r, j, i), and their places n_of(j) and out_of(i); kRun values from a multiple of kRun on are
-// neighbours along out, within one block row.
+// neighbours along out, within one block row. The first kHolders threads have such values; n_of(j) of the
+// others is behind every batch.
 
 namespace sparsekiln {
 
@@ -54,15 +55,21 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
 template <int kThreads, class Tile>
 __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsigned* counters,
                                         float* partials) {
-  enum : int { kOfTile = Tile::kN * Tile::kOut, kValues = Tile::kRows * kOfTile };
+  enum : int {
+    kOfTile = Tile::kN * Tile::kOut,
+    kValues = Tile::kRows * kOfTile,
+    kHolders = Tile::kHolders,
+  };
   const auto value = [&](int v) -> float& {
     return tile.at(v / kOfTile, v % kOfTile / Tile::kOut, v % Tile::kOut);
   };
   __shared__ bool last;
   const int thread = static_cast<int>(threadIdx.x);
-  float* const own = partials + static_cast<long long>(split.slot) * (kValues * kThreads) + thread;
+  const bool holds = int{kHolders} == kThreads || thread < kHolders;
+  float* const own = partials + static_cast<long long>(split.slot) * (kValues * kHolders) + thread;
 #pragma unroll
-  for (int v = 0; v < kValues; ++v) own[v * kThreads] = value(v);
+  for (int v = 0; v < kValues; ++v)
+    if (holds) own[v * kHolders] = value(v);
   __syncthreads();
   if (thread == 0) {
     __threadfence();  // for the sums of all threads, which the barrier has put before it
@@ -71,16 +78,17 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
   }
   __syncthreads();
   if (!last) return false;
-
-  const float* part = partials + static_cast<long long>(split.first) * (kValues * kThreads) + thread;
-#pragma unroll
-  for (int v = 0; v < kValues; ++v) value(v) = ptx::load_relaxed(part + v * kThreads);
-  for (int p = 1; p < split.parts; ++p) {
-    part += kValues * kThreads;
-#pragma unroll
-    for (int v = 0; v < kValues; ++v) value(v) += ptx::load_relaxed(part + v * kThreads);
-  }
   if (thread == 0) counters[split.counter] = 0;
+  if (!holds) return true;
+
+  const float* part = partials + static_cast<long long>(split.first) * (kValues * kHolders) + thread;
+#pragma unroll
+  for (int v = 0; v < kValues; ++v) value(v) = ptx::load_relaxed(part + v * kHolders);
+  for (int p = 1; p < split.parts; ++p) {
+    part += kValues * kHolders;
+#pragma unroll
+    for (int v = 0; v < kValues; ++v) value(v) += ptx::load_relaxed(part + v * kHolders);
+  }
   return true;
 }
 

@@ -22,8 +22,9 @@ struct Items {
   }
   /// Ends the items that end before a chunk: those that have no chunks, too.
   __device__ __forceinline__ void finish_before(int chunk, const Destination<Config>& to) {
-    while (item_end == chunk && item < end) {
-      finish(table, item, tile, to);
+    while (item_end <= chunk && item < end) {
+      auto&& sums = tile.gathered();
+      finish(table, item, sums, to);
       item_end = table.item_end(++item);
       tile.clear();
     }
@@ -42,8 +43,9 @@ struct Items {
 /// A worker's share of one batch tile. kChunks > 0: its chunks, which are then unrolled, each with its own
 /// coordinates in the code.
 ///
-/// Operands runs ahead through the worker's chunks; for each of them Tile adds the products to one of its
-/// output tiles.
+/// Operands runs ahead through the worker's chunks, from first() on every kStride-th; for each of them Tile
+/// adds the products to one of its output tiles. gathered() has the sums of an item's chunks in the form in
+/// which the epilogue shares them out over the threads.
 template <class Config, class Operands, class Tile, int kChunks>
 __device__ __forceinline__ void compute(const typename Config::Table& table, int worker,
                                         const Source<Config>& from, const Destination<Config>& to) {
@@ -60,9 +62,9 @@ __device__ __forceinline__ void compute(const typename Config::Table& table, int
     items.finish_before(begin.chunk + kChunks, to);
   } else {
 #pragma unroll 1
-    for (int chunk = begin.chunk;; ++chunk) {
+    for (int chunk = begin.chunk + Operands::first();; chunk += Operands::kStride) {
       items.finish_before(chunk, to);
-      if (chunk == end.chunk) break;
+      if (chunk >= end.chunk) break;
       items.add(operands, chunk);
     }
   }

@@ -3,7 +3,7 @@
 #include "linear.cuh"
 #include "load_swizzled.cuh"
 #include "output.cuh"
-#include "ptx_mma.cuh"
+#include "product.cuh"
 
 // Forward product of a block-sparse linear layer on tensor cores, y = x · Wᵀ, summed in float32.
 //
@@ -13,32 +13,6 @@
 // k-steps; the parts of a split row are added in ascending order.
 
 namespace sparsekiln {
-
-/// Operand types: what is done to fragments, and which instruction takes them.
-struct F16Product {
-  using Element = unsigned short;
-  __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
-  __device__ static __forceinline__ void mma(float (&sums)[4], const unsigned (&a)[4],
-                                             const unsigned (&b)[2]) {
-    ptx::mma_f16(sums, a, b);
-  }
-};
-struct Bf16Product {
-  using Element = unsigned short;
-  __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
-  __device__ static __forceinline__ void mma(float (&sums)[4], const unsigned (&a)[4],
-                                             const unsigned (&b)[2]) {
-    ptx::mma_bf16(sums, a, b);
-  }
-};
-struct Tf32Product {
-  using Element = float;
-  __device__ static __forceinline__ unsigned convert(unsigned word) { return ptx::round_tf32(word); }
-  __device__ static __forceinline__ void mma(float (&sums)[4], const unsigned (&a)[4],
-                                             const unsigned (&b)[2]) {
-    ptx::mma_tf32(sums, a, b);
-  }
-};
 
 /// The main loop's tiles, kRows of them: each block_out · merge × tile_n sums, a grid of warps over it, and
 /// in each warp a grid of kA × kB tensor-core tiles (16 × 8).
@@ -59,6 +33,7 @@ struct MmaTile {
     kN = kWeightA ? 2 * kB : 2 * kA,
     kOut = kWeightA ? 2 * kA : 2 * kB,
     kRun = Config::run,
+    kHolders = Config::threads,
   };
 
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -88,6 +63,7 @@ struct MmaTile {
     return const_cast<MmaTile*>(this)->at(r, j, i);
   }
 
+  __device__ __forceinline__ MmaTile& gathered() { return *this; }
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int v = 0; v < kRows * kA * kB * 4; ++v)

@@ -23,6 +23,7 @@ struct SimtTile {
     kThreadsN = Config::threads / kThreadsOut,
     kN = Config::tile_n / kThreadsN,
     kRun = 1,
+    kHolders = Config::threads,
     kRows = Config::rows,
     kPitch = OperandStages<Config>::CopyX::kPitch,
     /// Quads of k unrolled: as many as keep the loop's body near 512 multiply-adds.
@@ -38,6 +39,7 @@ struct SimtTile {
   __device__ __forceinline__ float& at(int r, int j, int i) { return sums[r][j][i]; }
   __device__ __forceinline__ float at(int r, int j, int i) const { return sums[r][j][i]; }
 
+  __device__ __forceinline__ SimtTile& gathered() { return *this; }
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int v = 0; v < kRows * kN * kOut; ++v) sums[v / kOut / kN][v / kOut % kN][v % kOut] = 0;

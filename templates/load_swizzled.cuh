@@ -32,6 +32,7 @@ struct SwizzledStages {
     kBlockUnits = Config::block_in / kElements,
     kBlocks = kUnits > kBlockUnits ? kUnits / kBlockUnits : 1,
     kParts = kUnits < kBlockUnits ? kBlockUnits / kUnits : 1,
+    kStride = 1,
     kOutputs = Config::block_out * Config::merge,
     kBlockElements = Config::block_out * Config::block_in,
     kCountX = Config::tile_n * kUnits,
@@ -105,6 +106,7 @@ struct SwizzledStages {
     }
   }
 
+  __device__ static __forceinline__ int first() { return 0; }
   /// The stage that was read last is filled next. `same_input`: as the table says of the chunk.
   __device__ __forceinline__ void acquire(bool same_input) {
     if constexpr (kAsync && Config::stages > 1) ptx::wait_copies<Config::stages - 2>();

@@ -71,6 +71,7 @@ struct OperandStages {
   using Walk = Feed<Table, 1, 1, 1>;
   enum : int {
     kBlocks = 1,
+    kStride = 1,
     kAllX = Config::stages * int{CopyX::kFloats},
     kFloats = kAllX + Config::stages * int{CopyW::kFloats},
   };
@@ -102,6 +103,7 @@ struct OperandStages {
     }
   }
 
+  __device__ static __forceinline__ int first() { return 0; }
   __device__ __forceinline__ void acquire(bool same_input) {
     current = next(current);
     if (!same_input) current_x = next(current_x);

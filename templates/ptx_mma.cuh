@@ -43,6 +43,31 @@ __device__ __forceinline__ void store_shared(unsigned shared, const uint4& value
                : "memory");
 }
 
+/// What one lane wrote or copied: 16 bytes.
+template <int kOffset>
+__device__ __forceinline__ void load_shared(unsigned (&words)[4], unsigned shared) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4+%5];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared), "n"(kOffset)
+               : "memory");
+}
+template <int kOffset>
+__device__ __forceinline__ void load_shared(float (&values)[4], unsigned shared) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4+%5];"
+               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+               : "r"(shared), "n"(kOffset)
+               : "memory");
+}
+__device__ __forceinline__ float load_shared(unsigned shared) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(shared) : "memory");
+  return value;
+}
+template <int kOffset>
+__device__ __forceinline__ void store_shared(unsigned shared, float value) {
+  asm volatile("st.shared.f32 [%0+%2], %1;" ::"r"(shared), "f"(value), "n"(kOffset) : "memory");
+}
+
 /// Matrices of 8 rows × 16 bytes; lanes 8m … 8m + 7 address the rows of matrix m. Of each matrix, a lane
 /// gets word lane % 4 of row lane / 4.
 template <int kOffset>

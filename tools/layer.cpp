@@ -71,7 +71,7 @@ Verdict judge(const Kernel& kernel, const Problem& problem, const std::shared_pt
   layer.synchronize();
   const PoisonedOutput& output = layer.fetch();
   if (image != nullptr) image->assign(output.image().begin(), output.image().end());
-  return check(problem, inputs, output, adder_of(kernel.binary().plan));
+  return check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
 }
 
 Json describe(const Verdict& verdict) {

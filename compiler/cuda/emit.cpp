@@ -19,7 +19,7 @@ namespace sparsekiln::cuda {
 namespace {
 
 /// Every family of kernels.
-const std::array kFamilies{&kSimt, &kMma};
+const std::array kFamilies{&kSimt, &kMma, &kStream};
 
 const Family* family_of(Variant variant) {
   const auto* const found = std::find_if(kFamilies.begin(), kFamilies.end(),
@@ -133,8 +133,8 @@ void validate(const Problem& problem, const Target& target, const Config& config
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const Family* const family = family_of(config.variant);
   if (family == nullptr)
-    refuse(
-        fmt::format("variant {} for {}: CUDA targets have simt and mma", name(config.variant), target.arch));
+    refuse(fmt::format("variant {} for {}: CUDA targets have simt, mma and stream", name(config.variant),
+                       target.arch));
   if (problem.operation != Operation::forward)
     refuse(fmt::format("variant {} computes forward, not {}", name(config.variant), name(problem.operation)));
   if (problem.order != ActivationOrder::batch_major)
@@ -143,7 +143,7 @@ void validate(const Problem& problem, const Target& target, const Config& config
   family->validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight as it lies; packed=0 would work", name(config.variant)));
-  if (config.variant != Variant::mma && config.operand_a != Config().operand_a)
+  if (config.variant == Variant::simt && config.operand_a != Config().operand_a)
     refuse(fmt::format("variant {} has no tensor core to choose an operand of; leave operand_a out",
                        name(config.variant)));
   if (config.split < 1) refuse("a config's split is 1 or more");

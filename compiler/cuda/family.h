@@ -32,7 +32,8 @@ struct Family {
   Instance (*instantiate)(const Problem&, const Target&, const Config&);
 };
 
-extern const Family kSimt;  ///< CUDA cores
-extern const Family kMma;   ///< tensor cores
+extern const Family kSimt;    ///< CUDA cores
+extern const Family kMma;     ///< tensor cores
+extern const Family kStream;  ///< small batches
 
 }  // namespace sparsekiln::cuda

@@ -1,34 +1,21 @@
-#include <string_view>
-
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/family.h"
 #include "compiler/cuda/mma_shape.h"
+#include "compiler/cuda/types.h"
 
 namespace sparsekiln::cuda {
 namespace {
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
-std::string_view product_of(DType type) {
-  return type == DType::f16 ? "F16Product" : type == DType::bf16 ? "Bf16Product" : "Tf32Product";
-}
-
-std::string_view output_of(DType type) {
-  return type == DType::f16 ? "F16Output" : type == DType::bf16 ? "Bf16Output" : "F32Output";
-}
-
 void validate(const Problem& problem, const Target& target) {
   if (problem.dtype == DType::f32 && problem.math != Math::tf32)
     refuse(
         "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "
         "will do, would work");
-  if (problem.dtype != DType::f16 && target.compute_capability() < 80)
-    refuse(
-        fmt::format("variant mma computes {} from sm_80 on, not on {}; f16, or variant simt with f32, would "
-                    "work",
-                    problem.dtype == DType::f32 ? "tf32" : name(problem.dtype), target.arch));
+  require_tensor_cores("mma", problem, target);
 }
 
 Instance instantiate(const Problem& problem, const Target& target, const Config& config) {

@@ -11,6 +11,7 @@ namespace sparsekiln {
 enum class Variant : std::uint8_t {
   simt,    ///< CUDA cores, float32, one fused multiply-add a product in ascending order of k
   mma,     ///< tensor cores: f16, bf16, and f32 rounded to tf32, summed in float32
+  stream,  ///< small batches, all types: each warp streams its own blocks of the weight
   vector,  ///< the cpu target's vector units, through LLVM
 };
 [[nodiscard]] std::string_view name(Variant variant);
@@ -34,16 +35,16 @@ enum class OperandA : std::uint8_t {
 /// The tuned numbers of one kernel. They decide its speed, never its precision.
 struct Config {
   Variant variant = Variant::simt;
-  std::int32_t tile_n = 64;  ///< batch entries of one output tile
-  std::int32_t tile_out =
-      0;  ///< outputs of one thread (simt), of a warp (mma; 0: automatic), of one register tile (vector)
-  std::int32_t stages = 1;  ///< operand buffers in flight
-  std::int32_t warps = 4;   ///< warps of a CTA; 1 on the cpu target
-  std::int32_t split = 1;   ///< CTAs the schedule plans for each worker; rows may be cut between them
-  std::int32_t rows = 1;    ///< output tiles that one item computes side by side, from the same tiles of x
-  std::int32_t merge = 1;   ///< block rows stacked into one output tile; absent blocks are filled with zeros
+  std::int32_t tile_n = 64;   ///< batch entries of one output tile
+  std::int32_t tile_out = 0;  ///< outputs of one thread (simt), of a warp (mma; 0: automatic; stream: 0), of
+                              ///< one register tile (vector)
+  std::int32_t stages = 1;    ///< operand buffers in flight
+  std::int32_t warps = 4;     ///< warps of a CTA; 1 on the cpu target
+  std::int32_t split = 1;     ///< CTAs the schedule plans for each worker; rows may be cut between them
+  std::int32_t rows = 1;      ///< output tiles that one item computes side by side, from the same tiles of x
+  std::int32_t merge = 1;  ///< block rows stacked into one output tile; absent blocks are filled with zeros
   TableForm table = TableForm::constant;
-  OperandA operand_a = OperandA::x;  ///< mma alone
+  OperandA operand_a = OperandA::x;  ///< on tensor cores
   bool packed = false;               ///< reads the weight as `Kernel::pack` lays it out
 
   friend bool operator==(const Config&, const Config&) = default;

@@ -5,6 +5,7 @@
 #include "compiler/cuda/mma_shape.h"
 #include "compiler/cuda/multiprocessor.h"
 #include "compiler/cuda/simt_shape.h"
+#include "compiler/cuda/stream_shape.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -31,6 +32,7 @@ TEST_CASE("float32 with ieee math runs on CUDA cores, everything else on tensor 
 TEST_CASE("batches that 16 rows do not suit make W the operand A, where a block fills it") {
   CHECK(default_config(half_problem({32, 32}), kH100, 1).operand_a == OperandA::w);
   CHECK(default_config(half_problem({32, 32}), kH100, 1).tile_n == 8);
+  CHECK(default_config(half_problem({32, 32}), kH100, 9).tile_n == 16);
   CHECK(default_config(half_problem({32, 32}), kH100, 24).operand_a == OperandA::w);
   CHECK(default_config(half_problem({32, 32}), kH100, 24).tile_n == 24);
   CHECK(default_config(half_problem({32, 32}), kH100, 32).operand_a == OperandA::x);
@@ -41,13 +43,45 @@ TEST_CASE("batches that 16 rows do not suit make W the operand A, where a block 
 TEST_CASE("large batches get larger tiles, and small ones more CTAs") {
   CHECK(default_config(half_problem({32, 32}), kH100, 65).tile_n == 64);
   CHECK(default_config(half_problem({32, 32}), kH100, 8192).tile_n == 128);
-  CHECK(default_config(half_problem({32, 32}), kH100, 1).split >
+  CHECK(default_config(half_problem({32, 32}), kH100, 17).split >
         default_config(half_problem({32, 32}), kH100, 64).split);
+}
+
+TEST_CASE("up to 16 batch entries stream the weight, where one tile holds them") {
+  for (const std::int32_t out : {8, 16, 32, 64, 128})
+    for (const std::int64_t n : {0, 1, 8, 9, 16, 17}) {
+      CAPTURE(out);
+      CAPTURE(n);
+      Problem problem = half_problem({out, 64});
+      const Config half = default_config(problem, kH100, n);
+      CHECK((half.variant == Variant::stream) == (n <= 16));
+      problem.dtype = problem.out_dtype = DType::f32;
+      const Config ieee = default_config(problem, kH100, n);
+      CHECK((ieee.variant == Variant::stream) == (n <= 16 && (n <= 8 ? 8 : 16) * out <= 512));
+      for (const Config& config : {half, ieee})
+        if (config.variant == Variant::stream) CHECK(config.tile_n >= n);
+    }
+}
+
+TEST_CASE("a kernel that streams has 64 KB on its way where shared memory has the room") {
+  for (const std::int32_t out : {8, 16, 32, 64, 128})
+    for (const char* name : {"sm_80", "sm_86", "sm_90", "sm_100", "sm_120"}) {
+      CAPTURE(out);
+      CAPTURE(name);
+      const Problem problem = half_problem({out, 64});
+      const Target target = Target::parse(name);
+      Config config = default_config(problem, target, 8);
+      const std::int64_t chunks = config.warps * stream_stage_bytes(problem, config);
+      const bool enough = (config.stages - 1) * chunks >= 64 * 1024;
+      ++config.stages;
+      const bool full = stream_shared_bytes(problem, config) > multiprocessor(target).shared_per_cta - 128;
+      CHECK((enough || full || config.stages > kMostStreamStages));
+    }
 }
 
 TEST_CASE("the CTAs that share a multiprocessor have room for their stages") {
   for (const std::int32_t out : {8, 16, 32, 64, 128})
-    for (const std::int64_t n : {1, 8, 13, 64, 100, 4096}) {
+    for (const std::int64_t n : {17, 24, 64, 100, 4096}) {
       const Problem problem = half_problem({out, 64});
       for (const char* name : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
         const Target target = Target::parse(name);
@@ -85,7 +119,7 @@ TEST_CASE("CTAs that would not fit beside each other are not planned, and room f
 
 TEST_CASE("the CTAs of CUDA cores that share a multiprocessor fit beside each other") {
   for (const std::int32_t out : {8, 16, 32, 64, 128})
-    for (const std::int64_t n : {1, 64})
+    for (const std::int64_t n : {17, 64})
       for (const char* name : {"sm_75", "sm_86", "sm_120"}) {
         Problem problem = half_problem({out, 128});
         problem.dtype = problem.out_dtype = DType::f32;

@@ -319,9 +319,16 @@ TEST_CASE("a sum may be off by what its adder loses, and not by more") {
 }
 
 TEST_CASE("a plan adds with tensor cores where any of its kernels does") {
+  const Problem ieee;
+  Problem tf32;
+  tf32.math = Math::tf32;
   Config mma;
   mma.variant = Variant::mma;
-  CHECK(adder_of({}) == Adder::float32);
-  CHECK(adder_of({{8, Config{}}}) == Adder::float32);
-  CHECK(adder_of({{8, Config{}}, {64, mma}}) == Adder::tensor_cores);
+  Config stream;
+  stream.variant = Variant::stream;
+  CHECK(adder_of(tf32, {}) == Adder::float32);
+  CHECK(adder_of(tf32, {{8, Config{}}}) == Adder::float32);
+  CHECK(adder_of(tf32, {{8, Config{}}, {64, mma}}) == Adder::tensor_cores);
+  CHECK(adder_of(tf32, {{8, stream}, {64, mma}}) == Adder::tensor_cores);
+  CHECK(adder_of(ieee, {{8, stream}}) == Adder::float32);
 }

@@ -90,5 +90,5 @@ Verdict run(const Job& job) {
           .y = output.view(y.data())});
   device->synchronize();
   y.copy_out(output.image().data());
-  return check(job.problem, job.inputs, output, adder_of(kernel.binary().plan));
+  return check(job.problem, job.inputs, output, adder_of(job.problem, kernel.binary().plan));
 }

@@ -167,7 +167,7 @@ TEST_CASE("a workspace that the caller gives serves an attached kernel again and
       PoisonedOutput output(problem, 33);
       const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
       launch(kernel, problem, inputs, output, workspace.data());
-      const Verdict verdict = check(problem, inputs, output, adder_of(kernel.binary().plan));
+      const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
       CHECK_MESSAGE(verdict.ok, verdict.first_failure);
     }
   }

@@ -84,6 +84,9 @@ Space vector_space(const Target& target) {
 /// Without it two stages are the most: what never fits only costs the search for cases its time.
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
+/// bf16 and tf32.
+bool has_tensor_core_types(const Target& target) { return target.compute_capability() >= 80; }
+
 Space simt_space(const Target& target) {
   Space space = with_all_blocks(Variant::simt);
   space.archs = {target.arch};
@@ -106,7 +109,7 @@ Space mma_space(const Target& target) {
   if (has_async_copy(target)) space.stages.insert(space.stages.end(), {3, 4, 6});
   space.warps = {1, 2, 3, 4, 8};
   space.types = {{DType::f16, DType::f16}, {DType::f16, DType::f32}};
-  if (target.compute_capability() >= 80)
+  if (has_tensor_core_types(target))
     space.types.insert(
         space.types.end(),
         {{DType::bf16, DType::bf16}, {DType::bf16, DType::f32}, {DType::f32, DType::f32, Math::tf32}});
@@ -117,9 +120,26 @@ Space mma_space(const Target& target) {
   return space;
 }
 
+Space stream_space(const Target& target) {
+  Space space = with_all_blocks(Variant::stream);
+  space.archs = {target.arch};
+  space.tile_n = {8, 16, 32};
+  space.tile_out = {0};
+  space.stages = {2, 3, 5, 8};
+  space.warps = {1, 2, 4, 8};
+  space.types = {{DType::f32, DType::f32}, {DType::f16, DType::f16}, {DType::f16, DType::f32}};
+  if (has_tensor_core_types(target))
+    space.types.insert(
+        space.types.end(),
+        {{DType::bf16, DType::bf16}, {DType::bf16, DType::f32}, {DType::f32, DType::f32, Math::tf32}});
+  space.tables = {TableForm::constant, TableForm::global, TableForm::attached};
+  space.operand_a = {OperandA::x, OperandA::w};
+  return space;
+}
+
 std::vector<Space> spaces_of(const Target& target) {
   if (target.kind == Target::Kind::cpu) return {vector_space(target)};
-  return {simt_space(target), mma_space(target)};
+  return {simt_space(target), mma_space(target), stream_space(target)};
 }
 
 /// The axes in the order of a Row. Those that `fits` looks at come first: a row that cannot be completed is

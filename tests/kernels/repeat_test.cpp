@@ -62,7 +62,7 @@ TEST_CASE("a workspace that the caller gives is used, and left ready for the nex
     for (int i = 0; i < 3; ++i) {
       PoisonedOutput output(problem, 33);
       launch(kernel, problem, inputs, output, workspace.data());
-      const Verdict verdict = check(problem, inputs, output, adder_of(kernel.binary().plan));
+      const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
       CHECK_MESSAGE(verdict.ok, verdict.first_failure);
     }
   }

@@ -113,7 +113,7 @@ Verdict launch_and_check(const Kernel& kernel, const Problem& problem, const Hos
                          std::int64_t padding) {
   PoisonedOutput output(problem, inputs.n, problem.out_features() + padding);
   launch(kernel, problem, inputs, output);
-  return check(problem, inputs, output, adder_of(kernel.binary().plan));
+  return check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
 }
 
 }  // namespace sparsekiln::test

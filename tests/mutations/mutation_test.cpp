@@ -92,6 +92,22 @@ TEST_CASE("every fault planted in a tensor-core kernel of small blocks is found"
                    3);
 }
 
+TEST_CASE("every fault planted in a kernel that streams the weight is found") {
+  const auto tensor =
+      make_subject(DType::f32, {32, 32}, "stream tile_n=16 stages=4 warps=4 split=8 operand_a=w", Math::tf32);
+  check_all_caught(tensor,
+                   {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
+                    Fault::fence_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
+                    Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
+                    Fault::accumulator_swapped, Fault::multiply_dropped},
+                   3);
+  check_all_caught(make_subject(DType::f32, {32, 32}, "stream tile_n=16 stages=4 warps=4 split=8"),
+                   {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
+                    Fault::fence_removed, Fault::copy_address_off, Fault::load_address_off,
+                    Fault::global_address_off, Fault::store_address_off, Fault::multiply_dropped},
+                   3);
+}
+
 TEST_CASE("tf32 operands that are cut off instead of rounded are found") {
   const Subject subject =
       make_subject(DType::f32, {32, 32}, "mma tile_n=64 stages=4 warps=4 split=2", Math::tf32);

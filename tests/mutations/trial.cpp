@@ -36,7 +36,7 @@ std::string judge(const Kernel& kernel, const Problem& problem, const std::share
             .y = output.view(y.data())});
     device->synchronize();
     y.copy_out(output.image().data());
-    const Verdict verdict = check(problem, inputs, output, adder_of(kernel.binary().plan));
+    const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
     if (!verdict.ok) return "the oracle: " + verdict.first_failure;
   }
   return {};

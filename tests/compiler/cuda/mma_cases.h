@@ -4,20 +4,21 @@
 
 namespace sparsekiln::cuda {
 
-/// Of x and W, and of y; f32 operands stand for tf32.
+/// Of x and W, and of y.
 struct Types {
   DType dtype, out_dtype;
+  Math math = Math::ieee;
 };
 inline constexpr Types kHalf{DType::f16, DType::f16};
 inline constexpr Types kHalfToFloat{DType::f16, DType::f32};
 inline constexpr Types kBrain{DType::bf16, DType::bf16};
-inline constexpr Types kTf32{DType::f32, DType::f32};
+inline constexpr Types kTf32{DType::f32, DType::f32, Math::tf32};
 
 inline Problem mma_problem(BlockShape block, Batch batch, Types types) {
   Problem problem = skewed_problem(block, batch);
   problem.dtype = types.dtype;
   problem.out_dtype = types.out_dtype;
-  problem.math = types.dtype == DType::f32 ? Math::tf32 : Math::ieee;
+  problem.math = types.math;
   return problem;
 }
 

@@ -51,7 +51,7 @@ Verdict run(const Layer& layer, const Device& device, const Kernel& kernel, Laun
                           .y = output.view(y.data())});
   device.synchronize();
   y.copy_out(output.image().data());
-  return check(layer.problem, layer.inputs, output, adder_of(kernel.binary().plan));
+  return check(layer.problem, layer.inputs, output, adder_of(layer.problem, kernel.binary().plan));
 }
 
 }  // namespace

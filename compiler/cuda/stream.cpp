@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/cuda/family.h"
+#include "compiler/cuda/stream_shape.h"
+#include "compiler/cuda/types.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+void validate(const Problem& problem, const Target& target) {
+  if (problem.dtype == DType::f32 && problem.math == Math::ieee) return;  // by CUDA cores
+  require_tensor_cores("stream", problem, target);
+}
+
+Instance instantiate(const Problem& problem, const Target& target, const Config& config) {
+  const StreamShape shape = stream_shape(problem, target, config);
+  Instance instance;
+  instance.threads = shape.threads;
+  instance.chunk = shape.chunk;
+  instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
+  instance.declarations = fmt::format(
+      "{}"
+      "  using Output = sparsekiln::{};\n"
+      "  enum : int {{\n"
+      "    stages = {},\n"
+      "    warps = {},\n"
+      "    run = {},  // neighbouring outputs of a thread\n"
+      "  }};\n"
+      "  enum : bool {{ tensor_cores = {}, weight_a = {}, async_copy = {} }};\n",
+      shape.tensor_cores ? fmt::format("  using Product = sparsekiln::{};\n"
+                                       "  using Element = Product::Element;\n",
+                                       product_of(problem.dtype))
+                         : "  using Element = float;\n",
+      output_of(problem.out_dtype), config.stages, config.warps, shape.run, shape.tensor_cores,
+      config.operand_a == OperandA::w, shape.async_copy);
+  return instance;
+}
+
+}  // namespace
+
+const Family kStream{Variant::stream, "linear_stream", validate, instantiate};
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,102 @@
+#include "compiler/cuda/stream_shape.h"
+
+#include <bit>
+#include <string>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/cuda/multiprocessor.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr std::int32_t kChunkBytes = 64;  ///< of k, in each row
+constexpr std::int32_t kUnitBytes = 512;  ///< eight rows of a chunk
+constexpr std::int32_t kMostTileN = 32;
+constexpr std::int32_t kMostWarps = 16;
+constexpr std::int32_t kMostSums = 128;  ///< a thread
+constexpr std::int32_t kRegisterFile = 65536;
+constexpr std::int32_t kOtherRegisters = 72;  ///< a thread, besides sums and fragments
+
+[[noreturn]] void refuse(const Config& config, const std::string& why) {
+  throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
+}
+
+bool is_power(std::int32_t value, std::int32_t least, std::int32_t most) {
+  return value >= least && value <= most && std::has_single_bit(static_cast<std::uint32_t>(value));
+}
+
+/// Registers that hold operands while they are multiplied.
+std::int32_t fragments_of(const Problem& problem, const Config& config, bool tensor_cores) {
+  if (!tensor_cores) return 4 * (config.tile_n + 1);
+  return 8 + 4 * (config.operand_a == OperandA::w ? config.tile_n : problem.block.out) / 8;
+}
+
+/// Where there is no asynchronous copy, a chunk passes through registers.
+std::int32_t held_registers(const Problem& problem, const Config& config, bool async_copy) {
+  return async_copy ? 0 : 4 * (config.tile_n + problem.block.out) / 8;
+}
+
+}  // namespace
+
+std::int64_t stream_stage_bytes(const Problem& problem, const Config& config) {
+  return std::int64_t{kUnitBytes} * (config.tile_n + problem.block.out) / 8;
+}
+
+std::int64_t stream_shared_bytes(const Problem& problem, const Config& config) {
+  constexpr std::int32_t kPadding =
+      4;  // floats behind each row of sums, as templates/linear_stream.cuh has it
+  const std::int64_t sums = std::int64_t{4} * config.tile_n * (problem.block.out + kPadding);
+  return config.warps * (config.stages * stream_stage_bytes(problem, config) + sums);
+}
+
+StreamShape stream_shape(const Problem& problem, const Target& target, const Config& config) {
+  const BlockShape block = problem.block;
+  StreamShape shape;
+  shape.tensor_cores = problem.dtype != DType::f32 || problem.math == Math::tf32;
+  shape.async_copy = target.compute_capability() >= 80;
+  const bool weight_a = config.operand_a == OperandA::w;
+  if (config.rows != 1 || config.merge != 1)
+    refuse(config, "variant stream has no tile of x to share: rows=1 merge=1 would work");
+  if (config.tile_out != 0) refuse(config, "variant stream has all outputs of a block in a warp: tile_out=0");
+  if (config.table == TableForm::unrolled)
+    refuse(config, "the warps of variant stream share out the chunks; table=constant would work");
+  if (!shape.tensor_cores && weight_a)
+    refuse(config, "math ieee has no tensor core to choose an operand of; leave operand_a out");
+  const std::int32_t least_n = shape.tensor_cores && !weight_a ? 16 : 8;
+  if (!is_power(config.tile_n, least_n, kMostTileN))
+    refuse(config, fmt::format("tile_n is a power of two from {} to {} here", least_n, kMostTileN));
+  if (weight_a && block.out < 16)
+    refuse(config,
+           fmt::format("operand_a=w wants blocks of 16 outputs or more, not {}; operand_a=x would work",
+                       block.out));
+  if (!is_power(config.warps, 1, kMostWarps))
+    refuse(config, fmt::format("warps is a power of two up to {}", kMostWarps));
+  if (config.stages < 2 || config.stages > kMostStreamStages)
+    refuse(config, fmt::format("stages is 2 to {}", kMostStreamStages));
+
+  shape.threads = 32 * config.warps;
+  shape.run = 4 / static_cast<std::int32_t>(size_of(problem.out_dtype));
+  shape.sums = shape.tensor_cores ? block.out * config.tile_n / 32 : block.out / 8 * config.tile_n;
+  const std::int32_t registers = shape.sums + fragments_of(problem, config, shape.tensor_cores) +
+                                 held_registers(problem, config, shape.async_copy) + kOtherRegisters;
+  if (shape.sums > kMostSums || registers > 255 || registers * shape.threads > kRegisterFile)
+    refuse(config,
+           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
+                       "fewer warps or a smaller tile_n would work",
+                       shape.sums, shape.threads));
+  const std::int32_t row_bytes = block.in * static_cast<std::int32_t>(size_of(problem.dtype));
+  if (row_bytes < kChunkBytes)
+    shape.chunk.blocks = kChunkBytes / row_bytes;
+  else
+    shape.chunk.parts = row_bytes / kChunkBytes;
+  shape.shared_bytes = stream_shared_bytes(problem, config);
+  const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kStreamStaticShared;
+  if (shape.shared_bytes > most_bytes)
+    refuse(config, fmt::format("needs {} bytes of shared memory of {}; fewer stages or warps would work",
+                               shape.shared_bytes, most_bytes));
+  return shape;
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+#include "compiler/cuda/tables.h"
+
+namespace sparsekiln::cuda {
+
+/// Shared memory beside that of the stages, static: the flag of the combine, and what aligns the rest.
+inline constexpr std::int64_t kStreamStaticShared = 128;
+
+/// The numbers of templates/linear_stream.cuh that follow from a config.
+struct StreamShape {
+  std::int32_t threads = 0;       ///< a CTA
+  std::int32_t run = 0;           ///< neighbouring outputs of a thread where they are stored: 4 bytes
+  std::int32_t sums = 0;          ///< a thread
+  ChunkShape chunk;               ///< 64 bytes of k
+  std::int64_t shared_bytes = 0;  ///< dynamic
+  bool tensor_cores = false;      ///< all but f32 with math ieee
+  bool async_copy = false;        ///< cp.async: sm_80 and later
+};
+
+inline constexpr std::int32_t kMostStreamStages = 8;
+
+/// Of one chunk, x and W.
+[[nodiscard]] std::int64_t stream_stage_bytes(const Problem& problem, const Config& config);
+/// Dynamic shared memory: of all stages of all warps, and where the warps meet.
+[[nodiscard]] std::int64_t stream_shared_bytes(const Problem& problem, const Config& config);
+
+/// Throws `invalid_argument`, with what would work, where the numbers do not go together.
+[[nodiscard]] StreamShape stream_shape(const Problem& problem, const Target& target, const Config& config);
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,25 @@
+#include "compiler/cuda/types.h"
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln::cuda {
+
+std::string_view product_of(DType type) {
+  return type == DType::f16 ? "F16Product" : type == DType::bf16 ? "Bf16Product" : "Tf32Product";
+}
+
+std::string_view output_of(DType type) {
+  return type == DType::f16 ? "F16Output" : type == DType::bf16 ? "Bf16Output" : "F32Output";
+}
+
+void require_tensor_cores(std::string_view variant, const Problem& problem, const Target& target) {
+  if (problem.dtype != DType::f16 && target.compute_capability() < 80)
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("variant {} computes {} from sm_80 on, not on {}; f16, or variant simt with f32, would "
+                    "work",
+                    variant, problem.dtype == DType::f32 ? "tf32" : name(problem.dtype), target.arch));
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string_view>
+
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+namespace sparsekiln::cuda {
+
+/// What the templates call an operand type on tensor cores, templates/product.cuh; f32: by way of tf32.
+[[nodiscard]] std::string_view product_of(DType type);
+/// What they call an element type of y, templates/output.cuh.
+[[nodiscard]] std::string_view output_of(DType type);
+/// Throws `invalid_argument`, with what would work, where the target's tensor cores do not have the type.
+void require_tensor_cores(std::string_view variant, const Problem& problem, const Target& target);
+
+}  // namespace sparsekiln::cuda
