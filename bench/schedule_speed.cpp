@@ -2,12 +2,8 @@
 // blocks of 32 (384 × 384), Watts–Strogatz. loads_saved is the share of the loads of x that clusters of
 // `rows` block rows save against single rows; shuffled_saved, that of the same layout with its rows shuffled.
 
-#include <algorithm>
 #include <cstdint>
-#include <numeric>
-#include <random>
 #include <string>
-#include <vector>
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -15,6 +11,7 @@
 
 #include "compiler/cuda/tables.h"
 #include "compiler/schedule.h"
+#include "tests/shuffled_rows.h"
 
 namespace sparsekiln {
 namespace {
@@ -25,20 +22,6 @@ Problem problem_of(const Layout& layout) {
   problem.block = {32, 32};
   problem.batch = 64;
   return problem;
-}
-
-Layout shuffled(const Layout& layout) {
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(layout.rows()));
-  std::iota(rows.begin(), rows.end(), 0);
-  std::mt19937 random(1);
-  for (std::size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[random() % i]);
-  std::vector<std::int32_t> crow{0};
-  std::vector<std::int32_t> col;
-  for (const std::int32_t row : rows) {
-    col.insert(col.end(), layout.row(row).begin(), layout.row(row).end());
-    crow.push_back(static_cast<std::int32_t>(col.size()));
-  }
-  return Layout::from_csr(layout.rows(), layout.cols(), crow, col);
 }
 
 void schedule(benchmark::State& state, double density, double rewire, std::int32_t rows) {
@@ -54,7 +37,7 @@ void schedule(benchmark::State& state, double density, double rewire, std::int32
   }
   state.counters["loads_saved"] = figures(made).saved();
   state.counters["shuffled_saved"] =
-      figures(make_schedule(problem_of(shuffled(layout)), target, config, 64)).saved();
+      figures(make_schedule(problem_of(test::shuffled_rows(layout, 1)), target, config, 64)).saved();
   state.counters["balance"] = figures(made).balance();
 }
 

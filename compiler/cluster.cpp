@@ -1,6 +1,9 @@
 #include "compiler/cluster.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -10,6 +13,15 @@ namespace {
 
 /// Steps of the inverted index that clustering may take: some tens of milliseconds.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 25;
+/// A mask has a byte a row, of eight in a word.
+constexpr std::size_t kWordRows = 8;
+/// Words of a mask that are added at once: some vector registers.
+constexpr std::size_t kMaskWords = 8;
+constexpr std::size_t kMaskRows = kMaskWords * kWordRows;
+/// A step over this many rows of a mask takes about as long as one over a row of a list.
+constexpr std::int32_t kMaskSpeed = 16;
+/// A column is a mask from one row in so many on.
+constexpr std::int64_t kSparsestMask = 16;
 
 std::span<const std::int32_t> columns_of(const RowSets& sets, std::int32_t row) {
   const auto begin = static_cast<std::size_t>(sets.begin[static_cast<std::size_t>(row)]);
@@ -17,40 +29,58 @@ std::span<const std::int32_t> columns_of(const RowSets& sets, std::int32_t row) 
   return std::span(sets.cols).subspan(begin, end - begin);
 }
 
-/// Which rows need a column.
+/// Which rows need a column: a list of them, or where they are many, a mask over all rows.
 class RowsOfColumns {
  public:
   explicit RowsOfColumns(const RowSets& sets)
-      : begin_(static_cast<std::size_t>(sets.columns) + 1, 0), rows_(sets.cols.size()) {
+      : rows_(sets.rows()),
+        padded_rows_((static_cast<std::size_t>(sets.rows()) + kMaskRows - 1) / kMaskRows * kMaskRows),
+        begin_(static_cast<std::size_t>(sets.columns) + 1, 0),
+        list_(sets.cols.size()),
+        mask_(static_cast<std::size_t>(sets.columns), kNoMask) {
     for (const std::int32_t column : sets.cols) ++begin_[static_cast<std::size_t>(column) + 1];
     std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());
+    limit();
     std::vector<std::int32_t> next(begin_.begin(), begin_.end() - 1);
     for (std::int32_t row = 0; row < sets.rows(); ++row)
       for (const std::int32_t column : columns_of(sets, row))
-        rows_[static_cast<std::size_t>(next[static_cast<std::size_t>(column)]++)] = row;
-    limit();
+        list_[static_cast<std::size_t>(next[static_cast<std::size_t>(column)]++)] = row;
+    make_masks();
   }
 
-  /// Empty for a column that so many rows share that it tells them apart the least, where there are too many
-  /// such.
-  [[nodiscard]] std::span<const std::int32_t> of(std::int32_t column) const {
+  /// Rows in whole kMaskRows, as a mask has them.
+  [[nodiscard]] std::size_t padded_rows() const { return padded_rows_; }
+
+  /// Null for a column that has a list.
+  [[nodiscard]] const std::uint64_t* mask(std::int32_t column) const {
+    const std::ptrdiff_t at = mask_[static_cast<std::size_t>(column)];
+    return at == kNoMask ? nullptr : masks_.data() + at;
+  }
+
+  /// Of a column without a mask. Empty for one that so many rows share that it tells them apart the least,
+  /// where there are too many such.
+  [[nodiscard]] std::span<const std::int32_t> list(std::int32_t column) const {
     const std::int32_t length = this->length(static_cast<std::size_t>(column));
     if (length > longest_) return {};
-    return std::span(rows_).subspan(static_cast<std::size_t>(begin_[static_cast<std::size_t>(column)]),
+    return std::span(list_).subspan(static_cast<std::size_t>(begin_[static_cast<std::size_t>(column)]),
                                     static_cast<std::size_t>(length));
   }
 
  private:
+  static constexpr std::ptrdiff_t kNoMask = -1;
+
   [[nodiscard]] std::int32_t length(std::size_t column) const { return begin_[column + 1] - begin_[column]; }
+  [[nodiscard]] bool is_mask(std::int32_t length) const { return length * kSparsestMask >= rows_; }
 
   /// The shorter columns, as many as can be gone through once for each of their rows.
   void limit() {
     std::vector<std::int32_t> lengths;
-    for (std::size_t column = 0; column + 1 < begin_.size(); ++column) lengths.push_back(length(column));
+    lengths.reserve(mask_.size());
+    for (std::size_t column = 0; column < mask_.size(); ++column) lengths.push_back(length(column));
     std::sort(lengths.begin(), lengths.end());
     std::int64_t steps = 0;
     for (const std::int32_t length : lengths) {
-      steps += std::int64_t{length} * length;
+      steps += std::int64_t{length} * (is_mask(length) ? rows_ / kMaskSpeed + 1 : length);
       if (steps > kMostSteps) {  // all of this length are left out: none tells rows apart better
         longest_ = std::min(longest_, length - 1);
         return;
@@ -59,8 +89,27 @@ class RowsOfColumns {
     }
   }
 
+  void make_masks() {
+    std::ptrdiff_t words = 0;
+    for (std::size_t column = 0; column < mask_.size(); ++column) {
+      if (length(column) == 0 || length(column) > longest_ || !is_mask(length(column))) continue;
+      mask_[column] = words;
+      words += static_cast<std::ptrdiff_t>(padded_rows_ / kWordRows);
+    }
+    masks_.assign(static_cast<std::size_t>(words), 0);
+    for (std::size_t column = 0; column < mask_.size(); ++column)
+      if (mask_[column] != kNoMask)
+        for (const std::int32_t row : list(static_cast<std::int32_t>(column)))
+          masks_[static_cast<std::size_t>(mask_[column]) + static_cast<std::size_t>(row) / kWordRows] |=
+              std::uint64_t{1} << 8 * (static_cast<std::size_t>(row) % kWordRows);
+  }
+
+  std::int32_t rows_;
+  std::size_t padded_rows_;
   std::vector<std::int32_t> begin_;
-  std::vector<std::int32_t> rows_;
+  std::vector<std::int32_t> list_;
+  std::vector<std::ptrdiff_t> mask_;  ///< of each column: where in masks_
+  std::vector<std::uint64_t> masks_;
   std::int32_t longest_ = 0;
 };
 
@@ -70,43 +119,83 @@ class Agglomeration {
   explicit Agglomeration(const RowSets& sets)
       : sets_(sets),
         rows_of_(sets),
-        shared_(static_cast<std::size_t>(sets.rows()), 0),
-        taken_(static_cast<std::size_t>(sets.rows()), 0),
-        needed_(static_cast<std::size_t>(sets.columns), 0) {}
+        shared_(rows_of_.padded_rows(), 0),
+        taken_(rows_of_.padded_rows(), 0),
+        needed_(static_cast<std::size_t>(sets.columns), 0) {
+    std::fill(taken_.begin() + sets.rows(), taken_.end(), 1);  // rows that are not there
+  }
 
   std::vector<std::int32_t> run(std::int32_t size) {
+    const auto rows = static_cast<std::size_t>(sets_.rows());
     std::vector<std::int32_t> order;
-    order.reserve(taken_.size());
+    order.reserve(rows);
     for (std::int32_t seed = 0; seed < sets_.rows(); ++seed) {
       if (taken_[static_cast<std::size_t>(seed)]) continue;
       begin_cluster();
       take(seed, order);
-      for (std::int32_t place = 1; place < size && order.size() < taken_.size(); ++place)
+      for (std::int32_t place = 1; place < size && order.size() < rows; ++place) {
+        count_shared(order.back());
         take(best(seed), order);
+      }
     }
     return order;
   }
 
  private:
+  /// Of a row that is taken; below 0 whatever is added to it.
+  static constexpr std::int32_t kTaken = std::numeric_limits<std::int32_t>::min();
+
   void begin_cluster() {
-    for (const std::int32_t row : touched_) shared_[static_cast<std::size_t>(row)] = 0;
+    if (any_mask_)
+      for (std::size_t row = 0; row < shared_.size(); ++row) shared_[row] = taken_[row] ? kTaken : 0;
+    else
+      for (const std::int32_t row : touched_)
+        shared_[static_cast<std::size_t>(row)] = taken_[static_cast<std::size_t>(row)] ? kTaken : 0;
     for (const std::int32_t column : columns_) needed_[static_cast<std::size_t>(column)] = 0;
     touched_.clear();
     columns_.clear();
+    any_mask_ = false;
   }
 
   void take(std::int32_t row, std::vector<std::int32_t>& order) {
     order.push_back(row);
     taken_[static_cast<std::size_t>(row)] = 1;
+    shared_[static_cast<std::size_t>(row)] = kTaken;
+  }
+
+  /// Counts what the other rows share with the columns that `row` brings into the cluster.
+  void count_shared(std::int32_t row) {
     for (const std::int32_t column : columns_of(sets_, row)) {
       if (needed_[static_cast<std::size_t>(column)]) continue;
       needed_[static_cast<std::size_t>(column)] = 1;
       columns_.push_back(column);
-      for (const std::int32_t other : rows_of_.of(column)) {
-        if (taken_[static_cast<std::size_t>(other)]) continue;
-        if (shared_[static_cast<std::size_t>(other)]++ == 0) touched_.push_back(other);
+      if (const std::uint64_t* const mask = rows_of_.mask(column)) {
+        masks_.push_back(mask);
+        if (masks_.size() == kMostMasks) add_masks();
+        continue;
+      }
+      for (const std::int32_t other : rows_of_.list(column)) {
+        std::int32_t& shared = shared_[static_cast<std::size_t>(other)];
+        if (shared < 0) continue;
+        if (shared++ == 0) touched_.push_back(other);
       }
     }
+    add_masks();
+  }
+
+  /// At most kMostMasks of them: the sum of each row is a byte still.
+  void add_masks() {
+    if (masks_.empty()) return;
+    any_mask_ = true;
+    for (std::size_t first = 0; first < shared_.size() / kWordRows; first += kMaskWords) {
+      std::array<std::uint64_t, kMaskWords> sums{};
+      for (const std::uint64_t* const mask : masks_)
+        for (std::size_t word = 0; word < kMaskWords; ++word) sums[word] += mask[first + word];
+      for (std::size_t row = 0; row < kMaskRows; ++row)
+        shared_[first * kWordRows + row] +=
+            static_cast<std::int32_t>(sums[row / kWordRows] >> 8 * (row % kWordRows) & 0xff);
+    }
+    masks_.clear();
   }
 
   /// The row that shares most columns with the cluster; of equals the lowest; where none shares any, the next
@@ -114,12 +203,17 @@ class Agglomeration {
   std::int32_t best(std::int32_t seed) {
     std::int32_t found = kNoRow;
     std::int32_t most = 0;
-    for (const std::int32_t row : touched_) {
-      if (taken_[static_cast<std::size_t>(row)]) continue;
-      const std::int32_t shared = shared_[static_cast<std::size_t>(row)];
-      if (shared > most || (shared == most && row < found)) {
-        most = shared;
-        found = row;
+    if (any_mask_) {
+      for (const std::int32_t shared : shared_) most = std::max(most, shared);
+      if (most > 0)
+        found = static_cast<std::int32_t>(std::find(shared_.begin(), shared_.end(), most) - shared_.begin());
+    } else {
+      for (const std::int32_t row : touched_) {
+        const std::int32_t shared = shared_[static_cast<std::size_t>(row)];
+        if (shared > most || (shared == most && row < found)) {
+          most = shared;
+          found = row;
+        }
       }
     }
     if (found != kNoRow) return found;
@@ -128,42 +222,68 @@ class Agglomeration {
     return left_;
   }
 
+  static constexpr std::size_t kMostMasks = 255;
+
   const RowSets& sets_;
   RowsOfColumns rows_of_;
-  std::vector<std::int32_t> shared_;  ///< of each row that is left, columns with the cluster
+  std::vector<std::int32_t> shared_;  ///< of each row that is left, columns with the cluster; below 0: taken
   std::vector<char> taken_;
-  std::vector<char> needed_;  ///< whether the cluster needs a column
-  std::vector<std::int32_t> touched_;
-  std::vector<std::int32_t> columns_;  ///< that it needs
-  std::int32_t left_ = 0;              ///< below, all are taken
+  std::vector<char> needed_;                 ///< whether the cluster needs a column
+  std::vector<std::int32_t> touched_;        ///< rows that share a column of a list
+  std::vector<const std::uint64_t*> masks_;  ///< to be added
+  bool any_mask_ = false;                    ///< the cluster has added some
+  std::vector<std::int32_t> columns_;        ///< that it needs
+  std::int32_t left_ = 0;                    ///< below, all are taken
 };
 
-std::int64_t loads(const RowSets& sets, const std::vector<std::int32_t>& order, std::int32_t size) {
-  return static_cast<std::int64_t>(unite(sets, order, size).cols.size());
+/// The columns that each cluster of an order needs.
+struct Needed {
+  std::int32_t count = 0;
+  std::int64_t sum = 0;  ///< of their numbers
+};
+std::vector<Needed> needed_by(const RowSets& sets, const std::vector<std::int32_t>& order,
+                              std::int32_t size) {
+  std::vector<Needed> clusters(order.size() / static_cast<std::size_t>(size));
+  std::vector<std::int32_t> last(static_cast<std::size_t>(sets.columns), -1);  // that needed a column
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    if (order[place] == kNoRow) continue;
+    const std::size_t cluster = place / static_cast<std::size_t>(size);
+    Needed needed = clusters[cluster];
+    for (const std::int32_t column : columns_of(sets, order[place])) {
+      std::int32_t& by = last[static_cast<std::size_t>(column)];
+      const bool is_new = by != static_cast<std::int32_t>(cluster);
+      by = static_cast<std::int32_t>(cluster);
+      needed.count += is_new;
+      needed.sum += is_new ? column : 0;
+    }
+    clusters[cluster] = needed;
+  }
+  return clusters;
+}
+
+std::int64_t loads(const std::vector<Needed>& clusters) {
+  return std::accumulate(clusters.begin(), clusters.end(), std::int64_t{0},
+                         [](std::int64_t sum, const Needed& needed) { return sum + needed.count; });
 }
 
 /// Clusters by the mean of their columns, those that need none last; rows ascend within each.
-std::vector<std::int32_t> in_order_of_columns(const RowSets& sets, const std::vector<std::int32_t>& order,
-                                              std::int32_t size) {
-  const RowSets clusters = unite(sets, order, size);
+std::vector<std::int32_t> in_order_of_columns(const RowSets& sets, const std::vector<Needed>& clusters,
+                                              const std::vector<std::int32_t>& order, std::int32_t size) {
   std::vector<std::pair<std::int64_t, std::int32_t>> keys;  // mean column in 1/1024, cluster
-  for (std::int32_t cluster = 0; cluster < clusters.rows(); ++cluster) {
-    const auto cols = columns_of(clusters, cluster);
-    const std::int64_t sum = std::accumulate(cols.begin(), cols.end(), std::int64_t{0});
-    keys.emplace_back(cols.empty() ? std::int64_t{sets.columns} * 1024
-                                   : sum * 1024 / static_cast<std::int64_t>(cols.size()),
-                      cluster);
-  }
+  keys.reserve(clusters.size());
+  for (const Needed& needed : clusters)
+    keys.emplace_back(
+        needed.count == 0 ? std::int64_t{sets.columns} * 1024 : needed.sum * 1024 / needed.count,
+        static_cast<std::int32_t>(keys.size()));
   std::sort(keys.begin(), keys.end());
   std::vector<std::int32_t> result;
   result.reserve(order.size());
   for (const auto& [key, cluster] : keys) {
     const auto begin = order.begin() + std::ptrdiff_t{cluster} * size;
-    std::vector<std::int32_t> rows(begin, begin + size);
-    std::sort(rows.begin(), rows.end(), [](std::int32_t a, std::int32_t b) {
+    const auto rows = result.insert(result.end(), begin, begin + size);
+    std::sort(rows, result.end(), [](std::int32_t a, std::int32_t b) {
       return static_cast<std::uint32_t>(a) < static_cast<std::uint32_t>(b);  // kNoRow last
     });
-    result.insert(result.end(), rows.begin(), rows.end());
   }
   return result;
 }
@@ -190,23 +310,34 @@ std::vector<std::int32_t> cluster_rows(const RowSets& sets, std::int32_t size) {
   };
   as_they_are = filled(std::move(as_they_are));
   const std::vector<std::int32_t> found = filled(Agglomeration(sets).run(size));
-  const bool better = loads(sets, found, size) < loads(sets, as_they_are, size);
-  return better ? in_order_of_columns(sets, found, size) : as_they_are;
+  const std::vector<Needed> needed = needed_by(sets, found, size);
+  const bool better = loads(needed) < loads(needed_by(sets, as_they_are, size));
+  return better ? in_order_of_columns(sets, needed, found, size) : as_they_are;
 }
 
 RowSets unite(const RowSets& sets, const std::vector<std::int32_t>& order, std::int32_t size) {
   RowSets united;
   united.columns = sets.columns;
+  united.cols.reserve(sets.cols.size());
+  std::vector<std::int32_t> last(static_cast<std::size_t>(sets.columns), -1);  // that needed a column
   for (std::size_t begin = 0; begin < order.size(); begin += static_cast<std::size_t>(size)) {
     const std::size_t first = united.cols.size();
+    const std::int32_t cluster = united.rows();
     for (std::size_t place = begin; place < begin + static_cast<std::size_t>(size); ++place) {
       if (order[place] == kNoRow) continue;
-      const auto cols = columns_of(sets, order[place]);
-      united.cols.insert(united.cols.end(), cols.begin(), cols.end());
+      for (const std::int32_t column : columns_of(sets, order[place]))
+        if (std::exchange(last[static_cast<std::size_t>(column)], cluster) != cluster)
+          united.cols.push_back(column);
     }
     const auto from = united.cols.begin() + static_cast<std::ptrdiff_t>(first);
-    std::sort(from, united.cols.end());
-    united.cols.erase(std::unique(from, united.cols.end()), united.cols.end());
+    constexpr std::int32_t kDense = 8;  // of so many columns, one
+    if (united.cols.end() - from < sets.columns / kDense) {
+      std::sort(from, united.cols.end());
+    } else {  // to look at every column costs less than to sort
+      united.cols.resize(first);
+      for (std::int32_t column = 0; column < sets.columns; ++column)
+        if (last[static_cast<std::size_t>(column)] == cluster) united.cols.push_back(column);
+    }
     united.begin.push_back(static_cast<std::int32_t>(united.cols.size()));
   }
   return united;

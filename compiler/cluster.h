@@ -30,8 +30,8 @@ inline constexpr std::int32_t kNoRow = -1;
 /// Silvestri & Vella 2022 (Blocking Sparse Matrices to Leverage Dense-Specific Multiplication, after Saad
 /// 2003): a cluster takes the row that shares most columns with it. The clusters are ordered by the mean of
 /// their columns: neighbours in time then read neighbouring columns, which lie in L2. Where rows in their own
-/// order do as well, they are left in it. Deterministic. About O(sum of the squares of the columns' lengths),
-/// beyond a bound only over the shorter columns.
+/// order do as well, they are left in it. Deterministic. About O(sum of the squares of the columns' lengths):
+/// a long column's rows are counted some at once, and beyond a bound only the shorter columns are looked at.
 [[nodiscard]] std::vector<std::int32_t> cluster_rows(const RowSets& sets, std::int32_t size);
 
 /// Sets of the clusters of an order that cluster_rows gave.

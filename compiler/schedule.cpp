@@ -144,42 +144,95 @@ std::vector<std::int32_t> place_rows(const Layout& layout, std::int32_t rows, st
   return places;
 }
 
-/// Appends the steps of the cluster of `first_tile` in the order of column and tile.
-void add_steps(const Layout& layout, Schedule& schedule, std::int32_t first_tile) {
-  struct Present {
-    std::int32_t col, tile, row, block;
-  };
-  const std::size_t first = schedule.steps.size();
-  std::vector<Present> present;
-  for (std::int32_t tile = first_tile; tile < first_tile + schedule.rows; ++tile) {
-    const auto rows = schedule.rows_of_tile(tile);
-    for (std::int32_t row = 0; row < schedule.merge; ++row) {
-      if (rows[static_cast<std::size_t>(row)] == kNoRow) continue;
-      std::int32_t block = layout.crow()[static_cast<std::size_t>(rows[static_cast<std::size_t>(row)])];
-      for (const std::int32_t col : layout.row(rows[static_cast<std::size_t>(row)]))
-        present.push_back({col, tile, row, block++});
+/// A present block, and the place in its cluster of the sums that it adds to.
+struct Present {
+  std::int32_t col;
+  std::int32_t place;
+  std::int32_t block;
+};
+
+/// The blocks of every cluster, in the order of column and place, as cluster_begin, one offset a cluster and
+/// one more, says. Sorted by column, then, the order kept, by cluster: O(blocks + columns + places).
+std::vector<Present> in_order_of_steps(const Layout& layout, const Schedule& schedule,
+                                       const std::vector<std::int32_t>& cluster_begin) {
+  const std::int32_t size = schedule.rows * schedule.merge;
+  const auto blocks = static_cast<std::size_t>(layout.blocks());
+  std::vector<Present> sorted(blocks);
+  if (size == 1) {  // as they are
+    std::size_t block = 0;
+    for (const std::int32_t col : layout.col()) {
+      sorted[block] = {col, 0, static_cast<std::int32_t>(block)};
+      ++block;
     }
+    return sorted;
   }
-  if (schedule.rows * schedule.merge > 1)
-    std::sort(present.begin(), present.end(), [](const Present& a, const Present& b) {
-      return std::tie(a.col, a.tile, a.row) < std::tie(b.col, b.tile, b.row);
-    });
-  for (const Present& next : present) {
-    const bool begun = schedule.steps.size() > first;
-    const bool same_input = begun && schedule.steps.back().input() == next.col;
-    if (!same_input || schedule.steps.back().output() != next.tile) {
-      Step step;
-      step.operand = {next.tile, next.col, 0, 0};
-      step.flags = same_input ? std::uint32_t{kSameInput} : 0;
-      schedule.steps.push_back(step);
-    }
-    schedule.steps.back().block[static_cast<std::size_t>(next.row)] = next.block;
+  std::vector<std::int32_t> next(static_cast<std::size_t>(layout.cols()) + 1, 0);  // of each column
+  for (const std::int32_t col : layout.col()) ++next[static_cast<std::size_t>(col) + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  std::vector<Present> by_column(blocks);
+  for (std::size_t place = 0; place < schedule.row_of_place.size(); ++place) {
+    const std::int32_t row = schedule.row_of_place[place];
+    if (row == kNoRow) continue;
+    std::int32_t block = layout.crow()[static_cast<std::size_t>(row)];
+    for (const std::int32_t col : layout.row(row))
+      by_column[static_cast<std::size_t>(next[static_cast<std::size_t>(col)]++)] = {
+          col, static_cast<std::int32_t>(place), block++};
   }
+  next.assign(cluster_begin.begin(), cluster_begin.end());
+  for (const Present& present : by_column) {
+    const std::int32_t cluster = present.place / size;
+    sorted[static_cast<std::size_t>(next[static_cast<std::size_t>(cluster)]++)] = {
+        present.col, present.place - cluster * size, present.block};
+  }
+  return sorted;
 }
 
-/// Shares become items; parts of a cluster were met in ascending order, since cuts ascend with the worker.
+/// Where the blocks of each cluster begin among all, if those of one follow those of the other.
+std::vector<std::int32_t> begins_of_clusters(const Layout& layout, const Schedule& schedule) {
+  const auto size = static_cast<std::size_t>(schedule.rows) * static_cast<std::size_t>(schedule.merge);
+  std::vector<std::int32_t> begins{0};
+  for (std::size_t first = 0; first < schedule.row_of_place.size(); first += size) {
+    std::int32_t end = begins.back();
+    for (std::size_t place = first; place < first + size; ++place)
+      if (const std::int32_t row = schedule.row_of_place[place]; row != kNoRow)
+        end += static_cast<std::int32_t>(layout.row(row).size());
+    begins.push_back(end);
+  }
+  return begins;
+}
+
+/// Fills in the steps, cluster by cluster. Returns where each begins, and the end.
+std::vector<std::int32_t> add_steps(const Layout& layout, Schedule& schedule) {
+  const std::vector<std::int32_t> begins = begins_of_clusters(layout, schedule);
+  const std::vector<Present> blocks = in_order_of_steps(layout, schedule, begins);
+  schedule.steps.reserve(blocks.size());
+  std::vector<std::int32_t> first_steps{0};
+  for (std::size_t cluster = 0; cluster + 1 < begins.size(); ++cluster) {
+    const std::int32_t first_tile = static_cast<std::int32_t>(cluster) * schedule.rows;
+    std::int32_t col = -1;
+    std::int32_t tile = -1;
+    for (auto at = static_cast<std::size_t>(begins[cluster]);
+         at < static_cast<std::size_t>(begins[cluster + 1]); ++at) {
+      const Present& next = blocks[at];
+      const std::int32_t next_tile = first_tile + next.place / schedule.merge;
+      if (next.col != col || next_tile != tile) {
+        Step& step = schedule.steps.emplace_back();
+        step.operand = {next_tile, next.col, 0, 0};
+        step.flags = next.col == col ? std::uint32_t{kSameInput} : 0;
+        col = next.col;
+        tile = next_tile;
+      }
+      schedule.steps.back().block[static_cast<std::size_t>(next.place % schedule.merge)] = next.block;
+    }
+    first_steps.push_back(static_cast<std::int32_t>(schedule.steps.size()));
+  }
+  return first_steps;
+}
+
+/// Shares become items, with add_steps' beginnings; parts of a cluster were met in ascending order, since
+/// cuts ascend with the worker.
 void add_items(Schedule& schedule, const Shares& shares, const std::vector<std::int32_t>& first_steps) {
-  std::vector<std::int32_t> parts(first_steps.size(), 0);
+  std::vector<std::int32_t> parts(first_steps.size() - 1, 0);
   schedule.worker_begin.push_back(0);
   for (const auto& stretches : shares) {
     for (const Stretch& stretch : stretches) {
@@ -268,16 +321,10 @@ Schedule make_schedule(const Problem& problem, const Target& target, const Confi
   schedule.rows = config.rows;
   schedule.merge = config.merge;
   schedule.row_of_place = place_rows(layout, config.rows, config.merge);
-  schedule.steps.reserve(static_cast<std::size_t>(layout.blocks()));
-  const auto tiles =
-      static_cast<std::int32_t>(schedule.row_of_place.size() / static_cast<std::size_t>(config.merge));
-  std::vector<std::int32_t> first_steps;
-  std::vector<std::int32_t> lengths;
-  for (std::int32_t tile = 0; tile < tiles; tile += config.rows) {
-    first_steps.push_back(static_cast<std::int32_t>(schedule.steps.size()));
-    add_steps(layout, schedule, tile);
-    lengths.push_back(static_cast<std::int32_t>(schedule.steps.size()) - first_steps.back());
-  }
+  const std::vector<std::int32_t> first_steps = add_steps(layout, schedule);
+  std::vector<std::int32_t> lengths(first_steps.size() - 1);
+  for (std::size_t cluster = 0; cluster < lengths.size(); ++cluster)
+    lengths[cluster] = first_steps[cluster + 1] - first_steps[cluster];
   const std::int64_t batch_tiles = std::max<std::int64_t>(1, (n + config.tile_n - 1) / config.tile_n);
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
   const auto workers = static_cast<std::int32_t>(std::clamp<std::int64_t>(ctas / batch_tiles, 1, 1 << 20));

@@ -98,7 +98,8 @@ __device__ __forceinline__ void finish(const typename Config::Table& table, int 
                                        const Destination<Config>& to) {
   if constexpr (Config::splits) {
     if (const int split = table.split(item); split >= 0) {
-      auto* const counters = static_cast<unsigned*>(to.workspace) + to.batch_tile * table.counters();
+      auto* const counters =
+          static_cast<unsigned*>(to.workspace) + static_cast<long long>(to.batch_tile) * table.counters();
       char* const partials =
           static_cast<char*>(to.workspace) + table.counter_bytes() + to.batch_tile * table.tile_bytes();
       if (!combine<Config::threads>(tile, table.part(split), counters, reinterpret_cast<float*>(partials)))

@@ -4,8 +4,9 @@
 
 Each argument is a build folder, where wanted limited to one kind of test. The kinds, which tests/meson.build
 describes, are the tests' Meson suites; they say how a test's own output is counted. A program that crashes, runs out
-of time, or ends without saying what it ran counts as one failure. As many run at once as there are cores (4 at most);
-those that Meson knows as not parallel run alone, at the end.
+of time, or ends without saying what it ran counts as one failure. As many run at once as there are cores (4 at most),
+of higher priority first, so that a long one does not run alone at last; those that Meson knows as not parallel run
+alone, at the end.
 """
 
 import concurrent.futures
@@ -188,6 +189,7 @@ def main(arguments: list[str]) -> int:
         return test, count, output, time.monotonic() - began
 
     pairs = [pair for argument in arguments for pair in tests_of(argument)]
+    pairs.sort(key=lambda pair: -pair[0]["priority"])  # else in their order
     together = [pair for pair in pairs if pair[0]["is_parallel"]]
     alone = [pair for pair in pairs if not pair[0]["is_parallel"]]
     total = Count()

@@ -20,7 +20,7 @@ class Run(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.tests = []
 
-    def declare(self, kind, script, timeout=60, arguments=()):
+    def declare(self, kind, script, timeout=60, arguments=(), priority=0):
         self.tests.append(
             {
                 "name": f"test {len(self.tests)}",
@@ -29,6 +29,7 @@ class Run(unittest.TestCase):
                 "workdir": None,
                 "timeout": timeout,
                 "is_parallel": True,
+                "priority": priority,
                 "suite": [f"sparsekiln:{kind}"],
             }
         )
@@ -48,6 +49,12 @@ class Run(unittest.TestCase):
         self.declare("doctest", f"print('{_DOCTEST.format(failed=0)}')")
         self.declare("program", "pass")
         self.assertEqual(self.run_all()[:2], (0, "9 passed, 0 failed"))
+
+    def test_begins_with_what_has_the_highest_priority(self):
+        for priority in (0, 2, 0, 3):
+            self.declare("program", "pass", priority=priority)
+        names = [line.split(":")[0] for line in self.run_all()[2].splitlines() if line.startswith("ok")]
+        self.assertEqual(names, ["ok   test 3", "ok   test 1", "ok   test 0", "ok   test 2"])
 
     def test_counts_unittest_failures_and_leaves_out_what_was_skipped(self):
         self.declare("unittest", "print('Ran 7 tests in 0.1s'); print('FAILED (failures=1, errors=2, skipped=1)'); exit(1)")

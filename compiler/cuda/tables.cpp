@@ -12,6 +12,7 @@ namespace {
 // Bits of templates/schedule.cuh's Step.
 constexpr int kPartBit = 24;
 constexpr int kTileBit = 27;
+static_assert(Layout::kMaxExtent <= 1 << kPartBit);  // so every column of a layout has a number here
 constexpr std::uint32_t kAbsent = 1u << 29;
 constexpr std::uint32_t kSameTileOfX = 1u << 30;
 

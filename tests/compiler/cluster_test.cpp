@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
-#include <random>
 
 #include <doctest/doctest.h>
 #include <sparsekiln/patterns.h>
+
+#include "tests/shuffled_rows.h"
 
 namespace sparsekiln {
 namespace {
@@ -14,20 +15,6 @@ double saved(const Layout& layout, std::int32_t size) {
   const RowSets sets = RowSets::of(layout);
   const RowSets united = unite(sets, cluster_rows(sets, size), size);
   return 1 - static_cast<double>(united.cols.size()) / static_cast<double>(layout.blocks());
-}
-
-Layout shuffled(const Layout& layout, std::uint32_t seed) {
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(layout.rows()));
-  std::iota(rows.begin(), rows.end(), 0);
-  std::mt19937 random(seed);
-  for (std::size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[random() % i]);
-  std::vector<std::int32_t> crow{0};
-  std::vector<std::int32_t> col;
-  for (const std::int32_t row : rows) {
-    col.insert(col.end(), layout.row(row).begin(), layout.row(row).end());
-    crow.push_back(static_cast<std::int32_t>(col.size()));
-  }
-  return Layout::from_csr(layout.rows(), layout.cols(), crow, col);
 }
 
 TEST_CASE("every row has one place, ascending within its cluster") {
@@ -70,7 +57,7 @@ TEST_CASE("of what clustering saves, 90 % is found again when the rows are shuff
       CAPTURE(rewire);
       CAPTURE(seed);
       const Layout layout = patterns::watts_strogatz(384, 384, 0.1, rewire, seed);
-      CHECK(saved(shuffled(layout, seed), 4) >= 0.9 * saved(layout, 4));
+      CHECK(saved(test::shuffled_rows(layout, seed), 4) >= 0.9 * saved(layout, 4));
     }
 }
 
@@ -85,7 +72,7 @@ TEST_CASE("equal rows find each other") {
 }
 
 TEST_CASE("clusters lie in the order of their columns") {
-  const RowSets sets = RowSets::of(shuffled(patterns::banded(64, 64, 3), 1));
+  const RowSets sets = RowSets::of(test::shuffled_rows(patterns::banded(64, 64, 3), 1));
   const std::vector<std::int32_t> order = cluster_rows(sets, 4);
   const RowSets united = unite(sets, order, 4);
   for (std::int32_t cluster = 1; cluster < united.rows(); ++cluster) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,20 +16,22 @@ namespace sparsekiln::test {
 struct Case {
   const NamedLayout* layout = nullptr;
   Options options;
-  bool wide = false;  ///< rows of x and y lie further apart than they are long
+  bool wide = false;       ///< rows of x and y lie further apart than they are long
+  std::size_t number = 0;  ///< in the case list
 
   /// Everything needed to make it again.
   [[nodiscard]] std::string to_string() const;
 };
 
 /// The cases of this run: for each family of kernels that the device has, a pairwise covering array over
-/// layout, block, batch, types and every number of the config; on the cpu also over the architectures that
-/// the host runs, on CUDA always for the device's own. With SPARSEKILN_TEST_FULL=1: every problem (layout ×
-/// block × batch × types), the rest drawn for each. Of either, what Suite::every leaves.
+/// layout, both sides of the block, batch, types and every number of the config; on the cpu also over the
+/// architectures that the host runs, on CUDA always for the device's own. With SPARSEKILN_TEST_FULL=1: every
+/// problem (layout × block × batch × types), the rest drawn for each. Of either, what Suite::every leaves.
 [[nodiscard]] const std::vector<Case>& all_cases();
 
-/// Compiles a case, runs it on small integers, on random numbers and on integers with planted Inf and NaN,
-/// and judges every element. Empty where all is well, else what failed and how to make it again.
+/// Compiles a case, runs it on small integers, on random numbers and on integers with planted Inf and NaN (on
+/// the emulator on one of these two, in turn), and judges every element. Empty where all is well, else what
+/// failed and how to make it again.
 [[nodiscard]] std::string run(const Case& test);
 
 }  // namespace sparsekiln::test

@@ -125,16 +125,20 @@ Broken multiply_dropped(std::string_view line) {
   return moves;
 }
 
-/// Whether a store of results comes before the next label, a few instructions on: then a branch here guards
-/// it.
+/// Whether a line is a branch over stores alone, and what leads up to them: then it guards them. `rest` is
+/// the text behind it.
 bool guards_store(std::string_view line, std::string_view rest) {
-  constexpr int kFew = 12;
-  if (line.find('@') == std::string_view::npos || instruction_of(line).substr(0, 3) != "bra") return false;
-  for (int i = 0; i < kFew && !rest.empty(); ++i) {
+  if (line.find('@') == std::string_view::npos || !is(line, "bra")) return false;
+  const std::size_t begin = line.find('$');
+  if (begin == std::string_view::npos) return false;
+  const std::string target = std::string(line.substr(begin, line.find(';') - begin)) + ":";
+  bool stores = false;
+  while (!rest.empty()) {
     const std::string_view next = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), next.size() + 1));
-    if (next.starts_with("$")) return false;
-    if (is(next, "st.global.")) return true;
+    if (next.starts_with("$")) return stores && next.starts_with(target);
+    if (is(next, "bra")) return false;
+    stores = stores || is(next, "st.global.");
   }
   return false;
 }

@@ -102,6 +102,23 @@ TEST_CASE("the chunks of an item are its steps, filled up with absent ones, and 
   });
 }
 
+TEST_CASE("a block in the last column that a layout can have keeps its column, part and tile apart") {
+  constexpr auto kLast = static_cast<std::int32_t>(Layout::kMaxExtent - 1);
+  Problem problem;
+  problem.layout = Layout::from_csr(2, kLast + 1, std::vector<std::int32_t>{0, 1, 2},
+                                    std::vector<std::int32_t>{kLast, kLast});
+  Config config;
+  config.rows = 2;
+  const Schedule schedule = make_schedule(problem, {Target::Kind::cuda, "sm_90", 1}, config, 1);
+  const Tables tables = make_tables(schedule, {.blocks = 1, .parts = 2});
+  REQUIRE(tables.steps.size() == 5);  // two parts of two blocks, and one more
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    CHECK(column(tables.steps[i].bits) == static_cast<std::uint32_t>(kLast));
+    CHECK(part(tables.steps[i].bits) == i / 2);
+    CHECK(tile(tables.steps[i].bits) == i % 2);
+  }
+}
+
 TEST_CASE("an item's rows are its places, its split part that of the schedule") {
   for_random_tables([](const Drawn& drawn) {
     const Tables& tables = drawn.tables;
