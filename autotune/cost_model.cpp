@@ -30,7 +30,7 @@ void choose_tables(Plan& plan, const Problem& problem, const Target& target) {
 }
 
 Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
-  return target.kind == Target::Kind::cpu ? cpu::default_config(target, n)
+  return target.kind == Target::Kind::cpu ? cpu::default_config(problem, target, n)
                                           : cuda::default_config(problem, target, n);
 }
 

@@ -8,8 +8,12 @@ namespace {
 
 /// Every batch tile reads the whole weight; beyond this its sums and panels crowd the weight out of L1.
 constexpr std::int32_t kMostTokens = 64;
-/// On AVX2: four vectors, the widest register tile. Wider batch tiles gain nothing.
-constexpr std::int32_t kTokensOfAvx2 = 32;
+/// On AVX2 four vectors, the widest register tile, and on AVX-512 two. Wider batch tiles gain nothing on the
+/// one; on both the packed x of 4096 inputs takes half a MiB, what L2 has room for.
+constexpr std::int32_t kTokensOfWideVectors = 32;
+
+constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
+constexpr std::int64_t kRowsOfShare = 16;
 
 /// Tokens a vector register holds; kept here, for a build without LLVM has no emitter to ask.
 std::int32_t lanes_of(std::string_view level) {
@@ -23,7 +27,7 @@ std::int32_t lanes_of(std::string_view level) {
 std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
   if (n <= lanes) return n > 4 ? lanes : n > 2 ? 4 : static_cast<std::int32_t>(std::max<std::int64_t>(n, 1));
   const auto computed = [&](std::int32_t tile) { return (n + tile - 1) / tile * tile; };
-  std::int32_t best = lanes == 8 ? kTokensOfAvx2 : kMostTokens;
+  std::int32_t best = lanes >= 8 ? kTokensOfWideVectors : kMostTokens;
   for (std::int32_t tile = kMostTokens; tile >= 32; tile -= 16)
     if (tile % (2 * lanes) == 0 && computed(tile) < computed(best)) best = tile;
   const std::int64_t pairs = (n + 2 * lanes - 1) / (2 * lanes);
@@ -32,23 +36,26 @@ std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
 
 /// Shares of a batch tile for each thread. One, where the tiles of thin batches take microseconds, and where
 /// whole batch tiles keep all threads busy: then each packs x for itself, and none waits for another. Else
-/// more shares than threads, handed out one by one: a thread that the system takes away delays one of them.
-std::int32_t split_for(std::int64_t n, std::int32_t tile_n, std::int32_t lanes, std::int32_t workers) {
+/// more shares than threads, handed out one by one: a thread that the system takes away delays one of them;
+/// but only of layouts that have rows enough to fill such shares evenly, for cutting rows costs more.
+std::int32_t split_for(std::int64_t n, std::int32_t tile_n, std::int32_t lanes, std::int32_t workers,
+                       std::int64_t rows) {
   const std::int64_t tiles = (n + tile_n - 1) / tile_n;
   const bool shared_out = tiles >= 4 * std::int64_t{workers} || (tiles > 0 && tiles % workers == 0);
-  return workers == 1 || tile_n < lanes || shared_out ? 1 : 4;
+  const bool few = rows < kRowsOfShare * kShares * workers;
+  return workers == 1 || tile_n < lanes || shared_out || few ? 1 : kShares;
 }
 
 }  // namespace
 
-Config default_config(const Target& target, std::int64_t n) {
+Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
   const std::int32_t lanes = lanes_of(target.arch);
   Config config;
   config.variant = Variant::vector;
   config.tile_n = tile_for(n, lanes);
   config.warps = 1;
   config.table = TableForm::global;
-  config.split = split_for(n, config.tile_n, lanes, std::max(target.workers, 1));
+  config.split = split_for(n, config.tile_n, lanes, std::max(target.workers, 1), problem.layout.rows());
   return config;
 }
 

@@ -22,7 +22,6 @@ constexpr std::int32_t kMostTokens = 128;  ///< of a batch tile: its sums live o
 /// Of x in one chunk of blocks. Two chunks, the one in use and the one being fetched, share L1 (32 KiB on
 /// most processors) with the weight and the sums.
 constexpr std::int32_t kChunkBytes = 8192;
-constexpr std::int32_t kMostChunk = 32;  ///< blocks
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -45,14 +44,13 @@ void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& p
                     to_string(plan)));
 }
 
-Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule,
-                   std::int32_t chunk) {
+Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule) {
   std::vector<std::int32_t> items;
   for (const Item& item : schedule.items)
     items.insert(items.end(),
                  {item.tile, item.first_step, item.steps, item.part, item.parts, item.partial, item.counter});
   std::vector<std::int32_t> columns;
-  columns.reserve(schedule.steps.size() + static_cast<std::size_t>(chunk));
+  columns.reserve(schedule.steps.size() + static_cast<std::size_t>(kColumnsBehind));
   for (const Step& step : schedule.steps) {
     if (step.block[0] != static_cast<std::int32_t>(columns.size()))
       throw Error(ErrorKind::internal,
@@ -61,7 +59,7 @@ Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedu
                               columns.size(), step.block[0]));
     columns.push_back(step.input());
   }
-  columns.insert(columns.end(), static_cast<std::size_t>(chunk), 0);
+  columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   return {table(module, "worker_begin" + suffix, schedule.worker_begin),
           table(module, "items" + suffix, items), table(module, "columns" + suffix, columns)};
 }
@@ -88,14 +86,15 @@ Geometry::Geometry(const Problem& problem, const Level& level, const Config& con
       block_out(problem.block.out),
       tile_n(config.tile_n),
       workers(schedule.workers()),
-      thin(is_thin(level, config.tile_n)),
+      axis(axis_of(level, block_out, dtype, config)),
       packed(config.packed) {
   const auto per_word = static_cast<std::int32_t>(4 / size_of(dtype));
   words = problem.in_features() / per_word;
   block_words = problem.block.in / per_word;
-  tile = register_tile(level, block_out, tile_n, config.tile_out);
-  panel_bytes = thin ? 0 : 4 * words * tile_n;
-  chunk = std::clamp(kChunkBytes / (4 * block_words * tile_n), 1, kMostChunk);
+  tile = register_tile(level, block_out, dtype, config);
+  panel_bytes = axis == Axis::k ? 0 : 4 * words * tile_n;
+  const std::int32_t shared = axis == Axis::output ? block_out : tile_n;
+  chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kColumnsBehind);
   sums_bytes = std::int64_t{4} * block_out * tile_n;
   counters = schedule.counters;
   workspace.counter_bytes = counters > 0 ? counters_in_front : 0;
@@ -153,16 +152,17 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan,
     const std::string pack = "pack" + suffix;
     const std::string forward = "forward" + suffix;
     entry.passes = {forward};
-    if (!geometry.thin && !geometry.private_panel()) entry.passes = {pack, forward};
+    if (geometry.axis != Axis::k && !geometry.private_panel()) entry.passes = {pack, forward};
     entry.workers = schedules[i].workers();
     entry.tile_n = geometry.tile_n;
     entry.workspace = geometry.workspace;
-    const Tables tables = make_tables(module, suffix, schedules[i], geometry.chunk);
-    if (geometry.thin) {
+    const Tables tables = make_tables(module, suffix, schedules[i]);
+    if (geometry.axis == Axis::k) {
       emit_thin_pass(ir, forward, geometry, tables);
     } else {
+      const auto emit_pass = geometry.axis == Axis::output ? emit_output_pass : emit_forward_pass;
       emit_pack_pass(ir, pack, geometry);
-      emit_forward_pass(ir, forward, geometry, tables, geometry.private_panel() ? pack : "");
+      emit_pass(ir, forward, geometry, tables, geometry.private_panel() ? pack : "");
     }
     source.entries.push_back(std::move(entry));
   }

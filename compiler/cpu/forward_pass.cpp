@@ -3,8 +3,8 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include "compiler/cpu/gathering_pass.h"
 #include "compiler/cpu/packed_weight.h"
-#include "compiler/cpu/row_pass.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -13,14 +13,12 @@ constexpr std::int32_t kUnroll = 8;  ///< words of k in one turn of the inner lo
 /// Bytes of the weight, where a chunk is one block; hardware prefetchers stop at a page, blocks lie across.
 constexpr std::int64_t kPrefetchAhead = 4096;
 constexpr std::int64_t kLine = 64;
-/// Two lines of y in f32; processors fetch lines in pairs.
-constexpr std::int32_t kOutputsTogether = 32;
 
 /// One pass under construction. Names: item = a worker's stretch of steps, step = one block, tile = `outputs`
 /// of a block's rows in registers, group = `vectors` vectors of tokens.
-class ForwardPass final : public RowPass {
+class ForwardPass final : public GatheringPass {
  public:
-  using RowPass::RowPass;
+  using GatheringPass::GatheringPass;
 
  private:
   struct Tile {
@@ -30,53 +28,22 @@ class ForwardPass final : public RowPass {
     Value* number;  ///< among the tiles and groups of a block
   };
 
-  void begin() override;
-  void end() override;
   void accumulate(Value* sums, Value* first, Value* steps) override;
-  void store_outputs(Value* output_block) override;
+  void gather_sums(Value* first) override;
   void for_each_tile(const std::function<void(const Tile&)>& body);
   Values block_product(Value* step, Value* chunk_length, const Tile& tile, Values sums);
   void multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums);
   Value* sums_address(Value* sums, Value* output, Value* group);
   Values load_sums(Value* address, std::int32_t outputs);
   void store_sums(Value* address, const Values& values, std::int32_t outputs);
-  void transpose_sums(Value* first);
-  void flush_waiting();
-  void flush(Value* first_row, Value* rows);
-  /// Block rows whose outputs are written together.
-  [[nodiscard]] std::int32_t together() const { return std::max(1, kOutputsTogether / g_.block_out); }
-  [[nodiscard]] std::int32_t waiting_outputs() const { return together() * g_.block_out; }
   [[nodiscard]] std::int32_t group_tokens() const { return g_.tile.vectors * lanes_; }
-
-  Value* transposed_ = nullptr;     ///< [tile_n][waiting_outputs()] on the stack
-  Value* first_waiting_ = nullptr;  ///< i64 on the stack: the first block row that waits there
-  Value* waiting_ = nullptr;        ///< i64 on the stack: how many do
 };
-
-void ForwardPass::begin() {
-  transposed_ = stack(std::int64_t{4} * g_.tile_n * waiting_outputs(), "transposed");
-  if (together() == 1) return;
-  first_waiting_ = stack(8, "first_waiting");
-  waiting_ = stack(8, "waiting");
-  v_.store(v_.constant(0), waiting_, 8);
-  v_.store(v_.constant(0), first_waiting_, 8);
-}
 
 /// Chunk by chunk of the row, `g_.chunk` blocks at most: the chunk's x stays in L1 while every register tile
 /// goes over it, with sums in registers through the chunk and in L1 between chunks.
 void ForwardPass::accumulate(Value* sums, Value* first, Value* steps) {
-  auto* type = v_.floats(lanes_);
-  v_.loop("clear", v_.constant(0), v_.constant(g_.sums_bytes / (4 * lanes_)), [&](Value* i) {
-    v_.store(llvm::Constant::getNullValue(type), v_.at(sums, v_.times(i, std::int64_t{4} * lanes_)), 16);
-  });
-  // Chunks of equal length, for a short rest would cost as much as it computes.
-  Value* chunks = ir_.CreateSDiv(v_.plus(steps, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk), "chunks");
-  Value* at_least_one = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, chunks, v_.constant(1));
-  Value* length = ir_.CreateSDiv(ir_.CreateSub(v_.plus(steps, at_least_one), v_.constant(1)), at_least_one);
-  Value* last = v_.plus(first, steps);
-  v_.loop("chunk", v_.constant(0), chunks, [&](Value* number) {
-    Value* begin = v_.plus(first, ir_.CreateMul(number, length));
-    Value* end = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(begin, length), last);
+  clear(sums);
+  for_each_chunk(first, steps, [&](Value* begin, Value* end, Value* length) {
     for_each_tile([&](const Tile& tile) {
       Value* address = sums_address(sums, tile.output, tile.group);
       Values values =
@@ -239,46 +206,10 @@ void ForwardPass::store_sums(Value* address, const Values& values, std::int32_t 
       v_.store(values[next++], v_.at(address, std::int64_t{4} * (out * g_.tile_n + vector * lanes_)), 16);
 }
 
-/// Turns the row's sums batch-major. They wait there for neighbouring rows until two lines of y are full:
-/// tokens of y may all lie in one set of the caches, so that a line written in halves would be fetched for
-/// each.
-void ForwardPass::store_outputs(Value* output_block) {
-  if (together() == 1) {
-    transpose_sums(v_.constant(0));
-    flush(output_block, v_.constant(1));
-    return;
-  }
-  auto* type = ir_.getInt64Ty();
-  const auto waiting = [&] { return v_.load(type, waiting_, 8); };
-  const auto first = [&] { return v_.load(type, first_waiting_, 8); };
-  Value* next = v_.plus(first(), waiting());
-  v_.branch("other_row",
-            ir_.CreateAnd(ir_.CreateICmpNE(waiting(), v_.constant(0)), ir_.CreateICmpNE(next, output_block)),
-            [&] { flush_waiting(); });
-  v_.branch("first_row", ir_.CreateICmpEQ(waiting(), v_.constant(0)),
-            [&] { v_.store(output_block, first_waiting_, 8); });
-  Value* slot = ir_.CreateAnd(output_block, v_.constant(together() - 1));
-  transpose_sums(v_.times(slot, g_.block_out));
-  v_.store(v_.plus(waiting(), v_.constant(1)), waiting_, 8);
-  v_.branch("last_row", ir_.CreateICmpEQ(slot, v_.constant(together() - 1)), [&] { flush_waiting(); });
-}
-
-void ForwardPass::end() {
-  if (together() == 1) return;
-  v_.branch("rest", ir_.CreateICmpNE(v_.load(ir_.getInt64Ty(), waiting_, 8), v_.constant(0)),
-            [&] { flush_waiting(); });
-}
-
-void ForwardPass::flush_waiting() {
-  flush(v_.load(ir_.getInt64Ty(), first_waiting_, 8), v_.load(ir_.getInt64Ty(), waiting_, 8));
-  v_.store(v_.constant(0), waiting_, 8);
-}
-
-/// own_sums_ → [token][waiting_outputs()], from output `first` of them on.
-void ForwardPass::transpose_sums(Value* first) {
+void ForwardPass::gather_sums(Value* first) {
   const std::int32_t side = std::min(8, lanes_);
   const std::int32_t squares = g_.block_out / side;
-  const std::int64_t row_bytes = std::int64_t{4} * waiting_outputs();
+  const std::int64_t row_bytes = std::int64_t{4} * gathered_outputs();
   auto* type = v_.floats(side);
   v_.loop("turn", v_.constant(0), v_.constant(g_.tile_n / side), [&](Value* group) {
     Value* token = v_.times(group, side);
@@ -286,41 +217,13 @@ void ForwardPass::transpose_sums(Value* first) {
       Value* output = v_.times(square, side);
       Value* from = v_.settled(v_.at(own_sums_, v_.times(v_.plus(v_.times(output, g_.tile_n), token), 4)));
       Value* to = v_.settled(
-          v_.at(transposed_, v_.plus(v_.times(token, row_bytes), v_.times(v_.plus(output, first), 4))));
+          v_.at(gathered_, v_.plus(v_.times(token, row_bytes), v_.times(v_.plus(output, first), 4))));
       Values rows;
       for (std::int32_t r = 0; r < side; ++r)
         rows.push_back(v_.load(type, v_.at(from, std::int64_t{4} * r * g_.tile_n), 16));
       rows = v_.transpose(rows);
       for (std::int32_t r = 0; r < side; ++r)
         v_.store(rows[static_cast<std::size_t>(r)], v_.at(to, r * row_bytes), 16);
-    });
-  });
-}
-
-/// Converts the outputs of `rows` block rows from `first_row` on, writes the tokens that exist, and
-/// prefetches where the next ones will go.
-void ForwardPass::flush(Value* first_row, Value* rows) {
-  const std::int32_t side = std::min(8, lanes_);
-  const auto out_bytes = static_cast<std::int64_t>(size_of(g_.out_dtype));
-  const std::int64_t row_bytes = g_.block_out * out_bytes;
-  Value* slot = ir_.CreateAnd(first_row, v_.constant(together() - 1));
-  Value* column = v_.at(y_, v_.times(first_row, row_bytes));
-  Value* waiting = v_.at(transposed_, v_.times(slot, std::int64_t{4} * g_.block_out));
-  auto* type = v_.floats(side);
-  v_.loop("token", v_.constant(0), present_tokens(), [&](Value* token) {
-    Value* from = v_.at(waiting, v_.times(token, std::int64_t{4} * waiting_outputs()));
-    Value* to = v_.settled(v_.at(column, ir_.CreateMul(v_.plus(first_token_, token), y_row_bytes_)));
-    for (std::int64_t line = 0; line < together() * row_bytes; line += kLine)
-      v_.prefetch(v_.beyond(to, together() * row_bytes + line));
-    v_.loop("row", v_.constant(0), rows, [&](Value* row) {
-      Value* row_from = v_.settled(v_.at(from, v_.times(row, std::int64_t{4} * g_.block_out)));
-      Value* row_to = v_.settled(v_.at(to, v_.times(row, row_bytes)));
-      for (std::int32_t output = 0; output < g_.block_out; output += side) {
-        Value* values = v_.load(type, v_.at(row_from, std::int64_t{4} * output), 16);
-        if (g_.out_dtype == DType::bf16) values = v_.to_bf16(values);
-        v_.store(values, v_.at(row_to, output * out_bytes),
-                 static_cast<unsigned>(std::min<std::int64_t>(16, side * out_bytes)));
-      }
     });
   });
 }

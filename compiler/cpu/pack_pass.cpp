@@ -69,10 +69,20 @@ void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g) {
           llvm::Value* value = v.load(type, from, 16);
           values.push_back(ir.CreateSelect(present[r], value, llvm::Constant::getNullValue(type)));
         }
-        values = v.transpose(values);
-        llvm::Value* to = v.at(panel, v.times(v.plus(v.times(k, g.tile_n), token), 4));
+        llvm::Value* to = nullptr;
+        std::int64_t pitch = g.tile_n;
+        if (g.axis == Axis::output) {
+          pitch = g.line_words();
+          llvm::Value* line = ir.CreateSDiv(k, v.constant(pitch));
+          llvm::Value* within = ir.CreateSub(k, v.times(line, pitch));
+          to = v.plus(v.times(v.plus(v.times(line, g.tile_n), token), pitch), within);
+        } else {
+          values = v.transpose(values);
+          to = v.plus(v.times(k, pitch), token);
+        }
+        to = v.at(panel, v.times(to, 4));
         for (std::int32_t r = 0; r < side; ++r)
-          v.store(values[static_cast<std::size_t>(r)], v.at(to, std::int64_t{4} * r * g.tile_n), 16);
+          v.store(values[static_cast<std::size_t>(r)], v.at(to, 4 * r * pitch), 16);
       });
     });
   });

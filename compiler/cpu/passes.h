@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -25,29 +26,34 @@ struct Geometry {
   std::int32_t block_out;
   std::int32_t tile_n;
   std::int32_t workers;
-  bool thin;    ///< fewer tokens than a vector has lanes: see emit_thin_pass
+  Axis axis;
   bool packed;  ///< the weight is in the order of packed_weight.h
   RegisterTile tile;
   std::int32_t chunk;        ///< blocks that a register tile goes over with its sums in registers, at most
-  std::int64_t panel_bytes;  ///< packed x of one batch tile: [words][tile_n] words; 0: thin
+  std::int64_t panel_bytes;  ///< packed x of one batch tile, see emit_pack_pass; 0: along k
   std::int32_t counters;     ///< of one batch tile: split rows
-  std::int64_t sums_bytes;   ///< one block row's sums: [block_out][tile_n] float32, thin: [tile_n][block_out]
+  std::int64_t sums_bytes;   ///< one block row's sums: along tokens [block_out][tile_n] float32, else
+                             ///< [tile_n][block_out]
   Workspace workspace;
   /// Nobody shares the packed x of a batch tile: its only worker packs it, and no pass waits for another.
   [[nodiscard]] bool private_panel() const { return workers == 1; }
   [[nodiscard]] std::int64_t block_bytes() const { return std::int64_t{4} * block_out * block_words; }
+  /// Along outputs, words of k of one token that lie together in the panel: a cache line, or a block's.
+  [[nodiscard]] std::int32_t line_words() const { return std::min(16, block_words); }
 };
 
 /// The constant tables of one entry, in the module.
 struct Tables {
   llvm::Value* worker_begin;  ///< i32, workers + 1 offsets into items
   llvm::Value* items;         ///< i32, kItemFields each, in the order of schedule.h's Item
-  llvm::Value* columns;  ///< i32, the block column of each step, and Geometry::chunk zeros behind the last
+  llvm::Value* columns;  ///< i32, the block column of each step, and kColumnsBehind zeros behind the last
 };
 inline constexpr std::int32_t kItemFields = 7;
+/// The most steps that a pass looks ahead, to prefetch: Geometry::chunk has no more blocks.
+inline constexpr std::int32_t kColumnsBehind = 32;
 
-/// Pass 0: x[n, in] → panels [batch tile][word][tile_n]; missing tokens of the last tile become zeros.
-/// Workers share the words.
+/// Pass 0: x[n, in] → panels, [word][tile_n] of a batch tile, or along outputs [line][tile_n][line_words()];
+/// missing tokens of the last tile become zeros. Workers share the words.
 void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry);
 
 /// The forward passes: the block products of a worker's items in one batch tile, the combine of split rows,
@@ -60,7 +66,11 @@ void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometr
 void emit_forward_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
                        std::string_view pack);
 
-/// For Geometry::thin, on x as it lies: vectors run along k, so that the weight streams by at full width.
+/// Along outputs: the same chains, so the same results bit for bit, for float32.
+void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+                      std::string_view pack);
+
+/// Along k, on x as it lies, so that the weight streams by at full width.
 /// Every output (of a part) is one such chain for each lane, lane l of L summing the words l, l + L … of
 /// every block, where L is the fewer of a vector's lanes and a block's words in k; then the upper half of the
 /// lanes is added to the lower one until one lane is left.

@@ -40,6 +40,27 @@ RowPass::Value* RowPass::stack(std::int64_t bytes, const char* name) {
   return memory;
 }
 
+void RowPass::for_each_chunk(Value* first, Value* steps,
+                             const std::function<void(Value*, Value*, Value*)>& body) {
+  Value* chunks = ir_.CreateSDiv(v_.plus(steps, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk), "chunks");
+  Value* at_least_one = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, chunks, v_.constant(1));
+  Value* length = ir_.CreateSDiv(ir_.CreateSub(v_.plus(steps, at_least_one), v_.constant(1)), at_least_one);
+  Value* last = v_.plus(first, steps);
+  v_.loop("chunk", v_.constant(0), chunks, [&](Value* number) {
+    Value* begin = v_.plus(first, ir_.CreateMul(number, length));
+    Value* end = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(begin, length), last);
+    body(begin, end, length);
+  });
+}
+
+void RowPass::clear(Value* sums) {
+  const std::int32_t lanes = std::min(8, lanes_);
+  v_.loop("clear", v_.constant(0), v_.constant(g_.sums_bytes / (4 * lanes)), [&](Value* i) {
+    v_.store(llvm::Constant::getNullValue(v_.floats(lanes)),
+             v_.at(sums, v_.times(i, std::int64_t{4} * lanes)), 16);
+  });
+}
+
 RowPass::Value* RowPass::present_tokens() {
   return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_token_),
                                    v_.constant(g_.tile_n));

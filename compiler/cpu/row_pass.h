@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "compiler/cpu/passes.h"
@@ -35,6 +36,11 @@ class RowPass {
   virtual void store_outputs(Value* output_block) = 0;
 
   [[nodiscard]] Value* stack(std::int64_t bytes, const char* name);
+  /// Calls `body(begin, end, length)` for the chunks of `steps` steps from `first`, Geometry::chunk at most.
+  /// They are equally long, for a short rest would cost as much as it computes.
+  void for_each_chunk(Value* first, Value* steps, const std::function<void(Value*, Value*, Value*)>& body);
+  /// Zeroes Geometry::sums_bytes.
+  void clear(Value* sums);
   /// Tokens of this batch tile that exist.
   [[nodiscard]] Value* present_tokens();
 

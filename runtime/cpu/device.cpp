@@ -124,7 +124,7 @@ class CpuModule final : public Module {
     const OperandContract& operands = binary_->operands;
     const Config& config = binary_->plan.front().config;  // all ranges read one order; emit sees to it
     const RegisterTile tile =
-        register_tile(level_of(binary_->target), operands.block.out, config.tile_n, config.tile_out);
+        register_tile(level_of(binary_->target), operands.block.out, operands.dtype, config);
     pack_weight(operands.blocks, operands.block, operands.dtype, tile, w, packed);
   }
 

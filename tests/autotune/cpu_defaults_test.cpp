@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include <doctest/doctest.h>
+#include <sparsekiln/patterns.h>
 
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/emit.h"
@@ -20,7 +21,7 @@ TEST_CASE("the cpu's default config is one that the level can run, whatever n") 
       const Target target{Target::Kind::cpu, level, 2};
       CAPTURE(level);
       CAPTURE(n);
-      CHECK_NOTHROW(validate({}, target, default_config(target, n)));
+      CHECK_NOTHROW(validate({}, target, default_config({}, target, n)));
     }
 }
 #endif
@@ -28,30 +29,33 @@ TEST_CASE("the cpu's default config is one that the level can run, whatever n") 
 TEST_CASE("the cpu's default tile computes few tokens that are not there") {
   for (const char* level : kLevels) {
     const Target target{Target::Kind::cpu, level, 2};
-    CHECK(default_config(target, 32).tile_n == 32);
-    CHECK(default_config(target, 64).tile_n == (std::string_view(level) == "x86-64-v3" ? 32 : 64));
-    CHECK(default_config(target, 8192).tile_n == default_config(target, 64).tile_n);
+    CHECK(default_config({}, target, 32).tile_n == 32);
+    CHECK(default_config({}, target, 64).tile_n ==
+          (std::string_view(level).starts_with("x86-64-v") ? 32 : 64));
+    CHECK(default_config({}, target, 8192).tile_n == default_config({}, target, 64).tile_n);
   }
-  CHECK(default_config({Target::Kind::cpu, "x86-64-v3", 2}, 96).tile_n == 32);
-  CHECK(default_config({Target::Kind::cpu, "x86-64-v3", 2}, 33).tile_n == 48);
-  CHECK(default_config({Target::Kind::cpu, "x86-64-v4", 2}, 33).tile_n == 64);
+  CHECK(default_config({}, {Target::Kind::cpu, "x86-64-v3", 2}, 96).tile_n == 32);
+  CHECK(default_config({}, {Target::Kind::cpu, "x86-64-v3", 2}, 33).tile_n == 48);
+  CHECK(default_config({}, {Target::Kind::cpu, "x86-64-v4", 2}, 33).tile_n == 32);
 }
 
 TEST_CASE("up to four tokens the cpu's default is a thin tile of one share a thread") {
   for (const char* level : {"x86-64-v3", "x86-64-v4"}) {
     const Target target{Target::Kind::cpu, level, 2};
-    CHECK(default_config(target, 1).tile_n == 1);
-    CHECK(default_config(target, 2).tile_n == 2);
-    CHECK(default_config(target, 3).tile_n == 4);
-    CHECK(default_config(target, 4).tile_n == 4);
-    CHECK(default_config(target, 4).split == 1);
-    CHECK(default_config(target, 5).tile_n >= 8);
+    CHECK(default_config({}, target, 1).tile_n == 1);
+    CHECK(default_config({}, target, 2).tile_n == 2);
+    CHECK(default_config({}, target, 3).tile_n == 4);
+    CHECK(default_config({}, target, 4).tile_n == 4);
+    CHECK(default_config({}, target, 4).split == 1);
+    CHECK(default_config({}, target, 5).tile_n >= 8);
   }
 }
 
 TEST_CASE("the cpu's default shares a batch tile out only where whole ones would leave threads idle") {
-  const auto split = [](std::int32_t workers, std::int64_t n) {
-    return default_config({Target::Kind::cpu, "x86-64-v3", workers}, n).split;
+  const auto split = [](std::int32_t workers, std::int64_t n, std::int64_t rows = 1024) {
+    Problem problem;
+    problem.layout = patterns::random(rows, 4, 0.5, 1);
+    return default_config(problem, {Target::Kind::cpu, "x86-64-v3", workers}, n).split;
   };
   CHECK(split(1, 32) == 1);
   CHECK(split(2, 32) > 1);   // one tile, two threads
@@ -59,6 +63,8 @@ TEST_CASE("the cpu's default shares a batch tile out only where whole ones would
   CHECK(split(2, 96) > 1);   // three
   CHECK(split(2, 512) == 1);
   CHECK(split(5, 1024) == 1);  // thirty-two over five
+  CHECK(split(2, 32, 128) > 1);
+  CHECK(split(2, 32, 127) == 1);  // shares of less than sixteen rows would be cut to be even
 }
 
 }  // namespace

@@ -10,6 +10,14 @@
 namespace sparsekiln::cpu {
 namespace {
 
+Config tiled(std::int32_t tile_n, std::int32_t tile_out = 0, bool packed = false) {
+  Config config;
+  config.tile_n = tile_n;
+  config.tile_out = tile_out;
+  config.packed = packed;
+  return config;
+}
+
 constexpr const char* kLevels[] = {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"};
 
 TEST_CASE("register tiles cover a block's outputs exactly and differ by at most one") {
@@ -18,7 +26,7 @@ TEST_CASE("register tiles cover a block's outputs exactly and differ by at most 
     for (const std::int32_t out : {8, 16, 32, 64, 128})
       for (std::int32_t tile_n = level.lanes; tile_n <= 64; tile_n += level.lanes)
         for (const std::int32_t tile_out : {0, 3, 5, 8}) {
-          const RegisterTile tile = register_tile(level, out, tile_n, tile_out);
+          const RegisterTile tile = register_tile(level, out, DType::f32, tiled(tile_n, tile_out));
           CHECK(std::accumulate(tile.outputs.begin(), tile.outputs.end(), 0) == out);
           CHECK(tile.outputs.back() - tile.outputs.front() <= 1);
           CHECK(tile_n % (tile.vectors * level.lanes) == 0);
@@ -29,23 +37,57 @@ TEST_CASE("register tiles cover a block's outputs exactly and differ by at most 
 
 TEST_CASE("sums and operands of a wide register tile fit the sixteen registers of AVX2") {
   const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
-  for (const std::int32_t out : {8, 16, 32, 64, 128}) {
-    const RegisterTile tile = register_tile(level, out, 32, 0);
+  for (const std::int32_t out : {16, 32, 64, 128}) {
+    const RegisterTile tile = register_tile(level, out, DType::f32, tiled(32));
     CHECK(tile.vectors == 4);
     CHECK(tile.vectors * tile.largest() + std::min(tile.vectors, tile.largest()) + 1 <= 16);
   }
-  CHECK(register_tile(level, 32, 32, 4).vectors == 2);  // more outputs were asked for than four vectors allow
+  // More outputs were asked for than four vectors allow.
+  CHECK(register_tile(level, 32, DType::f32, tiled(32, 4)).vectors == 2);
 }
 
-TEST_CASE("thin tiles are those with fewer tokens than a vector has lanes") {
+TEST_CASE("a block of eight outputs is two tiles of four, not three of three and less") {
+  const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
+  const RegisterTile tile = register_tile(level, 8, DType::f32, tiled(32));
+  CHECK(tile.outputs == std::vector<std::int32_t>{4, 4});
+  CHECK(tile.vectors == 2);
+}
+
+TEST_CASE("only the packed weight of float32 blocks of 16 is read in vectors of outputs, on AVX2") {
   const Level& avx2 = level_of({Target::Kind::cpu, "x86-64-v3", 1});
-  const Level& sse2 = level_of({Target::Kind::cpu, "x86-64", 1});
-  CHECK(is_thin(avx2, 1));
-  CHECK(is_thin(avx2, 4));
-  CHECK(!is_thin(avx2, 8));
-  CHECK(is_thin(sse2, 2));
-  CHECK(!is_thin(sse2, 4));
-  CHECK(register_tile(avx2, 32, 4, 0).outputs == std::vector<std::int32_t>(32, 1));
+  CHECK(axis_of(avx2, 16, DType::f32, tiled(32, 0, true)) == Axis::output);
+  CHECK(axis_of(avx2, 16, DType::f32, tiled(32)) == Axis::token);
+  CHECK(axis_of(avx2, 16, DType::f32, tiled(32, 3, true)) == Axis::token);
+  CHECK(axis_of(avx2, 16, DType::bf16, tiled(32, 0, true)) == Axis::token);
+  CHECK(axis_of(avx2, 32, DType::f32, tiled(32, 0, true)) == Axis::token);
+  CHECK(axis_of(avx2, 16, DType::f32, tiled(4, 0, true)) == Axis::k);
+  for (const char* name : {"x86-64", "x86-64-v4", "generic"})
+    CHECK(axis_of(level_of({Target::Kind::cpu, name, 1}), 16, DType::f32, tiled(32, 0, true)) == Axis::token);
+}
+
+TEST_CASE("register tiles along outputs cover a batch tile's tokens and fit the sixteen registers of AVX2") {
+  const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
+  for (std::int32_t tile_n = 8; tile_n <= 128; tile_n += 8) {
+    const RegisterTile tile = register_tile(level, 16, DType::f32, tiled(tile_n, 0, true));
+    CHECK(tile.outputs == std::vector<std::int32_t>{16});
+    CHECK(tile.vectors == 2);
+    CHECK(std::accumulate(tile.tokens.begin(), tile.tokens.end(), 0) == tile_n);
+    CHECK(tile.tokens.back() - tile.tokens.front() <= 1);
+    CHECK(tile.tokens.back() * tile.vectors + tile.vectors + 1 <= 16);
+  }
+}
+
+TEST_CASE("vectors run along k in batch tiles with fewer tokens than they have lanes") {
+  const auto axis = [](const char* level, std::int32_t tile_n) {
+    return axis_of(level_of({Target::Kind::cpu, level, 1}), 32, DType::f32, tiled(tile_n));
+  };
+  CHECK(axis("x86-64-v3", 1) == Axis::k);
+  CHECK(axis("x86-64-v3", 4) == Axis::k);
+  CHECK(axis("x86-64-v3", 8) == Axis::token);
+  CHECK(axis("x86-64", 2) == Axis::k);
+  CHECK(axis("x86-64", 4) == Axis::token);
+  const Level& avx2 = level_of({Target::Kind::cpu, "x86-64-v3", 1});
+  CHECK(register_tile(avx2, 32, DType::f32, tiled(4)).outputs == std::vector<std::int32_t>(32, 1));
 }
 
 TEST_CASE("an unknown level is refused with the levels there are") {

@@ -39,18 +39,25 @@ TEST_CASE("for thin tiles, packed is as it lies") {
   const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
   const auto w = numbered<std::uint32_t>(3 * 64);
   std::vector<std::uint32_t> packed(w.size(), ~0U);
-  pack_weight(3, {8, 8}, DType::f32, register_tile(level, 8, 1, 0), w.data(), packed.data());
+  Config thin;
+  thin.tile_n = 1;
+  thin.packed = true;
+  pack_weight(3, {8, 8}, DType::f32, register_tile(level, 8, DType::f32, thin), w.data(), packed.data());
   CHECK(packed == w);
 }
 
 TEST_CASE("every word is packed exactly once, to where the strides of its tile say") {
   constexpr std::int64_t kBlocks = 3;
   for (const char* name : kLevels)
-    for (const std::int32_t out : {8, 32, 128})
+    for (const std::int32_t out : {8, 16, 32, 128})
       for (const std::int32_t in : {8, 64})
         for (const std::int32_t tile_out : {0, 1, 3, 8}) {
           const Level& level = level_of({Target::Kind::cpu, name, 1});
-          const RegisterTile tile = register_tile(level, out, 3 * level.lanes, tile_out);
+          Config config;
+          config.tile_n = 3 * level.lanes;
+          config.tile_out = tile_out;
+          config.packed = true;
+          const RegisterTile tile = register_tile(level, out, DType::f32, config);
           const auto block = static_cast<std::size_t>(out * in);
           const auto w = numbered<std::uint32_t>(kBlocks * block);
           std::vector<std::uint32_t> packed(w.size(), ~0U);

@@ -3,6 +3,7 @@
 #include <limits>
 #include <thread>
 
+#include "compiler/cpu/packed_weight.h"
 #include "tests/runtime/cpu/forward_fixture.h"
 
 namespace sparsekiln::cpu {
@@ -109,6 +110,71 @@ TEST_CASE("rows cut between workers are combined exactly in thin tiles") {
         check_exact(problem, target, vector_config(tile_n, 4), std::array<std::int64_t, 3>{1, 3, 16});
       }
     }
+}
+
+/// Runs `config`, which reads the weight packed, and leaves the operands as they were but for y.
+void run_packed(const Problem& problem, const Target& target, const Config& config, Operands& operands) {
+  const auto binary = build_for(problem, target, config);
+  const auto module = open_device()->load(binary);
+  Values packed(problem.dtype, operands.w.size());
+  pack_weight(problem.layout.blocks(), problem.block, problem.dtype,
+              register_tile(level_of(target), problem.block.out, problem.dtype, config), operands.w.data(),
+              packed.data());
+  Launch launch = operands.launch(module->workspace(nullptr, binary->entries[0].workspace_bytes(operands.n)));
+  launch.w = packed.data();
+  module->launch(0, launch);
+}
+
+TEST_CASE("packed blocks of 16 outputs are exact on every level of this host, whatever the batch") {
+  for (const std::string& level : runnable_levels())
+    for (const std::int32_t in : {8, 16, 64, 128})
+      for (const std::int32_t tile_n : {16, 32, 48, 128})
+        for (const DType out_dtype : {DType::f32, DType::bf16}) {
+          Config config = vector_config(tile_n);
+          config.packed = true;
+          const DType dtype = out_dtype;  // along outputs for f32, and the other form beside it
+          const Problem problem = forward_problem(grid(kAwkward), {16, in}, 128, dtype, out_dtype);
+          for (const std::int64_t n : kBatches) {
+            Operands operands(problem, n, static_cast<std::uint32_t>(n));
+            run_packed(problem, {Target::Kind::cpu, level, 2}, config, operands);
+            CAPTURE(level);
+            CAPTURE(in);
+            CAPTURE(tile_n);
+            CAPTURE(n);
+            CHECK(wrong_elements(problem, operands) == 0);
+          }
+        }
+}
+
+TEST_CASE("rows cut between workers are combined exactly along outputs") {
+  const Problem problem = forward_problem(grid("11111111111111111111111111111111"), {16, 16}, 64);
+  const Target target{Target::Kind::cpu, host_level(), 8};
+  Config config = vector_config(32, 4);
+  config.packed = true;
+  CHECK(make_schedule(problem, target, config, 1).counters > 0);
+  for (const std::int64_t n : {1, 31, 64}) {
+    Operands operands(problem, n, 4);
+    run_packed(problem, target, config, operands);
+    CHECK(wrong_elements(problem, operands) == 0);
+  }
+}
+
+TEST_CASE("vectors of outputs and vectors of tokens give the same bits") {
+  const Problem problem = forward_problem(grid(kAwkward), {16, 32}, 64);
+  const Target target{Target::Kind::cpu, host_level(), 1};
+  Operands operands(problem, 37, 9);
+  std::minstd_rand random(3);
+  const auto draw = [&] { return static_cast<float>(random()) / 1e9F - 1.0F; };
+  for (std::size_t i = 0; i < operands.x.size(); ++i) operands.x.set(i, draw());
+  for (std::size_t i = 0; i < operands.w.size(); ++i) operands.w.set(i, draw());
+  const auto results = [&](std::int32_t tile_out) {
+    Config config = vector_config(32);
+    config.packed = true;
+    config.tile_out = tile_out;
+    run_packed(problem, target, config, operands);
+    return std::vector<std::byte>(operands.y.data(), operands.y.data() + operands.y.size() * 4);
+  };
+  CHECK(results(0) == results(3));
 }
 
 TEST_CASE("a batch tile with one worker packs x by itself, and has one pass") {

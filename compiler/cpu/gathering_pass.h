@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "compiler/cpu/row_pass.h"
+
+namespace sparsekiln::cpu {
+
+/// A pass whose block rows wait, batch-major, for neighbouring rows until two lines of y are full: tokens of
+/// y may all lie in one set of the caches, so that a line written in halves would be fetched for each.
+class GatheringPass : public RowPass {
+ public:
+  using RowPass::RowPass;
+
+ protected:
+  /// Copies own_sums_ to gathered_, from output `first` of its gathered_outputs() on.
+  virtual void gather_sums(Value* first) = 0;
+
+  [[nodiscard]] std::int32_t gathered_outputs() const { return together() * g_.block_out; }
+
+  Value* gathered_ = nullptr;  ///< [tile_n][gathered_outputs()] on the stack
+
+ private:
+  void begin() final;
+  void end() final;
+  void store_outputs(Value* output_block) final;
+  void flush_waiting();
+  void flush(Value* first_row, Value* rows);
+  /// Block rows whose outputs are written together.
+  [[nodiscard]] std::int32_t together() const;
+
+  Value* first_waiting_ = nullptr;  ///< i64 on the stack: the first block row that waits there
+  Value* waiting_ = nullptr;        ///< i64 on the stack: how many do
+};
+
+}  // namespace sparsekiln::cpu
