@@ -103,32 +103,39 @@ Config default_mma(const Problem& problem, const Target& target, std::int64_t n)
 
 bool is_ieee(const Problem& problem) { return problem.dtype == DType::f32 && problem.math == Math::ieee; }
 
-/// Whether one tile of variant stream holds the whole batch, so that the weight is read once.
-bool streams(const Problem& problem, std::int64_t n) {
-  constexpr std::int32_t kMostSums = 64;  // a thread's, where CUDA cores form them
-  if (n > 16) return false;
-  return !is_ieee(problem) || tile_for(n, 8, 16) * problem.block.out / 8 <= kMostSums;
-}
-
-/// One CTA a multiprocessor, with so much of the weight on its way as hides the latency of global memory: at
-/// 2 KB a chunk, what a multiprocessor's share of the bandwidth brings in a microsecond is 25 KB (H100 SXM:
-/// 3.35 TB/s by the datasheet, 132 multiprocessors), and copies are not spread evenly.
-Config default_stream(const Problem& problem, const Target& target, std::int64_t n) {
-  constexpr std::int64_t kOnTheirWay = 64 * 1024;
+/// The tile of variant stream that holds the whole batch, so that the weight is read once: 8 or 16 entries.
+Config stream_tile(const Problem& problem, std::int64_t n) {
   Config config;
   config.variant = Variant::stream;
   config.tile_out = 0;
   config.tile_n = tile_for(n, 8, 16);
-  if (!is_ieee(problem) && problem.block.out >= 16) config.operand_a = OperandA::w;
-  if (!is_ieee(problem) && problem.block.out < 16) config.tile_n = 16;  // the rows of A
+  if (is_ieee(problem)) return config;
+  if (problem.block.out >= 16)
+    config.operand_a = OperandA::w;
+  else
+    config.tile_n = 16;  // the rows of A
+  return config;
+}
+
+bool streams(const Problem& problem, const Target& target, std::int64_t n) {
+  constexpr std::int32_t kMostRegisters = 255;
+  return n <= 16 && stream_registers(problem, target, stream_tile(problem, n)) <= kMostRegisters;
+}
+
+/// One CTA a multiprocessor, with so much of the weight on its way as hides the latency of global memory:
+/// what a multiprocessor's share of the bandwidth brings in a microsecond is 25 KB (H100 SXM: 3.35 TB/s by
+/// the datasheet, 132 multiprocessors), and copies are not spread evenly.
+Config default_stream(const Problem& problem, const Target& target, std::int64_t n) {
+  constexpr std::int64_t kOnTheirWay = 64 * 1024;
+  constexpr std::int64_t kRowBytes = 64;  // of a chunk
+  Config config = stream_tile(problem, n);
   config.warps = 8;
   config.stages = 2;
   const std::int64_t room = multiprocessor(target).shared_per_cta - kStreamStaticShared;
   const auto fits = [&] { return stream_shared_bytes(problem, config) <= room; };
-  while (!fits()) config.warps /= 2;
-  if (target.compute_capability() < 80)
-    return config;  // no asynchronous copy: nothing is on its way for long
-  const std::int64_t chunks = config.warps * stream_stage_bytes(problem, config);
+  while (config.warps > 1 && !fits()) config.warps /= 2;
+  if (target.compute_capability() < 80) return config;  // no asynchronous copy: one chunk is on its way
+  const std::int64_t chunks = config.warps * problem.block.out * kRowBytes;  // W's part of a stage
   while (config.stages < kMostStreamStages && (config.stages - 1) * chunks < kOnTheirWay) ++config.stages;
   while (!fits()) --config.stages;
   return config;
@@ -137,7 +144,7 @@ Config default_stream(const Problem& problem, const Target& target, std::int64_t
 }  // namespace
 
 Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
-  if (streams(problem, n)) return default_stream(problem, target, n);
+  if (streams(problem, target, n)) return default_stream(problem, target, n);
   return is_ieee(problem) ? default_simt(problem, target, n) : default_mma(problem, target, n);
 }
 

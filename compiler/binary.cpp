@@ -15,7 +15,7 @@
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 
 void put(ByteWriter& out, const Config& config) {
   out.put(config.variant);
@@ -58,6 +58,7 @@ void put(ByteWriter& out, const OperandContract& operands) {
   out.put(static_cast<std::uint8_t>(operands.batch.dynamic()));
   out.put(operands.dtype);
   out.put(operands.out_dtype);
+  out.put(operands.math);
   out.put(static_cast<std::uint8_t>(operands.packed));
   out.put(operands.alignment);
 }
@@ -74,6 +75,7 @@ OperandContract get_operands(ByteReader& in) {
   operands.batch = in.get_bool() ? Batch::up_to(bound) : Batch(bound);
   operands.dtype = in.get_enum(DType::bf16);
   operands.out_dtype = in.get_enum(DType::bf16);
+  operands.math = in.get_enum(Math::tf32);
   operands.packed = in.get_bool();
   operands.alignment = in.get<std::int32_t>();
   return operands;

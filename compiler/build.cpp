@@ -68,6 +68,7 @@ OperandContract contract_of(const Problem& problem, const Plan& plan) {
   operands.batch = problem.batch;
   operands.dtype = problem.dtype;
   operands.out_dtype = problem.out_dtype;
+  operands.math = problem.math;
   operands.packed = plan.front().config.packed;
   return operands;
 }

@@ -9,9 +9,9 @@
 // is read once, at full width, by warps that share out the blocks of an item and meet where it ends.
 //
 // The order of summation: each warp adds up its chunks in ascending order, on tensor cores in the hardware's
-// order within a chunk, on CUDA cores by one fused multiply-add for each k in ascending order for each
-// quarter of the chunk's lanes, which are added as (0 + 1) + (2 + 3); then the warps are added in ascending
-// order, and then the parts of a split row.
+// order within a chunk; on CUDA cores four lanes share a row of a chunk, each adds up its 16 bytes of it by
+// one fused multiply-add for each k in ascending order, and their sums are added as (0 + 1) + (2 + 3). Then
+// the warps are added in ascending order, and then the parts of a split row.
 
 namespace sparsekiln {
 
@@ -51,6 +51,7 @@ struct Meeting {
     kWarpBytes = Config::tile_n * kPitch,
     kFirst = Config::warps * WarpStages<Config>::kWarpBytes,
   };
+  static_assert(kFirst + Config::warps * kWarpBytes == Config::shared_bytes, "as the launch gives");
   __device__ static __forceinline__ unsigned place(int warp, int n, int out) {
     return ptx::dynamic_shared() + kFirst + warp * kWarpBytes + n * kPitch + out * 4;
   }
@@ -60,15 +61,22 @@ struct Meeting {
     Tile tile{};
     if (Tile::kHolders < Config::threads && static_cast<int>(threadIdx.x) >= Tile::kHolders) return tile;
 #pragma unroll
-    for (int v = 0; v < Tile::kN * Tile::kOut; ++v) {
-      const int j = v / Tile::kOut;
-      const int i = v % Tile::kOut;
-      const unsigned first = place(0, tile.n_of(j), tile.out_of(i));
-      float total = ptx::load_shared(first);
+    for (int j = 0; j < Tile::kN; ++j)
 #pragma unroll
-      for (int warp = 1; warp < Config::warps; ++warp) total += ptx::load_shared(first + warp * kWarpBytes);
-      tile.sums[j][i] = total;
-    }
+      for (int i = 0; i < Tile::kOut; i += Tile::kRun) {
+        const unsigned first = place(0, tile.n_of(j), tile.out_of(i));
+        float total[Tile::kRun];
+        ptx::load_shared(total, first);
+#pragma unroll
+        for (int warp = 1; warp < Config::warps; ++warp) {
+          float next[Tile::kRun];
+          ptx::load_shared(next, first + warp * kWarpBytes);
+#pragma unroll
+          for (int v = 0; v < Tile::kRun; ++v) total[v] += next[v];
+        }
+#pragma unroll
+        for (int v = 0; v < Tile::kRun; ++v) tile.sums[j][i + v] = total[v];
+      }
     return tile;
   }
 };
@@ -207,8 +215,9 @@ struct WarpTile<Config, true> {
   using Type = WarpMmaTile<Config>;
 };
 
-/// Config names block_in, stages, warps, run (neighbouring outputs of a thread's sums where they are stored),
-/// async_copy, tensor_cores and for them weight_a (W's rows are A) and the Product, and what `linear` needs.
+/// Config names block_in, stages, warps, shared_bytes (dynamic, of a CTA), run (neighbouring outputs of a
+/// thread's sums where they are stored), async_copy, tensor_cores and for them weight_a (W's rows are A) and
+/// the Product, and what `linear` needs.
 template <class Config>
 __device__ __forceinline__ void linear_stream(const typename Config::Element* __restrict__ x,
                                               const typename Config::Element* __restrict__ w,

@@ -4,10 +4,54 @@
 #include "ptx_mma.cuh"
 #include "schedule.cuh"
 
-// Operand loading for batches so small that the weight's bytes are all that counts: each warp goes its own
-// way from global memory to its own shared memory, and waits for no other.
+// Operand loading for small batches, where the weight's bytes take longest: each warp goes its own way from
+// global memory to its own shared memory, and waits for no other.
 
 namespace sparsekiln {
+
+/// Walks every kStride-th chunk of a worker, one warp's, ahead of the copies: the lanes read the steps of the
+/// next 32 / kBlocks chunks at once, as many chunks before the first of them is copied, and hand them round.
+template <class Table, int kBlocks, int kStride>
+struct WarpFeed {
+  enum : int { kHeld = 32 / kBlocks };  ///< chunks
+
+  const Table table;
+  const int own;  ///< which of a chunk's blocks this lane copies
+  int chunk;      ///< that comes next
+  const int end;
+  int at = 0;   ///< its place among those that are held
+  uint2 held;   ///< this lane's step of them
+  uint2 later;  ///< likewise, of those behind them
+
+  __device__ __forceinline__ WarpFeed(Table from, int worker, int own_block, int first)
+      : table(from),
+        own(own_block),
+        chunk(from.worker(worker).chunk + first),
+        end(from.worker(worker + 1).chunk),
+        held(look(0)),
+        later(look(kHeld)) {}
+  __device__ __forceinline__ bool done() const { return chunk >= end; }
+  __device__ __forceinline__ Step step() const {
+    return {__shfl_sync(0xffffffff, held.x, at * kBlocks + own)};
+  }
+  __device__ __forceinline__ int block() const {
+    return static_cast<int>(__shfl_sync(0xffffffff, held.y, at * kBlocks + own));
+  }
+  __device__ __forceinline__ void advance() {
+    chunk += kStride;
+    if (++at < kHeld) return;
+    at = 0;
+    held = later;
+    later = look(kHeld);
+  }
+
+ private:
+  /// Of the chunk that is so many turns ahead. Behind the last there is one that can be read.
+  __device__ __forceinline__ uint2 look(int ahead) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return table.step(min(chunk + (ahead + lane / kBlocks) * kStride, end) * kBlocks + lane % kBlocks);
+  }
+};
 
 /// The stages through which the chunks of one warp pass: of the worker's chunks every Config::warps-th.
 ///
@@ -37,7 +81,7 @@ struct WarpStages {
     kStageBytes = (kUnitsX + kUnitsW) * kUnitBytes,
     kWarpBytes = Config::stages * kStageBytes,
   };
-  using Walk = Feed<Table, kBlocks, 1, 1, kStride>;
+  using Walk = WarpFeed<Table, kBlocks, kStride>;
 
   const int row = static_cast<int>(threadIdx.x % 32 / 4);  ///< of a unit, that this lane copies
   const unsigned first_stage = ptx::kept(warp_memory());
@@ -48,33 +92,40 @@ struct WarpStages {
   Walk feed;
   unsigned reading = first_stage + (Config::stages - 1) * kStageBytes;  ///< the stage that is read
   unsigned writing = first_stage;                                       ///< the stage that is filled next
+  bool held_any = false;                                                ///< `held` has a chunk
+  uint4 held[Config::async_copy ? 1 : kUnitsX + kUnitsW];  ///< where there is no asynchronous copy
 
   __device__ __forceinline__ WarpStages(const Table& table, int worker, const Source<Config>& from)
-      : x_row(reinterpret_cast<const char*>(from.x) + row * from.x_stride * kElementBytes + place_in_row()),
-        w_row(reinterpret_cast<const char*>(from.w) + row * kRowBytes + place_in_row()),
-        x_unit(8 * from.x_stride * kElementBytes),
+      : x_row(ptx::kept(reinterpret_cast<const char*>(from.x) + row * from.x_stride * kElementBytes +
+                        place_in_row())),
+        w_row(ptx::kept(reinterpret_cast<const char*>(from.w) + row * kRowBytes + place_in_row())),
+        x_unit(ptx::kept(8 * from.x_stride * kElementBytes)),
         valid(from.valid),
-        feed(table, worker, static_cast<int>(threadIdx.x % 4 / kBlockLanes), OnlyBlock{}, first()) {
+        feed(table, worker, static_cast<int>(threadIdx.x % 4 / kBlockLanes), first()) {
 #pragma unroll
-    for (int stage = 0; stage < Config::stages - 1; ++stage) queue();
+    for (int stage = 0; stage < Config::stages - 1; ++stage) {
+      take();
+      put();
+    }
   }
 
   __device__ static __forceinline__ int first() { return static_cast<int>(threadIdx.x / 32); }
   __device__ __forceinline__ void acquire(bool) {
     reading = after(reading);
     if constexpr (Config::async_copy) ptx::wait_copies<Config::stages - 2>();
-    __syncwarp();  // lanes may read what others copied, and have read what is overwritten now
-    queue();
+    // Lanes may read what others copied, and have read what is overwritten now.
+    if constexpr (!Config::tensor_cores) __syncwarp();
+    take();
+    if constexpr (Config::async_copy) put();
   }
-  __device__ __forceinline__ void release() {}
+  __device__ __forceinline__ void release() {
+    if constexpr (!Config::async_copy) put();
+  }
   /// Where the first unit lies; unit u follows at u · kUnitBytes, of each the 16 bytes of lane l at 16 · l.
   __device__ __forceinline__ unsigned x() const { return reading; }
   __device__ __forceinline__ unsigned w() const { return reading + kUnitsX * kUnitBytes; }
 
  private:
-  struct OnlyBlock {
-    __device__ __forceinline__ int operator()(int) const { return 0; }
-  };
   __device__ static __forceinline__ unsigned warp_memory() {
     return ptx::dynamic_shared() + threadIdx.x / 32 * kWarpBytes;
   }
@@ -85,33 +136,43 @@ struct WarpStages {
     const unsigned next = stage + kStageBytes;
     return next == first_stage + kWarpBytes ? first_stage : next;
   }
-  __device__ __forceinline__ void queue() {
-    if (!feed.done()) {
-      const bool present = kBlocks == 1 || feed.step.present();
-      const unsigned to = writing + threadIdx.x % 32 * 16;
-      const char* from_x = x_row + static_cast<long long>(feed.step.column()) * kRowBytes;
-      const char* from_w = w_row + static_cast<long long>(feed.block[0]) * kBlockBytes;
+  /// Queues the copies of the next chunk, or reads it into registers; put() makes it land in its stage.
+  __device__ __forceinline__ void take() {
+    held_any = !feed.done();
+    if (held_any) {
+      const Step step = feed.step();
+      const bool present = kBlocks == 1 || step.present();
+      const char* from_x = x_row + static_cast<long long>(step.column()) * kRowBytes;
+      const char* from_w = w_row + static_cast<long long>(feed.block()) * kBlockBytes;
       if constexpr (kRowBytes > 64) {
-        from_x += feed.step.part() * 64;
-        from_w += feed.step.part() * 64;
+        from_x += step.part() * 64;
+        from_w += step.part() * 64;
       }
       const int entries = present ? valid - row : 0;
       if constexpr (Config::async_copy) {
+        const unsigned to = writing + threadIdx.x % 32 * 16;
         copy_x<0>(to, from_x, entries);
-        copy_w<0>(to, present ? from_w : w_row, present);
+        copy_w<0>(to, from_w, present);
       } else {
-        pass(to, from_x, entries, from_w, present);
+        fetch(from_x, entries, from_w, present);
       }
     }
-    feed.advance(OnlyBlock{});
-    if constexpr (Config::async_copy) ptx::commit_copies();
+    feed.advance();
+  }
+  __device__ __forceinline__ void put() {
+    if constexpr (Config::async_copy) {
+      ptx::commit_copies();
+    } else if (held_any) {
+#pragma unroll
+      for (int unit = 0; unit < kUnitsX + kUnitsW; ++unit)
+        ptx::store_shared(writing + threadIdx.x % 32 * 16 + unit * kUnitBytes, held[unit]);
+    }
     writing = after(writing);
   }
   /// `entries`: batch entries from this lane's first row on that exist.
   template <int kUnit>
   __device__ __forceinline__ void copy_x(unsigned to, const char* from, int entries) const {
-    const bool exists = 8 * kUnit < entries;
-    ptx::copy_async<kUnit * kUnitBytes, 0>(to, exists ? from + kUnit * x_unit : x_row, exists ? 16 : 0);
+    ptx::copy_async<kUnit * kUnitBytes, 0>(to, from + kUnit * x_unit, 8 * kUnit < entries ? 16 : 0);
     if constexpr (kUnit + 1 < kUnitsX) copy_x<kUnit + 1>(to, from, entries);
   }
   template <int kUnit>
@@ -119,10 +180,7 @@ struct WarpStages {
     ptx::copy_async<(kUnitsX + kUnit) * kUnitBytes, kUnit * 8 * kRowBytes>(to, from, present ? 16 : 0);
     if constexpr (kUnit + 1 < kUnitsW) copy_w<kUnit + 1>(to, from, present);
   }
-  /// Where there is no asynchronous copy: through registers, all loads ahead of the first store.
-  __device__ __forceinline__ void pass(unsigned to, const char* from_x, int entries, const char* from_w,
-                                       bool present) const {
-    uint4 held[kUnitsX + kUnitsW];
+  __device__ __forceinline__ void fetch(const char* from_x, int entries, const char* from_w, bool present) {
 #pragma unroll
     for (int unit = 0; unit < kUnitsX + kUnitsW; ++unit) {
       const bool exists = unit < kUnitsX ? 8 * unit < entries : present;
@@ -131,9 +189,6 @@ struct WarpStages {
       held[unit] = make_uint4(0, 0, 0, 0);
       if (exists) held[unit] = *reinterpret_cast<const uint4*>(from);
     }
-#pragma unroll
-    for (int unit = 0; unit < kUnitsX + kUnitsW; ++unit)
-      ptx::store_shared(to + unit * kUnitBytes, held[unit]);
   }
 };
 

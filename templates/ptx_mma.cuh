@@ -58,10 +58,14 @@ __device__ __forceinline__ void load_shared(float (&values)[4], unsigned shared)
                : "r"(shared), "n"(kOffset)
                : "memory");
 }
-__device__ __forceinline__ float load_shared(unsigned shared) {
-  float value;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(shared) : "memory");
-  return value;
+__device__ __forceinline__ void load_shared(float (&values)[1], unsigned shared) {
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(values[0]) : "r"(shared) : "memory");
+}
+__device__ __forceinline__ void load_shared(float (&values)[2], unsigned shared) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(values[0]), "=f"(values[1])
+               : "r"(shared)
+               : "memory");
 }
 template <int kOffset>
 __device__ __forceinline__ void store_shared(unsigned shared, float value) {

@@ -70,10 +70,9 @@ struct Source {
   int valid;  ///< batch entries that exist
 };
 
-/// Walks the chunks of one worker, from one of them on every kStride-th, ahead of the arithmetic. What a
-/// thread needs to know of the next chunk is read while the one before is being copied and multiplied, so
-/// that no copy waits for an index.
-template <class Table, int kBlocks, int kMerge, int kWanted, int kStride = 1>
+/// Walks the chunks of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
+/// read while the one before is being copied and multiplied, so that no copy waits for an index.
+template <class Table, int kBlocks, int kMerge, int kWanted>
 struct Feed {
   const Table table;
   const int own;  ///< which of a chunk's blocks this thread copies
@@ -84,18 +83,14 @@ struct Feed {
 
   /// Where kMerge > 1, `wanted(i)` is the place in the step of the block that the thread's i-th rows are of.
   template <class Wanted>
-  __device__ __forceinline__ Feed(Table from, int worker, int own_block, Wanted wanted, int first = 0)
-      : table(from),
-        own(own_block),
-        chunk(from.worker(worker).chunk + first),
-        end(from.worker(worker + 1).chunk) {
-    if constexpr (kStride > 1) chunk = min(chunk, end);
+  __device__ __forceinline__ Feed(Table from, int worker, int own_block, Wanted wanted)
+      : table(from), own(own_block), chunk(from.worker(worker).chunk), end(from.worker(worker + 1).chunk) {
     look(wanted);
   }
   __device__ __forceinline__ bool done() const { return chunk >= end; }
   template <class Wanted>
   __device__ __forceinline__ void advance(Wanted wanted) {
-    chunk = min(chunk + kStride, end);  // there it stays, where a chunk can be read
+    chunk = min(chunk + 1, end);  // there it stays, where a chunk can be read
     look(wanted);
   }
 

@@ -23,6 +23,7 @@ Problem problem_of(const Layout& layout, const OperandContract& operands) {
   problem.batch = operands.batch;
   problem.dtype = operands.dtype;
   problem.out_dtype = operands.out_dtype;
+  problem.math = operands.math;
   return problem;
 }
 

@@ -25,6 +25,7 @@ Instance instantiate(const Problem& problem, const Target& target, const Config&
       "  enum : int {{\n"
       "    stages = {},\n"
       "    warps = {},\n"
+      "    shared_bytes = {},  // dynamic\n"
       "    run = {},  // neighbouring outputs of a thread\n"
       "  }};\n"
       "  enum : bool {{ tensor_cores = {}, weight_a = {}, async_copy = {} }};\n",
@@ -32,8 +33,8 @@ Instance instantiate(const Problem& problem, const Target& target, const Config&
                                        "  using Element = Product::Element;\n",
                                        product_of(problem.dtype))
                          : "  using Element = float;\n",
-      output_of(problem.out_dtype), config.stages, config.warps, shape.run, shape.tensor_cores,
-      config.operand_a == OperandA::w, shape.async_copy);
+      output_of(problem.out_dtype), config.stages, config.warps, shape.shared_bytes, shape.run,
+      shape.tensor_cores, config.operand_a == OperandA::w, shape.async_copy);
   return instance;
 }
 

@@ -17,6 +17,7 @@ constexpr std::int32_t kMostTileN = 32;
 constexpr std::int32_t kMostWarps = 16;
 constexpr std::int32_t kMostSums = 128;  ///< a thread
 constexpr std::int32_t kRegisterFile = 65536;
+constexpr std::int32_t kMostRegisters = 255;  ///< a thread
 constexpr std::int32_t kOtherRegisters = 72;  ///< a thread, besides sums and fragments
 
 [[noreturn]] void refuse(const Config& config, const std::string& why) {
@@ -27,15 +28,23 @@ bool is_power(std::int32_t value, std::int32_t least, std::int32_t most) {
   return value >= least && value <= most && std::has_single_bit(static_cast<std::uint32_t>(value));
 }
 
-/// Registers that hold operands while they are multiplied.
-std::int32_t fragments_of(const Problem& problem, const Config& config, bool tensor_cores) {
-  if (!tensor_cores) return 4 * (config.tile_n + 1);
-  return 8 + 4 * (config.operand_a == OperandA::w ? config.tile_n : problem.block.out) / 8;
+bool uses_tensor_cores(const Problem& problem) {
+  return problem.dtype != DType::f32 || problem.math == Math::tf32;
 }
 
-/// Where there is no asynchronous copy, a chunk passes through registers.
-std::int32_t held_registers(const Problem& problem, const Config& config, bool async_copy) {
-  return async_copy ? 0 : 4 * (config.tile_n + problem.block.out) / 8;
+bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
+
+/// Of a thread.
+std::int32_t sums_of(const Problem& problem, const Config& config) {
+  const std::int32_t sums =
+      problem.block.out * config.tile_n;  // a warp's; on CUDA cores four lanes share one
+  return uses_tensor_cores(problem) ? sums / 32 : sums / 8;
+}
+
+/// Registers that hold operands while they are multiplied.
+std::int32_t fragments_of(const Problem& problem, const Config& config) {
+  if (!uses_tensor_cores(problem)) return 4 * (config.tile_n + 1);
+  return 8 + 4 * (config.operand_a == OperandA::w ? config.tile_n : problem.block.out) / 8;
 }
 
 }  // namespace
@@ -51,14 +60,20 @@ std::int64_t stream_shared_bytes(const Problem& problem, const Config& config) {
   return config.warps * (config.stages * stream_stage_bytes(problem, config) + sums);
 }
 
+std::int32_t stream_registers(const Problem& problem, const Target& target, const Config& config) {
+  // Where there is no asynchronous copy, a chunk passes through registers while the one before is multiplied.
+  const std::int32_t held = has_async_copy(target) ? 0 : 4 * (config.tile_n + problem.block.out) / 8;
+  return sums_of(problem, config) + fragments_of(problem, config) + held + kOtherRegisters;
+}
+
 StreamShape stream_shape(const Problem& problem, const Target& target, const Config& config) {
   const BlockShape block = problem.block;
   StreamShape shape;
-  shape.tensor_cores = problem.dtype != DType::f32 || problem.math == Math::tf32;
-  shape.async_copy = target.compute_capability() >= 80;
+  shape.tensor_cores = uses_tensor_cores(problem);
+  shape.async_copy = has_async_copy(target);
   const bool weight_a = config.operand_a == OperandA::w;
-  if (config.rows != 1 || config.merge != 1)
-    refuse(config, "variant stream has no tile of x to share: rows=1 merge=1 would work");
+  if (config.rows != 1) refuse(config, "variant stream has no tile of x to share: rows=1 would work");
+  if (config.merge != 1) refuse(config, "variant stream takes blocks one by one: merge=1 would work");
   if (config.tile_out != 0) refuse(config, "variant stream has all outputs of a block in a warp: tile_out=0");
   if (config.table == TableForm::unrolled)
     refuse(config, "the warps of variant stream share out the chunks; table=constant would work");
@@ -78,10 +93,9 @@ StreamShape stream_shape(const Problem& problem, const Target& target, const Con
 
   shape.threads = 32 * config.warps;
   shape.run = 4 / static_cast<std::int32_t>(size_of(problem.out_dtype));
-  shape.sums = shape.tensor_cores ? block.out * config.tile_n / 32 : block.out / 8 * config.tile_n;
-  const std::int32_t registers = shape.sums + fragments_of(problem, config, shape.tensor_cores) +
-                                 held_registers(problem, config, shape.async_copy) + kOtherRegisters;
-  if (shape.sums > kMostSums || registers > 255 || registers * shape.threads > kRegisterFile)
+  shape.sums = sums_of(problem, config);
+  const std::int32_t registers = stream_registers(problem, target, config);
+  if (shape.sums > kMostSums || registers > kMostRegisters || registers * shape.threads > kRegisterFile)
     refuse(config,
            fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
                        "fewer warps or a smaller tile_n would work",

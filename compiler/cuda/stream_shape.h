@@ -31,6 +31,10 @@ inline constexpr std::int32_t kMostStreamStages = 8;
 /// Dynamic shared memory: of all stages of all warps, and where the warps meet.
 [[nodiscard]] std::int64_t stream_shared_bytes(const Problem& problem, const Config& config);
 
+/// Of a thread, at most; what has more than 255 is refused.
+[[nodiscard]] std::int32_t stream_registers(const Problem& problem, const Target& target,
+                                            const Config& config);
+
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.
 [[nodiscard]] StreamShape stream_shape(const Problem& problem, const Target& target, const Config& config);
 

@@ -101,6 +101,7 @@ struct OperandContract {
   Batch batch = 1;
   DType dtype = DType::f32;
   DType out_dtype = DType::f32;
+  Math math = Math::ieee;
   bool packed = false;          ///< w must come from Kernel::pack
   std::int32_t alignment = 16;  ///< of x, w and y, bytes; strides of x and y are multiples of it
   friend bool operator==(const OperandContract&, const OperandContract&) = default;

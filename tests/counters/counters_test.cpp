@@ -197,16 +197,18 @@ TEST_CASE(
       }
 }
 
-/// While an H100 SXM brings a byte to a multiprocessor (3.35 TB/s, 132 of them, 1.755 GHz by the
-/// datasheet: 14.5 bytes a clock), that could issue 4 / 14.5 warp instructions. Half of them is the most with
-/// tensor cores, so that the bytes decide; CUDA cores multiply by instructions.
+/// By its datasheet an H100 SXM reads 3.35 TB/s and adds and multiplies 67 TFLOP/s in float32, on 132
+/// multiprocessors of 128 lanes: at the clock that this takes a multiprocessor gets 12.8 bytes a cycle, and
+/// issues 4 warp instructions. With tensor cores at most half of what can be issued while the weight's bytes
+/// come; on CUDA cores, which multiply by instructions, 0.6 for 8 batch entries, and for 16 nearly all.
 TEST_CASE("a kernel that streams the weight issues its instructions in the time that its bytes take") {
-  constexpr double kOfByte = 4 / 14.5;
+  constexpr double kClock = 67e12 / (132 * 128 * 2);
+  constexpr double kOfByte = 4 / (3.35e12 / 132 / kClock);
   for (const std::int32_t side : {16, 32, 64, 128})
     for (const std::int64_t n : {1, 8, 16})
       for (const Types& types : {kTypes[0], kTypes[2], Types{DType::f32, Math::ieee}}) {
         const bool ieee = types.dtype == DType::f32 && types.math == Math::ieee;
-        if (ieee && (n > 8 ? 16 : 8) * side > 512) continue;
+        if (ieee && n > 8 && side > 32) continue;
         const Layout layout = patterns::watts_strogatz(24, 12288 / side, 0.1, 0.3, 1);
         const Counted run = count(layout, {side, side}, n, types, "sm_90:8");
         std::uint64_t executed = 0;
@@ -214,7 +216,10 @@ TEST_CASE("a kernel that streams the weight issues its instructions in the time 
         const double bytes =
             static_cast<double>(layout.blocks()) * side * side * static_cast<double>(size_of(types.dtype));
         const double share = static_cast<double>(executed) / bytes / kOfByte;
-        CHECK_MESSAGE(share <= (ieee ? 1 : 0.5), run.what << ": " << share << " of what is issued meanwhile");
+        CHECK_MESSAGE(share <= (!ieee    ? 0.5
+                                : n <= 8 ? 0.6
+                                         : 0.9),
+                      run.what << ": " << share << " of what is issued meanwhile");
       }
 }
 

@@ -115,6 +115,18 @@ TEST_CASE("an attached kernel serves any batch up to its bound") {
   }
 }
 
+TEST_CASE("an attached kernel of a small batch does so in every type") {
+  if (Suite::current().on_cpu()) return;
+  const Layout layout = patterns::random(5, 12, 0.5, 9);
+  for (const Precision& precision : Suite::current().precisions())
+    for (const std::int64_t n : {1, 16}) {
+      CAPTURE(precision.to_string());
+      CAPTURE(n);
+      const Options options = attached_options({32, 32}, n, precision);
+      CHECK(compare_with_baked(compile(layout, options), layout, options, n) == "");
+    }
+}
+
 TEST_CASE("a kernel is laid out anew and back, and its copies keep the layout that they had") {
   if (Suite::current().on_cpu()) return;
   const Layout first = patterns::random(6, 24, 0.4, 1);

@@ -124,7 +124,7 @@ Space stream_space(const Target& target) {
   space.tile_n = {8, 16, 32};
   space.tile_out = {0};
   space.stages = {2, 3, 5, 8};
-  space.warps = {1, 2, 4, 8};
+  space.warps = {1, 2, 4, 8, 16};
   space.types = {{DType::f32, DType::f32}, {DType::f16, DType::f16}, {DType::f16, DType::f32}};
   if (has_tensor_core_types(target))
     space.types.insert(

@@ -154,7 +154,7 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
   };
   switch (fault) {
     case Fault::barrier_removed:
-      remove_if(is(line, "bar.sync") || is(line, "barrier.sync"));
+      remove_if(is(line, "bar.sync") || is(line, "barrier.sync") || is(line, "bar.warp.sync"));
       break;
     case Fault::wait_count_off_by_one:
       add(wait_off_by_one(line));
