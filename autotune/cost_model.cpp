@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kRangeEnds[] = {8, 16, 32, 64, 256, 1024};
 
 /// The tables of all entries of a module share its constant memory.
-void choose_tables(Plan& plan, const Problem& problem, const Target& target) {
+void choose_tables(Plan& plan, const Spmm& problem, const Target& target) {
   std::int64_t bytes = 0;
   for (const RangedConfig& range : plan)
     bytes += cuda::table_bound(problem, range.config, cuda::chunk_shape(problem, target, range.config),
@@ -29,13 +29,13 @@ void choose_tables(Plan& plan, const Problem& problem, const Target& target) {
   for (RangedConfig& range : plan) range.config.table = form;
 }
 
-Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
+Config default_config(const Spmm& problem, const Target& target, std::int64_t n) {
   return target.kind == Target::Kind::cpu ? cpu::default_config(problem, target, n)
                                           : cuda::default_config(problem, target, n);
 }
 
 /// Besides the form of the tables.
-Plan choose_numbers(const Problem& problem, const Target& target) {
+Plan choose_numbers(const Spmm& problem, const Target& target) {
   const std::int64_t bound = problem.batch.bound();
   Plan plan;
   if (problem.batch.dynamic()) {
@@ -49,8 +49,9 @@ Plan choose_numbers(const Problem& problem, const Target& target) {
 }  // namespace
 
 Plan choose_plan(const Problem& problem, const Target& target) {
-  Plan plan = choose_numbers(problem, target);
-  if (target.kind == Target::Kind::cuda) choose_tables(plan, problem, target);
+  const Spmm product(problem);
+  Plan plan = choose_numbers(product, target);
+  if (target.kind == Target::Kind::cuda) choose_tables(plan, product, target);
   return plan;
 }
 

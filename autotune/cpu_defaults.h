@@ -6,10 +6,12 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/spmm.h"
+
 namespace sparsekiln::cpu {
 
 /// The config of the cpu target for a batch of `n` where nothing was measured. Of the problem, only the
 /// number of block rows matters.
-[[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n);
+[[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cpu

@@ -19,7 +19,7 @@ std::int32_t tile_for(std::int64_t n, std::int32_t least, std::int32_t most) {
 
 /// 4 × 4 sums a thread where the tile is large enough for at least a warp of such threads: each operand read
 /// from shared memory then serves four multiply-adds.
-Config default_simt(const Problem& problem, const Target& target, std::int64_t n) {
+Config default_simt(const Spmm& problem, const Target& target, std::int64_t n) {
   constexpr std::int32_t kSums = 16;
   constexpr std::int32_t kMostThreads = 256;
   Config config;
@@ -30,7 +30,7 @@ Config default_simt(const Problem& problem, const Target& target, std::int64_t n
   config.tile_out = std::min(outputs / threads, 4);
   config.stages = 2;
   config.split = 2;  // two CTAs a multiprocessor hide each other's barriers
-  const SimtShape shape = simt_shape(problem.block, target, config);
+  const SimtShape shape = simt_shape(problem, target, config);
   config.split =
       std::clamp(resident_ctas(target, shape.threads, shape.shared_bytes + kSimtFlagBytes), 1, config.split);
   return config;
@@ -43,7 +43,7 @@ std::int32_t round_up(std::int64_t n, std::int32_t multiple) {
 
 /// The tile and the operand that compute the fewest batch entries that are not there: to 64 of them, one tile
 /// in steps of 16 rows, or of 8 columns where a block has the 16 outputs that fill A.
-void choose_tile(Config& config, const Problem& problem, std::int64_t n) {
+void choose_tile(Config& config, const Spmm& problem, std::int64_t n) {
   constexpr std::int64_t kOneTile = 64;
   constexpr std::int64_t kLargeBatch = 512;
   const bool fills_a = problem.block.out >= 16;
@@ -59,7 +59,7 @@ void choose_tile(Config& config, const Problem& problem, std::int64_t n) {
 }
 
 /// Tensor-core tiles of a config, 16 × 8.
-std::int32_t tiles_of(const Problem& problem, const Config& config) {
+std::int32_t tiles_of(const Spmm& problem, const Config& config) {
   return problem.block.out * config.tile_n / 128;
 }
 
@@ -82,7 +82,7 @@ std::int32_t split_for(std::int32_t tile_n, std::int64_t n) {
   return n <= 64 ? 1 : 2;
 }
 
-Config default_mma(const Problem& problem, const Target& target, std::int64_t n) {
+Config default_mma(const Spmm& problem, const Target& target, std::int64_t n) {
   Config config;
   config.variant = Variant::mma;
   config.tile_out = 0;
@@ -101,10 +101,10 @@ Config default_mma(const Problem& problem, const Target& target, std::int64_t n)
   return config;
 }
 
-bool is_ieee(const Problem& problem) { return problem.dtype == DType::f32 && problem.math == Math::ieee; }
+bool is_ieee(const Spmm& problem) { return problem.dtype == DType::f32 && problem.math == Math::ieee; }
 
 /// The tile of variant stream that holds the whole batch, so that the weight is read once: 8 or 16 entries.
-Config stream_tile(const Problem& problem, std::int64_t n) {
+Config stream_tile(const Spmm& problem, std::int64_t n) {
   Config config;
   config.variant = Variant::stream;
   config.tile_out = 0;
@@ -117,15 +117,16 @@ Config stream_tile(const Problem& problem, std::int64_t n) {
   return config;
 }
 
-bool streams(const Problem& problem, const Target& target, std::int64_t n) {
+bool streams(const Spmm& problem, const Target& target, std::int64_t n) {
   constexpr std::int32_t kMostRegisters = 255;
-  return n <= 16 && stream_registers(problem, target, stream_tile(problem, n)) <= kMostRegisters;
+  return n <= 16 && !problem.by_columns() &&
+         stream_registers(problem, target, stream_tile(problem, n)) <= kMostRegisters;
 }
 
 /// One CTA a multiprocessor, with so much of the weight on its way as hides the latency of global memory:
 /// what a multiprocessor's share of the bandwidth brings in a microsecond is 25 KB (H100 SXM: 3.35 TB/s by
 /// the datasheet, 132 multiprocessors), and copies are not spread evenly.
-Config default_stream(const Problem& problem, const Target& target, std::int64_t n) {
+Config default_stream(const Spmm& problem, const Target& target, std::int64_t n) {
   constexpr std::int64_t kOnTheirWay = 64 * 1024;
   constexpr std::int64_t kRowBytes = 64;  // of a chunk
   Config config = stream_tile(problem, n);
@@ -143,7 +144,7 @@ Config default_stream(const Problem& problem, const Target& target, std::int64_t
 
 }  // namespace
 
-Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
+Config default_config(const Spmm& problem, const Target& target, std::int64_t n) {
   if (streams(problem, target, n)) return default_stream(problem, target, n);
   return is_ieee(problem) ? default_simt(problem, target, n) : default_mma(problem, target, n);
 }

@@ -6,10 +6,12 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/spmm.h"
+
 namespace sparsekiln::cuda {
 
 /// The config of a CUDA target for a batch of `n` where nothing was measured, besides the form of its table:
 /// tensor cores for every type that they take, CUDA cores for float32 with ieee math.
-[[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n);
+[[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cuda

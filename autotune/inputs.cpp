@@ -25,7 +25,7 @@ std::uint64_t draw(std::uint64_t seed, std::uint64_t i) {
 /// The largest r for which sums of the longest row's products of integers in [-r, r] are exact in float32
 /// (2^24) and finite in the output type. Where the output type is narrow, r is kept so small that most sums
 /// are exact in it too: rounding would hide a small error.
-std::int64_t largest_integer(const Problem& problem) {
+std::int64_t largest_integer(const Spmm& problem) {
   const auto k =
       static_cast<double>(std::int64_t{problem.layout.statistics().longest_row} * problem.block.in);
   const ElementFormat& out = element_format(problem.out_dtype);
@@ -72,7 +72,7 @@ void fill(DType type, void* to, std::int64_t first, std::int64_t count, Inputs k
 
 }  // namespace
 
-HostInputs make_inputs(const Problem& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
+HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                        std::int64_t x_stride) {
   const std::int64_t in = problem.in_features();
   if (x_stride == 0) x_stride = in;
@@ -100,7 +100,7 @@ HostInputs make_inputs(const Problem& problem, std::int64_t n, Inputs kind, std:
   return inputs;
 }
 
-void plant_non_finite(const Problem& problem, HostInputs& inputs, std::uint64_t seed) {
+void plant_non_finite(const Spmm& problem, HostInputs& inputs, std::uint64_t seed) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr std::array kPlants = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), kInf};
   if (inputs.n == 0 || problem.in_features() == 0) return;

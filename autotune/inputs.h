@@ -7,10 +7,11 @@
 #include <sparsekiln/problem.h>
 
 #include "autotune/reference.h"
+#include "compiler/spmm.h"
 
 namespace sparsekiln {
 
-/// What x and W are filled with, which decides how sharp a check can be.
+/// What x (dy, for grad_input) and W are filled with, which decides how sharp a check can be.
 enum class Inputs : std::uint8_t {
   small_integers,  ///< non-zero; every product and every partial sum, in any order, is exact in float32
   random,          ///< uniform in [-1, 1), rounded to the type
@@ -30,10 +31,10 @@ struct HostInputs {
 /// Inputs for a batch of n; the same arguments give the same bytes on every machine. `x_stride` 0:
 /// in_features. Throws `invalid_argument` where the stride is less than a row, or where rows are too long for
 /// exact integers.
-[[nodiscard]] HostInputs make_inputs(const Problem& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
+[[nodiscard]] HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                                      std::int64_t x_stride = 0);
 
 /// Overwrites a few elements of x, chosen by the seed, with Inf, -Inf and NaN; the rest of x stays.
-void plant_non_finite(const Problem& problem, HostInputs& inputs, std::uint64_t seed);
+void plant_non_finite(const Spmm& problem, HostInputs& inputs, std::uint64_t seed);
 
 }  // namespace sparsekiln

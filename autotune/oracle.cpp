@@ -29,7 +29,7 @@ double loss(Adder adder) {
   return adder == Adder::tensor_cores ? 2 * (kProductsAtOnce + 1) / kProductsAtOnce : 1;
 }
 
-Tolerance tolerance(const Problem& problem, std::int64_t row, Inputs kind, Adder adder) {
+Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder adder) {
   const double u_out = element_format(problem.out_dtype).unit_roundoff;
   // Neighbours are never closer than u_out·|y|, so half of it lets nothing but equality pass.
   if (kind == Inputs::small_integers) return {0, u_out / 2};
@@ -56,7 +56,7 @@ double rounded(double exact, DType type) {
 
 class Judge {
  public:
-  Judge(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder)
+  Judge(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder)
       : problem_(problem), inputs_(inputs), output_(output), row_(static_cast<std::size_t>(output.width())) {
     for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
       tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
@@ -99,7 +99,7 @@ class Judge {
   }
 
  private:
-  const Problem& problem_;
+  const Spmm& problem_;
   const HostInputs& inputs_;
   const PoisonedOutput& output_;
   std::vector<float> row_;
@@ -111,7 +111,7 @@ class Judge {
 
 }  // namespace
 
-Adder adder_of(const Problem& problem, const Plan& plan) {
+Adder adder_of(const Spmm& problem, const Plan& plan) {
   const bool ieee = problem.dtype == DType::f32 && problem.math == Math::ieee;
   const bool tensor_cores = !ieee && std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
     return range.config.variant == Variant::mma || range.config.variant == Variant::stream;
@@ -119,11 +119,11 @@ Adder adder_of(const Problem& problem, const Plan& plan) {
   return tensor_cores ? Adder::tensor_cores : Adder::float32;
 }
 
-Verdict check(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder) {
-  if (problem.operation != Operation::forward || problem.order != ActivationOrder::batch_major)
+Verdict check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder) {
+  if (problem.order != ActivationOrder::batch_major)
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("the oracle was asked for {}, {}; it knows forward, {}", name(problem.operation),
-                            name(problem.order), name(ActivationOrder::batch_major)));
+                fmt::format("the oracle was asked for {} activations; it knows {}", name(problem.order),
+                            name(ActivationOrder::batch_major)));
   if (output.n() != inputs.n || output.width() != problem.out_features() ||
       output.dtype() != problem.out_dtype)
     throw Error(ErrorKind::invalid_argument,

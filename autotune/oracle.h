@@ -8,6 +8,7 @@
 
 #include "autotune/inputs.h"
 #include "autotune/poisoned_output.h"
+#include "compiler/spmm.h"
 
 namespace sparsekiln {
 
@@ -28,9 +29,10 @@ enum class Adder : std::uint8_t {
   tensor_cores,  ///< adds several products at once, and truncates
 };
 /// Of the kernels of a plan: tensor cores where any of them uses those.
-[[nodiscard]] Adder adder_of(const Problem& problem, const Plan& plan);
+[[nodiscard]] Adder adder_of(const Spmm& problem, const Plan& plan);
 
-/// Judges y = x·Wᵀ, element by element, against float64. It knows no device: all is host memory.
+/// Judges y = x·Bᵀ (compiler/spmm.h: B is W; or Wᵀ, where x is dy and y is dx), element by element, against
+/// float64. It knows no device: all is host memory.
 ///
 /// Small integers: each element equals the exact sum, rounded once to the output type, bit for bit.
 ///
@@ -58,7 +60,7 @@ enum class Adder : std::uint8_t {
 /// A NaN passes only where the reference has one, and an Inf only where it has one of the same sign: a
 /// planted one must reach the block rows with a block in its column, and no others. The poison must be gone
 /// from all of y and untouched beside it.
-[[nodiscard]] Verdict check(const Problem& problem, const HostInputs& inputs, const PoisonedOutput& output,
+[[nodiscard]] Verdict check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
                             Adder adder);
 
 }  // namespace sparsekiln

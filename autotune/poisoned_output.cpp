@@ -42,7 +42,7 @@ std::string place(std::int64_t at, std::int64_t origin, std::int64_t n, std::int
 
 }  // namespace
 
-PoisonedOutput::PoisonedOutput(const Problem& problem, std::int64_t n, std::int64_t row_stride)
+PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride)
     : dtype_(problem.out_dtype),
       n_(n),
       width_(problem.out_features()),

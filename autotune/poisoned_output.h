@@ -9,6 +9,8 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/tensor_view.h>
 
+#include "compiler/spmm.h"
+
 namespace sparsekiln {
 
 /// The host image of a y under test, filled with a NaN that no arithmetic produces: y itself, the gaps
@@ -18,7 +20,7 @@ namespace sparsekiln {
 class PoisonedOutput {
  public:
   /// `row_stride` in elements; 0: out_features. Throws `invalid_argument` where it is less than a row.
-  PoisonedOutput(const Problem& problem, std::int64_t n, std::int64_t row_stride = 0);
+  PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride = 0);
 
   [[nodiscard]] std::span<std::byte> image() { return image_; }
   [[nodiscard]] std::span<const std::byte> image() const { return image_; }

@@ -115,7 +115,7 @@ float rounded_to_tf32(float value) {
 }
 
 /// Elements from `first` on, as the problem's math takes them.
-void read(const Problem& problem, const void* data, std::int64_t first, std::vector<float>& to) {
+void read(const Spmm& problem, const void* data, std::int64_t first, std::vector<float>& to) {
   to_float(problem.dtype, data, first, to);
   if (problem.math == Math::tf32) std::transform(to.begin(), to.end(), to.begin(), rounded_to_tf32);
 }
@@ -123,7 +123,7 @@ void read(const Problem& problem, const void* data, std::int64_t first, std::vec
 /// Up to kChunk batch entries: x transposed and widened, shared by all block rows.
 class Chunk {
  public:
-  Chunk(const Problem& problem, const HostOperands& operands, std::int64_t first, std::int64_t count)
+  Chunk(const Spmm& problem, const HostOperands& operands, std::int64_t first, std::int64_t count)
       : problem_(problem),
         operands_(operands),
         count_(count),
@@ -157,10 +157,10 @@ class Chunk {
     const auto [out, in] = problem_.block;
     std::fill(scratch.y.begin(), scratch.y.end(), Lanes{});
     std::fill(scratch.magnitude.begin(), scratch.magnitude.end(), Lanes{});
-    std::int64_t block = problem_.layout.crow()[static_cast<std::size_t>(row)];
+    std::int32_t block = problem_.layout.crow()[static_cast<std::size_t>(row)];
     for (const std::int32_t col : problem_.layout.row(row)) {
-      read(problem_, operands_.w, block++ * out * in, scratch.narrow);
-      std::copy(scratch.narrow.begin(), scratch.narrow.end(), scratch.w.begin());
+      read(problem_, operands_.w, std::int64_t{problem_.block_of_weight(block++)} * out * in, scratch.narrow);
+      widen(scratch.narrow, scratch.w);
       multiply({.w = scratch.w.data(),
                 .out = out,
                 .in = in,
@@ -175,6 +175,17 @@ class Chunk {
   }
 
  private:
+  /// A block of W as the product reads it, [out][in].
+  void widen(const std::vector<float>& narrow, std::vector<double>& w) const {
+    const auto out = static_cast<std::size_t>(problem_.block.out);
+    const auto in = static_cast<std::size_t>(problem_.block.in);
+    if (!problem_.by_columns()) {
+      std::copy(narrow.begin(), narrow.end(), w.begin());
+      return;
+    }
+    for (std::size_t o = 0; o < out; ++o)
+      for (std::size_t k = 0; k < in; ++k) w[o * in + k] = narrow[k * out + o];
+  }
   void scatter(const std::vector<Lanes>& tiles, std::int32_t row, double* to) const {
     const std::int64_t out = problem_.block.out;
     for (std::int64_t n = 0; n < count_; ++n)
@@ -183,7 +194,7 @@ class Chunk {
             tiles[static_cast<std::size_t>(n / kLanes * out + o)].get(n % kLanes);
   }
 
-  const Problem& problem_;
+  const Spmm& problem_;
   const HostOperands& operands_;
   std::int64_t count_;
   std::int64_t tiles_;
@@ -191,7 +202,7 @@ class Chunk {
 };
 
 /// Threads that pay: none beside the caller's for less work than starting one takes.
-std::size_t thread_count(const Problem& problem, std::int64_t count) {
+std::size_t thread_count(const Spmm& problem, std::int64_t count) {
   const double worth = problem.flops(count) / 4e6;
   const auto most = std::min(static_cast<double>(std::max(1u, std::thread::hardware_concurrency())),
                              static_cast<double>(problem.layout.rows()));
@@ -200,8 +211,8 @@ std::size_t thread_count(const Problem& problem, std::int64_t count) {
 
 }  // namespace
 
-Reference reference(const Problem& problem, const HostOperands& operands, std::int64_t first,
-                    std::int64_t count, bool with_magnitude) {
+Reference reference(const Spmm& problem, const HostOperands& operands, std::int64_t first, std::int64_t count,
+                    bool with_magnitude) {
   const auto size = static_cast<std::size_t>(count * problem.out_features());
   Reference result{std::vector<double>(size), std::vector<double>(with_magnitude ? size : 0)};
   const Multiply multiply = with_magnitude ? choose_multiply<true>() : choose_multiply<false>();

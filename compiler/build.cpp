@@ -22,15 +22,15 @@ namespace {
       "target cpu: this build of Sparsekiln has no LLVM (meson option cpu); a CUDA target would work");
 }
 
-void validate(const Problem& problem, const Target& target, const Config& config) {
-  if (target.kind == Target::Kind::cuda) return cuda::validate(problem, target, config);
+void validate(const Spmm& product, const Target& target, const Config& config) {
+  if (target.kind == Target::Kind::cuda) return cuda::validate(product, target, config);
   if (config.table == TableForm::attached)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("config '{}' for {}: the cpu target bakes its layout; another table form, or a "
                             "CUDA target, would work",
                             to_string(config), target.to_string()));
 #ifdef SPARSEKILN_CPU
-  cpu::validate(problem, target, config);
+  cpu::validate(product, target, config);
 #else
   refuse_cpu();
 #endif
@@ -41,16 +41,17 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan) {
   if (plan.empty() || plan.back().up_to < problem.batch.bound())
     throw Error(ErrorKind::internal, fmt::format("the plan '{}' does not reach a batch of {}",
                                                  to_string(plan), to_string(problem.batch)));
+  const Spmm product(problem);
   std::vector<Schedule> schedules;
   for (std::size_t entry = 0; entry < plan.size(); ++entry) {
     const Config& config = plan[entry].config;
-    validate(problem, target, config);
+    validate(product, target, config);
     if (config.table == TableForm::attached) continue;
-    schedules.push_back(make_schedule(problem, target, config, scheduled_n(problem, plan, entry)));
+    schedules.push_back(make_schedule(product, target, config, scheduled_n(problem.batch, plan, entry)));
   }
-  if (target.kind == Target::Kind::cuda) return cuda::emit(problem, target, plan, schedules);
+  if (target.kind == Target::Kind::cuda) return cuda::emit(product, target, plan, schedules);
 #ifdef SPARSEKILN_CPU
-  return cpu::emit(problem, target, plan, schedules);
+  return cpu::emit(product, target, plan, schedules);
 #else
   refuse_cpu();
 #endif

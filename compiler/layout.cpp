@@ -173,9 +173,19 @@ struct Layout::Grid {
     return columns_;
   }
 
+  /// Likewise.
+  const std::shared_ptr<const Grid>& transposed() const {
+    std::call_once(transposed_once_, [this] {
+      transposed_ = std::make_shared<const Grid>(cols, rows, columns().ccol, columns().row_of);
+    });
+    return transposed_;
+  }
+
  private:
   mutable std::once_flag columns_once_;
   mutable ColumnView columns_;
+  mutable std::once_flag transposed_once_;
+  mutable std::shared_ptr<const Grid> transposed_;
 };
 
 Layout::Layout() : Layout(std::make_shared<const Grid>(0, 0, Indices{0}, Indices{})) {}
@@ -232,6 +242,8 @@ std::span<const std::int32_t> Layout::row(std::int32_t row) const noexcept {
 std::span<const std::int32_t> Layout::ccol() const { return grid_->columns().ccol; }
 std::span<const std::int32_t> Layout::row_of() const { return grid_->columns().row_of; }
 std::span<const std::int32_t> Layout::block_of() const { return grid_->columns().block_of; }
+
+Layout Layout::transposed() const { return Layout(grid_->transposed()); }
 
 bool Layout::contains(std::int32_t row, std::int32_t col) const noexcept {
   if (row < 0 || row >= rows()) return false;

@@ -101,8 +101,13 @@ void validate(const Problem& problem) {
   validate_side(problem.block.in, "columns");
   const std::int64_t n = problem.batch.bound();
   if (n < 0 || n > kMaxBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMaxBatch));
-  if (problem.operation != Operation::forward)
-    refuse(fmt::format("operation {}: only forward is built", name(problem.operation)));
+  if (problem.operation == Operation::grad_weight)
+    refuse(fmt::format("operation {}: forward and {} are built", name(problem.operation),
+                       name(Operation::grad_input)));
+  if (problem.operation == Operation::grad_input &&
+      (problem.dtype != DType::f32 || problem.math != Math::ieee))
+    refuse(fmt::format("operation {} of {} operands, math {}: it is built for f32 operands with math ieee",
+                       name(problem.operation), name(problem.dtype), name(problem.math)));
   if (problem.out_dtype != problem.dtype && problem.out_dtype != DType::f32)
     refuse(fmt::format("output type {} of {} operands: it is {} or f32", name(problem.out_dtype),
                        name(problem.dtype), name(problem.dtype)));

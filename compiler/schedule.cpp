@@ -229,6 +229,13 @@ std::vector<std::int32_t> add_steps(const Layout& layout, Schedule& schedule) {
   return first_steps;
 }
 
+/// The schedule is of the product's layout; its blocks are found where W has them.
+void name_blocks_of_weight(const Spmm& problem, Schedule& schedule) {
+  for (Step& step : schedule.steps)
+    for (std::int32_t& block : step.block)
+      if (block >= 0) block = problem.block_of_weight(block);
+}
+
 /// Shares become items, with add_steps' beginnings; parts of a cluster were met in ascending order, since
 /// cuts ascend with the worker.
 void add_items(Schedule& schedule, const Shares& shares, const std::vector<std::int32_t>& first_steps) {
@@ -260,7 +267,7 @@ void add_items(Schedule& schedule, const Shares& shares, const std::vector<std::
   }
 }
 
-void validate(const Problem& problem, const Config& config) {
+void validate(const Spmm& problem, const Config& config) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
   };
@@ -314,7 +321,7 @@ ScheduleFigures figures(const Schedule& schedule) {
   return result;
 }
 
-Schedule make_schedule(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
+Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
   validate(problem, config);
   const Layout& layout = problem.layout;
   Schedule schedule;
@@ -322,6 +329,7 @@ Schedule make_schedule(const Problem& problem, const Target& target, const Confi
   schedule.merge = config.merge;
   schedule.row_of_place = place_rows(layout, config.rows, config.merge);
   const std::vector<std::int32_t> first_steps = add_steps(layout, schedule);
+  if (problem.by_columns()) name_blocks_of_weight(problem, schedule);
   std::vector<std::int32_t> lengths(first_steps.size() - 1);
   for (std::size_t cluster = 0; cluster < lengths.size(); ++cluster)
     lengths[cluster] = first_steps[cluster + 1] - first_steps[cluster];
@@ -351,8 +359,8 @@ std::int64_t counter_bytes(const Plan& plan, const std::vector<Schedule>& schedu
   return (4 * counters + 63) / 64 * 64;
 }
 
-std::int64_t scheduled_n(const Problem& problem, const Plan& plan, std::size_t entry) {
-  if (!problem.batch.dynamic()) return problem.batch.bound();
+std::int64_t scheduled_n(Batch batch, const Plan& plan, std::size_t entry) {
+  if (!batch.dynamic()) return batch.bound();
   return entry == 0 ? 1 : plan[entry - 1].up_to + 1;
 }
 

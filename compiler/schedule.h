@@ -9,6 +9,8 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/spmm.h"
+
 namespace sparsekiln {
 
 /// What the operand coordinates of a Step mean. Convolution will use `tap`, attention none of the weight.
@@ -23,8 +25,8 @@ inline constexpr std::int32_t kMostRows = 8;
 struct Step {
   /// By Role. output: the output tile (see Schedule::row_of_place); input: the block column. Unused: 0.
   std::array<std::int32_t, 4> operand{};
-  /// Row-major number of the weight's block for each of the tile's block rows; -1 where it is absent and
-  /// zeros take its place. At least one is there.
+  /// Number of the weight's block, as its layout counts, for each of the tile's block rows; -1 where it is
+  /// absent and zeros take its place. At least one is there.
   std::array<std::int32_t, kMostMerged> block{-1, -1, -1, -1};
   std::uint32_t flags = 0;  ///< of StepFlag
   [[nodiscard]] std::int32_t output() const { return operand[0]; }
@@ -104,15 +106,15 @@ struct ScheduleFigures {
 
 /// The n that each entry of a plan is scheduled for: the smallest it serves, which has the fewest batch tiles
 /// to share out. A fixed batch has one n.
-[[nodiscard]] std::int64_t scheduled_n(const Problem& problem, const Plan& plan, std::size_t entry);
+[[nodiscard]] std::int64_t scheduled_n(Batch batch, const Plan& plan, std::size_t entry);
 
-/// Clusters the block rows of a forward product (cluster.h) and balances the clusters over target.workers ×
+/// Clusters the block rows of a product (cluster.h) and balances the clusters over target.workers ×
 /// config.split CTAs, shared by the batch tiles of n = `n`. Whole clusters first: in contiguous runs, else
 /// longest first (Graham 1969); only where both leave the largest worker more than 5 % above the mean are
 /// clusters cut, at multiples of the mean. Then no worker exceeds the mean by more than one step. O(blocks +
 /// rows · log rows) and the clustering; the same input gives the same schedule. Throws `invalid_argument`
 /// where config.rows or config.merge is out of range, or merging is excluded by Problem::strict_absent.
-[[nodiscard]] Schedule make_schedule(const Problem& problem, const Target& target, const Config& config,
+[[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
                                      std::int64_t n);
 
 }  // namespace sparsekiln

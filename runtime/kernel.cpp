@@ -49,8 +49,8 @@ constexpr std::int64_t kWorkspaceAlignment = 64;
                       ? "its address is null"
                       : fmt::format("its address {} is not aligned to {} bytes", address, alignment));
 }
-[[noreturn, gnu::cold]] void refuse_batch(std::int64_t n, Batch batch) {
-  refuse("x",
+[[noreturn, gnu::cold]] void refuse_batch(std::string_view operand, std::int64_t n, Batch batch) {
+  refuse(operand,
          batch.dynamic()
              ? fmt::format("a batch of {}, but the kernel was compiled for at most {}", n, batch.bound())
              : fmt::format("a batch of {}, but the kernel was compiled for {}; Batch::up_to takes several", n,
@@ -73,6 +73,35 @@ void check_activation(std::string_view operand, const TensorView& view, DType ty
   const bool one_row = view.shape[0] == 1;
   if (view.stride[1] != 1 || (!one_row && (view.stride[0] < cols || view.stride[0] % unit != 0)))
     refuse_stride(operand, view, unit);
+}
+
+/// What one operation reads and writes besides the weight.
+struct Activations {
+  std::string_view from_name;
+  const TensorView& from;
+  std::int64_t from_features;
+  std::string_view to_name;
+  const TensorView& to;
+  std::int64_t to_features;
+};
+Activations activations(const Operands& operands, const OperandContract& wanted) {
+  switch (wanted.operation) {
+    case Operation::forward:
+      return {"x", operands.x, wanted.in_features, "y", operands.y, wanted.out_features};
+    case Operation::grad_input:
+      return {"dy", operands.dy, wanted.out_features, "dx", operands.dx, wanted.in_features};
+    case Operation::grad_weight:
+      break;
+  }
+  throw Error(ErrorKind::internal, fmt::format("a kernel of {} cannot be launched", name(wanted.operation)));
+}
+
+/// Says which operands a kernel takes, where one of them was left out.
+void check_given(const Activations& use, Operation operation) {
+  if (use.from.rank == 0 || use.to.rank == 0)
+    refuse(use.from.rank == 0 ? use.from_name : use.to_name,
+           fmt::format("it was not given; a kernel of {} takes {}, w and {}", name(operation), use.from_name,
+                       use.to_name));
 }
 
 std::int64_t weight_elements(const OperandContract& wanted) {
@@ -134,13 +163,16 @@ void Kernel::operator()(const Operands& operands) const {
   const Impl& impl = impl_->serving();
   const Binary& binary = *impl.binary;
   const OperandContract& wanted = binary.operands;
-  const std::int64_t n = operands.x.shape[0];
-  check_activation("x", operands.x, wanted.dtype, wanted.in_features, wanted.alignment);
-  check_activation("y", operands.y, wanted.out_dtype, wanted.out_features, wanted.alignment);
-  if (!allowed(n, wanted.batch)) refuse_batch(n, wanted.batch);
-  if (operands.y.shape[0] != n) refuse("y", fmt::format("{} rows, but x has {}", operands.y.shape[0], n));
+  const Activations use = activations(operands, wanted);
+  check_given(use, wanted.operation);
+  const std::int64_t n = use.from.shape[0];
+  check_activation(use.from_name, use.from, wanted.dtype, use.from_features, wanted.alignment);
+  check_activation(use.to_name, use.to, wanted.out_dtype, use.to_features, wanted.alignment);
+  if (!allowed(n, wanted.batch)) refuse_batch(use.from_name, n, wanted.batch);
+  if (use.to.shape[0] != n)
+    refuse(use.to_name, fmt::format("{} rows, but {} has {}", use.to.shape[0], use.from_name, n));
   check_weight(operands.w, wanted);
-  if (n == 0 || wanted.out_features == 0) return;
+  if (n == 0 || use.to_features == 0) return;
 
   const std::size_t entry = entry_for(binary, n);
   void* workspace = operands.workspace;
@@ -148,13 +180,13 @@ void Kernel::operator()(const Operands& operands) const {
     if (workspace == nullptr) workspace = impl.module->workspace(operands.stream, bytes);
     check_address("workspace", workspace, kWorkspaceAlignment);
   }
-  impl.module->launch(entry, {operands.x.data, operands.w.data, operands.y.data, workspace, n,
-                              operands.x.stride[0], operands.y.stride[0], operands.stream});
+  impl.module->launch(entry, {use.from.data, operands.w.data, use.to.data, workspace, n, use.from.stride[0],
+                              use.to.stride[0], operands.stream});
 }
 
 std::int64_t Kernel::workspace_bytes(std::int64_t n) const {
   const Binary& binary = *impl_->binary;
-  if (n < 0 || !allowed(n, binary.operands.batch)) refuse_batch(n, binary.operands.batch);
+  if (n < 0 || !allowed(n, binary.operands.batch)) refuse_batch("n", n, binary.operands.batch);
   return binary.entries[entry_for(binary, n)].workspace_bytes(n);
 }
 

@@ -4,7 +4,7 @@
 #include "load_tile.cuh"
 #include "output.cuh"
 
-// Forward product of a block-sparse linear layer on CUDA cores, y = x · Wᵀ in float32.
+// Product of a block-sparse linear layer on CUDA cores, y = x · Bᵀ in float32; B is W, or, by columns, Wᵀ.
 //
 // Exact order: an output is 0, to which one fused multiply-add for each k is applied, in ascending order of
 // the block column and of k within it; for a split row, once for each part, and the parts are added in
@@ -26,6 +26,7 @@ struct SimtTile {
     kHolders = Config::threads,
     kRows = Config::rows,
     kPitch = OperandStages<Config>::CopyX::kPitch,
+    kPitchW = OperandStages<Config>::CopyW::kPitch,
     /// Quads of k unrolled: as many as keep the loop's body near 512 multiply-adds.
     kUnroll = kN * kOut * 8 > 512 ? 1 : 512 / (kN * kOut * 4),
   };
@@ -57,6 +58,12 @@ struct SimtTile {
   }
 
  private:
+  /// Four k's of an output.
+  __device__ static __forceinline__ float4 load_weight(const float* w, int out, int k) {
+    if constexpr (!Config::by_columns) return ptx::load_shared(w + out * kPitchW + k);
+    const float* const column = w + k * kPitchW + out;
+    return make_float4(column[0], column[kPitchW], column[2 * kPitchW], column[3 * kPitchW]);
+  }
   __device__ __forceinline__ void multiply_into(float (&into)[kN][kOut],
                                                 const OperandStages<Config>& operands) {
     const float* const x = operands.x();
@@ -65,7 +72,7 @@ struct SimtTile {
     for (int k = 0; k < Config::chunk; k += 4) {
       float4 weight[kOut];
 #pragma unroll
-      for (int i = 0; i < kOut; ++i) weight[i] = ptx::load_shared(w + out_of(i) * kPitch + k);
+      for (int i = 0; i < kOut; ++i) weight[i] = load_weight(w, out_of(i), k);
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
         const float4 value = ptx::load_shared(x + n_of(j) * kPitch + k);

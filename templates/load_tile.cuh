@@ -67,10 +67,14 @@ template <class Config>
 struct OperandStages {
   using Table = typename Config::Table;
   using CopyX = TileCopy<Config::tile_n, Config::chunk, Config::threads, true>;
-  using CopyW = TileCopy<Config::block_out, Config::chunk, Config::threads, false>;
+  enum : bool { kColumns = Config::by_columns };
+  /// Its rows are outputs; or k's, where blocks are read by columns.
+  using CopyW = TileCopy<kColumns ? Config::chunk : Config::block_out,
+                         kColumns ? Config::block_out : Config::chunk, Config::threads, false>;
   using Walk = Feed<Table, 1, 1, 1>;
   enum : int {
     kBlocks = 1,
+    kRowW = Config::by_columns ? Config::block_out : Config::block_in,  ///< of a block of W, in memory
     kStride = 1,
     kAllX = Config::stages * int{CopyX::kFloats},
     kFloats = kAllX + Config::stages * int{CopyW::kFloats},
@@ -151,13 +155,13 @@ struct OperandStages {
   }
   __device__ __forceinline__ const float* w_chunk() const {
     return from.w + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
-           feed.step.part() * Config::chunk;
+           feed.step.part() * (kColumns ? Config::chunk * Config::block_out : Config::chunk);
   }
   __device__ __forceinline__ bool live() const { return !feed.done(); }
   __device__ __forceinline__ void queue() {
     if (live()) {
       if (turn_x()) CopyX::async(to_x(), x_chunk(), from.x_stride, from.valid);
-      CopyW::async(to_w(), w_chunk(), Config::block_in, 0);
+      CopyW::async(to_w(), w_chunk(), kRowW, 0);
     }
     feed.advance(OnlyBlock{});
     ptx::commit_copies();
@@ -167,7 +171,7 @@ struct OperandStages {
     holds = live();
     holds_x = holds && turn_x();
     if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, from.valid);
-    if (holds) CopyW::fetch(held_w, w_chunk(), Config::block_in, 0);
+    if (holds) CopyW::fetch(held_w, w_chunk(), kRowW, 0);
     feed.advance(OnlyBlock{});
   }
   __device__ __forceinline__ void put() {
@@ -181,7 +185,7 @@ struct OperandStages {
       float4 quads_w[CopyW::kPerThread];
       const bool brings_x = turn_x();
       if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, from.valid);
-      CopyW::fetch(quads_w, w_chunk(), Config::block_in, 0);
+      CopyW::fetch(quads_w, w_chunk(), kRowW, 0);
       if (brings_x) CopyX::put(to_x(), quads_x);
       CopyW::put(to_w(), quads_w);
     }

@@ -56,8 +56,10 @@ Json describe_binary(const Binary& binary, From from, const Digest& key, double 
 
 std::string summarize_binary(const Binary& binary, From from, const Digest& key, double compile_ms) {
   const OperandContract& operands = binary.operands;
+  const bool backward = operands.operation == Operation::grad_input;
   std::string text = fmt::format("{} {} → {}, {} blocks of {}, batch {}, {}\n", name(operands.operation),
-                                 operands.in_features, operands.out_features, operands.blocks,
+                                 backward ? operands.out_features : operands.in_features,
+                                 backward ? operands.in_features : operands.out_features, operands.blocks,
                                  to_string(operands.block), to_string(operands.batch), name(operands.dtype));
   text += fmt::format("target {}, from {} in {:.3f} ms, {}\nkey {}\nconfig {}\n", binary.target.to_string(),
                       name(from), compile_ms, binary.compiler, key.hex(), to_string(binary.plan));

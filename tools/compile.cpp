@@ -29,7 +29,7 @@ Json describe_schedules(const Problem& problem, const Binary& binary) {
   for (std::size_t entry = 0; entry < binary.plan.size(); ++entry) {
     const RangedConfig& range = binary.plan[entry];
     const Schedule schedule =
-        make_schedule(problem, binary.target, range.config, scheduled_n(problem, binary.plan, entry));
+        make_schedule(problem, binary.target, range.config, scheduled_n(problem.batch, binary.plan, entry));
     Json whole = {{"up_to", range.up_to}, {"config", to_string(range.config)}};
     whole.update(describe_schedule(schedule));
     ranges.push_back(whole);

@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/spmm.h"
+#include "runtime/operands.h"
+
 namespace sparsekiln::tools {
 
 std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked) {
@@ -41,11 +44,11 @@ Layer::Layer(const Kernel& kernel, const Problem& problem, std::shared_ptr<const
     x_.copy_in(copy, inputs.x.data());
     w_.copy_in(copy, inputs.w.data());
     y_.copy_in(copy, output_.image().data());
-    Operands& operands = operands_.emplace_back();
-    operands.x = strided_view(x_.at(copy), problem.dtype, inputs.n, problem.in_features(), inputs.x_stride);
-    operands.w =
-        view(w_.at(copy), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in);
-    operands.y = output_.view(y_.at(copy));
+    Operands& operands = operands_.emplace_back(operands_of(
+        problem.operation,
+        strided_view(x_.at(copy), problem.dtype, inputs.n, Spmm(problem).in_features(), inputs.x_stride),
+        view(w_.at(copy), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in),
+        output_.view(y_.at(copy))));
     if (kernel.packed_elements() == 0) continue;
     kernel.pack(operands.w, packed_.at(copy));
     operands.w.data = packed_.at(copy);

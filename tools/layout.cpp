@@ -76,7 +76,7 @@ void show_schedule(const Layout& layout, const Request& request, Answer& answer)
   const Target target = resolve_target(options.target);
   const Plan plan =
       options.config ? Plan{{problem.batch.bound(), *options.config}} : choose_plan(problem, target);
-  const std::int64_t n = scheduled_n(problem, plan, plan.size() - 1);
+  const std::int64_t n = scheduled_n(problem.batch, plan, plan.size() - 1);
   const Config& config = plan.back().config;
   const Schedule schedule = make_schedule(problem, target, config, n);
   answer.json["schedule"] = describe_figures(schedule);

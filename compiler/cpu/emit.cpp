@@ -37,49 +37,55 @@ llvm::GlobalVariable* table(llvm::Module& module, const std::string& name,
 
 /// A launch chooses its entry by n, and all of them read the same weight.
 void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& plan) {
-  if (one.packed != other.packed || (one.packed && one.tile.outputs != other.tile.outputs))
+  if (one.order != other.order ||
+      (one.order == WeightOrder::packed && one.tile.outputs != other.tile.outputs))
     refuse(
         fmt::format("plan '{}': its configs read the weight in different orders; the same packed and, where "
                     "it is 1, register tiles of the same outputs (tile_out) would work",
                     to_string(plan)));
 }
 
-Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule) {
+Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule, Axis axis) {
   std::vector<std::int32_t> items;
   for (const Item& item : schedule.items)
     items.insert(items.end(),
                  {item.tile, item.first_step, item.steps, item.part, item.parts, item.partial, item.counter});
   std::vector<std::int32_t> columns;
-  columns.reserve(schedule.steps.size() + static_cast<std::size_t>(kColumnsBehind));
+  std::vector<std::int32_t> blocks;
+  bool numbered_alike = true;  // steps and blocks, as where rows follow one another
   for (const Step& step : schedule.steps) {
-    if (step.block[0] != static_cast<std::int32_t>(columns.size()))
-      throw Error(ErrorKind::internal,
-                  fmt::format("step {} of a forward schedule uses block {}: steps and blocks are "
-                              "numbered alike",
-                              columns.size(), step.block[0]));
+    numbered_alike = numbered_alike && step.block[0] == static_cast<std::int32_t>(blocks.size());
     columns.push_back(step.input());
+    blocks.push_back(step.block[0]);
   }
+  if (!numbered_alike && axis != Axis::token)
+    throw Error(ErrorKind::internal,
+                "only the pass along tokens looks blocks up; the others take them in turn");
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
+  blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   return {table(module, "worker_begin" + suffix, schedule.worker_begin),
-          table(module, "items" + suffix, items), table(module, "columns" + suffix, columns)};
+          table(module, "items" + suffix, items), table(module, "columns" + suffix, columns),
+          numbered_alike ? nullptr : table(module, "blocks" + suffix, blocks)};
 }
 
-std::string heading(const Problem& problem, const Target& target, const Plan& plan) {
+std::string heading(const Spmm& problem, const Target& target, const Plan& plan) {
+  const Layout& weight = problem.weight;
   return fmt::format(
-      "; Sparsekiln: y[n, {}] = x[n, {}] · W^T, {} blocks of {} in {} x {} (layout {})\n"
+      "; Sparsekiln: {}, y[n, {}] = x[n, {}] · B^T, W of {} blocks of {} in {} x {} (layout {})\n"
       "; {} -> {}, accumulated in f32; batch {}; target {}\n"
       "; plan {}\n"
       "; call = {{ x, w, y, workspace, n, x_stride, y_stride }}; items = {{ output, first_step, steps, part, "
       "parts, "
       "partial, counter }}\n",
-      problem.out_features(), problem.in_features(), problem.layout.blocks(), to_string(problem.block),
-      problem.layout.rows(), problem.layout.cols(), problem.layout.digest().hex(), name(problem.dtype),
-      name(problem.out_dtype), to_string(problem.batch), target.to_string(), to_string(plan));
+      name(problem.operation), problem.out_features(), problem.in_features(), weight.blocks(),
+      to_string(problem.weight_block()), weight.rows(), weight.cols(), weight.digest().hex(),
+      name(problem.dtype), name(problem.out_dtype), to_string(problem.batch), target.to_string(),
+      to_string(plan));
 }
 
 }  // namespace
 
-Geometry::Geometry(const Problem& problem, const Level& level, const Config& config, const Schedule& schedule,
+Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config, const Schedule& schedule,
                    std::int64_t counters_in_front)
     : dtype(problem.dtype),
       out_dtype(problem.out_dtype),
@@ -87,7 +93,9 @@ Geometry::Geometry(const Problem& problem, const Level& level, const Config& con
       tile_n(config.tile_n),
       workers(schedule.workers()),
       axis(axis_of(level, block_out, dtype, config)),
-      packed(config.packed) {
+      order(config.packed          ? WeightOrder::packed
+            : problem.by_columns() ? WeightOrder::columns
+                                   : WeightOrder::rows) {
   const auto per_word = static_cast<std::int32_t>(4 / size_of(dtype));
   words = problem.in_features() / per_word;
   block_words = problem.block.in / per_word;
@@ -101,24 +109,27 @@ Geometry::Geometry(const Problem& problem, const Level& level, const Config& con
   workspace.bytes_per_tile = (panel_bytes + sums_bytes * schedule.partials + 63) / 64 * 64;
 }
 
-void validate(const Problem& problem, const Target& target, const Config& config) {
+void validate(const Spmm& problem, const Target& target, const Config& config) {
   const Level& level = level_of(target);
   const std::string given = to_string(config);
   if (config.variant != Variant::vector)
     refuse(
         fmt::format("config '{}' on {}: the cpu target has the variant 'vector'", given, target.to_string()));
-  if (problem.operation != Operation::forward || problem.order != ActivationOrder::batch_major)
-    refuse("the cpu target computes forward on batch-major activations");
+  if (problem.order != ActivationOrder::batch_major)
+    refuse("the cpu target computes on batch-major activations");
+  if (problem.by_columns() && (problem.dtype != DType::f32 || config.packed))
+    refuse(fmt::format("{} on the cpu target reads W as it lies, in f32; dtype f32 and packed=0 would work",
+                       name(problem.operation)));
   if (problem.math != Math::ieee)
     refuse(fmt::format("math {} on the cpu target: ieee, or a CUDA target of sm_80 or later, would work",
                        name(problem.math)));
   if (problem.dtype == DType::f16 || problem.out_dtype == DType::f16)
     refuse("data type f16 on the cpu target: f32 and bf16 are built; for f16, a CUDA target would work");
-  const bool thin = config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4;
+  const bool thin = !problem.by_columns() && (config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4);
   if (!thin &&
       (config.tile_n < level.lanes || config.tile_n > kMostTokens || config.tile_n % level.lanes != 0))
-    refuse(fmt::format("config '{}': on {} tile_n is 1, 2, 4 or a multiple of {} up to {}", given, level.name,
-                       level.lanes, kMostTokens));
+    refuse(fmt::format("config '{}': on {} tile_n is {}a multiple of {} up to {}", given, level.name,
+                       problem.by_columns() ? "" : "1, 2, 4 or ", level.lanes, kMostTokens));
   if (config.tile_out < 0 || config.tile_out > problem.block.out)
     refuse(fmt::format("config '{}': tile_out is 0 (automatic) to the block's {} outputs", given,
                        problem.block.out));
@@ -133,7 +144,7 @@ void validate(const Problem& problem, const Target& target, const Config& config
     refuse(fmt::format("config '{}': the cpu has no tensor core to choose an operand of", given));
 }
 
-Source emit(const Problem& problem, const Target& target, const Plan& plan,
+Source emit(const Spmm& problem, const Target& target, const Plan& plan,
             const std::vector<Schedule>& schedules) {
   const Level& level = level_of(target);
   llvm::LLVMContext context;
@@ -156,7 +167,7 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan,
     entry.workers = schedules[i].workers();
     entry.tile_n = geometry.tile_n;
     entry.workspace = geometry.workspace;
-    const Tables tables = make_tables(module, suffix, schedules[i]);
+    const Tables tables = make_tables(module, suffix, schedules[i], geometry.axis);
     if (geometry.axis == Axis::k) {
       emit_thin_pass(ir, forward, geometry, tables);
     } else {

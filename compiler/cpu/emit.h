@@ -7,6 +7,7 @@
 
 #include "compiler/schedule.h"
 #include "compiler/source.h"
+#include "compiler/spmm.h"
 
 namespace sparsekiln::cpu {
 
@@ -24,10 +25,10 @@ struct Call {
 
 /// Writes the LLVM module (textual IR) for an x86-64 level or "generic". Pure; schedules[i] belongs to
 /// plan[i].
-[[nodiscard]] Source emit(const Problem& problem, const Target& target, const Plan& plan,
+[[nodiscard]] Source emit(const Spmm& problem, const Target& target, const Plan& plan,
                           const std::vector<Schedule>& schedules);
 
 /// Throws `invalid_argument` unless `config` can compute `problem` on `target`.
-void validate(const Problem& problem, const Target& target, const Config& config);
+void validate(const Spmm& problem, const Target& target, const Config& config);
 
 }  // namespace sparsekiln::cpu

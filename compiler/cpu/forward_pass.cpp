@@ -78,15 +78,19 @@ void ForwardPass::for_each_tile(const std::function<void(const Tile&)>& body) {
 ForwardPass::Values ForwardPass::block_product(Value* step, Value* chunk_length, const Tile& tile,
                                                Values sums) {
   const std::int64_t w_row = std::int64_t{4} * g_.block_words;
-  const WeightStrides w_strides = weight_strides(g_.packed, tile.outputs, g_.block_words);
+  const bool by_columns = g_.order == WeightOrder::columns;
+  const WeightStrides w_strides = weight_strides(g_.order, tile.outputs, g_.block_out, g_.block_words);
   const std::int64_t x_row = std::int64_t{4} * g_.tile_n;
   const std::int64_t x_block = x_row * g_.block_words;
   const std::int32_t unroll = std::min(kUnroll, g_.block_words);
   const std::int32_t turns = g_.block_words / unroll;
   Value* column = v_.entry(tables_.columns, step, "column");
   Value* next_column = v_.entry(tables_.columns, v_.plus(step, chunk_length), "next_column");
-  Value* w_block = v_.at(w_, v_.times(step, g_.block_bytes()), "w.block");
-  Value* w = v_.at(w_block, v_.times(tile.output, w_row), "w.tile");
+  const auto block_of = [&](Value* of_step) {
+    return tables_.blocks == nullptr ? of_step : v_.entry(tables_.blocks, of_step, "block");
+  };
+  Value* w_block = v_.at(w_, v_.times(block_of(step), g_.block_bytes()), "w.block");
+  Value* w = v_.at(w_block, v_.times(tile.output, by_columns ? 4 : w_row), "w.tile");
   Value* x = v_.at(workspace_.panel,
                    v_.plus(v_.times(column, x_block), v_.times(tile.group, std::int64_t{4} * group_tokens())),
                    "x.tile");
@@ -97,7 +101,11 @@ ForwardPass::Values ForwardPass::block_product(Value* step, Value* chunk_length,
   const auto lines = [&](std::int64_t bytes) { return (bytes + kLine * shares - 1) / (kLine * shares); };
   const std::int64_t w_lines = lines(g_.block_bytes());
   const std::int64_t x_lines = lines(x_block);
+  // Blocks that lie one behind the other are fetched some bytes ahead, others by their number.
   const std::int64_t w_ahead_bytes = g_.chunk == 1 ? kPrefetchAhead : g_.chunk * g_.block_bytes();
+  Value* w_next = tables_.blocks == nullptr
+                      ? v_.beyond(w_block, w_ahead_bytes)
+                      : v_.beyond(w_, v_.times(block_of(v_.plus(step, chunk_length)), g_.block_bytes()));
   Value* share = v_.times(tile.number, turns);
 
   // Addresses are carried, so that every load of a turn is one register and a constant away.
@@ -105,8 +113,7 @@ ForwardPass::Values ForwardPass::block_product(Value* step, Value* chunk_length,
   Values carried = std::move(sums);
   carried.push_back(v_.settled(w));
   carried.push_back(v_.settled(x));
-  carried.push_back(
-      v_.settled(v_.beyond(v_.beyond(w_block, w_ahead_bytes), v_.times(share, w_lines * kLine))));
+  carried.push_back(v_.settled(v_.beyond(w_next, v_.times(share, w_lines * kLine))));
   carried.push_back(v_.settled(v_.beyond(v_.beyond(workspace_.panel, v_.times(next_column, x_block)),
                                          v_.times(share, x_lines * kLine))));
   const auto turn = [&](Value*, const Values& now) {

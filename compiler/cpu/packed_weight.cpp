@@ -10,8 +10,17 @@ constexpr std::int64_t kWord = 4;  ///< bytes
 
 }  // namespace
 
-WeightStrides weight_strides(bool packed, std::int32_t tile_outputs, std::int32_t block_words) {
-  return packed ? WeightStrides{1, tile_outputs} : WeightStrides{block_words, 1};
+WeightStrides weight_strides(WeightOrder order, std::int32_t tile_outputs, std::int32_t block_out,
+                             std::int32_t block_words) {
+  switch (order) {
+    case WeightOrder::rows:
+      return {block_words, 1};
+    case WeightOrder::columns:
+      return {1, block_out};
+    case WeightOrder::packed:
+      return {1, tile_outputs};
+  }
+  return {};
 }
 
 void pack_weight(std::int64_t blocks, BlockShape block, DType dtype, const RegisterTile& tile, const void* w,
@@ -21,8 +30,8 @@ void pack_weight(std::int64_t blocks, BlockShape block, DType dtype, const Regis
   auto* to = static_cast<std::byte*>(packed);
   for (std::int64_t b = 0; b < blocks; ++b)
     for (const std::int32_t outputs : tile.outputs) {
-      const WeightStrides source = weight_strides(false, outputs, words);
-      const WeightStrides target = weight_strides(true, outputs, words);
+      const WeightStrides source = weight_strides(WeightOrder::rows, outputs, block.out, words);
+      const WeightStrides target = weight_strides(WeightOrder::packed, outputs, block.out, words);
       for (std::int32_t k = 0; k < words; ++k)
         for (std::int32_t output = 0; output < outputs; ++output)
           std::memcpy(to + kWord * (output * target.output + k * target.k),

@@ -9,14 +9,16 @@
 #include <sparsekiln/problem.h>
 
 #include "compiler/cpu/level.h"
+#include "compiler/cpu/packed_weight.h"
 #include "compiler/cpu/vector_ir.h"
 #include "compiler/schedule.h"
+#include "compiler/spmm.h"
 
 namespace sparsekiln::cpu {
 
 /// The numbers both passes of one entry share. A *word* is 32 bits along k: one float, or two bf16.
 struct Geometry {
-  Geometry(const Problem& problem, const Level& level, const Config& config, const Schedule& schedule,
+  Geometry(const Spmm& problem, const Level& level, const Config& config, const Schedule& schedule,
            std::int64_t counters_in_front);
 
   DType dtype;
@@ -27,7 +29,7 @@ struct Geometry {
   std::int32_t tile_n;
   std::int32_t workers;
   Axis axis;
-  bool packed;  ///< the weight is in the order of packed_weight.h
+  WeightOrder order;
   RegisterTile tile;
   std::int32_t chunk;        ///< blocks that a register tile goes over with its sums in registers, at most
   std::int64_t panel_bytes;  ///< packed x of one batch tile, see emit_pack_pass; 0: along k
@@ -47,6 +49,7 @@ struct Tables {
   llvm::Value* worker_begin;  ///< i32, workers + 1 offsets into items
   llvm::Value* items;         ///< i32, kItemFields each, in the order of schedule.h's Item
   llvm::Value* columns;  ///< i32, the block column of each step, and kColumnsBehind zeros behind the last
+  llvm::Value* blocks;   ///< i32, likewise the number of its block; null: each step's block has its number
 };
 inline constexpr std::int32_t kItemFields = 7;
 /// The most steps that a pass looks ahead, to prefetch: Geometry::chunk has no more blocks.

@@ -64,11 +64,12 @@ Binary attach(const Layout& layout, const Binary& shared) {
                                                  shared.plan.size(), shared.entries.size()));
   const Problem problem = problem_of(layout, shared.operands);
   validate(problem);
+  const Spmm product(problem);
   const Plan& plan = shared.plan;
   std::vector<Schedule> schedules;
   for (std::size_t entry = 0; entry < plan.size(); ++entry)
     schedules.push_back(
-        make_schedule(problem, shared.target, plan[entry].config, scheduled_n(problem, plan, entry)));
+        make_schedule(product, shared.target, plan[entry].config, scheduled_n(problem.batch, plan, entry)));
 
   Binary binary = shared;
   binary.operands.in_features = problem.in_features();
@@ -79,8 +80,8 @@ Binary attach(const Layout& layout, const Binary& shared) {
     Entry& entry = binary.entries[i];
     const Config& config = plan[i].config;
     entry.workers = schedules[i].workers();
-    entry.workspace = workspace_of(problem, config, schedules[i], counters_in_front);
-    entry.tables = image_of(make_tables(schedules[i], chunk_shape(problem, shared.target, config)),
+    entry.workspace = workspace_of(product, config, schedules[i], counters_in_front);
+    entry.tables = image_of(make_tables(schedules[i], chunk_shape(product, shared.target, config)),
                             schedules[i].counters);
   }
   return binary;

@@ -29,21 +29,21 @@ const Family* family_of(Variant variant) {
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
-void write_header(std::string& text, const Problem& problem, const Target& target, const Plan& plan) {
-  const Layout& layout = problem.layout;
+void write_header(std::string& text, const Spmm& problem, const Target& target, const Plan& plan) {
+  const Layout& weight = problem.weight;
+  const BlockShape block = problem.weight_block();
+  const char* const formula =
+      problem.by_columns() ? "dx[n, in] = dy[n, out] * W[out, in]" : "y[n, out] = x[n, in] * W[out, in]^T";
+  text +=
+      fmt::format("// Sparsekiln: {} of a block-sparse linear layer, {}\n", name(problem.operation), formula);
   if (attached(plan))
-    text += fmt::format(
-        "// Sparsekiln: {} of a block-sparse linear layer, y = x * W^T\n"
-        "//   layout  attached: any, of blocks of {} (out x in)\n",
-        name(problem.operation), to_string(problem.block));
+    text += fmt::format("//   layout  attached: any, of blocks of {} (out x in)\n", to_string(block));
   else
     text += fmt::format(
-        "// Sparsekiln: {} of a block-sparse linear layer, y[n, {}] = x[n, {}] * W[{}, {}]^T\n"
-        "//   layout  {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
+        "//   layout  W[{}, {}], {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
         "//   digest  {}\n",
-        name(problem.operation), problem.out_features(), problem.in_features(), problem.out_features(),
-        problem.in_features(), layout.rows(), layout.cols(), to_string(problem.block), layout.blocks(),
-        layout.statistics().density, layout.digest().hex());
+        std::int64_t{weight.rows()} * block.out, std::int64_t{weight.cols()} * block.in, weight.rows(),
+        weight.cols(), to_string(block), weight.blocks(), weight.statistics().density, weight.digest().hex());
   text += fmt::format(
       "//   batch   {}\n"
       "//   types   {} to {}, math {}, {}\n"
@@ -75,11 +75,11 @@ void write_template(std::string& text, std::string_view file, std::set<std::stri
   text += own.substr(own.find_first_not_of('\n'));
 }
 
-void write_instantiation(std::string& text, const Problem& problem, const Config& config,
-                         const Family& family, const Instance& instance, bool splits, std::int32_t workers,
-                         std::size_t index, const std::string& symbol) {
+void write_instantiation(std::string& text, const Spmm& problem, const Config& config, const Family& family,
+                         const Instance& instance, bool splits, std::int32_t workers, std::size_t index,
+                         const std::string& symbol) {
   text += fmt::format(
-      "\nstruct Forward{0} {{\n"
+      "\nstruct Config{0} {{\n"
       "  using Table = Table{0};\n"
       "{1}"
       "  enum : int {{\n"
@@ -91,26 +91,28 @@ void write_instantiation(std::string& text, const Problem& problem, const Config
       "    threads = {7},\n"
       "    unrolled_workers = {8},\n"
       "  }};\n"
-      "  // splits: some items are shared; full_tiles: no batch tile lacks entries.\n"
-      "  enum : bool {{ splits = {9}, full_tiles = {10} }};\n"
+      "  // splits: some items are shared; full_tiles: no batch tile lacks entries; by_columns: blocks of W "
+      "are\n"
+      "  // read as if they were transposed.\n"
+      "  enum : bool {{ splits = {9}, full_tiles = {10}, by_columns = {11} }};\n"
       "}};\n",
       index, instance.declarations, problem.block.out, problem.block.in, config.tile_n, config.rows,
       config.merge, instance.threads, config.table == TableForm::unrolled ? workers : 0, splits,
-      !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0);
+      !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns());
   const bool from_launch = config.table == TableForm::attached;
   text += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({2}, 1) {0}(\n"
-      "    const Forward{1}::Element* __restrict__ x, const Forward{1}::Element* __restrict__ w,\n"
-      "    Forward{1}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
+      "    const Config{1}::Element* __restrict__ x, const Config{1}::Element* __restrict__ w,\n"
+      "    Config{1}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
       "    long long y_stride{4}) {{\n"
-      "  sparsekiln::{3}<Forward{1}>(x, w, y, workspace, n, x_stride, y_stride, {5});\n"
+      "  sparsekiln::{3}<Config{1}>(x, w, y, workspace, n, x_stride, y_stride, {5});\n"
       "}}\n",
       symbol, index, instance.threads, family.function,
       from_launch ? fmt::format(", const Table{} table", index) : "",
       from_launch ? "table" : fmt::format("Table{}{{}}", index));
 }
 
-void validate_table(const Problem& problem, const Target& target, const Config& config, ChunkShape chunk) {
+void validate_table(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk) {
   const std::int64_t workers = std::int64_t{target.workers} * config.split;
   if (config.table == TableForm::unrolled) {
     const std::int64_t chunks = chunk_bound(problem, config, chunk, workers);
@@ -128,15 +130,13 @@ void validate_table(const Problem& problem, const Target& target, const Config& 
 
 }  // namespace
 
-void validate(const Problem& problem, const Target& target, const Config& config) {
+void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const Family* const family = family_of(config.variant);
   if (family == nullptr)
     refuse(fmt::format("variant {} for {}: CUDA targets have simt, mma and stream", name(config.variant),
                        target.arch));
-  if (problem.operation != Operation::forward)
-    refuse(fmt::format("variant {} computes forward, not {}", name(config.variant), name(problem.operation)));
   if (problem.order != ActivationOrder::batch_major)
     refuse(fmt::format("variant {} reads batch-major activations, not {}", name(config.variant),
                        name(problem.order)));
@@ -165,18 +165,18 @@ bool attached(const Plan& plan) {
   return any;
 }
 
-Workspace workspace_of(const Problem& problem, const Config& config, const Schedule& schedule,
+Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule& schedule,
                        std::int64_t counters_in_front) {
   if (schedule.counters == 0) return {};
   return {counters_in_front, std::int64_t{4} * config.rows * config.merge * problem.block.out *
                                  config.tile_n * schedule.partials};
 }
 
-ChunkShape chunk_shape(const Problem& problem, const Target& target, const Config& config) {
+ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& config) {
   return family_of(config.variant)->instantiate(problem, target, config).chunk;
 }
 
-Source emit(const Problem& problem, const Target& target, const Plan& plan,
+Source emit(const Spmm& problem, const Target& target, const Plan& plan,
             const std::vector<Schedule>& schedules) {
   const bool without_layout = attached(plan);
   if (schedules.size() != (without_layout ? 0 : plan.size()))
@@ -198,7 +198,7 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan,
     const Instance instance = family.instantiate(problem, target, config);
     Entry entry;
     entry.up_to = plan[i].up_to;
-    entry.passes = {fmt::format("sparsekiln_forward_{}", i)};
+    entry.passes = {fmt::format("sparsekiln_{}_{}", name(problem.operation), i)};
     entry.tile_n = config.tile_n;
     entry.threads = instance.threads;
     entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;

@@ -8,6 +8,7 @@
 #include "compiler/cuda/tables.h"
 #include "compiler/schedule.h"
 #include "compiler/source.h"
+#include "compiler/spmm.h"
 
 namespace sparsekiln::cuda {
 
@@ -15,20 +16,20 @@ namespace sparsekiln::cuda {
 /// instantiation of a template of templates/ per entry of the plan. Pure; schedules[i] belongs to plan[i].
 /// For an attached plan there are no schedules, the text does not depend on the layout, and the entries have
 /// neither workers nor workspace.
-[[nodiscard]] Source emit(const Problem& problem, const Target& target, const Plan& plan,
+[[nodiscard]] Source emit(const Spmm& problem, const Target& target, const Plan& plan,
                           const std::vector<Schedule>& schedules);
 
 /// Whether the layout comes with the launch. Throws `invalid_argument` where only some of the configs say so.
 [[nodiscard]] bool attached(const Plan& plan);
 
 /// The workspace of one entry; nothing where no row is split. `counters_in_front`: counter_bytes of the plan.
-[[nodiscard]] Workspace workspace_of(const Problem& problem, const Config& config, const Schedule& schedule,
+[[nodiscard]] Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule& schedule,
                                      std::int64_t counters_in_front);
 
 /// The chunks that the kernel of a config goes through.
-[[nodiscard]] ChunkShape chunk_shape(const Problem& problem, const Target& target, const Config& config);
+[[nodiscard]] ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& config);
 
 /// Throws `invalid_argument` unless `config` can compute `problem` on `target`.
-void validate(const Problem& problem, const Target& target, const Config& config);
+void validate(const Spmm& problem, const Target& target, const Config& config);
 
 }  // namespace sparsekiln::cuda

@@ -9,6 +9,7 @@
 #include <sparsekiln/target.h>
 
 #include "compiler/cuda/tables.h"
+#include "compiler/spmm.h"
 
 namespace sparsekiln::cuda {
 
@@ -27,9 +28,9 @@ struct Family {
   Variant variant;
   std::string_view function;  ///< "linear_simt"
   /// Throws `invalid_argument`, with what would work, where the family does not compute the problem.
-  void (*validate)(const Problem&, const Target&);
+  void (*validate)(const Spmm&, const Target&);
   /// Throws `invalid_argument` where the config's numbers do not go together.
-  Instance (*instantiate)(const Problem&, const Target&, const Config&);
+  Instance (*instantiate)(const Spmm&, const Target&, const Config&);
 };
 
 extern const Family kSimt;    ///< CUDA cores

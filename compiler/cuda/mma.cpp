@@ -10,7 +10,10 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
-void validate(const Problem& problem, const Target& target) {
+void validate(const Spmm& problem, const Target& target) {
+  if (problem.by_columns())
+    refuse(fmt::format("variant mma computes forward, not {}; variant simt with f32 would work",
+                       name(problem.operation)));
   if (problem.dtype == DType::f32 && problem.math != Math::tf32)
     refuse(
         "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "
@@ -18,7 +21,7 @@ void validate(const Problem& problem, const Target& target) {
   require_tensor_cores("mma", problem, target);
 }
 
-Instance instantiate(const Problem& problem, const Target& target, const Config& config) {
+Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {
   const MmaShape shape = mma_shape(problem, target, config);
   Instance instance;
   instance.threads = shape.threads;

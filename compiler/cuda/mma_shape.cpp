@@ -69,7 +69,7 @@ std::int32_t run_of(const WarpGrid& warps, const TileGrid& tile, DType out_dtype
 
 /// The grid of `warps` warps that reads the fewest fragments for its products; of equals, the one with the
 /// longest runs of outputs. With Config::tile_out > 0 a warp has so many.
-WarpGrid choose_warps(const Problem& problem, const Config& config, const TileGrid& tile) {
+WarpGrid choose_warps(const Spmm& problem, const Config& config, const TileGrid& tile) {
   WarpGrid best;
   const auto cost = [&](const WarpGrid& warps) {
     return 64 * fragments_of(warps, tile, config.operand_a) - run_of(warps, tile, problem.out_dtype);
@@ -87,7 +87,7 @@ WarpGrid choose_warps(const Problem& problem, const Config& config, const TileGr
 
 /// Where there is no asynchronous copy, a chunk passes through registers while the one before it is
 /// multiplied: those of a thread.
-std::int32_t held_registers(const Problem& problem, const Config& config, const MmaShape& shape) {
+std::int32_t held_registers(const Spmm& problem, const Config& config, const MmaShape& shape) {
   if (shape.async_copy) return 0;
   const auto passes = [&](std::int32_t rows) {
     return (rows * shape.chunk_units + shape.threads - 1) / shape.threads;
@@ -95,13 +95,13 @@ std::int32_t held_registers(const Problem& problem, const Config& config, const 
   return 4 * (passes(config.tile_n) + passes(config.merge * problem.block.out));
 }
 
-std::int64_t shared_bytes(const Problem& problem, const Config& config, std::int32_t units) {
+std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_t units) {
   return std::int64_t{16} * units * config.stages * (config.tile_n + config.merge * problem.block.out);
 }
 
 }  // namespace
 
-MmaShape mma_shape(const Problem& problem, const Target& target, const Config& config) {
+MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& config) {
   const BlockShape block = problem.block;
   MmaShape shape;
   shape.async_copy = target.compute_capability() >= 80;

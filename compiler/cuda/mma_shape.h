@@ -7,6 +7,7 @@
 #include <sparsekiln/target.h>
 
 #include "compiler/cuda/tables.h"
+#include "compiler/spmm.h"
 
 namespace sparsekiln::cuda {
 
@@ -27,6 +28,6 @@ struct MmaShape {
 };
 
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.
-[[nodiscard]] MmaShape mma_shape(const Problem& problem, const Target& target, const Config& config);
+[[nodiscard]] MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& config);
 
 }  // namespace sparsekiln::cuda

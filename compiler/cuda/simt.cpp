@@ -9,7 +9,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
-void validate(const Problem& problem, const Target&) {
+void validate(const Spmm& problem, const Target&) {
   if (problem.dtype != DType::f32 || problem.out_dtype != DType::f32)
     refuse(fmt::format("variant simt computes f32 to f32, not {} to {}; variant mma would work",
                        name(problem.dtype), name(problem.out_dtype)));
@@ -18,12 +18,12 @@ void validate(const Problem& problem, const Target&) {
                        name(problem.math)));
 }
 
-Instance instantiate(const Problem& problem, const Target& target, const Config& config) {
+Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {
   if (config.merge != 1)
     refuse(fmt::format(
         "variant simt multiplies any block in full; merge={} is for tensor cores, merge=1 would work",
         config.merge));
-  const SimtShape shape = simt_shape(problem.block, target, config);
+  const SimtShape shape = simt_shape(problem, target, config);
   Instance instance;
   instance.threads = shape.threads;
   instance.chunk.parts = problem.block.in / shape.chunk;

@@ -23,13 +23,18 @@ constexpr std::int32_t kOtherRegisters = 40;   ///< a thread, besides sums: addr
 
 bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
 
-std::int64_t shared_bytes(BlockShape block, const Config& config, std::int32_t chunk) {
-  return std::int64_t{4} * config.stages * (config.tile_n + block.out) * (chunk + kPadding);
+/// W's rows in a stage are its outputs, or its k's where it is read by columns.
+std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_t chunk) {
+  const std::int32_t x = config.tile_n * (chunk + kPadding);
+  const std::int32_t w =
+      problem.by_columns() ? chunk * (problem.block.out + kPadding) : problem.block.out * (chunk + kPadding);
+  return std::int64_t{4} * config.stages * (x + w);
 }
 
 }  // namespace
 
-SimtShape simt_shape(BlockShape block, const Target& target, const Config& config) {
+SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& config) {
+  const BlockShape block = problem.block;
   SimtShape shape;
   shape.async_copy = target.compute_capability() >= 80;
   const std::int32_t most_stages = shape.async_copy ? 4 : 2;
@@ -60,8 +65,8 @@ SimtShape simt_shape(BlockShape block, const Target& target, const Config& confi
                        sums, shape.threads));
   shape.chunk = std::min(block.in, kLargestChunk);
   const std::int32_t least = std::max(kSmallestChunk, block.in / kMostParts);
-  while (shape.chunk > least && shared_bytes(block, config, shape.chunk) > kSharedLimit) shape.chunk /= 2;
-  shape.shared_bytes = shared_bytes(block, config, shape.chunk);
+  while (shape.chunk > least && shared_bytes(problem, config, shape.chunk) > kSharedLimit) shape.chunk /= 2;
+  shape.shared_bytes = shared_bytes(problem, config, shape.chunk);
   if (shape.shared_bytes > kSharedLimit)
     refuse(config,
            fmt::format("needs {} bytes of shared memory of {}; fewer stages or a smaller tile_n would work",

@@ -6,6 +6,8 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/spmm.h"
+
 namespace sparsekiln::cuda {
 
 /// Shared memory beside that of the stages: the flag of the combine, and what aligns it.
@@ -24,6 +26,6 @@ struct SimtShape {
 };
 
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.
-[[nodiscard]] SimtShape simt_shape(BlockShape block, const Target& target, const Config& config);
+[[nodiscard]] SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& config);
 
 }  // namespace sparsekiln::cuda

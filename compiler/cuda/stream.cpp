@@ -8,12 +8,16 @@
 namespace sparsekiln::cuda {
 namespace {
 
-void validate(const Problem& problem, const Target& target) {
+void validate(const Spmm& problem, const Target& target) {
+  if (problem.by_columns())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("variant stream computes forward, not {}; variant simt with f32 would work",
+                            name(problem.operation)));
   if (problem.dtype == DType::f32 && problem.math == Math::ieee) return;  // by CUDA cores
   require_tensor_cores("stream", problem, target);
 }
 
-Instance instantiate(const Problem& problem, const Target& target, const Config& config) {
+Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {
   const StreamShape shape = stream_shape(problem, target, config);
   Instance instance;
   instance.threads = shape.threads;

@@ -28,45 +28,45 @@ bool is_power(std::int32_t value, std::int32_t least, std::int32_t most) {
   return value >= least && value <= most && std::has_single_bit(static_cast<std::uint32_t>(value));
 }
 
-bool uses_tensor_cores(const Problem& problem) {
+bool uses_tensor_cores(const Spmm& problem) {
   return problem.dtype != DType::f32 || problem.math == Math::tf32;
 }
 
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
 /// Of a thread.
-std::int32_t sums_of(const Problem& problem, const Config& config) {
+std::int32_t sums_of(const Spmm& problem, const Config& config) {
   const std::int32_t sums =
       problem.block.out * config.tile_n;  // a warp's; on CUDA cores four lanes share one
   return uses_tensor_cores(problem) ? sums / 32 : sums / 8;
 }
 
 /// Registers that hold operands while they are multiplied.
-std::int32_t fragments_of(const Problem& problem, const Config& config) {
+std::int32_t fragments_of(const Spmm& problem, const Config& config) {
   if (!uses_tensor_cores(problem)) return 4 * (config.tile_n + 1);
   return 8 + 4 * (config.operand_a == OperandA::w ? config.tile_n : problem.block.out) / 8;
 }
 
 }  // namespace
 
-std::int64_t stream_stage_bytes(const Problem& problem, const Config& config) {
+std::int64_t stream_stage_bytes(const Spmm& problem, const Config& config) {
   return std::int64_t{kUnitBytes} * (config.tile_n + problem.block.out) / 8;
 }
 
-std::int64_t stream_shared_bytes(const Problem& problem, const Config& config) {
+std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config) {
   constexpr std::int32_t kPadding =
       4;  // floats behind each row of sums, as templates/linear_stream.cuh has it
   const std::int64_t sums = std::int64_t{4} * config.tile_n * (problem.block.out + kPadding);
   return config.warps * (config.stages * stream_stage_bytes(problem, config) + sums);
 }
 
-std::int32_t stream_registers(const Problem& problem, const Target& target, const Config& config) {
+std::int32_t stream_registers(const Spmm& problem, const Target& target, const Config& config) {
   // Where there is no asynchronous copy, a chunk passes through registers while the one before is multiplied.
   const std::int32_t held = has_async_copy(target) ? 0 : 4 * (config.tile_n + problem.block.out) / 8;
   return sums_of(problem, config) + fragments_of(problem, config) + held + kOtherRegisters;
 }
 
-StreamShape stream_shape(const Problem& problem, const Target& target, const Config& config) {
+StreamShape stream_shape(const Spmm& problem, const Target& target, const Config& config) {
   const BlockShape block = problem.block;
   StreamShape shape;
   shape.tensor_cores = uses_tensor_cores(problem);

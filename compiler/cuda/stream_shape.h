@@ -7,6 +7,7 @@
 #include <sparsekiln/target.h>
 
 #include "compiler/cuda/tables.h"
+#include "compiler/spmm.h"
 
 namespace sparsekiln::cuda {
 
@@ -27,15 +28,14 @@ struct StreamShape {
 inline constexpr std::int32_t kMostStreamStages = 8;
 
 /// Of one chunk, x and W.
-[[nodiscard]] std::int64_t stream_stage_bytes(const Problem& problem, const Config& config);
+[[nodiscard]] std::int64_t stream_stage_bytes(const Spmm& problem, const Config& config);
 /// Dynamic shared memory: of all stages of all warps, and where the warps meet.
-[[nodiscard]] std::int64_t stream_shared_bytes(const Problem& problem, const Config& config);
+[[nodiscard]] std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config);
 
 /// Of a thread, at most; what has more than 255 is refused.
-[[nodiscard]] std::int32_t stream_registers(const Problem& problem, const Target& target,
-                                            const Config& config);
+[[nodiscard]] std::int32_t stream_registers(const Spmm& problem, const Target& target, const Config& config);
 
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.
-[[nodiscard]] StreamShape stream_shape(const Problem& problem, const Target& target, const Config& config);
+[[nodiscard]] StreamShape stream_shape(const Spmm& problem, const Target& target, const Config& config);
 
 }  // namespace sparsekiln::cuda

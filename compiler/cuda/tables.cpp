@@ -103,15 +103,13 @@ std::int64_t Tables::bytes() const {
   return of(worker_begin) + of(steps) + of(more_blocks) + of(item_ends) + of(rows) + of(splits) + of(parts);
 }
 
-std::int64_t chunk_bound(const Problem& problem, const Config& config, ChunkShape chunk,
-                         std::int64_t workers) {
+std::int64_t chunk_bound(const Spmm& problem, const Config& config, ChunkShape chunk, std::int64_t workers) {
   // The last chunk of an item may lack blocks.
   return rounded_up(problem.layout.blocks() * chunk.parts, chunk.blocks) +
          item_bound(problem.layout, config, workers);
 }
 
-std::int64_t table_bound(const Problem& problem, const Config& config, ChunkShape chunk,
-                         std::int64_t workers) {
+std::int64_t table_bound(const Spmm& problem, const Config& config, ChunkShape chunk, std::int64_t workers) {
   const std::int64_t items = item_bound(problem.layout, config, workers);
   const std::int64_t steps = (chunk_bound(problem, config, chunk, workers) + 1) * chunk.blocks;
   // Every item may be a part, and every worker that has work has an item.

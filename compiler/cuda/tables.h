@@ -6,6 +6,7 @@
 #include <sparsekiln/problem.h>
 
 #include "compiler/schedule.h"
+#include "compiler/spmm.h"
 
 namespace sparsekiln::cuda {
 
@@ -61,9 +62,9 @@ inline constexpr std::int64_t kUnrolledChunks = 8;
 
 /// No schedule of this problem over at most `workers` CTAs (target.workers × config.split) has more chunks,
 /// or larger tables. From the layout's size alone.
-[[nodiscard]] std::int64_t chunk_bound(const Problem& problem, const Config& config, ChunkShape chunk,
+[[nodiscard]] std::int64_t chunk_bound(const Spmm& problem, const Config& config, ChunkShape chunk,
                                        std::int64_t workers);
-[[nodiscard]] std::int64_t table_bound(const Problem& problem, const Config& config, ChunkShape chunk,
+[[nodiscard]] std::int64_t table_bound(const Spmm& problem, const Config& config, ChunkShape chunk,
                                        std::int64_t workers);
 
 }  // namespace sparsekiln::cuda

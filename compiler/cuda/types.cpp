@@ -13,7 +13,7 @@ std::string_view output_of(DType type) {
   return type == DType::f16 ? "F16Output" : type == DType::bf16 ? "Bf16Output" : "F32Output";
 }
 
-void require_tensor_cores(std::string_view variant, const Problem& problem, const Target& target) {
+void require_tensor_cores(std::string_view variant, const Spmm& problem, const Target& target) {
   if (problem.dtype != DType::f16 && target.compute_capability() < 80)
     throw Error(
         ErrorKind::invalid_argument,

@@ -5,6 +5,8 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/spmm.h"
+
 namespace sparsekiln::cuda {
 
 /// What the templates call an operand type on tensor cores, templates/product.cuh; f32: by way of tf32.
@@ -12,6 +14,6 @@ namespace sparsekiln::cuda {
 /// What they call an element type of y, templates/output.cuh.
 [[nodiscard]] std::string_view output_of(DType type);
 /// Throws `invalid_argument`, with what would work, where the target's tensor cores do not have the type.
-void require_tensor_cores(std::string_view variant, const Problem& problem, const Target& target);
+void require_tensor_cores(std::string_view variant, const Spmm& problem, const Target& target);
 
 }  // namespace sparsekiln::cuda

@@ -81,13 +81,20 @@ struct Built {
 /// one ("auto" takes the cpu where there is none). Thread-safe; equal requests at the same time compile once.
 [[nodiscard]] Built build(const Layout& layout, const Options& options);
 
-/// The operands of a linear layer's forward: y[n, out] = x[n, in] · W[out, in]ᵀ.
+/// The operands of a linear layer; each operation has its own, and looks at no other.
+///
+///   forward     y[n, out] = x[n, in] · W[out, in]ᵀ
+///   grad_input  dx[n, in] = dy[n, out] · W[out, in]
+///
+/// Rows of activations are contiguous. Of what is computed every element is written, none is read.
 struct Operands {
-  TensorView x;  ///< [n, in_features], rows contiguous
+  TensorView x;  ///< [n, in_features]
   /// [blocks, block_out, block_in], dense, row-major over the layout. Where Kernel::packed_elements() is not
   /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements.
   TensorView w;
-  TensorView y;  ///< [n, out_features], rows contiguous; every element is written, none is read
+  TensorView y;   ///< [n, out_features]
+  TensorView dy;  ///< [n, out_features], of x's type
+  TensorView dx;  ///< [n, in_features], of y's type
   /// workspace_bytes(n) bytes, aligned to 64. Of one kernel: zeroed before the first launch, then good for
   /// any n. Two launches that may overlap must not share it, and two kernels must not, unless it is zeroed in
   /// between. Null: the kernel keeps one per stream, on the cpu one per calling thread; a launch that is

@@ -73,6 +73,9 @@ class Layout {
   /// The row-major number of each block of the column view.
   [[nodiscard]] std::span<const std::int32_t> block_of() const;
 
+  /// Rows and columns exchanged: block k of the result is block block_of()[k] of this.
+  [[nodiscard]] Layout transposed() const;
+
   /// True where the block is present. O(log row length).
   [[nodiscard]] bool contains(std::int32_t row, std::int32_t col) const noexcept;
 

@@ -84,7 +84,7 @@ TEST_CASE(
   for (std::size_t entry = 0; entry < plan.size(); ++entry) {
     CAPTURE(plan[entry].up_to);
     const Config& config = plan[entry].config;
-    const std::int64_t smallest = scheduled_n(problem, plan, entry);
+    const std::int64_t smallest = scheduled_n(problem.batch, plan, entry);
     const Schedule schedule = make_schedule(problem, target, config, smallest);
     const std::int64_t ctas = schedule.workers() * ((smallest + config.tile_n - 1) / config.tile_n);
     CHECK(ctas * 10 >= std::int64_t{target.workers} * config.split * 7);
@@ -98,7 +98,7 @@ TEST_CASE("a workspace for a dynamic batch of up to 8192 stays below 128 MiB") {
   for (std::size_t entry = 0; entry < plan.size(); ++entry) {
     CAPTURE(plan[entry].up_to);
     const Config& config = plan[entry].config;
-    const Schedule schedule = make_schedule(problem, target, config, scheduled_n(problem, plan, entry));
+    const Schedule schedule = make_schedule(problem, target, config, scheduled_n(problem.batch, plan, entry));
     const std::int64_t tiles = (plan[entry].up_to + config.tile_n - 1) / config.tile_n;
     CHECK(tiles * schedule.partials * problem.block.out * config.tile_n * 4 < (std::int64_t{128} << 20));
   }

@@ -15,13 +15,26 @@ namespace {
 constexpr const char* kLevels[] = {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"};
 
 #ifdef SPARSEKILN_CPU
+TEST_CASE("the gradient of the input gets whole vectors of batch entries, however few there are") {
+  Problem problem;
+  problem.operation = Operation::grad_input;
+  for (const char* level : {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"})
+    for (const std::int64_t n : {0, 1, 2, 4, 5, 33, 300}) {
+      CAPTURE(level);
+      CAPTURE(n);
+      const Target target{Target::Kind::cpu, level, 2};
+      CHECK(default_config(problem, target, n).tile_n >= 4);
+      CHECK_NOTHROW(validate(problem, target, default_config(problem, target, n)));
+    }
+}
+
 TEST_CASE("the cpu's default config is one that the level can run, whatever n") {
   for (const char* level : kLevels)
     for (std::int64_t n = 0; n < 300; ++n) {
       const Target target{Target::Kind::cpu, level, 2};
       CAPTURE(level);
       CAPTURE(n);
-      CHECK_NOTHROW(validate({}, target, default_config({}, target, n)));
+      CHECK_NOTHROW(validate(Problem(), target, default_config(Problem(), target, n)));
     }
 }
 #endif
@@ -29,25 +42,25 @@ TEST_CASE("the cpu's default config is one that the level can run, whatever n") 
 TEST_CASE("the cpu's default tile computes few tokens that are not there") {
   for (const char* level : kLevels) {
     const Target target{Target::Kind::cpu, level, 2};
-    CHECK(default_config({}, target, 32).tile_n == 32);
-    CHECK(default_config({}, target, 64).tile_n ==
+    CHECK(default_config(Problem(), target, 32).tile_n == 32);
+    CHECK(default_config(Problem(), target, 64).tile_n ==
           (std::string_view(level).starts_with("x86-64-v") ? 32 : 64));
-    CHECK(default_config({}, target, 8192).tile_n == default_config({}, target, 64).tile_n);
+    CHECK(default_config(Problem(), target, 8192).tile_n == default_config(Problem(), target, 64).tile_n);
   }
-  CHECK(default_config({}, {Target::Kind::cpu, "x86-64-v3", 2}, 96).tile_n == 32);
-  CHECK(default_config({}, {Target::Kind::cpu, "x86-64-v3", 2}, 33).tile_n == 48);
-  CHECK(default_config({}, {Target::Kind::cpu, "x86-64-v4", 2}, 33).tile_n == 32);
+  CHECK(default_config(Problem(), {Target::Kind::cpu, "x86-64-v3", 2}, 96).tile_n == 32);
+  CHECK(default_config(Problem(), {Target::Kind::cpu, "x86-64-v3", 2}, 33).tile_n == 48);
+  CHECK(default_config(Problem(), {Target::Kind::cpu, "x86-64-v4", 2}, 33).tile_n == 32);
 }
 
 TEST_CASE("up to four tokens the cpu's default is a thin tile of one share a thread") {
   for (const char* level : {"x86-64-v3", "x86-64-v4"}) {
     const Target target{Target::Kind::cpu, level, 2};
-    CHECK(default_config({}, target, 1).tile_n == 1);
-    CHECK(default_config({}, target, 2).tile_n == 2);
-    CHECK(default_config({}, target, 3).tile_n == 4);
-    CHECK(default_config({}, target, 4).tile_n == 4);
-    CHECK(default_config({}, target, 4).split == 1);
-    CHECK(default_config({}, target, 5).tile_n >= 8);
+    CHECK(default_config(Problem(), target, 1).tile_n == 1);
+    CHECK(default_config(Problem(), target, 2).tile_n == 2);
+    CHECK(default_config(Problem(), target, 3).tile_n == 4);
+    CHECK(default_config(Problem(), target, 4).tile_n == 4);
+    CHECK(default_config(Problem(), target, 4).split == 1);
+    CHECK(default_config(Problem(), target, 5).tile_n >= 8);
   }
 }
 

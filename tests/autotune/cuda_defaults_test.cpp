@@ -63,6 +63,13 @@ TEST_CASE("up to 16 batch entries stream the weight, where one tile holds them")
     }
 }
 
+TEST_CASE("the gradient of the input does not stream: that main loop reads blocks by rows") {
+  Problem problem = half_problem({32, 32});
+  problem.dtype = problem.out_dtype = DType::f32;
+  problem.operation = Operation::grad_input;
+  CHECK(default_config(problem, kH100, 1).variant == Variant::simt);
+}
+
 TEST_CASE("a kernel that streams has 64 KB on its way where shared memory has the room") {
   for (const std::int32_t out : {8, 16, 32, 64, 128})
     for (const char* name : {"sm_80", "sm_86", "sm_90", "sm_100", "sm_120"}) {
@@ -125,7 +132,7 @@ TEST_CASE("the CTAs of CUDA cores that share a multiprocessor fit beside each ot
         const Target target = Target::parse(name);
         const Config config = default_config(problem, target, n);
         if (config.variant == Variant::stream) continue;
-        const SimtShape shape = simt_shape(problem.block, target, config);
+        const SimtShape shape = simt_shape(problem, target, config);
         CHECK(config.split <= resident_ctas(target, shape.threads, shape.shared_bytes + kSimtFlagBytes));
         const bool alone = 2 * shape.shared_bytes > 64 * 1024 - 512;  // sm_75's, less two flags rounded up
         CHECK(config.split == (alone && target.compute_capability() == 75 ? 1 : 2));

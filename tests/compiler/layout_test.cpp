@@ -1,4 +1,5 @@
 #include <sparsekiln/layout.h>
+#include <sparsekiln/patterns.h>
 
 #include <doctest/doctest.h>
 
@@ -43,6 +44,20 @@ Indices copy(Span span) {
 }
 
 }  // namespace
+
+TEST_CASE("transposing exchanges rows and columns, and says where each block was") {
+  const Layout layout = sparsekiln::patterns::random(6, 9, 0.4, 1);
+  const Layout transposed = layout.transposed();
+  CHECK(transposed.rows() == layout.cols());
+  CHECK(transposed.cols() == layout.rows());
+  REQUIRE(transposed.blocks() == layout.blocks());
+  for (std::int32_t row = 0; row < layout.rows(); ++row)
+    for (std::int32_t col = 0; col < layout.cols(); ++col)
+      CHECK(transposed.contains(col, row) == layout.contains(row, col));
+  for (std::int64_t block = 0; block < layout.blocks(); ++block)
+    CHECK(transposed.col()[block] == layout.row_of()[block]);
+  CHECK(transposed.transposed() == layout);
+}
 
 TEST_CASE("the row view is what from_csr was given") {
   const Layout layout = sample();

@@ -44,7 +44,7 @@ TEST_CASE("validate refuses what is not built") {
   problem.block.in = 7;
   CHECK_THROWS_AS(validate(problem), Error);
   problem.block.in = 8;
-  problem.operation = Operation::grad_input;
+  problem.operation = Operation::grad_weight;
   CHECK_THROWS_AS(validate(problem), Error);
   problem = Problem{};
   problem.dtype = DType::f16;

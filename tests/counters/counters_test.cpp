@@ -93,7 +93,7 @@ Counted count(const Layout& layout, BlockShape block, std::int64_t n, Types type
   const Plan& plan = kernel.binary().plan;
   const Target& target = kernel.binary().target;
   const Schedule schedule =
-      make_schedule(problem, target, plan.front().config, scheduled_n(problem, plan, 0));
+      make_schedule(problem, target, plan.front().config, scheduled_n(problem.batch, plan, 0));
   return {fmt::format("{}, block {}, batch {}, {} {}", arch, to_string(block), n, name(types.dtype),
                       name(types.math)),
           bytes_to_move(problem, plan.front().config, schedule, n), emulator.counters()};

@@ -127,6 +127,22 @@ TEST_CASE("an attached kernel of a small batch does so in every type") {
     }
 }
 
+TEST_CASE("an attached gradient of the input is laid out anew, on grids that are not square") {
+  if (Suite::current().on_cpu()) return;
+  constexpr std::int64_t kN = 17;
+  const Layout first = patterns::random(9, 4, 0.4, 11);
+  Options options = attached_options({16, 8}, kN, {});
+  options.operation = Operation::grad_input;
+  options.target = Suite::current().target_with(132);
+  Kernel kernel = compile(first, options);
+  CHECK(compare_with_baked(kernel, first, options, kN) == "");
+  const Layout second = redrawn(first, 0.7, 12);
+  kernel.relayout(second);
+  CHECK(compare_with_baked(kernel, second, options, kN) == "");
+  CHECK(message_of(kernel, patterns::random(4, 9, 0.4, 11)).find("the kernel's has 9 x 4") !=
+        std::string::npos);
+}
+
 TEST_CASE("a kernel is laid out anew and back, and its copies keep the layout that they had") {
   if (Suite::current().on_cpu()) return;
   const Layout first = patterns::random(6, 24, 0.4, 1);

@@ -12,6 +12,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/emit.h"
+#include "compiler/spmm.h"
 #include "tests/kernels/pairwise.h"
 
 #ifdef SPARSEKILN_CPU
@@ -45,6 +46,7 @@ struct Space {
   std::vector<OperandA> operand_a = {OperandA::x};
   std::vector<std::int32_t> rows = {1};
   std::vector<std::int32_t> merge = {1};
+  std::vector<Operation> operations = {Operation::forward};
   std::vector<bool> packed = {false};
   std::vector<bool> wide = {false, true};
   std::vector<bool> strict_absent = {false, true};
@@ -73,6 +75,7 @@ Space vector_space(const Target& target) {
   space.types = {{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
   space.tables = {TableForm::constant};
   space.packed = {false, true};
+  space.operations = {Operation::forward, Operation::grad_input};
   return space;
 }
 
@@ -92,6 +95,7 @@ Space simt_space(const Target& target) {
   if (has_async_copy(target)) space.stages.insert(space.stages.end(), {3, 4});
   space.warps = {1, 2, 4, 8};
   space.types = {{DType::f32, DType::f32}};
+  space.operations = {Operation::forward, Operation::grad_input};
   space.tables = {TableForm::constant, TableForm::global, TableForm::attached};
   return space;
 }
@@ -120,6 +124,7 @@ Space mma_space(const Target& target) {
 Space stream_space(const Target& target) {
   Space space;
   space.variant = Variant::stream;
+  space.batches = {1, 7, 8, 9, 16, 17, 33};
   space.archs = {target.arch};
   space.tile_n = {8, 16, 32};
   space.tile_out = {0};
@@ -154,13 +159,14 @@ enum Axis : std::size_t {
   kOperandA,
   kRows,
   kMerge,
+  kPacked,
+  kOperation,
   kStrict,
   kLayout,
   kBatch,
   kWorkers,
   kSplit,
   kTable,
-  kPacked,
   kWide,
   kAxes
 };
@@ -185,6 +191,7 @@ std::vector<int> sizes_of(const Space& space) {
   sizes[kSplit] = size(space.split);
   sizes[kTable] = size(space.tables);
   sizes[kPacked] = size(space.packed);
+  sizes[kOperation] = size(space.operations);
   sizes[kWide] = size(space.wide);
   sizes[kStrict] = size(space.strict_absent);
   return sizes;
@@ -213,6 +220,7 @@ Case case_of(const Space& space, const Row& row) {
   test.wide = pick(space.wide, kWide);
   const BlockShape block{pick(space.block_out, kBlockOut), pick(space.block_in, kBlockIn)};
   test.options = Suite::current().options(block, pick(space.batches, kBatch));
+  test.options.operation = pick(space.operations, kOperation);
   test.options.dtype = pick(space.types, kTypes).dtype;
   test.options.out_dtype = pick(space.types, kTypes).out_dtype;
   test.options.math = pick(space.types, kTypes).math;
@@ -259,8 +267,8 @@ class Fit {
  private:
   enum class Known : std::uint8_t { nothing, fits, does_not };
   static constexpr std::size_t kOperands = 4;  ///< types of x and W: f32, f16, bf16, and f32 by tf32
-  static constexpr std::array kLookedAt{kBlockOut, kBlockIn, kTileN,    kTileOut, kStages,
-                                        kWarps,    kArch,    kOperandA, kRows,    kMerge};
+  static constexpr std::array kLookedAt{kBlockOut, kBlockIn,  kTileN, kTileOut, kStages, kWarps,
+                                        kArch,     kOperandA, kRows,  kMerge,   kPacked, kOperation};
 
   /// Multiplications of a case, whole batch tiles; an axis that is not yet chosen counts as little as it can.
   [[nodiscard]] double work(const Row& row) const {
@@ -274,6 +282,7 @@ class Fit {
   [[nodiscard]] bool is_valid(const Row& row) const {
     const Case test = case_of(space_, row);
     Problem problem;
+    problem.operation = test.options.operation;
     problem.block = test.options.block;
     problem.batch = test.options.batch;
     problem.dtype = test.options.dtype;
@@ -360,9 +369,9 @@ bool has_turn(const Case& test, bool planted) {
 std::string Case::to_string() const {
   const Layout grid = layout->make();
   return fmt::format(
-      "layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}{}, target {}, config '{}'{}",
-      layout->name, grid.rows(), grid.cols(), grid.blocks(), sparsekiln::to_string(options.block),
-      sparsekiln::to_string(options.batch), name(options.dtype),
+      "{}, layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}{}, target {}, config '{}'{}",
+      name(options.operation), layout->name, grid.rows(), grid.cols(), grid.blocks(),
+      sparsekiln::to_string(options.block), sparsekiln::to_string(options.batch), name(options.dtype),
       name(options.out_dtype.value_or(options.dtype)), options.math == Math::tf32 ? " by tf32" : "",
       options.strict_absent ? ", strict absent" : "", options.target, sparsekiln::to_string(*options.config),
       wide ? ", rows 16 elements apart" : "");
@@ -382,6 +391,7 @@ std::string run(const Case& test) {
     const Problem problem = make_problem(layout, test.options);
     const std::int64_t n = problem.batch.bound();
     const std::int64_t padding = test.wide ? 16 : 0;
+    const std::int64_t width = Spmm(problem).in_features();
     std::size_t turn = 0;
     for (const auto& [kind, planted] : {std::pair{Inputs::small_integers, false},
                                         {Inputs::random, false},
@@ -390,7 +400,7 @@ std::string run(const Case& test) {
       if ((kind == Inputs::random || planted) && !has_turn(test, planted)) continue;
       inputs_text = fmt::format("{}{} seed {}", kind == Inputs::random ? "random" : "small integers",
                                 planted ? " with planted Inf and NaN" : "", kSeed);
-      HostInputs inputs = make_inputs(problem, n, kind, kSeed, problem.in_features() + padding);
+      HostInputs inputs = make_inputs(problem, n, kind, kSeed, width + padding);
       if (planted) plant_non_finite(problem, inputs, kSeed);
       inputs_text += Suite::current().take_seed(seed_turn);
       const Verdict verdict = launch_and_check(kernel, problem, inputs, padding);

@@ -97,6 +97,27 @@ TEST_CASE("operands of the wrong shape or rank are refused") {
   operand.must_refuse("w", [](Operands& o) { o.w = TensorView{}; });
 }
 
+TEST_CASE("a kernel that is not given its operands names those that it takes") {
+  const Layout layout = patterns::random(4, 6, 0.5, 9);
+  Options options = Suite::current().options({16, 8}, 5);
+  const auto message = [&](const Operands& operands) -> std::string {
+    try {
+      compile(layout, options)(operands);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::invalid_argument);
+      return error.what();
+    }
+    return "";
+  };
+  float anything = 0;
+  const TensorView some = view(&anything, DType::f32, 5, 48);
+  CHECK(message({.dy = some, .dx = some}) == "x: it was not given; a kernel of forward takes x, w and y");
+  CHECK(message({.x = some}) == "y: it was not given; a kernel of forward takes x, w and y");
+  options.operation = Operation::grad_input;
+  CHECK(message({.x = some, .y = some}) == "dy: it was not given; a kernel of grad_input takes dy, w and dx");
+  CHECK(message({.dy = some, .dx = some}).starts_with("dy: rank 2 and shape [5, 48]"));
+}
+
 TEST_CASE("a batch other than the fixed one, or above the bound, is refused") {
   const auto set_batch = [](std::int64_t n) { return [n](Operands& o) { o.x.shape[0] = o.y.shape[0] = n; }; };
   Operand fixed(Operand::kN);

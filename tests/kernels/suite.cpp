@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "compiler/spmm.h"
 #include "runtime/cuda/emulator.h"
+#include "runtime/operands.h"
 
 namespace sparsekiln::test {
 namespace {
@@ -95,10 +97,12 @@ void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inpu
     kernel.pack(weight, packed.data());
     weight.data = packed.data();
   }
-  kernel({.x = strided_view(x.data(), problem.dtype, inputs.n, problem.in_features(), inputs.x_stride),
-          .w = weight,
-          .y = output.view(y.data()),
-          .workspace = workspace});
+  Operands operands = operands_of(
+      problem.operation,
+      strided_view(x.data(), problem.dtype, inputs.n, Spmm(problem).in_features(), inputs.x_stride), weight,
+      output.view(y.data()));
+  operands.workspace = workspace;
+  kernel(operands);
   device->synchronize();
   y.copy_out(output.image().data());
 }
@@ -111,7 +115,7 @@ std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem
 
 Verdict launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
                          std::int64_t padding) {
-  PoisonedOutput output(problem, inputs.n, problem.out_features() + padding);
+  PoisonedOutput output(problem, inputs.n, Spmm(problem).out_features() + padding);
   launch(kernel, problem, inputs, output);
   return check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
 }

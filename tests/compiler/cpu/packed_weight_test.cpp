@@ -69,8 +69,8 @@ TEST_CASE("every word is packed exactly once, to where the strides of its tile s
           std::size_t base = block;  // of the tile, in the second block
           std::int64_t misplaced = 0;
           for (const std::int32_t outputs : tile.outputs) {
-            const WeightStrides from = weight_strides(false, outputs, in);
-            const WeightStrides to = weight_strides(true, outputs, in);
+            const WeightStrides from = weight_strides(WeightOrder::rows, outputs, out, in);
+            const WeightStrides to = weight_strides(WeightOrder::packed, outputs, out, in);
             for (std::int32_t output = 0; output < outputs; ++output)
               for (std::int32_t k = 0; k < in; ++k)
                 misplaced += packed[base + static_cast<std::size_t>(output * to.output + k * to.k)] !=

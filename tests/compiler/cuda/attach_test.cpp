@@ -44,7 +44,7 @@ Source emit_baked(const Problem& problem, Plan plan) {
   std::vector<Schedule> schedules;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     plan[i].config.table = TableForm::global;
-    schedules.push_back(make_schedule(problem, kTarget, plan[i].config, scheduled_n(problem, plan, i)));
+    schedules.push_back(make_schedule(problem, kTarget, plan[i].config, scheduled_n(problem.batch, plan, i)));
   }
   return emit(problem, kTarget, plan, schedules);
 }

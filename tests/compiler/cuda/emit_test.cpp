@@ -43,12 +43,28 @@ std::string refusal(const Problem& problem, const Target& target, const Config& 
   return {};
 }
 
+TEST_CASE("the gradient of the input is emitted as such, of the weight that was given") {
+  Problem problem = skewed_problem({8, 32}, 16);
+  problem.operation = Operation::grad_input;
+  const Target target{Target::Kind::cuda, "sm_90", 6};
+  const Source source =
+      emit_plan(problem, target, {{16, fitting_config({32, 8}, target, 16, 2, TableForm::constant)}});
+  CHECK(source.entries.front().passes.front() == "sparsekiln_grad_input_0");
+  for (const std::string_view wanted :
+       {"dx[n, in] = dy[n, out] * W[out, in]", "W[32, 736], 4 x 23 blocks of 8x32", "by_columns = true",
+        "block_out = 32", "block_in = 8"}) {
+    CAPTURE(wanted);
+    CHECK(source.text.find(wanted) != std::string::npos);
+  }
+  CHECK(source.text.find(problem.layout.digest().hex()) != std::string::npos);
+}
+
 TEST_CASE("the source of a small layout has a header, constants, one table and one instantiation") {
   const Problem problem = tiny_problem();
   const Source source = emit_plan(problem, kA100, {{16, plain_config()}});
   CHECK(source.text.starts_with(
-      "// Sparsekiln: forward of a block-sparse linear layer, y[n, 32] = x[n, 24] * W[32, 24]^T\n"
-      "//   layout  2 x 3 blocks of 16x8 (out x in), 4 present, density 0.6667\n"
+      "// Sparsekiln: forward of a block-sparse linear layer, y[n, out] = x[n, in] * W[out, in]^T\n"
+      "//   layout  W[32, 24], 2 x 3 blocks of 16x8 (out x in), 4 present, density 0.6667\n"
       "//   digest  " +
       problem.layout.digest().hex() +
       "\n"
@@ -66,7 +82,7 @@ TEST_CASE("the source of a small layout has a header, constants, one table and o
   CHECK(count(source.text, "    block_out = 16,\n    block_in = 8,\n    tile_n = 16, ") == 1);
   CHECK(count(source.text, "extern \"C\" __global__ void __launch_bounds__(32, 1) sparsekiln_forward_0(") ==
         1);
-  CHECK(count(source.text, "linear_simt<Forward0>(x, w, y, workspace, n, x_stride, y_stride, Table0{});") ==
+  CHECK(count(source.text, "linear_simt<Config0>(x, w, y, workspace, n, x_stride, y_stride, Table0{});") ==
         1);
   CHECK(count(source.text, "#include") == 0);
   CHECK(count(source.text, "#pragma once") == 0);

@@ -47,7 +47,7 @@ inline Config fitting_config(BlockShape block, const Target& target, std::int32_
       config.warps = warps;
       config.table = table;
       try {
-        (void)simt_shape(block, target, config);
+        (void)simt_shape(skewed_problem(block, 64), target, config);
         return config;
       } catch (const Error&) {
         continue;
