@@ -101,15 +101,13 @@ Config default_mma(const Spmm& problem, const Target& target, std::int64_t n) {
   return config;
 }
 
-bool is_ieee(const Spmm& problem) { return problem.dtype == DType::f32 && problem.math == Math::ieee; }
-
 /// The tile of variant stream that holds the whole batch, so that the weight is read once: 8 or 16 entries.
 Config stream_tile(const Spmm& problem, std::int64_t n) {
   Config config;
   config.variant = Variant::stream;
   config.tile_out = 0;
   config.tile_n = tile_for(n, 8, 16);
-  if (is_ieee(problem)) return config;
+  if (problem.ieee()) return config;
   if (problem.block.out >= 16)
     config.operand_a = OperandA::w;
   else
@@ -118,9 +116,8 @@ Config stream_tile(const Spmm& problem, std::int64_t n) {
 }
 
 bool streams(const Spmm& problem, const Target& target, std::int64_t n) {
-  constexpr std::int32_t kMostRegisters = 255;
   return n <= 16 && !problem.by_columns() &&
-         stream_registers(problem, target, stream_tile(problem, n)) <= kMostRegisters;
+         stream_registers(problem, target, stream_tile(problem, n)) <= kMostThreadRegisters;
 }
 
 /// One CTA a multiprocessor, with so much of the weight on its way as hides the latency of global memory:
@@ -128,7 +125,6 @@ bool streams(const Spmm& problem, const Target& target, std::int64_t n) {
 /// the datasheet, 132 multiprocessors), and copies are not spread evenly.
 Config default_stream(const Spmm& problem, const Target& target, std::int64_t n) {
   constexpr std::int64_t kOnTheirWay = 64 * 1024;
-  constexpr std::int64_t kRowBytes = 64;  // of a chunk
   Config config = stream_tile(problem, n);
   config.warps = 8;
   config.stages = 2;
@@ -136,7 +132,7 @@ Config default_stream(const Spmm& problem, const Target& target, std::int64_t n)
   const auto fits = [&] { return stream_shared_bytes(problem, config) <= room; };
   while (config.warps > 1 && !fits()) config.warps /= 2;
   if (target.compute_capability() < 80) return config;  // no asynchronous copy: one chunk is on its way
-  const std::int64_t chunks = config.warps * problem.block.out * kRowBytes;  // W's part of a stage
+  const std::int64_t chunks = config.warps * problem.block.out * kStreamChunkBytes;  // W's part of a stage
   while (config.stages < kMostStreamStages && (config.stages - 1) * chunks < kOnTheirWay) ++config.stages;
   while (!fits()) --config.stages;
   return config;
@@ -146,7 +142,7 @@ Config default_stream(const Spmm& problem, const Target& target, std::int64_t n)
 
 Config default_config(const Spmm& problem, const Target& target, std::int64_t n) {
   if (streams(problem, target, n)) return default_stream(problem, target, n);
-  return is_ieee(problem) ? default_simt(problem, target, n) : default_mma(problem, target, n);
+  return problem.ieee() ? default_simt(problem, target, n) : default_mma(problem, target, n);
 }
 
 }  // namespace sparsekiln::cuda

@@ -112,10 +112,10 @@ class Judge {
 }  // namespace
 
 Adder adder_of(const Spmm& problem, const Plan& plan) {
-  const bool ieee = problem.dtype == DType::f32 && problem.math == Math::ieee;
-  const bool tensor_cores = !ieee && std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
-    return range.config.variant == Variant::mma || range.config.variant == Variant::stream;
-  });
+  const bool tensor_cores =
+      !problem.ieee() && std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
+        return range.config.variant == Variant::mma || range.config.variant == Variant::stream;
+      });
   return tensor_cores ? Adder::tensor_cores : Adder::float32;
 }
 

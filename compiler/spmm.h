@@ -31,6 +31,8 @@ struct Spmm {
   ActivationOrder order;
   bool strict_absent;
 
+  /// float32 products that only float32 arithmetic forms: not for tensor cores.
+  [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }
   /// A block of B lies in memory column by column, [in][out]; else row by row, [out][in].
   [[nodiscard]] bool by_columns() const { return operation == Operation::grad_input; }
   /// W's.

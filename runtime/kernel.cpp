@@ -8,6 +8,7 @@
 
 #include "compiler/cuda/attach.h"
 #include "compiler/cuda/emit.h"
+#include "runtime/operands.h"
 
 namespace sparsekiln {
 namespace {
@@ -85,15 +86,10 @@ struct Activations {
   std::int64_t to_features;
 };
 Activations activations(const Operands& operands, const OperandContract& wanted) {
-  switch (wanted.operation) {
-    case Operation::forward:
-      return {"x", operands.x, wanted.in_features, "y", operands.y, wanted.out_features};
-    case Operation::grad_input:
-      return {"dy", operands.dy, wanted.out_features, "dx", operands.dx, wanted.in_features};
-    case Operation::grad_weight:
-      break;
-  }
-  throw Error(ErrorKind::internal, fmt::format("a kernel of {} cannot be launched", name(wanted.operation)));
+  const OperandPlaces places = places_of(wanted.operation);
+  const bool forward = wanted.operation == Operation::forward;
+  return {places.from_name, operands.*places.from, forward ? wanted.in_features : wanted.out_features,
+          places.to_name,   operands.*places.to,   forward ? wanted.out_features : wanted.in_features};
 }
 
 /// Says which operands a kernel takes, where one of them was left out.

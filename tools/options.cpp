@@ -76,7 +76,7 @@ void add_request(CLI::App& app, Request& request) {
   app.add_option("--math", request.math,
                  "how f32 products are formed: ieee, or tf32 (operands rounded to it)")
       ->capture_default_str();
-  app.add_option("--op", request.operation, "operation: forward, grad_input, grad_weight")
+  app.add_option("--op", request.operation, "operation: forward, grad_input (f32 with math ieee)")
       ->capture_default_str();
   app.add_option(
          "--target", request.target,

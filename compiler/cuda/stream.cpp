@@ -13,7 +13,7 @@ void validate(const Spmm& problem, const Target& target) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("variant stream computes forward, not {}; variant simt with f32 would work",
                             name(problem.operation)));
-  if (problem.dtype == DType::f32 && problem.math == Math::ieee) return;  // by CUDA cores
+  if (problem.ieee()) return;  // by CUDA cores
   require_tensor_cores("stream", problem, target);
 }
 

@@ -11,13 +11,10 @@
 namespace sparsekiln::cuda {
 namespace {
 
-constexpr std::int32_t kChunkBytes = 64;  ///< of k, in each row
-constexpr std::int32_t kUnitBytes = 512;  ///< eight rows of a chunk
 constexpr std::int32_t kMostTileN = 32;
 constexpr std::int32_t kMostWarps = 16;
 constexpr std::int32_t kMostSums = 128;  ///< a thread
 constexpr std::int32_t kRegisterFile = 65536;
-constexpr std::int32_t kMostRegisters = 255;  ///< a thread
 constexpr std::int32_t kOtherRegisters = 72;  ///< a thread, besides sums and fragments
 
 [[noreturn]] void refuse(const Config& config, const std::string& why) {
@@ -28,36 +25,29 @@ bool is_power(std::int32_t value, std::int32_t least, std::int32_t most) {
   return value >= least && value <= most && std::has_single_bit(static_cast<std::uint32_t>(value));
 }
 
-bool uses_tensor_cores(const Spmm& problem) {
-  return problem.dtype != DType::f32 || problem.math == Math::tf32;
-}
-
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
 /// Of a thread.
 std::int32_t sums_of(const Spmm& problem, const Config& config) {
   const std::int32_t sums =
       problem.block.out * config.tile_n;  // a warp's; on CUDA cores four lanes share one
-  return uses_tensor_cores(problem) ? sums / 32 : sums / 8;
+  return problem.ieee() ? sums / 8 : sums / 32;
 }
 
 /// Registers that hold operands while they are multiplied.
 std::int32_t fragments_of(const Spmm& problem, const Config& config) {
-  if (!uses_tensor_cores(problem)) return 4 * (config.tile_n + 1);
+  if (problem.ieee()) return 4 * (config.tile_n + 1);
   return 8 + 4 * (config.operand_a == OperandA::w ? config.tile_n : problem.block.out) / 8;
 }
 
 }  // namespace
 
-std::int64_t stream_stage_bytes(const Spmm& problem, const Config& config) {
-  return std::int64_t{kUnitBytes} * (config.tile_n + problem.block.out) / 8;
-}
-
 std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config) {
   constexpr std::int32_t kPadding =
       4;  // floats behind each row of sums, as templates/linear_stream.cuh has it
+  const std::int64_t stage = std::int64_t{kStreamChunkBytes} * (config.tile_n + problem.block.out);
   const std::int64_t sums = std::int64_t{4} * config.tile_n * (problem.block.out + kPadding);
-  return config.warps * (config.stages * stream_stage_bytes(problem, config) + sums);
+  return config.warps * (config.stages * stage + sums);
 }
 
 std::int32_t stream_registers(const Spmm& problem, const Target& target, const Config& config) {
@@ -69,7 +59,7 @@ std::int32_t stream_registers(const Spmm& problem, const Target& target, const C
 StreamShape stream_shape(const Spmm& problem, const Target& target, const Config& config) {
   const BlockShape block = problem.block;
   StreamShape shape;
-  shape.tensor_cores = uses_tensor_cores(problem);
+  shape.tensor_cores = !problem.ieee();
   shape.async_copy = has_async_copy(target);
   const bool weight_a = config.operand_a == OperandA::w;
   if (config.rows != 1) refuse(config, "variant stream has no tile of x to share: rows=1 would work");
@@ -95,16 +85,16 @@ StreamShape stream_shape(const Spmm& problem, const Target& target, const Config
   shape.run = 4 / static_cast<std::int32_t>(size_of(problem.out_dtype));
   shape.sums = sums_of(problem, config);
   const std::int32_t registers = stream_registers(problem, target, config);
-  if (shape.sums > kMostSums || registers > kMostRegisters || registers * shape.threads > kRegisterFile)
+  if (shape.sums > kMostSums || registers > kMostThreadRegisters || registers * shape.threads > kRegisterFile)
     refuse(config,
            fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
                        "fewer warps or a smaller tile_n would work",
                        shape.sums, shape.threads));
   const std::int32_t row_bytes = block.in * static_cast<std::int32_t>(size_of(problem.dtype));
-  if (row_bytes < kChunkBytes)
-    shape.chunk.blocks = kChunkBytes / row_bytes;
+  if (row_bytes < kStreamChunkBytes)
+    shape.chunk.blocks = kStreamChunkBytes / row_bytes;
   else
-    shape.chunk.parts = row_bytes / kChunkBytes;
+    shape.chunk.parts = row_bytes / kStreamChunkBytes;
   shape.shared_bytes = stream_shared_bytes(problem, config);
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kStreamStaticShared;
   if (shape.shared_bytes > most_bytes)

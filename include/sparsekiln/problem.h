@@ -68,12 +68,11 @@ struct Problem {
   Layout layout;
   BlockShape block;
   Batch batch = 1;
-  DType dtype = DType::f32;      ///< of x and W; accumulation is in float32
-  DType out_dtype = DType::f32;  ///< of y
+  DType dtype = DType::f32;      ///< of W and what it is multiplied with (x, dy); accumulation is in float32
+  DType out_dtype = DType::f32;  ///< of what is computed (y, dx)
   Math math = Math::ieee;
   ActivationOrder order = ActivationOrder::batch_major;
-  bool strict_absent =
-      false;  ///< excludes configs that merge rows by zero fill (an Inf in x could then spread)
+  bool strict_absent = false;  ///< excludes configs that merge rows by zero fill (an Inf could then spread)
 
   [[nodiscard]] std::int64_t in_features() const { return std::int64_t{layout.cols()} * block.in; }
   [[nodiscard]] std::int64_t out_features() const { return std::int64_t{layout.rows()} * block.out; }
