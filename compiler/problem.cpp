@@ -104,10 +104,6 @@ void validate(const Problem& problem) {
   if (problem.operation == Operation::grad_weight)
     refuse(fmt::format("operation {}: forward and {} are built", name(problem.operation),
                        name(Operation::grad_input)));
-  if (problem.operation == Operation::grad_input &&
-      (problem.dtype != DType::f32 || problem.math != Math::ieee))
-    refuse(fmt::format("operation {} of {} operands, math {}: it is built for f32 operands with math ieee",
-                       name(problem.operation), name(problem.dtype), name(problem.math)));
   if (problem.out_dtype != problem.dtype && problem.out_dtype != DType::f32)
     refuse(fmt::format("output type {} of {} operands: it is {} or f32", name(problem.out_dtype),
                        name(problem.dtype), name(problem.dtype)));

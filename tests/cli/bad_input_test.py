@@ -74,8 +74,6 @@ _SENSELESS_REQUESTS = [
     (["--config", "mma operand_a=y"], ["'y'", "x, w"]),
     (["--op", "backward"], ["'backward'", "forward"]),
     (["--op", "grad_weight"], ["grad_weight", "grad_input"]),
-    (["--op", "grad_input", "--dtype", "bf16"], ["grad_input", "bf16", "f32 operands with math ieee"]),
-    (["--op", "grad_input", "--math", "tf32"], ["grad_input", "tf32", "math ieee"]),
     (["--target", "tpu"], ["'tpu'", "cpu", "sm_75"]),
     (["--target", "sm_60"], ["'sm_60'", "sm_75"]),
     (["--target", "sm_90:0"], ["sm_90:0", "1 to"]),
