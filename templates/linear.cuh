@@ -86,13 +86,14 @@ __device__ __forceinline__ void compute_share(const typename Config::Table& tabl
 
 /// One CTA: worker blockIdx.x, batch tiles blockIdx.y, + gridDim.y, …
 ///
-/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output and whether rows are split.
+/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue and whether rows
+/// are split.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void linear(const typename Config::Element* __restrict__ x,
                                        const typename Config::Element* __restrict__ w,
                                        typename Config::Output::Element* __restrict__ y, void* workspace,
                                        int n, long long x_stride, long long y_stride,
-                                       typename Config::Table table) {
+                                       const Ends<Config>& ends, typename Config::Table table) {
   const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
   const int worker = static_cast<int>(blockIdx.x);
   for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
@@ -100,7 +101,8 @@ __device__ __forceinline__ void linear(const typename Config::Element* __restric
     const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;
     const int valid = n - static_cast<int>(first_n);
     const Source<Config> from{x + first_n * x_stride, w, x_stride, valid};
-    const Destination<Config> to{y + first_n * y_stride, y_stride, valid, workspace, batch_tile};
+    Destination<Config> to{y + first_n * y_stride, y_stride, valid, workspace, batch_tile, ends};
+    to.ends.residual += first_n * ends.residual_stride;
     compute_share<Config, Operands, Tile>(table, worker, from, to);
     __syncthreads();  // the next tile's copies overwrite what slower threads still read
   }
