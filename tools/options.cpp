@@ -76,8 +76,7 @@ void add_request(CLI::App& app, Request& request) {
   app.add_option("--math", request.math,
                  "how f32 products are formed: ieee, or tf32 (operands rounded to it)")
       ->capture_default_str();
-  app.add_option("--op", request.operation, "operation: forward, grad_input (f32 with math ieee)")
-      ->capture_default_str();
+  app.add_option("--op", request.operation, "operation: forward, grad_input")->capture_default_str();
   app.add_option(
          "--target", request.target,
          "auto, cpu, cuda, cuda:1, emulated, emulated:sm_80, an architecture (sm_90, sm_80:108) or a part "

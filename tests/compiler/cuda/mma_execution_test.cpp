@@ -40,22 +40,25 @@ struct Rows {
 /// poison.
 std::int64_t wrong_elements(const Problem& problem, const Rows& x, const Elements& w, const Rows& y,
                             std::int64_t n) {
-  const auto [out, in] = problem.block;
+  const Spmm product = problem;
+  const auto [out, in] = product.block;
   std::int64_t wrong = 0;
   for (std::int64_t row = 0; row < n; ++row)
     for (std::int64_t o = 0; o < y.stride; ++o) {
       const float got = y.elements.at(row * y.stride + o);
-      if (o >= problem.out_features()) {
+      if (o >= product.out_features()) {
         wrong += !std::isnan(got);
         continue;
       }
       float sum = 0;
       const auto block_row = static_cast<std::int32_t>(o / out);
-      std::int64_t block = problem.layout.crow()[static_cast<std::size_t>(block_row)];
-      for (const std::int32_t column : problem.layout.row(block_row)) {
+      std::int32_t number = product.layout.crow()[static_cast<std::size_t>(block_row)];
+      for (const std::int32_t column : product.layout.row(block_row)) {
+        const std::int64_t block = product.block_of_weight(number++);
         for (std::int64_t k = 0; k < in; ++k)
-          sum += x.elements.at(row * x.stride + column * in + k) * w.at((block * out + o % out) * in + k);
-        ++block;
+          sum += x.elements.at(row * x.stride + column * in + k) *
+                 w.at(product.by_columns() ? (block * in + k) * out + o % out
+                                           : (block * out + o % out) * in + k);
       }
       float rounded = 0;
       store(problem.out_dtype, sum, &rounded, 0);
@@ -85,13 +88,13 @@ void check_kernel(const Problem& problem, const Target& target, const Config& co
 
   for (const std::int32_t n : batches) {
     CAPTURE(n);
-    const std::int64_t x_stride = problem.in_features() + 8;
-    const std::int64_t y_stride = problem.out_features() + 16;
+    const std::int64_t x_stride = Spmm(problem).in_features() + 8;
+    const std::int64_t y_stride = Spmm(problem).out_features() + 16;
     Elements x(problem.dtype, static_cast<std::size_t>(n * x_stride));
     Elements y(problem.out_dtype, static_cast<std::size_t>(n * y_stride));
     x.poison();
     for (std::int64_t row = 0; row < n; ++row)
-      for (std::int64_t k = 0; k < problem.in_features(); ++k) x.set(row * x_stride + k, integer());
+      for (std::int64_t k = 0; k < Spmm(problem).in_features(); ++k) x.set(row * x_stride + k, integer());
     const HostModule::Arguments arguments{x.data(), w.data(), y.data(), workspace.data(),
                                           n,        x_stride, y_stride};
     for (const HostModule::Copies copies : {HostModule::Copies::late, HostModule::Copies::early}) {
@@ -119,6 +122,23 @@ TEST_CASE("tensor-core kernels are exact for blocks of which several, or a part,
     check_kernel(mma_problem(block, 20, kHalf), kA100, mma_config(16, OperandA::x, 2, 1), {20, 9});
   for (const BlockShape block : {BlockShape{8, 8}, {32, 128}})
     check_kernel(mma_problem(block, 20, kTf32), kA100, mma_config(16, OperandA::x, 2, 1), {20, 9});
+}
+
+TEST_CASE("tensor-core kernels that read blocks by columns are exact for every type") {
+  const auto check = [](BlockShape block, Types types, const Config& config) {
+    Problem problem = mma_problem(block, 33, types);
+    problem.operation = Operation::grad_input;
+    check_kernel(problem, kA100, config, {33, 9});
+  };
+  for (const Types types : {kHalf, kBrain, kTf32, kHalfToFloat}) {
+    check({32, 32}, types, mma_config(32, OperandA::x, 3, 4));
+    check({16, 64}, types, mma_config(24, OperandA::w, 3, 1));
+    check({8, 8}, types, mma_config(16, OperandA::x, 2, 1));
+  }
+  check({16, 128}, kHalf, mma_config(16, OperandA::x, 3, 1));
+  check({8, 128}, kTf32, mma_config(32, OperandA::x, 2, 4));
+  check({16, 32}, kHalf, mma_config(48, OperandA::x, 2, 3));
+  check({64, 16}, kBrain, mma_config(16, OperandA::w, 2, 2));
 }
 
 TEST_CASE("tensor-core kernels are exact for any number of stages") {
