@@ -1,6 +1,7 @@
 #include <sparsekiln/binary.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include <sparsekiln/error.h>
 
@@ -9,13 +10,13 @@
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
 //   version:u32  target  plan  operands  entries  code  ptx  log  compiler  options  source:16 bytes
 // Version 1 was the first, version 2 added a config's operand_a, version 3 its rows and
-// merge, version 4 an entry's tables. A reader knows one version: whoever stores Binaries has the compiler's
-// digest in the key.
+// merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation. A reader
+// knows one version: whoever stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 5;
+constexpr std::uint32_t kVersion = 6;
 
 void put(ByteWriter& out, const Config& config) {
   out.put(config.variant);
@@ -47,37 +48,63 @@ Config get_config(ByteReader& in) {
   return config;
 }
 
+void put_flags(ByteWriter& out, std::initializer_list<bool> flags) {
+  for (const bool flag : flags) out.put(static_cast<std::uint8_t>(flag));
+}
+
+void put(ByteWriter& out, const Computation& what) {
+  out.put(what.operation);
+  out.put(what.block.out);
+  out.put(what.block.in);
+  out.put(what.batch.bound());
+  put_flags(out, {what.batch.dynamic()});
+  out.put(what.dtype);
+  out.put(what.out_dtype);
+  out.put(what.math);
+  out.put(what.order);
+  out.put(what.epilogue.activation);
+  out.put(what.derivative);
+  put_flags(out, {what.strict_absent, what.epilogue.scale, what.epilogue.bias, what.epilogue.gated,
+                  what.epilogue.residual, what.gates, what.bias_gradient, what.gate_gradient});
+  out.put(what.alignment);
+}
+
+Computation get_computation(ByteReader& in) {
+  Computation what;
+  what.operation = in.get_enum(Operation::grad_weight);
+  what.block.out = in.get<std::int32_t>();
+  what.block.in = in.get<std::int32_t>();
+  const auto bound = in.get<std::int64_t>();
+  what.batch = in.get_bool() ? Batch::up_to(bound) : Batch(bound);
+  what.dtype = in.get_enum(DType::bf16);
+  what.out_dtype = in.get_enum(DType::bf16);
+  what.math = in.get_enum(Math::tf32);
+  what.order = in.get_enum(ActivationOrder::feature_major);
+  what.epilogue.activation = in.get_enum(Activation::silu);
+  what.derivative = in.get_enum(Activation::silu);
+  for (bool* const flag :
+       {&what.strict_absent, &what.epilogue.scale, &what.epilogue.bias, &what.epilogue.gated,
+        &what.epilogue.residual, &what.gates, &what.bias_gradient, &what.gate_gradient})
+    *flag = in.get_bool();
+  what.alignment = in.get<std::int32_t>();
+  return what;
+}
+
 void put(ByteWriter& out, const OperandContract& operands) {
-  out.put(operands.operation);
+  put(out, static_cast<const Computation&>(operands));
   out.put(operands.in_features);
   out.put(operands.out_features);
   out.put(operands.blocks);
-  out.put(operands.block.out);
-  out.put(operands.block.in);
-  out.put(operands.batch.bound());
-  out.put(static_cast<std::uint8_t>(operands.batch.dynamic()));
-  out.put(operands.dtype);
-  out.put(operands.out_dtype);
-  out.put(operands.math);
-  out.put(static_cast<std::uint8_t>(operands.packed));
-  out.put(operands.alignment);
+  put_flags(out, {operands.packed});
 }
 
 OperandContract get_operands(ByteReader& in) {
   OperandContract operands;
-  operands.operation = in.get_enum(Operation::grad_weight);
+  static_cast<Computation&>(operands) = get_computation(in);
   operands.in_features = in.get<std::int64_t>();
   operands.out_features = in.get<std::int64_t>();
   operands.blocks = in.get<std::int64_t>();
-  operands.block.out = in.get<std::int32_t>();
-  operands.block.in = in.get<std::int32_t>();
-  const auto bound = in.get<std::int64_t>();
-  operands.batch = in.get_bool() ? Batch::up_to(bound) : Batch(bound);
-  operands.dtype = in.get_enum(DType::bf16);
-  operands.out_dtype = in.get_enum(DType::bf16);
-  operands.math = in.get_enum(Math::tf32);
   operands.packed = in.get_bool();
-  operands.alignment = in.get<std::int32_t>();
   return operands;
 }
 
@@ -156,7 +183,7 @@ Entry get_entry(ByteReader& in) {
   if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that nobody takes");
   const bool waits = entry.takes_tables() && entry.tables.bytes.empty();  // for a layout
   const bool usable = (waits ? entry.workers == 0 : entry.workers > 0) && entry.tables.counters >= 0 &&
-                      entry.tile_n > 0 && entry.threads > 0 && !entry.passes.empty() &&
+                      entry.tile_n >= 0 && entry.threads > 0 && !entry.passes.empty() &&
                       entry.workspace.counter_bytes >= 0 && entry.workspace.bytes_per_tile >= 0;
   if (!usable) in.fail("an entry that cannot be launched");
   return entry;

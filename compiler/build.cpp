@@ -59,17 +59,12 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan) {
 
 OperandContract contract_of(const Problem& problem, const Plan& plan) {
   OperandContract operands;
-  operands.operation = problem.operation;
+  static_cast<Computation&>(operands) = problem;
   if (!cuda::attached(plan)) {  // else the same for all layouts
     operands.in_features = problem.in_features();
     operands.out_features = problem.out_features();
     operands.blocks = problem.layout.blocks();
   }
-  operands.block = problem.block;
-  operands.batch = problem.batch;
-  operands.dtype = problem.dtype;
-  operands.out_dtype = problem.out_dtype;
-  operands.math = problem.math;
   operands.packed = plan.front().config.packed;
   return operands;
 }

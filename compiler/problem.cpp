@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
@@ -25,6 +26,22 @@ constexpr std::array kOperations{Named{Operation::forward, "forward"},
                                  Named{Operation::grad_weight, "grad_weight"}};
 
 constexpr std::array kMaths{Named{Math::ieee, "ieee"}, Named{Math::tf32, "tf32"}};
+
+constexpr std::array kOrders{Named{ActivationOrder::batch_major, "batch-major"},
+                             Named{ActivationOrder::feature_major, "feature-major"}};
+
+constexpr std::array kActivations{Named{Activation::none, "none"}, Named{Activation::relu, "relu"},
+                                  Named{Activation::gelu, "gelu"}, Named{Activation::gelu_tanh, "gelu_tanh"},
+                                  Named{Activation::silu, "silu"}};
+
+/// The parts of an epilogue besides its activation, by the word that names them.
+struct EpiloguePart {
+  std::string_view name;
+  bool Epilogue::* part;
+};
+constexpr std::array kEpilogueParts{
+    EpiloguePart{"scale", &Epilogue::scale}, EpiloguePart{"bias", &Epilogue::bias},
+    EpiloguePart{"gated", &Epilogue::gated}, EpiloguePart{"residual", &Epilogue::residual}};
 
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
 constexpr std::int64_t kMaxBatch = std::int64_t{1} << 30;
@@ -59,8 +76,47 @@ Operation parse_operation(std::string_view text) { return parse_in(kOperations, 
 
 std::string_view name(Math math) { return name_in(kMaths, math); }
 Math parse_math(std::string_view text) { return parse_in(kMaths, text, "math"); }
-std::string_view name(ActivationOrder order) {
-  return order == ActivationOrder::batch_major ? "batch-major" : "feature-major";
+std::string_view name(ActivationOrder order) { return name_in(kOrders, order); }
+ActivationOrder parse_activation_order(std::string_view text) {
+  return parse_in(kOrders, text, "activation order");
+}
+std::string_view name(Activation activation) { return name_in(kActivations, activation); }
+Activation parse_activation(std::string_view text) { return parse_in(kActivations, text, "activation"); }
+
+std::string to_string(const Epilogue& epilogue) {
+  std::vector<std::string_view> parts;
+  for (const EpiloguePart& part : kEpilogueParts) {
+    if (part.part == &Epilogue::gated && epilogue.activation != Activation::none)
+      parts.push_back(name(epilogue.activation));
+    if (epilogue.*part.part) parts.push_back(part.name);
+  }
+  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, "+"));
+}
+
+Epilogue parse_epilogue(std::string_view text) {
+  Epilogue epilogue;
+  if (text == "none") return epilogue;
+  for (std::string_view rest = text;;) {
+    const std::size_t plus = rest.find('+');
+    const std::string_view word = rest.substr(0, plus);
+    const auto* const part = std::find_if(kEpilogueParts.begin(), kEpilogueParts.end(),
+                                          [&](const EpiloguePart& known) { return known.name == word; });
+    if (part != kEpilogueParts.end() && !(epilogue.*part->part)) {
+      epilogue.*part->part = true;
+    } else {
+      const auto* const known = std::find_if(kActivations.begin() + 1, kActivations.end(),
+                                             [&](const auto& row) { return row.name == word; });
+      if (known == kActivations.end() || epilogue.activation != Activation::none)
+        refuse(
+            fmt::format("epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
+                        "scale, bias, one activation (relu, gelu, gelu_tanh, silu), gated and residual, "
+                        "joined by +, such as bias+gelu",
+                        text, word));
+      epilogue.activation = known->value;
+    }
+    if (plus == std::string_view::npos) return epilogue;
+    rest.remove_prefix(plus + 1);
+  }
 }
 
 BlockShape parse_block_shape(std::string_view text) {
@@ -96,22 +152,67 @@ std::string to_string(Batch batch) {
   return batch.dynamic() ? fmt::format("up-to:{}", batch.bound()) : fmt::format("{}", batch.bound());
 }
 
-void validate(const Problem& problem) {
-  validate_side(problem.block.out, "rows");
-  validate_side(problem.block.in, "columns");
-  const std::int64_t n = problem.batch.bound();
-  if (n < 0 || n > kMaxBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMaxBatch));
-  if (problem.operation == Operation::grad_weight)
-    refuse(fmt::format("operation {}: forward and {} are built", name(problem.operation),
-                       name(Operation::grad_input)));
+namespace {
+
+/// Of the features along one axis of the layout.
+void validate_cut(std::int64_t cut, std::int32_t blocks, std::int32_t side, std::string_view what) {
+  if (cut == 0) return;
+  const std::int64_t whole = std::int64_t{blocks} * side;
+  if (cut > whole || cut <= whole - side)
+    refuse(fmt::format("{} {} features: {} blocks of {} hold {} to {}", cut, what, blocks, side,
+                       whole - side + 1, whole));
+}
+
+void validate_types(const Problem& problem) {
   if (problem.out_dtype != problem.dtype && problem.out_dtype != DType::f32)
     refuse(fmt::format("output type {} of {} operands: it is {} or f32", name(problem.out_dtype),
                        name(problem.dtype), name(problem.dtype)));
   if (problem.math != Math::ieee && problem.dtype != DType::f32)
     refuse(fmt::format("math {} with {} operands: it rounds f32 operands; math ieee would work",
                        name(problem.math), name(problem.dtype)));
-  if (problem.order != ActivationOrder::batch_major)
-    refuse("feature-major activations: only batch-major is built");
+  constexpr std::array<std::int32_t, 4> kAlignments{16, 8, 4, 2};
+  const auto bytes = static_cast<std::int32_t>(std::max(size_of(problem.dtype), size_of(problem.out_dtype)));
+  if (std::find(kAlignments.begin(), kAlignments.end(), problem.alignment) == kAlignments.end() ||
+      problem.alignment < bytes)
+    refuse(fmt::format("activations aligned to {} bytes: 16, 8, 4 or 2 would work, {} at least for {}",
+                       problem.alignment, bytes, name(bytes == 4 ? DType::f32 : problem.dtype)));
+}
+
+void validate_ends(const Problem& problem) {
+  const bool forward = problem.operation == Operation::forward;
+  Epilogue of_gradient;
+  of_gradient.scale = problem.epilogue.scale;
+  if (!forward && problem.epilogue != of_gradient)
+    refuse(
+        fmt::format("epilogue {} of {}: a gradient's is scale or none; the derivative of an activation is "
+                    "asked for as `derivative`, the gradient of a bias as `bias_gradient` of {}",
+                    to_string(problem.epilogue), name(problem.operation), name(Operation::grad_weight)));
+  if (problem.epilogue.gated && problem.epilogue.activation == Activation::none)
+    refuse(
+        "epilogue gated: it multiplies by an activation of the first product; silu+gated or gelu+gated "
+        "would work");
+  if (forward && problem.derivative != Activation::none)
+    refuse(fmt::format("derivative {} of forward: gradients have one; epilogue {} would apply the function",
+                       name(problem.derivative), name(problem.derivative)));
+  const bool weight = problem.operation == Operation::grad_weight;
+  if (!weight && (problem.bias_gradient || problem.gate_gradient))
+    refuse(fmt::format("{} of {}: it is a by-product of {}",
+                       problem.bias_gradient ? "bias_gradient" : "gate_gradient", name(problem.operation),
+                       name(Operation::grad_weight)));
+  if (problem.gate_gradient && !problem.gates) refuse("gate_gradient without gates: they go together");
+}
+
+}  // namespace
+
+void validate(const Problem& problem) {
+  validate_side(problem.block.out, "rows");
+  validate_side(problem.block.in, "columns");
+  const std::int64_t n = problem.batch.bound();
+  if (n < 0 || n > kMaxBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMaxBatch));
+  validate_cut(problem.cut_out_features, problem.layout.rows(), problem.block.out, "output");
+  validate_cut(problem.cut_in_features, problem.layout.cols(), problem.block.in, "input");
+  validate_types(problem);
+  validate_ends(problem);
 }
 
 }  // namespace sparsekiln

@@ -1,5 +1,7 @@
 #include "compiler/spmm.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
@@ -17,15 +19,30 @@ bool transposes(Operation operation) {
 }  // namespace
 
 Spmm::Spmm(const Problem& problem)
-    : operation(problem.operation),
+    : Computation(problem),
       weight(problem.layout),
       layout(transposes(operation) ? weight.transposed() : weight),
-      block(transposes(operation) ? BlockShape{problem.block.in, problem.block.out} : problem.block),
-      batch(problem.batch),
-      dtype(problem.dtype),
-      out_dtype(problem.out_dtype),
-      math(problem.math),
-      order(problem.order),
-      strict_absent(problem.strict_absent) {}
+      cut_in(problem.cut_in_features),
+      cut_out(problem.cut_out_features) {
+  if (!by_columns()) return;
+  std::swap(block.out, block.in);
+  std::swap(cut_in, cut_out);
+}
+
+void require_built(const Spmm& product, std::string_view target) {
+  const auto refuse = [&](std::string_view what, std::string_view instead) {
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} on {}: no kernel there computes it; {} would work", what, target, instead));
+  };
+  if (product.epilogue != Epilogue{}) refuse(fmt::format("epilogue {}", to_string(product.epilogue)), "none");
+  if (product.derivative != Activation::none)
+    refuse(fmt::format("derivative {}", name(product.derivative)), "none");
+  if (product.gates) refuse("gates", "a weight that is already scaled");
+  if (product.cut_in != 0 || product.cut_out != 0)
+    refuse(fmt::format("{} to {} features, which cut a block", product.in_features(), product.out_features()),
+           "whole blocks");
+  if (product.alignment != 16)
+    refuse(fmt::format("activations aligned to {} bytes", product.alignment), "16");
+}
 
 }  // namespace sparsekiln

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include <sparsekiln/problem.h>
 
@@ -13,23 +14,17 @@ namespace sparsekiln {
 ///   forward    x[n,in]  y[n,out]  W
 ///   grad_input dy[n,out] dx[n,in] Wᵀ, whose blocks lie in memory as W's do: their columns are contiguous
 ///
-/// The members that Problem has as well mean the same of the product: the layout is B's, and a block has
-/// block.out of y's features and block.in of x's.
-struct Spmm {
+/// The members of Computation mean the same of the product: a block has block.out of y's features and
+/// block.in of x's.
+struct Spmm : Computation {
   /// Implicit: whoever has a Problem has its product. Throws `invalid_argument` for grad_weight, which is
   /// none.
   Spmm(const Problem& problem);  // NOLINT(google-explicit-constructor)
 
-  Operation operation;
-  Layout weight;  ///< W's
-  Layout layout;  ///< B's
-  BlockShape block;
-  Batch batch;
-  DType dtype;      ///< of x and B
-  DType out_dtype;  ///< of y
-  Math math;
-  ActivationOrder order;
-  bool strict_absent;
+  Layout weight;             ///< W's
+  Layout layout;             ///< B's
+  std::int64_t cut_in = 0;   ///< of x's features, as Problem::cut_in_features
+  std::int64_t cut_out = 0;  ///< of y's
 
   /// float32 products that only float32 arithmetic forms: not for tensor cores.
   [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }
@@ -43,12 +38,20 @@ struct Spmm {
   [[nodiscard]] std::int32_t block_of_weight(std::int32_t number) const {
     return by_columns() ? weight.block_of()[static_cast<std::size_t>(number)] : number;
   }
-  [[nodiscard]] std::int64_t in_features() const { return std::int64_t{layout.cols()} * block.in; }
-  [[nodiscard]] std::int64_t out_features() const { return std::int64_t{layout.rows()} * block.out; }
+  [[nodiscard]] std::int64_t in_features() const {
+    return cut_in != 0 ? cut_in : std::int64_t{layout.cols()} * block.in;
+  }
+  [[nodiscard]] std::int64_t out_features() const {
+    return cut_out != 0 ? cut_out : std::int64_t{layout.rows()} * block.out;
+  }
+  [[nodiscard]] bool feature_major() const { return order == ActivationOrder::feature_major; }
   /// Multiplications and additions on present blocks for a batch of n.
   [[nodiscard]] double flops(std::int64_t n) const {
     return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in * static_cast<double>(n);
   }
 };
+
+/// Throws `invalid_argument` where a product has ends that no kernel of `target` computes.
+void require_built(const Spmm& product, std::string_view target);
 
 }  // namespace sparsekiln

@@ -23,6 +23,13 @@ TensorView strided_view(const void* data, DType dtype, std::int64_t rows, std::i
   return result;
 }
 
+TensorView view(const void* data, DType dtype, std::int64_t elements) {
+  TensorView result = make_view(data, dtype, 1);
+  result.shape[0] = elements;
+  result.stride[0] = 1;
+  return result;
+}
+
 TensorView view(const void* data, DType dtype, std::int64_t rows, std::int64_t cols) {
   return strided_view(data, dtype, rows, cols, cols);
 }

@@ -99,6 +99,15 @@ Problem make_problem(const Layout& layout, const Options& options) {
   problem.math = options.math;
   problem.order = options.order;
   problem.strict_absent = options.strict_absent;
+  problem.epilogue = options.epilogue;
+  problem.derivative = options.derivative;
+  problem.gates = options.gates;
+  problem.bias_gradient = options.bias_gradient;
+  problem.gate_gradient = options.gate_gradient;
+  problem.alignment = options.alignment;
+  // Whole blocks have one spelling, so that they are one kernel.
+  if (options.in_features != problem.in_features()) problem.cut_in_features = options.in_features;
+  if (options.out_features != problem.out_features()) problem.cut_out_features = options.out_features;
   validate(problem);
   return problem;
 }
@@ -110,6 +119,14 @@ BuildJob job_of(const Layout& layout, const Options& options) {
         ErrorKind::invalid_argument,
         "attached and tiered: a tiered kernel is attached until the baked one is there; ask for one of "
         "them");
+  if ((options.attached || options.tiered) &&
+      (job.problem.cut_in_features != 0 || job.problem.cut_out_features != 0))
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("{} x {} features with {}: code that serves every layout has whole blocks; without "
+                    "{} it would work",
+                    job.problem.out_features(), job.problem.in_features(),
+                    options.attached ? "attached" : "tiered", options.attached ? "attached" : "tiered"));
   if (options.config && job.problem.batch.dynamic())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("config '{}': a pinned config takes a fixed batch, not {}",

@@ -8,24 +8,21 @@
 
 #include <sparsekiln/binary.h>
 
+#include "compiler/launch_operands.h"
+
 namespace sparsekiln {
 
 /// The operands of one launch, already checked against the Binary's contract.
-struct Launch {
-  const void* x;
-  const void* w;
-  void* y;
-  void* workspace;
-  std::int64_t n;
-  std::int64_t x_stride;  ///< elements
-  std::int64_t y_stride;  ///< elements
-  void* stream;
+struct Launch : LaunchOperands {
+  void* stream = nullptr;
 };
 
 /// A Binary's code, resident on a device until this is destroyed.
 class Module {
  public:
   virtual ~Module() = default;
+  /// Where its kernels run, as TensorView::device.
+  [[nodiscard]] virtual std::int32_t device() const = 0;
   /// Queues (GPU) or runs (cpu) one entry. No look-up, allocation, lock or synchronisation; checks that the
   /// device is the right one. `launch.workspace` is there where the entry needs one.
   virtual void launch(std::size_t entry, const Launch& launch) const = 0;

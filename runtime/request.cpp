@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 
 #include <fmt/format.h>
 
@@ -28,19 +29,15 @@ std::uint64_t mix(std::uint64_t state, const Config& config) {
   return state;
 }
 
+std::uint64_t flags(std::initializer_list<bool> values) {
+  std::uint64_t bits = 0;
+  for (const bool value : values) bits = bits << 1 | (value ? 1 : 0);
+  return bits;
+}
+
 std::string_view word(bool value) { return value ? "yes" : "no"; }
 
 }  // namespace
-
-bool operator==(const Request& a, const Request& b) {
-  const Options& p = a.options;
-  const Options& q = b.options;
-  return a.layout == b.layout && a.context == b.context && p.block == q.block && p.batch == q.batch &&
-         p.dtype == q.dtype && p.out_dtype == q.out_dtype && p.operation == q.operation && p.math == q.math &&
-         p.order == q.order && p.strict_absent == q.strict_absent && p.target == q.target &&
-         p.config == q.config && p.attached == q.attached && p.tiered == q.tiered &&
-         p.cache_dir.native() == q.cache_dir.native();
-}
 
 std::size_t RequestHash::operator()(const Request& request) const {
   const Options& options = request.options;
@@ -56,9 +53,14 @@ std::size_t RequestHash::operator()(const Request& request) const {
       static_cast<std::uint64_t>(options.operation),
       static_cast<std::uint64_t>(options.math),
       static_cast<std::uint64_t>(options.order),
-      static_cast<std::uint64_t>(options.strict_absent),
-      static_cast<std::uint64_t>(options.attached),
-      static_cast<std::uint64_t>(options.tiered),
+      flags({options.strict_absent, options.epilogue.scale, options.epilogue.bias, options.epilogue.gated,
+             options.epilogue.residual, options.gates, options.bias_gradient, options.gate_gradient,
+             options.attached, options.tiered}),
+      static_cast<std::uint64_t>(options.epilogue.activation),
+      static_cast<std::uint64_t>(options.derivative),
+      static_cast<std::uint64_t>(options.in_features),
+      static_cast<std::uint64_t>(options.out_features),
+      static_cast<std::uint64_t>(options.alignment),
       std::hash<std::string>{}(options.target),
       std::hash<std::string>{}(options.cache_dir.native()),
       reinterpret_cast<std::uintptr_t>(request.context),
@@ -76,6 +78,7 @@ cache::Identity identity_of(const Problem& problem, const Target& target, const 
       .add("operation", name(problem.operation))
       .add("layout", any ? "attached" : layout.digest().hex())
       .add("grid", any ? "attached" : fmt::format("{}x{}", layout.rows(), layout.cols()))
+      .add("features", fmt::format("{}x{}", problem.cut_out_features, problem.cut_in_features))
       .add("block", to_string(problem.block))
       .add("batch", to_string(problem.batch))
       .add("dtype", name(problem.dtype))
@@ -83,6 +86,12 @@ cache::Identity identity_of(const Problem& problem, const Target& target, const 
       .add("math", name(problem.math))
       .add("order", name(problem.order))
       .add("strict_absent", word(problem.strict_absent))
+      .add("epilogue", to_string(problem.epilogue))
+      .add("derivative", name(problem.derivative))
+      .add("gates", word(problem.gates))
+      .add("bias_gradient", word(problem.bias_gradient))
+      .add("gate_gradient", word(problem.gate_gradient))
+      .add("alignment", fmt::format("{}", problem.alignment))
       .add("target", target.to_string())
       .add("plan", to_string(plan))
       .add("compiler", compiler_digest());

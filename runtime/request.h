@@ -14,7 +14,7 @@ struct Request {
   Options options;
   const void* context = nullptr;
 
-  friend bool operator==(const Request& a, const Request& b);
+  friend bool operator==(const Request&, const Request&) = default;
 };
 
 struct RequestHash {

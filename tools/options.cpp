@@ -55,6 +55,15 @@ Options Request::options() const {
   if (!out_dtype.empty()) options.out_dtype = parse_dtype(out_dtype);
   options.math = parse_math(math);
   options.operation = parse_operation(operation);
+  options.order = parse_activation_order(activation_order);
+  options.epilogue = parse_epilogue(epilogue);
+  options.derivative = parse_activation(derivative);
+  options.gates = gates;
+  options.bias_gradient = bias_gradient;
+  options.gate_gradient = gate_gradient;
+  options.in_features = in_features;
+  options.out_features = out_features;
+  options.alignment = alignment;
   options.target = target;
   if (!config.empty()) options.config = parse_config(config);
   options.attached = attached;
@@ -76,7 +85,29 @@ void add_request(CLI::App& app, Request& request) {
   app.add_option("--math", request.math,
                  "how f32 products are formed: ieee, or tf32 (operands rounded to it)")
       ->capture_default_str();
-  app.add_option("--op", request.operation, "operation: forward, grad_input")->capture_default_str();
+  app.add_option("--op", request.operation, "operation: forward, grad_input, grad_weight")
+      ->capture_default_str();
+  app.add_option("--activation-order", request.activation_order,
+                 "memory order of activations: batch-major [n, features], feature-major [features, n]")
+      ->capture_default_str();
+  app.add_option(
+         "--epilogue", request.epilogue,
+         "what is fused behind the product: none, or scale, bias, relu, gelu, gelu_tanh, silu, gated, "
+         "residual joined by +, such as bias+gelu")
+      ->capture_default_str();
+  app.add_option("--derivative", request.derivative,
+                 "of gradients: the activation whose derivative dy is multiplied by as it is loaded")
+      ->capture_default_str();
+  app.add_flag("--gate", request.gates, "scale every block by a number of its own; zeros are skipped");
+  app.add_flag("--bias-gradient", request.bias_gradient, "of grad_weight: the gradient of the bias, too");
+  app.add_flag("--gate-gradient", request.gate_gradient, "of grad_weight: the gradient of the gates, too");
+  app.add_option("--in-features", request.in_features, "where the layout's last column is cut")
+      ->check(whole_number());
+  app.add_option("--out-features", request.out_features, "where the layout's last row is cut")
+      ->check(whole_number());
+  app.add_option("--alignment", request.alignment,
+                 "bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2")
+      ->capture_default_str();
   app.add_option(
          "--target", request.target,
          "auto, cpu, cuda, cuda:1, emulated, emulated:sm_80, an architecture (sm_90, sm_80:108) or a part "

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -29,6 +30,15 @@ struct Request {
   std::string out_dtype;  ///< empty: as dtype
   std::string math = "ieee";
   std::string operation = "forward";
+  std::string activation_order = "batch-major";
+  std::string epilogue = "none";
+  std::string derivative = "none";
+  bool gates = false;
+  bool bias_gradient = false;
+  bool gate_gradient = false;
+  std::int64_t in_features = 0;  ///< 0: all of the layout's
+  std::int64_t out_features = 0;
+  std::int32_t alignment = 16;
   std::string target = "auto";
   std::string config;  ///< empty: chosen by the cost model
   bool attached = false;

@@ -5,6 +5,7 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/launch_operands.h"
 #include "compiler/schedule.h"
 #include "compiler/source.h"
 #include "compiler/spmm.h"
@@ -12,16 +13,9 @@
 namespace sparsekiln::cpu {
 
 /// Everything a pass reads. One pointer to it, the worker and the batch tile are a pass's parameters:
-/// `void pass(const Call*, int32_t worker, int32_t batch_tile)`.
-struct Call {
-  const void* x;
-  const void* w;
-  void* y;
-  void* workspace;  ///< counters of all batch tiles, then (64-byte aligned) the per-tile parts
-  std::int64_t n;
-  std::int64_t x_stride;  ///< elements
-  std::int64_t y_stride;  ///< elements
-};
+/// `void pass(const Call*, int32_t worker, int32_t batch_tile)`. In the workspace lie the counters of all
+/// batch tiles, then (64-byte aligned) the parts of each.
+using Call = LaunchOperands;
 
 /// Writes the LLVM module (textual IR) for an x86-64 level or "generic". Pure; schedules[i] belongs to
 /// plan[i].

@@ -17,13 +17,8 @@ namespace {
 /// As much of the problem as decides a schedule and its tables; the rest is in the code.
 Problem problem_of(const Layout& layout, const OperandContract& operands) {
   Problem problem;
-  problem.operation = operands.operation;
+  static_cast<Computation&>(problem) = operands;
   problem.layout = layout;
-  problem.block = operands.block;
-  problem.batch = operands.batch;
-  problem.dtype = operands.dtype;
-  problem.out_dtype = operands.out_dtype;
-  problem.math = operands.math;
   return problem;
 }
 

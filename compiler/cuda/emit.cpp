@@ -140,6 +140,7 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (problem.order != ActivationOrder::batch_major)
     refuse(fmt::format("variant {} reads batch-major activations, not {}", name(config.variant),
                        name(problem.order)));
+  require_built(problem, target.arch);
   family->validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight as it lies; packed=0 would work", name(config.variant)));

@@ -26,16 +26,30 @@ struct Resources {
   friend bool operator==(const Resources&, const Resources&) = default;
 };
 
-/// How the launcher makes one kernel argument.
+/// How the launcher makes one kernel argument. x and y stand for what an operation reads and writes in their
+/// places: dy and dx for grad_input.
 enum class Argument : std::uint8_t {
-  x,          ///< pointer
-  w,          ///< pointer
-  y,          ///< pointer
-  workspace,  ///< pointer; see Workspace
-  n,          ///< int32: the batch of this call
-  x_stride,   ///< int64: elements from one batch entry of x to the next
-  y_stride,   ///< int64: elements from one batch entry of y to the next
-  tables,     ///< the layout's, uploaded when the kernel was loaded: AttachedTables of templates/schedule.cuh
+  x,                ///< pointer
+  w,                ///< pointer
+  y,                ///< pointer
+  workspace,        ///< pointer; see Workspace
+  n,                ///< int32: the batch of this call
+  x_stride,         ///< int64: elements from one batch entry (feature-major: feature) of x to the next
+  y_stride,         ///< int64: likewise of y
+  v,                ///< pointer
+  bias,             ///< pointer
+  v_bias,           ///< pointer
+  residual,         ///< pointer
+  residual_stride,  ///< int64
+  z,                ///< pointer
+  z_stride,         ///< int64
+  gates,            ///< pointer
+  dbias,            ///< pointer
+  dgates,           ///< pointer
+  alpha,            ///< float
+  beta,             ///< float
+  pairs,            ///< LaunchPairs of compiler/launch_operands.h, by value
+  tables,  ///< the layout's, uploaded when the kernel was loaded: AttachedTables of templates/schedule.cuh
 };
 
 /// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile. The
@@ -62,6 +76,11 @@ struct TableImage {
   friend bool operator==(const TableImage&, const TableImage&) = default;
 };
 
+/// How many tiles of tile_n entries (0: of all) a batch of n has.
+[[nodiscard]] constexpr std::int64_t batch_tiles(std::int64_t n, std::int32_t tile_n) {
+  return tile_n == 0 ? 1 : (n + tile_n - 1) / tile_n;
+}
+
 /// One entry point and the recipe for launching it.
 ///
 /// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, min(batch tiles, 65535), 1), and a CTA goes on to
@@ -71,7 +90,7 @@ struct Entry {
   std::int64_t up_to = 0;           ///< the largest n this entry serves; entries ascend
   std::vector<std::string> passes;  ///< symbol names, run in this order; CUDA has one
   std::int32_t workers = 1;         ///< grid.x
-  std::int32_t tile_n = 1;          ///< batch entries a tile
+  std::int32_t tile_n = 1;          ///< batch entries a tile; 0: one tile has the whole batch
   std::int32_t threads = 1;         ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;
   std::vector<Argument> arguments;  ///< in the order of the kernel's parameters
@@ -84,7 +103,7 @@ struct Entry {
   [[nodiscard]] bool takes_tables() const {
     return std::find(arguments.begin(), arguments.end(), Argument::tables) != arguments.end();
   }
-  [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const { return (n + tile_n - 1) / tile_n; }
+  [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const { return sparsekiln::batch_tiles(n, tile_n); }
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
     return workspace.counter_bytes + workspace.bytes_per_tile * batch_tiles(n);
   }
@@ -92,18 +111,11 @@ struct Entry {
 };
 
 /// What a launch checks its operands against.
-struct OperandContract {
-  Operation operation = Operation::forward;
+struct OperandContract : Computation {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
   std::int64_t blocks = 0;
-  BlockShape block;
-  Batch batch = 1;
-  DType dtype = DType::f32;
-  DType out_dtype = DType::f32;
-  Math math = Math::ieee;
-  bool packed = false;          ///< w must come from Kernel::pack
-  std::int32_t alignment = 16;  ///< of x, w and y, bytes; strides of x and y are multiples of it
+  bool packed = false;  ///< w must come from Kernel::pack
   friend bool operator==(const OperandContract&, const OperandContract&) = default;
 };
 

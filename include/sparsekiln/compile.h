@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,14 @@ struct Options {
   Math math = Math::ieee;
   ActivationOrder order = ActivationOrder::batch_major;
   bool strict_absent = false;
+  Epilogue epilogue;
+  Activation derivative = Activation::none;  ///< see Problem, here and below
+  bool gates = false;
+  bool bias_gradient = false;
+  bool gate_gradient = false;
+  std::int64_t in_features = 0;  ///< where the layout's last column is cut; 0: all of its blocks
+  std::int64_t out_features = 0;
+  std::int32_t alignment = 16;
 
   /// "auto": the current CUDA device where there is one, else the cpu. "cuda", "cuda:1", "emulated" (an sm_90
   /// made of software), "emulated:sm_80", or what Target::parse takes.
@@ -47,6 +56,8 @@ struct Options {
   /// The store's folder; empty: SPARSEKILN_CACHE_DIR, else XDG_CACHE_HOME/sparsekiln, else
   /// ~/.cache/sparsekiln.
   std::filesystem::path cache_dir;
+
+  friend bool operator==(const Options&, const Options&) = default;
 };
 
 /// The problem that `options` pose on `layout`; validated.
@@ -81,20 +92,46 @@ struct Built {
 /// one ("auto" takes the cpu where there is none). Thread-safe; equal requests at the same time compile once.
 [[nodiscard]] Built build(const Layout& layout, const Options& options);
 
-/// The operands of a linear layer; each operation has its own, and looks at no other.
+/// One step of a recurrent network: what grad_weight sums over.
+struct ActivationPair {
+  TensorView x;   ///< [n, in_features]
+  TensorView dy;  ///< [n, out_features]
+  TensorView z;   ///< [n, out_features], with Problem::derivative
+};
+
+/// The operands of a linear layer; each operation and epilogue has its own, and looks at no other.
 ///
-///   forward     y[n, out] = x[n, in] · W[out, in]ᵀ
-///   grad_input  dx[n, in] = dy[n, out] · W[out, in]
+///   forward      y[n, out] = x[n, in] · W[out, in]ᵀ, and what Problem::epilogue makes of it
+///   grad_input   dx[n, in] = dy[n, out] · W[out, in]
+///   grad_weight  dw = dy[n, out]ᵀ · x[n, in] on the blocks of the layout
 ///
-/// Rows of activations are contiguous. Of what is computed every element is written, none is read.
+/// Activations are [n, features], rows contiguous; feature-major [features, n], likewise. With three
+/// dimensions they are batches of such matrices, of any stride: as one product where they lie like one matrix
+/// of a batch that the kernel takes, else one launch each, in order.
+/// What is computed must not overlap what is read. Every element of it is written; it is read where beta != 0
+/// alone.
 struct Operands {
   TensorView x;  ///< [n, in_features]
   /// [blocks, block_out, block_in], dense, row-major over the layout. Where Kernel::packed_elements() is not
   /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements.
   TensorView w;
-  TensorView y;   ///< [n, out_features]
-  TensorView dy;  ///< [n, out_features], of x's type
-  TensorView dx;  ///< [n, in_features], of y's type
+  TensorView y;         ///< [n, out_features]
+  TensorView dy;        ///< [n, out_features], of x's type
+  TensorView dx;        ///< [n, in_features], of y's type
+  TensorView dw;        ///< like w, of the output type
+  TensorView v;         ///< Epilogue::gated: like w
+  TensorView bias;      ///< [out_features], of the output type
+  TensorView v_bias;    ///< Epilogue::gated and bias: likewise
+  TensorView residual;  ///< like y
+  TensorView z;         ///< Problem::derivative: like dy
+  TensorView gates;     ///< [blocks], float32
+  TensorView dbias;     ///< Problem::bias_gradient: [out_features], float32
+  TensorView dgates;    ///< Problem::gate_gradient: [blocks], float32
+  /// Of grad_weight, instead of x, dy and z: up to kMostPairs of them, each of the batch n, summed in this
+  /// order.
+  std::span<const ActivationPair> pairs = {};
+  float alpha = 1;  ///< Epilogue::scale
+  float beta = 0;   ///< likewise
   /// workspace_bytes(n) bytes, aligned to 64. Of one kernel: zeroed before the first launch, then good for
   /// any n. Two launches that may overlap must not share it, and two kernels must not, unless it is zeroed in
   /// between. Null: the kernel keeps one per stream, on the cpu one per calling thread; a launch that is

@@ -28,6 +28,34 @@ enum class Math : std::uint8_t { ieee, tf32 };
 /// Memory order of activations: x[batch, in] or x[in, batch].
 enum class ActivationOrder : std::uint8_t { batch_major, feature_major };
 [[nodiscard]] std::string_view name(ActivationOrder order);
+[[nodiscard]] ActivationOrder parse_activation_order(std::string_view text);
+
+/// Activation functions. gelu is x·Φ(x), Φ the normal distribution's; gelu_tanh its approximation by tanh
+/// (Hendrycks & Gimpel 2016, arXiv:1606.08415); silu is x·sigmoid(x), also called swish.
+enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
+[[nodiscard]] std::string_view name(Activation activation);
+[[nodiscard]] Activation parse_activation(std::string_view text);
+
+/// What happens to the sums before they are stored, in float32, rounded once to the output type:
+///
+///   z = alpha·(x·Wᵀ) + bias
+///   a = act(z)                                       gated: act(z) · (alpha·(x·Vᵀ) + v_bias)
+///   y = a + residual + beta·y
+///
+/// Gated pairs are those of GLU variants (Shazeer 2020, arXiv:2002.05202): SwiGLU has silu, GeGLU gelu. V is
+/// a weight of the same layout; x is read once.
+struct Epilogue {
+  bool scale = false;  ///< alpha and beta, given at the launch; else 1 and 0. With beta = 0 y is not read
+  bool bias = false;
+  Activation activation = Activation::none;
+  bool gated = false;
+  bool residual = false;  ///< of y's shape and type
+  friend bool operator==(const Epilogue&, const Epilogue&) = default;
+};
+/// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+gated+residual".
+[[nodiscard]] std::string to_string(const Epilogue& epilogue);
+/// Reads it back; parts in any order. Throws `invalid_argument`.
+[[nodiscard]] Epilogue parse_epilogue(std::string_view text);
 
 /// Elements in one block: `out` rows (output features) × `in` columns (input features).
 struct BlockShape {
@@ -62,20 +90,47 @@ class Batch {
 [[nodiscard]] Batch parse_batch(std::string_view text);
 [[nodiscard]] std::string to_string(Batch batch);
 
-/// What to compute; everything that decides the numbers of the result, nothing that decides only its speed.
-struct Problem {
+/// The most (x, dy) pairs of one launch of grad_weight.
+inline constexpr std::size_t kMostPairs = 8;
+
+/// What is computed for one batch, whatever the layout.
+struct Computation {
   Operation operation = Operation::forward;
-  Layout layout;
   BlockShape block;
   Batch batch = 1;
   DType dtype = DType::f32;      ///< of W and what it is multiplied with (x, dy); accumulation is in float32
-  DType out_dtype = DType::f32;  ///< of what is computed (y, dx)
+  DType out_dtype = DType::f32;  ///< of what is computed (y, dx, dw)
   Math math = Math::ieee;
   ActivationOrder order = ActivationOrder::batch_major;
   bool strict_absent = false;  ///< excludes configs that merge rows by zero fill (an Inf could then spread)
+  Epilogue epilogue;           ///< gradients have `scale` alone
+  /// Of gradients: dy is multiplied by the derivative of this function at z, in float32, rounded to dy's
+  /// type, as it is loaded. For relu z may as well be y, its result.
+  Activation derivative = Activation::none;
+  /// Every block of W is scaled by a number of its own, in float32, and rounded to W's type; where that is 0
+  /// the block is skipped, whatever it holds. Of grad_weight: dw is multiplied by it.
+  bool gates = false;
+  bool bias_gradient = false;  ///< grad_weight also sums dy (after `derivative`) over the batch
+  bool gate_gradient = false;  ///< grad_weight also sums dw, before gates, times W over each block
+  /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
+  std::int32_t alignment = 16;
+  friend bool operator==(const Computation&, const Computation&) = default;
+};
 
-  [[nodiscard]] std::int64_t in_features() const { return std::int64_t{layout.cols()} * block.in; }
-  [[nodiscard]] std::int64_t out_features() const { return std::int64_t{layout.rows()} * block.out; }
+/// What to compute; everything that decides the numbers of the result, nothing that decides only its speed.
+struct Problem : Computation {
+  Layout layout;
+  /// Features where the last block row or column is cut; 0: whole blocks. Weights beyond are not used, and
+  /// are zeros in dw.
+  std::int64_t cut_in_features = 0;
+  std::int64_t cut_out_features = 0;
+
+  [[nodiscard]] std::int64_t in_features() const {
+    return cut_in_features != 0 ? cut_in_features : std::int64_t{layout.cols()} * block.in;
+  }
+  [[nodiscard]] std::int64_t out_features() const {
+    return cut_out_features != 0 ? cut_out_features : std::int64_t{layout.rows()} * block.out;
+  }
   /// Multiplications and additions on present blocks for a batch of n.
   [[nodiscard]] double flops(std::int64_t n) const {
     return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in * static_cast<double>(n);
@@ -83,7 +138,8 @@ struct Problem {
 };
 
 /// Throws `invalid_argument` unless the problem makes sense on any target: block sides in {8, 16, 32, 64,
-/// 128}, a batch within [0, 2^30], an operation, types and an order that are built. Says what would work.
+/// 128}, a batch within [0, 2^30], features that the last block row and column cut, types that go together,
+/// and parts of the epilogue that the operation has. Says what would work.
 void validate(const Problem& problem);
 
 }  // namespace sparsekiln

@@ -6,18 +6,25 @@
 
 namespace sparsekiln {
 
-/// A tensor that someone else owns, on the kernel's device: address, type, shape and strides (in elements).
-/// Checked at every launch at no cost; nothing is copied. Rank 2 for x and y, 3 for w (any, where
-/// it is packed).
+/// Where a tensor lies, as TensorView::device: a CUDA device's number, or one of these.
+inline constexpr std::int32_t kAnyDevice = -2;   ///< its owner does not say; it is not checked
+inline constexpr std::int32_t kHostDevice = -1;  ///< the memory of the cpu target
+
+/// A tensor that someone else owns: address, type, device, shape and strides (in elements). Checked at every
+/// launch at no cost; nothing is copied. Activations have rank 2, or 3 for a batch of matrices; weights 3
+/// (any, where packed); a bias and gates 1.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
   std::int32_t rank = 0;
   std::int64_t shape[3] = {0, 0, 0};
   std::int64_t stride[3] = {0, 0, 0};
+  std::int32_t device = kAnyDevice;
 };
 
-/// Views of dense row-major memory. The pointer's constness is dropped: only y is ever written.
+/// Views of dense row-major memory. The pointer's constness is dropped: only what is computed is ever
+/// written.
+[[nodiscard]] TensorView view(const void* data, DType dtype, std::int64_t elements);
 [[nodiscard]] TensorView view(const void* data, DType dtype, std::int64_t rows, std::int64_t cols);
 [[nodiscard]] TensorView view(const void* data, DType dtype, std::int64_t blocks, std::int64_t block_out,
                               std::int64_t block_in);

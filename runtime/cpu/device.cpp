@@ -99,17 +99,16 @@ class CpuModule final : public Module {
     ThreadPool::shared().reserve(binary_->target.workers);
   }
 
+  std::int32_t device() const override { return kHostDevice; }
+
   void launch(std::size_t entry, const Launch& launch) const override {
-    if (launch.n <= 0) return;
     const Entry& recipe = binary_->entries[entry];
-    const std::int64_t tiles = (launch.n + recipe.tile_n - 1) / recipe.tile_n;
+    const std::int64_t tiles = recipe.batch_tiles(launch.n);
+    if (tiles <= 0) return;
     // The thread's workspace may hold anything of another launch where this one has its counters.
     if (recipe.workspace.counter_bytes != 0)
       std::memset(launch.workspace, 0, static_cast<std::size_t>(recipe.workspace.counter_bytes));
-    const Run run{
-        {launch.x, launch.w, launch.y, launch.workspace, launch.n, launch.x_stride, launch.y_stride},
-        passes_[entry].data(),
-        recipe.workers};
+    const Run run{&launch, passes_[entry].data(), recipe.workers};
     ThreadPool::shared().run({Run::job, &run, static_cast<std::int32_t>(passes_[entry].size()),
                               tiles * recipe.workers, binary_->target.workers});
   }
@@ -130,12 +129,12 @@ class CpuModule final : public Module {
 
  private:
   struct Run {
-    Call call;
+    const Call* call;
     const Pass* passes;
     std::int32_t workers;
     static void job(const void* context, std::int32_t pass, std::int64_t number) {
       const Run& run = *static_cast<const Run*>(context);
-      run.passes[pass](&run.call, static_cast<std::int32_t>(number % run.workers),
+      run.passes[pass](run.call, static_cast<std::int32_t>(number % run.workers),
                        static_cast<std::int32_t>(number / run.workers));
     }
   };

@@ -14,23 +14,48 @@ LaunchPlan::LaunchPlan(std::span<const Argument> arguments) : count_(arguments.s
   for (std::size_t i = 0; i < count_; ++i) offset_[i] = offset_of(arguments[i]);
 }
 
-std::uint8_t LaunchPlan::offset_of(Argument argument) {
-  using Operands = Values::Operands;
+std::uint16_t LaunchPlan::offset_of(Argument argument) {
   switch (argument) {
     case Argument::x:
-      return offsetof(Operands, x);
+      return offsetof(LaunchOperands, x);
     case Argument::w:
-      return offsetof(Operands, w);
+      return offsetof(LaunchOperands, w);
     case Argument::y:
-      return offsetof(Operands, y);
+      return offsetof(LaunchOperands, y);
     case Argument::workspace:
-      return offsetof(Operands, workspace);
-    case Argument::n:
-      return offsetof(Operands, n);
+      return offsetof(LaunchOperands, workspace);
     case Argument::x_stride:
-      return offsetof(Operands, x_stride);
+      return offsetof(LaunchOperands, x_stride);
     case Argument::y_stride:
-      return offsetof(Operands, y_stride);
+      return offsetof(LaunchOperands, y_stride);
+    case Argument::v:
+      return offsetof(LaunchOperands, v);
+    case Argument::bias:
+      return offsetof(LaunchOperands, bias);
+    case Argument::v_bias:
+      return offsetof(LaunchOperands, v_bias);
+    case Argument::residual:
+      return offsetof(LaunchOperands, residual);
+    case Argument::residual_stride:
+      return offsetof(LaunchOperands, residual_stride);
+    case Argument::z:
+      return offsetof(LaunchOperands, z);
+    case Argument::z_stride:
+      return offsetof(LaunchOperands, z_stride);
+    case Argument::gates:
+      return offsetof(LaunchOperands, gates);
+    case Argument::dbias:
+      return offsetof(LaunchOperands, dbias);
+    case Argument::dgates:
+      return offsetof(LaunchOperands, dgates);
+    case Argument::alpha:
+      return offsetof(LaunchOperands, alpha);
+    case Argument::beta:
+      return offsetof(LaunchOperands, beta);
+    case Argument::pairs:
+      return offsetof(LaunchOperands, pairs);
+    case Argument::n:
+      return kN;
     case Argument::tables:
       return kTables;
   }

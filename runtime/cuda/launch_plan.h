@@ -13,27 +13,25 @@ namespace sparsekiln::cuda {
 /// that a launch only copies a few words and points at them.
 class LaunchPlan {
  public:
-  static constexpr std::size_t kMaxArguments = 16;
+  static constexpr std::size_t kMaxArguments = 24;
 
   /// Throws `internal` for a recipe that no emitter makes.
   explicit LaunchPlan(std::span<const Argument> arguments);
 
-  /// The values of one launch in the types that kernels take. `pointers` refers into it: it must outlive the
-  /// call of the driver, and must not be copied.
+  /// The values of one launch in the types that kernels take. `pointers` refers into it and into the launch:
+  /// both must outlive the call of the driver.
   class Values {
    public:
     /// `tables`: what the parameter of an attached layout is copied from, see AttachedTables::argument.
     Values(const LaunchPlan& plan, const Launch& launch, const void* tables = nullptr) noexcept
-        : operands_{launch.x,
-                    launch.w,
-                    launch.y,
-                    launch.workspace,
-                    launch.x_stride,
-                    launch.y_stride,
-                    static_cast<std::int32_t>(launch.n)} {
-      auto* base = reinterpret_cast<std::byte*>(&operands_);
-      for (std::size_t i = 0; i < plan.count_; ++i)
-        pointers_[i] = plan.offset_[i] == kTables ? const_cast<void*>(tables) : base + plan.offset_[i];
+        : n_(static_cast<std::int32_t>(launch.n)) {
+      const auto* base = reinterpret_cast<const std::byte*>(static_cast<const LaunchOperands*>(&launch));
+      for (std::size_t i = 0; i < plan.count_; ++i) {
+        const void* const from = plan.offset_[i] == kTables ? tables
+                                 : plan.offset_[i] == kN    ? static_cast<const void*>(&n_)
+                                                            : base + plan.offset_[i];
+        pointers_[i] = const_cast<void*>(from);  // cuLaunchKernel reads, though it does not say so
+      }
     }
     Values(const Values&) = delete;
     Values& operator=(const Values&) = delete;
@@ -42,25 +40,18 @@ class LaunchPlan {
     [[nodiscard]] void** pointers() noexcept { return pointers_; }
 
    private:
-    friend class LaunchPlan;
-    struct Operands {
-      const void* x;
-      const void* w;
-      void* y;
-      void* workspace;
-      std::int64_t x_stride;
-      std::int64_t y_stride;
-      std::int32_t n;
-    };
-    Operands operands_;
+    std::int32_t n_;
     void* pointers_[kMaxArguments];
   };
 
  private:
-  static constexpr std::uint8_t kTables = 255;  ///< no offset: the tables of an attached layout
-  static std::uint8_t offset_of(Argument argument);
+  // No offsets:
+  static constexpr std::uint16_t kTables = 0xffff;  ///< the tables of an attached layout
+  static constexpr std::uint16_t kN = 0xfffe;       ///< n as kernels take it
 
-  std::array<std::uint8_t, kMaxArguments> offset_{};
+  static std::uint16_t offset_of(Argument argument);
+
+  std::array<std::uint16_t, kMaxArguments> offset_{};
   std::size_t count_ = 0;
 };
 

@@ -131,6 +131,8 @@ class ContextModule final : public Module {
     return std::make_unique<ContextModule>(*this, std::move(binary));
   }
 
+  std::int32_t device() const override { return context_->device().ordinal; }
+
   void launch(std::size_t index, const Launch& launch) const override {
     if (!context_->is_current()) [[unlikely]] {
       if (!context_->emulated()) refuse_context();
@@ -139,7 +141,7 @@ class ContextModule final : public Module {
     }
     const Launchable& entry = entries_[index];
     LaunchPlan::Values values(entry.plan, launch, entry.tables);
-    const std::int64_t tiles = (launch.n + entry.tile_n - 1) / entry.tile_n;
+    const std::int64_t tiles = batch_tiles(launch.n, entry.tile_n);
     // Of more tiles than the grid has rows, a CTA computes several: tile, tile + gridDim.y …
     const auto rows = static_cast<unsigned>(std::min(tiles, kMaxGridY));
     const CUresult result = launch_kernel_(entry.function, entry.workers, rows, 1, entry.threads, 1, 1,

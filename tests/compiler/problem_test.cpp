@@ -1,7 +1,11 @@
 #include <sparsekiln/problem.h>
 
+#include <functional>
+#include <string>
+
 #include <doctest/doctest.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
 
 namespace sparsekiln {
 namespace {
@@ -38,18 +42,70 @@ TEST_CASE("a message about an unknown type lists the known ones") {
   CHECK_THROWS_WITH((void)parse_dtype("f33"), "data type 'f33' is not known: one of f32, f16, bf16");
 }
 
-TEST_CASE("validate refuses what is not built") {
+/// Why a problem is refused; empty where it is not.
+std::string refusal(const std::function<void(Problem&)>& change) {
   Problem problem;
-  CHECK_NOTHROW(validate(problem));
-  problem.block.in = 7;
-  CHECK_THROWS_AS(validate(problem), Error);
-  problem.block.in = 8;
-  problem.operation = Operation::grad_weight;
-  CHECK_THROWS_AS(validate(problem), Error);
-  problem = Problem{};
-  problem.dtype = DType::f16;
-  problem.out_dtype = DType::bf16;
-  CHECK_THROWS_AS(validate(problem), Error);
+  problem.layout = patterns::random(3, 5, 0.5, 1);
+  problem.block = {16, 8};
+  change(problem);
+  try {
+    validate(problem);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::invalid_argument);
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("what makes no sense on any target is refused, with what would work") {
+  CHECK(refusal([](Problem&) {}) == "");
+  CHECK(refusal([](Problem& p) { p.block.in = 7; }).find("one of 8, 16") != std::string::npos);
+  CHECK(refusal([](Problem& p) {
+          p.dtype = DType::f16;
+          p.out_dtype = DType::bf16;
+        }) == "output type bf16 of f16 operands: it is f16 or f32");
+  CHECK(refusal([](Problem& p) { p.cut_out_features = 32; }) ==
+        "32 output features: 3 blocks of 16 hold 33 to 48");
+  CHECK(refusal([](Problem& p) { p.cut_in_features = 41; }) ==
+        "41 input features: 5 blocks of 8 hold 33 to 40");
+  CHECK(refusal([](Problem& p) { p.cut_in_features = 33; }) == "");
+  CHECK(refusal([](Problem& p) { p.alignment = 2; }) ==
+        "activations aligned to 2 bytes: 16, 8, 4 or 2 would work, 4 at least for f32");
+  CHECK(refusal([](Problem& p) { p.alignment = 6; }).find("aligned to 6 bytes") != std::string::npos);
+}
+
+TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is refused") {
+  CHECK(refusal([](Problem& p) {
+          p.operation = Operation::grad_input;
+          p.epilogue.bias = true;
+        }).starts_with("epilogue bias of grad_input: a gradient's is scale or none"));
+  CHECK(refusal([](Problem& p) {
+          p.operation = Operation::grad_input;
+          p.epilogue.scale = true;
+          p.derivative = Activation::gelu;
+        }) == "");
+  CHECK(refusal([](Problem& p) { p.epilogue.gated = true; }).starts_with("epilogue gated: it multiplies by"));
+  CHECK(refusal([](Problem& p) { p.derivative = Activation::relu; }) ==
+        "derivative relu of forward: gradients have one; epilogue relu would apply the function");
+  CHECK(refusal([](Problem& p) { p.bias_gradient = true; }) ==
+        "bias_gradient of forward: it is a by-product of grad_weight");
+  CHECK(refusal([](Problem& p) {
+          p.operation = Operation::grad_weight;
+          p.gate_gradient = true;
+        }) == "gate_gradient without gates: they go together");
+}
+
+TEST_CASE("an epilogue is read in any order of its parts and written in one") {
+  const Epilogue all = parse_epilogue("residual+gated+silu+bias+scale");
+  CHECK(all == Epilogue{true, true, Activation::silu, true, true});
+  CHECK(to_string(all) == "scale+bias+silu+gated+residual");
+  CHECK(parse_epilogue(to_string(all)) == all);
+  CHECK(parse_epilogue("none") == Epilogue{});
+  CHECK(to_string(Epilogue{}) == "none");
+  for (const char* text : {"", "bias+", "bias+bias", "relu+silu", "none+bias", "tanh"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS((void)parse_epilogue(text), Error);
+  }
 }
 
 TEST_CASE("f16 is taken, and tf32 for f32 operands alone") {

@@ -154,7 +154,7 @@ struct Operands {
   Values y;
 
   [[nodiscard]] Launch launch(void* workspace) {
-    return {x.data(), w.data(), y.data(), workspace, n, x_stride, y_stride, nullptr};
+    return {x.data(), w.data(), y.data(), workspace, n, x_stride, y_stride};
   }
 };
 

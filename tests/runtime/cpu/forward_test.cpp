@@ -234,7 +234,7 @@ TEST_CASE("a batch of nothing does nothing") {
   const Problem problem = forward_problem(grid("11"), {32, 32}, 32);
   const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(32));
   const auto module = open_device()->load(binary);
-  module->launch(0, {nullptr, nullptr, nullptr, nullptr, 0, 64, 32, nullptr});
+  module->launch(0, {nullptr, nullptr, nullptr, nullptr, 0, 64, 32});
 }
 
 TEST_CASE("NaN and Inf in x reach the outputs that a product of present blocks gives, and no others") {

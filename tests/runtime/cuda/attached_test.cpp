@@ -37,7 +37,10 @@ struct Passed {
 };
 
 Launch launch_of(std::int64_t n, void* stream = CU_STREAM_LEGACY) {
-  return {nullptr, nullptr, nullptr, nullptr, n, 0, 0, stream};
+  Launch launch;
+  launch.n = n;
+  launch.stream = stream;
+  return launch;
 }
 
 Passed passed_by(const Module& module, void* stream = CU_STREAM_LEGACY) {

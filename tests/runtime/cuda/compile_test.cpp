@@ -25,10 +25,11 @@ Options options_for(const char* target) {
 
 /// Memory is the host's on the stub, and launches do nothing.
 void launch(const Kernel& kernel) {
-  alignas(64) static float memory[8 * 32] = {};
-  kernel({.x = view(memory, DType::f32, 8, 32),
-          .w = view(memory, DType::f32, small_layout().blocks(), 8, 8),
-          .y = view(memory, DType::f32, 8, 32)});
+  alignas(64) static float read[8 * 32] = {};
+  alignas(64) static float written[8 * 32] = {};
+  kernel({.x = view(read, DType::f32, 8, 32),
+          .w = view(read, DType::f32, small_layout().blocks(), 8, 8),
+          .y = view(written, DType::f32, 8, 32)});
 }
 
 template <typename Work>

@@ -33,8 +33,7 @@ TEST_CASE("each argument points at its value, in the type that kernels take, wha
                       pointer<void>(0x4400),
                       -7,
                       std::int64_t{1} << 40,
-                      std::int64_t{1} << 41,
-                      nullptr};
+                      std::int64_t{1} << 41};
   const std::vector<Argument> order = {Argument::y_stride, Argument::n, Argument::workspace, Argument::x,
                                        Argument::y,        Argument::w, Argument::x_stride};
   const LaunchPlan plan(order);
@@ -50,7 +49,7 @@ TEST_CASE("each argument points at its value, in the type that kernels take, wha
 }
 
 TEST_CASE("an argument may be passed twice, or none at all") {
-  const Launch launch{pointer<const void>(0x1100), nullptr, nullptr, nullptr, 5, 0, 0, nullptr};
+  const Launch launch{pointer<const void>(0x1100), nullptr, nullptr, nullptr, 5, 0, 0};
   const LaunchPlan twice(std::vector<Argument>{Argument::x, Argument::x});
   LaunchPlan::Values values(twice, launch);
   CHECK(read<const void*>(values.pointers()[0]) == launch.x);

@@ -30,8 +30,7 @@ Launch launch_of(std::int64_t n) {
           reinterpret_cast<void*>(0x4400),
           n,
           384,
-          768,
-          nullptr};
+          768};
 }
 
 std::size_t count(const std::vector<std::string>& calls, const std::string& name) {

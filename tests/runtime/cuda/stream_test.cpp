@@ -17,7 +17,10 @@ TEST_CASE("a captured launch runs with its graph, as often as that is launched")
   const cuda::Stream stream;
   stub::record();
   stream.begin_capture();
-  module->launch(0, {nullptr, nullptr, nullptr, nullptr, 64, 0, 0, stream.handle()});
+  Launch launch;
+  launch.n = 64;
+  launch.stream = stream.handle();
+  module->launch(0, launch);
   const cuda::Graph graph = stream.end_capture();
   CHECK(stub::launches().empty());
   graph.launch(stream.handle());

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/compile.h>
+
+namespace sparsekiln {
+
+/// Where the (x, dy) pairs of grad_weight lie, as a kernel takes them. All have the strides of the first.
+struct LaunchPairs {
+  struct Pair {
+    const void* x = nullptr;
+    const void* dy = nullptr;
+    const void* z = nullptr;
+  };
+  Pair pair[kMostPairs];
+  std::int32_t count = 0;
+};
+
+/// What a launch hands to a kernel: what an Argument names is the member of that name. Plain data, read by
+/// the code of the cpu target too. x and y stand for what an operation reads and writes in their places: dy
+/// and dx of grad_input. Of grad_weight y is dw, x and dy are in `pairs`, and x_stride and y_stride theirs.
+struct LaunchOperands {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  void* y = nullptr;
+  void* workspace = nullptr;  ///< see Workspace
+  std::int64_t n = 0;
+  std::int64_t x_stride = 0;  ///< elements, here and below
+  std::int64_t y_stride = 0;
+  const void* v = nullptr;
+  const void* bias = nullptr;
+  const void* v_bias = nullptr;
+  const void* residual = nullptr;
+  std::int64_t residual_stride = 0;
+  const void* z = nullptr;
+  std::int64_t z_stride = 0;
+  const void* gates = nullptr;
+  void* dbias = nullptr;
+  void* dgates = nullptr;
+  float alpha = 1;
+  float beta = 0;
+  LaunchPairs pairs;
+};
+
+}  // namespace sparsekiln

@@ -1,0 +1,467 @@
+#include "runtime/operand_check.h"
+
+#include <cstddef>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "runtime/operands.h"
+
+namespace sparsekiln {
+namespace {
+
+constexpr std::int64_t kWeightAlignment = 16;
+
+// Messages are made here, off the launch path.
+[[noreturn, gnu::cold]] void refuse(std::string_view name, const std::string& why) {
+  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", name, why));
+}
+[[noreturn, gnu::cold]] void refuse_type(std::string_view name, DType is, DType wanted) {
+  refuse(name, fmt::format("its type is {}, the kernel was compiled for {}", sparsekiln::name(is),
+                           sparsekiln::name(wanted)));
+}
+std::string device_name(std::int32_t device) {
+  return device == kHostDevice ? "the host" : fmt::format("CUDA device {}", device);
+}
+[[noreturn, gnu::cold]] void refuse_device(std::string_view name, std::int32_t is, std::int32_t wanted) {
+  refuse(name, fmt::format("it lies on {}, the kernel is on {}", device_name(is), device_name(wanted)));
+}
+[[noreturn, gnu::cold]] void refuse_missing(std::string_view name, const OperandContract& contract) {
+  std::string takes = contract.operation == Operation::grad_weight
+                          ? "x, dy (or pairs of them) and dw"
+                          : fmt::format("{}, w and {}", places_of(contract.operation).from_name,
+                                        places_of(contract.operation).to_name);
+  const Epilogue& ends = contract.epilogue;
+  if (ends != Epilogue{}) takes += fmt::format(", and what its epilogue {} needs", to_string(ends));
+  refuse(name, fmt::format("it was not given; a kernel of {} takes {}", sparsekiln::name(contract.operation),
+                           takes));
+}
+[[noreturn, gnu::cold]] void refuse_matrix(std::string_view name, const TensorView& is, std::int64_t features,
+                                           bool feature_major) {
+  const std::string shape = fmt::format("[{}, {}{}]", is.shape[0], is.shape[1],
+                                        is.rank == 3 ? fmt::format(", {}", is.shape[2]) : "");
+  refuse(name,
+         fmt::format("rank {} and shape {}, but the kernel takes {}, or a batch of such matrices", is.rank,
+                     shape,
+                     feature_major ? fmt::format("[{}, n]", features) : fmt::format("[n, {}]", features)));
+}
+[[noreturn, gnu::cold]] void refuse_weight(std::string_view name, const TensorView& is,
+                                           const OperandContract& wanted) {
+  refuse(name, fmt::format("rank {} and shape [{}, {}, {}], but the kernel takes dense [{}, {}, {}]", is.rank,
+                           is.shape[0], is.shape[1], is.shape[2], wanted.blocks, wanted.block.out,
+                           wanted.block.in));
+}
+[[noreturn, gnu::cold]] void refuse_packed(const TensorView& is, std::int64_t elements) {
+  refuse("w", fmt::format("rank {}, shape [{}, {}, {}] and strides [{}, {}, {}], but the kernel takes the {} "
+                          "elements that Kernel::pack made, dense, of any rank",
+                          is.rank, is.shape[0], is.shape[1], is.shape[2], is.stride[0], is.stride[1],
+                          is.stride[2], elements));
+}
+[[noreturn, gnu::cold]] void refuse_vector(std::string_view name, const TensorView& is,
+                                           std::int64_t elements) {
+  refuse(name, fmt::format("rank {}, shape [{}] and stride [{}], but the kernel takes dense [{}]", is.rank,
+                           is.shape[0], is.stride[0], elements));
+}
+[[noreturn, gnu::cold]] void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element,
+                                           std::int64_t least, std::int64_t unit) {
+  refuse(name, fmt::format("strides [{}, {}]: the last must be 1, the first at least {} and a multiple of {}",
+                           row, element, least, unit));
+}
+[[noreturn, gnu::cold]] void refuse_address(std::string_view name, const void* address,
+                                            std::int64_t alignment) {
+  refuse(name, address == nullptr
+                   ? "its address is null"
+                   : fmt::format("its address {} is not aligned to {} bytes", address, alignment));
+}
+[[noreturn, gnu::cold]] void refuse_overlap(std::string_view computed, std::string_view read) {
+  refuse(computed,
+         fmt::format("it overlaps {}, which the kernel reads while it writes; memory of its own would work",
+                     read));
+}
+
+/// Rows of elements at one distance: of an activation, or, as one row, of dense memory.
+struct Region {
+  std::string_view name;
+  const std::byte* begin = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t row_bytes = 0;
+  std::int64_t stride_bytes = 0;
+  [[nodiscard]] bool empty() const { return begin == nullptr || rows == 0 || row_bytes == 0; }
+  [[nodiscard]] std::int64_t bytes() const { return (rows - 1) * stride_bytes + row_bytes; }
+};
+
+/// False where two regions surely share no byte. Columns of one wider tensor do not: their rows lie in turn.
+bool overlap(const Region& a, const Region& b) {
+  if (a.empty() || b.empty()) return false;
+  const auto a_begin = reinterpret_cast<std::uintptr_t>(a.begin);
+  const auto b_begin = reinterpret_cast<std::uintptr_t>(b.begin);
+  if (a_begin + static_cast<std::uintptr_t>(a.bytes()) <= b_begin ||
+      b_begin + static_cast<std::uintptr_t>(b.bytes()) <= a_begin)
+    return false;
+  if (a.stride_bytes != b.stride_bytes || a.rows == 1 || b.rows == 1) return true;
+  const auto stride = a.stride_bytes;
+  const auto apart = static_cast<std::int64_t>(b_begin - a_begin);
+  const std::int64_t behind = (apart % stride + stride) % stride;  // of a's row, b's begins
+  return behind < a.row_bytes || behind + b.row_bytes > stride;
+}
+
+/// A checked activation: matrices of n × features.
+struct Activation2D {
+  std::string_view name;
+  const TensorView* view = nullptr;
+  std::int64_t n = 0;
+  std::int64_t stride = 0;  ///< elements
+  std::int64_t matrices = 1;
+  std::int64_t matrix_bytes = 0;  ///< from one to the next
+  bool joins = true;              ///< all of them lie like one matrix
+
+  [[nodiscard]] Region region(std::int64_t features, bool feature_major) const {
+    const auto bytes = static_cast<std::int64_t>(size_of(view->dtype));
+    const std::int64_t rows = feature_major ? features : n;
+    Region region{name, static_cast<const std::byte*>(view->data), rows,
+                  (feature_major ? n : features) * bytes, stride * bytes};
+    if (matrices <= 1) return region;
+    if (joins) {
+      region.rows *= matrices;
+    } else {  // as one stretch: what is between the matrices may be used by nobody else
+      const std::int64_t last = (matrices - 1) * matrix_bytes + region.bytes();
+      region = {name, region.begin, 1, last, last};
+    }
+    return region;
+  }
+};
+
+void check_device(std::string_view name, const TensorView& view, std::int32_t device) {
+  if (view.device != kAnyDevice && view.device != device) refuse_device(name, view.device, device);
+}
+
+Activation2D check_activation(std::string_view name, const TensorView& view, DType type,
+                              std::int64_t features, const OperandContract& contract, std::int32_t device) {
+  if (view.rank == 0) refuse_missing(name, contract);
+  if (view.dtype != type) refuse_type(name, view.dtype, type);
+  check_device(name, view, device);
+  const bool feature_major = contract.order == ActivationOrder::feature_major;
+  const int first = view.rank == 3 ? 1 : 0;  // axis of a matrix's rows
+  if (view.rank != 2 && view.rank != 3) refuse_matrix(name, view, features, feature_major);
+  if (view.shape[feature_major ? first : first + 1] != features)
+    refuse_matrix(name, view, features, feature_major);
+  Activation2D result;
+  result.name = name;
+  result.view = &view;
+  result.n = view.shape[feature_major ? first + 1 : first];
+  result.stride = view.stride[first];
+  const auto bytes = static_cast<std::int64_t>(size_of(type));
+  if (view.rank == 3) {
+    result.matrices = view.shape[0];
+    result.matrix_bytes = view.stride[0] * bytes;
+    result.joins = !feature_major && view.stride[0] == view.shape[1] * view.stride[1];
+  }
+  const std::int64_t rows = view.shape[first];
+  const std::int64_t row = view.shape[first + 1];
+  if (rows <= 0 || row <= 0 || result.matrices <= 0) return result;
+  check_address(name, view.data, contract.alignment);
+  const std::int64_t unit = contract.alignment / bytes;
+  const bool one_row = rows == 1 && (result.matrices == 1 || !result.joins);
+  if (view.stride[first + 1] != 1 ||
+      (!one_row && (view.stride[first] < row || view.stride[first] % unit != 0)))
+    refuse_stride(name, view.stride[first], view.stride[first + 1], row, unit);
+  if (result.matrices > 1 && result.matrix_bytes % contract.alignment != 0)
+    refuse(name, fmt::format("its matrices are {} bytes apart, which is no multiple of {}",
+                             result.matrix_bytes, contract.alignment));
+  return result;
+}
+
+Region check_dense(std::string_view name, const TensorView& view, DType type, std::int64_t elements,
+                   const OperandContract& contract, std::int32_t device) {
+  if (view.rank == 0) refuse_missing(name, contract);
+  if (view.dtype != type) refuse_type(name, view.dtype, type);
+  check_device(name, view, device);
+  if (view.rank != 1 || view.shape[0] != elements || (elements > 1 && view.stride[0] != 1))
+    refuse_vector(name, view, elements);
+  const auto bytes = elements * static_cast<std::int64_t>(size_of(type));
+  if (elements > 0) check_address(name, view.data, static_cast<std::int64_t>(size_of(type)));
+  return {name, static_cast<const std::byte*>(view.data), 1, bytes, bytes};
+}
+
+/// What Kernel::pack made, in any dense shape: its axes are not the layout's any more.
+void check_packed(const TensorView& w, const OperandContract& contract) {
+  if (w.dtype != contract.dtype) refuse_type("w", w.dtype, contract.dtype);
+  if (contract.blocks == 0) return;
+  const std::int64_t all = weight_elements(contract);
+  if (w.rank < 1 || w.rank > 3) refuse_packed(w, all);
+  std::int64_t elements = 1;
+  for (std::int32_t axis = w.rank - 1; axis >= 0; --axis) {
+    if (w.shape[axis] < 1 || w.shape[axis] > all / elements || w.stride[axis] != elements)
+      refuse_packed(w, all);
+    elements *= w.shape[axis];
+  }
+  if (elements != all) refuse_packed(w, all);
+  check_address("w", w.data, kWeightAlignment);
+}
+
+Region check_weight(std::string_view name, const TensorView& w, DType type, const OperandContract& contract,
+                    std::int32_t device) {
+  if (w.rank == 0 && contract.blocks != 0) refuse_missing(name, contract);
+  check_device(name, w, device);
+  if (contract.packed)
+    check_packed(w, contract);
+  else
+    check_blocks(name, w, type, contract);
+  const std::int64_t bytes = weight_elements(contract) * static_cast<std::int64_t>(size_of(type));
+  return {name, static_cast<const std::byte*>(w.data), 1, bytes, bytes};
+}
+
+/// Whether activations are one matrix of a batch that the kernel takes, else a batch of such matrices.
+template <std::size_t kCount>
+void join_matrices(const Activation2D* const (&activations)[kCount], const OperandContract& contract,
+                   CheckedOperands& checked) {
+  const Activation2D& first = *activations[0];
+  bool join = true;
+  for (const Activation2D* other : activations) {
+    if (other == nullptr) continue;
+    if (other->n != first.n || other->matrices != first.matrices)
+      refuse(other->name, fmt::format("{} matrices of {} batch entries, but {} has {} of {}", other->matrices,
+                                      other->n, first.name, first.matrices, first.n));
+    join = join && other->joins;
+  }
+  checked.first.n = first.n;
+  checked.matrices = first.matrices;
+  const std::int64_t all = first.n * first.matrices;
+  if (join && takes_batch(all, contract.batch)) {
+    checked.first.n = all;
+    checked.matrices = all == 0 ? 0 : 1;
+    return;
+  }
+  if (!takes_batch(first.n, contract.batch)) refuse_batch(first.name, first.n, contract.batch);
+  if (first.n == 0) checked.matrices = 0;
+}
+
+void refuse_overlaps(const Region& computed, std::initializer_list<Region> reads) {
+  for (const Region& read : reads)
+    if (overlap(computed, read)) refuse_overlap(computed.name, read.name);
+}
+
+void check_scale(const Operands& operands, const OperandContract& contract) {
+  if (contract.epilogue.scale || (operands.alpha == 1 && operands.beta == 0)) return;
+  refuse(operands.alpha != 1 ? "alpha" : "beta",
+         "the kernel was compiled without it; epilogue scale would work");
+}
+
+CheckedOperands check_product(const Operands& operands, const OperandContract& contract,
+                              std::int32_t device) {
+  const OperandPlaces places = places_of(contract.operation);
+  const bool forward = contract.operation == Operation::forward;
+  const bool feature_major = contract.order == ActivationOrder::feature_major;
+  const std::int64_t from_features = forward ? contract.in_features : contract.out_features;
+  const std::int64_t to_features = forward ? contract.out_features : contract.in_features;
+  const TensorView& from = operands.*places.from;
+  const TensorView& to = operands.*places.to;
+  if (from.rank == 0) refuse_missing(places.from_name, contract);
+  if (to.rank == 0) refuse_missing(places.to_name, contract);
+  const Activation2D x =
+      check_activation(places.from_name, from, contract.dtype, from_features, contract, device);
+  const Activation2D y =
+      check_activation(places.to_name, to, contract.out_dtype, to_features, contract, device);
+  Activation2D residual;
+  Activation2D z;
+  const Epilogue& ends = contract.epilogue;
+  if (ends.residual)
+    residual =
+        check_activation("residual", operands.residual, contract.out_dtype, to_features, contract, device);
+  if (contract.derivative != Activation::none)
+    z = check_activation("z", operands.z, contract.dtype, from_features, contract, device);
+
+  CheckedOperands checked;
+  join_matrices(
+      {&x, &y, ends.residual ? &residual : nullptr, contract.derivative != Activation::none ? &z : nullptr},
+      contract, checked);
+  const Region w = check_weight("w", operands.w, contract.dtype, contract, device);
+  Region v;
+  Region bias;
+  Region v_bias;
+  Region gates;
+  if (ends.gated) v = check_weight("v", operands.v, contract.dtype, contract, device);
+  if (ends.bias) bias = check_dense("bias", operands.bias, contract.out_dtype, to_features, contract, device);
+  if (ends.bias && ends.gated)
+    v_bias = check_dense("v_bias", operands.v_bias, contract.out_dtype, to_features, contract, device);
+  if (contract.gates)
+    gates = check_dense("gates", operands.gates, DType::f32, contract.blocks, contract, device);
+  check_scale(operands, contract);
+  if (to_features == 0) checked.matrices = 0;
+  if (checked.matrices == 0) return checked;
+
+  const Region computed = y.region(to_features, feature_major);
+  refuse_overlaps(computed, {x.region(from_features, feature_major), w, v, bias, v_bias, gates});
+  if (z.view != nullptr) refuse_overlaps(computed, {z.region(from_features, feature_major)});
+  // In place is safe: whoever writes an element has read it just before.
+  const bool in_place = ends.residual && operands.residual.data == to.data && residual.stride == y.stride &&
+                        residual.matrix_bytes == y.matrix_bytes;
+  if (ends.residual && !in_place) refuse_overlaps(computed, {residual.region(to_features, feature_major)});
+
+  LaunchOperands& launch = checked.first;
+  launch.x = from.data;
+  launch.w = operands.w.data;
+  launch.y = to.data;
+  launch.x_stride = x.stride;
+  launch.y_stride = y.stride;
+  launch.v = operands.v.data;
+  launch.bias = operands.bias.data;
+  launch.v_bias = operands.v_bias.data;
+  launch.gates = operands.gates.data;
+  launch.alpha = operands.alpha;
+  launch.beta = operands.beta;
+  checked.x_step = x.matrix_bytes;
+  checked.y_step = y.matrix_bytes;
+  if (ends.residual) {
+    launch.residual = operands.residual.data;
+    launch.residual_stride = residual.stride;
+    checked.residual_step = residual.matrix_bytes;
+  }
+  if (z.view != nullptr) {
+    launch.z = operands.z.data;
+    launch.z_stride = z.stride;
+    checked.z_step = z.matrix_bytes;
+  }
+  return checked;
+}
+
+/// The pairs of grad_weight: matrices of a batch of them are pairs of their own, unless they are one matrix.
+class PairList {
+ public:
+  PairList(const OperandContract& contract, std::int32_t device) : contract_(contract), device_(device) {}
+
+  void add(const ActivationPair& pair, const Region (&computed)[3]) {
+    const bool derivative = contract_.derivative != Activation::none;
+    const Activation2D x =
+        check_activation("x", pair.x, contract_.dtype, contract_.in_features, contract_, device_);
+    const Activation2D dy =
+        check_activation("dy", pair.dy, contract_.dtype, contract_.out_features, contract_, device_);
+    Activation2D z;
+    if (derivative)
+      z = check_activation("z", pair.z, contract_.dtype, contract_.out_features, contract_, device_);
+    CheckedOperands matrices;
+    join_matrices({&x, &dy, derivative ? &z : nullptr}, contract_, matrices);
+    LaunchOperands& launch = checked_.first;
+    if (count_ == 0) {
+      launch.n = matrices.first.n;
+      launch.x_stride = x.stride;
+      launch.y_stride = dy.stride;
+      launch.z_stride = z.stride;
+    }
+    if (matrices.first.n != launch.n)
+      refuse("pairs", fmt::format("one has a batch of {}, the first of {}", matrices.first.n, launch.n));
+    if (x.stride != launch.x_stride || dy.stride != launch.y_stride || z.stride != launch.z_stride)
+      refuse("pairs", "all must have the strides of the first");
+    const bool feature_major = contract_.order == ActivationOrder::feature_major;
+    for (const Region& region : computed) {
+      refuse_overlaps(region, {x.region(contract_.in_features, feature_major),
+                               dy.region(contract_.out_features, feature_major)});
+      if (derivative) refuse_overlaps(region, {z.region(contract_.out_features, feature_major)});
+    }
+    for (std::int64_t i = 0; i < matrices.matrices; ++i) {
+      if (count_ == static_cast<std::int64_t>(kMostPairs))
+        refuse("pairs", fmt::format("more than {} of them, batches of matrices counted one by one; a launch "
+                                    "for each {}, all but the first with beta = 1, would work",
+                                    kMostPairs, kMostPairs));
+      launch.pairs.pair[count_++] = {moved(pair.x.data, i * x.matrix_bytes),
+                                     moved(pair.dy.data, i * dy.matrix_bytes),
+                                     derivative ? moved(pair.z.data, i * z.matrix_bytes) : nullptr};
+    }
+  }
+  [[nodiscard]] CheckedOperands finish() {
+    checked_.first.pairs.count = static_cast<std::int32_t>(count_);
+    return checked_;
+  }
+
+ private:
+  static const void* moved(const void* address, std::int64_t bytes) {
+    return static_cast<const std::byte*>(address) + bytes;
+  }
+  const OperandContract& contract_;
+  std::int32_t device_;
+  CheckedOperands checked_;
+  std::int64_t count_ = 0;
+};
+
+CheckedOperands check_weight_gradient(const Operands& operands, const OperandContract& contract,
+                                      std::int32_t device) {
+  if (operands.dw.rank == 0) refuse_missing("dw", contract);
+  Region computed[3];
+  computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
+  if (contract.bias_gradient)
+    computed[1] = check_dense("dbias", operands.dbias, DType::f32, contract.out_features, contract, device);
+  if (contract.gate_gradient) {
+    computed[2] = check_dense("dgates", operands.dgates, DType::f32, contract.blocks, contract, device);
+    refuse_overlaps(computed[2], {check_weight("w", operands.w, contract.dtype, contract, device)});
+  }
+  Region gates;
+  if (contract.gates)
+    gates = check_dense("gates", operands.gates, DType::f32, contract.blocks, contract, device);
+  for (const Region& region : computed) refuse_overlaps(region, {gates});
+  check_scale(operands, contract);
+
+  PairList pairs(contract, device);
+  if (operands.pairs.empty()) {
+    if (operands.x.rank == 0) refuse_missing("x", contract);
+    if (operands.dy.rank == 0) refuse_missing("dy", contract);
+    pairs.add({operands.x, operands.dy, operands.z}, computed);
+  }
+  for (const ActivationPair& pair : operands.pairs) pairs.add(pair, computed);
+  CheckedOperands checked = pairs.finish();
+  LaunchOperands& launch = checked.first;
+  launch.y = operands.dw.data;
+  launch.w = operands.w.data;
+  launch.gates = operands.gates.data;
+  launch.dbias = operands.dbias.data;
+  launch.dgates = operands.dgates.data;
+  launch.alpha = operands.alpha;
+  launch.beta = operands.beta;
+  // Without batch entries the gradients are zeros, which are written.
+  checked.matrices = contract.blocks == 0 && !contract.bias_gradient ? 0 : 1;
+  return checked;
+}
+
+}  // namespace
+
+void check_address(std::string_view name, const void* address, std::int64_t alignment) {
+  if (address == nullptr ||
+      reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(alignment) != 0)
+    refuse_address(name, address, alignment);
+}
+
+void check_blocks(std::string_view name, const TensorView& weight, DType type,
+                  const OperandContract& contract) {
+  if (weight.dtype != type) refuse_type(name, weight.dtype, type);
+  if (contract.blocks == 0) return;
+  const std::int64_t block = std::int64_t{contract.block.out} * contract.block.in;
+  const bool shaped = weight.rank == 3 && weight.shape[0] == contract.blocks &&
+                      weight.shape[1] == contract.block.out && weight.shape[2] == contract.block.in;
+  const bool dense =
+      weight.stride[0] == block && weight.stride[1] == contract.block.in && weight.stride[2] == 1;
+  if (!shaped || !dense) refuse_weight(name, weight, contract);
+  check_address(name, weight.data, kWeightAlignment);
+}
+
+bool takes_batch(std::int64_t n, Batch batch) {
+  return batch.dynamic() ? n >= 0 && n <= batch.bound() : n == batch.bound();
+}
+
+void refuse_batch(std::string_view name, std::int64_t n, Batch batch) {
+  refuse(name,
+         batch.dynamic()
+             ? fmt::format("a batch of {}, but the kernel was compiled for at most {}", n, batch.bound())
+             : fmt::format("a batch of {}, but the kernel was compiled for {}; Batch::up_to takes several", n,
+                           batch.bound()));
+}
+
+std::int64_t weight_elements(const OperandContract& contract) {
+  return contract.blocks * contract.block.out * contract.block.in;
+}
+
+CheckedOperands check_operands(const Operands& operands, const OperandContract& contract,
+                               std::int32_t device) {
+  return contract.operation == Operation::grad_weight ? check_weight_gradient(operands, contract, device)
+                                                      : check_product(operands, contract, device);
+}
+
+}  // namespace sparsekiln
