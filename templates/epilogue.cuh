@@ -20,7 +20,21 @@ struct Destination {
   int batch_tile;
 };
 
-/// y[n, out] = sum, for the batch entries and the block rows that exist.
+/// A run of sums where y is feature-major: each is in a row of its own.
+template <class Config, class Tile>
+__device__ __forceinline__ void store_features(const Tile& tile, int r, int j, int i, int row,
+                                               const Destination<Config>& to) {
+#pragma unroll
+  for (int v = 0; v < Tile::kRun; ++v) {
+    const long long feature =
+        static_cast<long long>(row) * Config::block_out +
+        (Config::merge == 1 ? tile.out_of(i + v) : tile.out_of(i + v) % Config::block_out);
+    const float one[1] = {tile.at(r, j, i + v)};
+    Config::Output::write(to.y + feature * to.y_stride + tile.n_of(j), one);
+  }
+}
+
+/// y[n, out] = sum, or y[out, n], for the batch entries and the block rows that exist.
 template <class Config, class Tile>
 __device__ __forceinline__ void store(const typename Config::Table& table, int item, const Tile& tile,
                                       const Destination<Config>& to) {
@@ -32,12 +46,16 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
 #pragma unroll
     for (int j = 0; j < Tile::kN; ++j) {
       if (tile.n_of(j) >= to.valid) continue;
-      auto* const line = to.y + tile.n_of(j) * to.y_stride;
+      auto* const line = to.y + (Config::feature_major ? 0 : tile.n_of(j) * to.y_stride);
 #pragma unroll
       for (int i = 0; i < Tile::kOut; i += Tile::kRun) {
         const int out = tile.out_of(i);
         const int row = Config::merge == 1 ? only_row : table.row(place + out / Config::block_out);
         if (Config::merge > 1 && row < 0) continue;
+        if constexpr (Config::feature_major) {
+          store_features(tile, r, j, i, row, to);
+          continue;
+        }
         float run[Tile::kRun];
 #pragma unroll
         for (int v = 0; v < Tile::kRun; ++v) run[v] = tile.at(r, j, i + v);

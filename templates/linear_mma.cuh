@@ -9,11 +9,11 @@
 // Product of a block-sparse linear layer on tensor cores, y = x · Bᵀ, summed in float32; B is W, or, by
 // columns, Wᵀ.
 //
-// x is contiguous along k, as mma.sync wants its A rows and B columns, and so is W; by columns, W's fragments
-// are transposed on their way from shared memory. Which of them is A (16 rows a tile) and which B (8 columns)
-// is the config's choice. A k-step is 32 bytes of each row: 16 elements
-// of 16 bits, or 8 floats. The order of summation is the hardware's within a k-step and ascending over
-// k-steps; the parts of a split row are added in ascending order.
+// x is contiguous along k, as mma.sync wants its A rows and B columns, and so is W. Where it is not, x
+// feature-major or W by columns, fragments are transposed on their way from shared memory. Which of them is A
+// (16 rows a tile) and which B (8 columns) is the config's choice. A k-step is 32 bytes of each row: 16
+// elements of 16 bits, or 8 floats. The order of summation is the hardware's within a k-step and ascending
+// over k-steps; the parts of a split row are added in ascending order.
 
 namespace sparsekiln {
 
@@ -26,6 +26,7 @@ struct MmaTile {
   enum : bool {
     kWeightA = Config::weight_a,
     kColumnsW = Config::by_columns,
+    kColumnsX = Config::feature_major,
     kFloats = sizeof(typename Product::Element) == 4,
   };
   enum : int {
@@ -42,18 +43,21 @@ struct MmaTile {
     kHolders = Config::threads,
   };
   enum : bool {
-    kColumnsA = kWeightA && kColumnsW,
-    kColumnsB = !kWeightA && kColumnsW,
-    /// Outputs of two tiles of B alternate, as ColumnFragments reads floats.
-    kAlternate = kColumnsB && kFloats && kB > 1,
+    kColumnsA = kWeightA ? kColumnsW : kColumnsX,
+    kColumnsB = kWeightA ? kColumnsX : kColumnsW,
+    /// Columns of two tiles of B alternate, and rows of the halves of a tile of A, as ColumnFragments reads
+    /// floats.
+    kAlternateB = kColumnsB && kFloats && kB > 1,
+    kAlternateA = kColumnsA && kFloats,
     /// Of two tiles of B, or of the halves of one of A, which read W in its own order, lanes exchange halves:
     /// each then has neighbouring outputs enough for what a store writes to be whole sectors.
     kExchanges = kColumnsW && !kFloats && kRun == (kWeightA ? 2 : 4),
   };
-  using FragmentsA = typename Select<kColumnsA, ColumnFragments<Product, kOutputs, 16 * kA, true>,
-                                     RowFragments<Product, Config::chunk_units, kA>>::Type;
-  using FragmentsB = typename Select<kColumnsB, ColumnFragments<Product, kOutputs, 8 * kB, false>,
-                                     RowFragments<Product, Config::chunk_units, kB>>::Type;
+  template <bool kColumns, int kWide, int kTiles, bool kA>
+  using Fragments = typename Select<kColumns, ColumnFragments<Product, kWide, kTiles*(kA ? 16 : 8), kA>,
+                                    RowFragments<Product, Config::chunk_units, kTiles>>::Type;
+  using FragmentsA = Fragments<kColumnsA, kWeightA ? int{kOutputs} : int{Config::tile_n}, kA, true>;
+  using FragmentsB = Fragments<kColumnsB, kWeightA ? int{Config::tile_n} : int{kOutputs}, kB, false>;
 
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp_a = static_cast<int>(threadIdx.x / 32 % kWarpsA);
@@ -64,8 +68,10 @@ struct MmaTile {
   float sums[kRows][kA][kB][4];
 
   __device__ __forceinline__ int n_of(int j) const {
+    if constexpr (kWeightA && kAlternateB) return warp_b * kB * 8 + j / 4 * 16 + lane % 4 * 4 + j % 4;
     if constexpr (kWeightA) return (warp_b * kB + j / 2) * 8 + lane % 4 * 2 + j % 2;
-    return (warp_a * kA + j / 2) * 16 + j % 2 * 8 + lane / 4;
+    const int tile = (warp_a * kA + j / 2) * 16;
+    return tile + (kAlternateA ? lane / 4 * 2 + j % 2 : j % 2 * 8 + lane / 4);
   }
   /// As RowOrder puts them, or ColumnFragments reads them.
   __device__ __forceinline__ int out_of(int i) const {
@@ -77,9 +83,8 @@ struct MmaTile {
     return run + own * kRun;
   }
   __device__ __forceinline__ float& at(int r, int j, int i) {
-    if constexpr (kWeightA) return sums[r][i / 2][j / 2][i % 2 * 2 + j % 2];
-    if constexpr (kAlternate) return sums[r][j / 2][i / 4 * 2 + i % 2][j % 2 * 2 + i / 2 % 2];
-    return sums[r][j / 2][i / 2][j % 2 * 2 + i % 2];
+    if constexpr (kWeightA) return sums[r][i / 2][tile_b(j)][i % 2 * 2 + half_b(j)];
+    return sums[r][j / 2][tile_b(i)][j % 2 * 2 + half_b(i)];
   }
   __device__ __forceinline__ float at(int r, int j, int i) const {
     return const_cast<MmaTile*>(this)->at(r, j, i);
@@ -115,6 +120,10 @@ struct MmaTile {
   }
 
  private:
+  // The tile of B, and the half of a lane's pair of its columns, of the lane's i-th value.
+  __device__ static __forceinline__ int tile_b(int i) { return kAlternateB ? i / 4 * 2 + i % 2 : i / 2; }
+  __device__ static __forceinline__ int half_b(int i) { return kAlternateB ? i / 2 % 2 : i % 2; }
+
   /// Of lanes that are neighbours along the outputs, the first keeps `first` and gets that of the other,
   /// whose outputs come next; the other keeps `second` and gets that of the first.
   __device__ __forceinline__ void exchange(float& first, float& second) const {

@@ -32,8 +32,10 @@ struct SimtTile {
     kUnroll = kN * kOut * 8 > 512 ? 1 : 512 / (kN * kOut * 4),
   };
 
-  const int first_out = static_cast<int>(threadIdx.x % kThreadsOut);
-  const int first_n = static_cast<int>(threadIdx.x / kThreadsOut);
+  enum : bool { kColumnsX = Config::feature_major };
+  // Neighbours are threads along what y is contiguous along.
+  const int first_out = static_cast<int>(kColumnsX ? threadIdx.x / kThreadsN : threadIdx.x % kThreadsOut);
+  const int first_n = static_cast<int>(kColumnsX ? threadIdx.x % kThreadsN : threadIdx.x / kThreadsOut);
   float sums[kRows][kN][kOut];
 
   __device__ __forceinline__ int n_of(int j) const { return first_n + j * kThreadsN; }
@@ -61,6 +63,12 @@ struct SimtTile {
   }
 
  private:
+  /// Four k's of a batch entry.
+  __device__ static __forceinline__ float4 load_input(const float* x, int n, int k) {
+    if constexpr (!kColumnsX) return ptx::load_shared(x + n * kPitch + k);
+    const float* const column = x + k * kPitch + n;
+    return make_float4(column[0], column[kPitch], column[2 * kPitch], column[3 * kPitch]);
+  }
   /// Four k's of each output.
   __device__ __forceinline__ void load_weights(float4 (&weight)[kOut], const float* w, int k) const {
 #pragma unroll
@@ -94,7 +102,7 @@ struct SimtTile {
       load_weights(weight, w, k);
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        const float4 value = ptx::load_shared(x + n_of(j) * kPitch + k);
+        const float4 value = load_input(x, n_of(j), k);
 #pragma unroll
         for (int i = 0; i < kOut; ++i) {
           float sum = __fmaf_rn(value.x, weight[i].x, into[j][i]);

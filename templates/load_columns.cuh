@@ -88,4 +88,60 @@ struct ColumnsOfW {
   }
 };
 
+/// x where its features are rows: each k's tile_n batch entries, those that exist. The others become zeros.
+template <class Config, int kDepth, int kBlocks, class Places>
+struct ColumnsOfX {
+  enum : int {
+    kElementBytes = sizeof(typename Config::Element),
+    kElements = 16 / kElementBytes,
+    kWide = Config::tile_n / kElements,
+  };
+  using Walk = ColumnPasses<Config::threads, kWide, kDepth, kBlocks, Places>;
+  enum : int { kPasses = Walk::kPasses, kBytes = Walk::kBytes };
+
+  const int own;
+  const int first;         ///< this thread's first unit of its block
+  const unsigned place;    ///< where it goes in a stage
+  const char* const x;     ///< of the first feature
+  const long long stride;  ///< from one feature to the next, bytes
+  const int valid;
+  const char* from = nullptr;  ///< the chunk's first feature
+
+  /// `own`, `sibling`: as ColumnPasses has them.
+  __device__ __forceinline__ ColumnsOfX(const Source<Config>& source, int own_block, int sibling)
+      : own(own_block),
+        first(Walk::first(own_block, sibling)),
+        place(ptx::kept(Walk::place(own, first))),
+        x(ptx::kept(reinterpret_cast<const char*>(source.x) + moved(first, source.x_stride * kElementBytes))),
+        stride(source.x_stride * kElementBytes),
+        valid(source.valid) {}
+
+  /// Turns to a chunk: to part `part` of block column `column`.
+  __device__ __forceinline__ void begin(int column, int part) {
+    from =
+        x + (static_cast<long long>(column) * Config::block_in + (kBlocks == 1 ? part * kDepth : 0)) * stride;
+  }
+  /// Calls use.unit for the thread's unit of a pass, if it has one. `to`: `place` in the chunk's stage.
+  template <int kPass, int kTo, class Use>
+  __device__ __forceinline__ void copy(Use use, unsigned to, bool present) const {
+    const int unit = first + kPass * Walk::kAtOnce;
+    if (Walk::kOfBlock % Walk::kAtOnce != 0 && unit >= Walk::kOfBlock) return;
+    int bytes = 16;
+    if constexpr (!Config::full_tiles)
+      bytes = min(max(valid - unit % kWide * kElements, 0), int{kElements}) * kElementBytes;
+    if (!present) bytes = 0;
+    const char* const at = from + (Walk::kAtOnce % kWide == 0 ? kPass * Walk::kPassRows * stride
+                                                              : moved(unit, stride) - moved(first, stride));
+    if constexpr (Walk::kStepped)
+      use.template unit<kTo + kPass * Walk::kAtOnce * 16, 0>(to ^ Walk::template turned<kPass>(), at, bytes);
+    else
+      use.template unit<kTo, 0>(to - place + Walk::place(own, unit), at, bytes);
+  }
+
+ private:
+  __device__ static __forceinline__ long long moved(int unit, long long bytes) {
+    return unit / kWide * bytes + unit % kWide * 16;
+  }
+};
+
 }  // namespace sparsekiln

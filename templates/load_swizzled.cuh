@@ -50,6 +50,7 @@ struct SwizzledStages {
     kWanted = Config::merge > 1 ? kPassesW : 1,  ///< blocks that a thread copies rows of
     kDepth = kUnits * kElements / kBlocks,       ///< k's of a chunk, of each of its blocks
     kWarpOut = kOutputs / Config::warps_out,     ///< outputs of a warp
+    kWarpN = Config::tile_n / Config::warps_n,   ///< its batch entries
   };
   enum : bool {
     kAsync = Config::async_copy,  ///< else a chunk passes through registers
@@ -60,6 +61,8 @@ struct SwizzledStages {
     kWhole = Config::full_tiles && kBlocks == 1 && Config::merge == 1,
     kStepped = (kPassRows & (kPassRows - 1)) == 0,  ///< passes of W are constants apart
     kColumnsW = Config::by_columns,
+    kColumnsX = Config::feature_major,
+    kRows = !kColumnsW || !kColumnsX,
   };
   enum : int {
     kFirstW = kRing ? Config::stages * kBytesX : kBytesX,
@@ -68,13 +71,16 @@ struct SwizzledStages {
   };
   using Walk = Feed<Table, kBlocks, Config::merge, kWanted>;
   struct NoColumns {
-    __device__ __forceinline__ NoColumns(const Element*, int, int) {}
+    template <class From>
+    __device__ __forceinline__ NoColumns(const From&, int, int) {}
   };
-  using ColumnsW = typename Select<
-      kColumnsW,
-      ColumnsOfW<Config, kDepth, kBlocks,
-                 ColumnSwizzle<kOutputs / kElements, kWarpOut / kElements, kElementBytes == 4>>,
-      NoColumns>::Type;
+  template <int kAll, int kOfWarp>
+  using Places = ColumnSwizzle<kAll / kElements, kOfWarp / kElements, kElementBytes == 4>;
+  using ColumnsX =
+      typename Select<kColumnsX, ColumnsOfX<Config, kDepth, kBlocks, Places<Config::tile_n, kWarpN>>,
+                      NoColumns>::Type;
+  using ColumnsW = typename Select<kColumnsW, ColumnsOfW<Config, kDepth, kBlocks, Places<kOutputs, kWarpOut>>,
+                                   NoColumns>::Type;
 
   const int row;          ///< of shared memory, that this thread copies to in the first pass
   const unsigned place;   ///< its unit there, from the first row of x or W on, in bytes
@@ -84,6 +90,7 @@ struct SwizzledStages {
   const long long x_pass;  ///< from one pass to the next, bytes
   const int valid;         ///< batch entries of the tile that exist
   Walk feed;
+  ColumnsX columns_x;
   ColumnsW columns_w;
   unsigned reading;    ///< the address of the W of the stage that is read
   unsigned reading_x;  ///< in the ring of x, if it has one
@@ -102,15 +109,16 @@ struct SwizzledStages {
       : row(static_cast<int>(threadIdx.x / kUnits)),
         place(ptx::kept(static_cast<unsigned>(Rows::offset(row, unit())))),
         shared(ptx::kept(ptx::dynamic_shared())),
-        x_row(ptx::kept(bytes(from.x + row * from.x_stride + unit() % kBlockUnits * kElements))),
+        x_row(kColumnsX ? nullptr
+                        : ptx::kept(bytes(from.x + row * from.x_stride + unit() % kBlockUnits * kElements))),
         w_row(kColumnsW ? nullptr
                         : ptx::kept(bytes(from.w + Order::output(row) % Config::block_out * Config::block_in +
                                           unit() % kBlockUnits * kElements))),
         x_pass(from.x_stride * (kPassRows * kElementBytes)),
         valid(from.valid),
         feed(table, worker, unit() / kBlockUnits, Merged{row}),
-        columns_w(from.w, unit() / kBlockUnits,
-                  threadIdx.x % 8 / kUnits * kBlockUnits + unit() % kBlockUnits),
+        columns_x(from, unit() / kBlockUnits, sibling()),
+        columns_w(from.w, unit() / kBlockUnits, sibling()),
         reading(shared + (kEndW - kNextW)),
         reading_x(shared + (Config::stages - 1) * kBytesX),
         next_x(shared) {
@@ -169,6 +177,10 @@ struct SwizzledStages {
   __device__ static __forceinline__ const char* bytes(const Element* elements) {
     return reinterpret_cast<const char*>(elements);
   }
+  /// Which this is of the 8 neighbouring threads that copy from the same block of a chunk.
+  __device__ static __forceinline__ int sibling() {
+    return static_cast<int>(threadIdx.x % 8 / kUnits) * kBlockUnits + unit() % kBlockUnits;
+  }
   __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x % kUnits); }
   /// The place in the ring of x behind one of it.
   __device__ __forceinline__ unsigned after_x(unsigned place_of_x) const {
@@ -180,12 +192,19 @@ struct SwizzledStages {
   __device__ __forceinline__ void begin(unsigned stage) {
     live = !feed.done();
     has_x = !kRing || !feed.step.same_input();
-    if constexpr (!Config::full_tiles) entries = kBlocks == 1 || feed.step.present() ? valid - row : 0;
-    writing_x = (kRing ? next_x : stage) + place;
+    if constexpr (!Config::full_tiles && !kColumnsX)
+      entries = kBlocks == 1 || feed.step.present() ? valid - row : 0;
+    writing_x = kRing ? next_x : stage;
     if constexpr (kRing)
       if (live && has_x) next_x = after_x(next_x);
-    from_x = x_row + static_cast<long long>(feed.step.column()) * (Config::block_in * kElementBytes);
-    if constexpr (kParts > 1) from_x += feed.step.part() * (kUnits * 16);
+    if constexpr (kColumnsX) {
+      writing_x += columns_x.place;
+      columns_x.begin(feed.step.column(), feed.step.part());
+    } else {
+      writing_x += place;
+      from_x = x_row + static_cast<long long>(feed.step.column()) * (Config::block_in * kElementBytes);
+      if constexpr (kParts > 1) from_x += feed.step.part() * (kUnits * 16);
+    }
     if constexpr (kColumnsW) {
       writing_w = stage + columns_w.place;
       columns_w.begin(feed.block[0], feed.step.part());
@@ -237,6 +256,23 @@ struct SwizzledStages {
     if constexpr (kPass + 1 < kPasses) put_passes<kPass + 1>();
   }
 
+  /// The first elements of a unit, and zeros. A register has no index: each element asks for itself.
+  __device__ static __forceinline__ uint4 fetched(const char* from, int bytes) {
+    unsigned words[4];
+#pragma unroll
+    for (int v = 0; v < 4; ++v) {
+      words[v] = 0;
+      if constexpr (kElementBytes == 4) {
+        if (v * 4 < bytes) words[v] = *reinterpret_cast<const unsigned*>(from + v * 4);
+      } else {
+        if (v * 4 < bytes) words[v] = *reinterpret_cast<const unsigned short*>(from + v * 4);
+        if (v * 4 + 2 < bytes)
+          words[v] |= static_cast<unsigned>(*reinterpret_cast<const unsigned short*>(from + v * 4 + 2)) << 16;
+      }
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+
   // What is done with a unit: `to` + kTo in shared memory, `from` + kFrom in global memory, in bytes. Of its
   // 16 bytes those from `bytes` on are not read, and zeros.
   struct Queue {
@@ -253,7 +289,10 @@ struct SwizzledStages {
     template <int kTo, int kFrom>
     __device__ __forceinline__ void unit(unsigned, const char* from, int bytes) const {
       into = make_uint4(0, 0, 0, 0);
-      if (bytes > 0) into = *reinterpret_cast<const uint4*>(from + kFrom);
+      if (kColumnsX && !Config::full_tiles && bytes > 0 && bytes < 16)
+        into = fetched(from + kFrom, bytes);
+      else if (bytes > 0)
+        into = *reinterpret_cast<const uint4*>(from + kFrom);
     }
   };
   struct Put {
@@ -268,7 +307,12 @@ struct SwizzledStages {
   template <int kPass, class Use>
   __device__ __forceinline__ void copy(Use use) {
     if constexpr (kPass < kPassesX) {
-      if (!in_tile<kCountX, kPass>() || !has_x) return;
+      if (!has_x) return;
+      if constexpr (kColumnsX) {
+        columns_x.template copy<kPass, kX>(use, writing_x, kBlocks == 1 || feed.step.present());
+        return;
+      }
+      if (!in_tile<kCountX, kPass>()) return;
       const bool readable =
           Config::full_tiles ? kBlocks == 1 || feed.step.present() : kPass * kPassRows < entries;
       use.template unit<kPass * kPassBytes + kX, 0>(Rows::template turned<kPassRows, kPass>(writing_x),

@@ -19,6 +19,9 @@ struct F32Output {
 template <class Type>
 struct PackedOutput {
   using Element = unsigned short;
+  __device__ static __forceinline__ void write(Element* y, const float (&run)[1]) {
+    *y = static_cast<Element>(Type::pack(run[0], 0));
+  }
   __device__ static __forceinline__ void write(Element* y, const float (&run)[2]) {
     *reinterpret_cast<unsigned*>(y) = Type::pack(run[0], run[1]);
   }

@@ -63,9 +63,11 @@ std::int32_t fragments_of(const WarpGrid& warps, const TileGrid& tile, OperandA 
 /// many as make whole sectors of what a warp stores at once, 32 bytes of eight lanes (W as A) or of four.
 std::int32_t run_by_columns(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
   const bool floats = problem.dtype == DType::f32;
-  if (a == OperandA::w) return !floats && problem.out_dtype == DType::f32 ? 1 : 2;
+  // Feature-major, what lies side by side are batch entries: outputs stay as they are.
+  const bool exchanges = !floats && problem.out_dtype != DType::f32 && !problem.feature_major();
+  if (a == OperandA::w) return floats || exchanges ? 2 : 1;
   if (tile.out / warps.out % 2 != 0) return 2;
-  return floats || problem.out_dtype != DType::f32 ? 4 : 2;
+  return floats || exchanges ? 4 : 2;
 }
 
 /// Neighbouring outputs of a thread: of as many tiles as its warp has, to 16 bytes.
@@ -146,6 +148,12 @@ MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& conf
                        config.warps,
                        config.tile_out == 0 ? "" : fmt::format(" of {} outputs each", config.tile_out),
                        tile.out, tile.n));
+  if (const std::int32_t tiles = tile.n / warps.n;
+      problem.feature_major() && weight_a && problem.dtype == DType::f32 && tiles > 1 && tiles % 2 != 0)
+    refuse(config,
+           fmt::format("feature-major floats with operand_a=w are read in pairs of tiles, and a warp has "
+                       "{}; operand_a=x or another tile_n would work",
+                       tiles));
   shape.threads = 32 * config.warps;
   shape.warps_out = warps.out;
   shape.warps_n = warps.n;

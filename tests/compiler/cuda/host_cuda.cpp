@@ -35,6 +35,7 @@ struct __align__(16) uint4 { unsigned x, y, z, w; };
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 struct __align__(8) uint2 { unsigned x, y; };
 inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
 struct Dim { unsigned x = 0, y = 0; };
 static Dim threadIdx, blockIdx, gridDim;
 
