@@ -17,20 +17,55 @@ enum class Inputs : std::uint8_t {
   random,          ///< uniform in [-1, 1), rounded to the type
 };
 
-/// x and W in host memory.
+/// An activation in host memory: [n, features], or feature-major [features, n], rows of contiguous elements
+/// `stride` apart.
+struct HostActivation {
+  DType dtype = DType::f32;
+  ActivationOrder order = ActivationOrder::batch_major;
+  std::int64_t n = 0;
+  std::int64_t features = 0;
+  std::int64_t stride = 0;  ///< elements
+  std::vector<std::byte> bytes;
+
+  [[nodiscard]] std::int64_t rows() const { return order == ActivationOrder::batch_major ? n : features; }
+  [[nodiscard]] std::int64_t row_length() const {
+    return order == ActivationOrder::batch_major ? features : n;
+  }
+  /// Where an element lies, in elements.
+  [[nodiscard]] std::int64_t at(std::int64_t entry, std::int64_t feature) const {
+    return order == ActivationOrder::batch_major ? entry * stride + feature : feature * stride + entry;
+  }
+};
+
+/// The operands that a product reads, in host memory; those that it has not are empty.
 struct HostInputs {
   Inputs kind = Inputs::random;
   std::int64_t n = 0;
-  std::int64_t x_stride = 0;  ///< elements
-  std::vector<std::byte> x;   ///< n × x_stride elements; what lies between the rows is NaN
-  std::vector<std::byte> w;   ///< blocks × block_out × block_in elements
+  std::int64_t x_stride = 0;      ///< elements
+  std::vector<std::byte> x;       ///< as HostActivation has it; what lies between the rows is NaN
+  std::vector<std::byte> w;       ///< blocks × block_out × block_in elements
+  std::vector<std::byte> v;       ///< likewise
+  std::vector<std::byte> bias;    ///< out_features elements of the output type
+  std::vector<std::byte> v_bias;  ///< likewise
+  HostActivation residual;        ///< of the output type
+  HostActivation y;               ///< what y holds before, where beta is not 0
+  HostActivation z;               ///< like x
+  std::vector<std::byte> gates;   ///< a float for each block: some of them 0, some 1
+  float alpha = 1;
+  float beta = 0;
 
-  [[nodiscard]] HostOperands operands() const { return {x.data(), w.data(), x_stride}; }
+  [[nodiscard]] HostOperands operands() const {
+    return {x.data(),       w.data(), x_stride,
+            z.bytes.data(), z.stride, reinterpret_cast<const float*>(gates.data())};
+  }
 };
 
+/// The least distance of rows of `length` elements that the computation allows, in elements.
+[[nodiscard]] std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t length);
+
 /// Inputs for a batch of n; the same arguments give the same bytes on every machine. `x_stride` 0:
-/// in_features. Throws `invalid_argument` where the stride is less than a row, or where rows are too long for
-/// exact integers.
+/// packed_stride of a row. Throws `invalid_argument` where the stride is less than a row, or where rows are
+/// too long for exact integers.
 [[nodiscard]] HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                                      std::int64_t x_stride = 0);
 

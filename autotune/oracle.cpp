@@ -9,6 +9,7 @@
 
 #include <sparsekiln/error.h>
 
+#include "autotune/epilogue.h"
 #include "autotune/reference.h"
 #include "compiler/element.h"
 
@@ -17,10 +18,10 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-/// How far an element of one block row may be off, as factors of its magnitude and of itself.
+/// How far a sum of one block row may be off, as a factor of its magnitude and absolutely.
 struct Tolerance {
   double of_magnitude;
-  double of_value;
+  double absolute;
 };
 
 /// How many roundings of one sum are as bad as what the adder does to it, see oracle.h.
@@ -30,13 +31,18 @@ double loss(Adder adder) {
 }
 
 Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder adder) {
-  const double u_out = element_format(problem.out_dtype).unit_roundoff;
-  // Neighbours are never closer than u_out·|y|, so half of it lets nothing but equality pass.
-  if (kind == Inputs::small_integers) return {0, u_out / 2};
   const auto blocks = problem.layout.row(static_cast<std::int32_t>(row)).size();
   const double k = static_cast<double>(blocks) * problem.block.in;
+  const double roundings = std::min(k, 10 * std::sqrt(k));
   const double u = element_format(DType::f32).unit_roundoff;
-  return {loss(adder) * std::min(k, 10 * std::sqrt(k)) * u, u_out};
+  // An x that was multiplied by a derivative may be off by that error and fall on the other side of a
+  // rounding; with it goes a w.
+  const double largest_product = kind == Inputs::small_integers ? 64 : 1;
+  const double off = derivative_error(problem.derivative);
+  const double absolute =
+      off == 0 ? 0 : roundings * largest_product * (off + 2 * element_format(problem.dtype).unit_roundoff);
+  if (kind == Inputs::small_integers && off == 0) return {0, 0};
+  return {loss(adder) * roundings * u, absolute};
 }
 
 /// |error| / bound; no bound is met by a NaN or Inf that the reference does not have.
@@ -57,24 +63,27 @@ double rounded(double exact, DType type) {
 class Judge {
  public:
   Judge(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder)
-      : problem_(problem), inputs_(inputs), output_(output), row_(static_cast<std::size_t>(output.width())) {
+      : problem_(problem), inputs_(inputs), output_(output) {
     for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
       tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
   }
 
-  /// Compares batch entry n with entry `at` of `expected`.
-  void compare(std::int64_t n, const Reference& expected, std::int64_t at, Verdict& verdict) {
-    to_float(output_.dtype(), output_.y(), n * output_.row_stride(), row_);
-    const bool exact = inputs_.kind == Inputs::small_integers;
-    const double* want_row = expected.y.data() + at * output_.width();
-    const double* magnitude = exact ? nullptr : expected.magnitude.data() + at * output_.width();
+  /// Compares batch entry n with entry `at` of the products with W and, where gated, V.
+  void compare(std::int64_t n, const Reference& w, const Reference& v, std::int64_t at, Verdict& verdict) {
+    const bool integers = inputs_.kind == Inputs::small_integers;
     for (std::int64_t o = 0; o < output_.width(); ++o) {
-      const double got = row_[static_cast<std::size_t>(o)];
-      const double want = exact ? rounded(want_row[o], output_.dtype()) : want_row[o];
-      const Tolerance& limit = tolerance_[static_cast<std::size_t>(o / problem_.block.out)];
-      const double bound = limit.of_value * std::fabs(got) + (exact ? 0 : limit.of_magnitude * magnitude[o]);
+      const double got = to_float(output_.dtype(), output_.y(), output_.at(n, o));
+      const auto i = static_cast<std::size_t>(at * output_.width() + o);
+      const Bounded expected = apply(problem_.epilogue, ends(n, o), sum(w, i, o), sum(v, i, o));
+      const bool exact = integers && expected.error == 0;
+      const double want = exact ? rounded(expected.value, output_.dtype()) : expected.value;
+      // Neighbours are never closer than u_out·|y|, so half of it lets nothing but equality pass.
+      const double u_out = element_format(output_.dtype()).unit_roundoff;
+      const double bound = (exact ? u_out / 2 : u_out) * std::fabs(got) + expected.error;
       double ratio = error_ratio(got, want, bound);
-      if (exact && ratio == 0 && std::signbit(got) != std::signbit(want) && !std::isnan(want)) ratio = kInf;
+      if (exact && ratio == 0 && std::signbit(got) != std::signbit(want) && !std::isnan(want) &&
+          signs_count())
+        ratio = kInf;
       verdict.max_error_ratio = std::max(verdict.max_error_ratio, ratio);
       if (ratio > 1 && verdict.wrong++ == 0)
         first_wrong_ = fmt::format(
@@ -99,10 +108,35 @@ class Judge {
   }
 
  private:
+  /// The sign of a zero is what sums of integers give; an epilogue may turn it.
+  [[nodiscard]] bool signs_count() const { return problem_.epilogue == Epilogue{}; }
+  [[nodiscard]] Bounded sum(const Reference& product, std::size_t i, std::int64_t o) const {
+    if (product.y.empty()) return {};
+    const Tolerance& limit = tolerance_[static_cast<std::size_t>(o / problem_.block.out)];
+    const double magnitude = product.magnitude.empty() ? 0 : product.magnitude[i];
+    return {product.y[i], limit.absolute + (limit.of_magnitude == 0 ? 0 : limit.of_magnitude * magnitude)};
+  }
+  [[nodiscard]] EpilogueOperands ends(std::int64_t n, std::int64_t o) const {
+    const Epilogue& epilogue = problem_.epilogue;
+    const DType type = problem_.out_dtype;
+    const auto element = [](const HostActivation& of, std::int64_t entry, std::int64_t feature) {
+      return double{to_float(of.dtype, of.bytes.data(), of.at(entry, feature))};
+    };
+    EpilogueOperands operands;
+    if (epilogue.scale) {
+      operands.alpha = inputs_.alpha;
+      operands.beta = inputs_.beta;
+      if (inputs_.beta != 0) operands.y = element(inputs_.y, n, o);
+    }
+    if (epilogue.bias) operands.bias = to_float(type, inputs_.bias.data(), o);
+    if (epilogue.bias && epilogue.gated) operands.v_bias = to_float(type, inputs_.v_bias.data(), o);
+    if (epilogue.residual) operands.residual = element(inputs_.residual, n, o);
+    return operands;
+  }
+
   const Spmm& problem_;
   const HostInputs& inputs_;
   const PoisonedOutput& output_;
-  std::vector<float> row_;
   std::vector<Tolerance> tolerance_;
   double error2_ = 0;
   double norm2_ = 0;
@@ -120,10 +154,6 @@ Adder adder_of(const Spmm& problem, const Plan& plan) {
 }
 
 Verdict check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder) {
-  if (problem.order != ActivationOrder::batch_major)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("the oracle was asked for {} activations; it knows {}", name(problem.order),
-                            name(ActivationOrder::batch_major)));
   if (output.n() != inputs.n || output.width() != problem.out_features() ||
       output.dtype() != problem.out_dtype)
     throw Error(ErrorKind::invalid_argument,
@@ -135,9 +165,13 @@ Verdict check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutpu
   Judge judge(problem, inputs, output, adder);
   for (std::int64_t first = 0; first < inputs.n; first += kBatch) {
     const std::int64_t count = std::min(kBatch, inputs.n - first);
-    const Reference expected =
-        reference(problem, inputs.operands(), first, count, inputs.kind == Inputs::random);
-    for (std::int64_t n = 0; n < count; ++n) judge.compare(first + n, expected, n, verdict);
+    const bool magnitude = inputs.kind == Inputs::random || derivative_error(problem.derivative) != 0;
+    HostOperands operands = inputs.operands();
+    const Reference w = reference(problem, operands, first, count, magnitude);
+    operands.w = inputs.v.data();
+    const Reference v =
+        problem.epilogue.gated ? reference(problem, operands, first, count, magnitude) : Reference{};
+    for (std::int64_t n = 0; n < count; ++n) judge.compare(first + n, w, v, n, verdict);
   }
   judge.conclude(verdict);
   return verdict;

@@ -55,7 +55,8 @@ enum class Adder : std::uint8_t {
 /// has the signs of the products, thus no bias, and the bias that the truncated sums have towards zero,
 /// 2u·|s| in each of K/b steps with |s| near √K, is a fraction of it.
 ///
-/// With `Math::tf32` the float64 product is that of the operands rounded to tf32.
+/// With `Math::tf32` the float64 product is that of the operands rounded to tf32. The errors of the sums and
+/// those of an epilogue come together as autotune/epilogue.h says; what stays exact there must be equal.
 ///
 /// A NaN passes only where the reference has one, and an Inf only where it has one of the same sign: a
 /// planted one must reach the block rows with a block in its column, and no others. The poison must be gone

@@ -31,31 +31,32 @@ void fill(std::span<std::byte> image, Bits pattern) {
 }
 
 /// Where element `at` of the image lies, with y[0, 0] at element `origin`.
-std::string place(std::int64_t at, std::int64_t origin, std::int64_t n, std::int64_t width,
+std::string place(std::int64_t at, std::int64_t origin, std::int64_t rows, std::int64_t length,
                   std::int64_t stride) {
   const std::int64_t i = at - origin;
   if (i < 0) return fmt::format("{} elements before y", -i);
-  if (i >= n * stride) return fmt::format("{} elements after y", i - n * stride + 1);
-  if (i % stride < width) return fmt::format("y[{}, {}]", i / stride, i % stride);
-  return fmt::format("{} elements after the row y[{}, :]", i % stride - width + 1, i / stride);
+  if (i >= rows * stride) return fmt::format("{} elements after y", i - rows * stride + 1);
+  if (i % stride < length) return fmt::format("y[{}, {}]", i / stride, i % stride);
+  return fmt::format("{} elements after the row y[{}, :]", i % stride - length + 1, i / stride);
 }
 
 }  // namespace
 
 PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride)
     : dtype_(problem.out_dtype),
+      feature_major_(problem.feature_major()),
       n_(n),
       width_(problem.out_features()),
-      row_stride_(row_stride == 0 ? problem.out_features() : row_stride) {
-  if (row_stride_ < width_)
+      row_stride_(row_stride == 0 ? packed_stride(problem, problem.out_dtype, row_length()) : row_stride) {
+  if (row_stride_ < row_length())
     throw Error(
         ErrorKind::invalid_argument,
         fmt::format("y with rows of {} elements was asked for at a stride of {}; it must be {} or more",
-                    width_, row_stride_, width_));
+                    row_length(), row_stride_, row_length()));
   // A whole tile too many is the usual stray write: room for 128 rows, within reason.
   const auto bytes = static_cast<std::int64_t>(size_of(dtype_));
   guard_ = std::clamp<std::int64_t>(128 * row_stride_ * bytes, 4096, 1 << 22) / 256 * 256;
-  image_.resize(static_cast<std::size_t>(2 * guard_ + n_ * row_stride_ * bytes));
+  image_.resize(static_cast<std::size_t>(2 * guard_ + rows() * row_stride_ * bytes));
   if (bytes == 4)
     fill<std::uint32_t>(image_, poison(dtype_));
   else
@@ -63,7 +64,16 @@ PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t
 }
 
 TensorView PoisonedOutput::view(void* memory) const {
-  return strided_view(static_cast<std::byte*>(memory) + guard_, dtype_, n_, width_, row_stride_);
+  return strided_view(static_cast<std::byte*>(memory) + guard_, dtype_, rows(), row_length(), row_stride_);
+}
+
+void PoisonedOutput::set(const HostActivation& contents) {
+  if (contents.n != n_ || contents.features != width_ || contents.dtype != dtype_)
+    throw Error(ErrorKind::internal, "what y held before was of another shape or type");
+  for (std::int64_t row = 0; row < rows(); ++row)
+    std::memcpy(y() + static_cast<std::size_t>(row * row_stride_) * size_of(dtype_),
+                contents.bytes.data() + static_cast<std::size_t>(row * contents.stride) * size_of(dtype_),
+                static_cast<std::size_t>(row_length()) * size_of(dtype_));
 }
 
 PoisonedOutput::Findings PoisonedOutput::inspect() const {
@@ -83,17 +93,17 @@ PoisonedOutput::Findings PoisonedOutput::inspect() const {
       if (poisoned(at) == must_be_poisoned) continue;
       ++(must_be_poisoned ? findings.stray : findings.unwritten);
       if (findings.first.empty())
-        findings.first = fmt::format("{} was {}", place(at, origin, n_, width_, row_stride_),
+        findings.first = fmt::format("{} was {}", place(at, origin, rows(), row_length(), row_stride_),
                                      must_be_poisoned ? "written" : "not written");
     }
   };
   inspect_range(0, origin, true);
-  for (std::int64_t row = 0; row < n_; ++row) {
+  for (std::int64_t row = 0; row < rows(); ++row) {
     const std::int64_t begin = origin + row * row_stride_;
-    inspect_range(begin, begin + width_, false);
-    inspect_range(begin + width_, begin + row_stride_, true);
+    inspect_range(begin, begin + row_length(), false);
+    inspect_range(begin + row_length(), begin + row_stride_, true);
   }
-  inspect_range(origin + n_ * row_stride_, elements, true);
+  inspect_range(origin + rows() * row_stride_, elements, true);
   return findings;
 }
 

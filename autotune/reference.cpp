@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "autotune/epilogue.h"
 #include "compiler/element.h"
 
 namespace sparsekiln {
@@ -114,10 +115,50 @@ float rounded_to_tf32(float value) {
   return (bits & kExponent) == kExponent ? value : std::bit_cast<float>((bits + 0x1000) & ~0x1fffu);
 }
 
-/// Elements from `first` on, as the problem's math takes them.
-void read(const Spmm& problem, const void* data, std::int64_t first, std::vector<float>& to) {
-  to_float(problem.dtype, data, first, to);
-  if (problem.math == Math::tf32) std::transform(to.begin(), to.end(), to.begin(), rounded_to_tf32);
+void round_operands(const Spmm& problem, std::vector<float>& values) {
+  if (problem.math == Math::tf32)
+    std::transform(values.begin(), values.end(), values.begin(), rounded_to_tf32);
+}
+
+float rounded_to_type(DType type, double value) {
+  float rounded = 0;
+  store(type, static_cast<float>(value), &rounded, 0);
+  return to_float(type, &rounded, 0);
+}
+
+/// All features of one batch entry.
+void read_entry(const Spmm& problem, const void* data, std::int64_t stride, std::int64_t entry,
+                std::vector<float>& to) {
+  if (!problem.feature_major()) return to_float(problem.dtype, data, entry * stride, to);
+  for (std::size_t k = 0; k < to.size(); ++k)
+    to[k] = to_float(problem.dtype, data, static_cast<std::int64_t>(k) * stride + entry);
+}
+
+/// x as it is multiplied.
+void read_x(const Spmm& problem, const HostOperands& operands, std::int64_t entry, std::vector<float>& to,
+            std::vector<float>& scratch) {
+  read_entry(problem, operands.x, operands.x_stride, entry, to);
+  if (problem.derivative != Activation::none) {
+    scratch.resize(to.size());
+    read_entry(problem, operands.z, operands.z_stride, entry, scratch);
+    for (std::size_t k = 0; k < to.size(); ++k)
+      to[k] =
+          rounded_to_type(problem.dtype, double{to[k]} * derivative(problem.derivative, double{scratch[k]}));
+  }
+  round_operands(problem, to);
+}
+
+/// A block of W as it is multiplied; false where it is skipped.
+bool read_block(const Spmm& problem, const HostOperands& operands, std::int32_t block,
+                std::vector<float>& to) {
+  const float gate = operands.gates == nullptr ? 1 : operands.gates[block];
+  if (gate == 0) return false;
+  to_float(problem.dtype, operands.w, static_cast<std::int64_t>(block) * static_cast<std::int64_t>(to.size()),
+           to);
+  if (operands.gates != nullptr)
+    for (float& value : to) value = rounded_to_type(problem.dtype, double{value} * gate);
+  round_operands(problem, to);
+  return true;
 }
 
 /// Up to kChunk batch entries: x transposed and widened, shared by all block rows.
@@ -128,12 +169,14 @@ class Chunk {
         operands_(operands),
         count_(count),
         tiles_((count + kLanes - 1) / kLanes),
-        x_(static_cast<std::size_t>(tiles_ * problem.in_features()), Lanes{}) {
+        whole_in_(std::int64_t{problem.layout.cols()} * problem.block.in),
+        x_(static_cast<std::size_t>(tiles_ * whole_in_), Lanes{}) {
     const std::int64_t in = problem.in_features();
     std::vector<float> row(static_cast<std::size_t>(in));
+    std::vector<float> scratch;
     for (std::int64_t n = 0; n < count; ++n) {
-      read(problem, operands.x, (first + n) * operands.x_stride, row);
-      Lanes* tile = x_.data() + n / kLanes * in;
+      read_x(problem, operands, first + n, row, scratch);
+      Lanes* tile = x_.data() + n / kLanes * whole_in_;
       for (std::int64_t k = 0; k < in; ++k) tile[k].set(n % kLanes, row[static_cast<std::size_t>(k)]);
     }
   }
@@ -159,13 +202,13 @@ class Chunk {
     std::fill(scratch.magnitude.begin(), scratch.magnitude.end(), Lanes{});
     std::int32_t block = problem_.layout.crow()[static_cast<std::size_t>(row)];
     for (const std::int32_t col : problem_.layout.row(row)) {
-      read(problem_, operands_.w, std::int64_t{problem_.block_of_weight(block++)} * out * in, scratch.narrow);
-      widen(scratch.narrow, scratch.w);
+      if (!read_block(problem_, operands_, problem_.block_of_weight(block++), scratch.narrow)) continue;
+      widen(scratch.narrow, col, scratch.w);
       multiply({.w = scratch.w.data(),
                 .out = out,
                 .in = in,
                 .x = x_.data() + std::int64_t{col} * in,
-                .x_tile = problem_.in_features(),
+                .x_tile = whole_in_,
                 .tiles = tiles_,
                 .y = scratch.y.data(),
                 .magnitude = scratch.magnitude.data()});
@@ -175,21 +218,21 @@ class Chunk {
   }
 
  private:
-  /// A block of W as the product reads it, [out][in].
-  void widen(const std::vector<float>& narrow, std::vector<double>& w) const {
+  /// A block of W in block column `col` as the product reads it, [out][in]; zeros beyond the last feature.
+  void widen(const std::vector<float>& narrow, std::int32_t col, std::vector<double>& w) const {
     const auto out = static_cast<std::size_t>(problem_.block.out);
     const auto in = static_cast<std::size_t>(problem_.block.in);
-    if (!problem_.by_columns()) {
-      std::copy(narrow.begin(), narrow.end(), w.begin());
-      return;
-    }
+    const auto there = static_cast<std::size_t>(std::min<std::int64_t>(
+        problem_.block.in, problem_.in_features() - std::int64_t{col} * problem_.block.in));
     for (std::size_t o = 0; o < out; ++o)
-      for (std::size_t k = 0; k < in; ++k) w[o * in + k] = narrow[k * out + o];
+      for (std::size_t k = 0; k < in; ++k)
+        w[o * in + k] = k >= there ? 0 : problem_.by_columns() ? narrow[k * out + o] : narrow[o * in + k];
   }
   void scatter(const std::vector<Lanes>& tiles, std::int32_t row, double* to) const {
     const std::int64_t out = problem_.block.out;
+    const std::int64_t there = std::min(out, problem_.out_features() - row * out);
     for (std::int64_t n = 0; n < count_; ++n)
-      for (std::int64_t o = 0; o < out; ++o)
+      for (std::int64_t o = 0; o < there; ++o)
         to[n * problem_.out_features() + row * out + o] =
             tiles[static_cast<std::size_t>(n / kLanes * out + o)].get(n % kLanes);
   }
@@ -198,6 +241,7 @@ class Chunk {
   const HostOperands& operands_;
   std::int64_t count_;
   std::int64_t tiles_;
+  std::int64_t whole_in_;  ///< features of whole blocks
   std::vector<Lanes> x_;
 };
 

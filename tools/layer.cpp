@@ -6,9 +6,6 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/spmm.h"
-#include "runtime/operands.h"
-
 namespace sparsekiln::tools {
 
 std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked) {
@@ -26,44 +23,31 @@ std::int64_t batch_of(std::optional<std::int64_t> asked, Batch batch) {
   return *asked;
 }
 
-Copies::Copies(std::shared_ptr<const Device> device, std::size_t bytes, int copies)
-    : bytes_(bytes),
-      stride_((bytes + 255) / 256 * 256),
-      device_(std::move(device)),
-      memory_(device_, stride_ * static_cast<std::size_t>(copies)) {}
+namespace {
+
+PoisonedOutput output_of(const Problem& problem, const HostInputs& inputs) {
+  PoisonedOutput output(problem, inputs.n);
+  if (problem.epilogue.scale) output.set(inputs.y);
+  return output;
+}
+
+}  // namespace
 
 Layer::Layer(const Kernel& kernel, const Problem& problem, std::shared_ptr<const Device> device,
              const HostInputs& inputs, int copies)
-    : output_(problem, inputs.n),
+    : output_(output_of(problem, inputs)),
       device_(std::move(device)),
-      x_(device_, inputs.x.size(), copies),
-      w_(device_, inputs.w.size(), copies),
-      packed_(device_, kernel.packed_elements() != 0 ? inputs.w.size() : 0, copies),
-      y_(device_, output_.image().size(), copies) {
-  for (int copy = 0; copy < copies; ++copy) {
-    x_.copy_in(copy, inputs.x.data());
-    w_.copy_in(copy, inputs.w.data());
-    y_.copy_in(copy, output_.image().data());
-    Operands& operands = operands_.emplace_back(operands_of(
-        problem.operation,
-        strided_view(x_.at(copy), problem.dtype, inputs.n, Spmm(problem).in_features(), inputs.x_stride),
-        view(w_.at(copy), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in),
-        output_.view(y_.at(copy))));
-    if (kernel.packed_elements() == 0) continue;
-    kernel.pack(operands.w, packed_.at(copy));
-    operands.w.data = packed_.at(copy);
-  }
-}
+      operands_(kernel, problem, device_, inputs, output_, copies) {}
 
 void Layer::launch(const Kernel& kernel, void* stream) {
   Operands& operands = operands_[next_];
   operands.stream = stream;
-  next_ = next_ + 1 < operands_.size() ? next_ + 1 : 0;
+  next_ = next_ + 1 < operands_.copies() ? next_ + 1 : 0;
   kernel(operands);
 }
 
 const PoisonedOutput& Layer::fetch() {
-  device_->copy_out(output_.image().data(), y_.at(0), output_.image().size());
+  operands_.fetch(output_);
   return output_;
 }
 

@@ -11,6 +11,7 @@
 
 #include "autotune/oracle.h"
 #include "runtime/device.h"
+#include "runtime/resident_operands.h"
 #include "tools/command.h"
 
 namespace sparsekiln::tools {
@@ -21,26 +22,7 @@ namespace sparsekiln::tools {
 /// The batch of one run: `asked`, which must fit, or the bound.
 [[nodiscard]] std::int64_t batch_of(std::optional<std::int64_t> asked, Batch batch);
 
-/// Copies of one operand, each as aligned as the memory of a device is.
-class Copies {
- public:
-  Copies(std::shared_ptr<const Device> device, std::size_t bytes, int copies);
-
-  [[nodiscard]] void* at(int copy) const {
-    return static_cast<std::byte*>(memory_.data()) + stride_ * static_cast<std::size_t>(copy);
-  }
-  void copy_in(int copy, const void* from) {
-    if (bytes_ != 0) device_->copy_in(at(copy), from, bytes_);
-  }
-
- private:
-  std::size_t bytes_;
-  std::size_t stride_;
-  std::shared_ptr<const Device> device_;
-  DeviceMemory memory_;
-};
-
-/// x, W and y of launches on a device.
+/// Launches of a kernel on a device, which take copies of its operands in turn.
 class Layer {
  public:
   Layer(const Kernel& kernel, const Problem& problem, std::shared_ptr<const Device> device,
@@ -55,11 +37,7 @@ class Layer {
  private:
   PoisonedOutput output_;
   std::shared_ptr<const Device> device_;
-  Copies x_;
-  Copies w_;
-  Copies packed_;  ///< w in the kernel's order, where it has one
-  Copies y_;
-  std::vector<Operands> operands_;
+  ResidentOperands operands_;
   std::size_t next_ = 0;
 };
 

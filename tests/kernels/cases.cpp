@@ -392,7 +392,9 @@ std::string run(const Case& test) {
     const Problem problem = make_problem(layout, test.options);
     const std::int64_t n = problem.batch.bound();
     const std::int64_t padding = test.wide ? 16 : 0;
-    const std::int64_t width = Spmm(problem).in_features();
+    const Spmm product(problem);
+    const std::int64_t width =
+        packed_stride(product, product.dtype, product.feature_major() ? n : product.in_features());
     std::size_t turn = 0;
     for (const auto& [kind, planted] : {std::pair{Inputs::small_integers, false},
                                         {Inputs::random, false},

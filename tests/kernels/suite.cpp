@@ -7,7 +7,7 @@
 
 #include "compiler/spmm.h"
 #include "runtime/cuda/emulator.h"
-#include "runtime/operands.h"
+#include "runtime/resident_operands.h"
 
 namespace sparsekiln::test {
 namespace {
@@ -84,27 +84,12 @@ std::string Suite::take_seed(std::size_t turn) const {
 void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inputs, PoisonedOutput& output,
             void* workspace) {
   const std::shared_ptr<const Device>& device = Suite::current().device();
-  DeviceMemory x(device, inputs.x.size());
-  DeviceMemory w(device, inputs.w.size());
-  DeviceMemory y(device, output.image().size());
-  x.copy_in(inputs.x.data());
-  w.copy_in(inputs.w.data());
-  y.copy_in(output.image().data());
-  TensorView weight =
-      view(w.data(), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in);
-  DeviceMemory packed(device, kernel.packed_elements() != 0 ? inputs.w.size() : 0);
-  if (kernel.packed_elements() != 0) {
-    kernel.pack(weight, packed.data());
-    weight.data = packed.data();
-  }
-  Operands operands = operands_of(
-      problem.operation,
-      strided_view(x.data(), problem.dtype, inputs.n, Spmm(problem).in_features(), inputs.x_stride), weight,
-      output.view(y.data()));
-  operands.workspace = workspace;
-  kernel(operands);
+  if (problem.epilogue.scale) output.set(inputs.y);
+  ResidentOperands operands(kernel, problem, device, inputs, output);
+  operands[0].workspace = workspace;
+  kernel(operands[0]);
   device->synchronize();
-  y.copy_out(output.image().data());
+  operands.fetch(output);
 }
 
 std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem, const HostInputs& inputs) {
@@ -115,7 +100,9 @@ std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem
 
 Verdict launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
                          std::int64_t padding) {
-  PoisonedOutput output(problem, inputs.n, Spmm(problem).out_features() + padding);
+  const Spmm product(problem);
+  const std::int64_t row = product.feature_major() ? inputs.n : product.out_features();
+  PoisonedOutput output(problem, inputs.n, packed_stride(product, product.out_dtype, row) + padding);
   launch(kernel, problem, inputs, output);
   return check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
 }

@@ -59,8 +59,7 @@ class Suite {
   std::filesystem::path cache_dir_;
 };
 
-/// Copies inputs and poison to the device, packs the weight where the kernel asks for it, launches, and
-/// copies y back into `output`.
+/// Copies inputs and poison (or what y held before) to the device, launches, and copies y back into `output`.
 void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inputs, PoisonedOutput& output,
             void* workspace = nullptr);
 
