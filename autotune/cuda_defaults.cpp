@@ -46,7 +46,8 @@ std::int32_t round_up(std::int64_t n, std::int32_t multiple) {
 void choose_tile(Config& config, const Spmm& problem, std::int64_t n) {
   constexpr std::int64_t kOneTile = 64;
   constexpr std::int64_t kLargeBatch = 512;
-  const bool fills_a = problem.block.out >= 16;
+  // Feature-major floats come to B in pairs of tiles, of which a warp may have an odd number.
+  const bool fills_a = problem.block.out >= 16 && !(problem.feature_major() && problem.dtype == DType::f32);
   if (n > kOneTile) {
     config.tile_n = n >= kLargeBatch ? 128 : 64;
     return;
@@ -116,7 +117,7 @@ Config stream_tile(const Spmm& problem, std::int64_t n) {
 }
 
 bool streams(const Spmm& problem, const Target& target, std::int64_t n) {
-  return n <= 16 && !problem.by_columns() &&
+  return n <= 16 && !problem.by_columns() && !problem.feature_major() &&
          stream_registers(problem, target, stream_tile(problem, n)) <= kMostThreadRegisters;
 }
 

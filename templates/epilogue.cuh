@@ -34,9 +34,9 @@ struct Destination {
   Ends<Config> ends;
 };
 
-/// What becomes of a run of sums of one batch entry, outputs `feature` and on of y at `y`.
+/// What becomes of neighbouring sums of one batch entry, the first of which goes to `y`.
 template <class Config, int kRun>
-__device__ __forceinline__ void end(float (&run)[kRun], const float (&bias)[kRun], int n, long long feature,
+__device__ __forceinline__ void end(float (&run)[kRun], const float (&bias)[kRun], long long at_residual,
                                     const typename Config::Output::Element* y, const Ends<Config>& ends) {
   using Output = typename Config::Output;
 #pragma unroll
@@ -48,7 +48,7 @@ __device__ __forceinline__ void end(float (&run)[kRun], const float (&bias)[kRun
   }
   if constexpr (Config::has_residual) {
     float residual[kRun];
-    Output::read(ends.residual + n * ends.residual_stride + feature, residual);
+    Output::read(ends.residual + at_residual, residual);
 #pragma unroll
     for (int v = 0; v < kRun; ++v) run[v] += residual[v];
   }
@@ -62,36 +62,40 @@ __device__ __forceinline__ void end(float (&run)[kRun], const float (&bias)[kRun
   }
 }
 
-/// y[n, out] = the epilogue of its sum, for the batch entries and the block rows that exist.
+/// y[n, out], or y[out, n], = the epilogue of its sum, for the batch entries and the block rows that exist.
 template <class Config, class Tile>
 __device__ __forceinline__ void store(const typename Config::Table& table, int item, const Tile& tile,
                                       const Destination<Config>& to) {
+  enum : int { kRun = Config::feature_major ? 1 : int{Tile::kRun} };  ///< outputs that lie together
+  const auto place_of = [](int n, long long feature, long long stride) {
+    return Config::feature_major ? feature * stride + n : n * stride + feature;
+  };
 #pragma unroll
   for (int r = 0; r < Tile::kRows; ++r) {
     const int place = (item * Tile::kRows + r) * Config::merge;
     const int only_row = table.row(place);
     if (Tile::kRows > 1 && Config::merge == 1 && only_row < 0) continue;
 #pragma unroll
-    for (int i = 0; i < Tile::kOut; i += Tile::kRun) {
+    for (int i = 0; i < Tile::kOut; i += kRun) {
       const int out = tile.out_of(i);
       const int row = Config::merge == 1 ? only_row : table.row(place + out / Config::block_out);
       if (Config::merge > 1 && row < 0) continue;
       const long long feature = static_cast<long long>(row) * Config::block_out +
                                 (Config::merge == 1 ? out : out % Config::block_out);
-      float bias[Tile::kRun];
+      float bias[kRun];
       if constexpr (Config::has_bias) {
 #pragma unroll
-        for (int v = 0; v < Tile::kRun; ++v) bias[v] = Config::Output::read(to.ends.bias + feature + v);
+        for (int v = 0; v < kRun; ++v) bias[v] = Config::Output::read(to.ends.bias + feature + v);
       }
 #pragma unroll
       for (int j = 0; j < Tile::kN; ++j) {
         const int n = tile.n_of(j);
         if (n >= to.valid) continue;
-        auto* const y = to.y + n * to.y_stride + feature;
-        float run[Tile::kRun];
+        auto* const y = to.y + place_of(n, feature, to.y_stride);
+        float run[kRun];
 #pragma unroll
-        for (int v = 0; v < Tile::kRun; ++v) run[v] = tile.at(r, j, i + v);
-        end<Config>(run, bias, n, feature, y, to.ends);
+        for (int v = 0; v < kRun; ++v) run[v] = tile.at(r, j, i + v);
+        end<Config>(run, bias, place_of(n, feature, to.ends.residual_stride), y, to.ends);
         Config::Output::write(y, run);
       }
     }

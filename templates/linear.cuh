@@ -86,8 +86,8 @@ __device__ __forceinline__ void compute_share(const typename Config::Table& tabl
 
 /// One CTA: worker blockIdx.x, batch tiles blockIdx.y, + gridDim.y, …
 ///
-/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue and whether rows
-/// are split.
+/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue, whether rows are
+/// split, and whether x and y are feature-major: x[in, n] and y[out, n], strides from one feature to the next.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void linear(const typename Config::Element* __restrict__ x,
                                        const typename Config::Element* __restrict__ w,
@@ -100,9 +100,10 @@ __device__ __forceinline__ void linear(const typename Config::Element* __restric
        batch_tile += static_cast<int>(gridDim.y)) {
     const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;
     const int valid = n - static_cast<int>(first_n);
-    const Source<Config> from{x + first_n * x_stride, w, x_stride, valid};
-    Destination<Config> to{y + first_n * y_stride, y_stride, valid, workspace, batch_tile, ends};
-    to.ends.residual += first_n * ends.residual_stride;
+    const auto ahead = [=](long long stride) { return Config::feature_major ? first_n : first_n * stride; };
+    const Source<Config> from{x + ahead(x_stride), w, x_stride, valid};
+    Destination<Config> to{y + ahead(y_stride), y_stride, valid, workspace, batch_tile, ends};
+    to.ends.residual += ahead(ends.residual_stride);
     compute_share<Config, Operands, Tile>(table, worker, from, to);
     __syncthreads();  // the next tile's copies overwrite what slower threads still read
   }

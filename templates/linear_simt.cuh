@@ -14,7 +14,8 @@ namespace sparsekiln {
 
 /// The main loop's tiles, kRows of them: each block_out × tile_n sums shared out over the threads. A thread's
 /// outputs lie block_out / tile_out apart: neighbouring threads read neighbouring rows of W, and store
-/// neighbouring outputs.
+/// neighbouring outputs. By columns, a thread reads and stores runs of four neighbouring outputs, if it has
+/// so many, and its runs lie as far apart.
 template <class Config>
 struct SimtTile {
   enum : int {
@@ -22,7 +23,7 @@ struct SimtTile {
     kThreadsOut = Config::block_out / Config::tile_out,
     kThreadsN = Config::threads / kThreadsOut,
     kN = Config::tile_n / kThreadsN,
-    kRun = 1,
+    kRun = Config::by_columns && kOut % 4 == 0 ? 4 : 1,
     kHolders = Config::threads,
     kRows = Config::rows,
     kPitch = OperandStages<Config>::CopyX::kPitch,
@@ -31,12 +32,16 @@ struct SimtTile {
     kUnroll = kN * kOut * 8 > 512 ? 1 : 512 / (kN * kOut * 4),
   };
 
-  const int first_out = static_cast<int>(threadIdx.x % kThreadsOut);
-  const int first_n = static_cast<int>(threadIdx.x / kThreadsOut);
+  enum : bool { kColumnsX = Config::feature_major };
+  // Neighbours are threads along what y is contiguous along.
+  const int first_out = static_cast<int>(kColumnsX ? threadIdx.x / kThreadsN : threadIdx.x % kThreadsOut);
+  const int first_n = static_cast<int>(kColumnsX ? threadIdx.x % kThreadsN : threadIdx.x / kThreadsOut);
   float sums[kRows][kN][kOut];
 
   __device__ __forceinline__ int n_of(int j) const { return first_n + j * kThreadsN; }
-  __device__ __forceinline__ int out_of(int i) const { return first_out + i * kThreadsOut; }
+  __device__ __forceinline__ int out_of(int i) const {
+    return (first_out + i / kRun * kThreadsOut) * kRun + i % kRun;
+  }
   __device__ __forceinline__ float& at(int r, int j, int i) { return sums[r][j][i]; }
   __device__ __forceinline__ float at(int r, int j, int i) const { return sums[r][j][i]; }
 
@@ -58,11 +63,34 @@ struct SimtTile {
   }
 
  private:
-  /// Four k's of an output.
-  __device__ static __forceinline__ float4 load_weight(const float* w, int out, int k) {
-    if constexpr (!Config::by_columns) return ptx::load_shared(w + out * kPitchW + k);
-    const float* const column = w + k * kPitchW + out;
-    return make_float4(column[0], column[kPitchW], column[2 * kPitchW], column[3 * kPitchW]);
+  /// Four k's of a batch entry.
+  __device__ static __forceinline__ float4 load_input(const float* x, int n, int k) {
+    if constexpr (!kColumnsX) return ptx::load_shared(x + n * kPitch + k);
+    const float* const column = x + k * kPitch + n;
+    return make_float4(column[0], column[kPitch], column[2 * kPitch], column[3 * kPitch]);
+  }
+  /// Four k's of each output.
+  __device__ __forceinline__ void load_weights(float4 (&weight)[kOut], const float* w, int k) const {
+#pragma unroll
+    for (int i = 0; i < kOut; i += kRun) {
+      if constexpr (!Config::by_columns) {
+        weight[i] = ptx::load_shared(w + out_of(i) * kPitchW + k);
+        continue;
+      }
+      const float* const column = w + k * kPitchW + out_of(i);
+      if constexpr (kRun == 1) {
+        weight[i] = make_float4(column[0], column[kPitchW], column[2 * kPitchW], column[3 * kPitchW]);
+      } else {
+        const float4 first = ptx::load_shared(column);
+        const float4 second = ptx::load_shared(column + kPitchW);
+        const float4 third = ptx::load_shared(column + 2 * kPitchW);
+        const float4 fourth = ptx::load_shared(column + 3 * kPitchW);
+        weight[i] = make_float4(first.x, second.x, third.x, fourth.x);
+        weight[i + 1] = make_float4(first.y, second.y, third.y, fourth.y);
+        weight[i + 2] = make_float4(first.z, second.z, third.z, fourth.z);
+        weight[i + 3] = make_float4(first.w, second.w, third.w, fourth.w);
+      }
+    }
   }
   __device__ __forceinline__ void multiply_into(float (&into)[kN][kOut],
                                                 const OperandStages<Config>& operands) {
@@ -71,11 +99,10 @@ struct SimtTile {
 #pragma unroll kUnroll
     for (int k = 0; k < Config::chunk; k += 4) {
       float4 weight[kOut];
-#pragma unroll
-      for (int i = 0; i < kOut; ++i) weight[i] = load_weight(w, out_of(i), k);
+      load_weights(weight, w, k);
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        const float4 value = ptx::load_shared(x + n_of(j) * kPitch + k);
+        const float4 value = load_input(x, n_of(j), k);
 #pragma unroll
         for (int i = 0; i < kOut; ++i) {
           float sum = __fmaf_rn(value.x, weight[i].x, into[j][i]);

@@ -1,18 +1,21 @@
 #pragma once
 
+#include "load_columns.cuh"
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
 #include "schedule.cuh"
 #include "swizzle.cuh"
 
-// Operand loading for tensor cores: rows of x and W, contiguous along k, to swizzled shared memory.
+// Operand loading for tensor cores: x and W to swizzled shared memory, rows that are contiguous along k, or
+// of W rows for each k where it is read by columns.
 
 namespace sparsekiln {
 
 /// The stages of dynamic shared memory through which chunks of x (tile_n rows) and W (block_out · merge rows)
-/// pass. A row of a chunk has chunk_units × 16 bytes: of one block, or of several blocks of the item. Where
-/// an item has too few blocks to fill its last chunk, both operands are filled with zeros, so that no Inf of
-/// x meets a zero of the fill; where merging stacks a block that is absent, its rows of W are.
+/// pass. A row of a chunk has chunk_units × 16 bytes: of one block, or of several blocks of the item. By
+/// columns, W has a row of block_out for each k of the chunk (ColumnsOfW). Where an item has too few blocks
+/// to fill its last chunk, both operands are filled with zeros, so that no Inf of x meets a zero of the fill;
+/// where merging stacks a block that is absent, its rows of W are.
 ///
 /// With one output tile an item, a stage has x and W. With several, tiles of x have a ring of their own, of
 /// as many places: a chunk that has the same input as the one before is multiplied with the tile that is
@@ -45,6 +48,9 @@ struct SwizzledStages {
     kBytesX = kCountX * 16,
     kBytesW = kCountW * 16,
     kWanted = Config::merge > 1 ? kPassesW : 1,  ///< blocks that a thread copies rows of
+    kDepth = kUnits * kElements / kBlocks,       ///< k's of a chunk, of each of its blocks
+    kWarpOut = kOutputs / Config::warps_out,     ///< outputs of a warp
+    kWarpN = Config::tile_n / Config::warps_n,   ///< its batch entries
   };
   enum : bool {
     kAsync = Config::async_copy,  ///< else a chunk passes through registers
@@ -54,6 +60,9 @@ struct SwizzledStages {
     /// chunk that has others, become zeros.
     kWhole = Config::full_tiles && kBlocks == 1 && Config::merge == 1,
     kStepped = (kPassRows & (kPassRows - 1)) == 0,  ///< passes of W are constants apart
+    kColumnsW = Config::by_columns,
+    kColumnsX = Config::feature_major,
+    kRows = !kColumnsW || !kColumnsX,
   };
   enum : int {
     kFirstW = kRing ? Config::stages * kBytesX : kBytesX,
@@ -61,6 +70,17 @@ struct SwizzledStages {
     kEndW = kFirstW + Config::stages * kNextW,
   };
   using Walk = Feed<Table, kBlocks, Config::merge, kWanted>;
+  struct NoColumns {
+    template <class From>
+    __device__ __forceinline__ NoColumns(const From&, int, int) {}
+  };
+  template <int kAll, int kOfWarp>
+  using Places = ColumnSwizzle<kAll / kElements, kOfWarp / kElements, kElementBytes == 4>;
+  using ColumnsX =
+      typename Select<kColumnsX, ColumnsOfX<Config, kDepth, kBlocks, Places<Config::tile_n, kWarpN>>,
+                      NoColumns>::Type;
+  using ColumnsW = typename Select<kColumnsW, ColumnsOfW<Config, kDepth, kBlocks, Places<kOutputs, kWarpOut>>,
+                                   NoColumns>::Type;
 
   const int row;          ///< of shared memory, that this thread copies to in the first pass
   const unsigned place;   ///< its unit there, from the first row of x or W on, in bytes
@@ -70,6 +90,8 @@ struct SwizzledStages {
   const long long x_pass;  ///< from one pass to the next, bytes
   const int valid;         ///< batch entries of the tile that exist
   Walk feed;
+  ColumnsX columns_x;
+  ColumnsW columns_w;
   unsigned reading;    ///< the address of the W of the stage that is read
   unsigned reading_x;  ///< in the ring of x, if it has one
   unsigned next_x;     ///< where in it the next tile goes
@@ -87,12 +109,16 @@ struct SwizzledStages {
       : row(static_cast<int>(threadIdx.x / kUnits)),
         place(ptx::kept(static_cast<unsigned>(Rows::offset(row, unit())))),
         shared(ptx::kept(ptx::dynamic_shared())),
-        x_row(ptx::kept(bytes(from.x + row * from.x_stride + unit() % kBlockUnits * kElements))),
-        w_row(ptx::kept(bytes(from.w + Order::output(row) % Config::block_out * Config::block_in +
-                              unit() % kBlockUnits * kElements))),
+        x_row(kColumnsX ? nullptr
+                        : ptx::kept(bytes(from.x + row * from.x_stride + unit() % kBlockUnits * kElements))),
+        w_row(kColumnsW ? nullptr
+                        : ptx::kept(bytes(from.w + Order::output(row) % Config::block_out * Config::block_in +
+                                          unit() % kBlockUnits * kElements))),
         x_pass(from.x_stride * (kPassRows * kElementBytes)),
         valid(from.valid),
         feed(table, worker, unit() / kBlockUnits, Merged{row}),
+        columns_x(from, unit() / kBlockUnits, sibling()),
+        columns_w(from.w, unit() / kBlockUnits, sibling()),
         reading(shared + (kEndW - kNextW)),
         reading_x(shared + (Config::stages - 1) * kBytesX),
         next_x(shared) {
@@ -151,6 +177,10 @@ struct SwizzledStages {
   __device__ static __forceinline__ const char* bytes(const Element* elements) {
     return reinterpret_cast<const char*>(elements);
   }
+  /// Which this is of the 8 neighbouring threads that copy from the same block of a chunk.
+  __device__ static __forceinline__ int sibling() {
+    return static_cast<int>(threadIdx.x % 8 / kUnits) * kBlockUnits + unit() % kBlockUnits;
+  }
   __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x % kUnits); }
   /// The place in the ring of x behind one of it.
   __device__ __forceinline__ unsigned after_x(unsigned place_of_x) const {
@@ -162,21 +192,28 @@ struct SwizzledStages {
   __device__ __forceinline__ void begin(unsigned stage) {
     live = !feed.done();
     has_x = !kRing || !feed.step.same_input();
-    if constexpr (!Config::full_tiles) entries = kBlocks == 1 || feed.step.present() ? valid - row : 0;
-    writing_w = stage + place;
-    if constexpr (kRing) {
-      writing_x = next_x + place;
+    if constexpr (!Config::full_tiles && !kColumnsX)
+      entries = kBlocks == 1 || feed.step.present() ? valid - row : 0;
+    writing_x = kRing ? next_x : stage;
+    if constexpr (kRing)
       if (live && has_x) next_x = after_x(next_x);
+    if constexpr (kColumnsX) {
+      writing_x += columns_x.place;
+      columns_x.begin(feed.step.column(), feed.step.part());
     } else {
-      writing_x = writing_w;
+      writing_x += place;
+      from_x = x_row + static_cast<long long>(feed.step.column()) * (Config::block_in * kElementBytes);
+      if constexpr (kParts > 1) from_x += feed.step.part() * (kUnits * 16);
     }
-    from_x = x_row + static_cast<long long>(feed.step.column()) * (Config::block_in * kElementBytes);
-    from_w = w_row;
-    if constexpr (Config::merge == 1)
-      from_w += static_cast<long long>(feed.block[0]) * (kBlockElements * kElementBytes);
-    if constexpr (kParts > 1) {
-      from_x += feed.step.part() * (kUnits * 16);
-      from_w += feed.step.part() * (kUnits * 16);
+    if constexpr (kColumnsW) {
+      writing_w = stage + columns_w.place;
+      columns_w.begin(feed.block[0], feed.step.part());
+    } else {
+      writing_w = stage + place;
+      from_w = w_row;
+      if constexpr (Config::merge == 1)
+        from_w += static_cast<long long>(feed.block[0]) * (kBlockElements * kElementBytes);
+      if constexpr (kParts > 1) from_w += feed.step.part() * (kUnits * 16);
     }
   }
   /// Its copies, all that there are.
@@ -219,28 +256,49 @@ struct SwizzledStages {
     if constexpr (kPass + 1 < kPasses) put_passes<kPass + 1>();
   }
 
-  // What is done with a unit: `to` + kTo in shared memory, `from` + kFrom in global memory, in bytes.
+  /// The first elements of a unit, and zeros. A register has no index: each element asks for itself.
+  __device__ static __forceinline__ uint4 fetched(const char* from, int bytes) {
+    unsigned words[4];
+#pragma unroll
+    for (int v = 0; v < 4; ++v) {
+      words[v] = 0;
+      if constexpr (kElementBytes == 4) {
+        if (v * 4 < bytes) words[v] = *reinterpret_cast<const unsigned*>(from + v * 4);
+      } else {
+        if (v * 4 < bytes) words[v] = *reinterpret_cast<const unsigned short*>(from + v * 4);
+        if (v * 4 + 2 < bytes)
+          words[v] |= static_cast<unsigned>(*reinterpret_cast<const unsigned short*>(from + v * 4 + 2)) << 16;
+      }
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+
+  // What is done with a unit: `to` + kTo in shared memory, `from` + kFrom in global memory, in bytes. Of its
+  // 16 bytes those from `bytes` on are not read, and zeros.
   struct Queue {
     template <int kTo, int kFrom>
-    __device__ __forceinline__ void unit(unsigned to, const char* from, bool readable) const {
+    __device__ __forceinline__ void unit(unsigned to, const char* from, int bytes) const {
       if constexpr (kWhole)
         ptx::copy_async<kTo, kFrom>(to, from);
       else
-        ptx::copy_async<kTo, kFrom>(to, from, readable ? 16 : 0);
+        ptx::copy_async<kTo, kFrom>(to, from, bytes);
     }
   };
   struct Fetch {
     uint4& into;
     template <int kTo, int kFrom>
-    __device__ __forceinline__ void unit(unsigned, const char* from, bool readable) const {
+    __device__ __forceinline__ void unit(unsigned, const char* from, int bytes) const {
       into = make_uint4(0, 0, 0, 0);
-      if (readable) into = *reinterpret_cast<const uint4*>(from + kFrom);
+      if (kColumnsX && !Config::full_tiles && bytes > 0 && bytes < 16)
+        into = fetched(from + kFrom, bytes);
+      else if (bytes > 0)
+        into = *reinterpret_cast<const uint4*>(from + kFrom);
     }
   };
   struct Put {
     const uint4& value;
     template <int kTo, int kFrom>
-    __device__ __forceinline__ void unit(unsigned to, const char*, bool) const {
+    __device__ __forceinline__ void unit(unsigned to, const char*, int) const {
       ptx::store_shared(to + static_cast<unsigned>(kTo), value);
     }
   };
@@ -249,12 +307,19 @@ struct SwizzledStages {
   template <int kPass, class Use>
   __device__ __forceinline__ void copy(Use use) {
     if constexpr (kPass < kPassesX) {
-      if (!in_tile<kCountX, kPass>() || !has_x) return;
+      if (!has_x) return;
+      if constexpr (kColumnsX) {
+        columns_x.template copy<kPass, kX>(use, writing_x, kBlocks == 1 || feed.step.present());
+        return;
+      }
+      if (!in_tile<kCountX, kPass>()) return;
       const bool readable =
           Config::full_tiles ? kBlocks == 1 || feed.step.present() : kPass * kPassRows < entries;
       use.template unit<kPass * kPassBytes + kX, 0>(Rows::template turned<kPassRows, kPass>(writing_x),
-                                                    from_x, readable);
+                                                    from_x, readable ? 16 : 0);
       from_x += x_pass;
+    } else if constexpr (kColumnsW) {
+      columns_w.template copy<kPass - kPassesX>(use, writing_w, kBlocks == 1 || feed.step.present() ? 16 : 0);
     } else {
       copy_w<kPass - kPassesX>(use);
     }
@@ -266,7 +331,7 @@ struct SwizzledStages {
     const unsigned to = Rows::template turned<kPassRows, kPass>(writing_w);
     if constexpr (Config::merge == 1 && kStepped) {
       enum : int { kFrom = Order::output(kPass * kPassRows) * Config::block_in * kElementBytes };
-      use.template unit<kTo, kFrom>(to, from_w, kBlocks == 1 || feed.step.present());
+      use.template unit<kTo, kFrom>(to, from_w, kBlocks == 1 || feed.step.present() ? 16 : 0);
     } else {
       // The rows of one pass may be of another block than those of the first.
       const int first = Order::output(row);
@@ -277,7 +342,7 @@ struct SwizzledStages {
       const bool readable = Config::merge == 1 ? kBlocks == 1 || feed.step.present() : block >= 0;
       const long long elements =
           (readable ? static_cast<long long>(block) * kBlockElements : 0) + moved * Config::block_in;
-      use.template unit<kTo, 0>(to, from_w + elements * kElementBytes, readable);
+      use.template unit<kTo, 0>(to, from_w + elements * kElementBytes, readable ? 16 : 0);
     }
   }
   template <int kCount, int kPass>

@@ -10,8 +10,9 @@ namespace sparsekiln {
 
 /// Copies kRows × kCols floats, rows `stride` apart, to shared rows of kCols + 4: an odd number of 16-byte
 /// units, so that eight threads reading one column of quads in eight neighbouring rows meet no bank conflict.
-/// Where kGuarded, rows from `valid` on are not read and become zeros.
-template <int kRows, int kCols, int kThreads, bool kGuarded>
+/// Rows, or columns, from `valid` on are not read and become zeros, as kGuarded says.
+enum class Guarded { nothing, rows, columns };
+template <int kRows, int kCols, int kThreads, Guarded kGuarded>
 struct TileCopy {
   enum : int {
     kPitch = kCols + 4,
@@ -21,7 +22,7 @@ struct TileCopy {
     kPerThread = (kCount + kThreads - 1) / kThreads,
   };
 
-  /// Calls use(i, row, column, readable) for each quad of this thread.
+  /// Calls use(i, row, column, readable) for each quad of this thread; readable: how many of its floats are.
   template <class Use>
   __device__ static __forceinline__ void for_each(int valid, Use use) {
 #pragma unroll
@@ -29,29 +30,40 @@ struct TileCopy {
       const int quad = static_cast<int>(threadIdx.x) + i * kThreads;
       if (kCount % kThreads != 0 && quad >= kCount) break;
       const int row = quad / kQuads;
-      use(i, row, quad % kQuads * 4, !kGuarded || row < valid);
+      const int column = quad % kQuads * 4;
+      int readable = 4;
+      if constexpr (kGuarded == Guarded::rows) readable = row < valid ? 4 : 0;
+      if constexpr (kGuarded == Guarded::columns) readable = min(max(valid - column, 0), 4);
+      use(i, row, column, readable);
     }
   }
 
   /// Queues the copy; ptx::commit_copies and wait_copies are the caller's.
   __device__ static __forceinline__ void async(float* shared, const float* global, long long stride,
                                                int valid) {
-    for_each(valid, [=](int, int row, int column, bool readable) {
-      const float* const from = readable ? global + row * stride + column : global;
-      ptx::copy_async(shared + row * kPitch + column, from, readable ? 16 : 0);
+    for_each(valid, [=](int, int row, int column, int readable) {
+      const float* const from = readable > 0 ? global + row * stride + column : global;
+      ptx::copy_async(shared + row * kPitch + column, from, readable * 4);
     });
   }
   /// Reads this thread's quads into registers.
   __device__ static __forceinline__ void fetch(float4 (&held)[kPerThread], const float* global,
                                                long long stride, int valid) {
-    for_each(valid, [&](int i, int row, int column, bool readable) {
+    for_each(valid, [&](int i, int row, int column, int readable) {
       held[i] = make_float4(0, 0, 0, 0);
-      if (readable) held[i] = *reinterpret_cast<const float4*>(global + row * stride + column);
+      const float* const from = global + row * stride + column;
+      if (readable == 4) {
+        held[i] = *reinterpret_cast<const float4*>(from);
+      } else if (kGuarded == Guarded::columns) {
+        if (readable > 0) held[i].x = from[0];
+        if (readable > 1) held[i].y = from[1];
+        if (readable > 2) held[i].z = from[2];
+      }
     });
   }
   /// Writes them to shared memory.
   __device__ static __forceinline__ void put(float* shared, const float4 (&held)[kPerThread]) {
-    for_each(0, [&](int i, int row, int column, bool) {
+    for_each(0, [&](int i, int row, int column, int) {
       *reinterpret_cast<float4*>(shared + row * kPitch + column) = held[i];
     });
   }
@@ -66,11 +78,15 @@ struct TileCopy {
 template <class Config>
 struct OperandStages {
   using Table = typename Config::Table;
-  using CopyX = TileCopy<Config::tile_n, Config::chunk, Config::threads, true>;
+  enum : bool { kColumnsX = Config::feature_major };
+  /// Its rows are batch entries; or k's, where features are rows.
+  using CopyX =
+      TileCopy<kColumnsX ? Config::chunk : Config::tile_n, kColumnsX ? Config::tile_n : Config::chunk,
+               Config::threads, kColumnsX ? Guarded::columns : Guarded::rows>;
   enum : bool { kColumns = Config::by_columns };
   /// Its rows are outputs; or k's, where blocks are read by columns.
   using CopyW = TileCopy<kColumns ? Config::chunk : Config::block_out,
-                         kColumns ? Config::block_out : Config::chunk, Config::threads, false>;
+                         kColumns ? Config::block_out : Config::chunk, Config::threads, Guarded::nothing>;
   using Walk = Feed<Table, 1, 1, 1>;
   enum : int {
     kBlocks = 1,
@@ -150,8 +166,9 @@ struct OperandStages {
     return brings;
   }
   __device__ __forceinline__ const float* x_chunk() const {
-    return from.x + static_cast<long long>(feed.step.column()) * Config::block_in +
-           feed.step.part() * Config::chunk;
+    const long long first =
+        static_cast<long long>(feed.step.column()) * Config::block_in + feed.step.part() * Config::chunk;
+    return from.x + first * (kColumnsX ? from.x_stride : 1);
   }
   __device__ __forceinline__ const float* w_chunk() const {
     return from.w + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +

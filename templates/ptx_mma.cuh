@@ -89,6 +89,43 @@ __device__ __forceinline__ void load_matrices(unsigned (&words)[2], unsigned sha
                : "memory");
 }
 
+/// The same matrices transposed: of each, a lane gets elements lane / 4 of rows 2 · (lane % 4) and one more,
+/// where elements have 16 bits (PTX ISA, "ldmatrix").
+template <int kOffset>
+__device__ __forceinline__ void load_columns(unsigned (&words)[4], unsigned shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4+%5];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(shared), "n"(kOffset)
+               : "memory");
+}
+template <int kOffset>
+__device__ __forceinline__ void load_columns(unsigned (&words)[2], unsigned shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2+%3];"
+               : "=r"(words[0]), "=r"(words[1])
+               : "r"(shared), "n"(kOffset)
+               : "memory");
+}
+template <int kOffset>
+__device__ __forceinline__ void load_word(unsigned& word, unsigned shared) {
+  asm volatile("ld.shared.b32 %0, [%1+%2];" : "=r"(word) : "r"(shared), "n"(kOffset) : "memory");
+}
+template <int kOffset>
+__device__ __forceinline__ void load_words(unsigned& first, unsigned& second, unsigned shared) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2+%3];"
+               : "=r"(first), "=r"(second)
+               : "r"(shared), "n"(kOffset)
+               : "memory");
+}
+
+/// What the lane whose number differs in the bits of kLanes has. In assembly, since NVVM would keep sums that
+/// pass through the intrinsic as integers, and move each in front of and behind its products.
+template <int kLanes>
+__device__ __forceinline__ float exchanged(float value) {
+  float got;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(got) : "f"(value), "n"(kLanes));
+  return got;
+}
+
 /// sums += A · B, A 16 rows × 32 bytes of k, B 8 columns of as much.
 __device__ __forceinline__ void mma_f16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
 #if __CUDA_ARCH__ >= 800

@@ -61,6 +61,16 @@ struct AttachedTables {
   __device__ __forceinline__ long long tile_bytes() const { return bytes_of_tile; }
 };
 
+/// One type or another.
+template <bool kFirst, class First, class Second>
+struct Select {
+  using Type = First;
+};
+template <class First, class Second>
+struct Select<false, First, Second> {
+  using Type = Second;
+};
+
 /// Where the operands of one batch tile come from.
 template <class Config>
 struct Source {

@@ -31,6 +31,50 @@ struct Swizzle {
   __device__ static __forceinline__ unsigned ahead(unsigned first, int step) { return first ^ (step * 32); }
 };
 
+/// The largest power of two that divides a number.
+template <int kNumber>
+struct PowerIn {
+  enum : int { kValue = kNumber & -kNumber };
+};
+
+/// Rows of kUnits × 16 bytes, one for each k, of which the tensor cores want columns. The units of a row
+/// change places by an exclusive or with a number that the row turns to, within groups of kGroup units. What
+/// one access reads then lies in different banks:
+///   matrices of 16-bit elements: any one unit of 8 neighbouring rows
+///   pairs of units, of floats (kPairs): any pair of 4 neighbouring rows
+/// and 8 threads that write 8 units in the order of memory meet no conflict either, for a group lies in one
+/// line of 128 bytes. A row begins at a multiple of its groups, so the exclusive or does not touch where.
+///
+/// kWarpUnits: from those of one warp's columns to those of the next. Where groups of all that the rows could
+/// have would cut across them, groups are smaller, and reading may meet conflicts.
+template <int kUnits, int kWarpUnits, bool kPairs>
+struct ColumnSwizzle {
+  enum : int {
+    kMost = PowerIn<kUnits>::kValue < 8 ? PowerIn<kUnits>::kValue : 8,
+    kOfWarp = PowerIn<kWarpUnits>::kValue,
+    kGroup = kWarpUnits % kMost == 0 || kOfWarp == kWarpUnits ? kMost : kOfWarp,
+    kPlaces = kPairs ? (kGroup + 1) / 2 : int{kGroup},  ///< that what is read may have within a group
+    kPeriod = kPairs ? 4 : 8,                           ///< rows that are read at once
+    kSame = kPeriod / kPlaces,                          ///< neighbouring rows that turn alike
+  };
+
+  /// What units of a row change places by.
+  __device__ static constexpr __forceinline__ unsigned turn(unsigned row) {
+    return row / kSame % kPlaces * (kPairs ? 2 : 1);
+  }
+  /// Of unit `unit` of row `row`, in bytes.
+  __device__ static __forceinline__ unsigned offset(unsigned row, unsigned unit) {
+    return (row * kUnits + (unit ^ turn(row))) * 16;
+  }
+  /// The address of a unit kAhead units further in the same row, where `unit` is the address of one of the
+  /// first 16 columns of a warp and kAhead is a multiple of those.
+  template <int kAhead>
+  __device__ static __forceinline__ unsigned ahead(unsigned unit) {
+    enum : int { kWithin = kAhead % kGroup, kGroups = kAhead - kWithin };
+    return (unit ^ static_cast<unsigned>(kWithin * 16)) + static_cast<unsigned>(kGroups * 16);
+  }
+};
+
 /// The order of W's rows in shared memory, chosen so that the sums of one thread are kRun neighbouring
 /// outputs although the tensor core deals them out in pairs. Within kRun · kLanes rows, output
 /// lane · kRun + 2 · tile + half goes to row

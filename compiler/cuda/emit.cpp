@@ -127,15 +127,15 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "  }};\n"
       "  // splits: some items are shared; full_tiles: no batch tile lacks entries; by_columns: blocks of W "
       "are\n"
-      "  // read as if they were transposed.\n"
-      "  enum : bool {{ splits = {9}, full_tiles = {10}, by_columns = {11} }};\n"
-      "  using Activation = sparsekiln::{12};\n"
-      "  enum : bool {{ scales = {13}, has_bias = {14}, has_residual = {15} }};\n"
+      "  // read as if they were transposed; feature_major: x[in, n] and y[out, n].\n"
+      "  enum : bool {{ splits = {9}, full_tiles = {10}, by_columns = {11}, feature_major = {12} }};\n"
+      "  using Activation = sparsekiln::{13};\n"
+      "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16} }};\n"
       "}};\n",
       index, instance.declarations, problem.block.out, problem.block.in, config.tile_n, config.rows,
       config.merge, instance.threads, config.table == TableForm::unrolled ? workers : 0, splits,
       !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns(),
-      activation_of(problem.epilogue.activation), problem.epilogue.scale, problem.epilogue.bias,
+      problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale, problem.epilogue.bias,
       problem.epilogue.residual);
   std::string declared;
   std::string ends;
@@ -184,9 +184,6 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (family == nullptr)
     refuse(fmt::format("variant {} for {}: CUDA targets have simt, mma and stream", name(config.variant),
                        target.arch));
-  if (problem.order != ActivationOrder::batch_major)
-    refuse(fmt::format("variant {} reads batch-major activations, not {}", name(config.variant),
-                       name(problem.order)));
   require_built(problem, target.arch);
   family->validate(problem, target);
   if (config.packed)

@@ -11,9 +11,6 @@ namespace {
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
 void validate(const Spmm& problem, const Target& target) {
-  if (problem.by_columns())
-    refuse(fmt::format("variant mma computes forward, not {}; variant simt with f32 would work",
-                       name(problem.operation)));
   if (problem.dtype == DType::f32 && problem.math != Math::tf32)
     refuse(
         "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "

@@ -59,8 +59,21 @@ std::int32_t fragments_of(const WarpGrid& warps, const TileGrid& tile, OperandA 
   return a == OperandA::w ? 4 * out + 2 * n : 4 * n + 2 * out;
 }
 
+/// Neighbouring outputs of a thread, where W is read by columns and its outputs are in their own order: as
+/// many as make whole sectors of what a warp stores at once, 32 bytes of eight lanes (W as A) or of four.
+std::int32_t run_by_columns(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
+  const bool floats = problem.dtype == DType::f32;
+  // Feature-major, what lies side by side are batch entries: outputs stay as they are.
+  const bool exchanges = !floats && problem.out_dtype != DType::f32 && !problem.feature_major();
+  if (a == OperandA::w) return floats || exchanges ? 2 : 1;
+  if (tile.out / warps.out % 2 != 0) return 2;
+  return floats || exchanges ? 4 : 2;
+}
+
 /// Neighbouring outputs of a thread: of as many tiles as its warp has, to 16 bytes.
-std::int32_t run_of(const WarpGrid& warps, const TileGrid& tile, DType out_dtype) {
+std::int32_t run_of(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
+  if (problem.by_columns()) return run_by_columns(warps, tile, problem, a);
+  const DType out_dtype = problem.out_dtype;
   std::int32_t run = 2;
   while (run * 2 * static_cast<std::int32_t>(size_of(out_dtype)) <= 16 && tile.out / warps.out % run == 0)
     run *= 2;
@@ -72,7 +85,7 @@ std::int32_t run_of(const WarpGrid& warps, const TileGrid& tile, DType out_dtype
 WarpGrid choose_warps(const Spmm& problem, const Config& config, const TileGrid& tile) {
   WarpGrid best;
   const auto cost = [&](const WarpGrid& warps) {
-    return 64 * fragments_of(warps, tile, config.operand_a) - run_of(warps, tile, problem.out_dtype);
+    return 64 * fragments_of(warps, tile, config.operand_a) - run_of(warps, tile, problem, config.operand_a);
   };
   for (std::int32_t out = 1; out <= config.warps; ++out) {
     if (config.warps % out != 0) continue;
@@ -110,11 +123,14 @@ MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& conf
   const std::int32_t rows_out = weight_a ? kRowsA : kColumnsB;
   const std::int32_t most_stages = shape.async_copy ? kMostStages : 2;
   const std::int32_t outputs = block.out * config.merge;
+  if (problem.by_columns() && config.merge != 1)
+    refuse(config,
+           fmt::format("{} reads blocks by columns, which does not merge block rows; merge=1 would work",
+                       name(problem.operation)));
   if (outputs % rows_out != 0)
     refuse(config,
-           fmt::format(
-               "operand_a=w wants blocks of {} outputs or more, not {}; operand_a=x or merge=2 would work",
-               kRowsA, block.out));
+           fmt::format("operand_a=w wants blocks of {} outputs or more, not {}; operand_a=x{} would work",
+                       kRowsA, block.out, problem.by_columns() ? "" : " or merge=2"));
   if (!within(config.tile_n, rows_n, kMostTileN) || config.tile_n % rows_n != 0)
     refuse(config, fmt::format("tile_n is a multiple of {} up to {} with operand_a={}", rows_n, kMostTileN,
                                name(config.operand_a)));
@@ -132,10 +148,16 @@ MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& conf
                        config.warps,
                        config.tile_out == 0 ? "" : fmt::format(" of {} outputs each", config.tile_out),
                        tile.out, tile.n));
+  if (const std::int32_t tiles = tile.n / warps.n;
+      problem.feature_major() && weight_a && problem.dtype == DType::f32 && tiles > 1 && tiles % 2 != 0)
+    refuse(config,
+           fmt::format("feature-major floats with operand_a=w are read in pairs of tiles, and a warp has "
+                       "{}; operand_a=x or another tile_n would work",
+                       tiles));
   shape.threads = 32 * config.warps;
   shape.warps_out = warps.out;
   shape.warps_n = warps.n;
-  shape.run = run_of(warps, tile, problem.out_dtype);
+  shape.run = run_of(warps, tile, problem, config.operand_a);
   shape.sums = config.rows * sums_of(warps, tile);
   const std::int32_t block_units = block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / 16;
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kMmaStaticShared;

@@ -23,9 +23,11 @@ constexpr std::int32_t kOtherRegisters = 40;   ///< a thread, besides sums: addr
 
 bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
 
-/// W's rows in a stage are its outputs, or its k's where it is read by columns.
+/// W's rows in a stage are its outputs, or its k's where it is read by columns; those of x its batch entries,
+/// or k's where it is feature-major.
 std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_t chunk) {
-  const std::int32_t x = config.tile_n * (chunk + kPadding);
+  const std::int32_t x =
+      problem.feature_major() ? chunk * (config.tile_n + kPadding) : config.tile_n * (chunk + kPadding);
   const std::int32_t w =
       problem.by_columns() ? chunk * (problem.block.out + kPadding) : problem.block.out * (chunk + kPadding);
   return std::int64_t{4} * config.stages * (x + w);

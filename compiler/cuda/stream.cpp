@@ -10,9 +10,16 @@ namespace {
 
 void validate(const Spmm& problem, const Target& target) {
   if (problem.by_columns())
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("variant stream computes forward, not {}; variant simt with f32 would work",
-                            name(problem.operation)));
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("variant stream computes forward, not {}; variant mma, or simt with f32, would work",
+                    name(problem.operation)));
+  if (problem.feature_major())
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("variant stream reads batch-major activations, not {}; variant mma, or simt with f32, "
+                    "would work",
+                    name(problem.order)));
   if (problem.ieee()) return;  // by CUDA cores
   require_tensor_cores("stream", problem, target);
 }

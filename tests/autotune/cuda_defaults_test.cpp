@@ -68,6 +68,10 @@ TEST_CASE("the gradient of the input does not stream: that main loop reads block
   problem.dtype = problem.out_dtype = DType::f32;
   problem.operation = Operation::grad_input;
   CHECK(default_config(problem, kH100, 1).variant == Variant::simt);
+  problem.math = Math::tf32;
+  CHECK(default_config(problem, kH100, 1).variant == Variant::mma);
+  problem.dtype = problem.out_dtype = DType::f16;
+  CHECK(default_config(problem, kH100, 1).variant == Variant::mma);
 }
 
 TEST_CASE("a kernel that streams has 64 KB on its way where shared memory has the room") {

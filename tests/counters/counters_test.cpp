@@ -13,8 +13,10 @@
 #include "autotune/inputs.h"
 #include "autotune/oracle.h"
 #include "compiler/schedule.h"
+#include "compiler/spmm.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
+#include "runtime/operands.h"
 #include "tests/temporary_folder.h"
 
 // What the emulator counts of the kernels that a user gets without asking for a config: exact figures, so
@@ -32,7 +34,7 @@ struct Types {
 /// schedule loads and each block, and each part of a split row to the workspace and back, with 4 bytes for
 /// the arrival and 4 to take the row's counter back; y once. The tables of the schedule are in constant
 /// memory.
-std::uint64_t bytes_to_move(const Problem& problem, const Config& config, const Schedule& schedule,
+std::uint64_t bytes_to_move(const Spmm& problem, const Config& config, const Schedule& schedule,
                             std::int64_t n) {
   REQUIRE(config.table == TableForm::constant);
   const std::int64_t tiles = (n + config.tile_n - 1) / config.tile_n;
@@ -52,19 +54,24 @@ struct Counted {
   std::vector<cuda::CountedLine> lines;  ///< what each of the kernel's lines did
 };
 
-/// Whether a line feeds the main loop: what a loop of tensor cores reads and copies, 16 bytes a lane.
+/// Whether a line feeds the main loop: what a loop of tensor cores reads and copies, 16 bytes a lane, or
+/// words of floats whose columns it wants.
 bool feeds(const cuda::CountedLine& line) {
-  return line.kind == "matrix_load" || line.kind == "copy" ||
-         (line.kind == "memory_shared" && line.instruction.find(".v4") != std::string::npos);
+  if (line.kind == "matrix_load" || line.kind == "copy") return true;
+  if (line.kind != "memory_shared") return false;
+  for (const char* const load : {".v4", "ld.shared.v2.b32", "ld.shared.b32"})
+    if (line.instruction.find(load) != std::string::npos) return true;
+  return false;
 }
 
 /// Runs a kernel of one layer: the default one, unless a config is given.
 Counted count(const Layout& layout, BlockShape block, std::int64_t n, Types types, const std::string& arch,
-              const std::optional<Config>& config = {}) {
+              const std::optional<Config>& config = {}, Operation operation = Operation::forward) {
   const TemporaryFolder folder;
   const Options options = {.block = block,
                            .batch = n,
                            .dtype = types.dtype,
+                           .operation = operation,
                            .math = types.math,
                            .target = "emulated:" + arch,
                            .config = config,
@@ -83,9 +90,9 @@ Counted count(const Layout& layout, BlockShape block, std::int64_t n, Types type
   y.copy_in(output.image().data());
   const cuda::Emulator emulator;
   emulator.reset_counters();
-  kernel({.x = view(x.data(), problem.dtype, n, problem.in_features()),
-          .w = view(w.data(), problem.dtype, layout.blocks(), block.out, block.in),
-          .y = output.view(y.data())});
+  kernel(operands_of(operation, view(x.data(), problem.dtype, n, Spmm(problem).in_features()),
+                     view(w.data(), problem.dtype, layout.blocks(), block.out, block.in),
+                     output.view(y.data())));
   device->synchronize();
   y.copy_out(output.image().data());
   CHECK(check(problem, inputs, output, adder_of(problem, kernel.binary().plan)).ok);
@@ -94,8 +101,8 @@ Counted count(const Layout& layout, BlockShape block, std::int64_t n, Types type
   const Target& target = kernel.binary().target;
   const Schedule schedule =
       make_schedule(problem, target, plan.front().config, scheduled_n(problem.batch, plan, 0));
-  return {fmt::format("{}, block {}, batch {}, {} {}", arch, to_string(block), n, name(types.dtype),
-                      name(types.math)),
+  return {fmt::format("{} on {}, block {}, batch {}, {} {}", name(operation), arch, to_string(block), n,
+                      name(types.dtype), name(types.math)),
           bytes_to_move(problem, plan.front().config, schedule, n), emulator.counters()};
 }
 
@@ -110,6 +117,11 @@ const std::vector<Counted>& defaults() {
       for (const Types& types : kTypes)
         for (const std::int64_t n : {1, 16, 64, 130})
           result.push_back(count(layout, block, n, types, "sm_90"));
+    for (const BlockShape block : {BlockShape{16, 16}, {32, 32}, {128, 128}, {16, 64}, {64, 16}})
+      for (const Types& types : kTypes)
+        for (const std::int64_t n : {1, 24, 64, 130})
+          result.push_back(count(layout, block, n, types, "sm_90", {}, Operation::grad_input));
+    result.push_back(count(layout, {32, 32}, 64, kTypes[0], "sm_75", {}, Operation::grad_input));
     for (const BlockShape block : {BlockShape{16, 16}, {64, 64}})
       for (const std::int64_t n : {1, 130}) result.push_back(count(layout, block, n, kTypes[0], "sm_75"));
     return result;
@@ -176,6 +188,17 @@ TEST_CASE("kernels that cluster and merge move each byte of their schedule once,
   }
 }
 
+void check_others(const Counted& run, Types types) {
+  std::uint64_t products = 0;
+  std::uint64_t others = 0;
+  for (const cuda::CountedLine& line : run.lines)
+    (line.kind == "tensor" ? products : others) += line.executed;
+  REQUIRE(products > 0);
+  const double ratio = static_cast<double>(others) / static_cast<double>(products);
+  CHECK_MESSAGE(ratio <= (types.math == Math::tf32 ? 7 : 3),
+                run.what << ": " << others << " others, " << products << " products, ratio " << ratio);
+}
+
 /// What each CTA computes of a layer of 12288 × 12288 at 10 % in blocks of 32, on a GPU of 132
 /// multiprocessors: three rows of 38 blocks, here for 8 multiprocessors. Larger blocks: as many values. tf32
 /// is rounded fragment by fragment, by an instruction each, and its products are half as long.
@@ -185,16 +208,13 @@ TEST_CASE(
     for (const std::int64_t n : {64, 192})
       for (const Types& types : {kTypes[0], kTypes[2]}) {
         const Layout layout = patterns::watts_strogatz(24, 12288 / side, 0.1, 0.3, 1);
-        const Counted run = count(layout, {side, side}, n, types, "sm_90:8");
-        std::uint64_t products = 0;
-        std::uint64_t others = 0;
-        for (const cuda::CountedLine& line : run.lines)
-          (line.kind == "tensor" ? products : others) += line.executed;
-        REQUIRE(products > 0);
-        const double ratio = static_cast<double>(others) / static_cast<double>(products);
-        CHECK_MESSAGE(ratio <= (types.math == Math::tf32 ? 7 : 3),
-                      run.what << ": " << others << " others, " << products << " products, ratio " << ratio);
+        check_others(count(layout, {side, side}, n, types, "sm_90:8"), types);
       }
+  for (const std::int32_t side : {32, 128})
+    for (const Types& types : {kTypes[0], kTypes[2]}) {
+      const Layout layout = patterns::watts_strogatz(12288 / side, 24, 0.1, 0.3, 1);
+      check_others(count(layout, {side, side}, 64, types, "sm_90:8", {}, Operation::grad_input), types);
+    }
 }
 
 /// By its datasheet an H100 SXM reads 3.35 TB/s and adds and multiplies 67 TFLOP/s in float32, on 132

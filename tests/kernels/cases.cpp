@@ -133,6 +133,7 @@ Space mma_space(const Target& target) {
         space.types.end(),
         {{DType::bf16, DType::bf16}, {DType::bf16, DType::f32}, {DType::f32, DType::f32, Math::tf32}});
   space.tables = {TableForm::constant, TableForm::global, TableForm::attached};
+  space.operations = {Operation::forward, Operation::grad_input};
   space.operand_a = {OperandA::x, OperandA::w};
   space.rows = {1, 2, 3, 4};
   space.merge = {1, 2, 4};

@@ -125,6 +125,15 @@ Broken multiply_dropped(std::string_view line) {
   return moves;
 }
 
+/// The lane takes what it gives.
+Broken exchange_dropped(std::string_view line) {
+  if (!is(line, "shfl.sync.bfly.b32")) return {};
+  const std::string_view instruction = instruction_of(line);
+  const std::size_t begin = instruction.find_first_of(" \t");
+  const std::vector<std::string> names = elements(instruction.substr(begin, instruction.find(';') - begin));
+  return "mov.b32 " + names[0] + ", " + names[1] + ";";
+}
+
 /// Whether a line is a branch over stores alone, and what leads up to them: then it guards them. `rest` is
 /// the text behind it.
 bool guards_store(std::string_view line, std::string_view rest) {
@@ -175,7 +184,8 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
       if (is(line, "cp.async.c")) add(moved(line, 0, 128));
       break;
     case Fault::load_address_off:
-      if (is(line, "ldmatrix.") || is(line, "ld.shared.v4")) add(moved(line, 0, 128));
+      if (is(line, "ldmatrix.") || is(line, "ld.shared.v4") || is(line, "ld.shared.v2.b32"))
+        add(moved(line, 0, 128));
       break;
     case Fault::global_address_off:
       if (is(line, "cp.async.c")) add(moved(line, 1, 16));
@@ -215,6 +225,12 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
     case Fault::multiply_dropped:
       add(multiply_dropped(line));
       break;
+    case Fault::transposition_dropped:
+      if (is(line, "ldmatrix.")) add(replaced(line, ".trans", ""));
+      break;
+    case Fault::exchange_dropped:
+      add(exchange_dropped(line));
+      break;
   }
   return ways;
 }
@@ -222,12 +238,12 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
 }  // namespace
 
 std::string_view name(Fault fault) {
-  constexpr std::array<std::string_view, 17> kNames = {
-      "barrier removed",       "wait count off by one",    "wait removed",        "commit removed",
-      "fence removed",         "store of counter removed", "copy address off",    "load address off",
-      "global address off",    "store address off",        "swizzle changed",     "zero fill dropped",
-      "store guard dropped",   "fragment swapped",         "accumulator swapped", "rounding dropped",
-      "multiplication dropped"};
+  constexpr std::array<std::string_view, 19> kNames = {
+      "barrier removed",        "wait count off by one",    "wait removed",        "commit removed",
+      "fence removed",          "store of counter removed", "copy address off",    "load address off",
+      "global address off",     "store address off",        "swizzle changed",     "zero fill dropped",
+      "store guard dropped",    "fragment swapped",         "accumulator swapped", "rounding dropped",
+      "multiplication dropped", "transposition dropped",    "exchange dropped"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 

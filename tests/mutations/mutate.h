@@ -24,8 +24,10 @@ enum class Fault : std::uint8_t {
   store_guard_dropped,  ///< what lies beyond the batch is stored, too
   fragment_swapped,     ///< two registers of a matrix load or of an mma change places
   accumulator_swapped,
-  rounding_dropped,  ///< operands go to the tensor core as they are
-  multiply_dropped,  ///< an mma, or a fused multiply-add
+  rounding_dropped,       ///< operands go to the tensor core as they are
+  multiply_dropped,       ///< an mma, or a fused multiply-add
+  transposition_dropped,  ///< a matrix load gives rows where columns are wanted
+  exchange_dropped,       ///< a lane keeps its own sums where those of its neighbour belong
 };
 [[nodiscard]] std::string_view name(Fault fault);
 

@@ -30,9 +30,12 @@ struct Subject {
 
 /// Rows that are split, and so long that every stage is filled again; a batch that does not fill its last
 /// tile.
-Subject make_subject(DType dtype, BlockShape block, const char* config, Math math = Math::ieee) {
-  const Layout layout = patterns::random(6, 768 / block.in, 0.5, 5);
+Subject make_subject(DType dtype, BlockShape block, const char* config, Math math = Math::ieee,
+                     Operation operation = Operation::forward) {
+  const Layout layout = operation == Operation::forward ? patterns::random(6, 768 / block.in, 0.5, 5)
+                                                        : patterns::random(768 / block.out, 6, 0.5, 5);
   Options options;
+  options.operation = operation;
   options.block = block;
   options.batch = 61;
   options.dtype = dtype;
@@ -106,6 +109,21 @@ TEST_CASE("every fault planted in a kernel that streams the weight is found") {
                     Fault::fence_removed, Fault::copy_address_off, Fault::load_address_off,
                     Fault::global_address_off, Fault::store_address_off, Fault::multiply_dropped},
                    3);
+}
+
+TEST_CASE("every fault planted in a tensor-core kernel that reads blocks by columns is found") {
+  check_all_caught(make_subject(DType::f16, {64, 32}, "mma tile_n=64 stages=4 warps=4 split=2", Math::ieee,
+                                Operation::grad_input),
+                   {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::copy_address_off,
+                    Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
+                    Fault::swizzle_changed, Fault::fragment_swapped, Fault::accumulator_swapped,
+                    Fault::transposition_dropped, Fault::exchange_dropped, Fault::multiply_dropped},
+                   3);
+  check_all_caught(
+      make_subject(DType::f32, {32, 64}, "mma tile_n=32 stages=3 warps=2", Math::tf32, Operation::grad_input),
+      {Fault::copy_address_off, Fault::load_address_off, Fault::global_address_off, Fault::swizzle_changed,
+       Fault::multiply_dropped},
+      3);
 }
 
 TEST_CASE("tf32 operands that are cut off instead of rounded are found") {

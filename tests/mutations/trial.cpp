@@ -12,7 +12,9 @@
 
 #include "autotune/inputs.h"
 #include "autotune/oracle.h"
+#include "compiler/spmm.h"
 #include "runtime/device.h"
+#include "runtime/operands.h"
 
 namespace sparsekiln::test {
 namespace {
@@ -31,9 +33,11 @@ std::string judge(const Kernel& kernel, const Problem& problem, const std::share
     PoisonedOutput output(problem, inputs.n);
     DeviceMemory y(device, output.image().size());
     y.copy_in(output.image().data());
-    kernel({.x = strided_view(x.data(), problem.dtype, inputs.n, problem.in_features(), inputs.x_stride),
-            .w = view(w.data(), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in),
-            .y = output.view(y.data())});
+    kernel(operands_of(
+        problem.operation,
+        strided_view(x.data(), problem.dtype, inputs.n, Spmm(problem).in_features(), inputs.x_stride),
+        view(w.data(), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in),
+        output.view(y.data())));
     device->synchronize();
     y.copy_out(output.image().data());
     const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));

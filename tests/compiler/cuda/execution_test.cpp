@@ -69,9 +69,12 @@ float expected(const Operands& operands, const Schedule& schedule, std::int64_t 
     float sum = 0;
     for (std::int32_t step = item.first_step; step < item.first_step + item.steps; ++step) {
       const std::int64_t column = schedule.steps[static_cast<std::size_t>(step)].operand[1];
-      const float* const x = operands.x + n * operands.x_stride + column * block.in;
+      const bool feature_major = operands.problem.order == ActivationOrder::feature_major;
+      const float* const x = operands.x + (feature_major ? column * block.in * operands.x_stride + n
+                                                         : n * operands.x_stride + column * block.in);
+      const std::int64_t next = feature_major ? operands.x_stride : 1;
       const float* const w = operands.w + (std::int64_t{step} * block.out + out % block.out) * block.in;
-      for (std::int32_t k = 0; k < block.in; ++k) sum = std::fma(x[k], w[k], sum);
+      for (std::int32_t k = 0; k < block.in; ++k) sum = std::fma(x[k * next], w[k], sum);
     }
     total = item.part == 0 ? sum : total + sum;
   }
@@ -99,10 +102,13 @@ void check_module(const Problem& problem, const Target& target, const Plan& plan
       if (n > plan[e].up_to) continue;
       CAPTURE(to_string(plan[e].config));
       CAPTURE(n);
-      const std::size_t x_stride = in + 4;
-      const std::size_t y_stride = out + 8;
-      GuardedFloats x((static_cast<std::size_t>(n) - 1) * x_stride + in);
-      GuardedFloats y((static_cast<std::size_t>(n) - 1) * y_stride + out);
+      const bool feature_major = problem.order == ActivationOrder::feature_major;
+      const auto entries = static_cast<std::size_t>(n);
+      const std::size_t whole = (entries + 3) / 4 * 4;  // rows begin at multiples of 16 bytes
+      const std::size_t x_stride = (feature_major ? whole : in) + 4;
+      const std::size_t y_stride = (feature_major ? whole : out) + 8;
+      GuardedFloats x(((feature_major ? in : entries) - 1) * x_stride + (feature_major ? whole : in));
+      GuardedFloats y(((feature_major ? out : entries) - 1) * y_stride + (feature_major ? whole : out));
       fill(x, random);
       const HostModule::Arguments arguments{x.data(),
                                             w.data(),
@@ -113,10 +119,13 @@ void check_module(const Problem& problem, const Target& target, const Plan& plan
                                             static_cast<std::int64_t>(y_stride)};
       const Operands operands{problem, arguments.x_stride, arguments.y_stride, x.data(), w.data()};
       std::vector<float> want(y.size(), kPoison);
-      for (std::size_t i = 0; i < y.size(); ++i)
-        if (i % y_stride < out)
-          want[i] = expected(operands, schedules[e], static_cast<std::int64_t>(i / y_stride),
-                             static_cast<std::int64_t>(i % y_stride));
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        const auto row = static_cast<std::int64_t>(i / y_stride);
+        const auto within = static_cast<std::int64_t>(i % y_stride);
+        if (i % y_stride < (feature_major ? entries : out))
+          want[i] = feature_major ? expected(operands, schedules[e], within, row)
+                                  : expected(operands, schedules[e], row, within);
+      }
       for (const HostModule::Copies copies : {HostModule::Copies::late, HostModule::Copies::early}) {
         std::fill_n(y.data(), y.size(), kPoison);
         const std::string fault =
@@ -125,6 +134,19 @@ void check_module(const Problem& problem, const Target& target, const Plan& plan
         CHECK(std::memcmp(want.data(), y.data(), y.size() * sizeof(float)) == 0);
       }
     }
+  }
+}
+
+TEST_CASE("feature-major kernels on CUDA cores give the sums of the documented order") {
+  for (const char* arch : {"sm_80", "sm_75"}) {
+    Problem problem = skewed_problem({16, 32}, 33);
+    problem.order = ActivationOrder::feature_major;
+    Config config;
+    config.tile_n = 16;
+    config.tile_out = 4;
+    config.stages = 2;
+    config.warps = 1;
+    check_module(problem, {Target::Kind::cuda, arch, 6}, {{33, config}}, {33, 6});
   }
 }
 

@@ -35,6 +35,7 @@ struct __align__(16) uint4 { unsigned x, y, z, w; };
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 struct __align__(8) uint2 { unsigned x, y; };
 inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
 struct Dim { unsigned x = 0, y = 0; };
 static Dim threadIdx, blockIdx, gridDim;
 
@@ -75,7 +76,7 @@ inline bool conflict(const unsigned* address, int count) {
   for (int i = 0; i < count; ++i) used |= 1u << (address[i] / 16 % 8);
   return __builtin_popcount(used) != count;
 }
-template <int kMatrices>
+template <bool kTransposed, int kMatrices>
 void load_matrices(unsigned (&words)[kMatrices], unsigned address) {
   running->given[running->turn].address = address;
   const int turn = exchange();
@@ -84,8 +85,18 @@ void load_matrices(unsigned (&words)[kMatrices], unsigned address) {
     unsigned rows[8];
     for (int i = 0; i < 8; ++i) rows[i] = lane(m * 8 + i).given[turn].address;
     if (conflict(rows, 8)) fault = "a matrix load meets a bank conflict";
-    std::memcpy(&words[m], dynamic + rows[self / 4] + self % 4 * 4, 4);
+    for (int half = 0; half < 2; ++half) {
+      const char* const from = kTransposed ? dynamic + rows[self % 4 * 2 + half] + self / 4 * 2
+                                           : dynamic + rows[self / 4] + self % 4 * 4 + half * 2;
+      std::memcpy(reinterpret_cast<char*>(&words[m]) + half * 2, from, 2);
+    }
   }
+}
+inline float exchanged(float value, int lanes) {
+  std::memcpy(&running->given[running->turn].address, &value, 4);
+  const int turn = exchange();
+  std::memcpy(&value, &lane(static_cast<int>(threadIdx.x) % 32 ^ lanes).given[turn].address, 4);
+  return value;
 }
 inline float half(unsigned bits) {
   const int exponent = bits >> 10 & 31;
@@ -174,7 +185,19 @@ inline void store_shared(unsigned to, const uint4& value) {
   std::memcpy(shim::dynamic + to, &value, 16);
 }
 template <int kOffset, int kMatrices>
-void load_matrices(unsigned (&words)[kMatrices], unsigned address) { shim::load_matrices(words, address + kOffset); }
+void load_matrices(unsigned (&words)[kMatrices], unsigned address) { shim::load_matrices<false>(words, address + kOffset); }
+template <int kOffset, int kMatrices>
+void load_columns(unsigned (&words)[kMatrices], unsigned address) { shim::load_matrices<true>(words, address + kOffset); }
+template <int kOffset>
+void load_word(unsigned& word, unsigned address) { std::memcpy(&word, shim::dynamic + address + kOffset, 4); }
+template <int kOffset>
+void load_words(unsigned& first, unsigned& second, unsigned address) {
+  if ((address + kOffset) % 8 != 0) shim::fault = "a vector load is misaligned";
+  load_word<kOffset>(first, address);
+  load_word<kOffset + 4>(second, address);
+}
+template <int kLanes>
+float exchanged(float value) { return shim::exchanged(value, kLanes); }
 inline void mma_f16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   shim::mma<2>(sums, a, b, [](unsigned word, int i) { return shim::half(word >> (16 * i) & 0xffff); });
 }

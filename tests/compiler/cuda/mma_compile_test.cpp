@@ -40,7 +40,8 @@ void compile_default(const Problem& problem, const Target& target, std::int64_t 
   CAPTURE(n);
   CAPTURE(to_string(problem.block));
   CAPTURE(to_string(config));
-  CHECK(config.variant == (n <= 16 ? Variant::stream : Variant::mma));
+  const bool streams = n <= 16 && problem.operation == Operation::forward;
+  CHECK(config.variant == (streams ? Variant::stream : Variant::mma));
   (void)compile_clean(problem, target, config);
 }
 
@@ -53,6 +54,21 @@ TEST_CASE("default tensor-core kernels of every block side and size of batch com
       for (const std::int64_t n : {1, 20, 64, 1000}) {
         const Target target{Target::Kind::cuda, arch, 6};
         const Problem problem = mma_problem({side, kSides.begin()[turn % 5]}, n, types[turn % 4]);
+        ++turn;
+        compile_default(problem, target, n);
+      }
+}
+
+TEST_CASE("default tensor-core kernels of the gradient of the input compile without spills" * need_nvrtc()) {
+  const Types types[] = {kHalf, kBrain, kTf32, kHalfToFloat};
+  std::size_t turn = 0;
+  for (const char* arch : {"sm_80", "sm_90", "sm_75"})
+    for (const std::int32_t side : kSides)
+      for (const std::int64_t n : {1, 64, 1000}) {
+        const Target target{Target::Kind::cuda, arch, 6};
+        const Types chosen = target.compute_capability() < 80 ? kHalf : types[turn % 4];
+        Problem problem = mma_problem({kSides.begin()[turn % 5], side}, n, chosen);
+        problem.operation = Operation::grad_input;
         ++turn;
         compile_default(problem, target, n);
       }

@@ -30,32 +30,43 @@ class Elements {
   std::vector<std::byte> bytes_;
 };
 
-/// Rows of one operand, `stride` elements apart.
+/// Activations, rows of one batch entry each, or of one feature, `stride` elements apart.
 struct Rows {
   const Elements& elements;
   std::int64_t stride;
+  bool feature_major;
+
+  [[nodiscard]] std::int64_t place(std::int64_t n, std::int64_t feature) const {
+    return feature_major ? feature * stride + n : n * stride + feature;
+  }
+  [[nodiscard]] float at(std::int64_t n, std::int64_t feature) const {
+    return elements.at(place(n, feature));
+  }
 };
 
 /// Elements of y that are not the exact sum rounded once, and those behind its rows that are no longer
 /// poison.
 std::int64_t wrong_elements(const Problem& problem, const Rows& x, const Elements& w, const Rows& y,
                             std::int64_t n) {
-  const auto [out, in] = problem.block;
+  const Spmm product = problem;
+  const auto [out, in] = product.block;
   std::int64_t wrong = 0;
-  for (std::int64_t row = 0; row < n; ++row)
-    for (std::int64_t o = 0; o < y.stride; ++o) {
-      const float got = y.elements.at(row * y.stride + o);
-      if (o >= problem.out_features()) {
+  const std::int64_t features = y.feature_major ? product.out_features() : y.stride;
+  for (std::int64_t row = 0; row < (y.feature_major ? y.stride : n); ++row)
+    for (std::int64_t o = 0; o < features; ++o) {
+      const float got = y.at(row, o);
+      if (o >= product.out_features() || row >= n) {
         wrong += !std::isnan(got);
         continue;
       }
       float sum = 0;
       const auto block_row = static_cast<std::int32_t>(o / out);
-      std::int64_t block = problem.layout.crow()[static_cast<std::size_t>(block_row)];
-      for (const std::int32_t column : problem.layout.row(block_row)) {
+      std::int32_t number = product.layout.crow()[static_cast<std::size_t>(block_row)];
+      for (const std::int32_t column : product.layout.row(block_row)) {
+        const std::int64_t block = product.block_of_weight(number++);
         for (std::int64_t k = 0; k < in; ++k)
-          sum += x.elements.at(row * x.stride + column * in + k) * w.at((block * out + o % out) * in + k);
-        ++block;
+          sum += x.at(row, column * in + k) * w.at(product.by_columns() ? (block * in + k) * out + o % out
+                                                                        : (block * out + o % out) * in + k);
       }
       float rounded = 0;
       store(problem.out_dtype, sum, &rounded, 0);
@@ -85,19 +96,25 @@ void check_kernel(const Problem& problem, const Target& target, const Config& co
 
   for (const std::int32_t n : batches) {
     CAPTURE(n);
-    const std::int64_t x_stride = problem.in_features() + 8;
-    const std::int64_t y_stride = problem.out_features() + 16;
-    Elements x(problem.dtype, static_cast<std::size_t>(n * x_stride));
-    Elements y(problem.out_dtype, static_cast<std::size_t>(n * y_stride));
+    const Spmm product = problem;
+    const bool feature_major = product.feature_major();
+    const std::int64_t whole_n = (n + 7) / 8 * 8;  // rows begin at multiples of 16 bytes
+    const std::int64_t x_stride = (feature_major ? whole_n : product.in_features()) + 8;
+    const std::int64_t y_stride = (feature_major ? whole_n : product.out_features()) + 16;
+    Elements x(problem.dtype,
+               static_cast<std::size_t>((feature_major ? product.in_features() : n) * x_stride));
+    Elements y(problem.out_dtype,
+               static_cast<std::size_t>((feature_major ? product.out_features() : n) * y_stride));
     x.poison();
+    const Rows of_x{x, x_stride, feature_major};
     for (std::int64_t row = 0; row < n; ++row)
-      for (std::int64_t k = 0; k < problem.in_features(); ++k) x.set(row * x_stride + k, integer());
+      for (std::int64_t k = 0; k < product.in_features(); ++k) x.set(of_x.place(row, k), integer());
     const HostModule::Arguments arguments{x.data(), w.data(), y.data(), workspace.data(),
                                           n,        x_stride, y_stride};
     for (const HostModule::Copies copies : {HostModule::Copies::late, HostModule::Copies::early}) {
       y.poison();
       REQUIRE(module.run(entry, arguments, static_cast<unsigned>(n), copies, max_grid_y) == "");
-      CHECK(wrong_elements(problem, {x, x_stride}, w, {y, y_stride}, n) == 0);
+      CHECK(wrong_elements(problem, of_x, w, {y, y_stride, feature_major}, n) == 0);
     }
   }
 }
@@ -119,6 +136,45 @@ TEST_CASE("tensor-core kernels are exact for blocks of which several, or a part,
     check_kernel(mma_problem(block, 20, kHalf), kA100, mma_config(16, OperandA::x, 2, 1), {20, 9});
   for (const BlockShape block : {BlockShape{8, 8}, {32, 128}})
     check_kernel(mma_problem(block, 20, kTf32), kA100, mma_config(16, OperandA::x, 2, 1), {20, 9});
+}
+
+TEST_CASE("tensor-core kernels that read blocks by columns are exact for every type") {
+  const auto check = [](BlockShape block, Types types, const Config& config) {
+    Problem problem = mma_problem(block, 33, types);
+    problem.operation = Operation::grad_input;
+    check_kernel(problem, kA100, config, {33, 9});
+  };
+  check({32, 32}, kHalf, mma_config(32, OperandA::x, 3, 4));
+  check({16, 64}, kHalfToFloat, mma_config(24, OperandA::w, 3, 1));
+  check({64, 16}, kBrain, mma_config(16, OperandA::w, 2, 1));
+  check({8, 128}, kTf32, mma_config(32, OperandA::x, 2, 4));
+  check({8, 16}, kTf32, mma_config(16, OperandA::w, 2, 1));
+  check({16, 8}, kBrain, mma_config(48, OperandA::x, 2, 3));
+}
+
+TEST_CASE("feature-major tensor-core kernels are exact for every type, by rows and by columns") {
+  const auto check = [](BlockShape block, Types types, Operation operation, const Config& config,
+                        const Target& target = kA100) {
+    Problem problem = mma_problem(block, 49, types);
+    problem.operation = operation;
+    problem.order = ActivationOrder::feature_major;
+    check_kernel(problem, target, config, {49, 3});
+  };
+  check({32, 32}, kHalf, Operation::forward, mma_config(32, OperandA::x, 3, 4));
+  check({16, 16}, kBrain, Operation::grad_input, mma_config(16, OperandA::w, 3, 1));
+  check({16, 16}, kTf32, Operation::forward, mma_config(16, OperandA::w, 3, 1));
+  check({8, 8}, kTf32, Operation::grad_input, mma_config(64, OperandA::x, 2, 1));
+  check({128, 32}, kHalfToFloat, Operation::grad_input, mma_config(64, OperandA::x, 2, 8));
+  check({64, 32}, kHalf, Operation::forward, mma_config(32, OperandA::x, 2, 2),
+        {Target::Kind::cuda, "sm_75", 6});
+}
+
+TEST_CASE("feature-major tensor-core kernels are exact where a tile's entries are no power of two") {
+  for (const auto& [tile_n, operand_a] : {std::pair{24, OperandA::w}, {48, OperandA::x}}) {
+    Problem problem = mma_problem({32, 64}, 40, kHalf);
+    problem.order = ActivationOrder::feature_major;
+    check_kernel(problem, kA100, mma_config(tile_n, operand_a, 3, 1), {40, 23});
+  }
 }
 
 TEST_CASE("tensor-core kernels are exact for any number of stages") {

@@ -52,6 +52,21 @@ TEST_CASE("a thread has as many neighbouring outputs as its warp, up to 16 bytes
   CHECK(shape_of({32, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)).run == 4);
 }
 
+TEST_CASE("by columns a thread has the neighbouring outputs that make what a warp stores whole sectors") {
+  const auto run = [](BlockShape block, Types types, const Config& config) {
+    Problem problem = mma_problem(block, 64, types);
+    problem.operation = Operation::grad_input;
+    return mma_shape(problem, kA100, config).run;
+  };
+  CHECK(run({32, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)) == 4);
+  CHECK(run({32, 32}, kTf32, mma_config(16, OperandA::x, 2, 1)) == 4);
+  CHECK(run({32, 32}, kHalfToFloat, mma_config(16, OperandA::x, 2, 1)) == 2);
+  CHECK(run({32, 8}, kHalf, mma_config(16, OperandA::x, 2, 1)) == 2);
+  CHECK(run({32, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)) == 2);
+  CHECK(run({32, 32}, kTf32, mma_config(8, OperandA::w, 2, 1)) == 2);
+  CHECK(run({32, 32}, kHalfToFloat, mma_config(8, OperandA::w, 2, 1)) == 1);
+}
+
 TEST_CASE("a stage has 128 bytes of k a row, of a part of a block or of up to four blocks") {
   const Config config = mma_config(16, OperandA::x, 2, 1);
   CHECK(shape_of({16, 8}, kHalf, config).chunk_units == 4);
@@ -109,6 +124,16 @@ TEST_CASE("what tensor cores cannot compute is refused with what would work") {
   CHECK(refusal(mma_problem({16, 16}, 16, kHalf), kTuring, config) == "");
   CHECK(refusal(mma_problem({16, 16}, 16, kBrain), kTuring, config).find("sm_80") != std::string::npos);
   CHECK(refusal(mma_problem({16, 16}, 16, kTf32), kTuring, config).find("sm_80") != std::string::npos);
+}
+
+TEST_CASE("block rows are not merged where blocks are read by columns") {
+  Problem problem = mma_problem({32, 32}, 64, kHalf);
+  problem.operation = Operation::grad_input;
+  Config config = mma_config(16, OperandA::x, 2, 1);
+  CHECK(refusal(problem, kA100, config) == "");
+  config.merge = 2;
+  CHECK(refusal(problem, kA100, config).find("merge=1 would work") != std::string::npos);
+  CHECK(refusal(mma_problem({32, 32}, 64, kHalf), kA100, config) == "");
 }
 
 TEST_CASE("numbers that do not go together are refused with what would work") {
