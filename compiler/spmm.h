@@ -28,6 +28,8 @@ struct Spmm : Computation {
 
   /// float32 products that only float32 arithmetic forms: not for tensor cores.
   [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }
+  /// Weights that x is multiplied with: 2 of a gated pair.
+  [[nodiscard]] std::int32_t weights() const { return epilogue.gated ? 2 : 1; }
   /// A block of B lies in memory column by column, [in][out]; else row by row, [out][in].
   [[nodiscard]] bool by_columns() const { return operation == Operation::grad_input; }
   /// W's.

@@ -19,6 +19,8 @@ struct Ends {
   float alpha = 1;
   float beta = 0;
   const Element* bias = nullptr;
+  const typename Config::Element* v = nullptr;  ///< the other weight of a gated pair
+  const Element* v_bias = nullptr;
   const Element* residual = nullptr;  ///< of the batch tile's first entry
   long long residual_stride = 0;
 };
@@ -34,18 +36,20 @@ struct Destination {
   Ends<Config> ends;
 };
 
+/// alpha · sum + bias, of W or V.
+template <class Config>
+__device__ __forceinline__ float scaled(float sum, float bias, const Ends<Config>& ends) {
+  if constexpr (Config::scales && Config::has_bias) return __fmaf_rn(ends.alpha, sum, bias);
+  if constexpr (Config::scales) return ends.alpha * sum;
+  if constexpr (Config::has_bias) return sum + bias;
+  return sum;
+}
+
 /// What becomes of neighbouring sums of one batch entry, the first of which goes to `y`.
 template <class Config, int kRun>
-__device__ __forceinline__ void end(float (&run)[kRun], const float (&bias)[kRun], long long at_residual,
+__device__ __forceinline__ void end(float (&run)[kRun], long long at_residual,
                                     const typename Config::Output::Element* y, const Ends<Config>& ends) {
   using Output = typename Config::Output;
-#pragma unroll
-  for (int v = 0; v < kRun; ++v) {
-    if constexpr (Config::scales && Config::has_bias) run[v] = __fmaf_rn(ends.alpha, run[v], bias[v]);
-    if constexpr (Config::scales && !Config::has_bias) run[v] *= ends.alpha;
-    if constexpr (!Config::scales && Config::has_bias) run[v] += bias[v];
-    run[v] = Config::Activation::apply(run[v]);
-  }
   if constexpr (Config::has_residual) {
     float residual[kRun];
     Output::read(ends.residual + at_residual, residual);
@@ -66,15 +70,18 @@ __device__ __forceinline__ void end(float (&run)[kRun], const float (&bias)[kRun
 template <class Config, class Tile>
 __device__ __forceinline__ void store(const typename Config::Table& table, int item, const Tile& tile,
                                       const Destination<Config>& to) {
-  enum : int { kRun = Config::feature_major ? 1 : int{Tile::kRun} };  ///< outputs that lie together
+  enum : int {
+    kRun = Config::feature_major ? 1 : int{Tile::kRun},  ///< outputs that lie together
+    kTiles = int{Tile::kRows} / Config::weights,
+  };
   const auto place_of = [](int n, long long feature, long long stride) {
     return Config::feature_major ? feature * stride + n : n * stride + feature;
   };
 #pragma unroll
-  for (int r = 0; r < Tile::kRows; ++r) {
-    const int place = (item * Tile::kRows + r) * Config::merge;
+  for (int r = 0; r < kTiles; ++r) {
+    const int place = (item * kTiles + r) * Config::merge;
     const int only_row = table.row(place);
-    if (Tile::kRows > 1 && Config::merge == 1 && only_row < 0) continue;
+    if (kTiles > 1 && Config::merge == 1 && only_row < 0) continue;
 #pragma unroll
     for (int i = 0; i < Tile::kOut; i += kRun) {
       const int out = tile.out_of(i);
@@ -82,10 +89,13 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
       if (Config::merge > 1 && row < 0) continue;
       const long long feature = static_cast<long long>(row) * Config::block_out +
                                 (Config::merge == 1 ? out : out % Config::block_out);
-      float bias[kRun];
+      float bias[Config::weights][kRun] = {};
       if constexpr (Config::has_bias) {
 #pragma unroll
-        for (int v = 0; v < kRun; ++v) bias[v] = Config::Output::read(to.ends.bias + feature + v);
+        for (int v = 0; v < kRun; ++v) {
+          bias[0][v] = Config::Output::read(to.ends.bias + feature + v);
+          if constexpr (Config::weights > 1) bias[1][v] = Config::Output::read(to.ends.v_bias + feature + v);
+        }
       }
 #pragma unroll
       for (int j = 0; j < Tile::kN; ++j) {
@@ -94,8 +104,13 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
         auto* const y = to.y + place_of(n, feature, to.y_stride);
         float run[kRun];
 #pragma unroll
-        for (int v = 0; v < kRun; ++v) run[v] = tile.at(r, j, i + v);
-        end<Config>(run, bias, place_of(n, feature, to.ends.residual_stride), y, to.ends);
+        for (int v = 0; v < kRun; ++v) {
+          run[v] = Config::Activation::apply(
+              scaled<Config>(tile.at(r * Config::weights, j, i + v), bias[0][v], to.ends));
+          if constexpr (Config::weights > 1)
+            run[v] *= scaled<Config>(tile.at(r * Config::weights + 1, j, i + v), bias[1][v], to.ends);
+        }
+        end<Config>(run, place_of(n, feature, to.ends.residual_stride), y, to.ends);
         Config::Output::write(y, run);
       }
     }

@@ -87,6 +87,7 @@ struct SwizzledStages {
   const unsigned shared;  ///< where the stages begin
   const char* x_row;
   const char* w_row;
+  const long long v_ahead;  ///< bytes from W to V, of a gated pair
   const long long x_pass;  ///< from one pass to the next, bytes
   const int valid;         ///< batch entries of the tile that exist
   Walk feed;
@@ -114,6 +115,7 @@ struct SwizzledStages {
         w_row(kColumnsW ? nullptr
                         : ptx::kept(bytes(from.w + Order::output(row) % Config::block_out * Config::block_in +
                                           unit() % kBlockUnits * kElements))),
+        v_ahead(Config::weights > 1 ? bytes(from.v) - bytes(from.w) : 0),
         x_pass(from.x_stride * (kPassRows * kElementBytes)),
         valid(from.valid),
         feed(table, worker, unit() / kBlockUnits, Merged{row}),
@@ -211,6 +213,7 @@ struct SwizzledStages {
     } else {
       writing_w = stage + place;
       from_w = w_row;
+      if constexpr (Config::weights > 1) from_w += feed.step.tile() % 2 != 0 ? v_ahead : 0;
       if constexpr (Config::merge == 1)
         from_w += static_cast<long long>(feed.block[0]) * (kBlockElements * kElementBytes);
       if constexpr (kParts > 1) from_w += feed.step.part() * (kUnits * 16);

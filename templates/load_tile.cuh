@@ -171,7 +171,8 @@ struct OperandStages {
     return from.x + first * (kColumnsX ? from.x_stride : 1);
   }
   __device__ __forceinline__ const float* w_chunk() const {
-    return from.w + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
+    const float* const weight = Config::weights > 1 && feed.step.tile() % 2 != 0 ? from.v : from.w;
+    return weight + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
            feed.step.part() * (kColumns ? Config::chunk * Config::block_out : Config::chunk);
   }
   __device__ __forceinline__ bool live() const { return !feed.done(); }

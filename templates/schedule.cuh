@@ -76,6 +76,7 @@ template <class Config>
 struct Source {
   const typename Config::Element* x;  ///< of the first batch entry
   const typename Config::Element* w;
+  const typename Config::Element* v;  ///< of a gated pair
   long long x_stride;
   int valid;  ///< batch entries that exist
 };

@@ -28,6 +28,12 @@ const Family* family_of(Variant variant) {
   return found == kFamilies.end() ? nullptr : *found;
 }
 
+Instance instance_of(const Spmm& problem, const Target& target, const Config& config) {
+  Instance instance = family_of(config.variant)->instantiate(problem, target, config);
+  instance.chunk.weights = problem.weights();
+  return instance;
+}
+
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
 void write_header(std::string& text, const Spmm& problem, const Target& target, const Plan& plan) {
@@ -79,7 +85,7 @@ void write_template(std::string& text, std::string_view file, std::set<std::stri
 /// One parameter of a kernel, behind those that all kernels have.
 struct Parameter {
   Argument argument;
-  std::string_view declaration;  ///< Element: y's
+  std::string_view declaration;  ///< Element: y's; Operand: W's
   std::string_view member;       ///< of Ends in templates/epilogue.cuh
 };
 
@@ -90,6 +96,8 @@ std::vector<Parameter> parameters_of(const Epilogue& epilogue) {
     parameters.insert(parameters.end(),
                       {{Argument::alpha, "float", "alpha"}, {Argument::beta, "float", "beta"}});
   if (epilogue.bias) parameters.push_back({Argument::bias, "const Element*", "bias"});
+  if (epilogue.gated) parameters.push_back({Argument::v, "const Operand*", "v"});
+  if (epilogue.gated && epilogue.bias) parameters.push_back({Argument::v_bias, "const Element*", "v_bias"});
   if (epilogue.residual)
     parameters.insert(parameters.end(), {{Argument::residual, "const Element*", "residual"},
                                          {Argument::residual_stride, "long long", "residual_stride"}});
@@ -121,6 +129,7 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "    block_in = {3},\n"
       "    tile_n = {4},  // batch entries of a tile\n"
       "    rows = {5},  // output tiles of an item\n"
+      "    weights = {17},  // 2: every other one is of V, and gated by the one before\n"
       "    merge = {6},  // block rows of an output tile\n"
       "    threads = {7},\n"
       "    unrolled_workers = {8},\n"
@@ -132,11 +141,11 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "  using Activation = sparsekiln::{13};\n"
       "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16} }};\n"
       "}};\n",
-      index, instance.declarations, problem.block.out, problem.block.in, config.tile_n, config.rows,
-      config.merge, instance.threads, config.table == TableForm::unrolled ? workers : 0, splits,
+      index, instance.declarations, problem.block.out, problem.block.in, config.tile_n,
+      config.rows * problem.weights(), config.merge, instance.threads, config.table == TableForm::unrolled ? workers : 0, splits,
       !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns(),
       problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale, problem.epilogue.bias,
-      problem.epilogue.residual);
+      problem.epilogue.residual, problem.weights());
   std::string declared;
   std::string ends;
   for (const Parameter& parameter : parameters_of(problem.epilogue)) {
@@ -156,7 +165,9 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       symbol, index, instance.threads, family.function,
       from_launch ? fmt::format(", const Table{} table", index) : "",
       from_launch ? "table" : fmt::format("Table{}{{}}", index),
-      replaced(declared, "Element", fmt::format("Config{}::Output::Element", index)), ends);
+      replaced(replaced(declared, "Element", fmt::format("Config{}::Output::Element", index)), "Operand",
+               fmt::format("Config{}::Element", index)),
+      ends);
 }
 
 void validate_table(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk) {
@@ -194,11 +205,13 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (config.split < 1) refuse("a config's split is 1 or more");
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
     refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
-  if (config.rows < 1 || config.rows > kMostTiles)
-    refuse(fmt::format("rows is 1 to {} on CUDA targets", kMostTiles));
+  const std::int32_t most_rows = kMostTiles / problem.weights();
+  if (config.rows < 1 || config.rows > most_rows)
+    refuse(fmt::format("rows is 1 to {} on CUDA targets{}", most_rows,
+                       problem.epilogue.gated ? " for a gated pair" : ""));
   if (config.merge > 1 && problem.strict_absent)
     refuse("merge fills absent blocks with zeros, which strict_absent excludes; merge=1 would work");
-  const Instance instance = family->instantiate(problem, target, config);
+  const Instance instance = instance_of(problem, target, config);
   validate_table(problem, target, config, instance.chunk);
 }
 
@@ -213,12 +226,12 @@ bool attached(const Plan& plan) {
 Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule& schedule,
                        std::int64_t counters_in_front) {
   if (schedule.counters == 0) return {};
-  return {counters_in_front, std::int64_t{4} * config.rows * config.merge * problem.block.out *
-                                 config.tile_n * schedule.partials};
+  return {counters_in_front, std::int64_t{4} * config.rows * problem.weights() * config.merge *
+                                 problem.block.out * config.tile_n * schedule.partials};
 }
 
 ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& config) {
-  return family_of(config.variant)->instantiate(problem, target, config).chunk;
+  return instance_of(problem, target, config).chunk;
 }
 
 Source emit(const Spmm& problem, const Target& target, const Plan& plan,
@@ -240,7 +253,7 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Config& config = plan[i].config;
     const Family& family = *family_of(config.variant);
-    const Instance instance = family.instantiate(problem, target, config);
+    const Instance instance = instance_of(problem, target, config);
     Entry entry;
     entry.up_to = plan[i].up_to;
     entry.passes = {fmt::format("sparsekiln_{}_{}", name(problem.operation), i)};

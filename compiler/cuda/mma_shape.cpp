@@ -158,15 +158,17 @@ MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& conf
   shape.warps_out = warps.out;
   shape.warps_n = warps.n;
   shape.run = run_of(warps, tile, problem, config.operand_a);
-  shape.sums = config.rows * sums_of(warps, tile);
+  const std::int32_t tiles = config.rows * problem.weights();  // of an item
+  shape.sums = tiles * sums_of(warps, tile);
   const std::int32_t block_units = block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / 16;
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kMmaStaticShared;
-  shape.chunk_units = std::min(kLargestChunk, block_units * (config.rows == 1 ? kMostBlocks : 1));
+  shape.chunk_units = std::min(kLargestChunk, block_units * (tiles == 1 ? kMostBlocks : 1));
   if (shape.chunk_units < 2)
     refuse(config,
-           fmt::format("rows={} multiplies block by block, and the {} inputs of one do not fill the tensor "
-                       "core's k; rows=1 would work",
-                       config.rows, block.in));
+           fmt::format("{} multiplies block by block, and the {} inputs of one do not fill the tensor "
+                       "core's k; {} would work",
+                       config.rows > 1 ? fmt::format("rows={}", config.rows) : "a gated pair", block.in,
+                       config.rows > 1 ? "rows=1" : "a kernel for each weight"));
   const std::int32_t least_units = std::max(2, block_units / kMostParts);  // the tables count parts to there
   while (shape.chunk_units > least_units && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
     shape.chunk_units /= 2;

@@ -59,7 +59,7 @@ SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& co
                        shape.threads, block.out, config.tile_n, config.tile_out, block.out,
                        block.out * config.tile_n));
   shape.thread_n = config.tile_n / threads_n;
-  const std::int32_t sums = config.rows * shape.thread_n * config.tile_out;
+  const std::int32_t sums = config.rows * problem.weights() * shape.thread_n * config.tile_out;
   if (sums > 128 || (sums + kOtherRegisters) * shape.threads > kRegisterFile)
     refuse(config,
            fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "

@@ -9,6 +9,11 @@ namespace sparsekiln::cuda {
 namespace {
 
 void validate(const Spmm& problem, const Target& target) {
+  if (problem.epilogue.gated)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("variant stream multiplies with one weight, and epilogue {} has two; variant {} "
+                            "would work",
+                            to_string(problem.epilogue), problem.ieee() ? "simt" : "mma"));
   if (problem.by_columns())
     throw Error(
         ErrorKind::invalid_argument,

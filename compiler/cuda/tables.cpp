@@ -30,7 +30,9 @@ class ItemChunks {
       while (end < steps.size() && (steps[end].flags & kSameInput) != 0) ++end;
       for (std::int32_t part = 0; part < chunk_.parts; ++part)
         for (std::size_t step = begin; step < end; ++step)
-          add_step(steps[step], steps[step].output() - item.tile, part, step > begin);
+          for (std::int32_t weight = 0; weight < chunk_.weights; ++weight)
+            add_step(steps[step], (steps[step].output() - item.tile) * chunk_.weights + weight, part,
+                     step > begin || weight > 0);
       begin = end;
     }
     const auto blocks = static_cast<std::size_t>(chunk_.blocks);
@@ -67,11 +69,11 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t divisor) { return (valu
 }  // namespace
 
 Tables make_tables(const Schedule& schedule, ChunkShape chunk) {
-  if (chunk.parts > kMostParts || schedule.rows > kMostTiles)
+  if (chunk.parts > kMostParts || schedule.rows * chunk.weights > kMostTiles)
     throw Error(ErrorKind::internal,
                 fmt::format("a table of {} parts a block and {} tiles an item has no room for "
                             "their numbers",
-                            chunk.parts, schedule.rows));
+                            chunk.parts, schedule.rows * chunk.weights));
   Tables tables;
   ItemChunks chunks(schedule, chunk, tables);
   const auto begin_worker = [&] {
@@ -105,7 +107,7 @@ std::int64_t Tables::bytes() const {
 
 std::int64_t chunk_bound(const Spmm& problem, const Config& config, ChunkShape chunk, std::int64_t workers) {
   // The last chunk of an item may lack blocks.
-  return rounded_up(problem.layout.blocks() * chunk.parts, chunk.blocks) +
+  return rounded_up(problem.layout.blocks() * chunk.parts * chunk.weights, chunk.blocks) +
          item_bound(problem.layout, config, workers);
 }
 

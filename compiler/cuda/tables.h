@@ -10,14 +10,16 @@
 
 namespace sparsekiln::cuda {
 
-/// What one stage of shared memory holds of a block row, see templates/schedule.cuh. At most one is not 1.
+/// What one stage of shared memory holds of a block row, see templates/schedule.cuh. Of blocks and parts at
+/// most one is not 1.
 struct ChunkShape {
-  std::int32_t blocks = 1;  ///< blocks of a chunk
-  std::int32_t parts = 1;   ///< chunks of a block, at most kMostParts
+  std::int32_t blocks = 1;   ///< blocks of a chunk
+  std::int32_t parts = 1;    ///< chunks of a block, at most kMostParts
+  std::int32_t weights = 1;  ///< W and V of a gated pair: a tile of each, one after the other, share x
   friend bool operator==(const ChunkShape&, const ChunkShape&) = default;
 };
 inline constexpr std::int32_t kMostParts = 8;
-/// The most output tiles of an item in a CUDA kernel, Config::rows.
+/// The most output tiles of an item in a CUDA kernel: Config::rows, for each weight.
 inline constexpr std::int32_t kMostTiles = 4;
 
 /// A schedule as a kernel reads it: the arrays of templates/schedule.cuh, of the same layout in memory.
