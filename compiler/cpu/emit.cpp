@@ -161,19 +161,19 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
     Entry entry;
     entry.up_to = plan[i].up_to;
     const std::string pack = "pack" + suffix;
-    const std::string forward = "forward" + suffix;
-    entry.passes = {forward};
-    if (geometry.axis != Axis::k && !geometry.private_panel()) entry.passes = {pack, forward};
+    const std::string product = "product" + suffix;
+    entry.passes = {product};
+    if (geometry.axis != Axis::k && !geometry.private_panel()) entry.passes = {pack, product};
     entry.workers = schedules[i].workers();
     entry.tile_n = geometry.tile_n;
     entry.workspace = geometry.workspace;
     const Tables tables = make_tables(module, suffix, schedules[i], geometry.axis);
     if (geometry.axis == Axis::k) {
-      emit_thin_pass(ir, forward, geometry, tables);
+      emit_thin_pass(ir, product, geometry, tables);
     } else {
-      const auto emit_pass = geometry.axis == Axis::output ? emit_output_pass : emit_forward_pass;
+      const auto emit_pass = geometry.axis == Axis::output ? emit_output_pass : emit_token_pass;
       emit_pack_pass(ir, pack, geometry);
-      emit_pass(ir, forward, geometry, tables, geometry.private_panel() ? pack : "");
+      emit_pass(ir, product, geometry, tables, geometry.private_panel() ? pack : "");
     }
     source.entries.push_back(std::move(entry));
   }

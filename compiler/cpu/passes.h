@@ -59,15 +59,15 @@ inline constexpr std::int32_t kColumnsBehind = 32;
 /// missing tokens of the last tile become zeros. Workers share the words.
 void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry);
 
-/// The forward passes: the block products of a worker's items in one batch tile, the combine of split rows,
-/// and the store to y.
+/// The passes that compute the product, forward or the gradient of the input: the block products of a
+/// worker's items in one batch tile, the combine of split rows, and the store to y.
 ///
-/// On packed x. Every output is one chain of multiply-adds from 0, ascending in block column and k (bf16: in
-/// a pair of k, the even one first; vdpbf16ps fixes its own order of the two), one such chain for each part
-/// of a split row. `pack`: the pack pass where this one is to call it, because nobody shares its panel; else
-/// empty.
-void emit_forward_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
-                       std::string_view pack);
+/// Along tokens, on packed x. Every output is one chain of multiply-adds from 0, ascending in block column
+/// and k (bf16: in a pair of k, the even one first; vdpbf16ps fixes its own order of the two), one such chain
+/// for each part of a split row. `pack`: the pack pass where this one is to call it, because nobody shares
+/// its panel; else empty.
+void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+                     std::string_view pack);
 
 /// Along outputs: the same chains, so the same results bit for bit, for float32.
 void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,

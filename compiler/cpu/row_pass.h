@@ -9,9 +9,9 @@
 
 namespace sparsekiln::cpu {
 
-/// The skeleton of a forward pass: goes through a worker's items, lets the parts of a split row meet, and
-/// stores rows that are whole. How a row's steps are summed up, and where its sums lie until they are stored,
-/// is the derived class's.
+/// The skeleton of a pass that computes the product: goes through a worker's items, lets the parts of a split
+/// row meet, and stores rows that are whole. How a row's steps are summed up, and where its sums lie until
+/// they are stored, is the derived class's.
 class RowPass {
  public:
   RowPass(VectorIr& v, const Geometry& geometry, const Tables& tables);

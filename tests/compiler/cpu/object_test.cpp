@@ -74,9 +74,9 @@ TEST_CASE("no level calls into a library") {
 TEST_CASE("the emitted module says what it computes") {
   const Source source = source_for(small_problem(DType::f32), {Target::Kind::cpu, "x86-64-v3", 2});
   CHECK(source.text.find("3 blocks of 32x32") != std::string::npos);
-  CHECK(source.text.find("define void @forward(") != std::string::npos);
+  CHECK(source.text.find("define void @product(") != std::string::npos);
   REQUIRE(source.entries.size() == 1);
-  CHECK(source.entries[0].passes == std::vector<std::string>{"pack", "forward"});
+  CHECK(source.entries[0].passes == std::vector<std::string>{"pack", "product"});
 }
 
 TEST_CASE("a plan of several ranges gives each its passes and tables") {

@@ -16,7 +16,7 @@ constexpr std::int64_t kLine = 64;
 
 /// One pass under construction. Names: item = a worker's stretch of steps, step = one block, tile = `outputs`
 /// of a block's rows in registers, group = `vectors` vectors of tokens.
-class ForwardPass final : public GatheringPass {
+class TokenPass final : public GatheringPass {
  public:
   using GatheringPass::GatheringPass;
 
@@ -41,7 +41,7 @@ class ForwardPass final : public GatheringPass {
 
 /// Chunk by chunk of the row, `g_.chunk` blocks at most: the chunk's x stays in L1 while every register tile
 /// goes over it, with sums in registers through the chunk and in L1 between chunks.
-void ForwardPass::accumulate(Value* sums, Value* first, Value* steps) {
+void TokenPass::accumulate(Value* sums, Value* first, Value* steps) {
   clear(sums);
   for_each_chunk(first, steps, [&](Value* begin, Value* end, Value* length) {
     for_each_tile([&](const Tile& tile) {
@@ -56,7 +56,7 @@ void ForwardPass::accumulate(Value* sums, Value* first, Value* steps) {
 
 /// Calls `body` for every register tile: one loop for each run of equal tiles, and within it one over the
 /// groups.
-void ForwardPass::for_each_tile(const std::function<void(const Tile&)>& body) {
+void TokenPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   const auto& outputs = g_.tile.outputs;
   const std::int64_t groups = g_.tile_n / group_tokens();
   std::int64_t base = 0;
@@ -75,8 +75,7 @@ void ForwardPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   }
 }
 
-ForwardPass::Values ForwardPass::block_product(Value* step, Value* chunk_length, const Tile& tile,
-                                               Values sums) {
+TokenPass::Values TokenPass::block_product(Value* step, Value* chunk_length, const Tile& tile, Values sums) {
   const std::int64_t w_row = std::int64_t{4} * g_.block_words;
   const bool by_columns = g_.order == WeightOrder::columns;
   const WeightStrides w_strides = weight_strides(g_.order, tile.outputs, g_.block_out, g_.block_words);
@@ -143,7 +142,7 @@ ForwardPass::Values ForwardPass::block_product(Value* step, Value* chunk_length,
 
 /// One word of k: sums += the words of `outputs` rows of the weight, `w_output` words apart, times the
 /// vectors of tokens at x.
-void ForwardPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums) {
+void TokenPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums) {
   const std::int32_t vectors = g_.tile.vectors;
   const bool floats = g_.dtype == DType::f32;
   auto* sum_type = v_.floats(lanes_);
@@ -192,12 +191,12 @@ void ForwardPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32
   }
 }
 
-ForwardPass::Value* ForwardPass::sums_address(Value* sums, Value* output, Value* group) {
+TokenPass::Value* TokenPass::sums_address(Value* sums, Value* output, Value* group) {
   return v_.at(sums, v_.times(v_.plus(v_.times(output, g_.tile_n), v_.times(group, group_tokens())), 4),
                "sums.tile");
 }
 
-ForwardPass::Values ForwardPass::load_sums(Value* address, std::int32_t outputs) {
+TokenPass::Values TokenPass::load_sums(Value* address, std::int32_t outputs) {
   Values values;
   for (std::int32_t out = 0; out < outputs; ++out)
     for (std::int32_t vector = 0; vector < g_.tile.vectors; ++vector)
@@ -206,14 +205,14 @@ ForwardPass::Values ForwardPass::load_sums(Value* address, std::int32_t outputs)
   return values;
 }
 
-void ForwardPass::store_sums(Value* address, const Values& values, std::int32_t outputs) {
+void TokenPass::store_sums(Value* address, const Values& values, std::int32_t outputs) {
   std::size_t next = 0;
   for (std::int32_t out = 0; out < outputs; ++out)
     for (std::int32_t vector = 0; vector < g_.tile.vectors; ++vector)
       v_.store(values[next++], v_.at(address, std::int64_t{4} * (out * g_.tile_n + vector * lanes_)), 16);
 }
 
-void ForwardPass::gather_sums(Value* first) {
+void TokenPass::gather_sums(Value* first) {
   const std::int32_t side = std::min(8, lanes_);
   const std::int32_t squares = g_.block_out / side;
   const std::int64_t row_bytes = std::int64_t{4} * gathered_outputs();
@@ -237,9 +236,9 @@ void ForwardPass::gather_sums(Value* first) {
 
 }  // namespace
 
-void emit_forward_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
-                       std::string_view pack) {
-  ForwardPass(ir, geometry, tables).emit(name, pack);
+void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+                     std::string_view pack) {
+  TokenPass(ir, geometry, tables).emit(name, pack);
 }
 
 }  // namespace sparsekiln::cpu

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "compiler/cpu/packed_weight.h"
-#include "tests/runtime/cpu/forward_fixture.h"
+#include "tests/runtime/cpu/product_fixture.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -35,7 +35,7 @@ TEST_CASE("every block shape and batch size is exact on small integers") {
   std::int32_t turn = 0;
   for (const std::int32_t out : kSides)
     for (const std::int32_t in : kSides)
-      check_exact(forward_problem(grid("0110/1001/0000/1111"), {out, in}, 128), {Target::Kind::cpu, level, 2},
+      check_exact(product_of(grid("0110/1001/0000/1111"), {out, in}, 128), {Target::Kind::cpu, level, 2},
                   vector_config(turn++ % 2 == 0 ? 32 : 16), kBatches);
 }
 
@@ -45,9 +45,8 @@ TEST_CASE("every level and type of this host is exact on awkward layouts") {
          {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
       for (const BlockShape block : {BlockShape{8, 8}, {16, 32}, {32, 16}, {32, 32}})
         for (const std::int32_t tile_n : {16, 48, 64})
-          check_exact(forward_problem(grid(kAwkward), block, 128, dtype, out_dtype),
-                      {Target::Kind::cpu, level, 2}, vector_config(tile_n),
-                      std::array<std::int64_t, 3>{1, 15, 100});
+          check_exact(product_of(grid(kAwkward), block, 128, dtype, out_dtype), {Target::Kind::cpu, level, 2},
+                      vector_config(tile_n), std::array<std::int64_t, 3>{1, 15, 100});
 }
 
 TEST_CASE("what is emitted for AVX-512 is exact, assembled for the vectors that this host has") {
@@ -56,7 +55,7 @@ TEST_CASE("what is emitted for AVX-512 is exact, assembled for the vectors that 
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const BlockShape block : {BlockShape{8, 8}, {16, 32}, {32, 16}, {32, 32}, {128, 64}})
       for (const std::int32_t tile_n : {16, 32, 48, 64}) {
-        const Problem problem = forward_problem(grid(kAwkward), block, 128, dtype);
+        const Problem problem = product_of(grid(kAwkward), block, 128, dtype);
         const auto binary = build_for(problem, emitted, vector_config(tile_n), assembled);
         const auto module = open_device()->load(binary);
         for (const std::int64_t n : {1, 15, 16, 17, 33, 100}) {
@@ -76,16 +75,15 @@ TEST_CASE("thin tiles are exact on every level and type of this host, whatever t
          {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
       for (const BlockShape block : {BlockShape{8, 8}, {8, 64}, {16, 32}, {64, 8}, {128, 128}})
         for (const std::int32_t tile_n : {1, 2, 4})
-          check_exact(forward_problem(grid(kAwkward), block, 128, dtype, out_dtype),
-                      {Target::Kind::cpu, level, 2}, vector_config(tile_n),
-                      std::array<std::int64_t, 6>{1, 2, 3, 4, 5, 9});
+          check_exact(product_of(grid(kAwkward), block, 128, dtype, out_dtype), {Target::Kind::cpu, level, 2},
+                      vector_config(tile_n), std::array<std::int64_t, 6>{1, 2, 3, 4, 5, 9});
 }
 
 TEST_CASE("thin tiles for AVX-512 are exact, assembled for the vectors that this host has") {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const BlockShape block : {BlockShape{8, 8}, {16, 16}, {32, 32}})
       for (const std::int32_t tile_n : {1, 2, 4}) {
-        const Problem problem = forward_problem(grid(kAwkward), block, 16, dtype);
+        const Problem problem = product_of(grid(kAwkward), block, 16, dtype);
         const auto binary = build_for(problem, {Target::Kind::cpu, "x86-64-v4", 2}, vector_config(tile_n),
                                       {Target::Kind::cpu, host_level(), 2});
         const auto module = open_device()->load(binary);
@@ -103,7 +101,7 @@ TEST_CASE("thin tiles for AVX-512 are exact, assembled for the vectors that this
 TEST_CASE("rows cut between workers are combined exactly in thin tiles") {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const BlockShape block : {BlockShape{8, 8}, {64, 16}}) {
-      const Problem problem = forward_problem(grid("11111111111111111111111111111111"), block, 16, dtype);
+      const Problem problem = product_of(grid("11111111111111111111111111111111"), block, 16, dtype);
       const Target target{Target::Kind::cpu, host_level(), 8};
       for (const std::int32_t tile_n : {1, 2, 4}) {
         CHECK(make_schedule(problem, target, vector_config(tile_n, 4), 1).counters > 0);
@@ -133,7 +131,7 @@ TEST_CASE("packed blocks of 16 outputs are exact on every level of this host, wh
           Config config = vector_config(tile_n);
           config.packed = true;
           const DType dtype = out_dtype;  // along outputs for f32, and the other form beside it
-          const Problem problem = forward_problem(grid(kAwkward), {16, in}, 128, dtype, out_dtype);
+          const Problem problem = product_of(grid(kAwkward), {16, in}, 128, dtype, out_dtype);
           for (const std::int64_t n : kBatches) {
             Operands operands(problem, n, static_cast<std::uint32_t>(n));
             run_packed(problem, {Target::Kind::cpu, level, 2}, config, operands);
@@ -147,7 +145,7 @@ TEST_CASE("packed blocks of 16 outputs are exact on every level of this host, wh
 }
 
 TEST_CASE("rows cut between workers are combined exactly along outputs") {
-  const Problem problem = forward_problem(grid("11111111111111111111111111111111"), {16, 16}, 64);
+  const Problem problem = product_of(grid("11111111111111111111111111111111"), {16, 16}, 64);
   const Target target{Target::Kind::cpu, host_level(), 8};
   Config config = vector_config(32, 4);
   config.packed = true;
@@ -160,7 +158,7 @@ TEST_CASE("rows cut between workers are combined exactly along outputs") {
 }
 
 TEST_CASE("vectors of outputs and vectors of tokens give the same bits") {
-  const Problem problem = forward_problem(grid(kAwkward), {16, 32}, 64);
+  const Problem problem = product_of(grid(kAwkward), {16, 32}, 64);
   const Target target{Target::Kind::cpu, host_level(), 1};
   Operands operands(problem, 37, 9);
   std::minstd_rand random(3);
@@ -178,7 +176,7 @@ TEST_CASE("vectors of outputs and vectors of tokens give the same bits") {
 }
 
 TEST_CASE("a batch tile with one worker packs x by itself, and has one pass") {
-  const Problem problem = forward_problem(grid(kAwkward), {8, 16}, 128);
+  const Problem problem = product_of(grid(kAwkward), {8, 16}, 128);
   for (const std::int32_t tile_n : {8, 16, 32}) {
     const Target one{Target::Kind::cpu, host_level(), 1};
     CHECK(build_for(problem, one, vector_config(tile_n))->entries[0].passes.size() == 1);
@@ -197,7 +195,7 @@ TEST_CASE("rows that wait for their neighbours are written, in whatever order a 
   }
   for (const std::int32_t workers : {1, 2, 3, 7})
     for (const BlockShape block : {BlockShape{8, 8}, {16, 8}})
-      check_exact(forward_problem(grid(text), block, 64), {Target::Kind::cpu, host_level(), workers},
+      check_exact(product_of(grid(text), block, 64), {Target::Kind::cpu, host_level(), workers},
                   vector_config(32), std::array<std::int64_t, 3>{1, 33, 64});
 }
 
@@ -205,7 +203,7 @@ TEST_CASE("rows longer than a chunk, and than its multiples, are exact") {
   for (const int length : {1, 7, 8, 9, 16, 17, 33, 65}) {
     const std::string row(static_cast<std::size_t>(length), '1');
     for (const std::int32_t tile_n : {8, 32, 48})
-      check_exact(forward_problem(grid(row + "/" + row), {8, 8}, 64), {Target::Kind::cpu, host_level(), 1},
+      check_exact(product_of(grid(row + "/" + row), {8, 8}, 64), {Target::Kind::cpu, host_level(), 1},
                   vector_config(tile_n), std::array<std::int64_t, 2>{5, 50});
   }
 }
@@ -215,30 +213,30 @@ TEST_CASE("rows cut between workers are combined exactly") {
                            "11111111111111111111111111111111/00000000000000000000000000000001"})
     for (const DType dtype : {DType::f32, DType::bf16})
       for (const BlockShape block : {BlockShape{8, 8}, {32, 32}, {64, 16}}) {
-        const Problem problem = forward_problem(grid(text), block, 128, dtype);
+        const Problem problem = product_of(grid(text), block, 128, dtype);
         const Target target{Target::Kind::cpu, host_level(), 64};
         check_exact(problem, target, vector_config(32), std::array<std::int64_t, 4>{1, 31, 33, 100});
       }
   // The point of the case: at least one of them is cut.
-  const Problem problem = forward_problem(grid("11111111111111111111111111111111"), {32, 32}, 32);
+  const Problem problem = product_of(grid("11111111111111111111111111111111"), {32, 32}, 32);
   const Target target{Target::Kind::cpu, host_level(), 8};
   CHECK(make_schedule(problem, target, vector_config(32), 32).counters > 0);
 }
 
 TEST_CASE("an empty layout gives zeros") {
-  check_exact(forward_problem(grid("000/000"), {32, 32}, 64), {Target::Kind::cpu, host_level(), 2},
+  check_exact(product_of(grid("000/000"), {32, 32}, 64), {Target::Kind::cpu, host_level(), 2},
               vector_config(32), kBatches);
 }
 
 TEST_CASE("a batch of nothing does nothing") {
-  const Problem problem = forward_problem(grid("11"), {32, 32}, 32);
+  const Problem problem = product_of(grid("11"), {32, 32}, 32);
   const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(32));
   const auto module = open_device()->load(binary);
   module->launch(0, {nullptr, nullptr, nullptr, nullptr, 0, 64, 32, nullptr});
 }
 
 TEST_CASE("NaN and Inf in x reach the outputs that a product of present blocks gives, and no others") {
-  const Problem problem = forward_problem(grid(kAwkward), {16, 32}, 64);
+  const Problem problem = product_of(grid(kAwkward), {16, 32}, 64);
   for (const std::string& level : runnable_levels()) {
     const auto binary = build_for(problem, {Target::Kind::cpu, level, 2}, vector_config(32));
     const auto module = open_device()->load(binary);
@@ -257,7 +255,7 @@ TEST_CASE("NaN and Inf in x reach the outputs that a product of present blocks g
 
 TEST_CASE("random inputs stay within the bound of a chain of k roundings") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Problem problem = forward_problem(grid(kAwkward), {32, 32}, 64, dtype);
+    const Problem problem = product_of(grid(kAwkward), {32, 32}, 64, dtype);
     const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(32));
     const auto module = open_device()->load(binary);
     Operands operands(problem, 64, 9);
@@ -279,7 +277,7 @@ TEST_CASE("random inputs stay within the bound of a chain of k roundings") {
 }
 
 TEST_CASE("bf16 results are rounded to nearest even") {
-  Problem problem = forward_problem(grid("1"), {8, 8}, 16, DType::bf16, DType::bf16);
+  Problem problem = product_of(grid("1"), {8, 8}, 16, DType::bf16, DType::bf16);
   const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 1}, vector_config(16));
   const auto module = open_device()->load(binary);
   Operands operands(problem, 1, 1);
@@ -303,8 +301,8 @@ TEST_CASE("bf16 results are rounded to nearest even") {
 TEST_CASE("launches are bit-identical whatever the threads") {
   for (const std::int32_t threads : {1, 2, 5}) {
     CAPTURE(threads);
-    const Problem problem = forward_problem(
-        grid("11111111111111111111111111111111/00100000000000000000000000000001"), {32, 32}, 64);
+    const Problem problem =
+        product_of(grid("11111111111111111111111111111111/00100000000000000000000000000001"), {32, 32}, 64);
     // The schedule is that of five workers for all: only who runs it changes.
     auto binary = std::make_shared<Binary>(
         *build_for(problem, {Target::Kind::cpu, host_level(), 5}, vector_config(32, 2)));
@@ -327,8 +325,8 @@ TEST_CASE("launches are bit-identical whatever the threads") {
 }
 
 TEST_CASE("launches from several threads at once do not disturb each other") {
-  const Problem problem = forward_problem(
-      grid("11111111111111111111111111111111/01010000000000000000000000001100"), {16, 16}, 128);
+  const Problem problem =
+      product_of(grid("11111111111111111111111111111111/01010000000000000000000000001100"), {16, 16}, 128);
   const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 4}, vector_config(32));
   const auto module = open_device()->load(binary);
   std::array<std::int64_t, 4> wrong{};

@@ -59,8 +59,8 @@ inline Config vector_config(std::int32_t tile_n, std::int32_t split = 1) {
   return config;
 }
 
-inline Problem forward_problem(Layout layout, BlockShape block, std::int64_t n, DType dtype = DType::f32,
-                               DType out_dtype = DType::f32) {
+inline Problem product_of(Layout layout, BlockShape block, std::int64_t n, DType dtype = DType::f32,
+                          DType out_dtype = DType::f32) {
   Problem problem;
   problem.layout = std::move(layout);
   problem.block = block;
