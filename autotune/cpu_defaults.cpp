@@ -24,9 +24,8 @@ std::int32_t lanes_of(std::string_view level) {
 /// Up to four tokens, or one vector of them, or else pairs of vectors, which the main loop wants; of the
 /// sizes that do, the one that computes the fewest tokens that are not there, and the preferred one of
 /// equals.
-std::int32_t tile_for(std::int64_t n, std::int32_t lanes, bool by_columns) {
-  if (n <= lanes)
-    return n > 4 || by_columns ? lanes : n > 2 ? 4 : static_cast<std::int32_t>(std::max<std::int64_t>(n, 1));
+std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
+  if (n <= lanes) return n > 4 ? lanes : n > 2 ? 4 : static_cast<std::int32_t>(std::max<std::int64_t>(n, 1));
   const auto computed = [&](std::int32_t tile) { return (n + tile - 1) / tile * tile; };
   std::int32_t best = lanes >= 8 ? kTokensOfWideVectors : kMostTokens;
   for (std::int32_t tile = kMostTokens; tile >= 32; tile -= 16)
@@ -53,7 +52,7 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   const std::int32_t lanes = lanes_of(target.arch);
   Config config;
   config.variant = Variant::vector;
-  config.tile_n = tile_for(n, lanes, problem.by_columns());
+  config.tile_n = tile_for(n, lanes);
   config.warps = 1;
   config.table = TableForm::global;
   config.split = split_for(n, config.tile_n, lanes, std::max(target.workers, 1), problem.layout.rows());
