@@ -106,7 +106,7 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
   tile = register_tile(level, block_out, dtype, config);
   panel_bytes = thin ? 0 : 4 * words * tile_n;
   const std::int32_t shared = axis == Axis::output ? block_out : tile_n;
-  chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kColumnsBehind);
+  chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kMostBlocks);
   if (widens()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * block_out * tile_n;
   counters = schedule.counters;

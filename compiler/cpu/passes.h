@@ -62,8 +62,10 @@ struct Tables {
   llvm::Value* blocks;   ///< i32, likewise the number of its block; null: each step's block has its number
 };
 inline constexpr std::int32_t kItemFields = 7;
-/// The most steps that a pass looks ahead, to prefetch: Geometry::chunk has no more blocks.
-inline constexpr std::int32_t kColumnsBehind = 32;
+/// Of a chunk.
+inline constexpr std::int32_t kMostBlocks = 32;
+/// The most steps that a pass looks ahead, to prefetch.
+inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
 
 /// Pass 0: x[n, in] → panels, [word][tile_n] of a batch tile, or along outputs [line][tile_n][line_words()],
 /// widened to float32 where words are narrower; missing tokens of the last tile become zeros. Workers share

@@ -96,8 +96,9 @@ ThinPass::Values ThinColumnPass::multiply_tile(const Block& block, Values sums) 
     for (Value* x : at.xs) next.push_back(v_.at(x, std::int64_t{4} * kUnroll));
     return next;
   };
-  Values results =
-      v_.loop("k", v_.constant(0), v_.constant(g_.block_words / kUnroll), std::move(carried), turn);
+  const std::int32_t turns = g_.block_words / kUnroll;
+  Values results = turns == 1 ? turn(nullptr, carried)
+                              : v_.loop("k", v_.constant(0), v_.constant(turns), std::move(carried), turn);
   results.resize(static_cast<std::size_t>(kChains));
   return results;
 }

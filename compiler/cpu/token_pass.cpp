@@ -145,9 +145,11 @@ TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, cons
   const std::int64_t x_lines = lines(x_block);
   // Blocks that lie one behind the other are fetched some bytes ahead, others by their number.
   const std::int64_t w_ahead_bytes = g_.chunk == 1 ? kPrefetchAhead : g_.chunk * g_.block_bytes();
+  // By columns every register tile reads all lines of a block, and its last ones are asked for last.
+  Value* later = v_.plus(step, g_.chunk == 1 ? chunk.length : v_.times(chunk.length, 2));
   Value* w_next = tables_.blocks == nullptr
                       ? v_.beyond(w_, v_.plus(v_.times(step, g_.block_bytes()), v_.constant(w_ahead_bytes)))
-                      : v_.beyond(w_, v_.times(block_of(v_.plus(step, chunk.length)), g_.block_bytes()));
+                      : v_.beyond(w_, v_.times(block_of(later), g_.block_bytes()));
   Value* share = v_.times(tile.number, turns);
 
   // Addresses are carried, so that every load of a turn is one register and a constant away.

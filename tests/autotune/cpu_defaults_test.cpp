@@ -51,6 +51,20 @@ TEST_CASE("the cpu's default tile computes few tokens that are not there") {
   CHECK(default_config(Problem(), {Target::Kind::cpu, "x86-64-v4", 2}, 33).tile_n == 32);
 }
 
+TEST_CASE("small blocks that lie apart are read for twice as many tokens at once") {
+  Problem problem;
+  problem.block = {8, 8};
+  const auto tile = [&](std::int64_t n) {
+    return default_config(problem, {Target::Kind::cpu, "x86-64-v3", 1}, n).tile_n;
+  };
+  CHECK(tile(256) == 32);
+  problem.operation = Operation::grad_input;
+  CHECK(tile(256) == 64);
+  CHECK(tile(32) == 32);
+  problem.block = {16, 16};
+  CHECK(tile(256) == 32);
+}
+
 TEST_CASE("up to four tokens the cpu's default is a thin tile of one share a thread") {
   for (const char* level : {"x86-64-v3", "x86-64-v4"}) {
     const Target target{Target::Kind::cpu, level, 2};
