@@ -25,6 +25,11 @@ constexpr std::int32_t kChunkBytes = 8192;
 /// Of a chunk's weight, where it is widened to float32 beforehand; all register tiles read it from L1.
 constexpr std::int32_t kWidenedBytes = 16384;
 
+/// Elements of a block that is too small for a stream of its own, where blocks lie apart.
+constexpr std::int32_t kGroupedBlock = 1024;
+/// Of the sums of a group of items, in L1.
+constexpr std::int32_t kGroupBytes = 16384;
+
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
 llvm::GlobalVariable* table(llvm::Module& module, const std::string& name,
@@ -47,16 +52,60 @@ void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& p
                     to_string(plan)));
 }
 
+/// Whole items, `most` at most, whose steps are taken in the order of W.
+struct Groups {
+  std::vector<std::int32_t> begin;   ///< of each worker, and the end
+  std::vector<std::int32_t> fields;  ///< kGroupFields each
+  std::vector<std::int32_t> slots;   ///< of each step
+  std::vector<Step> steps;           ///< those of the schedule, in their new order
+};
+
+Groups group(const Schedule& schedule, std::int32_t most) {
+  Groups groups;
+  std::vector<std::pair<std::int32_t, Step>> steps;  // slot, step
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
+    groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
+    const std::int32_t behind = schedule.worker_begin[static_cast<std::size_t>(worker) + 1];
+    for (std::int32_t first = schedule.worker_begin[static_cast<std::size_t>(worker)]; first < behind;
+         first += most) {
+      const std::int32_t count = std::min(most, behind - first);
+      steps.clear();
+      for (std::int32_t slot = 0; slot < count; ++slot)
+        for (const Step& step : schedule.steps_of(schedule.items[static_cast<std::size_t>(first + slot)]))
+          steps.emplace_back(slot, step);
+      std::sort(steps.begin(), steps.end(),
+                [](const auto& a, const auto& b) { return a.second.block[0] < b.second.block[0]; });
+      groups.fields.insert(groups.fields.end(), {first, count, static_cast<std::int32_t>(groups.steps.size()),
+                                                 static_cast<std::int32_t>(steps.size())});
+      for (const auto& [slot, step] : steps) {
+        groups.slots.push_back(slot);
+        groups.steps.push_back(step);
+      }
+    }
+  }
+  groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
+  return groups;
+}
+
 Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule,
                    const Geometry& geometry) {
   std::vector<std::int32_t> items;
   for (const Item& item : schedule.items)
     items.insert(items.end(),
                  {item.tile, item.first_step, item.steps, item.part, item.parts, item.partial, item.counter});
+  Tables tables{};
+  std::vector<Step> steps = schedule.steps;
+  if (geometry.group_items > 1) {
+    Groups groups = group(schedule, geometry.group_items);
+    tables.group_begin = table(module, "group_begin" + suffix, groups.begin);
+    tables.groups = table(module, "groups" + suffix, groups.fields);
+    tables.slots = table(module, "slots" + suffix, groups.slots);
+    steps = std::move(groups.steps);
+  }
   std::vector<std::int32_t> columns;
   std::vector<std::int32_t> blocks;
   bool numbered_alike = true;  // steps and blocks, as where rows follow one another
-  for (const Step& step : schedule.steps) {
+  for (const Step& step : steps) {
     numbered_alike = numbered_alike && step.block[0] == static_cast<std::int32_t>(blocks.size());
     columns.push_back(step.input());
     blocks.push_back(step.block[0]);
@@ -65,9 +114,11 @@ Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedu
     throw Error(ErrorKind::internal, "blocks are looked up by columns only; else they are taken in turn");
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
-  return {table(module, "worker_begin" + suffix, schedule.worker_begin),
-          table(module, "items" + suffix, items), table(module, "columns" + suffix, columns),
-          numbered_alike ? nullptr : table(module, "blocks" + suffix, blocks)};
+  tables.worker_begin = table(module, "worker_begin" + suffix, schedule.worker_begin);
+  tables.items = table(module, "items" + suffix, items);
+  tables.columns = table(module, "columns" + suffix, columns);
+  tables.blocks = numbered_alike ? nullptr : table(module, "blocks" + suffix, blocks);
+  return tables;
 }
 
 std::string heading(const Spmm& problem, const Target& target, const Plan& plan) {
@@ -110,6 +161,9 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
   if (widens()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * block_out * tile_n;
   counters = schedule.counters;
+  const bool grouped =
+      thin && order == WeightOrder::columns && counters == 0 && block_out * block_words <= kGroupedBlock;
+  group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
   workspace.counter_bytes = counters > 0 ? counters_in_front : 0;
   workspace.bytes_per_tile = (panel_bytes + sums_bytes * schedule.partials + 63) / 64 * 64;
 }

@@ -38,8 +38,10 @@ struct Geometry {
   std::int32_t chunk;        ///< blocks that a register tile goes over with its sums in registers, at most
   std::int64_t panel_bytes;  ///< packed x of one batch tile, see emit_pack_pass; 0: thin
   std::int32_t counters;     ///< of one batch tile: split rows
-  std::int64_t sums_bytes;   ///< one block row's sums: along tokens [block_out][tile_n] float32, else
-                             ///< [tile_n][block_out]
+  std::int32_t
+      group_items;  ///< thin, by columns: items whose steps are taken in the order of W; 1: each its own
+  std::int64_t sums_bytes;  ///< one block row's sums: along tokens [block_out][tile_n] float32, else
+                            ///< [tile_n][block_out]
   Workspace workspace;
   /// Nobody shares the packed x of a batch tile: its only worker packs it, and no pass waits for another.
   [[nodiscard]] bool private_panel() const { return workers == 1; }
@@ -60,8 +62,13 @@ struct Tables {
   llvm::Value* items;         ///< i32, kItemFields each, in the order of schedule.h's Item
   llvm::Value* columns;  ///< i32, the block column of each step, and kColumnsBehind zeros behind the last
   llvm::Value* blocks;   ///< i32, likewise the number of its block; null: each step's block has its number
+  llvm::Value* group_begin;  ///< i32, workers + 1 offsets into groups; null, as the next two: no groups
+  llvm::Value* groups;       ///< i32, kGroupFields each: first item, items, first step, steps
+  llvm::Value* slots;        ///< i32, the item of each step within its group
 };
 inline constexpr std::int32_t kItemFields = 7;
+/// Items of a worker whose steps go through W in its order, so that small blocks are one stream.
+inline constexpr std::int32_t kGroupFields = 4;
 /// Of a chunk.
 inline constexpr std::int32_t kMostBlocks = 32;
 /// The most steps that a pass looks ahead, to prefetch.
@@ -95,7 +102,7 @@ void emit_thin_row_pass(VectorIr& ir, std::string_view name, const Geometry& geo
 /// Thin, by columns: along outputs, broadcasting x as it lies.
 /// Every output (of a part) is C such chains, chain c summing the words c, c + C … of every block, where C is
 /// as many as make eight sums of a register tile's outputs and tokens; then the upper half of the chains is
-/// added to the lower one until one is left.
+/// added to the lower one until one is left. Where items are grouped C is 1.
 void emit_thin_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
                            const Tables& tables);
 

@@ -30,6 +30,8 @@ class RowPass {
   virtual void begin() {}
   /// Stores what store_outputs held back; called once, behind everything.
   virtual void end() {}
+  /// Computes the items from number `first` to before `behind`.
+  virtual void items(Value* first, Value* behind);
   /// Writes the sums of `steps` steps from `first`, Geometry::sums_bytes of them, to `sums`.
   virtual void accumulate(Value* sums, Value* first, Value* steps) = 0;
   /// Writes own_sums_ to a block row of y, the tokens that exist, now or later.

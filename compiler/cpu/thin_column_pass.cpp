@@ -26,6 +26,9 @@ class ThinColumnPass final : public ThinPass {
   Block locate(const Values& tokens, Value* step) override;
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
   void multiply_turn(const Block& turn, Values& sums);
+  void items(Value* first, Value* behind) override;
+  void group(Value* number);
+  void group_step(Value* step, const Values& tokens);
   void reduce(Value* sums) override;
   [[nodiscard]] Value* block_address(Value* step);
   [[nodiscard]] Values widened(const Values& xs);
@@ -33,7 +36,8 @@ class ThinColumnPass final : public ThinPass {
   [[nodiscard]] std::int32_t vectors() const {
     return std::min(kChains / g_.tile_n, g_.block_out / sum_lanes());
   }
-  [[nodiscard]] std::int32_t chains() const { return kChains / (g_.tile_n * vectors()); }
+  [[nodiscard]] bool grouped() const { return tables_.groups != nullptr; }
+  [[nodiscard]] std::int32_t chains() const { return grouped() ? 1 : kChains / (g_.tile_n * vectors()); }
   [[nodiscard]] std::int32_t tile_outputs() const { return vectors() * sum_lanes(); }
   /// Of one word of k, all outputs.
   [[nodiscard]] std::int64_t column_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_out; }
@@ -41,11 +45,13 @@ class ThinColumnPass final : public ThinPass {
     return static_cast<std::size_t>((chain * g_.tile_n + token) * vectors() + vector);
   }
 
-  Value* widened_ = nullptr;  ///< x of one block, [tile_n][block_words] float32; null: not needed
+  Value* group_sums_ = nullptr;  ///< of each item of a group, [tile_n][block_out]; null: no groups
+  Value* widened_ = nullptr;     ///< x of one block, [tile_n][block_words] float32; null: not needed
 };
 
 void ThinColumnPass::begin() {
   ThinPass::begin();
+  if (grouped()) group_sums_ = stack(g_.group_items * g_.sums_bytes, "group_sums");
   if (g_.widens()) widened_ = stack(std::int64_t{4} * g_.block_words * g_.tile_n, "widened");
 }
 
@@ -82,12 +88,13 @@ ThinPass::Values ThinColumnPass::widened(const Values& xs) {
 }
 
 ThinPass::Values ThinColumnPass::multiply_tile(const Block& block, Values sums) {
+  const std::size_t count = sums.size();
   Values carried = std::move(sums);
   carried.push_back(block.w);
   carried.push_back(block.ahead);
   carried.insert(carried.end(), block.xs.begin(), block.xs.end());
   const auto turn = [&](Value*, const Values& now) {
-    const auto behind_sums = now.begin() + kChains;
+    const auto behind_sums = now.begin() + static_cast<std::ptrdiff_t>(count);
     Values next(now.begin(), behind_sums);
     const Block at{behind_sums[0], behind_sums[1], Values(behind_sums + 2, now.end())};
     multiply_turn(at, next);
@@ -99,7 +106,7 @@ ThinPass::Values ThinColumnPass::multiply_tile(const Block& block, Values sums) 
   const std::int32_t turns = g_.block_words / kUnroll;
   Values results = turns == 1 ? turn(nullptr, carried)
                               : v_.loop("k", v_.constant(0), v_.constant(turns), std::move(carried), turn);
-  results.resize(static_cast<std::size_t>(kChains));
+  results.resize(count);
   return results;
 }
 
@@ -129,6 +136,56 @@ void ThinColumnPass::multiply_turn(const Block& turn, Values& sums) {
     }
     sums = v_.pinned(sums);
   }
+}
+
+void ThinColumnPass::items(Value* first, Value* behind) {
+  if (!grouped()) return ThinPass::items(first, behind);
+  Value* begin = v_.entry(tables_.group_begin, v_.worker, "groups.begin");
+  Value* end = v_.entry(tables_.group_begin, v_.plus(v_.worker, v_.constant(1)), "groups.end");
+  v_.loop("group", begin, end, [&](Value* number) { group(number); });
+}
+
+void ThinColumnPass::group(Value* number) {
+  const auto field = [&](std::int32_t index, const char* label) {
+    return v_.entry(tables_.groups, v_.plus(v_.times(number, kGroupFields), v_.constant(index)), label);
+  };
+  Value* first_item = field(0, "first_item");
+  Value* count = field(1, "items");
+  Value* first = field(2, "first_step");
+  Value* last = v_.plus(first, field(3, "steps"));
+  const Values tokens = token_rows();
+  v_.loop("clear", v_.constant(0), count,
+          [&](Value* slot) { clear(v_.at(group_sums_, v_.times(slot, g_.sums_bytes))); });
+  v_.loop("step", first, last, [&](Value* step) { group_step(step, tokens); });
+  v_.loop("stored", v_.constant(0), count, [&](Value* slot) {
+    own_sums_ = v_.at(group_sums_, v_.times(slot, g_.sums_bytes));
+    store_outputs(v_.entry(tables_.items, v_.times(v_.plus(first_item, slot), kItemFields), "output"));
+  });
+}
+
+/// Neighbouring steps are of different outputs: one chain each keeps the multiply-adders busy.
+void ThinColumnPass::group_step(Value* step, const Values& tokens) {
+  const Block block = locate(tokens, step);
+  Value* slot = v_.entry(tables_.slots, step, "slot");
+  Value* sums = v_.settled(v_.at(group_sums_, v_.times(slot, g_.sums_bytes)));
+  const auto one_tile = [&](Value* w, Value* ahead, Value* to) {
+    const auto address = [&](std::size_t i) {
+      const auto token = static_cast<std::int64_t>(i) / vectors();
+      const auto vector = static_cast<std::int64_t>(i) % vectors();
+      return v_.at(to, std::int64_t{4} * g_.block_out * token + vector * sum_bytes());
+    };
+    Values values;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(g_.tile_n * vectors()); ++i)
+      values.push_back(v_.load(v_.floats(sum_lanes()), address(i), 16));
+    values = multiply_tile({w, ahead, block.xs}, std::move(values));
+    for (std::size_t i = 0; i < values.size(); ++i) v_.store(values[i], address(i), 16);
+  };
+  if (tiles() == 1) return one_tile(block.w, block.ahead, sums);
+  v_.loop("tile", v_.constant(0), v_.constant(tiles()), [&](Value* tile) {
+    Value* weight = v_.times(tile, tile_weight_bytes());
+    one_tile(v_.at(block.w, weight), v_.beyond(block.ahead, weight),
+             v_.at(sums, v_.times(tile, std::int64_t{4} * tile_outputs())));
+  });
 }
 
 /// The chains of each output become one sum.

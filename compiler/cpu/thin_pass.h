@@ -37,14 +37,14 @@ class ThinPass : public RowPass {
   virtual void reduce(Value* sums) = 0;
 
   void begin() override;
+  void store_outputs(Value* output_block) final;
+  Values token_rows();
   [[nodiscard]] std::int64_t sum_bytes() const { return std::int64_t{4} * sum_lanes(); }
 
   Value* vectors_ = nullptr;  ///< [tile][kChains] sums
 
  private:
   void accumulate(Value* sums, Value* first, Value* steps) final;
-  void store_outputs(Value* output_block) final;
-  Values token_rows();
   [[nodiscard]] Values load_sums(Value* from);
   void store_sums(const Values& sums, Value* to);
   [[nodiscard]] std::int64_t tile_sums_bytes() const { return kChains * sum_bytes(); }
