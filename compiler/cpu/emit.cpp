@@ -52,29 +52,40 @@ void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& p
                     to_string(plan)));
 }
 
-/// Whole items, `most` at most, whose steps are taken in the order of W.
+/// Whole items, `most` at most, whose steps are taken in the order of W; a part of a row is a group by
+/// itself.
 struct Groups {
   std::vector<std::int32_t> begin;   ///< of each worker, and the end
   std::vector<std::int32_t> fields;  ///< kGroupFields each
   std::vector<std::int32_t> slots;   ///< of each step
   std::vector<Step> steps;           ///< those of the schedule, in their new order
+  std::vector<Item> items;           ///< likewise; only of a part is first_step right
 };
 
 Groups group(const Schedule& schedule, std::int32_t most) {
   Groups groups;
+  groups.items = schedule.items;
+  const auto whole = [&](std::int32_t item) {
+    return groups.items[static_cast<std::size_t>(item)].parts == 1;
+  };
   std::vector<std::pair<std::int32_t, Step>> steps;  // slot, step
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
     const std::int32_t behind = schedule.worker_begin[static_cast<std::size_t>(worker) + 1];
+    std::int32_t count = 0;
     for (std::int32_t first = schedule.worker_begin[static_cast<std::size_t>(worker)]; first < behind;
-         first += most) {
-      const std::int32_t count = std::min(most, behind - first);
+         first += count) {
+      count = 1;
+      if (whole(first))
+        while (count < most && first + count < behind && whole(first + count)) ++count;
       steps.clear();
       for (std::int32_t slot = 0; slot < count; ++slot)
         for (const Step& step : schedule.steps_of(schedule.items[static_cast<std::size_t>(first + slot)]))
           steps.emplace_back(slot, step);
       std::sort(steps.begin(), steps.end(),
                 [](const auto& a, const auto& b) { return a.second.block[0] < b.second.block[0]; });
+      groups.items[static_cast<std::size_t>(first)].first_step =
+          static_cast<std::int32_t>(groups.steps.size());
       groups.fields.insert(groups.fields.end(), {first, count, static_cast<std::int32_t>(groups.steps.size()),
                                                  static_cast<std::int32_t>(steps.size())});
       for (const auto& [slot, step] : steps) {
@@ -89,19 +100,21 @@ Groups group(const Schedule& schedule, std::int32_t most) {
 
 Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule,
                    const Geometry& geometry) {
-  std::vector<std::int32_t> items;
-  for (const Item& item : schedule.items)
-    items.insert(items.end(),
-                 {item.tile, item.first_step, item.steps, item.part, item.parts, item.partial, item.counter});
   Tables tables{};
   std::vector<Step> steps = schedule.steps;
+  std::vector<Item> scheduled = schedule.items;
   if (geometry.group_items > 1) {
     Groups groups = group(schedule, geometry.group_items);
     tables.group_begin = table(module, "group_begin" + suffix, groups.begin);
     tables.groups = table(module, "groups" + suffix, groups.fields);
     tables.slots = table(module, "slots" + suffix, groups.slots);
     steps = std::move(groups.steps);
+    scheduled = std::move(groups.items);
   }
+  std::vector<std::int32_t> items;
+  for (const Item& item : scheduled)
+    items.insert(items.end(),
+                 {item.tile, item.first_step, item.steps, item.part, item.parts, item.partial, item.counter});
   std::vector<std::int32_t> columns;
   std::vector<std::int32_t> blocks;
   bool numbered_alike = true;  // steps and blocks, as where rows follow one another
@@ -161,8 +174,7 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
   if (widens()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * block_out * tile_n;
   counters = schedule.counters;
-  const bool grouped =
-      thin && order == WeightOrder::columns && counters == 0 && block_out * block_words <= kGroupedBlock;
+  const bool grouped = thin && order == WeightOrder::columns && block_out * block_words <= kGroupedBlock;
   group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
   workspace.counter_bytes = counters > 0 ? counters_in_front : 0;
   workspace.bytes_per_tile = (panel_bytes + sums_bytes * schedule.partials + 63) / 64 * 64;

@@ -32,6 +32,7 @@ class RowPass {
   virtual void end() {}
   /// Computes the items from number `first` to before `behind`.
   virtual void items(Value* first, Value* behind);
+  void item(Value* number);
   /// Writes the sums of `steps` steps from `first`, Geometry::sums_bytes of them, to `sums`.
   virtual void accumulate(Value* sums, Value* first, Value* steps) = 0;
   /// Writes own_sums_ to a block row of y, the tokens that exist, now or later.
@@ -60,7 +61,6 @@ class RowPass {
   Value* own_sums_ = nullptr;  ///< Geometry::sums_bytes on the stack
 
  private:
-  void item(Value* number);
   void combine(Value* parts, Value* first_partial);
 };
 

@@ -142,7 +142,15 @@ void ThinColumnPass::items(Value* first, Value* behind) {
   if (!grouped()) return ThinPass::items(first, behind);
   Value* begin = v_.entry(tables_.group_begin, v_.worker, "groups.begin");
   Value* end = v_.entry(tables_.group_begin, v_.plus(v_.worker, v_.constant(1)), "groups.end");
-  v_.loop("group", begin, end, [&](Value* number) { group(number); });
+  Value* own_sums = own_sums_;
+  v_.loop("group", begin, end, [&](Value* number) {
+    Value* only = v_.entry(tables_.groups, v_.times(number, kGroupFields), "first_item");
+    Value* parts = v_.entry(tables_.items, v_.plus(v_.times(only, kItemFields), v_.constant(4)), "parts");
+    Value* whole = ir_.CreateICmpEQ(parts, v_.constant(1), "whole");
+    v_.branch("part", ir_.CreateNot(whole), [&] { item(only); });
+    v_.branch("rows", whole, [&] { group(number); });
+    own_sums_ = own_sums;
+  });
 }
 
 void ThinColumnPass::group(Value* number) {
