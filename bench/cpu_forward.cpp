@@ -35,19 +35,18 @@
 #include <sparsekiln/sparsekiln.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "bench/contest.h"
 #include "bench/machine_peak.h"
 
 namespace sparsekiln {
 namespace {
 
+using bench::Contestant;
+using bench::kStretch;
+using bench::Rounds;
+
 constexpr std::int64_t kFeatures = 4096;
 constexpr int kRounds = 11;
-constexpr double kStretch = 4e-3;  ///< seconds that a contestant runs in a round, at least
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 /// A pause in which OpenMP's threads leave the processors: libgomp's spin on for some milliseconds.
 void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(15)); }
@@ -58,28 +57,6 @@ std::vector<float> noise(std::size_t size) {
   for (float& value : values) value = static_cast<float>(random() % 2048 + 1) / 4096.0F;
   return values;
 }
-
-/// Something that is called again and again; how often in a round is found out by the first calls.
-class Contestant {
- public:
-  explicit Contestant(std::function<void()> call) : call_(std::move(call)) {
-    call_();
-    const double once = bench::seconds_of(call_);
-    calls_ = std::clamp(static_cast<int>(kStretch / once), 1, 1000);
-  }
-  /// Seconds a call, behind one for the caches.
-  [[nodiscard]] double measure() const {
-    if (calls_ > 1) call_();
-    return bench::seconds_of([&] {
-             for (int i = 0; i < calls_; ++i) call_();
-           }) /
-           calls_;
-  }
-
- private:
-  std::function<void()> call_;
-  int calls_ = 1;
-};
 
 /// oneDNN's matmul primitive on the dense layer.
 class Dense {
@@ -160,18 +137,6 @@ class Sparse {
   double pack_seconds_ = 0;
 };
 
-/// Values of each round, by name.
-class Rounds {
- public:
-  void add(const std::string& name, double value) { values_[name].push_back(value); }
-  void report(benchmark::State& state) const {
-    for (const auto& [name, values] : values_) state.counters[name] = median(values);
-  }
-
- private:
-  std::unordered_map<std::string, std::vector<double>> values_;
-};
-
 struct Case {
   std::int32_t block;
   double density;
@@ -237,26 +202,16 @@ void forward(benchmark::State& state, const Case& given, const std::optional<Con
   state.SetLabel(to_string(packed.kernel().binary().plan));
 }
 
-/// Takes an option of ours out of the arguments.
-std::optional<std::string> take(std::string_view option, int& argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    if (!argument.starts_with(option)) continue;
-    std::copy(argv + i + 1, argv + argc, argv + i);
-    --argc;
-    return std::string(argument.substr(option.size()));
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 }  // namespace sparsekiln
 
 int main(int argc, char** argv) {
   std::optional<sparsekiln::Config> config;
-  if (const auto text = sparsekiln::take("--config=", argc, argv)) config = sparsekiln::parse_config(*text);
+  if (const auto text = sparsekiln::bench::take("--config=", argc, argv))
+    config = sparsekiln::parse_config(*text);
   const std::int32_t threads = sparsekiln::Target::host().workers;
-  if (sparsekiln::take("--clock=", argc, argv) == "cpu") sparsekiln::bench::count_processor_time(threads);
+  if (sparsekiln::bench::take("--clock=", argc, argv) == "cpu")
+    sparsekiln::bench::count_processor_time(threads);
   for (const std::int32_t block : {8, 16, 32, 64})
     for (const double density : {0.05, 0.1, 0.25, 0.5, 1.0})
       for (const std::int64_t n : {1, 32, 64, 256, 512})

@@ -22,6 +22,13 @@ constexpr std::int32_t kMostTokens = 128;  ///< of a batch tile: its sums live o
 /// Of x in one chunk of blocks. Two chunks, the one in use and the one being fetched, share L1 (32 KiB on
 /// most processors) with the weight and the sums.
 constexpr std::int32_t kChunkBytes = 8192;
+/// Of a chunk's weight, where it is widened to float32 beforehand; all register tiles read it from L1.
+constexpr std::int32_t kWidenedBytes = 16384;
+
+/// Elements of a block that is too small for a stream of its own, where blocks lie apart.
+constexpr std::int32_t kGroupedBlock = 1024;
+/// Of the sums of a group of items, in L1.
+constexpr std::int32_t kGroupBytes = 16384;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -45,27 +52,86 @@ void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& p
                     to_string(plan)));
 }
 
-Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule, Axis axis) {
+/// Whole items, `most` at most, whose steps are taken in the order of W; a part of a row is a group by
+/// itself.
+struct Groups {
+  std::vector<std::int32_t> begin;   ///< of each worker, and the end
+  std::vector<std::int32_t> fields;  ///< kGroupFields each
+  std::vector<std::int32_t> slots;   ///< of each step
+  std::vector<Step> steps;           ///< those of the schedule, in their new order
+  std::vector<Item> items;           ///< likewise; only of a part is first_step right
+};
+
+Groups group(const Schedule& schedule, std::int32_t most) {
+  Groups groups;
+  groups.items = schedule.items;
+  const auto whole = [&](std::int32_t item) {
+    return groups.items[static_cast<std::size_t>(item)].parts == 1;
+  };
+  std::vector<std::pair<std::int32_t, Step>> steps;  // slot, step
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
+    groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
+    const std::int32_t behind = schedule.worker_begin[static_cast<std::size_t>(worker) + 1];
+    std::int32_t count = 0;
+    for (std::int32_t first = schedule.worker_begin[static_cast<std::size_t>(worker)]; first < behind;
+         first += count) {
+      count = 1;
+      if (whole(first))
+        while (count < most && first + count < behind && whole(first + count)) ++count;
+      steps.clear();
+      for (std::int32_t slot = 0; slot < count; ++slot)
+        for (const Step& step : schedule.steps_of(schedule.items[static_cast<std::size_t>(first + slot)]))
+          steps.emplace_back(slot, step);
+      std::sort(steps.begin(), steps.end(),
+                [](const auto& a, const auto& b) { return a.second.block[0] < b.second.block[0]; });
+      groups.items[static_cast<std::size_t>(first)].first_step =
+          static_cast<std::int32_t>(groups.steps.size());
+      groups.fields.insert(groups.fields.end(), {first, count, static_cast<std::int32_t>(groups.steps.size()),
+                                                 static_cast<std::int32_t>(steps.size())});
+      for (const auto& [slot, step] : steps) {
+        groups.slots.push_back(slot);
+        groups.steps.push_back(step);
+      }
+    }
+  }
+  groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
+  return groups;
+}
+
+Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule,
+                   const Geometry& geometry) {
+  Tables tables{};
+  std::vector<Step> steps = schedule.steps;
+  std::vector<Item> scheduled = schedule.items;
+  if (geometry.group_items > 1) {
+    Groups groups = group(schedule, geometry.group_items);
+    tables.group_begin = table(module, "group_begin" + suffix, groups.begin);
+    tables.groups = table(module, "groups" + suffix, groups.fields);
+    tables.slots = table(module, "slots" + suffix, groups.slots);
+    steps = std::move(groups.steps);
+    scheduled = std::move(groups.items);
+  }
   std::vector<std::int32_t> items;
-  for (const Item& item : schedule.items)
+  for (const Item& item : scheduled)
     items.insert(items.end(),
                  {item.tile, item.first_step, item.steps, item.part, item.parts, item.partial, item.counter});
   std::vector<std::int32_t> columns;
   std::vector<std::int32_t> blocks;
   bool numbered_alike = true;  // steps and blocks, as where rows follow one another
-  for (const Step& step : schedule.steps) {
+  for (const Step& step : steps) {
     numbered_alike = numbered_alike && step.block[0] == static_cast<std::int32_t>(blocks.size());
     columns.push_back(step.input());
     blocks.push_back(step.block[0]);
   }
-  if (!numbered_alike && axis != Axis::token)
-    throw Error(ErrorKind::internal,
-                "only the pass along tokens looks blocks up; the others take them in turn");
+  if (!numbered_alike && geometry.order != WeightOrder::columns)
+    throw Error(ErrorKind::internal, "blocks are looked up by columns only; else they are taken in turn");
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
-  return {table(module, "worker_begin" + suffix, schedule.worker_begin),
-          table(module, "items" + suffix, items), table(module, "columns" + suffix, columns),
-          numbered_alike ? nullptr : table(module, "blocks" + suffix, blocks)};
+  tables.worker_begin = table(module, "worker_begin" + suffix, schedule.worker_begin);
+  tables.items = table(module, "items" + suffix, items);
+  tables.columns = table(module, "columns" + suffix, columns);
+  tables.blocks = numbered_alike ? nullptr : table(module, "blocks" + suffix, blocks);
+  return tables;
 }
 
 std::string heading(const Spmm& problem, const Target& target, const Plan& plan) {
@@ -89,22 +155,27 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
                    std::int64_t counters_in_front)
     : dtype(problem.dtype),
       out_dtype(problem.out_dtype),
+      word_elements(cpu::word_elements(dtype, problem.by_columns())),
+      word_bytes(word_elements * static_cast<std::int32_t>(size_of(dtype))),
       block_out(problem.block.out),
       tile_n(config.tile_n),
       workers(schedule.workers()),
-      axis(axis_of(level, block_out, dtype, config)),
+      thin(tile_n < level.lanes),
+      axis(thin && problem.by_columns() ? Axis::output : axis_of(level, block_out, dtype, config)),
       order(config.packed          ? WeightOrder::packed
             : problem.by_columns() ? WeightOrder::columns
                                    : WeightOrder::rows) {
-  const auto per_word = static_cast<std::int32_t>(4 / size_of(dtype));
-  words = problem.in_features() / per_word;
-  block_words = problem.block.in / per_word;
+  words = problem.in_features() / word_elements;
+  block_words = problem.block.in / word_elements;
   tile = register_tile(level, block_out, dtype, config);
-  panel_bytes = axis == Axis::k ? 0 : 4 * words * tile_n;
+  panel_bytes = thin ? 0 : 4 * words * tile_n;
   const std::int32_t shared = axis == Axis::output ? block_out : tile_n;
-  chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kColumnsBehind);
+  chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kMostBlocks);
+  if (widens()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * block_out * tile_n;
   counters = schedule.counters;
+  const bool grouped = thin && order == WeightOrder::columns && block_out * block_words <= kGroupedBlock;
+  group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
   workspace.counter_bytes = counters > 0 ? counters_in_front : 0;
   workspace.bytes_per_tile = (panel_bytes + sums_bytes * schedule.partials + 63) / 64 * 64;
 }
@@ -121,19 +192,17 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
                        to_string(problem.epilogue)));
   if (problem.order != ActivationOrder::batch_major)
     refuse("the cpu target computes on batch-major activations");
-  if (problem.by_columns() && (problem.dtype != DType::f32 || config.packed))
-    refuse(fmt::format("{} on the cpu target reads W as it lies, in f32; dtype f32 and packed=0 would work",
-                       name(problem.operation)));
+  if (problem.by_columns() && config.packed)
+    refuse(
+        fmt::format("{} on the cpu target reads W as it lies; packed=0 would work", name(problem.operation)));
   if (problem.math != Math::ieee)
     refuse(fmt::format("math {} on the cpu target: ieee, or a CUDA target of sm_80 or later, would work",
                        name(problem.math)));
-  if (problem.dtype == DType::f16 || problem.out_dtype == DType::f16)
-    refuse("data type f16 on the cpu target: f32 and bf16 are built; for f16, a CUDA target would work");
-  const bool thin = !problem.by_columns() && (config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4);
+  const bool thin = config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4;
   if (!thin &&
       (config.tile_n < level.lanes || config.tile_n > kMostTokens || config.tile_n % level.lanes != 0))
-    refuse(fmt::format("config '{}': on {} tile_n is {}a multiple of {} up to {}", given, level.name,
-                       problem.by_columns() ? "" : "1, 2, 4 or ", level.lanes, kMostTokens));
+    refuse(fmt::format("config '{}': on {} tile_n is 1, 2, 4 or a multiple of {} up to {}", given, level.name,
+                       level.lanes, kMostTokens));
   if (config.tile_out < 0 || config.tile_out > problem.block.out)
     refuse(fmt::format("config '{}': tile_out is 0 (automatic) to the block's {} outputs", given,
                        problem.block.out));
@@ -165,19 +234,20 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
     Entry entry;
     entry.up_to = plan[i].up_to;
     const std::string pack = "pack" + suffix;
-    const std::string forward = "forward" + suffix;
-    entry.passes = {forward};
-    if (geometry.axis != Axis::k && !geometry.private_panel()) entry.passes = {pack, forward};
+    const std::string product = "product" + suffix;
+    entry.passes = {product};
+    if (!geometry.thin && !geometry.private_panel()) entry.passes = {pack, product};
     entry.workers = schedules[i].workers();
     entry.tile_n = geometry.tile_n;
     entry.workspace = geometry.workspace;
-    const Tables tables = make_tables(module, suffix, schedules[i], geometry.axis);
-    if (geometry.axis == Axis::k) {
-      emit_thin_pass(ir, forward, geometry, tables);
+    const Tables tables = make_tables(module, suffix, schedules[i], geometry);
+    if (geometry.thin) {
+      const auto emit_thin = geometry.axis == Axis::k ? emit_thin_row_pass : emit_thin_column_pass;
+      emit_thin(ir, product, geometry, tables);
     } else {
-      const auto emit_pass = geometry.axis == Axis::output ? emit_output_pass : emit_forward_pass;
+      const auto emit_pass = geometry.axis == Axis::output ? emit_output_pass : emit_token_pass;
       emit_pack_pass(ir, pack, geometry);
-      emit_pass(ir, forward, geometry, tables, geometry.private_panel() ? pack : "");
+      emit_pass(ir, product, geometry, tables, geometry.private_panel() ? pack : "");
     }
     source.entries.push_back(std::move(entry));
   }

@@ -74,8 +74,7 @@ void GatheringPass::flush(Value* first_row, Value* rows) {
       Value* row_to = v_.settled(v_.at(to, v_.times(row, row_bytes)));
       for (std::int32_t output = 0; output < g_.block_out; output += side) {
         Value* values = v_.load(type, v_.at(row_from, std::int64_t{4} * output), 16);
-        if (g_.out_dtype == DType::bf16) values = v_.to_bf16(values);
-        v_.store(values, v_.at(row_to, output * out_bytes),
+        v_.store(v_.rounded_to(g_.out_dtype, values), v_.at(row_to, output * out_bytes),
                  static_cast<unsigned>(std::min<std::int64_t>(16, side * out_bytes)));
       }
     });

@@ -13,6 +13,7 @@ class GatheringPass : public RowPass {
   using RowPass::RowPass;
 
  protected:
+  void begin() override;
   /// Copies own_sums_ to gathered_, from output `first` of its gathered_outputs() on.
   virtual void gather_sums(Value* first) = 0;
 
@@ -21,7 +22,6 @@ class GatheringPass : public RowPass {
   Value* gathered_ = nullptr;  ///< [tile_n][gathered_outputs()] on the stack
 
  private:
-  void begin() final;
   void end() final;
   void store_outputs(Value* output_block) final;
   void flush_waiting();

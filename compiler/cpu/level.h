@@ -25,6 +25,7 @@ struct Level {
   std::int32_t tile_tokens;  ///< the most tokens of such a block's register tile
   bool fused;                ///< has a fused multiply-add
   bool dot_bf16;             ///< has vdpbf16ps
+  bool f16c;                 ///< converts between f16 and f32 in one instruction
 };
 
 /// The level of a cpu target. Throws `invalid_argument` and lists the levels.

@@ -7,10 +7,9 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Words of a batch entry that are packed before the next entries are looked at: 256 bytes, so that every
-/// line of x that is fetched is used up while it is in L1, though rows of x may all fall into the same cache
-/// set.
-constexpr std::int64_t kStretch = 64;
+/// Bytes of a batch entry that are packed before the next entries are looked at, so that every line of x that
+/// is fetched is used up while it is in L1, though rows of x may all fall into the same cache set.
+constexpr std::int64_t kStretchBytes = 256;
 
 }  // namespace
 
@@ -39,15 +38,18 @@ void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g) {
   llvm::Value* first_token = v.times(v.batch_tile, g.tile_n);
   llvm::Value* last_token = ir.CreateSub(n, v.constant(1), "last_token");
 
-  const std::int64_t stretches = (g.words + kStretch - 1) / kStretch;
+  const std::int64_t stretch_words = kStretchBytes / g.word_bytes;
+  const std::int64_t stretches = (g.words + stretch_words - 1) / stretch_words;
   llvm::Value* begin = ir.CreateSDiv(v.times(v.worker, stretches), v.constant(g.workers));
   llvm::Value* end =
       ir.CreateSDiv(v.times(v.plus(v.worker, v.constant(1)), stretches), v.constant(g.workers));
-  auto* type = v.ints(side);
+  // Words of 32 bits are moved as they are.
+  const DType moved = g.widens() ? g.dtype : DType::f32;
+  const auto align = static_cast<unsigned>(std::min(16, side * g.word_bytes));
   v.loop("stretch", begin, end, [&](llvm::Value* stretch) {
-    llvm::Value* word = v.times(stretch, kStretch);
-    llvm::Value* word_end = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                                     v.plus(word, v.constant(kStretch)), v.constant(g.words));
+    llvm::Value* word = v.times(stretch, stretch_words);
+    llvm::Value* word_end = ir.CreateBinaryIntrinsic(
+        llvm::Intrinsic::smin, v.plus(word, v.constant(stretch_words)), v.constant(g.words));
     v.loop("tokens", v.constant(0), v.constant(g.tile_n / side), [&](llvm::Value* group) {
       llvm::Value* token = v.times(group, side);
       VectorIr::Values rows;
@@ -64,10 +66,10 @@ void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g) {
         llvm::Value* k = v.plus(word, v.times(square, side));
         VectorIr::Values values;
         for (std::size_t r = 0; r < rows.size(); ++r) {
-          llvm::Value* from = v.at(rows[r], v.times(k, 4));
-          v.prefetch(v.beyond(from, 4 * kStretch));
-          llvm::Value* value = v.load(type, from, 16);
-          values.push_back(ir.CreateSelect(present[r], value, llvm::Constant::getNullValue(type)));
+          llvm::Value* from = v.at(rows[r], v.times(k, g.word_bytes));
+          v.prefetch(v.beyond(from, kStretchBytes));
+          llvm::Value* value = v.load_floats(moved, from, side, align);
+          values.push_back(ir.CreateSelect(present[r], value, llvm::Constant::getNullValue(v.floats(side))));
         }
         llvm::Value* to = nullptr;
         std::int64_t pitch = g.tile_n;

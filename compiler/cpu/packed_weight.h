@@ -8,6 +8,11 @@
 
 namespace sparsekiln::cpu {
 
+/// Elements along k of a word, the unit in which the passes read x and the weight: the two of 32 bits where
+/// bf16 lies in pairs along k, which are multiplied as pairs. Else one, and one of 16 bits is widened to
+/// float32 before it is multiplied.
+[[nodiscard]] std::int32_t word_elements(DType dtype, bool by_columns);
+
 /// How the blocks of a product lie in memory (compiler/spmm.h).
 enum class WeightOrder : std::uint8_t {
   rows,     ///< [output][word], as W has them for forward
@@ -15,7 +20,7 @@ enum class WeightOrder : std::uint8_t {
   packed,   ///< [register tile][word][output of the tile]
 };
 
-/// Distances within the share of a block's weight that one register tile reads, in words (32 bits along k).
+/// Distances within the share of a block's weight that one register tile reads, in words.
 /// By columns the share begins at its first output, else behind the words of the outputs before it.
 struct WeightStrides {
   std::int64_t output;  ///< from one output to the next

@@ -16,30 +16,42 @@
 
 namespace sparsekiln::cpu {
 
-/// The numbers both passes of one entry share. A *word* is 32 bits along k: one float, or two bf16.
+/// The numbers both passes of one entry share. A *word* (word_elements) is 32 bits in packed x: one float32,
+/// or two bf16 that are multiplied as a pair.
 struct Geometry {
   Geometry(const Spmm& problem, const Level& level, const Config& config, const Schedule& schedule,
            std::int64_t counters_in_front);
 
   DType dtype;
   DType out_dtype;
-  std::int64_t words;        ///< of one batch entry of x
-  std::int32_t block_words;  ///< of one row of a block
+  std::int32_t word_elements;  ///< along k
+  std::int32_t word_bytes;     ///< of x and the weight as they lie in memory
+  std::int64_t words;          ///< of one batch entry of x
+  std::int32_t block_words;    ///< of one row of a block
   std::int32_t block_out;
   std::int32_t tile_n;
   std::int32_t workers;
+  bool thin;  ///< fewer tokens than a vector has lanes: nothing is packed
   Axis axis;
   WeightOrder order;
   RegisterTile tile;
   std::int32_t chunk;        ///< blocks that a register tile goes over with its sums in registers, at most
-  std::int64_t panel_bytes;  ///< packed x of one batch tile, see emit_pack_pass; 0: along k
+  std::int64_t panel_bytes;  ///< packed x of one batch tile, see emit_pack_pass; 0: thin
   std::int32_t counters;     ///< of one batch tile: split rows
-  std::int64_t sums_bytes;   ///< one block row's sums: along tokens [block_out][tile_n] float32, else
-                             ///< [tile_n][block_out]
+  std::int32_t
+      group_items;  ///< thin, by columns: items whose steps are taken in the order of W; 1: each its own
+  std::int64_t sums_bytes;  ///< one block row's sums: along tokens [block_out][tile_n] float32, else
+                            ///< [tile_n][block_out]
   Workspace workspace;
   /// Nobody shares the packed x of a batch tile: its only worker packs it, and no pass waits for another.
   [[nodiscard]] bool private_panel() const { return workers == 1; }
-  [[nodiscard]] std::int64_t block_bytes() const { return std::int64_t{4} * block_out * block_words; }
+  [[nodiscard]] std::int64_t block_bytes() const {
+    return std::int64_t{word_bytes} * block_out * block_words;
+  }
+  /// Pairs of bf16 along k.
+  [[nodiscard]] bool pairs() const { return word_elements == 2; }
+  /// Words are narrower in memory than the float32 they are multiplied as.
+  [[nodiscard]] bool widens() const { return word_bytes < 4; }
   /// Along outputs, words of k of one token that lie together in the panel: a cache line, or a block's.
   [[nodiscard]] std::int32_t line_words() const { return std::min(16, block_words); }
 };
@@ -50,34 +62,49 @@ struct Tables {
   llvm::Value* items;         ///< i32, kItemFields each, in the order of schedule.h's Item
   llvm::Value* columns;  ///< i32, the block column of each step, and kColumnsBehind zeros behind the last
   llvm::Value* blocks;   ///< i32, likewise the number of its block; null: each step's block has its number
+  llvm::Value* group_begin;  ///< i32, workers + 1 offsets into groups; null, as the next two: no groups
+  llvm::Value* groups;       ///< i32, kGroupFields each: first item, items, first step, steps
+  llvm::Value* slots;        ///< i32, the item of each step within its group
 };
 inline constexpr std::int32_t kItemFields = 7;
-/// The most steps that a pass looks ahead, to prefetch: Geometry::chunk has no more blocks.
-inline constexpr std::int32_t kColumnsBehind = 32;
+/// Items of a worker whose steps go through W in its order, so that small blocks are one stream.
+inline constexpr std::int32_t kGroupFields = 4;
+/// Of a chunk.
+inline constexpr std::int32_t kMostBlocks = 32;
+/// The most steps that a pass looks ahead, to prefetch.
+inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
 
-/// Pass 0: x[n, in] → panels, [word][tile_n] of a batch tile, or along outputs [line][tile_n][line_words()];
-/// missing tokens of the last tile become zeros. Workers share the words.
+/// Pass 0: x[n, in] → panels, [word][tile_n] of a batch tile, or along outputs [line][tile_n][line_words()],
+/// widened to float32 where words are narrower; missing tokens of the last tile become zeros. Workers share
+/// the words.
 void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry);
 
-/// The forward passes: the block products of a worker's items in one batch tile, the combine of split rows,
-/// and the store to y.
+/// The passes that compute the product, forward or the gradient of the input: the block products of a
+/// worker's items in one batch tile, the combine of split rows, and the store to y.
 ///
-/// On packed x. Every output is one chain of multiply-adds from 0, ascending in block column and k (bf16: in
-/// a pair of k, the even one first; vdpbf16ps fixes its own order of the two), one such chain for each part
-/// of a split row. `pack`: the pack pass where this one is to call it, because nobody shares its panel; else
-/// empty.
-void emit_forward_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
-                       std::string_view pack);
+/// Along tokens, on packed x. Every output is one chain of float32 multiply-adds from 0, ascending in block
+/// column and k (pairs of bf16: the even one first; vdpbf16ps fixes its own order of the two), one such chain
+/// for each part of a split row. It is rounded once to y's type, when it is stored. `pack`: the pack pass
+/// where this one is to call it, because nobody shares its panel; else empty.
+void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+                     std::string_view pack);
 
 /// Along outputs: the same chains, so the same results bit for bit, for float32.
 void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
                       std::string_view pack);
 
-/// Along k, on x as it lies, so that the weight streams by at full width.
+/// Thin, by rows: along k, on x as it lies, so that the weight streams by at full width.
 /// Every output (of a part) is one such chain for each lane, lane l of L summing the words l, l + L … of
 /// every block, where L is the fewer of a vector's lanes and a block's words in k; then the upper half of the
 /// lanes is added to the lower one until one lane is left.
-void emit_thin_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables);
+void emit_thin_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables);
+
+/// Thin, by columns: along outputs, broadcasting x as it lies.
+/// Every output (of a part) is C such chains, chain c summing the words c, c + C … of every block, where C is
+/// as many as make eight sums of a register tile's outputs and tokens; then the upper half of the chains is
+/// added to the lower one until one is left. Where items are grouped C is 1.
+void emit_thin_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
+                           const Tables& tables);
 
 /// The addresses of the current batch tile's share of the workspace.
 struct TileWorkspace {

@@ -28,9 +28,13 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
   workspace_ = locate_workspace(v_, g_);
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "items.begin");
   Value* behind = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "items.end");
-  v_.loop("item", first, behind, [&](Value* number) { item(number); });
+  items(first, behind);
   this->end();
   v_.end_pass();
+}
+
+void RowPass::items(Value* first, Value* behind) {
+  v_.loop("item", first, behind, [&](Value* number) { item(number); });
 }
 
 RowPass::Value* RowPass::stack(std::int64_t bytes, const char* name) {

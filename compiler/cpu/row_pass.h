@@ -9,9 +9,9 @@
 
 namespace sparsekiln::cpu {
 
-/// The skeleton of a forward pass: goes through a worker's items, lets the parts of a split row meet, and
-/// stores rows that are whole. How a row's steps are summed up, and where its sums lie until they are stored,
-/// is the derived class's.
+/// The skeleton of a pass that computes the product: goes through a worker's items, lets the parts of a split
+/// row meet, and stores rows that are whole. How a row's steps are summed up, and where its sums lie until
+/// they are stored, is the derived class's.
 class RowPass {
  public:
   RowPass(VectorIr& v, const Geometry& geometry, const Tables& tables);
@@ -30,6 +30,9 @@ class RowPass {
   virtual void begin() {}
   /// Stores what store_outputs held back; called once, behind everything.
   virtual void end() {}
+  /// Computes the items from number `first` to before `behind`.
+  virtual void items(Value* first, Value* behind);
+  void item(Value* number);
   /// Writes the sums of `steps` steps from `first`, Geometry::sums_bytes of them, to `sums`.
   virtual void accumulate(Value* sums, Value* first, Value* steps) = 0;
   /// Writes own_sums_ to a block row of y, the tokens that exist, now or later.
@@ -58,7 +61,6 @@ class RowPass {
   Value* own_sums_ = nullptr;  ///< Geometry::sums_bytes on the stack
 
  private:
-  void item(Value* number);
   void combine(Value* parts, Value* first_partial);
 };
 

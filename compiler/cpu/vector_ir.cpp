@@ -169,18 +169,81 @@ VectorIr::Values VectorIr::transpose(Values rows) {
   return rows;
 }
 
-Value* VectorIr::to_bf16(Value* value) {
-  const auto lanes =
-      static_cast<std::int32_t>(llvm::cast<llvm::FixedVectorType>(value->getType())->getNumElements());
-  auto* words = ints(lanes);
-  const auto all = [&](std::uint32_t bits) { return splat(ir.getInt32(bits), lanes); };
-  Value* bits = ir.CreateBitCast(value, words);
-  Value* odd = ir.CreateAnd(ir.CreateLShr(bits, all(16)), all(1));
-  Value* rounded = ir.CreateAdd(ir.CreateAdd(bits, all(0x7fff)), odd);
-  Value* quiet = ir.CreateOr(bits, all(0x400000));
-  Value* nan = ir.CreateFCmpUNO(value, value);
-  Value* upper = ir.CreateLShr(ir.CreateSelect(nan, quiet, rounded), all(16));
+namespace {
+
+std::int32_t lanes_of(const Value* vector) {
+  return static_cast<std::int32_t>(llvm::cast<llvm::FixedVectorType>(vector->getType())->getNumElements());
+}
+
+}  // namespace
+
+Value* VectorIr::load_floats(DType type, Value* address, std::int32_t lanes, unsigned align) {
+  const auto count = static_cast<unsigned>(lanes);
+  if (type == DType::f32) return load(floats(lanes), address, align);
+  if (type == DType::f16 && level.f16c)
+    return ir.CreateFPExt(load(llvm::FixedVectorType::get(ir.getHalfTy(), count), address, align),
+                          floats(lanes));
+  Value* halves = load(llvm::FixedVectorType::get(ir.getInt16Ty(), count), address, align);
+  Value* bits = ir.CreateZExt(halves, ints(lanes));
+  if (type == DType::f16) return widened_f16(bits);
+  return ir.CreateBitCast(ir.CreateShl(bits, words_of(16, lanes)), floats(lanes));
+}
+
+Value* VectorIr::rounded_to(DType type, Value* values) {
+  if (type == DType::f32) return values;
+  if (type == DType::bf16) return rounded_to_bf16(values);
+  if (!level.f16c) return rounded_to_f16(values);
+  const auto count = static_cast<unsigned>(lanes_of(values));
+  return ir.CreateFPTrunc(values, llvm::FixedVectorType::get(ir.getHalfTy(), count));
+}
+
+Value* VectorIr::rounded_to_bf16(Value* values) {
+  const std::int32_t lanes = lanes_of(values);
+  Value* bits = ir.CreateBitCast(values, ints(lanes));
+  Value* odd = ir.CreateAnd(ir.CreateLShr(bits, words_of(16, lanes)), words_of(1, lanes));
+  Value* rounded = ir.CreateAdd(ir.CreateAdd(bits, words_of(0x7fff, lanes)), odd);
+  Value* quiet = ir.CreateOr(bits, words_of(0x400000, lanes));
+  Value* nan = ir.CreateFCmpUNO(values, values);
+  Value* upper = ir.CreateLShr(ir.CreateSelect(nan, quiet, rounded), words_of(16, lanes));
   return ir.CreateTrunc(upper, llvm::FixedVectorType::get(ir.getInt16Ty(), static_cast<unsigned>(lanes)));
+}
+
+Value* VectorIr::rounded_to_f16(Value* values) {
+  const std::int32_t lanes = lanes_of(values);
+  const auto all = [&](std::uint32_t bits) { return words_of(bits, lanes); };
+  Value* bits = ir.CreateBitCast(values, ints(lanes));
+  Value* sign = ir.CreateAnd(ir.CreateLShr(bits, all(16)), all(0x8000));
+  Value* magnitude = ir.CreateAnd(bits, all(0x7fffffff));
+  Value* odd = ir.CreateAnd(ir.CreateLShr(magnitude, all(13)), all(1));
+  Value* rebiased = ir.CreateSub(magnitude, all(112U << 23));
+  Value* normal = ir.CreateLShr(ir.CreateAdd(ir.CreateAdd(rebiased, all(0xfff)), odd), all(13));
+  // Below 2^-14 the spacing is 2^-24, which is that of f32 just above 0.5: the addition rounds.
+  Value* half = ir.CreateBitCast(all(0x3f000000), floats(lanes));
+  Value* shifted = ir.CreateFAdd(ir.CreateBitCast(magnitude, floats(lanes)), half);
+  Value* subnormal = ir.CreateSub(ir.CreateBitCast(shifted, ints(lanes)), all(0x3f000000));
+  Value* payload = ir.CreateAnd(ir.CreateLShr(magnitude, all(13)), all(0x1ff));
+  Value* result = ir.CreateSelect(ir.CreateICmpULT(magnitude, all(0x38800000)), subnormal, normal);
+  // 65520 and above round to infinity.
+  result = ir.CreateSelect(ir.CreateICmpUGE(magnitude, all(0x477ff000)), all(0x7c00), result);
+  result = ir.CreateSelect(ir.CreateFCmpUNO(values, values), ir.CreateOr(payload, all(0x7e00)), result);
+  return ir.CreateTrunc(ir.CreateOr(result, sign),
+                        llvm::FixedVectorType::get(ir.getInt16Ty(), static_cast<unsigned>(lanes)));
+}
+
+Value* VectorIr::widened_f16(Value* bits) {
+  const std::int32_t lanes = lanes_of(bits);
+  const auto all = [&](std::uint32_t word) { return words_of(word, lanes); };
+  Value* sign = ir.CreateShl(ir.CreateAnd(bits, all(0x8000)), all(16));
+  Value* magnitude = ir.CreateShl(ir.CreateAnd(bits, all(0x7fff)), all(13));
+  Value* normal = ir.CreateAdd(magnitude, all(112U << 23));
+  // A fraction at exponent -14, less 2^-14: exact, and nothing is subnormal in f32.
+  Value* smallest = ir.CreateBitCast(all(113U << 23), floats(lanes));
+  Value* fraction = ir.CreateBitCast(ir.CreateAdd(magnitude, all(113U << 23)), floats(lanes));
+  Value* subnormal = ir.CreateBitCast(ir.CreateFSub(fraction, smallest), ints(lanes));
+  Value* infinite = ir.CreateAdd(magnitude, all(224U << 23));  // or NaN
+  Value* result = ir.CreateSelect(ir.CreateICmpULT(magnitude, all(1U << 23)), subnormal, normal);
+  result = ir.CreateSelect(ir.CreateICmpUGE(magnitude, all(31U << 23)), infinite, result);
+  return ir.CreateBitCast(ir.CreateOr(result, sign), floats(lanes));
 }
 
 }  // namespace sparsekiln::cpu

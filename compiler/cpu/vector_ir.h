@@ -8,6 +8,7 @@
 
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
+#include <sparsekiln/problem.h>
 
 #include "compiler/cpu/level.h"
 
@@ -70,9 +71,10 @@ class VectorIr {
   /// Transposes a square of rows.size() vectors with as many lanes (a power of two): Eklundh 1972, log2
   /// rounds of exchanging off-diagonal halves.
   [[nodiscard]] Values transpose(Values rows);
-  /// float → the upper 16 bits of its nearest bf16 (ties to even, NaN kept quiet), as <n x i16>. Integer
-  /// operations on every level: vcvtneps2bf16 would flush subnormals, and levels would disagree.
-  [[nodiscard]] Value* to_bf16(Value* value);
+  /// `lanes` elements at `address`, as float, exactly; of f32, f16 or bf16.
+  [[nodiscard]] Value* load_floats(DType type, Value* address, std::int32_t lanes, unsigned align);
+  /// Floats as `type`, to be stored: nearest, ties to even, overflow to infinity, NaN kept and made quiet.
+  [[nodiscard]] Value* rounded_to(DType type, Value* values);
 
   llvm::Module& module;
   const Level& level;
@@ -80,6 +82,16 @@ class VectorIr {
   Value* call = nullptr;    ///< parameters of the current pass
   Value* worker = nullptr;  ///< widened to i64
   Value* batch_tile = nullptr;
+
+ private:
+  /// Integer operations on every level: vcvtneps2bf16 would flush subnormals, and levels would disagree.
+  [[nodiscard]] Value* rounded_to_bf16(Value* values);
+  /// For levels without F16C, where LLVM would call into its library.
+  [[nodiscard]] Value* rounded_to_f16(Value* values);
+  [[nodiscard]] Value* widened_f16(Value* bits);
+  [[nodiscard]] Value* words_of(std::uint32_t bits, std::int32_t lanes) {
+    return splat(ir.getInt32(bits), lanes);
+  }
 };
 
 }  // namespace sparsekiln::cpu

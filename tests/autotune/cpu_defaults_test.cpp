@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kLevels[] = {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"};
 
 #ifdef SPARSEKILN_CPU
-TEST_CASE("the gradient of the input gets whole vectors of batch entries, however few there are") {
+TEST_CASE("the gradient of the input gets a config that the level can run, whatever n") {
   Problem problem;
   problem.operation = Operation::grad_input;
   for (const char* level : {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"})
@@ -23,7 +23,6 @@ TEST_CASE("the gradient of the input gets whole vectors of batch entries, howeve
       CAPTURE(level);
       CAPTURE(n);
       const Target target{Target::Kind::cpu, level, 2};
-      CHECK(default_config(problem, target, n).tile_n >= 4);
       CHECK_NOTHROW(validate(problem, target, default_config(problem, target, n)));
     }
 }
@@ -50,6 +49,20 @@ TEST_CASE("the cpu's default tile computes few tokens that are not there") {
   CHECK(default_config(Problem(), {Target::Kind::cpu, "x86-64-v3", 2}, 96).tile_n == 32);
   CHECK(default_config(Problem(), {Target::Kind::cpu, "x86-64-v3", 2}, 33).tile_n == 48);
   CHECK(default_config(Problem(), {Target::Kind::cpu, "x86-64-v4", 2}, 33).tile_n == 32);
+}
+
+TEST_CASE("small blocks that lie apart are read for twice as many tokens at once") {
+  Problem problem;
+  problem.block = {8, 8};
+  const auto tile = [&](std::int64_t n) {
+    return default_config(problem, {Target::Kind::cpu, "x86-64-v3", 1}, n).tile_n;
+  };
+  CHECK(tile(256) == 32);
+  problem.operation = Operation::grad_input;
+  CHECK(tile(256) == 64);
+  CHECK(tile(32) == 32);
+  problem.block = {16, 16};
+  CHECK(tile(256) == 32);
 }
 
 TEST_CASE("up to four tokens the cpu's default is a thin tile of one share a thread") {

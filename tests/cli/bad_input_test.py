@@ -67,7 +67,7 @@ _SENSELESS_REQUESTS = [
     (["--batch", "up-to:-1"], ["batch of -1", "0 to"]),
     (["--batch", "many"], ["'many'", "up-to:8192"]),
     (["--dtype", "int3"], ["'int3'", "f32", "bf16"]),
-    (["--dtype", "f16"], ["f16", "f32"]),
+    (["--dtype", "f16", "--out-dtype", "bf16"], ["bf16", "f16", "f32"]),
     (["--math", "fp8"], ["'fp8'", "ieee", "tf32"]),
     (["--math", "tf32"], ["tf32", "ieee"]),
     (["--math", "tf32", "--dtype", "bf16"], ["tf32", "bf16", "f32"]),

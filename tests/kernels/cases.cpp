@@ -73,7 +73,11 @@ Space vector_space(const Target& target) {
   space.tile_out = {0, 1, 3, 8};
   space.stages = {1};
   space.warps = {1};
-  space.types = {{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}};
+  space.types = {{DType::f32, DType::f32},
+                 {DType::bf16, DType::bf16},
+                 {DType::bf16, DType::f32},
+                 {DType::f16, DType::f16},
+                 {DType::f16, DType::f32}};
   space.tables = {TableForm::constant};
   space.packed = {false, true};
   space.operations = {Operation::forward, Operation::grad_input};

@@ -68,7 +68,7 @@ std::string refusal(const std::function<void()>& act) {
 
 TEST_CASE("a packed weight gives the bits that the weight as it lies gives") {
   const auto device = open_device("cpu");
-  for (const DType dtype : {DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const std::int32_t tile_out : {0, 3}) {
       const PackedLayer layer(dtype, tile_out);
       const Problem problem = make_problem(layer.layout, layer.options);

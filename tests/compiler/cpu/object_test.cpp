@@ -31,8 +31,8 @@ Config vector_config(std::int32_t tile_n) {
   return config;
 }
 
-Source source_for(const Problem& problem, const Target& target) {
-  const Plan plan = {{problem.batch.bound(), vector_config(32)}};
+Source source_for(const Problem& problem, const Target& target, std::int32_t tile_n = 32) {
+  const Plan plan = {{problem.batch.bound(), vector_config(tile_n)}};
   return emit(problem, target, plan, {make_schedule(problem, target, plan[0].config, 32)});
 }
 
@@ -63,20 +63,25 @@ TEST_CASE("only the level with AVX512-BF16 multiplies bf16 pairs in one instruct
 
 TEST_CASE("no level calls into a library") {
   for (const char* level : {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"})
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      const Target target{Target::Kind::cpu, level, 2};
-      const auto object = compile_object(source_for(small_problem(dtype), target).text, target);
-      for (const char* symbol : {"fmaf", "memset", "memcpy", "__truncsfbf2"})
-        CHECK_FALSE(holds(object, symbol));
-    }
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const Operation operation : {Operation::forward, Operation::grad_input})
+        for (const std::int32_t tile_n : {1, 32}) {
+          const Target target{Target::Kind::cpu, level, 2};
+          Problem problem = small_problem(dtype);
+          problem.operation = operation;
+          const auto object = compile_object(source_for(problem, target, tile_n).text, target);
+          for (const char* symbol :
+               {"fmaf", "memset", "memcpy", "__truncsfbf2", "__truncsfhf2", "__extendhfsf2"})
+            CHECK_FALSE(holds(object, symbol));
+        }
 }
 
 TEST_CASE("the emitted module says what it computes") {
   const Source source = source_for(small_problem(DType::f32), {Target::Kind::cpu, "x86-64-v3", 2});
   CHECK(source.text.find("3 blocks of 32x32") != std::string::npos);
-  CHECK(source.text.find("define void @forward(") != std::string::npos);
+  CHECK(source.text.find("define void @product(") != std::string::npos);
   REQUIRE(source.entries.size() == 1);
-  CHECK(source.entries[0].passes == std::vector<std::string>{"pack", "forward"});
+  CHECK(source.entries[0].passes == std::vector<std::string>{"pack", "product"});
 }
 
 TEST_CASE("a plan of several ranges gives each its passes and tables") {

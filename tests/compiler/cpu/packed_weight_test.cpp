@@ -35,6 +35,34 @@ TEST_CASE("bf16 is packed in pairs along k") {
   CHECK(packed == std::vector<std::uint16_t>{0, 1, 4, 5, 2, 3, 6, 7});
 }
 
+TEST_CASE("f16 is packed element by element: it is widened before it is multiplied") {
+  const RegisterTile tile{{2}, 1};
+  const auto w = numbered<std::uint16_t>(8);
+  std::vector<std::uint16_t> packed(8, 99);
+  pack_weight(1, {2, 4}, DType::f16, tile, w.data(), packed.data());
+  CHECK(packed == std::vector<std::uint16_t>{0, 4, 1, 5, 2, 6, 3, 7});
+}
+
+TEST_CASE("only bf16 by rows lies in pairs along k") {
+  CHECK(word_elements(DType::bf16, false) == 2);
+  CHECK(word_elements(DType::bf16, true) == 1);
+  for (const bool by_columns : {false, true})
+    for (const DType dtype : {DType::f32, DType::f16}) CHECK(word_elements(dtype, by_columns) == 1);
+}
+
+TEST_CASE("by columns the outputs of a word are neighbours, whatever the register tile") {
+  // A block of four outputs by two words as W's transpose has it: word 0 of all outputs, then word 1.
+  const std::vector<int> block = {0, 10, 20, 30, 1, 11, 21, 31};  // 10·output + word
+  for (const std::int32_t tile_outputs : {1, 2, 4}) {
+    const WeightStrides strides = weight_strides(WeightOrder::columns, tile_outputs, 4, 2);
+    for (std::int32_t first = 0; first < 4; first += tile_outputs)
+      for (std::int32_t output = 0; output < tile_outputs; ++output)
+        for (std::int32_t k = 0; k < 2; ++k)
+          CHECK(block[static_cast<std::size_t>(first + output * strides.output + k * strides.k)] ==
+                10 * (first + output) + k);
+  }
+}
+
 TEST_CASE("for thin tiles, packed is as it lies") {
   const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
   const auto w = numbered<std::uint32_t>(3 * 64);

@@ -2,7 +2,7 @@
 
 #include <sparsekiln/error.h>
 
-#include "tests/runtime/cpu/forward_fixture.h"
+#include "tests/runtime/cpu/product_fixture.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -19,13 +19,13 @@ TEST_CASE("an object that is none is refused") {
   binary.target = open_device()->target();
   binary.code.resize(100);
   binary.entries.resize(1);
-  binary.entries[0].passes = {"forward"};
+  binary.entries[0].passes = {"product"};
   CHECK_THROWS_AS((void)open_device()->load(std::make_shared<Binary>(binary)), Error);
 }
 
 TEST_CASE("a symbol that the object lacks is named") {
   const auto whole =
-      build_for(forward_problem(grid("11"), {32, 32}, 32), open_device()->target(), vector_config(32));
+      build_for(product_of(grid("11"), {32, 32}, 32), open_device()->target(), vector_config(32));
   auto binary = std::make_shared<Binary>(*whole);
   binary->entries[0].passes.push_back("missing");
   CHECK_THROWS_WITH_AS((void)open_device()->load(binary), doctest::Contains("missing"), Error);
@@ -33,7 +33,7 @@ TEST_CASE("a symbol that the object lacks is named") {
 
 TEST_CASE("the workspace belongs to the calling thread, and is aligned") {
   const auto binary =
-      build_for(forward_problem(grid("11"), {32, 32}, 32), open_device()->target(), vector_config(32));
+      build_for(product_of(grid("11"), {32, 32}, 32), open_device()->target(), vector_config(32));
   const auto module = open_device()->load(binary);
   void* mine = module->workspace(nullptr, 1000);
   CHECK(module->workspace(nullptr, 500) == mine);

@@ -4,24 +4,41 @@
 #include <thread>
 
 #include "compiler/cpu/packed_weight.h"
-#include "tests/runtime/cpu/forward_fixture.h"
+#include "tests/runtime/cpu/product_fixture.h"
 
 namespace sparsekiln::cpu {
 namespace {
 
 constexpr std::array<std::int64_t, 13> kBatches = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 100};
 
+constexpr std::array kOperations = {Operation::forward, Operation::grad_input};
+constexpr std::array kOperands = {DType::f32, DType::bf16, DType::f16};
+/// Of x and W, and of y.
+constexpr std::array kTypes = {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::f32},
+                               std::pair{DType::bf16, DType::bf16}, std::pair{DType::f16, DType::f32},
+                               std::pair{DType::f16, DType::f16}};
+
+/// A layout whose only row of outputs, of either operation, has `length` blocks.
+Layout one_row(Operation operation, int length) {
+  std::string text;
+  for (int i = 0; i < length; ++i) text += i > 0 && operation == Operation::grad_input ? "/1" : "1";
+  return grid(text);
+}
+
 /// Empty first, middle and last rows, an empty column, a full row, a row of one block.
 const char* const kAwkward = "000000/101101/000000/111111/000001/010100/000000";
 
-void check_exact(const Problem& problem, const Target& target, const Config& config,
+/// Emitted for `target`, compiled for `assembled`.
+void check_exact(const Problem& problem, const Target& target, const Config& config, const Target& assembled,
                  std::span<const std::int64_t> batches) {
-  const auto binary = build_for(problem, target, config);
+  const auto binary = build_for(problem, target, config, assembled);
   const auto module = open_device()->load(binary);
   for (const std::int64_t n : batches) {
     Operands operands(problem, n, static_cast<std::uint32_t>(n));
     run(*module, *binary, operands);
     CAPTURE(target.to_string());
+    CAPTURE(name(problem.operation));
+    CAPTURE(name(problem.dtype));
     CAPTURE(to_string(problem.block));
     CAPTURE(to_string(config));
     CAPTURE(n);
@@ -29,87 +46,78 @@ void check_exact(const Problem& problem, const Target& target, const Config& con
   }
 }
 
+void check_exact(const Problem& problem, const Target& target, const Config& config,
+                 std::span<const std::int64_t> batches) {
+  check_exact(problem, target, config, target, batches);
+}
+
 TEST_CASE("every block shape and batch size is exact on small integers") {
   constexpr std::array<std::int32_t, 5> kSides = {8, 16, 32, 64, 128};
   const std::string level = runnable_levels()[runnable_levels().size() - 2];
-  std::int32_t turn = 0;
-  for (const std::int32_t out : kSides)
-    for (const std::int32_t in : kSides)
-      check_exact(forward_problem(grid("0110/1001/0000/1111"), {out, in}, 128), {Target::Kind::cpu, level, 2},
-                  vector_config(turn++ % 2 == 0 ? 32 : 16), kBatches);
+  std::size_t turn = 0;
+  for (const Operation operation : kOperations)
+    for (const std::int32_t out : kSides)
+      for (const std::int32_t in : kSides) {
+        const DType dtype = kOperands[turn % kOperands.size()];
+        check_exact(product_of(grid("0110/1001/0000/1111"), {out, in}, 128, dtype, DType::f32, operation),
+                    {Target::Kind::cpu, level, 2}, vector_config(turn++ % 2 == 0 ? 32 : 16), kBatches);
+      }
 }
 
 TEST_CASE("every level and type of this host is exact on awkward layouts") {
   for (const std::string& level : runnable_levels())
-    for (const auto& [dtype, out_dtype] :
-         {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
-      for (const BlockShape block : {BlockShape{8, 8}, {16, 32}, {32, 16}, {32, 32}})
-        for (const std::int32_t tile_n : {16, 48, 64})
-          check_exact(forward_problem(grid(kAwkward), block, 128, dtype, out_dtype),
-                      {Target::Kind::cpu, level, 2}, vector_config(tile_n),
-                      std::array<std::int64_t, 3>{1, 15, 100});
+    for (const Operation operation : kOperations)
+      for (const auto& [dtype, out_dtype] : kTypes)
+        for (const BlockShape block : {BlockShape{8, 8}, {16, 32}, {32, 16}})
+          for (const std::int32_t tile_n : {16, 48, 64})
+            check_exact(product_of(grid(kAwkward), block, 128, dtype, out_dtype, operation),
+                        {Target::Kind::cpu, level, 2}, vector_config(tile_n),
+                        std::array<std::int64_t, 2>{1, 100});
 }
 
 TEST_CASE("what is emitted for AVX-512 is exact, assembled for the vectors that this host has") {
   const Target emitted{Target::Kind::cpu, "x86-64-v4", 8};
   const Target assembled{Target::Kind::cpu, host_level(), 8};
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const BlockShape block : {BlockShape{8, 8}, {16, 32}, {32, 16}, {32, 32}, {128, 64}})
-      for (const std::int32_t tile_n : {16, 32, 48, 64}) {
-        const Problem problem = forward_problem(grid(kAwkward), block, 128, dtype);
-        const auto binary = build_for(problem, emitted, vector_config(tile_n), assembled);
-        const auto module = open_device()->load(binary);
-        for (const std::int64_t n : {1, 15, 16, 17, 33, 100}) {
-          Operands operands(problem, n, static_cast<std::uint32_t>(n));
-          run(*module, *binary, operands);
-          CAPTURE(to_string(block));
-          CAPTURE(tile_n);
-          CAPTURE(n);
-          CHECK(wrong_elements(problem, operands) == 0);
-        }
-      }
+  for (const Operation operation : kOperations)
+    for (const DType dtype : kOperands)
+      for (const BlockShape block : {BlockShape{8, 8}, {16, 32}, {32, 16}, {128, 64}})
+        for (const std::int32_t tile_n : {16, 32, 48})
+          check_exact(product_of(grid(kAwkward), block, 128, dtype, DType::f32, operation), emitted,
+                      vector_config(tile_n), assembled, std::array<std::int64_t, 3>{1, 17, 100});
 }
 
 TEST_CASE("thin tiles are exact on every level and type of this host, whatever the batch") {
   for (const std::string& level : runnable_levels())
-    for (const auto& [dtype, out_dtype] :
-         {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}})
-      for (const BlockShape block : {BlockShape{8, 8}, {8, 64}, {16, 32}, {64, 8}, {128, 128}})
-        for (const std::int32_t tile_n : {1, 2, 4})
-          check_exact(forward_problem(grid(kAwkward), block, 128, dtype, out_dtype),
-                      {Target::Kind::cpu, level, 2}, vector_config(tile_n),
-                      std::array<std::int64_t, 6>{1, 2, 3, 4, 5, 9});
+    for (const Operation operation : kOperations)
+      for (const auto& [dtype, out_dtype] : kTypes)
+        for (const BlockShape block : {BlockShape{8, 8}, {8, 64}, {16, 32}, {64, 8}, {128, 128}})
+          for (const std::int32_t tile_n : {1, 2, 4})
+            check_exact(product_of(grid(kAwkward), block, 128, dtype, out_dtype, operation),
+                        {Target::Kind::cpu, level, 2}, vector_config(tile_n),
+                        std::array<std::int64_t, 4>{1, 2, 5, 9});
 }
 
 TEST_CASE("thin tiles for AVX-512 are exact, assembled for the vectors that this host has") {
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const BlockShape block : {BlockShape{8, 8}, {16, 16}, {32, 32}})
-      for (const std::int32_t tile_n : {1, 2, 4}) {
-        const Problem problem = forward_problem(grid(kAwkward), block, 16, dtype);
-        const auto binary = build_for(problem, {Target::Kind::cpu, "x86-64-v4", 2}, vector_config(tile_n),
-                                      {Target::Kind::cpu, host_level(), 2});
-        const auto module = open_device()->load(binary);
-        for (const std::int64_t n : {1, 3, 16}) {
-          Operands operands(problem, n, static_cast<std::uint32_t>(n));
-          run(*module, *binary, operands);
-          CAPTURE(to_string(block));
-          CAPTURE(tile_n);
-          CAPTURE(n);
-          CHECK(wrong_elements(problem, operands) == 0);
-        }
-      }
+  for (const Operation operation : kOperations)
+    for (const DType dtype : kOperands)
+      for (const BlockShape block : {BlockShape{8, 8}, {16, 16}, {32, 32}})
+        for (const std::int32_t tile_n : {1, 2, 4})
+          check_exact(product_of(grid(kAwkward), block, 16, dtype, DType::f32, operation),
+                      {Target::Kind::cpu, "x86-64-v4", 2}, vector_config(tile_n),
+                      {Target::Kind::cpu, host_level(), 2}, std::array<std::int64_t, 3>{1, 3, 16});
 }
 
 TEST_CASE("rows cut between workers are combined exactly in thin tiles") {
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const BlockShape block : {BlockShape{8, 8}, {64, 16}}) {
-      const Problem problem = forward_problem(grid("11111111111111111111111111111111"), block, 16, dtype);
-      const Target target{Target::Kind::cpu, host_level(), 8};
-      for (const std::int32_t tile_n : {1, 2, 4}) {
-        CHECK(make_schedule(problem, target, vector_config(tile_n, 4), 1).counters > 0);
-        check_exact(problem, target, vector_config(tile_n, 4), std::array<std::int64_t, 3>{1, 3, 16});
+  const Target target{Target::Kind::cpu, host_level(), 8};
+  for (const Operation operation : kOperations)
+    for (const DType dtype : kOperands)
+      for (const BlockShape block : {BlockShape{8, 8}, {64, 16}}) {
+        const Problem problem = product_of(one_row(operation, 32), block, 16, dtype, DType::f32, operation);
+        for (const std::int32_t tile_n : {1, 2, 4}) {
+          CHECK(make_schedule(problem, target, vector_config(tile_n, 4), 1).counters > 0);
+          check_exact(problem, target, vector_config(tile_n, 4), std::array<std::int64_t, 3>{1, 3, 16});
+        }
       }
-    }
 }
 
 /// Runs `config`, which reads the weight packed, and leaves the operands as they were but for y.
@@ -133,7 +141,7 @@ TEST_CASE("packed blocks of 16 outputs are exact on every level of this host, wh
           Config config = vector_config(tile_n);
           config.packed = true;
           const DType dtype = out_dtype;  // along outputs for f32, and the other form beside it
-          const Problem problem = forward_problem(grid(kAwkward), {16, in}, 128, dtype, out_dtype);
+          const Problem problem = product_of(grid(kAwkward), {16, in}, 128, dtype, out_dtype);
           for (const std::int64_t n : kBatches) {
             Operands operands(problem, n, static_cast<std::uint32_t>(n));
             run_packed(problem, {Target::Kind::cpu, level, 2}, config, operands);
@@ -147,7 +155,7 @@ TEST_CASE("packed blocks of 16 outputs are exact on every level of this host, wh
 }
 
 TEST_CASE("rows cut between workers are combined exactly along outputs") {
-  const Problem problem = forward_problem(grid("11111111111111111111111111111111"), {16, 16}, 64);
+  const Problem problem = product_of(grid("11111111111111111111111111111111"), {16, 16}, 64);
   const Target target{Target::Kind::cpu, host_level(), 8};
   Config config = vector_config(32, 4);
   config.packed = true;
@@ -160,7 +168,7 @@ TEST_CASE("rows cut between workers are combined exactly along outputs") {
 }
 
 TEST_CASE("vectors of outputs and vectors of tokens give the same bits") {
-  const Problem problem = forward_problem(grid(kAwkward), {16, 32}, 64);
+  const Problem problem = product_of(grid(kAwkward), {16, 32}, 64);
   const Target target{Target::Kind::cpu, host_level(), 1};
   Operands operands(problem, 37, 9);
   std::minstd_rand random(3);
@@ -178,7 +186,7 @@ TEST_CASE("vectors of outputs and vectors of tokens give the same bits") {
 }
 
 TEST_CASE("a batch tile with one worker packs x by itself, and has one pass") {
-  const Problem problem = forward_problem(grid(kAwkward), {8, 16}, 128);
+  const Problem problem = product_of(grid(kAwkward), {8, 16}, 128);
   for (const std::int32_t tile_n : {8, 16, 32}) {
     const Target one{Target::Kind::cpu, host_level(), 1};
     CHECK(build_for(problem, one, vector_config(tile_n))->entries[0].passes.size() == 1);
@@ -197,7 +205,7 @@ TEST_CASE("rows that wait for their neighbours are written, in whatever order a 
   }
   for (const std::int32_t workers : {1, 2, 3, 7})
     for (const BlockShape block : {BlockShape{8, 8}, {16, 8}})
-      check_exact(forward_problem(grid(text), block, 64), {Target::Kind::cpu, host_level(), workers},
+      check_exact(product_of(grid(text), block, 64), {Target::Kind::cpu, host_level(), workers},
                   vector_config(32), std::array<std::int64_t, 3>{1, 33, 64});
 }
 
@@ -205,40 +213,41 @@ TEST_CASE("rows longer than a chunk, and than its multiples, are exact") {
   for (const int length : {1, 7, 8, 9, 16, 17, 33, 65}) {
     const std::string row(static_cast<std::size_t>(length), '1');
     for (const std::int32_t tile_n : {8, 32, 48})
-      check_exact(forward_problem(grid(row + "/" + row), {8, 8}, 64), {Target::Kind::cpu, host_level(), 1},
+      check_exact(product_of(grid(row + "/" + row), {8, 8}, 64), {Target::Kind::cpu, host_level(), 1},
                   vector_config(tile_n), std::array<std::int64_t, 2>{5, 50});
   }
 }
 
-TEST_CASE("rows cut between workers are combined exactly") {
-  for (const char* text : {"1", "11111111111111111111111111111111", kAwkward,
-                           "11111111111111111111111111111111/00000000000000000000000000000001"})
-    for (const DType dtype : {DType::f32, DType::bf16})
-      for (const BlockShape block : {BlockShape{8, 8}, {32, 32}, {64, 16}}) {
-        const Problem problem = forward_problem(grid(text), block, 128, dtype);
-        const Target target{Target::Kind::cpu, host_level(), 64};
-        check_exact(problem, target, vector_config(32), std::array<std::int64_t, 4>{1, 31, 33, 100});
-      }
-  // The point of the case: at least one of them is cut.
-  const Problem problem = forward_problem(grid("11111111111111111111111111111111"), {32, 32}, 32);
-  const Target target{Target::Kind::cpu, host_level(), 8};
-  CHECK(make_schedule(problem, target, vector_config(32), 32).counters > 0);
+TEST_CASE("rows cut between workers are combined exactly, whatever the batch") {
+  for (const Operation operation : kOperations) {
+    // The point of the case: at least one of them is cut.
+    const Problem problem =
+        product_of(one_row(operation, 32), {32, 32}, 32, DType::f32, DType::f32, operation);
+    const Target target{Target::Kind::cpu, host_level(), 8};
+    CHECK(make_schedule(problem, target, vector_config(32), 32).counters > 0);
+    for (const Layout& layout : {grid("1"), one_row(operation, 32), grid(kAwkward)})
+      for (const DType dtype : kOperands)
+        for (const BlockShape block : {BlockShape{8, 8}, {32, 32}, {64, 16}})
+          check_exact(product_of(layout, block, 128, dtype, DType::f32, operation),
+                      {Target::Kind::cpu, host_level(), 64}, vector_config(32),
+                      std::array<std::int64_t, 4>{1, 31, 33, 100});
+  }
 }
 
 TEST_CASE("an empty layout gives zeros") {
-  check_exact(forward_problem(grid("000/000"), {32, 32}, 64), {Target::Kind::cpu, host_level(), 2},
+  check_exact(product_of(grid("000/000"), {32, 32}, 64), {Target::Kind::cpu, host_level(), 2},
               vector_config(32), kBatches);
 }
 
 TEST_CASE("a batch of nothing does nothing") {
-  const Problem problem = forward_problem(grid("11"), {32, 32}, 32);
+  const Problem problem = product_of(grid("11"), {32, 32}, 32);
   const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(32));
   const auto module = open_device()->load(binary);
   module->launch(0, {nullptr, nullptr, nullptr, nullptr, 0, 64, 32});
 }
 
 TEST_CASE("NaN and Inf in x reach the outputs that a product of present blocks gives, and no others") {
-  const Problem problem = forward_problem(grid(kAwkward), {16, 32}, 64);
+  const Problem problem = product_of(grid(kAwkward), {16, 32}, 64);
   for (const std::string& level : runnable_levels()) {
     const auto binary = build_for(problem, {Target::Kind::cpu, level, 2}, vector_config(32));
     const auto module = open_device()->load(binary);
@@ -257,7 +266,7 @@ TEST_CASE("NaN and Inf in x reach the outputs that a product of present blocks g
 
 TEST_CASE("random inputs stay within the bound of a chain of k roundings") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const Problem problem = forward_problem(grid(kAwkward), {32, 32}, 64, dtype);
+    const Problem problem = product_of(grid(kAwkward), {32, 32}, 64, dtype);
     const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(32));
     const auto module = open_device()->load(binary);
     Operands operands(problem, 64, 9);
@@ -278,33 +287,85 @@ TEST_CASE("random inputs stay within the bound of a chain of k roundings") {
   }
 }
 
-TEST_CASE("bf16 results are rounded to nearest even") {
-  Problem problem = forward_problem(grid("1"), {8, 8}, 16, DType::bf16, DType::bf16);
-  const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 1}, vector_config(16));
+/// Two products, whose sum a pass rounds to what it stores.
+using Sum = std::pair<float, float>;
+
+std::vector<float> stored(const std::string& level, std::int32_t tile_n, DType dtype,
+                          const std::array<Sum, 8>& sums) {
+  const Problem problem = product_of(grid("1"), {8, 8}, 16, dtype, dtype);
+  const auto binary = build_for(problem, {Target::Kind::cpu, level, 1}, vector_config(tile_n));
   const auto module = open_device()->load(binary);
   Operands operands(problem, 1, 1);
   for (std::size_t i = 0; i < operands.w.size(); ++i) operands.w.set(i, 0);
   for (std::size_t i = 0; i < 8; ++i) operands.x.set(i, 1);
-  const auto weigh = [&](std::size_t out, float first, float second) {
-    operands.w.set(out * 8, first);
-    operands.w.set(out * 8 + 1, second);
-  };
-  weigh(0, 256, 1);     // 257: between 256 and 258, both 8 bits; the even mantissa is 256
-  weigh(1, 258, 1);     // 259 → 260
-  weigh(2, 256, 1.5F);  // 257.5 → 258
-  weigh(3, -256, -1);
+  for (std::size_t out = 0; out < sums.size(); ++out) {
+    operands.w.set(out * 8, sums[out].first);
+    operands.w.set(out * 8 + 1, sums[out].second);
+  }
   run(*module, *binary, operands);
-  CHECK(operands.y.get(0) == 256.0F);
-  CHECK(operands.y.get(1) == 260.0F);
-  CHECK(operands.y.get(2) == 258.0F);
-  CHECK(operands.y.get(3) == -256.0F);
+  std::vector<float> result = operands.y.all();
+  result.resize(sums.size());
+  return result;
+}
+
+TEST_CASE("results are rounded to nearest even, to infinity beyond the largest, and NaN stays NaN") {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  // bf16 has 8 bits: between 256 and 258 lies 257, and the even significand is 256.
+  constexpr float kLargest = 0x1.fep127F;
+  constexpr std::array<Sum, 8> kBf16 = {
+      Sum{256, 1},          {258, 1},  {256, 1.5F}, {-256, -1},
+      {kLargest, kLargest}, {kNan, 1}, {-kInf, 1},  {0x1p-125F, -0x1p-126F}};
+  const std::vector<float> bf16 = {256, 260, 258, -256, kInf, 0, -kInf, 0x1p-126F};
+  // f16 has 11 bits, and below 2^-14 a spacing of 2^-24.
+  constexpr std::array<Sum, 8> kF16 = {Sum{2048, 1}, {2050, 1}, {2048, 1.5F},  {-2048, -1},
+                                       {65504, 16},  {kNan, 1}, {-65504, -15}, {0x1p-14F, -0x1p-24F}};
+  const std::vector<float> f16 = {2048, 2052, 2050, -2048, kInf, 0, -65504, 0x1.ff8p-15F};
+  for (const std::string& level : runnable_levels())
+    for (const std::int32_t tile_n : {1, 16})
+      for (const DType dtype : {DType::bf16, DType::f16}) {
+        CAPTURE(level);
+        CAPTURE(tile_n);
+        CAPTURE(name(dtype));
+        std::vector<float> got = stored(level, tile_n, dtype, dtype == DType::bf16 ? kBf16 : kF16);
+        CHECK(std::isnan(got[5]));
+        got[5] = 0;
+        CHECK(got == (dtype == DType::bf16 ? bf16 : f16));
+      }
+}
+
+TEST_CASE("every f16 is read as it is, on every level") {
+  // Each is an output's only product that is not zero.
+  std::string text = "1";
+  for (std::int32_t row = 1; row < 65536 / 128; ++row) text += "/1";
+  const Problem problem = product_of(grid(text), {128, 8}, 16, DType::f16, DType::f32);
+  for (const std::string& level : runnable_levels())
+    for (const std::int32_t tile_n : {1, 16}) {
+      const auto binary = build_for(problem, {Target::Kind::cpu, level, 1}, vector_config(tile_n));
+      const auto module = open_device()->load(binary);
+      Operands operands(problem, 1, 1);
+      for (std::size_t i = 0; i < 8; ++i) operands.x.set(i, i == 0 ? 1.0F : 0.0F);
+      for (std::size_t i = 0; i < operands.w.size(); ++i) operands.w.set(i, 0);
+      for (std::size_t i = 0; i < 65536; ++i)
+        reinterpret_cast<std::uint16_t*>(operands.w.data())[8 * i] = static_cast<std::uint16_t>(i);
+      run(*module, *binary, operands);
+      std::int64_t wrong = 0;
+      for (std::size_t i = 0; i < 65536; ++i) {
+        const float want = operands.w.get(8 * i);
+        const float got = operands.y.get(i);
+        wrong += std::isnan(want) ? !std::isnan(got) : got != want;
+      }
+      CAPTURE(level);
+      CAPTURE(tile_n);
+      CHECK(wrong == 0);
+    }
 }
 
 TEST_CASE("launches are bit-identical whatever the threads") {
   for (const std::int32_t threads : {1, 2, 5}) {
     CAPTURE(threads);
-    const Problem problem = forward_problem(
-        grid("11111111111111111111111111111111/00100000000000000000000000000001"), {32, 32}, 64);
+    const Problem problem =
+        product_of(grid("11111111111111111111111111111111/00100000000000000000000000000001"), {32, 32}, 64);
     // The schedule is that of five workers for all: only who runs it changes.
     auto binary = std::make_shared<Binary>(
         *build_for(problem, {Target::Kind::cpu, host_level(), 5}, vector_config(32, 2)));
@@ -327,8 +388,8 @@ TEST_CASE("launches are bit-identical whatever the threads") {
 }
 
 TEST_CASE("launches from several threads at once do not disturb each other") {
-  const Problem problem = forward_problem(
-      grid("11111111111111111111111111111111/01010000000000000000000000001100"), {16, 16}, 128);
+  const Problem problem =
+      product_of(grid("11111111111111111111111111111111/01010000000000000000000000001100"), {16, 16}, 128);
   const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 4}, vector_config(32));
   const auto module = open_device()->load(binary);
   std::array<std::int64_t, 4> wrong{};

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -15,6 +14,7 @@
 
 #include "compiler/cpu/emit.h"
 #include "compiler/cpu/object.h"
+#include "compiler/element.h"
 #include "runtime/cpu/device.h"
 
 namespace sparsekiln::cpu {
@@ -59,9 +59,10 @@ inline Config vector_config(std::int32_t tile_n, std::int32_t split = 1) {
   return config;
 }
 
-inline Problem forward_problem(Layout layout, BlockShape block, std::int64_t n, DType dtype = DType::f32,
-                               DType out_dtype = DType::f32) {
+inline Problem product_of(Layout layout, BlockShape block, std::int64_t n, DType dtype = DType::f32,
+                          DType out_dtype = DType::f32, Operation operation = Operation::forward) {
   Problem problem;
+  problem.operation = operation;
   problem.layout = std::move(layout);
   problem.block = block;
   problem.batch = Batch::up_to(n);
@@ -90,7 +91,7 @@ inline std::shared_ptr<const Binary> build_for(const Problem& problem, const Tar
   return build_for(problem, target, config, target);
 }
 
-/// Values of either type in 16-byte aligned memory, read and written as float.
+/// Values of one type in 16-byte aligned memory, read and written as float.
 class Values {
  public:
   Values(DType dtype, std::size_t size)
@@ -102,18 +103,12 @@ class Values {
     if (address % 32 == 0 && (memory_.size() - size_ * size_of(dtype_) / 4) >= 8) address += 16;
     return reinterpret_cast<std::byte*>(address);
   }
-  void set(std::size_t i, float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (dtype_ == DType::f32)
-      reinterpret_cast<std::uint32_t*>(data())[i] = bits;
-    else
-      reinterpret_cast<std::uint16_t*>(data())[i] = static_cast<std::uint16_t>(bits >> 16);
-  }
-  [[nodiscard]] float get(std::size_t i) {
-    const std::uint32_t bits = dtype_ == DType::f32
-                                   ? reinterpret_cast<std::uint32_t*>(data())[i]
-                                   : std::uint32_t{reinterpret_cast<std::uint16_t*>(data())[i]} << 16;
-    return std::bit_cast<float>(bits);
+  void set(std::size_t i, float value) { store(dtype_, value, data(), static_cast<std::int64_t>(i)); }
+  [[nodiscard]] float get(std::size_t i) { return to_float(dtype_, data(), static_cast<std::int64_t>(i)); }
+  [[nodiscard]] std::vector<float> all() {
+    std::vector<float> values(size_);
+    to_float(dtype_, data(), 0, values);
+    return values;
   }
 
  private:
@@ -126,9 +121,9 @@ class Values {
 /// read or overwritten.
 struct Operands {
   static constexpr std::int64_t kGap = 8;
-  static constexpr float kPoison = -12288.0F;  // exact in bf16
+  static constexpr float kPoison = -12288.0F;  // exact in bf16 and f16
 
-  Operands(const Problem& problem, std::int64_t batch, std::uint32_t seed)
+  Operands(const Spmm& problem, std::int64_t batch, std::uint32_t seed)
       : n(batch),
         x_stride(problem.in_features() + kGap),
         y_stride(problem.out_features() + kGap),
@@ -162,21 +157,26 @@ inline void run(const Module& module, const Binary& binary, Operands& operands) 
   module.launch(0, operands.launch(module.workspace(nullptr, binary.entries[0].workspace_bytes(operands.n))));
 }
 
-/// y by the definition, in double.
+/// y = x · Bᵀ by the definition, in double, with B = W or, for the gradient of the input, Wᵀ.
 inline std::vector<double> reference(const Problem& problem, Operands& operands) {
   const auto [out, in] = problem.block;
-  std::vector<double> y(static_cast<std::size_t>(operands.n * problem.out_features()), 0.0);
+  const bool transposed = problem.operation == Operation::grad_input;
+  const std::int64_t width = Spmm(problem).out_features();
+  const std::vector<float> w = operands.w.all();
+  const std::vector<float> x = operands.x.all();
+  std::vector<double> y(static_cast<std::size_t>(operands.n * width), 0.0);
   for (std::int64_t token = 0; token < operands.n; ++token)
     for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
       for (std::int32_t b = problem.layout.crow()[static_cast<std::size_t>(row)];
            b < problem.layout.crow()[static_cast<std::size_t>(row) + 1]; ++b)
         for (std::int32_t o = 0; o < out; ++o)
           for (std::int32_t k = 0; k < in; ++k) {
-            const std::int64_t column =
-                std::int64_t{problem.layout.col()[static_cast<std::size_t>(b)]} * in + k;
-            y[static_cast<std::size_t>(token * problem.out_features() + std::int64_t{row} * out + o)] +=
-                double{operands.w.get((static_cast<std::size_t>(b) * out + o) * in + k)} *
-                double{operands.x.get(static_cast<std::size_t>(token * operands.x_stride + column))};
+            std::int64_t to = std::int64_t{row} * out + o;
+            std::int64_t from = std::int64_t{problem.layout.col()[static_cast<std::size_t>(b)]} * in + k;
+            if (transposed) std::swap(to, from);
+            y[static_cast<std::size_t>(token * width + to)] +=
+                double{w[(static_cast<std::size_t>(b) * out + o) * in + k]} *
+                double{x[static_cast<std::size_t>(token * operands.x_stride + from)]};
           }
   return y;
 }
@@ -184,7 +184,7 @@ inline std::vector<double> reference(const Problem& problem, Operands& operands)
 /// Elements of y, gaps included, that are not what they must be bit for bit.
 inline std::int64_t wrong_elements(const Problem& problem, Operands& operands) {
   const std::vector<double> expected = reference(problem, operands);
-  const std::int64_t width = problem.out_features();
+  const std::int64_t width = Spmm(problem).out_features();
   std::int64_t wrong = 0;
   for (std::int64_t token = 0; token < operands.n; ++token)
     for (std::int64_t column = 0; column < operands.y_stride; ++column) {

@@ -16,7 +16,7 @@ constexpr std::int64_t kLine = 64;
 
 /// One pass under construction. Names: item = a worker's stretch of steps, step = one block, tile = `outputs`
 /// of a block's rows in registers, group = `vectors` vectors of tokens.
-class ForwardPass final : public GatheringPass {
+class TokenPass final : public GatheringPass {
  public:
   using GatheringPass::GatheringPass;
 
@@ -27,28 +27,48 @@ class ForwardPass final : public GatheringPass {
     Value* group;
     Value* number;  ///< among the tiles and groups of a block
   };
+  struct Chunk {
+    Value* begin;  ///< its first step
+    Value* length;
+  };
 
+  void begin() override;
   void accumulate(Value* sums, Value* first, Value* steps) override;
   void gather_sums(Value* first) override;
   void for_each_tile(const std::function<void(const Tile&)>& body);
-  Values block_product(Value* step, Value* chunk_length, const Tile& tile, Values sums);
+  void widen_weight(Value* begin, Value* end);
+  Value* block_of(Value* step);
+  Values block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums);
   void multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums);
   Value* sums_address(Value* sums, Value* output, Value* group);
   Values load_sums(Value* address, std::int32_t outputs);
   void store_sums(Value* address, const Values& values, std::int32_t outputs);
   [[nodiscard]] std::int32_t group_tokens() const { return g_.tile.vectors * lanes_; }
+  [[nodiscard]] std::int64_t widened_block_bytes() const {
+    return std::int64_t{4} * g_.block_out * g_.block_words;
+  }
+
+  Value* widened_ =
+      nullptr;  ///< the blocks of a chunk as float32, in the order of the weight; null: not needed
 };
+
+void TokenPass::begin() {
+  GatheringPass::begin();
+  if (g_.widens()) widened_ = stack(g_.chunk * widened_block_bytes(), "widened");
+}
 
 /// Chunk by chunk of the row, `g_.chunk` blocks at most: the chunk's x stays in L1 while every register tile
 /// goes over it, with sums in registers through the chunk and in L1 between chunks.
-void ForwardPass::accumulate(Value* sums, Value* first, Value* steps) {
+void TokenPass::accumulate(Value* sums, Value* first, Value* steps) {
   clear(sums);
   for_each_chunk(first, steps, [&](Value* begin, Value* end, Value* length) {
+    if (g_.widens()) widen_weight(begin, end);
+    const Chunk chunk{begin, length};
     for_each_tile([&](const Tile& tile) {
       Value* address = sums_address(sums, tile.output, tile.group);
       Values values =
           v_.loop("step", begin, end, load_sums(address, tile.outputs),
-                  [&](Value* step, const Values& now) { return block_product(step, length, tile, now); });
+                  [&](Value* step, const Values& now) { return block_product(step, chunk, tile, now); });
       store_sums(address, values, tile.outputs);
     });
   });
@@ -56,7 +76,7 @@ void ForwardPass::accumulate(Value* sums, Value* first, Value* steps) {
 
 /// Calls `body` for every register tile: one loop for each run of equal tiles, and within it one over the
 /// groups.
-void ForwardPass::for_each_tile(const std::function<void(const Tile&)>& body) {
+void TokenPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   const auto& outputs = g_.tile.outputs;
   const std::int64_t groups = g_.tile_n / group_tokens();
   std::int64_t base = 0;
@@ -75,8 +95,31 @@ void ForwardPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   }
 }
 
-ForwardPass::Values ForwardPass::block_product(Value* step, Value* chunk_length, const Tile& tile,
-                                               Values sums) {
+/// Once for all register tiles, so that these need not convert what they broadcast.
+void TokenPass::widen_weight(Value* begin, Value* end) {
+  constexpr std::int32_t kVectors = 4;  // at a time: blocks have no fewer elements
+  const std::int64_t turn_elements = std::int64_t{kVectors} * lanes_;
+  const std::int64_t turns = std::int64_t{g_.block_out} * g_.block_words / turn_elements;
+  v_.loop("widened_step", begin, end, [&](Value* step) {
+    Value* from = v_.settled(v_.at(w_, v_.times(block_of(step), g_.block_bytes())));
+    Value* to = v_.settled(v_.at(widened_, v_.times(ir_.CreateSub(step, begin), widened_block_bytes())));
+    v_.loop("widen", v_.constant(0), v_.constant(turns), [&](Value* turn) {
+      Value* element = v_.times(turn, turn_elements);
+      for (std::int32_t vector = 0; vector < kVectors; ++vector) {
+        Value* at = v_.plus(element, v_.constant(std::int64_t{vector} * lanes_));
+        const auto align = static_cast<unsigned>(std::min(16, lanes_ * g_.word_bytes));
+        Value* values = v_.load_floats(g_.dtype, v_.at(from, v_.times(at, g_.word_bytes)), lanes_, align);
+        v_.store(values, v_.at(to, v_.times(at, 4)), 16);
+      }
+    });
+  });
+}
+
+TokenPass::Value* TokenPass::block_of(Value* step) {
+  return tables_.blocks == nullptr ? step : v_.entry(tables_.blocks, step, "block");
+}
+
+TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums) {
   const std::int64_t w_row = std::int64_t{4} * g_.block_words;
   const bool by_columns = g_.order == WeightOrder::columns;
   const WeightStrides w_strides = weight_strides(g_.order, tile.outputs, g_.block_out, g_.block_words);
@@ -85,11 +128,10 @@ ForwardPass::Values ForwardPass::block_product(Value* step, Value* chunk_length,
   const std::int32_t unroll = std::min(kUnroll, g_.block_words);
   const std::int32_t turns = g_.block_words / unroll;
   Value* column = v_.entry(tables_.columns, step, "column");
-  Value* next_column = v_.entry(tables_.columns, v_.plus(step, chunk_length), "next_column");
-  const auto block_of = [&](Value* of_step) {
-    return tables_.blocks == nullptr ? of_step : v_.entry(tables_.blocks, of_step, "block");
-  };
-  Value* w_block = v_.at(w_, v_.times(block_of(step), g_.block_bytes()), "w.block");
+  Value* next_column = v_.entry(tables_.columns, v_.plus(step, chunk.length), "next_column");
+  Value* w_block = g_.widens()
+                       ? v_.at(widened_, v_.times(ir_.CreateSub(step, chunk.begin), widened_block_bytes()))
+                       : v_.at(w_, v_.times(block_of(step), g_.block_bytes()), "w.block");
   Value* w = v_.at(w_block, v_.times(tile.output, by_columns ? 4 : w_row), "w.tile");
   Value* x = v_.at(workspace_.panel,
                    v_.plus(v_.times(column, x_block), v_.times(tile.group, std::int64_t{4} * group_tokens())),
@@ -103,9 +145,11 @@ ForwardPass::Values ForwardPass::block_product(Value* step, Value* chunk_length,
   const std::int64_t x_lines = lines(x_block);
   // Blocks that lie one behind the other are fetched some bytes ahead, others by their number.
   const std::int64_t w_ahead_bytes = g_.chunk == 1 ? kPrefetchAhead : g_.chunk * g_.block_bytes();
+  // By columns every register tile reads all lines of a block, and its last ones are asked for last.
+  Value* later = v_.plus(step, g_.chunk == 1 ? chunk.length : v_.times(chunk.length, 2));
   Value* w_next = tables_.blocks == nullptr
-                      ? v_.beyond(w_block, w_ahead_bytes)
-                      : v_.beyond(w_, v_.times(block_of(v_.plus(step, chunk_length)), g_.block_bytes()));
+                      ? v_.beyond(w_, v_.plus(v_.times(step, g_.block_bytes()), v_.constant(w_ahead_bytes)))
+                      : v_.beyond(w_, v_.times(block_of(later), g_.block_bytes()));
   Value* share = v_.times(tile.number, turns);
 
   // Addresses are carried, so that every load of a turn is one register and a constant away.
@@ -143,9 +187,9 @@ ForwardPass::Values ForwardPass::block_product(Value* step, Value* chunk_length,
 
 /// One word of k: sums += the words of `outputs` rows of the weight, `w_output` words apart, times the
 /// vectors of tokens at x.
-void ForwardPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums) {
+void TokenPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums) {
   const std::int32_t vectors = g_.tile.vectors;
-  const bool floats = g_.dtype == DType::f32;
+  const bool floats = !g_.pairs();
   auto* sum_type = v_.floats(lanes_);
   auto* word_type = floats ? static_cast<llvm::Type*>(ir_.getFloatTy()) : ir_.getInt32Ty();
   auto* vector_type = llvm::FixedVectorType::get(word_type, static_cast<unsigned>(lanes_));
@@ -192,12 +236,12 @@ void ForwardPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32
   }
 }
 
-ForwardPass::Value* ForwardPass::sums_address(Value* sums, Value* output, Value* group) {
+TokenPass::Value* TokenPass::sums_address(Value* sums, Value* output, Value* group) {
   return v_.at(sums, v_.times(v_.plus(v_.times(output, g_.tile_n), v_.times(group, group_tokens())), 4),
                "sums.tile");
 }
 
-ForwardPass::Values ForwardPass::load_sums(Value* address, std::int32_t outputs) {
+TokenPass::Values TokenPass::load_sums(Value* address, std::int32_t outputs) {
   Values values;
   for (std::int32_t out = 0; out < outputs; ++out)
     for (std::int32_t vector = 0; vector < g_.tile.vectors; ++vector)
@@ -206,14 +250,14 @@ ForwardPass::Values ForwardPass::load_sums(Value* address, std::int32_t outputs)
   return values;
 }
 
-void ForwardPass::store_sums(Value* address, const Values& values, std::int32_t outputs) {
+void TokenPass::store_sums(Value* address, const Values& values, std::int32_t outputs) {
   std::size_t next = 0;
   for (std::int32_t out = 0; out < outputs; ++out)
     for (std::int32_t vector = 0; vector < g_.tile.vectors; ++vector)
       v_.store(values[next++], v_.at(address, std::int64_t{4} * (out * g_.tile_n + vector * lanes_)), 16);
 }
 
-void ForwardPass::gather_sums(Value* first) {
+void TokenPass::gather_sums(Value* first) {
   const std::int32_t side = std::min(8, lanes_);
   const std::int32_t squares = g_.block_out / side;
   const std::int64_t row_bytes = std::int64_t{4} * gathered_outputs();
@@ -237,9 +281,9 @@ void ForwardPass::gather_sums(Value* first) {
 
 }  // namespace
 
-void emit_forward_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
-                       std::string_view pack) {
-  ForwardPass(ir, geometry, tables).emit(name, pack);
+void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+                     std::string_view pack) {
+  TokenPass(ir, geometry, tables).emit(name, pack);
 }
 
 }  // namespace sparsekiln::cpu

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+namespace sparsekiln::bench {
+
+/// The middle one; 0 of none.
+[[nodiscard]] double median(std::vector<double> values);
+
+/// Something that is called again and again; how often in a round is found out by the first calls.
+class Contestant {
+ public:
+  explicit Contestant(std::function<void()> call);
+  /// Seconds a call (machine_peak.h's seconds_of), behind one for the caches.
+  [[nodiscard]] double measure() const;
+
+ private:
+  std::function<void()> call_;
+  int calls_ = 1;
+};
+
+/// What was measured in each round of all contestants, by name: a busy machine hurts those of one round
+/// alike.
+class Rounds {
+ public:
+  void add(const std::string& name, double value) { values_[name].push_back(value); }
+  /// The median of `name` over the rounds.
+  [[nodiscard]] double middle(const std::string& name) const { return median(values_.at(name)); }
+  /// All of them, as counters.
+  void report(benchmark::State& state) const;
+
+ private:
+  std::map<std::string, std::vector<double>> values_;
+};
+
+/// Seconds that a contestant runs in a round, at least.
+inline constexpr double kStretch = 4e-3;
+
+/// Takes an option of ours, such as "--clock=", out of the arguments.
+[[nodiscard]] std::optional<std::string> take(std::string_view option, int& argc, char** argv);
+
+}  // namespace sparsekiln::bench

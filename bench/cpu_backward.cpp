@@ -1,0 +1,184 @@
+// The backward pass on this machine's processors against forward, at the same shapes.
+//
+// Square layers of random blocks. Every iteration of a benchmark is one round of all operations, one after
+// the other on the same threads, so that a busy machine hurts them alike; the counters are medians over the
+// rounds of what was measured, or of ratios within a round:
+//   forward, grad_input     GFLOP/s of present blocks
+//   grad_input_vs_forward   its rate over forward's: at least 0.8 is asked for
+// Behind the last benchmark: geometric mean and worst of each ratio.
+//
+//   --dtype=TEXT    of activations and weight: f32 (the default), bf16, f16
+//   --threads=N     all that the process may use, where not given
+//   --clock=cpu     processor time of the process over its threads, in place of wall-clock time: for machines
+//                   with other work to do
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#include <sparsekiln/sparsekiln.h>
+
+#include "bench/contest.h"
+#include "bench/machine_peak.h"
+#include "compiler/element.h"
+
+namespace sparsekiln {
+namespace {
+
+constexpr int kRounds = 7;
+
+/// The first is what the others are compared with.
+constexpr std::array kOperations = {Operation::forward, Operation::grad_input};
+
+struct Case {
+  std::int64_t features;
+  std::int32_t block;
+  double density;
+  std::int64_t n;
+};
+
+struct Machine {
+  DType dtype = DType::f32;
+  std::int32_t threads = 1;
+};
+
+/// A matrix with small noise in it.
+class Matrix {
+ public:
+  Matrix(DType dtype, std::int64_t rows, std::int64_t columns)
+      : dtype_(dtype), rows_(rows), columns_(columns) {
+    std::vector<float> values(static_cast<std::size_t>(rows * columns));
+    std::minstd_rand random(1);
+    for (float& value : values) value = static_cast<float>(random() % 2048 + 1) / 4096.0F;
+    bytes_.resize(values.size() * size_of(dtype));
+    store(dtype, values, bytes_.data(), 0);
+  }
+  [[nodiscard]] TensorView view() { return sparsekiln::view(bytes_.data(), dtype_, rows_, columns_); }
+  [[nodiscard]] TensorView blocks(std::int32_t side) {
+    return sparsekiln::view(bytes_.data(), dtype_, rows_ * columns_ / side / side, side, side);
+  }
+
+ private:
+  DType dtype_;
+  std::int64_t rows_;
+  std::int64_t columns_;
+  std::vector<std::byte> bytes_;
+};
+
+/// A square layer, and what its operations read and write.
+class Layer {
+ public:
+  Layer(const Case& given, const Machine& machine)
+      : layout_(
+            patterns::random(given.features / given.block, given.features / given.block, given.density, 1)),
+        side_(given.block),
+        flops_(2.0 * static_cast<double>(layout_.blocks() * side_ * side_ * given.n)),
+        weight_(machine.dtype, layout_.blocks() * side_, side_),
+        from_(machine.dtype, given.n, given.features),
+        to_(machine.dtype, given.n, given.features) {}
+
+  [[nodiscard]] Operands operands(Operation operation) {
+    Operands operands;
+    operands.w = weight_.blocks(side_);
+    if (operation == Operation::forward) {
+      operands.x = from_.view();
+      operands.y = to_.view();
+    } else {
+      operands.dy = from_.view();
+      operands.dx = to_.view();
+    }
+    return operands;
+  }
+  [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] double flops() const { return flops_; }
+
+ private:
+  Layout layout_;
+  std::int32_t side_;
+  double flops_;
+  Matrix weight_;
+  Matrix from_;
+  Matrix to_;
+};
+
+std::string ratio_name(Operation operation) {
+  return fmt::format("{}_vs_{}", name(operation), name(kOperations[0]));
+}
+
+/// Ratios of every case that was run, by name.
+using Ratios = std::map<std::string, std::vector<double>>;
+
+void compare(benchmark::State& state, const Case& given, const Machine& machine, Ratios& ratios) {
+  Layer layer(given, machine);
+  std::vector<bench::Contestant> contestants;
+  for (const Operation operation : kOperations) {
+    Options options{.block = {given.block, given.block}, .batch = given.n, .dtype = machine.dtype};
+    options.operation = operation;
+    options.target = fmt::format("cpu:{}", machine.threads);
+    contestants.emplace_back([kernel = compile(layer.layout(), options),
+                              operands = layer.operands(operation)] { kernel(operands); });
+  }
+  bench::Rounds rounds;
+  for ([[maybe_unused]] const auto round : state) {
+    double first = 0;
+    for (std::size_t i = 0; i < kOperations.size(); ++i) {
+      const double rate = layer.flops() / contestants[i].measure();
+      rounds.add(std::string(name(kOperations[i])), rate / 1e9);
+      if (i == 0)
+        first = rate;
+      else
+        rounds.add(ratio_name(kOperations[i]), rate / first);
+    }
+    state.SetIterationTime(layer.flops() / first);
+  }
+  rounds.report(state);
+  for (std::size_t i = 1; i < kOperations.size(); ++i)
+    ratios[ratio_name(kOperations[i])].push_back(rounds.middle(ratio_name(kOperations[i])));
+}
+
+void print(const Ratios& ratios) {
+  for (const auto& [name, values] : ratios) {
+    double logarithms = 0;
+    for (const double value : values) logarithms += std::log(value);
+    fmt::print("{}: geometric mean {:.2f}, worst {:.2f} of {} shapes\n", name,
+               std::exp(logarithms / static_cast<double>(values.size())),
+               *std::min_element(values.begin(), values.end()), values.size());
+  }
+}
+
+}  // namespace
+}  // namespace sparsekiln
+
+int main(int argc, char** argv) {
+  using namespace sparsekiln;
+  Machine machine;
+  machine.threads = Target::host().workers;
+  if (const auto text = bench::take("--dtype=", argc, argv)) machine.dtype = parse_dtype(*text);
+  if (const auto text = bench::take("--threads=", argc, argv)) machine.threads = std::stoi(*text);
+  if (bench::take("--clock=", argc, argv) == "cpu") bench::count_processor_time(machine.threads);
+  Ratios ratios;
+  for (const std::int64_t features : {2560, 4096})
+    for (const std::int32_t block : {8, 16, 32, 64})
+      for (const double density : {0.1, 0.25, 0.5})
+        for (const std::int64_t n : {1, 32, 64, 256})
+          benchmark::RegisterBenchmark(
+              fmt::format("features:{}/block:{}/density:{}/n:{}", features, block, density, n).c_str(),
+              [=, &ratios](benchmark::State& state) {
+                compare(state, {features, block, density, n}, machine, ratios);
+              })
+              ->UseManualTime()
+              ->Unit(benchmark::kMillisecond)
+              ->Iterations(kRounds);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  print(ratios);
+  return 0;
+}
