@@ -34,6 +34,17 @@ __device__ __forceinline__ void store_features(const Tile& tile, int r, int j, i
   }
 }
 
+/// A run of sums, where `row` begins at the outputs of their block row.
+template <class Config, class Tile>
+__device__ __forceinline__ void store_run(const Tile& tile, int r, int j, int i,
+                                          typename Config::Output::Element* row) {
+  float run[Tile::kRun];
+#pragma unroll
+  for (int v = 0; v < Tile::kRun; ++v) run[v] = tile.at(r, j, i + v);
+  const int out = tile.out_of(i);
+  Config::Output::write(row + (Config::merge == 1 ? out : out % Config::block_out), run);
+}
+
 /// y[n, out] = sum, or y[out, n], for the batch entries and the block rows that exist.
 template <class Config, class Tile>
 __device__ __forceinline__ void store(const typename Config::Table& table, int item, const Tile& tile,
@@ -52,16 +63,10 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
         const int out = tile.out_of(i);
         const int row = Config::merge == 1 ? only_row : table.row(place + out / Config::block_out);
         if (Config::merge > 1 && row < 0) continue;
-        if constexpr (Config::feature_major) {
+        if constexpr (Config::feature_major)
           store_features(tile, r, j, i, row, to);
-          continue;
-        }
-        float run[Tile::kRun];
-#pragma unroll
-        for (int v = 0; v < Tile::kRun; ++v) run[v] = tile.at(r, j, i + v);
-        Config::Output::write(line + static_cast<long long>(row) * Config::block_out +
-                                  (Config::merge == 1 ? out : out % Config::block_out),
-                              run);
+        else
+          store_run<Config>(tile, r, j, i, line + static_cast<long long>(row) * Config::block_out);
       }
     }
   }
