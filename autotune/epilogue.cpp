@@ -29,7 +29,9 @@ Bounded activated(Activation activation, Bounded z) {
   if (activation == Activation::none) return z;
   const double value = activate(activation, z.value);
   if (activation == Activation::relu) return {value, z.error};
-  return {value, kLipschitz * z.error + (16 + 8 * z.value * z.value) * unit_roundoff() * std::fabs(value)};
+  constexpr double kLeastExp = 0x1p-125;  // e^-87, below which a kernel's exponential is 0
+  const double relative = (16 + 8 * z.value * z.value) * unit_roundoff();
+  return {value, kLipschitz * z.error + relative * std::fabs(value) + kLeastExp * std::fabs(z.value)};
 }
 
 /// alpha·sum + bias, one multiply-add.

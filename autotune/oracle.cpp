@@ -78,8 +78,9 @@ class Judge {
       const bool exact = integers && expected.error == 0;
       const double want = exact ? rounded(expected.value, output_.dtype()) : expected.value;
       // Neighbours are never closer than u_out·|y|, so half of it lets nothing but equality pass.
-      const double u_out = element_format(output_.dtype()).unit_roundoff;
-      const double bound = (exact ? u_out / 2 : u_out) * std::fabs(got) + expected.error;
+      const ElementFormat& out = element_format(output_.dtype());
+      const double bound = exact ? out.unit_roundoff / 2 * std::fabs(got)
+                                 : std::max(out.unit_roundoff * std::fabs(got), out.least) + expected.error;
       double ratio = error_ratio(got, want, bound);
       if (exact && ratio == 0 && std::signbit(got) != std::signbit(want) && !std::isnan(want) &&
           signs_count())

@@ -83,9 +83,9 @@ struct Element {
 
 /// Indexed by DType.
 constexpr std::array<Element, 3> kElements = {{
-    {{24, 0x1p-24, 0x1.fffffep127}, load_all<F32>, store_all<F32>},
-    {{11, 0x1p-11, 65504.0}, load_all<F16>, store_all<F16>},
-    {{8, 0x1p-8, 0x1.fep127}, load_all<Bf16>, store_all<Bf16>},
+    {{24, 0x1p-24, 0x1.fffffep127, 0x1p-149}, load_all<F32>, store_all<F32>},
+    {{11, 0x1p-11, 65504.0, 0x1p-24}, load_all<F16>, store_all<F16>},
+    {{8, 0x1p-8, 0x1.fep127, 0x1p-133}, load_all<Bf16>, store_all<Bf16>},
 }};
 static_assert(static_cast<int>(DType::f32) == 0 && static_cast<int>(DType::f16) == 1 &&
               static_cast<int>(DType::bf16) == 2);

@@ -12,6 +12,7 @@ struct ElementFormat {
   std::int32_t significand_bits;  ///< the hidden one included: integers up to 2^significand_bits are exact
   double unit_roundoff;           ///< 2^-significand_bits: the largest relative error of one rounding
   double largest;                 ///< the largest finite value
+  double least;                   ///< the distance of the smallest values
 };
 [[nodiscard]] const ElementFormat& element_format(DType type);
 

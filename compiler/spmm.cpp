@@ -34,7 +34,8 @@ void require_built(const Spmm& product, std::string_view target) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{} on {}: no kernel there computes it; {} would work", what, target, instead));
   };
-  if (product.epilogue != Epilogue{}) refuse(fmt::format("epilogue {}", to_string(product.epilogue)), "none");
+  if (product.epilogue.gated)
+    refuse(fmt::format("epilogue {}", to_string(product.epilogue)), "a kernel for each weight");
   if (product.derivative != Activation::none)
     refuse(fmt::format("derivative {}", name(product.derivative)), "none");
   if (product.gates) refuse("gates", "a weight that is already scaled");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "activation.cuh"
 #include "ptx.cuh"
 #include "schedule.cuh"
 
@@ -10,6 +11,18 @@
 
 namespace sparsekiln {
 
+/// What an epilogue reads besides the sums (Epilogue in include/sparsekiln/problem.h has the formula); what
+/// Config has not is not looked at.
+template <class Config>
+struct Ends {
+  using Element = typename Config::Output::Element;
+  float alpha = 1;
+  float beta = 0;
+  const Element* bias = nullptr;
+  const Element* residual = nullptr;  ///< of the batch tile's first entry
+  long long residual_stride = 0;
+};
+
 /// Where the sums of one batch tile go.
 template <class Config>
 struct Destination {
@@ -18,55 +31,72 @@ struct Destination {
   int valid;  ///< batch entries that exist
   void* workspace;
   int batch_tile;
+  Ends<Config> ends;
 };
 
-/// A run of sums where y is feature-major: each is in a row of its own.
-template <class Config, class Tile>
-__device__ __forceinline__ void store_features(const Tile& tile, int r, int j, int i, int row,
-                                               const Destination<Config>& to) {
+/// What becomes of neighbouring sums of one batch entry, the first of which goes to `y`.
+template <class Config, int kRun>
+__device__ __forceinline__ void end(float (&run)[kRun], const float (&bias)[kRun], long long at_residual,
+                                    const typename Config::Output::Element* y, const Ends<Config>& ends) {
+  using Output = typename Config::Output;
 #pragma unroll
-  for (int v = 0; v < Tile::kRun; ++v) {
-    const long long feature =
-        static_cast<long long>(row) * Config::block_out +
-        (Config::merge == 1 ? tile.out_of(i + v) : tile.out_of(i + v) % Config::block_out);
-    const float one[1] = {tile.at(r, j, i + v)};
-    Config::Output::write(to.y + feature * to.y_stride + tile.n_of(j), one);
+  for (int v = 0; v < kRun; ++v) {
+    if constexpr (Config::scales && Config::has_bias) run[v] = __fmaf_rn(ends.alpha, run[v], bias[v]);
+    if constexpr (Config::scales && !Config::has_bias) run[v] *= ends.alpha;
+    if constexpr (!Config::scales && Config::has_bias) run[v] += bias[v];
+    run[v] = Config::Activation::apply(run[v]);
+  }
+  if constexpr (Config::has_residual) {
+    float residual[kRun];
+    Output::read(ends.residual + at_residual, residual);
+#pragma unroll
+    for (int v = 0; v < kRun; ++v) run[v] += residual[v];
+  }
+  if constexpr (Config::scales) {
+    if (ends.beta != 0) {
+      float before[kRun];
+      Output::read(y, before);
+#pragma unroll
+      for (int v = 0; v < kRun; ++v) run[v] = __fmaf_rn(ends.beta, before[v], run[v]);
+    }
   }
 }
 
-/// A run of sums, where `row` begins at the outputs of their block row.
-template <class Config, class Tile>
-__device__ __forceinline__ void store_run(const Tile& tile, int r, int j, int i,
-                                          typename Config::Output::Element* row) {
-  float run[Tile::kRun];
-#pragma unroll
-  for (int v = 0; v < Tile::kRun; ++v) run[v] = tile.at(r, j, i + v);
-  const int out = tile.out_of(i);
-  Config::Output::write(row + (Config::merge == 1 ? out : out % Config::block_out), run);
-}
-
-/// y[n, out] = sum, or y[out, n], for the batch entries and the block rows that exist.
+/// y[n, out], or y[out, n], = the epilogue of its sum, for the batch entries and the block rows that exist.
 template <class Config, class Tile>
 __device__ __forceinline__ void store(const typename Config::Table& table, int item, const Tile& tile,
                                       const Destination<Config>& to) {
+  enum : int { kRun = Config::feature_major ? 1 : int{Tile::kRun} };  ///< outputs that lie together
+  const auto place_of = [](int n, long long feature, long long stride) {
+    return Config::feature_major ? feature * stride + n : n * stride + feature;
+  };
 #pragma unroll
   for (int r = 0; r < Tile::kRows; ++r) {
     const int place = (item * Tile::kRows + r) * Config::merge;
     const int only_row = table.row(place);
     if (Tile::kRows > 1 && Config::merge == 1 && only_row < 0) continue;
 #pragma unroll
-    for (int j = 0; j < Tile::kN; ++j) {
-      if (tile.n_of(j) >= to.valid) continue;
-      auto* const line = to.y + (Config::feature_major ? 0 : tile.n_of(j) * to.y_stride);
+    for (int i = 0; i < Tile::kOut; i += kRun) {
+      const int out = tile.out_of(i);
+      const int row = Config::merge == 1 ? only_row : table.row(place + out / Config::block_out);
+      if (Config::merge > 1 && row < 0) continue;
+      const long long feature = static_cast<long long>(row) * Config::block_out +
+                                (Config::merge == 1 ? out : out % Config::block_out);
+      float bias[kRun];
+      if constexpr (Config::has_bias) {
 #pragma unroll
-      for (int i = 0; i < Tile::kOut; i += Tile::kRun) {
-        const int out = tile.out_of(i);
-        const int row = Config::merge == 1 ? only_row : table.row(place + out / Config::block_out);
-        if (Config::merge > 1 && row < 0) continue;
-        if constexpr (Config::feature_major)
-          store_features(tile, r, j, i, row, to);
-        else
-          store_run<Config>(tile, r, j, i, line + static_cast<long long>(row) * Config::block_out);
+        for (int v = 0; v < kRun; ++v) bias[v] = Config::Output::read(to.ends.bias + feature + v);
+      }
+#pragma unroll
+      for (int j = 0; j < Tile::kN; ++j) {
+        const int n = tile.n_of(j);
+        if (n >= to.valid) continue;
+        auto* const y = to.y + place_of(n, feature, to.y_stride);
+        float run[kRun];
+#pragma unroll
+        for (int v = 0; v < kRun; ++v) run[v] = tile.at(r, j, i + v);
+        end<Config>(run, bias, place_of(n, feature, to.ends.residual_stride), y, to.ends);
+        Config::Output::write(y, run);
       }
     }
   }

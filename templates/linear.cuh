@@ -86,23 +86,24 @@ __device__ __forceinline__ void compute_share(const typename Config::Table& tabl
 
 /// One CTA: worker blockIdx.x, batch tiles blockIdx.y, + gridDim.y, …
 ///
-/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, whether rows are split, and
-/// whether x and y are feature-major: x[in, n] and y[out, n], strides from one feature to the next.
+/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue, whether rows are
+/// split, and whether x and y are feature-major: x[in, n] and y[out, n], strides from one feature to the next.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void linear(const typename Config::Element* __restrict__ x,
                                        const typename Config::Element* __restrict__ w,
                                        typename Config::Output::Element* __restrict__ y, void* workspace,
                                        int n, long long x_stride, long long y_stride,
-                                       typename Config::Table table) {
+                                       const Ends<Config>& ends, typename Config::Table table) {
   const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
   const int worker = static_cast<int>(blockIdx.x);
   for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
        batch_tile += static_cast<int>(gridDim.y)) {
     const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;
     const int valid = n - static_cast<int>(first_n);
-    const Source<Config> from{x + first_n * (Config::feature_major ? 1 : x_stride), w, x_stride, valid};
-    const Destination<Config> to{y + first_n * (Config::feature_major ? 1 : y_stride), y_stride, valid,
-                                 workspace, batch_tile};
+    const auto ahead = [=](long long stride) { return Config::feature_major ? first_n : first_n * stride; };
+    const Source<Config> from{x + ahead(x_stride), w, x_stride, valid};
+    Destination<Config> to{y + ahead(y_stride), y_stride, valid, workspace, batch_tile, ends};
+    to.ends.residual += ahead(ends.residual_stride);
     compute_share<Config, Operands, Tile>(table, worker, from, to);
     __syncthreads();  // the next tile's copies overwrite what slower threads still read
   }

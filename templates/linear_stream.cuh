@@ -223,9 +223,9 @@ __device__ __forceinline__ void linear_stream(const typename Config::Element* __
                                               const typename Config::Element* __restrict__ w,
                                               typename Config::Output::Element* __restrict__ y,
                                               void* workspace, int n, long long x_stride, long long y_stride,
-                                              typename Config::Table table) {
+                                              const Ends<Config>& ends, typename Config::Table table) {
   using Tile = typename WarpTile<Config, Config::tensor_cores>::Type;
-  linear<Config, WarpStages<Config>, Tile>(x, w, y, workspace, n, x_stride, y_stride, table);
+  linear<Config, WarpStages<Config>, Tile>(x, w, y, workspace, n, x_stride, y_stride, ends, table);
 }
 
 }  // namespace sparsekiln

@@ -2,7 +2,8 @@
 
 #include "ptx.cuh"
 
-// Element types of y: how neighbouring sums become elements. A run is aligned to its own size.
+// Element types of y: how neighbouring sums become elements, and elements of y, of a residual or of a bias
+// become floats. A run is aligned to its own size.
 
 namespace sparsekiln {
 
@@ -13,9 +14,14 @@ struct F32Output {
   __device__ static __forceinline__ void write(float* y, const float (&run)[kRun]) {
     ptx::store_global(y, run);
   }
+  __device__ static __forceinline__ float read(const float* from) { return *from; }
+  template <int kRun>
+  __device__ static __forceinline__ void read(const float* from, float (&run)[kRun]) {
+    ptx::load_global(from, run);
+  }
 };
 
-/// 16-bit types, two of which fill a word: Type has pack(low, high).
+/// 16-bit types, two of which fill a word: Type has pack(low, high), and unpack(element) to a float.
 template <class Type>
 struct PackedOutput {
   using Element = unsigned short;
@@ -32,12 +38,24 @@ struct PackedOutput {
     for (int v = 0; v < kRun / 2; ++v) words[v] = Type::pack(run[2 * v], run[2 * v + 1]);
     ptx::store_global(y, words);
   }
+  __device__ static __forceinline__ float read(const Element* from) { return Type::unpack(*from); }
+  __device__ static __forceinline__ void read(const Element* from, float (&run)[1]) { run[0] = read(from); }
+  template <int kRun>
+  __device__ static __forceinline__ void read(const Element* from, float (&run)[kRun]) {
+    unsigned words[kRun / 2];
+    ptx::load_global(from, words);
+#pragma unroll
+    for (int v = 0; v < kRun; ++v) run[v] = Type::unpack(words[v / 2] >> (v % 2 * 16));
+  }
 };
+/// `unpack` looks at the lower 16 bits alone.
 struct F16Output : PackedOutput<F16Output> {
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_f16(low, high); }
+  __device__ static __forceinline__ float unpack(unsigned bits) { return ptx::unpack_f16(bits); }
 };
 struct Bf16Output : PackedOutput<Bf16Output> {
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_bf16(low, high); }
+  __device__ static __forceinline__ float unpack(unsigned bits) { return __uint_as_float(bits << 16); }
 };
 
 }  // namespace sparsekiln

@@ -52,6 +52,32 @@ __device__ __forceinline__ void store_global(void* global, const float (&words)[
                : "memory");
 }
 
+/// Reads neighbouring words at once. Volatile: not before a store to the same place, of an earlier batch tile.
+__device__ __forceinline__ void load_global(const void* global, unsigned (&words)[1]) {
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(words[0]) : "l"(global) : "memory");
+}
+__device__ __forceinline__ void load_global(const void* global, unsigned (&words)[2]) {
+  asm volatile("ld.global.v2.b32 {%0, %1}, [%2];" : "=r"(words[0]), "=r"(words[1]) : "l"(global) : "memory");
+}
+__device__ __forceinline__ void load_global(const void* global, unsigned (&words)[4]) {
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "l"(global)
+               : "memory");
+}
+__device__ __forceinline__ void load_global(const void* global, float (&words)[1]) {
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(words[0]) : "l"(global) : "memory");
+}
+__device__ __forceinline__ void load_global(const void* global, float (&words)[2]) {
+  asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(words[0]), "=f"(words[1]) : "l"(global) : "memory");
+}
+__device__ __forceinline__ void load_global(const void* global, float (&words)[4]) {
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(words[0]), "=f"(words[1]), "=f"(words[2]), "=f"(words[3])
+               : "l"(global)
+               : "memory");
+}
+
 /// Reads what another CTA wrote before a fence: never from this multiprocessor's L1.
 __device__ __forceinline__ float load_relaxed(const float* global) {
   float value;
@@ -71,6 +97,14 @@ __device__ __forceinline__ unsigned pack_f16(float low, float high) {
       : "f"(low), "f"(high));
 #endif
   return packed;
+}
+/// The f16 in the lower half of a word.
+__device__ __forceinline__ float unpack_f16(unsigned bits) {
+  float value;
+  asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\tcvt.f32.f16 %0, low;\n\t}"
+      : "=f"(value)
+      : "r"(bits));
+  return value;
 }
 __device__ __forceinline__ unsigned pack_bf16(float low, float high) {
   unsigned packed;

@@ -116,6 +116,9 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse(
         fmt::format("config '{}' on {}: the cpu target has the variant 'vector'", given, target.to_string()));
   require_built(problem, target.to_string());
+  if (problem.epilogue != Epilogue{})
+    refuse(fmt::format("epilogue {} on the cpu target: none, or a CUDA target, would work",
+                       to_string(problem.epilogue)));
   if (problem.order != ActivationOrder::batch_major)
     refuse("the cpu target computes on batch-major activations");
   if (problem.by_columns() && (problem.dtype != DType::f32 || config.packed))

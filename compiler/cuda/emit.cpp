@@ -13,6 +13,7 @@
 #include "compiler/cuda/family.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
+#include "compiler/named.h"
 #include "templates/templates.h"
 
 namespace sparsekiln::cuda {
@@ -75,6 +76,39 @@ void write_template(std::string& text, std::string_view file, std::set<std::stri
   text += own.substr(own.find_first_not_of('\n'));
 }
 
+/// One parameter of a kernel, behind those that all kernels have.
+struct Parameter {
+  Argument argument;
+  std::string_view declaration;  ///< Element: y's
+  std::string_view member;       ///< of Ends in templates/epilogue.cuh
+};
+
+/// What an epilogue reads.
+std::vector<Parameter> parameters_of(const Epilogue& epilogue) {
+  std::vector<Parameter> parameters;
+  if (epilogue.scale)
+    parameters.insert(parameters.end(),
+                      {{Argument::alpha, "float", "alpha"}, {Argument::beta, "float", "beta"}});
+  if (epilogue.bias) parameters.push_back({Argument::bias, "const Element*", "bias"});
+  if (epilogue.residual)
+    parameters.insert(parameters.end(), {{Argument::residual, "const Element*", "residual"},
+                                         {Argument::residual_stride, "long long", "residual_stride"}});
+  return parameters;
+}
+
+std::string replaced(std::string text, std::string_view what, const std::string& with) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
+    text.replace(at, what.size(), with);
+  return text;
+}
+
+std::string_view activation_of(Activation activation) {
+  constexpr std::array kNames{Named{Activation::none, "NoActivation"}, Named{Activation::relu, "Relu"},
+                              Named{Activation::gelu, "Gelu"}, Named{Activation::gelu_tanh, "GeluTanh"},
+                              Named{Activation::silu, "Silu"}};
+  return name_in(kNames, activation);
+}
+
 void write_instantiation(std::string& text, const Spmm& problem, const Config& config, const Family& family,
                          const Instance& instance, bool splits, std::int32_t workers, std::size_t index,
                          const std::string& symbol) {
@@ -95,22 +129,34 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "are\n"
       "  // read as if they were transposed; feature_major: x[in, n] and y[out, n].\n"
       "  enum : bool {{ splits = {9}, full_tiles = {10}, by_columns = {11}, feature_major = {12} }};\n"
+      "  using Activation = sparsekiln::{13};\n"
+      "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16} }};\n"
       "}};\n",
       index, instance.declarations, problem.block.out, problem.block.in, config.tile_n, config.rows,
       config.merge, instance.threads, config.table == TableForm::unrolled ? workers : 0, splits,
       !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns(),
-      problem.feature_major());
+      problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale, problem.epilogue.bias,
+      problem.epilogue.residual);
+  std::string declared;
+  std::string ends;
+  for (const Parameter& parameter : parameters_of(problem.epilogue)) {
+    declared += fmt::format(",\n    {} {}", parameter.declaration, parameter.member);
+    ends += fmt::format("  ends.{0} = {0};\n", parameter.member);
+  }
   const bool from_launch = config.table == TableForm::attached;
   text += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({2}, 1) {0}(\n"
       "    const Config{1}::Element* __restrict__ x, const Config{1}::Element* __restrict__ w,\n"
       "    Config{1}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
-      "    long long y_stride{4}) {{\n"
-      "  sparsekiln::{3}<Config{1}>(x, w, y, workspace, n, x_stride, y_stride, {5});\n"
+      "    long long y_stride{6}{4}) {{\n"
+      "  sparsekiln::Ends<Config{1}> ends;\n"
+      "{7}"
+      "  sparsekiln::{3}<Config{1}>(x, w, y, workspace, n, x_stride, y_stride, ends, {5});\n"
       "}}\n",
       symbol, index, instance.threads, family.function,
       from_launch ? fmt::format(", const Table{} table", index) : "",
-      from_launch ? "table" : fmt::format("Table{}{{}}", index));
+      from_launch ? "table" : fmt::format("Table{}{{}}", index),
+      replaced(declared, "Element", fmt::format("Config{}::Output::Element", index)), ends);
 }
 
 void validate_table(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk) {
@@ -203,6 +249,8 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
     entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
     entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
                        Argument::n, Argument::x_stride, Argument::y_stride};
+    for (const Parameter& parameter : parameters_of(problem.epilogue))
+      entry.arguments.push_back(parameter.argument);
     Tables tables;
     TableFigures figures;
     if (without_layout) {

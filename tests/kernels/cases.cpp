@@ -48,6 +48,7 @@ struct Space {
   std::vector<std::int32_t> merge = {1};
   std::vector<Operation> operations = {Operation::forward};
   std::vector<ActivationOrder> orders = {ActivationOrder::batch_major};
+  std::vector<Epilogue> epilogues = {{}};
   std::vector<bool> packed = {false};
   std::vector<bool> wide = {false, true};
   std::vector<bool> strict_absent = {false, true};
@@ -80,6 +81,21 @@ Space vector_space(const Target& target) {
   return space;
 }
 
+/// Each part alone, and together with the others. The first one is none, the second what gradients have, too.
+std::vector<Epilogue> all_epilogues() {
+  return {{},
+          {.scale = true},
+          {.bias = true},
+          {.activation = Activation::relu},
+          {.bias = true, .activation = Activation::gelu},
+          {.activation = Activation::gelu_tanh},
+          {.scale = true, .activation = Activation::silu},
+          {.residual = true},
+          {.scale = true, .bias = true, .residual = true},
+          {.scale = true, .bias = true, .activation = Activation::relu, .residual = true}};
+}
+constexpr int kEpiloguesOfGradients = 2;
+
 /// Without it two stages are the most: what never fits only costs the search for cases its time.
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
@@ -89,6 +105,7 @@ bool has_tensor_core_types(const Target& target) { return target.compute_capabil
 Space simt_space(const Target& target) {
   Space space;
   space.variant = Variant::simt;
+  space.epilogues = all_epilogues();
   space.archs = {target.arch};
   space.tile_n = {8, 16, 32, 40, 64, 128};
   space.tile_out = {1, 2, 4, 8};
@@ -105,6 +122,7 @@ Space simt_space(const Target& target) {
 Space mma_space(const Target& target) {
   Space space;
   space.variant = Variant::mma;
+  space.epilogues = all_epilogues();
   space.archs = {target.arch};
   space.tile_n = {8, 16, 24, 32, 48, 64, 128};
   space.tile_out = {0, 8, 16, 32};
@@ -128,6 +146,7 @@ Space mma_space(const Target& target) {
 Space stream_space(const Target& target) {
   Space space;
   space.variant = Variant::stream;
+  space.epilogues = all_epilogues();
   space.batches = {1, 7, 8, 9, 16, 17, 33};
   space.archs = {target.arch};
   space.tile_n = {8, 16, 32};
@@ -166,6 +185,7 @@ enum Axis : std::size_t {
   kPacked,
   kOperation,
   kOrder,
+  kEpilogue,
   kStrict,
   kLayout,
   kBatch,
@@ -198,6 +218,7 @@ std::vector<int> sizes_of(const Space& space) {
   sizes[kPacked] = size(space.packed);
   sizes[kOperation] = size(space.operations);
   sizes[kOrder] = size(space.orders);
+  sizes[kEpilogue] = size(space.epilogues);
   sizes[kWide] = size(space.wide);
   sizes[kStrict] = size(space.strict_absent);
   return sizes;
@@ -228,6 +249,7 @@ Case case_of(const Space& space, const Row& row) {
   test.options = Suite::current().options(block, pick(space.batches, kBatch));
   test.options.operation = pick(space.operations, kOperation);
   test.options.order = pick(space.orders, kOrder);
+  test.options.epilogue = pick(space.epilogues, kEpilogue);
   test.options.dtype = pick(space.types, kTypes).dtype;
   test.options.out_dtype = pick(space.types, kTypes).out_dtype;
   test.options.math = pick(space.types, kTypes).math;
@@ -257,6 +279,7 @@ class Fit {
   /// True while one of the axes is not yet chosen.
   [[nodiscard]] bool operator()(const Row& row) {
     if (row[kStrict] > 0 && row[kMerge] > 0) return false;
+    if (row[kOperation] > 0 && row[kEpilogue] >= kEpiloguesOfGradients) return false;
     if (work(row) > most_work_) return false;
     std::size_t index = 0;
     for (const Axis axis : kLookedAt) {

@@ -146,6 +146,10 @@ inline void __syncthreads() { shim::pause(); }
 inline void __threadfence() {}
 inline unsigned atomicAdd(unsigned* at, unsigned value) { const unsigned old = *at; *at += value; return old; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline int __float2int_rn(float value) { return static_cast<int>(std::nearbyint(value)); }
+inline float __int_as_float(int bits) { return shim::bits_to_float(static_cast<unsigned>(bits)); }
+inline float __uint_as_float(unsigned bits) { return shim::bits_to_float(bits); }
 
 namespace sparsekiln { namespace ptx {
 inline void copy_async(float* to, const float* from, int bytes) {
@@ -212,6 +216,12 @@ void store_global(void* at, const Word (&words)[kWords]) {
   if (reinterpret_cast<std::uintptr_t>(at) % sizeof(words) != 0) shim::fault = "a vector store is misaligned";
   std::memcpy(at, words, sizeof(words));
 }
+template <class Word, int kWords>
+void load_global(const void* at, Word (&words)[kWords]) {
+  if (reinterpret_cast<std::uintptr_t>(at) % sizeof(words) != 0) shim::fault = "a vector load is misaligned";
+  std::memcpy(words, at, sizeof(words));
+}
+inline float unpack_f16(unsigned bits) { return shim::half(bits & 0xffff); }
 inline float load_relaxed(const float* at) { return *at; }
 }}  // namespace sparsekiln::ptx
 )shim";

@@ -1,0 +1,87 @@
+#pragma once
+
+// Activation functions and their derivatives in float32, made of multiply-adds and divisions alone, so that
+// every architecture gives the same bits. Errors: below (16 + 8·z²)·2^-24 of a function's value, derivatives
+// below 64·2^-24; autotune/epilogue.h counts on it, and the kernel suite judges by it.
+// compiler/cpu/activation_ir.cpp takes the same steps.
+
+namespace sparsekiln {
+
+/// e^t for t <= 0, and 0 below -87, where it leaves the normal numbers. Range reduction by Cody & Waite
+/// (1980), ln 2 in two parts; the polynomial is a minimax fit on [-ln 2 / 2, ln 2 / 2], off by 4e-9.
+__device__ __forceinline__ float exp_of_negative(float t) {
+  const int power = __float2int_rn(t * 1.44269504f);
+  const float k = static_cast<float>(power);
+  const float r = __fmaf_rn(k, 2.12194440e-4f, __fmaf_rn(k, -0.693359375f, t));
+  float p = __fmaf_rn(1.3751407e-3f, r, 8.368916e-3f);
+  p = __fmaf_rn(p, r, 4.1669533e-2f);
+  p = __fmaf_rn(p, r, 1.6666518e-1f);
+  p = __fmaf_rn(p, r, 4.9999988e-1f);
+  p = __fmaf_rn(p, r, 1.0f);
+  p = __fmaf_rn(p, r, 1.0f);
+  return t < -87.0f ? 0.0f : p * __int_as_float((power + 127) << 23);
+}
+
+__device__ __forceinline__ float sigmoid(float t) {
+  const float e = exp_of_negative(-fabsf(t));
+  return __fdiv_rn(t < 0 ? e : 1.0f, 1.0f + e);
+}
+
+/// The normal distribution's cumulative distribution at z. `density`: e^(-z²/2), which it takes on the way.
+/// Its tail is density · t · P(t) with t = 1 / (1 + |z| / 4), P a minimax fit of degree 8 for |z| up to 14.5,
+/// off by 6e-8 of itself.
+__device__ __forceinline__ float normal_cdf(float z, float& density) {
+  const float t = __fdiv_rn(1.0f, __fmaf_rn(fabsf(z), 0.25f, 1.0f));
+  float p = __fmaf_rn(2.5175435e-2f, t, -1.5011372e-1f);
+  p = __fmaf_rn(p, t, 2.9047611e-1f);
+  p = __fmaf_rn(p, t, -1.9922151e-1f);
+  p = __fmaf_rn(p, t, 1.9713987e-1f);
+  p = __fmaf_rn(p, t, 3.4939222e-2f);
+  p = __fmaf_rn(p, t, 1.0321850e-1f);
+  p = __fmaf_rn(p, t, 9.8593190e-2f);
+  p = __fmaf_rn(p, t, 9.9792838e-2f);
+  density = exp_of_negative(-0.5f * (z * z));
+  const float tail = t * p * density;
+  return z < 0 ? tail : 1.0f - tail;
+}
+
+/// The functions, by the names of Activation (include/sparsekiln/problem.h). A NaN stays a NaN.
+struct NoActivation {
+  __device__ static __forceinline__ float apply(float z) { return z; }
+  __device__ static __forceinline__ float derivative(float) { return 1.0f; }
+};
+struct Relu {
+  __device__ static __forceinline__ float apply(float z) { return z <= 0 ? 0.0f : z; }
+  __device__ static __forceinline__ float derivative(float z) { return z > 0 ? 1.0f : 0.0f; }
+};
+struct Silu {
+  __device__ static __forceinline__ float apply(float z) { return z * sigmoid(z); }
+  __device__ static __forceinline__ float derivative(float z) {
+    const float s = sigmoid(z);
+    return __fmaf_rn(z * s, 1.0f - s, s);
+  }
+};
+struct Gelu {
+  __device__ static __forceinline__ float apply(float z) {
+    float density;
+    return z * normal_cdf(z, density);
+  }
+  __device__ static __forceinline__ float derivative(float z) {
+    float density;
+    const float cdf = normal_cdf(z, density);
+    return __fmaf_rn(z * 0.39894228f, density, cdf);  // 1 / √(2π)
+  }
+};
+/// z · sigmoid(2·√(2/π)·(z + 0.044715·z³)), which is what the formula with tanh is.
+struct GeluTanh {
+  __device__ static __forceinline__ float argument(float z) {
+    return 1.5957691f * z * __fmaf_rn(z * z, 0.044715f, 1.0f);
+  }
+  __device__ static __forceinline__ float apply(float z) { return z * sigmoid(argument(z)); }
+  __device__ static __forceinline__ float derivative(float z) {
+    const float s = sigmoid(argument(z));
+    return __fmaf_rn(z * s * (1.0f - s), 1.5957691f * __fmaf_rn(z * z, 0.134145f, 1.0f), s);
+  }
+};
+
+}  // namespace sparsekiln
