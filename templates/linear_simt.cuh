@@ -73,12 +73,10 @@ struct SimtTile {
   __device__ __forceinline__ void load_weights(float4 (&weight)[kOut], const float* w, int k) const {
 #pragma unroll
     for (int i = 0; i < kOut; i += kRun) {
+      const float* const column = w + k * kPitchW + out_of(i);  // by columns
       if constexpr (!Config::by_columns) {
         weight[i] = ptx::load_shared(w + out_of(i) * kPitchW + k);
-        continue;
-      }
-      const float* const column = w + k * kPitchW + out_of(i);
-      if constexpr (kRun == 1) {
+      } else if constexpr (kRun == 1) {
         weight[i] = make_float4(column[0], column[kPitchW], column[2 * kPitchW], column[3 * kPitchW]);
       } else {
         const float4 first = ptx::load_shared(column);

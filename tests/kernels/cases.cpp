@@ -47,6 +47,7 @@ struct Space {
   std::vector<std::int32_t> rows = {1};
   std::vector<std::int32_t> merge = {1};
   std::vector<Operation> operations = {Operation::forward};
+  std::vector<ActivationOrder> orders = {ActivationOrder::batch_major};
   std::vector<Epilogue> epilogues = {{}};
   std::vector<bool> packed = {false};
   std::vector<bool> wide = {false, true};
@@ -117,6 +118,7 @@ Space simt_space(const Target& target) {
   space.warps = {1, 2, 4, 8};
   space.types = {{DType::f32, DType::f32}};
   space.operations = {Operation::forward, Operation::grad_input};
+  space.orders = {ActivationOrder::batch_major, ActivationOrder::feature_major};
   space.tables = {TableForm::constant, TableForm::global, TableForm::attached};
   return space;
 }
@@ -138,6 +140,7 @@ Space mma_space(const Target& target) {
         {{DType::bf16, DType::bf16}, {DType::bf16, DType::f32}, {DType::f32, DType::f32, Math::tf32}});
   space.tables = {TableForm::constant, TableForm::global, TableForm::attached};
   space.operations = {Operation::forward, Operation::grad_input};
+  space.orders = {ActivationOrder::batch_major, ActivationOrder::feature_major};
   space.operand_a = {OperandA::x, OperandA::w};
   space.rows = {1, 2, 3, 4};
   space.merge = {1, 2, 4};
@@ -185,6 +188,7 @@ enum Axis : std::size_t {
   kMerge,
   kPacked,
   kOperation,
+  kOrder,
   kEpilogue,
   kStrict,
   kLayout,
@@ -217,6 +221,7 @@ std::vector<int> sizes_of(const Space& space) {
   sizes[kTable] = size(space.tables);
   sizes[kPacked] = size(space.packed);
   sizes[kOperation] = size(space.operations);
+  sizes[kOrder] = size(space.orders);
   sizes[kEpilogue] = size(space.epilogues);
   sizes[kWide] = size(space.wide);
   sizes[kStrict] = size(space.strict_absent);
@@ -247,6 +252,7 @@ Case case_of(const Space& space, const Row& row) {
   const BlockShape block{pick(space.block_out, kBlockOut), pick(space.block_in, kBlockIn)};
   test.options = Suite::current().options(block, pick(space.batches, kBatch));
   test.options.operation = pick(space.operations, kOperation);
+  test.options.order = pick(space.orders, kOrder);
   test.options.epilogue = pick(space.epilogues, kEpilogue);
   test.options.dtype = pick(space.types, kTypes).dtype;
   test.options.out_dtype = pick(space.types, kTypes).out_dtype;
@@ -295,8 +301,8 @@ class Fit {
  private:
   enum class Known : std::uint8_t { nothing, fits, does_not };
   static constexpr std::size_t kOperands = 4;  ///< types of x and W: f32, f16, bf16, and f32 by tf32
-  static constexpr std::array kLookedAt{kBlockOut, kBlockIn,  kTileN, kTileOut, kStages, kWarps,
-                                        kArch,     kOperandA, kRows,  kMerge,   kPacked, kOperation};
+  static constexpr std::array kLookedAt{kBlockOut, kBlockIn, kTileN, kTileOut, kStages,    kWarps, kArch,
+                                        kOperandA, kRows,    kMerge, kPacked,  kOperation, kOrder};
 
   /// Multiplications of a case, whole batch tiles; an axis that is not yet chosen counts as little as it can.
   [[nodiscard]] double work(const Row& row) const {
@@ -311,6 +317,7 @@ class Fit {
     const Case test = case_of(space_, row);
     Problem problem;
     problem.operation = test.options.operation;
+    problem.order = test.options.order;
     problem.block = test.options.block;
     problem.batch = test.options.batch;
     problem.dtype = test.options.dtype;
@@ -397,8 +404,8 @@ bool has_turn(const Case& test, bool planted) {
 std::string Case::to_string() const {
   const Layout grid = layout->make();
   return fmt::format(
-      "{}, layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}{}, target {}, config '{}'{}",
-      name(options.operation), layout->name, grid.rows(), grid.cols(), grid.blocks(),
+      "{} {}, layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}{}, target {}, config '{}'{}",
+      name(options.operation), name(options.order), layout->name, grid.rows(), grid.cols(), grid.blocks(),
       sparsekiln::to_string(options.block), sparsekiln::to_string(options.batch), name(options.dtype),
       name(options.out_dtype.value_or(options.dtype)), options.math == Math::tf32 ? " by tf32" : "",
       options.strict_absent ? ", strict absent" : "", options.target, sparsekiln::to_string(*options.config),

@@ -40,7 +40,7 @@ void compile_default(const Problem& problem, const Target& target, std::int64_t 
   CAPTURE(n);
   CAPTURE(to_string(problem.block));
   CAPTURE(to_string(config));
-  const bool streams = n <= 16 && problem.operation == Operation::forward;
+  const bool streams = n <= 16 && problem.operation == Operation::forward && !Spmm(problem).feature_major();
   CHECK(config.variant == (streams ? Variant::stream : Variant::mma));
   (void)compile_clean(problem, target, config);
 }
@@ -72,6 +72,22 @@ TEST_CASE("default tensor-core kernels of the gradient of the input compile with
         ++turn;
         compile_default(problem, target, n);
       }
+}
+
+TEST_CASE("default tensor-core kernels of feature-major activations compile without spills" * need_nvrtc()) {
+  const Types types[] = {kHalf, kBrain, kTf32, kHalfToFloat};
+  std::size_t turn = 0;
+  for (const char* arch : {"sm_80", "sm_90", "sm_75"})
+    for (const std::int32_t side : kSides) {
+      const Target target{Target::Kind::cuda, arch, 6};
+      const std::int64_t n = turn % 3 == 0 ? 64 : turn % 3 == 1 ? 1001 : 7;
+      const Types chosen = target.compute_capability() < 80 ? kHalf : types[turn % 4];
+      Problem problem = mma_problem({kSides.begin()[turn * 3 % 5], side}, n, chosen);
+      problem.operation = turn % 2 == 0 ? Operation::forward : Operation::grad_input;
+      problem.order = ActivationOrder::feature_major;
+      ++turn;
+      compile_default(problem, target, n);
+    }
 }
 
 TEST_CASE("default tensor-core kernels of other architectures compile without spills" * need_nvrtc()) {

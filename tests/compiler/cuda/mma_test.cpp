@@ -136,6 +136,17 @@ TEST_CASE("block rows are not merged where blocks are read by columns") {
   CHECK(refusal(mma_problem({32, 32}, 64, kHalf), kA100, config) == "");
 }
 
+TEST_CASE("feature-major floats are B in pairs of tiles, or one") {
+  Problem problem = mma_problem({32, 32}, 64, kTf32);
+  problem.order = ActivationOrder::feature_major;
+  CHECK(refusal(problem, kA100, mma_config(24, OperandA::w, 2, 1)).find("operand_a=x") != std::string::npos);
+  CHECK(refusal(problem, kA100, mma_config(16, OperandA::w, 2, 1)) == "");
+  CHECK(refusal(problem, kA100, mma_config(8, OperandA::w, 2, 1)) == "");
+  problem.dtype = problem.out_dtype = DType::f16;
+  problem.math = Math::ieee;
+  CHECK(refusal(problem, kA100, mma_config(24, OperandA::w, 2, 1)) == "");
+}
+
 TEST_CASE("numbers that do not go together are refused with what would work") {
   const auto why = [](BlockShape block, const Config& config, const Target& target = kA100) {
     return refusal(mma_problem(block, 64, kHalf), target, config);
