@@ -86,8 +86,9 @@ __device__ __forceinline__ void compute_share(const typename Config::Table& tabl
 
 /// One CTA: worker blockIdx.x, batch tiles blockIdx.y, + gridDim.y, …
 ///
-/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue, whether rows are
-/// split, and whether x and y are feature-major: x[in, n] and y[out, n], strides from one feature to the next.
+/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue, whether rows
+/// are split, and whether x and y are feature-major: x[in, n] and y[out, n], strides from one feature to the
+/// next.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void linear(const typename Config::Element* __restrict__ x,
                                        const typename Config::Element* __restrict__ w,

@@ -166,7 +166,8 @@ __device__ __forceinline__ void linear_mma(const typename Config::Element* __res
                                            typename Config::Output::Element* __restrict__ y, void* workspace,
                                            int n, long long x_stride, long long y_stride,
                                            const Ends<Config>& ends, typename Config::Table table) {
-  linear<Config, SwizzledStages<Config>, MmaTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, ends, table);
+  linear<Config, SwizzledStages<Config>, MmaTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, ends,
+                                                          table);
 }
 
 }  // namespace sparsekiln

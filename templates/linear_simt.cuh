@@ -118,8 +118,10 @@ struct SimtTile {
 template <class Config>
 __device__ __forceinline__ void linear_simt(const float* __restrict__ x, const float* __restrict__ w,
                                             float* __restrict__ y, void* workspace, int n, long long x_stride,
-                                            long long y_stride, const Ends<Config>& ends, typename Config::Table table) {
-  linear<Config, OperandStages<Config>, SimtTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, ends, table);
+                                            long long y_stride, const Ends<Config>& ends,
+                                            typename Config::Table table) {
+  linear<Config, OperandStages<Config>, SimtTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, ends,
+                                                          table);
 }
 
 }  // namespace sparsekiln

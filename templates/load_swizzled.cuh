@@ -88,8 +88,8 @@ struct SwizzledStages {
   const char* x_row;
   const char* w_row;
   const long long v_ahead;  ///< bytes from W to V, of a gated pair
-  const long long x_pass;  ///< from one pass to the next, bytes
-  const int valid;         ///< batch entries of the tile that exist
+  const long long x_pass;   ///< from one pass to the next, bytes
+  const int valid;          ///< batch entries of the tile that exist
   Walk feed;
   ColumnsX columns_x;
   ColumnsW columns_w;

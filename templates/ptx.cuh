@@ -52,7 +52,8 @@ __device__ __forceinline__ void store_global(void* global, const float (&words)[
                : "memory");
 }
 
-/// Reads neighbouring words at once. Volatile: not before a store to the same place, of an earlier batch tile.
+/// Reads neighbouring words at once. Volatile: not before a store to the same place, of an earlier batch
+/// tile.
 __device__ __forceinline__ void load_global(const void* global, unsigned (&words)[1]) {
   asm volatile("ld.global.b32 %0, [%1];" : "=r"(words[0]) : "l"(global) : "memory");
 }

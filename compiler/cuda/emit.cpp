@@ -142,10 +142,11 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16} }};\n"
       "}};\n",
       index, instance.declarations, problem.block.out, problem.block.in, config.tile_n,
-      config.rows * problem.weights(), config.merge, instance.threads, config.table == TableForm::unrolled ? workers : 0, splits,
+      config.rows * problem.weights(), config.merge, instance.threads,
+      config.table == TableForm::unrolled ? workers : 0, splits,
       !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns(),
-      problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale, problem.epilogue.bias,
-      problem.epilogue.residual, problem.weights());
+      problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale,
+      problem.epilogue.bias, problem.epilogue.residual, problem.weights());
   std::string declared;
   std::string ends;
   for (const Parameter& parameter : parameters_of(problem.epilogue)) {

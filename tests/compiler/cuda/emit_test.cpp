@@ -82,8 +82,8 @@ TEST_CASE("the source of a small layout has a header, constants, one table and o
   CHECK(count(source.text, "    block_out = 16,\n    block_in = 8,\n    tile_n = 16, ") == 1);
   CHECK(count(source.text, "extern \"C\" __global__ void __launch_bounds__(32, 1) sparsekiln_forward_0(") ==
         1);
-  CHECK(count(source.text, "linear_simt<Config0>(x, w, y, workspace, n, x_stride, y_stride, ends, Table0{});") ==
-        1);
+  CHECK(count(source.text,
+              "linear_simt<Config0>(x, w, y, workspace, n, x_stride, y_stride, ends, Table0{});") == 1);
   CHECK(count(source.text, "#include") == 0);
   CHECK(count(source.text, "#pragma once") == 0);
 }
