@@ -10,6 +10,8 @@
 #include "autotune/cuda_defaults.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/tables.h"
+#include "compiler/cuda/weight_gradient.h"
+#include "compiler/sddmm.h"
 
 namespace sparsekiln {
 namespace {
@@ -46,9 +48,26 @@ Plan choose_numbers(const Spmm& problem, const Target& target) {
   return plan;
 }
 
+/// One kernel for every n: whatever n is, a block is summed in one go.
+Plan choose_plan(const Sddmm& gradient, const Target& target) {
+  const std::int64_t bound = gradient.batch.bound();
+  if (target.kind == Target::Kind::cpu) return {{bound, cpu::default_config(gradient, target, bound)}};
+  Config config = cuda::default_config(gradient, target, bound);
+  config.table = cuda::table_bound(gradient, config) <= cuda::kConstantTableLimit ? TableForm::constant
+                                                                                  : TableForm::global;
+  return {{bound, config}};
+}
+
+[[noreturn]] void refuse_attached(Operation operation) {
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("attached tables of {}: its layout is baked; leave `attached` and `tiered` out",
+                          name(operation)));
+}
+
 }  // namespace
 
 Plan choose_plan(const Problem& problem, const Target& target) {
+  if (problem.operation == Operation::grad_weight) return choose_plan(Sddmm(problem), target);
   const Spmm product(problem);
   Plan plan = choose_numbers(product, target);
   if (target.kind == Target::Kind::cuda) choose_tables(plan, product, target);
@@ -62,6 +81,7 @@ Plan choose_attached_plan(const Problem& problem, const Target& target) {
         fmt::format("attached tables for {}: the cpu target bakes its layout; leave `attached` out, or "
                     "compile for a CUDA target",
                     target.to_string()));
+  if (problem.operation == Operation::grad_weight) refuse_attached(problem.operation);
   Problem any = problem;
   any.layout = Layout();
   return with_attached_tables(choose_numbers(any, target));
@@ -76,6 +96,7 @@ Plan with_baked_tables(Plan plan, const Problem& problem, const Target& target) 
   const bool any = std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
     return range.config.table == TableForm::attached;
   });
+  if (any && problem.operation == Operation::grad_weight) refuse_attached(problem.operation);
   if (any) choose_tables(plan, problem, target);
   return plan;
 }

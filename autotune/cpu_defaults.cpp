@@ -64,4 +64,15 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   return config;
 }
 
+Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n) {
+  Config config;
+  config.variant = Variant::vector;
+  config.tile_n = tile_for(n, lanes_of(target.arch), true);
+  config.warps = 1;
+  config.table = TableForm::global;
+  config.rows = std::max(1, 32 / gradient.block.in);
+  config.split = target.workers == 1 ? 1 : kShares;
+  return config;
+}
+
 }  // namespace sparsekiln::cpu

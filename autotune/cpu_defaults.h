@@ -6,6 +6,7 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/sddmm.h"
 #include "compiler/spmm.h"
 
 namespace sparsekiln::cpu {
@@ -13,5 +14,8 @@ namespace sparsekiln::cpu {
 /// The config of the cpu target for a batch of `n` where nothing was measured. Of the problem, only the
 /// number of block rows matters.
 [[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
+
+/// Of the gradient of the weight.
+[[nodiscard]] Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cpu

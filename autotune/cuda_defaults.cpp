@@ -146,4 +146,10 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   return problem.ieee() ? default_simt(problem, target, n) : default_mma(problem, target, n);
 }
 
+Config default_config(const Sddmm& gradient, const Target&, std::int64_t) {
+  Config config;
+  config.variant = gradient.ieee() ? Variant::simt : Variant::mma;
+  return config;
+}
+
 }  // namespace sparsekiln::cuda

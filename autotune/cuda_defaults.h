@@ -6,6 +6,7 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/sddmm.h"
 #include "compiler/spmm.h"
 
 namespace sparsekiln::cuda {
@@ -14,5 +15,9 @@ namespace sparsekiln::cuda {
 /// tensor cores for every type that they take, CUDA cores for float32 with ieee math; up to 16 batch entries
 /// on either the main loop that streams the weight, where one tile holds them.
 [[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
+
+/// Of the gradient of the weight: as many blocks side by side as fill a tile, fewer where the layout would
+/// not keep all workers busy.
+[[nodiscard]] Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cuda

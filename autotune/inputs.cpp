@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -13,67 +12,6 @@
 #include "compiler/element.h"
 
 namespace sparsekiln {
-namespace {
-
-/// Draw i of the stream `seed`: the SplitMix64 generator (Steele, Lea & Flood 2014), addressed by position.
-std::uint64_t draw(std::uint64_t seed, std::uint64_t i) {
-  std::uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-/// The largest r for which sums of the longest row's products of integers in [-r, r] are exact in float32
-/// (2^24) and finite in the output type. Where the output type is narrow, r is kept so small that most sums
-/// are exact in it too: rounding would hide a small error.
-std::int64_t largest_integer(const Spmm& problem) {
-  const auto k =
-      static_cast<double>(std::int64_t{problem.layout.statistics().longest_row} * problem.block.in);
-  const ElementFormat& out = element_format(problem.out_dtype);
-  // Room for what an epilogue adds, and halves: see make_inputs.
-  const double most = std::min(problem.epilogue == Epilogue{} ? 0x1p24 : 0x1p20, out.largest);
-  if (k > most)
-    throw Error(
-        ErrorKind::invalid_argument,
-        fmt::format("exact integer inputs were asked for, but rows of {} products may exceed {}, up to which "
-                    "sums are exact; random inputs work",
-                    k, most));
-  const double visible = std::ldexp(0.5, out.significand_bits);
-  std::int64_t r = 8;
-  const auto fits = [&](auto value) {
-    return k * value * value <= most && std::sqrt(k) * value * value <= visible;
-  };
-  while (r > 1 && !fits(static_cast<double>(r))) --r;
-  return r;
-}
-
-float small_integer(std::uint64_t bits, std::int64_t r) {
-  const auto magnitude = static_cast<float>(1 + (((bits >> 32) * static_cast<std::uint64_t>(r)) >> 32));
-  return magnitude * static_cast<float>(1 - static_cast<int>(2 * (bits & 1)));  // no branch to mispredict
-}
-
-float uniform(std::uint64_t bits) {
-  return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31f;
-}
-
-/// Writes `count` elements of stream `seed` from position `position` on to `to`, from element `first` on.
-void fill(DType type, void* to, std::int64_t first, std::int64_t count, Inputs kind, std::int64_t r,
-          std::uint64_t seed, std::int64_t position) {
-  std::array<float, 1024> values;
-  for (std::int64_t done = 0; done < count;) {
-    const auto now = static_cast<std::size_t>(std::min<std::int64_t>(values.size(), count - done));
-    const auto base = static_cast<std::uint64_t>(position + done);
-    if (kind == Inputs::random)
-      for (std::size_t i = 0; i < now; ++i) values[i] = uniform(draw(seed, base + i));
-    else
-      for (std::size_t i = 0; i < now; ++i) values[i] = small_integer(draw(seed, base + i), r);
-    store(type, std::span(values).first(now), to, first + done);
-    done += static_cast<std::int64_t>(now);
-  }
-}
-
-}  // namespace
-
 std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t length) {
   const std::int64_t unit =
       std::max<std::int64_t>(1, what.alignment / static_cast<std::int64_t>(size_of(dtype)));
@@ -81,6 +19,12 @@ std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t le
 }
 
 namespace {
+
+/// Of x and W. With an epilogue there is room for what it adds, and for halves: see make_inputs.
+std::int64_t largest_integer(const Spmm& problem) {
+  const std::int64_t k = std::int64_t{problem.layout.statistics().longest_row} * problem.block.in;
+  return largest_integer(static_cast<double>(k), problem.epilogue == Epilogue{} ? 1 : 16, problem.out_dtype);
+}
 
 /// The streams of one seed.
 enum Stream : std::uint64_t { kX, kW, kV, kBias, kVBias, kResidual, kY, kZ, kGates };

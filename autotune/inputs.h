@@ -6,16 +6,11 @@
 
 #include <sparsekiln/problem.h>
 
+#include "autotune/draw.h"
 #include "autotune/reference.h"
 #include "compiler/spmm.h"
 
 namespace sparsekiln {
-
-/// What x (dy, for grad_input) and W are filled with, which decides how sharp a check can be.
-enum class Inputs : std::uint8_t {
-  small_integers,  ///< non-zero; every product and every partial sum, in any order, is exact in float32
-  random,          ///< uniform in [-1, 1), rounded to the type
-};
 
 /// An activation in host memory: [n, features], or feature-major [features, n], rows of contiguous elements
 /// `stride` apart.

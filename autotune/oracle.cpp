@@ -24,12 +24,6 @@ struct Tolerance {
   double absolute;
 };
 
-/// How many roundings of one sum are as bad as what the adder does to it, see oracle.h.
-double loss(Adder adder) {
-  constexpr double kProductsAtOnce = 4;
-  return adder == Adder::tensor_cores ? 2 * (kProductsAtOnce + 1) / kProductsAtOnce : 1;
-}
-
 Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder adder) {
   const auto blocks = problem.layout.row(static_cast<std::int32_t>(row)).size();
   const double k = static_cast<double>(blocks) * problem.block.in;
@@ -43,21 +37,6 @@ Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder ad
       off == 0 ? 0 : roundings * largest_product * (off + 2 * element_format(problem.dtype).unit_roundoff);
   if (kind == Inputs::small_integers && off == 0) return {0, 0};
   return {loss(adder) * roundings * u, absolute};
-}
-
-/// |error| / bound; no bound is met by a NaN or Inf that the reference does not have.
-double error_ratio(double y, double expected, double bound) {
-  if (std::isnan(expected)) return std::isnan(y) ? 0 : kInf;
-  if (y == expected) return 0;
-  const double error = std::fabs(y - expected);
-  return std::isfinite(error) && bound > 0 ? error / bound : kInf;
-}
-
-/// The exact sum as the output type holds it.
-double rounded(double exact, DType type) {
-  float value = 0;
-  store(type, static_cast<float>(exact), &value, 0);
-  return to_float(type, &value, 0);
 }
 
 class Judge {
@@ -147,13 +126,7 @@ class Judge {
 
 }  // namespace
 
-Adder adder_of(const Spmm& problem, const Plan& plan) {
-  const bool tensor_cores =
-      !problem.ieee() && std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
-        return range.config.variant == Variant::mma || range.config.variant == Variant::stream;
-      });
-  return tensor_cores ? Adder::tensor_cores : Adder::float32;
-}
+Adder adder_of(const Spmm& problem, const Plan& plan) { return adder_of(problem.ieee(), plan); }
 
 Verdict check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder) {
   if (output.n() != inputs.n || output.width() != problem.out_features() ||

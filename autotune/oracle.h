@@ -8,26 +8,11 @@
 
 #include "autotune/inputs.h"
 #include "autotune/poisoned_output.h"
+#include "autotune/verdict.h"
 #include "compiler/spmm.h"
 
 namespace sparsekiln {
 
-/// What the oracle found.
-struct Verdict {
-  bool ok = true;
-  double rel_error = 0;        ///< relative Frobenius norm over the finite elements, for people
-  double max_error_ratio = 0;  ///< the largest |error| / bound over all elements; above 1 is not ok
-  std::int64_t wrong = 0;      ///< elements out of their bound
-  std::int64_t unwritten = 0;  ///< elements of y that were never written
-  std::int64_t stray = 0;      ///< elements beside y that were
-  std::string first_failure;   ///< the first thing wrong, with what was expected; empty where `ok`
-};
-
-/// What adds the products up.
-enum class Adder : std::uint8_t {
-  float32,       ///< IEEE 754's: CUDA cores and the cpu
-  tensor_cores,  ///< adds several products at once, and truncates
-};
 /// Of the kernels of a plan: tensor cores where any of them uses those.
 [[nodiscard]] Adder adder_of(const Spmm& problem, const Plan& plan);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include <sparsekiln/error.h>
 
@@ -30,29 +31,41 @@ void fill(std::span<std::byte> image, Bits pattern) {
     std::memcpy(image.data() + i, &pattern, sizeof(Bits));
 }
 
-/// Where element `at` of the image lies, with y[0, 0] at element `origin`.
-std::string place(std::int64_t at, std::int64_t origin, std::int64_t rows, std::int64_t length,
-                  std::int64_t stride) {
+/// Where element `at` of the image lies, with the result's [0, 0] at element `origin`.
+std::string place(const std::string& y, std::int64_t at, std::int64_t origin, std::int64_t rows,
+                  std::int64_t length, std::int64_t stride) {
   const std::int64_t i = at - origin;
-  if (i < 0) return fmt::format("{} elements before y", -i);
-  if (i >= rows * stride) return fmt::format("{} elements after y", i - rows * stride + 1);
-  if (i % stride < length) return fmt::format("y[{}, {}]", i / stride, i % stride);
-  return fmt::format("{} elements after the row y[{}, :]", i % stride - length + 1, i / stride);
+  if (i < 0) return fmt::format("{} elements before {}", -i, y);
+  if (i >= rows * stride) return fmt::format("{} elements after {}", i - rows * stride + 1, y);
+  if (i % stride < length) return fmt::format("{}[{}, {}]", y, i / stride, i % stride);
+  return fmt::format("{} elements after the row {}[{}, :]", i % stride - length + 1, y, i / stride);
 }
 
 }  // namespace
 
 PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride)
-    : dtype_(problem.out_dtype),
-      feature_major_(problem.feature_major()),
+    : PoisonedOutput(problem.out_dtype, problem.feature_major(), n, problem.out_features(),
+                     row_stride != 0 ? row_stride
+                                     : packed_stride(problem, problem.out_dtype,
+                                                     problem.feature_major() ? n : problem.out_features()),
+                     "y") {}
+
+PoisonedOutput::PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name)
+    : PoisonedOutput(dtype, false, rows, width, width, std::move(name)) {}
+
+PoisonedOutput::PoisonedOutput(DType dtype, bool feature_major, std::int64_t n, std::int64_t width,
+                               std::int64_t row_stride, std::string name)
+    : name_(std::move(name)),
+      dtype_(dtype),
+      feature_major_(feature_major),
       n_(n),
-      width_(problem.out_features()),
-      row_stride_(row_stride == 0 ? packed_stride(problem, problem.out_dtype, row_length()) : row_stride) {
+      width_(width),
+      row_stride_(row_stride) {
   if (row_stride_ < row_length())
     throw Error(
         ErrorKind::invalid_argument,
-        fmt::format("y with rows of {} elements was asked for at a stride of {}; it must be {} or more",
-                    row_length(), row_stride_, row_length()));
+        fmt::format("{} with rows of {} elements was asked for at a stride of {}; it must be {} or more",
+                    name_, row_length(), row_stride_, row_length()));
   // A whole tile too many is the usual stray write: room for 128 rows, within reason.
   const auto bytes = static_cast<std::int64_t>(size_of(dtype_));
   guard_ = std::clamp<std::int64_t>(128 * row_stride_ * bytes, 4096, 1 << 22) / 256 * 256;
@@ -93,7 +106,7 @@ PoisonedOutput::Findings PoisonedOutput::inspect() const {
       if (poisoned(at) == must_be_poisoned) continue;
       ++(must_be_poisoned ? findings.stray : findings.unwritten);
       if (findings.first.empty())
-        findings.first = fmt::format("{} was {}", place(at, origin, rows(), row_length(), row_stride_),
+        findings.first = fmt::format("{} was {}", place(name_, at, origin, rows(), row_length(), row_stride_),
                                      must_be_poisoned ? "written" : "not written");
     }
   };

@@ -24,6 +24,8 @@ class PoisonedOutput {
   /// `row_stride` in elements; 0: packed_stride of a row. Throws `invalid_argument` where it is less than a
   /// row.
   PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride = 0);
+  /// Of any matrix: rows of `width` elements. `name` is what messages call it.
+  PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name);
   /// What y holds before the launch, for kernels that read it: of this n and width.
   void set(const HostActivation& y);
 
@@ -31,6 +33,7 @@ class PoisonedOutput {
   [[nodiscard]] std::span<const std::byte> image() const { return image_; }
   /// y within the memory that holds the image; as aligned as that memory, up to 256 bytes.
   [[nodiscard]] TensorView view(void* memory) const;
+  [[nodiscard]] void* address(void* memory) const { return static_cast<std::byte*>(memory) + guard_; }
 
   /// y in the image: n rows of out_features elements, row_stride apart; feature-major, out_features rows of
   /// n.
@@ -57,6 +60,10 @@ class PoisonedOutput {
   [[nodiscard]] std::int64_t rows() const { return feature_major_ ? width_ : n_; }
   [[nodiscard]] std::int64_t row_length() const { return feature_major_ ? n_ : width_; }
 
+  PoisonedOutput(DType dtype, bool feature_major, std::int64_t n, std::int64_t width, std::int64_t row_stride,
+                 std::string name);
+
+  std::string name_;
   DType dtype_;
   bool feature_major_;
   std::int64_t n_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <thread>
 
@@ -106,13 +105,6 @@ Multiply choose_multiply() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2<kMagnitude>;
 #endif
   return multiply_portable<kMagnitude>;
-}
-
-/// To the nearest tf32, of 10 bits of fraction; ties away from zero (PTX ISA, cvt.rna.tf32.f32).
-float rounded_to_tf32(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  constexpr std::uint32_t kExponent = 0x7f800000;
-  return (bits & kExponent) == kExponent ? value : std::bit_cast<float>((bits + 0x1000) & ~0x1fffu);
 }
 
 void round_operands(const Spmm& problem, std::vector<float>& values) {

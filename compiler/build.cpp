@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/block_runs.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/nvrtc.h"
 #include "compiler/cuda/resources.h"
+#include "compiler/cuda/weight_gradient.h"
 #include "compiler/schedule.h"
+#include "compiler/sddmm.h"
 #include "compiler/source.h"
+#include "compiler/spmm.h"
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/emit.h"
 #include "compiler/cpu/object.h"
+#include "compiler/cpu/weight_gradient.h"
 #endif
 
 namespace sparsekiln {
@@ -22,18 +27,52 @@ namespace {
       "target cpu: this build of Sparsekiln has no LLVM (meson option cpu); a CUDA target would work");
 }
 
-void validate(const Spmm& product, const Target& target, const Config& config) {
-  if (target.kind == Target::Kind::cuda) return cuda::validate(product, target, config);
+// What is computed is a Spmm, or a Sddmm for the gradient of the weight: each has its schedules and emitters.
+
+template <class Computed>
+void validate(const Computed& computed, const Target& target, const Config& config) {
+  if (target.kind == Target::Kind::cuda) return cuda::validate(computed, target, config);
   if (config.table == TableForm::attached)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("config '{}' for {}: the cpu target bakes its layout; another table form, or a "
                             "CUDA target, would work",
                             to_string(config), target.to_string()));
 #ifdef SPARSEKILN_CPU
-  cpu::validate(product, target, config);
+  cpu::validate(computed, target, config);
 #else
   refuse_cpu();
 #endif
+}
+
+template <class Computed, class Schedules>
+Source write_source(const Computed& computed, const Target& target, const Plan& plan,
+                    const Schedules& schedules) {
+  if (target.kind == Target::Kind::cuda) return cuda::emit(computed, target, plan, schedules);
+#ifdef SPARSEKILN_CPU
+  return cpu::emit(computed, target, plan, schedules);
+#else
+  refuse_cpu();
+#endif
+}
+
+Source emit(const Spmm& product, const Target& target, const Plan& plan) {
+  std::vector<Schedule> schedules;
+  for (std::size_t entry = 0; entry < plan.size(); ++entry) {
+    const Config& config = plan[entry].config;
+    validate(product, target, config);
+    if (config.table == TableForm::attached) continue;
+    schedules.push_back(make_schedule(product, target, config, scheduled_n(product.batch, plan, entry)));
+  }
+  return write_source(product, target, plan, schedules);
+}
+
+Source emit(const Sddmm& gradient, const Target& target, const Plan& plan) {
+  std::vector<BlockRuns> schedules;
+  for (const RangedConfig& range : plan) {
+    validate(gradient, target, range.config);
+    schedules.push_back(make_block_runs(gradient, target, range.config));
+  }
+  return write_source(gradient, target, plan, schedules);
 }
 
 Source emit(const Problem& problem, const Target& target, const Plan& plan) {
@@ -41,20 +80,8 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan) {
   if (plan.empty() || plan.back().up_to < problem.batch.bound())
     throw Error(ErrorKind::internal, fmt::format("the plan '{}' does not reach a batch of {}",
                                                  to_string(plan), to_string(problem.batch)));
-  const Spmm product(problem);
-  std::vector<Schedule> schedules;
-  for (std::size_t entry = 0; entry < plan.size(); ++entry) {
-    const Config& config = plan[entry].config;
-    validate(product, target, config);
-    if (config.table == TableForm::attached) continue;
-    schedules.push_back(make_schedule(product, target, config, scheduled_n(problem.batch, plan, entry)));
-  }
-  if (target.kind == Target::Kind::cuda) return cuda::emit(product, target, plan, schedules);
-#ifdef SPARSEKILN_CPU
-  return cpu::emit(product, target, plan, schedules);
-#else
-  refuse_cpu();
-#endif
+  return problem.operation == Operation::grad_weight ? emit(Sddmm(problem), target, plan)
+                                                     : emit(Spmm(problem), target, plan);
 }
 
 OperandContract contract_of(const Problem& problem, const Plan& plan) {

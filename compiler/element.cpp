@@ -112,4 +112,10 @@ void store(DType type, std::span<const float> values, void* data, std::int64_t f
   element(type).store(values, data, first);
 }
 
+float rounded_to_tf32(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  constexpr std::uint32_t kExponent = 0x7f800000;
+  return (bits & kExponent) == kExponent ? value : std::bit_cast<float>((bits + 0x1000) & ~0x1fffu);
+}
+
 }  // namespace sparsekiln

@@ -26,4 +26,7 @@ void store(DType type, float value, void* data, std::int64_t i);
 /// Writes elements first, first + 1 …
 void store(DType type, std::span<const float> values, void* data, std::int64_t first);
 
+/// To the nearest tf32, of 10 bits of fraction; ties away from zero (PTX ISA, cvt.rna.tf32.f32).
+[[nodiscard]] float rounded_to_tf32(float value);
+
 }  // namespace sparsekiln

@@ -7,6 +7,7 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/block_runs.h"
 #include "compiler/build.h"
 #include "compiler/schedule.h"
 #include "tools/binary_report.h"
@@ -28,10 +29,11 @@ Json describe_schedules(const Problem& problem, const Binary& binary) {
   Json ranges = Json::array();
   for (std::size_t entry = 0; entry < binary.plan.size(); ++entry) {
     const RangedConfig& range = binary.plan[entry];
-    const Schedule schedule =
-        make_schedule(problem, binary.target, range.config, scheduled_n(problem.batch, binary.plan, entry));
     Json whole = {{"up_to", range.up_to}, {"config", to_string(range.config)}};
-    whole.update(describe_schedule(schedule));
+    whole.update(problem.operation == Operation::grad_weight
+                     ? describe_schedule(make_block_runs(Sddmm(problem), binary.target, range.config))
+                     : describe_schedule(make_schedule(problem, binary.target, range.config,
+                                                       scheduled_n(problem.batch, binary.plan, entry))));
     ranges.push_back(whole);
   }
   return {{"target", binary.target.to_string()}, {"ranges", ranges}};

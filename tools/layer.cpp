@@ -1,7 +1,6 @@
 #include "tools/layer.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
@@ -23,42 +22,13 @@ std::int64_t batch_of(std::optional<std::int64_t> asked, Batch batch) {
   return *asked;
 }
 
-namespace {
-
-PoisonedOutput output_of(const Problem& problem, const HostInputs& inputs) {
-  PoisonedOutput output(problem, inputs.n);
-  if (problem.epilogue.scale) output.set(inputs.y);
-  return output;
-}
-
-}  // namespace
-
-Layer::Layer(const Kernel& kernel, const Problem& problem, std::shared_ptr<const Device> device,
-             const HostInputs& inputs, int copies)
-    : output_(output_of(problem, inputs)),
-      device_(std::move(device)),
-      operands_(kernel, problem, device_, inputs, output_, copies) {}
-
-void Layer::launch(const Kernel& kernel, void* stream) {
-  Operands& operands = operands_[next_];
-  operands.stream = stream;
-  next_ = next_ + 1 < operands_.copies() ? next_ + 1 : 0;
-  kernel(operands);
-}
-
-const PoisonedOutput& Layer::fetch() {
-  operands_.fetch(output_);
-  return output_;
-}
-
-Verdict judge(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
-              const HostInputs& inputs, std::vector<std::byte>* image) {
-  Layer layer(kernel, problem, device, inputs);
-  layer.launch(kernel);
-  layer.synchronize();
-  const PoisonedOutput& output = layer.fetch();
-  if (image != nullptr) image->assign(output.image().begin(), output.image().end());
-  return check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
+Verdict judge(const Kernel& kernel, const std::shared_ptr<const Device>& device, const Trial& trial,
+              std::vector<std::byte>* image) {
+  const std::unique_ptr<Layer> layer = trial.place(kernel, device);
+  layer->launch(kernel);
+  device->synchronize();
+  if (image != nullptr) image->clear();
+  return layer->judge(kernel.binary().plan, image);
 }
 
 Json describe(const Verdict& verdict) {

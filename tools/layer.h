@@ -9,10 +9,10 @@
 
 #include <sparsekiln/compile.h>
 
-#include "autotune/oracle.h"
+#include "autotune/verdict.h"
 #include "runtime/device.h"
-#include "runtime/resident_operands.h"
 #include "tools/command.h"
+#include "tools/trial.h"
 
 namespace sparsekiln::tools {
 
@@ -22,25 +22,6 @@ namespace sparsekiln::tools {
 /// The batch of one run: `asked`, which must fit, or the bound.
 [[nodiscard]] std::int64_t batch_of(std::optional<std::int64_t> asked, Batch batch);
 
-/// Launches of a kernel on a device, which take copies of its operands in turn.
-class Layer {
- public:
-  Layer(const Kernel& kernel, const Problem& problem, std::shared_ptr<const Device> device,
-        const HostInputs& inputs, int copies = 1);
-
-  /// Takes the next copy.
-  void launch(const Kernel& kernel, void* stream = nullptr);
-  void synchronize() const { device_->synchronize(); }
-  /// y of the first copy.
-  const PoisonedOutput& fetch();
-
- private:
-  PoisonedOutput output_;
-  std::shared_ptr<const Device> device_;
-  ResidentOperands operands_;
-  std::size_t next_ = 0;
-};
-
 /// Both oracles, the sharper one first.
 struct Checked {
   Verdict exact;
@@ -48,10 +29,9 @@ struct Checked {
   [[nodiscard]] bool ok() const { return exact.ok && random.ok; }
 };
 
-/// Launches once and judges y, of which `image` gets the bytes where it is given.
-[[nodiscard]] Verdict judge(const Kernel& kernel, const Problem& problem,
-                            const std::shared_ptr<const Device>& device, const HostInputs& inputs,
-                            std::vector<std::byte>* image = nullptr);
+/// Launches once and judges what was computed, of which `image` gets the bytes where it is given.
+[[nodiscard]] Verdict judge(const Kernel& kernel, const std::shared_ptr<const Device>& device,
+                            const Trial& trial, std::vector<std::byte>* image = nullptr);
 
 [[nodiscard]] Json describe(const Verdict& verdict);
 

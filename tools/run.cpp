@@ -21,6 +21,7 @@
 #include "tools/options.h"
 #include "tools/stopwatch.h"
 #include "tools/store_warning.h"
+#include "tools/trial.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -36,8 +37,8 @@ struct RunRequest {
   int repeat = 20;
 };
 
-/// How many copies of x, w and y launches take in turn. On a GPU together they are so large that none of them
-/// is left in the L2 when its turn comes again, as a layer of a model finds its weight.
+/// How many copies of their operands launches take in turn. On a GPU together they are so large that none of
+/// them is left in the L2 when its turn comes again, as a layer of a model finds its weight.
 struct Rotation {
   int copies = 1;
   std::int64_t bytes = 0;  ///< of all copies
@@ -66,17 +67,15 @@ struct Timed {
   bool on_gpu = false;
 };
 
-Timed time_layer(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
-                 const HostInputs& inputs, int samples) {
-  const std::size_t bytes =
-      inputs.x.size() + inputs.w.size() + PoisonedOutput(problem, inputs.n).image().size();
+Timed time_layer(const Kernel& kernel, const std::shared_ptr<const Device>& device, const Trial& trial,
+                 int samples) {
   Timed timed;
-  timed.rotation = rotate(static_cast<std::int64_t>(bytes), *device);
+  timed.rotation = rotate(static_cast<std::int64_t>(trial.place(kernel, device)->bytes()), *device);
   timed.on_gpu = device->target().kind == Target::Kind::cuda;
-  Layer layer(kernel, problem, device, inputs, timed.rotation.copies);
+  const std::unique_ptr<Layer> layer = trial.place(kernel, device, timed.rotation.copies);
   timed.timing = timed.on_gpu
-                     ? time_device_launches([&](void* stream) { layer.launch(kernel, stream); }, samples)
-                     : time_launches([&] { layer.launch(kernel); }, [&] { layer.synchronize(); }, samples);
+                     ? time_device_launches([&](void* stream) { layer->launch(kernel, stream); }, samples)
+                     : time_launches([&] { layer->launch(kernel); }, [&] { device->synchronize(); }, samples);
   return timed;
 }
 
@@ -100,18 +99,18 @@ void report_timing(const Timed& timed, double flops, bool spread, Answer& answer
                              timing.samples, timing.launches_per_sample, timing.p20_ms, timing.p80_ms);
   if (on_gpu)
     answer.text += fmt::format(
-        "  by CUDA events, {}: {} {} of x, w and y in turn, {:.1f} MiB in all, the L2 is {:.1f} MiB\n",
+        "  by CUDA events, {}: {} {} of all operands in turn, {:.1f} MiB in all, the L2 is {:.1f} MiB\n",
         rotation.cold ? "cold" : "NOT cold", rotation.copies, rotation.copies == 1 ? "copy" : "copies",
         static_cast<double>(rotation.bytes) / (1 << 20), static_cast<double>(rotation.l2_bytes) / (1 << 20));
 }
 
 /// Checks what a tiered kernel answers with at first, then waits for what the rest of the answer is about.
-void await_baked(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
-                 const HostInputs& inputs, bool check, Answer& answer) {
+void await_baked(const Kernel& kernel, const std::shared_ptr<const Device>& device, const Trial& trial,
+                 bool check, Answer& answer) {
   const Tier first = kernel.tier();
   answer.json["first_tier"] = name(first);
   if (check && first == Tier::attached) {
-    const Verdict verdict = judge(kernel, problem, device, inputs);
+    const Verdict verdict = judge(kernel, device, trial);
     if (!verdict.ok)
       throw Error(ErrorKind::internal,
                   fmt::format("the attached kernel is wrong: {}", verdict.first_failure));
@@ -141,24 +140,23 @@ Answer run(const RunRequest& request) {
   answer.text = summarize_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms());
   answer.text += fmt::format("device: {}\n", device->description());
   warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
-  const HostInputs inputs = make_inputs(problem, n, Inputs::random, request.seed);
-  if (options.tiered) await_baked(kernel, problem, device, inputs, request.check, answer);
+  const std::unique_ptr<const Trial> random = make_trial(problem, n, Inputs::random, request.seed);
+  if (options.tiered) await_baked(kernel, device, *random, request.check, answer);
   answer.json["tier"] = name(kernel.tier());
   answer.json["checked"] = request.check;
   Checked checked;
   if (request.check)
-    checked.exact =
-        judge(kernel, problem, device, make_inputs(problem, n, Inputs::small_integers, request.seed));
+    checked.exact = judge(kernel, device, *make_trial(problem, n, Inputs::small_integers, request.seed));
   if (emulated) cuda::Emulator().reset_counters();  // they are of the launch that follows, and no other
-  if (request.check || emulated) checked.random = judge(kernel, problem, device, inputs);
+  if (request.check || emulated) checked.random = judge(kernel, device, *random);
   if (request.check) report_check(checked, answer);
   if (emulated) {
     answer.json["timed"] = false;
     answer.text += "emulated: not timed\n";
     if (request.counters || request.annotate) report_counters(cuda::Emulator(), request.annotate, answer);
   } else {
-    report_timing(time_layer(kernel, problem, device, inputs, request.time ? request.repeat : 5),
-                  problem.flops(n), request.time, answer);
+    report_timing(time_layer(kernel, device, *random, request.time ? request.repeat : 5), problem.flops(n),
+                  request.time, answer);
   }
   answer.json.update(describe_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms()));
   return answer;

@@ -1,5 +1,6 @@
 #include "tools/schedule_report.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace sparsekiln::tools {
@@ -42,6 +43,30 @@ Json describe_schedule(const Schedule& schedule) {
   Json result = describe_figures(schedule);
   result["by_worker"] = workers;
   return result;
+}
+
+Json describe_schedule(const BlockRuns& schedule) {
+  std::int64_t largest = 0;
+  std::int64_t all = 0;
+  Json workers = Json::array();
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
+    Json runs = Json::array();
+    std::int64_t cost = 0;
+    for (const BlockRun& run : schedule.runs_of(worker)) {
+      runs.push_back({{"row", run.row}, {"first_block", run.first}, {"blocks", run.blocks}});
+      cost += cost_of(run);
+    }
+    workers.push_back({{"cost", cost}, {"runs", runs}});
+    largest = std::max(largest, cost);
+    all += cost;
+  }
+  const double mean = static_cast<double>(all) / schedule.workers();
+  return {{"runs", schedule.runs.size()},
+          {"workers", schedule.workers()},
+          {"mean_cost", mean},
+          {"largest_cost", largest},
+          {"balance", all == 0 ? 1 : static_cast<double>(largest) / mean},
+          {"by_worker", workers}};
 }
 
 }  // namespace sparsekiln::tools

@@ -15,6 +15,7 @@
 #include "tools/layer.h"
 #include "tools/options.h"
 #include "tools/store_warning.h"
+#include "tools/trial.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -26,7 +27,7 @@ struct VerifyRequest {
   std::int64_t seeds = 8;
 };
 
-/// The inputs are the same under every seed: so must y be.
+/// The inputs are the same under every seed: so must the results be.
 constexpr std::uint64_t kInputs = 1;
 
 /// One kernel, run under one seed after another.
@@ -35,10 +36,9 @@ class Verification {
   Verification(const VerifyRequest& request, const Problem& problem, std::int64_t n,
                std::shared_ptr<const Binary> binary)
       : target_(request.what.target),
-        problem_(problem),
         binary_(std::move(binary)),
-        exact_(make_inputs(problem, n, Inputs::small_integers, kInputs)),
-        random_(make_inputs(problem, n, Inputs::random, kInputs)) {
+        exact_(make_trial(problem, n, Inputs::small_integers, kInputs)),
+        random_(make_trial(problem, n, Inputs::random, kInputs)) {
     emulator_.set_checks(EMULATOR_CHECK_ALL);
   }
 
@@ -69,8 +69,8 @@ class Verification {
     const Kernel kernel = load(binary_, target_);
     Checked checked;
     std::vector<std::byte> image;
-    checked.exact = judge(kernel, problem_, device, exact_);
-    checked.random = judge(kernel, problem_, device, random_, &image);
+    checked.exact = judge(kernel, device, *exact_);
+    checked.random = judge(kernel, device, *random_, &image);
     json["exact"] = describe(checked.exact);
     json["random"] = describe(checked.random);
     if (!checked.exact.ok) return fmt::format("small integers: {}", checked.exact.first_failure);
@@ -80,10 +80,9 @@ class Verification {
   }
 
   std::string target_;
-  Problem problem_;
   std::shared_ptr<const Binary> binary_;
-  HostInputs exact_;
-  HostInputs random_;
+  std::unique_ptr<const Trial> exact_;
+  std::unique_ptr<const Trial> random_;
   cuda::Emulator emulator_;
   std::vector<std::byte> first_image_;
 };

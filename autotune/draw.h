@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/problem.h>
+
+namespace sparsekiln {
+
+/// What operands are filled with, which decides how sharp a check can be.
+enum class Inputs : std::uint8_t {
+  small_integers,  ///< non-zero; every product and every partial sum, in any order, is exact in float32
+  random,          ///< uniform in [-1, 1), rounded to the type
+};
+
+/// Draw i of the stream `seed`: the SplitMix64 generator (Steele, Lea & Flood 2014), addressed by position.
+[[nodiscard]] std::uint64_t draw(std::uint64_t seed, std::uint64_t i);
+
+/// Writes `count` elements of stream `seed` from position `position` on to `to`, from element `first` on:
+/// integers other than 0 in [-largest, largest], or random numbers.
+void fill(DType type, void* to, std::int64_t first, std::int64_t count, Inputs kind, std::int64_t largest,
+          std::uint64_t seed, std::int64_t position);
+
+/// The largest r up to 8 for which sums of k products of integers in [-r, r] are exact in float32 (2^24),
+/// even `growth` times as large, and finite in the output type. Where the output type is narrow, r is kept so
+/// small that most sums are exact in it too: rounding would hide a small error. Throws `invalid_argument`
+/// where not even 1 will do.
+[[nodiscard]] std::int64_t largest_integer(double k, double growth, DType out_dtype);
+
+}  // namespace sparsekiln

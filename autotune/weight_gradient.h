@@ -1,0 +1,47 @@
+#pragma once
+
+#include <vector>
+
+#include "autotune/verdict.h"
+#include "autotune/weight_gradient_inputs.h"
+#include "compiler/sddmm.h"
+
+namespace sparsekiln {
+
+/// The gradients in float64, before alpha and beta, and what rounding errors of their sums scale with:
+///
+///   dw      Σ dyᵀ·x         of_dw      |dy|ᵀ·|x|     [blocks, block_out, block_in], before gates
+///   dbias   Σ dy            of_dbias   Σ |dy|        [out_features]
+///   dgates  Σ dw·W          of_dgates  Σ of_dw·|W|   [blocks]
+///
+/// with dy multiplied by the derivative where there is one, and with `Math::tf32` x and dy rounded to tf32
+/// for dw. dbias and dgates are empty where they are not asked for.
+struct WeightGradientReference {
+  std::vector<double> dw, of_dw;
+  std::vector<double> dbias, of_dbias;
+  std::vector<double> dgates, of_dgates;
+};
+
+/// Sums in ascending order of pairs and batch entries; exact for integers below 2^53. A block row is summed
+/// by one thread: the result does not depend on their number.
+[[nodiscard]] WeightGradientReference reference(const Sddmm& gradient, const WeightGradientInputs& inputs);
+
+/// Judges what a launch computed, element by element, against float64, as check of oracle.h judges products.
+///
+/// Small integers: each element equals the exact result, rounded once to its type, bit for bit.
+///
+/// Random, with the gradients and their magnitudes named as above, u and u_out the unit roundoffs of float32
+/// and of dw's type, and c(K) = min(K, 10·√K) as in oracle.h, K the batch entries of all pairs, E the
+/// elements of a block, and a the adder's loss:
+///
+///   dw = s·Σ + beta·old, s = alpha·gate   |error| ≤ a·c(K)·u·|s|·of_dw + 4u·(|s·Σ| + |beta·old|) +
+///   u_out·|dw| dbias                                 |error| ≤ a·c(K)·u·|alpha|·of_dbias + 4u·(… ) +
+///   u·|dbias| dgates                                |error| ≤ (a·c(K) + c(E))·u·|alpha|·of_dgates + 4u·(… )
+///   + u·|dgates|
+///
+/// and what a derivative may be off added to each, as for products. The four roundings are those of s, of its
+/// product with Σ, of beta·old and of their sum. All elements must have been written, and none beside them.
+[[nodiscard]] Verdict check(const Sddmm& gradient, const WeightGradientInputs& inputs,
+                            const WeightGradientOutputs& outputs, Adder adder);
+
+}  // namespace sparsekiln

@@ -1,0 +1,116 @@
+#include "compiler/block_runs.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln {
+namespace {
+
+std::vector<BlockRun> cut_rows(const Sddmm& gradient, std::int32_t width) {
+  const auto crow = gradient.layout.crow();
+  std::vector<BlockRun> runs;
+  for (std::int32_t row = 0; row < gradient.layout.rows(); ++row) {
+    const std::int32_t begin = crow[static_cast<std::size_t>(row)];
+    const std::int32_t end = crow[static_cast<std::size_t>(row) + 1];
+    if (begin == end && gradient.bias_gradient) runs.push_back({row, begin, 0, true});
+    for (std::int32_t first = begin; first < end; first += width)
+      runs.push_back({row, first, std::min(width, end - first), first == begin});
+  }
+  return runs;
+}
+
+/// The worker of each run: that in whose share of the cost the run's middle lies.
+std::vector<std::int32_t> in_stretches(const std::vector<BlockRun>& runs, std::int64_t total,
+                                       std::int32_t workers) {
+  std::vector<std::int32_t> worker;
+  std::int64_t before = 0;
+  for (const BlockRun& run : runs) {
+    const std::int64_t twice_middle = 2 * before + cost_of(run);
+    worker.push_back(static_cast<std::int32_t>(twice_middle * workers / (2 * total)));
+    before += cost_of(run);
+  }
+  return worker;
+}
+
+/// The costliest run next, to the worker with the least to do; of equals the first.
+std::vector<std::int32_t> longest_first(const std::vector<BlockRun>& runs, std::int32_t workers) {
+  std::vector<std::size_t> order(runs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return cost_of(runs[a]) > cost_of(runs[b]); });
+  using Load = std::pair<std::int64_t, std::int32_t>;  // and whose it is
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (std::int32_t worker = 0; worker < workers; ++worker) loads.emplace(0, worker);
+  std::vector<std::int32_t> result(runs.size());
+  for (const std::size_t run : order) {
+    auto [load, worker] = loads.top();
+    loads.pop();
+    result[run] = worker;
+    loads.emplace(load + cost_of(runs[run]), worker);
+  }
+  return result;
+}
+
+std::vector<std::int64_t> loads_of(const std::vector<BlockRun>& runs, const std::vector<std::int32_t>& worker,
+                                   std::int32_t workers) {
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(workers));
+  for (std::size_t run = 0; run < runs.size(); ++run)
+    loads[static_cast<std::size_t>(worker[run])] += cost_of(runs[run]);
+  return loads;
+}
+
+/// Whether nobody is idle, and the largest load is at most 5 % above the mean.
+bool balanced(const std::vector<std::int64_t>& loads, std::int64_t total) {
+  const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
+  return *least > 0 && 20 * *most * static_cast<std::int64_t>(loads.size()) <= 21 * total;
+}
+
+}  // namespace
+
+std::span<const BlockRun> BlockRuns::runs_of(std::int32_t worker) const {
+  const auto begin = static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker)]);
+  const auto end = static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker) + 1]);
+  return std::span(runs).subspan(begin, end - begin);
+}
+
+std::int64_t run_bound(const Sddmm& gradient, std::int32_t width) {
+  const std::int64_t rows = gradient.layout.rows();
+  const std::int64_t blocks = gradient.layout.blocks();
+  // A row with blocks has at most one run that is not full.
+  return blocks / width + (gradient.bias_gradient ? rows : std::min(rows, blocks));
+}
+
+BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Config& config) {
+  if (config.rows < 1 || config.split < 1 || target.workers < 1)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("config '{}' for {}: rows, split and workers are 1 or more", to_string(config),
+                            target.to_string()));
+  const std::vector<BlockRun> runs = cut_rows(gradient, config.rows);
+  const std::int64_t most = std::int64_t{target.workers} * config.split;
+  const auto workers =
+      static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(runs.size()), 1, most));
+  std::int64_t total = 0;
+  for (const BlockRun& run : runs) total += cost_of(run);
+
+  std::vector<std::int32_t> worker = in_stretches(runs, total, workers);
+  if (!balanced(loads_of(runs, worker, workers), total)) worker = longest_first(runs, workers);
+
+  BlockRuns result;
+  result.worker_begin.assign(static_cast<std::size_t>(workers) + 1, 0);
+  for (const std::int32_t of : worker) ++result.worker_begin[static_cast<std::size_t>(of) + 1];
+  std::partial_sum(result.worker_begin.begin(), result.worker_begin.end(), result.worker_begin.begin());
+  std::vector<std::int32_t> next(result.worker_begin.begin(), result.worker_begin.end() - 1);
+  result.runs.resize(runs.size());
+  for (std::size_t run = 0; run < runs.size(); ++run)
+    result.runs[static_cast<std::size_t>(next[static_cast<std::size_t>(worker[run])]++)] = runs[run];
+  return result;
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/layout.h>
+#include <sparsekiln/target.h>
+
+#include "compiler/sddmm.h"
+
+namespace sparsekiln {
+
+/// Neighbouring blocks of one block row, which are computed side by side from the same tiles of dy.
+struct BlockRun {
+  std::int32_t row = 0;
+  std::int32_t first = 0;     ///< number of its first block, as the layout counts; the others follow
+  std::int32_t blocks = 0;    ///< 1 to Config::rows; 0: a row without blocks, of which only dy is summed
+  bool first_of_row = false;  ///< of every block row one run: the one that sums dy for the bias
+  friend bool operator==(const BlockRun&, const BlockRun&) = default;
+};
+
+/// Who computes which blocks of dw, each from the whole batch: the schedule of a Sddmm. Every present block
+/// is in exactly one run, and every block row without blocks has a run where, and only where, the gradient
+/// of a bias wants it. A block is summed by one worker alone, in ascending order of pairs and batch entries.
+struct BlockRuns {
+  std::vector<BlockRun> runs;              ///< grouped by worker
+  std::vector<std::int32_t> worker_begin;  ///< workers + 1 offsets into runs
+
+  [[nodiscard]] std::int32_t workers() const { return static_cast<std::int32_t>(worker_begin.size()) - 1; }
+  [[nodiscard]] std::span<const BlockRun> runs_of(std::int32_t worker) const;
+  friend bool operator==(const BlockRuns&, const BlockRuns&) = default;
+};
+
+/// What a run costs: its tile of dy, and its tiles of x.
+[[nodiscard]] constexpr std::int64_t cost_of(const BlockRun& run) { return 1 + std::int64_t{run.blocks}; }
+
+/// Cuts block rows into runs of config.rows blocks, of which the last of a row has what is left, and shares
+/// these out over at most target.workers × config.split workers, none of them idle: in contiguous stretches,
+/// or, where those leave the largest worker more than 5 % above the mean, longest first (Graham 1969), which
+/// is within 4/3 of the best. An empty layout has one worker, without runs. O(runs · log runs); the same
+/// input gives the same schedule, whatever n.
+[[nodiscard]] BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Config& config);
+
+/// No schedule of this gradient with config.rows = `width` has more runs. From the layout's size alone.
+[[nodiscard]] std::int64_t run_bound(const Sddmm& gradient, std::int32_t width);
+
+}  // namespace sparsekiln

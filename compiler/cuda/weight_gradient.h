@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+#include "compiler/block_runs.h"
+#include "compiler/sddmm.h"
+#include "compiler/source.h"
+
+namespace sparsekiln::cuda {
+
+/// As cuda::emit of products: the translation unit of a gradient of the weight. schedules[i] belongs to
+/// plan[i].
+[[nodiscard]] Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
+                          const std::vector<BlockRuns>& schedules);
+
+/// Throws `invalid_argument` unless `config` can compute `gradient` on `target`.
+void validate(const Sddmm& gradient, const Target& target, const Config& config);
+
+/// No schedule of this gradient has larger tables. From the layout's size alone.
+[[nodiscard]] std::int64_t table_bound(const Sddmm& gradient, const Config& config);
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,121 @@
+#include "tools/trial.h"
+
+#include <span>
+#include <utility>
+
+#include "autotune/oracle.h"
+#include "autotune/weight_gradient.h"
+#include "compiler/sddmm.h"
+#include "compiler/spmm.h"
+#include "runtime/resident_gradient.h"
+#include "runtime/resident_operands.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+/// Operands is ResidentOperands or ResidentGradient, Outputs what it fetches.
+template <class Resident, class Outputs>
+class ResidentLayer : public Layer {
+ public:
+  ResidentLayer(Resident resident, Outputs outputs)
+      : resident_(std::move(resident)), outputs_(std::move(outputs)) {}
+  std::size_t bytes() const override { return resident_.bytes(); }
+
+ protected:
+  Operands& operands(std::size_t copy) override { return resident_[copy]; }
+  std::size_t copies() const override { return resident_.copies(); }
+  const Outputs& fetch() {
+    resident_.fetch(outputs_);
+    return outputs_;
+  }
+
+ private:
+  Resident resident_;
+  Outputs outputs_;
+};
+
+void append(const PoisonedOutput& output, std::vector<std::byte>* image) {
+  if (image != nullptr) image->insert(image->end(), output.image().begin(), output.image().end());
+}
+
+class ProductTrial final : public Trial {
+ public:
+  ProductTrial(const Problem& problem, std::int64_t n, Inputs kind, std::uint64_t seed)
+      : problem_(problem), inputs_(make_inputs(problem, n, kind, seed)) {}
+
+  std::unique_ptr<Layer> place(const Kernel& kernel, const std::shared_ptr<const Device>& device,
+                               int copies) const override {
+    PoisonedOutput output(problem_, inputs_.n);
+    if (problem_.epilogue.scale) output.set(inputs_.y);
+    ResidentOperands resident(kernel, problem_, device, inputs_, output, copies);
+    return std::make_unique<OnDevice>(*this, std::move(resident), std::move(output));
+  }
+
+ private:
+  class OnDevice final : public ResidentLayer<ResidentOperands, PoisonedOutput> {
+   public:
+    OnDevice(const ProductTrial& trial, ResidentOperands resident, PoisonedOutput output)
+        : ResidentLayer(std::move(resident), std::move(output)), trial_(trial) {}
+    Verdict judge(const Plan& plan, std::vector<std::byte>* image) override {
+      const PoisonedOutput& output = fetch();
+      append(output, image);
+      return check(trial_.problem_, trial_.inputs_, output, adder_of(trial_.problem_, plan));
+    }
+
+   private:
+    const ProductTrial& trial_;
+  };
+
+  Problem problem_;
+  HostInputs inputs_;
+};
+
+class GradientTrial final : public Trial {
+ public:
+  GradientTrial(const Problem& problem, std::int64_t n, Inputs kind, std::uint64_t seed)
+      : gradient_(problem), inputs_(make_inputs(gradient_, {.n = n}, kind, seed)) {}
+
+  std::unique_ptr<Layer> place(const Kernel&, const std::shared_ptr<const Device>& device,
+                               int copies) const override {
+    WeightGradientOutputs outputs(gradient_, inputs_);
+    ResidentGradient resident(gradient_, device, inputs_, outputs, copies);
+    return std::make_unique<OnDevice>(*this, std::move(resident), std::move(outputs));
+  }
+
+ private:
+  class OnDevice final : public ResidentLayer<ResidentGradient, WeightGradientOutputs> {
+   public:
+    OnDevice(const GradientTrial& trial, ResidentGradient resident, WeightGradientOutputs outputs)
+        : ResidentLayer(std::move(resident), std::move(outputs)), trial_(trial) {}
+    Verdict judge(const Plan& plan, std::vector<std::byte>* image) override {
+      const WeightGradientOutputs& outputs = fetch();
+      for (const PoisonedOutput* output : {&outputs.dw, &outputs.dbias, &outputs.dgates})
+        append(*output, image);
+      return check(trial_.gradient_, trial_.inputs_, outputs, adder_of(trial_.gradient_.ieee(), plan));
+    }
+
+   private:
+    const GradientTrial& trial_;
+  };
+
+  Sddmm gradient_;
+  WeightGradientInputs inputs_;
+};
+
+}  // namespace
+
+void Layer::launch(const Kernel& kernel, void* stream) {
+  Operands& next = operands(next_);
+  next.stream = stream;
+  next_ = next_ + 1 < copies() ? next_ + 1 : 0;
+  kernel(next);
+}
+
+std::unique_ptr<const Trial> make_trial(const Problem& problem, std::int64_t n, Inputs kind,
+                                        std::uint64_t seed) {
+  if (problem.operation == Operation::grad_weight)
+    return std::make_unique<GradientTrial>(problem, n, kind, seed);
+  return std::make_unique<ProductTrial>(problem, n, kind, seed);
+}
+
+}  // namespace sparsekiln::tools

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <sparsekiln/compile.h>
+
+#include "autotune/draw.h"
+#include "autotune/verdict.h"
+#include "runtime/device.h"
+
+namespace sparsekiln::tools {
+
+/// The operands of a trial on a device, in copies that launches take in turn.
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  /// Takes the next copy.
+  void launch(const Kernel& kernel, void* stream = nullptr);
+  /// Fetches what was computed of the first copy and judges it; `image` gets the bytes where it is given.
+  [[nodiscard]] virtual Verdict judge(const Plan& plan, std::vector<std::byte>* image) = 0;
+  /// Bytes of one copy.
+  [[nodiscard]] virtual std::size_t bytes() const = 0;
+
+ protected:
+  [[nodiscard]] virtual Operands& operands(std::size_t copy) = 0;
+  [[nodiscard]] virtual std::size_t copies() const = 0;
+
+ private:
+  std::size_t next_ = 0;
+};
+
+/// The host's side of a launch, whatever the operation: what its operands hold, and what it should compute.
+class Trial {
+ public:
+  virtual ~Trial() = default;
+  /// Refers to the trial.
+  [[nodiscard]] virtual std::unique_ptr<Layer> place(const Kernel& kernel,
+                                                     const std::shared_ptr<const Device>& device,
+                                                     int copies = 1) const = 0;
+};
+
+/// A launch of `problem` for a batch of n. The same arguments make the same trial on every machine. Throws
+/// `invalid_argument` where integers cannot be exact.
+[[nodiscard]] std::unique_ptr<const Trial> make_trial(const Problem& problem, std::int64_t n, Inputs kind,
+                                                      std::uint64_t seed);
+
+}  // namespace sparsekiln::tools
