@@ -12,7 +12,7 @@
 #include "autotune/verdict.h"
 #include "runtime/device.h"
 #include "tools/command.h"
-#include "tools/trial.h"
+#include "runtime/trial.h"
 
 namespace sparsekiln::tools {
 

@@ -21,7 +21,7 @@
 #include "tools/options.h"
 #include "tools/stopwatch.h"
 #include "tools/store_warning.h"
-#include "tools/trial.h"
+#include "runtime/trial.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -140,13 +140,13 @@ Answer run(const RunRequest& request) {
   answer.text = summarize_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms());
   answer.text += fmt::format("device: {}\n", device->description());
   warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
-  const std::unique_ptr<const Trial> random = make_trial(problem, n, Inputs::random, request.seed);
+  const std::unique_ptr<const Trial> random = make_trial(problem, {.n = n}, Inputs::random, request.seed);
   if (options.tiered) await_baked(kernel, device, *random, request.check, answer);
   answer.json["tier"] = name(kernel.tier());
   answer.json["checked"] = request.check;
   Checked checked;
   if (request.check)
-    checked.exact = judge(kernel, device, *make_trial(problem, n, Inputs::small_integers, request.seed));
+    checked.exact = judge(kernel, device, *make_trial(problem, {.n = n}, Inputs::small_integers, request.seed));
   if (emulated) cuda::Emulator().reset_counters();  // they are of the launch that follows, and no other
   if (request.check || emulated) checked.random = judge(kernel, device, *random);
   if (request.check) report_check(checked, answer);

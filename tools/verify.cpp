@@ -15,7 +15,7 @@
 #include "tools/layer.h"
 #include "tools/options.h"
 #include "tools/store_warning.h"
-#include "tools/trial.h"
+#include "runtime/trial.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -37,8 +37,8 @@ class Verification {
                std::shared_ptr<const Binary> binary)
       : target_(request.what.target),
         binary_(std::move(binary)),
-        exact_(make_trial(problem, n, Inputs::small_integers, kInputs)),
-        random_(make_trial(problem, n, Inputs::random, kInputs)) {
+        exact_(make_trial(problem, {.n = n}, Inputs::small_integers, kInputs)),
+        random_(make_trial(problem, {.n = n}, Inputs::random, kInputs)) {
     emulator_.set_checks(EMULATOR_CHECK_ALL);
   }
 

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -159,4 +160,90 @@ TEST_CASE("strides that are misaligned, less than a row, or not dense within it 
     operand.must_refuse("x", [&](Operands& o) { o.x.stride[0] += unit - 1; });
     operand.must_refuse("y", [&](Operands& o) { o.y.stride[0] += unit / 2; });
   }
+}
+
+TEST_CASE("what is computed must not overlap what is read, but may lie beside it in one tensor") {
+  Operand operand(Operand::kN);
+  operand.must_refuse("y", [](Operands& o) { o.x.data = o.y.data; });
+  operand.must_refuse("y", [](Operands& o) { o.w.data = o.y.data; });
+  operand.must_refuse("y", [](Operands& o) {
+    o.x.data = static_cast<std::byte*>(o.y.data) + 16;
+    o.x.stride[0] = o.y.stride[0] = 128;
+  });
+
+  const Layout layout = patterns::random(4, 6, 0.5, 9);
+  const Options options = Suite::current().options({16, 8}, Operand::kN);
+  const Kernel kernel = compile(layout, options);
+  const auto& device = Suite::current().device();
+  DeviceMemory weight(device, static_cast<std::size_t>(layout.blocks()) * 16 * 8 * 4);
+  DeviceMemory both(device, Operand::kN * 128 * 4);
+  const std::vector<std::byte> zeros(weight.bytes() + both.bytes());
+  weight.copy_in(zeros.data());
+  both.copy_in(zeros.data());
+  auto* const y = static_cast<std::byte*>(both.data()) + 64 * 4;  // x has 48 columns, y the 64 from 64 on
+  CHECK_NOTHROW(kernel({.x = strided_view(both.data(), DType::f32, Operand::kN, 48, 128),
+                        .w = view(weight.data(), DType::f32, layout.blocks(), 16, 8),
+                        .y = strided_view(y, DType::f32, Operand::kN, 64, 128)}));
+  device->synchronize();
+}
+
+TEST_CASE("a view that says that it lies elsewhere is refused") {
+  const std::int32_t elsewhere = Suite::current().on_cpu() ? 0 : kHostDevice;
+  Operand operand(Operand::kN);
+  operand.must_refuse("x", [&](Operands& o) { o.x.device = elsewhere; });
+  operand.must_refuse("w", [&](Operands& o) { o.w.device = elsewhere; });
+  operand.must_refuse("y", [&](Operands& o) { o.y.device = elsewhere; });
+}
+
+TEST_CASE("alpha and beta are refused by a kernel that has no place for them") {
+  Operand operand(Operand::kN);
+  operand.must_refuse("alpha", [](Operands& o) { o.alpha = 2; });
+  operand.must_refuse("beta", [](Operands& o) { o.beta = 1; });
+}
+
+TEST_CASE("a batch of matrices is computed without a copy, as one product where it can be") {
+  constexpr std::int64_t kMatrices = 3;
+  constexpr std::int64_t kN = 4;
+  constexpr std::int64_t kIn = 48;
+  constexpr std::int64_t kOut = 64;
+  const Layout layout = patterns::random(4, 6, 0.5, 9);
+  const auto& device = Suite::current().device();
+  // Elements from one matrix to the next: at once behind it, and with a gap.
+  for (const std::int64_t gap : {0, 16})
+    for (const Batch batch : {Batch(kN), Batch(kMatrices * kN), Batch::up_to(64)}) {
+      CAPTURE(gap);
+      CAPTURE(to_string(batch));
+      const Options options = Suite::current().options({16, 8}, batch);
+      const Kernel kernel = compile(layout, options);
+      const Problem problem = make_problem(layout, options);
+      const HostInputs inputs = make_inputs(problem, kMatrices * kN, Inputs::small_integers, 5);
+      const auto all = static_cast<std::size_t>(kMatrices * (kN * std::max(kIn, kOut) + gap)) * sizeof(float);
+      DeviceMemory x(device, all);
+      DeviceMemory y(device, all);
+      DeviceMemory w(device, inputs.w.size());
+      std::vector<std::byte> spread(all);
+      for (std::int64_t m = 0; m < kMatrices; ++m)
+        std::copy_n(inputs.x.begin() + m * kN * kIn * 4, kN * kIn * 4,
+                    spread.begin() + m * (kN * kIn + gap) * 4);
+      x.copy_in(spread.data());
+      w.copy_in(inputs.w.data());
+      TensorView from = view(x.data(), DType::f32, kMatrices, kN, kIn);
+      TensorView to = view(y.data(), DType::f32, kMatrices, kN, kOut);
+      from.stride[0] += gap;
+      to.stride[0] += gap;
+      const Operands operands{.x = from, .w = view(w.data(), DType::f32, layout.blocks(), 16, 8), .y = to};
+      if (gap != 0 && batch == Batch(kMatrices * kN)) {  // neither one matrix of 12 nor matrices of 12
+        CHECK_THROWS_AS(kernel(operands), Error);
+        continue;
+      }
+      kernel(operands);
+      device->synchronize();
+      y.copy_out(spread.data());
+      PoisonedOutput output(problem, kMatrices * kN);
+      for (std::int64_t m = 0; m < kMatrices; ++m)
+        std::copy_n(spread.begin() + m * (kN * kOut + gap) * 4, kN * kOut * 4,
+                    output.y() + m * kN * kOut * 4);
+      const Verdict verdict = check(problem, inputs, output, Adder::float32);
+      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    }
 }

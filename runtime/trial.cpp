@@ -1,4 +1,4 @@
-#include "tools/trial.h"
+#include "runtime/trial.h"
 
 #include <span>
 #include <utility>
@@ -10,7 +10,7 @@
 #include "runtime/resident_gradient.h"
 #include "runtime/resident_operands.h"
 
-namespace sparsekiln::tools {
+namespace sparsekiln {
 namespace {
 
 /// Operands is ResidentOperands or ResidentGradient, Outputs what it fetches.
@@ -40,13 +40,20 @@ void append(const PoisonedOutput& output, std::vector<std::byte>* image) {
 
 class ProductTrial final : public Trial {
  public:
-  ProductTrial(const Problem& problem, std::int64_t n, Inputs kind, std::uint64_t seed)
-      : problem_(problem), inputs_(make_inputs(problem, n, kind, seed)) {}
+  ProductTrial(const Problem& problem, const TrialLaunch& launch, Inputs kind, std::uint64_t seed)
+      : problem_(problem), padding_(launch.padding) {
+    const Spmm product(problem);
+    inputs_ = make_inputs(product, launch.n, kind, seed,
+                          stride(product, product.dtype, launch.n, product.in_features()));
+    if (!launch.accumulates) inputs_.beta = 0;
+  }
 
   std::unique_ptr<Layer> place(const Kernel& kernel, const std::shared_ptr<const Device>& device,
                                int copies) const override {
-    PoisonedOutput output(problem_, inputs_.n);
-    if (problem_.epilogue.scale) output.set(inputs_.y);
+    const Spmm product(problem_);
+    PoisonedOutput output(product, inputs_.n,
+                          stride(product, product.out_dtype, inputs_.n, product.out_features()));
+    if (inputs_.beta != 0) output.set(inputs_.y);
     ResidentOperands resident(kernel, problem_, device, inputs_, output, copies);
     return std::make_unique<OnDevice>(*this, std::move(resident), std::move(output));
   }
@@ -66,14 +73,27 @@ class ProductTrial final : public Trial {
     const ProductTrial& trial_;
   };
 
+  /// Elements from one row of an activation to the next.
+  [[nodiscard]] std::int64_t stride(const Spmm& product, DType dtype, std::int64_t n,
+                                    std::int64_t features) const {
+    return packed_stride(product, dtype, product.feature_major() ? n : features) + padding_;
+  }
+
   Problem problem_;
+  std::int64_t padding_;
   HostInputs inputs_;
 };
 
 class GradientTrial final : public Trial {
  public:
-  GradientTrial(const Problem& problem, std::int64_t n, Inputs kind, std::uint64_t seed)
-      : gradient_(problem), inputs_(make_inputs(gradient_, {.n = n}, kind, seed)) {}
+  GradientTrial(const Problem& problem, const TrialLaunch& launch, Inputs kind, std::uint64_t seed)
+      : gradient_(problem),
+        inputs_(make_inputs(gradient_,
+                            {.n = launch.n,
+                             .pairs = launch.pairs,
+                             .padding = launch.padding,
+                             .beta = launch.accumulates ? 1.0f : 0.0f},
+                            kind, seed)) {}
 
   std::unique_ptr<Layer> place(const Kernel&, const std::shared_ptr<const Device>& device,
                                int copies) const override {
@@ -111,11 +131,11 @@ void Layer::launch(const Kernel& kernel, void* stream) {
   kernel(next);
 }
 
-std::unique_ptr<const Trial> make_trial(const Problem& problem, std::int64_t n, Inputs kind,
+std::unique_ptr<const Trial> make_trial(const Problem& problem, const TrialLaunch& launch, Inputs kind,
                                         std::uint64_t seed) {
   if (problem.operation == Operation::grad_weight)
-    return std::make_unique<GradientTrial>(problem, n, kind, seed);
-  return std::make_unique<ProductTrial>(problem, n, kind, seed);
+    return std::make_unique<GradientTrial>(problem, launch, kind, seed);
+  return std::make_unique<ProductTrial>(problem, launch, kind, seed);
 }
 
-}  // namespace sparsekiln::tools
+}  // namespace sparsekiln

@@ -11,7 +11,7 @@
 #include "autotune/verdict.h"
 #include "runtime/device.h"
 
-namespace sparsekiln::tools {
+namespace sparsekiln {
 
 /// The operands of a trial on a device, in copies that launches take in turn.
 class Layer {
@@ -43,9 +43,17 @@ class Trial {
                                                      int copies = 1) const = 0;
 };
 
-/// A launch of `problem` for a batch of n. The same arguments make the same trial on every machine. Throws
-/// `invalid_argument` where integers cannot be exact.
-[[nodiscard]] std::unique_ptr<const Trial> make_trial(const Problem& problem, std::int64_t n, Inputs kind,
-                                                      std::uint64_t seed);
+/// Besides the problem, what there is to choose of a launch.
+struct TrialLaunch {
+  std::int64_t n = 1;
+  std::int64_t padding = 0;  ///< elements between the rows of activations; keeps the alignment
+  std::int64_t pairs = 1;    ///< of grad_weight
+  bool accumulates = true;   ///< with Epilogue::scale: beta is not 0
+};
 
-}  // namespace sparsekiln::tools
+/// A launch of `problem`. The same arguments make the same trial on every machine. Throws `invalid_argument`
+/// where integers cannot be exact.
+[[nodiscard]] std::unique_ptr<const Trial> make_trial(const Problem& problem, const TrialLaunch& launch,
+                                                      Inputs kind, std::uint64_t seed);
+
+}  // namespace sparsekiln

@@ -1,0 +1,89 @@
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+
+#include <sparsekiln/patterns.h>
+
+#include "runtime/trial.h"
+#include "tests/kernels/suite.h"
+
+// The test cases of OpenAI's blocksparse (2017), as facts: layouts, block sizes, batches and depths. Full
+// width on the cpu and on a GPU; the emulator has graphs of fewer blocks.
+
+using namespace sparsekiln;
+using namespace sparsekiln::test;
+
+namespace {
+
+/// What is wrong with one launch on small integers; empty where nothing is.
+std::string wrong(const Layout& layout, Options options, TrialLaunch launch) {
+  options.target = Suite::current().target_with(Suite::current().device()->target().workers);
+  options.cache_dir = Suite::current().cache_dir();
+  const Kernel kernel = compile(layout, options);
+  const auto trial = make_trial(make_problem(layout, options), launch, Inputs::small_integers, 1);
+  const auto layer = trial->place(kernel, Suite::current().device());
+  layer->launch(kernel);
+  Suite::current().device()->synchronize();
+  return layer->judge(kernel.binary().plan, nullptr).first_failure;
+}
+
+/// A Barabási–Albert graph with its diagonal; of n blocks, or few.
+Layout graph(std::int32_t n, std::int32_t m) {
+  if (Suite::current().emulated()) return patterns::barabasi_albert(14, 3, true, 1);
+  return patterns::barabasi_albert(n, m, true, 1);
+}
+
+constexpr Operation kOperations[] = {Operation::forward, Operation::grad_input, Operation::grad_weight};
+
+}  // namespace
+
+TEST_CASE("a Barabási-Albert layer of 160 blocks, all block sizes, batches, operations and orders") {
+  const Layout layout = graph(160, 5);
+  for (const std::int32_t block : {32, 16, 8})
+    for (const std::int64_t n : {256, 128, 64, 32, 16, 8}) {
+      if (Suite::current().emulated() && n * block > 1024) continue;
+      for (const Operation operation : kOperations)
+        for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major}) {
+          CAPTURE(block);
+          CAPTURE(n);
+          CAPTURE(name(operation));
+          CAPTURE(name(order));
+          Options options;
+          options.block = {block, block};
+          options.batch = n;
+          options.operation = operation;
+          options.order = order;
+          CHECK(wrong(layout, options, {.n = n}) == "");
+        }
+    }
+}
+
+TEST_CASE("a recurrent layer of 448 blocks, eight steps deep, whose gradient of the weight is grouped") {
+  Options options;
+  options.block = {32, 32};
+  options.batch = 64;
+  options.operation = Operation::grad_weight;
+  CHECK(wrong(graph(448, 8), options, {.n = 64, .pairs = 8}) == "");
+  options.epilogue.scale = true;
+  CHECK(wrong(graph(160, 5), options, {.n = 64, .pairs = 8, .accumulates = true}) == "");
+}
+
+TEST_CASE("gates on the blocks of a checkerboard") {
+  std::vector<std::uint8_t> mask;
+  for (int row = 0; row < 8; ++row)
+    for (int col = 0; col < 8; ++col) mask.push_back((row + col) % 2 == 0 ? 1 : 0);
+  const Layout layout = Layout::from_mask(8, 8, mask);
+  for (const std::int32_t block : {32, 16, 8})
+    for (const Operation operation : kOperations) {
+      CAPTURE(block);
+      CAPTURE(name(operation));
+      Options options;
+      options.block = {block, block};
+      options.batch = 64;
+      options.operation = operation;
+      options.gates = true;
+      options.gate_gradient = operation == Operation::grad_weight;
+      CHECK(wrong(layout, options, {.n = 64}) == "");
+    }
+}
