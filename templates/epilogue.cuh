@@ -66,7 +66,39 @@ __device__ __forceinline__ void end(float (&run)[kRun], long long at_residual,
   }
 }
 
-/// y[n, out], or y[out, n], = the epilogue of its sum, for the batch entries and the block rows that exist.
+/// Ends and writes neighbouring values of one batch entry, as wide as the alignment of activations lets it:
+/// kPiece at once; one by one where only the first `left` exist.
+template <class Config, int kRun>
+__device__ __forceinline__ void write(const float (&run)[kRun], long long at_residual,
+                                      typename Config::Output::Element* y, long long left,
+                                      const Ends<Config>& ends) {
+  using Output = typename Config::Output;
+  enum : int {
+    kAligned = Config::alignment / int{sizeof(typename Output::Element)},
+    kPiece = kRun < kAligned ? kRun : kAligned,
+  };
+#pragma unroll
+  for (int first = 0; first < kRun; first += kPiece) {
+    if (Config::out_features == 0 || first + kPiece <= left) {
+      float piece[kPiece];
+#pragma unroll
+      for (int v = 0; v < kPiece; ++v) piece[v] = run[first + v];
+      end<Config>(piece, at_residual + first, y + first, ends);
+      Output::write(y + first, piece);
+    } else {
+#pragma unroll
+      for (int v = first; v < first + kPiece; ++v) {
+        if (v >= left) continue;
+        float one[1] = {run[v]};
+        end<Config>(one, at_residual + v, y + v, ends);
+        Output::write(y + v, one);
+      }
+    }
+  }
+}
+
+/// y[n, out], or y[out, n], = the epilogue of its sum, for the batch entries, the block rows and the features
+/// that exist.
 template <class Config, class Tile>
 __device__ __forceinline__ void store(const typename Config::Table& table, int item, const Tile& tile,
                                       const Destination<Config>& to) {
@@ -89,10 +121,13 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
       if (Config::merge > 1 && row < 0) continue;
       const long long feature = static_cast<long long>(row) * Config::block_out +
                                 (Config::merge == 1 ? out : out % Config::block_out);
+      const long long left = Config::out_features - feature;  // where the last block row is cut
+      if (Config::out_features != 0 && left <= 0) continue;
       float bias[Config::weights][kRun] = {};
       if constexpr (Config::has_bias) {
 #pragma unroll
         for (int v = 0; v < kRun; ++v) {
+          if (Config::out_features != 0 && v >= left) continue;
           bias[0][v] = Config::Output::read(to.ends.bias + feature + v);
           if constexpr (Config::weights > 1) bias[1][v] = Config::Output::read(to.ends.v_bias + feature + v);
         }
@@ -101,7 +136,6 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
       for (int j = 0; j < Tile::kN; ++j) {
         const int n = tile.n_of(j);
         if (n >= to.valid) continue;
-        auto* const y = to.y + place_of(n, feature, to.y_stride);
         float run[kRun];
 #pragma unroll
         for (int v = 0; v < kRun; ++v) {
@@ -110,8 +144,8 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
           if constexpr (Config::weights > 1)
             run[v] *= scaled<Config>(tile.at(r * Config::weights + 1, j, i + v), bias[1][v], to.ends);
         }
-        end<Config>(run, place_of(n, feature, to.ends.residual_stride), y, to.ends);
-        Config::Output::write(y, run);
+        write<Config>(run, place_of(n, feature, to.ends.residual_stride),
+                      to.y + place_of(n, feature, to.y_stride), left, to.ends);
       }
     }
   }

@@ -62,6 +62,7 @@ struct ColumnsOfW {
   const unsigned place;        ///< where it goes in a stage
   const char* const w;         ///< where it comes from, of block 0
   const char* from = nullptr;  ///< of the chunk's
+  int left = 0;                ///< k's of the chunk from its first on, that x has features for
 
   /// `own`, `sibling`: as ColumnPasses has them.
   __device__ __forceinline__ ColumnsOfW(const typename Config::Element* weight, int own_block, int sibling)
@@ -70,10 +71,12 @@ struct ColumnsOfW {
         place(ptx::kept(Walk::place(own, first))),
         w(ptx::kept(reinterpret_cast<const char*>(weight) + first * 16)) {}
 
-  /// Turns to a chunk: to part `part` of block `block`.
-  __device__ __forceinline__ void begin(int block, int part) {
+  /// Turns to a chunk: to part `part` of block `block`, which is in block column `column` of the product.
+  __device__ __forceinline__ void begin(int block, int column, int part) {
     from = w + static_cast<long long>(block) * kBlockBytes;
     if constexpr (kBlocks == 1) from += part * kBytes;
+    if constexpr (Config::in_features != 0)
+      left = features_left<Config>(column) - (kBlocks == 1 ? part * kDepth : 0);
   }
   /// Calls use.unit for the thread's unit of a pass, if it has one. `to`: `place` in the chunk's stage;
   /// `bytes`: 16, or 0 where the block is absent.
@@ -81,6 +84,7 @@ struct ColumnsOfW {
   __device__ __forceinline__ void copy(Use use, unsigned to, int bytes) const {
     enum : int { kMoved = kPass * Walk::kAtOnce * 16 };
     if (Walk::kOfBlock % Walk::kAtOnce != 0 && first + kPass * Walk::kAtOnce >= Walk::kOfBlock) return;
+    if (Config::in_features != 0 && (first + kPass * Walk::kAtOnce) / kWide >= left) bytes = 0;
     if constexpr (Walk::kStepped)
       use.template unit<kMoved, kMoved>(to ^ Walk::template turned<kPass>(), from, bytes);
     else
@@ -88,7 +92,8 @@ struct ColumnsOfW {
   }
 };
 
-/// x where its features are rows: each k's tile_n batch entries, those that exist. The others become zeros.
+/// x where its features are rows: each k's tile_n batch entries. Those that do not exist become zeros, and so
+/// do features from the last one on.
 template <class Config, int kDepth, int kBlocks, class Places>
 struct ColumnsOfX {
   enum : int {
@@ -106,20 +111,23 @@ struct ColumnsOfX {
   const long long stride;  ///< from one feature to the next, bytes
   const int valid;
   const char* from = nullptr;  ///< the chunk's first feature
+  int left = 0;                ///< k's of the chunk from its first on, that are features of x
 
   /// `own`, `sibling`: as ColumnPasses has them.
-  __device__ __forceinline__ ColumnsOfX(const Source<Config>& source, int own_block, int sibling)
+  __device__ __forceinline__ ColumnsOfX(const typename Config::Element* activation, long long x_stride,
+                                        int entries, int own_block, int sibling)
       : own(own_block),
         first(Walk::first(own_block, sibling)),
         place(ptx::kept(Walk::place(own, first))),
-        x(ptx::kept(reinterpret_cast<const char*>(source.x) + moved(first, source.x_stride * kElementBytes))),
-        stride(source.x_stride * kElementBytes),
-        valid(source.valid) {}
+        x(ptx::kept(reinterpret_cast<const char*>(activation) + moved(first, x_stride * kElementBytes))),
+        stride(x_stride * kElementBytes),
+        valid(entries) {}
 
   /// Turns to a chunk: to part `part` of block column `column`.
-  __device__ __forceinline__ void begin(int column, int part) {
-    from =
-        x + (static_cast<long long>(column) * Config::block_in + (kBlocks == 1 ? part * kDepth : 0)) * stride;
+  __device__ __forceinline__ void begin(int column, int part, bool) {
+    const int ahead = kBlocks == 1 ? part * kDepth : 0;
+    from = x + (static_cast<long long>(column) * Config::block_in + ahead) * stride;
+    if constexpr (Config::in_features != 0) left = features_left<Config>(column) - ahead;
   }
   /// Calls use.unit for the thread's unit of a pass, if it has one. `to`: `place` in the chunk's stage.
   template <int kPass, int kTo, class Use>
@@ -129,13 +137,14 @@ struct ColumnsOfX {
     int bytes = 16;
     if constexpr (!Config::full_tiles)
       bytes = min(max(valid - unit % kWide * kElements, 0), int{kElements}) * kElementBytes;
-    if (!present) bytes = 0;
+    if (!present || (Config::in_features != 0 && unit / kWide >= left)) bytes = 0;
     const char* const at = from + (Walk::kAtOnce % kWide == 0 ? kPass * Walk::kPassRows * stride
                                                               : moved(unit, stride) - moved(first, stride));
     if constexpr (Walk::kStepped)
-      use.template unit<kTo + kPass * Walk::kAtOnce * 16, 0>(to ^ Walk::template turned<kPass>(), at, bytes);
+      use.template unit<kTo + kPass * Walk::kAtOnce * 16, 0, Config::alignment>(
+          to ^ Walk::template turned<kPass>(), at, bytes);
     else
-      use.template unit<kTo, 0>(to - place + Walk::place(own, unit), at, bytes);
+      use.template unit<kTo, 0, Config::alignment>(to - place + Walk::place(own, unit), at, bytes);
   }
 
  private:

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "load_columns.cuh"
+#include "load_rows.cuh"
+#include "load_unit.cuh"
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
 #include "schedule.cuh"
@@ -58,11 +60,12 @@ struct SwizzledStages {
     kRing = Config::rows > 1,  ///< x has its own
     /// Everything of a chunk that is there is copied; else missing batch entries, and missing blocks of a
     /// chunk that has others, become zeros.
-    kWhole = Config::full_tiles && kBlocks == 1 && Config::merge == 1,
+    kWhole = Config::full_tiles && kBlocks == 1 && Config::merge == 1 && Config::in_features == 0,
     kStepped = (kPassRows & (kPassRows - 1)) == 0,  ///< passes of W are constants apart
     kColumnsW = Config::by_columns,
     kColumnsX = Config::feature_major,
-    kRows = !kColumnsW || !kColumnsX,
+    /// Some units are there in part.
+    kPartial = (kColumnsX && !Config::full_tiles) || Config::in_features != 0,
   };
   enum : int {
     kFirstW = kRing ? Config::stages * kBytesX : kBytesX,
@@ -76,22 +79,19 @@ struct SwizzledStages {
   };
   template <int kAll, int kOfWarp>
   using Places = ColumnSwizzle<kAll / kElements, kOfWarp / kElements, kElementBytes == 4>;
-  using ColumnsX =
-      typename Select<kColumnsX, ColumnsOfX<Config, kDepth, kBlocks, Places<Config::tile_n, kWarpN>>,
-                      NoColumns>::Type;
+  using ColumnsX = ColumnsOfX<Config, kDepth, kBlocks, Places<Config::tile_n, kWarpN>>;
+  using RowsX = RowsOfX<Config, kUnits>;
+  using TileX = typename Select<kColumnsX, ColumnsX, RowsX>::Type;
   using ColumnsW = typename Select<kColumnsW, ColumnsOfW<Config, kDepth, kBlocks, Places<kOutputs, kWarpOut>>,
                                    NoColumns>::Type;
 
   const int row;          ///< of shared memory, that this thread copies to in the first pass
   const unsigned place;   ///< its unit there, from the first row of x or W on, in bytes
   const unsigned shared;  ///< where the stages begin
-  const char* x_row;
   const char* w_row;
   const long long v_ahead;  ///< bytes from W to V, of a gated pair
-  const long long x_pass;   ///< from one pass to the next, bytes
-  const int valid;          ///< batch entries of the tile that exist
   Walk feed;
-  ColumnsX columns_x;
+  TileX tile_x;
   ColumnsW columns_w;
   unsigned reading;    ///< the address of the W of the stage that is read
   unsigned reading_x;  ///< in the ring of x, if it has one
@@ -99,9 +99,8 @@ struct SwizzledStages {
   // The chunk that is being copied.
   unsigned writing_x = 0;  ///< where this thread's first unit of x goes
   unsigned writing_w = 0;  ///< likewise
-  const char* from_x = nullptr;
   const char* from_w = nullptr;
-  int entries = 0;     ///< of the tile from `row` on, that exist
+  int bytes_w = 16;    ///< of this thread's units of rows of W, what x has features for
   bool live = false;   ///< there is something to copy
   bool has_x = false;  ///< a tile of x, too
   uint4 held[kAsync ? 1 : kPasses];
@@ -110,16 +109,12 @@ struct SwizzledStages {
       : row(static_cast<int>(threadIdx.x / kUnits)),
         place(ptx::kept(static_cast<unsigned>(Rows::offset(row, unit())))),
         shared(ptx::kept(ptx::dynamic_shared())),
-        x_row(kColumnsX ? nullptr
-                        : ptx::kept(bytes(from.x + row * from.x_stride + unit() % kBlockUnits * kElements))),
         w_row(kColumnsW ? nullptr
                         : ptx::kept(bytes(from.w + Order::output(row) % Config::block_out * Config::block_in +
                                           unit() % kBlockUnits * kElements))),
         v_ahead(Config::weights > 1 ? bytes(from.v) - bytes(from.w) : 0),
-        x_pass(from.x_stride * (kPassRows * kElementBytes)),
-        valid(from.valid),
         feed(table, worker, unit() / kBlockUnits, Merged{row}),
-        columns_x(from, unit() / kBlockUnits, sibling()),
+        tile_x(activation(from.x, from.x_stride, from.valid)),
         columns_w(from.w, unit() / kBlockUnits, sibling()),
         reading(shared + (kEndW - kNextW)),
         reading_x(shared + (Config::stages - 1) * kBytesX),
@@ -179,6 +174,12 @@ struct SwizzledStages {
   __device__ static __forceinline__ const char* bytes(const Element* elements) {
     return reinterpret_cast<const char*>(elements);
   }
+  __device__ __forceinline__ TileX activation(const Element* first, long long stride, int valid) const {
+    if constexpr (kColumnsX)
+      return {first, stride, valid, unit() / kBlockUnits, sibling()};
+    else
+      return {first, stride, valid, place};
+  }
   /// Which this is of the 8 neighbouring threads that copy from the same block of a chunk.
   __device__ static __forceinline__ int sibling() {
     return static_cast<int>(threadIdx.x % 8 / kUnits) * kBlockUnits + unit() % kBlockUnits;
@@ -194,22 +195,14 @@ struct SwizzledStages {
   __device__ __forceinline__ void begin(unsigned stage) {
     live = !feed.done();
     has_x = !kRing || !feed.step.same_input();
-    if constexpr (!Config::full_tiles && !kColumnsX)
-      entries = kBlocks == 1 || feed.step.present() ? valid - row : 0;
     writing_x = kRing ? next_x : stage;
     if constexpr (kRing)
       if (live && has_x) next_x = after_x(next_x);
-    if constexpr (kColumnsX) {
-      writing_x += columns_x.place;
-      columns_x.begin(feed.step.column(), feed.step.part());
-    } else {
-      writing_x += place;
-      from_x = x_row + static_cast<long long>(feed.step.column()) * (Config::block_in * kElementBytes);
-      if constexpr (kParts > 1) from_x += feed.step.part() * (kUnits * 16);
-    }
+    writing_x += tile_x.place;
+    tile_x.begin(feed.step.column(), feed.step.part(), present());
     if constexpr (kColumnsW) {
       writing_w = stage + columns_w.place;
-      columns_w.begin(feed.block[0], feed.step.part());
+      columns_w.begin(feed.block[0], feed.step.column(), feed.step.part());
     } else {
       writing_w = stage + place;
       from_w = w_row;
@@ -217,8 +210,11 @@ struct SwizzledStages {
       if constexpr (Config::merge == 1)
         from_w += static_cast<long long>(feed.block[0]) * (kBlockElements * kElementBytes);
       if constexpr (kParts > 1) from_w += feed.step.part() * (kUnits * 16);
+      bytes_w = RowsX::existing_bytes(feed.step.column(), feed.step.part());
     }
   }
+  /// The block of the chunk that this thread copies is there.
+  __device__ __forceinline__ bool present() const { return kBlocks == 1 || feed.step.present(); }
   /// Its copies, all that there are.
   __device__ __forceinline__ void copy_all() {
     if constexpr (kAsync) {
@@ -242,7 +238,7 @@ struct SwizzledStages {
   }
   template <int kPass, int kEnd>
   __device__ __forceinline__ void queue_passes() {
-    copy<kPass>(Queue{});
+    copy<kPass>(QueueUnits<kElementBytes, kWhole>{});
     if constexpr (kPass + 1 < kEnd) queue_passes<kPass + 1, kEnd>();
   }
   __device__ __forceinline__ void fetch() {
@@ -250,79 +246,22 @@ struct SwizzledStages {
   }
   template <int kPass>
   __device__ __forceinline__ void fetch_passes() {
-    copy<kPass>(Fetch{held[kPass]});
+    copy<kPass>(FetchUnit<kElementBytes, kPartial>{held[kPass]});
     if constexpr (kPass + 1 < kPasses) fetch_passes<kPass + 1>();
   }
   template <int kPass>
   __device__ __forceinline__ void put_passes() {
-    copy<kPass>(Put{held[kPass]});
+    copy<kPass>(PutUnit{held[kPass]});
     if constexpr (kPass + 1 < kPasses) put_passes<kPass + 1>();
   }
-
-  /// The first elements of a unit, and zeros. A register has no index: each element asks for itself.
-  __device__ static __forceinline__ uint4 fetched(const char* from, int bytes) {
-    unsigned words[4];
-#pragma unroll
-    for (int v = 0; v < 4; ++v) {
-      words[v] = 0;
-      if constexpr (kElementBytes == 4) {
-        if (v * 4 < bytes) words[v] = *reinterpret_cast<const unsigned*>(from + v * 4);
-      } else {
-        if (v * 4 < bytes) words[v] = *reinterpret_cast<const unsigned short*>(from + v * 4);
-        if (v * 4 + 2 < bytes)
-          words[v] |= static_cast<unsigned>(*reinterpret_cast<const unsigned short*>(from + v * 4 + 2)) << 16;
-      }
-    }
-    return make_uint4(words[0], words[1], words[2], words[3]);
-  }
-
-  // What is done with a unit: `to` + kTo in shared memory, `from` + kFrom in global memory, in bytes. Of its
-  // 16 bytes those from `bytes` on are not read, and zeros.
-  struct Queue {
-    template <int kTo, int kFrom>
-    __device__ __forceinline__ void unit(unsigned to, const char* from, int bytes) const {
-      if constexpr (kWhole)
-        ptx::copy_async<kTo, kFrom>(to, from);
-      else
-        ptx::copy_async<kTo, kFrom>(to, from, bytes);
-    }
-  };
-  struct Fetch {
-    uint4& into;
-    template <int kTo, int kFrom>
-    __device__ __forceinline__ void unit(unsigned, const char* from, int bytes) const {
-      into = make_uint4(0, 0, 0, 0);
-      if (kColumnsX && !Config::full_tiles && bytes > 0 && bytes < 16)
-        into = fetched(from + kFrom, bytes);
-      else if (bytes > 0)
-        into = *reinterpret_cast<const uint4*>(from + kFrom);
-    }
-  };
-  struct Put {
-    const uint4& value;
-    template <int kTo, int kFrom>
-    __device__ __forceinline__ void unit(unsigned to, const char*, int) const {
-      ptx::store_shared(to + static_cast<unsigned>(kTo), value);
-    }
-  };
 
   /// Calls use.unit for this thread's unit of a pass, if it has one; passes go in order.
   template <int kPass, class Use>
   __device__ __forceinline__ void copy(Use use) {
     if constexpr (kPass < kPassesX) {
-      if (!has_x) return;
-      if constexpr (kColumnsX) {
-        columns_x.template copy<kPass, kX>(use, writing_x, kBlocks == 1 || feed.step.present());
-        return;
-      }
-      if (!in_tile<kCountX, kPass>()) return;
-      const bool readable =
-          Config::full_tiles ? kBlocks == 1 || feed.step.present() : kPass * kPassRows < entries;
-      use.template unit<kPass * kPassBytes + kX, 0>(Rows::template turned<kPassRows, kPass>(writing_x),
-                                                    from_x, readable ? 16 : 0);
-      from_x += x_pass;
+      if (has_x) tile_x.template copy<kPass, kX>(use, writing_x, present());
     } else if constexpr (kColumnsW) {
-      columns_w.template copy<kPass - kPassesX>(use, writing_w, kBlocks == 1 || feed.step.present() ? 16 : 0);
+      columns_w.template copy<kPass - kPassesX>(use, writing_w, present() ? 16 : 0);
     } else {
       copy_w<kPass - kPassesX>(use);
     }
@@ -334,7 +273,7 @@ struct SwizzledStages {
     const unsigned to = Rows::template turned<kPassRows, kPass>(writing_w);
     if constexpr (Config::merge == 1 && kStepped) {
       enum : int { kFrom = Order::output(kPass * kPassRows) * Config::block_in * kElementBytes };
-      use.template unit<kTo, kFrom>(to, from_w, kBlocks == 1 || feed.step.present() ? 16 : 0);
+      use.template unit<kTo, kFrom>(to, from_w, present() ? bytes_w : 0);
     } else {
       // The rows of one pass may be of another block than those of the first.
       const int first = Order::output(row);
@@ -342,10 +281,10 @@ struct SwizzledStages {
       const int block = Config::merge == 1 ? 0 : feed.block[kWanted > 1 ? kPass : 0];
       const int moved =
           Config::merge == 1 ? output - first : output % Config::block_out - first % Config::block_out;
-      const bool readable = Config::merge == 1 ? kBlocks == 1 || feed.step.present() : block >= 0;
+      const bool readable = Config::merge == 1 ? present() : block >= 0;
       const long long elements =
           (readable ? static_cast<long long>(block) * kBlockElements : 0) + moved * Config::block_in;
-      use.template unit<kTo, 0>(to, from_w + elements * kElementBytes, readable ? 16 : 0);
+      use.template unit<kTo, 0>(to, from_w + elements * kElementBytes, readable ? bytes_w : 0);
     }
   }
   template <int kCount, int kPass>

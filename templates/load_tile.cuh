@@ -8,11 +8,18 @@
 
 namespace sparsekiln {
 
+/// How much of a tile exists: its first rows, and their first columns.
+struct Extent {
+  int rows;
+  int columns;
+};
+
 /// Copies kRows × kCols floats, rows `stride` apart, to shared rows of kCols + 4: an odd number of 16-byte
 /// units, so that eight threads reading one column of quads in eight neighbouring rows meet no bank conflict.
-/// Rows, or columns, from `valid` on are not read and become zeros, as kGuarded says.
-enum class Guarded { nothing, rows, columns };
-template <int kRows, int kCols, int kThreads, Guarded kGuarded>
+/// Rows and columns that do not exist are not read and become zeros, as far as kGuard says that there are
+/// any. Addresses are multiples of kAlignment bytes.
+enum Guard : int { kGuardNothing = 0, kGuardRows = 1, kGuardColumns = 2 };
+template <int kRows, int kCols, int kThreads, int kGuard, int kAlignment>
 struct TileCopy {
   enum : int {
     kPitch = kCols + 4,
@@ -24,7 +31,7 @@ struct TileCopy {
 
   /// Calls use(i, row, column, readable) for each quad of this thread; readable: how many of its floats are.
   template <class Use>
-  __device__ static __forceinline__ void for_each(int valid, Use use) {
+  __device__ static __forceinline__ void for_each(Extent there, Use use) {
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
       const int quad = static_cast<int>(threadIdx.x) + i * kThreads;
@@ -32,38 +39,46 @@ struct TileCopy {
       const int row = quad / kQuads;
       const int column = quad % kQuads * 4;
       int readable = 4;
-      if constexpr (kGuarded == Guarded::rows) readable = row < valid ? 4 : 0;
-      if constexpr (kGuarded == Guarded::columns) readable = min(max(valid - column, 0), 4);
+      if constexpr ((kGuard & kGuardColumns) != 0) readable = min(max(there.columns - column, 0), 4);
+      if constexpr ((kGuard & kGuardRows) != 0) readable = row < there.rows ? readable : 0;
       use(i, row, column, readable);
     }
   }
 
   /// Queues the copy; ptx::commit_copies and wait_copies are the caller's.
   __device__ static __forceinline__ void async(float* shared, const float* global, long long stride,
-                                               int valid) {
-    for_each(valid, [=](int, int row, int column, int readable) {
+                                               Extent there) {
+    for_each(there, [=](int, int row, int column, int readable) {
       const float* const from = readable > 0 ? global + row * stride + column : global;
-      ptx::copy_async(shared + row * kPitch + column, from, readable * 4);
+      float* const to = shared + row * kPitch + column;
+      if constexpr (kAlignment == 16) {
+        ptx::copy_async(to, from, readable * 4);
+      } else {
+#pragma unroll
+        for (int v = 0; v < 4; v += kAlignment / 4)
+          ptx::copy_async_part<kAlignment>(to + v, from + v, min(max((readable - v) * 4, 0), kAlignment));
+      }
     });
   }
   /// Reads this thread's quads into registers.
   __device__ static __forceinline__ void fetch(float4 (&held)[kPerThread], const float* global,
-                                               long long stride, int valid) {
-    for_each(valid, [&](int i, int row, int column, int readable) {
+                                               long long stride, Extent there) {
+    for_each(there, [&](int i, int row, int column, int readable) {
       held[i] = make_float4(0, 0, 0, 0);
       const float* const from = global + row * stride + column;
-      if (readable == 4) {
+      if (kAlignment == 16 && readable == 4) {
         held[i] = *reinterpret_cast<const float4*>(from);
-      } else if (kGuarded == Guarded::columns) {
+      } else if (kAlignment < 16 || (kGuard & kGuardColumns) != 0) {
         if (readable > 0) held[i].x = from[0];
         if (readable > 1) held[i].y = from[1];
         if (readable > 2) held[i].z = from[2];
+        if (kAlignment < 16 && readable > 3) held[i].w = from[3];
       }
     });
   }
   /// Writes them to shared memory.
   __device__ static __forceinline__ void put(float* shared, const float4 (&held)[kPerThread]) {
-    for_each(0, [&](int i, int row, int column, int) {
+    for_each({kRows, kCols}, [&](int i, int row, int column, int) {
       *reinterpret_cast<float4*>(shared + row * kPitch + column) = held[i];
     });
   }
@@ -79,14 +94,22 @@ template <class Config>
 struct OperandStages {
   using Table = typename Config::Table;
   enum : bool { kColumnsX = Config::feature_major };
+  enum : bool { kColumns = Config::by_columns };
+  enum : int {
+    kCut = Config::in_features != 0,
+    kGuardX = kColumnsX ? kGuardColumns | (kCut ? int{kGuardRows} : 0)
+                        : kGuardRows | (kCut ? int{kGuardColumns} : 0),
+    kGuardW = !kCut      ? int{kGuardNothing}
+              : kColumns ? int{kGuardRows}
+                         : int{kGuardColumns},
+  };
   /// Its rows are batch entries; or k's, where features are rows.
   using CopyX =
       TileCopy<kColumnsX ? Config::chunk : Config::tile_n, kColumnsX ? Config::tile_n : Config::chunk,
-               Config::threads, kColumnsX ? Guarded::columns : Guarded::rows>;
-  enum : bool { kColumns = Config::by_columns };
+               Config::threads, kGuardX, Config::alignment>;
   /// Its rows are outputs; or k's, where blocks are read by columns.
   using CopyW = TileCopy<kColumns ? Config::chunk : Config::block_out,
-                         kColumns ? Config::block_out : Config::chunk, Config::threads, Guarded::nothing>;
+                         kColumns ? Config::block_out : Config::chunk, Config::threads, kGuardW, 16>;
   using Walk = Feed<Table, 1, 1, 1>;
   enum : int {
     kBlocks = 1,
@@ -176,10 +199,19 @@ struct OperandStages {
            feed.step.part() * (kColumns ? Config::chunk * Config::block_out : Config::chunk);
   }
   __device__ __forceinline__ bool live() const { return !feed.done(); }
+  /// k's of the feed's chunk that are features of x.
+  __device__ __forceinline__ int depth() const {
+    if constexpr (Config::in_features == 0) return Config::chunk;
+    return features_left<Config>(feed.step.column()) - feed.step.part() * Config::chunk;
+  }
+  __device__ __forceinline__ Extent extent_x() const {
+    return kColumnsX ? Extent{depth(), from.valid} : Extent{from.valid, depth()};
+  }
+  __device__ __forceinline__ Extent extent_w() const { return {depth(), depth()}; }
   __device__ __forceinline__ void queue() {
     if (live()) {
-      if (turn_x()) CopyX::async(to_x(), x_chunk(), from.x_stride, from.valid);
-      CopyW::async(to_w(), w_chunk(), kRowW, 0);
+      if (turn_x()) CopyX::async(to_x(), x_chunk(), from.x_stride, extent_x());
+      CopyW::async(to_w(), w_chunk(), kRowW, extent_w());
     }
     feed.advance(OnlyBlock{});
     ptx::commit_copies();
@@ -188,8 +220,8 @@ struct OperandStages {
   __device__ __forceinline__ void fetch() {
     holds = live();
     holds_x = holds && turn_x();
-    if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, from.valid);
-    if (holds) CopyW::fetch(held_w, w_chunk(), kRowW, 0);
+    if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, extent_x());
+    if (holds) CopyW::fetch(held_w, w_chunk(), kRowW, extent_w());
     feed.advance(OnlyBlock{});
   }
   __device__ __forceinline__ void put() {
@@ -202,8 +234,8 @@ struct OperandStages {
       float4 quads_x[CopyX::kPerThread];
       float4 quads_w[CopyW::kPerThread];
       const bool brings_x = turn_x();
-      if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, from.valid);
-      CopyW::fetch(quads_w, w_chunk(), kRowW, 0);
+      if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, extent_x());
+      CopyW::fetch(quads_w, w_chunk(), kRowW, extent_w());
       if (brings_x) CopyX::put(to_x(), quads_x);
       CopyW::put(to_w(), quads_w);
     }

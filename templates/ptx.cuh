@@ -13,6 +13,16 @@ __device__ __forceinline__ void copy_async(float* shared, const float* global, i
                : "memory");
 }
 
+/// Likewise of 8 or 4 bytes, for addresses that are multiples of no more: .ca has all three sizes, .cg
+/// only 16.
+template <int kBytes>
+__device__ __forceinline__ void copy_async_part(float* shared, const float* global, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global), "r"(bytes), "n"(kBytes)
+               : "memory");
+}
+
 /// Ends a group of queued copies.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -27,6 +27,14 @@ __device__ __forceinline__ void copy_async(unsigned shared, const void* global) 
                : "memory");
 }
 
+/// Likewise of 8 or 4 bytes.
+template <int kBytes, int kTo, int kFrom>
+__device__ __forceinline__ void copy_async_part(unsigned shared, const void* global, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0+%3], [%1+%4], %5, %2;" ::"r"(shared), "l"(global), "r"(bytes),
+               "n"(kTo), "n"(kFrom), "n"(kBytes)
+               : "memory");
+}
+
 /// Keeps a value in a register: it is not computed again from what it was made of.
 template <class Value>
 __device__ __forceinline__ Value kept(Value value) {

@@ -81,6 +81,13 @@ struct Source {
   int valid;  ///< batch entries that exist
 };
 
+/// Features of x from the first of a block column on, where the last column is cut (in_features of the config
+/// is not 0).
+template <class Config>
+__device__ __forceinline__ int features_left(int column) {
+  return Config::in_features - column * Config::block_in;
+}
+
 /// Walks the chunks of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
 /// read while the one before is being copied and multiplied, so that no copy waits for an index.
 template <class Table, int kBlocks, int kMerge, int kWanted>

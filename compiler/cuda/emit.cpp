@@ -133,6 +133,9 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "    merge = {6},  // block rows of an output tile\n"
       "    threads = {7},\n"
       "    unrolled_workers = {8},\n"
+      "    alignment = {18},  // bytes that addresses and strides of activations are multiples of\n"
+      "    in_features = {19},  // where the last block column is cut; 0: it is whole\n"
+      "    out_features = {20},  // likewise of the last block row\n"
       "  }};\n"
       "  // splits: some items are shared; full_tiles: no batch tile lacks entries; by_columns: blocks of W "
       "are\n"
@@ -146,7 +149,8 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       config.table == TableForm::unrolled ? workers : 0, splits,
       !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns(),
       problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale,
-      problem.epilogue.bias, problem.epilogue.residual, problem.weights());
+      problem.epilogue.bias, problem.epilogue.residual, problem.weights(), problem.alignment, problem.cut_in,
+      problem.cut_out);
   std::string declared;
   std::string ends;
   for (const Parameter& parameter : parameters_of(problem.epilogue)) {
@@ -196,7 +200,9 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (family == nullptr)
     refuse(fmt::format("variant {} for {}: CUDA targets have simt, mma and stream", name(config.variant),
                        target.arch));
-  require_built(problem, target.arch);
+  if (problem.derivative != Activation::none || problem.gates)
+    refuse(fmt::format("{} on {}: no kernel there computes it; none would work",
+                       problem.gates ? "gates" : "a derivative", target.arch));
   family->validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight as it lies; packed=0 would work", name(config.variant)));

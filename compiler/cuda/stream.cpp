@@ -1,3 +1,5 @@
+#include <string>
+
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
@@ -8,23 +10,30 @@
 namespace sparsekiln::cuda {
 namespace {
 
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
+
 void validate(const Spmm& problem, const Target& target) {
   if (problem.epilogue.gated)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("variant stream multiplies with one weight, and epilogue {} has two; variant {} "
-                            "would work",
-                            to_string(problem.epilogue), problem.ieee() ? "simt" : "mma"));
+    refuse(fmt::format(
+        "variant stream multiplies with one weight, and epilogue {} has two; variant {} would work",
+        to_string(problem.epilogue), problem.ieee() ? "simt" : "mma"));
   if (problem.by_columns())
-    throw Error(
-        ErrorKind::invalid_argument,
-        fmt::format("variant stream computes forward, not {}; variant mma, or simt with f32, would work",
-                    name(problem.operation)));
+    refuse(fmt::format("variant stream computes forward, not {}; variant mma, or simt with f32, would work",
+                       name(problem.operation)));
   if (problem.feature_major())
-    throw Error(
-        ErrorKind::invalid_argument,
-        fmt::format("variant stream reads batch-major activations, not {}; variant mma, or simt with f32, "
-                    "would work",
-                    name(problem.order)));
+    refuse(fmt::format(
+        "variant stream reads batch-major activations, not {}; variant mma, or simt with f32, would "
+        "work",
+        name(problem.order)));
+  const char* const instead = problem.ieee() ? "simt" : "mma";
+  if (problem.cut_in != 0 || problem.cut_out != 0)
+    refuse(fmt::format("variant stream computes whole blocks, not {} to {} features; variant {} would work",
+                       problem.in_features(), problem.out_features(), instead));
+  if (problem.alignment != 16)
+    refuse(
+        fmt::format("variant stream reads activations that are aligned to 16 bytes, not {}; variant {} would "
+                    "work",
+                    problem.alignment, instead));
   if (problem.ieee()) return;  // by CUDA cores
   require_tensor_cores("stream", problem, target);
 }

@@ -40,7 +40,7 @@ struct Dim { unsigned x = 0, y = 0; };
 static Dim threadIdx, blockIdx, gridDim;
 
 namespace shim {
-struct Copy { void* to; const void* from; int bytes; };
+struct Copy { void* to; const void* from; int bytes; int size = 16; };
 struct Thread {
   ucontext_t context;
   std::unique_ptr<char[]> stack{new char[128 * 1024]};
@@ -61,7 +61,7 @@ static bool early;  // copies arrive at once; else when they are waited for, and
 inline void pause() { swapcontext(&running->context, &scheduler); }
 inline void finish(const Copy& copy) {
   if (copy.bytes > 0) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
-  std::memset(reinterpret_cast<char*>(copy.to) + copy.bytes, 0, static_cast<std::size_t>(16 - copy.bytes));
+  std::memset(reinterpret_cast<char*>(copy.to) + copy.bytes, 0, static_cast<std::size_t>(copy.size - copy.bytes));
 }
 inline void aligned(const void* address) {
   if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) fault = "a 16-byte access is misaligned";
@@ -158,6 +158,12 @@ inline void copy_async(float* to, const float* from, int bytes) {
   if (shim::early) shim::finish({to, from, bytes});
   else shim::running->open.push_back({to, from, bytes});
 }
+template <int kBytes>
+inline void copy_async_part(void* to, const void* from, int bytes) {
+  if (bytes > 0 && reinterpret_cast<std::uintptr_t>(from) % kBytes != 0) shim::fault = "a copy is misaligned";
+  if (shim::early) shim::finish({to, from, bytes, kBytes});
+  else shim::running->open.push_back({to, from, bytes, kBytes});
+}
 inline void commit_copies() {
   shim::running->groups.push_back(std::move(shim::running->open));
   shim::running->open.clear();
@@ -177,6 +183,10 @@ inline void copy_async(unsigned to, const void* from, int bytes = 16) {
   if (bytes > 0) shim::aligned(from);
   if (shim::early) shim::finish({shim::dynamic + to, from, bytes});
   else shim::running->open.push_back({shim::dynamic + to, from, bytes});
+}
+template <int kBytes, int kTo, int kFrom>
+inline void copy_async_part(unsigned to, const void* from, int bytes) {
+  copy_async_part<kBytes>(static_cast<void*>(shim::dynamic + to + kTo), static_cast<const char*>(from) + kFrom, bytes);
 }
 template <class Value>
 Value kept(Value value) { return value; }
