@@ -73,7 +73,18 @@ _SENSELESS_REQUESTS = [
     (["--math", "tf32", "--dtype", "bf16"], ["tf32", "bf16", "f32"]),
     (["--config", "mma operand_a=y"], ["'y'", "x, w"]),
     (["--op", "backward"], ["'backward'", "forward"]),
-    (["--op", "grad_weight"], ["grad_weight", "grad_input"]),
+    (["--op", "grad_input", "--epilogue", "bias"], ["epilogue bias of grad_input", "scale or none", "bias_gradient"]),
+    (["--op", "grad_weight", "--epilogue", "scale+relu"], ["epilogue scale+relu of grad_weight", "derivative"]),
+    (["--epilogue", "tanh"], ["'tanh'", "gelu_tanh"]),
+    (["--epilogue", "bias+bias"], ["'bias'", "twice"]),
+    (["--epilogue", "gated"], ["gated", "silu+gated"]),
+    (["--derivative", "relu"], ["derivative relu of forward", "epilogue relu"]),
+    (["--bias-gradient"], ["bias_gradient of forward", "grad_weight"]),
+    (["--op", "grad_weight", "--gate-gradient"], ["gate_gradient without gates"]),
+    (["--activation-order", "diagonal"], ["'diagonal'", "batch-major", "feature-major"]),
+    (["--in-features", "99999"], ["99999 input features", "hold"]),
+    (["--out-features", "-1"], ["-1 output features", "hold"]),
+    (["--alignment", "3"], ["aligned to 3 bytes", "16, 8, 4 or 2"]),
     (["--target", "tpu"], ["'tpu'", "cpu", "sm_75"]),
     (["--target", "sm_60"], ["'sm_60'", "sm_75"]),
     (["--target", "sm_90:0"], ["sm_90:0", "1 to"]),
@@ -146,6 +157,13 @@ class BadFileTest(CommandTest):
 
 
 class BadRequestTest(CommandTest):
+    def test_compile_refuses_a_type_that_the_architecture_lacks(self):
+        self.assert_refused(
+            _NO_SENSE,
+            ["compile", "L.npy", "--dtype", "bf16", "--target", "sm_75"],
+            ["bf16", "sm_75", "sm_80", "f16"],
+        )
+
     def test_a_request_without_sense_says_what_would_work(self):
         self.make("random", "--size", 4, "--density", 0.5)
         for arguments, needles in _SENSELESS_REQUESTS:
