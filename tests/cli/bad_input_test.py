@@ -158,6 +158,7 @@ class BadFileTest(CommandTest):
 
 class BadRequestTest(CommandTest):
     def test_compile_refuses_a_type_that_the_architecture_lacks(self):
+        self.make("random", "--size", 4, "--density", 0.5)
         self.assert_refused(
             _NO_SENSE,
             ["compile", "L.npy", "--dtype", "bf16", "--target", "sm_75"],
