@@ -39,8 +39,12 @@ GradientTables make_tables(llvm::Module& module, const std::string& suffix, cons
   for (const BlockRun& run : schedule.runs)
     runs.insert(runs.end(), {run.row, run.first, run.blocks, run.first_of_row ? 1 : 0});
   const auto col = gradient.layout.col();
+  std::vector<std::int32_t> columns(col.begin(), col.end());
+  // What a worker looks ahead to, behind the last of all.
+  runs.insert(runs.end(), kRunFields, 0);
+  columns.insert(columns.end(), kMostRunBlocks, 0);
   return {table(module, "worker_begin" + suffix, schedule.worker_begin), table(module, "runs" + suffix, runs),
-          table(module, "columns" + suffix, {col.begin(), col.end()})};
+          table(module, "columns" + suffix, columns)};
 }
 
 std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {

@@ -13,6 +13,7 @@ namespace sparsekiln::cpu {
 namespace {
 
 constexpr std::int32_t kUnroll = 4;  ///< batch entries in one turn of the inner loop
+constexpr std::int64_t kLine = 64;
 
 }  // namespace
 
@@ -62,6 +63,7 @@ void WeightGradientPass::run(Value* number) {
 
 void WeightGradientPass::run_of(std::int32_t blocks, Value* number) {
   Run run;
+  run.number = number;
   run.blocks = blocks;
   run.row = v_.entry(tables_.runs, v_.times(number, kRunFields), "row");
   run.first = v_.entry(tables_.runs, v_.plus(v_.times(number, kRunFields), v_.constant(1)), "first_block");
@@ -115,7 +117,29 @@ WeightGradientPass::Chunk WeightGradientPass::locate(const Run& run, Value* numb
     Value* own = g_.packed ? nullptr : v_.at(own_x_, block * g_.chunk * g_.x.row_bytes());
     chunk.x.push_back(panels(*x_, v_.plus(v_.times(column, g_.x.panels_of_block()), run.x_panel), own));
   }
+  if (g_.packed) locate_next(run, chunk);
   return chunk;
+}
+
+/// The next chunk of these panels, or the first one of the next run's.
+void WeightGradientPass::locate_next(const Run& run, Chunk& chunk) {
+  const auto field = [&](std::int32_t index, const char* label) {
+    Value* next = v_.times(v_.plus(run.number, v_.constant(1)), kRunFields);
+    return v_.entry(tables_.runs, v_.plus(next, v_.constant(index)), label);
+  };
+  const auto choose = [&](PanelSource& source, Value* now, Value* block) {
+    Value* ahead = v_.beyond(now, g_.chunk * source.side().row_bytes());
+    Value* panel = v_.times(block, source.side().panels_of_block());
+    Value* other =
+        v_.beyond(source.packed(v_.constant(0)), ir_.CreateMul(panel, source.panel_bytes()));
+    return v_.settled(ir_.CreateSelect(chunk.last, other, ahead));
+  };
+  chunk.next_dy = choose(*dy_, chunk.dy, field(0, "next_row"));
+  Value* first = field(1, "next_block");
+  for (std::int32_t block = 0; block < run.blocks; ++block)
+    chunk.next_x.push_back(choose(
+        *x_, chunk.x[static_cast<std::size_t>(block)],
+        v_.entry(tables_.columns, v_.plus(first, v_.constant(block)), "next_column")));
 }
 
 /// Calls `body` for every register tile: one loop for each stretch of equal tiles.
@@ -123,8 +147,10 @@ void WeightGradientPass::for_each_tile(std::int32_t blocks, const std::function<
   const GradientTile shape = g_.tile(blocks);
   const std::int32_t groups = g_.run_width(blocks) / (shape.vectors * g_.lanes);
   const auto groups_of = [&](Tile tile) {
+    Value* first = v_.times(tile.number, groups);
     if (blocks == 1 && groups > 1) {
       v_.loop("group", v_.constant(0), v_.constant(groups), [&](Value* group) {
+        tile.number = v_.plus(first, group);
         tile.feature = v_.times(group, shape.vectors * g_.lanes);
         body(tile);
       });
@@ -132,6 +158,7 @@ void WeightGradientPass::for_each_tile(std::int32_t blocks, const std::function<
     }
     tile.feature = v_.constant(0);
     for (std::int32_t group = 0; group < groups; ++group) {
+      tile.number = v_.plus(first, v_.constant(group));
       tile.first_vector = group * shape.vectors;
       body(tile);
     }
@@ -144,6 +171,7 @@ void WeightGradientPass::for_each_tile(std::int32_t blocks, const std::function<
     const std::int32_t outputs = shape.outputs[begin];
     v_.loop("tile", v_.constant(0), v_.constant(count), [&](Value* number) {
       Tile tile;
+      tile.number = v_.plus(number, v_.constant(static_cast<std::int64_t>(begin)));
       tile.output = v_.plus(v_.constant(base), v_.times(number, outputs));
       tile.outputs = outputs;
       tile.vectors = shape.vectors;
@@ -177,7 +205,7 @@ void WeightGradientPass::compute(const Run& run, const Chunk& chunk, const Tile&
                           for_each_sum([&](Value* address) { before.push_back(v_.load(type, address, 16)); });
                           return before;
                         });
-  sums = multiply(chunk, tile, std::move(sums));
+  sums = multiply(chunk, tile, run.blocks, std::move(sums));
   v_.branch("held", ir_.CreateNot(chunk.last), [&] {
     std::size_t next = 0;
     for_each_sum([&](Value* address) { v_.store(sums[next++], address, 16); });
@@ -185,7 +213,21 @@ void WeightGradientPass::compute(const Run& run, const Chunk& chunk, const Tile&
   v_.branch("whole", chunk.last, [&] { store_tile(run, tile, sums); });
 }
 
-WeightGradientPass::Values WeightGradientPass::multiply(const Chunk& chunk, const Tile& tile, Values sums) {
+/// A turn's share of the lines of the next panel that as many batch entries have, shared by the register tiles.
+void WeightGradientPass::prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile,
+                                        std::int32_t tiles) {
+  const std::int64_t lines = kUnroll * side.row_bytes() / kLine;  // a power of two
+  const std::int64_t each = (lines + tiles - 1) / tiles;
+  Value* share = ir_.CreateAnd(v_.times(tile.number, each), v_.constant(lines - 1));
+  Value* at = v_.beyond(panel, v_.plus(v_.times(turn, lines * kLine), v_.times(share, kLine)));
+  for (std::int64_t line = 0; line < each; ++line) v_.prefetch(v_.beyond(at, line * kLine));
+}
+
+WeightGradientPass::Values WeightGradientPass::multiply(const Chunk& chunk, const Tile& tile,
+                                                        std::int32_t blocks, Values sums) {
+  const GradientTile shape = g_.tile(blocks);
+  const std::int32_t tiles = static_cast<std::int32_t>(shape.outputs.size()) * g_.run_width(blocks) /
+                             (shape.vectors * g_.lanes);
   const std::size_t count = sums.size();
   Values carried = std::move(sums);
   carried.push_back(v_.settled(v_.at(chunk.dy, v_.times(tile.output, 4))));
@@ -194,10 +236,14 @@ WeightGradientPass::Values WeightGradientPass::multiply(const Chunk& chunk, cons
   for (std::int32_t block = first_block; block <= last_block; ++block)
     carried.push_back(v_.settled(v_.at(chunk.x[static_cast<std::size_t>(block)], v_.times(tile.feature, 4))));
   const auto turn = [&](std::int32_t entries) {
-    return [&, entries](Value*, const Values& now) {
+    return [&, entries](Value* number, const Values& now) {
       const auto behind_sums = now.begin() + static_cast<std::ptrdiff_t>(count);
       Values next(now.begin(), behind_sums);
       const Values addresses(behind_sums, now.end());
+      if (entries == kUnroll && chunk.next_dy != nullptr) {
+        prefetch_share(g_.dy, chunk.next_dy, number, tile, tiles);
+        for (Value* panel : chunk.next_x) prefetch_share(g_.x, panel, number, tile, tiles);
+      }
       for (std::int32_t entry = 0; entry < entries; ++entry) {
         multiply_entry(addresses, entry, tile, next);
         next = v_.pinned(next);

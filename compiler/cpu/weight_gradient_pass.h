@@ -27,6 +27,7 @@ class WeightGradientPass {
   using Values = VectorIr::Values;
 
   struct Run {
+    Value* number = nullptr;
     Value* row = nullptr;
     Value* first = nullptr;  ///< number of its first block
     std::int32_t blocks = 1;
@@ -42,9 +43,12 @@ class WeightGradientPass {
     Value* last = nullptr;   ///< whether no products come after
     Value* dy = nullptr;     ///< its panels
     Values x;                ///< of each block of the run
+    Value* next_dy = nullptr;  ///< what comes after, to be prefetched; null: made when its turn comes
+    Values next_x;
   };
   /// A register tile of the panels of a run.
   struct Tile {
+    Value* number = nullptr;    ///< among the tiles of the run
     Value* output = nullptr;    ///< its first one within the panel
     std::int32_t outputs = 0;   ///< how many
     std::int32_t vectors = 0;   ///< of x
@@ -58,7 +62,9 @@ class WeightGradientPass {
   Chunk locate(const Run& run, Value* number, Value* chunks, Value* total);
   void for_each_tile(std::int32_t blocks, const std::function<void(const Tile&)>& body);
   void compute(const Run& run, const Chunk& chunk, const Tile& tile);
-  Values multiply(const Chunk& chunk, const Tile& tile, Values sums);
+  void locate_next(const Run& run, Chunk& chunk);
+  Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
+  void prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile, std::int32_t tiles);
   void multiply_entry(const Values& dy_and_x, std::int64_t entry, const Tile& tile, Values& sums);
   void store_tile(const Run& run, const Tile& tile, Values sums);
   void store_vector(Value* value, Value* address);
