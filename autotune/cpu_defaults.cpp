@@ -25,8 +25,10 @@ constexpr std::int32_t kChunk = 64;
 constexpr std::int32_t kRunVectors = 4;
 /// Blocks of a run, where a block has one vector: with four of their outputs they fill the registers.
 constexpr std::int32_t kNarrowRun = 3;
-/// Batch entries that are worth a pass that packs them.
+/// Batch entries that are worth a pass that packs them, and the room that all pairs may take. What no launch
+/// fills is never touched.
 constexpr std::int64_t kPackedFrom = 16;
+constexpr std::int64_t kMostPackedBytes = std::int64_t{1} << 30;
 
 /// Tokens a vector register holds; kept here, for a build without LLVM has no emitter to ask.
 std::int32_t lanes_of(std::string_view level) {
@@ -82,7 +84,9 @@ Config default_config(const Sddmm& gradient, const Target& target, std::int64_t 
   config.table = TableForm::global;
   config.rows = vectors >= kRunVectors ? 1 : vectors == 1 ? kNarrowRun : kRunVectors / vectors;
   config.split = target.workers == 1 ? 1 : kShares;
-  config.stages = n < kPackedFrom ? 1 : 2;
+  const std::int64_t packed_bytes =
+      std::int64_t{4} * kMostPairs * n * (gradient.in_features() + gradient.out_features());
+  config.stages = n >= kPackedFrom && packed_bytes <= kMostPackedBytes ? 2 : 1;
   return config;
 }
 

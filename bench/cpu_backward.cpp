@@ -87,8 +87,10 @@ class Layer {
 
   [[nodiscard]] Operands operands(Operation operation) {
     switch (operation) {
-      case Operation::forward: return {.x = from_.view(), .w = weight_.blocks(side_), .y = to_.view()};
-      case Operation::grad_input: return {.w = weight_.blocks(side_), .dy = from_.view(), .dx = to_.view()};
+      case Operation::forward:
+        return {.x = from_.view(), .w = weight_.blocks(side_), .y = to_.view()};
+      case Operation::grad_input:
+        return {.w = weight_.blocks(side_), .dy = from_.view(), .dx = to_.view()};
       case Operation::grad_weight:
         return {.x = from_.view(), .dy = to_.view(), .dw = weight_gradient_.blocks(side_)};
     }

@@ -74,8 +74,8 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (config.tile_n < 1 || config.tile_n > kMostChunk)
     refuse(fmt::format("config '{}': tile_n is 1 to {} batch entries", given, kMostChunk));
   if (config.stages != 1 && config.stages != 2)
-    refuse(fmt::format("config '{}': stages is 2 where x and dy are packed for all workers beforehand, else 1",
-                       given));
+    refuse(fmt::format(
+        "config '{}': stages is 2 where x and dy are packed for all workers beforehand, else 1", given));
   if (config.split < 1 || config.split > 64) refuse(fmt::format("config '{}': split is 1 to 64", given));
   if (config.rows < 1 || config.rows > kMostRunBlocks ||
       (config.rows > 1 && config.rows * gradient.block.in > kMostPanelWidth))

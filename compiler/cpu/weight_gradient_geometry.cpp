@@ -8,8 +8,8 @@ namespace {
 /// Of dw: a processor's last level of cache holds less, or has better use for it.
 constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
 
-/// Vector registers of 16 hold twelve sums, three words that are broadcast and one vector; where multiply-adds
-/// are two instructions, products need some too. AVX-512 has 32.
+/// Vector registers of 16 hold twelve sums, three words that are broadcast and one vector; where
+/// multiply-adds are two instructions, products need some too. AVX-512 has 32.
 std::int32_t most_sums(const Level& level) {
   if (level.lanes == 16) return 24;
   return level.fused ? 12 : 8;

@@ -52,13 +52,13 @@ struct GradientGeometry {
   bool gate_gradient;
   PanelSide x;
   PanelSide dy;
-  std::int32_t chunk;  ///< batch entries whose panels are in L1 while register tiles go over them
-  std::int32_t lanes;  ///< of a vector: those of the level, or a block's features where they are fewer
+  std::int32_t chunk;       ///< batch entries whose panels are in L1 while register tiles go over them
+  std::int32_t lanes;       ///< of a vector: those of the level, or a block's features where they are fewer
   std::int32_t most_sums;   ///< vectors, of a register tile
   std::int32_t run_blocks;  ///< the most of a run
   std::int32_t workers;
-  /// Panels of all of x and dy are made once, by a pass of its own, and lie in the workspace; else each worker
-  /// makes those of a chunk on its stack.
+  /// Panels of all of x and dy are made once, by a pass of its own, and lie in the workspace; else each
+  /// worker makes those of a chunk on its stack.
   bool packed;
   /// dw goes past the caches: it is more than they hold, and would only be read to be overwritten.
   bool streams;

@@ -28,8 +28,9 @@ PanelSource::PanelSource(VectorIr& v, const GradientGeometry& geometry, const Pa
   auto* i64 = v_.ir.getInt64Ty();
   const bool of_x = side_.side == GradientSide::x;
   n_ = v_.argument(i64, offsetof(Call, n), "n");
-  stride_bytes_ = v_.times(v_.argument(i64, of_x ? offsetof(Call, x_stride) : offsetof(Call, y_stride), "stride"),
-                           static_cast<std::int64_t>(size_of(g_.dtype)));
+  stride_bytes_ =
+      v_.times(v_.argument(i64, of_x ? offsetof(Call, x_stride) : offsetof(Call, y_stride), "stride"),
+               static_cast<std::int64_t>(size_of(g_.dtype)));
 }
 
 PanelSource::Value* PanelSource::base(Value* pair, std::size_t member) {
@@ -47,22 +48,20 @@ PanelSource::Value* PanelSource::packed(Value* pair) {
   return v_.at(workspace, entries);
 }
 
-void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Value* begin, Value* end, Value* to,
-                         Value* panel_bytes) {
+void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Value* begin, Value* end,
+                         Value* to, Value* panel_bytes) {
   auto& ir = v_.ir;
   const auto element = static_cast<std::int64_t>(size_of(g_.dtype));
   const std::int32_t lanes = std::min(v_.level.lanes, side_.width);
-  const auto align = static_cast<unsigned>(
-      std::min<std::int64_t>({16, g_.alignment, element * lanes}));
-  Value* from = base(pair, side_.side == GradientSide::x ? offsetof(LaunchPairs::Pair, x)
-                                                         : offsetof(LaunchPairs::Pair, dy));
+  const auto align = static_cast<unsigned>(std::min<std::int64_t>({16, g_.alignment, element * lanes}));
+  Value* from = base(
+      pair, side_.side == GradientSide::x ? offsetof(LaunchPairs::Pair, x) : offsetof(LaunchPairs::Pair, dy));
   v_.loop("gather", begin, end, [&](Value* entry) {
     Value* row = v_.at(from, ir.CreateMul(entry, stride_bytes_));
     Value* to_row = v_.at(to, v_.times(ir.CreateSub(entry, begin), side_.row_bytes()));
     v_.loop("panel", first_panel, last_panel, [&](Value* panel) {
       Value* source = v_.settled(v_.at(row, v_.times(panel, side_.width * element)));
-      Value* target =
-          v_.settled(v_.at(to_row, ir.CreateMul(ir.CreateSub(panel, first_panel), panel_bytes)));
+      Value* target = v_.settled(v_.at(to_row, ir.CreateMul(ir.CreateSub(panel, first_panel), panel_bytes)));
       for (std::int32_t at = 0; at < side_.width; at += lanes)
         v_.store(v_.load_floats(g_.dtype, v_.at(source, at * element), lanes, align),
                  v_.at(target, std::int64_t{4} * at), 16);

@@ -83,8 +83,7 @@ void WeightGradientPass::panels_of_run(const Run& run) {
   Value* chunks = ir_.CreateBinaryIntrinsic(
       llvm::Intrinsic::smax, one,
       ir_.CreateUDiv(v_.plus(n_, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk)));
-  Value* total =
-      ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, one, ir_.CreateMul(pairs_, chunks));
+  Value* total = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, one, ir_.CreateMul(pairs_, chunks));
   v_.loop("chunk", v_.constant(0), total, [&](Value* number) {
     const Chunk chunk = locate(run, number, chunks, total);
     for_each_tile(run.blocks, [&](const Tile& tile) { compute(run, chunk, tile); });
@@ -105,9 +104,9 @@ WeightGradientPass::Chunk WeightGradientPass::locate(const Run& run, Value* numb
   Value* dy_panel = v_.plus(v_.times(run.row, g_.dy.panels_of_block()), run.dy_panel);
   const auto panels = [&](PanelSource& source, Value* panel, Value* own) {
     if (g_.packed)
-      return v_.settled(v_.at(source.packed(chunk.pair),
-                              v_.plus(ir_.CreateMul(panel, source.panel_bytes()),
-                                      v_.times(chunk.begin, source.side().row_bytes()))));
+      return v_.settled(
+          v_.at(source.packed(chunk.pair), v_.plus(ir_.CreateMul(panel, source.panel_bytes()),
+                                                   v_.times(chunk.begin, source.side().row_bytes()))));
     source.gather(chunk.pair, panel, v_.plus(panel, v_.constant(1)), chunk.begin, end, own, v_.constant(0));
     return own;
   };
@@ -130,16 +129,15 @@ void WeightGradientPass::locate_next(const Run& run, Chunk& chunk) {
   const auto choose = [&](PanelSource& source, Value* now, Value* block) {
     Value* ahead = v_.beyond(now, g_.chunk * source.side().row_bytes());
     Value* panel = v_.times(block, source.side().panels_of_block());
-    Value* other =
-        v_.beyond(source.packed(v_.constant(0)), ir_.CreateMul(panel, source.panel_bytes()));
+    Value* other = v_.beyond(source.packed(v_.constant(0)), ir_.CreateMul(panel, source.panel_bytes()));
     return v_.settled(ir_.CreateSelect(chunk.last, other, ahead));
   };
   chunk.next_dy = choose(*dy_, chunk.dy, field(0, "next_row"));
   Value* first = field(1, "next_block");
   for (std::int32_t block = 0; block < run.blocks; ++block)
-    chunk.next_x.push_back(choose(
-        *x_, chunk.x[static_cast<std::size_t>(block)],
-        v_.entry(tables_.columns, v_.plus(first, v_.constant(block)), "next_column")));
+    chunk.next_x.push_back(
+        choose(*x_, chunk.x[static_cast<std::size_t>(block)],
+               v_.entry(tables_.columns, v_.plus(first, v_.constant(block)), "next_column")));
 }
 
 /// Calls `body` for every register tile: one loop for each stretch of equal tiles.
@@ -186,7 +184,8 @@ WeightGradientPass::Value* WeightGradientPass::sums_address(std::int32_t blocks,
                                                             std::int32_t output, std::int32_t vector) {
   const std::int64_t width = g_.run_width(blocks);
   Value* element = v_.plus(v_.times(v_.plus(tile.output, v_.constant(output)), width), tile.feature);
-  return v_.at(sums_, v_.times(v_.plus(element, v_.constant(std::int64_t{tile.first_vector + vector} * g_.lanes)), 4));
+  return v_.at(
+      sums_, v_.times(v_.plus(element, v_.constant(std::int64_t{tile.first_vector + vector} * g_.lanes)), 4));
 }
 
 /// Sums go on where the chunk before left them, and are stored where none comes after.
@@ -197,7 +196,9 @@ void WeightGradientPass::compute(const Run& run, const Chunk& chunk, const Tile&
       for (std::int32_t vector = 0; vector < tile.vectors; ++vector)
         body(sums_address(run.blocks, tile, output, vector));
   };
-  const Values zeros(static_cast<std::size_t>(tile.outputs * tile.vectors), llvm::Constant::getNullValue(type));
+  const Values zeros(static_cast<std::size_t>(tile.outputs * tile.vectors),
+                     llvm::Constant::getNullValue(type));
+  if (!g_.streams) v_.branch("ask", chunk.last, [&] { prefetch_tile(run, tile); });
   // No turn of this loop, or one.
   Values sums = v_.loop("resumed", ir_.CreateZExt(chunk.first, ir_.getInt64Ty()), v_.constant(1), zeros,
                         [&](Value*, const Values&) {
@@ -213,7 +214,8 @@ void WeightGradientPass::compute(const Run& run, const Chunk& chunk, const Tile&
   v_.branch("whole", chunk.last, [&] { store_tile(run, tile, sums); });
 }
 
-/// A turn's share of the lines of the next panel that as many batch entries have, shared by the register tiles.
+/// A turn's share of the lines of the next panel that as many batch entries have, shared by the register
+/// tiles.
 void WeightGradientPass::prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile,
                                         std::int32_t tiles) {
   const std::int64_t lines = kUnroll * side.row_bytes() / kLine;  // a power of two
@@ -226,8 +228,8 @@ void WeightGradientPass::prefetch_share(const PanelSide& side, Value* panel, Val
 WeightGradientPass::Values WeightGradientPass::multiply(const Chunk& chunk, const Tile& tile,
                                                         std::int32_t blocks, Values sums) {
   const GradientTile shape = g_.tile(blocks);
-  const std::int32_t tiles = static_cast<std::int32_t>(shape.outputs.size()) * g_.run_width(blocks) /
-                             (shape.vectors * g_.lanes);
+  const std::int32_t tiles =
+      static_cast<std::int32_t>(shape.outputs.size()) * g_.run_width(blocks) / (shape.vectors * g_.lanes);
   const std::size_t count = sums.size();
   Values carried = std::move(sums);
   carried.push_back(v_.settled(v_.at(chunk.dy, v_.times(tile.output, 4))));
@@ -269,7 +271,8 @@ void WeightGradientPass::multiply_entry(const Values& dy_and_x, std::int64_t ent
   const std::int32_t first_block = block_of(tile, 0);
   const auto x = [&](std::int32_t vector) {
     Value* base = dy_and_x[static_cast<std::size_t>(1 + block_of(tile, vector) - first_block)];
-    return v_.load(v_.floats(g_.lanes), v_.at(base, entry * g_.x.row_bytes() + 4 * feature_of(tile, vector)), 16);
+    return v_.load(v_.floats(g_.lanes), v_.at(base, entry * g_.x.row_bytes() + 4 * feature_of(tile, vector)),
+                   16);
   };
   const auto add = [&](std::int32_t output, std::int32_t vector, Value* dy_value, Value* x_value) {
     Value*& sum = sums[static_cast<std::size_t>(output * tile.vectors + vector)];
@@ -294,18 +297,45 @@ void WeightGradientPass::multiply_entry(const Values& dy_and_x, std::int64_t ent
   }
 }
 
-void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sums) {
+/// Of a tile's first sum in dw.
+WeightGradientPass::Value* WeightGradientPass::tile_address(const Run& run, const Tile& tile) {
   const auto element = static_cast<std::int64_t>(size_of(g_.out_dtype));
   Value* first_output = v_.plus(v_.times(run.dy_panel, g_.dy.width), tile.output);
   Value* first_feature = v_.plus(v_.times(run.x_panel, g_.x.width), tile.feature);
   Value* in_block = v_.plus(v_.times(first_output, g_.block.in), first_feature);
-  Value* base = v_.settled(
+  return v_.settled(
       v_.at(dw_, v_.times(v_.plus(v_.times(run.first, g_.block_elements()), in_block), element)));
+}
+
+/// Bytes from there to another sum.
+std::int64_t WeightGradientPass::vector_offset(const Tile& tile, std::int32_t output,
+                                               std::int32_t vector) const {
+  return static_cast<std::int64_t>(size_of(g_.out_dtype)) *
+         (block_of(tile, vector) * g_.block_elements() + std::int64_t{output} * g_.block.in +
+          feature_of(tile, vector));
+}
+
+/// Stores would wait for the lines that they write to.
+void WeightGradientPass::prefetch_tile(const Run& run, const Tile& tile) {
+  Value* base = tile_address(run, tile);
+  std::int64_t next = 0;
+  for (std::int32_t block = block_of(tile, 0); block <= block_of(tile, tile.vectors - 1); ++block)
+    for (std::int32_t output = 0; output < tile.outputs; ++output)
+      for (std::int32_t vector = 0; vector < tile.vectors; ++vector) {
+        if (block_of(tile, vector) != block) continue;
+        const std::int64_t at = vector_offset(tile, output, vector);
+        if (at < next) continue;
+        v_.prefetch(v_.at(base, at));
+        next = at + kLine;
+      }
+}
+
+void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sums) {
+  const auto element = static_cast<std::int64_t>(size_of(g_.out_dtype));
+  Value* base = tile_address(run, tile);
   const auto address = [&](std::size_t i) {
-    const auto output = static_cast<std::int32_t>(i) / tile.vectors;
-    const auto vector = static_cast<std::int32_t>(i) % tile.vectors;
-    return v_.at(base, element * (block_of(tile, vector) * g_.block_elements() +
-                                  std::int64_t{output} * g_.block.in + feature_of(tile, vector)));
+    return v_.at(base, vector_offset(tile, static_cast<std::int32_t>(i) / tile.vectors,
+                                     static_cast<std::int32_t>(i) % tile.vectors));
   };
   if (g_.scale) {
     for (Value*& sum : sums) sum = ir_.CreateFMul(sum, alpha_);
@@ -320,7 +350,8 @@ void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sum
                      return added;
                    });
   }
-  for (std::size_t i = 0; i < sums.size(); ++i) store_vector(v_.rounded_to(g_.out_dtype, sums[i]), address(i));
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    store_vector(v_.rounded_to(g_.out_dtype, sums[i]), address(i));
 }
 
 /// dw is aligned to 16 bytes: no wider vector can go past the caches.
@@ -331,9 +362,9 @@ void WeightGradientPass::store_vector(Value* value, Value* address) {
   for (std::int32_t first = 0; first < g_.lanes; first += lanes) {
     std::vector<int> part;
     for (std::int32_t lane = 0; lane < lanes; ++lane) part.push_back(first + lane);
-    auto* store = ir_.CreateAlignedStore(lanes == g_.lanes ? value : ir_.CreateShuffleVector(value, part),
-                                         v_.at(address, first * std::int64_t(size_of(g_.out_dtype))),
-                                         llvm::Align(16));
+    auto* store =
+        ir_.CreateAlignedStore(lanes == g_.lanes ? value : ir_.CreateShuffleVector(value, part),
+                               v_.at(address, first * std::int64_t(size_of(g_.out_dtype))), llvm::Align(16));
     auto* one = llvm::ConstantAsMetadata::get(ir_.getInt32(1));
     store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(ir_.getContext(), {one}));
   }

@@ -15,8 +15,8 @@ namespace sparsekiln::cpu {
 ///
 /// Every element of dw is one chain of float32 multiply-adds from 0, ascending in pair and batch entry, so it
 /// does not depend on how blocks are shared out; then scaled, and rounded once to dw's type. Lanes are x's
-/// features, dy is broadcast. Sums stay in registers while a register tile goes over a chunk of the batch, and
-/// on the stack between chunks.
+/// features, dy is broadcast. Sums stay in registers while a register tile goes over a chunk of the batch,
+/// and on the stack between chunks.
 class WeightGradientPass {
  public:
   WeightGradientPass(VectorIr& v, const GradientGeometry& geometry, const GradientTables& tables);
@@ -37,22 +37,22 @@ class WeightGradientPass {
   /// A stretch of the batch of one pair.
   struct Chunk {
     Value* pair = nullptr;
-    Value* begin = nullptr;  ///< its first batch entry
-    Value* count = nullptr;  ///< its batch entries
-    Value* first = nullptr;  ///< whether no sums were made before
-    Value* last = nullptr;   ///< whether no products come after
-    Value* dy = nullptr;     ///< its panels
-    Values x;                ///< of each block of the run
+    Value* begin = nullptr;    ///< its first batch entry
+    Value* count = nullptr;    ///< its batch entries
+    Value* first = nullptr;    ///< whether no sums were made before
+    Value* last = nullptr;     ///< whether no products come after
+    Value* dy = nullptr;       ///< its panels
+    Values x;                  ///< of each block of the run
     Value* next_dy = nullptr;  ///< what comes after, to be prefetched; null: made when its turn comes
     Values next_x;
   };
   /// A register tile of the panels of a run.
   struct Tile {
-    Value* number = nullptr;    ///< among the tiles of the run
-    Value* output = nullptr;    ///< its first one within the panel
-    std::int32_t outputs = 0;   ///< how many
-    std::int32_t vectors = 0;   ///< of x
-    Value* feature = nullptr;   ///< its first one within the panel, of a run of one block
+    Value* number = nullptr;        ///< among the tiles of the run
+    Value* output = nullptr;        ///< its first one within the panel
+    std::int32_t outputs = 0;       ///< how many
+    std::int32_t vectors = 0;       ///< of x
+    Value* feature = nullptr;       ///< its first one within the panel, of a run of one block
     std::int32_t first_vector = 0;  ///< of all blocks' panels, of a run of several
   };
 
@@ -66,6 +66,9 @@ class WeightGradientPass {
   Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
   void prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile, std::int32_t tiles);
   void multiply_entry(const Values& dy_and_x, std::int64_t entry, const Tile& tile, Values& sums);
+  Value* tile_address(const Run& run, const Tile& tile);
+  [[nodiscard]] std::int64_t vector_offset(const Tile& tile, std::int32_t output, std::int32_t vector) const;
+  void prefetch_tile(const Run& run, const Tile& tile);
   void store_tile(const Run& run, const Tile& tile, Values sums);
   void store_vector(Value* value, Value* address);
   Value* sums_address(std::int32_t blocks, const Tile& tile, std::int32_t output, std::int32_t vector);
@@ -87,12 +90,12 @@ class WeightGradientPass {
   Value* dw_ = nullptr;
   Value* n_ = nullptr;
   Value* pairs_ = nullptr;
-  Value* alpha_ = nullptr;      ///< a vector; null: 1
-  Value* beta_ = nullptr;       ///< likewise; null: 0
-  Value* adds_old_ = nullptr;   ///< whether beta is not 0
-  Value* sums_ = nullptr;       ///< of a run's panels, [output][run_width]
-  Value* own_dy_ = nullptr;     ///< panels of a chunk, where nothing is packed
-  Value* own_x_ = nullptr;      ///< likewise, [block]
+  Value* alpha_ = nullptr;     ///< a vector; null: 1
+  Value* beta_ = nullptr;      ///< likewise; null: 0
+  Value* adds_old_ = nullptr;  ///< whether beta is not 0
+  Value* sums_ = nullptr;      ///< of a run's panels, [output][run_width]
+  Value* own_dy_ = nullptr;    ///< panels of a chunk, where nothing is packed
+  Value* own_x_ = nullptr;     ///< likewise, [block]
   std::optional<PanelSource> x_;
   std::optional<PanelSource> dy_;
 };

@@ -73,7 +73,6 @@ _SENSELESS_REQUESTS = [
     (["--math", "tf32", "--dtype", "bf16"], ["tf32", "bf16", "f32"]),
     (["--config", "mma operand_a=y"], ["'y'", "x, w"]),
     (["--op", "backward"], ["'backward'", "forward"]),
-    (["--op", "grad_weight"], ["grad_weight", "grad_input"]),
     (["--target", "tpu"], ["'tpu'", "cpu", "sm_75"]),
     (["--target", "sm_60"], ["'sm_60'", "sm_75"]),
     (["--target", "sm_90:0"], ["sm_90:0", "1 to"]),
