@@ -76,6 +76,17 @@ struct TileCopy {
       }
     });
   }
+  /// Changes this thread's floats in shared memory: change(value, its place).
+  template <class Change>
+  __device__ static __forceinline__ void amend(float* shared, Change change) {
+    for_each({kRows, kCols}, [&](int, int row, int column, int) {
+      const int place = row * kPitch + column;
+      auto* const quad = reinterpret_cast<float4*>(shared + place);
+      const float4 value = *quad;
+      *quad = make_float4(change(value.x, place), change(value.y, place + 1), change(value.z, place + 2),
+                          change(value.w, place + 3));
+    });
+  }
   /// Writes them to shared memory.
   __device__ static __forceinline__ void put(float* shared, const float4 (&held)[kPerThread]) {
     for_each({kRows, kCols}, [&](int i, int row, int column, int) {
@@ -110,7 +121,8 @@ struct OperandStages {
   /// Its rows are outputs; or k's, where blocks are read by columns.
   using CopyW = TileCopy<kColumns ? Config::chunk : Config::block_out,
                          kColumns ? Config::block_out : Config::chunk, Config::threads, kGuardW, 16>;
-  using Walk = Feed<Table, 1, 1, 1>;
+  enum : bool { kGated = Config::has_gates };
+  using Walk = Feed<Table, 1, 1, 1, kGated>;
   enum : int {
     kBlocks = 1,
     kRowW = Config::by_columns ? Config::block_out : Config::block_in,  ///< of a block of W, in memory
@@ -132,11 +144,13 @@ struct OperandStages {
   int current_x = Config::stages - 1;
   bool holds = false;    ///< registers hold a chunk
   bool holds_x = false;  ///< with a tile of x
+  /// Of the block of the chunk that is read, and of those that are on their way behind it.
+  float gate[kGated ? Config::stages : 1];
   float4 held_x[kRegisters ? CopyX::kPerThread : 1];
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
 
   __device__ __forceinline__ OperandStages(const Table& table, int worker, const Source<Config>& source)
-      : shared(shared_memory()), from(source), feed(table, worker, 0, OnlyBlock{}) {
+      : shared(shared_memory()), from(source), feed(table, worker, 0, OnlyBlock{}, source.gates) {
     if constexpr (kAsync) {
 #pragma unroll
       for (int stage = 0; stage < Config::stages - 1; ++stage) queue();
@@ -152,17 +166,23 @@ struct OperandStages {
     if (!same_input) current_x = next(current_x);
     if constexpr (kAsync) {
       ptx::wait_copies<Config::stages - 2>();
+      scale(gate[kGated ? 1 : 0]);
       __syncthreads();
       queue();
     } else if constexpr (kRegisters) {
+      scale(gate[kGated ? 1 : 0]);
       __syncthreads();
       fetch();
     } else {
       __syncthreads();
       fill();
+      scale(gate[0]);
       __syncthreads();
     }
   }
+  /// Whether the chunk is to be left out: then it is skip() instead of the products.
+  __device__ __forceinline__ bool skipped() const { return kGated && gate[0] == 0; }
+  __device__ __forceinline__ void skip() {}
   __device__ __forceinline__ const float* x() const { return shared + current_x * CopyX::kFloats; }
   __device__ __forceinline__ const float* w() const { return shared + kAllX + current * CopyW::kFloats; }
   __device__ __forceinline__ void release() {
@@ -186,7 +206,23 @@ struct OperandStages {
   __device__ __forceinline__ bool turn_x() {
     const bool brings = Config::rows == 1 || !feed.step.same_input();
     if (brings) filling_x = next(filling_x);
-    return brings;
+    // Where no other chunk may want it, a gate of 0 leaves it out.
+    return brings && (!kGated || Config::rows > 1 || feed.gate != 0);
+  }
+  /// Notes the gate of the feed's chunk. Whether it has weights that count.
+  __device__ __forceinline__ bool note_gate() {
+    if constexpr (!kGated) return true;
+#pragma unroll
+    for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
+    gate[kGated ? Config::stages - 1 : 0] = feed.gate;
+    return feed.gate != 0;
+  }
+  /// Scales the weights that this thread has copied for the chunk that is read next: behind what makes them
+  /// visible to itself, and in front of the barrier that makes them so to others.
+  __device__ __forceinline__ void scale(float factor) {
+    if constexpr (kGated)
+      if (factor != 0 && factor != 1)
+        CopyW::amend(const_cast<float*>(w()), [=](float value, int) { return value * factor; });
   }
   __device__ __forceinline__ const float* x_chunk() const {
     const long long first =
@@ -209,17 +245,18 @@ struct OperandStages {
   }
   __device__ __forceinline__ Extent extent_w() const { return {depth(), depth()}; }
   __device__ __forceinline__ void queue() {
+    const bool weighs = note_gate();
     if (live()) {
       if (turn_x()) CopyX::async(to_x(), x_chunk(), from.x_stride, extent_x());
-      CopyW::async(to_w(), w_chunk(), kRowW, extent_w());
+      if (weighs) CopyW::async(to_w(), w_chunk(), kRowW, extent_w());
     }
     feed.advance(OnlyBlock{});
     ptx::commit_copies();
     filling = next(filling);
   }
   __device__ __forceinline__ void fetch() {
-    holds = live();
-    holds_x = holds && turn_x();
+    holds_x = live() && turn_x();
+    holds = note_gate() && live();
     if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, extent_x());
     if (holds) CopyW::fetch(held_w, w_chunk(), kRowW, extent_w());
     feed.advance(OnlyBlock{});
@@ -230,14 +267,15 @@ struct OperandStages {
     filling = next(filling);
   }
   __device__ __forceinline__ void fill() {
+    const bool weighs = note_gate();
     if (live()) {
       float4 quads_x[CopyX::kPerThread];
       float4 quads_w[CopyW::kPerThread];
       const bool brings_x = turn_x();
       if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, extent_x());
-      CopyW::fetch(quads_w, w_chunk(), kRowW, extent_w());
+      if (weighs) CopyW::fetch(quads_w, w_chunk(), kRowW, extent_w());
       if (brings_x) CopyX::put(to_x(), quads_x);
-      CopyW::put(to_w(), quads_w);
+      if (weighs) CopyW::put(to_w(), quads_w);
     }
     feed.advance(OnlyBlock{});
   }

@@ -79,4 +79,19 @@ struct PutUnit {
   }
 };
 
+/// Scales it where it lies in shared memory.
+template <class Product>
+struct ScaleUnit {
+  float factor;
+  template <int kTo, int kFrom, int kAlignment = 16>
+  __device__ __forceinline__ void unit(unsigned to, const char*, int) const {
+    unsigned words[4];
+    ptx::load_shared<kTo>(words, to);
+#pragma unroll
+    for (int v = 0; v < 4; ++v)
+      words[v] = changed<Product>(words[v], 0, [this](float value, float) { return value * factor; });
+    ptx::store_shared(to + static_cast<unsigned>(kTo), make_uint4(words[0], words[1], words[2], words[3]));
+  }
+};
+
 }  // namespace sparsekiln

@@ -89,8 +89,9 @@ struct Parameter {
   std::string_view member;       ///< of Ends in templates/epilogue.cuh
 };
 
-/// What an epilogue reads.
-std::vector<Parameter> parameters_of(const Epilogue& epilogue) {
+/// What a kernel reads besides x and W.
+std::vector<Parameter> parameters_of(const Spmm& problem) {
+  const Epilogue& epilogue = problem.epilogue;
   std::vector<Parameter> parameters;
   if (epilogue.scale)
     parameters.insert(parameters.end(),
@@ -101,6 +102,7 @@ std::vector<Parameter> parameters_of(const Epilogue& epilogue) {
   if (epilogue.residual)
     parameters.insert(parameters.end(), {{Argument::residual, "const Element*", "residual"},
                                          {Argument::residual_stride, "long long", "residual_stride"}});
+  if (problem.gates) parameters.push_back({Argument::gates, "const float*", "gates"});
   return parameters;
 }
 
@@ -142,7 +144,7 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "  // read as if they were transposed; feature_major: x[in, n] and y[out, n].\n"
       "  enum : bool {{ splits = {9}, full_tiles = {10}, by_columns = {11}, feature_major = {12} }};\n"
       "  using Activation = sparsekiln::{13};\n"
-      "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16} }};\n"
+      "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16}, has_gates = {21} }};\n"
       "}};\n",
       index, instance.declarations, problem.block.out, problem.block.in, config.tile_n,
       config.rows * problem.weights(), config.merge, instance.threads,
@@ -150,10 +152,10 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns(),
       problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale,
       problem.epilogue.bias, problem.epilogue.residual, problem.weights(), problem.alignment, problem.cut_in,
-      problem.cut_out);
+      problem.cut_out, problem.gates);
   std::string declared;
   std::string ends;
-  for (const Parameter& parameter : parameters_of(problem.epilogue)) {
+  for (const Parameter& parameter : parameters_of(problem)) {
     declared += fmt::format(",\n    {} {}", parameter.declaration, parameter.member);
     ends += fmt::format("  ends.{0} = {0};\n", parameter.member);
   }
@@ -200,9 +202,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (family == nullptr)
     refuse(fmt::format("variant {} for {}: CUDA targets have simt, mma and stream", name(config.variant),
                        target.arch));
-  if (problem.derivative != Activation::none || problem.gates)
-    refuse(fmt::format("{} on {}: no kernel there computes it; none would work",
-                       problem.gates ? "gates" : "a derivative", target.arch));
+  if (problem.derivative != Activation::none)
+    refuse(fmt::format("a derivative on {}: no kernel there computes it; none would work", target.arch));
   family->validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight as it lies; packed=0 would work", name(config.variant)));
@@ -218,6 +219,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
                        problem.epilogue.gated ? " for a gated pair" : ""));
   if (config.merge > 1 && problem.strict_absent)
     refuse("merge fills absent blocks with zeros, which strict_absent excludes; merge=1 would work");
+  if (config.merge > 1 && problem.gates)
+    refuse("merge multiplies block rows together, which have gates of their own; merge=1 would work");
   const Instance instance = instance_of(problem, target, config);
   validate_table(problem, target, config, instance.chunk);
 }
@@ -269,8 +272,7 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
     entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
     entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
                        Argument::n, Argument::x_stride, Argument::y_stride};
-    for (const Parameter& parameter : parameters_of(problem.epilogue))
-      entry.arguments.push_back(parameter.argument);
+    for (const Parameter& parameter : parameters_of(problem)) entry.arguments.push_back(parameter.argument);
     Tables tables;
     TableFigures figures;
     if (without_layout) {
