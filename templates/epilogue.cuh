@@ -24,6 +24,8 @@ struct Ends {
   const Element* residual = nullptr;  ///< of the batch tile's first entry
   long long residual_stride = 0;
   const float* gates = nullptr;
+  const typename Config::Element* z = nullptr;
+  long long z_stride = 0;
 };
 
 /// Where the sums of one batch tile go.

@@ -44,10 +44,11 @@ struct SwizzledStages {
     kCountW = kOutputs * kUnits,
     kPassesX = (kCountX + Config::threads - 1) / Config::threads,
     kPassesW = (kCountW + Config::threads - 1) / Config::threads,
-    kPasses = kPassesX + kPassesW,
+    kPasses = kPassesX * (Config::has_z ? 2 : 1) + kPassesW,
     kPassRows = Config::threads / kUnits,
     kPassBytes = kPassRows * kUnits * 16,
     kBytesX = kCountX * 16,
+    kTileX = kBytesX * (Config::has_z ? 2 : 1),  ///< with z's
     kBytesW = kCountW * 16,
     kWanted = Config::merge > 1 ? kPassesW : 1,  ///< blocks that a thread copies rows of
     kDepth = kUnits * kElements / kBlocks,       ///< k's of a chunk, of each of its blocks
@@ -70,8 +71,8 @@ struct SwizzledStages {
     kSkips = kGated && kBlocks == 1,  ///< a chunk whose gate is 0 is left out
   };
   enum : int {
-    kFirstW = kRing ? Config::stages * kBytesX : kBytesX,
-    kNextW = kRing ? kBytesW : kBytesX + kBytesW,  ///< from one stage of W to the next
+    kFirstW = kRing ? Config::stages * kTileX : kTileX,
+    kNextW = kRing ? kBytesW : kTileX + kBytesW,  ///< from one stage of W to the next
     kEndW = kFirstW + Config::stages * kNextW,
   };
   using Walk = Feed<Table, kBlocks, Config::merge, kWanted, kGated>;
@@ -84,6 +85,8 @@ struct SwizzledStages {
   using ColumnsX = ColumnsOfX<Config, kDepth, kBlocks, Places<Config::tile_n, kWarpN>>;
   using RowsX = RowsOfX<Config, kUnits>;
   using TileX = typename Select<kColumnsX, ColumnsX, RowsX>::Type;
+  struct NoTile {};
+  using TileZ = typename Select<Config::has_z, TileX, NoTile>::Type;
   using ColumnsW = typename Select<kColumnsW, ColumnsOfW<Config, kDepth, kBlocks, Places<kOutputs, kWarpOut>>,
                                    NoColumns>::Type;
 
@@ -94,6 +97,7 @@ struct SwizzledStages {
   const long long v_ahead;  ///< bytes from W to V, of a gated pair
   Walk feed;
   TileX tile_x;
+  TileZ tile_z;
   ColumnsW columns_w;
   unsigned reading;    ///< the address of the W of the stage that is read
   unsigned reading_x;  ///< in the ring of x, if it has one
@@ -120,10 +124,11 @@ struct SwizzledStages {
                                           unit() % kBlockUnits * kElements))),
         v_ahead(Config::weights > 1 ? bytes(from.v) - bytes(from.w) : 0),
         feed(table, worker, unit() / kBlockUnits, Merged{row}, from.gates),
-        tile_x(activation(from.x, from.x_stride, from.valid)),
+        tile_x(activation<TileX>(from.x, from.x_stride, from.valid)),
+        tile_z(activation<TileZ>(from.z, from.z_stride, from.valid)),
         columns_w(from.w, unit() / kBlockUnits, sibling()),
         reading(shared + (kEndW - kNextW)),
-        reading_x(shared + (Config::stages - 1) * kBytesX),
+        reading_x(shared + (Config::stages - 1) * kTileX),
         next_x(shared) {
     if constexpr (Config::stages > 1) {
 #pragma unroll(Config::unrolled_workers > 0 ? Config::stages : 1)
@@ -139,7 +144,7 @@ struct SwizzledStages {
   /// The stage that was read last is filled next. `same_input`: as the table says of the chunk.
   __device__ __forceinline__ void acquire(bool same_input) {
     if constexpr (kAsync && Config::stages > 1) ptx::wait_copies<Config::stages - 2>();
-    if constexpr (Config::stages > 1) scale(gate[kGated ? 1 : 0], after(reading));
+    if constexpr (Config::stages > 1) amend(gate[kGated ? 1 : 0], after(reading), same_input);
     __syncthreads();
     if constexpr (kRing)
       if (!same_input) reading_x = after_x(reading_x);
@@ -151,7 +156,7 @@ struct SwizzledStages {
       copy_all();
       end();
       if constexpr (kAsync) ptx::wait_copies<0>();
-      scale(gate[0], reading);
+      amend(gate[0], reading, same_input);
       __syncthreads();
     }
   }
@@ -159,7 +164,10 @@ struct SwizzledStages {
   __device__ __forceinline__ bool skipped() const { return kSkips && gate[0] == 0; }
   __device__ __forceinline__ void skip() { queue_ahead(); }
   /// Addresses of x and W are these plus constants.
-  enum : int { kX = kRing ? 0 : -kBytesX };
+  enum : int {
+    kX = kRing ? 0 : -kBytesX,
+    kZ = kX + (kRing ? int{kBytesX} : -int{kBytesX}),  ///< behind x in its ring, else in front of it
+  };
   __device__ __forceinline__ unsigned x() const { return kRing ? reading_x : reading; }
   __device__ __forceinline__ unsigned w() const { return reading; }
   /// Queues the copies of a later chunk: between the loads of the first fragments and their products, so that
@@ -184,8 +192,11 @@ struct SwizzledStages {
   __device__ static __forceinline__ const char* bytes(const Element* elements) {
     return reinterpret_cast<const char*>(elements);
   }
-  __device__ __forceinline__ TileX activation(const Element* first, long long stride, int valid) const {
-    if constexpr (kColumnsX)
+  template <class Tile>
+  __device__ __forceinline__ Tile activation(const Element* first, long long stride, int valid) const {
+    if constexpr (sizeof(Tile) == sizeof(NoTile))
+      return {};
+    else if constexpr (kColumnsX)
       return {first, stride, valid, unit() / kBlockUnits, sibling()};
     else
       return {first, stride, valid, place};
@@ -202,8 +213,8 @@ struct SwizzledStages {
   }
   /// The place in the ring of x behind one of it.
   __device__ __forceinline__ unsigned after_x(unsigned place_of_x) const {
-    const unsigned next = place_of_x + kBytesX;
-    return next == shared + Config::stages * kBytesX ? shared : next;
+    const unsigned next = place_of_x + kTileX;
+    return next == shared + Config::stages * kTileX ? shared : next;
   }
 
   /// Turns to the feed's chunk, which goes to the stage whose W is at `stage`.
@@ -224,6 +235,7 @@ struct SwizzledStages {
       if (live && has_x) next_x = after_x(next_x);
     writing_x += tile_x.place;
     tile_x.begin(feed.step.column(), feed.step.part(), present());
+    if constexpr (Config::has_z) tile_z.begin(feed.step.column(), feed.step.part(), present());
     writing_w = stage + place_w();
     if constexpr (kColumnsW) {
       columns_w.begin(feed.block[0], feed.step.column(), feed.step.part());
@@ -240,11 +252,22 @@ struct SwizzledStages {
   __device__ __forceinline__ bool present() const {
     return kBlocks == 1 || (kGated ? feed.gate != 0 : feed.step.present());
   }
-  /// Scales the weights that this thread has copied for the chunk that is read next: behind what makes them
-  /// visible to itself, and in front of the barrier that makes them so to others.
-  __device__ __forceinline__ void scale(float factor, unsigned stage) {
+  /// Scales the weights and derives the inputs that this thread has copied for the chunk that is read next,
+  /// whose W is at `stage`: behind what makes them visible to itself, and in front of the barrier that makes
+  /// them so to others.
+  __device__ __forceinline__ void amend(float factor, unsigned stage, bool same_input) {
     if constexpr (kGated)
       if (factor != 0 && factor != 1) scale_passes<0>(factor, stage);
+    if constexpr (Config::has_z) {
+      const unsigned tile = !kRing ? stage : Config::stages > 1 ? after_x(reading_x) : reading_x;
+      if (!(kRing && same_input) && !(kSkips && !kRing && factor == 0)) derive_passes<0>(tile + tile_x.place);
+    }
+  }
+  template <int kPass>
+  __device__ __forceinline__ void derive_passes(unsigned first) {
+    using Derive = DeriveUnit<typename Config::Product, typename Config::Derivative, kZ - kX>;
+    tile_x.template copy<kPass, kX>(Derive{}, first, true);
+    if constexpr (kPass + 1 < kPassesX) derive_passes<kPass + 1>(first);
   }
   template <int kPass>
   __device__ __forceinline__ void scale_passes(float factor, unsigned stage) {
@@ -301,11 +324,13 @@ struct SwizzledStages {
   template <int kPass, class Uses>
   __device__ __forceinline__ void pass_through_x(Uses uses) {
     tile_x.template copy<kPass, kX>(uses.template of<kPass>(), writing_x, present());
+    if constexpr (Config::has_z)
+      tile_z.template copy<kPass, kZ>(uses.template of<kPassesX + kPass>(), writing_x, present());
     if constexpr (kPass + 1 < kPassesX) pass_through_x<kPass + 1>(uses);
   }
   template <int kPass, class Uses>
   __device__ __forceinline__ void pass_through_w(Uses uses) {
-    copy_w<kPass>(uses.template of<kPassesX + kPass>(), writing_w);
+    copy_w<kPass>(uses.template of<kPasses - kPassesW + kPass>(), writing_w);
     if constexpr (kPass + 1 < kPassesW) pass_through_w<kPass + 1>(uses);
   }
   /// Calls use.unit for this thread's unit of W of a pass, if it has one.

@@ -128,7 +128,8 @@ struct OperandStages {
     kRowW = Config::by_columns ? Config::block_out : Config::block_in,  ///< of a block of W, in memory
     kStride = 1,
     kAllX = Config::stages * int{CopyX::kFloats},
-    kFloats = kAllX + Config::stages * int{CopyW::kFloats},
+    kFirstW = kAllX * (Config::has_z ? 2 : 1),  ///< behind the tiles of z, which go with those of x
+    kFloats = kFirstW + Config::stages * int{CopyW::kFloats},
   };
   enum : bool {
     kAsync = Config::stages > 1 && Config::async_copy,
@@ -147,6 +148,7 @@ struct OperandStages {
   /// Of the block of the chunk that is read, and of those that are on their way behind it.
   float gate[kGated ? Config::stages : 1];
   float4 held_x[kRegisters ? CopyX::kPerThread : 1];
+  float4 held_z[kRegisters && Config::has_z ? CopyX::kPerThread : 1];
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
 
   __device__ __forceinline__ OperandStages(const Table& table, int worker, const Source<Config>& source)
@@ -166,17 +168,17 @@ struct OperandStages {
     if (!same_input) current_x = next(current_x);
     if constexpr (kAsync) {
       ptx::wait_copies<Config::stages - 2>();
-      scale(gate[kGated ? 1 : 0]);
+      amend(gate[kGated ? 1 : 0], same_input);
       __syncthreads();
       queue();
     } else if constexpr (kRegisters) {
-      scale(gate[kGated ? 1 : 0]);
+      amend(gate[kGated ? 1 : 0], same_input);
       __syncthreads();
       fetch();
     } else {
       __syncthreads();
       fill();
-      scale(gate[0]);
+      amend(gate[0], same_input);
       __syncthreads();
     }
   }
@@ -184,7 +186,7 @@ struct OperandStages {
   __device__ __forceinline__ bool skipped() const { return kGated && gate[0] == 0; }
   __device__ __forceinline__ void skip() {}
   __device__ __forceinline__ const float* x() const { return shared + current_x * CopyX::kFloats; }
-  __device__ __forceinline__ const float* w() const { return shared + kAllX + current * CopyW::kFloats; }
+  __device__ __forceinline__ const float* w() const { return shared + kFirstW + current * CopyW::kFloats; }
   __device__ __forceinline__ void release() {
     if constexpr (kRegisters) put();
   }
@@ -201,7 +203,7 @@ struct OperandStages {
     return stage + 1 == Config::stages ? 0 : stage + 1;
   }
   __device__ __forceinline__ float* to_x() const { return shared + filling_x * CopyX::kFloats; }
-  __device__ __forceinline__ float* to_w() const { return shared + kAllX + filling * CopyW::kFloats; }
+  __device__ __forceinline__ float* to_w() const { return shared + kFirstW + filling * CopyW::kFloats; }
   /// Whether the feed's chunk brings a tile of x; turns to the place that this goes to.
   __device__ __forceinline__ bool turn_x() {
     const bool brings = Config::rows == 1 || !feed.step.same_input();
@@ -217,18 +219,28 @@ struct OperandStages {
     gate[kGated ? Config::stages - 1 : 0] = feed.gate;
     return feed.gate != 0;
   }
-  /// Scales the weights that this thread has copied for the chunk that is read next: behind what makes them
-  /// visible to itself, and in front of the barrier that makes them so to others.
-  __device__ __forceinline__ void scale(float factor) {
+  /// Scales the weights and derives the inputs that this thread has copied for the chunk that is read next:
+  /// behind what makes them visible to itself, and in front of the barrier that makes them so to others.
+  __device__ __forceinline__ void amend(float factor, bool same_input) {
     if constexpr (kGated)
       if (factor != 0 && factor != 1)
-        CopyW::amend(const_cast<float*>(w()), [=](float value, int) { return value * factor; });
+        CopyW::amend(shared + kFirstW + current * CopyW::kFloats,
+                     [=](float value, int) { return value * factor; });
+    if constexpr (Config::has_z) {
+      if (same_input || (kGated && Config::rows == 1 && factor == 0)) return;
+      float* const tile = shared + current_x * CopyX::kFloats;
+      CopyX::amend(tile, [=](float value, int place) {
+        return value * Config::Derivative::derivative(tile[kAllX + place]);
+      });
+    }
   }
-  __device__ __forceinline__ const float* x_chunk() const {
+  __device__ __forceinline__ const float* chunk_of(const float* activation, long long stride) const {
     const long long first =
         static_cast<long long>(feed.step.column()) * Config::block_in + feed.step.part() * Config::chunk;
-    return from.x + first * (kColumnsX ? from.x_stride : 1);
+    return activation + first * (kColumnsX ? stride : 1);
   }
+  __device__ __forceinline__ const float* x_chunk() const { return chunk_of(from.x, from.x_stride); }
+  __device__ __forceinline__ const float* z_chunk() const { return chunk_of(from.z, from.z_stride); }
   __device__ __forceinline__ const float* w_chunk() const {
     const float* const weight = Config::weights > 1 && feed.step.tile() % 2 != 0 ? from.v : from.w;
     return weight + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
@@ -247,7 +259,10 @@ struct OperandStages {
   __device__ __forceinline__ void queue() {
     const bool weighs = note_gate();
     if (live()) {
-      if (turn_x()) CopyX::async(to_x(), x_chunk(), from.x_stride, extent_x());
+      if (turn_x()) {
+        CopyX::async(to_x(), x_chunk(), from.x_stride, extent_x());
+        if constexpr (Config::has_z) CopyX::async(to_x() + kAllX, z_chunk(), from.z_stride, extent_x());
+      }
       if (weighs) CopyW::async(to_w(), w_chunk(), kRowW, extent_w());
     }
     feed.advance(OnlyBlock{});
@@ -258,11 +273,15 @@ struct OperandStages {
     holds_x = live() && turn_x();
     holds = note_gate() && live();
     if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, extent_x());
+    if constexpr (Config::has_z)
+      if (holds_x) CopyX::fetch(held_z, z_chunk(), from.z_stride, extent_x());
     if (holds) CopyW::fetch(held_w, w_chunk(), kRowW, extent_w());
     feed.advance(OnlyBlock{});
   }
   __device__ __forceinline__ void put() {
     if (holds_x) CopyX::put(to_x(), held_x);
+    if constexpr (Config::has_z)
+      if (holds_x) CopyX::put(to_x() + kAllX, held_z);
     if (holds) CopyW::put(to_w(), held_w);
     filling = next(filling);
   }
@@ -275,6 +294,10 @@ struct OperandStages {
       if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, extent_x());
       if (weighs) CopyW::fetch(quads_w, w_chunk(), kRowW, extent_w());
       if (brings_x) CopyX::put(to_x(), quads_x);
+      if constexpr (Config::has_z) {
+        if (brings_x) CopyX::fetch(quads_x, z_chunk(), from.z_stride, extent_x());
+        if (brings_x) CopyX::put(to_x() + kAllX, quads_x);
+      }
       if (weighs) CopyW::put(to_w(), quads_w);
     }
     feed.advance(OnlyBlock{});

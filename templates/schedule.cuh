@@ -78,7 +78,9 @@ struct Source {
   const typename Config::Element* w;
   const typename Config::Element* v;  ///< of a gated pair
   const float* gates;                 ///< of the blocks of W, if they have some
+  const typename Config::Element* z;  ///< like x, if that is multiplied by the derivative of a function at z
   long long x_stride;
+  long long z_stride;
   int valid;  ///< batch entries that exist
 };
 

@@ -103,6 +103,9 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
     parameters.insert(parameters.end(), {{Argument::residual, "const Element*", "residual"},
                                          {Argument::residual_stride, "long long", "residual_stride"}});
   if (problem.gates) parameters.push_back({Argument::gates, "const float*", "gates"});
+  if (problem.derivative != Activation::none)
+    parameters.insert(parameters.end(),
+                      {{Argument::z, "const Operand*", "z"}, {Argument::z_stride, "long long", "z_stride"}});
   return parameters;
 }
 
@@ -144,7 +147,9 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "  // read as if they were transposed; feature_major: x[in, n] and y[out, n].\n"
       "  enum : bool {{ splits = {9}, full_tiles = {10}, by_columns = {11}, feature_major = {12} }};\n"
       "  using Activation = sparsekiln::{13};\n"
-      "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16}, has_gates = {21} }};\n"
+      "  using Derivative = sparsekiln::{22};  // whose derivative at z x is multiplied by\n"
+      "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16}, has_gates = {21}, has_z = {23} "
+      "}};\n"
       "}};\n",
       index, instance.declarations, problem.block.out, problem.block.in, config.tile_n,
       config.rows * problem.weights(), config.merge, instance.threads,
@@ -152,7 +157,8 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns(),
       problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale,
       problem.epilogue.bias, problem.epilogue.residual, problem.weights(), problem.alignment, problem.cut_in,
-      problem.cut_out, problem.gates);
+      problem.cut_out, problem.gates, activation_of(problem.derivative),
+      problem.derivative != Activation::none);
   std::string declared;
   std::string ends;
   for (const Parameter& parameter : parameters_of(problem)) {
@@ -202,8 +208,6 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (family == nullptr)
     refuse(fmt::format("variant {} for {}: CUDA targets have simt, mma and stream", name(config.variant),
                        target.arch));
-  if (problem.derivative != Activation::none)
-    refuse(fmt::format("a derivative on {}: no kernel there computes it; none would work", target.arch));
   family->validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight as it lies; packed=0 would work", name(config.variant)));
