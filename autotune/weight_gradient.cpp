@@ -156,6 +156,7 @@ class Judge {
                Scale scale) {
     const double u = element_format(DType::f32).unit_roundoff;
     const double u_out = element_format(output.dtype()).unit_roundoff;
+    const double smallest = output.dtype() == DType::f16 ? 0x1p-14 : 0x1p-126;  // of the normal numbers
     for (std::size_t i = 0; i < sum.size(); ++i) {
       const double s = scale(i);
       const double before = old.empty()
@@ -166,7 +167,7 @@ class Judge {
       const double want = s * sum[i] + before;
       const double of_sum = u * tolerance.roundings * magnitude[i] + tolerance.absolute;
       const double bound = std::fabs(s) * of_sum + 4 * u * (std::fabs(s * sum[i]) + std::fabs(before)) +
-                           u_out * std::fabs(value);
+                           u_out * std::max(std::fabs(value), smallest);
       // A sum of nothing may come out with either sign of zero, as products with gates of zero do.
       const double ratio = !exact_                   ? error_ratio(value, want, bound)
                            : want == 0 && value == 0 ? 0
@@ -238,7 +239,10 @@ Verdict check(const Sddmm& gradient, const WeightGradientInputs& inputs, const W
   // rounding; with it goes an x.
   const bool integers = inputs.kind == Inputs::small_integers;
   const double off = derivative_error(gradient.derivative);
-  const double of_dy = off == 0 ? 0 : off + 2 * element_format(gradient.dtype).unit_roundoff;
+  constexpr double kTf32 = 0x1p-11;
+  const double taken =
+      gradient.math == Math::tf32 ? kTf32 : element_format(gradient.dtype).unit_roundoff;  // by products
+  const double of_dy = off == 0 ? 0 : off + 2 * taken;
   const double absolute = likely_roundings(k) * (integers ? 64 : 1) * of_dy;
   const Tolerance of_sum{loss(adder) * likely_roundings(k), absolute};
   const auto e = static_cast<double>(elements);

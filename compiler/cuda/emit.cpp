@@ -13,8 +13,9 @@
 #include "compiler/cuda/family.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
+#include "compiler/cuda/template_text.h"
+#include "compiler/cuda/types.h"
 #include "compiler/named.h"
-#include "templates/templates.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -61,27 +62,6 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
 }
 
-/// A template with the templates it includes in front of it, each once: NVRTC is given one string.
-void write_template(std::string& text, std::string_view file, std::set<std::string>& written) {
-  if (!written.insert(std::string(file)).second) return;
-  std::string_view rest = templates::text(file);
-  std::string own;
-  while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    constexpr std::string_view kInclude = "#include \"";
-    if (line.starts_with(kInclude)) {
-      const std::string_view name = line.substr(kInclude.size());
-      write_template(text, name.substr(0, name.find('"')), written);
-    } else if (line != "#pragma once") {
-      own += line;
-      own += '\n';
-    }
-  }
-  text += fmt::format("\n// ---- {}\n", file);
-  text += own.substr(own.find_first_not_of('\n'));
-}
-
 /// One parameter of a kernel, behind those that all kernels have.
 struct Parameter {
   Argument argument;
@@ -113,13 +93,6 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
     text.replace(at, what.size(), with);
   return text;
-}
-
-std::string_view activation_of(Activation activation) {
-  constexpr std::array kNames{Named{Activation::none, "NoActivation"}, Named{Activation::relu, "Relu"},
-                              Named{Activation::gelu, "Gelu"}, Named{Activation::gelu_tanh, "GeluTanh"},
-                              Named{Activation::silu, "Silu"}};
-  return name_in(kNames, activation);
 }
 
 void write_instantiation(std::string& text, const Spmm& problem, const Config& config, const Family& family,
