@@ -67,7 +67,6 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (config.variant != Variant::vector)
     refuse(
         fmt::format("config '{}' on {}: the cpu target has the variant 'vector'", given, target.to_string()));
-  require_built(gradient, target.to_string());
   if (gradient.math != Math::ieee)
     refuse(fmt::format("math {} on the cpu target: ieee, or a CUDA target of sm_80 or later, would work",
                        name(gradient.math)));

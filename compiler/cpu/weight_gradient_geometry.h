@@ -25,6 +25,8 @@ struct PanelSide {
   std::int32_t block_width = 0;  ///< features of a block: one panel, or several
   std::int64_t panels = 0;       ///< of all blocks
   [[nodiscard]] std::int32_t panels_of_block() const { return block_width / width; }
+  /// Whether the last block is cut.
+  [[nodiscard]] bool cut() const { return features < panels * width; }
   /// Bytes from one batch entry to the next in a panel.
   [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{4} * width; }
 };

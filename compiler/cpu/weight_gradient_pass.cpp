@@ -33,12 +33,7 @@ void WeightGradientPass::emit(std::string_view name) {
   pairs_ = pair_count(v_);
   x_.emplace(v_, g_, g_.x);
   dy_.emplace(v_, g_, g_.dy);
-  if (g_.scale) {
-    Value* beta = v_.load(ir_.getFloatTy(), v_.at(v_.call, offsetof(Call, beta)), 4, "beta");
-    alpha_ = v_.splat(v_.load(ir_.getFloatTy(), v_.at(v_.call, offsetof(Call, alpha)), 4, "alpha"), g_.lanes);
-    beta_ = v_.splat(beta, g_.lanes);
-    adds_old_ = ir_.CreateFCmpUNE(beta, llvm::ConstantFP::get(ir_.getFloatTy(), 0), "adds_old");
-  }
+  locate_ends();
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "runs.begin");
   Value* behind = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "runs.end");
   v_.loop("run", first, behind, [&](Value* number) { run(number); });
@@ -59,6 +54,11 @@ void WeightGradientPass::run(Value* number) {
   // Runs of each length have register tiles of their own.
   for (std::int32_t length = g_.run_blocks; length > 0; --length)
     v_.branch("length", ir_.CreateICmpEQ(blocks, v_.constant(length)), [&] { run_of(length, number); });
+  if (!g_.bias_gradient) return;
+  Value* first =
+      v_.entry(tables_.runs, v_.plus(v_.times(number, kRunFields), v_.constant(3)), "first_of_row");
+  v_.branch("bias", ir_.CreateICmpNE(first, v_.constant(0)),
+            [&] { sum_bias(v_.entry(tables_.runs, v_.times(number, kRunFields), "row")); });
 }
 
 void WeightGradientPass::run_of(std::int32_t blocks, Value* number) {
@@ -67,6 +67,10 @@ void WeightGradientPass::run_of(std::int32_t blocks, Value* number) {
   run.blocks = blocks;
   run.row = v_.entry(tables_.runs, v_.times(number, kRunFields), "row");
   run.first = v_.entry(tables_.runs, v_.plus(v_.times(number, kRunFields), v_.constant(1)), "first_block");
+  const std::int64_t gate_bytes = std::int64_t{4} * g_.lanes;
+  if (g_.gate_gradient)
+    for (std::int32_t block = 0; block < blocks; ++block)
+      v_.store(llvm::Constant::getNullValue(v_.floats(g_.lanes)), v_.at(gate_sums_, block * gate_bytes), 16);
   v_.loop("dy_panel", v_.constant(0), v_.constant(g_.dy.panels_of_block()), [&](Value* dy_panel) {
     v_.loop("x_panel", v_.constant(0), v_.constant(g_.x.panels_of_block()), [&](Value* x_panel) {
       run.dy_panel = dy_panel;
@@ -74,29 +78,32 @@ void WeightGradientPass::run_of(std::int32_t blocks, Value* number) {
       panels_of_run(run);
     });
   });
+  if (g_.gate_gradient) store_gates(run);
 }
 
 /// Pair by pair, chunk by chunk. Without pairs or batch entries there is one chunk without any: zeros are
 /// stored.
 void WeightGradientPass::panels_of_run(const Run& run) {
   Value* one = v_.constant(1);
+  Value* entries = needed_entries(run);
   Value* chunks = ir_.CreateBinaryIntrinsic(
       llvm::Intrinsic::smax, one,
-      ir_.CreateUDiv(v_.plus(n_, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk)));
-  Value* total = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, one, ir_.CreateMul(pairs_, chunks));
+      ir_.CreateUDiv(v_.plus(entries, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk)));
+  Value* pairs = ir_.CreateSelect(ir_.CreateICmpEQ(entries, v_.constant(0)), one, pairs_);
+  Value* total = ir_.CreateMul(pairs, chunks);
   v_.loop("chunk", v_.constant(0), total, [&](Value* number) {
-    const Chunk chunk = locate(run, number, chunks, total);
+    const Chunk chunk = locate(run, number, chunks, total, entries);
     for_each_tile(run.blocks, [&](const Tile& tile) { compute(run, chunk, tile); });
   });
 }
 
 WeightGradientPass::Chunk WeightGradientPass::locate(const Run& run, Value* number, Value* chunks,
-                                                     Value* total) {
+                                                     Value* total, Value* entries) {
   Chunk chunk;
   chunk.pair = ir_.CreateUDiv(number, chunks, "pair");
   chunk.begin = v_.times(ir_.CreateSub(number, ir_.CreateMul(chunk.pair, chunks)), g_.chunk);
   Value* end =
-      ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(chunk.begin, v_.constant(g_.chunk)), n_);
+      ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(chunk.begin, v_.constant(g_.chunk)), entries);
   chunk.count = ir_.CreateSub(end, chunk.begin, "entries");
   chunk.first = ir_.CreateICmpEQ(number, v_.constant(0), "first");
   chunk.last = ir_.CreateICmpEQ(v_.plus(number, v_.constant(1)), total, "last");
@@ -297,77 +304,21 @@ void WeightGradientPass::multiply_entry(const Values& dy_and_x, std::int64_t ent
   }
 }
 
-/// Of a tile's first sum in dw.
-WeightGradientPass::Value* WeightGradientPass::tile_address(const Run& run, const Tile& tile) {
-  const auto element = static_cast<std::int64_t>(size_of(g_.out_dtype));
-  Value* first_output = v_.plus(v_.times(run.dy_panel, g_.dy.width), tile.output);
-  Value* first_feature = v_.plus(v_.times(run.x_panel, g_.x.width), tile.feature);
-  Value* in_block = v_.plus(v_.times(first_output, g_.block.in), first_feature);
-  return v_.settled(
-      v_.at(dw_, v_.times(v_.plus(v_.times(run.first, g_.block_elements()), in_block), element)));
-}
-
-/// Bytes from there to another sum.
-std::int64_t WeightGradientPass::vector_offset(const Tile& tile, std::int32_t output,
-                                               std::int32_t vector) const {
-  return static_cast<std::int64_t>(size_of(g_.out_dtype)) *
-         (block_of(tile, vector) * g_.block_elements() + std::int64_t{output} * g_.block.in +
-          feature_of(tile, vector));
-}
-
 /// Stores would wait for the lines that they write to.
 void WeightGradientPass::prefetch_tile(const Run& run, const Tile& tile) {
-  Value* base = tile_address(run, tile);
+  Value* base = v_.settled(
+      v_.at(dw_, v_.times(element_of(run, tile), static_cast<std::int64_t>(size_of(g_.out_dtype)))));
   std::int64_t next = 0;
   for (std::int32_t block = block_of(tile, 0); block <= block_of(tile, tile.vectors - 1); ++block)
     for (std::int32_t output = 0; output < tile.outputs; ++output)
       for (std::int32_t vector = 0; vector < tile.vectors; ++vector) {
         if (block_of(tile, vector) != block) continue;
-        const std::int64_t at = vector_offset(tile, output, vector);
+        const std::int64_t at =
+            static_cast<std::int64_t>(size_of(g_.out_dtype)) * vector_offset(tile, output, vector);
         if (at < next) continue;
         v_.prefetch(v_.at(base, at));
         next = at + kLine;
       }
-}
-
-void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sums) {
-  const auto element = static_cast<std::int64_t>(size_of(g_.out_dtype));
-  Value* base = tile_address(run, tile);
-  const auto address = [&](std::size_t i) {
-    return v_.at(base, vector_offset(tile, static_cast<std::int32_t>(i) / tile.vectors,
-                                     static_cast<std::int32_t>(i) % tile.vectors));
-  };
-  if (g_.scale) {
-    for (Value*& sum : sums) sum = ir_.CreateFMul(sum, alpha_);
-    // Where beta is 0 nothing is read.
-    sums = v_.loop("old", v_.constant(0), ir_.CreateZExt(adds_old_, ir_.getInt64Ty()), std::move(sums),
-                   [&](Value*, const Values& scaled) {
-                     Values added;
-                     const auto align = static_cast<unsigned>(std::min<std::int64_t>(16, element * g_.lanes));
-                     for (std::size_t i = 0; i < scaled.size(); ++i)
-                       added.push_back(v_.multiply_add(
-                           beta_, v_.load_floats(g_.out_dtype, address(i), g_.lanes, align), scaled[i]));
-                     return added;
-                   });
-  }
-  for (std::size_t i = 0; i < sums.size(); ++i)
-    store_vector(v_.rounded_to(g_.out_dtype, sums[i]), address(i));
-}
-
-/// dw is aligned to 16 bytes: no wider vector can go past the caches.
-void WeightGradientPass::store_vector(Value* value, Value* address) {
-  const auto bytes = static_cast<std::int32_t>(size_of(g_.out_dtype)) * g_.lanes;
-  if (!g_.streams) return v_.store(value, address, static_cast<unsigned>(std::min(16, bytes)));
-  const std::int32_t lanes = 16 / static_cast<std::int32_t>(size_of(g_.out_dtype));
-  for (std::int32_t first = 0; first < g_.lanes; first += lanes) {
-    std::vector<int> part;
-    for (std::int32_t lane = 0; lane < lanes; ++lane) part.push_back(first + lane);
-    auto* store =
-        ir_.CreateAlignedStore(lanes == g_.lanes ? value : ir_.CreateShuffleVector(value, part),
-                               v_.at(address, first * std::int64_t(size_of(g_.out_dtype))), llvm::Align(16));
-    auto* one = llvm::ConstantAsMetadata::get(ir_.getInt32(1));
-    store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(ir_.getContext(), {one}));
-  }
 }
 
 }  // namespace sparsekiln::cpu

@@ -59,15 +59,28 @@ class WeightGradientPass {
   void run(Value* number);
   void run_of(std::int32_t blocks, Value* number);
   void panels_of_run(const Run& run);
-  Chunk locate(const Run& run, Value* number, Value* chunks, Value* total);
+  Chunk locate(const Run& run, Value* number, Value* chunks, Value* total, Value* entries);
   void for_each_tile(std::int32_t blocks, const std::function<void(const Tile&)>& body);
   void compute(const Run& run, const Chunk& chunk, const Tile& tile);
   void locate_next(const Run& run, Chunk& chunk);
   Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
   void prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile, std::int32_t tiles);
   void multiply_entry(const Values& dy_and_x, std::int64_t entry, const Tile& tile, Values& sums);
-  Value* tile_address(const Run& run, const Tile& tile);
+  // Of weight_gradient_ends.cpp, what happens to the sums, and what comes with them.
+  void locate_ends();
+  /// Batch entries that the run's sums need: none where all of its gates are 0.
+  Value* needed_entries(const Run& run);
+  void sum_bias(Value* row);
+  /// alpha · sum + beta · the float32 at `address`.
+  Value* scaled(Value* sum, Value* address);
+  void store_bias(Value* row, Value* dy_panel);
+  Value* element_of(const Run& run, const Tile& tile);
   [[nodiscard]] std::int64_t vector_offset(const Tile& tile, std::int32_t output, std::int32_t vector) const;
+  void cut(const Run& run, const Tile& tile, Values& sums);
+  void add_to_gates(const Run& run, const Tile& tile, const Values& sums);
+  void store_gates(const Run& run);
+  Value* gate_of(const Run& run, std::int32_t block);
+  Value* block_number(const Run& run, std::int32_t block) { return v_.plus(run.first, v_.constant(block)); }
   void prefetch_tile(const Run& run, const Tile& tile);
   void store_tile(const Run& run, const Tile& tile, Values sums);
   void store_vector(Value* value, Value* address);
@@ -94,8 +107,14 @@ class WeightGradientPass {
   Value* beta_ = nullptr;      ///< likewise; null: 0
   Value* adds_old_ = nullptr;  ///< whether beta is not 0
   Value* sums_ = nullptr;      ///< of a run's panels, [output][run_width]
-  Value* own_dy_ = nullptr;    ///< panels of a chunk, where nothing is packed
-  Value* own_x_ = nullptr;     ///< likewise, [block]
+  Value* w_ = nullptr;
+  Value* gates_ = nullptr;
+  Value* dbias_ = nullptr;
+  Value* dgates_ = nullptr;
+  Value* bias_sums_ = nullptr;  ///< of a panel of dy
+  Value* gate_sums_ = nullptr;  ///< of each block of a run, a vector
+  Value* own_dy_ = nullptr;     ///< panels of a chunk, where nothing is packed
+  Value* own_x_ = nullptr;      ///< likewise, [block]
   std::optional<PanelSource> x_;
   std::optional<PanelSource> dy_;
 };

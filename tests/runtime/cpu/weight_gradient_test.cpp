@@ -1,6 +1,8 @@
 #include "tests/runtime/cpu/weight_gradient_fixture.h"
 
 #include <array>
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include <sparsekiln/error.h>
@@ -17,6 +19,9 @@ constexpr std::array kTypes = {std::pair{DType::f32, DType::f32}, std::pair{DTyp
                                std::pair{DType::bf16, DType::bf16}, std::pair{DType::f16, DType::f32},
                                std::pair{DType::f16, DType::f16}};
 constexpr std::array kKinds = {Inputs::small_integers, Inputs::random};
+
+constexpr std::array<BlockShape, 8> kBlocks = {
+    {{8, 8}, {16, 32}, {32, 16}, {64, 128}, {128, 32}, {16, 128}, {8, 64}, {64, 8}}};
 
 /// Empty first, middle and last rows, an empty column, a full row, a row of one block.
 const char* const kAwkward = "000000/101101/000000/111111/000001/010100/000000";
@@ -52,16 +57,17 @@ TEST_CASE("every block shape, type, batch and number of pairs is right, however 
 }
 
 TEST_CASE("gradients of the weight are right on every level and type of this host") {
+  std::size_t turn = 0;
   for (const std::string& level : runnable_levels())
     for (const auto& [dtype, out_dtype] : kTypes)
-      for (const BlockShape block : {BlockShape{8, 8}, {16, 32}, {32, 16}, {64, 128}})
-        for (const std::int32_t stages : {kEachForItself, kPackedOnce}) {
-          const Problem problem = gradient_of(grid(kAwkward), block, 40, dtype, out_dtype);
-          const Kernel kernel = gradient_kernel(problem, {Target::Kind::cpu, level, 2},
-                                                gradient_config(32, stages, longest_run(block)));
-          for (const std::int64_t n : {1, 5, 37})
-            check_gradient(kernel, problem, {.n = n, .pairs = 2, .padding = 8}, Inputs::small_integers);
-        }
+      for (const std::int32_t stages : {kEachForItself, kPackedOnce}) {
+        const BlockShape block = kBlocks[turn++ % kBlocks.size()];
+        const Problem problem = gradient_of(grid(kAwkward), block, 40, dtype, out_dtype);
+        const Kernel kernel = gradient_kernel(problem, {Target::Kind::cpu, level, 2},
+                                              gradient_config(32, stages, longest_run(block)));
+        for (const std::int64_t n : {1, 5, 37})
+          check_gradient(kernel, problem, {.n = n, .pairs = 2, .padding = 8}, Inputs::small_integers);
+      }
 }
 
 TEST_CASE("gradients emitted for AVX-512 are right, assembled for the vectors that this host has") {
@@ -107,6 +113,87 @@ TEST_CASE("the gradient of the weight is scaled, and added to beta times what wa
           for (const Inputs kind : kKinds)
             check_gradient(kernel, problem, {.n = n, .pairs = 2, .alpha = 2, .beta = beta}, kind);
     }
+}
+
+TEST_CASE("gradients of biases and gates come with that of the weight, gated and derived or not") {
+  std::size_t turn = 0;
+  for (const auto& [dtype, out_dtype] : kTypes)
+    for (const std::int32_t stages : {kEachForItself, kPackedOnce})
+      for (const bool gated : {false, true})
+        for (const BlockShape block : {kBlocks[turn % 4], kBlocks[4 + turn % 4]}) {
+          Problem problem = gradient_of(grid(kAwkward), block, 70, dtype, out_dtype);
+          problem.bias_gradient = true;
+          problem.gates = turn % 3 != 0;
+          problem.gate_gradient = problem.gates && gated;
+          problem.epilogue.scale = turn % 2 == 0;
+          problem.derivative =
+              std::array{Activation::none, Activation::relu, Activation::gelu, Activation::silu}[turn++ % 4];
+          const Kernel kernel =
+              gradient_kernel(problem, host(3), gradient_config(32, stages, longest_run(block)));
+          for (const float beta : {0.F, -1.F})
+            for (const std::int64_t n : {0, 1, 13, 33})
+              for (const Inputs kind : kKinds)
+                check_gradient(kernel, problem, {.n = n, .pairs = 2, .padding = 8, .beta = beta}, kind);
+        }
+}
+
+TEST_CASE("feature-major activations, cut blocks and any alignment give the gradient of the weight") {
+  std::size_t turn = 0;
+  for (const std::string& level : runnable_levels())
+    for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major})
+      for (const auto& [dtype, out_dtype] : kTypes)
+        for (const BlockShape block : {kBlocks[turn % 4], kBlocks[4 + turn % 4]}) {
+          Problem problem = gradient_of(grid(kAwkward), block, 70, dtype, out_dtype);
+          problem.order = order;
+          problem.alignment = std::array{16, 8, 4}[turn % 3];
+          problem.bias_gradient = problem.gates = problem.gate_gradient = problem.epilogue.scale =
+              turn % 2 == 0;
+          if (turn % 4 < 2) {
+            problem.cut_in_features = problem.in_features() - block.in + 1 + 5 * (block.in / 8 - 1);
+            problem.cut_out_features = problem.out_features() - block.out + 3;
+          }
+          problem.derivative = turn % 5 == 0 ? Activation::relu : Activation::none;
+          const std::int32_t stages = turn % 3 == 0 ? kEachForItself : kPackedOnce;
+          const Kernel kernel = gradient_kernel(
+              problem, {Target::Kind::cpu, level, 2},
+              gradient_config(20, stages, 1 + static_cast<std::int32_t>(turn++) % longest_run(block)));
+          // Rows lie on no greater multiple of bytes than what is promised.
+          const std::int64_t padding = problem.alignment / static_cast<std::int64_t>(size_of(dtype));
+          for (const std::int64_t n : {0, 1, 7, 33})
+            check_gradient(kernel, problem,
+                           {.n = n, .pairs = 2, .padding = padding, .beta = turn % 3 == 0 ? 1.F : 0.F},
+                           kKinds[turn / 2 % 2]);
+        }
+}
+
+TEST_CASE("what is infinite within the edges leaves zeros beyond them, and in blocks of a gate of 0") {
+  Problem problem = gradient_of(grid("11/11"), {16, 16}, 8);
+  problem.cut_in_features = 20;
+  problem.cut_out_features = 19;
+  problem.gates = true;
+  problem.epilogue.scale = true;
+  const Sddmm gradient(problem);
+  const Kernel kernel = gradient_kernel(problem, host(), gradient_config(16, kPackedOnce, 2));
+  WeightGradientInputs inputs = make_inputs(gradient, {.n = 4, .beta = 1}, Inputs::small_integers, 1);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (auto* side : {&inputs.pairs[0].x, &inputs.pairs[0].dy})
+    for (std::size_t i = 0; i < side->size() / 4; ++i)
+      if (!std::isnan(to_float(DType::f32, side->data(), static_cast<std::int64_t>(i))))
+        store(DType::f32, infinity, side->data(), static_cast<std::int64_t>(i));
+  for (std::int64_t block = 0; block < 4; ++block)
+    store(DType::f32, block == 0 ? 0.F : 1.F, inputs.gates.data(), block);
+  WeightGradientOutputs outputs = launched(kernel, problem, inputs);
+  std::int64_t at = 0;
+  for (std::int64_t block = 0; block < 4; ++block)
+    for (std::int64_t out = block / 2 * 16; out < block / 2 * 16 + 16; ++out)
+      for (std::int64_t in = block % 2 * 16; in < block % 2 * 16 + 16; ++in, ++at) {
+        const float value = to_float(DType::f32, outputs.dw.y(), at);
+        const bool within = out < 19 && in < 20;
+        const float want = !within      ? 0
+                           : block == 0 ? to_float(DType::f32, inputs.old_dw.data(), at)
+                                        : infinity;
+        REQUIRE(value == want);
+      }
 }
 
 TEST_CASE("a gradient larger than the caches is right, scaled and added to what was there") {
