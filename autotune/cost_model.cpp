@@ -48,10 +48,28 @@ Plan choose_numbers(const Spmm& problem, const Target& target) {
   return plan;
 }
 
-/// One kernel for every n: whatever n is, a block is summed in one go.
+/// As few ranges as there are configs.
+Plan choose_cpu_plan(const Sddmm& gradient, const Target& target) {
+  const std::int64_t bound = gradient.batch.bound();
+  std::vector<std::int64_t> ends = {bound};
+  if (gradient.batch.dynamic())
+    for (const std::int64_t end : kRangeEnds)
+      if (end < bound) ends.insert(ends.end() - 1, end);
+  Plan plan;
+  for (const std::int64_t end : ends) {
+    const Config config = cpu::default_config(gradient, target, end);
+    if (plan.empty() || plan.back().config != config)
+      plan.push_back({end, config});
+    else
+      plan.back().up_to = end;
+  }
+  return plan;
+}
+
+/// One kernel for every n on a GPU: whatever n is, a block is summed in one go.
 Plan choose_plan(const Sddmm& gradient, const Target& target) {
   const std::int64_t bound = gradient.batch.bound();
-  if (target.kind == Target::Kind::cpu) return {{bound, cpu::default_config(gradient, target, bound)}};
+  if (target.kind == Target::Kind::cpu) return choose_cpu_plan(gradient, target);
   Config config = cuda::default_config(gradient, target, bound);
   config.table = cuda::table_bound(gradient, config) <= cuda::kConstantTableLimit ? TableForm::constant
                                                                                   : TableForm::global;

@@ -19,6 +19,17 @@ constexpr std::int32_t kSmallBlock = 128;
 constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
 constexpr std::int64_t kRowsOfShare = 16;
 
+/// Of the gradient of the weight: batch entries of a chunk, whose panels share L1 with the sums.
+constexpr std::int32_t kChunk = 64;
+/// Vectors of x in a register tile, from as many blocks as have them.
+constexpr std::int32_t kRunVectors = 4;
+/// Blocks of a run, where a block has one vector: with four of their outputs they fill the registers.
+constexpr std::int32_t kNarrowRun = 3;
+/// Batch entries that are worth a pass that packs them, and the room that all pairs may take. What no launch
+/// fills is never touched.
+constexpr std::int64_t kPackedFrom = 16;
+constexpr std::int64_t kMostPackedBytes = std::int64_t{1} << 30;
+
 /// Tokens a vector register holds; kept here, for a build without LLVM has no emitter to ask.
 std::int32_t lanes_of(std::string_view level) {
   if (level.starts_with("x86-64-v4")) return 16;
@@ -65,13 +76,17 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
 }
 
 Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n) {
+  const std::int32_t vectors = std::max(1, gradient.block.in / lanes_of(target.arch));
   Config config;
   config.variant = Variant::vector;
-  config.tile_n = tile_for(n, lanes_of(target.arch), true);
+  config.tile_n = kChunk;
   config.warps = 1;
   config.table = TableForm::global;
-  config.rows = std::max(1, 32 / gradient.block.in);
+  config.rows = vectors >= kRunVectors ? 1 : vectors == 1 ? kNarrowRun : kRunVectors / vectors;
   config.split = target.workers == 1 ? 1 : kShares;
+  const std::int64_t packed_bytes =
+      std::int64_t{4} * kMostPairs * n * (gradient.in_features() + gradient.out_features());
+  config.stages = n >= kPackedFrom && packed_bytes <= kMostPackedBytes ? 2 : 1;
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include "compiler/cuda/multiprocessor.h"
 #include "compiler/cuda/simt_shape.h"
 #include "compiler/cuda/stream_shape.h"
+#include "compiler/cuda/weight_gradient_shape.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -118,7 +119,7 @@ Config stream_tile(const Spmm& problem, std::int64_t n) {
 
 bool streams(const Spmm& problem, const Target& target, std::int64_t n) {
   const bool whole = problem.cut_in == 0 && problem.cut_out == 0 && problem.alignment == 16;
-  return n <= 16 && whole && !problem.by_columns() && !problem.feature_major() &&
+  return n <= 16 && whole && !problem.gates && !problem.by_columns() && !problem.feature_major() &&
          stream_registers(problem, target, stream_tile(problem, n)) <= kMostThreadRegisters;
 }
 
@@ -147,9 +148,45 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   return problem.ieee() ? default_simt(problem, target, n) : default_mma(problem, target, n);
 }
 
-Config default_config(const Sddmm& gradient, const Target&, std::int64_t) {
+namespace {
+
+/// As many blocks as give a run of 128 inputs, or as the fullest block row has, and fewer where there would
+/// not be two runs for each worker. Not fewer than give 32 inputs, which a warp's reads and writes want.
+std::int32_t width_for(const Sddmm& gradient, const Target& target) {
+  constexpr std::int32_t kColumns = 128;
+  constexpr std::int32_t kLeastColumns = 32;
+  std::int32_t width = std::clamp(kColumns / gradient.block.in, 1, 8);
+  while (width > kLeastColumns / gradient.block.in && width > 1 &&
+         (width / 2 >= gradient.layout.statistics().longest_row ||
+          gradient.layout.blocks() / width < 2 * std::int64_t{target.workers}))
+    width /= 2;
+  return width;
+}
+
+}  // namespace
+
+Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n) {
   Config config;
   config.variant = gradient.ieee() ? Variant::simt : Variant::mma;
+  config.rows = width_for(gradient, target);
+  config.tile_n = tile_for(n, 32, size_of(gradient.dtype) == 2 ? 64 : 32);
+  const std::int64_t sums = gradient.block_elements() * config.rows;
+  config.tile_out = gradient.ieee() ? (sums >= 64 * 128 ? 8 : 4) : 0;
+  const std::int64_t of_warp = gradient.ieee() ? 32 * config.tile_out * config.tile_out : 32 * 32;
+  // Up to 4 warps share the k-steps of a stage where the sums do not keep as many busy.
+  const std::int32_t steps = config.tile_n / (32 / static_cast<std::int32_t>(size_of(gradient.dtype)));
+  config.warps = gradient.ieee() ? 4 : std::clamp(steps, 1, 4);
+  while (config.warps < 8 && sums > of_warp * config.warps) config.warps *= 2;
+  config.stages = target.compute_capability() < 80 ? 2 : 3;
+  config.split = 4;
+  const std::int64_t room = multiprocessor(target).shared_per_cta;
+  const auto shape = [&] { return weight_gradient_shape(gradient, target, config); };
+  const std::int64_t operands = (2 * gradient.block.out + gradient.block.in * config.rows) *
+                                static_cast<std::int64_t>(size_of(gradient.dtype));
+  while (config.tile_n > 32 && config.stages * config.tile_n * operands > room) config.tile_n /= 2;
+  while (config.stages > 2 && config.stages * config.tile_n * operands > room) --config.stages;
+  const WeightGradientShape found = shape();
+  config.split = std::clamp(resident_ctas(target, found.threads, found.shared_bytes), 1, config.split);
   return config;
 }
 

@@ -20,7 +20,14 @@ namespace {
 /// Batch entries that are widened at once: their x and dy must stay in the cache.
 constexpr std::int64_t kChunk = 32;
 
-/// Up to kChunk batch entries of one pair in float64, [entry][feature].
+std::int64_t whole_in(const Sddmm& gradient) {
+  return std::int64_t{gradient.layout.cols()} * gradient.block.in;
+}
+std::int64_t whole_out(const Sddmm& gradient) {
+  return std::int64_t{gradient.layout.rows()} * gradient.block.out;
+}
+
+/// Up to kChunk batch entries of one pair in float64, [entry][feature], of whole blocks: zeros beyond a cut.
 struct Chunk {
   std::int64_t count = 0;
   std::vector<double> x;         ///< as the math takes it
@@ -36,11 +43,12 @@ class Reader {
     const WeightGradientInputs::Pair& from = inputs_.pairs[pair];
     Chunk chunk;
     chunk.count = std::min(kChunk, inputs_.n - first);
-    chunk.x = widen(from.x, first, chunk.count, gradient_.in_features(), inputs_.x_stride);
-    chunk.dy = widen(from.dy, first, chunk.count, gradient_.out_features(), inputs_.dy_stride);
+    chunk.x =
+        widen(from.x, first, chunk.count, {gradient_.in_features(), whole_in(gradient_)}, inputs_.x_stride);
+    const Width out{gradient_.out_features(), whole_out(gradient_)};
+    chunk.dy = widen(from.dy, first, chunk.count, out, inputs_.dy_stride);
     if (gradient_.derivative != Activation::none) {
-      const std::vector<double> z =
-          widen(from.z, first, chunk.count, gradient_.out_features(), inputs_.dy_stride);
+      const std::vector<double> z = widen(from.z, first, chunk.count, out, inputs_.dy_stride);
       for (std::size_t i = 0; i < z.size(); ++i)
         chunk.dy[i] = rounded(chunk.dy[i] * derivative(gradient_.derivative, z[i]), gradient_.dtype);
     }
@@ -53,13 +61,16 @@ class Reader {
   }
 
  private:
+  struct Width {
+    std::int64_t features;
+    std::int64_t whole;
+  };
   [[nodiscard]] std::vector<double> widen(const std::vector<std::byte>& data, std::int64_t first,
-                                          std::int64_t count, std::int64_t features,
-                                          std::int64_t stride) const {
-    std::vector<double> result(static_cast<std::size_t>(count * features));
+                                          std::int64_t count, Width width, std::int64_t stride) const {
+    std::vector<double> result(static_cast<std::size_t>(count * width.whole));
     for (std::int64_t n = 0; n < count; ++n)
-      for (std::int64_t f = 0; f < features; ++f)
-        result[static_cast<std::size_t>(n * features + f)] =
+      for (std::int64_t f = 0; f < width.features; ++f)
+        result[static_cast<std::size_t>(n * width.whole + f)] =
             to_float(gradient_.dtype, data.data(),
                      gradient_.feature_major() ? f * stride + first + n : (first + n) * stride + f);
     return result;
@@ -89,18 +100,18 @@ void add_block(const Chunk& chunk, BlockShape block, const double* dy, std::int6
 
 void add_row(const Sddmm& gradient, const Chunk& chunk, std::int32_t row, WeightGradientReference& result) {
   const auto [out, in] = gradient.block;
-  const std::int64_t dy_stride = gradient.out_features();
+  const std::int64_t dy_stride = whole_out(gradient);
   const std::int64_t first_out = std::int64_t{row} * out;
   std::int64_t block = gradient.layout.crow()[static_cast<std::size_t>(row)];
   for (const std::int32_t col : gradient.layout.row(row)) {
     const std::int64_t at = block++ * gradient.block_elements();
     add_block(chunk, gradient.block, chunk.dy.data() + first_out, dy_stride,
-              chunk.x.data() + std::int64_t{col} * in, gradient.in_features(), result.dw.data() + at,
+              chunk.x.data() + std::int64_t{col} * in, whole_in(gradient), result.dw.data() + at,
               result.of_dw.data() + at);
   }
   if (!gradient.bias_gradient) return;
   for (std::int64_t n = 0; n < chunk.count; ++n)
-    for (std::int64_t o = first_out; o < first_out + out; ++o) {
+    for (std::int64_t o = first_out; o < std::min(first_out + out, gradient.out_features()); ++o) {
       const double value = chunk.whole_dy[static_cast<std::size_t>(n * dy_stride + o)];
       result.dbias[static_cast<std::size_t>(o)] += value;
       result.of_dbias[static_cast<std::size_t>(o)] += std::fabs(value);
@@ -135,6 +146,21 @@ void sum_gates(const Sddmm& gradient, const WeightGradientInputs& inputs, Weight
   }
 }
 
+/// What dw held before, as it counts: beyond a cut nothing does.
+std::vector<std::byte> old_within(const Sddmm& gradient, const WeightGradientInputs& inputs) {
+  std::vector<std::byte> old = inputs.old_dw;
+  if (old.empty() || (gradient.cut_in == 0 && gradient.cut_out == 0)) return old;
+  std::int64_t at = 0;
+  for (std::int32_t row = 0; row < gradient.layout.rows(); ++row)
+    for (const std::int32_t col : gradient.layout.row(row))
+      for (std::int32_t o = 0; o < gradient.block.out; ++o)
+        for (std::int32_t i = 0; i < gradient.block.in; ++i, ++at)
+          if (std::int64_t{row} * gradient.block.out + o >= gradient.out_features() ||
+              std::int64_t{col} * gradient.block.in + i >= gradient.in_features())
+            store(gradient.out_dtype, 0.0F, old.data(), at);
+  return old;
+}
+
 double likely_roundings(double k) { return std::min(k, 10 * std::sqrt(k)); }
 
 /// How far a sum may be off: by so many roundings of its magnitude, and absolutely.
@@ -156,6 +182,7 @@ class Judge {
                Scale scale) {
     const double u = element_format(DType::f32).unit_roundoff;
     const double u_out = element_format(output.dtype()).unit_roundoff;
+    const double smallest = output.dtype() == DType::f16 ? 0x1p-14 : 0x1p-126;  // of the normal numbers
     for (std::size_t i = 0; i < sum.size(); ++i) {
       const double s = scale(i);
       const double before = old.empty()
@@ -166,7 +193,7 @@ class Judge {
       const double want = s * sum[i] + before;
       const double of_sum = u * tolerance.roundings * magnitude[i] + tolerance.absolute;
       const double bound = std::fabs(s) * of_sum + 4 * u * (std::fabs(s * sum[i]) + std::fabs(before)) +
-                           u_out * std::fabs(value);
+                           u_out * std::max(std::fabs(value), smallest);
       // A sum of nothing may come out with either sign of zero, as products with gates of zero do.
       const double ratio = !exact_                   ? error_ratio(value, want, bound)
                            : want == 0 && value == 0 ? 0
@@ -238,7 +265,10 @@ Verdict check(const Sddmm& gradient, const WeightGradientInputs& inputs, const W
   // rounding; with it goes an x.
   const bool integers = inputs.kind == Inputs::small_integers;
   const double off = derivative_error(gradient.derivative);
-  const double of_dy = off == 0 ? 0 : off + 2 * element_format(gradient.dtype).unit_roundoff;
+  constexpr double kTf32 = 0x1p-11;
+  const double taken =
+      gradient.math == Math::tf32 ? kTf32 : element_format(gradient.dtype).unit_roundoff;  // by products
+  const double of_dy = off == 0 ? 0 : off + 2 * taken;
   const double absolute = likely_roundings(k) * (integers ? 64 : 1) * of_dy;
   const Tolerance of_sum{loss(adder) * likely_roundings(k), absolute};
   const auto e = static_cast<double>(elements);
@@ -246,10 +276,11 @@ Verdict check(const Sddmm& gradient, const WeightGradientInputs& inputs, const W
   const auto constant = [&](std::size_t) { return alpha; };
   Verdict verdict;
   Judge judge(inputs, integers && off == 0, verdict);
-  judge.compare(outputs.dw, "dw", want.dw, want.of_dw, of_sum, inputs.old_dw, [&](std::size_t i) {
-    if (!gradient.gates) return alpha;
-    return alpha * to_float(DType::f32, inputs.gates.data(), static_cast<std::int64_t>(i / elements));
-  });
+  judge.compare(
+      outputs.dw, "dw", want.dw, want.of_dw, of_sum, old_within(gradient, inputs), [&](std::size_t i) {
+        if (!gradient.gates) return alpha;
+        return alpha * to_float(DType::f32, inputs.gates.data(), static_cast<std::int64_t>(i / elements));
+      });
   judge.compare(outputs.dbias, "dbias", want.dbias, want.of_dbias, of_sum, inputs.old_dbias, constant);
   judge.compare(outputs.dgates, "dgates", want.dgates, want.of_dgates, of_gate, inputs.old_dgates, constant);
   judge.conclude();

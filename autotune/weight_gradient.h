@@ -39,6 +39,7 @@ struct WeightGradientReference {
 ///   u·|dbias| dgates                                |error| ≤ (a·c(K) + c(E))·u·|alpha|·of_dgates + 4u·(… )
 ///   + u·|dgates|
 ///
+/// (below the normal numbers u_out of the smallest of them)
 /// and what a derivative may be off added to each, as for products. The four roundings are those of s, of its
 /// product with Σ, of beta·old and of their sum. All elements must have been written, and none beside them.
 [[nodiscard]] Verdict check(const Sddmm& gradient, const WeightGradientInputs& inputs,

@@ -35,7 +35,7 @@ namespace {
 constexpr int kRounds = 7;
 
 /// The first is what the others are compared with.
-constexpr std::array kOperations = {Operation::forward, Operation::grad_input};
+constexpr std::array kOperations = {Operation::forward, Operation::grad_input, Operation::grad_weight};
 
 struct Case {
   std::int64_t features;
@@ -81,20 +81,20 @@ class Layer {
         side_(given.block),
         flops_(2.0 * static_cast<double>(layout_.blocks() * side_ * side_ * given.n)),
         weight_(machine.dtype, layout_.blocks() * side_, side_),
+        weight_gradient_(machine.dtype, layout_.blocks() * side_, side_),
         from_(machine.dtype, given.n, given.features),
         to_(machine.dtype, given.n, given.features) {}
 
   [[nodiscard]] Operands operands(Operation operation) {
-    Operands operands;
-    operands.w = weight_.blocks(side_);
-    if (operation == Operation::forward) {
-      operands.x = from_.view();
-      operands.y = to_.view();
-    } else {
-      operands.dy = from_.view();
-      operands.dx = to_.view();
+    switch (operation) {
+      case Operation::forward:
+        return {.x = from_.view(), .w = weight_.blocks(side_), .y = to_.view()};
+      case Operation::grad_input:
+        return {.w = weight_.blocks(side_), .dy = from_.view(), .dx = to_.view()};
+      case Operation::grad_weight:
+        return {.x = from_.view(), .dy = to_.view(), .dw = weight_gradient_.blocks(side_)};
     }
-    return operands;
+    return {};
   }
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] double flops() const { return flops_; }
@@ -104,6 +104,7 @@ class Layer {
   std::int32_t side_;
   double flops_;
   Matrix weight_;
+  Matrix weight_gradient_;
   Matrix from_;
   Matrix to_;
 };

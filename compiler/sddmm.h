@@ -30,6 +30,10 @@ struct Sddmm : Computation {
   [[nodiscard]] bool feature_major() const { return order == ActivationOrder::feature_major; }
 };
 
+/// Throws `invalid_argument` for layouts that cut a block and activations of less alignment than 16 bytes,
+/// which no kernel of `target` computes.
+void require_whole_blocks(const Sddmm& gradient, std::string_view target);
+
 /// Throws `invalid_argument` where the gradient has ends that no kernel of `target` computes.
 void require_built(const Sddmm& gradient, std::string_view target);
 

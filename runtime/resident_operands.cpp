@@ -20,8 +20,14 @@ ResidentOperands::ResidentOperands(const Kernel& kernel, const Problem& problem,
     : device_(std::move(device)), image_bytes_(output.image().size()) {
   const Spmm product(problem);
   const HostActivation x{problem.dtype, problem.order, inputs.n, product.in_features(), inputs.x_stride, {}};
-  const auto weight = [&](void* data) {
-    return view(data, problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in);
+  const auto weight = [&](const std::vector<std::byte>& bytes) {
+    TensorView w =
+        view(place(bytes), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in);
+    if (kernel.packed_elements() == 0) return w;
+    memory_.push_back(std::make_unique<DeviceMemory>(device_, bytes.size()));
+    kernel.pack(w, memory_.back()->data());
+    w.data = memory_.back()->data();
+    return w;
   };
   for (int copy = 0; copy < copies; ++copy) {
     auto image = std::make_unique<DeviceMemory>(device_, image_bytes_);
@@ -29,15 +35,10 @@ ResidentOperands::ResidentOperands(const Kernel& kernel, const Problem& problem,
     images_.push_back(image->data());
     const TensorView from = view_of(place(inputs.x), x);
     Operands& operands = operands_.emplace_back(
-        operands_of(problem.operation, from, weight(place(inputs.w)), output.view(image->data())));
+        operands_of(problem.operation, from, weight(inputs.w), output.view(image->data())));
     memory_.push_back(std::move(image));
-    if (kernel.packed_elements() != 0) {
-      memory_.push_back(std::make_unique<DeviceMemory>(device_, inputs.w.size()));
-      kernel.pack(operands.w, memory_.back()->data());
-      operands.w.data = memory_.back()->data();
-    }
     const Epilogue& ends = problem.epilogue;
-    if (ends.gated) operands.v = weight(place(inputs.v));
+    if (ends.gated) operands.v = weight(inputs.v);
     if (ends.bias) operands.bias = view(place(inputs.bias), problem.out_dtype, product.out_features());
     if (ends.bias && ends.gated)
       operands.v_bias = view(place(inputs.v_bias), problem.out_dtype, product.out_features());

@@ -11,8 +11,8 @@
 
 namespace sparsekiln {
 
-/// What an epilogue reads besides the sums (Epilogue in include/sparsekiln/problem.h has the formula); what
-/// Config has not is not looked at.
+/// What a kernel reads besides x and W (Epilogue and Computation in include/sparsekiln/problem.h have the
+/// formulas); what Config has not is not looked at.
 template <class Config>
 struct Ends {
   using Element = typename Config::Output::Element;
@@ -23,6 +23,9 @@ struct Ends {
   const Element* v_bias = nullptr;
   const Element* residual = nullptr;  ///< of the batch tile's first entry
   long long residual_stride = 0;
+  const float* gates = nullptr;
+  const typename Config::Element* z = nullptr;
+  long long z_stride = 0;
 };
 
 /// Where the sums of one batch tile go.

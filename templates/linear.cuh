@@ -35,7 +35,14 @@ struct Items {
     Step step{0};
     if constexpr (Config::rows > 1) step.bits = table.step(chunk * Operands::kBlocks).x;
     operands.acquire(step.same_input());
-    tile.multiply(operands, step.tile());
+    if constexpr (Config::has_gates) {
+      if (operands.skipped())
+        operands.skip();
+      else
+        tile.multiply(operands, step.tile());
+    } else {
+      tile.multiply(operands, step.tile());
+    }
     operands.release();
   }
 };
@@ -102,7 +109,8 @@ __device__ __forceinline__ void linear(const typename Config::Element* __restric
     const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;
     const int valid = n - static_cast<int>(first_n);
     const auto ahead = [=](long long stride) { return Config::feature_major ? first_n : first_n * stride; };
-    const Source<Config> from{x + ahead(x_stride), w, ends.v, x_stride, valid};
+    const Source<Config> from{x + ahead(x_stride),           w,        ends.v,        ends.gates,
+                              ends.z + ahead(ends.z_stride), x_stride, ends.z_stride, valid};
     Destination<Config> to{y + ahead(y_stride), y_stride, valid, workspace, batch_tile, ends};
     to.ends.residual += ahead(ends.residual_stride);
     compute_share<Config, Operands, Tile>(table, worker, from, to);

@@ -44,10 +44,11 @@ struct SwizzledStages {
     kCountW = kOutputs * kUnits,
     kPassesX = (kCountX + Config::threads - 1) / Config::threads,
     kPassesW = (kCountW + Config::threads - 1) / Config::threads,
-    kPasses = kPassesX + kPassesW,
+    kPasses = kPassesX * (Config::has_z ? 2 : 1) + kPassesW,
     kPassRows = Config::threads / kUnits,
     kPassBytes = kPassRows * kUnits * 16,
     kBytesX = kCountX * 16,
+    kTileX = kBytesX * (Config::has_z ? 2 : 1),  ///< with z's
     kBytesW = kCountW * 16,
     kWanted = Config::merge > 1 ? kPassesW : 1,  ///< blocks that a thread copies rows of
     kDepth = kUnits * kElements / kBlocks,       ///< k's of a chunk, of each of its blocks
@@ -66,13 +67,15 @@ struct SwizzledStages {
     kColumnsX = Config::feature_major,
     /// Some units are there in part.
     kPartial = (kColumnsX && !Config::full_tiles) || Config::in_features != 0,
+    kGated = Config::has_gates,
+    kSkips = kGated && kBlocks == 1,  ///< a chunk whose gate is 0 is left out
   };
   enum : int {
-    kFirstW = kRing ? Config::stages * kBytesX : kBytesX,
-    kNextW = kRing ? kBytesW : kBytesX + kBytesW,  ///< from one stage of W to the next
+    kFirstW = kRing ? Config::stages * kTileX : kTileX,
+    kNextW = kRing ? kBytesW : kTileX + kBytesW,  ///< from one stage of W to the next
     kEndW = kFirstW + Config::stages * kNextW,
   };
-  using Walk = Feed<Table, kBlocks, Config::merge, kWanted>;
+  using Walk = Feed<Table, kBlocks, Config::merge, kWanted, kGated>;
   struct NoColumns {
     template <class From>
     __device__ __forceinline__ NoColumns(const From&, int, int) {}
@@ -82,6 +85,8 @@ struct SwizzledStages {
   using ColumnsX = ColumnsOfX<Config, kDepth, kBlocks, Places<Config::tile_n, kWarpN>>;
   using RowsX = RowsOfX<Config, kUnits>;
   using TileX = typename Select<kColumnsX, ColumnsX, RowsX>::Type;
+  struct NoTile {};
+  using TileZ = typename Select<Config::has_z, TileX, NoTile>::Type;
   using ColumnsW = typename Select<kColumnsW, ColumnsOfW<Config, kDepth, kBlocks, Places<kOutputs, kWarpOut>>,
                                    NoColumns>::Type;
 
@@ -92,6 +97,7 @@ struct SwizzledStages {
   const long long v_ahead;  ///< bytes from W to V, of a gated pair
   Walk feed;
   TileX tile_x;
+  TileZ tile_z;
   ColumnsW columns_w;
   unsigned reading;    ///< the address of the W of the stage that is read
   unsigned reading_x;  ///< in the ring of x, if it has one
@@ -103,6 +109,10 @@ struct SwizzledStages {
   int bytes_w = 16;    ///< of this thread's units of rows of W, what x has features for
   bool live = false;   ///< there is something to copy
   bool has_x = false;  ///< a tile of x, too
+  bool has_w = true;   ///< and blocks of W
+  /// Of the chunk that is read and of those that are on their way behind it: the gates of the blocks that
+  /// this thread copies.
+  float gate[kGated ? Config::stages : 1];
   uint4 held[kAsync ? 1 : kPasses];
 
   __device__ __forceinline__ SwizzledStages(const Table& table, int worker, const Source<Config>& from)
@@ -113,11 +123,12 @@ struct SwizzledStages {
                         : ptx::kept(bytes(from.w + Order::output(row) % Config::block_out * Config::block_in +
                                           unit() % kBlockUnits * kElements))),
         v_ahead(Config::weights > 1 ? bytes(from.v) - bytes(from.w) : 0),
-        feed(table, worker, unit() / kBlockUnits, Merged{row}),
-        tile_x(activation(from.x, from.x_stride, from.valid)),
+        feed(table, worker, unit() / kBlockUnits, Merged{row}, from.gates),
+        tile_x(activation<TileX>(from.x, from.x_stride, from.valid)),
+        tile_z(activation<TileZ>(from.z, from.z_stride, from.valid)),
         columns_w(from.w, unit() / kBlockUnits, sibling()),
         reading(shared + (kEndW - kNextW)),
-        reading_x(shared + (Config::stages - 1) * kBytesX),
+        reading_x(shared + (Config::stages - 1) * kTileX),
         next_x(shared) {
     if constexpr (Config::stages > 1) {
 #pragma unroll(Config::unrolled_workers > 0 ? Config::stages : 1)
@@ -133,29 +144,36 @@ struct SwizzledStages {
   /// The stage that was read last is filled next. `same_input`: as the table says of the chunk.
   __device__ __forceinline__ void acquire(bool same_input) {
     if constexpr (kAsync && Config::stages > 1) ptx::wait_copies<Config::stages - 2>();
+    if constexpr (Config::stages > 1) amend(gate[kGated ? 1 : 0], after(reading), same_input);
     __syncthreads();
     if constexpr (kRing)
       if (!same_input) reading_x = after_x(reading_x);
     begin(reading);
     if constexpr (Config::stages > 1) {
-      const unsigned next = reading + kNextW;
-      reading = next == shared + kEndW ? shared + kFirstW : next;
-      if constexpr (kRegisters) fetch();
+      reading = after(reading);
+      if constexpr (kRegisters) copy_all();
     } else {
       copy_all();
       end();
       if constexpr (kAsync) ptx::wait_copies<0>();
+      amend(gate[0], reading, same_input);
       __syncthreads();
     }
   }
+  /// Whether the chunk is to be left out: then it is skip() instead of the products.
+  __device__ __forceinline__ bool skipped() const { return kSkips && gate[0] == 0; }
+  __device__ __forceinline__ void skip() { queue_ahead(); }
   /// Addresses of x and W are these plus constants.
-  enum : int { kX = kRing ? 0 : -kBytesX };
+  enum : int {
+    kX = kRing ? 0 : -kBytesX,
+    kZ = kX + (kRing ? int{kBytesX} : -int{kBytesX}),  ///< behind x in its ring, else in front of it
+  };
   __device__ __forceinline__ unsigned x() const { return kRing ? reading_x : reading; }
   __device__ __forceinline__ unsigned w() const { return reading; }
   /// Queues the copies of a later chunk: between the loads of the first fragments and their products, so that
   /// neither waits for them.
   __device__ __forceinline__ void queue_ahead() {
-    if constexpr (kAsync && Config::stages > 1) queue<0, kPasses>();
+    if constexpr (kAsync && Config::stages > 1) copy_all();
   }
   __device__ __forceinline__ void release() {
     if constexpr (Config::stages > 1) end();
@@ -174,8 +192,11 @@ struct SwizzledStages {
   __device__ static __forceinline__ const char* bytes(const Element* elements) {
     return reinterpret_cast<const char*>(elements);
   }
-  __device__ __forceinline__ TileX activation(const Element* first, long long stride, int valid) const {
-    if constexpr (kColumnsX)
+  template <class Tile>
+  __device__ __forceinline__ Tile activation(const Element* first, long long stride, int valid) const {
+    if constexpr (sizeof(Tile) == sizeof(NoTile))
+      return {};
+    else if constexpr (kColumnsX)
       return {first, stride, valid, unit() / kBlockUnits, sibling()};
     else
       return {first, stride, valid, place};
@@ -185,26 +206,40 @@ struct SwizzledStages {
     return static_cast<int>(threadIdx.x % 8 / kUnits) * kBlockUnits + unit() % kBlockUnits;
   }
   __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x % kUnits); }
+  /// The stage behind one, by the addresses of their W.
+  __device__ __forceinline__ unsigned after(unsigned stage) const {
+    const unsigned next = stage + kNextW;
+    return next == shared + kEndW ? shared + kFirstW : next;
+  }
   /// The place in the ring of x behind one of it.
   __device__ __forceinline__ unsigned after_x(unsigned place_of_x) const {
-    const unsigned next = place_of_x + kBytesX;
-    return next == shared + Config::stages * kBytesX ? shared : next;
+    const unsigned next = place_of_x + kTileX;
+    return next == shared + Config::stages * kTileX ? shared : next;
   }
 
   /// Turns to the feed's chunk, which goes to the stage whose W is at `stage`.
   __device__ __forceinline__ void begin(unsigned stage) {
     live = !feed.done();
     has_x = !kRing || !feed.step.same_input();
+    if constexpr (kGated) {
+#pragma unroll
+      for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
+      gate[Config::stages - 1] = feed.gate;
+    }
+    if constexpr (kSkips) {
+      has_w = feed.gate != 0;
+      if constexpr (!kRing) has_x = has_w;  // else other chunks may want it
+    }
     writing_x = kRing ? next_x : stage;
     if constexpr (kRing)
       if (live && has_x) next_x = after_x(next_x);
     writing_x += tile_x.place;
     tile_x.begin(feed.step.column(), feed.step.part(), present());
+    if constexpr (Config::has_z) tile_z.begin(feed.step.column(), feed.step.part(), present());
+    writing_w = stage + place_w();
     if constexpr (kColumnsW) {
-      writing_w = stage + columns_w.place;
       columns_w.begin(feed.block[0], feed.step.column(), feed.step.part());
     } else {
-      writing_w = stage + place;
       from_w = w_row;
       if constexpr (Config::weights > 1) from_w += feed.step.tile() % 2 != 0 ? v_ahead : 0;
       if constexpr (Config::merge == 1)
@@ -214,63 +249,103 @@ struct SwizzledStages {
     }
   }
   /// The block of the chunk that this thread copies is there.
-  __device__ __forceinline__ bool present() const { return kBlocks == 1 || feed.step.present(); }
+  __device__ __forceinline__ bool present() const {
+    return kBlocks == 1 || (kGated ? feed.gate != 0 : feed.step.present());
+  }
+  /// Scales the weights and derives the inputs that this thread has copied for the chunk that is read next,
+  /// whose W is at `stage`: behind what makes them visible to itself, and in front of the barrier that makes
+  /// them so to others.
+  __device__ __forceinline__ void amend(float factor, unsigned stage, bool same_input) {
+    if constexpr (kGated)
+      if (factor != 0 && factor != 1) scale_passes<0>(factor, stage);
+    if constexpr (Config::has_z) {
+      const unsigned tile = !kRing ? stage : Config::stages > 1 ? after_x(reading_x) : reading_x;
+      if (!(kRing && same_input) && !(kSkips && !kRing && factor == 0)) derive_passes<0>(tile + tile_x.place);
+    }
+  }
+  template <int kPass>
+  __device__ __forceinline__ void derive_passes(unsigned first) {
+    using Derive = DeriveUnit<typename Config::Product, typename Config::Derivative, kZ - kX>;
+    tile_x.template copy<kPass, kX>(Derive{}, first, true);
+    if constexpr (kPass + 1 < kPassesX) derive_passes<kPass + 1>(first);
+  }
+  template <int kPass>
+  __device__ __forceinline__ void scale_passes(float factor, unsigned stage) {
+    copy_w<kPass>(ScaleUnit<typename Config::Product>{factor}, stage + place_w());
+    if constexpr (kPass + 1 < kPassesW) scale_passes<kPass + 1>(factor, stage);
+  }
+  __device__ __forceinline__ unsigned place_w() const {
+    if constexpr (kColumnsW)
+      return columns_w.place;
+    else
+      return place;
+  }
   /// Its copies, all that there are.
   __device__ __forceinline__ void copy_all() {
-    if constexpr (kAsync) {
-      queue<0, kPasses>();
-    } else {
-      fetch();
-    }
+    if constexpr (kAsync)
+      pass_through(Queues{});
+    else
+      pass_through(Fetches{held});
   }
   /// Makes them land in their stage, at once or later.
   __device__ __forceinline__ void end() {
-    if constexpr (!kAsync)
-      if (live) put_passes<0>();
+    if constexpr (!kAsync) pass_through(Puts{held});
     feed.advance(Merged{row});
     if constexpr (kAsync) ptx::commit_copies();
   }
 
-  template <int kFirst, int kEnd>
-  __device__ __forceinline__ void queue() {
-    if constexpr (kFirst < kEnd)
-      if (live) queue_passes<kFirst, kEnd>();
-  }
-  template <int kPass, int kEnd>
-  __device__ __forceinline__ void queue_passes() {
-    copy<kPass>(QueueUnits<kElementBytes, kWhole>{});
-    if constexpr (kPass + 1 < kEnd) queue_passes<kPass + 1, kEnd>();
-  }
-  __device__ __forceinline__ void fetch() {
-    if (live) fetch_passes<0>();
-  }
-  template <int kPass>
-  __device__ __forceinline__ void fetch_passes() {
-    copy<kPass>(FetchUnit<kElementBytes, kPartial>{held[kPass]});
-    if constexpr (kPass + 1 < kPasses) fetch_passes<kPass + 1>();
-  }
-  template <int kPass>
-  __device__ __forceinline__ void put_passes() {
-    copy<kPass>(PutUnit{held[kPass]});
-    if constexpr (kPass + 1 < kPasses) put_passes<kPass + 1>();
-  }
-
-  /// Calls use.unit for this thread's unit of a pass, if it has one; passes go in order.
-  template <int kPass, class Use>
-  __device__ __forceinline__ void copy(Use use) {
-    if constexpr (kPass < kPassesX) {
-      if (has_x) tile_x.template copy<kPass, kX>(use, writing_x, present());
-    } else if constexpr (kColumnsW) {
-      columns_w.template copy<kPass - kPassesX>(use, writing_w, present() ? 16 : 0);
-    } else {
-      copy_w<kPass - kPassesX>(use);
+  // What is done with the units of a chunk, pass by pass: of<kPass>() is that of one.
+  struct Queues {
+    template <int kPass>
+    __device__ __forceinline__ QueueUnits<kElementBytes, kWhole> of() const {
+      return {};
     }
+  };
+  struct Fetches {
+    uint4* const held;
+    template <int kPass>
+    __device__ __forceinline__ FetchUnit<kElementBytes, kPartial> of() const {
+      return {held[kPass]};
+    }
+  };
+  struct Puts {
+    const uint4* const held;
+    template <int kPass>
+    __device__ __forceinline__ PutUnit of() const {
+      return {held[kPass]};
+    }
+  };
+  template <class Uses>
+  __device__ __forceinline__ void pass_through(Uses uses) {
+    if (!live) return;
+    if (has_x) pass_through_x<0>(uses);
+    if (!kSkips || has_w) pass_through_w<0>(uses);
+  }
+  template <int kPass, class Uses>
+  __device__ __forceinline__ void pass_through_x(Uses uses) {
+    tile_x.template copy<kPass, kX>(uses.template of<kPass>(), writing_x, present());
+    if constexpr (Config::has_z)
+      tile_z.template copy<kPass, kZ>(uses.template of<kPassesX + kPass>(), writing_x, present());
+    if constexpr (kPass + 1 < kPassesX) pass_through_x<kPass + 1>(uses);
+  }
+  template <int kPass, class Uses>
+  __device__ __forceinline__ void pass_through_w(Uses uses) {
+    copy_w<kPass>(uses.template of<kPasses - kPassesW + kPass>(), writing_w);
+    if constexpr (kPass + 1 < kPassesW) pass_through_w<kPass + 1>(uses);
+  }
+  /// Calls use.unit for this thread's unit of W of a pass, if it has one.
+  template <int kPass, class Use>
+  __device__ __forceinline__ void copy_w(Use use, unsigned first) {
+    if constexpr (kColumnsW)
+      columns_w.template copy<kPass>(use, first, present() ? 16 : 0);
+    else
+      copy_rows_w<kPass>(use, first);
   }
   template <int kPass, class Use>
-  __device__ __forceinline__ void copy_w(Use use) {
+  __device__ __forceinline__ void copy_rows_w(Use use, unsigned first_unit) {
     if (!in_tile<kCountW, kPass>()) return;
     enum : int { kTo = kPass * kPassBytes };
-    const unsigned to = Rows::template turned<kPassRows, kPass>(writing_w);
+    const unsigned to = Rows::template turned<kPassRows, kPass>(first_unit);
     if constexpr (Config::merge == 1 && kStepped) {
       enum : int { kFrom = Order::output(kPass * kPassRows) * Config::block_in * kElementBytes };
       use.template unit<kTo, kFrom>(to, from_w, present() ? bytes_w : 0);

@@ -76,6 +76,17 @@ struct TileCopy {
       }
     });
   }
+  /// Changes this thread's floats in shared memory: change(value, its place).
+  template <class Change>
+  __device__ static __forceinline__ void amend(float* shared, Change change) {
+    for_each({kRows, kCols}, [&](int, int row, int column, int) {
+      const int place = row * kPitch + column;
+      auto* const quad = reinterpret_cast<float4*>(shared + place);
+      const float4 value = *quad;
+      *quad = make_float4(change(value.x, place), change(value.y, place + 1), change(value.z, place + 2),
+                          change(value.w, place + 3));
+    });
+  }
   /// Writes them to shared memory.
   __device__ static __forceinline__ void put(float* shared, const float4 (&held)[kPerThread]) {
     for_each({kRows, kCols}, [&](int i, int row, int column, int) {
@@ -110,13 +121,15 @@ struct OperandStages {
   /// Its rows are outputs; or k's, where blocks are read by columns.
   using CopyW = TileCopy<kColumns ? Config::chunk : Config::block_out,
                          kColumns ? Config::block_out : Config::chunk, Config::threads, kGuardW, 16>;
-  using Walk = Feed<Table, 1, 1, 1>;
+  enum : bool { kGated = Config::has_gates };
+  using Walk = Feed<Table, 1, 1, 1, kGated>;
   enum : int {
     kBlocks = 1,
     kRowW = Config::by_columns ? Config::block_out : Config::block_in,  ///< of a block of W, in memory
     kStride = 1,
     kAllX = Config::stages * int{CopyX::kFloats},
-    kFloats = kAllX + Config::stages * int{CopyW::kFloats},
+    kFirstW = kAllX * (Config::has_z ? 2 : 1),  ///< behind the tiles of z, which go with those of x
+    kFloats = kFirstW + Config::stages * int{CopyW::kFloats},
   };
   enum : bool {
     kAsync = Config::stages > 1 && Config::async_copy,
@@ -132,11 +145,14 @@ struct OperandStages {
   int current_x = Config::stages - 1;
   bool holds = false;    ///< registers hold a chunk
   bool holds_x = false;  ///< with a tile of x
+  /// Of the block of the chunk that is read, and of those that are on their way behind it.
+  float gate[kGated ? Config::stages : 1];
   float4 held_x[kRegisters ? CopyX::kPerThread : 1];
+  float4 held_z[kRegisters && Config::has_z ? CopyX::kPerThread : 1];
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
 
   __device__ __forceinline__ OperandStages(const Table& table, int worker, const Source<Config>& source)
-      : shared(shared_memory()), from(source), feed(table, worker, 0, OnlyBlock{}) {
+      : shared(shared_memory()), from(source), feed(table, worker, 0, OnlyBlock{}, source.gates) {
     if constexpr (kAsync) {
 #pragma unroll
       for (int stage = 0; stage < Config::stages - 1; ++stage) queue();
@@ -152,19 +168,25 @@ struct OperandStages {
     if (!same_input) current_x = next(current_x);
     if constexpr (kAsync) {
       ptx::wait_copies<Config::stages - 2>();
+      amend(gate[kGated ? 1 : 0], same_input);
       __syncthreads();
       queue();
     } else if constexpr (kRegisters) {
+      amend(gate[kGated ? 1 : 0], same_input);
       __syncthreads();
       fetch();
     } else {
       __syncthreads();
       fill();
+      amend(gate[0], same_input);
       __syncthreads();
     }
   }
+  /// Whether the chunk is to be left out: then it is skip() instead of the products.
+  __device__ __forceinline__ bool skipped() const { return kGated && gate[0] == 0; }
+  __device__ __forceinline__ void skip() {}
   __device__ __forceinline__ const float* x() const { return shared + current_x * CopyX::kFloats; }
-  __device__ __forceinline__ const float* w() const { return shared + kAllX + current * CopyW::kFloats; }
+  __device__ __forceinline__ const float* w() const { return shared + kFirstW + current * CopyW::kFloats; }
   __device__ __forceinline__ void release() {
     if constexpr (kRegisters) put();
   }
@@ -181,18 +203,44 @@ struct OperandStages {
     return stage + 1 == Config::stages ? 0 : stage + 1;
   }
   __device__ __forceinline__ float* to_x() const { return shared + filling_x * CopyX::kFloats; }
-  __device__ __forceinline__ float* to_w() const { return shared + kAllX + filling * CopyW::kFloats; }
+  __device__ __forceinline__ float* to_w() const { return shared + kFirstW + filling * CopyW::kFloats; }
   /// Whether the feed's chunk brings a tile of x; turns to the place that this goes to.
   __device__ __forceinline__ bool turn_x() {
     const bool brings = Config::rows == 1 || !feed.step.same_input();
     if (brings) filling_x = next(filling_x);
-    return brings;
+    // Where no other chunk may want it, a gate of 0 leaves it out.
+    return brings && (!kGated || Config::rows > 1 || feed.gate != 0);
   }
-  __device__ __forceinline__ const float* x_chunk() const {
+  /// Notes the gate of the feed's chunk. Whether it has weights that count.
+  __device__ __forceinline__ bool note_gate() {
+    if constexpr (!kGated) return true;
+#pragma unroll
+    for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
+    gate[kGated ? Config::stages - 1 : 0] = feed.gate;
+    return feed.gate != 0;
+  }
+  /// Scales the weights and derives the inputs that this thread has copied for the chunk that is read next:
+  /// behind what makes them visible to itself, and in front of the barrier that makes them so to others.
+  __device__ __forceinline__ void amend(float factor, bool same_input) {
+    if constexpr (kGated)
+      if (factor != 0 && factor != 1)
+        CopyW::amend(shared + kFirstW + current * CopyW::kFloats,
+                     [=](float value, int) { return value * factor; });
+    if constexpr (Config::has_z) {
+      if (same_input || (kGated && Config::rows == 1 && factor == 0)) return;
+      float* const tile = shared + current_x * CopyX::kFloats;
+      CopyX::amend(tile, [=](float value, int place) {
+        return value * Config::Derivative::derivative(tile[kAllX + place]);
+      });
+    }
+  }
+  __device__ __forceinline__ const float* chunk_of(const float* activation, long long stride) const {
     const long long first =
         static_cast<long long>(feed.step.column()) * Config::block_in + feed.step.part() * Config::chunk;
-    return from.x + first * (kColumnsX ? from.x_stride : 1);
+    return activation + first * (kColumnsX ? stride : 1);
   }
+  __device__ __forceinline__ const float* x_chunk() const { return chunk_of(from.x, from.x_stride); }
+  __device__ __forceinline__ const float* z_chunk() const { return chunk_of(from.z, from.z_stride); }
   __device__ __forceinline__ const float* w_chunk() const {
     const float* const weight = Config::weights > 1 && feed.step.tile() % 2 != 0 ? from.v : from.w;
     return weight + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
@@ -209,35 +257,48 @@ struct OperandStages {
   }
   __device__ __forceinline__ Extent extent_w() const { return {depth(), depth()}; }
   __device__ __forceinline__ void queue() {
+    const bool weighs = note_gate();
     if (live()) {
-      if (turn_x()) CopyX::async(to_x(), x_chunk(), from.x_stride, extent_x());
-      CopyW::async(to_w(), w_chunk(), kRowW, extent_w());
+      if (turn_x()) {
+        CopyX::async(to_x(), x_chunk(), from.x_stride, extent_x());
+        if constexpr (Config::has_z) CopyX::async(to_x() + kAllX, z_chunk(), from.z_stride, extent_x());
+      }
+      if (weighs) CopyW::async(to_w(), w_chunk(), kRowW, extent_w());
     }
     feed.advance(OnlyBlock{});
     ptx::commit_copies();
     filling = next(filling);
   }
   __device__ __forceinline__ void fetch() {
-    holds = live();
-    holds_x = holds && turn_x();
+    holds_x = live() && turn_x();
+    holds = note_gate() && live();
     if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, extent_x());
+    if constexpr (Config::has_z)
+      if (holds_x) CopyX::fetch(held_z, z_chunk(), from.z_stride, extent_x());
     if (holds) CopyW::fetch(held_w, w_chunk(), kRowW, extent_w());
     feed.advance(OnlyBlock{});
   }
   __device__ __forceinline__ void put() {
     if (holds_x) CopyX::put(to_x(), held_x);
+    if constexpr (Config::has_z)
+      if (holds_x) CopyX::put(to_x() + kAllX, held_z);
     if (holds) CopyW::put(to_w(), held_w);
     filling = next(filling);
   }
   __device__ __forceinline__ void fill() {
+    const bool weighs = note_gate();
     if (live()) {
       float4 quads_x[CopyX::kPerThread];
       float4 quads_w[CopyW::kPerThread];
       const bool brings_x = turn_x();
       if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, extent_x());
-      CopyW::fetch(quads_w, w_chunk(), kRowW, extent_w());
+      if (weighs) CopyW::fetch(quads_w, w_chunk(), kRowW, extent_w());
       if (brings_x) CopyX::put(to_x(), quads_x);
-      CopyW::put(to_w(), quads_w);
+      if constexpr (Config::has_z) {
+        if (brings_x) CopyX::fetch(quads_x, z_chunk(), from.z_stride, extent_x());
+        if (brings_x) CopyX::put(to_x() + kAllX, quads_x);
+      }
+      if (weighs) CopyW::put(to_w(), quads_w);
     }
     feed.advance(OnlyBlock{});
   }

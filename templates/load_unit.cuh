@@ -1,5 +1,6 @@
 #pragma once
 
+#include "activation.cuh"
 #include "product.cuh"
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
@@ -76,6 +77,39 @@ struct PutUnit {
   template <int kTo, int kFrom, int kAlignment = 16>
   __device__ __forceinline__ void unit(unsigned to, const char*, int) const {
     ptx::store_shared(to + static_cast<unsigned>(kTo), value);
+  }
+};
+
+/// Multiplies it, where it lies in shared memory, by the derivative of a function at the unit kZ bytes from
+/// there.
+template <class Product, class Function, int kZ>
+struct DeriveUnit {
+  template <int kTo, int kFrom, int kAlignment = 16>
+  __device__ __forceinline__ void unit(unsigned to, const char*, int) const {
+    unsigned words[4];
+    unsigned z[4];
+    ptx::load_shared<kTo>(words, to);
+    ptx::load_shared<kTo + kZ>(z, to);
+#pragma unroll
+    for (int v = 0; v < 4; ++v)
+      words[v] = changed<Product>(words[v], z[v],
+                                  [](float value, float at) { return value * Function::derivative(at); });
+    ptx::store_shared(to + static_cast<unsigned>(kTo), make_uint4(words[0], words[1], words[2], words[3]));
+  }
+};
+
+/// Scales it there.
+template <class Product>
+struct ScaleUnit {
+  float factor;
+  template <int kTo, int kFrom, int kAlignment = 16>
+  __device__ __forceinline__ void unit(unsigned to, const char*, int) const {
+    unsigned words[4];
+    ptx::load_shared<kTo>(words, to);
+#pragma unroll
+    for (int v = 0; v < 4; ++v)
+      words[v] = changed<Product>(words[v], 0, [this](float value, float) { return value * factor; });
+    ptx::store_shared(to + static_cast<unsigned>(kTo), make_uint4(words[0], words[1], words[2], words[3]));
   }
 };
 

@@ -80,6 +80,16 @@ __device__ __forceinline__ void store_shared(unsigned shared, float value) {
   asm volatile("st.shared.f32 [%0+%2], %1;" ::"r"(shared), "f"(value), "n"(kOffset) : "memory");
 }
 
+/// Neighbouring floats at once.
+__device__ __forceinline__ void store_shared(unsigned shared, const float (&values)[2]) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared), "f"(values[0]), "f"(values[1]) : "memory");
+}
+__device__ __forceinline__ void store_shared(unsigned shared, const float (&values)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "f"(values[0]), "f"(values[1]),
+               "f"(values[2]), "f"(values[3])
+               : "memory");
+}
+
 /// Matrices of 8 rows × 16 bytes; lanes 8m … 8m + 7 address the rows of matrix m. Of each matrix, a lane
 /// gets word lane % 4 of row lane / 4.
 template <int kOffset>

@@ -77,7 +77,10 @@ struct Source {
   const typename Config::Element* x;  ///< of the first batch entry
   const typename Config::Element* w;
   const typename Config::Element* v;  ///< of a gated pair
+  const float* gates;                 ///< of the blocks of W, if they have some
+  const typename Config::Element* z;  ///< like x, if that is multiplied by the derivative of a function at z
   long long x_stride;
+  long long z_stride;
   int valid;  ///< batch entries that exist
 };
 
@@ -89,20 +92,30 @@ __device__ __forceinline__ int features_left(int column) {
 }
 
 /// Walks the chunks of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
-/// read while the one before is being copied and multiplied, so that no copy waits for an index.
-template <class Table, int kBlocks, int kMerge, int kWanted>
+/// read while the one before is being copied and multiplied, so that no copy waits for an index. Nor for a
+/// gate (kGated): the step that says whose gate it is has been read one chunk earlier.
+template <class Table, int kBlocks, int kMerge, int kWanted, bool kGated = false>
 struct Feed {
+  static_assert(!kGated || kMerge == 1, "the gate is that of the step's only block");
   const Table table;
+  const float* const gates;
   const int own;  ///< which of a chunk's blocks this thread copies
   int chunk;
   const int end;
   Step step{0};
   int block[kWanted];  ///< of the rows that this thread copies; -1: absent from a merged step
+  float gate = 1;      ///< of the block; 0 where there is none
 
   /// Where kMerge > 1, `wanted(i)` is the place in the step of the block that the thread's i-th rows are of.
   template <class Wanted>
-  __device__ __forceinline__ Feed(Table from, int worker, int own_block, Wanted wanted)
-      : table(from), own(own_block), chunk(from.worker(worker).chunk), end(from.worker(worker + 1).chunk) {
+  __device__ __forceinline__ Feed(Table from, int worker, int own_block, Wanted wanted,
+                                  const float* all_gates = nullptr)
+      : table(from),
+        gates(all_gates),
+        own(own_block),
+        chunk(from.worker(worker).chunk),
+        end(from.worker(worker + 1).chunk) {
+    if constexpr (kGated) later = table.step(chunk * kBlocks + own);
     look(wanted);
   }
   __device__ __forceinline__ bool done() const { return chunk >= end; }
@@ -113,11 +126,17 @@ struct Feed {
   }
 
  private:
+  uint2 later;  ///< the step of the chunk behind this one, where there are gates
+
   template <class Wanted>
   __device__ __forceinline__ void look(Wanted wanted) {
     const int index = chunk * kBlocks + own;
-    const uint2 entry = table.step(index);
+    const uint2 entry = kGated ? later : table.step(index);
     step.bits = entry.x;
+    if constexpr (kGated) {
+      gate = step.present() ? gates[entry.y] : 0.0f;
+      later = table.step(min(chunk + 1, end) * kBlocks + own);
+    }
     if constexpr (kMerge == 1) {
       block[0] = static_cast<int>(entry.y);
     } else {

@@ -11,8 +11,8 @@
 
 #include "autotune/verdict.h"
 #include "runtime/device.h"
-#include "tools/command.h"
 #include "runtime/trial.h"
+#include "tools/command.h"
 
 namespace sparsekiln::tools {
 

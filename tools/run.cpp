@@ -13,6 +13,7 @@
 #include "runtime/cuda/context.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
+#include "runtime/trial.h"
 #include "tools/binary_report.h"
 #include "tools/command.h"
 #include "tools/counters_report.h"
@@ -21,7 +22,6 @@
 #include "tools/options.h"
 #include "tools/stopwatch.h"
 #include "tools/store_warning.h"
-#include "runtime/trial.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -146,7 +146,8 @@ Answer run(const RunRequest& request) {
   answer.json["checked"] = request.check;
   Checked checked;
   if (request.check)
-    checked.exact = judge(kernel, device, *make_trial(problem, {.n = n}, Inputs::small_integers, request.seed));
+    checked.exact =
+        judge(kernel, device, *make_trial(problem, {.n = n}, Inputs::small_integers, request.seed));
   if (emulated) cuda::Emulator().reset_counters();  // they are of the launch that follows, and no other
   if (request.check || emulated) checked.random = judge(kernel, device, *random);
   if (request.check) report_check(checked, answer);

@@ -10,12 +10,12 @@
 #include <sparsekiln/error.h>
 
 #include "runtime/cuda/emulator.h"
+#include "runtime/trial.h"
 #include "tools/binary_report.h"
 #include "tools/command.h"
 #include "tools/layer.h"
 #include "tools/options.h"
 #include "tools/store_warning.h"
-#include "runtime/trial.h"
 
 namespace sparsekiln::tools {
 namespace {

@@ -14,7 +14,7 @@ constexpr std::int32_t kOutputsTogether = 32;
 std::int32_t GatheringPass::together() const { return std::max(1, kOutputsTogether / g_.block_out); }
 
 void GatheringPass::begin() {
-  gathered_ = stack(std::int64_t{4} * g_.tile_n * gathered_outputs(), "gathered");
+  gathered_ = stack(g_.weights * gathered_bytes(), "gathered");
   if (together() == 1) return;
   first_waiting_ = stack(8, "first_waiting");
   waiting_ = stack(8, "waiting");
@@ -24,7 +24,7 @@ void GatheringPass::begin() {
 
 void GatheringPass::store_outputs(Value* output_block) {
   if (together() == 1) {
-    gather_sums(v_.constant(0));
+    gather(v_.constant(0));
     flush(output_block, v_.constant(1));
     return;
   }
@@ -38,9 +38,15 @@ void GatheringPass::store_outputs(Value* output_block) {
   v_.branch("first_row", ir_.CreateICmpEQ(waiting(), v_.constant(0)),
             [&] { v_.store(output_block, first_waiting_, 8); });
   Value* slot = ir_.CreateAnd(output_block, v_.constant(together() - 1));
-  gather_sums(v_.times(slot, g_.block_out));
+  gather(v_.times(slot, g_.block_out));
   v_.store(v_.plus(waiting(), v_.constant(1)), waiting_, 8);
   v_.branch("last_row", ir_.CreateICmpEQ(slot, v_.constant(together() - 1)), [&] { flush_waiting(); });
+}
+
+void GatheringPass::gather(Value* first) {
+  for (std::int32_t weight = 0; weight < g_.weights; ++weight)
+    gather_sums(v_.at(own_sums_, weight * g_.weight_sums_bytes()), first,
+                v_.at(gathered_, weight * gathered_bytes()));
 }
 
 void GatheringPass::end() {
@@ -54,29 +60,26 @@ void GatheringPass::flush_waiting() {
   v_.store(v_.constant(0), waiting_, 8);
 }
 
-/// Converts the outputs of `rows` block rows from `first_row` on, writes the tokens that exist, and
-/// prefetches where the next ones will go.
+/// Ends the outputs of `rows` block rows from `first_row` on, writes the tokens that exist, and prefetches
+/// where the next ones will go.
 void GatheringPass::flush(Value* first_row, Value* rows) {
-  const std::int32_t side = std::min(8, lanes_);
-  const auto out_bytes = static_cast<std::int64_t>(size_of(g_.out_dtype));
-  const std::int64_t row_bytes = g_.block_out * out_bytes;
+  const std::int64_t row_bytes = g_.block_out * g_.out_bytes();
   Value* slot = ir_.CreateAnd(first_row, v_.constant(together() - 1));
-  Value* column = v_.at(y_, v_.times(first_row, row_bytes));
   Value* waiting = v_.at(gathered_, v_.times(slot, std::int64_t{4} * g_.block_out));
-  auto* type = v_.floats(side);
   v_.loop("token", v_.constant(0), present_tokens(), [&](Value* token) {
     Value* from = v_.at(waiting, v_.times(token, std::int64_t{4} * gathered_outputs()));
-    Value* to = v_.settled(v_.at(column, ir_.CreateMul(v_.plus(first_token_, token), y_row_bytes_)));
+    Value* entry = v_.plus(first_token_, token);
+    Value* to = v_.settled(epilogue_.y_at(entry, v_.times(first_row, g_.block_out)));
     for (std::int64_t line = 0; line < together() * row_bytes; line += kLine)
       v_.prefetch(v_.beyond(to, together() * row_bytes + line));
     v_.loop("row", v_.constant(0), rows, [&](Value* row) {
-      Value* row_from = v_.settled(v_.at(from, v_.times(row, std::int64_t{4} * g_.block_out)));
-      Value* row_to = v_.settled(v_.at(to, v_.times(row, row_bytes)));
-      for (std::int32_t output = 0; output < g_.block_out; output += side) {
-        Value* values = v_.load(type, v_.at(row_from, std::int64_t{4} * output), 16);
-        v_.store(v_.rounded_to(g_.out_dtype, values), v_.at(row_to, output * out_bytes),
-                 static_cast<unsigned>(std::min<std::int64_t>(16, side * out_bytes)));
-      }
+      Value* block_row = v_.plus(first_row, row);
+      epilogue_.store({.sums = v_.settled(v_.at(from, v_.times(row, std::int64_t{4} * g_.block_out))),
+                       .v_bytes = gathered_bytes(),
+                       .y = v_.settled(v_.at(to, v_.times(row, row_bytes))),
+                       .major = entry,
+                       .minor = v_.times(block_row, g_.block_out),
+                       .count = epilogue_.outputs_of(block_row)});
     });
   });
 }

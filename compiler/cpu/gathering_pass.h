@@ -14,21 +14,25 @@ class GatheringPass : public RowPass {
 
  protected:
   void begin() override;
-  /// Copies own_sums_ to gathered_, from output `first` of its gathered_outputs() on.
-  virtual void gather_sums(Value* first) = 0;
+  /// Copies the sums of one weight to [tile_n][gathered_outputs()], from output `first` on.
+  virtual void gather_sums(Value* sums, Value* first, Value* gathered) = 0;
 
   [[nodiscard]] std::int32_t gathered_outputs() const { return together() * g_.block_out; }
-
-  Value* gathered_ = nullptr;  ///< [tile_n][gathered_outputs()] on the stack
 
  private:
   void end() final;
   void store_outputs(Value* output_block) final;
+  void gather(Value* first);
   void flush_waiting();
   void flush(Value* first_row, Value* rows);
   /// Block rows whose outputs are written together.
   [[nodiscard]] std::int32_t together() const;
 
+  [[nodiscard]] std::int64_t gathered_bytes() const {  ///< of one weight
+    return std::int64_t{4} * g_.tile_n * gathered_outputs();
+  }
+
+  Value* gathered_ = nullptr;       ///< [weights][tile_n][gathered_outputs()] on the stack
   Value* first_waiting_ = nullptr;  ///< i64 on the stack: the first block row that waits there
   Value* waiting_ = nullptr;        ///< i64 on the stack: how many do
 };

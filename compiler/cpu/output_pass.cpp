@@ -27,7 +27,7 @@ class OutputPass final : public GatheringPass {
   };
 
   void accumulate(Value* sums, Value* first, Value* steps) override;
-  void gather_sums(Value* first) override;
+  void gather_sums(Value* sums, Value* first, Value* gathered) override;
   void for_each_group(const std::function<void(const Group&)>& body);
   Values block_product(Value* step, const Group& group, Values sums);
   void multiply(Value* w, Value* x, Values& sums);
@@ -42,11 +42,13 @@ class OutputPass final : public GatheringPass {
 void OutputPass::accumulate(Value* sums, Value* first, Value* steps) {
   clear(sums);
   for_each_chunk(first, steps, [&](Value* begin, Value* end, Value*) {
-    for_each_group([&](const Group& group) {
-      Value* address = v_.settled(v_.at(sums, v_.times(group.token, token_sums_bytes())));
-      store_sums(address,
-                 v_.loop("step", begin, end, load_sums(address, group.tokens),
-                         [&](Value* step, const Values& now) { return block_product(step, group, now); }));
+    for_each_weight(sums, [&](Value* own) {
+      for_each_group([&](const Group& group) {
+        Value* address = v_.settled(v_.at(own, v_.times(group.token, token_sums_bytes())));
+        store_sums(address,
+                   v_.loop("step", begin, end, load_sums(address, group.tokens),
+                           [&](Value* step, const Values& now) { return block_product(step, group, now); }));
+      });
     });
   });
 }
@@ -151,12 +153,11 @@ void OutputPass::store_sums(Value* address, const Values& values) {
     v_.store(values[i], v_.at(address, static_cast<std::int64_t>(i) * vector_bytes()), 16);
 }
 
-void OutputPass::gather_sums(Value* first) {
+void OutputPass::gather_sums(Value* sums, Value* first, Value* gathered) {
   v_.loop("token", v_.constant(0), present_tokens(), [&](Value* token) {
-    Value* from = v_.settled(v_.at(own_sums_, v_.times(token, token_sums_bytes())));
+    Value* from = v_.settled(v_.at(sums, v_.times(token, token_sums_bytes())));
     Value* to = v_.plus(v_.times(token, gathered_outputs()), first);
-    Values sums = load_sums(from, 1);
-    store_sums(v_.settled(v_.at(gathered_, v_.times(to, 4))), sums);
+    store_sums(v_.settled(v_.at(gathered, v_.times(to, 4))), load_sums(from, 1));
   });
 }
 

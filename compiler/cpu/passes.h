@@ -24,6 +24,12 @@ struct Geometry {
 
   DType dtype;
   DType out_dtype;
+  Epilogue epilogue;
+  bool feature_major;
+  std::int32_t weights;        ///< W, or W and V
+  std::int32_t alignment;      ///< bytes, of x and y
+  std::int64_t last_row;       ///< of blocks
+  std::int32_t last_outputs;   ///< of its block_out that exist
   std::int32_t word_elements;  ///< along k
   std::int32_t word_bytes;     ///< of x and the weight as they lie in memory
   std::int64_t words;          ///< of one batch entry of x
@@ -40,9 +46,15 @@ struct Geometry {
   std::int32_t counters;     ///< of one batch tile: split rows
   std::int32_t
       group_items;  ///< thin, by columns: items whose steps are taken in the order of W; 1: each its own
-  std::int64_t sums_bytes;  ///< one block row's sums: along tokens [block_out][tile_n] float32, else
-                            ///< [tile_n][block_out]
+  std::int64_t sums_bytes;  ///< one block row's sums: [weights] times, along tokens [block_out][tile_n]
+                            ///< float32, else [tile_n][block_out]
   Workspace workspace;
+  [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
+  [[nodiscard]] std::int64_t out_bytes() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
+  /// Of vectors of `bytes` bytes in x and y.
+  [[nodiscard]] unsigned aligned(std::int64_t bytes) const {
+    return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, alignment}));
+  }
   /// Nobody shares the packed x of a batch tile: its only worker packs it, and no pass waits for another.
   [[nodiscard]] bool private_panel() const { return workers == 1; }
   [[nodiscard]] std::int64_t block_bytes() const {

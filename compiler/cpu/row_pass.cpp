@@ -10,7 +10,7 @@
 namespace sparsekiln::cpu {
 
 RowPass::RowPass(VectorIr& v, const Geometry& geometry, const Tables& tables)
-    : v_(v), ir_(v.ir), g_(geometry), tables_(tables), lanes_(v.level.lanes) {}
+    : v_(v), ir_(v.ir), g_(geometry), tables_(tables), lanes_(v.level.lanes), epilogue_(v, geometry) {}
 
 void RowPass::emit(std::string_view name, std::string_view pack) {
   auto* function = v_.begin_pass(name);
@@ -19,11 +19,11 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
                    {function->getArg(0), function->getArg(1), function->getArg(2)});
   own_sums_ = stack(g_.sums_bytes, "sums");
   begin();
-  w_ = v_.argument(ir_.getPtrTy(), offsetof(Call, w), "w");
-  y_ = v_.argument(ir_.getPtrTy(), offsetof(Call, y), "y");
+  weights_ = {v_.argument(ir_.getPtrTy(), offsetof(Call, w), "w")};
+  if (g_.weights > 1) weights_.push_back(v_.argument(ir_.getPtrTy(), offsetof(Call, v), "v"));
+  w_ = weights_.front();
+  epilogue_.begin();
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
-  y_row_bytes_ = v_.times(v_.argument(ir_.getInt64Ty(), offsetof(Call, y_stride), "y_stride"),
-                          static_cast<std::int64_t>(size_of(g_.out_dtype)));
   first_token_ = v_.times(v_.batch_tile, g_.tile_n);
   workspace_ = locate_workspace(v_, g_);
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "items.begin");
@@ -55,6 +55,13 @@ void RowPass::for_each_chunk(Value* first, Value* steps,
     Value* end = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(begin, length), last);
     body(begin, end, length);
   });
+}
+
+void RowPass::for_each_weight(Value* sums, const std::function<void(Value*)>& body) {
+  for (std::size_t weight = 0; weight < weights_.size(); ++weight) {
+    w_ = weights_[weight];
+    body(v_.at(sums, static_cast<std::int64_t>(weight) * g_.weight_sums_bytes()));
+  }
 }
 
 void RowPass::clear(Value* sums) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string_view>
 
+#include "compiler/cpu/epilogue_ir.h"
 #include "compiler/cpu/passes.h"
 #include "compiler/cpu/vector_ir.h"
 
@@ -42,6 +43,8 @@ class RowPass {
   /// Calls `body(begin, end, length)` for the chunks of `steps` steps from `first`, Geometry::chunk at most.
   /// They are equally long, for a short rest would cost as much as it computes.
   void for_each_chunk(Value* first, Value* steps, const std::function<void(Value*, Value*, Value*)>& body);
+  /// Calls `body(sums)` for each weight, with its share of `sums`.
+  void for_each_weight(Value* sums, const std::function<void(Value*)>& body);
   /// Zeroes Geometry::sums_bytes.
   void clear(Value* sums);
   /// Tokens of this batch tile that exist.
@@ -52,9 +55,9 @@ class RowPass {
   const Geometry& g_;
   const Tables& tables_;
   std::int32_t lanes_;
-  Value* w_ = nullptr;
-  Value* y_ = nullptr;
-  Value* y_row_bytes_ = nullptr;
+  EpilogueIr epilogue_;
+  Value* w_ = nullptr;  ///< the weight that is multiplied: one of weights_
+  Values weights_;      ///< W, and V of a gated pair
   Value* n_ = nullptr;
   Value* first_token_ = nullptr;
   TileWorkspace workspace_{};

@@ -18,6 +18,10 @@ void ThinPass::begin() {
 
 void ThinPass::accumulate(Value* sums, Value* first, Value* steps) {
   const Values tokens = token_rows();
+  for_each_weight(sums, [&](Value* own) { accumulate_weight(own, first, steps, tokens); });
+}
+
+void ThinPass::accumulate_weight(Value* sums, Value* first, Value* steps, const Values& tokens) {
   Value* last = v_.plus(first, steps);
   const Values zeros(static_cast<std::size_t>(kChains), llvm::Constant::getNullValue(v_.floats(sum_lanes())));
   if (tiles() == 1) {
@@ -67,16 +71,15 @@ void ThinPass::store_sums(const Values& sums, Value* to) {
 }
 
 void ThinPass::store_outputs(Value* output_block) {
-  constexpr std::int32_t kOutputs = 8;
-  const auto out_bytes = static_cast<std::int64_t>(size_of(g_.out_dtype));
-  Value* column = v_.at(y_, v_.times(output_block, g_.block_out * out_bytes));
+  Value* feature = v_.times(output_block, g_.block_out);
   v_.loop("token", v_.constant(0), present_tokens(), [&](Value* token) {
-    Value* from = v_.at(own_sums_, v_.times(token, std::int64_t{4} * g_.block_out));
-    Value* to = v_.at(column, ir_.CreateMul(v_.plus(first_token_, token), y_row_bytes_));
-    for (std::int32_t output = 0; output < g_.block_out; output += kOutputs) {
-      Value* values = v_.load(v_.floats(kOutputs), v_.at(from, std::int64_t{4} * output), 16);
-      v_.store(v_.rounded_to(g_.out_dtype, values), v_.at(to, output * out_bytes), 16);
-    }
+    Value* entry = v_.plus(first_token_, token);
+    epilogue_.store({.sums = v_.at(own_sums_, v_.times(token, std::int64_t{4} * g_.block_out)),
+                     .v_bytes = g_.weight_sums_bytes(),
+                     .y = v_.settled(epilogue_.y_at(entry, feature)),
+                     .major = entry,
+                     .minor = feature,
+                     .count = epilogue_.outputs_of(output_block)});
   });
 }
 

@@ -45,6 +45,7 @@ class ThinPass : public RowPass {
 
  private:
   void accumulate(Value* sums, Value* first, Value* steps) final;
+  void accumulate_weight(Value* sums, Value* first, Value* steps, const Values& tokens);
   [[nodiscard]] Values load_sums(Value* from);
   void store_sums(const Values& sums, Value* to);
   [[nodiscard]] std::int64_t tile_sums_bytes() const { return kChains * sum_bytes(); }

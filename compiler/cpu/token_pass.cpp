@@ -34,7 +34,7 @@ class TokenPass final : public GatheringPass {
 
   void begin() override;
   void accumulate(Value* sums, Value* first, Value* steps) override;
-  void gather_sums(Value* first) override;
+  void gather_sums(Value* sums, Value* first, Value* gathered) override;
   void for_each_tile(const std::function<void(const Tile&)>& body);
   void widen_weight(Value* begin, Value* end);
   Value* block_of(Value* step);
@@ -62,14 +62,16 @@ void TokenPass::begin() {
 void TokenPass::accumulate(Value* sums, Value* first, Value* steps) {
   clear(sums);
   for_each_chunk(first, steps, [&](Value* begin, Value* end, Value* length) {
-    if (g_.widens()) widen_weight(begin, end);
-    const Chunk chunk{begin, length};
-    for_each_tile([&](const Tile& tile) {
-      Value* address = sums_address(sums, tile.output, tile.group);
-      Values values =
-          v_.loop("step", begin, end, load_sums(address, tile.outputs),
-                  [&](Value* step, const Values& now) { return block_product(step, chunk, tile, now); });
-      store_sums(address, values, tile.outputs);
+    for_each_weight(sums, [&](Value* own) {
+      if (g_.widens()) widen_weight(begin, end);
+      const Chunk chunk{begin, length};
+      for_each_tile([&](const Tile& tile) {
+        Value* address = sums_address(own, tile.output, tile.group);
+        Values values =
+            v_.loop("step", begin, end, load_sums(address, tile.outputs),
+                    [&](Value* step, const Values& now) { return block_product(step, chunk, tile, now); });
+        store_sums(address, values, tile.outputs);
+      });
     });
   });
 }
@@ -257,7 +259,7 @@ void TokenPass::store_sums(Value* address, const Values& values, std::int32_t ou
       v_.store(values[next++], v_.at(address, std::int64_t{4} * (out * g_.tile_n + vector * lanes_)), 16);
 }
 
-void TokenPass::gather_sums(Value* first) {
+void TokenPass::gather_sums(Value* sums, Value* first, Value* gathered) {
   const std::int32_t side = std::min(8, lanes_);
   const std::int32_t squares = g_.block_out / side;
   const std::int64_t row_bytes = std::int64_t{4} * gathered_outputs();
@@ -266,9 +268,9 @@ void TokenPass::gather_sums(Value* first) {
     Value* token = v_.times(group, side);
     v_.loop("square", v_.constant(0), v_.constant(squares), [&](Value* square) {
       Value* output = v_.times(square, side);
-      Value* from = v_.settled(v_.at(own_sums_, v_.times(v_.plus(v_.times(output, g_.tile_n), token), 4)));
+      Value* from = v_.settled(v_.at(sums, v_.times(v_.plus(v_.times(output, g_.tile_n), token), 4)));
       Value* to = v_.settled(
-          v_.at(gathered_, v_.plus(v_.times(token, row_bytes), v_.times(v_.plus(output, first), 4))));
+          v_.at(gathered, v_.plus(v_.times(token, row_bytes), v_.times(v_.plus(output, first), 4))));
       Values rows;
       for (std::int32_t r = 0; r < side; ++r)
         rows.push_back(v_.load(type, v_.at(from, std::int64_t{4} * r * g_.tile_n), 16));

@@ -142,6 +142,21 @@ void VectorIr::branch(std::string_view name, Value* condition, const std::functi
   ir.SetInsertPoint(after);
 }
 
+Value* VectorIr::choose(std::string_view name, Value* condition, Value* otherwise,
+                        const std::function<Value*()>& then) {
+  auto* before = ir.GetInsertBlock();
+  Value* chosen = nullptr;
+  llvm::BasicBlock* from = nullptr;
+  branch(name, condition, [&] {
+    chosen = then();
+    from = ir.GetInsertBlock();
+  });
+  auto* phi = ir.CreatePHI(otherwise->getType(), 2);
+  phi->addIncoming(otherwise, before);
+  phi->addIncoming(chosen, from);
+  return phi;
+}
+
 Value* VectorIr::multiply_add(Value* a, Value* b, Value* acc) {
   const auto id = level.fused ? llvm::Intrinsic::fma : llvm::Intrinsic::fmuladd;
   return ir.CreateIntrinsic(id, {acc->getType()}, {a, b, acc});

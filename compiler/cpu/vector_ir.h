@@ -64,6 +64,9 @@ class VectorIr {
   [[nodiscard]] Values loop(std::string_view name, Value* begin, Value* end, Values carried,
                             const std::function<Values(Value*, const Values&)>& body);
   void branch(std::string_view name, Value* condition, const std::function<void()>& then);
+  /// condition ? then() : otherwise; what `then` reads is read only where the condition holds.
+  [[nodiscard]] Value* choose(std::string_view name, Value* condition, Value* otherwise,
+                              const std::function<Value*()>& then);
 
   /// acc + a·b, fused where the level fuses. On other levels rounded twice: the fused product would be a call
   /// into the C library, some fifty times slower.

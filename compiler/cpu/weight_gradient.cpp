@@ -1,20 +1,128 @@
 #include "compiler/cpu/weight_gradient.h"
 
+#include <algorithm>
+#include <string>
+
 #include <fmt/format.h>
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/Support/raw_ostream.h>
 #include <sparsekiln/error.h>
 
-namespace sparsekiln::cpu {
+#include "compiler/cpu/weight_gradient_geometry.h"
+#include "compiler/cpu/weight_gradient_panels.h"
+#include "compiler/cpu/weight_gradient_pass.h"
 
-void validate(const Sddmm& gradient, const Target& target, const Config&) {
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("{} on {}: the cpu target computes {} and {}; a CUDA target would work",
-                          name(gradient.operation), target.to_string(), name(Operation::forward),
-                          name(Operation::grad_input)));
+namespace sparsekiln::cpu {
+namespace {
+
+/// Of Config::tile_n: what a worker has of the batch on its stack, and in L1.
+constexpr std::int32_t kMostChunk = 256;
+/// Of Config::rows: runs of each length have code of their own.
+constexpr std::int32_t kMostRunBlocks = 4;
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
+
+llvm::GlobalVariable* table(llvm::Module& module, const std::string& name,
+                            const std::vector<std::int32_t>& values) {
+  const std::vector<std::uint32_t> bits(values.begin(), values.end());
+  auto* data = llvm::ConstantDataArray::get(module.getContext(), llvm::ArrayRef(bits));
+  auto* global =
+      new llvm::GlobalVariable(module, data->getType(), true, llvm::GlobalValue::InternalLinkage, data, name);
+  global->setAlignment(llvm::Align(64));
+  return global;
 }
 
-Source emit(const Sddmm& gradient, const Target& target, const Plan& plan, const std::vector<BlockRuns>&) {
-  for (const RangedConfig& range : plan) validate(gradient, target, range.config);
-  return {};
+GradientTables make_tables(llvm::Module& module, const std::string& suffix, const Sddmm& gradient,
+                           const BlockRuns& schedule) {
+  std::vector<std::int32_t> runs;
+  for (const BlockRun& run : schedule.runs)
+    runs.insert(runs.end(), {run.row, run.first, run.blocks, run.first_of_row ? 1 : 0});
+  const auto col = gradient.layout.col();
+  std::vector<std::int32_t> columns(col.begin(), col.end());
+  // What a worker looks ahead to, behind the last of all.
+  runs.insert(runs.end(), kRunFields, 0);
+  columns.insert(columns.end(), kMostRunBlocks, 0);
+  return {table(module, "worker_begin" + suffix, schedule.worker_begin), table(module, "runs" + suffix, runs),
+          table(module, "columns" + suffix, columns)};
+}
+
+std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {
+  const Layout& layout = gradient.layout;
+  return fmt::format(
+      "; Sparsekiln: {}, dw of {} blocks of {} in {} x {} (layout {}), x[n, {}], dy[n, {}]\n"
+      "; {} -> {}, accumulated in f32; batch {}; target {}\n"
+      "; plan {}\n"
+      "; runs = {{ row, first_block, blocks, first_of_row }}\n",
+      name(gradient.operation), layout.blocks(), to_string(gradient.block), layout.rows(), layout.cols(),
+      layout.digest().hex(), gradient.in_features(), gradient.out_features(), name(gradient.dtype),
+      name(gradient.out_dtype), to_string(gradient.batch), target.to_string(), to_string(plan));
+}
+
+}  // namespace
+
+void validate(const Sddmm& gradient, const Target& target, const Config& config) {
+  static_cast<void>(level_of(target));
+  const std::string given = to_string(config);
+  if (config.variant != Variant::vector)
+    refuse(
+        fmt::format("config '{}' on {}: the cpu target has the variant 'vector'", given, target.to_string()));
+  if (gradient.math != Math::ieee)
+    refuse(fmt::format("math {} on the cpu target: ieee, or a CUDA target of sm_80 or later, would work",
+                       name(gradient.math)));
+  if (config.tile_n < 1 || config.tile_n > kMostChunk)
+    refuse(fmt::format("config '{}': tile_n is 1 to {} batch entries", given, kMostChunk));
+  if (config.stages != 1 && config.stages != 2)
+    refuse(fmt::format(
+        "config '{}': stages is 2 where x and dy are packed for all workers beforehand, else 1", given));
+  if (config.split < 1 || config.split > 64) refuse(fmt::format("config '{}': split is 1 to 64", given));
+  if (config.rows < 1 || config.rows > kMostRunBlocks ||
+      (config.rows > 1 && config.rows * gradient.block.in > kMostPanelWidth))
+    refuse(fmt::format("config '{}': rows is 1, or up to {} blocks of {} features in all", given,
+                       kMostRunBlocks, kMostPanelWidth));
+  if (config.tile_out != 0 || config.merge != 1 || config.packed)
+    refuse(fmt::format("config '{}': {} has no such choice; tile_out=0 merge=1 packed=0 would work", given,
+                       name(gradient.operation)));
+  if (config.table == TableForm::unrolled || config.table == TableForm::attached)
+    refuse(fmt::format(
+        "config '{}': the cpu target bakes its layout as data of the object; table=global would work",
+        given));
+  if (config.operand_a != Config().operand_a)
+    refuse(fmt::format("config '{}': the cpu has no tensor core to choose an operand of", given));
+}
+
+Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
+            const std::vector<BlockRuns>& schedules) {
+  const Level& level = level_of(target);
+  llvm::LLVMContext context;
+  llvm::Module module("sparsekiln", context);
+  if (!level.triple.empty()) module.setTargetTriple(level.triple);
+  VectorIr ir(module, level);
+  Source source;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const GradientGeometry geometry(gradient, level, plan[i].config, plan[i].up_to, schedules[i].workers());
+    const std::string suffix = plan.size() == 1 ? "" : fmt::format("_{}", plan[i].up_to);
+    Entry entry;
+    entry.up_to = plan[i].up_to;
+    entry.workers = schedules[i].workers();
+    entry.tile_n = 0;
+    entry.workspace = geometry.workspace;
+    if (geometry.packed) {
+      entry.passes.push_back("pack" + suffix);
+      emit_panel_pass(ir, entry.passes.back(), geometry);
+    }
+    entry.passes.push_back("weight_gradient" + suffix);
+    const GradientTables tables = make_tables(module, suffix, gradient, schedules[i]);
+    WeightGradientPass(ir, geometry, tables).emit(entry.passes.back());
+    source.entries.push_back(std::move(entry));
+  }
+  llvm::raw_string_ostream text(source.text);
+  if (llvm::verifyModule(module, &text))
+    throw Error(ErrorKind::internal, "emitted a malformed module: " + source.text);
+  text << heading(gradient, target, plan);
+  module.print(text, nullptr);
+  text.flush();
+  return source;
 }
 
 }  // namespace sparsekiln::cpu

@@ -13,8 +13,9 @@
 #include "compiler/cuda/family.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
+#include "compiler/cuda/template_text.h"
+#include "compiler/cuda/types.h"
 #include "compiler/named.h"
-#include "templates/templates.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -61,27 +62,6 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
 }
 
-/// A template with the templates it includes in front of it, each once: NVRTC is given one string.
-void write_template(std::string& text, std::string_view file, std::set<std::string>& written) {
-  if (!written.insert(std::string(file)).second) return;
-  std::string_view rest = templates::text(file);
-  std::string own;
-  while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    constexpr std::string_view kInclude = "#include \"";
-    if (line.starts_with(kInclude)) {
-      const std::string_view name = line.substr(kInclude.size());
-      write_template(text, name.substr(0, name.find('"')), written);
-    } else if (line != "#pragma once") {
-      own += line;
-      own += '\n';
-    }
-  }
-  text += fmt::format("\n// ---- {}\n", file);
-  text += own.substr(own.find_first_not_of('\n'));
-}
-
 /// One parameter of a kernel, behind those that all kernels have.
 struct Parameter {
   Argument argument;
@@ -89,8 +69,9 @@ struct Parameter {
   std::string_view member;       ///< of Ends in templates/epilogue.cuh
 };
 
-/// What an epilogue reads.
-std::vector<Parameter> parameters_of(const Epilogue& epilogue) {
+/// What a kernel reads besides x and W.
+std::vector<Parameter> parameters_of(const Spmm& problem) {
+  const Epilogue& epilogue = problem.epilogue;
   std::vector<Parameter> parameters;
   if (epilogue.scale)
     parameters.insert(parameters.end(),
@@ -101,6 +82,10 @@ std::vector<Parameter> parameters_of(const Epilogue& epilogue) {
   if (epilogue.residual)
     parameters.insert(parameters.end(), {{Argument::residual, "const Element*", "residual"},
                                          {Argument::residual_stride, "long long", "residual_stride"}});
+  if (problem.gates) parameters.push_back({Argument::gates, "const float*", "gates"});
+  if (problem.derivative != Activation::none)
+    parameters.insert(parameters.end(),
+                      {{Argument::z, "const Operand*", "z"}, {Argument::z_stride, "long long", "z_stride"}});
   return parameters;
 }
 
@@ -108,13 +93,6 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
     text.replace(at, what.size(), with);
   return text;
-}
-
-std::string_view activation_of(Activation activation) {
-  constexpr std::array kNames{Named{Activation::none, "NoActivation"}, Named{Activation::relu, "Relu"},
-                              Named{Activation::gelu, "Gelu"}, Named{Activation::gelu_tanh, "GeluTanh"},
-                              Named{Activation::silu, "Silu"}};
-  return name_in(kNames, activation);
 }
 
 void write_instantiation(std::string& text, const Spmm& problem, const Config& config, const Family& family,
@@ -142,7 +120,9 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "  // read as if they were transposed; feature_major: x[in, n] and y[out, n].\n"
       "  enum : bool {{ splits = {9}, full_tiles = {10}, by_columns = {11}, feature_major = {12} }};\n"
       "  using Activation = sparsekiln::{13};\n"
-      "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16} }};\n"
+      "  using Derivative = sparsekiln::{22};  // whose derivative at z x is multiplied by\n"
+      "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16}, has_gates = {21}, has_z = {23} "
+      "}};\n"
       "}};\n",
       index, instance.declarations, problem.block.out, problem.block.in, config.tile_n,
       config.rows * problem.weights(), config.merge, instance.threads,
@@ -150,10 +130,11 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns(),
       problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale,
       problem.epilogue.bias, problem.epilogue.residual, problem.weights(), problem.alignment, problem.cut_in,
-      problem.cut_out);
+      problem.cut_out, problem.gates, activation_of(problem.derivative),
+      problem.derivative != Activation::none);
   std::string declared;
   std::string ends;
-  for (const Parameter& parameter : parameters_of(problem.epilogue)) {
+  for (const Parameter& parameter : parameters_of(problem)) {
     declared += fmt::format(",\n    {} {}", parameter.declaration, parameter.member);
     ends += fmt::format("  ends.{0} = {0};\n", parameter.member);
   }
@@ -200,9 +181,6 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (family == nullptr)
     refuse(fmt::format("variant {} for {}: CUDA targets have simt, mma and stream", name(config.variant),
                        target.arch));
-  if (problem.derivative != Activation::none || problem.gates)
-    refuse(fmt::format("{} on {}: no kernel there computes it; none would work",
-                       problem.gates ? "gates" : "a derivative", target.arch));
   family->validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight as it lies; packed=0 would work", name(config.variant)));
@@ -218,6 +196,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
                        problem.epilogue.gated ? " for a gated pair" : ""));
   if (config.merge > 1 && problem.strict_absent)
     refuse("merge fills absent blocks with zeros, which strict_absent excludes; merge=1 would work");
+  if (config.merge > 1 && problem.gates)
+    refuse("merge multiplies block rows together, which have gates of their own; merge=1 would work");
   const Instance instance = instance_of(problem, target, config);
   validate_table(problem, target, config, instance.chunk);
 }
@@ -269,8 +249,7 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
     entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
     entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
                        Argument::n, Argument::x_stride, Argument::y_stride};
-    for (const Parameter& parameter : parameters_of(problem.epilogue))
-      entry.arguments.push_back(parameter.argument);
+    for (const Parameter& parameter : parameters_of(problem)) entry.arguments.push_back(parameter.argument);
     Tables tables;
     TableFigures figures;
     if (without_layout) {

@@ -98,6 +98,9 @@ WarpGrid choose_warps(const Spmm& problem, const Config& config, const TileGrid&
   return best;
 }
 
+/// Tiles of activations in a stage: x, and z, if x is multiplied by a derivative there.
+std::int32_t activations_of(const Spmm& problem) { return problem.derivative == Activation::none ? 1 : 2; }
+
 /// Where there is no asynchronous copy, a chunk passes through registers while the one before it is
 /// multiplied: those of a thread.
 std::int32_t held_registers(const Spmm& problem, const Config& config, const MmaShape& shape) {
@@ -105,11 +108,12 @@ std::int32_t held_registers(const Spmm& problem, const Config& config, const Mma
   const auto passes = [&](std::int32_t rows) {
     return (rows * shape.chunk_units + shape.threads - 1) / shape.threads;
   };
-  return 4 * (passes(config.tile_n) + passes(config.merge * problem.block.out));
+  return 4 * (activations_of(problem) * passes(config.tile_n) + passes(config.merge * problem.block.out));
 }
 
 std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_t units) {
-  return std::int64_t{16} * units * config.stages * (config.tile_n + config.merge * problem.block.out);
+  return std::int64_t{16} * units * config.stages *
+         (activations_of(problem) * config.tile_n + config.merge * problem.block.out);
 }
 
 }  // namespace

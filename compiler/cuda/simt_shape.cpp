@@ -30,7 +30,8 @@ std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_
       problem.feature_major() ? chunk * (config.tile_n + kPadding) : config.tile_n * (chunk + kPadding);
   const std::int32_t w =
       problem.by_columns() ? chunk * (problem.block.out + kPadding) : problem.block.out * (chunk + kPadding);
-  return std::int64_t{4} * config.stages * (x + w);
+  const std::int32_t tiles_of_x = problem.derivative == Activation::none ? 1 : 2;  // z's beside it
+  return std::int64_t{4} * config.stages * (tiles_of_x * x + w);
 }
 
 }  // namespace

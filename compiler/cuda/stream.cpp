@@ -34,6 +34,7 @@ void validate(const Spmm& problem, const Target& target) {
         fmt::format("variant stream reads activations that are aligned to 16 bytes, not {}; variant {} would "
                     "work",
                     problem.alignment, instead));
+  if (problem.gates) refuse(fmt::format("variant stream has no gates; variant {} would work", instead));
   if (problem.ieee()) return;  // by CUDA cores
   require_tensor_cores("stream", problem, target);
 }

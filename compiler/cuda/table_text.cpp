@@ -58,6 +58,11 @@ void write_array(std::string& text, std::string_view type, std::string_view name
 
 }  // namespace
 
+void write_numbers(std::string& text, std::string_view name, std::size_t index, TableForm form,
+                   const std::vector<std::int32_t>& numbers) {
+  write_array(text, "int", name, index, form, numbers);
+}
+
 void TableWriter::write_arrays(std::size_t index, const Tables& tables, TableForm form) {
   text_.reserve(text_.size() + 18 * tables.steps.size() + 4096);
   text_ += "\n// Each worker's first chunk and first item.\n";

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sparsekiln/config.h>
@@ -16,6 +17,10 @@ struct TableFigures {
   std::int64_t counter_bytes = 0;  ///< in front
   std::int64_t tile_bytes = 0;
 };
+
+/// Appends `name`_`index`, an array of int in the memory of `form`.
+void write_numbers(std::string& text, std::string_view name, std::size_t index, TableForm form,
+                   const std::vector<std::int32_t>& numbers);
 
 /// Writes the tables of a module, each once, and the `Table` types through which the templates read them.
 class TableWriter {

@@ -1,7 +1,11 @@
 #include "compiler/cuda/types.h"
 
+#include <array>
+
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+
+#include "compiler/named.h"
 
 namespace sparsekiln::cuda {
 
@@ -13,7 +17,18 @@ std::string_view output_of(DType type) {
   return type == DType::f16 ? "F16Output" : type == DType::bf16 ? "Bf16Output" : "F32Output";
 }
 
-void require_tensor_cores(std::string_view variant, const Spmm& problem, const Target& target) {
+std::string_view operand_of(DType type) {
+  return type == DType::f16 ? "F16Operand" : type == DType::bf16 ? "Bf16Operand" : "F32Operand";
+}
+
+std::string_view activation_of(Activation activation) {
+  constexpr std::array kNames{Named{Activation::none, "NoActivation"}, Named{Activation::relu, "Relu"},
+                              Named{Activation::gelu, "Gelu"}, Named{Activation::gelu_tanh, "GeluTanh"},
+                              Named{Activation::silu, "Silu"}};
+  return name_in(kNames, activation);
+}
+
+void require_tensor_cores(std::string_view variant, const Computation& problem, const Target& target) {
   if (problem.dtype != DType::f16 && target.compute_capability() < 80)
     throw Error(
         ErrorKind::invalid_argument,

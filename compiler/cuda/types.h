@@ -5,15 +5,17 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
-#include "compiler/spmm.h"
-
 namespace sparsekiln::cuda {
 
 /// What the templates call an operand type on tensor cores, templates/product.cuh; f32: by way of tf32.
 [[nodiscard]] std::string_view product_of(DType type);
 /// What they call an element type of y, templates/output.cuh.
 [[nodiscard]] std::string_view output_of(DType type);
+/// What they call an operand type that is read as floats, templates/load_entries.cuh.
+[[nodiscard]] std::string_view operand_of(DType type);
+/// What they call an activation, templates/activation.cuh.
+[[nodiscard]] std::string_view activation_of(Activation activation);
 /// Throws `invalid_argument`, with what would work, where the target's tensor cores do not have the type.
-void require_tensor_cores(std::string_view variant, const Spmm& problem, const Target& target);
+void require_tensor_cores(std::string_view variant, const Computation& problem, const Target& target);
 
 }  // namespace sparsekiln::cuda

@@ -111,7 +111,9 @@ struct Computation {
   /// the block is skipped, whatever it holds. Of grad_weight: dw is multiplied by it.
   bool gates = false;
   bool bias_gradient = false;  ///< grad_weight also sums dy (after `derivative`) over the batch
-  bool gate_gradient = false;  ///< grad_weight also sums dw, before gates, times W over each block
+  /// grad_weight also sums dw, before gates, times W over each block. Epilogue::scale, of grad_weight, scales
+  /// all that it computes: dbias and dgates too are alpha times their sums, plus beta times what they were.
+  bool gate_gradient = false;
   /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
   std::int32_t alignment = 16;
   friend bool operator==(const Computation&, const Computation&) = default;

@@ -133,6 +133,18 @@ TEST_CASE("a baked plan keeps the form that it has") {
   CHECK(with_baked_tables(plan, problem, target) == plan);
 }
 
+TEST_CASE("the cpu's plan for the gradient of the weight has a range for each config that it takes") {
+  Problem problem = problem_of(patterns::random(30, 40, 0.5, 1), {32, 32}, Batch::up_to(300));
+  problem.operation = Operation::grad_weight;
+  const Target target{Target::Kind::cpu, "x86-64-v3", 2};
+  const Plan plan = choose_plan(problem, target);
+  REQUIRE(plan.size() == 2);
+  CHECK(plan[0].up_to == 8);
+  CHECK(plan[0].config.stages == 1);
+  CHECK(plan[1].up_to == 300);
+  CHECK(plan[1].config.stages == 2);
+}
+
 TEST_CASE("the cpu target is told that it bakes its layout") {
   const Problem problem = problem_of(patterns::random(3, 4, 0.5, 1), {32, 32}, 8);
   CHECK_THROWS_AS((void)choose_attached_plan(problem, Target{}), Error);

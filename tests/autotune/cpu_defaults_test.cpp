@@ -7,6 +7,7 @@
 
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/emit.h"
+#include "compiler/cpu/weight_gradient.h"
 #endif
 
 namespace sparsekiln::cpu {
@@ -27,6 +28,22 @@ TEST_CASE("the gradient of the input gets a config that the level can run, whate
     }
 }
 
+TEST_CASE("the gradient of the weight gets a config that the level can run, whatever n and the block") {
+  Problem problem;
+  problem.operation = Operation::grad_weight;
+  for (const char* level : kLevels)
+    for (const std::int32_t side : {8, 16, 32, 64, 128})
+      for (const std::int64_t n : {0, 1, 15, 16, 300, 1 << 30}) {
+        CAPTURE(level);
+        CAPTURE(side);
+        CAPTURE(n);
+        problem.block = {128, side};
+        const Sddmm gradient(problem);
+        const Target target{Target::Kind::cpu, level, 2};
+        CHECK_NOTHROW(validate(gradient, target, default_config(gradient, target, n)));
+      }
+}
+
 TEST_CASE("the cpu's default config is one that the level can run, whatever n") {
   for (const char* level : kLevels)
     for (std::int64_t n = 0; n < 300; ++n) {
@@ -37,6 +54,17 @@ TEST_CASE("the cpu's default config is one that the level can run, whatever n") 
     }
 }
 #endif
+
+TEST_CASE("the gradient of the weight packs batches that are worth it, and have room") {
+  Problem problem;
+  problem.operation = Operation::grad_weight;
+  problem.layout = patterns::random(100, 100, 0.1, 1);
+  const Sddmm gradient(problem);
+  const Target target{Target::Kind::cpu, "x86-64-v3", 2};
+  CHECK(default_config(gradient, target, 8).stages == 1);
+  CHECK(default_config(gradient, target, 64).stages == 2);
+  CHECK(default_config(gradient, target, 1 << 20).stages == 1);
+}
 
 TEST_CASE("the cpu's default tile computes few tokens that are not there") {
   for (const char* level : kLevels) {

@@ -66,6 +66,28 @@ std::vector<std::string> host_levels(const std::string& best) {
   return {best};
 }
 
+/// Each part alone, and together with the others. The first one is none, the second what gradients have, too.
+std::vector<Epilogue> all_epilogues() {
+  return {{},
+          {.scale = true},
+          {.bias = true},
+          {.activation = Activation::relu},
+          {.bias = true, .activation = Activation::gelu},
+          {.activation = Activation::gelu_tanh},
+          {.scale = true, .activation = Activation::silu},
+          {.residual = true},
+          {.scale = true, .bias = true, .residual = true},
+          {.scale = true, .bias = true, .activation = Activation::relu, .residual = true}};
+}
+/// And pairs of weights, last.
+std::vector<Epilogue> all_and_gated_epilogues() {
+  std::vector<Epilogue> epilogues = all_epilogues();
+  epilogues.push_back({.activation = Activation::silu, .gated = true});
+  epilogues.push_back(
+      {.scale = true, .bias = true, .activation = Activation::gelu, .gated = true, .residual = true});
+  return epilogues;
+}
+
 Space vector_space(const Target& target) {
   Space space;
   space.variant = Variant::vector;
@@ -81,23 +103,11 @@ Space vector_space(const Target& target) {
                  {DType::f16, DType::f32}};
   space.tables = {TableForm::constant};
   space.packed = {false, true};
+  space.epilogues = all_and_gated_epilogues();
   space.operations = {Operation::forward, Operation::grad_input};
   return space;
 }
 
-/// Each part alone, and together with the others. The first one is none, the second what gradients have, too.
-std::vector<Epilogue> all_epilogues() {
-  return {{},
-          {.scale = true},
-          {.bias = true},
-          {.activation = Activation::relu},
-          {.bias = true, .activation = Activation::gelu},
-          {.activation = Activation::gelu_tanh},
-          {.scale = true, .activation = Activation::silu},
-          {.residual = true},
-          {.scale = true, .bias = true, .residual = true},
-          {.scale = true, .bias = true, .activation = Activation::relu, .residual = true}};
-}
 constexpr int kEpiloguesOfGradients = 2;
 
 /// Without it two stages are the most: what never fits only costs the search for cases its time.
@@ -109,7 +119,7 @@ bool has_tensor_core_types(const Target& target) { return target.compute_capabil
 Space simt_space(const Target& target) {
   Space space;
   space.variant = Variant::simt;
-  space.epilogues = all_epilogues();
+  space.epilogues = all_and_gated_epilogues();
   space.archs = {target.arch};
   space.tile_n = {8, 16, 32, 40, 64, 128};
   space.tile_out = {1, 2, 4, 8};
@@ -126,7 +136,7 @@ Space simt_space(const Target& target) {
 Space mma_space(const Target& target) {
   Space space;
   space.variant = Variant::mma;
-  space.epilogues = all_epilogues();
+  space.epilogues = all_and_gated_epilogues();
   space.archs = {target.arch};
   space.tile_n = {8, 16, 24, 32, 48, 64, 128};
   space.tile_out = {0, 8, 16, 32};
@@ -264,8 +274,9 @@ Case case_of(const Space& space, const Row& row) {
 }
 
 /// Whether config, block and types go together. Most rows that are tried do not, and refusing one takes the
-/// emitter some microseconds: what was found once is kept. That y's type does not matter, and strict_absent
-/// only where rows are merged, is known here: a case that is refused all the same fails when it is run.
+/// emitter some microseconds: what was found once is kept. That y's type does not matter, of epilogues only
+/// whether they are gated, and strict_absent only where rows are merged, is known here: a case that is
+/// refused all the same fails when it is run.
 ///
 /// Cases of more than `most_work` multiplications do not fit either: the largest blocks, layouts and batches
 /// need not come all together.
@@ -277,7 +288,7 @@ class Fit {
       targets_.push_back(resolve_target(Suite::current().target_of(arch, space.workers.front())));
     std::size_t count = kOperands;
     for (const Axis axis : kLookedAt) count *= static_cast<std::size_t>(sizes_[axis]);
-    known_.assign(count, Known::nothing);
+    known_.assign(2 * count, Known::nothing);
   }
 
   /// True while one of the axes is not yet chosen.
@@ -290,10 +301,11 @@ class Fit {
       if (row[axis] == kUnset) return true;
       index = index * static_cast<std::size_t>(sizes_[axis]) + static_cast<std::size_t>(row[axis]);
     }
-    if (row[kTypes] == kUnset) return true;
+    if (row[kTypes] == kUnset || row[kEpilogue] == kUnset) return true;
     const Types& types = space_.types[static_cast<std::size_t>(row[kTypes])];
     index = index * kOperands + (types.math == Math::tf32 ? 3 : static_cast<std::size_t>(types.dtype));
-    Known& known = known_[index];
+    const bool gated = space_.epilogues[static_cast<std::size_t>(row[kEpilogue])].gated;
+    Known& known = known_[2 * index + (gated ? 1 : 0)];
     if (known == Known::nothing) known = is_valid(row) ? Known::fits : Known::does_not;
     return known == Known::fits;
   }
@@ -323,6 +335,7 @@ class Fit {
     problem.dtype = test.options.dtype;
     problem.out_dtype = test.options.dtype;
     problem.math = test.options.math;
+    problem.epilogue = test.options.epilogue;
     const Target& target = targets_[static_cast<std::size_t>(row[kArch])];
     try {
       if (target.kind == Target::Kind::cuda) cuda::validate(problem, target, *test.options.config);
@@ -404,9 +417,11 @@ bool has_turn(const Case& test, bool planted) {
 std::string Case::to_string() const {
   const Layout grid = layout->make();
   return fmt::format(
-      "{} {}, layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}{}, target {}, config '{}'{}",
-      name(options.operation), name(options.order), layout->name, grid.rows(), grid.cols(), grid.blocks(),
-      sparsekiln::to_string(options.block), sparsekiln::to_string(options.batch), name(options.dtype),
+      "{} {}, epilogue {}, layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}{}, target {}, "
+      "config '{}'{}",
+      name(options.operation), name(options.order), sparsekiln::to_string(options.epilogue), layout->name,
+      grid.rows(), grid.cols(), grid.blocks(), sparsekiln::to_string(options.block),
+      sparsekiln::to_string(options.batch), name(options.dtype),
       name(options.out_dtype.value_or(options.dtype)), options.math == Math::tf32 ? " by tf32" : "",
       options.strict_absent ? ", strict absent" : "", options.target, sparsekiln::to_string(*options.config),
       wide ? ", rows 16 elements apart" : "");

@@ -126,6 +126,24 @@ TEST_CASE("every fault planted in a tensor-core kernel that reads blocks by colu
       3);
 }
 
+TEST_CASE("every fault planted in a kernel of the gradient of the weight is found") {
+  const auto tensor = make_subject(DType::f16, {32, 32}, "mma tile_n=32 tile_out=0 stages=3 warps=4 rows=2",
+                                   Math::ieee, Operation::grad_weight);
+  check_all_caught(tensor,
+                   {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
+                    Fault::copy_address_off, Fault::load_address_off, Fault::global_address_off,
+                    Fault::store_address_off, Fault::swizzle_changed, Fault::fragment_swapped,
+                    Fault::accumulator_swapped, Fault::multiply_dropped, Fault::transposition_dropped},
+                   3);
+  const auto simt = make_subject(DType::f32, {32, 32}, "simt tile_n=16 tile_out=4 stages=3 warps=8 rows=2",
+                                 Math::ieee, Operation::grad_weight);
+  check_all_caught(
+      simt,
+      {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::copy_address_off, Fault::load_address_off,
+       Fault::global_address_off, Fault::store_address_off, Fault::multiply_dropped},
+      3);
+}
+
 TEST_CASE("tf32 operands that are cut off instead of rounded are found") {
   const Subject subject =
       make_subject(DType::f32, {32, 32}, "mma tile_n=64 stages=4 warps=4 split=2", Math::tf32);

@@ -12,9 +12,11 @@
 
 #include "autotune/inputs.h"
 #include "autotune/oracle.h"
+#include "autotune/weight_gradient.h"
 #include "compiler/spmm.h"
 #include "runtime/device.h"
 #include "runtime/operands.h"
+#include "runtime/resident_gradient.h"
 
 namespace sparsekiln::test {
 namespace {
@@ -46,13 +48,28 @@ std::string judge(const Kernel& kernel, const Problem& problem, const std::share
   return {};
 }
 
+std::string judge_gradient(const Kernel& kernel, const Problem& problem,
+                           const std::shared_ptr<const Device>& device, Inputs kind) {
+  const Sddmm gradient(problem);
+  const WeightGradientInputs inputs =
+      make_inputs(gradient, {.n = problem.batch.bound(), .pairs = 2}, kind, 1);
+  WeightGradientOutputs outputs(gradient, inputs);
+  ResidentGradient operands(gradient, device, inputs, outputs);
+  kernel(operands[0]);
+  device->synchronize();
+  operands.fetch(outputs);
+  const Verdict verdict = check(gradient, inputs, outputs, adder_of(gradient.ieee(), kernel.binary().plan));
+  return verdict.ok ? "" : "the oracle: " + verdict.first_failure;
+}
+
 /// What is found; empty where nothing is.
 std::string run_once(const Binary& binary, const Problem& problem, const std::string& device_text) {
   const std::shared_ptr<const Device> device = open_device(device_text);
   try {
     const Kernel kernel = load(std::make_shared<const Binary>(binary), device_text);
+    const auto judges = problem.operation == Operation::grad_weight ? judge_gradient : judge;
     for (const Inputs kind : {Inputs::small_integers, Inputs::random})
-      if (std::string found = judge(kernel, problem, device, kind); !found.empty()) return found;
+      if (std::string found = judges(kernel, problem, device, kind); !found.empty()) return found;
     return {};
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::driver) throw;

@@ -76,6 +76,22 @@ TEST_CASE("no level calls into a library") {
         }
 }
 
+TEST_CASE("no activation calls into a library on any level") {
+  for (const char* level : {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"})
+    for (const Activation activation :
+         {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu})
+      for (const std::int32_t tile_n : {1, 32}) {
+        const Target target{Target::Kind::cpu, level, 2};
+        Problem problem = small_problem(DType::f16);
+        problem.epilogue = {
+            .scale = true, .bias = true, .activation = activation, .gated = true, .residual = true};
+        const auto object = compile_object(source_for(problem, target, tile_n).text, target);
+        for (const char* symbol :
+             {"fmaf", "exp", "erf", "tanh", "rint", "floor", "roundeven", "__truncsfhf2"})
+          CHECK_FALSE(holds(object, symbol));
+      }
+}
+
 TEST_CASE("the emitted module says what it computes") {
   const Source source = source_for(small_problem(DType::f32), {Target::Kind::cpu, "x86-64-v3", 2});
   CHECK(source.text.find("3 blocks of 32x32") != std::string::npos);

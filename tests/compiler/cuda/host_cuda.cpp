@@ -149,6 +149,7 @@ inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline int __float2int_rn(float value) { return static_cast<int>(std::nearbyint(value)); }
 inline float __int_as_float(int bits) { return shim::bits_to_float(static_cast<unsigned>(bits)); }
+inline unsigned __float_as_uint(float value) { return shim::float_to_bits(value); }
 inline float __uint_as_float(unsigned bits) { return shim::bits_to_float(bits); }
 
 namespace sparsekiln { namespace ptx {
@@ -194,6 +195,8 @@ inline void store_shared(unsigned to, const uint4& value) {
   shim::running->written.push_back(to);
   std::memcpy(shim::dynamic + to, &value, 16);
 }
+template <int kOffset>
+void load_shared(unsigned (&words)[4], unsigned from) { std::memcpy(words, shim::dynamic + from + kOffset, 16); }
 template <int kOffset, int kMatrices>
 void load_matrices(unsigned (&words)[kMatrices], unsigned address) { shim::load_matrices<false>(words, address + kOffset); }
 template <int kOffset, int kMatrices>

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include "compiler/cpu/passes.h"
+#include "compiler/cpu/vector_ir.h"
+
+namespace sparsekiln::cpu {
+
+/// What becomes of sums, and where they go (Epilogue in include/sparsekiln/problem.h has the formula):
+/// vectors of neighbours in y, which are outputs, or where y is feature-major batch entries, and a rest one
+/// by one.
+class EpilogueIr {
+ public:
+  EpilogueIr(VectorIr& v, const Geometry& geometry) : v_(v), ir_(v.ir), g_(geometry) {}
+
+  /// Reads its part of the Call; called once, where a pass begins.
+  void begin();
+
+  /// Neighbours in y: [major][minor ...] with `stride` between majors, which are batch entries, or where y is
+  /// feature-major features.
+  struct Run {
+    llvm::Value* sums;     ///< address of those of W
+    std::int64_t v_bytes;  ///< from there to those of V
+    llvm::Value* y;        ///< address of the first one
+    llvm::Value* major;
+    llvm::Value* minor;  ///< of the first one
+    llvm::Value* count;
+  };
+  void store(const Run& run);
+
+  /// Outputs of block row `row` that exist.
+  [[nodiscard]] llvm::Value* outputs_of(llvm::Value* row);
+  /// The address of y[major][minor].
+  [[nodiscard]] llvm::Value* y_at(llvm::Value* major, llvm::Value* minor);
+
+ private:
+  using Value = llvm::Value;
+  using Values = VectorIr::Values;
+
+  void store_vector(const Run& run, Value* first, std::int32_t lanes);
+  [[nodiscard]] Value* scaled(Value* sum, Value* bias, const Run& run, Value* first, std::int32_t lanes);
+  [[nodiscard]] Value* element(Value* base, Value* major, Value* stride, Value* minor);
+  [[nodiscard]] unsigned align_of(std::int32_t lanes) const;
+
+  VectorIr& v_;
+  llvm::IRBuilder<>& ir_;
+  const Geometry& g_;
+  Value* y_ = nullptr;
+  Value* y_stride_ = nullptr;
+  Value* alpha_ = nullptr;
+  Value* beta_ = nullptr;
+  Value* bias_ = nullptr;
+  Value* v_bias_ = nullptr;
+  Value* residual_ = nullptr;
+  Value* residual_stride_ = nullptr;
+};
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "compiler/cpu/vector_ir.h"
+#include "compiler/cpu/weight_gradient_geometry.h"
+#include "compiler/cpu/weight_gradient_panels.h"
+
+namespace sparsekiln::cpu {
+
+/// The pass that computes the gradient of the weight: the runs of a worker, one after the other.
+///
+/// Every element of dw is one chain of float32 multiply-adds from 0, ascending in pair and batch entry, so it
+/// does not depend on how blocks are shared out; then scaled, and rounded once to dw's type. Lanes are x's
+/// features, dy is broadcast. Sums stay in registers while a register tile goes over a chunk of the batch,
+/// and on the stack between chunks.
+class WeightGradientPass {
+ public:
+  WeightGradientPass(VectorIr& v, const GradientGeometry& geometry, const GradientTables& tables);
+  void emit(std::string_view name);
+
+ private:
+  using Value = llvm::Value;
+  using Values = VectorIr::Values;
+
+  struct Run {
+    Value* number = nullptr;
+    Value* row = nullptr;
+    Value* first = nullptr;  ///< number of its first block
+    std::int32_t blocks = 1;
+    Value* dy_panel = nullptr;  ///< which of those of a block
+    Value* x_panel = nullptr;   ///< likewise
+  };
+  /// A stretch of the batch of one pair.
+  struct Chunk {
+    Value* pair = nullptr;
+    Value* begin = nullptr;    ///< its first batch entry
+    Value* count = nullptr;    ///< its batch entries
+    Value* first = nullptr;    ///< whether no sums were made before
+    Value* last = nullptr;     ///< whether no products come after
+    Value* dy = nullptr;       ///< its panels
+    Values x;                  ///< of each block of the run
+    Value* next_dy = nullptr;  ///< what comes after, to be prefetched; null: made when its turn comes
+    Values next_x;
+  };
+  /// A register tile of the panels of a run.
+  struct Tile {
+    Value* number = nullptr;        ///< among the tiles of the run
+    Value* output = nullptr;        ///< its first one within the panel
+    std::int32_t outputs = 0;       ///< how many
+    std::int32_t vectors = 0;       ///< of x
+    Value* feature = nullptr;       ///< its first one within the panel, of a run of one block
+    std::int32_t first_vector = 0;  ///< of all blocks' panels, of a run of several
+  };
+
+  void run(Value* number);
+  void run_of(std::int32_t blocks, Value* number);
+  void panels_of_run(const Run& run);
+  Chunk locate(const Run& run, Value* number, Value* chunks, Value* total, Value* entries);
+  void for_each_tile(std::int32_t blocks, const std::function<void(const Tile&)>& body);
+  void compute(const Run& run, const Chunk& chunk, const Tile& tile);
+  void locate_next(const Run& run, Chunk& chunk);
+  Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
+  void prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile, std::int32_t tiles);
+  void multiply_entry(const Values& dy_and_x, std::int64_t entry, const Tile& tile, Values& sums);
+  // Of weight_gradient_ends.cpp, what happens to the sums, and what comes with them.
+  void locate_ends();
+  /// Batch entries that the run's sums need: none where all of its gates are 0.
+  Value* needed_entries(const Run& run);
+  void sum_bias(Value* row);
+  /// alpha · sum + beta · the float32 at `address`.
+  Value* scaled(Value* sum, Value* address);
+  void store_bias(Value* row, Value* dy_panel);
+  Value* element_of(const Run& run, const Tile& tile);
+  [[nodiscard]] std::int64_t vector_offset(const Tile& tile, std::int32_t output, std::int32_t vector) const;
+  void cut(const Run& run, const Tile& tile, Values& sums);
+  void add_to_gates(const Run& run, const Tile& tile, const Values& sums);
+  void store_gates(const Run& run);
+  Value* gate_of(const Run& run, std::int32_t block);
+  Value* block_number(const Run& run, std::int32_t block) { return v_.plus(run.first, v_.constant(block)); }
+  void prefetch_tile(const Run& run, const Tile& tile);
+  void store_tile(const Run& run, const Tile& tile, Values sums);
+  void store_vector(Value* value, Value* address);
+  Value* sums_address(std::int32_t blocks, const Tile& tile, std::int32_t output, std::int32_t vector);
+
+  [[nodiscard]] Value* stack(std::int64_t bytes, const char* name);
+  /// Which block of a run a tile's vector belongs to.
+  [[nodiscard]] std::int32_t block_of(const Tile& tile, std::int32_t vector) const {
+    return (tile.first_vector + vector) * g_.lanes / g_.x.width;
+  }
+  /// Its first feature within that block's panel, besides Tile::feature.
+  [[nodiscard]] std::int64_t feature_of(const Tile& tile, std::int32_t vector) const {
+    return (tile.first_vector + vector) * g_.lanes % g_.x.width;
+  }
+
+  VectorIr& v_;
+  llvm::IRBuilder<>& ir_;
+  const GradientGeometry& g_;
+  const GradientTables& tables_;
+  Value* dw_ = nullptr;
+  Value* n_ = nullptr;
+  Value* pairs_ = nullptr;
+  Value* alpha_ = nullptr;     ///< a vector; null: 1
+  Value* beta_ = nullptr;      ///< likewise; null: 0
+  Value* adds_old_ = nullptr;  ///< whether beta is not 0
+  Value* sums_ = nullptr;      ///< of a run's panels, [output][run_width]
+  Value* w_ = nullptr;
+  Value* gates_ = nullptr;
+  Value* dbias_ = nullptr;
+  Value* dgates_ = nullptr;
+  Value* bias_sums_ = nullptr;  ///< of a panel of dy
+  Value* gate_sums_ = nullptr;  ///< of each block of a run, a vector
+  Value* own_dy_ = nullptr;     ///< panels of a chunk, where nothing is packed
+  Value* own_x_ = nullptr;      ///< likewise, [block]
+  std::optional<PanelSource> x_;
+  std::optional<PanelSource> dy_;
+};
+
+}  // namespace sparsekiln::cpu
