@@ -146,9 +146,6 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (config.variant != Variant::vector)
     refuse(
         fmt::format("config '{}' on {}: the cpu target has the variant 'vector'", given, target.to_string()));
-  require_built(problem, target.to_string());
-  if (problem.order != ActivationOrder::batch_major)
-    refuse("the cpu target computes on batch-major activations");
   if (problem.by_columns() && config.packed)
     refuse(
         fmt::format("{} on the cpu target reads W as it lies; packed=0 would work", name(problem.operation)));

@@ -14,6 +14,7 @@ constexpr std::int32_t kOutputsTogether = 32;
 std::int32_t GatheringPass::together() const { return std::max(1, kOutputsTogether / g_.block_out); }
 
 void GatheringPass::begin() {
+  if (g_.feature_major) return;
   gathered_ = stack(g_.weights * gathered_bytes(), "gathered");
   if (together() == 1) return;
   first_waiting_ = stack(8, "first_waiting");
@@ -23,6 +24,7 @@ void GatheringPass::begin() {
 }
 
 void GatheringPass::store_outputs(Value* output_block) {
+  if (g_.feature_major) return store_features(output_block);
   if (together() == 1) {
     gather(v_.constant(0));
     flush(output_block, v_.constant(1));
@@ -50,7 +52,7 @@ void GatheringPass::gather(Value* first) {
 }
 
 void GatheringPass::end() {
-  if (together() == 1) return;
+  if (g_.feature_major || together() == 1) return;
   v_.branch("rest", ir_.CreateICmpNE(v_.load(ir_.getInt64Ty(), waiting_, 8), v_.constant(0)),
             [&] { flush_waiting(); });
 }
@@ -58,6 +60,19 @@ void GatheringPass::end() {
 void GatheringPass::flush_waiting() {
   flush(v_.load(ir_.getInt64Ty(), first_waiting_, 8), v_.load(ir_.getInt64Ty(), waiting_, 8));
   v_.store(v_.constant(0), waiting_, 8);
+}
+
+/// Where y is feature-major the sums of an output, [block_out][tile_n], lie as they will.
+void GatheringPass::store_features(Value* row) {
+  v_.loop("output", v_.constant(0), epilogue_.outputs_of(row), [&](Value* output) {
+    Value* feature = v_.plus(v_.times(row, g_.block_out), output);
+    epilogue_.store({.sums = v_.settled(v_.at(own_sums_, v_.times(output, std::int64_t{4} * g_.tile_n))),
+                     .v_bytes = g_.weight_sums_bytes(),
+                     .y = v_.settled(epilogue_.y_at(feature, first_token_)),
+                     .major = feature,
+                     .minor = first_token_,
+                     .count = present_tokens()});
+  });
 }
 
 /// Ends the outputs of `rows` block rows from `first_row` on, writes the tokens that exist, and prefetches

@@ -23,6 +23,7 @@ class GatheringPass : public RowPass {
   void end() final;
   void store_outputs(Value* output_block) final;
   void gather(Value* first);
+  void store_features(Value* row);
   void flush_waiting();
   void flush(Value* first_row, Value* rows);
   /// Block rows whose outputs are written together.

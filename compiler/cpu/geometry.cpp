@@ -16,35 +16,64 @@ constexpr std::int32_t kGroupedBlock = 1024;
 /// Of the sums of a group of items, in L1.
 constexpr std::int32_t kGroupBytes = 16384;
 
+/// What passes that read x, or the weight, as it lies do not do.
+bool must_pack(const Spmm& problem) {
+  return problem.feature_major() || problem.gates || problem.derivative != Activation::none ||
+         problem.cut_in != 0;
+}
+bool must_copy(const Spmm& problem) {
+  return problem.feature_major() || problem.gates || problem.cut_in != 0;
+}
+
+/// Such a product has no thin tiles: one vector of tokens takes their place. A weight that is packed for them
+/// lies as W does.
+Config computed(const Spmm& problem, const Level& level, Config config) {
+  if (config.tile_n >= level.lanes || !must_pack(problem)) return config;
+  config.tile_n = level.lanes;
+  if (config.packed) config.tile_out = 1;
+  return config;
+}
+
 }  // namespace
 
-Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config, const Schedule& schedule,
+Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given, const Schedule& schedule,
                    std::int64_t counters_in_front)
     : dtype(problem.dtype),
       out_dtype(problem.out_dtype),
       epilogue(problem.epilogue),
+      derivative(problem.derivative),
       feature_major(problem.feature_major()),
+      gates(problem.gates),
       weights(problem.weights()),
       alignment(problem.alignment),
       last_row(problem.layout.rows() - 1),
       last_outputs(static_cast<std::int32_t>(problem.out_features() - last_row * problem.block.out)),
+      in_features(problem.in_features()),
+      last_column(problem.layout.cols() - 1),
+      last_inputs(static_cast<std::int32_t>(in_features - std::int64_t{last_column} * problem.block.in)),
       word_elements(cpu::word_elements(dtype, problem.by_columns())),
       word_bytes(word_elements * static_cast<std::int32_t>(size_of(dtype))),
       block_out(problem.block.out),
-      tile_n(config.tile_n),
-      workers(schedule.workers()),
-      thin(tile_n < level.lanes),
-      axis(thin && problem.by_columns() ? Axis::output : axis_of(level, block_out, dtype, config)),
-      order(config.packed          ? WeightOrder::packed
-            : problem.by_columns() ? WeightOrder::columns
-                                   : WeightOrder::rows) {
-  words = problem.in_features() / word_elements;
+      workers(schedule.workers()) {
+  Config config = computed(problem, level, given);
+  tile_n = config.tile_n;
+  thin = tile_n < level.lanes;
+  axis = thin && problem.by_columns() ? Axis::output : axis_of(level, block_out, dtype, config);
+  order = config.packed          ? WeightOrder::packed
+          : problem.by_columns() ? WeightOrder::columns
+                                 : WeightOrder::rows;
+  if (!thin && axis == Axis::output && must_copy(problem)) {
+    axis = Axis::token;  // all outputs of a word are neighbours, whatever the register tile
+    order = WeightOrder::columns;
+    config.packed = false;
+  }
   block_words = problem.block.in / word_elements;
+  words = std::int64_t{problem.layout.cols()} * block_words;
   tile = register_tile(level, block_out, dtype, config);
   panel_bytes = thin ? 0 : 4 * words * tile_n;
   const std::int32_t shared = axis == Axis::output ? block_out : tile_n;
   chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kMostBlocks);
-  if (widens()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
+  if (copies_weight()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * weights * block_out * tile_n;
   counters = schedule.counters;
   const bool grouped = thin && order == WeightOrder::columns && block_out * block_words <= kGroupedBlock;

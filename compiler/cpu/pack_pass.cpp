@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <llvm/IR/Intrinsics.h>
+
+#include "compiler/cpu/activation_ir.h"
 #include "compiler/cpu/emit.h"
 #include "compiler/cpu/passes.h"
 
@@ -10,6 +13,203 @@ namespace {
 /// Bytes of a batch entry that are packed before the next entries are looked at, so that every line of x that
 /// is fetched is used up while it is in L1, though rows of x may all fall into the same cache set.
 constexpr std::int64_t kStretchBytes = 256;
+
+/// A square of tokens × words at a time; a block with four words in a row allows no wider one. Where x is
+/// feature-major, a vector of tokens.
+class PackPass {
+ public:
+  PackPass(VectorIr& v, const Geometry& g)
+      : v_(v), ir_(v.ir), g_(g), side_(g.words % 8 == 0 ? std::min(8, v.level.lanes) : 4) {}
+
+  void emit(std::string_view name);
+
+ private:
+  using Value = llvm::Value;
+  using Values = VectorIr::Values;
+
+  /// dy's and z's memory, or x's.
+  struct Operand {
+    Value* base;
+    Value* stride_bytes;
+    [[nodiscard]] bool there() const { return base != nullptr; }
+  };
+  /// Elements of x, and of z, as they lie.
+  struct Elements {
+    Value* x;
+    Value* z;
+  };
+
+  Operand operand(std::size_t base, std::size_t stride, const char* name);
+  void pack_tokens(Value* word, Value* end);
+  void pack_square(const Values& xs, const Values& zs, const Values& present, Value* token, Value* k,
+                   bool clipped);
+  void pack_features(Value* word, Value* end);
+  [[nodiscard]] Value* tokens_of(Value* k, Value* token, bool clipped);
+  [[nodiscard]] Value* packed(const Elements& elements);
+  template <class Load>
+  [[nodiscard]] Elements both(const Load& load) {
+    return {load(x_), z_.there() ? load(z_) : nullptr};
+  }
+  [[nodiscard]] std::int64_t element_bytes() const { return g_.word_bytes / g_.word_elements; }
+
+  VectorIr& v_;
+  llvm::IRBuilder<>& ir_;
+  const Geometry& g_;
+  std::int32_t side_;
+  Operand x_{};
+  Operand z_{};
+  Value* n_ = nullptr;
+  Value* first_token_ = nullptr;
+  Value* panel_ = nullptr;
+};
+
+PackPass::Operand PackPass::operand(std::size_t base, std::size_t stride, const char* name) {
+  return {v_.argument(ir_.getPtrTy(), base, name),
+          v_.times(v_.argument(ir_.getInt64Ty(), stride, "stride"), element_bytes())};
+}
+
+void PackPass::emit(std::string_view name) {
+  v_.begin_pass(name);
+  x_ = operand(offsetof(Call, x), offsetof(Call, x_stride), "x");
+  if (g_.derivative != Activation::none) z_ = operand(offsetof(Call, z), offsetof(Call, z_stride), "z");
+  n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
+  panel_ = locate_workspace(v_, g_).panel;
+  first_token_ = v_.times(v_.batch_tile, g_.tile_n);
+  const std::int64_t stretch_words = kStretchBytes / g_.word_bytes;
+  const std::int64_t stretches = (g_.words + stretch_words - 1) / stretch_words;
+  Value* begin = ir_.CreateSDiv(v_.times(v_.worker, stretches), v_.constant(g_.workers));
+  Value* end =
+      ir_.CreateSDiv(v_.times(v_.plus(v_.worker, v_.constant(1)), stretches), v_.constant(g_.workers));
+  v_.loop("stretch", begin, end, [&](Value* stretch) {
+    Value* word = v_.times(stretch, stretch_words);
+    Value* word_end = ir_.CreateBinaryIntrinsic(
+        llvm::Intrinsic::smin, v_.plus(word, v_.constant(stretch_words)), v_.constant(g_.words));
+    if (g_.feature_major)
+      pack_features(word, word_end);
+    else
+      pack_tokens(word, word_end);
+  });
+  v_.end_pass();
+}
+
+void PackPass::pack_tokens(Value* word, Value* end) {
+  Value* last_token = ir_.CreateSub(n_, v_.constant(1), "last_token");
+  v_.loop("tokens", v_.constant(0), v_.constant(g_.tile_n / side_), [&](Value* group) {
+    Value* token = v_.times(group, side_);
+    Values xs;
+    Values zs;
+    Values present;
+    for (std::int32_t r = 0; r < side_; ++r) {
+      Value* wanted = v_.plus(v_.plus(first_token_, token), v_.constant(r));
+      // Missing tokens read the last one, and the zeros are chosen after: no branch, nothing beyond x.
+      Value* row = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, last_token);
+      xs.push_back(v_.at(x_.base, ir_.CreateMul(row, x_.stride_bytes)));
+      if (z_.there()) zs.push_back(v_.at(z_.base, ir_.CreateMul(row, z_.stride_bytes)));
+      present.push_back(ir_.CreateICmpSLE(wanted, last_token));
+    }
+    Value* squares = ir_.CreateSDiv(ir_.CreateSub(end, word), v_.constant(side_));
+    Value* whole = squares;
+    if (g_.cuts_in()) {
+      Value* there = ir_.CreateSub(v_.constant(g_.in_features / g_.word_elements), word);
+      whole = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, squares,
+                                        ir_.CreateSDiv(there, v_.constant(side_)));
+      whole = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, v_.constant(0));
+    }
+    v_.loop("words", v_.constant(0), whole, [&](Value* square) {
+      pack_square(xs, zs, present, token, v_.plus(word, v_.times(square, side_)), false);
+    });
+    if (!g_.cuts_in()) return;
+    v_.loop("cut_words", whole, squares, [&](Value* square) {
+      pack_square(xs, zs, present, token, v_.plus(word, v_.times(square, side_)), true);
+    });
+  });
+}
+
+void PackPass::pack_square(const Values& xs, const Values& zs, const Values& present, Value* token, Value* k,
+                           bool clipped) {
+  // Pairs are moved as words of 32 bits.
+  const DType moved = g_.widens() ? g_.dtype : DType::f32;
+  const auto load = [&](Value* row) -> Value* {
+    if (clipped) {
+      Value* elements = v_.load_clipped(g_.dtype, row, v_.times(k, g_.word_elements),
+                                        v_.constant(g_.in_features), side_ * g_.word_elements);
+      return g_.pairs() ? ir_.CreateBitCast(elements, v_.floats(side_)) : elements;
+    }
+    Value* from = v_.at(row, v_.times(k, g_.word_bytes));
+    v_.prefetch(v_.beyond(from, kStretchBytes));
+    return v_.load_elements(moved, from, side_, g_.aligned(std::int64_t{side_} * g_.word_bytes));
+  };
+  Values values;
+  for (std::size_t r = 0; r < xs.size(); ++r) {
+    Value* value = packed({load(xs[r]), zs.empty() ? nullptr : load(zs[r])});
+    values.push_back(ir_.CreateSelect(present[r], value, llvm::Constant::getNullValue(v_.floats(side_))));
+  }
+  Value* to = nullptr;
+  std::int64_t pitch = g_.tile_n;
+  if (g_.axis == Axis::output) {
+    pitch = g_.line_words();
+    Value* line = ir_.CreateSDiv(k, v_.constant(pitch));
+    Value* within = ir_.CreateSub(k, v_.times(line, pitch));
+    to = v_.plus(v_.times(v_.plus(v_.times(line, g_.tile_n), token), pitch), within);
+  } else {
+    values = v_.transpose(values);
+    to = v_.plus(v_.times(k, pitch), token);
+  }
+  to = v_.at(panel_, v_.times(to, 4));
+  for (std::int32_t r = 0; r < side_; ++r)
+    v_.store(values[static_cast<std::size_t>(r)], v_.at(to, 4 * r * pitch), 16);
+}
+
+void PackPass::pack_features(Value* word, Value* end) {
+  Value* present = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_token_),
+                                             v_.constant(g_.tile_n));
+  Value* whole = ir_.CreateSDiv(present, v_.constant(side_));
+  v_.loop("word", word, end, [&](Value* k) {
+    Value* to = v_.settled(v_.at(panel_, v_.times(k, std::int64_t{4} * g_.tile_n)));
+    const auto vectors = [&](std::string_view name, Value* first, Value* behind, bool clipped) {
+      v_.loop(name, first, behind, [&](Value* vector) {
+        Value* token = v_.times(vector, side_);
+        v_.store(tokens_of(k, v_.plus(first_token_, token), clipped), v_.at(to, v_.times(token, 4)), 16);
+      });
+    };
+    vectors("tokens", v_.constant(0), whole, false);
+    vectors("last_tokens", whole, v_.constant(g_.tile_n / side_), true);
+  });
+}
+
+/// A vector of tokens of word k, as it is packed.
+PackPass::Value* PackPass::tokens_of(Value* k, Value* token, bool clipped) {
+  Values features;  // of the word
+  for (std::int32_t half = 0; half < g_.word_elements; ++half) {
+    Value* wanted = v_.plus(v_.times(k, g_.word_elements), v_.constant(half));
+    Value* feature = wanted;
+    if (g_.cuts_in())
+      feature = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, v_.constant(g_.in_features - 1));
+    const Elements elements = both([&](const Operand& operand) {
+      Value* row = v_.at(operand.base, ir_.CreateMul(feature, operand.stride_bytes));
+      if (clipped) return v_.load_clipped(g_.dtype, row, token, n_, side_);
+      return v_.load_elements(g_.dtype, v_.at(row, v_.times(token, element_bytes())), side_,
+                              g_.aligned(side_ * element_bytes()));
+    });
+    Value* value = g_.pairs() ? ir_.CreateZExt(elements.x, v_.ints(side_)) : packed(elements);
+    if (g_.cuts_in())
+      value = ir_.CreateSelect(ir_.CreateICmpEQ(wanted, feature), value,
+                               llvm::Constant::getNullValue(value->getType()));
+    features.push_back(value);
+  }
+  if (!g_.pairs()) return features[0];
+  Value* upper = ir_.CreateShl(features[1], v_.splat(ir_.getInt32(16), side_));
+  return ir_.CreateBitCast(ir_.CreateOr(features[0], upper), v_.floats(side_));
+}
+
+/// As they are multiplied: pairs, which come as words, as they are, others as float32.
+PackPass::Value* PackPass::packed(const Elements& elements) {
+  if (g_.pairs()) return elements.x;
+  Value* x = v_.widened(g_.dtype, elements.x);
+  if (elements.z == nullptr) return x;
+  Value* slope = derivative(v_, g_.derivative, v_.widened(g_.dtype, elements.z));
+  return v_.widened(g_.dtype, v_.rounded_to(g_.dtype, ir_.CreateFMul(x, slope)));
+}
 
 }  // namespace
 
@@ -24,71 +224,6 @@ TileWorkspace locate_workspace(VectorIr& ir, const Geometry& geometry) {
   return result;
 }
 
-void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g) {
-  // A square of tokens × words at a time; a block with four words in a row allows no wider one.
-  const std::int32_t side = g.words % 8 == 0 ? std::min(8, v.level.lanes) : 4;
-  v.begin_pass(name);
-  auto& ir = v.ir;
-  llvm::Value* x = v.argument(ir.getPtrTy(), offsetof(Call, x), "x");
-  llvm::Value* n = v.argument(ir.getInt64Ty(), offsetof(Call, n), "n");
-  const std::int64_t element_bytes = static_cast<std::int64_t>(size_of(g.dtype));
-  llvm::Value* row_bytes =
-      v.times(v.argument(ir.getInt64Ty(), offsetof(Call, x_stride), "x_stride"), element_bytes);
-  llvm::Value* panel = locate_workspace(v, g).panel;
-  llvm::Value* first_token = v.times(v.batch_tile, g.tile_n);
-  llvm::Value* last_token = ir.CreateSub(n, v.constant(1), "last_token");
-
-  const std::int64_t stretch_words = kStretchBytes / g.word_bytes;
-  const std::int64_t stretches = (g.words + stretch_words - 1) / stretch_words;
-  llvm::Value* begin = ir.CreateSDiv(v.times(v.worker, stretches), v.constant(g.workers));
-  llvm::Value* end =
-      ir.CreateSDiv(v.times(v.plus(v.worker, v.constant(1)), stretches), v.constant(g.workers));
-  // Words of 32 bits are moved as they are.
-  const DType moved = g.widens() ? g.dtype : DType::f32;
-  const auto align = static_cast<unsigned>(std::min(16, side * g.word_bytes));
-  v.loop("stretch", begin, end, [&](llvm::Value* stretch) {
-    llvm::Value* word = v.times(stretch, stretch_words);
-    llvm::Value* word_end = ir.CreateBinaryIntrinsic(
-        llvm::Intrinsic::smin, v.plus(word, v.constant(stretch_words)), v.constant(g.words));
-    v.loop("tokens", v.constant(0), v.constant(g.tile_n / side), [&](llvm::Value* group) {
-      llvm::Value* token = v.times(group, side);
-      VectorIr::Values rows;
-      VectorIr::Values present;
-      for (std::int32_t r = 0; r < side; ++r) {
-        llvm::Value* wanted = v.plus(v.plus(first_token, token), v.constant(r));
-        // Missing tokens read the last one, and the zeros are chosen after: no branch, nothing beyond x.
-        llvm::Value* row = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, last_token);
-        rows.push_back(v.at(x, ir.CreateMul(row, row_bytes)));
-        present.push_back(ir.CreateICmpSLE(wanted, last_token));
-      }
-      llvm::Value* squares = ir.CreateSDiv(ir.CreateSub(word_end, word), v.constant(side));
-      v.loop("words", v.constant(0), squares, [&](llvm::Value* square) {
-        llvm::Value* k = v.plus(word, v.times(square, side));
-        VectorIr::Values values;
-        for (std::size_t r = 0; r < rows.size(); ++r) {
-          llvm::Value* from = v.at(rows[r], v.times(k, g.word_bytes));
-          v.prefetch(v.beyond(from, kStretchBytes));
-          llvm::Value* value = v.load_floats(moved, from, side, align);
-          values.push_back(ir.CreateSelect(present[r], value, llvm::Constant::getNullValue(v.floats(side))));
-        }
-        llvm::Value* to = nullptr;
-        std::int64_t pitch = g.tile_n;
-        if (g.axis == Axis::output) {
-          pitch = g.line_words();
-          llvm::Value* line = ir.CreateSDiv(k, v.constant(pitch));
-          llvm::Value* within = ir.CreateSub(k, v.times(line, pitch));
-          to = v.plus(v.times(v.plus(v.times(line, g.tile_n), token), pitch), within);
-        } else {
-          values = v.transpose(values);
-          to = v.plus(v.times(k, pitch), token);
-        }
-        to = v.at(panel, v.times(to, 4));
-        for (std::int32_t r = 0; r < side; ++r)
-          v.store(values[static_cast<std::size_t>(r)], v.at(to, 4 * r * pitch), 16);
-      });
-    });
-  });
-  v.end_pass();
-}
+void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g) { PackPass(v, g).emit(name); }
 
 }  // namespace sparsekiln::cpu

@@ -25,14 +25,19 @@ struct Geometry {
   DType dtype;
   DType out_dtype;
   Epilogue epilogue;
+  Activation derivative;
   bool feature_major;
-  std::int32_t weights;        ///< W, or W and V
-  std::int32_t alignment;      ///< bytes, of x and y
-  std::int64_t last_row;       ///< of blocks
-  std::int32_t last_outputs;   ///< of its block_out that exist
+  bool gates;
+  std::int32_t weights;       ///< W, or W and V
+  std::int32_t alignment;     ///< bytes, of x and y
+  std::int64_t last_row;      ///< of blocks
+  std::int32_t last_outputs;  ///< of its block_out that exist
+  std::int64_t in_features;
+  std::int32_t last_column;    ///< of blocks
+  std::int32_t last_inputs;    ///< of its features that exist
   std::int32_t word_elements;  ///< along k
   std::int32_t word_bytes;     ///< of x and the weight as they lie in memory
-  std::int64_t words;          ///< of one batch entry of x
+  std::int64_t words;          ///< of one batch entry of x, whole blocks
   std::int32_t block_words;    ///< of one row of a block
   std::int32_t block_out;
   std::int32_t tile_n;
@@ -62,6 +67,11 @@ struct Geometry {
   }
   /// Pairs of bf16 along k.
   [[nodiscard]] bool pairs() const { return word_elements == 2; }
+  [[nodiscard]] std::int32_t block_in() const { return block_words * word_elements; }
+  /// x has no features for the end of the last block column.
+  [[nodiscard]] bool cuts_in() const { return last_inputs < block_in(); }
+  /// Blocks are not multiplied as they lie.
+  [[nodiscard]] bool copies_weight() const { return widens() || gates || cuts_in(); }
   /// Words are narrower in memory than the float32 they are multiplied as.
   [[nodiscard]] bool widens() const { return word_bytes < 4; }
   /// Along outputs, words of k of one token that lie together in the panel: a cache line, or a block's.
@@ -86,9 +96,10 @@ inline constexpr std::int32_t kMostBlocks = 32;
 /// The most steps that a pass looks ahead, to prefetch.
 inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
 
-/// Pass 0: x[n, in] → panels, [word][tile_n] of a batch tile, or along outputs [line][tile_n][line_words()],
-/// widened to float32 where words are narrower; missing tokens of the last tile become zeros. Workers share
-/// the words.
+/// Pass 0: x[n, in], or where it is feature-major x[in, n], → panels, [word][tile_n] of a batch tile, or
+/// along outputs [line][tile_n][line_words()], times the derivative where there is one, widened to float32
+/// where words are narrower; missing tokens of the last tile and features of the last block become zeros.
+/// Workers share the words.
 void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry);
 
 /// The passes that compute the product, forward or the gradient of the input: the block products of a

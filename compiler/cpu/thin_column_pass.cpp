@@ -79,7 +79,7 @@ ThinPass::Values ThinColumnPass::widened(const Values& xs) {
     const std::int64_t row = std::int64_t{4} * g_.block_words * static_cast<std::int64_t>(token);
     result.push_back(v_.settled(v_.at(widened_, row)));
     for (std::int64_t k = 0; k < g_.block_words; k += lanes) {
-      const auto align = static_cast<unsigned>(g_.word_bytes * lanes);
+      const unsigned align = g_.aligned(std::int64_t{g_.word_bytes} * lanes);
       v_.store(v_.load_floats(g_.dtype, v_.at(xs[token], g_.word_bytes * k), lanes, align),
                v_.at(result.back(), 4 * k), 16);
     }

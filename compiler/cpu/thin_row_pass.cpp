@@ -22,7 +22,7 @@ class ThinRowPass final : public ThinPass {
   Block locate(const Values& tokens, Value* step) override;
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
   void reduce(Value* sums) override;
-  [[nodiscard]] Value* load_words(Value* address);
+  [[nodiscard]] Value* load_words(Value* address, unsigned align);
   [[nodiscard]] Value* multiply_words(Value* w, Value* x, Value* sum);
 
   [[nodiscard]] bool dot() const { return g_.pairs() && v_.level.dot_bf16 && sum_lanes() == lanes_; }
@@ -45,9 +45,10 @@ ThinPass::Values ThinRowPass::multiply_tile(const Block& block, Values sums) {
     v_.prefetch(v_.beyond(block.ahead, line * kLine));
   for (std::int64_t k = 0; k < row_bytes(); k += vector_bytes) {
     Values xv;
-    for (Value* x : block.xs) xv.push_back(load_words(v_.at(x, k)));
+    for (Value* x : block.xs) xv.push_back(load_words(v_.at(x, k), g_.aligned(vector_bytes)));
     for (std::int32_t output = 0; output < outputs(); ++output) {
-      Value* weight = load_words(v_.at(block.w, output * row_bytes() + k));
+      Value* weight = load_words(v_.at(block.w, output * row_bytes() + k),
+                                 static_cast<unsigned>(std::min<std::int64_t>(16, vector_bytes)));
       for (std::int32_t token = 0; token < g_.tile_n; ++token) {
         Value*& sum = sums[static_cast<std::size_t>(output * g_.tile_n + token)];
         sum = multiply_words(weight, xv[static_cast<std::size_t>(token)], sum);
@@ -59,8 +60,7 @@ ThinPass::Values ThinRowPass::multiply_tile(const Block& block, Values sums) {
 }
 
 /// Floats, or where they are pairs the words as integers.
-ThinPass::Value* ThinRowPass::load_words(Value* address) {
-  const auto align = static_cast<unsigned>(std::min(16, g_.word_bytes * sum_lanes()));
+ThinPass::Value* ThinRowPass::load_words(Value* address, unsigned align) {
   return g_.pairs() ? v_.load(v_.ints(sum_lanes()), address, align)
                     : v_.load_floats(g_.dtype, address, sum_lanes(), align);
 }

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <cstddef>
 
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include "compiler/cpu/emit.h"
 #include "compiler/cpu/gathering_pass.h"
 #include "compiler/cpu/packed_weight.h"
 
@@ -28,15 +30,19 @@ class TokenPass final : public GatheringPass {
     Value* number;  ///< among the tiles and groups of a block
   };
   struct Chunk {
-    Value* begin;  ///< its first step
-    Value* length;
+    Value* first;   ///< step of the schedule
+    Value* length;  ///< in steps of the schedule
+    Value* begin;   ///< what its steps are numbered from, here and below: with gates from 0, used ones only
+    Value* end;
   };
 
   void begin() override;
   void accumulate(Value* sums, Value* first, Value* steps) override;
   void gather_sums(Value* sums, Value* first, Value* gathered) override;
   void for_each_tile(const std::function<void(const Tile&)>& body);
-  void widen_weight(Value* begin, Value* end);
+  Value* copy_weight(Value* begin, Value* end);
+  void copy_block(Value* from, Value* to, Value* gate);
+  void zero_missing(Value* block);
   Value* block_of(Value* step);
   Values block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums);
   void multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums);
@@ -44,17 +50,22 @@ class TokenPass final : public GatheringPass {
   Values load_sums(Value* address, std::int32_t outputs);
   void store_sums(Value* address, const Values& values, std::int32_t outputs);
   [[nodiscard]] std::int32_t group_tokens() const { return g_.tile.vectors * lanes_; }
-  [[nodiscard]] std::int64_t widened_block_bytes() const {
+  [[nodiscard]] std::int64_t copied_block_bytes() const {
     return std::int64_t{4} * g_.block_out * g_.block_words;
   }
 
-  Value* widened_ =
-      nullptr;  ///< the blocks of a chunk as float32, in the order of the weight; null: not needed
+  Value* copied_ = nullptr;  ///< the blocks of a chunk as they are multiplied, in the order of the weight, as
+                             ///< float32 or pairs; null: multiplied as they lie
+  Value* gates_ = nullptr;
+  Value* used_columns_ = nullptr;  ///< i32, of the chunk's blocks whose gate is not zero
 };
 
 void TokenPass::begin() {
   GatheringPass::begin();
-  if (g_.widens()) widened_ = stack(g_.chunk * widened_block_bytes(), "widened");
+  if (g_.copies_weight()) copied_ = stack(g_.chunk * copied_block_bytes(), "copied");
+  if (!g_.gates) return;
+  used_columns_ = stack(std::int64_t{4} * g_.chunk, "used_columns");
+  gates_ = v_.argument(ir_.getPtrTy(), offsetof(Call, gates), "gates");
 }
 
 /// Chunk by chunk of the row, `g_.chunk` blocks at most: the chunk's x stays in L1 while every register tile
@@ -63,12 +74,16 @@ void TokenPass::accumulate(Value* sums, Value* first, Value* steps) {
   clear(sums);
   for_each_chunk(first, steps, [&](Value* begin, Value* end, Value* length) {
     for_each_weight(sums, [&](Value* own) {
-      if (g_.widens()) widen_weight(begin, end);
-      const Chunk chunk{begin, length};
+      Chunk chunk{begin, length, begin, end};
+      Value* copied = g_.copies_weight() ? copy_weight(begin, end) : nullptr;
+      if (g_.gates) {
+        chunk.begin = v_.constant(0);
+        chunk.end = copied;
+      }
       for_each_tile([&](const Tile& tile) {
         Value* address = sums_address(own, tile.output, tile.group);
         Values values =
-            v_.loop("step", begin, end, load_sums(address, tile.outputs),
+            v_.loop("step", chunk.begin, chunk.end, load_sums(address, tile.outputs),
                     [&](Value* step, const Values& now) { return block_product(step, chunk, tile, now); });
         store_sums(address, values, tile.outputs);
       });
@@ -97,24 +112,83 @@ void TokenPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   }
 }
 
-/// Once for all register tiles, so that these need not convert what they broadcast.
-void TokenPass::widen_weight(Value* begin, Value* end) {
+/// Once for all register tiles, so that these need not convert what they broadcast. The number of blocks that
+/// are used.
+TokenPass::Value* TokenPass::copy_weight(Value* begin, Value* end) {
+  const auto copy = [&](Value* step, Value* block, Value* number, Value* gate) {
+    Value* to = v_.settled(v_.at(copied_, v_.times(number, copied_block_bytes())));
+    copy_block(v_.settled(v_.at(w_, v_.times(block, g_.block_bytes()))), to, gate);
+    if (!g_.gates && !g_.cuts_in()) return;
+    Value* column = v_.entry(tables_.columns, step, "column");
+    if (g_.gates)
+      v_.store(ir_.CreateTrunc(column, ir_.getInt32Ty()), v_.at(used_columns_, v_.times(number, 4)), 4);
+    if (g_.cuts_in())
+      v_.branch("cut", ir_.CreateICmpEQ(column, v_.constant(g_.last_column)), [&] { zero_missing(to); });
+  };
+  return v_.loop("copied_step", begin, end, {v_.constant(0)}, [&](Value* step, const Values& now) -> Values {
+    Value* block = block_of(step);
+    Value* next = v_.plus(now[0], v_.constant(1));
+    if (!g_.gates) {
+      copy(step, block, now[0], nullptr);
+      return {next};
+    }
+    Value* gate = v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(block, 4)), 4, "gate");
+    Value* used = ir_.CreateFCmpUNE(gate, llvm::ConstantFP::get(ir_.getFloatTy(), 0));
+    return {v_.choose("used", used, now[0], [&] {
+      copy(step, block, now[0], gate);
+      return next;
+    })};
+  })[0];
+}
+
+/// `gate` null: as it is.
+void TokenPass::copy_block(Value* from, Value* to, Value* gate) {
   constexpr std::int32_t kVectors = 4;  // at a time: blocks have no fewer elements
+  const bool moved = gate == nullptr && g_.word_bytes == 4;
+  const std::int32_t elements = moved ? 1 : g_.word_elements;  // of a word
+  const std::int64_t element_bytes = g_.word_bytes / elements;
   const std::int64_t turn_elements = std::int64_t{kVectors} * lanes_;
-  const std::int64_t turns = std::int64_t{g_.block_out} * g_.block_words / turn_elements;
-  v_.loop("widened_step", begin, end, [&](Value* step) {
-    Value* from = v_.settled(v_.at(w_, v_.times(block_of(step), g_.block_bytes())));
-    Value* to = v_.settled(v_.at(widened_, v_.times(ir_.CreateSub(step, begin), widened_block_bytes())));
-    v_.loop("widen", v_.constant(0), v_.constant(turns), [&](Value* turn) {
-      Value* element = v_.times(turn, turn_elements);
-      for (std::int32_t vector = 0; vector < kVectors; ++vector) {
-        Value* at = v_.plus(element, v_.constant(std::int64_t{vector} * lanes_));
-        const auto align = static_cast<unsigned>(std::min(16, lanes_ * g_.word_bytes));
-        Value* values = v_.load_floats(g_.dtype, v_.at(from, v_.times(at, g_.word_bytes)), lanes_, align);
-        v_.store(values, v_.at(to, v_.times(at, 4)), 16);
-      }
-    });
+  const std::int64_t turns = std::int64_t{g_.block_out} * g_.block_words * elements / turn_elements;
+  const auto align = [&](std::int64_t bytes) {
+    return static_cast<unsigned>(std::min<std::int64_t>(16, lanes_ * bytes));
+  };
+  const auto copied = [&](Value* address) -> Value* {
+    if (moved) return v_.load(v_.floats(lanes_), address, 16);
+    Value* values = v_.load_floats(g_.dtype, address, lanes_, align(element_bytes));
+    if (gate == nullptr) return values;
+    Value* scaled = v_.rounded_to(g_.dtype, ir_.CreateFMul(values, v_.splat(gate, lanes_)));
+    return g_.pairs() ? scaled : v_.widened(g_.dtype, scaled);
+  };
+  v_.loop("copy", v_.constant(0), v_.constant(turns), [&](Value* turn) {
+    Value* element = v_.times(turn, turn_elements);
+    for (std::int32_t vector = 0; vector < kVectors; ++vector) {
+      Value* at = v_.plus(element, v_.constant(std::int64_t{vector} * lanes_));
+      v_.store(copied(v_.at(from, v_.times(at, element_bytes))), v_.at(to, v_.times(at, 4 / elements)),
+               align(4 / elements));
+    }
   });
+}
+
+/// Zeroes what a copied block of the last column has for features that x does not have: it may be anything.
+void TokenPass::zero_missing(Value* block) {
+  const bool packed = g_.order == WeightOrder::packed;
+  const std::vector<std::int32_t> whole = {g_.block_out};
+  const std::int64_t half = g_.last_inputs / g_.word_elements;  // a word of which a half is there, maybe
+  const std::int64_t first = (g_.last_inputs + g_.word_elements - 1) / g_.word_elements;
+  std::int64_t base = 0;  // of a tile, in words
+  for (const std::int32_t outputs : packed ? g_.tile.outputs : whole) {
+    const WeightStrides strides = weight_strides(g_.order, outputs, g_.block_out, g_.block_words);
+    v_.loop("missing", v_.constant(0), v_.constant(outputs), [&](Value* output) {
+      Value* row = v_.at(v_.at(block, 4 * base), v_.times(output, 4 * strides.output));
+      if (half < first) {
+        Value* word = v_.at(row, 4 * half * strides.k);
+        v_.store(ir_.CreateAnd(v_.load(ir_.getInt32Ty(), word, 4), ir_.getInt32(0xffff)), word, 4);
+      }
+      v_.loop("missing_word", v_.constant(first), v_.constant(g_.block_words),
+              [&](Value* k) { v_.store(ir_.getInt32(0), v_.at(row, v_.times(k, 4 * strides.k)), 4); });
+    });
+    base += std::int64_t{outputs} * g_.block_words;
+  }
 }
 
 TokenPass::Value* TokenPass::block_of(Value* step) {
@@ -129,10 +203,11 @@ TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, cons
   const std::int64_t x_block = x_row * g_.block_words;
   const std::int32_t unroll = std::min(kUnroll, g_.block_words);
   const std::int32_t turns = g_.block_words / unroll;
-  Value* column = v_.entry(tables_.columns, step, "column");
-  Value* next_column = v_.entry(tables_.columns, v_.plus(step, chunk.length), "next_column");
-  Value* w_block = g_.widens()
-                       ? v_.at(widened_, v_.times(ir_.CreateSub(step, chunk.begin), widened_block_bytes()))
+  Value* scheduled = g_.gates ? v_.plus(chunk.first, step) : step;  // what is not used shifts it: a hint
+  Value* column = v_.entry(g_.gates ? used_columns_ : tables_.columns, step, "column");
+  Value* next_column = v_.entry(tables_.columns, v_.plus(scheduled, chunk.length), "next_column");
+  Value* w_block = copied_ != nullptr
+                       ? v_.at(copied_, v_.times(ir_.CreateSub(step, chunk.begin), copied_block_bytes()))
                        : v_.at(w_, v_.times(block_of(step), g_.block_bytes()), "w.block");
   Value* w = v_.at(w_block, v_.times(tile.output, by_columns ? 4 : w_row), "w.tile");
   Value* x = v_.at(workspace_.panel,
@@ -148,10 +223,11 @@ TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, cons
   // Blocks that lie one behind the other are fetched some bytes ahead, others by their number.
   const std::int64_t w_ahead_bytes = g_.chunk == 1 ? kPrefetchAhead : g_.chunk * g_.block_bytes();
   // By columns every register tile reads all lines of a block, and its last ones are asked for last.
-  Value* later = v_.plus(step, g_.chunk == 1 ? chunk.length : v_.times(chunk.length, 2));
-  Value* w_next = tables_.blocks == nullptr
-                      ? v_.beyond(w_, v_.plus(v_.times(step, g_.block_bytes()), v_.constant(w_ahead_bytes)))
-                      : v_.beyond(w_, v_.times(block_of(later), g_.block_bytes()));
+  Value* later = v_.plus(scheduled, g_.chunk == 1 ? chunk.length : v_.times(chunk.length, 2));
+  Value* w_next =
+      tables_.blocks == nullptr
+          ? v_.beyond(w_, v_.plus(v_.times(scheduled, g_.block_bytes()), v_.constant(w_ahead_bytes)))
+          : v_.beyond(w_, v_.times(block_of(later), g_.block_bytes()));
   Value* share = v_.times(tile.number, turns);
 
   // Addresses are carried, so that every load of a turn is one register and a constant away.

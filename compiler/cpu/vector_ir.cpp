@@ -193,15 +193,42 @@ std::int32_t lanes_of(const Value* vector) {
 }  // namespace
 
 Value* VectorIr::load_floats(DType type, Value* address, std::int32_t lanes, unsigned align) {
-  const auto count = static_cast<unsigned>(lanes);
-  if (type == DType::f32) return load(floats(lanes), address, align);
-  if (type == DType::f16 && level.f16c)
-    return ir.CreateFPExt(load(llvm::FixedVectorType::get(ir.getHalfTy(), count), address, align),
-                          floats(lanes));
-  Value* halves = load(llvm::FixedVectorType::get(ir.getInt16Ty(), count), address, align);
-  Value* bits = ir.CreateZExt(halves, ints(lanes));
+  return widened(type, load_elements(type, address, lanes, align));
+}
+
+llvm::Type* VectorIr::element_type(DType type) {
+  if (type == DType::f32) return ir.getFloatTy();
+  return type == DType::f16 && level.f16c ? ir.getHalfTy() : static_cast<llvm::Type*>(ir.getInt16Ty());
+}
+
+Value* VectorIr::load_elements(DType type, Value* address, std::int32_t lanes, unsigned align) {
+  return load(llvm::FixedVectorType::get(element_type(type), static_cast<unsigned>(lanes)), address, align);
+}
+
+Value* VectorIr::widened(DType type, Value* elements) {
+  if (type == DType::f32) return elements;
+  const std::int32_t lanes = lanes_of(elements);
+  if (type == DType::f16 && level.f16c) return ir.CreateFPExt(elements, floats(lanes));
+  Value* bits = ir.CreateZExt(elements, ints(lanes));
   if (type == DType::f16) return widened_f16(bits);
   return ir.CreateBitCast(ir.CreateShl(bits, words_of(16, lanes)), floats(lanes));
+}
+
+Value* VectorIr::load_clipped(DType type, Value* base, Value* first, Value* end, std::int32_t lanes) {
+  const auto bytes = static_cast<std::int64_t>(size_of(type));
+  auto* element = element_type(type);
+  Value* last = ir.CreateSub(end, constant(1));
+  Value* result =
+      llvm::Constant::getNullValue(llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes)));
+  for (std::int32_t lane = 0; lane < lanes; ++lane) {
+    Value* wanted = plus(first, constant(lane));
+    // No branch: what is not there is the last one, and zero is chosen after.
+    Value* index = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, last);
+    Value* value = load(element, at(base, times(index, bytes)), static_cast<unsigned>(bytes));
+    value = ir.CreateSelect(ir.CreateICmpSLE(wanted, last), value, llvm::Constant::getNullValue(element));
+    result = ir.CreateInsertElement(result, value, static_cast<std::uint64_t>(lane));
+  }
+  return result;
 }
 
 Value* VectorIr::rounded_to(DType type, Value* values) {

@@ -76,6 +76,11 @@ class VectorIr {
   [[nodiscard]] Values transpose(Values rows);
   /// `lanes` elements at `address`, as float, exactly; of f32, f16 or bf16.
   [[nodiscard]] Value* load_floats(DType type, Value* address, std::int32_t lanes, unsigned align);
+  /// The same in two steps: as the elements lie, and as float.
+  [[nodiscard]] Value* load_elements(DType type, Value* address, std::int32_t lanes, unsigned align);
+  [[nodiscard]] Value* widened(DType type, Value* elements);
+  /// As load_elements, from `base[first]` on, but zeros from `base[end]` on, which are not read; end > 0.
+  [[nodiscard]] Value* load_clipped(DType type, Value* base, Value* first, Value* end, std::int32_t lanes);
   /// Floats as `type`, to be stored: nearest, ties to even, overflow to infinity, NaN kept and made quiet.
   [[nodiscard]] Value* rounded_to(DType type, Value* values);
 
@@ -87,6 +92,8 @@ class VectorIr {
   Value* batch_tile = nullptr;
 
  private:
+  /// What an element of `type` is loaded as.
+  [[nodiscard]] llvm::Type* element_type(DType type);
   /// Integer operations on every level: vcvtneps2bf16 would flush subnormals, and levels would disagree.
   [[nodiscard]] Value* rounded_to_bf16(Value* values);
   /// For levels without F16C, where LLVM would call into its library.

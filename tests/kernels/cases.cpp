@@ -105,6 +105,7 @@ Space vector_space(const Target& target) {
   space.packed = {false, true};
   space.epilogues = all_and_gated_epilogues();
   space.operations = {Operation::forward, Operation::grad_input};
+  space.orders = {ActivationOrder::batch_major, ActivationOrder::feature_major};
   return space;
 }
 

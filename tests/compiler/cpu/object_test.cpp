@@ -92,6 +92,25 @@ TEST_CASE("no activation calls into a library on any level") {
       }
 }
 
+TEST_CASE("nothing around a product calls into a library on any level") {
+  for (const char* level : {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"})
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major}) {
+        const Target target{Target::Kind::cpu, level, 2};
+        Problem problem = small_problem(dtype);
+        problem.operation = Operation::grad_input;
+        problem.order = order;
+        problem.gates = true;
+        problem.derivative = Activation::gelu;
+        problem.cut_in_features = 3 * 32 - 1;
+        problem.cut_out_features = 2 * 32 - 1;
+        const auto object = compile_object(source_for(problem, target).text, target);
+        for (const char* symbol :
+             {"fmaf", "memset", "memcpy", "exp", "__truncsfbf2", "__truncsfhf2", "__extendhfsf2"})
+          CHECK_FALSE(holds(object, symbol));
+      }
+}
+
 TEST_CASE("the emitted module says what it computes") {
   const Source source = source_for(small_problem(DType::f32), {Target::Kind::cpu, "x86-64-v3", 2});
   CHECK(source.text.find("3 blocks of 32x32") != std::string::npos);
