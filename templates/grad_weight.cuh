@@ -2,6 +2,7 @@
 
 #include "entry_rows.cuh"
 #include "load_entries.cuh"
+#include "load_features.cuh"
 #include "output.cuh"
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
@@ -123,40 +124,41 @@ __device__ __forceinline__ void store_gate_gradients(const BlockRun& run, const 
   }
 }
 
-/// Sums dy over the batch entries of a block row: a thread has 4 bytes of every kGroups-th entry.
+/// Sums dy over the batch entries of a block row: of every kGroups-th entry a thread has 4 bytes, and where
+/// they are feature-major of every kGroups-th unit the entries of kOuts features.
 template <class Config, class Stages>
 struct BiasSums {
   enum : int {
     kPerWord = 4 / static_cast<int>(sizeof(typename Config::Element)),
-    kWords = Config::block_out / kPerWord,
-    kGroups = Config::threads / kWords,
+    kOuts = !Config::feature_major                ? int{kPerWord}
+            : Config::threads < Config::block_out ? Config::block_out / Config::threads
+                                                  : 1,
+    kThreads = Config::block_out / kOuts,
+    kGroups = Config::threads / kThreads,
+    kUnits = Config::chunk / (4 * kPerWord),  ///< of a feature
   };
-  const int word = static_cast<int>(threadIdx.x) % kWords;
-  const int group = static_cast<int>(threadIdx.x) / kWords;
-  float sums[kPerWord];
+  const int word = static_cast<int>(threadIdx.x) % kThreads;
+  const int group = static_cast<int>(threadIdx.x) / kThreads;
+  float sums[kOuts];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kPerWord; ++v) sums[v] = 0;
+    for (int v = 0; v < kOuts; ++v) sums[v] = 0;
   }
   __device__ __forceinline__ void add(unsigned dy) {
-#pragma unroll 4
-    for (int entry = group; entry < Config::chunk; entry += kGroups) {
-      unsigned bits;
-      ptx::load_word<0>(
-          bits, dy + Stages::RowsDy::offset(static_cast<unsigned>(entry), static_cast<unsigned>(word) / 4) +
-                    static_cast<unsigned>(word) % 4 * 4);
-#pragma unroll
-      for (int v = 0; v < kPerWord; ++v) sums[v] += Config::Operand::of_word(bits, v);
-    }
+    if constexpr (Config::feature_major)
+      add_features(dy);
+    else
+      add_entries(dy);
   }
   /// Adds the groups' sums in ascending order, by way of shared memory that nobody uses any more.
   __device__ __forceinline__ void store(const BlockRun& run, const GradientEnds<Config>& ends) const {
     const unsigned shared = ptx::dynamic_shared();
 #pragma unroll
-    for (int v = 0; v < kPerWord; ++v)
-      ptx::store_shared<0>(
-          shared + static_cast<unsigned>(group * Config::block_out + word * kPerWord + v) * 4, sums[v]);
+    for (int v = 0; v < kOuts; ++v) {
+      const int out = Config::feature_major ? word + v * kThreads : word * kOuts + v;
+      ptx::store_shared<0>(shared + static_cast<unsigned>(group * Config::block_out + out) * 4, sums[v]);
+    }
     __syncthreads();
     for (int out = static_cast<int>(threadIdx.x); out < Config::block_out; out += Config::threads) {
       float sum = 0;
@@ -169,6 +171,33 @@ struct BiasSums {
       *place = scaled_sum(ends, sum, place);
     }
     __syncthreads();
+  }
+
+ private:
+  __device__ __forceinline__ void add_entries(unsigned dy) {
+#pragma unroll 4
+    for (int entry = group; entry < Config::chunk; entry += kGroups) {
+      unsigned bits;
+      ptx::load_word<0>(
+          bits, dy + Stages::RowsDy::offset(static_cast<unsigned>(entry), static_cast<unsigned>(word) / 4) +
+                    static_cast<unsigned>(word) % 4 * 4);
+#pragma unroll
+      for (int v = 0; v < kPerWord; ++v) sums[v] += Config::Operand::of_word(bits, v);
+    }
+  }
+  __device__ __forceinline__ void add_features(unsigned dy) {
+#pragma unroll 1
+    for (int unit = group; unit < kUnits; unit += kGroups) {
+#pragma unroll
+      for (int out = 0; out < kOuts; ++out) {
+        unsigned words[4];
+        ptx::load_shared<0>(words, dy + Stages::RowsDy::offset(static_cast<unsigned>(word + out * kThreads),
+                                                               static_cast<unsigned>(unit)));
+#pragma unroll
+        for (int v = 0; v < 4 * kPerWord; ++v)
+          sums[out] += Config::Operand::of_word(words[v / kPerWord], v % kPerWord);
+      }
+    }
   }
 };
 
@@ -186,7 +215,7 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run, const Gra
 /// One CTA: worker blockIdx.x.
 ///
 /// Config names block_out, block_in, width, chunk (batch entries in a stage), stages, threads, async_copy,
-/// the Table, the Operand and the Output, and which ends there are.
+/// feature_major, the Table, the Operand and the Output, and which ends there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void grad_weight(const ActivationPairs& pairs,
                                             typename Config::Output::Element* __restrict__ dw, int n,

@@ -117,10 +117,10 @@ std::string declarations_of(const Sddmm& gradient, const Target& target, const C
               : fmt::format("    tile_out = {},\n", config.tile_out);
   text += fmt::format(
       "  }};\n"
-      "  enum : bool {{ async_copy = {}, scales = {}, has_gates = {}, has_derivative = {}, has_bias_gradient "
-      "= "
-      "{}, has_gate_gradient = {} }};\n",
-      target.compute_capability() >= 80, gradient.epilogue.scale, gradient.gates,
+      "  enum : bool {{ async_copy = {}, feature_major = {}, scales = {}, has_gates = {}, has_derivative = "
+      "{}, "
+      "has_bias_gradient = {}, has_gate_gradient = {} }};\n",
+      target.compute_capability() >= 80, gradient.feature_major(), gradient.epilogue.scale, gradient.gates,
       gradient.derivative != Activation::none, gradient.bias_gradient, gradient.gate_gradient);
   return text;
 }
@@ -177,9 +177,6 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   require_whole_blocks(gradient, target.arch);
-  if (gradient.feature_major())
-    refuse(fmt::format("{} of {} activations on {}: {} ones would work", name(gradient.operation),
-                       name(gradient.order), target.arch, name(ActivationOrder::batch_major)));
   validate_variant(gradient, target, config);
   if (config.packed || config.merge != 1 || config.operand_a != Config().operand_a)
     refuse(fmt::format("config '{}' of {}: packed=0 merge=1 operand_a=x would work", to_string(config),
