@@ -67,10 +67,29 @@ struct GradientSums {
   }
 };
 
+/// What of a block exists, where the last block row or column is cut.
+template <class Config>
+struct BlockExtent {
+  enum : bool { kCut = Config::in_features != 0 || Config::out_features != 0 };
+  int outs = Config::block_out;
+  int ins = Config::block_in;
+
+  __device__ __forceinline__ BlockExtent(int row, int column) {
+    if constexpr (Config::out_features != 0) outs = Config::out_features - row * Config::block_out;
+    if constexpr (Config::in_features != 0) ins = Config::in_features - column * Config::block_in;
+  }
+  /// Element `element` of the block.
+  __device__ __forceinline__ bool has(int element) const {
+    return element / Config::block_in < outs && element % Config::block_in < ins;
+  }
+};
+
 /// dw of a run. Its blocks are neighbours in memory: the threads write them from end to end, 16 bytes each.
+/// Beyond a cut they write zeros.
 template <class Config>
 __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::Output::Element* dw,
-                                          const GradientEnds<Config>& ends) {
+                                          const GradientEnds<Config>& ends,
+                                          const typename Config::Table& table) {
   using Sums = GradientSums<Config>;
   enum : int { kRun = Sums::kRun, kOfBlock = Sums::kOfBlock / kRun };
   auto* const to = dw + static_cast<long long>(run.first) * Sums::kOfBlock;
@@ -93,6 +112,11 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
 #pragma unroll
       for (int v = 0; v < kRun; ++v) values[v] = __fmaf_rn(ends.beta, old[v], values[v]);
     }
+    if constexpr (BlockExtent<Config>::kCut) {
+      const BlockExtent<Config> extent(run.row, table.column(run.first + block));
+#pragma unroll
+      for (int v = 0; v < kRun; ++v) values[v] = extent.has(i % kOfBlock * kRun + v) ? values[v] : 0.0f;
+    }
     Config::Output::write(place, values);
   }
 }
@@ -100,19 +124,23 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
 /// Σ dw · W over each block of a run, one warp a block: lane l adds elements 32 · i + l in ascending order of
 /// i, and the lanes' sums are added in pairs, from lanes 16 apart to neighbours.
 template <class Config>
-__device__ __forceinline__ void store_gate_gradients(const BlockRun& run, const GradientEnds<Config>& ends) {
+__device__ __forceinline__ void store_gate_gradients(const BlockRun& run, const GradientEnds<Config>& ends,
+                                                     const typename Config::Table& table) {
   using Sums = GradientSums<Config>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 1
   for (int block = static_cast<int>(threadIdx.x) / 32; block < run.blocks; block += Config::threads / 32) {
     const auto* const w = ends.w + static_cast<long long>(run.first + block) * Sums::kOfBlock;
+    const BlockExtent<Config> extent(run.row,
+                                     BlockExtent<Config>::kCut ? table.column(run.first + block) : 0);
     float sum = 0;
 #pragma unroll 4
     for (int i = lane; i < Sums::kOfBlock; i += 32) {
       float value[1];
       ptx::load_shared(value,
                        Sums::place(i / Config::block_in, block * Config::block_in + i % Config::block_in));
-      sum = __fmaf_rn(value[0], Config::Operand::read(w + i), sum);
+      if (!BlockExtent<Config>::kCut || extent.has(i))
+        sum = __fmaf_rn(value[0], Config::Operand::read(w + i), sum);
     }
     sum += ptx::exchanged<16>(sum);
     sum += ptx::exchanged<8>(sum);
@@ -167,6 +195,7 @@ struct BiasSums {
         ptx::load_shared(part, shared + static_cast<unsigned>(g * Config::block_out + out) * 4);
         sum += part[0];
       }
+      if (Config::out_features != 0 && run.row * Config::block_out + out >= Config::out_features) continue;
       float* const place = ends.dbias + static_cast<long long>(run.row) * Config::block_out + out;
       *place = scaled_sum(ends, sum, place);
     }
@@ -215,7 +244,8 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run, const Gra
 /// One CTA: worker blockIdx.x.
 ///
 /// Config names block_out, block_in, width, chunk (batch entries in a stage), stages, threads, async_copy,
-/// feature_major, the Table, the Operand and the Output, and which ends there are.
+/// feature_major, alignment, in_features and out_features (0: no block is cut), the Table, the Operand and
+/// the Output, and which ends there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void grad_weight(const ActivationPairs& pairs,
                                             typename Config::Output::Element* __restrict__ dw, int n,
@@ -253,8 +283,8 @@ __device__ __forceinline__ void grad_weight(const ActivationPairs& pairs,
       tile.put(part);
       __syncthreads();
     }
-    store_run(run, dw, ends);
-    if constexpr (Config::has_gate_gradient) store_gate_gradients(run, ends);
+    store_run(run, dw, ends, table);
+    if constexpr (Config::has_gate_gradient) store_gate_gradients(run, ends, table);
     __syncthreads();  // the next run's copies overwrite what slower threads still read
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "activation.cuh"
+#include "load_unit.cuh"
 #include "output.cuh"
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
@@ -73,30 +74,34 @@ using Bf16Operand = PackedOperand<Bf16Output>;
 
 /// A thread's share of copying a chunk of an operand, kSide features of each of kBlocks blocks: batch-major,
 /// where a row of shared memory is a batch entry, one unit of every kPerPass-th entry. Feature-major in
-/// load_features.cuh.
-template <class Config, int kSide, int kBlocks, template <int> class RowsOf, bool kFeatureMajor>
+/// load_features.cuh. kEnd: where the operand's features end within the last block; 0: nowhere.
+template <class Config, int kSide, int kBlocks, int kEnd, template <int> class RowsOf, bool kFeatureMajor>
 struct ActivationCopy {
   enum : int {
     kElement = static_cast<int>(sizeof(typename Config::Element)),
+    kElements = 16 / kElement,
     kBlockUnits = kSide * kElement / 16,
     kUnits = kBlocks * kBlockUnits,
     kPerPass = Config::threads / kUnits,
     kPasses = (Config::chunk + kPerPass - 1) / kPerPass,
     kBytes = Config::chunk * kUnits * 16,
   };
+  enum : bool { kPartial = kEnd != 0 };  ///< whether less than a whole unit may exist
   static_assert(Config::threads % kUnits == 0);
   using Rows = RowsOf<kUnits>;
 
   /// The features that this thread copies. column(block): the block column (or row) of a run's block, -1
   /// where it becomes zeros.
   struct Features {
-    bool present;
     int first;  ///< of the block
+    int bytes;  ///< that exist of the thread's unit
     template <class Column>
     __device__ __forceinline__ explicit Features(Column column) {
       const int found = column(unit() / kBlockUnits);
-      present = found >= 0;
-      first = present ? found * kSide : 0;
+      first = found < 0 ? 0 : found * kSide;
+      bytes = found < 0 ? 0 : 16;
+      if (kEnd != 0 && found >= 0)
+        bytes = min(max(kEnd - first - unit() % kBlockUnits * kElements, 0), int{kElements}) * kElement;
     }
   };
 
@@ -112,18 +117,14 @@ struct ActivationCopy {
   template <class Use>
   __device__ static __forceinline__ void for_each(const Features& features, const char* from,
                                                   long long stride, int valid, Use use) {
-    if (!features.present) valid = 0;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const int at = entry() + pass * kPerPass;
       if (Config::chunk % kPerPass != 0 && at >= Config::chunk) break;
       use(pass, Rows::offset(static_cast<unsigned>(at), static_cast<unsigned>(unit())), from,
-          at < valid ? 16 : 0);
+          at < valid ? features.bytes : 0);
       from += kPerPass * stride;
     }
-  }
-  __device__ static __forceinline__ uint4 read(const char* from, int) {
-    return *reinterpret_cast<const uint4*>(from);
   }
 
  private:
@@ -140,9 +141,10 @@ class EntryStages {
   enum : int {
     kElement = static_cast<int>(sizeof(typename Config::Element)),
   };
-  using CopyX =
-      ActivationCopy<Config, Config::block_in, Config::width, Tile::template Rows, Config::feature_major>;
-  using CopyDy = ActivationCopy<Config, Config::block_out, 1, Tile::template Rows, Config::feature_major>;
+  using CopyX = ActivationCopy<Config, Config::block_in, Config::width, Config::in_features,
+                               Tile::template Rows, Config::feature_major>;
+  using CopyDy = ActivationCopy<Config, Config::block_out, 1, Config::out_features, Tile::template Rows,
+                                Config::feature_major>;
   using RowsDy = typename CopyDy::Rows;
   enum : int {
     kFirstZ = CopyDy::kBytes,
@@ -246,20 +248,20 @@ class EntryStages {
   template <class Copy>
   __device__ __forceinline__ void copy(unsigned shared, const typename Copy::Features& features,
                                        const char* from, long long stride) const {
-    const void* const some = dy_;  // an address that may be named
+    const char* const some = dy_;  // an address that may be named
     Copy::for_each(features, from, stride, valid(),
                    [=](int, unsigned offset, const char* address, int bytes) {
-                     ptx::copy_async<0, 0>(shared + offset, bytes != 0 ? address : some, bytes);
+                     QueueUnits<kElement, false>().template unit<0, 0, Config::alignment>(
+                         shared + offset, bytes != 0 ? address : some, bytes);
                    });
   }
   /// Reads them to registers, and writes them from there.
   template <class Copy>
   __device__ __forceinline__ void hold(uint4 (&held)[Copy::kPasses], const typename Copy::Features& features,
                                        const char* from, long long stride) const {
-#pragma unroll
-    for (int pass = 0; pass < Copy::kPasses; ++pass) held[pass] = make_uint4(0, 0, 0, 0);
     Copy::for_each(features, from, stride, valid(), [&](int pass, unsigned, const char* address, int bytes) {
-      if (bytes != 0) held[pass] = Copy::read(address, bytes);
+      FetchUnit<kElement, Copy::kPartial>{held[pass]}.template unit<0, 0, Config::alignment>(0, address,
+                                                                                             bytes);
     });
   }
   template <class Copy>

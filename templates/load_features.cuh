@@ -1,7 +1,6 @@
 #pragma once
 
 #include "load_entries.cuh"
-#include "load_unit.cuh"
 
 // Feature-major operands of the gradient of the weight: a row of shared memory is a feature, the entries of a
 // chunk side by side.
@@ -10,8 +9,8 @@ namespace sparsekiln {
 
 /// As for batch-major operands: of every kPerPass-th feature one unit. Of a row's last unit no more is read
 /// than entries exist.
-template <class Config, int kSide, int kBlocks, template <int> class RowsOf>
-struct ActivationCopy<Config, kSide, kBlocks, RowsOf, true> {
+template <class Config, int kSide, int kBlocks, int kEnd, template <int> class RowsOf>
+struct ActivationCopy<Config, kSide, kBlocks, kEnd, RowsOf, true> {
   enum : int {
     kElement = static_cast<int>(sizeof(typename Config::Element)),
     kElements = 16 / kElement,
@@ -23,6 +22,7 @@ struct ActivationCopy<Config, kSide, kBlocks, RowsOf, true> {
     kOfBlock = kPerPass < kSide ? kSide / kPerPass : 1,  ///< passes that stay in a block
     kVisited = (kPasses + kOfBlock - 1) / kOfBlock,      ///< blocks that a thread copies of
   };
+  enum : bool { kPartial = true };
   static_assert(Config::threads % kUnits == 0);
   using Rows = RowsOf<kUnits>;
 
@@ -53,13 +53,11 @@ struct ActivationCopy<Config, kSide, kBlocks, RowsOf, true> {
       const int at = feature() + pass * kPerPass;
       if (kFeatures % kPerPass != 0 && at >= kFeatures) break;
       const int column = features.columns[pass / kOfBlock];
-      const long long row = static_cast<long long>(column) * kSide + pass % kOfBlock * kPerPass;
-      use(pass, Rows::offset(static_cast<unsigned>(at), static_cast<unsigned>(unit())), from + row * stride,
-          column >= 0 ? bytes : 0);
+      const int ahead = column * kSide + pass % kOfBlock * kPerPass;
+      const bool exists = column >= 0 && (kEnd == 0 || feature() % kSide + ahead < kEnd);
+      use(pass, Rows::offset(static_cast<unsigned>(at), static_cast<unsigned>(unit())), from + ahead * stride,
+          exists ? bytes : 0);
     }
-  }
-  __device__ static __forceinline__ uint4 read(const char* from, int bytes) {
-    return bytes == 16 ? *reinterpret_cast<const uint4*>(from) : read_elements<kElement>(from, bytes);
   }
 
  private:
