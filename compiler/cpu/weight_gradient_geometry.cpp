@@ -6,7 +6,9 @@ namespace sparsekiln::cpu {
 namespace {
 
 /// Of dw: a processor's last level of cache holds less, or has better use for it.
-constexpr std::int64_t kStreamedBytes = std::int64_t{8} << 20;
+constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
+/// Of short batches, which do little but store.
+constexpr std::int64_t kStreamedBytesOfFew = std::int64_t{8} << 20;
 
 /// The most of a register tile's row.
 constexpr std::int32_t kRowVectors = 4;
@@ -63,8 +65,8 @@ GradientGeometry::GradientGeometry(const Sddmm& gradient, const Level& level, co
   // Stores of whole rows of blocks follow each other. Parts of lines that wait for their rest would be
   // written one by one.
   const bool whole_rows = block.in / lanes <= kRowVectors;
-  streams = level.name.starts_with("x86-64") && dw_bytes > kStreamedBytes && whole_rows &&
-            lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
+  streams = level.name.starts_with("x86-64") && dw_bytes > (packed ? kStreamedBytes : kStreamedBytesOfFew) &&
+            whole_rows && lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
   if (packed)
     workspace.bytes_per_tile = static_cast<std::int64_t>(kMostPairs) * most_entries *
                                (x.panels * x.row_bytes() + dy.panels * dy.row_bytes());
