@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include <sparsekiln/problem.h>
 
@@ -29,12 +28,5 @@ struct Sddmm : Computation {
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
   [[nodiscard]] bool feature_major() const { return order == ActivationOrder::feature_major; }
 };
-
-/// Throws `invalid_argument` for layouts that cut a block and activations of less alignment than 16 bytes,
-/// which no kernel of `target` computes.
-void require_whole_blocks(const Sddmm& gradient, std::string_view target);
-
-/// Throws `invalid_argument` where the gradient has ends that no kernel of `target` computes.
-void require_built(const Sddmm& gradient, std::string_view target);
 
 }  // namespace sparsekiln

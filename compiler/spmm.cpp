@@ -29,19 +29,4 @@ Spmm::Spmm(const Problem& problem)
   std::swap(cut_in, cut_out);
 }
 
-void require_built(const Spmm& product, std::string_view target) {
-  const auto refuse = [&](std::string_view what, std::string_view instead) {
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("{} on {}: no kernel there computes it; {} would work", what, target, instead));
-  };
-  if (product.derivative != Activation::none)
-    refuse(fmt::format("derivative {}", name(product.derivative)), "none");
-  if (product.gates) refuse("gates", "a weight that is already scaled");
-  if (product.cut_in != 0 || product.cut_out != 0)
-    refuse(fmt::format("{} to {} features, which cut a block", product.in_features(), product.out_features()),
-           "whole blocks");
-  if (product.alignment != 16)
-    refuse(fmt::format("activations aligned to {} bytes", product.alignment), "16");
-}
-
 }  // namespace sparsekiln

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include <sparsekiln/problem.h>
 
@@ -52,8 +51,5 @@ struct Spmm : Computation {
     return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in * static_cast<double>(n);
   }
 };
-
-/// Throws `invalid_argument` where a product has ends that no kernel of `target` computes.
-void require_built(const Spmm& product, std::string_view target);
 
 }  // namespace sparsekiln

@@ -2,6 +2,7 @@
 
 #include "entry_rows.cuh"
 #include "load_entries.cuh"
+#include "load_features.cuh"
 #include "output.cuh"
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
@@ -66,10 +67,29 @@ struct GradientSums {
   }
 };
 
+/// What of a block exists, where the last block row or column is cut.
+template <class Config>
+struct BlockExtent {
+  enum : bool { kCut = Config::in_features != 0 || Config::out_features != 0 };
+  int outs = Config::block_out;
+  int ins = Config::block_in;
+
+  __device__ __forceinline__ BlockExtent(int row, int column) {
+    if constexpr (Config::out_features != 0) outs = Config::out_features - row * Config::block_out;
+    if constexpr (Config::in_features != 0) ins = Config::in_features - column * Config::block_in;
+  }
+  /// Element `element` of the block.
+  __device__ __forceinline__ bool has(int element) const {
+    return element / Config::block_in < outs && element % Config::block_in < ins;
+  }
+};
+
 /// dw of a run. Its blocks are neighbours in memory: the threads write them from end to end, 16 bytes each.
+/// Beyond a cut they write zeros.
 template <class Config>
 __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::Output::Element* dw,
-                                          const GradientEnds<Config>& ends) {
+                                          const GradientEnds<Config>& ends,
+                                          const typename Config::Table& table) {
   using Sums = GradientSums<Config>;
   enum : int { kRun = Sums::kRun, kOfBlock = Sums::kOfBlock / kRun };
   auto* const to = dw + static_cast<long long>(run.first) * Sums::kOfBlock;
@@ -92,6 +112,11 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
 #pragma unroll
       for (int v = 0; v < kRun; ++v) values[v] = __fmaf_rn(ends.beta, old[v], values[v]);
     }
+    if constexpr (BlockExtent<Config>::kCut) {
+      const BlockExtent<Config> extent(run.row, table.column(run.first + block));
+#pragma unroll
+      for (int v = 0; v < kRun; ++v) values[v] = extent.has(i % kOfBlock * kRun + v) ? values[v] : 0.0f;
+    }
     Config::Output::write(place, values);
   }
 }
@@ -99,19 +124,23 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
 /// Σ dw · W over each block of a run, one warp a block: lane l adds elements 32 · i + l in ascending order of
 /// i, and the lanes' sums are added in pairs, from lanes 16 apart to neighbours.
 template <class Config>
-__device__ __forceinline__ void store_gate_gradients(const BlockRun& run, const GradientEnds<Config>& ends) {
+__device__ __forceinline__ void store_gate_gradients(const BlockRun& run, const GradientEnds<Config>& ends,
+                                                     const typename Config::Table& table) {
   using Sums = GradientSums<Config>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 1
   for (int block = static_cast<int>(threadIdx.x) / 32; block < run.blocks; block += Config::threads / 32) {
     const auto* const w = ends.w + static_cast<long long>(run.first + block) * Sums::kOfBlock;
+    const BlockExtent<Config> extent(run.row,
+                                     BlockExtent<Config>::kCut ? table.column(run.first + block) : 0);
     float sum = 0;
 #pragma unroll 4
     for (int i = lane; i < Sums::kOfBlock; i += 32) {
       float value[1];
       ptx::load_shared(value,
                        Sums::place(i / Config::block_in, block * Config::block_in + i % Config::block_in));
-      sum = __fmaf_rn(value[0], Config::Operand::read(w + i), sum);
+      if (!BlockExtent<Config>::kCut || extent.has(i))
+        sum = __fmaf_rn(value[0], Config::Operand::read(w + i), sum);
     }
     sum += ptx::exchanged<16>(sum);
     sum += ptx::exchanged<8>(sum);
@@ -123,23 +152,58 @@ __device__ __forceinline__ void store_gate_gradients(const BlockRun& run, const 
   }
 }
 
-/// Sums dy over the batch entries of a block row: a thread has 4 bytes of every kGroups-th entry.
+/// Sums dy over the batch entries of a block row: of every kGroups-th entry a thread has 4 bytes, and where
+/// they are feature-major of every kGroups-th unit the entries of kOuts features.
 template <class Config, class Stages>
 struct BiasSums {
   enum : int {
     kPerWord = 4 / static_cast<int>(sizeof(typename Config::Element)),
-    kWords = Config::block_out / kPerWord,
-    kGroups = Config::threads / kWords,
+    kOuts = !Config::feature_major                ? int{kPerWord}
+            : Config::threads < Config::block_out ? Config::block_out / Config::threads
+                                                  : 1,
+    kThreads = Config::block_out / kOuts,
+    kGroups = Config::threads / kThreads,
+    kUnits = Config::chunk / (4 * kPerWord),  ///< of a feature
   };
-  const int word = static_cast<int>(threadIdx.x) % kWords;
-  const int group = static_cast<int>(threadIdx.x) / kWords;
-  float sums[kPerWord];
+  const int word = static_cast<int>(threadIdx.x) % kThreads;
+  const int group = static_cast<int>(threadIdx.x) / kThreads;
+  float sums[kOuts];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kPerWord; ++v) sums[v] = 0;
+    for (int v = 0; v < kOuts; ++v) sums[v] = 0;
   }
   __device__ __forceinline__ void add(unsigned dy) {
+    if constexpr (Config::feature_major)
+      add_features(dy);
+    else
+      add_entries(dy);
+  }
+  /// Adds the groups' sums in ascending order, by way of shared memory that nobody uses any more.
+  __device__ __forceinline__ void store(const BlockRun& run, const GradientEnds<Config>& ends) const {
+    const unsigned shared = ptx::dynamic_shared();
+#pragma unroll
+    for (int v = 0; v < kOuts; ++v) {
+      const int out = Config::feature_major ? word + v * kThreads : word * kOuts + v;
+      ptx::store_shared<0>(shared + static_cast<unsigned>(group * Config::block_out + out) * 4, sums[v]);
+    }
+    __syncthreads();
+    for (int out = static_cast<int>(threadIdx.x); out < Config::block_out; out += Config::threads) {
+      float sum = 0;
+      for (int g = 0; g < kGroups; ++g) {
+        float part[1];
+        ptx::load_shared(part, shared + static_cast<unsigned>(g * Config::block_out + out) * 4);
+        sum += part[0];
+      }
+      if (Config::out_features != 0 && run.row * Config::block_out + out >= Config::out_features) continue;
+      float* const place = ends.dbias + static_cast<long long>(run.row) * Config::block_out + out;
+      *place = scaled_sum(ends, sum, place);
+    }
+    __syncthreads();
+  }
+
+ private:
+  __device__ __forceinline__ void add_entries(unsigned dy) {
 #pragma unroll 4
     for (int entry = group; entry < Config::chunk; entry += kGroups) {
       unsigned bits;
@@ -150,25 +214,19 @@ struct BiasSums {
       for (int v = 0; v < kPerWord; ++v) sums[v] += Config::Operand::of_word(bits, v);
     }
   }
-  /// Adds the groups' sums in ascending order, by way of shared memory that nobody uses any more.
-  __device__ __forceinline__ void store(const BlockRun& run, const GradientEnds<Config>& ends) const {
-    const unsigned shared = ptx::dynamic_shared();
+  __device__ __forceinline__ void add_features(unsigned dy) {
+#pragma unroll 1
+    for (int unit = group; unit < kUnits; unit += kGroups) {
 #pragma unroll
-    for (int v = 0; v < kPerWord; ++v)
-      ptx::store_shared<0>(
-          shared + static_cast<unsigned>(group * Config::block_out + word * kPerWord + v) * 4, sums[v]);
-    __syncthreads();
-    for (int out = static_cast<int>(threadIdx.x); out < Config::block_out; out += Config::threads) {
-      float sum = 0;
-      for (int g = 0; g < kGroups; ++g) {
-        float part[1];
-        ptx::load_shared(part, shared + static_cast<unsigned>(g * Config::block_out + out) * 4);
-        sum += part[0];
+      for (int out = 0; out < kOuts; ++out) {
+        unsigned words[4];
+        ptx::load_shared<0>(words, dy + Stages::RowsDy::offset(static_cast<unsigned>(word + out * kThreads),
+                                                               static_cast<unsigned>(unit)));
+#pragma unroll
+        for (int v = 0; v < 4 * kPerWord; ++v)
+          sums[out] += Config::Operand::of_word(words[v / kPerWord], v % kPerWord);
       }
-      float* const place = ends.dbias + static_cast<long long>(run.row) * Config::block_out + out;
-      *place = scaled_sum(ends, sum, place);
     }
-    __syncthreads();
   }
 };
 
@@ -186,7 +244,8 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run, const Gra
 /// One CTA: worker blockIdx.x.
 ///
 /// Config names block_out, block_in, width, chunk (batch entries in a stage), stages, threads, async_copy,
-/// the Table, the Operand and the Output, and which ends there are.
+/// feature_major, alignment, in_features and out_features (0: no block is cut), the Table, the Operand and
+/// the Output, and which ends there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void grad_weight(const ActivationPairs& pairs,
                                             typename Config::Output::Element* __restrict__ dw, int n,
@@ -224,8 +283,8 @@ __device__ __forceinline__ void grad_weight(const ActivationPairs& pairs,
       tile.put(part);
       __syncthreads();
     }
-    store_run(run, dw, ends);
-    if constexpr (Config::has_gate_gradient) store_gate_gradients(run, ends);
+    store_run(run, dw, ends, table);
+    if constexpr (Config::has_gate_gradient) store_gate_gradients(run, ends, table);
     __syncthreads();  // the next run's copies overwrite what slower threads still read
   }
 }

@@ -5,7 +5,8 @@
 
 // Gradient of the weight on tensor cores, summed in float32. dy is A, 16 rows a tile, x is B, 8 columns; both
 // are contiguous along them, not along k, the batch: 16-bit fragments are transposed by ldmatrix, floats are
-// read one by one. Of blocks with 8 outputs the lower half of A is zeros.
+// read one by one. Feature-major operands are contiguous along k, and ldmatrix gives the fragments of all
+// types as they are. Of blocks with 8 outputs the lower half of A is zeros.
 //
 // Exact order: a chunk has tile_n batch entries, those behind the last are zeros. Of the k-steps (16 entries,
 // of floats 8) that a pair's chunks have, warps of part p take every kParts-th, from the p-th of each chunk
@@ -20,8 +21,10 @@ template <class Config>
 struct GradientMmaTile {
   using Product = typename Config::Product;
   enum : bool { kFloats = sizeof(typename Config::Element) == 4, kHalf = Config::block_out == 8 };
+  /// Rows of features are read by ldmatrix, whatever their type.
   template <int kUnits>
-  using Rows = EntryRows<kUnits, static_cast<int>(sizeof(typename Config::Element))>;
+  using Rows =
+      EntryRows<kUnits, Config::feature_major ? 2 : static_cast<int>(sizeof(typename Config::Element))>;
   using Sums = GradientSums<Config>;
   enum : int {
     kElement = static_cast<int>(sizeof(typename Config::Element)),
@@ -32,7 +35,9 @@ struct GradientMmaTile {
     kSteps = Config::chunk / (kEntries * kParts),
     kRowA = Config::block_out * kElement,
     kRowB = Config::width * Config::block_in * kElement,
+    kRow = Config::chunk * kElement,  ///< of a feature
   };
+  using RowsF = Rows<kRow / 16>;
   using RowsA = Rows<kRowA / 16>;
   using RowsB = Rows<kRowB / 16>;
 
@@ -86,7 +91,13 @@ struct GradientMmaTile {
   /// This lane's place in the rows of the first k-step. Of ldmatrix's matrices, of A 0 and 1 are units 0 and
   /// 1 of entries 0 to 7, 2 and 3 of entries 8 to 15; of B 0 and 1 are entries 0 to 7 and 8 to 15 of unit 0,
   /// 2 and 3 of unit 1. Of floats a lane reads entries lane % 4 and lane % 4 + 4 of column lane / 4.
+  ///
+  /// Feature-major, where a k-step is two units, of A 0 and 1 are features 0 to 7 and 8 to 15 of unit 0, 2
+  /// and 3 of unit 1; of B 0 and 1 are units 0 and 1 of features 0 to 7, 2 and 3 of features 8 to 15.
   __device__ __forceinline__ unsigned first_a() const {
+    if constexpr (Config::feature_major)
+      return offset<RowsF>(warp_out * kA * 16 + lane % (kHalf ? 8 : 16),
+                           part * 2 + (kHalf ? lane / 8 % 2 : lane / 16));
     const int entry = part * kEntries;
     const int unit = warp_out * kA * 16 * kElement / 16;
     if constexpr (kFloats) return float_place<RowsA>(unit);
@@ -94,6 +105,9 @@ struct GradientMmaTile {
     return offset<RowsA>(entry + lane % 8 + lane / 16 * 8, unit + lane / 8 % 2);
   }
   __device__ __forceinline__ unsigned first_b() const {
+    if constexpr (Config::feature_major)
+      return offset<RowsF>(warp_in * kB * 8 + lane % 8 + (kB > 1 ? lane / 16 * 8 : 0),
+                           part * 2 + lane / 8 % 2);
     const int entry = part * kEntries;
     const int unit = warp_in * kB * 8 * kElement / 16;
     if constexpr (kFloats) return float_place<RowsB>(unit);
@@ -110,15 +124,21 @@ struct GradientMmaTile {
 
   // Tiles begin at multiples of their number, rounded up to a power of two, so that the exclusive or of the
   // rows' order goes through: the place of tile t is that of tile 0 with t's bits turned. K-steps do not
-  // change the order.
+  // change the order. Feature-major, it is the other way round: a k-step's units are those of the first with
+  // bits turned, and tiles, whole periods of the rows' order, lie at constant distances.
 
   template <int kStep>
   __device__ __forceinline__ void multiply_steps(unsigned dy, unsigned x) {
     enum : int { kFirst = kStep * kParts * kEntries };
     unsigned a[kA][4];
     unsigned b[kB][2];
-    load_a<kFirst * kRowA, 0>(a, dy);
-    load_b<kFirst * kRowB, 0>(b, x);
+    if constexpr (Config::feature_major) {
+      load_features_a<0>(a, dy + (a_first ^ static_cast<unsigned>(kFirst * kElement)));
+      load_features_b<0>(b, x + (b_first ^ static_cast<unsigned>(kFirst * kElement)));
+    } else {
+      load_a<kFirst * kRowA, 0>(a, dy);
+      load_b<kFirst * kRowB, 0>(b, x);
+    }
 #pragma unroll
     for (int j = 0; j < kB; ++j)
 #pragma unroll
@@ -168,6 +188,30 @@ struct GradientMmaTile {
       b[kTile + 1][1] = words[3];
       if constexpr (kTile + 2 < kB) load_b<kOffset, kTile + 2>(b, x);
     }
+  }
+  template <int kTile>
+  __device__ static __forceinline__ void load_features_a(unsigned (&a)[kA][4], unsigned place) {
+    if constexpr (kHalf) {
+      unsigned words[2];
+      ptx::load_matrices<0>(words, place);
+      a[0][0] = Product::convert(words[0]);
+      a[0][2] = Product::convert(words[1]);
+      a[0][1] = a[0][3] = 0;
+    } else {
+      ptx::load_matrices<kTile * 16 * kRow>(a[kTile], place);
+#pragma unroll
+      for (int v = 0; v < 4; ++v) a[kTile][v] = Product::convert(a[kTile][v]);
+    }
+    if constexpr (kTile + 1 < kA) load_features_a<kTile + 1>(a, place);
+  }
+  template <int kTile>
+  __device__ static __forceinline__ void load_features_b(unsigned (&b)[kB][2], unsigned place) {
+    enum : int { kTiles = kB == 1 ? 1 : 2 };
+    unsigned words[kTiles * 2];
+    ptx::load_matrices<kTile * 8 * kRow>(words, place);
+#pragma unroll
+    for (int v = 0; v < kTiles * 2; ++v) b[kTile + v / 2][v % 2] = Product::convert(words[v]);
+    if constexpr (kTile + kTiles < kB) load_features_b<kTile + kTiles>(b, place);
   }
 };
 

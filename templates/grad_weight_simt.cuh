@@ -6,7 +6,8 @@
 //
 // Exact order: a chunk has tile_n batch entries, those behind the last are zeros. Part p of an element is 0,
 // to which one fused multiply-add is applied for every kParts-th entry of each chunk, from the p-th on, in
-// ascending order of pairs and entries. The parts are added in ascending order.
+// ascending order of pairs and entries. The parts are added in ascending order. Feature-major, parts take
+// every kParts-th four entries instead.
 
 namespace sparsekiln {
 
@@ -90,6 +91,93 @@ struct GradientSimtTile {
   }
 };
 
+/// The same of feature-major operands, read four entries of a feature at once. Neighbouring threads have
+/// neighbouring features, whose units of the same entries lie in different banks.
+template <class Config>
+struct GradientSimtFeatureTile {
+  template <int kUnits>
+  using Rows = EntryRows<kUnits, 2>;
+  using Sums = GradientSums<Config>;
+  enum : int {
+    kSide = Config::tile_out,
+    kThreadsIn = Config::width * Config::block_in / kSide,
+    kThreadsOut = Config::block_out / kSide,
+    kParts = Config::threads / (kThreadsIn * kThreadsOut),
+    kUnits = Config::chunk / 4,
+    kRow = Config::chunk * 4,
+    kPeriod = 8,  ///< features after which the order of units is the same
+    kUnroll = kSide == 4 ? 2 : 1,
+  };
+  static_assert(kUnits % kParts == 0);
+
+  const int thread_in = static_cast<int>(threadIdx.x) % kThreadsIn;
+  const int thread_out = static_cast<int>(threadIdx.x) / kThreadsIn % kThreadsOut;
+  const int part = static_cast<int>(threadIdx.x) / (kThreadsIn * kThreadsOut);
+  float sums[kSide][kSide];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int v = 0; v < kSide * kSide; ++v) sums[v / kSide][v % kSide] = 0;
+  }
+
+  __device__ __forceinline__ void multiply(unsigned dy, unsigned x, unsigned wanted) {
+    if (wanted == 0) return;
+    const unsigned a_first = offset(thread_out);
+    const unsigned b_first = offset(thread_in);
+#pragma unroll kUnroll
+    for (int unit = part; unit < kUnits; unit += kParts) {
+      float b[kSide][4];
+      load_b<0>(b, x, b_first ^ static_cast<unsigned>(unit * 16));
+      multiply_rows<0>(b, dy, a_first ^ static_cast<unsigned>(unit * 16));
+    }
+  }
+
+  /// Adds the sums of one part to those that lie in shared memory; part 0 begins them.
+  __device__ __forceinline__ void put(int of_part) const {
+    if (part != of_part) return;
+#pragma unroll
+    for (int i = 0; i < kSide; ++i)
+#pragma unroll
+      for (int j = 0; j < kSide; ++j) {
+        const unsigned place = Sums::place(i * kThreadsOut + thread_out, j * kThreadsIn + thread_in);
+        float sum = sums[i][j];
+        if (of_part != 0) {
+          float before[1];
+          ptx::load_shared(before, place);
+          sum += before[0];
+        }
+        ptx::store_shared<0>(place, sum);
+      }
+  }
+
+ private:
+  __device__ static __forceinline__ unsigned offset(int feature) {
+    return Rows<kUnits>::offset(static_cast<unsigned>(feature), 0);
+  }
+  /// A thread's features are powers of two apart, and their bits those of its first: exclusive or with their
+  /// distance's offset gives theirs, of which whole periods are part of the instruction.
+  template <int kDistance>
+  __device__ static __forceinline__ void load(float (&values)[4], unsigned shared, unsigned place) {
+    ptx::load_shared<kDistance / kPeriod * kPeriod * kRow>(values,
+                                                           shared + (place ^ offset(kDistance % kPeriod)));
+  }
+  template <int kOf>
+  __device__ static __forceinline__ void load_b(float (&b)[kSide][4], unsigned shared, unsigned place) {
+    load<kOf * kThreadsIn>(b[kOf], shared, place);
+    if constexpr (kOf + 1 < kSide) load_b<kOf + 1>(b, shared, place);
+  }
+  template <int kOf>
+  __device__ __forceinline__ void multiply_rows(const float (&b)[kSide][4], unsigned shared, unsigned place) {
+    float a[4];
+    load<kOf * kThreadsOut>(a, shared, place);
+#pragma unroll
+    for (int entry = 0; entry < 4; ++entry)
+#pragma unroll
+      for (int j = 0; j < kSide; ++j) sums[kOf][j] = __fmaf_rn(a[entry], b[j][entry], sums[kOf][j]);
+    if constexpr (kOf + 1 < kSide) multiply_rows<kOf + 1>(b, shared, place);
+  }
+};
+
 /// Config names what `grad_weight` needs, and tile_out.
 template <class Config>
 __device__ __forceinline__ void grad_weight_simt(const ActivationPairs& pairs,
@@ -97,7 +185,11 @@ __device__ __forceinline__ void grad_weight_simt(const ActivationPairs& pairs,
                                                  long long x_stride, long long dy_stride, long long z_stride,
                                                  const GradientEnds<Config>& ends,
                                                  typename Config::Table table) {
-  grad_weight<Config, GradientSimtTile<Config>>(pairs, dw, n, x_stride, dy_stride, z_stride, ends, table);
+  if constexpr (Config::feature_major)
+    grad_weight<Config, GradientSimtFeatureTile<Config>>(pairs, dw, n, x_stride, dy_stride, z_stride, ends,
+                                                         table);
+  else
+    grad_weight<Config, GradientSimtTile<Config>>(pairs, dw, n, x_stride, dy_stride, z_stride, ends, table);
 }
 
 }  // namespace sparsekiln

@@ -1,12 +1,13 @@
 #pragma once
 
 #include "activation.cuh"
+#include "load_unit.cuh"
 #include "output.cuh"
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
 
 // Operands of the gradient of the weight: batch entries of dy (a block row's features) and of x (those of a
-// run's block columns, side by side), from global to shared memory.
+// run's block columns, side by side), from global to shared memory, in the order that they have there.
 
 namespace sparsekiln {
 
@@ -71,52 +72,64 @@ struct PackedOperand {
 using F16Operand = PackedOperand<F16Output>;
 using Bf16Operand = PackedOperand<Bf16Output>;
 
-/// A thread's share of copying a chunk of kUnits × 16 bytes an entry: one unit of every kPerPass-th entry.
-template <class Config, int kUnits, class Rows>
-struct EntryCopy {
+/// A thread's share of copying a chunk of an operand, kSide features of each of kBlocks blocks: batch-major,
+/// where a row of shared memory is a batch entry, one unit of every kPerPass-th entry. Feature-major in
+/// load_features.cuh. kEnd: where the operand's features end within the last block; 0: nowhere.
+template <class Config, int kSide, int kBlocks, int kEnd, template <int> class RowsOf, bool kFeatureMajor>
+struct ActivationCopy {
   enum : int {
+    kElement = static_cast<int>(sizeof(typename Config::Element)),
+    kElements = 16 / kElement,
+    kBlockUnits = kSide * kElement / 16,
+    kUnits = kBlocks * kBlockUnits,
     kPerPass = Config::threads / kUnits,
     kPasses = (Config::chunk + kPerPass - 1) / kPerPass,
     kBytes = Config::chunk * kUnits * 16,
   };
+  enum : bool { kPartial = kEnd != 0 };  ///< whether less than a whole unit may exist
   static_assert(Config::threads % kUnits == 0);
+  using Rows = RowsOf<kUnits>;
 
-  __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x) % kUnits; }
-  __device__ static __forceinline__ int entry() { return static_cast<int>(threadIdx.x) / kUnits; }
+  /// The features that this thread copies. column(block): the block column (or row) of a run's block, -1
+  /// where it becomes zeros.
+  struct Features {
+    int first;  ///< of the block
+    int bytes;  ///< that exist of the thread's unit
+    template <class Column>
+    __device__ __forceinline__ explicit Features(Column column) {
+      const int found = column(unit() / kBlockUnits);
+      first = found < 0 ? 0 : found * kSide;
+      bytes = found < 0 ? 0 : 16;
+      if (kEnd != 0 && found >= 0)
+        bytes = min(max(kEnd - first - unit() % kBlockUnits * kElements, 0), int{kElements}) * kElement;
+    }
+  };
 
-  /// Calls use(pass, offset in shared memory, address, readable) for each of them. `from`: this thread's unit
-  /// of its first entry; `valid`: entries that exist.
+  /// From an operand's first entry to this thread's first unit, and from one chunk to the next. `stride`: of
+  /// an entry, bytes.
+  __device__ static __forceinline__ long long first(const Features& features, long long stride) {
+    return entry() * stride + static_cast<long long>(features.first) * kElement + unit() % kBlockUnits * 16;
+  }
+  __device__ static __forceinline__ long long advance(long long stride) { return Config::chunk * stride; }
+
+  /// Calls use(pass, offset in shared memory, address, bytes that exist) for each unit. `from`: the thread's
+  /// first; `valid`: entries that exist.
   template <class Use>
-  __device__ static __forceinline__ void for_each(const char* from, long long entry_bytes, int valid,
-                                                  Use use) {
+  __device__ static __forceinline__ void for_each(const Features& features, const char* from,
+                                                  long long stride, int valid, Use use) {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const int at = entry() + pass * kPerPass;
       if (Config::chunk % kPerPass != 0 && at >= Config::chunk) break;
-      use(pass, Rows::offset(static_cast<unsigned>(at), static_cast<unsigned>(unit())), from, at < valid);
-      from += kPerPass * entry_bytes;
+      use(pass, Rows::offset(static_cast<unsigned>(at), static_cast<unsigned>(unit())), from,
+          at < valid ? features.bytes : 0);
+      from += kPerPass * stride;
     }
   }
-  /// What is not read becomes zeros. `some`: any address that may be named.
-  __device__ static __forceinline__ void async(unsigned shared, const char* from, long long entry_bytes,
-                                               int valid, const void* some) {
-    for_each(from, entry_bytes, valid, [=](int, unsigned offset, const char* address, bool readable) {
-      ptx::copy_async<0, 0>(shared + offset, readable ? address : some, readable ? 16 : 0);
-    });
-  }
-  __device__ static __forceinline__ void fetch(uint4 (&held)[kPasses], const char* from,
-                                               long long entry_bytes, int valid) {
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) held[pass] = make_uint4(0, 0, 0, 0);
-    for_each(from, entry_bytes, valid, [&](int pass, unsigned, const char* address, bool readable) {
-      if (readable) held[pass] = *reinterpret_cast<const uint4*>(address);
-    });
-  }
-  __device__ static __forceinline__ void put(unsigned shared, const uint4 (&held)[kPasses]) {
-    for_each(nullptr, 0, 0, [&](int pass, unsigned offset, const char*, bool) {
-      ptx::store_shared(shared + offset, held[pass]);
-    });
-  }
+
+ private:
+  __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x) % kUnits; }
+  __device__ static __forceinline__ int entry() { return static_cast<int>(threadIdx.x) / kUnits; }
 };
 
 /// The stages of shared memory through which the chunks of one run pass, filled ahead by asynchronous copies
@@ -127,14 +140,12 @@ class EntryStages {
  public:
   enum : int {
     kElement = static_cast<int>(sizeof(typename Config::Element)),
-    kBlockUnits = Config::block_in * kElement / 16,
-    kUnitsX = Config::width * kBlockUnits,
-    kUnitsDy = Config::block_out * kElement / 16,
   };
-  using RowsX = typename Tile::template Rows<kUnitsX>;
-  using RowsDy = typename Tile::template Rows<kUnitsDy>;
-  using CopyX = EntryCopy<Config, kUnitsX, RowsX>;
-  using CopyDy = EntryCopy<Config, kUnitsDy, RowsDy>;
+  using CopyX = ActivationCopy<Config, Config::block_in, Config::width, Config::in_features,
+                               Tile::template Rows, Config::feature_major>;
+  using CopyDy = ActivationCopy<Config, Config::block_out, 1, Config::out_features, Tile::template Rows,
+                                Config::feature_major>;
+  using RowsDy = typename CopyDy::Rows;
   enum : int {
     kFirstZ = CopyDy::kBytes,
     kFirstX = CopyDy::kBytes * (Config::has_derivative ? 2 : 1),
@@ -150,16 +161,13 @@ class EntryStages {
         n_(n),
         x_bytes_(x_stride * kElement),
         dy_bytes_(dy_stride * kElement),
-        z_bytes_(z_stride * kElement) {
-    const int block = CopyX::unit() / kBlockUnits;
-    has_x_ = (wanted >> block & 1) != 0;
-    const int column = has_x_ ? table.column(run.first + block) : 0;
-    x_first_ = CopyX::entry() * x_bytes_ + static_cast<long long>(column) * (Config::block_in * kElement) +
-               CopyX::unit() % kBlockUnits * 16;
-    const long long features =
-        static_cast<long long>(run.row) * (Config::block_out * kElement) + CopyDy::unit() * 16;
-    dy_first_ = CopyDy::entry() * dy_bytes_ + features;
-    z_first_ = CopyDy::entry() * z_bytes_ + features;
+        z_bytes_(z_stride * kElement),
+        x_features_(
+            [&](int block) { return (wanted >> block & 1) != 0 ? table.column(run.first + block) : -1; }),
+        dy_features_([&](int) { return run.row; }) {
+    x_first_ = CopyX::first(x_features_, x_bytes_);
+    dy_first_ = CopyDy::first(dy_features_, dy_bytes_);
+    z_first_ = CopyDy::first(dy_features_, z_bytes_);
     if (n_ == 0) pair_ = count_;
     turn_to_pair();
     if constexpr (Config::async_copy) {
@@ -215,9 +223,9 @@ class EntryStages {
   __device__ __forceinline__ void advance() {
     entry_ += Config::chunk;
     if (entry_ < n_) {
-      x_ += Config::chunk * x_bytes_;
-      dy_ += Config::chunk * dy_bytes_;
-      if constexpr (Config::has_derivative) z_ += Config::chunk * z_bytes_;
+      x_ += CopyX::advance(x_bytes_);
+      dy_ += CopyDy::advance(dy_bytes_);
+      if constexpr (Config::has_derivative) z_ += CopyDy::advance(z_bytes_);
       return;
     }
     entry_ = 0;
@@ -225,22 +233,47 @@ class EntryStages {
     turn_to_pair();
   }
   __device__ __forceinline__ int valid() const { return n_ - entry_; }
-  __device__ __forceinline__ int valid_x() const { return has_x_ ? valid() : 0; }
   __device__ __forceinline__ void queue() {
     if (!done()) {
       const unsigned to = stage(filling_);
-      const void* const some = dy_;
-      CopyDy::async(to, dy_, dy_bytes_, valid(), some);
-      if constexpr (Config::has_derivative) CopyDy::async(to + kFirstZ, z_, z_bytes_, valid(), some);
-      CopyX::async(to + kFirstX, x_, x_bytes_, valid_x(), some);
+      copy<CopyDy>(to, dy_features_, dy_, dy_bytes_);
+      if constexpr (Config::has_derivative) copy<CopyDy>(to + kFirstZ, dy_features_, z_, z_bytes_);
+      copy<CopyX>(to + kFirstX, x_features_, x_, x_bytes_);
       advance();
     }
     ptx::commit_copies();
     filling_ = next(filling_);
   }
+  /// Queues copies of a chunk's units. What is not read becomes zeros.
+  template <class Copy>
+  __device__ __forceinline__ void copy(unsigned shared, const typename Copy::Features& features,
+                                       const char* from, long long stride) const {
+    const char* const some = dy_;  // an address that may be named
+    Copy::for_each(features, from, stride, valid(),
+                   [=](int, unsigned offset, const char* address, int bytes) {
+                     QueueUnits<kElement, false>().template unit<0, 0, Config::alignment>(
+                         shared + offset, bytes != 0 ? address : some, bytes);
+                   });
+  }
+  /// Reads them to registers, and writes them from there.
+  template <class Copy>
+  __device__ __forceinline__ void hold(uint4 (&held)[Copy::kPasses], const typename Copy::Features& features,
+                                       const char* from, long long stride) const {
+    Copy::for_each(features, from, stride, valid(), [&](int pass, unsigned, const char* address, int bytes) {
+      FetchUnit<kElement, Copy::kPartial>{held[pass]}.template unit<0, 0, Config::alignment>(0, address,
+                                                                                             bytes);
+    });
+  }
+  template <class Copy>
+  __device__ static __forceinline__ void put_held(unsigned shared, const typename Copy::Features& features,
+                                                  const uint4 (&held)[Copy::kPasses]) {
+    Copy::for_each(features, nullptr, 0, 0, [&](int pass, unsigned offset, const char*, int) {
+      ptx::store_shared(shared + offset, held[pass]);
+    });
+  }
   /// dy times the derivative, of what this thread has copied.
   __device__ __forceinline__ void derive() {
-    CopyDy::for_each(nullptr, 0, 0, [&](int, unsigned offset, const char*, bool) {
+    CopyDy::for_each(dy_features_, nullptr, 0, 0, [&](int, unsigned offset, const char*, int) {
       unsigned dy[4];
       unsigned z[4];
       ptx::load_shared<0>(dy, stage(current_) + offset);
@@ -259,20 +292,20 @@ class EntryStages {
   __device__ __forceinline__ void fetch() {
     holds_ = !done();
     if (!holds_) return;
-    CopyDy::fetch(held_dy_, dy_, dy_bytes_, valid());
+    hold<CopyDy>(held_dy_, dy_features_, dy_, dy_bytes_);
     if constexpr (Config::has_derivative) {
       uint4 z[CopyDy::kPasses];
-      CopyDy::fetch(z, z_, z_bytes_, valid());
+      hold<CopyDy>(z, dy_features_, z_, z_bytes_);
 #pragma unroll
       for (int pass = 0; pass < CopyDy::kPasses; ++pass) held_dy_[pass] = derived(held_dy_[pass], z[pass]);
     }
-    CopyX::fetch(held_x_, x_, x_bytes_, valid_x());
+    hold<CopyX>(held_x_, x_features_, x_, x_bytes_);
     advance();
   }
   __device__ __forceinline__ void put() {
     if (holds_) {
-      CopyDy::put(stage(filling_), held_dy_);
-      CopyX::put(stage(filling_) + kFirstX, held_x_);
+      put_held<CopyDy>(stage(filling_), dy_features_, held_dy_);
+      put_held<CopyX>(stage(filling_) + kFirstX, x_features_, held_x_);
     }
     filling_ = next(filling_);
   }
@@ -280,13 +313,14 @@ class EntryStages {
   const ActivationPairs::Pair* const pairs_;
   const int count_;
   const int n_;
-  const long long x_bytes_;  ///< from one entry to the next, here and below
+  const long long x_bytes_;  ///< from one row in memory to the next, here and below
   const long long dy_bytes_;
   const long long z_bytes_;
+  const typename CopyX::Features x_features_;
+  const typename CopyDy::Features dy_features_;
   long long x_first_;  ///< of this thread, from a pair's x on, in bytes
   long long dy_first_;
   long long z_first_;
-  bool has_x_;
   int pair_ = 0;   ///< that the next chunk is of
   int entry_ = 0;  ///< its first
   const char* x_ = nullptr;

@@ -7,6 +7,11 @@ namespace {
 
 /// Of dw: a processor's last level of cache holds less, or has better use for it.
 constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
+/// Of short batches, which do little but store.
+constexpr std::int64_t kStreamedBytesOfFew = std::int64_t{8} << 20;
+
+/// The most of a register tile's row.
+constexpr std::int32_t kRowVectors = 4;
 
 /// Vector registers of 16 hold twelve sums, three words that are broadcast and one vector; where
 /// multiply-adds are two instructions, products need some too. AVX-512 has 32.
@@ -57,8 +62,11 @@ GradientGeometry::GradientGeometry(const Sddmm& gradient, const Level& level, co
       packed(config.stages > 1) {
   const std::int64_t dw_bytes =
       gradient.layout.blocks() * block_elements() * static_cast<std::int64_t>(size_of(out_dtype));
-  streams = level.name.starts_with("x86-64") && dw_bytes > kStreamedBytes &&
-            lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
+  // Stores of whole rows of blocks follow each other. Parts of lines that wait for their rest would be
+  // written one by one.
+  const bool whole_rows = block.in / lanes <= kRowVectors;
+  streams = level.name.starts_with("x86-64") && dw_bytes > (packed ? kStreamedBytes : kStreamedBytesOfFew) &&
+            whole_rows && lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
   if (packed)
     workspace.bytes_per_tile = static_cast<std::int64_t>(kMostPairs) * most_entries *
                                (x.panels * x.row_bytes() + dy.panels * dy.row_bytes());
@@ -67,7 +75,7 @@ GradientGeometry::GradientGeometry(const Sddmm& gradient, const Level& level, co
 GradientTile GradientGeometry::tile(std::int32_t blocks) const {
   const std::int32_t vectors = run_width(blocks) / lanes;
   GradientTile tile;
-  tile.vectors = vectors % 4 == 0 ? 4 : vectors % 3 == 0 ? 3 : vectors % 2 == 0 ? 2 : 1;
+  tile.vectors = vectors % kRowVectors == 0 ? kRowVectors : vectors % 3 == 0 ? 3 : vectors % 2 == 0 ? 2 : 1;
   tile.outputs = shares(dy.width, most_sums / tile.vectors);
   return tile;
 }

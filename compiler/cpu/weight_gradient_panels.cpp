@@ -109,6 +109,15 @@ void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Val
   });
 }
 
+PanelSource::Value* PanelSource::row(Value* pair, Value* panel, Value* entry, Value* to) {
+  const bool as_it_lies =
+      g_.dtype == DType::f32 && !feature_major() && !derives() && !side_.cut() && g_.alignment >= 16;
+  if (as_it_lies) return at(operand(pair), entry, v_.times(panel, side_.width)).dy_or_x;
+  gather(pair, panel, v_.plus(panel, v_.constant(1)), entry, v_.plus(entry, v_.constant(1)), to,
+         v_.constant(0));
+  return to;
+}
+
 void PanelSource::by_extent(Value* panel, const std::function<void()>& whole,
                             const std::function<void(Value*)>& cut) {
   if (!side_.cut()) return whole();

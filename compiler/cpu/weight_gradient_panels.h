@@ -20,6 +20,8 @@ class PanelSource {
   /// apart, to `to`, where batch entry `begin` of the first one begins.
   void gather(Value* pair, Value* first_panel, Value* last_panel, Value* begin, Value* end, Value* to,
               Value* panel_bytes);
+  /// One batch entry of a panel, where it lies if it is float32 already, else gathered to `to`.
+  [[nodiscard]] Value* row(Value* pair, Value* panel, Value* entry, Value* to);
   /// Bytes of a panel of a whole pair.
   [[nodiscard]] Value* panel_bytes() { return v_.times(n_, side_.row_bytes()); }
   /// Where in the workspace the panels of `pair` begin, of a packed geometry.

@@ -59,6 +59,8 @@ class WeightGradientPass {
   void run(Value* number);
   void run_of(std::int32_t blocks, Value* number);
   void panels_of_run(const Run& run);
+  void sum_chunks(const Run& run, Value* entries);
+  void outer_product(const Run& run);
   Chunk locate(const Run& run, Value* number, Value* chunks, Value* total, Value* entries);
   void for_each_tile(std::int32_t blocks, const std::function<void(const Tile&)>& body);
   void compute(const Run& run, const Chunk& chunk, const Tile& tile);

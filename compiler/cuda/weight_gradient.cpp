@@ -109,18 +109,22 @@ std::string declarations_of(const Sddmm& gradient, const Target& target, const C
       "    width = {},  // blocks of a run\n"
       "    chunk = {},  // batch entries of a stage\n"
       "    stages = {},\n"
-      "    threads = {},\n",
-      gradient.block.out, gradient.block.in, config.rows, config.tile_n, config.stages, shape.threads);
+      "    threads = {},\n"
+      "    alignment = {},     // bytes that addresses and strides of activations are multiples of\n"
+      "    in_features = {},   // where the last block column is cut; 0: it is whole\n"
+      "    out_features = {},  // likewise of the last block row\n",
+      gradient.block.out, gradient.block.in, config.rows, config.tile_n, config.stages, shape.threads,
+      gradient.alignment, gradient.cut_in, gradient.cut_out);
   text += config.variant == Variant::mma
               ? fmt::format("    warps_out = {},\n    warps_in = {},\n    warps_n = {},\n", shape.warps_out,
                             shape.warps_in, shape.warps_n)
               : fmt::format("    tile_out = {},\n", config.tile_out);
   text += fmt::format(
       "  }};\n"
-      "  enum : bool {{ async_copy = {}, scales = {}, has_gates = {}, has_derivative = {}, has_bias_gradient "
-      "= "
-      "{}, has_gate_gradient = {} }};\n",
-      target.compute_capability() >= 80, gradient.epilogue.scale, gradient.gates,
+      "  enum : bool {{ async_copy = {}, feature_major = {}, scales = {}, has_gates = {}, has_derivative = "
+      "{}, "
+      "has_bias_gradient = {}, has_gate_gradient = {} }};\n",
+      target.compute_capability() >= 80, gradient.feature_major(), gradient.epilogue.scale, gradient.gates,
       gradient.derivative != Activation::none, gradient.bias_gradient, gradient.gate_gradient);
   return text;
 }
@@ -176,10 +180,6 @@ void validate_variant(const Sddmm& gradient, const Target& target, const Config&
 void validate(const Sddmm& gradient, const Target& target, const Config& config) {
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
-  require_whole_blocks(gradient, target.arch);
-  if (gradient.feature_major())
-    refuse(fmt::format("{} of {} activations on {}: {} ones would work", name(gradient.operation),
-                       name(gradient.order), target.arch, name(ActivationOrder::batch_major)));
   validate_variant(gradient, target, config);
   if (config.packed || config.merge != 1 || config.operand_a != Config().operand_a)
     refuse(fmt::format("config '{}' of {}: packed=0 merge=1 operand_a=x would work", to_string(config),

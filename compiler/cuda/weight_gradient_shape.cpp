@@ -54,9 +54,11 @@ void share_out_threads(WeightGradientShape& shape, const Sddmm& gradient, const 
   if (threads > shape.threads)
     refuse(config, fmt::format("{} threads have {} sums each of a run of {} x {}: warps={} would work",
                                shape.threads, shape.sums, gradient.block.out, columns, threads / 32));
-  if (config.tile_n % (shape.threads / threads) != 0)
+  // Feature-major entries are read by fours.
+  const std::int32_t entries = shape.threads / threads * (gradient.feature_major() ? 4 : 1);
+  if (config.tile_n % entries != 0)
     refuse(config, fmt::format("{} threads share {} batch entries: tile_n={} would work",
-                               shape.threads / threads, config.tile_n, shape.threads / threads));
+                               shape.threads / threads, config.tile_n, entries));
 }
 
 }  // namespace

@@ -70,6 +70,8 @@ constexpr std::array kChunks{8, 16, 32, 64};
 constexpr std::array kWarps{1, 2, 4, 8};
 constexpr std::array kStages{2, 3, 5};
 constexpr std::array kTileOuts{0, 4, 8};
+constexpr std::array kOrders{ActivationOrder::batch_major, ActivationOrder::feature_major};
+constexpr std::array kAlignments{16, 8, 4, 2};
 constexpr std::array kForms{TableForm::constant, TableForm::global};
 constexpr std::array kWorkers{1, 3, 132};
 
@@ -82,6 +84,7 @@ enum Axis : std::size_t {
   kWarp,
   kStage,
   kTileOut,
+  kOrder,
   kLayout,
   kBatch,
   kPair,
@@ -90,6 +93,8 @@ enum Axis : std::size_t {
   kWorker,
   kDynamic,
   kWide,
+  kCut,
+  kAlignment,
   kAxes
 };
 
@@ -101,10 +106,12 @@ struct GradientCase {
 
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
-        "{} x {} blocks of {}, {} present, batch {} of {}, {} pairs, {} to {}{}, ends {}{}{}{} {}, "
+        "{} x {} blocks of {}, {} present{}, batch {} of {}, {}, aligned to {}, {} pairs, {} to {}{}, ends "
+        "{}{}{}{} {}, "
         "beta {}, target {}, config '{}'",
-        layout.rows(), layout.cols(), sparsekiln::to_string(options.block), layout.blocks(), launch.n,
-        sparsekiln::to_string(options.batch), launch.pairs, name(options.dtype), name(*options.out_dtype),
+        layout.rows(), layout.cols(), sparsekiln::to_string(options.block), layout.blocks(),
+        options.in_features != 0 ? ", cut" : "", launch.n, sparsekiln::to_string(options.batch),
+        name(options.order), options.alignment, launch.pairs, name(options.dtype), name(*options.out_dtype),
         options.math == Math::tf32 ? " by tf32" : "", options.epilogue.scale ? "scale " : "",
         options.bias_gradient ? "bias " : "", options.gates ? "gates " : "",
         options.gate_gradient ? "gate gradient" : "", name(options.derivative), launch.beta, options.target,
@@ -137,6 +144,13 @@ GradientCase case_of(const Row& row) {
   test.options = options_of(value(kEnds, row, kEnd), value(kTypes, row, kType),
                             {value(kSides, row, kBlockOut), value(kSides, row, kBlockIn)},
                             dynamic ? Batch::up_to(n + 10) : Batch(n));
+  test.options.order = value(kOrders, row, kOrder);
+  test.options.alignment =
+      std::max(value(kAlignments, row, kAlignment), static_cast<int>(size_of(test.options.dtype)));
+  if (row[kCut] == 1) {
+    test.options.in_features = std::int64_t{test.layout.cols()} * test.options.block.in - 3;
+    test.options.out_features = std::int64_t{test.layout.rows()} * test.options.block.out - 6;
+  }
   if (!dynamic) {  // else the config is chosen
     Config config;
     config.variant = Suite::current().on_cpu()                                             ? Variant::vector
@@ -250,6 +264,8 @@ std::vector<GradientCase> all_gradients() {
   set(kWarp, kWarps.size());
   set(kStage, kStages.size());
   set(kTileOut, kTileOuts.size());
+  set(kOrder, kOrders.size());
+  set(kAlignment, kAlignments.size());
   set(kLayout, test_layouts().size());
   set(kBatch, kBatches.size());
   set(kPair, kPairCounts.size());
@@ -258,6 +274,7 @@ std::vector<GradientCase> all_gradients() {
   set(kWorker, kWorkers.size());
   set(kDynamic, 2);
   set(kWide, 2);
+  set(kCut, 2);
   std::vector<GradientCase> cases;
   const CoveringArray array = pairwise(sizes, fits);
   for (std::size_t i = 0; i < array.rows.size(); i += Suite::current().every())
@@ -279,7 +296,9 @@ void build_ahead(const std::vector<GradientCase>& cases) {
 
 }  // namespace
 
-TEST_CASE("gradients of the weight are right for every pair of layout, block, batch, type, ends and config") {
+TEST_CASE(
+    "gradients of the weight are right for every pair of layout, block, batch, order, type, ends and "
+    "config") {
   if (Suite::current().on_cpu()) return;
   const std::vector<GradientCase> cases = all_gradients();
   MESSAGE(cases.size(), " gradients of the weight");

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "load_entries.cuh"
+
+// Feature-major operands of the gradient of the weight: a row of shared memory is a feature, the entries of a
+// chunk side by side.
+
+namespace sparsekiln {
+
+/// As for batch-major operands: of every kPerPass-th feature one unit. Of a row's last unit no more is read
+/// than entries exist.
+template <class Config, int kSide, int kBlocks, int kEnd, template <int> class RowsOf>
+struct ActivationCopy<Config, kSide, kBlocks, kEnd, RowsOf, true> {
+  enum : int {
+    kElement = static_cast<int>(sizeof(typename Config::Element)),
+    kElements = 16 / kElement,
+    kUnits = Config::chunk / kElements,
+    kFeatures = kSide * kBlocks,
+    kPerPass = Config::threads / kUnits,
+    kPasses = (kFeatures + kPerPass - 1) / kPerPass,
+    kBytes = kFeatures * kUnits * 16,
+    kOfBlock = kPerPass < kSide ? kSide / kPerPass : 1,  ///< passes that stay in a block
+    kVisited = (kPasses + kOfBlock - 1) / kOfBlock,      ///< blocks that a thread copies of
+  };
+  enum : bool { kPartial = true };
+  static_assert(Config::threads % kUnits == 0);
+  using Rows = RowsOf<kUnits>;
+
+  struct Features {
+    int columns[kVisited];
+    template <class Column>
+    __device__ __forceinline__ explicit Features(Column column) {
+#pragma unroll
+      for (int visit = 0; visit < kVisited; ++visit) {
+        const int row = feature() + visit * kOfBlock * kPerPass;
+        columns[visit] = row < kFeatures ? column(row / kSide) : -1;
+      }
+    }
+  };
+
+  /// To this thread's unit of its first feature, were that of block column 0. `stride`: of a feature, bytes.
+  __device__ static __forceinline__ long long first(const Features&, long long stride) {
+    return feature() % kSide * stride + unit() * 16;
+  }
+  __device__ static __forceinline__ long long advance(long long) { return Config::chunk * kElement; }
+
+  template <class Use>
+  __device__ static __forceinline__ void for_each(const Features& features, const char* from,
+                                                  long long stride, int valid, Use use) {
+    const int bytes = min(max(valid - unit() * kElements, 0), int{kElements}) * kElement;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int at = feature() + pass * kPerPass;
+      if (kFeatures % kPerPass != 0 && at >= kFeatures) break;
+      const int column = features.columns[pass / kOfBlock];
+      const int ahead = column * kSide + pass % kOfBlock * kPerPass;
+      const bool exists = column >= 0 && (kEnd == 0 || feature() % kSide + ahead < kEnd);
+      use(pass, Rows::offset(static_cast<unsigned>(at), static_cast<unsigned>(unit())), from + ahead * stride,
+          exists ? bytes : 0);
+    }
+  }
+
+ private:
+  __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x) % kUnits; }
+  __device__ static __forceinline__ int feature() { return static_cast<int>(threadIdx.x) / kUnits; }
+};
+
+}  // namespace sparsekiln
