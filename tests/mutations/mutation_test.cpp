@@ -149,7 +149,7 @@ TEST_CASE("features beyond an edge that are read, and gates that do nothing, are
                                 Operation::forward, edges),
                    {Fault::edge_guard_dropped, Fault::store_guard_dropped}, 6);
   check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4 split=2",
-                                Math::ieee, Operation::grad_input, {.in_features = 189, .out_features = 766}),
+                                Math::ieee, Operation::forward, edges),
                    {Fault::edge_guard_dropped}, 6);
   const Options gates = {.gates = true};
   for (const BlockShape block : {BlockShape{8, 8}, {64, 64}})
