@@ -7,11 +7,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <string_view>
 
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/emit.h"
+#include "compiler/element.h"
 #include "compiler/spmm.h"
 #include "tests/kernels/pairwise.h"
 
@@ -26,6 +28,17 @@ namespace {
 struct Types {
   DType dtype, out_dtype;
   Math math = Math::ieee;
+};
+
+/// What is special about how operands are read, and y written.
+struct Loads {
+  std::int32_t cut_in = 0;  ///< features that the last block column lacks
+  std::int32_t cut_out = 0;
+  std::int32_t alignment = 16;  ///< 0: as little as the types allow
+  bool gates = false;
+  Activation derivative = Activation::none;
+
+  [[nodiscard]] bool cut() const { return cut_in != 0 || cut_out != 0; }
 };
 
 /// The values of every axis for one family of kernels. The case list is this data; what does not go together
@@ -49,6 +62,7 @@ struct Space {
   std::vector<Operation> operations = {Operation::forward};
   std::vector<ActivationOrder> orders = {ActivationOrder::batch_major};
   std::vector<Epilogue> epilogues = {{}};
+  std::vector<Loads> loads = {{}};
   std::vector<bool> packed = {false};
   std::vector<bool> wide = {false, true};
   std::vector<bool> strict_absent = {false, true};
@@ -111,6 +125,18 @@ Space vector_space(const Target& target) {
 
 constexpr int kEpiloguesOfGradients = 2;
 
+/// Each alone, and together.
+std::vector<Loads> all_loads() {
+  return {{},
+          {.cut_in = 3, .cut_out = 5},
+          {.cut_in = 7, .cut_out = 1, .alignment = 0},
+          {.alignment = 8},
+          {.gates = true},
+          {.cut_in = 2, .cut_out = 6, .alignment = 8, .gates = true},
+          {.derivative = Activation::relu},
+          {.cut_in = 1, .cut_out = 3, .alignment = 0, .gates = true, .derivative = Activation::gelu}};
+}
+
 /// Without it two stages are the most: what never fits only costs the search for cases its time.
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
@@ -120,6 +146,7 @@ bool has_tensor_core_types(const Target& target) { return target.compute_capabil
 Space simt_space(const Target& target) {
   Space space;
   space.variant = Variant::simt;
+  space.loads = all_loads();
   space.epilogues = all_and_gated_epilogues();
   space.archs = {target.arch};
   space.tile_n = {8, 16, 32, 40, 64, 128};
@@ -137,6 +164,7 @@ Space simt_space(const Target& target) {
 Space mma_space(const Target& target) {
   Space space;
   space.variant = Variant::mma;
+  space.loads = all_loads();
   space.epilogues = all_and_gated_epilogues();
   space.archs = {target.arch};
   space.tile_n = {8, 16, 24, 32, 48, 64, 128};
@@ -201,6 +229,7 @@ enum Axis : std::size_t {
   kOperation,
   kOrder,
   kEpilogue,
+  kLoads,
   kStrict,
   kLayout,
   kBatch,
@@ -234,9 +263,28 @@ std::vector<int> sizes_of(const Space& space) {
   sizes[kOperation] = size(space.operations);
   sizes[kOrder] = size(space.orders);
   sizes[kEpilogue] = size(space.epilogues);
+  sizes[kLoads] = size(space.loads);
   sizes[kWide] = size(space.wide);
   sizes[kStrict] = size(space.strict_absent);
   return sizes;
+}
+
+/// Block rows and columns of each test layout.
+const std::vector<BlockShape>& grids() {
+  static const std::vector<BlockShape> all = [] {
+    std::vector<BlockShape> grids;
+    for (const NamedLayout& named : test_layouts()) {
+      const Layout layout = named.make();
+      grids.push_back({layout.rows(), layout.cols()});
+    }
+    return grids;
+  }();
+  return all;
+}
+
+/// Features along one axis of a layout; 0 where none are missing.
+std::int64_t features(std::int32_t blocks, std::int32_t side, std::int32_t cut) {
+  return blocks == 0 || cut == 0 ? 0 : std::int64_t{blocks} * side - cut;
 }
 
 /// Unset axes take their first value.
@@ -268,6 +316,14 @@ Case case_of(const Space& space, const Row& row) {
   test.options.dtype = pick(space.types, kTypes).dtype;
   test.options.out_dtype = pick(space.types, kTypes).out_dtype;
   test.options.math = pick(space.types, kTypes).math;
+  const Loads& loads = pick(space.loads, kLoads);
+  const auto widest = std::max(size_of(test.options.dtype), size_of(*test.options.out_dtype));
+  test.options.alignment = loads.alignment != 0 ? loads.alignment : static_cast<std::int32_t>(widest);
+  test.options.gates = loads.gates;
+  test.options.derivative = loads.derivative;
+  const BlockShape grid = pick(grids(), kLayout);
+  test.options.in_features = features(grid.in, block.in, loads.cut_in);
+  test.options.out_features = features(grid.out, block.out, loads.cut_out);
   test.options.strict_absent = pick(space.strict_absent, kStrict);
   test.options.target = Suite::current().target_of(pick(space.archs, kArch), pick(space.workers, kWorkers));
   test.options.config = config;
@@ -276,8 +332,8 @@ Case case_of(const Space& space, const Row& row) {
 
 /// Whether config, block and types go together. Most rows that are tried do not, and refusing one takes the
 /// emitter some microseconds: what was found once is kept. That y's type does not matter, of epilogues only
-/// whether they are gated, and strict_absent only where rows are merged, is known here: a case that is
-/// refused all the same fails when it is run.
+/// whether they are gated, of loads the derivative, and strict_absent and gates only where rows are merged,
+/// is known here: a case that is refused all the same fails when it is run.
 ///
 /// Cases of more than `most_work` multiplications do not fit either: the largest blocks, layouts and batches
 /// need not come all together.
@@ -289,26 +345,35 @@ class Fit {
       targets_.push_back(resolve_target(Suite::current().target_of(arch, space.workers.front())));
     std::size_t count = kOperands;
     for (const Axis axis : kLookedAt) count *= static_cast<std::size_t>(sizes_[axis]);
-    known_.assign(2 * count, Known::nothing);
+    known_.assign(3 * count, Known::nothing);
   }
 
   /// True while one of the axes is not yet chosen.
   [[nodiscard]] bool operator()(const Row& row) {
     if (row[kStrict] > 0 && row[kMerge] > 0) return false;
-    if (row[kOperation] > 0 && row[kEpilogue] >= kEpiloguesOfGradients) return false;
+    const Loads& loads = space_.loads[static_cast<std::size_t>(std::max(row[kLoads], 0))];
+    if (loads.gates && row[kMerge] > 0) return false;
+    // A derivative is of gradients, which have short epilogues and no merged rows.
+    const bool gradient = row[kOperation] > 0 || loads.derivative != Activation::none;
+    if (gradient && (row[kOperation] == 0 || row[kMerge] > 0 || row[kEpilogue] >= kEpiloguesOfGradients))
+      return false;
+    if (loads.cut() && row[kTable] != kUnset &&
+        space_.tables[static_cast<std::size_t>(row[kTable])] == TableForm::attached)
+      return false;
     if (work(row) > most_work_) return false;
     std::size_t index = 0;
     for (const Axis axis : kLookedAt) {
       if (row[axis] == kUnset) return true;
       index = index * static_cast<std::size_t>(sizes_[axis]) + static_cast<std::size_t>(row[axis]);
     }
-    if (row[kTypes] == kUnset || row[kEpilogue] == kUnset) return true;
+    if (row[kTypes] == kUnset) return true;
     const Types& types = space_.types[static_cast<std::size_t>(row[kTypes])];
     index = index * kOperands + (types.math == Math::tf32 ? 3 : static_cast<std::size_t>(types.dtype));
-    const bool gated = space_.epilogues[static_cast<std::size_t>(row[kEpilogue])].gated;
-    Known& known = known_[2 * index + (gated ? 1 : 0)];
-    if (known == Known::nothing) known = is_valid(row) ? Known::fits : Known::does_not;
-    return known == Known::fits;
+    const bool gated = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))].gated;
+    const std::size_t kind = gated ? 1 : loads.derivative != Activation::none ? 2 : 0;
+    // What does not fit without these does not fit with them: known before they are chosen.
+    return is_known_to_fit(row, 3 * index, kEpilogue, kLoads) &&
+           (kind == 0 || is_known_to_fit(row, 3 * index + kind));
   }
 
  private:
@@ -326,6 +391,16 @@ class Fit {
     const double entries = std::ceil(of(space_.batches, kBatch) / tile) * tile;
     return of(space_.block_out, kBlockOut) * of(space_.block_in, kBlockIn) * entries * of(blocks_, kLayout);
   }
+  /// Looks it up, with some axes unset.
+  [[nodiscard]] bool is_known_to_fit(const Row& row, std::size_t index, auto... unset) {
+    Known& known = known_[index];
+    if (known == Known::nothing) {
+      Row plain = row;
+      ((plain[unset] = kUnset), ...);
+      known = is_valid(plain) ? Known::fits : Known::does_not;
+    }
+    return known == Known::fits;
+  }
   [[nodiscard]] bool is_valid(const Row& row) const {
     const Case test = case_of(space_, row);
     Problem problem;
@@ -337,6 +412,7 @@ class Fit {
     problem.out_dtype = test.options.dtype;
     problem.math = test.options.math;
     problem.epilogue = test.options.epilogue;
+    problem.derivative = test.options.derivative;
     const Target& target = targets_[static_cast<std::size_t>(row[kArch])];
     try {
       if (target.kind == Target::Kind::cuda) cuda::validate(problem, target, *test.options.config);
@@ -404,6 +480,21 @@ std::vector<Case> make_cases() {
   return cases;
 }
 
+/// NaN for every weight beyond the edges, of which nothing may come.
+void plant_beyond_edges(const Problem& problem, std::vector<std::byte>& weight) {
+  if (weight.empty()) return;
+  const auto [out, in] = problem.block;
+  std::int64_t block = 0;
+  for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
+    for (const std::int32_t col : problem.layout.row(row)) {
+      for (std::int64_t i = 0; i < std::int64_t{out} * in; ++i)
+        if (std::int64_t{row} * out + i / in >= problem.out_features() ||
+            std::int64_t{col} * in + i % in >= problem.in_features())
+          store(problem.dtype, std::numeric_limits<float>::quiet_NaN(), weight.data(), block * out * in + i);
+      ++block;
+    }
+}
+
 /// Whether a case has its turn with inputs beside small integers. The emulator, which needs longer for a run
 /// than a device, takes the one or the other.
 bool has_turn(const Case& test, bool planted) {
@@ -417,11 +508,18 @@ bool has_turn(const Case& test, bool planted) {
 
 std::string Case::to_string() const {
   const Layout grid = layout->make();
+  std::string loads;
+  if (options.in_features != 0 || options.out_features != 0)
+    loads += fmt::format(", {} to {} features", options.in_features, options.out_features);
+  if (options.alignment != 16) loads += fmt::format(", aligned to {}", options.alignment);
+  if (options.gates) loads += ", gates";
+  if (options.derivative != Activation::none)
+    loads += fmt::format(", derivative {}", name(options.derivative));
   return fmt::format(
-      "{} {}, epilogue {}, layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}{}, target {}, "
+      "{} {}, epilogue {}{}, layout {} ({}x{}, {} blocks), block {}, batch {}, {} to {}{}{}, target {}, "
       "config '{}'{}",
-      name(options.operation), name(options.order), sparsekiln::to_string(options.epilogue), layout->name,
-      grid.rows(), grid.cols(), grid.blocks(), sparsekiln::to_string(options.block),
+      name(options.operation), name(options.order), sparsekiln::to_string(options.epilogue), loads,
+      layout->name, grid.rows(), grid.cols(), grid.blocks(), sparsekiln::to_string(options.block),
       sparsekiln::to_string(options.batch), name(options.dtype),
       name(options.out_dtype.value_or(options.dtype)), options.math == Math::tf32 ? " by tf32" : "",
       options.strict_absent ? ", strict absent" : "", options.target, sparsekiln::to_string(*options.config),
@@ -455,6 +553,8 @@ std::string run(const Case& test) {
                                 planted ? " with planted Inf and NaN" : "", kSeed);
       HostInputs inputs = make_inputs(problem, n, kind, kSeed, width + padding);
       if (planted) plant_non_finite(problem, inputs, kSeed);
+      plant_beyond_edges(problem, inputs.w);
+      plant_beyond_edges(problem, inputs.v);
       inputs_text += Suite::current().take_seed(seed_turn);
       const Verdict verdict = launch_and_check(kernel, problem, inputs, padding);
       if (!verdict.ok)

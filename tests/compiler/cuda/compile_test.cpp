@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include "autotune/cuda_defaults.h"
 #include "compiler/cuda/nvrtc.h"
 #include "compiler/cuda/resources.h"
 #include "tests/compiler/cuda/need_nvrtc.h"
@@ -60,6 +61,30 @@ TEST_CASE("every block shape compiles without spills, twice to the same bytes" *
       CHECK(output.ptx == again.ptx);
       CHECK(output.log == again.log);
     }
+  }
+}
+
+TEST_CASE("default kernels on CUDA cores with edges, gates and a derivative compile without spills" *
+          need_nvrtc()) {
+  std::size_t turn = 0;
+  for (const std::int32_t side : kSides) {
+    const Target target{Target::Kind::cuda, turn % 2 == 0 ? "sm_90" : "sm_75", 6};
+    Problem problem = skewed_problem({kSides.begin()[turn * 3 % 5], side}, 100);
+    problem.cut_in_features = problem.in_features() - 3;
+    problem.cut_out_features = problem.out_features() - 5;
+    problem.gates = true;
+    problem.alignment = turn % 3 == 0 ? 16 : turn % 3 == 1 ? 8 : 4;
+    problem.operation = Operation::grad_input;
+    problem.derivative = Activation::gelu;
+    if (turn % 5 < 2) problem.order = ActivationOrder::feature_major;
+    ++turn;
+    const Config config = default_config(problem, target, 100);
+    CAPTURE(to_string(problem.block));
+    CAPTURE(to_string(config));
+    CHECK(config.variant == Variant::simt);
+    const Source source = emit_plan(problem, target, {{100, config}});
+    const NvrtcOutput output = Nvrtc::find()->compile(source.text, target.arch);
+    check_against_report(output, source.entries.front().passes.front());
   }
 }
 

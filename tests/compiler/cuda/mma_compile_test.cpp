@@ -40,7 +40,9 @@ void compile_default(const Problem& problem, const Target& target, std::int64_t 
   CAPTURE(n);
   CAPTURE(to_string(problem.block));
   CAPTURE(to_string(config));
-  const bool streams = n <= 16 && problem.operation == Operation::forward && !Spmm(problem).feature_major();
+  const bool plain = problem.cut_in_features == 0 && problem.alignment == 16 && !problem.gates;
+  const bool streams =
+      n <= 16 && plain && problem.operation == Operation::forward && !Spmm(problem).feature_major();
   CHECK(config.variant == (streams ? Variant::stream : Variant::mma));
   (void)compile_clean(problem, target, config);
 }
@@ -102,6 +104,35 @@ TEST_CASE("default tensor-core kernels of other architectures compile without sp
         ++turn;
         compile_default(problem, target, n);
       }
+}
+
+/// Edges, gates, and a derivative where there is one: what the default kernels of any layer may have to do
+/// beside the products, all at once.
+Problem with_all_loads(Problem problem, std::size_t turn) {
+  problem.cut_in_features = problem.in_features() - 3;
+  problem.cut_out_features = problem.out_features() - 5;
+  problem.gates = true;
+  problem.alignment = turn % 3 == 0 ? 16 : turn % 3 == 1 ? 8 : problem.out_dtype == DType::f32 ? 4 : 2;
+  if (turn % 2 == 0) return problem;
+  problem.operation = Operation::grad_input;
+  problem.derivative = turn % 4 == 1 ? Activation::gelu : Activation::gelu_tanh;
+  return problem;
+}
+
+TEST_CASE("default tensor-core kernels with edges, gates and a derivative compile without spills" *
+          need_nvrtc()) {
+  const Types types[] = {kHalf, kBrain, kTf32, kHalfToFloat};
+  std::size_t turn = 0;
+  for (const char* arch : {"sm_80", "sm_90", "sm_75"})
+    for (const std::int32_t side : kSides) {
+      const Target target{Target::Kind::cuda, arch, 6};
+      const std::int64_t n = turn % 3 == 0 ? 64 : turn % 3 == 1 ? 1001 : 7;
+      const Types chosen = target.compute_capability() < 80 ? kHalf : types[turn % 4];
+      Problem problem = with_all_loads(mma_problem({kSides.begin()[turn * 3 % 5], side}, n, chosen), turn);
+      if (turn % 5 < 2) problem.order = ActivationOrder::feature_major;
+      ++turn;
+      compile_default(problem, target, n);
+    }
 }
 
 TEST_CASE("what is not refused for sm_75, whose chunks pass through registers, compiles without spills" *
