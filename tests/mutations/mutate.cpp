@@ -197,6 +197,24 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
     case Fault::swizzle_changed:
       add(swizzle_changed(line));
       break;
+    case Fault::edge_guard_dropped:
+      if ((is(line, "cp.async.cg") || is(line, "cp.async.ca")) && !contains(line, ", 16;"))
+        add(std::string(line.substr(0, line.rfind(','))) + ";");
+      break;
+    case Fault::gate_ignored:
+      if (is(line, "ld.global.f32")) {
+        const std::string_view instruction = instruction_of(line);
+        const std::size_t begin = instruction.find('%');
+        add("mov.f32 " + std::string(instruction.substr(begin, instruction.find(',') - begin)) +
+            ", 0f3F800000;");
+      }
+      break;
+    case Fault::scale_dropped:
+      if (is(line, "mul.f32")) {
+        const std::size_t last = line.rfind(',');
+        add(*replaced(std::string(line.substr(0, last)) + ";", "mul.f32", "mov.f32"));
+      }
+      break;
     case Fault::zero_fill_dropped:
       if (is(line, "selp.b32") && contains(line, " 16, 0, ")) {
         const std::string_view instruction = instruction_of(line);
@@ -238,12 +256,15 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
 }  // namespace
 
 std::string_view name(Fault fault) {
-  constexpr std::array<std::string_view, 19> kNames = {
-      "barrier removed",        "wait count off by one",    "wait removed",        "commit removed",
-      "fence removed",          "store of counter removed", "copy address off",    "load address off",
-      "global address off",     "store address off",        "swizzle changed",     "zero fill dropped",
-      "store guard dropped",    "fragment swapped",         "accumulator swapped", "rounding dropped",
-      "multiplication dropped", "transposition dropped",    "exchange dropped"};
+  constexpr std::array<std::string_view, 22> kNames = {
+      "barrier removed",     "wait count off by one",  "wait removed",
+      "commit removed",      "fence removed",          "store of counter removed",
+      "copy address off",    "load address off",       "global address off",
+      "store address off",   "swizzle changed",        "edge guard dropped",
+      "gate ignored",        "scale dropped",          "zero fill dropped",
+      "store guard dropped", "fragment swapped",       "accumulator swapped",
+      "rounding dropped",    "multiplication dropped", "transposition dropped",
+      "exchange dropped"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 
@@ -264,6 +285,8 @@ std::vector<Mutation> mutations(std::string_view ptx, Fault fault) {
     begin = end + 1;
   }
   if (fault == Fault::barrier_removed && !found.empty()) found.pop_back();
+  if (fault == Fault::edge_guard_dropped)
+    found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2));
   if (fault == Fault::store_guard_dropped && !found.empty()) found.erase(found.begin(), found.end() - 1);
   return found;
 }

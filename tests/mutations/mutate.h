@@ -20,6 +20,9 @@ enum class Fault : std::uint8_t {
   global_address_off,  ///< of an asynchronous copy or a load
   store_address_off,   ///< of the result
   swizzle_changed,
+  edge_guard_dropped,   ///< a copy reads all of its bytes, whether their features exist or not
+  gate_ignored,         ///< it is 1
+  scale_dropped,        ///< what is multiplied by one number stays as it is
   zero_fill_dropped,    ///< a copy reads all of its bytes, whether the row exists or not
   store_guard_dropped,  ///< what lies beyond the batch is stored, too
   fragment_swapped,     ///< two registers of a matrix load or of an mma change places
@@ -42,7 +45,8 @@ struct Mutation {
 
 /// Every place where `fault` can be done to a kernel. Not the last barrier: it only keeps a batch tile from
 /// the next one of the same CTA, and so few tiles as a test has are each a CTA's own. Of guarded stores only
-/// the last: the first rows of a tile are always there.
+/// the last: the first rows of a tile are always there. Of copies with an edge the second half, the main
+/// loop's: the chunks that a worker begins with need not be of the last column.
 [[nodiscard]] std::vector<Mutation> mutations(std::string_view ptx, Fault fault);
 
 }  // namespace sparsekiln::test

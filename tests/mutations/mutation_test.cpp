@@ -31,10 +31,9 @@ struct Subject {
 /// Rows that are split, and so long that every stage is filled again; a batch that does not fill its last
 /// tile.
 Subject make_subject(DType dtype, BlockShape block, const char* config, Math math = Math::ieee,
-                     Operation operation = Operation::forward) {
+                     Operation operation = Operation::forward, Options options = {}) {
   const Layout layout = operation == Operation::forward ? patterns::random(6, 768 / block.in, 0.5, 5)
                                                         : patterns::random(768 / block.out, 6, 0.5, 5);
-  Options options;
   options.operation = operation;
   options.block = block;
   options.batch = 61;
@@ -142,6 +141,24 @@ TEST_CASE("every fault planted in a kernel of the gradient of the weight is foun
       {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::copy_address_off, Fault::load_address_off,
        Fault::global_address_off, Fault::store_address_off, Fault::multiply_dropped},
       3);
+}
+
+TEST_CASE("features beyond an edge that are read, and gates that do nothing, are found") {
+  const Options edges = {.in_features = 765, .out_features = 187};
+  check_all_caught(make_subject(DType::f16, {32, 32}, "mma tile_n=64 stages=4 warps=4 split=2", Math::ieee,
+                                Operation::forward, edges),
+                   {Fault::edge_guard_dropped, Fault::store_guard_dropped}, 6);
+  check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4 split=2",
+                                Math::ieee, Operation::forward, edges),
+                   {Fault::edge_guard_dropped}, 6);
+  const Options gates = {.gates = true};
+  for (const BlockShape block : {BlockShape{8, 8}, {64, 64}})
+    check_all_caught(make_subject(DType::f16, block, "mma tile_n=64 stages=3 warps=2", Math::ieee,
+                                  Operation::forward, gates),
+                     {Fault::gate_ignored, Fault::scale_dropped}, 4);
+  check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4",
+                                Math::ieee, Operation::grad_input, gates),
+                   {Fault::gate_ignored, Fault::scale_dropped}, 4);
 }
 
 TEST_CASE("tf32 operands that are cut off instead of rounded are found") {

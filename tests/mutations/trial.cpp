@@ -15,8 +15,8 @@
 #include "autotune/weight_gradient.h"
 #include "compiler/spmm.h"
 #include "runtime/device.h"
-#include "runtime/operands.h"
 #include "runtime/resident_gradient.h"
+#include "runtime/resident_operands.h"
 
 namespace sparsekiln::test {
 namespace {
@@ -27,21 +27,12 @@ enum Status : int { kClean = 0, kCaught = 10, kBroken = 11 };
 std::string judge(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
                   Inputs kind) {
   const HostInputs inputs = make_inputs(problem, problem.batch.bound(), kind, 1);
-  DeviceMemory x(device, inputs.x.size());
-  DeviceMemory w(device, inputs.w.size());
-  x.copy_in(inputs.x.data());
-  w.copy_in(inputs.w.data());
   for (int launch = 0; launch < 2; ++launch) {
     PoisonedOutput output(problem, inputs.n);
-    DeviceMemory y(device, output.image().size());
-    y.copy_in(output.image().data());
-    kernel(operands_of(
-        problem.operation,
-        strided_view(x.data(), problem.dtype, inputs.n, Spmm(problem).in_features(), inputs.x_stride),
-        view(w.data(), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in),
-        output.view(y.data())));
+    ResidentOperands operands(kernel, problem, device, inputs, output);
+    kernel(operands[0]);
     device->synchronize();
-    y.copy_out(output.image().data());
+    operands.fetch(output);
     const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
     if (!verdict.ok) return "the oracle: " + verdict.first_failure;
   }
