@@ -59,8 +59,8 @@ struct HostInputs {
 [[nodiscard]] std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t length);
 
 /// Inputs for a batch of n; the same arguments give the same bytes on every machine. `x_stride` 0:
-/// packed_stride of a row. Throws `invalid_argument` where the stride is less than a row, or where rows are
-/// too long for exact integers.
+/// packed_stride of a row. Weights beyond the last features are NaN. Throws `invalid_argument` where the
+/// stride is less than a row, or where rows are too long for exact integers.
 [[nodiscard]] HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                                      std::int64_t x_stride = 0);
 
