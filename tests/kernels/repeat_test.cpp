@@ -5,6 +5,7 @@
 
 #include <sparsekiln/patterns.h>
 
+#include "runtime/trial.h"
 #include "tests/kernels/suite.h"
 
 using namespace sparsekiln;
@@ -30,6 +31,38 @@ TEST_CASE("twenty runs give the same bits, split rows included") {
         REQUIRE(image_of_run(kernel, problem, inputs) == first);
       }
     }
+}
+
+TEST_CASE("twenty runs of every operation give the same bits, in both orders of activations") {
+  const Layout layout = patterns::random(4, 12, 0.7, 5);
+  for (const Precision& precision : Suite::current().precisions())
+    for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
+      for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major}) {
+        CAPTURE(precision.to_string());
+        CAPTURE(name(operation));
+        CAPTURE(name(order));
+        Options options = Suite::current().options({16, 32}, 33, precision);
+        options.target = Suite::current().target_with(7);
+        options.operation = operation;
+        options.order = order;
+        options.epilogue.scale = true;
+        const Kernel kernel = compile(layout, options);
+        const auto trial =
+            make_trial(make_problem(layout, options),
+                       {.n = 33, .pairs = operation == Operation::grad_weight ? 3 : 1}, Inputs::random, 21);
+        std::vector<std::byte> first;
+        for (std::size_t i = 0; i < 20; ++i) {
+          CAPTURE(i);
+          (void)Suite::current().take_seed(i);
+          const auto layer = trial->place(kernel, Suite::current().device());
+          layer->launch(kernel);
+          Suite::current().device()->synchronize();
+          std::vector<std::byte> image;
+          CHECK(layer->judge(kernel.binary().plan, &image).ok);
+          if (i == 0) first = image;
+          REQUIRE(image == first);
+        }
+      }
 }
 
 TEST_CASE("what lies in absent blocks' place, beside x's rows, is never read into y") {
