@@ -171,7 +171,9 @@ void validate_types(const Problem& problem) {
     refuse(fmt::format("math {} with {} operands: it rounds f32 operands; math ieee would work",
                        name(problem.math), name(problem.dtype)));
   constexpr std::array<std::int32_t, 4> kAlignments{16, 8, 4, 2};
-  const auto bytes = static_cast<std::int32_t>(std::max(size_of(problem.dtype), size_of(problem.out_dtype)));
+  // dw is no activation.
+  const DType computed = problem.operation == Operation::grad_weight ? problem.dtype : problem.out_dtype;
+  const auto bytes = static_cast<std::int32_t>(std::max(size_of(problem.dtype), size_of(computed)));
   if (std::find(kAlignments.begin(), kAlignments.end(), problem.alignment) == kAlignments.end() ||
       problem.alignment < bytes)
     refuse(fmt::format("activations aligned to {} bytes: 16, 8, 4 or 2 would work, {} at least for {}",

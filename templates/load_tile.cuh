@@ -213,11 +213,14 @@ struct OperandStages {
   }
   /// Notes the gate of the feed's chunk. Whether it has weights that count.
   __device__ __forceinline__ bool note_gate() {
-    if constexpr (!kGated) return true;
+    if constexpr (kGated) {
 #pragma unroll
-    for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
-    gate[kGated ? Config::stages - 1 : 0] = feed.gate;
-    return feed.gate != 0;
+      for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
+      gate[Config::stages - 1] = feed.gate;
+      return feed.gate != 0;
+    } else {
+      return true;
+    }
   }
   /// Scales the weights and derives the inputs that this thread has copied for the chunk that is read next:
   /// behind what makes them visible to itself, and in front of the barrier that makes them so to others.
