@@ -113,7 +113,7 @@ Operands operands_of(const Sddmm& gradient, const WeightGradientInputs& inputs,
                                     : strided_view(data, gradient.dtype, inputs.n, features, stride);
   };
   pairs.clear();
-  for (const WeightGradientAddresses::Pair& pair : addresses.pairs) {
+  for (const LaunchPairs::Pair& pair : addresses.pairs) {
     ActivationPair& views = pairs.emplace_back();
     views.x = activation(pair.x, gradient.in_features(), inputs.x_stride);
     views.dy = activation(pair.dy, gradient.out_features(), inputs.dy_stride);

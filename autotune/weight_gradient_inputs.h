@@ -10,6 +10,7 @@
 
 #include "autotune/draw.h"
 #include "autotune/poisoned_output.h"
+#include "compiler/launch_operands.h"
 #include "compiler/sddmm.h"
 
 namespace sparsekiln {
@@ -63,12 +64,7 @@ struct WeightGradientOutputs {
 
 /// Where copies of the inputs and of the images lie.
 struct WeightGradientAddresses {
-  struct Pair {
-    const void* x = nullptr;
-    const void* dy = nullptr;
-    const void* z = nullptr;
-  };
-  std::vector<Pair> pairs;
+  std::vector<LaunchPairs::Pair> pairs;
   const void* w = nullptr;
   const void* gates = nullptr;
   void* dw = nullptr;  ///< images

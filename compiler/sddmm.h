@@ -17,8 +17,6 @@ struct Sddmm : Computation {
   std::int64_t cut_in = 0;   ///< of x's features, as Problem::cut_in_features
   std::int64_t cut_out = 0;  ///< of dy's
 
-  /// float32 products that only float32 arithmetic forms: not for tensor cores.
-  [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }
   [[nodiscard]] std::int64_t in_features() const {
     return cut_in != 0 ? cut_in : std::int64_t{layout.cols()} * block.in;
   }
@@ -26,7 +24,6 @@ struct Sddmm : Computation {
     return cut_out != 0 ? cut_out : std::int64_t{layout.rows()} * block.out;
   }
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
-  [[nodiscard]] bool feature_major() const { return order == ActivationOrder::feature_major; }
 };
 
 }  // namespace sparsekiln

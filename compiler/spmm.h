@@ -25,8 +25,6 @@ struct Spmm : Computation {
   std::int64_t cut_in = 0;   ///< of x's features, as Problem::cut_in_features
   std::int64_t cut_out = 0;  ///< of y's
 
-  /// float32 products that only float32 arithmetic forms: not for tensor cores.
-  [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }
   /// Weights that x is multiplied with: 2 of a gated pair.
   [[nodiscard]] std::int32_t weights() const { return epilogue.gated ? 2 : 1; }
   /// A block of B lies in memory column by column, [in][out]; else row by row, [out][in].
@@ -45,7 +43,6 @@ struct Spmm : Computation {
   [[nodiscard]] std::int64_t out_features() const {
     return cut_out != 0 ? cut_out : std::int64_t{layout.rows()} * block.out;
   }
-  [[nodiscard]] bool feature_major() const { return order == ActivationOrder::feature_major; }
   /// Multiplications and additions on present blocks for a batch of n.
   [[nodiscard]] double flops(std::int64_t n) const {
     return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in * static_cast<double>(n);

@@ -140,7 +140,7 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
   if (view.rank == 0) refuse_missing(name, contract);
   if (view.dtype != type) refuse_type(name, view.dtype, type);
   check_device(name, view, device);
-  const bool feature_major = contract.order == ActivationOrder::feature_major;
+  const bool feature_major = contract.feature_major();
   const int first = view.rank == 3 ? 1 : 0;  // axis of a matrix's rows
   if (view.rank != 2 && view.rank != 3) refuse_matrix(name, view, features, feature_major);
   if (view.shape[feature_major ? first : first + 1] != features)
@@ -251,7 +251,7 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
                               std::int32_t device) {
   const OperandPlaces places = places_of(contract.operation);
   const bool forward = contract.operation == Operation::forward;
-  const bool feature_major = contract.order == ActivationOrder::feature_major;
+  const bool feature_major = contract.feature_major();
   const std::int64_t from_features = forward ? contract.in_features : contract.out_features;
   const std::int64_t to_features = forward ? contract.out_features : contract.in_features;
   const TensorView& from = operands.*places.from;
@@ -352,7 +352,7 @@ class PairList {
       refuse("pairs", fmt::format("one has a batch of {}, the first of {}", matrices.first.n, launch.n));
     if (x.stride != launch.x_stride || dy.stride != launch.y_stride || z.stride != launch.z_stride)
       refuse("pairs", "all must have the strides of the first");
-    const bool feature_major = contract_.order == ActivationOrder::feature_major;
+    const bool feature_major = contract_.feature_major();
     for (const Region& region : computed) {
       refuse_overlaps(region, {x.region(contract_.in_features, feature_major),
                                dy.region(contract_.out_features, feature_major)});

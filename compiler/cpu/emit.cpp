@@ -4,13 +4,10 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <llvm/IR/LLVMContext.h>
-#include <llvm/IR/Verifier.h>
-#include <llvm/Support/raw_ostream.h>
-
 #include <sparsekiln/error.h>
 
 #include "compiler/cpu/level.h"
+#include "compiler/cpu/module.h"
 #include "compiler/cpu/passes.h"
 #include "compiler/cpu/vector_ir.h"
 
@@ -20,16 +17,6 @@ namespace {
 constexpr std::int32_t kMostTokens = 128;  ///< of a batch tile: its sums live on the stack and in L1
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
-
-llvm::GlobalVariable* table(llvm::Module& module, const std::string& name,
-                            const std::vector<std::int32_t>& values) {
-  const std::vector<std::uint32_t> bits(values.begin(), values.end());
-  auto* data = llvm::ConstantDataArray::get(module.getContext(), llvm::ArrayRef(bits));
-  auto* global =
-      new llvm::GlobalVariable(module, data->getType(), true, llvm::GlobalValue::InternalLinkage, data, name);
-  global->setAlignment(llvm::Align(64));
-  return global;
-}
 
 /// A launch chooses its entry by n, and all of them read the same weight.
 void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& plan) {
@@ -87,16 +74,16 @@ Groups group(const Schedule& schedule, std::int32_t most) {
   return groups;
 }
 
-Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedule& schedule,
+Tables make_tables(EmittedModule& module, const std::string& suffix, const Schedule& schedule,
                    const Geometry& geometry) {
   Tables tables{};
   std::vector<Step> steps = schedule.steps;
   std::vector<Item> scheduled = schedule.items;
   if (geometry.group_items > 1) {
     Groups groups = group(schedule, geometry.group_items);
-    tables.group_begin = table(module, "group_begin" + suffix, groups.begin);
-    tables.groups = table(module, "groups" + suffix, groups.fields);
-    tables.slots = table(module, "slots" + suffix, groups.slots);
+    tables.group_begin = module.table("group_begin" + suffix, groups.begin);
+    tables.groups = module.table("groups" + suffix, groups.fields);
+    tables.slots = module.table("slots" + suffix, groups.slots);
     steps = std::move(groups.steps);
     scheduled = std::move(groups.items);
   }
@@ -116,10 +103,10 @@ Tables make_tables(llvm::Module& module, const std::string& suffix, const Schedu
     throw Error(ErrorKind::internal, "blocks are looked up by columns only; else they are taken in turn");
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
-  tables.worker_begin = table(module, "worker_begin" + suffix, schedule.worker_begin);
-  tables.items = table(module, "items" + suffix, items);
-  tables.columns = table(module, "columns" + suffix, columns);
-  tables.blocks = numbered_alike ? nullptr : table(module, "blocks" + suffix, blocks);
+  tables.worker_begin = module.table("worker_begin" + suffix, schedule.worker_begin);
+  tables.items = module.table("items" + suffix, items);
+  tables.columns = module.table("columns" + suffix, columns);
+  tables.blocks = numbered_alike ? nullptr : module.table("blocks" + suffix, blocks);
   return tables;
 }
 
@@ -141,17 +128,12 @@ std::string heading(const Spmm& problem, const Target& target, const Plan& plan)
 }  // namespace
 
 void validate(const Spmm& problem, const Target& target, const Config& config) {
+  validate_config(problem, target, config);
   const Level& level = level_of(target);
   const std::string given = to_string(config);
-  if (config.variant != Variant::vector)
-    refuse(
-        fmt::format("config '{}' on {}: the cpu target has the variant 'vector'", given, target.to_string()));
   if (problem.by_columns() && config.packed)
     refuse(
         fmt::format("{} on the cpu target reads W as it lies; packed=0 would work", name(problem.operation)));
-  if (problem.math != Math::ieee)
-    refuse(fmt::format("math {} on the cpu target: ieee, or a CUDA target of sm_80 or later, would work",
-                       name(problem.math)));
   const bool thin = config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4;
   if (!thin &&
       (config.tile_n < level.lanes || config.tile_n > kMostTokens || config.tile_n % level.lanes != 0))
@@ -160,24 +142,15 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (config.tile_out < 0 || config.tile_out > problem.block.out)
     refuse(fmt::format("config '{}': tile_out is 0 (automatic) to the block's {} outputs", given,
                        problem.block.out));
-  if (config.split < 1 || config.split > 64) refuse(fmt::format("config '{}': split is 1 to 64", given));
   if (config.rows != 1 || config.merge != 1)
     refuse(fmt::format("config '{}': the cpu target computes row by row; rows=1 merge=1 would work", given));
-  if (config.table == TableForm::unrolled || config.table == TableForm::attached)
-    refuse(fmt::format(
-        "config '{}': the cpu target bakes its layout as data of the object; table=global would work",
-        given));
-  if (config.operand_a != Config().operand_a)
-    refuse(fmt::format("config '{}': the cpu has no tensor core to choose an operand of", given));
 }
 
 Source emit(const Spmm& problem, const Target& target, const Plan& plan,
             const std::vector<Schedule>& schedules) {
   const Level& level = level_of(target);
-  llvm::LLVMContext context;
-  llvm::Module module("sparsekiln", context);
-  if (!level.triple.empty()) module.setTargetTriple(level.triple);
-  VectorIr ir(module, level);
+  EmittedModule module(target);
+  VectorIr& ir = module.ir();
   Source source;
   const std::int64_t counters_in_front = counter_bytes(plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
@@ -205,12 +178,7 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
     }
     source.entries.push_back(std::move(entry));
   }
-  llvm::raw_string_ostream text(source.text);
-  if (llvm::verifyModule(module, &text))
-    throw Error(ErrorKind::internal, "emitted a malformed module: " + source.text);
-  text << heading(problem, target, plan);
-  module.print(text, nullptr);
-  text.flush();
+  source.text = module.text(heading(problem, target, plan));
   return source;
 }
 

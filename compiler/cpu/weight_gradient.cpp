@@ -4,11 +4,10 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <llvm/IR/LLVMContext.h>
-#include <llvm/IR/Verifier.h>
-#include <llvm/Support/raw_ostream.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/cpu/level.h"
+#include "compiler/cpu/module.h"
 #include "compiler/cpu/weight_gradient_geometry.h"
 #include "compiler/cpu/weight_gradient_panels.h"
 #include "compiler/cpu/weight_gradient_pass.h"
@@ -23,17 +22,7 @@ constexpr std::int32_t kMostRunBlocks = 4;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
-llvm::GlobalVariable* table(llvm::Module& module, const std::string& name,
-                            const std::vector<std::int32_t>& values) {
-  const std::vector<std::uint32_t> bits(values.begin(), values.end());
-  auto* data = llvm::ConstantDataArray::get(module.getContext(), llvm::ArrayRef(bits));
-  auto* global =
-      new llvm::GlobalVariable(module, data->getType(), true, llvm::GlobalValue::InternalLinkage, data, name);
-  global->setAlignment(llvm::Align(64));
-  return global;
-}
-
-GradientTables make_tables(llvm::Module& module, const std::string& suffix, const Sddmm& gradient,
+GradientTables make_tables(EmittedModule& module, const std::string& suffix, const Sddmm& gradient,
                            const BlockRuns& schedule) {
   std::vector<std::int32_t> runs;
   for (const BlockRun& run : schedule.runs)
@@ -43,8 +32,8 @@ GradientTables make_tables(llvm::Module& module, const std::string& suffix, cons
   // What a worker looks ahead to, behind the last of all.
   runs.insert(runs.end(), kRunFields, 0);
   columns.insert(columns.end(), kMostRunBlocks, 0);
-  return {table(module, "worker_begin" + suffix, schedule.worker_begin), table(module, "runs" + suffix, runs),
-          table(module, "columns" + suffix, columns)};
+  return {module.table("worker_begin" + suffix, schedule.worker_begin), module.table("runs" + suffix, runs),
+          module.table("columns" + suffix, columns)};
 }
 
 std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {
@@ -62,20 +51,13 @@ std::string heading(const Sddmm& gradient, const Target& target, const Plan& pla
 }  // namespace
 
 void validate(const Sddmm& gradient, const Target& target, const Config& config) {
-  static_cast<void>(level_of(target));
+  validate_config(gradient, target, config);
   const std::string given = to_string(config);
-  if (config.variant != Variant::vector)
-    refuse(
-        fmt::format("config '{}' on {}: the cpu target has the variant 'vector'", given, target.to_string()));
-  if (gradient.math != Math::ieee)
-    refuse(fmt::format("math {} on the cpu target: ieee, or a CUDA target of sm_80 or later, would work",
-                       name(gradient.math)));
   if (config.tile_n < 1 || config.tile_n > kMostChunk)
     refuse(fmt::format("config '{}': tile_n is 1 to {} batch entries", given, kMostChunk));
   if (config.stages != 1 && config.stages != 2)
     refuse(fmt::format(
         "config '{}': stages is 2 where x and dy are packed for all workers beforehand, else 1", given));
-  if (config.split < 1 || config.split > 64) refuse(fmt::format("config '{}': split is 1 to 64", given));
   if (config.rows < 1 || config.rows > kMostRunBlocks ||
       (config.rows > 1 && config.rows * gradient.block.in > kMostPanelWidth))
     refuse(fmt::format("config '{}': rows is 1, or up to {} blocks of {} features in all", given,
@@ -83,21 +65,12 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (config.tile_out != 0 || config.merge != 1 || config.packed)
     refuse(fmt::format("config '{}': {} has no such choice; tile_out=0 merge=1 packed=0 would work", given,
                        name(gradient.operation)));
-  if (config.table == TableForm::unrolled || config.table == TableForm::attached)
-    refuse(fmt::format(
-        "config '{}': the cpu target bakes its layout as data of the object; table=global would work",
-        given));
-  if (config.operand_a != Config().operand_a)
-    refuse(fmt::format("config '{}': the cpu has no tensor core to choose an operand of", given));
 }
 
 Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
             const std::vector<BlockRuns>& schedules) {
   const Level& level = level_of(target);
-  llvm::LLVMContext context;
-  llvm::Module module("sparsekiln", context);
-  if (!level.triple.empty()) module.setTargetTriple(level.triple);
-  VectorIr ir(module, level);
+  EmittedModule module(target);
   Source source;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const GradientGeometry geometry(gradient, level, plan[i].config, plan[i].up_to, schedules[i].workers());
@@ -109,19 +82,14 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     entry.workspace = geometry.workspace;
     if (geometry.packed) {
       entry.passes.push_back("pack" + suffix);
-      emit_panel_pass(ir, entry.passes.back(), geometry);
+      emit_panel_pass(module.ir(), entry.passes.back(), geometry);
     }
     entry.passes.push_back("weight_gradient" + suffix);
     const GradientTables tables = make_tables(module, suffix, gradient, schedules[i]);
-    WeightGradientPass(ir, geometry, tables).emit(entry.passes.back());
+    WeightGradientPass(module.ir(), geometry, tables).emit(entry.passes.back());
     source.entries.push_back(std::move(entry));
   }
-  llvm::raw_string_ostream text(source.text);
-  if (llvm::verifyModule(module, &text))
-    throw Error(ErrorKind::internal, "emitted a malformed module: " + source.text);
-  text << heading(gradient, target, plan);
-  module.print(text, nullptr);
-  text.flush();
+  source.text = module.text(heading(gradient, target, plan));
   return source;
 }
 

@@ -116,6 +116,10 @@ struct Computation {
   bool gate_gradient = false;
   /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
   std::int32_t alignment = 16;
+
+  /// float32 products that only float32 arithmetic forms: not for tensor cores.
+  [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }
+  [[nodiscard]] bool feature_major() const { return order == ActivationOrder::feature_major; }
   friend bool operator==(const Computation&, const Computation&) = default;
 };
 

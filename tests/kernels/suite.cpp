@@ -55,7 +55,7 @@ Options Suite::options(BlockShape block, Batch batch, Precision precision) const
 
 std::vector<Precision> Suite::precisions() const {
   constexpr Precision kTf32{DType::f32, Math::tf32};
-  if (on_cpu()) return {{DType::f32}, {DType::bf16}};
+  if (on_cpu()) return {{DType::f32}, {DType::bf16}, {DType::f16}};
   if (device_->target().compute_capability() < 80) return {{DType::f32}, {DType::f16}};
   return {{DType::f32}, {DType::f16}, {DType::bf16}, kTf32};
 }

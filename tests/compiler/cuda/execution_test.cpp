@@ -69,7 +69,7 @@ float expected(const Operands& operands, const Schedule& schedule, std::int64_t 
     float sum = 0;
     for (std::int32_t step = item.first_step; step < item.first_step + item.steps; ++step) {
       const std::int64_t column = schedule.steps[static_cast<std::size_t>(step)].operand[1];
-      const bool feature_major = operands.problem.order == ActivationOrder::feature_major;
+      const bool feature_major = operands.problem.feature_major();
       const float* const x = operands.x + (feature_major ? column * block.in * operands.x_stride + n
                                                          : n * operands.x_stride + column * block.in);
       const std::int64_t next = feature_major ? operands.x_stride : 1;
@@ -102,7 +102,7 @@ void check_module(const Problem& problem, const Target& target, const Plan& plan
       if (n > plan[e].up_to) continue;
       CAPTURE(to_string(plan[e].config));
       CAPTURE(n);
-      const bool feature_major = problem.order == ActivationOrder::feature_major;
+      const bool feature_major = problem.feature_major();
       const auto entries = static_cast<std::size_t>(n);
       const std::size_t whole = (entries + 3) / 4 * 4;  // rows begin at multiples of 16 bytes
       const std::size_t x_stride = (feature_major ? whole : in) + 4;

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/Module.h>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+#include "compiler/cpu/vector_ir.h"
+
+namespace sparsekiln::cpu {
+
+/// The LLVM module of one Source while it is written: what the emitters of all operations begin and end with.
+class EmittedModule {
+ public:
+  explicit EmittedModule(const Target& target);
+
+  [[nodiscard]] VectorIr& ir() { return ir_; }
+  /// A constant array of 32-bit numbers, aligned to a cache line.
+  llvm::GlobalVariable* table(const std::string& name, const std::vector<std::int32_t>& values);
+  /// The textual IR behind `heading`, verified: throws `internal` where it is malformed.
+  [[nodiscard]] std::string text(const std::string& heading) const;
+
+ private:
+  llvm::LLVMContext context_;
+  llvm::Module module_;
+  VectorIr ir_;
+};
+
+/// Throws `invalid_argument` for what no operation has on the cpu target: variants, math and fields of a
+/// config that are for GPUs.
+void validate_config(const Computation& what, const Target& target, const Config& config);
+
+}  // namespace sparsekiln::cpu
