@@ -53,7 +53,7 @@ TEST_CASE("the case list has every layout, batch and block") {
     blocks.insert(to_string(test.options.block));
   }
   CHECK(layouts.size() == test_layouts().size());
-  CHECK(batches.size() == 14);
+  CHECK(batches.size() == 11);
   CHECK(blocks.size() == 25);
   MESSAGE(all_cases().size(), " kernels in the case list");
 }
