@@ -134,4 +134,14 @@ std::optional<StoredEntry> decode(std::span<const std::byte> bytes, Damage& dama
   return StoredEntry{std::move(*identity), {payload.begin(), payload.end()}};
 }
 
+std::optional<Identity> peek_identity(std::span<const std::byte> bytes) {
+  const bool ours = bytes.size() >= kHeaderBytes &&
+                    std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0 &&
+                    read_at<std::uint32_t>(bytes, kVersionOffset) == kVersion;
+  if (!ours) return std::nullopt;
+  const std::size_t size = read_at<std::uint32_t>(bytes, kIdentitySizeOffset);
+  if (size > bytes.size() - kHeaderBytes) return std::nullopt;
+  return Identity::from_canonical({reinterpret_cast<const char*>(bytes.data()) + kHeaderBytes, size});
+}
+
 }  // namespace sparsekiln::cache

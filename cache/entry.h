@@ -34,4 +34,8 @@ enum class Damage {
 /// Reads an entry with bounds; `damage` says why there is none.
 [[nodiscard]] std::optional<StoredEntry> decode(std::span<const std::byte> bytes, Damage& damage);
 
+/// The identity that an entry begins with: of a whole entry, or of as many of its first bytes as hold that.
+/// No checksum is looked at, so compare Identity::key with what is known of the entry.
+[[nodiscard]] std::optional<Identity> peek_identity(std::span<const std::byte> bytes);
+
 }  // namespace sparsekiln::cache

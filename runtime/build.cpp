@@ -1,5 +1,6 @@
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,8 +15,11 @@
 #include "runtime/build.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/elapsed.h"
+#include "runtime/layers.h"
+#include "runtime/prebuilt.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
+#include "runtime/stored_layout.h"
 
 namespace sparsekiln {
 namespace {
@@ -31,10 +35,9 @@ std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
   return store;
 }
 
-/// What the store holds under an identity, if it is whole and what was asked for.
-std::shared_ptr<const Binary> find(cache::Store& store, const cache::Identity& identity,
+/// What was found under an identity, if it is whole and what was asked for.
+std::shared_ptr<const Binary> read(const std::optional<std::vector<std::byte>>& payload,
                                    const BuildJob& job) {
-  const auto payload = store.get(identity);
   if (!payload) return nullptr;
   try {
     auto binary = std::make_shared<const Binary>(deserialize(*payload));
@@ -46,6 +49,20 @@ std::shared_ptr<const Binary> find(cache::Store& store, const cache::Identity& i
   } catch (const Error&) {
     return nullptr;  // damaged although the checksum held: as good as absent, and about to be written anew
   }
+}
+
+/// Keeps the layout, too, so that its kernels can be made for other architectures from the store alone.
+void keep_layout(cache::Store& store, const BuildJob& job) {
+  if (cuda::attached(job.plan)) return;  // serves any
+  const cache::Identity identity = layout_identity(job.problem.layout.digest());
+  std::error_code unknown;
+  if (std::filesystem::exists(store.file(identity), unknown)) return;
+  store.put(identity, serialize_layout(job.problem.layout));
+}
+
+Layers layers_of(const BuildJob& job) {
+  if (job.refused != Refused::nothing) return {};
+  return {job.packs, job.environment_packs, job.require};
 }
 
 /// A Binary that lacks its layout, with it.
@@ -70,7 +87,32 @@ struct Found {
   std::shared_ptr<const Binary> binary;
   From from = From::compiled;
   std::string cache_warning;
+  std::string pack_warning = {};
 };
+
+Found find_or_make(const BuildJob& job, const cache::Identity& identity, cache::Store& store) {
+  Layers layers = layers_of(job);
+  if (auto held = read(layers.get(identity), job)) return {std::move(held), From::pack, {}, layers.warning()};
+  if (job.require == Require::prebuilt) throw MissingPrebuilt(job, layers);
+  if (job.refused != Refused::packs_and_store) {
+    if (auto stored = read(store.get(identity), job))
+      return {std::move(stored), From::store, store.why_not_on_disk(identity), layers.warning()};
+  }
+  auto made = std::make_shared<const Binary>(
+      build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
+  store.put(identity, serialize(*made));
+  keep_layout(store, job);
+  return {std::move(made), From::compiled, store.why_not_on_disk(identity), layers.warning()};
+}
+
+/// What equal requests at the same time have in common.
+std::string flight_of(const BuildJob& job, const cache::Identity& identity, const cache::Store& store) {
+  std::string text =
+      fmt::format("{} {} {} {} {}", identity.key().hex(), static_cast<int>(job.require),
+                  static_cast<int>(job.refused), job.environment_packs ? 1 : 0, store.folder().string());
+  for (const std::filesystem::path& pack : job.packs) text += '\0' + pack.string();
+  return text;
+}
 
 }  // namespace
 
@@ -82,8 +124,19 @@ std::string_view name(From from) {
       return "store";
     case From::memory:
       return "memory";
+    case From::pack:
+      return "pack";
   }
   return "unknown";
+}
+
+std::string_view name(Require require) { return require == Require::prebuilt ? "prebuilt" : "anything"; }
+
+Require parse_require(std::string_view text) {
+  for (const Require require : {Require::anything, Require::prebuilt})
+    if (text == name(require)) return require;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("require '{}' is not known: anything, or prebuilt (never compiles)", text));
 }
 
 std::string_view name(Tier tier) { return tier == Tier::baked ? "baked" : "attached"; }
@@ -113,7 +166,18 @@ Problem make_problem(const Layout& layout, const Options& options) {
 }
 
 BuildJob job_of(const Layout& layout, const Options& options) {
-  BuildJob job{make_problem(layout, options), resolve_target(options.target), {}, options.cache_dir};
+  BuildJob job{.problem = make_problem(layout, options),
+               .target = resolve_target(options.target),
+               .plan = {},
+               .cache_dir = options.cache_dir,
+               .packs = options.packs,
+               .require = options.require,
+               .pinned = options.config.has_value()};
+  if (options.tiered && options.require == Require::prebuilt)
+    throw Error(
+        ErrorKind::invalid_argument,
+        "tiered and prebuilt: a tiered kernel is compiled while it runs, and prebuilt never compiles; "
+        "leave one of them out");
   if (options.attached && options.tiered)
     throw Error(
         ErrorKind::invalid_argument,
@@ -132,6 +196,10 @@ BuildJob job_of(const Layout& layout, const Options& options) {
                 fmt::format("config '{}': a pinned config takes a fixed batch, not {}",
                             to_string(*options.config), to_string(job.problem.batch)));
   job.plan = plan_for(job.problem, job.target, options);
+  if (job.require == Require::prebuilt && !job.pinned) {
+    Layers layers = layers_of(job);
+    job.plan = held_plan(job, layers);
+  }
   return job;
 }
 
@@ -142,17 +210,12 @@ Built build(const BuildJob& job) {
   built.key = identity.key();
   const std::shared_ptr<cache::Store> store = store_in(job.cache_dir);
   static SingleFlight<std::string, Found> flights;
-  const auto [found, first] = flights.run(built.key.hex() + store->folder().string(), [&]() -> Found {
-    if (auto stored = find(*store, identity, job))
-      return {std::move(stored), From::store, store->why_not_on_disk(identity)};
-    auto made = std::make_shared<const Binary>(
-        build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
-    store->put(identity, serialize(*made));
-    return {std::move(made), From::compiled, store->why_not_on_disk(identity)};
-  });
+  const auto [found, first] =
+      flights.run(flight_of(job, identity, *store), [&] { return find_or_make(job, identity, *store); });
   built.binary = with_layout(found.binary, job);
   built.from = first ? found.from : From::memory;
   built.cache_warning = found.cache_warning;
+  built.pack_warning = found.pack_warning;
   built.compile_ms = elapsed.ms();
   return built;
 }
@@ -161,10 +224,20 @@ std::optional<Built> find_built(const BuildJob& job) {
   const Elapsed elapsed;
   const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
   const std::shared_ptr<cache::Store> store = store_in(job.cache_dir);
-  auto stored = find(*store, identity, job);
-  if (stored == nullptr) return std::nullopt;
-  return Built{with_layout(std::move(stored), job), From::store, identity.key(), elapsed.ms(),
-               store->why_not_on_disk(identity)};
+  Layers layers = layers_of(job);
+  From from = From::pack;
+  auto found = read(layers.get(identity), job);
+  if (found == nullptr) {
+    from = From::store;
+    found = read(store->get(identity), job);
+  }
+  if (found == nullptr) return std::nullopt;
+  return Built{with_layout(std::move(found), job),
+               from,
+               identity.key(),
+               elapsed.ms(),
+               store->why_not_on_disk(identity),
+               layers.warning()};
 }
 
 Built build(const Layout& layout, const Options& options) {

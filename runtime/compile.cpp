@@ -58,11 +58,27 @@ Pointer load_on(const std::shared_ptr<const Device>& device, std::shared_ptr<con
   return kernel;
 }
 
+/// Finds or makes a Binary and loads it. One whose code the device refuses in every form is looked for
+/// further down, and in the end compiled anew, once: by then for the driver that is there.
+template <typename Pointer>
+std::pair<Pointer, From> build_on(const std::shared_ptr<const Device>& device, BuildJob job,
+                                  std::optional<Built> found = std::nullopt) {
+  for (;; found.reset()) {
+    const Built built = found ? std::move(*found) : build(job);
+    try {
+      return {load_on<Pointer>(device, built.binary, built.key), built.from};
+    } catch (const CodeRefused&) {
+      const bool anew = built.from == From::compiled || job.refused == Refused::packs_and_store;
+      if (anew || job.require == Require::prebuilt) throw;
+      job.refused = built.from == From::pack ? Refused::packs : Refused::packs_and_store;
+    }
+  }
+}
+
 /// Begins to make the baked kernel that is to serve in the place of `kernel`.
 void begin_baking(Kernel::Impl& kernel, BuildJob job) {
   const auto bake = [&kernel, job = std::move(job)] {
-    const Built built = build(job);
-    kernel.baked = load_on<std::unique_ptr<Kernel::Impl>>(kernel.device, built.binary, built.key);
+    kernel.baked = build_on<std::unique_ptr<Kernel::Impl>>(kernel.device, job).first;
     kernel.successor.store(kernel.baked.get(), std::memory_order_release);
   };
   try {
@@ -80,10 +96,9 @@ void begin_baking(Kernel::Impl& kernel, BuildJob job) {
 std::pair<Handle, From> make_tiered(const BuildJob& job, const std::shared_ptr<const Device>& device) {
   BuildJob attached = job;
   attached.plan = with_attached_tables(std::move(attached.plan));
-  const Built built = build(attached);
-  auto kernel = load_on<std::shared_ptr<Kernel::Impl>>(device, built.binary, built.key);
+  auto [kernel, from] = build_on<std::shared_ptr<Kernel::Impl>>(device, std::move(attached));
   begin_baking(*kernel, job);
-  return {std::move(kernel), built.from};
+  return {std::move(kernel), from};
 }
 
 /// The device that a target's Binary is loaded on: the one it names, else the current one of its kind.
@@ -94,11 +109,12 @@ std::string_view device_for(const Target& target, std::string_view asked) {
 
 std::pair<Handle, From> make(const BuildJob& job, const Options& options) {
   const bool tiered = options.tiered && job.target.kind == Target::Kind::cuda;
-  const std::optional<Built> stored = tiered ? find_built(job) : std::nullopt;
+  std::optional<Built> found = tiered ? find_built(job) : std::nullopt;
   const auto device = [&] { return open_device(device_for(job.target, options.target)); };
-  if (tiered && !stored) return make_tiered(job, device());
-  const Built built = stored ? *stored : build(job);
-  return {load_on<std::shared_ptr<Kernel::Impl>>(device(), built.binary, built.key), built.from};
+  if (tiered && !found) return make_tiered(job, device());
+  if (!found)
+    found = build(job);  // before a device is looked for: what is wrong with the request comes first
+  return build_on<std::shared_ptr<Kernel::Impl>>(device(), job, std::move(found));
 }
 
 }  // namespace

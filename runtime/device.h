@@ -5,8 +5,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <sparsekiln/binary.h>
+#include <sparsekiln/error.h>
 
 #include "compiler/launch_operands.h"
 
@@ -38,6 +40,14 @@ class Module {
   [[nodiscard]] virtual std::unique_ptr<Module> relayout(std::shared_ptr<const Binary> binary) const;
 };
 
+/// `driver`: the device takes the code of a Binary in no form that it has. Compiled anew, for the driver that
+/// is there, it may be taken.
+class CodeRefused : public Error {
+ public:
+  CodeRefused(const std::string& message, std::string log = {})
+      : Error(ErrorKind::driver, message, std::move(log)) {}
+};
+
 /// Where kernels run. The memory and timing functions serve tools and tests; pointers are the device's.
 class Device {
  public:
@@ -45,6 +55,7 @@ class Device {
   [[nodiscard]] virtual Target target() const = 0;
   [[nodiscard]] virtual std::string description()
       const = 0;  ///< for people: "NVIDIA H100 80GB HBM3, driver 580.95"
+  /// Throws CodeRefused, or another Error.
   [[nodiscard]] virtual std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const = 0;
 
   [[nodiscard]] virtual void* allocate(std::size_t bytes) const = 0;  ///< 256-byte aligned

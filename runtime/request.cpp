@@ -63,6 +63,8 @@ std::size_t RequestHash::operator()(const Request& request) const {
       static_cast<std::uint64_t>(options.alignment),
       std::hash<std::string>{}(options.target),
       std::hash<std::string>{}(options.cache_dir.native()),
+      static_cast<std::uint64_t>(options.require),
+      options.packs.size(),
       reinterpret_cast<std::uintptr_t>(request.context),
   };
   for (const std::uint64_t number : numbers) state = mix(state, number);

@@ -17,6 +17,12 @@
 
 namespace sparsekiln {
 
+/// What may be done to get a Binary. With `prebuilt` nothing is ever compiled, and what serves is chosen
+/// among what the packs hold: the store is not asked.
+enum class Require : std::uint8_t { anything, prebuilt };
+[[nodiscard]] std::string_view name(Require require);
+[[nodiscard]] Require parse_require(std::string_view text);
+
 /// Everything a caller may wish of `compile`. Designated initialisers read well:
 /// `sk::compile(layout, {.block = {32, 32}, .batch = 64, .dtype = sk::DType::bf16})`.
 struct Options {
@@ -56,6 +62,16 @@ struct Options {
   /// The store's folder; empty: SPARSEKILN_CACHE_DIR, else XDG_CACHE_HOME/sparsekiln, else
   /// ~/.cache/sparsekiln.
   std::filesystem::path cache_dir;
+  /// Packs (`sparsekiln precompile` makes them), and folders of stores that others keep: read-only, asked in
+  /// this order before the store, and before those that SPARSEKILN_PACKS lists (joined by colons). One that
+  /// is missing or damaged is an Error (`cache`) where it is given here, or where `require` is `prebuilt`;
+  /// where the environment names it, it is passed over and Built::pack_warning says so.
+  std::vector<std::filesystem::path> packs;
+  /// With Require::prebuilt the config is the cost model's where a pack holds it, else the nearest to it that
+  /// a pack holds for this problem and target (one that `config` pins is never replaced). Where there is
+  /// none: an Error (`cache`) that says what is missing and the command that makes it. Not together with
+  /// `tiered`.
+  Require require = Require::anything;
 
   friend bool operator==(const Options&, const Options&) = default;
 };
@@ -69,8 +85,8 @@ struct Options {
 [[nodiscard]] Target resolve_target(std::string_view text);
 
 /// Where a Binary came from: made now; the store (its folder, or its memory where that cannot be written); a
-/// kernel of this process, or an equal request that was under way.
-enum class From : std::uint8_t { compiled, store, memory };
+/// kernel of this process, or an equal request that was under way; a pack (Options::packs).
+enum class From : std::uint8_t { compiled, store, memory, pack };
 [[nodiscard]] std::string_view name(From from);
 
 /// What serves the launches of a kernel: code with its layout baked in, or an attached layout.
@@ -86,10 +102,13 @@ struct Built {
   /// Why the Binary is not kept on disk, so that other processes will make it again: what was asked, what is
   /// wrong and what would work. Empty where it is kept.
   std::string cache_warning;
+  /// What is wrong with packs that the environment names, and were therefore passed over; empty if nothing.
+  std::string pack_warning;
 };
 
-/// Finds the Binary in the store, or makes it and puts it there. Needs no device unless `options.target` is
-/// one ("auto" takes the cpu where there is none). Thread-safe; equal requests at the same time compile once.
+/// Finds the Binary in a pack or in the store, or makes it and puts it into the store. Needs no device unless
+/// `options.target` is one ("auto" takes the cpu where there is none). Thread-safe; equal requests at the
+/// same time compile once.
 [[nodiscard]] Built build(const Layout& layout, const Options& options);
 
 /// One step of a recurrent network: what grad_weight sums over.
@@ -212,6 +231,8 @@ class Kernel {
 [[nodiscard]] Kernel load(std::shared_ptr<const Binary> binary, std::string_view device = "auto");
 
 /// `build`, then `load`, remembered in this process: asking again while a handle lives is a table look-up.
+/// Code that the device takes neither as cubin nor as PTX is passed over where a pack has it; from the store
+/// it is compiled anew, once, and replaced there. Not so with Require::prebuilt.
 [[nodiscard]] Kernel compile(const Layout& layout, const Options& options);
 
 }  // namespace sparsekiln

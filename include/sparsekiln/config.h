@@ -61,7 +61,9 @@ struct RangedConfig {
 };
 /// Ascending by `up_to`; a fixed batch has one entry.
 using Plan = std::vector<RangedConfig>;
-/// "64: simt …" joined by "; ".
+/// "64: simt …" joined by "; "; `parse_plan` reads it back.
 [[nodiscard]] std::string to_string(const Plan& plan);
+/// Throws `invalid_argument`.
+[[nodiscard]] Plan parse_plan(std::string_view text);
 
 }  // namespace sparsekiln

@@ -9,6 +9,7 @@
 #include <sparsekiln/error.h>
 
 #include "runtime/cuda/relaxed_capture.h"
+#include "runtime/device.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -78,13 +79,11 @@ LoadedCode::LoadedCode(std::shared_ptr<const Context> context, const Binary& bin
   const std::string compile_for =
       fmt::format("compile for this device (sm_{}:{})", device.compute_capability, device.multiprocessors);
   if (binary.ptx.empty()) {
-    throw Error(ErrorKind::driver,
-                fmt::format("{}: {}, and there is no PTX; {}", asked, refused, compile_for));
+    throw CodeRefused(fmt::format("{}: {}, and there is no PTX; {}", asked, refused, compile_for));
   }
   Jitted jitted = load_ptx(context_->api(), binary.ptx);
   if (jitted.result != CUDA_SUCCESS) {
-    throw Error(
-        ErrorKind::driver,
+    throw CodeRefused(
         fmt::format("{}: {}, and so is the PTX of {} ({}); {}, or use a driver that knows this PTX", asked,
                     refused, size_text(binary.ptx.size()), driver.describe(jitted.result), compile_for),
         std::move(jitted.log));

@@ -50,7 +50,7 @@ TEST_CASE("building twice compiles once, and the second Binary is the same to th
   CHECK(second.from == From::store);
   CHECK(first.key == second.key);
   CHECK(*first.binary == *second.binary);
-  CHECK(files_in(folder.path()) == 1);
+  CHECK(files_in(folder.path()) == 2);  // the Binary, and its layout
 }
 
 TEST_CASE("the bytes of a Binary do not depend on where and when it was built") {

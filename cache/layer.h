@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cache/identity.h"
+
+namespace sparsekiln::cache {
+
+/// What is asked before the user's own store, and never written: a pack, or the folder of a store that
+/// somebody else keeps. Thread-safe.
+class Layer {
+ public:
+  explicit Layer(std::filesystem::path path) : path_(std::move(path)) {}
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+  virtual ~Layer() = default;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// The payload stored under exactly this identity. Throws Error(cache) naming file, entry and damage where
+  /// what is there cannot be it.
+  [[nodiscard]] virtual std::optional<std::vector<std::byte>> get(const Identity& identity) const = 0;
+  /// Whether there is an entry of that name; `get` may yet find that it is damaged.
+  [[nodiscard]] virtual bool holds(const Identity& identity) const = 0;
+  /// Of all its entries, in the order of their keys. Reads the beginning of each, so it takes a while.
+  [[nodiscard]] virtual std::vector<Identity> identities() const = 0;
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// A pack, or the folder of a store. A pack is opened once a process, and anew where inode, size or time of
+/// the last change are no longer what they were. Throws Error(cache) naming the file and what is wrong.
+[[nodiscard]] std::shared_ptr<const Layer> open_layer(const std::filesystem::path& path);
+
+}  // namespace sparsekiln::cache

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sparsekiln/compile.h>
+
+#include "cache/layer.h"
+
+namespace sparsekiln {
+
+/// The read-only layers that stand in front of the store for one request, in the order in which they are
+/// asked. Not thread-safe: made anew for each request, from layers that are open already.
+class Layers {
+ public:
+  Layers() = default;
+  /// Opens the given packs and, where `environment`, those of SPARSEKILN_PACKS. Throws Error(cache) for a
+  /// given one that cannot be opened; for any, where nothing else may serve (`require`).
+  Layers(const std::vector<std::filesystem::path>& given, bool environment, Require require);
+
+  /// What the first layer that has it holds under this identity. Throws Error(cache) for a damaged entry, by
+  /// the same rule.
+  [[nodiscard]] std::optional<std::vector<std::byte>> get(const cache::Identity& identity);
+  [[nodiscard]] bool holds(const cache::Identity& identity) const;
+  /// Of all entries. Throws as `get` does.
+  [[nodiscard]] std::vector<cache::Identity> identities();
+
+  /// Their paths, for people: "a.pack, b.pack"; "none" where there is none.
+  [[nodiscard]] std::string names() const;
+  [[nodiscard]] bool empty() const { return layers_.empty(); }
+  /// What was passed over so far, and why; empty if nothing.
+  [[nodiscard]] const std::string& warning() const { return warning_; }
+
+ private:
+  struct Row {
+    std::shared_ptr<const cache::Layer> layer;
+    bool needed = false;  ///< what is wrong with it is an Error
+  };
+  template <typename Action>
+  void with(bool needed, Action action);
+
+  std::vector<Row> layers_;
+  std::string warning_;
+};
+
+/// What is wrong with the packs that SPARSEKILN_PACKS lists; empty if nothing.
+[[nodiscard]] std::string environment_packs_warning();
+
+}  // namespace sparsekiln

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <sparsekiln/compile.h>
+#include <sparsekiln/error.h>
+
+#include "runtime/build.h"
+#include "runtime/layers.h"
+
+namespace sparsekiln {
+
+/// What Require::prebuilt asks for is in no pack. `what()` names the layout's file FILE, which a caller who
+/// knows it can put there.
+class MissingPrebuilt : public Error {
+ public:
+  MissingPrebuilt(const BuildJob& job, Layers& layers);
+  /// The same with the file's name in the command.
+  [[nodiscard]] Error for_file(std::string_view file) const;
+
+ private:
+  struct Parts {
+    std::string missing;  ///< with the command left out at its end
+    Problem problem;
+    Target target;
+    std::string config;
+    bool attached = false;
+    [[nodiscard]] std::string text(std::string_view file) const;
+  };
+  explicit MissingPrebuilt(Parts parts);
+  static Parts parts_of(const BuildJob& job, Layers& layers);
+  Parts parts_;
+};
+
+/// The plan of a job among those that its layers hold for its problem and target: the one it has, if they do,
+/// else the nearest to it; the one it has where there is none at all.
+[[nodiscard]] Plan held_plan(const BuildJob& job, Layers& layers);
+
+}  // namespace sparsekiln
