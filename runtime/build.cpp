@@ -11,11 +11,15 @@
 #include "compiler/build.h"
 #include "compiler/cuda/attach.h"
 #include "compiler/cuda/emit.h"
+#include "compiler/cuda/nvrtc.h"
 #include "runtime/build.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/elapsed.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
+#ifdef SPARSEKILN_CPU
+#include "compiler/cpu/object.h"
+#endif
 
 namespace sparsekiln {
 namespace {
@@ -31,13 +35,16 @@ std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
   return store;
 }
 
-/// What the store holds under an identity, if it is whole and what was asked for.
-std::shared_ptr<const Binary> find(cache::Store& store, const cache::Identity& identity,
-                                   const BuildJob& job) {
-  const auto payload = store.get(identity);
-  if (!payload) return nullptr;
+struct Found {
+  std::shared_ptr<const Binary> binary;
+  From from = From::compiled;
+  std::string cache_warning;
+};
+
+/// What an entry of the store holds, if it is what was asked for.
+std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const BuildJob& job) {
   try {
-    auto binary = std::make_shared<const Binary>(deserialize(*payload));
+    auto binary = std::make_shared<const Binary>(deserialize(payload));
     // One that all layouts share has none yet.
     const bool fits =
         binary->target == job.target && binary->plan == job.plan &&
@@ -46,6 +53,33 @@ std::shared_ptr<const Binary> find(cache::Store& store, const cache::Identity& i
   } catch (const Error&) {
     return nullptr;  // damaged although the checksum held: as good as absent, and about to be written anew
   }
+}
+
+/// The compiler that would make a job's Binary. Throws where there is none.
+std::string compiler_for(const BuildJob& job) {
+#ifdef SPARSEKILN_CPU
+  if (job.target.kind == Target::Kind::cpu) return cpu::compiler_version();
+#endif
+  const auto nvrtc = cuda::Nvrtc::find(cuda::driver_cuda_major());
+  return fmt::format("NVRTC {}.{}", nvrtc->major(), nvrtc->minor());
+}
+
+/// The job's Binary from the store; else made, and put there.
+Found find_or_make(cache::Store& store, const cache::Identity& identity, const BuildJob& job) {
+  Found found;
+  const auto accept = [&](std::span<const std::byte> payload) {
+    found.binary = read(payload, job);
+    return found.binary != nullptr;
+  };
+  const auto make = [&] {
+    found.binary = std::make_shared<const Binary>(
+        build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
+    return serialize(*found.binary);
+  };
+  const auto got = store.get_or_make(identity, accept, make, [&] { return compiler_for(job); });
+  found.from = got.made ? From::compiled : From::store;
+  found.cache_warning = store.why_not_on_disk(identity);
+  return found;
 }
 
 /// A Binary that lacks its layout, with it.
@@ -65,12 +99,6 @@ Plan plan_for(const Problem& problem, const Target& target, const Options& optio
   if (tiered) return with_baked_tables(choose_attached_plan(problem, target), problem, target);
   return choose_plan(problem, target);
 }
-
-struct Found {
-  std::shared_ptr<const Binary> binary;
-  From from = From::compiled;
-  std::string cache_warning;
-};
 
 }  // namespace
 
@@ -142,14 +170,8 @@ Built build(const BuildJob& job) {
   built.key = identity.key();
   const std::shared_ptr<cache::Store> store = store_in(job.cache_dir);
   static SingleFlight<std::string, Found> flights;
-  const auto [found, first] = flights.run(built.key.hex() + store->folder().string(), [&]() -> Found {
-    if (auto stored = find(*store, identity, job))
-      return {std::move(stored), From::store, store->why_not_on_disk(identity)};
-    auto made = std::make_shared<const Binary>(
-        build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
-    store->put(identity, serialize(*made));
-    return {std::move(made), From::compiled, store->why_not_on_disk(identity)};
-  });
+  const auto [found, first] = flights.run(built.key.hex() + store->folder().string(),
+                                          [&] { return find_or_make(*store, identity, job); });
   built.binary = with_layout(found.binary, job);
   built.from = first ? found.from : From::memory;
   built.cache_warning = found.cache_warning;
@@ -161,7 +183,8 @@ std::optional<Built> find_built(const BuildJob& job) {
   const Elapsed elapsed;
   const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
   const std::shared_ptr<cache::Store> store = store_in(job.cache_dir);
-  auto stored = find(*store, identity, job);
+  const auto payload = store->get(identity);
+  auto stored = payload ? read(*payload, job) : nullptr;
   if (stored == nullptr) return std::nullopt;
   return Built{with_layout(std::move(stored), job), From::store, identity.key(), elapsed.ms(),
                store->why_not_on_disk(identity)};
