@@ -59,12 +59,18 @@ void append_text(std::vector<std::byte>& out, std::string_view text) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-/// What the bytes show before the checksum is computed.
-Damage inspect_frame(std::span<const std::byte> bytes) {
+/// Whether the bytes begin as an entry of this version does.
+Damage inspect_start(std::span<const std::byte> bytes) {
   const std::size_t prefix = std::min(bytes.size(), kMagic.size());
   if (prefix > 0 && std::memcmp(bytes.data(), kMagic.data(), prefix) != 0) return Damage::foreign;
   if (bytes.size() < kIdentitySizeOffset) return Damage::truncated;
   if (read_at<std::uint32_t>(bytes, kVersionOffset) != kVersion) return Damage::other_version;
+  return bytes.size() < kHeaderBytes ? Damage::truncated : Damage::none;
+}
+
+/// What the bytes show before the checksum is computed.
+Damage inspect_frame(std::span<const std::byte> bytes) {
+  if (const Damage damage = inspect_start(bytes); damage != Damage::none) return damage;
   if (bytes.size() < kHeaderBytes + kChecksumBytes) return Damage::truncated;
 
   // Compared by taking away from what is there, never by adding up what is claimed: no sum can overflow.
@@ -109,6 +115,8 @@ std::string_view name(Damage damage) {
       return "checksum";
     case Damage::malformed:
       return "malformed";
+    case Damage::misnamed:
+      return "misnamed";
   }
   return "unknown";
 }
@@ -134,14 +142,18 @@ std::optional<StoredEntry> decode(std::span<const std::byte> bytes, Damage& dama
   return StoredEntry{std::move(*identity), {payload.begin(), payload.end()}};
 }
 
-std::optional<Identity> peek_identity(std::span<const std::byte> bytes) {
-  const bool ours = bytes.size() >= kHeaderBytes &&
-                    std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) == 0 &&
-                    read_at<std::uint32_t>(bytes, kVersionOffset) == kVersion;
-  if (!ours) return std::nullopt;
-  const std::size_t size = read_at<std::uint32_t>(bytes, kIdentitySizeOffset);
-  if (size > bytes.size() - kHeaderBytes) return std::nullopt;
-  return Identity::from_canonical({reinterpret_cast<const char*>(bytes.data()) + kHeaderBytes, size});
+std::optional<Identity> decode_identity(std::span<const std::byte> start, Damage& damage) {
+  damage = inspect_start(start);
+  if (damage != Damage::none) return std::nullopt;
+  const std::size_t size = read_at<std::uint32_t>(start, kIdentitySizeOffset);
+  if (size > start.size() - kHeaderBytes) {
+    damage = Damage::truncated;
+    return std::nullopt;
+  }
+  auto identity =
+      Identity::from_canonical({reinterpret_cast<const char*>(start.data()) + kHeaderBytes, size});
+  if (!identity) damage = Damage::malformed;
+  return identity;
 }
 
 }  // namespace sparsekiln::cache

@@ -27,6 +27,7 @@ enum class Damage {
   other_version,  ///< an entry in another format version: no harm done to it, no use for it
   checksum,       ///< the checksum does not match
   malformed,      ///< intact but not what this version writes, or longer than its own header says
+  misnamed,       ///< whole, but under the name of another identity
 };
 /// The field's name, with a space for the underscore.
 [[nodiscard]] std::string_view name(Damage damage);
@@ -34,8 +35,8 @@ enum class Damage {
 /// Reads an entry with bounds; `damage` says why there is none.
 [[nodiscard]] std::optional<StoredEntry> decode(std::span<const std::byte> bytes, Damage& damage);
 
-/// The identity that an entry begins with: of a whole entry, or of as many of its first bytes as hold that.
-/// No checksum is looked at, so compare Identity::key with what is known of the entry.
-[[nodiscard]] std::optional<Identity> peek_identity(std::span<const std::byte> bytes);
+/// The identity from the first bytes of an entry, as it stands there: no checksum vouches for it.
+/// `truncated`: more bytes are needed.
+[[nodiscard]] std::optional<Identity> decode_identity(std::span<const std::byte> start, Damage& damage);
 
 }  // namespace sparsekiln::cache

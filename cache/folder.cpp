@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,29 +13,33 @@
 
 namespace sparsekiln::cache {
 
-// How a file lies in the folder
+// What lies in the folder
 //
 //   <folder>/<kk>/<name>                 an entry; kk is the first two characters of its name
-//   <folder>/<kk>/<name>.<random>.tmp    an entry being written, or what a killed writer left
-//   <folder>/<kk>/<name>.bad             what did not read as the entry it was named for; at most one a name
+//   <folder>/<kk>/<name>.failed          the entry of a failed compile, see failure.cpp
+//   <folder>/<kk>/<name>.lock            held by who makes that entry, see lock.cpp
+//   <folder>/<kk>/<name>.<random>.tmp    a file being written, or what a killed writer left
+//   <folder>/<kk>/<name>.bad             what did not read as the file it was named for; at most one a name
+//   <folder>/counters                    one line from each process, see totals.cpp
+//   <folder>/trimmed                     empty; its stamp says when the last trim began
 //
-// Names are hexadecimal keys, so the fan-out is 256: 20,000 entries make about 80 files a folder, which is
-// quick to list on any file system. Folders are made 0700, files 0600.
+// The name of an entry is its key in hexadecimal and ".entry", so the fan-out is 256: 20,000 entries make
+// about 80 files a folder, which is quick to list on any file system. Folders are made 0700, files 0600.
+// What else lies there is nobody's: it is listed, and neither read nor removed.
 //
 // Publishing writes the temporary file in the entry's own folder, closes it and renames it: readers see the
 // old file or the new one, whole. It does not fsync. After a power failure the name may stand for an empty or
 // torn file; its checksum does not hold then, which makes it a miss and one compile. An fsync would cost
 // every compile milliseconds (on network file systems far more) to save that one.
+//
+// The stamp of a file is its mtime. A hit renews that of its entry (never atime, which file systems keep as
+// they like), and the oldest stamp goes first, see trim.cpp.
 
 namespace {
 
 constexpr mode_t kFolderMode = 0700;
-constexpr mode_t kFileMode = 0600;
 constexpr mode_t kWritableByOthers = S_IWGRP | S_IWOTH;
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-// O_NONBLOCK: opening a pipe must not wait for its other end.
-constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-constexpr int kWriteFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
 constexpr const char* kElsewhere = "set SPARSEKILN_CACHE_DIR to a folder of your own";
 
 [[noreturn]] void fail(std::string_view asked, const std::filesystem::path& where, std::string_view wrong,
@@ -64,65 +67,7 @@ void make_folders(const std::filesystem::path& path) {
   }
 }
 
-std::string temporary_name(const std::string& name) {
-  std::uint64_t random = 0;
-  // Random rather than the process id, which two machines that share a folder may both have. Should it fail,
-  // O_EXCL still keeps two writers apart.
-  if (::getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
-    random = static_cast<std::uint64_t>(::getpid());
-  return fmt::format("{}.{:016x}.tmp", name, random);
-}
-
-/// A file that is gone again unless it was published.
-class Temporary {
- public:
-  Temporary(int folder, const std::string& name) : folder_(folder) {
-    for (int attempt = 0; attempt < 8 && !file_.open(); ++attempt) {
-      name_ = temporary_name(name);
-      file_ = Descriptor(::openat(folder_, name_.c_str(), kWriteFlags, kFileMode));
-      if (!file_.open() && errno != EEXIST) break;
-    }
-    error_ = file_.open() ? 0 : errno;
-    created_ = file_.open();
-  }
-  Temporary(const Temporary&) = delete;
-  Temporary& operator=(const Temporary&) = delete;
-  ~Temporary() {
-    if (created_) ::unlinkat(folder_, name_.c_str(), 0);
-  }
-
-  /// 0, or the errno of the first thing that failed.
-  [[nodiscard]] int write(std::span<const std::byte> bytes) {
-    if (error_ != 0) return error_;
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return errno;
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-    // NFS says only now that the disk is full. After EINTR, Linux has closed the file all the same.
-    return ::close(file_.release()) == 0 || errno == EINTR ? 0 : errno;
-  }
-
-  [[nodiscard]] int publish_as(const std::string& name) {
-    if (::renameat(folder_, name_.c_str(), folder_, name.c_str()) != 0) return errno;
-    created_ = false;
-    return 0;
-  }
-
- private:
-  int folder_;
-  std::string name_;
-  Descriptor file_;
-  int error_ = 0;
-  bool created_ = false;
-};
-
 }  // namespace
-
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
 
 std::filesystem::path Folder::file(const std::string& name) const { return path_ / shard_of(name) / name; }
 
@@ -192,19 +137,14 @@ std::optional<Folder::Found> Folder::read(const std::string& name) const {
   }
   found.device = status.st_dev;
   found.number = status.st_ino;
+  found.stamp = stamp_of(status);
   const bool readable = S_ISREG(status.st_mode) && belongs_to_us(status);
   if (!readable || static_cast<std::uintmax_t>(status.st_size) > kMaxFileBytes) return found;
 
   found.bytes.resize(static_cast<std::size_t>(status.st_size));
-  std::size_t filled = 0;
-  while (filled < found.bytes.size()) {
-    const ssize_t got = ::read(found.file.get(), found.bytes.data() + filled, found.bytes.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("cannot read the cache entry", file(name), reason(errno));
-    if (got == 0) break;  // it was cut meanwhile; its checksum will say so
-    filled += static_cast<std::size_t>(got);
-  }
-  found.bytes.resize(filled);
+  // What was cut meanwhile is read as far as it goes; its checksum will say so.
+  if (const int error = read_into(found.file.get(), found.bytes); error != 0)
+    fail("cannot read the cache entry", file(name), reason(error));
   return found;
 }
 
@@ -216,11 +156,11 @@ void Folder::publish(const std::string& name, std::span<const std::byte> bytes) 
          fmt::format("{} bytes are more than the {} of an entry", bytes.size(), kMaxFileBytes),
          "it is used without the cache");
   }
-  Temporary temporary(shard.get(), name);
-  if (const int error = temporary.write(bytes); error != 0) {
-    fail(kAsked, file(name), reason(error), fmt::format("free some space, or {}", kElsewhere));
+  if (const int error = replace_file(shard.get(), name, bytes); error != 0) {
+    const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+    fail(kAsked, file(name), reason(error),
+         full ? fmt::format("free some space, or {}", kElsewhere) : std::string(kElsewhere));
   }
-  if (const int error = temporary.publish_as(name); error != 0) fail(kAsked, file(name), reason(error));
 }
 
 bool Folder::set_aside(const std::string& name, const Found& found) const {
@@ -230,6 +170,11 @@ bool Folder::set_aside(const std::string& name, const Found& found) const {
   // Another process may have published a good file in the meantime: that one stays.
   if (status.st_dev != found.device || status.st_ino != found.number) return false;
   return ::renameat(shard.get(), name.c_str(), shard.get(), (name + ".bad").c_str()) == 0;
+}
+
+void Folder::remove(const std::string& name) const {
+  const Descriptor shard = open_shard(name, false);
+  if (shard.open()) ::unlinkat(shard.get(), name.c_str(), 0);
 }
 
 void Folder::check_writable() const {

@@ -9,28 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "cache/file.h"
+
 namespace sparsekiln::cache {
-
-/// An open file descriptor; closes itself.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] bool open() const { return fd_ >= 0; }
-  /// Gives the descriptor up to the caller, who closes it.
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 /// The folder of a store and the files in it. Every operation opens the folder anew and works relative to
 /// what it opened, so that the folder that was checked is the folder that is used, and one removed meanwhile
@@ -51,6 +32,7 @@ class Folder {
     Descriptor file;  // held open: while it is, no other file can have its number
     std::uintmax_t device = 0;
     std::uintmax_t number = 0;
+    Stamp stamp;
   };
   /// Larger files are not read: a size is a claim, and memory is reserved for it.
   static constexpr std::size_t kMaxFileBytes = std::size_t{1} << 30;
@@ -62,15 +44,19 @@ class Folder {
   void publish(const std::string& name, std::span<const std::byte> bytes) const;
   /// Renames `name` to `name.bad` unless it is no longer the file that was found. True if renamed.
   bool set_aside(const std::string& name, const Found& found) const;
+  /// Removes `name`, where it is there.
+  void remove(const std::string& name) const;
   /// Where `name` lies.
   [[nodiscard]] std::filesystem::path file(const std::string& name) const;
   /// Throws where a publish could not work; makes nothing.
   void check_writable() const;
 
- private:
-  /// The folder that holds `name`; not open() where there is none.
+  /// The folder that holds `name`; not open() where there is none and none is to be made.
   [[nodiscard]] Descriptor open_shard(const std::string& name, bool make) const;
+  /// The folder itself, likewise.
   [[nodiscard]] Descriptor open_root(bool make) const;
+
+ private:
   void check_ours(int fd, const std::filesystem::path& which) const;
 
   std::filesystem::path path_;

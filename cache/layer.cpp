@@ -92,7 +92,8 @@ class FolderLayer final : public Layer {
       if (at.depth() > 1 || at->path().extension() != ".entry") continue;
       auto bytes = read_beginning(at->path(), kPeekedBytes);
       if (!bytes) continue;
-      std::optional<Identity> identity = peek_identity(*bytes);
+      Damage damage = Damage::none;
+      std::optional<Identity> identity = decode_identity(*bytes, damage);
       if (identity && identity->key().hex() == at->path().stem())
         found.emplace(identity->key(), std::move(*identity));
     }

@@ -142,8 +142,9 @@ StoredEntry Pack::entry(const PackRow& row) const {
 }
 
 Identity Pack::identity(const PackRow& row) const {
-  std::optional<Identity> identity = peek_identity(stored(row));
-  if (!identity) fail(row, "damaged (its identity does not read)");
+  Damage damage = Damage::none;
+  std::optional<Identity> identity = decode_identity(stored(row), damage);
+  if (!identity) fail(row, fmt::format("damaged ({})", name(damage)));
   if (identity->key() != row.key) fail(row, "it is not the entry that the index names");
   return std::move(*identity);
 }

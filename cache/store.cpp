@@ -7,11 +7,16 @@
 #include <unordered_map>
 #include <utility>
 
+#include <unistd.h>
+
 #include <sparsekiln/error.h>
 
 #include "cache/entry.h"
+#include "cache/failure.h"
 #include "cache/folder.h"
 #include "cache/memory.h"
+#include "cache/totals.h"
+#include "cache/trimmer.h"
 
 namespace sparsekiln::cache {
 
@@ -27,17 +32,57 @@ std::filesystem::path from_environment(const char* variable) {
   return value == nullptr ? std::filesystem::path{} : std::filesystem::path(value);
 }
 
+constexpr const char* kFailed = ".failed";
+constexpr const char* kLock = ".lock";
+constexpr std::chrono::hours kStampAge{1};       // a hit renews a stamp that is older
+constexpr std::uint64_t kUncountedEvents = 256;  // at most, until they are written down
+
 std::string file_name(const Identity& identity) { return identity.key().hex() + ".entry"; }
+
+/// Sets the stamp of an entry that was used, but not at every use.
+void renew_stamp(const Folder::Found& found) {
+  const Stamp now = WallClock::now();
+  if (found.stamp > now || is_older(found.stamp, kStampAge, now)) set_stamp(found.file.get(), now);
+}
+
+/// Whether the compiler itself refused the source: then it will do so again.
+bool is_refusal(const Error& error) {
+  return error.kind() == ErrorKind::compile && !error.log().empty() && !error.source().empty();
+}
+
+/// Empty where nobody knows, too.
+std::string name_of(const Store::Toolchain& toolchain) {
+  try {
+    return toolchain ? toolchain() : std::string();
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+Caps caps_for(const Limits& limits, const Store::Warn& warn) {
+  if (limits.caps) return *limits.caps;
+  std::string complaint;
+  const Caps caps = caps_from_environment(complaint);
+  if (!complaint.empty() && warn) warn(complaint);
+  return caps;
+}
 
 }  // namespace
 
 struct Store::State {
-  State(std::filesystem::path path, Warn warn_once) : folder(std::move(path)), warn(std::move(warn_once)) {}
+  State(std::filesystem::path path, Warn warn_once, const Limits& limits)
+      : folder(std::move(path)),
+        warn(std::move(warn_once)),
+        caps(caps_for(limits, warn)),
+        patience(limits.patience),
+        trimmer(folder, caps) {}
 
   Folder folder;
   Memory memory;
   Warn warn;
   std::atomic<bool> warned = false;
+  const Caps caps;
+  const Patience patience;
 
   std::atomic<std::uint64_t> hits = 0;
   std::atomic<std::uint64_t> misses = 0;
@@ -45,9 +90,40 @@ struct Store::State {
   std::atomic<std::uint64_t> quarantined = 0;
   std::atomic<std::uint64_t> failures = 0;
 
+  std::mutex written_down_mutex;
+  Counters written_down;             // of the counters, what the folder's file has
+  const pid_t process = ::getpid();  // a forked child leaves it to its parent
+  std::atomic<std::uint64_t> events = 0;
+
   std::mutex last_write_mutex;
   std::string last_write_failure;                            // empty once a write has succeeded again
   std::unordered_map<std::string, std::string> not_on_disk;  // key to failure, until that key is written
+
+  Trimmer trimmer;
+
+  [[nodiscard]] bool on_disk() const { return !folder.path().empty(); }
+
+  [[nodiscard]] Counters counters() const {
+    return {
+        .hits = hits, .misses = misses, .stores = stores, .quarantined = quarantined, .failures = failures};
+  }
+
+  void count(std::atomic<std::uint64_t>& counter) {
+    ++counter;
+    if (++events % kUncountedEvents == 0) write_counters_down();
+  }
+
+  void write_counters_down() {
+    if (!on_disk() || process != ::getpid()) return;
+    const std::lock_guard lock(written_down_mutex);
+    const Counters now = counters();
+    if (now == written_down) return;
+    try {
+      append_totals(folder, now - written_down);
+      written_down = now;
+    } catch (const Error&) {  // whoever needs the folder says so; statistics do not
+    }
+  }
 
   void report(const std::string& problem) {
     if (warned.exchange(true) || !warn) return;
@@ -63,28 +139,68 @@ struct Store::State {
       not_on_disk.insert_or_assign(identity.key().hex(), failure);
   }
 
-  /// The payload on disk; what is there but is not it is set aside.
-  std::optional<std::vector<std::byte>> read(const Identity& identity) {
-    const std::string name = file_name(identity);
+  /// The payload of the file `name`; what is there but is not it is set aside.
+  std::optional<std::vector<std::byte>> read(const std::string& name, const Identity& identity) {
     const auto found = folder.read(name);
     if (!found) return std::nullopt;
 
     Damage damage = Damage::none;
     std::optional<StoredEntry> entry = decode(found->bytes, damage);
     // The name is a hash: only the identity itself says that this is the entry that was asked for.
-    if (entry && entry->identity == identity) return std::move(entry->payload);
+    if (entry && entry->identity == identity) {
+      renew_stamp(*found);
+      return std::move(entry->payload);
+    }
     // A file of another version is whole and may serve another program that shares the folder.
-    if (damage != Damage::other_version && folder.set_aside(name, *found)) ++quarantined;
+    if (damage != Damage::other_version && folder.set_aside(name, *found)) count(quarantined);
     return std::nullopt;
   }
 
-  void write(const Identity& identity, std::span<const std::byte> payload) {
-    if (folder.path().empty()) throw Error(ErrorKind::cache, kNoFolder);
-    folder.publish(file_name(identity), encode(identity, payload));
+  /// From memory or disk; not counted.
+  std::optional<std::vector<std::byte>> find(const Identity& identity) {
+    if (auto payload = memory.get(identity)) return payload;
+    return find_on_disk(file_name(identity), identity);
+  }
+
+  std::optional<std::vector<std::byte>> find_on_disk(const std::string& name, const Identity& identity) {
+    if (!on_disk()) return std::nullopt;
+    try {
+      return read(name, identity);
+    } catch (const Error& error) {
+      report(error.what());
+      return std::nullopt;
+    }
+  }
+
+  void write(const std::string& name, const Identity& identity, std::span<const std::byte> payload) {
+    if (!on_disk()) throw Error(ErrorKind::cache, kNoFolder);
+    const std::vector<std::byte> entry = encode(identity, payload);
+    folder.publish(name, entry);
+    trimmer.published(entry.size());
+  }
+
+  /// Throws the failure that is remembered of this identity and toolchain.
+  void throw_failure(const Identity& identity, const Toolchain& toolchain) {
+    const auto payload = find_on_disk(file_name(identity) + kFailed, identity);
+    const auto failure = payload ? decode_failure(*payload) : std::nullopt;
+    const Stamp now = WallClock::now();
+    if (!failure || !holds(*failure, name_of(toolchain), now)) return;
+    count(misses);
+    throw remembered(*failure, now);
+  }
+
+  void remember(const Error& error, const Identity& identity, const Toolchain& toolchain) {
+    if (!is_refusal(error)) return;
+    Failure failure{error.what(), error.log(), error.source(), name_of(toolchain), WallClock::now()};
+    if (failure.toolchain.empty()) return;
+    try {
+      write(file_name(identity) + kFailed, identity, encode(failure));
+    } catch (const Error&) {  // what matters is being thrown already
+    }
   }
 };
 
-Store::Store(std::filesystem::path folder, Warn warn) {
+Store::Store(std::filesystem::path folder, Warn warn, const Limits& limits) {
   if (folder.empty()) folder = default_folder();
   // Made absolute once: the program may change its working directory.
   std::error_code unknown_working_directory;
@@ -92,10 +208,10 @@ Store::Store(std::filesystem::path folder, Warn warn) {
     auto absolute = std::filesystem::absolute(folder, unknown_working_directory);
     if (!unknown_working_directory) folder = std::move(absolute);
   }
-  state_ = std::make_unique<State>(std::move(folder), std::move(warn));
+  state_ = std::make_unique<State>(std::move(folder), std::move(warn), limits);
 }
 
-Store::~Store() = default;
+Store::~Store() { state_->write_counters_down(); }
 
 std::filesystem::path Store::default_folder() {
   if (auto chosen = from_environment("SPARSEKILN_CACHE_DIR"); !chosen.empty()) return chosen;
@@ -105,29 +221,48 @@ std::filesystem::path Store::default_folder() {
 }
 
 std::optional<std::vector<std::byte>> Store::get(const Identity& identity) {
-  std::optional<std::vector<std::byte>> payload = state_->memory.get(identity);
-  if (!payload && !state_->folder.path().empty()) {
-    try {
-      payload = state_->read(identity);
-    } catch (const Error& error) {
-      state_->report(error.what());
-    }
-  }
-  ++(payload ? state_->hits : state_->misses);
+  auto payload = state_->find(identity);
+  state_->count(payload ? state_->hits : state_->misses);
   return payload;
+}
+
+Store::Got Store::get_or_make(const Identity& identity, const Accept& accept, const Make& make,
+                              const Toolchain& toolchain) {
+  std::optional<std::vector<std::byte>> found;
+  const auto look = [&] {
+    found = state_->find(identity);
+    if (found && !accept(*found)) found.reset();
+    if (!found) state_->throw_failure(identity, toolchain);
+    return found.has_value();
+  };
+  std::optional<KeyLock> lock;
+  if (!look() && state_->on_disk()) {
+    lock.emplace(KeyLock::acquire(state_->folder, file_name(identity) + kLock, state_->patience, look));
+    if (!found) look();  // it may have come between the first look and the lock
+  }
+  state_->count(found ? state_->hits : state_->misses);
+  if (found) return {std::move(*found), false};
+  try {
+    Got got{make(), true};
+    put(identity, got.payload);
+    return got;
+  } catch (const Error& error) {
+    state_->remember(error, identity, toolchain);
+    throw;
+  }
 }
 
 void Store::put(const Identity& identity, std::span<const std::byte> payload) {
   try {
-    state_->write(identity, payload);
+    state_->write(file_name(identity), identity, payload);
   } catch (const Error& error) {
     state_->memory.put(identity, payload);
-    ++state_->failures;
+    state_->count(state_->failures);
     state_->remember_write(identity, error.what());
     state_->report(error.what());
     return;
   }
-  ++state_->stores;
+  state_->count(state_->stores);
   state_->memory.forget(identity);
   state_->remember_write(identity, {});
 }
@@ -160,12 +295,20 @@ std::filesystem::path Store::file(const Identity& identity) const {
   return folder().empty() ? std::filesystem::path{} : state_->folder.file(file_name(identity));
 }
 
-Counters Store::counters() const {
-  return {.hits = state_->hits,
-          .misses = state_->misses,
-          .stores = state_->stores,
-          .quarantined = state_->quarantined,
-          .failures = state_->failures};
+Counters Store::counters() const { return state_->counters(); }
+
+Counters Store::totals() const {
+  const std::lock_guard lock(state_->written_down_mutex);
+  const Counters unwritten = state_->counters() - state_->written_down;
+  try {
+    return state_->on_disk() ? read_totals(state_->folder) + unwritten : unwritten;
+  } catch (const Error&) {
+    return unwritten;
+  }
 }
+
+const Caps& Store::caps() const { return state_->caps; }
+
+void Store::wait_for_trim() { state_->trimmer.wait(); }
 
 }  // namespace sparsekiln::cache

@@ -10,35 +10,59 @@
 #include <string>
 #include <vector>
 
+#include "cache/caps.h"
+#include "cache/counters.h"
 #include "cache/identity.h"
+#include "cache/lock.h"
 
 namespace sparsekiln::cache {
 
-/// What happened so far in this process.
-struct Counters {
-  std::uint64_t hits = 0;
-  std::uint64_t misses = 0;
-  std::uint64_t stores = 0;       ///< entries published on disk
-  std::uint64_t quarantined = 0;  ///< bad files set aside
-  std::uint64_t failures = 0;     ///< writes that did not reach the disk
+/// What a store is held to.
+struct Limits {
+  std::optional<Caps> caps;  ///< not given: caps_from_environment
+  Patience patience;         ///< of who waits for a key's lock
 };
 
 /// The content-addressed cache on disk: Identity → bytes, one file an entry, verified on every read.
 /// Thread-safe and process-safe. It never throws for the state of the disk: what cannot be read is a miss,
 /// what cannot be written is kept in memory, and the first such event is reported once through `warn`.
+///
+/// Trims its folder to the caps on a thread of its own, after a put (see Trimmer). When it goes, it adds what
+/// it has counted to the folder's file of counters.
 class Store {
  public:
   using Warn = std::function<void(const std::string&)>;
 
   /// `folder` empty: default_folder(). The folder is made (0700) on the first write; one that someone else
   /// owns or can write is not used.
-  explicit Store(std::filesystem::path folder = {}, Warn warn = {});
+  explicit Store(std::filesystem::path folder = {}, Warn warn = {}, const Limits& limits = {});
   ~Store();
 
   /// SPARSEKILN_CACHE_DIR, else XDG_CACHE_HOME/sparsekiln, else HOME/.cache/sparsekiln; empty where none is
   /// set. As the XDG base directory specification asks, a relative XDG_CACHE_HOME counts as not set (so does
   /// HOME).
   [[nodiscard]] static std::filesystem::path default_folder();
+
+  /// A payload, and whether it had to be made.
+  struct Got {
+    std::vector<std::byte> payload;
+    bool made = false;
+  };
+  /// Whether a payload that was found whole is what the caller can use; else it is made anew.
+  using Accept = std::function<bool(std::span<const std::byte>)>;
+  using Make = std::function<std::vector<std::byte>()>;
+  /// Name and version of the compiler that `make` uses; empty where there is none. Asked only where a compile
+  /// has failed, now or before.
+  using Toolchain = std::function<std::string()>;
+
+  /// The payload under this identity, or what `make` makes, which is then put. Of the threads and processes
+  /// that ask for the same at once, one makes it, with the key's lock (KeyLock), and the others wait for that
+  /// one, but for no longer than their patience.
+  ///
+  /// Throws what `make` throws. An Error of kind `compile` that has a log and a source is kept, and thrown
+  /// again for who asks within the hour with the same toolchain.
+  Got get_or_make(const Identity& identity, const Accept& accept, const Make& make,
+                  const Toolchain& toolchain = {});
 
   /// The payload stored under exactly this identity. A bad file is set aside (renamed to `*.bad`) and is a
   /// miss; one of another format version is a miss and stays.
@@ -57,7 +81,13 @@ class Store {
   [[nodiscard]] std::string why_not_on_disk(const Identity& identity) const;
   /// The file that holds, or would hold, an identity; empty where there is no folder.
   [[nodiscard]] std::filesystem::path file(const Identity& identity) const;
+  /// Of this process.
   [[nodiscard]] Counters counters() const;
+  /// Of all processes that have used the folder; of this one and those that have ended, to the last event.
+  [[nodiscard]] Counters totals() const;
+  [[nodiscard]] const Caps& caps() const;
+  /// Returns when no trim of this store is under way.
+  void wait_for_trim();
 
  private:
   struct State;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -12,6 +13,7 @@
 #include "compiler/build.h"
 #include "compiler/cuda/attach.h"
 #include "compiler/cuda/emit.h"
+#include "compiler/cuda/nvrtc.h"
 #include "runtime/build.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/elapsed.h"
@@ -20,6 +22,9 @@
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
 #include "runtime/stored_layout.h"
+#ifdef SPARSEKILN_CPU
+#include "compiler/cpu/object.h"
+#endif
 
 namespace sparsekiln {
 namespace {
@@ -35,17 +40,20 @@ std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
   return store;
 }
 
-/// What was found under an identity, if it is whole and what was asked for.
-std::shared_ptr<const Binary> read(const std::optional<std::vector<std::byte>>& payload,
-                                   const BuildJob& job) {
-  if (!payload) return nullptr;
+/// What a layer or the store holds under an identity, if it is what was asked for and no device has refused
+/// it.
+std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const BuildJob& job) {
   try {
-    auto binary = std::make_shared<const Binary>(deserialize(*payload));
+    auto binary = std::make_shared<const Binary>(deserialize(payload));
     // One that all layouts share has none yet.
     const bool fits =
         binary->target == job.target && binary->plan == job.plan &&
         (job.target.kind != Target::Kind::cuda || cuda::attached(job.plan) == binary->lacks_layout());
-    return fits ? binary : nullptr;
+    const bool refused =
+        std::any_of(job.refused.begin(), job.refused.end(), [&](const std::shared_ptr<const Binary>& other) {
+          return other->code == binary->code && other->ptx == binary->ptx;
+        });
+    return fits && !refused ? binary : nullptr;
   } catch (const Error&) {
     return nullptr;  // damaged although the checksum held: as good as absent, and about to be written anew
   }
@@ -60,9 +68,15 @@ void keep_layout(cache::Store& store, const BuildJob& job) {
   store.put(identity, serialize_layout(job.problem.layout));
 }
 
-Layers layers_of(const BuildJob& job) {
-  if (job.refused != Refused::nothing) return {};
-  return {job.packs, job.environment_packs, job.require};
+Layers layers_of(const BuildJob& job) { return {job.packs, job.environment_packs, job.require}; }
+
+/// The compiler that would make a job's Binary. Throws where there is none.
+std::string compiler_for(const BuildJob& job) {
+#ifdef SPARSEKILN_CPU
+  if (job.target.kind == Target::Kind::cpu) return cpu::compiler_version();
+#endif
+  const auto nvrtc = cuda::Nvrtc::find(cuda::driver_cuda_major());
+  return fmt::format("NVRTC {}.{}", nvrtc->major(), nvrtc->minor());
 }
 
 /// A Binary that lacks its layout, with it.
@@ -87,29 +101,43 @@ struct Found {
   std::shared_ptr<const Binary> binary;
   From from = From::compiled;
   std::string cache_warning;
-  std::string pack_warning = {};
+  std::string pack_warning;
 };
 
-Found find_or_make(const BuildJob& job, const cache::Identity& identity, cache::Store& store) {
+std::shared_ptr<const Binary> find(Layers& layers, const cache::Identity& identity, const BuildJob& job) {
+  const auto payload = layers.get(identity);
+  return payload ? read(*payload, job) : nullptr;
+}
+
+/// The job's Binary from a pack or the store; else made, and put into the store.
+Found find_or_make(cache::Store& store, const cache::Identity& identity, const BuildJob& job) {
   Layers layers = layers_of(job);
-  if (auto held = read(layers.get(identity), job)) return {std::move(held), From::pack, {}, layers.warning()};
+  Found found;
+  found.from = From::pack;
+  found.binary = find(layers, identity, job);
+  found.pack_warning = layers.warning();
+  if (found.binary != nullptr) return found;
   if (job.require == Require::prebuilt) throw MissingPrebuilt(job, layers);
-  if (job.refused != Refused::packs_and_store) {
-    if (auto stored = read(store.get(identity), job))
-      return {std::move(stored), From::store, store.why_not_on_disk(identity), layers.warning()};
-  }
-  auto made = std::make_shared<const Binary>(
-      build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
-  store.put(identity, serialize(*made));
-  keep_layout(store, job);
-  return {std::move(made), From::compiled, store.why_not_on_disk(identity), layers.warning()};
+  const auto accept = [&](std::span<const std::byte> payload) {
+    found.binary = read(payload, job);
+    return found.binary != nullptr;
+  };
+  const auto make = [&] {
+    found.binary = std::make_shared<const Binary>(
+        build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
+    return serialize(*found.binary);
+  };
+  const auto got = store.get_or_make(identity, accept, make, [&] { return compiler_for(job); });
+  if (got.made) keep_layout(store, job);
+  found.from = got.made ? From::compiled : From::store;
+  found.cache_warning = store.why_not_on_disk(identity);
+  return found;
 }
 
 /// What equal requests at the same time have in common.
 std::string flight_of(const BuildJob& job, const cache::Identity& identity, const cache::Store& store) {
-  std::string text =
-      fmt::format("{} {} {} {} {}", identity.key().hex(), static_cast<int>(job.require),
-                  static_cast<int>(job.refused), job.environment_packs ? 1 : 0, store.folder().string());
+  std::string text = fmt::format("{} {} {} {} {}", identity.key().hex(), static_cast<int>(job.require),
+                                 job.refused.size(), job.environment_packs ? 1 : 0, store.folder().string());
   for (const std::filesystem::path& pack : job.packs) text += '\0' + pack.string();
   return text;
 }
@@ -203,7 +231,7 @@ BuildJob job_of(const Layout& layout, const Options& options) {
   return job;
 }
 
-Built build(const BuildJob& job) {
+Built build_without_layout(const BuildJob& job) {
   const Elapsed elapsed;
   const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
   Built built;
@@ -211,11 +239,19 @@ Built build(const BuildJob& job) {
   const std::shared_ptr<cache::Store> store = store_in(job.cache_dir);
   static SingleFlight<std::string, Found> flights;
   const auto [found, first] =
-      flights.run(flight_of(job, identity, *store), [&] { return find_or_make(job, identity, *store); });
-  built.binary = with_layout(found.binary, job);
+      flights.run(flight_of(job, identity, *store), [&] { return find_or_make(*store, identity, job); });
+  built.binary = found.binary;
   built.from = first ? found.from : From::memory;
   built.cache_warning = found.cache_warning;
   built.pack_warning = found.pack_warning;
+  built.compile_ms = elapsed.ms();
+  return built;
+}
+
+Built build(const BuildJob& job) {
+  const Elapsed elapsed;
+  Built built = build_without_layout(job);
+  built.binary = with_layout(std::move(built.binary), job);
   built.compile_ms = elapsed.ms();
   return built;
 }
@@ -226,18 +262,21 @@ std::optional<Built> find_built(const BuildJob& job) {
   const std::shared_ptr<cache::Store> store = store_in(job.cache_dir);
   Layers layers = layers_of(job);
   From from = From::pack;
-  auto found = read(layers.get(identity), job);
+  auto found = find(layers, identity, job);
   if (found == nullptr) {
     from = From::store;
-    found = read(store->get(identity), job);
+    const auto payload = store->get(identity);
+    found = payload ? read(*payload, job) : nullptr;
   }
   if (found == nullptr) return std::nullopt;
-  return Built{with_layout(std::move(found), job),
-               from,
-               identity.key(),
-               elapsed.ms(),
-               store->why_not_on_disk(identity),
-               layers.warning()};
+  Built built;
+  built.binary = with_layout(std::move(found), job);
+  built.from = from;
+  built.key = identity.key();
+  built.compile_ms = elapsed.ms();
+  built.cache_warning = store->why_not_on_disk(identity);
+  built.pack_warning = layers.warning();
+  return built;
 }
 
 Built build(const Layout& layout, const Options& options) {

@@ -58,6 +58,10 @@ Pointer load_on(const std::shared_ptr<const Device>& device, std::shared_ptr<con
   return kernel;
 }
 
+/// How often code from packs and the store may be refused before that ends: other processes may put other
+/// code there in the meantime.
+constexpr std::size_t kMostRefused = 8;
+
 /// Finds or makes a Binary and loads it. One whose code the device refuses in every form is looked for
 /// further down, and in the end compiled anew, once: by then for the driver that is there.
 template <typename Pointer>
@@ -68,9 +72,9 @@ std::pair<Pointer, From> build_on(const std::shared_ptr<const Device>& device, B
     try {
       return {load_on<Pointer>(device, built.binary, built.key), built.from};
     } catch (const CodeRefused&) {
-      const bool anew = built.from == From::compiled || job.refused == Refused::packs_and_store;
+      const bool anew = built.from == From::compiled || job.refused.size() == kMostRefused;
       if (anew || job.require == Require::prebuilt) throw;
-      job.refused = built.from == From::pack ? Refused::packs : Refused::packs_and_store;
+      job.refused.push_back(built.binary);
     }
   }
 }

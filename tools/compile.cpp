@@ -61,7 +61,7 @@ Answer compile(const CompileRequest& request) {
   const Options options = request.what.options();
   const Layout layout = Layout::load(request.what.file);
   const Problem problem = make_problem(layout, options);
-  const Built built = build(layout, options);
+  const Built built = build_request(request.what, layout, options);
   Answer answer;
   answer.json = {{"file", request.what.file.string()}, {"tiered", options.tiered}};
   answer.json.update(describe_binary(*built.binary, built.from, built.key, built.compile_ms));

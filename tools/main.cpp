@@ -79,6 +79,8 @@ int parse_and_run(int argc, char** argv) {
   add_compile(app, invocation);
   add_run(app, invocation);
   add_verify(app, invocation);
+  add_precompile(app, invocation);
+  add_pack(app, invocation);
   add_doctor(app, invocation);
   try {
     app.parse(argc, argv);

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/prebuilt.h"
+
 namespace sparsekiln::tools {
 namespace {
 
@@ -58,6 +60,7 @@ Options Request::options() const {
   options.order = parse_activation_order(activation_order);
   options.epilogue = parse_epilogue(epilogue);
   options.derivative = parse_activation(derivative);
+  options.strict_absent = strict_absent;
   options.gates = gates;
   options.bias_gradient = bias_gradient;
   options.gate_gradient = gate_gradient;
@@ -69,13 +72,12 @@ Options Request::options() const {
   options.attached = attached;
   options.tiered = tiered;
   options.cache_dir = cache_dir;
+  options.packs = packs;
+  options.require = parse_require(require);
   return options;
 }
 
-void add_request(CLI::App& app, Request& request) {
-  app.add_option("FILE", request.file,
-                 "layout: .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1")
-      ->required();
+void add_problem(CLI::App& app, Request& request) {
   app.add_option("--block", request.block, "block shape: 32, or OUTxIN such as 8x32")->capture_default_str();
   app.add_option("--batch", request.batch, "batch: 64, or up-to:8192 for any n up to 8192")
       ->capture_default_str();
@@ -98,6 +100,8 @@ void add_request(CLI::App& app, Request& request) {
   app.add_option("--derivative", request.derivative,
                  "of gradients: the activation whose derivative dy is multiplied by as it is loaded")
       ->capture_default_str();
+  app.add_flag("--strict-absent", request.strict_absent,
+               "no config that fills absent blocks with zeros: an Inf in x could spread through them");
   app.add_flag("--gate", request.gates, "scale every block by a number of its own; zeros are skipped");
   app.add_flag("--bias-gradient", request.bias_gradient, "of grad_weight: the gradient of the bias, too");
   app.add_flag("--gate-gradient", request.gate_gradient, "of grad_weight: the gradient of the gates, too");
@@ -108,19 +112,48 @@ void add_request(CLI::App& app, Request& request) {
   app.add_option("--alignment", request.alignment,
                  "bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2")
       ->capture_default_str();
+  app.add_option("--config", request.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
+  app.add_flag("--attached", request.attached,
+               "upload the layout as tables instead of compiling it in: all layouts share one compile");
+  app.add_option("--cache-dir", request.cache_dir,
+                 "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
+                 "~/.cache/sparsekiln)");
+}
+
+void add_request(CLI::App& app, Request& request) {
+  app.add_option("FILE", request.file,
+                 "layout: .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1")
+      ->required();
+  add_problem(app, request);
   app.add_option(
          "--target", request.target,
          "auto, cpu, cuda, cuda:1, emulated, emulated:sm_80, an architecture (sm_90, sm_80:108) or a part "
          "(h100)")
       ->capture_default_str();
-  app.add_option("--config", request.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
-  app.add_flag("--attached", request.attached,
-               "upload the layout as tables instead of compiling it in: all layouts share one compile");
   app.add_flag("--tiered", request.tiered,
                "run attached at once, and baked as soon as that is compiled; compile makes the baked one");
-  app.add_option("--cache-dir", request.cache_dir,
-                 "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
-                 "~/.cache/sparsekiln)");
+  app.add_option("--pack", request.packs,
+                 "a pack, or the folder of a store that others keep, to look in first; may be given again")
+      ->allow_extra_args(false);
+  app.add_option("--require", request.require,
+                 "anything, or prebuilt: never compiles, and fails where no pack holds the kernel")
+      ->capture_default_str();
+}
+
+Built build_request(const Request& request, const Layout& layout, const Options& options) {
+  try {
+    return build(layout, options);
+  } catch (const MissingPrebuilt& missing) {
+    throw missing.for_file(request.file.string());
+  }
+}
+
+Kernel compile_request(const Request& request, const Layout& layout, const Options& options) {
+  try {
+    return sparsekiln::compile(layout, options);
+  } catch (const MissingPrebuilt& missing) {
+    throw missing.for_file(request.file.string());
+  }
 }
 
 }  // namespace sparsekiln::tools

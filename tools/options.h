@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <sparsekiln/compile.h>
 #include <sparsekiln/layout.h>
@@ -21,7 +22,8 @@ void add_json(CLI::App& app, Invocation& invocation);
 [[nodiscard]] CLI::Validator natural_number();
 [[nodiscard]] CLI::Validator real_number();
 
-/// The layout file and the options that say what to compile of it, as typed: shared by `compile` and `run`.
+/// The layout file and the options that say what to compile of it, as typed: shared by `compile`, `run`,
+/// `verify` and `precompile`.
 struct Request {
   std::filesystem::path file;
   std::string block = "32";
@@ -33,6 +35,7 @@ struct Request {
   std::string activation_order = "batch-major";
   std::string epilogue = "none";
   std::string derivative = "none";
+  bool strict_absent = false;
   bool gates = false;
   bool bias_gradient = false;
   bool gate_gradient = false;
@@ -44,10 +47,19 @@ struct Request {
   bool attached = false;
   bool tiered = false;
   std::filesystem::path cache_dir;
+  std::vector<std::filesystem::path> packs;
+  std::string require = "anything";
 
   /// Throws `invalid_argument` for what is unknown, saying what is known. Reads no file.
   [[nodiscard]] Options options() const;
 };
 void add_request(CLI::App& app, Request& request);
+
+/// `build` and `compile`, for which a kernel that is missing in packs is missing for this very file.
+[[nodiscard]] Built build_request(const Request& request, const Layout& layout, const Options& options);
+[[nodiscard]] Kernel compile_request(const Request& request, const Layout& layout, const Options& options);
+
+/// Of the options, what says what is computed and how, and where it is kept: no file, no target, no packs.
+void add_problem(CLI::App& app, Request& request);
 
 }  // namespace sparsekiln::tools

@@ -132,7 +132,7 @@ Answer run(const RunRequest& request) {
                 fmt::format("--repeat {}: 1 or more samples are timed", request.repeat));
   const Layout layout = Layout::load(request.what.file);
   const Problem problem = make_problem(layout, options);
-  const Kernel kernel = sparsekiln::compile(layout, options);
+  const Kernel kernel = compile_request(request.what, layout, options);
   const std::shared_ptr<const Device> device = device_for(kernel.binary().target, options.target);
 
   Answer answer;

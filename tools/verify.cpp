@@ -100,7 +100,7 @@ Answer verify(const VerifyRequest& request) {
   const std::int64_t n = batch_of(request.n, options.batch);
   const Layout layout = Layout::load(request.what.file);
   const Problem problem = make_problem(layout, options);
-  const Built built = build(layout, options);
+  const Built built = build_request(request.what, layout, options);
 
   Answer answer;
   answer.json = {{"file", request.what.file.string()}, {"n", n}, {"seeds", Json::array()}};

@@ -20,6 +20,7 @@ namespace {
 
 // NVRTC's C interface, as its user guide states it; the toolkit's header is not needed.
 using Result = int;  // 0 is success
+constexpr Result kOutOfMemory = 1;
 using Program = void*;
 using Text = const char*;
 
@@ -218,7 +219,7 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
   NvrtcOutput output;
   output.log = clean_log(take(f, program, f.log_size, f.log, "log"));
   if (result != 0)
-    throw Error(ErrorKind::compile,
+    throw Error(result == kOutOfMemory ? ErrorKind::driver : ErrorKind::compile,
                 fmt::format("NVRTC {}.{} refused the emitted source for {} ({}):\n{}", major(), minor(), arch,
                             f.error_string(result), output.log.substr(0, 2000)),
                 output.log, source);

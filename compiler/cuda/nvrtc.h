@@ -32,7 +32,7 @@ class Nvrtc {
   [[nodiscard]] const std::vector<int>& architectures() const;
 
   /// Compiles one self-contained source for a real architecture ("sm_90", "sm_90a") to cubin and PTX in one
-  /// go. Throws `compile` with log and source.
+  /// go. Throws `compile` with log and source, and `driver` where memory is short.
   [[nodiscard]] NvrtcOutput compile(const std::string& source, std::string_view arch) const;
   /// The options that `compile` passes for an architecture, joined by blanks.
   [[nodiscard]] static std::string options(std::string_view arch);

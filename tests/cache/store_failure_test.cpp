@@ -99,6 +99,7 @@ TEST_CASE("a folder that others can write is not used, by any way to it") {
   Watched before(folder);
   ::chmod(folder.c_str(), 0700);
   before.store.put(sample_identity("1"), payload_of(1000, 7));
+  before.store.wait_for_trim();
   const std::size_t entries = files_with(folder, "").size();
 
   SUBCASE("by everyone") {
@@ -195,7 +196,7 @@ TEST_CASE("a full disk leaves the old entry, no temporary file, and the new payl
   CHECK(watched.store.get(sample_identity("1")) == payload_of(10'000, 2));
   CHECK(watched.store.get(sample_identity("2")) == payload_of(10'000, 3));
   CHECK(Store(scratch.path()).get(sample_identity("1")) == payload_of(1000, 1));
-  CHECK(files_with(scratch.path(), "").size() == 1);
+  CHECK(files_with(scratch.path(), ".entry").size() == 1);
   CHECK(watched.store.counters().failures == 2);
   REQUIRE(watched.warnings.size() == 1);
   CHECK(contains(watched.warnings.front(), watched.store.file(sample_identity("1")).string()));

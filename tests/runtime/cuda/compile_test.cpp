@@ -3,10 +3,17 @@
 #include <filesystem>
 #include <future>
 
+#include <cuda.h>
 #include <doctest/doctest.h>
 #include <sparsekiln/patterns.h>
 
+#include "cache/entry.h"
+#include "cache/pack.h"
+#include "cache/store.h"
+#include "runtime/build.h"
+#include "runtime/request.h"
 #include "tests/runtime/cuda/stub_session.h"
+#include "tests/temporary_folder.h"
 
 namespace sparsekiln {
 namespace {
@@ -67,6 +74,84 @@ TEST_CASE(
 TEST_CASE("a kernel for a device by number is launched on threads that had no context") {
   const StubSession session(true);
   on_new_thread([] { CHECK_NOTHROW(launch(compile(small_layout(), options_for("cuda:1")))); });
+}
+
+/// The code of a Binary that the stub refuses in both forms, or takes.
+Binary with_code(Binary binary, bool good) {
+  binary.code = code_of(good ? "cubin sm_90\nkernel forward 8\n" : "cubin sm_90\nbroken\n");
+  binary.ptx =
+      good ? ".version 8.0\n.target sm_90\n// kernel forward 8\n" : ".version 8.0\n.target sm_90\nbroken\n";
+  return binary;
+}
+
+/// A store, and a pack, that hold code which the driver refuses.
+struct RefusedCode {
+  test::TemporaryFolder folder;
+  Options options = options_for("cuda:0");
+  cache::Identity identity;
+
+  RefusedCode() {
+    options.cache_dir = folder.path() / "store";
+    const BuildJob job = job_of(small_layout(), options);
+    identity = identity_of(job.problem, job.target, job.plan);
+    const Binary bad = with_code(*build(job).binary, false);
+    cache::Store(options.cache_dir).put(identity, serialize(bad));
+    cache::write_pack(folder.path() / "a.pack", {{identity.key(), cache::encode(identity, serialize(bad))}});
+  }
+  std::vector<std::byte> stored() const {
+    const auto payload = cache::Store(options.cache_dir).get(identity);
+    REQUIRE(payload.has_value());
+    return deserialize(*payload).code;
+  }
+};
+
+TEST_CASE("code that the driver refuses as cubin and as PTX is compiled anew and replaced in the store") {
+  const StubSession session(true);
+  RefusedCode refused;
+  const std::vector<std::byte> before = refused.stored();
+  on_new_thread([&] {
+    const Kernel kernel = compile(small_layout(), refused.options);
+    CHECK(kernel.from() == From::compiled);
+    CHECK_NOTHROW(launch(kernel));
+  });
+  CHECK(refused.stored() != before);
+  on_new_thread([&] { CHECK(compile(small_layout(), refused.options).from() == From::store); });
+}
+
+TEST_CASE("where a pack has code that the driver refuses, the store's is taken, else it is compiled") {
+  const StubSession session(true);
+  RefusedCode refused;
+  refused.options.packs = {refused.folder.path() / "a.pack"};
+  for (const From from : {From::compiled, From::store})
+    on_new_thread([&] { CHECK(compile(small_layout(), refused.options).from() == from); });
+}
+
+TEST_CASE("where a prebuilt kernel is required, refused code is an error and nothing is compiled") {
+  const StubSession session(true);
+  RefusedCode refused;
+  const std::vector<std::byte> before = refused.stored();
+  refused.options.packs = {refused.folder.path() / "a.pack"};
+  refused.options.require = Require::prebuilt;
+  on_new_thread([&] {
+    const auto error = error_of([&] { static_cast<void>(compile(small_layout(), refused.options)); });
+    REQUIRE(error.has_value());
+    CHECK(error->kind() == ErrorKind::driver);
+    CHECK(says(error, "refused"));
+  });
+  CHECK(refused.stored() == before);
+}
+
+TEST_CASE("a cubin without code for the device is tried as PTX") {
+  const StubSession session(true);
+  const test::TemporaryFolder folder;
+  Options options = options_for("cuda:0");
+  options.cache_dir = folder.path();
+  on_new_thread([&] {
+    stub::record();
+    stub::fail_next("cuModuleLoadDataEx", CUDA_ERROR_NO_BINARY_FOR_GPU);
+    // The PTX that NVRTC made is taken.
+    CHECK(compile(small_layout(), options).from() == From::compiled);
+  });
 }
 
 }  // namespace

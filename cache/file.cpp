@@ -1,0 +1,130 @@
+#include "cache/file.h"
+
+#include <cerrno>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+namespace sparsekiln::cache {
+
+// O_NONBLOCK: opening a pipe must not wait for its other end.
+const int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+const int kCreateFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+
+namespace {
+
+constexpr auto kSkew = std::chrono::hours(1);
+
+/// A file that is gone again unless it was published.
+class Temporary {
+ public:
+  Temporary(int folder, const std::string& name) : folder_(folder) {
+    for (int attempt = 0; attempt < 8 && !file_.open(); ++attempt) {
+      name_ = temporary_name(name);
+      file_ = Descriptor(::openat(folder_, name_.c_str(), kCreateFlags, kFileMode));
+      if (!file_.open() && errno != EEXIST) break;
+    }
+    error_ = file_.open() ? 0 : errno;
+    created_ = file_.open();
+  }
+  Temporary(const Temporary&) = delete;
+  Temporary& operator=(const Temporary&) = delete;
+  ~Temporary() {
+    if (created_) ::unlinkat(folder_, name_.c_str(), 0);
+  }
+
+  /// 0, or the errno of the first thing that failed.
+  [[nodiscard]] int write(std::span<const std::byte> bytes) {
+    if (error_ != 0) return error_;
+    if (const int error = write_all(file_.get(), bytes); error != 0) return error;
+    // NFS says only now that the disk is full. After EINTR, Linux has closed the file all the same.
+    return ::close(file_.release()) == 0 || errno == EINTR ? 0 : errno;
+  }
+
+  [[nodiscard]] int publish_as(const std::string& name) {
+    if (::renameat(folder_, name_.c_str(), folder_, name.c_str()) != 0) return errno;
+    created_ = false;
+    return 0;
+  }
+
+ private:
+  int folder_;
+  std::string name_;
+  Descriptor file_;
+  int error_ = 0;
+  bool created_ = false;
+};
+
+timespec to_timespec(Stamp stamp) {
+  const auto since_epoch = stamp.time_since_epoch();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
+  return {.tv_sec = seconds.count(),
+          .tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch - seconds).count()};
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::string random_word() {
+  std::uint64_t random = 0;
+  // Random rather than the process id, which two machines that share a folder may both have. Should it fail,
+  // O_EXCL still keeps two writers apart.
+  if (::getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
+    random = static_cast<std::uint64_t>(::getpid());
+  return fmt::format("{:016x}", random);
+}
+
+std::string temporary_name(std::string_view name) { return fmt::format("{}.{}.tmp", name, random_word()); }
+
+int read_into(int file, std::vector<std::byte>& bytes) {
+  std::size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t got = ::read(file, bytes.data() + filled, bytes.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno;
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  bytes.resize(filled);
+  return 0;
+}
+
+int write_all(int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+int replace_file(int folder, const std::string& name, std::span<const std::byte> bytes) {
+  Temporary temporary(folder, name);
+  if (const int error = temporary.write(bytes); error != 0) return error;
+  return temporary.publish_as(name);
+}
+
+Stamp stamp_of(const struct stat& status) {
+  const auto since_epoch =
+      std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec);
+  return Stamp(std::chrono::duration_cast<WallClock::duration>(since_epoch));
+}
+
+bool set_stamp(int file, Stamp stamp) {
+  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, to_timespec(stamp)};
+  return ::futimens(file, times) == 0;
+}
+
+bool is_ahead(Stamp stamp, Stamp now) { return stamp > now + kSkew; }
+
+bool is_older(Stamp stamp, WallClock::duration age, Stamp now) {
+  return stamp <= now - age || is_ahead(stamp, now);
+}
+
+}  // namespace sparsekiln::cache

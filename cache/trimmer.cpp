@@ -1,0 +1,83 @@
+#include "cache/trimmer.h"
+
+#include <exception>
+#include <system_error>
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <sparsekiln/error.h>
+
+#include "cache/trim.h"
+
+namespace sparsekiln::cache {
+
+namespace {
+
+using Monotonic = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kGrace{1};
+constexpr std::uint64_t kShare = 20;  // of a cap: 5 %
+constexpr int kNice = 10;
+
+}  // namespace
+
+Trimmer::~Trimmer() {
+  deadline_ = Monotonic::now() + kGrace;
+  end_thread();
+}
+
+void Trimmer::published(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  bytes_ += bytes;
+  ++files_;
+  if (process_ != ::getpid()) end_thread();
+  if (running_) return;
+  bool due = bytes_ >= caps_.bytes / kShare || files_ >= caps_.files / kShare;
+  try {
+    due = due || trim_is_due(folder_, WallClock::now());
+  } catch (const Error&) {
+    return;
+  }
+  if (due) start();
+}
+
+void Trimmer::wait() {
+  const std::lock_guard lock(mutex_);
+  end_thread();
+}
+
+void Trimmer::start() {
+  end_thread();
+  bytes_ = files_ = 0;
+  running_ = true;
+  process_ = ::getpid();
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {  // there is no thread to be had: the next put tries again
+    running_ = false;
+  }
+}
+
+void Trimmer::run() {
+  // On Linux, of this thread alone: what it does has time.
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
+  try {
+    trim(folder_, caps_, [this] { return Monotonic::now() >= deadline_.load(); });
+  } catch (const std::exception&) {  // the disk, or memory: the next trim may do
+  }
+  running_ = false;
+}
+
+void Trimmer::end_thread() {
+  if (!thread_.joinable()) return;
+  if (process_ == ::getpid()) {
+    thread_.join();
+    return;
+  }
+  thread_.detach();  // it runs in the process that this one was forked from
+  running_ = false;
+}
+
+}  // namespace sparsekiln::cache

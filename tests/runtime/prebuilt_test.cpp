@@ -1,0 +1,233 @@
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <sparsekiln/compile.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
+
+#include "autotune/plan_distance.h"
+#include "cache/entry.h"
+#include "cache/pack.h"
+#include "runtime/build.h"
+#include "runtime/precompile_command.h"
+#include "runtime/request.h"
+#include "runtime/seen.h"
+#include "runtime/stored_layout.h"
+#include "tests/temporary_folder.h"
+
+namespace sparsekiln {
+namespace {
+
+using test::TemporaryFolder;
+
+/// Nothing is compiled here: what a pack holds is a Binary with code of a few bytes.
+Binary binary_for(const BuildJob& job, char code) {
+  Binary binary;
+  binary.target = job.target;
+  binary.plan = job.plan;
+  binary.operands.block = job.problem.block;
+  binary.code = {static_cast<std::byte>(code)};
+  return binary;
+}
+
+void put(cache::PackEntries& entries, const BuildJob& job, char code = 'c') {
+  const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
+  entries.emplace(identity.key(), cache::encode(identity, serialize(binary_for(job, code))));
+}
+
+Layout sample_layout() { return patterns::random(4, 4, 0.5, 1); }
+
+Options sample_options(const TemporaryFolder& folder) {
+  return {.block = {16, 16}, .batch = 8, .target = "sm_80", .cache_dir = folder.path() / "store"};
+}
+
+std::string message_of(const Layout& layout, const Options& options) {
+  try {
+    static_cast<void>(build(layout, options));
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::cache);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_CASE("what a pack holds is taken from it, and the store stays empty") {
+  const TemporaryFolder folder;
+  Options options = sample_options(folder);
+  cache::PackEntries entries;
+  put(entries, job_of(sample_layout(), options));
+  cache::write_pack(folder.path() / "a.pack", entries);
+  options.packs = {folder.path() / "a.pack"};
+  for (const Require require : {Require::anything, Require::prebuilt}) {
+    options.require = require;
+    const Built built = build(sample_layout(), options);
+    CHECK(built.from == From::pack);
+    CHECK(built.binary->code == std::vector<std::byte>{std::byte{'c'}});
+  }
+  CHECK_FALSE(std::filesystem::exists(options.cache_dir));
+}
+
+TEST_CASE("the first pack that holds an entry serves it") {
+  const TemporaryFolder folder;
+  Options options = sample_options(folder);
+  for (const char code : {'a', 'b'}) {
+    cache::PackEntries entries;
+    put(entries, job_of(sample_layout(), options), code);
+    cache::write_pack(folder.path() / std::string(1, code), entries);
+  }
+  options.packs = {folder.path() / "b", folder.path() / "a"};
+  CHECK(build(sample_layout(), options).binary->code.front() == std::byte{'b'});
+}
+
+TEST_CASE(
+    "of plans that are held, the one nearest to the cost model's is taken; its own where that is held") {
+  const TemporaryFolder folder;
+  Options options = sample_options(folder);
+  const BuildJob chosen = job_of(sample_layout(), options);
+  BuildJob near = chosen;
+  near.plan.front().config.stages += 1;
+  BuildJob far = chosen;
+  far.plan.front().config.stages += 7;
+  BuildJob other = chosen;
+  other.plan.front().config.variant = Variant::stream;
+  options.require = Require::prebuilt;
+  cache::PackEntries entries;
+  for (const BuildJob* const held : {&other, &far, &near, &chosen}) {
+    put(entries, *held);
+    cache::write_pack(folder.path() / "a.pack", entries);
+    options.packs = {folder.path() / "a.pack"};
+    CHECK(job_of(sample_layout(), options).plan == held->plan);
+    CHECK(build(sample_layout(), options).binary->plan == held->plan);
+  }
+}
+
+TEST_CASE("a pinned config is never replaced by another that is held") {
+  const TemporaryFolder folder;
+  Options options = sample_options(folder);
+  cache::PackEntries entries;
+  put(entries, job_of(sample_layout(), options));
+  cache::write_pack(folder.path() / "a.pack", entries);
+  options.packs = {folder.path() / "a.pack"};
+  options.require = Require::prebuilt;
+  options.config = Config{.tile_n = 8};
+  CHECK(message_of(sample_layout(), options).find("--config 'simt tile_n=8") != std::string::npos);
+}
+
+TEST_CASE("what is missing is named: its fields, the packs, the nearest entry and the command") {
+  const TemporaryFolder folder;
+  Options options = sample_options(folder);
+  cache::PackEntries entries;
+  put(entries, job_of(sample_layout(), options));
+  cache::write_pack(folder.path() / "a.pack", entries);
+  options.packs = {folder.path() / "a.pack"};
+  options.require = Require::prebuilt;
+  options.target = "sm_90:7";
+  options.operation = Operation::grad_input;
+  const std::string message = message_of(sample_layout(), options);
+  CAPTURE(message);
+  for (const char* part :
+       {"a.pack", "operation=grad_input", "target=sm_90:7", "operation forward", "target sm_80:108",
+        "`sparsekiln precompile FILE --block 16 --batch 8 --dtype f32 --op grad_input --arch sm_90:7 -o "})
+    CHECK(message.find(part) != std::string::npos);
+  options.packs.clear();
+  CHECK(message_of(sample_layout(), options).find("no packs are given") != std::string::npos);
+}
+
+TEST_CASE("the command has every option that is not as usual, quoted for a shell") {
+  Problem problem;
+  problem.layout = sample_layout();
+  problem.batch = Batch::up_to(64);
+  problem.math = Math::tf32;
+  problem.strict_absent = true;
+  problem.epilogue = parse_epilogue("bias+gelu");
+  problem.cut_in_features = 100;
+  problem.alignment = 4;
+  CHECK(
+      precompile_command(problem, Target::parse("h100"), true, "simt tile_n=8", "it's.npy") ==
+      "sparsekiln precompile 'it'\\''s.npy' --block 32 --batch up-to:64 --dtype f32 --math tf32 --op forward "
+      "--strict-absent --epilogue bias+gelu --in-features 100 --alignment 4 --attached --config 'simt "
+      "tile_n=8' "
+      "--arch sm_90:132 -o kernels.pack");
+}
+
+TEST_CASE("a missing pack is an error where it was given, and a warning where the environment names it") {
+  const TemporaryFolder folder;
+  Options options = sample_options(folder);
+  cache::PackEntries entries;
+  put(entries, job_of(sample_layout(), options));
+  cache::write_pack(folder.path() / "a.pack", entries);
+  const std::string both = (folder.path() / "none.pack").string() + ":" + (folder.path() / "a.pack").string();
+  ::setenv("SPARSEKILN_PACKS", both.c_str(), 1);
+  const Built built = build(sample_layout(), options);
+  CHECK(built.from == From::pack);
+  CHECK(built.pack_warning.find("none.pack") != std::string::npos);
+  options.require = Require::prebuilt;
+  CHECK(message_of(sample_layout(), options).find("none.pack") != std::string::npos);
+  ::unsetenv("SPARSEKILN_PACKS");
+  options.require = Require::anything;
+  options.packs = {folder.path() / "none.pack"};
+  CHECK(message_of(sample_layout(), options).find("none.pack") != std::string::npos);
+}
+
+TEST_CASE("distance is 0 for the same plan alone, and a variant counts more than all numbers") {
+  const Plan plan{{8, {}}, {64, {.tile_n = 32}}};
+  CHECK(distance(plan, plan) == 0);
+  Plan numbers = plan;
+  for (RangedConfig& range : numbers) range.config = {.tile_n = 4096, .stages = 9, .warps = 64, .split = 64};
+  Plan variant = plan;
+  variant.front().config.variant = Variant::mma;
+  CHECK(distance(plan, numbers) > 0);
+  CHECK(distance(plan, variant) > distance(plan, numbers));
+  CHECK(distance(plan, variant) == distance(variant, plan));
+}
+
+TEST_CASE("a plan reads back as it was written") {
+  const Plan plan{{8, {.variant = Variant::stream, .packed = true}}, {64, {.tile_n = 32}}};
+  CHECK(parse_plan(to_string(plan)) == plan);
+  for (const char* bad : {"simt", "8 simt", "x: simt", "8: simt; 8: simt", "8: simt; ", "8: none"}) {
+    CAPTURE(bad);
+    CHECK_THROWS_AS(static_cast<void>(parse_plan(bad)), Error);
+  }
+}
+
+TEST_CASE("a stored layout reads back as it was, and no damaged one reads") {
+  for (const Layout& layout : {Layout(), sample_layout(), patterns::random(3, 1000, 0.01, 2),
+                               Layout::from_mask(2, 0, {}), Layout::from_mask(0, 5, {})}) {
+    const auto bytes = serialize_layout(layout);
+    CHECK(deserialize_layout(bytes) == layout);
+    for (std::size_t size = 0; size < bytes.size(); ++size)
+      CHECK_THROWS_AS(static_cast<void>(deserialize_layout(std::span(bytes).first(size))), Error);
+  }
+}
+
+TEST_CASE("what a store has seen is asked for again just as it was") {
+  const TemporaryFolder folder;
+  Options options = sample_options(folder);
+  options.epilogue = parse_epilogue("scale+bias+silu");
+  options.in_features = 60;
+  options.target = "sm_80:5";
+  const Layout layout = sample_layout();
+  static_cast<void>(build(layout, options));
+  options.attached = true;
+  options.in_features = 0;
+  options.batch = Batch::up_to(16);
+  static_cast<void>(build(layout, options));
+  const SeenKernels seen = seen_in_store(options.cache_dir);
+  CHECK(seen.left_out.empty());
+  REQUIRE(seen.kernels.size() == 2);
+  for (const SeenKernel& kernel : seen.kernels) {
+    CHECK(kernel.current);
+    CHECK((kernel.options.attached ? Layout() : layout) == kernel.layout);
+    Options again = kernel.options;
+    again.cache_dir = options.cache_dir;
+    const BuildJob job = job_of(kernel.layout, again);
+    CHECK(job.plan == kernel.plan);
+    CHECK(find_built(job).has_value());
+  }
+}
+
+}  // namespace
+}  // namespace sparsekiln

@@ -1,0 +1,312 @@
+#include "tools/jobs.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/layout_file/disk.h"
+#include "runtime/seen.h"
+#include "tools/json_tree.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A job of options whose target is set. Packs that happen to be in the environment do not show in what is
+/// made.
+PrecompileJob job_for(const std::string& from, const Layout& layout, const Options& options) {
+  BuildJob job = job_of(layout, options);
+  job.environment_packs = false;
+  std::string name = fmt::format("{}: {} {} {} batch {} for {}", from, sparsekiln::name(options.operation),
+                                 to_string(options.block), sparsekiln::name(options.dtype),
+                                 to_string(options.batch), job.target.to_string());
+  return {std::move(name), std::move(job)};
+}
+
+// A jobs file
+
+[[noreturn]] void fail(const fs::path& file, const JsonNode& node, std::string_view wrong) {
+  throw Error(ErrorKind::invalid_argument, fmt::format("{}:{}: {}", file.string(), node.line, wrong));
+}
+
+using Kind = JsonNode::Kind;
+
+/// A key of a job: how one value of it is put into a request. A key that is an axis has a list of values, and
+/// a job stands for all combinations.
+struct Key {
+  std::string_view name;
+  bool axis;
+  Kind kind;
+  std::string_view wants;
+  std::function<void(Request&, const JsonNode&)> set;
+};
+
+auto text_into(std::string Request::* field) {
+  return [field](Request& request, const JsonNode& node) { request.*field = node.text; };
+}
+auto truth_into(bool Request::* field) {
+  return [field](Request& request, const JsonNode& node) { request.*field = node.truth; };
+}
+
+template <typename Integer>
+auto number_into(Integer Request::* field) {
+  return [field](Request& request, const JsonNode& node) {
+    const char* const end = node.text.data() + node.text.size();
+    const auto [rest, status] = std::from_chars(node.text.data(), end, request.*field);
+    if (status != std::errc{} || rest != end)
+      throw Error(ErrorKind::invalid_argument, fmt::format("{} is not a whole number", node.text));
+  };
+}
+
+const std::vector<Key>& known_keys() {
+  static const std::vector<Key> keys{
+      {"layouts", true, Kind::text, "layout files",
+       [](Request& r, const JsonNode& node) { r.file = node.text; }},
+      {"operations", true, Kind::text, "operations such as \"forward\"", text_into(&Request::operation)},
+      {"blocks", true, Kind::text, "block shapes such as \"32\" or \"8x32\"", text_into(&Request::block)},
+      {"batches", true, Kind::text, "batches such as 64 or \"up-to:8192\"", text_into(&Request::batch)},
+      {"dtypes", true, Kind::text, "types such as \"f16\"", text_into(&Request::dtype)},
+      {"archs", true, Kind::text, "architectures such as \"sm_90\"", text_into(&Request::target)},
+      {"epilogues", true, Kind::text, "epilogues such as \"none\" or \"bias+gelu\"",
+       text_into(&Request::epilogue)},
+      {"out_dtype", false, Kind::text, "a type such as \"f32\"", text_into(&Request::out_dtype)},
+      {"math", false, Kind::text, "\"ieee\" or \"tf32\"", text_into(&Request::math)},
+      {"activation_order", false, Kind::text, "\"batch-major\" or \"feature-major\"",
+       text_into(&Request::activation_order)},
+      {"derivative", false, Kind::text, "an activation such as \"relu\"", text_into(&Request::derivative)},
+      {"config", false, Kind::text, "a config such as \"mma tile_n=64 warps=2\"",
+       text_into(&Request::config)},
+      {"strict_absent", false, Kind::boolean, "true or false", truth_into(&Request::strict_absent)},
+      {"gate", false, Kind::boolean, "true or false", truth_into(&Request::gates)},
+      {"bias_gradient", false, Kind::boolean, "true or false", truth_into(&Request::bias_gradient)},
+      {"gate_gradient", false, Kind::boolean, "true or false", truth_into(&Request::gate_gradient)},
+      {"attached", false, Kind::boolean, "true or false", truth_into(&Request::attached)},
+      {"in_features", false, Kind::number, "a whole number", number_into(&Request::in_features)},
+      {"out_features", false, Kind::number, "a whole number", number_into(&Request::out_features)},
+      {"alignment", false, Kind::number, "a whole number", number_into(&Request::alignment)},
+  };
+  return keys;
+}
+
+/// The values of a key, which are of the kinds that it takes.
+std::vector<const JsonNode*> values_of(const fs::path& file, const Key& key, const JsonNode& node) {
+  const auto fits = [&](const JsonNode& value) {
+    const bool number_for_text =
+        value.kind == Kind::number && (key.name == "batches" || key.name == "blocks");
+    return value.kind == key.kind || number_for_text;
+  };
+  if (!key.axis) {
+    if (!fits(node))
+      fail(file, node, fmt::format("'{}' is {}; it takes {}", key.name, node.kind_name(), key.wants));
+    return {&node};
+  }
+  if (node.kind != Kind::list || node.items.empty())
+    fail(file, node,
+         fmt::format("'{}' is {}{}; it takes a list of {}", key.name,
+                     node.kind == Kind::list ? "an empty list" : node.kind_name(), "", key.wants));
+  std::vector<const JsonNode*> values;
+  for (const JsonNode& value : node.items) {
+    if (!fits(value))
+      fail(file, value,
+           fmt::format("in '{}' there is {}; it takes {}", key.name, value.kind_name(), key.wants));
+    values.push_back(&value);
+  }
+  return values;
+}
+
+/// Reads one jobs file.
+class JobsFile {
+ public:
+  JobsFile(const fs::path& file, const std::vector<std::string>& archs, const fs::path& cache_dir,
+           LayoutFiles& layouts)
+      : file_(file), archs_(archs), cache_dir_(cache_dir), layouts_(layouts) {}
+
+  std::vector<PrecompileJob> read() {
+    const JsonNode root = parse_json(layout_file::read_file(file_), file_);
+    if (root.kind != Kind::object)
+      fail(file_, root, fmt::format("a jobs file is an object with 'jobs', not {}", root.kind_name()));
+    const JsonNode* jobs = nullptr;
+    const JsonNode* archs = nullptr;
+    for (const auto& [name, node] : root.members) {
+      if (name == "jobs") {
+        jobs = &node;
+      } else if (name == "archs") {
+        archs = &node;
+      } else {
+        fail(file_, node, fmt::format("there is no key '{}' here: jobs, archs", name));
+      }
+    }
+    if (jobs == nullptr) fail(file_, root, "there is no 'jobs'");
+    if (jobs->kind != Kind::list || jobs->items.empty())
+      fail(file_, *jobs, "'jobs' takes a list of one object or more");
+    for (const JsonNode& job : jobs->items) expand(job, archs);
+    return std::move(jobs_);
+  }
+
+ private:
+  struct Axis {
+    const Key* key;
+    std::vector<const JsonNode*> values;
+  };
+
+  /// All combinations of a job's axes.
+  void expand(const JsonNode& job, const JsonNode* archs) {
+    if (job.kind != Kind::object)
+      fail(file_, job, fmt::format("a job is an object, not {}", job.kind_name()));
+    std::vector<Axis> axes;
+    for (const auto& [name, node] : job.members) {
+      const auto key = std::find_if(known_keys().begin(), known_keys().end(),
+                                    [&, &wanted = name](const Key& k) { return k.name == wanted; });
+      if (key == known_keys().end()) {
+        std::string known;
+        for (const Key& one : known_keys()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
+        fail(file_, node, fmt::format("there is no key '{}' in a job: {}", name, known));
+      }
+      if (key->name == "archs")
+        archs = &node;
+      else
+        axes.push_back({&*key, values_of(file_, *key, node)});
+    }
+    if (std::none_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.key->name == "layouts"; }))
+      fail(file_, job, "a job has 'layouts', a list of layout files");
+    combine(axes, 0, {}, job, archs_of(job, archs));
+  }
+
+  /// Of the command line, else of the job, else of the file.
+  std::vector<std::pair<std::string, const JsonNode*>> archs_of(const JsonNode& job, const JsonNode* node) {
+    std::vector<std::pair<std::string, const JsonNode*>> archs;
+    if (!archs_.empty()) {
+      for (const std::string& arch : with_plain_archs(archs_)) archs.emplace_back(arch, &job);
+      return archs;
+    }
+    if (node == nullptr)
+      fail(file_, job, "for which 'archs'? Name them in the job or in the file, or give --arch");
+    const Key& key = *std::find_if(known_keys().begin(), known_keys().end(),
+                                   [](const Key& one) { return one.name == "archs"; });
+    for (const JsonNode* const value : values_of(file_, key, *node)) {
+      at_line(*value, [&] {
+        for (const std::string& arch : with_plain_archs({value->text})) archs.emplace_back(arch, value);
+      });
+    }
+    return archs;
+  }
+
+  void combine(const std::vector<Axis>& axes, std::size_t next, Request request, const JsonNode& job,
+               const std::vector<std::pair<std::string, const JsonNode*>>& archs) {
+    if (next < axes.size()) {
+      for (const JsonNode* const value : axes[next].values) {
+        Request chosen = request;
+        at_line(*value, [&] { axes[next].key->set(chosen, *value); });
+        // What a value says alone is wrong where it stands; what only goes wrong together, where the job
+        // begins.
+        at_line(*value, [&] { static_cast<void>(chosen.options()); });
+        if (axes[next].key->name == "layouts")
+          at_line(*value, [&] { static_cast<void>(layouts_.load(path_of(chosen))); });
+        combine(axes, next + 1, std::move(chosen), job, archs);
+      }
+      return;
+    }
+    for (const auto& [arch, node] : archs) {
+      request.target = arch;
+      request.cache_dir = cache_dir_;
+      at_line(job, [&] {
+        jobs_.push_back(job_for(fmt::format("{}:{}: {}", file_.string(), job.line, request.file.string()),
+                                layouts_.load(path_of(request)), request.options()));
+      });
+    }
+  }
+
+  /// Layouts lie relative to the file that names them.
+  [[nodiscard]] fs::path path_of(const Request& request) const { return file_.parent_path() / request.file; }
+
+  template <typename Action>
+  void at_line(const JsonNode& node, Action action) const {
+    try {
+      action();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::invalid_argument && error.kind() != ErrorKind::io) throw;
+      fail(file_, node, error.what());
+    }
+  }
+
+  const fs::path& file_;
+  const std::vector<std::string>& archs_;
+  const fs::path& cache_dir_;
+  LayoutFiles& layouts_;
+  std::vector<PrecompileJob> jobs_;
+};
+
+}  // namespace
+
+const Layout& LayoutFiles::load(const fs::path& file) {
+  const auto known = loaded_.find(file);
+  return known != loaded_.end() ? known->second : loaded_.emplace(file, Layout::load(file)).first->second;
+}
+
+std::vector<std::string> with_plain_archs(const std::vector<std::string>& archs) {
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& arch) {
+    if (std::find(all.begin(), all.end(), arch) == all.end()) all.push_back(arch);
+  };
+  for (const std::string& arch : archs) {
+    const Target target = Target::parse(arch);
+    add(target.to_string());
+    if (target.kind == Target::Kind::cuda &&
+        std::isdigit(static_cast<unsigned char>(target.arch.back())) == 0)
+      add(fmt::format("sm_{}:{}", target.compute_capability(), target.workers));
+  }
+  return all;
+}
+
+std::vector<PrecompileJob> jobs_of_layout(const Request& request, const std::vector<std::string>& archs,
+                                          LayoutFiles& layouts) {
+  std::vector<PrecompileJob> jobs;
+  Options options = request.options();
+  for (const std::string& arch : with_plain_archs(archs)) {
+    options.target = arch;
+    jobs.push_back(job_for(request.file.string(), layouts.load(request.file), options));
+  }
+  return jobs;
+}
+
+std::vector<PrecompileJob> jobs_of_file(const fs::path& file, const std::vector<std::string>& archs,
+                                        const fs::path& cache_dir, LayoutFiles& layouts) {
+  return JobsFile(file, archs, cache_dir, layouts).read();
+}
+
+std::vector<PrecompileJob> jobs_of_store(const fs::path& cache_dir, const std::vector<std::string>& archs,
+                                         std::vector<std::string>& left_out) {
+  SeenKernels seen = seen_in_store(cache_dir);
+  left_out = std::move(seen.left_out);
+  std::vector<PrecompileJob> jobs;
+  for (const SeenKernel& kernel : seen.kernels) {
+    Options options = kernel.options;
+    options.cache_dir = cache_dir;
+    const std::string from = fmt::format("layout {}", kernel.layout.digest().hex().substr(0, 8));
+    for (const std::string& arch :
+         archs.empty() ? std::vector<std::string>{options.target} : with_plain_archs(archs)) {
+      const bool same = kernel.current && arch == kernel.options.target;
+      options.target = arch;
+      try {
+        PrecompileJob job = job_for(from, kernel.layout, options);
+        // As it is in the store, pinned or tuned as it may be; what another compiler made is chosen anew.
+        if (same) job.job.plan = kernel.plan;
+        jobs.push_back(std::move(job));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::invalid_argument) throw;
+        left_out.push_back(fmt::format("{} for {}: {}", from, arch, error.what()));
+      }
+    }
+  }
+  return jobs;
+}
+
+}  // namespace sparsekiln::tools

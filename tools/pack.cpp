@@ -1,0 +1,236 @@
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/binary.h>
+#include <sparsekiln/error.h>
+
+#include "cache/pack.h"
+#include "compiler/build.h"
+#include "tools/command.h"
+#include "tools/options.h"
+#include "tools/publish.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using cache::Pack;
+using cache::PackRow;
+
+struct PackRequest {
+  fs::path file;  ///< of verbs that take one pack
+  std::vector<fs::path> files;
+  std::vector<std::string> keys;
+  bool all = false;
+  fs::path output;
+};
+
+std::string field(const cache::Identity& identity, std::string_view wanted) {
+  for (const auto& [name, value] : identity.fields())
+    if (name == wanted) return value;
+  return "-";
+}
+
+/// Text columns as wide as their widest cell; the last one is as it is.
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows)
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      widths.resize(std::max(widths.size(), column + 1));
+      widths[column] = std::max(widths[column], row[column].size());
+    }
+  std::string text;
+  for (const auto& row : rows) {
+    for (std::size_t column = 0; column + 1 < row.size(); ++column)
+      text += fmt::format("{:<{}}  ", row[column], widths[column]);
+    text += row.back() + "\n";
+  }
+  return text;
+}
+
+Answer list(const PackRequest& request) {
+  const auto pack = Pack::open(request.file);
+  Answer answer;
+  answer.json = {{"pack", pack->file().string()}, {"bytes", pack->bytes()}, {"entries", Json::array()}};
+  std::vector<std::vector<std::string>> rows{
+      {"KEY", "OPERATION", "LAYOUT", "GRID", "BLOCK", "BATCH", "DTYPE", "TARGET", "BYTES", "PLAN"}};
+  std::size_t other_compiler = 0;
+  for (const PackRow& row : pack->rows()) {
+    const cache::Identity identity = pack->identity(row);
+    Json fields = Json::object();
+    for (const auto& [name, value] : identity.fields()) fields[name] = value;
+    answer.json["entries"].push_back({{"key", row.key.hex()}, {"bytes", row.size}, {"identity", fields}});
+    other_compiler += field(identity, "compiler") != compiler_digest() ? 1 : 0;
+    rows.push_back({row.key.hex(), field(identity, "operation"), field(identity, "layout").substr(0, 8),
+                    field(identity, "grid"), field(identity, "block"), field(identity, "batch"),
+                    field(identity, "dtype"), field(identity, "target"), fmt::format("{}", row.size),
+                    field(identity, "plan")});
+  }
+  answer.text = table(rows);
+  answer.text += fmt::format("{} entries, {} bytes\n", pack->rows().size(), pack->bytes());
+  answer.json["of_this_compiler"] = pack->rows().size() - other_compiler;
+  if (other_compiler != 0)
+    answer.warnings.push_back(fmt::format(
+        "{} of {} entries were made by another version of the compiler than this program's, which will not "
+        "use them",
+        other_compiler, pack->rows().size()));
+  return answer;
+}
+
+Answer verify(const PackRequest& request) {
+  Answer answer;
+  answer.json["packs"] = Json::array();
+  for (const fs::path& file : request.files) {
+    Json bad = Json::array();
+    std::size_t entries = 0;
+    std::size_t bytes = 0;
+    const auto wrong = [&](const std::string& message) {
+      bad.push_back(message);
+      answer.text += message + "\n";
+      answer.status = kFailed;
+    };
+    try {
+      const auto pack = Pack::open(file);
+      entries = pack->rows().size();
+      bytes = pack->bytes();
+      for (const PackRow& row : pack->rows()) {
+        try {
+          const cache::StoredEntry entry = pack->entry(row);
+          if (field(entry.identity, "what") == "binary") static_cast<void>(deserialize(entry.payload));
+        } catch (const Error& error) {
+          wrong(error.what());
+        }
+      }
+    } catch (const Error& error) {
+      wrong(error.what());
+    }
+    if (bad.empty()) answer.text += fmt::format("{}: {} entries are whole\n", file.string(), entries);
+    answer.json["packs"].push_back(
+        {{"pack", file.string()}, {"entries", entries}, {"bytes", bytes}, {"bad", bad}});
+  }
+  return answer;
+}
+
+Answer merge(const PackRequest& request) {
+  cache::check_pack_can_be_written(request.output);
+  cache::PackEntries entries;
+  std::map<Digest, fs::path> first;
+  for (const fs::path& file : request.files) {
+    const auto pack = Pack::open(file);
+    for (const PackRow& row : pack->rows()) {
+      static_cast<void>(pack->entry(row));  // what is not whole is not carried on
+      const auto stored = pack->stored(row);
+      const auto known = entries.find(row.key);
+      if (known == entries.end()) {
+        entries.emplace(row.key, std::vector<std::byte>(stored.begin(), stored.end()));
+        first.emplace(row.key, file);
+        continue;
+      }
+      if (!std::equal(stored.begin(), stored.end(), known->second.begin(), known->second.end()))
+        throw Error(ErrorKind::cache,
+                    fmt::format("cannot merge '{}' and '{}': both have an entry {}, with different bytes (of "
+                                "different versions of NVRTC?); make one of them anew",
+                                first.at(row.key).string(), file.string(), row.key.hex()));
+    }
+  }
+  cache::write_pack(request.output, entries);
+  Answer answer;
+  const std::size_t bytes = Pack::open(request.output)->bytes();
+  answer.json = {{"pack", request.output.string()}, {"kernels", entries.size()}, {"bytes", bytes}};
+  answer.text =
+      fmt::format("wrote {}: {} entries, {} bytes\n", request.output.string(), entries.size(), bytes);
+  return answer;
+}
+
+/// The rows that the beginnings of keys name, each once.
+std::vector<PackRow> chosen(const Pack& pack, const PackRequest& request) {
+  if (request.all == !request.keys.empty())
+    throw Error(ErrorKind::invalid_argument, "extract: which entries? Name keys, or give --all");
+  if (request.all) return pack.rows();
+  std::vector<PackRow> rows;
+  for (const std::string& key : request.keys) {
+    std::vector<PackRow> matches;
+    for (const PackRow& row : pack.rows())
+      if (row.key.hex().starts_with(key)) matches.push_back(row);
+    if (matches.size() != 1)
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("extract: {} entries of '{}' have a key that begins with '{}'; `pack list` lists "
+                      "them",
+                      matches.empty() ? "no" : std::to_string(matches.size()), pack.file().string(), key));
+    if (std::find(rows.begin(), rows.end(), matches.front()) == rows.end()) rows.push_back(matches.front());
+  }
+  return rows;
+}
+
+/// What is in an entry, as files that begin with its key.
+std::vector<NamedBytes> files_of(const cache::StoredEntry& entry) {
+  const std::string key = entry.identity.key().hex();
+  std::string identity;
+  for (const auto& [name, value] : entry.identity.fields()) identity += fmt::format("{}={}\n", name, value);
+  std::vector<NamedBytes> files{named(key + ".identity", identity)};
+  if (field(entry.identity, "what") != "binary") {
+    files.push_back(named(key + ".bin", std::span<const std::byte>(entry.payload)));
+    return files;
+  }
+  const Binary binary = deserialize(entry.payload);
+  const bool cuda = binary.target.kind == Target::Kind::cuda;
+  files.push_back(named(key + (cuda ? ".cubin" : ".o"), std::span<const std::byte>(binary.code)));
+  if (cuda) files.push_back(named(key + ".ptx", binary.ptx));
+  files.push_back(named(key + ".log", binary.log));
+  return files;
+}
+
+Answer extract(const PackRequest& request) {
+  const auto pack = Pack::open(request.file);
+  std::vector<NamedBytes> files;
+  for (const PackRow& row : chosen(*pack, request))
+    for (NamedBytes& file : files_of(pack->entry(row))) files.push_back(std::move(file));
+  publish_folder(request.output, files);
+  Answer answer;
+  answer.json = {{"pack", pack->file().string()}, {"files", Json::array()}};
+  for (const NamedBytes& file : files) {
+    const std::string path = (request.output / file.name).string();
+    answer.json["files"].push_back(path);
+    answer.text += fmt::format("wrote {}\n", path);
+  }
+  return answer;
+}
+
+}  // namespace
+
+void add_pack(CLI::App& root, Invocation& invocation) {
+  CLI::App& app = *root.add_subcommand("pack", "looks into packs, and joins them");
+  app.require_subcommand(1);
+  const auto verb = [&](const char* name, const char* help, Answer (*command)(const PackRequest&),
+                        bool many) {
+    CLI::App& sub = *app.add_subcommand(name, help);
+    const auto request = std::make_shared<PackRequest>();
+    if (!many)
+      sub.add_option("PACK", request->file, "a pack")->required();
+    else
+      sub.add_option("PACK", request->files, "packs")->required();
+    add_json(sub, invocation);
+    sub.callback([&invocation, request, command] { invocation.command = [=] { return command(*request); }; });
+    return std::pair(&sub, request);
+  };
+  verb("list", "what a pack holds", list, false);
+  verb("verify", "reads every entry of packs and checks it", verify, true);
+  const auto [merging, merged] = verb("merge", "makes one pack of several", merge, true);
+  merging->add_option("-o,--output", merged->output, "the pack to write")->required();
+  const auto [extracting, extracted] =
+      verb("extract", "writes entries as files: machine code, PTX, compile log, identity", extract, false);
+  extracting->add_option("KEY", extracted->keys, "keys of entries, or as much of them as tells them apart");
+  extracting->add_flag("--all", extracted->all, "all entries");
+  extracting->add_option("-o,--output", extracted->output, "folder to write to: all files or none")
+      ->required();
+}
+
+}  // namespace sparsekiln::tools

@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "cache/pack.h"
+#include "tools/command.h"
+#include "tools/jobs.h"
+#include "tools/options.h"
+#include "tools/precompile_run.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+struct PrecompileRequest {
+  Request what;
+  std::vector<std::filesystem::path> files;
+  std::vector<std::string> archs;
+  bool from_store = false;
+  bool keep_going = false;
+  std::int64_t workers = 0;  ///< 0: one a core
+  std::filesystem::path output;
+};
+
+std::vector<PrecompileJob> jobs_of(const PrecompileRequest& request, Answer& answer) {
+  std::vector<PrecompileJob> jobs;
+  const auto add = [&](std::vector<PrecompileJob> more) {
+    jobs.insert(jobs.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  LayoutFiles layouts;
+  for (const std::filesystem::path& file : request.files) {
+    if (file.extension() == ".json") {
+      add(jobs_of_file(file, request.archs, request.what.cache_dir, layouts));
+      continue;
+    }
+    if (request.archs.empty())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("{}: for which architectures? Such as --arch sm_80,sm_90", file.string()));
+    Request of_file = request.what;
+    of_file.file = file;
+    add(jobs_of_layout(of_file, request.archs, layouts));
+  }
+  if (request.from_store) {
+    std::vector<std::string> left_out;
+    add(jobs_of_store(request.what.cache_dir, request.archs, left_out));
+    for (const std::string& one : left_out) answer.warnings.push_back("left out: " + one);
+  }
+  return jobs;
+}
+
+void check(const PrecompileRequest& request) {
+  if (request.files.empty() && !request.from_store)
+    throw Error(ErrorKind::invalid_argument,
+                "precompile: of what? Give layout files, a jobs file (.json), or --from-store");
+  if (request.workers < 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--jobs {}: 1 or more kernels are compiled at once", request.workers));
+  static_cast<void>(with_plain_archs(request.archs));
+}
+
+void report(const Precompiled& made, const PrecompileRequest& request, Answer& answer) {
+  answer.json["kernels"] = made.entries.size();
+  answer.json["compiled"] = made.compiled;
+  answer.json["found"] = made.found;
+  answer.json["failed"] = Json::array();
+  for (const Precompiled::Failure& failure : made.failures) {
+    answer.json["failed"].push_back(
+        {{"job", failure.job}, {"message", failure.message}, {"log", failure.log}});
+    answer.text += fmt::format("FAILED {}\n  {}\n", failure.job, failure.message);
+    if (!failure.log.empty()) answer.text += failure.log + (failure.log.ends_with('\n') ? "" : "\n");
+  }
+  answer.text += fmt::format("{} kernels: {} compiled, {} from the store", made.entries.size(), made.compiled,
+                             made.found);
+  if (!made.failures.empty()) answer.text += fmt::format("; {} FAILED", made.failures.size());
+  answer.text += "\n";
+  for (const std::string& warning : made.warnings)
+    answer.warnings.push_back(fmt::format("what was compiled is not kept: {}", warning));
+  if (!made.failures.empty()) answer.status = kFailed;
+  answer.json["pack"] = nullptr;
+  if (!made.failures.empty() && !request.keep_going) {
+    answer.text += fmt::format("{} is not written; with --keep-going it would hold the others\n",
+                               request.output.string());
+    return;
+  }
+  cache::write_pack(request.output, made.entries);
+  const std::size_t bytes = cache::Pack::open(request.output)->bytes();
+  answer.json["pack"] = request.output.string();
+  answer.json["bytes"] = bytes;
+  answer.text += fmt::format("wrote {}, {} bytes\n", request.output.string(), bytes);
+}
+
+Answer precompile(const PrecompileRequest& request) {
+  Answer answer;
+  check(request);
+  cache::check_pack_can_be_written(request.output);  // before hours of work
+  const std::vector<PrecompileJob> jobs = jobs_of(request, answer);
+  if (jobs.empty())
+    throw Error(ErrorKind::invalid_argument,
+                "precompile: this store has seen no kernel that can be made again");
+  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  report(precompile_all(jobs, request.workers == 0 ? cores : static_cast<std::size_t>(request.workers)),
+         request, answer);
+  return answer;
+}
+
+}  // namespace
+
+void add_precompile(CLI::App& root, Invocation& invocation) {
+  CLI::App& app = *root.add_subcommand(
+      "precompile", "compiles many kernels for many architectures into one pack; needs no device");
+  const auto request = std::make_shared<PrecompileRequest>();
+  app.add_option("FILE", request->files,
+                 "layouts, compiled with the options below; and jobs files (.json), which have their own");
+  app.add_option("--arch", request->archs,
+                 "what to compile for, joined by commas: sm_80,sm_90, h100, x86-64-v3:8 … "
+                 "(else what a jobs file or the store says)")
+      ->delimiter(',');
+  app.add_flag("--from-store", request->from_store, "all that the store has seen, too");
+  app.add_option("--jobs", request->workers, "kernels to compile at once (one a core where not given)")
+      ->check(whole_number());
+  app.add_flag("--keep-going", request->keep_going,
+               "write the pack also where some failed, without them; the exit status is 1 all the same");
+  app.add_option("-o,--output", request->output, "the pack to write")->required();
+  add_problem(app, request->what);
+  add_json(app, invocation);
+  app.callback([&invocation, request] { invocation.command = [request] { return precompile(*request); }; });
+}
+
+}  // namespace sparsekiln::tools

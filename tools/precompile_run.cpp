@@ -1,0 +1,88 @@
+#include "tools/precompile_run.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <map>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "cache/entry.h"
+#include "compiler/cuda/emit.h"
+#include "runtime/request.h"
+#include "tools/progress.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+/// A job, and what came of it; written by one thread.
+struct Work {
+  const PrecompileJob* job;
+  cache::Identity identity;
+  std::vector<std::byte> entry;
+  bool compiled = false;
+  std::string warning;
+  std::optional<Precompiled::Failure> failure;
+};
+
+void make(Work& work) {
+  try {
+    const Built built = build_without_layout(work.job->job);
+    work.entry = cache::encode(work.identity, serialize(*built.binary));
+    work.compiled = built.from == From::compiled;
+    work.warning = built.cache_warning;
+  } catch (const Error& error) {
+    work.failure = {work.job->name, error.what(), error.log()};
+  } catch (const std::exception& error) {
+    work.failure = {work.job->name, error.what(), {}};
+  }
+}
+
+std::vector<Work> each_once(const std::vector<PrecompileJob>& jobs) {
+  std::vector<Work> all;
+  std::set<Digest> seen;
+  for (const PrecompileJob& job : jobs) {
+    cache::Identity identity = identity_of(job.job.problem, job.job.target, job.job.plan);
+    if (seen.insert(identity.key()).second) all.push_back({&job, std::move(identity), {}, false, {}, {}});
+  }
+  return all;
+}
+
+}  // namespace
+
+Precompiled precompile_all(const std::vector<PrecompileJob>& jobs, std::size_t workers) {
+  std::vector<Work> all = each_once(jobs);
+  {
+    Progress progress(all.size());
+    std::atomic<std::size_t> next = 0;
+    std::vector<std::jthread> threads;
+    for (std::size_t worker = 0; worker < std::min(workers, all.size()); ++worker)
+      threads.emplace_back([&] {
+        for (std::size_t mine = next++; mine < all.size(); mine = next++) {
+          make(all[mine]);
+          progress.done(all[mine].job->name, !all[mine].compiled, all[mine].failure.has_value());
+        }
+      });
+    threads.clear();
+  }
+  Precompiled result;
+  for (Work& work : all) {
+    if (!work.warning.empty() &&
+        std::find(result.warnings.begin(), result.warnings.end(), work.warning) == result.warnings.end())
+      result.warnings.push_back(work.warning);
+    if (work.failure) {
+      result.failures.push_back(std::move(*work.failure));
+      continue;
+    }
+    ++(work.compiled ? result.compiled : result.found);
+    result.entries.emplace(work.identity.key(), std::move(work.entry));
+  }
+  return result;
+}
+
+}  // namespace sparsekiln::tools
