@@ -102,14 +102,15 @@ Plan parse_plan(std::string_view text) {
   for (std::string_view rest = text; !rest.empty();) {
     const std::size_t semicolon = rest.find("; ");
     const std::string_view range = rest.substr(0, semicolon);
-    rest = semicolon == std::string_view::npos ? std::string_view{} : rest.substr(semicolon + 2);
+    const bool last = semicolon == std::string_view::npos;
+    rest = last ? std::string_view{} : rest.substr(semicolon + 2);
     const std::size_t colon = range.find(": ");
     std::int64_t up_to = 0;
     const std::string_view bound = range.substr(0, colon);
     const auto [end, status] = std::from_chars(bound.data(), bound.data() + bound.size(), up_to);
     const bool ascends = plan.empty() || up_to > plan.back().up_to;
     if (colon == std::string_view::npos || status != std::errc{} || end != bound.data() + bound.size() ||
-        up_to < 0 || !ascends)
+        up_to < 0 || !ascends || (rest.empty() && !last))
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("plan '{}': '{}' is no range; a plan reads '64: {}', its ranges ascending and "
                               "joined by '; '",

@@ -48,6 +48,7 @@ std::string nearest(const cache::Identity& wanted, Layers& layers) {
     at = std::move(identity);
   }
   if (!fewest) return {};
+  if (fewest->empty()) return "the entry of that key is not the kernel that it says it is; ";
   std::string text;
   for (const std::string& name : *fewest)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value_of(*at, name));

@@ -23,12 +23,17 @@ namespace {
 
 using test::TemporaryFolder;
 
-/// Nothing is compiled here: what a pack holds is a Binary with code of a few bytes.
+/// A Binary that only says what it is for; its code is told by one byte.
 Binary binary_for(const BuildJob& job, char code) {
-  Binary binary;
+  static const Binary real = [] {
+    const TemporaryFolder folder;
+    return *build(patterns::random(1, 1, 1, 1),
+                  {.block = {8, 8}, .target = "sm_80", .cache_dir = folder.path()})
+                .binary;
+  }();
+  Binary binary = real;
   binary.target = job.target;
   binary.plan = job.plan;
-  binary.operands.block = job.problem.block;
   binary.code = {static_cast<std::byte>(code)};
   return binary;
 }
@@ -92,15 +97,15 @@ TEST_CASE(
   BuildJob far = chosen;
   far.plan.front().config.stages += 7;
   BuildJob other = chosen;
-  other.plan.front().config.variant = Variant::stream;
+  other.plan.front().config.variant = Variant::simt;
   options.require = Require::prebuilt;
   cache::PackEntries entries;
-  for (const BuildJob* const held : {&other, &far, &near, &chosen}) {
-    put(entries, *held);
+  for (const BuildJob& held : {other, far, near, chosen}) {
+    put(entries, held);
     cache::write_pack(folder.path() / "a.pack", entries);
     options.packs = {folder.path() / "a.pack"};
-    CHECK(job_of(sample_layout(), options).plan == held->plan);
-    CHECK(build(sample_layout(), options).binary->plan == held->plan);
+    CHECK(job_of(sample_layout(), options).plan == held.plan);
+    CHECK(build(sample_layout(), options).binary->plan == held.plan);
   }
 }
 
@@ -130,7 +135,7 @@ TEST_CASE("what is missing is named: its fields, the packs, the nearest entry an
   CAPTURE(message);
   for (const char* part :
        {"a.pack", "operation=grad_input", "target=sm_90:7", "operation forward", "target sm_80:108",
-        "`sparsekiln precompile FILE --block 16 --batch 8 --dtype f32 --op grad_input --arch sm_90:7 -o "})
+        "`sparsekiln precompile FILE --block 16x16 --batch 8 --dtype f32 --op grad_input --arch sm_90:7 -o "})
     CHECK(message.find(part) != std::string::npos);
   options.packs.clear();
   CHECK(message_of(sample_layout(), options).find("no packs are given") != std::string::npos);
@@ -145,12 +150,12 @@ TEST_CASE("the command has every option that is not as usual, quoted for a shell
   problem.epilogue = parse_epilogue("bias+gelu");
   problem.cut_in_features = 100;
   problem.alignment = 4;
-  CHECK(
-      precompile_command(problem, Target::parse("h100"), true, "simt tile_n=8", "it's.npy") ==
-      "sparsekiln precompile 'it'\\''s.npy' --block 32 --batch up-to:64 --dtype f32 --math tf32 --op forward "
-      "--strict-absent --epilogue bias+gelu --in-features 100 --alignment 4 --attached --config 'simt "
-      "tile_n=8' "
-      "--arch sm_90:132 -o kernels.pack");
+  CHECK(precompile_command(problem, Target::parse("h100"), true, "simt tile_n=8", "it's.npy") ==
+        "sparsekiln precompile 'it'\\''s.npy' --block 32x32 --batch up-to:64 --dtype f32 --math tf32 --op "
+        "forward "
+        "--strict-absent --epilogue bias+gelu --in-features 100 --alignment 4 --attached --config 'simt "
+        "tile_n=8' "
+        "--arch sm_90:132 -o kernels.pack");
 }
 
 TEST_CASE("a missing pack is an error where it was given, and a warning where the environment names it") {

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <future>
 
-#include <cuda.h>
 #include <doctest/doctest.h>
 #include <sparsekiln/patterns.h>
 
@@ -139,19 +138,6 @@ TEST_CASE("where a prebuilt kernel is required, refused code is an error and not
     CHECK(says(error, "refused"));
   });
   CHECK(refused.stored() == before);
-}
-
-TEST_CASE("a cubin without code for the device is tried as PTX") {
-  const StubSession session(true);
-  const test::TemporaryFolder folder;
-  Options options = options_for("cuda:0");
-  options.cache_dir = folder.path();
-  on_new_thread([&] {
-    stub::record();
-    stub::fail_next("cuModuleLoadDataEx", CUDA_ERROR_NO_BINARY_FOR_GPU);
-    // The PTX that NVRTC made is taken.
-    CHECK(compile(small_layout(), options).from() == From::compiled);
-  });
 }
 
 }  // namespace

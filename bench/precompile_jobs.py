@@ -1,0 +1,38 @@
+"""Makes layouts and a jobs file for `sparsekiln precompile`: COUNT kernels for sm_80, sm_90 and sm_100.
+
+Usage: precompile_jobs.py COUNT FOLDER. COUNT is a multiple of 4: of each layout forward and grad_input, for two
+batches. SPARSEKILN_TOOL names the command (else build/tools/sparsekiln).
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+
+def main() -> int:
+    count, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+    if count % 4:
+        sys.exit(f"{count} is no multiple of 4")
+    folder.mkdir(parents=True, exist_ok=True)
+    tool = os.environ.get("SPARSEKILN_TOOL", "build/tools/sparsekiln")
+    layouts = [f"layout-{number:02}.npy" for number in range(count // 4)]
+    for number, layout in enumerate(layouts):
+        size = 16 + 4 * (number % 8)
+        command = [tool, "layout", "make", "random", "--size", str(size), "--density", "0.2", "--seed", str(number)]
+        subprocess.run([*command, "-o", folder / layout], check=True, stdout=subprocess.DEVNULL)
+    job = {
+        "layouts": layouts,
+        "operations": ["forward", "grad_input"],
+        "blocks": ["32"],
+        "batches": [64, 256],
+        "dtypes": ["f16"],
+    }
+    (folder / "jobs.json").write_text(json.dumps({"archs": ["sm_80", "sm_90", "sm_100"], "jobs": [job]}, indent=1) + "\n")
+    print(f"{folder / 'jobs.json'}: {count} kernels for 3 architectures")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
