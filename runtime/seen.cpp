@@ -71,29 +71,28 @@ Layout layout_of(const cache::Layer& store, const std::string& digest) {
 
 }  // namespace
 
+SeenKernel seen_kernel(const cache::Layer& store, const cache::Identity& identity) {
+  const Fields fields(identity.fields().begin(), identity.fields().end());
+  try {
+    SeenKernel kernel = kernel_of(fields);
+    if (!kernel.options.attached) kernel.layout = layout_of(store, fields.at("layout"));
+    return kernel;
+  } catch (const std::logic_error&) {  // a field is missing, or no number
+    throw Error(ErrorKind::cache, "its identity is not one that this version writes");
+  }
+}
+
 SeenKernels seen_in_store(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder.empty() ? cache::Store::default_folder() : folder;
   const std::shared_ptr<const cache::Layer> store = cache::open_layer(path);
   SeenKernels seen;
-  std::map<std::string, Layout> layouts;
   for (const cache::Identity& identity : store->identities()) {
-    const Fields fields(identity.fields().begin(), identity.fields().end());
-    const auto what = fields.find("what");
-    if (what == fields.end() || what->second != "binary") continue;
+    const auto& fields = identity.fields();
+    if (fields.empty() || fields.front() != std::pair<std::string, std::string>("what", "binary")) continue;
     try {
-      SeenKernel kernel = kernel_of(fields);
-      if (!kernel.options.attached) {
-        const std::string& digest = fields.at("layout");
-        auto known = layouts.find(digest);
-        if (known == layouts.end()) known = layouts.emplace(digest, layout_of(*store, digest)).first;
-        kernel.layout = known->second;
-      }
-      seen.kernels.push_back(std::move(kernel));
+      seen.kernels.push_back(seen_kernel(*store, identity));
     } catch (const Error& error) {
       seen.left_out.push_back(fmt::format("{}: {}", identity.key().hex(), error.what()));
-    } catch (const std::logic_error&) {  // a field is missing, or no number
-      seen.left_out.push_back(
-          fmt::format("{}: its identity is not one that this version writes", identity.key().hex()));
     }
   }
   return seen;

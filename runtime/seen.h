@@ -7,6 +7,9 @@
 
 #include <sparsekiln/compile.h>
 
+#include "cache/identity.h"
+#include "cache/layer.h"
+
 namespace sparsekiln {
 
 /// A kernel that a store has, or had, as it was asked for.
@@ -22,6 +25,10 @@ struct SeenKernels {
   std::vector<SeenKernel> kernels;
   std::vector<std::string> left_out;  ///< key and why, of those that cannot be made again
 };
+
+/// The kernel of one Binary's identity, with its layout from the store. Throws Error(cache) where the layout
+/// is not there, or the identity is not one that this version writes.
+[[nodiscard]] SeenKernel seen_kernel(const cache::Layer& store, const cache::Identity& identity);
 
 /// Reads the identities of a store's Binaries and the layouts that it keeps. `folder` as Options::cache_dir.
 /// Changes nothing. Throws Error(cache) where the folder cannot be used.

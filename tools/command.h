@@ -38,6 +38,7 @@ void add_run(CLI::App& app, Invocation& invocation);
 void add_verify(CLI::App& app, Invocation& invocation);
 void add_precompile(CLI::App& app, Invocation& invocation);
 void add_pack(CLI::App& app, Invocation& invocation);
+void add_cache(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 
 }  // namespace sparsekiln::tools

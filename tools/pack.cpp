@@ -14,6 +14,7 @@
 #include "cache/pack.h"
 #include "compiler/build.h"
 #include "tools/command.h"
+#include "tools/entry_report.h"
 #include "tools/options.h"
 #include "tools/publish.h"
 
@@ -32,29 +33,6 @@ struct PackRequest {
   fs::path output;
 };
 
-std::string field(const cache::Identity& identity, std::string_view wanted) {
-  for (const auto& [name, value] : identity.fields())
-    if (name == wanted) return value;
-  return "-";
-}
-
-/// Text columns as wide as their widest cell; the last one is as it is.
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows)
-    for (std::size_t column = 0; column < row.size(); ++column) {
-      widths.resize(std::max(widths.size(), column + 1));
-      widths[column] = std::max(widths[column], row[column].size());
-    }
-  std::string text;
-  for (const auto& row : rows) {
-    for (std::size_t column = 0; column + 1 < row.size(); ++column)
-      text += fmt::format("{:<{}}  ", row[column], widths[column]);
-    text += row.back() + "\n";
-  }
-  return text;
-}
-
 Answer list(const PackRequest& request) {
   const auto pack = Pack::open(request.file);
   Answer answer;
@@ -64,9 +42,8 @@ Answer list(const PackRequest& request) {
   std::size_t other_compiler = 0;
   for (const PackRow& row : pack->rows()) {
     const cache::Identity identity = pack->identity(row);
-    Json fields = Json::object();
-    for (const auto& [name, value] : identity.fields()) fields[name] = value;
-    answer.json["entries"].push_back({{"key", row.key.hex()}, {"bytes", row.size}, {"identity", fields}});
+    answer.json["entries"].push_back(
+        {{"key", row.key.hex()}, {"bytes", row.size}, {"identity", describe_identity(identity)}});
     other_compiler += field(identity, "compiler") != compiler_digest() ? 1 : 0;
     rows.push_back({row.key.hex(), field(identity, "operation"), field(identity, "layout").substr(0, 8),
                     field(identity, "grid"), field(identity, "block"), field(identity, "batch"),
@@ -168,24 +145,6 @@ std::vector<PackRow> chosen(const Pack& pack, const PackRequest& request) {
     if (std::find(rows.begin(), rows.end(), matches.front()) == rows.end()) rows.push_back(matches.front());
   }
   return rows;
-}
-
-/// What is in an entry, as files that begin with its key.
-std::vector<NamedBytes> files_of(const cache::StoredEntry& entry) {
-  const std::string key = entry.identity.key().hex();
-  std::string identity;
-  for (const auto& [name, value] : entry.identity.fields()) identity += fmt::format("{}={}\n", name, value);
-  std::vector<NamedBytes> files{named(key + ".identity", identity)};
-  if (field(entry.identity, "what") != "binary") {
-    files.push_back(named(key + ".bin", std::span<const std::byte>(entry.payload)));
-    return files;
-  }
-  const Binary binary = deserialize(entry.payload);
-  const bool cuda = binary.target.kind == Target::Kind::cuda;
-  files.push_back(named(key + (cuda ? ".cubin" : ".o"), std::span<const std::byte>(binary.code)));
-  if (cuda) files.push_back(named(key + ".ptx", binary.ptx));
-  files.push_back(named(key + ".log", binary.log));
-  return files;
 }
 
 Answer extract(const PackRequest& request) {

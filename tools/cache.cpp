@@ -1,0 +1,391 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/binary.h>
+#include <sparsekiln/compile.h>
+#include <sparsekiln/error.h>
+
+#include "cache/caps.h"
+#include "cache/failure.h"
+#include "cache/layer.h"
+#include "cache/listing.h"
+#include "cache/store.h"
+#include "cache/trim.h"
+#include "compiler/build.h"
+#include "runtime/build.h"
+#include "runtime/layers.h"
+#include "runtime/request.h"
+#include "runtime/seen.h"
+#include "tools/binary_report.h"
+#include "tools/command.h"
+#include "tools/entry_report.h"
+#include "tools/options.h"
+#include "tools/publish.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using cache::File;
+using cache::FileKind;
+using cache::Folder;
+
+struct CacheRequest {
+  fs::path folder;  ///< empty: the default one
+  std::string key;
+  fs::path extract_to;
+  std::string max_bytes;
+  std::string max_files;
+  bool failed = false;
+  bool bad = false;
+  Request what;
+};
+
+/// The folder of the store that a request means. Throws Error(cache) where there is none.
+Folder folder_of(const fs::path& asked) {
+  const cache::Store store(asked);
+  if (store.folder().empty()) throw Error(ErrorKind::cache, store.why());
+  return Folder(store.folder());
+}
+
+std::string age(cache::Stamp stamp) {
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(cache::WallClock::now() - stamp).count();
+  if (seconds < 0) return "ahead";
+  if (seconds < 120) return fmt::format("{} s", seconds);
+  if (seconds < 120 * 60) return fmt::format("{} min", seconds / 60);
+  if (seconds < 48 * 3600) return fmt::format("{} h", seconds / 3600);
+  return fmt::format("{} d", seconds / 86400);
+}
+
+std::int64_t unix_time(cache::Stamp stamp) {
+  return std::chrono::duration_cast<std::chrono::seconds>(stamp.time_since_epoch()).count();
+}
+
+struct Sum {
+  std::uint64_t files = 0;
+  std::uint64_t bytes = 0;
+  void add(const File& file) {
+    ++files;
+    bytes += file.bytes;
+  }
+};
+
+Json describe(const Sum& sum) { return {{"files", sum.files}, {"bytes", sum.bytes}}; }
+
+Answer stats(const CacheRequest& request) {
+  const cache::Store store(request.folder);
+  const Folder folder = folder_of(request.folder);
+  Sum all;
+  std::map<FileKind, Sum> by_kind;
+  std::map<std::pair<std::string, std::string>, Sum> by_use;  // architecture and operation
+  for (const File& file : cache::list(folder)) {
+    all.add(file);
+    by_kind[file.kind].add(file);
+    if (file.kind != FileKind::entry) continue;
+    const auto identity = cache::read_identity(folder, file);
+    if (!identity || field(*identity, "what") != "binary") continue;
+    const std::string target = field(*identity, "target");
+    by_use[{target.substr(0, target.find(':')), field(*identity, "operation")}].add(file);
+  }
+  const cache::Counters totals = store.totals();
+  Answer answer;
+  answer.json = {
+      {"folder", folder.path().string()}, {"usable", store.on_disk()}, {"hits", totals.hits},
+      {"misses", totals.misses},          {"stores", totals.stores},   {"quarantined", totals.quarantined},
+      {"failures", totals.failures}};
+  answer.json.update(describe(all));
+  answer.json["max_files"] = store.caps().files;
+  answer.json["max_bytes"] = store.caps().bytes;
+  answer.json["kinds"] = Json::object();
+  for (const auto& [kind, sum] : by_kind)
+    answer.json["kinds"][std::string(cache::name(kind))] = describe(sum);
+  answer.json["kernels"] = Json::array();
+  std::vector<std::vector<std::string>> rows{{"ARCHITECTURE", "OPERATION", "KERNELS", "BYTES"}};
+  for (const auto& [use, sum] : by_use) {
+    Json row = {{"architecture", use.first}, {"operation", use.second}};
+    row.update(describe(sum));
+    answer.json["kernels"].push_back(row);
+    rows.push_back({use.first, use.second, fmt::format("{}", sum.files), fmt::format("{}", sum.bytes)});
+  }
+  answer.text = fmt::format(
+      "{}: {} of {} files, {} of {} bytes\n"
+      "hits {}, misses {}, stores {}, quarantined {}, failed writes {}\n",
+      folder.path().string(), all.files, store.caps().files, all.bytes, store.caps().bytes, totals.hits,
+      totals.misses, totals.stores, totals.quarantined, totals.failures);
+  if (!by_use.empty()) answer.text += table(rows);
+  if (!store.on_disk()) answer.warnings.push_back(store.why());
+  return answer;
+}
+
+Answer list(const CacheRequest& request) {
+  const Folder folder = folder_of(request.folder);
+  Answer answer;
+  answer.json = {{"folder", folder.path().string()}, {"files", Json::array()}};
+  std::vector<std::vector<std::string>> rows{{"KEY", "KIND", "WHAT", "OPERATION", "LAYOUT", "BLOCK", "BATCH",
+                                              "DTYPE", "TARGET", "BYTES", "USED", "PLAN"}};
+  for (const File& file : cache::list(folder)) {
+    if (file.kind == FileKind::other) continue;
+    const cache::Identity identity = cache::read_identity(folder, file).value_or(cache::Identity());
+    answer.json["files"].push_back({{"key", file.key},
+                                    {"kind", cache::name(file.kind)},
+                                    {"file", file.path.string()},
+                                    {"bytes", file.bytes},
+                                    {"used", unix_time(file.stamp)},
+                                    {"identity", describe_identity(identity)}});
+    rows.push_back({file.key, std::string(cache::name(file.kind)), field(identity, "what"),
+                    field(identity, "operation"), field(identity, "layout").substr(0, 8),
+                    field(identity, "block"), field(identity, "batch"), field(identity, "dtype"),
+                    field(identity, "target"), fmt::format("{}", file.bytes), age(file.stamp),
+                    field(identity, "plan")});
+  }
+  answer.text = table(rows);
+  return answer;
+}
+
+/// The one entry, whole or failed, whose key begins so.
+File find(const Folder& folder, const std::string& key) {
+  std::vector<File> matches;
+  for (File& file : cache::list(folder))
+    if ((file.kind == FileKind::entry || file.kind == FileKind::failed) && file.key.starts_with(key))
+      matches.push_back(std::move(file));
+  if (matches.size() == 1) return std::move(matches.front());
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("{} entries of '{}' have a key that begins with '{}'; `cache list` lists them",
+                  matches.empty() ? "no" : std::to_string(matches.size()), folder.path().string(), key));
+}
+
+/// The source that a Binary was made of, emitted again; nothing, and a warning, where that cannot be done.
+std::optional<std::string> source_of(const Folder& folder, const cache::Identity& identity,
+                                     const Binary& binary, Answer& answer) {
+  try {
+    SeenKernel kernel = seen_kernel(*cache::open_layer(folder.path()), identity);
+    // Code that serves every layout is the same for this one.
+    if (kernel.options.attached) kernel.layout = Layout::from_mask(1, 1, std::vector<std::uint8_t>{1});
+    std::string source = emit_source(make_problem(kernel.layout, kernel.options), binary.target, binary.plan);
+    if (Digest::of(source) == binary.source) return source;
+    answer.warnings.push_back(
+        "the source is left out: this program's compiler would emit another one than the entry was made of");
+  } catch (const Error& error) {
+    answer.warnings.push_back(fmt::format("the source is left out: {}", error.what()));
+  }
+  return std::nullopt;
+}
+
+Answer inspect(const CacheRequest& request) {
+  const Folder folder = folder_of(request.folder);
+  const File file = find(folder, request.key);
+  cache::Damage damage{};
+  const auto entry = cache::read_entry(folder, file, damage);
+  if (!entry)
+    throw Error(ErrorKind::cache, fmt::format("'{}' is damaged: {}; the next program that wants it makes it "
+                                              "anew",
+                                              file.path.string(), cache::name(damage)));
+  Answer answer;
+  answer.json = {{"key", file.key},
+                 {"kind", cache::name(file.kind)},
+                 {"file", file.path.string()},
+                 {"bytes", file.bytes},
+                 {"used", unix_time(file.stamp)},
+                 {"identity", describe_identity(entry->identity)}};
+  answer.text = fmt::format("{}: {}, {} bytes, used {} ago\n", file.path.string(), cache::name(file.kind),
+                            file.bytes, age(file.stamp));
+  for (const auto& [name, value] : entry->identity.fields())
+    answer.text += fmt::format("  {:<15} {}\n", name, value);
+  std::vector<NamedBytes> files;
+  if (file.kind == FileKind::failed) {
+    const auto failure = cache::decode_failure(entry->payload);
+    if (!failure) throw Error(ErrorKind::cache, fmt::format("'{}' is malformed", file.path.string()));
+    answer.json["failure"] = {{"message", failure->message},
+                              {"log", failure->log},
+                              {"toolchain", failure->toolchain},
+                              {"made", unix_time(failure->made)}};
+    answer.text +=
+        fmt::format("failed with {}: {}\n{}\n", failure->toolchain, failure->message, failure->log);
+    files = {named(file.key + ".source", failure->source), named(file.key + ".log", failure->log)};
+  } else {
+    files = files_of(*entry);
+    if (field(entry->identity, "what") == "binary") {
+      const Binary binary = deserialize(entry->payload);
+      const bool cuda = binary.target.kind == Target::Kind::cuda;
+      answer.json["compiler"] = binary.compiler;
+      answer.json["options"] = binary.options;
+      answer.json["source"] = binary.source.hex();
+      answer.json["resources"] = describe_entries(binary);
+      answer.text += fmt::format("made by {} {}, of source {}; {} bytes of code\n", binary.compiler,
+                                 binary.options, binary.source.hex(), binary.code.size());
+      if (!request.extract_to.empty())
+        if (const auto source = source_of(folder, entry->identity, binary, answer))
+          files.push_back(named(file.key + (cuda ? ".cu" : ".ll"), *source));
+    }
+  }
+  if (request.extract_to.empty()) return answer;
+  publish_folder(request.extract_to, files);
+  answer.json["files"] = Json::array();
+  for (const NamedBytes& one : files) {
+    const std::string path = (request.extract_to / one.name).string();
+    answer.json["files"].push_back(path);
+    answer.text += fmt::format("wrote {}\n", path);
+  }
+  return answer;
+}
+
+/// Empty where an entry is whole.
+std::string damage_of(const Folder& folder, const File& file) {
+  cache::Damage damage{};
+  const auto entry = cache::read_entry(folder, file, damage);
+  if (!entry) return damage == cache::Damage::none ? "" : std::string(cache::name(damage));  // gone meanwhile
+  try {
+    if (file.kind == FileKind::failed && !cache::decode_failure(entry->payload)) return "malformed failure";
+    if (file.kind == FileKind::entry && field(entry->identity, "what") == "binary")
+      static_cast<void>(deserialize(entry->payload));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+Answer verify(const CacheRequest& request) {
+  const Folder folder = folder_of(request.folder);
+  Answer answer;
+  std::size_t whole = 0;
+  std::size_t set_aside = 0;
+  Json damaged = Json::array();
+  for (const File& file : cache::list(folder)) {
+    set_aside += file.kind == FileKind::bad ? 1 : 0;
+    if (file.kind != FileKind::entry && file.kind != FileKind::failed) continue;
+    const std::string wrong = damage_of(folder, file);
+    if (wrong.empty()) {
+      ++whole;
+      continue;
+    }
+    damaged.push_back({{"file", file.path.string()}, {"damage", wrong}});
+    answer.text += fmt::format("{}: {}\n", file.path.string(), wrong);
+    answer.status = kFailed;
+  }
+  answer.text += fmt::format("{}: {} entries are whole, {} are not, {} were set aside before\n",
+                             folder.path().string(), whole, damaged.size(), set_aside);
+  answer.json = {
+      {"folder", folder.path().string()}, {"whole", whole}, {"damaged", damaged}, {"set_aside", set_aside}};
+  return answer;
+}
+
+Answer removed(const Folder& folder, const cache::Removed& what) {
+  Answer answer;
+  answer.json = {{"folder", folder.path().string()}, {"files", what.files}, {"bytes", what.bytes}};
+  answer.text =
+      fmt::format("{}: removed {} files of {} bytes\n", folder.path().string(), what.files, what.bytes);
+  return answer;
+}
+
+std::uint64_t amount(const char* option, const std::string& text, std::uint64_t otherwise) {
+  if (text.empty()) return otherwise;
+  if (const auto parsed = cache::parse_amount(text)) return *parsed;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{} '{}': write a positive number, such as 20000, 512M or 2G", option, text));
+}
+
+Answer trim(const CacheRequest& request) {
+  std::string complaint;
+  cache::Caps caps = cache::caps_from_environment(complaint);
+  caps.bytes = amount("--max-bytes", request.max_bytes, caps.bytes);
+  caps.files = amount("--max-files", request.max_files, caps.files);
+  const Folder folder = folder_of(request.folder);
+  Answer answer = removed(folder, cache::trim(folder, caps));
+  if (!complaint.empty()) answer.warnings.push_back(complaint);
+  return answer;
+}
+
+Answer clear(const CacheRequest& request) {
+  if (request.failed && request.bad)
+    throw Error(ErrorKind::invalid_argument, "clear --failed --bad: one of them, or neither to remove all");
+  const Folder folder = folder_of(request.folder);
+  return removed(folder, cache::clear(folder, request.failed ? cache::Clear::failed
+                                              : request.bad  ? cache::Clear::bad
+                                                             : cache::Clear::all));
+}
+
+Answer explain_miss(const CacheRequest& request) {
+  const Options options = request.what.options();
+  const BuildJob job = job_of(Layout::load(request.what.file), options);
+  const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
+  Answer answer;
+  answer.json = {{"key", wanted.key().hex()}, {"identity", describe_identity(wanted)}};
+  if (const auto built = find_built(job)) {
+    answer.json["hit"] = true;
+    answer.json["from"] = name(built->from);
+    answer.text = fmt::format("a hit: {} is there (from {})\n", wanted.key().hex(), name(built->from));
+    return answer;
+  }
+  const Folder folder = folder_of(options.cache_dir);
+  answer.json["hit"] = false;
+  answer.text = fmt::format("a miss: {} is not there\n", wanted.key().hex());
+  const auto nearest = cache::nearest(folder, wanted);
+  if (!nearest) {
+    answer.json["nearest"] = nullptr;
+    answer.text += fmt::format("'{}' has no entry that can be read\n", folder.path().string());
+    return answer;
+  }
+  Json differences = Json::array();
+  for (const cache::Difference& one : nearest->differences) {
+    differences.push_back({{"field", one.field}, {"wanted", one.wanted}, {"stored", one.stored}});
+    answer.text += fmt::format("  {:<15} wanted {}, stored {}\n", one.field, one.wanted, one.stored);
+  }
+  answer.json["nearest"] = {{"key", nearest->file.key}, {"differences", differences}};
+  answer.text += differences.empty()
+                     ? fmt::format("{} has the same identity, but is damaged; `cache verify` says how\n",
+                                   nearest->file.key)
+                     : fmt::format("that is how the nearest entry, {}, differs\n", nearest->file.key);
+  return answer;
+}
+
+}  // namespace
+
+void add_cache(CLI::App& root, Invocation& invocation) {
+  CLI::App& app = *root.add_subcommand("cache", "looks into the store of compiled kernels, and tidies it");
+  app.require_subcommand(1);
+  const auto verb = [&](const char* name, const char* help, Answer (*command)(const CacheRequest&),
+                        bool of_request = false) {
+    CLI::App& sub = *app.add_subcommand(name, help);
+    const auto request = std::make_shared<CacheRequest>();
+    if (of_request)
+      add_request(sub, request->what);
+    else
+      sub.add_option("--cache-dir", request->folder,
+                     "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
+                     "~/.cache/sparsekiln)");
+    add_json(sub, invocation);
+    sub.callback([&invocation, request, command] { invocation.command = [=] { return command(*request); }; });
+    return std::pair(&sub, request);
+  };
+  verb("stats", "hits, misses and what is there, by architecture and operation", stats);
+  verb("list", "every entry, with what it is and when it was last used (to the hour)", list);
+  const auto [inspecting, inspected] = verb("inspect", "one entry in full", inspect);
+  inspecting->add_option("KEY", inspected->key, "its key, or as much of it as tells it apart")->required();
+  inspecting->add_option("--extract", inspected->extract_to,
+                         "folder to write machine code, PTX, source, compile log and identity to");
+  verb("verify", "reads every entry and checks it; what is damaged is named, and stays", verify);
+  const auto [trimming, trimmed] =
+      verb("trim", "removes what is stale, and the least recently used down to 90 % of the caps", trim);
+  trimming->add_option("--max-bytes", trimmed->max_bytes,
+                       "cap of bytes (else SPARSEKILN_CACHE_MAX_BYTES, 1G)");
+  trimming->add_option("--max-files", trimmed->max_files,
+                       "cap of files (else SPARSEKILN_CACHE_MAX_FILES, 20000)");
+  const auto [clearing, cleared] = verb("clear", "removes everything, but what is being made", clear);
+  clearing->add_flag("--failed", cleared->failed, "only what is remembered of failed compiles");
+  clearing->add_flag("--bad", cleared->bad, "only damaged files that were set aside");
+  verb("explain-miss", "says in which fields a wanted kernel differs from the nearest one that is there",
+       explain_miss, true);
+}
+
+}  // namespace sparsekiln::tools

@@ -1,0 +1,57 @@
+#include "tools/entry_report.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include <fmt/format.h>
+#include <sparsekiln/binary.h>
+
+namespace sparsekiln::tools {
+
+std::string field(const cache::Identity& identity, std::string_view wanted) {
+  for (const auto& [name, value] : identity.fields())
+    if (name == wanted) return value;
+  return "-";
+}
+
+Json describe_identity(const cache::Identity& identity) {
+  Json fields = Json::object();
+  for (const auto& [name, value] : identity.fields()) fields[name] = value;
+  return fields;
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows)
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      widths.resize(std::max(widths.size(), column + 1));
+      widths[column] = std::max(widths[column], row[column].size());
+    }
+  std::string text;
+  for (const auto& row : rows) {
+    for (std::size_t column = 0; column + 1 < row.size(); ++column)
+      text += fmt::format("{:<{}}  ", row[column], widths[column]);
+    text += row.back() + "\n";
+  }
+  return text;
+}
+
+std::vector<NamedBytes> files_of(const cache::StoredEntry& entry) {
+  const std::string key = entry.identity.key().hex();
+  std::string identity;
+  for (const auto& [name, value] : entry.identity.fields()) identity += fmt::format("{}={}\n", name, value);
+  std::vector<NamedBytes> files{named(key + ".identity", identity)};
+  if (field(entry.identity, "what") != "binary") {
+    files.push_back(named(key + ".bin", std::span<const std::byte>(entry.payload)));
+    return files;
+  }
+  const Binary binary = deserialize(entry.payload);
+  const bool cuda = binary.target.kind == Target::Kind::cuda;
+  files.push_back(named(key + (cuda ? ".cubin" : ".o"), std::span<const std::byte>(binary.code)));
+  if (cuda) files.push_back(named(key + ".ptx", binary.ptx));
+  files.push_back(named(key + ".log", binary.log));
+  return files;
+}
+
+}  // namespace sparsekiln::tools
