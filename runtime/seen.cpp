@@ -3,6 +3,8 @@
 #include <charconv>
 #include <map>
 #include <stdexcept>
+#include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -73,8 +75,10 @@ Layout layout_of(const cache::Layer& store, const std::string& digest) {
 
 SeenKernels seen_in_store(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder.empty() ? cache::Store::default_folder() : folder;
-  const std::shared_ptr<const cache::Layer> store = cache::open_layer(path);
   SeenKernels seen;
+  std::error_code unknown;
+  if (path.empty() || !std::filesystem::exists(path, unknown)) return seen;
+  const std::shared_ptr<const cache::Layer> store = cache::open_layer(path);
   std::map<std::string, Layout> layouts;
   for (const cache::Identity& identity : store->identities()) {
     const Fields fields(identity.fields().begin(), identity.fields().end());
