@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <compare>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -113,7 +112,7 @@ class FolderLayer final : public Layer {
 /// What tells one state of a file from another.
 struct Seen {
   std::uintmax_t device, number, size, seconds, nanoseconds;
-  friend auto operator<=>(const Seen&, const Seen&) = default;
+  friend bool operator==(const Seen&, const Seen&) = default;
 };
 
 }  // namespace

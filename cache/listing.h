@@ -41,8 +41,9 @@ struct File {
 /// The kind of a regular file with this name.
 [[nodiscard]] FileKind kind_of(std::string_view name);
 
-/// Every file of the folder, by path. What vanishes meanwhile, and folders in the folder that cannot be used,
-/// are left out. Throws Error(cache) where the folder cannot be used; one that is not there is empty.
+/// Every file of the folder, by shard and name. What vanishes meanwhile, and folders in the folder that
+/// cannot be used, are left out. Throws Error(cache) where the folder cannot be used; one that is not there
+/// is empty.
 [[nodiscard]] std::vector<File> list(const Folder& folder);
 
 /// The identity at the head of a listed entry (also a failed or bad one); nothing else of it is read, and
@@ -61,7 +62,7 @@ struct Difference {
 };
 [[nodiscard]] std::vector<Difference> differences(const Identity& wanted, const Identity& stored);
 
-/// The entry that has the most fields with the wanted identity in common; the first by path where several
+/// The entry that has the most fields with the wanted identity in common; the first where several
 /// have. No differences: it is the wanted one.
 struct Nearest {
   File file;

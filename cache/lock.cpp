@@ -133,19 +133,18 @@ class Watch {
     if (!seen_ || !(*seen_ == seen)) {
       if (seen_) seen_since_ = now;  // else it may have been there when the waiting began
       seen_ = seen;
-      const auto holder = Holder::parse(seen.text);
-      limit_ = holder ? patience_.holder : patience_.blank;
-      judge_ = holder;
+      holder_ = Holder::parse(seen.text);
     }
-    return (judge_ && is_gone(*judge_)) || now - seen_since_ >= limit_;
+    const Fate fate = holder_ ? fate_of(*holder_) : Fate::unknown;
+    const auto limit = holder_ ? patience_.holder : patience_.blank;
+    return fate == Fate::gone || (fate == Fate::unknown && now - seen_since_ >= limit);
   }
 
  private:
   Patience patience_;
   std::optional<Seen> seen_;
-  std::optional<Holder> judge_;
+  std::optional<Holder> holder_;  ///< what it says, where it says anything
   Monotonic::time_point seen_since_;
-  std::chrono::milliseconds limit_{0};
 };
 
 }  // namespace
@@ -175,13 +174,14 @@ std::optional<Holder> Holder::parse(std::string_view text) {
   return sound ? std::optional(std::move(holder)) : std::nullopt;
 }
 
-bool is_gone(const Holder& holder) {
-  if (holder.host != this_host()) return false;
-  if (::kill(static_cast<pid_t>(holder.process), 0) != 0 && errno == ESRCH) return true;
+Fate fate_of(const Holder& holder) {
+  if (holder.host != this_host()) return Fate::unknown;
+  if (::kill(static_cast<pid_t>(holder.process), 0) != 0 && errno == ESRCH) return Fate::gone;
   const auto found = look_up(holder.process);
-  if (!found) return false;  // /proc hides it
+  if (!found) return Fate::unknown;  // /proc hides it
   const bool ended = found->state == 'Z' || found->state == 'X';
-  return ended || (holder.started != 0 && found->started != holder.started);
+  const bool another = holder.started != 0 && found->started != holder.started;
+  return ended || another ? Fate::gone : Fate::alive;
 }
 
 KeyLock KeyLock::acquire(const Folder& folder, const std::string& name, const Patience& patience,

@@ -27,13 +27,17 @@ struct Holder {
   [[nodiscard]] static std::optional<Holder> parse(std::string_view text);
 };
 
-/// Whether the holder's process is gone for certain: it was on this host, and there is no such process, or
-/// only what its parent has not collected, or another one with its number.
-[[nodiscard]] bool is_gone(const Holder& holder);
+/// What can be said of a holder's process from here.
+enum class Fate : std::uint8_t {
+  alive,
+  gone,     ///< no such process on this host, or only what its parent has not collected, or a reused number
+  unknown,  ///< it is on another host, or the system does not tell
+};
+[[nodiscard]] Fate fate_of(const Holder& holder);
 
 /// For how long a waiter waits, on its own monotonic clock.
 struct Patience {
-  std::chrono::milliseconds holder{60'000};  ///< for a holder that it cannot judge, and in all
+  std::chrono::milliseconds holder{60'000};  ///< for a holder whose fate is unknown, and in all
   std::chrono::milliseconds blank{1'000};    ///< for a holder to write its name into the lock it has made
 };
 

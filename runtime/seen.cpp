@@ -3,6 +3,8 @@
 #include <charconv>
 #include <map>
 #include <stdexcept>
+#include <system_error>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -84,8 +86,10 @@ SeenKernel seen_kernel(const cache::Layer& store, const cache::Identity& identit
 
 SeenKernels seen_in_store(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder.empty() ? cache::Store::default_folder() : folder;
-  const std::shared_ptr<const cache::Layer> store = cache::open_layer(path);
   SeenKernels seen;
+  std::error_code unknown;
+  if (path.empty() || !std::filesystem::exists(path, unknown)) return seen;
+  const std::shared_ptr<const cache::Layer> store = cache::open_layer(path);
   for (const cache::Identity& identity : store->identities()) {
     const auto& fields = identity.fields();
     if (fields.empty() || fields.front() != std::pair<std::string, std::string>("what", "binary")) continue;

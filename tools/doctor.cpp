@@ -14,6 +14,7 @@
 #endif
 #include "runtime/cuda/device_info.h"
 #include "runtime/cuda/emulator.h"
+#include "runtime/layers.h"
 #include "tools/command.h"
 #include "tools/options.h"
 
@@ -114,13 +115,21 @@ Finding look_at_cache() {
           fmt::format("in memory only: {}", store.why())};
 }
 
+Finding look_at_packs() {
+  const Layers layers({}, true, Require::anything);
+  Json json = {{"usable", layers.warning().empty()}, {"packs", layers.names()}};
+  if (layers.warning().empty()) return {"packs", json, layers.names()};
+  json["why"] = layers.warning();
+  return {"packs", json, fmt::format("{}; passed over: {}", layers.names(), layers.warning())};
+}
+
 Answer examine() {
   Answer answer;
   answer.json = {{"version", SPARSEKILN_VERSION}, {"compiler_digest", compiler_digest()}};
   answer.text =
       fmt::format("sparsekiln {}, compiler {}\n", SPARSEKILN_VERSION, compiler_digest().substr(0, 16));
   for (Finding& finding : std::vector<Finding>{look_for_driver(), look_for_emulator(), look_for_nvrtc(),
-                                               look_at_cpu(), look_at_cache()}) {
+                                               look_at_cpu(), look_at_packs(), look_at_cache()}) {
     std::string key = finding.part;
     for (char& letter : key) letter = letter == ' ' ? '_' : letter;
     answer.json[key] = finding.json;
@@ -133,7 +142,7 @@ Answer examine() {
 
 void add_doctor(CLI::App& root, Invocation& invocation) {
   CLI::App& app =
-      *root.add_subcommand("doctor", "says what was found where: driver, emulator, NVRTC, cpu, cache");
+      *root.add_subcommand("doctor", "says what was found where: driver, emulator, NVRTC, cpu, packs, cache");
   add_json(app, invocation);
   app.callback([&invocation] { invocation.command = [] { return examine(); }; });
 }

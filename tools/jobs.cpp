@@ -135,13 +135,13 @@ class JobsFile {
       fail(file_, root, fmt::format("a jobs file is an object with 'jobs', not {}", root.kind_name()));
     const JsonNode* jobs = nullptr;
     const JsonNode* archs = nullptr;
-    for (const auto& [name, node] : root.members) {
-      if (name == "jobs") {
+    for (const JsonNode& node : root.items) {
+      if (node.name == "jobs") {
         jobs = &node;
-      } else if (name == "archs") {
+      } else if (node.name == "archs") {
         archs = &node;
       } else {
-        fail(file_, node, fmt::format("there is no key '{}' here: jobs, archs", name));
+        fail(file_, node, fmt::format("there is no key '{}' here: jobs, archs", node.name));
       }
     }
     if (jobs == nullptr) fail(file_, root, "there is no 'jobs'");
@@ -162,13 +162,13 @@ class JobsFile {
     if (job.kind != Kind::object)
       fail(file_, job, fmt::format("a job is an object, not {}", job.kind_name()));
     std::vector<Axis> axes;
-    for (const auto& [name, node] : job.members) {
+    for (const JsonNode& node : job.items) {
       const auto key = std::find_if(known_keys().begin(), known_keys().end(),
-                                    [&, &wanted = name](const Key& k) { return k.name == wanted; });
+                                    [&](const Key& k) { return k.name == node.name; });
       if (key == known_keys().end()) {
         std::string known;
         for (const Key& one : known_keys()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
-        fail(file_, node, fmt::format("there is no key '{}' in a job: {}", name, known));
+        fail(file_, node, fmt::format("there is no key '{}' in a job: {}", node.name, known));
       }
       if (key->name == "archs")
         archs = &node;

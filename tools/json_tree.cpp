@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
@@ -71,12 +72,11 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    auto& members = open_.back()->members;
+    std::vector<JsonNode>& members = open_.back()->items;
     const auto twice =
-        std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first == name; });
-    if (twice != members.end())
-      fail(fmt::format("'{}' is there twice, first in line {}", name, twice->second.line));
-    members.emplace_back(name, JsonNode{});
+        std::find_if(members.begin(), members.end(), [&](const JsonNode& m) { return m.name == name; });
+    if (twice != members.end()) fail(fmt::format("'{}' is there twice, first in line {}", name, twice->line));
+    members.emplace_back().name = name;
     return true;
   }
   bool parse_error(std::size_t position, const std::string& last,
@@ -99,7 +99,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   JsonNode& place(JsonNode::Kind kind) {
     JsonNode* node = &root;
     if (!open_.empty() && open_.back()->kind == JsonNode::Kind::object) {
-      node = &open_.back()->members.back().second;
+      node = &open_.back()->items.back();
     } else if (!open_.empty()) {
       node = &open_.back()->items.emplace_back();
     }

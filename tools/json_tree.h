@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace sparsekiln::tools {
@@ -16,9 +15,9 @@ struct JsonNode {
   Kind kind = Kind::null;
   std::size_t line = 1;  ///< on which it begins; on which it ends, for a number or a text
   bool truth = false;
-  std::string text;  ///< of a number as it is written, too
-  std::vector<JsonNode> items;
-  std::vector<std::pair<std::string, JsonNode>> members;  ///< in the order of the file, each name once
+  std::string text;             ///< of a number as it is written, too
+  std::string name;             ///< of a member of an object
+  std::vector<JsonNode> items;  ///< of a list; of an object its members, in the file's order, each name once
 
   /// "a list", "a number" …
   [[nodiscard]] std::string_view kind_name() const;

@@ -7,10 +7,9 @@
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "cache/store.h"
+#include "processes.h"
 #include "scratch_folder.h"
 
 using sparsekiln::cache::Store;
@@ -22,20 +21,6 @@ constexpr std::size_t kFirstSize = 50'000, kSecondSize = 20'000;
 
 bool is_one_of_the_two(const std::vector<std::byte>& payload) {
   return payload == payload_of(kFirstSize, 1) || payload == payload_of(kSecondSize, 2);
-}
-
-/// Runs `work` in a child, whose exit status it is.
-template <typename Work>
-pid_t in_child(Work work) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(work());
-  return child;
-}
-
-int wait_for(pid_t child) {
-  int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return -1;
-  return status;
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 #include "cache/store.h"
 
-#include <cstdlib>
-#include <optional>
-
 #include <doctest/doctest.h>
 
+#include "environment.h"
 #include "scratch_folder.h"
 
 using sparsekiln::cache::Identity;
@@ -12,22 +10,6 @@ using sparsekiln::cache::Store;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// An environment variable changed for a while.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) old_ = old;
-    value == nullptr ? ::unsetenv(name) : ::setenv(name, value, 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { old_ ? ::setenv(name_, old_->c_str(), 1) : ::unsetenv(name_); }
-
- private:
-  const char* name_;
-  std::optional<std::string> old_;
-};
 
 unsigned mode_of(const fs::path& path) { return static_cast<unsigned>(fs::status(path).permissions()); }
 

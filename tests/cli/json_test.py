@@ -8,7 +8,8 @@ from command import CommandTest, compilable_targets
 _COMPILE_KEYS = {"ok", "file", "from", "compile_ms", "key", "config", "resources", "target", "log", "operation"}
 _COMPILE_KEYS |= {"in_features", "out_features", "blocks", "block", "batch", "dtype", "out_dtype", "compiler", "source"}
 _RESOURCE_KEYS = {"registers", "shared_bytes", "spill_store_bytes", "code_bytes", "up_to", "workers", "passes"}
-_COMMANDS = [[], ["layout"], ["layout", "make"], ["layout", "show"], ["compile"], ["run"], ["doctor"]]
+_COMMANDS = [[], ["layout"], ["layout", "make"], ["layout", "show"], ["compile"], ["run"], ["precompile"]]
+_COMMANDS += [["pack"], ["pack", "list"], ["pack", "verify"], ["pack", "merge"], ["pack", "extract"], ["doctor"]]
 
 
 class JsonTest(CommandTest):
@@ -44,6 +45,13 @@ class JsonTest(CommandTest):
         answer = self.answer("doctor", SPARSEKILN_CACHE_DIR=str(self.folder / "plain"))
         self.assertIs(answer["cache"]["usable"], False)
         self.assertIn("plain", answer["cache"]["why"])
+
+    def test_doctor_names_the_packs_of_the_environment_and_what_is_wrong_with_them(self):
+        self.write("bad.pack", "not a pack")
+        answer = self.answer("doctor", SPARSEKILN_PACKS="bad.pack")
+        self.assertIs(answer["packs"]["usable"], False)
+        self.assertIn("bad.pack", answer["packs"]["why"])
+        self.assertIs(self.answer("doctor", SPARSEKILN_PACKS=None)["packs"]["usable"], True)
 
     def test_a_file_name_that_is_no_text_does_not_break_the_document(self):
         self.make("causal", "--size", 4, file="L.npy")

@@ -251,6 +251,7 @@ class BadJobsTest(PrecompileTest):
     def test_a_request_that_makes_no_sense_is_refused_before_anything_is_compiled(self):
         output = ["-o", "kernels.pack"]
         self.assert_refused(2, ["precompile", *output], ["--from-store"])
+        self.assert_refused(2, ["precompile", "--from-store", *output], ["has seen no kernel"])
         self.assert_refused(2, ["precompile", "L.npy", *output], ["--arch"])
         self.assert_refused(2, ["precompile", "L.npy", "--arch", "sm_80,sm_12", *output], ["sm_12"])
         self.assert_refused(2, ["precompile", "L.npy", "--arch", "sm_80", "--jobs", "-1", *output], ["--jobs"])
