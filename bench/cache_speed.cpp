@@ -33,7 +33,6 @@
 
 #include "cache/entry.h"
 #include "cache/store.h"
-#include "cache/trim.h"
 
 namespace sk = sparsekiln;
 namespace cache = sparsekiln::cache;
@@ -165,25 +164,28 @@ void look_up(benchmark::State& state) {
   }
 }
 
-/// Trims a full store in a thread while this one reads.
+/// A put that has a full store trimmed in the background, and a reader meanwhile.
 template <typename Measure>
 void trim_beside_reader(benchmark::State& state, Measure measure) {
   for (auto _ : state) {
     const TemporaryFolder folder;
     fill(folder.path());
-    cache::Store store(folder.path());
+    cache::Store store(
+        folder.path(), {},
+        {.caps = cache::Caps{.bytes = std::uint64_t{1} << 40, .files = kLeft}, .patience = {}});
+    const auto began = Clock::now();
+    store.put(identity_of(kEntries), std::vector<std::byte>(kPayload));  // begins to trim
     std::atomic<bool> trimming = true;
     double trim_seconds = 0;
-    std::thread trimmer([&] {
-      const auto began = Clock::now();
-      cache::trim(cache::Folder(folder.path()), {.bytes = std::uint64_t{1} << 40, .files = kLeft});
+    std::thread waiter([&] {
+      store.wait_for_trim();
       trim_seconds = seconds_since(began);
       trimming = false;
     });
     const QueueClock queue;
     Longest longest;
     for (int n = 0; trimming; n = (n + 1) % kEntries) longest.look_up(store, n, queue);
-    trimmer.join();
+    waiter.join();
     state.SetIterationTime(measure(trim_seconds, longest));
   }
 }

@@ -132,7 +132,7 @@ Removed trim(const Folder& folder, const Caps& caps, const std::function<bool()>
   const Stamp now = WallClock::now();
   mark_trimmed(folder, now);
   std::vector<File> files = surplus(list(folder), caps, now);
-  std::ranges::stable_sort(files, {}, &File::shard);
+  std::ranges::sort(files, {}, &File::shard);  // each folder in the folder is opened once
   const Removed removed = remove(folder, files, stop);
   compact_totals(folder);
   return removed;
