@@ -64,10 +64,11 @@ std::size_t RequestHash::operator()(const Request& request) const {
       std::hash<std::string>{}(options.target),
       std::hash<std::string>{}(options.cache_dir.native()),
       static_cast<std::uint64_t>(options.require),
-      options.packs.size(),
       reinterpret_cast<std::uintptr_t>(request.context),
   };
   for (const std::uint64_t number : numbers) state = mix(state, number);
+  for (const std::filesystem::path& pack : options.packs)
+    state = mix(state, std::hash<std::string>{}(pack.native()));
   if (options.config) state = mix(state, *options.config);
   return static_cast<std::size_t>(state);
 }

@@ -19,10 +19,10 @@ namespace {
 using test::TemporaryFolder;
 
 std::size_t entries_in(const std::filesystem::path& folder) {
-  std::size_t files = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
-    files += entry.path().extension() == ".entry";
-  return files;
+  std::size_t entries = 0;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(folder))
+    entries += file.path().extension() == ".entry";
+  return entries;
 }
 
 TEST_CASE("a Binary that cannot be kept on disk says why, each time it is built") {

@@ -56,7 +56,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
   [[maybe_unused]] const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, table,
                                 operand_a, packed] = config;
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15, o16, o17,
-                                o18, o19, o20, o21] = options;
+                                o18, o19, o20, o21, o22, o23] = options;
 }
 
 Digest key(const Asked& asked) { return identity_of(asked.problem, asked.target, asked.plan).key(); }
@@ -188,6 +188,7 @@ TEST_CASE("paths, the environment and the working folder do not change the key, 
   const Digest base = key(sample_options());
   Options elsewhere = sample_options();
   elsewhere.cache_dir = "elsewhere";
+  elsewhere.packs = {"elsewhere.pack"};
   CHECK(key(elsewhere) == base);
 
   const test::TemporaryFolder folder;
@@ -237,6 +238,10 @@ TEST_CASE("requests that differ in one wish are different rows of the table") {
       [](Request& r) { r.options.attached = true; },
       [](Request& r) { r.options.tiered = true; },
       [](Request& r) { r.options.cache_dir = "elsewhere"; },
+      [](Request& r) { r.options.packs = {"a.pack"}; },
+      [](Request& r) { r.options.packs = {"b.pack"}; },
+      [](Request& r) { r.options.packs = {"a.pack", "b.pack"}; },
+      [](Request& r) { r.options.require = Require::prebuilt; },
       [](Request& r) { r.context = &r; },
   };
   CHECK(base == Request(base));
