@@ -78,7 +78,8 @@ class WeightGradientPass {
   void store_bias(Value* row, Value* dy_panel);
   Value* element_of(const Run& run, const Tile& tile);
   [[nodiscard]] std::int64_t vector_offset(const Tile& tile, std::int32_t output, std::int32_t vector) const;
-  void cut(const Run& run, const Tile& tile, Values& sums);
+  [[nodiscard]] Value* within(const Run& run, const Tile& tile, std::int32_t output, std::int32_t vector);
+  [[nodiscard]] Value* cut(const Run& run, const Tile& tile, std::size_t number, Value* vector);
   void add_to_gates(const Run& run, const Tile& tile, const Values& sums);
   void store_gates(const Run& run);
   Value* gate_of(const Run& run, std::int32_t block);

@@ -84,7 +84,7 @@ _SENSELESS_REQUESTS = [
     (["--activation-order", "diagonal"], ["'diagonal'", "batch-major", "feature-major"]),
     (["--in-features", "99999"], ["99999 input features", "hold"]),
     (["--out-features", "-1"], ["-1 output features", "hold"]),
-    (["--alignment", "3"], ["aligned to 3 bytes", "16, 8, 4 or 2"]),
+    (["--alignment", "3"], ["aligned to 3 bytes", "16, 8 or 4 would work"]),
     (["--target", "tpu"], ["'tpu'", "cpu", "sm_75"]),
     (["--target", "sm_60"], ["'sm_60'", "sm_75"]),
     (["--target", "sm_90:0"], ["sm_90:0", "1 to"]),
