@@ -15,8 +15,9 @@ constexpr std::int32_t kWidenedBytes = 16384;
 constexpr std::int32_t kGroupedBlock = 1024;
 /// Where more tokens share a block, and its sums' way through L1 costs more.
 constexpr std::int32_t kGroupedBlockOfPanels = 128;
-/// Of the sums of a group of items, in L1.
-constexpr std::int32_t kGroupBytes = 16384;
+/// Of the sums of a group of items, which each row of W goes through in order: L2 holds them, and the more
+/// there are, the more blocks share their x.
+constexpr std::int32_t kGroupBytes = 65536;
 
 /// What passes that read x, or the weight, as it lies do not do.
 bool must_pack(const Spmm& problem) {
