@@ -221,8 +221,9 @@ void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sum
                    });
     cut_all();
   }
+  const bool short_nans = g_.dtype == DType::bf16 && !g_.gates && !g_.scale;
   for (std::size_t i = 0; i < sums.size(); ++i)
-    store_vector(v_.rounded_to(g_.out_dtype, sums[i]), address(i));
+    store_vector(v_.rounded_to(g_.out_dtype, sums[i], short_nans), address(i));
 }
 
 /// dw is aligned to 16 bytes: no wider vector can go past the caches.
