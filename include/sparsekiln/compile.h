@@ -154,7 +154,7 @@ class Kernel {
   void operator()(const Operands& operands) const;
 
   /// Scratch bytes that a launch with this n needs, for partial sums of split rows and (cpu) packed
-  /// activations.
+  /// activations, of kMostPairs pairs where grad_weight packs them.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
 
   /// Elements (of the weight's type) of the packed form of the weight, as many as it has; 0 where the kernel

@@ -94,6 +94,9 @@ _SENSELESS_REQUESTS = [
     (["--config", "simt tile_n=-4"], ["-4", "tile_n"]),
     (["--config", "simt colour=4"], ["colour", "tile_n"]),
     (["--attached", "--target", "x86-64-v3:2"], ["x86-64-v3", "attached", "CUDA target"]),
+    (["--attached", "--in-features", "126", "--target", "sm_90"], ["with attached", "whole blocks"]),
+    (["--config", "simt tile_n=32 tile_out=4 warps=4 table=attached", "--batch", "32", "--in-features", "126",
+      "--target", "sm_90"], ["with table=attached", "whole blocks"]),
     (["--attached", "--tiered", "--target", "x86-64-v3:2"], ["attached and tiered", "one of them"]),
     (["--frobnicate"], ["--frobnicate", "sparsekiln compile --help"]),
 ]
