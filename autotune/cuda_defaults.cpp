@@ -119,7 +119,8 @@ Config stream_tile(const Spmm& problem, std::int64_t n) {
 
 bool streams(const Spmm& problem, const Target& target, std::int64_t n) {
   const bool whole = problem.cut_in == 0 && problem.cut_out == 0 && problem.alignment == 16;
-  return n <= 16 && whole && !problem.gates && !problem.epilogue.gated && !problem.by_columns() && !problem.feature_major() &&
+  return n <= 16 && whole && !problem.gates && !problem.epilogue.gated && !problem.by_columns() &&
+         !problem.feature_major() &&
          stream_registers(problem, target, stream_tile(problem, n)) <= kMostThreadRegisters;
 }
 

@@ -70,14 +70,11 @@ Plan plan_for(const Problem& problem, const Target& target, const Options& optio
 void refuse_cut_layouts(const BuildJob& job, const Options& options) {
   if (job.target.kind != Target::Kind::cuda) return;
   if (!options.tiered && !cuda::attached(job.plan)) return;
-  const std::string_view asked = options.tiered     ? "tiered"
-                                 : options.attached ? "attached"
-                                                    : "table=attached";
-  throw Error(
-      ErrorKind::invalid_argument,
-      fmt::format(
-          "{} x {} features with {}: code that serves every layout has whole blocks; without {} it would work",
-          job.problem.out_features(), job.problem.in_features(), asked, asked));
+  const std::string_view asked = options.tiered ? "tiered" : options.attached ? "attached" : "table=attached";
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{} x {} features with {}: code that serves every layout has whole blocks; without "
+                          "{} it would work",
+                          job.problem.out_features(), job.problem.in_features(), asked, asked));
 }
 
 struct Found {

@@ -88,11 +88,13 @@ std::string device_name(std::int32_t device) {
 }
 
 [[noreturn, gnu::cold]] void refuse_itself(std::string_view computed) {
-  refuse(computed, "its matrices overlap one another, or lie in each other's gaps; matrices one behind the "
-                   "other, or side by side in the rows of one wider matrix, would work");
+  refuse(computed,
+         "its matrices overlap one another, or lie in each other's gaps; matrices one behind the "
+         "other, or side by side in the rows of one wider matrix, would work");
 }
 [[noreturn, gnu::cold]] void refuse_shared(std::string_view computed, std::string_view other) {
-  refuse(computed, fmt::format("it overlaps {}, which is computed as well; memory of its own would work", other));
+  refuse(computed,
+         fmt::format("it overlaps {}, which is computed as well; memory of its own would work", other));
 }
 
 /// Rows of elements at one distance: of an activation, or, as one row, of dense memory.
@@ -399,7 +401,8 @@ class PairList {
   }
   [[nodiscard]] CheckedOperands finish() {
     checked_.first.pairs.count = static_cast<std::int32_t>(count_);
-    if (count_ == 0) checked_.first.n = 0;  // no matrices: as one without batch entries, whose gradient is zeros
+    if (count_ == 0)
+      checked_.first.n = 0;  // no matrices: as one without batch entries, whose gradient is zeros
     return checked_;
   }
 

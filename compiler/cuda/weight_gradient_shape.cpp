@@ -39,10 +39,10 @@ void share_out_warps(WeightGradientShape& shape, const Sddmm& gradient, const Co
   shape.sums = std::max(gradient.block.out, 16) * columns / (32 * shape.warps_out * shape.warps_in);
   if (config.tile_n % (step * shape.warps_n) != 0)
     refuse(config,
-           fmt::format("{} warps share the k-steps of {} batch entries in a stage: {}fewer warps would work",
-                       shape.warps_n, step,
-                       step * shape.warps_n > kMostChunk ? ""
-                                                         : fmt::format("tile_n={} or ", step * shape.warps_n)));
+           fmt::format(
+               "{} warps share the k-steps of {} batch entries in a stage: {}fewer warps would work",
+               shape.warps_n, step,
+               step * shape.warps_n > kMostChunk ? "" : fmt::format("tile_n={} or ", step * shape.warps_n)));
 }
 
 void share_out_threads(WeightGradientShape& shape, const Sddmm& gradient, const Config& config,
@@ -52,8 +52,8 @@ void share_out_threads(WeightGradientShape& shape, const Sddmm& gradient, const 
   shape.sums = config.tile_out * config.tile_out;
   const std::int32_t threads = gradient.block.out * columns / shape.sums;
   if (threads > shape.threads)
-    refuse(config, fmt::format("{} threads have {} sums each of a run of {} x {}: {} would work", shape.threads,
-                               shape.sums, gradient.block.out, columns,
+    refuse(config, fmt::format("{} threads have {} sums each of a run of {} x {}: {} would work",
+                               shape.threads, shape.sums, gradient.block.out, columns,
                                threads <= 32 * kMostWarps ? fmt::format("warps={}", threads / 32)
                                : config.tile_out < 8      ? std::string("tile_out=8 and more warps")
                                                           : std::string("more warps, or fewer rows,")));
@@ -102,8 +102,8 @@ WeightGradientShape weight_gradient_shape(const Sddmm& gradient, const Target& t
   const std::int32_t sums = 4 * gradient.block.out * columns;
   const std::int64_t most = multiprocessor(target).shared_per_cta - kWeightGradientStaticShared;
   if (sums > most)
-    refuse(config, fmt::format("the sums of a run have {} bytes, and shared memory of {} {}; {} would work", sums,
-                               target.arch, most,
+    refuse(config, fmt::format("the sums of a run have {} bytes, and shared memory of {} {}; {} would work",
+                               sums, target.arch, most,
                                config.rows > 1 ? fmt::format("rows={}", config.rows / 2)
                                                : std::string("smaller blocks, or sm_80 or later,")));
   shape.shared_bytes = std::max({config.stages * config.tile_n * operands * element, sums, bias});

@@ -150,7 +150,8 @@ class Kernel {
 
   /// Checks the operands and launches. On the cpu it returns when y is written; on a GPU when the launch is
   /// queued. n is the batch of x, or of dy. With n = 0
-  /// the gradients of grad_weight are zeros, and the other operations do nothing. Throws `invalid_argument` naming the operand, or `driver`.
+  /// the gradients of grad_weight are zeros, and the other operations do nothing. Throws `invalid_argument`
+  /// naming the operand, or `driver`.
   void operator()(const Operands& operands) const;
 
   /// Scratch bytes that a launch with this n needs, for partial sums of split rows and (cpu) packed

@@ -170,8 +170,7 @@ void for_each_problem(Use use) {
   for (const std::int32_t out : kSides)
     for (const std::int32_t in : kSides)
       for (const Types& types : kTypes)
-        for (const Operation operation :
-             {Operation::forward, Operation::grad_input, Operation::grad_weight})
+        for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
           for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major})
             for (int form = 0; form < 6; ++form) {
               const bool forward = operation == Operation::forward;
