@@ -94,9 +94,6 @@ _SENSELESS_REQUESTS = [
     (["--config", "simt tile_n=-4"], ["-4", "tile_n"]),
     (["--config", "simt colour=4"], ["colour", "tile_n"]),
     (["--attached", "--target", "x86-64-v3:2"], ["x86-64-v3", "attached", "CUDA target"]),
-    (["--attached", "--in-features", "126", "--target", "sm_90"], ["with attached", "whole blocks"]),
-    (["--config", "simt tile_n=32 tile_out=4 warps=4 table=attached", "--batch", "32", "--in-features", "126",
-      "--target", "sm_90"], ["with table=attached", "whole blocks"]),
     (["--attached", "--tiered", "--target", "x86-64-v3:2"], ["attached and tiered", "one of them"]),
     (["--frobnicate"], ["--frobnicate", "sparsekiln compile --help"]),
 ]
@@ -167,6 +164,13 @@ class BadRequestTest(CommandTest):
             ["compile", "L.npy", "--dtype", "bf16", "--target", "sm_75"],
             ["bf16", "sm_75", "sm_80", "f16"],
         )
+
+    def test_code_that_serves_every_layout_is_refused_cut_features_however_it_is_asked_for(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        request = ["compile", "L.npy", "--batch", 32, "--in-features", 126, "--target", "sm_90"]
+        pinned = "simt tile_n=32 tile_out=4 warps=4 table=attached"
+        for asked, word in ((["--attached"], "attached"), (["--tiered"], "tiered"), (["--config", pinned], "table=")):
+            self.assert_refused(_NO_SENSE, request + asked, [f"with {word}", "whole blocks"])
 
     def test_a_request_without_sense_says_what_would_work(self):
         self.make("random", "--size", 4, "--density", 0.5)
