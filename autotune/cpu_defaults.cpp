@@ -12,10 +12,6 @@ constexpr std::int32_t kMostTokens = 64;
 /// one; on both the packed x of 4096 inputs takes half a MiB, what L2 has room for.
 constexpr std::int32_t kTokensOfWideVectors = 32;
 
-/// Elements of a block of W that are too few for hardware prefetchers to be of use where blocks lie apart, as
-/// they do by columns: larger batch tiles then read each less often.
-constexpr std::int32_t kSmallBlock = 128;
-
 constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
 constexpr std::int64_t kRowsOfShare = 16;
 
@@ -38,11 +34,11 @@ std::int32_t lanes_of(std::string_view level) {
 
 /// Up to four tokens, or one vector of them, or else pairs of vectors, which the main loop wants; of the
 /// sizes that do, the one that computes the fewest tokens that are not there, and the preferred one of
-/// equals. `apart`: blocks of the weight are small and do not follow each other.
-std::int32_t tile_for(std::int64_t n, std::int32_t lanes, bool apart) {
+/// equals.
+std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
   if (n <= lanes) return n > 4 ? lanes : n > 2 ? 4 : static_cast<std::int32_t>(std::max<std::int64_t>(n, 1));
   const auto computed = [&](std::int32_t tile) { return (n + tile - 1) / tile * tile; };
-  std::int32_t best = lanes >= 8 && !apart ? kTokensOfWideVectors : kMostTokens;
+  std::int32_t best = lanes >= 8 ? kTokensOfWideVectors : kMostTokens;
   for (std::int32_t tile = kMostTokens; tile >= 32; tile -= 16)
     if (tile % (2 * lanes) == 0 && computed(tile) < computed(best)) best = tile;
   const std::int64_t pairs = (n + 2 * lanes - 1) / (2 * lanes);
@@ -67,8 +63,7 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   const std::int32_t lanes = lanes_of(target.arch);
   Config config;
   config.variant = Variant::vector;
-  const bool apart = problem.by_columns() && problem.block.out * problem.block.in <= kSmallBlock;
-  config.tile_n = tile_for(n, lanes, apart);
+  config.tile_n = tile_for(n, lanes);
   config.warps = 1;
   config.table = TableForm::global;
   config.split = split_for(n, config.tile_n, lanes, std::max(target.workers, 1), problem.layout.rows());

@@ -119,7 +119,8 @@ Config stream_tile(const Spmm& problem, std::int64_t n) {
 
 bool streams(const Spmm& problem, const Target& target, std::int64_t n) {
   const bool whole = problem.cut_in == 0 && problem.cut_out == 0 && problem.alignment == 16;
-  return n <= 16 && whole && !problem.gates && !problem.by_columns() && !problem.feature_major() &&
+  return n <= 16 && whole && !problem.gates && !problem.epilogue.gated && !problem.by_columns() &&
+         !problem.feature_major() &&
          stream_registers(problem, target, stream_tile(problem, n)) <= kMostThreadRegisters;
 }
 
@@ -166,27 +167,30 @@ std::int32_t width_for(const Sddmm& gradient, const Target& target) {
 }  // namespace
 
 Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n) {
+  const auto element = static_cast<std::int64_t>(size_of(gradient.dtype));
+  const auto step = static_cast<std::int32_t>(32 / element);  // batch entries of a k-step
+  const std::int64_t room = multiprocessor(target).shared_per_cta - kWeightGradientStaticShared;
   Config config;
   config.variant = gradient.ieee() ? Variant::simt : Variant::mma;
   config.rows = width_for(gradient, target);
-  config.tile_n = tile_for(n, 32, size_of(gradient.dtype) == 2 ? 64 : 32);
+  while (config.rows > 1 && 4 * gradient.block_elements() * config.rows > room) config.rows /= 2;
   const std::int64_t sums = gradient.block_elements() * config.rows;
   config.tile_out = gradient.ieee() ? (sums >= 64 * 128 ? 8 : 4) : 0;
+  config.tile_n = tile_for(n, 32, element == 2 ? 64 : 32);
+  config.stages = target.compute_capability() < 80 ? 2 : 3;
+  // A stage: dy, as much of z, and x.
+  const std::int64_t entry = (2 * gradient.block.out + gradient.block.in * config.rows) * element;
+  const auto fits = [&] { return config.stages * config.tile_n * entry <= room; };
+  while (config.tile_n > 32 && !fits()) config.tile_n /= 2;
+  while (config.stages > 2 && !fits()) --config.stages;
+  while (config.tile_n > step && !fits()) config.tile_n /= 2;
   const std::int64_t of_warp = gradient.ieee() ? 32 * config.tile_out * config.tile_out : 32 * 32;
   // Up to 4 warps share the k-steps of a stage where the sums do not keep as many busy.
-  const std::int32_t steps = config.tile_n / (32 / static_cast<std::int32_t>(size_of(gradient.dtype)));
-  config.warps = gradient.ieee() ? 4 : std::clamp(steps, 1, 4);
+  config.warps = gradient.ieee() ? 4 : std::clamp(config.tile_n / step, 1, 4);
   while (config.warps < 8 && sums > of_warp * config.warps) config.warps *= 2;
-  config.stages = target.compute_capability() < 80 ? 2 : 3;
-  config.split = 4;
-  const std::int64_t room = multiprocessor(target).shared_per_cta;
-  const auto shape = [&] { return weight_gradient_shape(gradient, target, config); };
-  const std::int64_t operands = (2 * gradient.block.out + gradient.block.in * config.rows) *
-                                static_cast<std::int64_t>(size_of(gradient.dtype));
-  while (config.tile_n > 32 && config.stages * config.tile_n * operands > room) config.tile_n /= 2;
-  while (config.stages > 2 && config.stages * config.tile_n * operands > room) --config.stages;
-  const WeightGradientShape found = shape();
-  config.split = std::clamp(resident_ctas(target, found.threads, found.shared_bytes), 1, config.split);
+  const WeightGradientShape shape = weight_gradient_shape(gradient, target, config);
+  config.split = std::clamp(
+      resident_ctas(target, shape.threads, shape.shared_bytes + kWeightGradientStaticShared), 1, 4);
   return config;
 }
 

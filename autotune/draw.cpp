@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <span>
 
 #include <fmt/format.h>
@@ -45,6 +46,22 @@ void fill(DType type, void* to, std::int64_t first, std::int64_t count, Inputs k
     store(type, std::span(values).first(now), to, first + done);
     done += static_cast<std::int64_t>(now);
   }
+}
+
+void poison_beyond(const Layout& layout, BlockShape block, std::int64_t rows, std::int64_t cols, DType type,
+                   void* weight) {
+  if (rows == std::int64_t{layout.rows()} * block.out && cols == std::int64_t{layout.cols()} * block.in)
+    return;
+  const std::int64_t elements = std::int64_t{block.out} * block.in;
+  std::int64_t first = 0;  // of a block
+  for (std::int32_t row = 0; row < layout.rows(); ++row)
+    for (const std::int32_t col : layout.row(row)) {
+      for (std::int64_t i = 0; i < elements; ++i)
+        if (std::int64_t{row} * block.out + i / block.in >= rows ||
+            std::int64_t{col} * block.in + i % block.in >= cols)
+          store(type, std::numeric_limits<float>::quiet_NaN(), weight, first + i);
+      first += elements;
+    }
 }
 
 std::int64_t largest_integer(double k, double growth, DType out_dtype) {

@@ -64,22 +64,12 @@ class Filler {
   }
   /// The blocks of a weight; NaN beyond the last features, of which nothing may come.
   [[nodiscard]] std::vector<std::byte> weight(Stream stream) const {
-    const auto [out, in] = problem_.weight_block();
-    const std::int64_t elements = std::int64_t{out} * in;
+    const BlockShape block = problem_.weight_block();
     const bool turned = problem_.by_columns();
-    const std::int64_t rows = turned ? problem_.in_features() : problem_.out_features();
-    const std::int64_t cols = turned ? problem_.out_features() : problem_.in_features();
-    std::vector<std::byte> bytes = dense(stream, problem_.dtype, problem_.weight.blocks() * elements);
-    if (problem_.cut_in == 0 && problem_.cut_out == 0) return bytes;
-    std::int64_t block = 0;
-    for (std::int32_t row = 0; row < problem_.weight.rows(); ++row)
-      for (const std::int32_t col : problem_.weight.row(row)) {
-        for (std::int64_t i = 0; i < elements; ++i)
-          if (std::int64_t{row} * out + i / in >= rows || std::int64_t{col} * in + i % in >= cols)
-            store(problem_.dtype, std::numeric_limits<float>::quiet_NaN(), bytes.data(),
-                  block * elements + i);
-        ++block;
-      }
+    std::vector<std::byte> bytes =
+        dense(stream, problem_.dtype, problem_.weight.blocks() * std::int64_t{block.out} * block.in);
+    poison_beyond(problem_.weight, block, turned ? problem_.in_features() : problem_.out_features(),
+                  turned ? problem_.out_features() : problem_.in_features(), problem_.dtype, bytes.data());
     return bytes;
   }
   /// A third of them 0, a third 1, the rest something between.

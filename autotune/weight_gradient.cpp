@@ -131,33 +131,41 @@ void for_each_row(const Sddmm& gradient, double worth, const std::function<void(
   take();
 }
 
-void sum_gates(const Sddmm& gradient, const WeightGradientInputs& inputs, WeightGradientReference& result) {
-  for (std::int64_t block = 0; block < gradient.layout.blocks(); ++block) {
-    double sum = 0;
-    double magnitude = 0;
-    for (std::int64_t i = block * gradient.block_elements(); i < (block + 1) * gradient.block_elements();
-         ++i) {
-      const double w = to_float(gradient.dtype, inputs.w.data(), i);
-      sum += w * result.dw[static_cast<std::size_t>(i)];
-      magnitude += std::fabs(w) * result.of_dw[static_cast<std::size_t>(i)];
+/// Calls use(block, element, exists) for every element of dw; beyond a cut none exists.
+template <class Use>
+void for_each_element(const Sddmm& gradient, Use use) {
+  std::int64_t block = 0;
+  std::int64_t element = 0;
+  for (std::int32_t row = 0; row < gradient.layout.rows(); ++row)
+    for (const std::int32_t col : gradient.layout.row(row)) {
+      for (std::int32_t o = 0; o < gradient.block.out; ++o)
+        for (std::int32_t i = 0; i < gradient.block.in; ++i, ++element)
+          use(block, element,
+              std::int64_t{row} * gradient.block.out + o < gradient.out_features() &&
+                  std::int64_t{col} * gradient.block.in + i < gradient.in_features());
+      ++block;
     }
-    result.dgates.push_back(sum);
-    result.of_dgates.push_back(magnitude);
-  }
+}
+
+void sum_gates(const Sddmm& gradient, const WeightGradientInputs& inputs, WeightGradientReference& result) {
+  result.dgates.assign(static_cast<std::size_t>(gradient.layout.blocks()), 0);
+  result.of_dgates = result.dgates;
+  for_each_element(gradient, [&](std::int64_t block, std::int64_t element, bool exists) {
+    if (!exists) return;
+    const double w = to_float(gradient.dtype, inputs.w.data(), element);
+    const auto i = static_cast<std::size_t>(element);
+    result.dgates[static_cast<std::size_t>(block)] += w * result.dw[i];
+    result.of_dgates[static_cast<std::size_t>(block)] += std::fabs(w) * result.of_dw[i];
+  });
 }
 
 /// What dw held before, as it counts: beyond a cut nothing does.
 std::vector<std::byte> old_within(const Sddmm& gradient, const WeightGradientInputs& inputs) {
   std::vector<std::byte> old = inputs.old_dw;
-  if (old.empty() || (gradient.cut_in == 0 && gradient.cut_out == 0)) return old;
-  std::int64_t at = 0;
-  for (std::int32_t row = 0; row < gradient.layout.rows(); ++row)
-    for (const std::int32_t col : gradient.layout.row(row))
-      for (std::int32_t o = 0; o < gradient.block.out; ++o)
-        for (std::int32_t i = 0; i < gradient.block.in; ++i, ++at)
-          if (std::int64_t{row} * gradient.block.out + o >= gradient.out_features() ||
-              std::int64_t{col} * gradient.block.in + i >= gradient.in_features())
-            store(gradient.out_dtype, 0.0F, old.data(), at);
+  if (old.empty()) return old;
+  for_each_element(gradient, [&](std::int64_t, std::int64_t element, bool exists) {
+    if (!exists) store(gradient.out_dtype, 0.0F, old.data(), element);
+  });
   return old;
 }
 

@@ -81,7 +81,10 @@ WeightGradientInputs make_inputs(const Sddmm& gradient, const WeightGradientLaun
   }
   const std::int64_t blocks = gradient.layout.blocks();
   const std::int64_t weights = blocks * gradient.block_elements();
-  if (gradient.gate_gradient) inputs.w = filler.dense(gradient.dtype, weights, kWeight, 1);
+  if (gradient.gate_gradient) {
+    inputs.w = filler.dense(gradient.dtype, weights, kWeight, 1);
+    poison_beyond(gradient.layout, gradient.block, out, in, gradient.dtype, inputs.w.data());
+  }
   if (gradient.gates) {
     inputs.gates = filler.dense(DType::f32, blocks, kGates, 2);
     for (std::int64_t block = 0; block < blocks; block += 3) store(DType::f32, 0, inputs.gates.data(), block);

@@ -3,8 +3,8 @@
 // Square layers of random blocks. Every iteration of a benchmark is one round of all operations, one after
 // the other on the same threads, so that a busy machine hurts them alike; the counters are medians over the
 // rounds of what was measured, or of ratios within a round:
-//   forward, grad_input     GFLOP/s of present blocks
-//   grad_input_vs_forward   its rate over forward's: at least 0.8 is asked for
+//   forward, grad_input, grad_weight              GFLOP/s of present blocks
+//   grad_input_vs_forward, grad_weight_vs_forward  its rate over forward's: at least 0.8 is asked for
 // Behind the last benchmark: geometric mean and worst of each ratio.
 //
 //   --dtype=TEXT    of activations and weight: f32 (the default), bf16, f16

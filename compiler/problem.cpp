@@ -165,8 +165,9 @@ void validate_cut(std::int64_t cut, std::int32_t blocks, std::int32_t side, std:
 
 void validate_types(const Problem& problem) {
   if (problem.out_dtype != problem.dtype && problem.out_dtype != DType::f32)
-    refuse(fmt::format("output type {} of {} operands: it is {} or f32", name(problem.out_dtype),
-                       name(problem.dtype), name(problem.dtype)));
+    refuse(fmt::format("output type {} of {} operands: it is {}f32", name(problem.out_dtype),
+                       name(problem.dtype),
+                       problem.dtype == DType::f32 ? "" : fmt::format("{} or ", name(problem.dtype))));
   if (problem.math != Math::ieee && problem.dtype != DType::f32)
     refuse(fmt::format("math {} with {} operands: it rounds f32 operands; math ieee would work",
                        name(problem.math), name(problem.dtype)));
@@ -176,8 +177,9 @@ void validate_types(const Problem& problem) {
   const auto bytes = static_cast<std::int32_t>(std::max(size_of(problem.dtype), size_of(computed)));
   if (std::find(kAlignments.begin(), kAlignments.end(), problem.alignment) == kAlignments.end() ||
       problem.alignment < bytes)
-    refuse(fmt::format("activations aligned to {} bytes: 16, 8, 4 or 2 would work, {} at least for {}",
-                       problem.alignment, bytes, name(bytes == 4 ? DType::f32 : problem.dtype)));
+    refuse(fmt::format("activations of {} aligned to {} bytes: 16, 8{} would work",
+                       name(bytes == 4 ? DType::f32 : problem.dtype), problem.alignment,
+                       bytes == 4 ? " or 4" : ", 4 or 2"));
 }
 
 void validate_ends(const Problem& problem) {

@@ -97,6 +97,17 @@ Plan plan_for(const Problem& problem, const Target& target, const Options& optio
   return choose_plan(problem, target);
 }
 
+/// Code that serves every layout has whole blocks.
+void refuse_cut_layouts(const BuildJob& job, const Options& options) {
+  if (job.target.kind != Target::Kind::cuda) return;
+  if (!options.tiered && !cuda::attached(job.plan)) return;
+  const std::string_view asked = options.tiered ? "tiered" : options.attached ? "attached" : "table=attached";
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{} x {} features with {}: code that serves every layout has whole blocks; without "
+                          "{} it would work",
+                          job.problem.out_features(), job.problem.in_features(), asked, asked));
+}
+
 struct Found {
   std::shared_ptr<const Binary> binary;
   From from = From::compiled;
@@ -211,19 +222,12 @@ BuildJob job_of(const Layout& layout, const Options& options) {
         ErrorKind::invalid_argument,
         "attached and tiered: a tiered kernel is attached until the baked one is there; ask for one of "
         "them");
-  if ((options.attached || options.tiered) &&
-      (job.problem.cut_in_features != 0 || job.problem.cut_out_features != 0))
-    throw Error(
-        ErrorKind::invalid_argument,
-        fmt::format("{} x {} features with {}: code that serves every layout has whole blocks; without "
-                    "{} it would work",
-                    job.problem.out_features(), job.problem.in_features(),
-                    options.attached ? "attached" : "tiered", options.attached ? "attached" : "tiered"));
   if (options.config && job.problem.batch.dynamic())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("config '{}': a pinned config takes a fixed batch, not {}",
                             to_string(*options.config), to_string(job.problem.batch)));
   job.plan = plan_for(job.problem, job.target, options);
+  if (job.problem.cut_in_features != 0 || job.problem.cut_out_features != 0) refuse_cut_layouts(job, options);
   if (job.require == Require::prebuilt && !job.pinned) {
     Layers layers = layers_of(job);
     job.plan = held_plan(job, layers);

@@ -1,6 +1,8 @@
 #include "runtime/operand_check.h"
 
 #include <cstddef>
+#include <cstdlib>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
@@ -31,6 +33,10 @@ std::string device_name(std::int32_t device) {
                           ? "x, dy (or pairs of them) and dw"
                           : fmt::format("{}, w and {}", places_of(contract.operation).from_name,
                                         places_of(contract.operation).to_name);
+  if (contract.derivative != Activation::none) takes += ", z";
+  if (contract.gates) takes += ", gates";
+  if (contract.bias_gradient) takes += ", dbias";
+  if (contract.gate_gradient) takes += ", w and dgates";
   const Epilogue& ends = contract.epilogue;
   if (ends != Epilogue{}) takes += fmt::format(", and what its epilogue {} needs", to_string(ends));
   refuse(name, fmt::format("it was not given; a kernel of {} takes {}", sparsekiln::name(contract.operation),
@@ -51,11 +57,13 @@ std::string device_name(std::int32_t device) {
                            is.shape[0], is.shape[1], is.shape[2], wanted.blocks, wanted.block.out,
                            wanted.block.in));
 }
-[[noreturn, gnu::cold]] void refuse_packed(const TensorView& is, std::int64_t elements) {
-  refuse("w", fmt::format("rank {}, shape [{}, {}, {}] and strides [{}, {}, {}], but the kernel takes the {} "
-                          "elements that Kernel::pack made, dense, of any rank",
-                          is.rank, is.shape[0], is.shape[1], is.shape[2], is.stride[0], is.stride[1],
-                          is.stride[2], elements));
+[[noreturn, gnu::cold]] void refuse_packed(std::string_view name, const TensorView& is,
+                                           std::int64_t elements) {
+  refuse(name,
+         fmt::format("rank {}, shape [{}, {}, {}] and strides [{}, {}, {}], but the kernel takes the {} "
+                     "elements that Kernel::pack made, dense, of any rank",
+                     is.rank, is.shape[0], is.shape[1], is.shape[2], is.stride[0], is.stride[1], is.stride[2],
+                     elements));
 }
 [[noreturn, gnu::cold]] void refuse_vector(std::string_view name, const TensorView& is,
                                            std::int64_t elements) {
@@ -77,6 +85,16 @@ std::string device_name(std::int32_t device) {
   refuse(computed,
          fmt::format("it overlaps {}, which the kernel reads while it writes; memory of its own would work",
                      read));
+}
+
+[[noreturn, gnu::cold]] void refuse_itself(std::string_view computed) {
+  refuse(computed,
+         "its matrices overlap one another, or lie in each other's gaps; matrices one behind the "
+         "other, or side by side in the rows of one wider matrix, would work");
+}
+[[noreturn, gnu::cold]] void refuse_shared(std::string_view computed, std::string_view other) {
+  refuse(computed,
+         fmt::format("it overlaps {}, which is computed as well; memory of its own would work", other));
 }
 
 /// Rows of elements at one distance: of an activation, or, as one row, of dense memory.
@@ -124,10 +142,22 @@ struct Activation2D {
     if (joins) {
       region.rows *= matrices;
     } else {  // as one stretch: what is between the matrices may be used by nobody else
-      const std::int64_t last = (matrices - 1) * matrix_bytes + region.bytes();
-      region = {name, region.begin, 1, last, last};
+      const std::int64_t last = (matrices - 1) * std::abs(matrix_bytes) + region.bytes();
+      const std::int64_t before = matrix_bytes < 0 ? (matrices - 1) * matrix_bytes : 0;
+      region = {name, region.begin + before, 1, last, last};
     }
     return region;
+  }
+  /// Whether no two matrices share an element: they lie one behind the other, or all side by side in each row
+  /// of one wider matrix.
+  [[nodiscard]] bool apart(std::int64_t features, bool feature_major) const {
+    if (matrices <= 1 || joins) return true;
+    Activation2D one = *this;
+    one.matrices = 1;
+    const Region region = one.region(features, feature_major);
+    const std::int64_t step = std::abs(matrix_bytes);
+    return region.empty() || step >= region.bytes() ||
+           (step >= region.row_bytes && (matrices - 1) * step + region.row_bytes <= region.stride_bytes);
   }
 };
 
@@ -184,19 +214,19 @@ Region check_dense(std::string_view name, const TensorView& view, DType type, st
 }
 
 /// What Kernel::pack made, in any dense shape: its axes are not the layout's any more.
-void check_packed(const TensorView& w, const OperandContract& contract) {
-  if (w.dtype != contract.dtype) refuse_type("w", w.dtype, contract.dtype);
+void check_packed(std::string_view name, const TensorView& w, const OperandContract& contract) {
+  if (w.dtype != contract.dtype) refuse_type(name, w.dtype, contract.dtype);
   if (contract.blocks == 0) return;
   const std::int64_t all = weight_elements(contract);
-  if (w.rank < 1 || w.rank > 3) refuse_packed(w, all);
+  if (w.rank < 1 || w.rank > 3) refuse_packed(name, w, all);
   std::int64_t elements = 1;
   for (std::int32_t axis = w.rank - 1; axis >= 0; --axis) {
     if (w.shape[axis] < 1 || w.shape[axis] > all / elements || w.stride[axis] != elements)
-      refuse_packed(w, all);
+      refuse_packed(name, w, all);
     elements *= w.shape[axis];
   }
-  if (elements != all) refuse_packed(w, all);
-  check_address("w", w.data, kWeightAlignment);
+  if (elements != all) refuse_packed(name, w, all);
+  check_address(name, w.data, kWeightAlignment);
 }
 
 Region check_weight(std::string_view name, const TensorView& w, DType type, const OperandContract& contract,
@@ -204,7 +234,7 @@ Region check_weight(std::string_view name, const TensorView& w, DType type, cons
   if (w.rank == 0 && contract.blocks != 0) refuse_missing(name, contract);
   check_device(name, w, device);
   if (contract.packed)
-    check_packed(w, contract);
+    check_packed(name, w, contract);
   else
     check_blocks(name, w, type, contract);
   const std::int64_t bytes = weight_elements(contract) * static_cast<std::int64_t>(size_of(type));
@@ -290,6 +320,7 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   if (to_features == 0) checked.matrices = 0;
   if (checked.matrices == 0) return checked;
 
+  if (!y.apart(to_features, feature_major)) refuse_itself(y.name);
   const Region computed = y.region(to_features, feature_major);
   refuse_overlaps(computed, {x.region(from_features, feature_major), w, v, bias, v_bias, gates});
   if (z.view != nullptr) refuse_overlaps(computed, {z.region(from_features, feature_major)});
@@ -370,6 +401,8 @@ class PairList {
   }
   [[nodiscard]] CheckedOperands finish() {
     checked_.first.pairs.count = static_cast<std::int32_t>(count_);
+    if (count_ == 0)
+      checked_.first.n = 0;  // no matrices: as one without batch entries, whose gradient is zeros
     return checked_;
   }
 
@@ -387,17 +420,20 @@ CheckedOperands check_weight_gradient(const Operands& operands, const OperandCon
                                       std::int32_t device) {
   if (operands.dw.rank == 0) refuse_missing("dw", contract);
   Region computed[3];
+  Region w;
   computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
   if (contract.bias_gradient)
     computed[1] = check_dense("dbias", operands.dbias, DType::f32, contract.out_features, contract, device);
   if (contract.gate_gradient) {
     computed[2] = check_dense("dgates", operands.dgates, DType::f32, contract.blocks, contract, device);
-    refuse_overlaps(computed[2], {check_weight("w", operands.w, contract.dtype, contract, device)});
+    w = check_weight("w", operands.w, contract.dtype, contract, device);
   }
   Region gates;
   if (contract.gates)
     gates = check_dense("gates", operands.gates, DType::f32, contract.blocks, contract, device);
-  for (const Region& region : computed) refuse_overlaps(region, {gates});
+  for (const Region& region : computed) refuse_overlaps(region, {w, gates});
+  for (const auto& [one, other] : {std::pair{0, 1}, {0, 2}, {1, 2}})
+    if (overlap(computed[one], computed[other])) refuse_shared(computed[one].name, computed[other].name);
   check_scale(operands, contract);
 
   PairList pairs(contract, device);

@@ -116,9 +116,8 @@ std::string heading(const Spmm& problem, const Target& target, const Plan& plan)
       "; Sparsekiln: {}, y[n, {}] = x[n, {}] · B^T, W of {} blocks of {} in {} x {} (layout {})\n"
       "; {} -> {}, accumulated in f32; batch {}; target {}\n"
       "; plan {}\n"
-      "; call = {{ x, w, y, workspace, n, x_stride, y_stride }}; items = {{ output, first_step, steps, part, "
-      "parts, "
-      "partial, counter }}\n",
+      "; call = LaunchOperands (compiler/launch_operands.h); items = {{ output, first_step, steps, part, "
+      "parts, partial, counter }}\n",
       name(problem.operation), problem.out_features(), problem.in_features(), weight.blocks(),
       to_string(problem.weight_block()), weight.rows(), weight.cols(), weight.digest().hex(),
       name(problem.dtype), name(problem.out_dtype), to_string(problem.batch), target.to_string(),

@@ -13,8 +13,11 @@ constexpr std::int32_t kWidenedBytes = 16384;
 
 /// Elements of a block that is too small for a stream of its own, where blocks lie apart.
 constexpr std::int32_t kGroupedBlock = 1024;
-/// Of the sums of a group of items, in L1.
-constexpr std::int32_t kGroupBytes = 16384;
+/// Where more tokens share a block, and its sums' way through L1 costs more.
+constexpr std::int32_t kGroupedBlockOfPanels = 128;
+/// Of the sums of a group of items, which each row of W goes through in order: L2 holds them, and the more
+/// there are, the more blocks share their x.
+constexpr std::int32_t kGroupBytes = 65536;
 
 /// What passes that read x, or the weight, as it lies do not do.
 bool must_pack(const Spmm& problem) {
@@ -76,7 +79,9 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given,
   if (copies_weight()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * weights * block_out * tile_n;
   counters = schedule.counters;
-  const bool grouped = thin && order == WeightOrder::columns && block_out * block_words <= kGroupedBlock;
+  const std::int32_t grouped_block = thin ? kGroupedBlock : kGroupedBlockOfPanels;
+  const bool grouped =
+      problem.by_columns() && (thin || !copies_weight()) && block_out * block_words <= grouped_block;
   group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
   workspace.counter_bytes = counters > 0 ? counters_in_front : 0;
   workspace.bytes_per_tile = (panel_bytes + sums_bytes * schedule.partials + 63) / 64 * 64;

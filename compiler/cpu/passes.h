@@ -49,10 +49,10 @@ struct Geometry {
   std::int32_t chunk;        ///< blocks that a register tile goes over with its sums in registers, at most
   std::int64_t panel_bytes;  ///< packed x of one batch tile, see emit_pack_pass; 0: thin
   std::int32_t counters;     ///< of one batch tile: split rows
-  std::int32_t
-      group_items;  ///< thin, by columns: items whose steps are taken in the order of W; 1: each its own
-  std::int64_t sums_bytes;  ///< one block row's sums: [weights] times, along tokens [block_out][tile_n]
-                            ///< float32, else [tile_n][block_out]
+  std::int32_t group_items;  ///< small blocks by columns: items whose steps are taken in the order of W; 1:
+                             ///< each its own
+  std::int64_t sums_bytes;   ///< one block row's sums: [weights] times, along tokens [block_out][tile_n]
+                             ///< float32, else [tile_n][block_out]
   Workspace workspace;
   [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
   [[nodiscard]] std::int64_t out_bytes() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
@@ -125,7 +125,8 @@ void emit_thin_row_pass(VectorIr& ir, std::string_view name, const Geometry& geo
 /// Thin, by columns: along outputs, broadcasting x as it lies.
 /// Every output (of a part) is C such chains, chain c summing the words c, c + C … of every block, where C is
 /// as many as make eight sums of a register tile's outputs and tokens; then the upper half of the chains is
-/// added to the lower one until one is left. Where items are grouped C is 1.
+/// added to the lower one until one is left. Where items are grouped C is 2 at most, the first chain goes on
+/// from block to block, and the second one is of each block.
 void emit_thin_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
                            const Tables& tables);
 

@@ -18,6 +18,7 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
     ir_.CreateCall(v_.module.getFunction(pack),
                    {function->getArg(0), function->getArg(1), function->getArg(2)});
   own_sums_ = stack(g_.sums_bytes, "sums");
+  if (grouped()) group_sums_ = stack(g_.group_items * g_.sums_bytes, "group_sums");
   begin();
   weights_ = {v_.argument(ir_.getPtrTy(), offsetof(Call, w), "w")};
   if (g_.weights > 1) weights_.push_back(v_.argument(ir_.getPtrTy(), offsetof(Call, v), "v"));
@@ -34,7 +35,38 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
 }
 
 void RowPass::items(Value* first, Value* behind) {
-  v_.loop("item", first, behind, [&](Value* number) { item(number); });
+  if (!grouped()) return v_.loop("item", first, behind, [&](Value* number) { item(number); });
+  Value* begin = v_.entry(tables_.group_begin, v_.worker, "groups.begin");
+  Value* end = v_.entry(tables_.group_begin, v_.plus(v_.worker, v_.constant(1)), "groups.end");
+  Value* own_sums = own_sums_;
+  v_.loop("group", begin, end, [&](Value* number) {
+    Value* only = v_.entry(tables_.groups, v_.times(number, kGroupFields), "first_item");
+    Value* parts = v_.entry(tables_.items, v_.plus(v_.times(only, kItemFields), v_.constant(4)), "parts");
+    Value* whole = ir_.CreateICmpEQ(parts, v_.constant(1), "whole");
+    v_.branch("part", ir_.CreateNot(whole), [&] { item(only); });
+    v_.branch("rows", whole, [&] { group(number); });
+    own_sums_ = own_sums;
+  });
+}
+
+void RowPass::group(Value* number) {
+  const auto field = [&](std::int32_t index, const char* label) {
+    return v_.entry(tables_.groups, v_.plus(v_.times(number, kGroupFields), v_.constant(index)), label);
+  };
+  Value* first_item = field(0, "first_item");
+  Value* count = field(1, "items");
+  Value* first = field(2, "first_step");
+  const auto sums_of = [&](Value* slot) { return v_.at(group_sums_, v_.times(slot, g_.sums_bytes)); };
+  v_.loop("clear", v_.constant(0), count, [&](Value* slot) { clear(sums_of(slot)); });
+  accumulate_group(first, v_.plus(first, field(3, "steps")));
+  v_.loop("stored", v_.constant(0), count, [&](Value* slot) {
+    own_sums_ = sums_of(slot);
+    store_outputs(v_.entry(tables_.items, v_.times(v_.plus(first_item, slot), kItemFields), "output"));
+  });
+}
+
+RowPass::Value* RowPass::group_sums_of(Value* step) {
+  return v_.settled(v_.at(group_sums_, v_.times(v_.entry(tables_.slots, step, "slot"), g_.sums_bytes)));
 }
 
 RowPass::Value* RowPass::stack(std::int64_t bytes, const char* name) {

@@ -31,11 +31,11 @@ class RowPass {
   virtual void begin() {}
   /// Stores what store_outputs held back; called once, behind everything.
   virtual void end() {}
-  /// Computes the items from number `first` to before `behind`.
-  virtual void items(Value* first, Value* behind);
-  void item(Value* number);
   /// Writes the sums of `steps` steps from `first`, Geometry::sums_bytes of them, to `sums`.
   virtual void accumulate(Value* sums, Value* first, Value* steps) = 0;
+  /// Adds the products of the steps from `first` to before `last` to group_sums_of each: those of a group of
+  /// items, in the order of W. Only where there are groups.
+  virtual void accumulate_group(Value* /*first*/, Value* /*last*/) {}
   /// Writes own_sums_ to a block row of y, the tokens that exist, now or later.
   virtual void store_outputs(Value* output_block) = 0;
 
@@ -45,6 +45,9 @@ class RowPass {
   void for_each_chunk(Value* first, Value* steps, const std::function<void(Value*, Value*, Value*)>& body);
   /// Calls `body(sums)` for each weight, with its share of `sums`.
   void for_each_weight(Value* sums, const std::function<void(Value*)>& body);
+  [[nodiscard]] bool grouped() const { return tables_.groups != nullptr; }
+  /// The sums of the item of a step of a group.
+  [[nodiscard]] Value* group_sums_of(Value* step);
   /// Zeroes Geometry::sums_bytes.
   void clear(Value* sums);
   /// Tokens of this batch tile that exist.
@@ -64,7 +67,13 @@ class RowPass {
   Value* own_sums_ = nullptr;  ///< Geometry::sums_bytes on the stack
 
  private:
+  /// Computes the items from number `first` to before `behind`.
+  void items(Value* first, Value* behind);
+  void item(Value* number);
+  void group(Value* number);
   void combine(Value* parts, Value* first_partial);
+
+  Value* group_sums_ = nullptr;  ///< on the stack, Geometry::sums_bytes of each item of a group
 };
 
 }  // namespace sparsekiln::cpu

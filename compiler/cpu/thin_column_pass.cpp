@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "compiler/cpu/thin_pass.h"
 
@@ -8,6 +9,9 @@ namespace {
 /// Bytes of blocks between the one that is read and the one that is prefetched: blocks of a column of W lie
 /// apart, where no hardware prefetcher finds them.
 constexpr std::int64_t kPrefetchAhead = 4096;
+/// Of each output, where neighbouring steps are of different ones: steps that are in flight at a time are
+/// chains, too, but as many as keep the multiply-adders busy do not fit a processor's window of instructions.
+constexpr std::int32_t kGroupChains = 2;
 constexpr std::int32_t kUnroll = 8;  ///< words of k in one turn of the inner loop: blocks have a multiple
 
 /// Lanes are outputs; a register tile has all tokens, as many vectors of outputs as make kChains sums with
@@ -26,18 +30,22 @@ class ThinColumnPass final : public ThinPass {
   Block locate(const Values& tokens, Value* step) override;
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
   void multiply_turn(const Block& turn, Values& sums);
-  void items(Value* first, Value* behind) override;
-  void group(Value* number);
-  void group_step(Value* step, const Values& tokens);
+  void accumulate_group(Value* first, Value* last) override;
+  void group_step(Value* step, const Block& block);
   void reduce(Value* sums) override;
+  [[nodiscard]] Value* added(Values parts);
   [[nodiscard]] Value* block_address(Value* step);
-  [[nodiscard]] Values widened(const Values& xs);
+  [[nodiscard]] Block locate(const Values& tokens, Value* step, Value* column);
+  [[nodiscard]] Values widened_rows();
+  void widen(const Values& xs, const Values& rows);
 
   [[nodiscard]] std::int32_t vectors() const {
     return std::min(kChains / g_.tile_n, g_.block_out / sum_lanes());
   }
-  [[nodiscard]] bool grouped() const { return tables_.groups != nullptr; }
-  [[nodiscard]] std::int32_t chains() const { return grouped() ? 1 : kChains / (g_.tile_n * vectors()); }
+  [[nodiscard]] std::int32_t chains() const {
+    const std::int32_t most = kChains / (g_.tile_n * vectors());
+    return grouped() ? std::min(kGroupChains, most) : most;
+  }
   [[nodiscard]] std::int32_t tile_outputs() const { return vectors() * sum_lanes(); }
   /// Of one word of k, all outputs.
   [[nodiscard]] std::int64_t column_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_out; }
@@ -45,13 +53,11 @@ class ThinColumnPass final : public ThinPass {
     return static_cast<std::size_t>((chain * g_.tile_n + token) * vectors() + vector);
   }
 
-  Value* group_sums_ = nullptr;  ///< of each item of a group, [tile_n][block_out]; null: no groups
-  Value* widened_ = nullptr;     ///< x of one block, [tile_n][block_words] float32; null: not needed
+  Value* widened_ = nullptr;  ///< x of one block, [tile_n][block_words] float32; null: not needed
 };
 
 void ThinColumnPass::begin() {
   ThinPass::begin();
-  if (grouped()) group_sums_ = stack(g_.group_items * g_.sums_bytes, "group_sums");
   if (g_.widens()) widened_ = stack(std::int64_t{4} * g_.block_words * g_.tile_n, "widened");
 }
 
@@ -61,30 +67,38 @@ ThinPass::Value* ThinColumnPass::block_address(Value* step) {
 }
 
 ThinPass::Block ThinColumnPass::locate(const Values& tokens, Value* step) {
-  const std::int64_t steps_ahead =
-      std::clamp<std::int64_t>(kPrefetchAhead / g_.block_bytes(), 1, kColumnsBehind);
-  Block block{block_address(step), block_address(v_.plus(step, v_.constant(steps_ahead))), {}};
-  Value* x =
-      v_.times(v_.entry(tables_.columns, step, "column"), std::int64_t{g_.word_bytes} * g_.block_words);
-  for (Value* token : tokens) block.xs.push_back(v_.settled(v_.at(token, x)));
-  if (g_.widens()) block.xs = widened(block.xs);
+  Block block = locate(tokens, step, v_.entry(tables_.columns, step, "column"));
+  if (!g_.widens()) return block;
+  const Values rows = widened_rows();
+  widen(block.xs, rows);
+  block.xs = rows;
   return block;
 }
 
+ThinPass::Block ThinColumnPass::locate(const Values& tokens, Value* step, Value* column) {
+  const std::int64_t steps_ahead =
+      std::clamp<std::int64_t>(kPrefetchAhead / g_.block_bytes(), 1, kColumnsBehind);
+  Block block{block_address(step), block_address(v_.plus(step, v_.constant(steps_ahead))), {}};
+  Value* x = v_.times(column, std::int64_t{g_.word_bytes} * g_.block_words);
+  for (Value* token : tokens) block.xs.push_back(v_.settled(v_.at(token, x)));
+  return block;
+}
+
+ThinPass::Values ThinColumnPass::widened_rows() {
+  Values rows;
+  for (std::int32_t token = 0; token < g_.tile_n; ++token)
+    rows.push_back(v_.settled(v_.at(widened_, std::int64_t{4} * g_.block_words * token)));
+  return rows;
+}
+
 /// What is broadcast word by word is widened by vectors before.
-ThinPass::Values ThinColumnPass::widened(const Values& xs) {
+void ThinColumnPass::widen(const Values& xs, const Values& rows) {
   const std::int32_t lanes = std::min(8, lanes_);
-  Values result;
-  for (std::size_t token = 0; token < xs.size(); ++token) {
-    const std::int64_t row = std::int64_t{4} * g_.block_words * static_cast<std::int64_t>(token);
-    result.push_back(v_.settled(v_.at(widened_, row)));
-    for (std::int64_t k = 0; k < g_.block_words; k += lanes) {
-      const unsigned align = g_.aligned(std::int64_t{g_.word_bytes} * lanes);
+  const unsigned align = g_.aligned(std::int64_t{g_.word_bytes} * lanes);
+  for (std::size_t token = 0; token < xs.size(); ++token)
+    for (std::int64_t k = 0; k < g_.block_words; k += lanes)
       v_.store(v_.load_floats(g_.dtype, v_.at(xs[token], g_.word_bytes * k), lanes, align),
-               v_.at(result.back(), 4 * k), 16);
-    }
-  }
-  return result;
+               v_.at(rows[token], 4 * k), 16);
 }
 
 ThinPass::Values ThinColumnPass::multiply_tile(const Block& block, Values sums) {
@@ -138,55 +152,42 @@ void ThinColumnPass::multiply_turn(const Block& turn, Values& sums) {
   }
 }
 
-void ThinColumnPass::items(Value* first, Value* behind) {
-  if (!grouped()) return ThinPass::items(first, behind);
-  Value* begin = v_.entry(tables_.group_begin, v_.worker, "groups.begin");
-  Value* end = v_.entry(tables_.group_begin, v_.plus(v_.worker, v_.constant(1)), "groups.end");
-  Value* own_sums = own_sums_;
-  v_.loop("group", begin, end, [&](Value* number) {
-    Value* only = v_.entry(tables_.groups, v_.times(number, kGroupFields), "first_item");
-    Value* parts = v_.entry(tables_.items, v_.plus(v_.times(only, kItemFields), v_.constant(4)), "parts");
-    Value* whole = ir_.CreateICmpEQ(parts, v_.constant(1), "whole");
-    v_.branch("part", ir_.CreateNot(whole), [&] { item(only); });
-    v_.branch("rows", whole, [&] { group(number); });
-    own_sums_ = own_sums;
-  });
-}
-
-void ThinColumnPass::group(Value* number) {
-  const auto field = [&](std::int32_t index, const char* label) {
-    return v_.entry(tables_.groups, v_.plus(v_.times(number, kGroupFields), v_.constant(index)), label);
-  };
-  Value* first_item = field(0, "first_item");
-  Value* count = field(1, "items");
-  Value* first = field(2, "first_step");
-  Value* last = v_.plus(first, field(3, "steps"));
+/// Neighbouring steps are often of the same x.
+void ThinColumnPass::accumulate_group(Value* first, Value* last) {
   const Values tokens = token_rows();
-  v_.loop("clear", v_.constant(0), count,
-          [&](Value* slot) { clear(v_.at(group_sums_, v_.times(slot, g_.sums_bytes))); });
-  v_.loop("step", first, last, [&](Value* step) { group_step(step, tokens); });
-  v_.loop("stored", v_.constant(0), count, [&](Value* slot) {
-    own_sums_ = v_.at(group_sums_, v_.times(slot, g_.sums_bytes));
-    store_outputs(v_.entry(tables_.items, v_.times(v_.plus(first_item, slot), kItemFields), "output"));
+  const Values rows = g_.widens() ? widened_rows() : Values{};
+  (void)v_.loop("step", first, last, {v_.constant(-1)}, [&](Value* step, const Values& before) -> Values {
+    Value* column = v_.entry(tables_.columns, step, "column");
+    Block block = locate(tokens, step, column);
+    if (g_.widens()) {
+      v_.branch("other_column", ir_.CreateICmpNE(column, before[0]), [&] { widen(block.xs, rows); });
+      block.xs = rows;
+    }
+    group_step(step, block);
+    return {column};
   });
 }
 
-/// Neighbouring steps are of different outputs: one chain each keeps the multiply-adders busy.
-void ThinColumnPass::group_step(Value* step, const Values& tokens) {
-  const Block block = locate(tokens, step);
-  Value* slot = v_.entry(tables_.slots, step, "slot");
-  Value* sums = v_.settled(v_.at(group_sums_, v_.times(slot, g_.sums_bytes)));
+/// The first chain of each output goes on from its sum, others begin at 0.
+void ThinColumnPass::group_step(Value* step, const Block& block) {
+  Value* sums = group_sums_of(step);
   const auto one_tile = [&](Value* w, Value* ahead, Value* to) {
     const auto address = [&](std::size_t i) {
       const auto token = static_cast<std::int64_t>(i) / vectors();
       const auto vector = static_cast<std::int64_t>(i) % vectors();
       return v_.at(to, std::int64_t{4} * g_.block_out * token + vector * sum_bytes());
     };
+    const auto count = static_cast<std::size_t>(g_.tile_n * vectors());
     Values values;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(g_.tile_n * vectors()); ++i)
-      values.push_back(v_.load(v_.floats(sum_lanes()), address(i), 16));
+    for (std::size_t i = 0; i < count; ++i) values.push_back(v_.load(v_.floats(sum_lanes()), address(i), 16));
+    values.resize(count * static_cast<std::size_t>(chains()),
+                  llvm::Constant::getNullValue(v_.floats(sum_lanes())));
     values = multiply_tile({w, ahead, block.xs}, std::move(values));
-    for (std::size_t i = 0; i < values.size(); ++i) v_.store(values[i], address(i), 16);
+    for (std::size_t i = 0; i < count; ++i) {
+      Values parts;
+      for (std::size_t at = i; at < values.size(); at += count) parts.push_back(values[at]);
+      v_.store(added(std::move(parts)), address(i), 16);
+    }
   };
   if (tiles() == 1) return one_tile(block.w, block.ahead, sums);
   v_.loop("tile", v_.constant(0), v_.constant(tiles()), [&](Value* tile) {
@@ -194,6 +195,13 @@ void ThinColumnPass::group_step(Value* step, const Values& tokens) {
     one_tile(v_.at(block.w, weight), v_.beyond(block.ahead, weight),
              v_.at(sums, v_.times(tile, std::int64_t{4} * tile_outputs())));
   });
+}
+
+/// The upper half of the chains to the lower one, until one is left.
+ThinPass::Value* ThinColumnPass::added(Values parts) {
+  for (std::size_t half = parts.size() / 2; half > 0; half /= 2)
+    for (std::size_t i = 0; i < half; ++i) parts[i] = ir_.CreateFAdd(parts[i], parts[i + half]);
+  return parts[0];
 }
 
 /// The chains of each output become one sum.
@@ -208,9 +216,8 @@ void ThinColumnPass::reduce(Value* sums) {
         for (std::int32_t chain = 0; chain < chains(); ++chain)
           parts.push_back(v_.load(
               type, v_.at(from, static_cast<std::int64_t>(sum_of(chain, token, vector)) * sum_bytes()), 16));
-        for (std::size_t half = parts.size() / 2; half > 0; half /= 2)
-          for (std::size_t i = 0; i < half; ++i) parts[i] = ir_.CreateFAdd(parts[i], parts[i + half]);
-        v_.store(parts[0], v_.at(to, std::int64_t{4} * token * g_.block_out + vector * sum_bytes()), 16);
+        v_.store(added(std::move(parts)),
+                 v_.at(to, std::int64_t{4} * token * g_.block_out + vector * sum_bytes()), 16);
       }
   });
 }

@@ -14,6 +14,8 @@ namespace {
 constexpr std::int32_t kUnroll = 8;  ///< words of k in one turn of the inner loop
 /// Bytes of the weight, where a chunk is one block; hardware prefetchers stop at a page, blocks lie across.
 constexpr std::int64_t kPrefetchAhead = 4096;
+/// Of a group: what is prefetched; W twice as far.
+constexpr std::int64_t kStepsAhead = 8;
 constexpr std::int64_t kLine = 64;
 
 /// One pass under construction. Names: item = a worker's stretch of steps, step = one block, tile = `outputs`
@@ -38,8 +40,10 @@ class TokenPass final : public GatheringPass {
 
   void begin() override;
   void accumulate(Value* sums, Value* first, Value* steps) override;
+  void accumulate_group(Value* first, Value* last) override;
   void gather_sums(Value* sums, Value* first, Value* gathered) override;
   void for_each_tile(const std::function<void(const Tile&)>& body);
+  void repeat(std::string_view name, std::int64_t count, const std::function<void(Value*)>& body);
   Value* copy_weight(Value* begin, Value* end);
   void copy_block(Value* from, Value* to, Value* gate);
   void zero_missing(Value* block);
@@ -91,8 +95,25 @@ void TokenPass::accumulate(Value* sums, Value* first, Value* steps) {
   });
 }
 
+/// Neighbouring steps are of different outputs and often of the same x: sums lie in L1 between them.
+void TokenPass::accumulate_group(Value* first, Value* last) {
+  const Chunk ahead{first, v_.constant(kStepsAhead), nullptr, nullptr};
+  v_.loop("step", first, last, [&](Value* step) {
+    Value* sums = group_sums_of(step);
+    for_each_tile([&](const Tile& tile) {
+      Value* address = v_.settled(sums_address(sums, tile.output, tile.group));
+      store_sums(address, block_product(step, ahead, tile, load_sums(address, tile.outputs)), tile.outputs);
+    });
+  });
+}
+
+void TokenPass::repeat(std::string_view name, std::int64_t count, const std::function<void(Value*)>& body) {
+  if (!grouped()) return v_.loop(name, v_.constant(0), v_.constant(count), body);
+  for (std::int64_t i = 0; i < count; ++i) body(v_.constant(i));
+}
+
 /// Calls `body` for every register tile: one loop for each run of equal tiles, and within it one over the
-/// groups.
+/// groups; in a group of items without loops, for its blocks are small.
 void TokenPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   const auto& outputs = g_.tile.outputs;
   const std::int64_t groups = g_.tile_n / group_tokens();
@@ -100,10 +121,10 @@ void TokenPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   for (std::size_t begin = 0; begin < outputs.size();) {
     std::size_t end = begin;
     while (end < outputs.size() && outputs[end] == outputs[begin]) ++end;
-    v_.loop("tile", v_.constant(0), v_.constant(static_cast<std::int64_t>(end - begin)), [&](Value* tile) {
+    repeat("tile", static_cast<std::int64_t>(end - begin), [&](Value* tile) {
       Value* output = v_.plus(v_.constant(base), v_.times(tile, outputs[begin]));
       Value* number = v_.plus(tile, v_.constant(static_cast<std::int64_t>(begin)));
-      v_.loop("group", v_.constant(0), v_.constant(groups), [&](Value* group) {
+      repeat("group", groups, [&](Value* group) {
         body({output, outputs[begin], group, v_.plus(v_.times(number, groups), group)});
       });
     });
@@ -218,16 +239,17 @@ TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, cons
   const std::int64_t shares =
       static_cast<std::int64_t>(g_.tile.outputs.size()) * (g_.tile_n / group_tokens()) * turns;
   const auto lines = [&](std::int64_t bytes) { return (bytes + kLine * shares - 1) / (kLine * shares); };
-  const std::int64_t w_lines = lines(g_.block_bytes());
-  const std::int64_t x_lines = lines(x_block);
+  const bool apart = tables_.blocks != nullptr;  // and a block begins anywhere in a line
+  const std::int64_t w_lines = lines(g_.block_bytes() + (apart ? kLine : 0));
+  const std::int64_t x_lines = grouped() ? 0 : lines(x_block);
   // Blocks that lie one behind the other are fetched some bytes ahead, others by their number.
   const std::int64_t w_ahead_bytes = g_.chunk == 1 ? kPrefetchAhead : g_.chunk * g_.block_bytes();
   // By columns every register tile reads all lines of a block, and its last ones are asked for last.
   Value* later = v_.plus(scheduled, g_.chunk == 1 ? chunk.length : v_.times(chunk.length, 2));
   Value* w_next =
-      tables_.blocks == nullptr
-          ? v_.beyond(w_, v_.plus(v_.times(scheduled, g_.block_bytes()), v_.constant(w_ahead_bytes)))
-          : v_.beyond(w_, v_.times(block_of(later), g_.block_bytes()));
+      apart ? v_.beyond(w_, v_.times(block_of(later), g_.block_bytes()))
+            : v_.beyond(w_, v_.plus(v_.times(scheduled, g_.block_bytes()), v_.constant(w_ahead_bytes)));
+  Value* w_last = apart ? v_.beyond(w_next, g_.block_bytes() - 1) : nullptr;
   Value* share = v_.times(tile.number, turns);
 
   // Addresses are carried, so that every load of a turn is one register and a constant away.
@@ -244,7 +266,11 @@ TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, cons
     Value* x_turn = now[sum_count + 1];
     Value* w_ahead = now[sum_count + 2];
     Value* x_ahead = now[sum_count + 3];
-    for (std::int64_t line = 0; line < w_lines; ++line) v_.prefetch(v_.beyond(w_ahead, line * kLine));
+    for (std::int64_t line = 0; line < w_lines; ++line) {
+      Value* next = v_.beyond(w_ahead, line * kLine);
+      if (apart) next = ir_.CreateSelect(ir_.CreateICmpULT(next, w_last), next, w_last);
+      v_.prefetch(next);
+    }
     for (std::int64_t line = 0; line < x_lines; ++line) v_.prefetch(v_.beyond(x_ahead, line * kLine));
     for (std::int32_t k = 0; k < unroll; ++k) {
       multiply(v_.at(w_turn, 4 * k * w_strides.k), w_strides.output, v_.at(x_turn, k * x_row), tile.outputs,

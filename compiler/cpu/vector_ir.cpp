@@ -93,13 +93,15 @@ void VectorIr::loop(std::string_view name, Value* begin, Value* end,
 
 VectorIr::Values VectorIr::loop(std::string_view name, Value* begin, Value* end, Values carried,
                                 const std::function<Values(Value*, const Values&)>& body) {
+  const auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
+  const auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
+  const bool known = first != nullptr && last != nullptr;
+  const bool runs = known && first->getSExtValue() < last->getSExtValue();
+  if (known && first->getSExtValue() + 1 == last->getSExtValue()) return body(begin, carried);
   auto* function = ir.GetInsertBlock()->getParent();
   auto* before = ir.GetInsertBlock();
   auto* block = llvm::BasicBlock::Create(module.getContext(), name, function);
   auto* after = llvm::BasicBlock::Create(module.getContext(), std::string(name) + ".end", function);
-  const auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
-  const auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
-  const bool runs = first != nullptr && last != nullptr && first->getSExtValue() < last->getSExtValue();
   if (runs)
     ir.CreateBr(block);
   else
@@ -231,22 +233,24 @@ Value* VectorIr::load_clipped(DType type, Value* base, Value* first, Value* end,
   return result;
 }
 
-Value* VectorIr::rounded_to(DType type, Value* values) {
+Value* VectorIr::rounded_to(DType type, Value* values, bool short_nans) {
   if (type == DType::f32) return values;
-  if (type == DType::bf16) return rounded_to_bf16(values);
+  if (type == DType::bf16) return rounded_to_bf16(values, short_nans);
   if (!level.f16c) return rounded_to_f16(values);
   const auto count = static_cast<unsigned>(lanes_of(values));
   return ir.CreateFPTrunc(values, llvm::FixedVectorType::get(ir.getHalfTy(), count));
 }
 
-Value* VectorIr::rounded_to_bf16(Value* values) {
+Value* VectorIr::rounded_to_bf16(Value* values, bool short_nans) {
   const std::int32_t lanes = lanes_of(values);
   Value* bits = ir.CreateBitCast(values, ints(lanes));
   Value* odd = ir.CreateAnd(ir.CreateLShr(bits, words_of(16, lanes)), words_of(1, lanes));
   Value* rounded = ir.CreateAdd(ir.CreateAdd(bits, words_of(0x7fff, lanes)), odd);
-  Value* quiet = ir.CreateOr(bits, words_of(0x400000, lanes));
-  Value* nan = ir.CreateFCmpUNO(values, values);
-  Value* upper = ir.CreateLShr(ir.CreateSelect(nan, quiet, rounded), words_of(16, lanes));
+  if (!short_nans) {
+    Value* quiet = ir.CreateOr(bits, words_of(0x400000, lanes));
+    rounded = ir.CreateSelect(ir.CreateFCmpUNO(values, values), quiet, rounded);
+  }
+  Value* upper = ir.CreateLShr(rounded, words_of(16, lanes));
   return ir.CreateTrunc(upper, llvm::FixedVectorType::get(ir.getInt16Ty(), static_cast<unsigned>(lanes)));
 }
 

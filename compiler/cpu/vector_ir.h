@@ -82,7 +82,8 @@ class VectorIr {
   /// As load_elements, from `base[first]` on, but zeros from `base[end]` on, which are not read; end > 0.
   [[nodiscard]] Value* load_clipped(DType type, Value* base, Value* first, Value* end, std::int32_t lanes);
   /// Floats as `type`, to be stored: nearest, ties to even, overflow to infinity, NaN kept and made quiet.
-  [[nodiscard]] Value* rounded_to(DType type, Value* values);
+  /// `short_nans`: they are quiet, and zero in the bits that bf16 lacks, as what is computed of bf16 is.
+  [[nodiscard]] Value* rounded_to(DType type, Value* values, bool short_nans = false);
 
   llvm::Module& module;
   const Level& level;
@@ -95,7 +96,7 @@ class VectorIr {
   /// What an element of `type` is loaded as.
   [[nodiscard]] llvm::Type* element_type(DType type);
   /// Integer operations on every level: vcvtneps2bf16 would flush subnormals, and levels would disagree.
-  [[nodiscard]] Value* rounded_to_bf16(Value* values);
+  [[nodiscard]] Value* rounded_to_bf16(Value* values, bool short_nans);
   /// For levels without F16C, where LLVM would call into its library.
   [[nodiscard]] Value* rounded_to_f16(Value* values);
   [[nodiscard]] Value* widened_f16(Value* bits);

@@ -112,27 +112,31 @@ std::int64_t WeightGradientPass::vector_offset(const Tile& tile, std::int32_t ou
          feature_of(tile, vector);
 }
 
-/// Zeros beyond the edges, where products of panels' zeros with infinities are not.
-void WeightGradientPass::cut(const Run& run, const Tile& tile, Values& sums) {
-  if (!g_.x.cut() && !g_.dy.cut()) return;
-  llvm::Constant* zeros = llvm::Constant::getNullValue(v_.floats(g_.lanes));
+/// Which lanes of a vector of sums exist; null where all do, of whole blocks.
+WeightGradientPass::Value* WeightGradientPass::within(const Run& run, const Tile& tile, std::int32_t output,
+                                                      std::int32_t vector) {
+  if (!g_.x.cut() && !g_.dy.cut()) return nullptr;
   std::vector<std::uint64_t> lane(static_cast<std::size_t>(g_.lanes));
   for (std::size_t i = 0; i < lane.size(); ++i) lane[i] = i;
-  Value* lanes = llvm::ConstantDataVector::get(ir_.getContext(), lane);
   Value* first_output =
       v_.plus(v_.plus(v_.times(run.row, g_.block.out), v_.times(run.dy_panel, g_.dy.width)), tile.output);
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    const auto output = static_cast<std::int32_t>(i) / tile.vectors;
-    const auto vector = static_cast<std::int32_t>(i) % tile.vectors;
-    Value* column = v_.entry(tables_.columns, block_number(run, block_of(tile, vector)), "column");
-    Value* feature = v_.plus(v_.plus(v_.times(column, g_.block.in), v_.times(run.x_panel, g_.x.width)),
-                             v_.plus(tile.feature, v_.constant(feature_of(tile, vector))));
-    Value* within = ir_.CreateICmpSLT(v_.plus(v_.splat(feature, g_.lanes), lanes),
-                                      v_.splat(v_.constant(g_.x.features), g_.lanes));
-    Value* exists =
-        ir_.CreateICmpSLT(v_.plus(first_output, v_.constant(output)), v_.constant(g_.dy.features));
-    sums[i] = ir_.CreateSelect(ir_.CreateAnd(within, v_.splat(exists, g_.lanes)), sums[i], zeros);
-  }
+  Value* column = v_.entry(tables_.columns, block_number(run, block_of(tile, vector)), "column");
+  Value* feature = v_.plus(v_.plus(v_.times(column, g_.block.in), v_.times(run.x_panel, g_.x.width)),
+                           v_.plus(tile.feature, v_.constant(feature_of(tile, vector))));
+  Value* lanes = v_.plus(v_.splat(feature, g_.lanes), llvm::ConstantDataVector::get(ir_.getContext(), lane));
+  Value* existing_features = ir_.CreateICmpSLT(lanes, v_.splat(v_.constant(g_.x.features), g_.lanes));
+  Value* output_exists =
+      ir_.CreateICmpSLT(v_.plus(first_output, v_.constant(output)), v_.constant(g_.dy.features));
+  return ir_.CreateAnd(existing_features, v_.splat(output_exists, g_.lanes));
+}
+
+/// Zeros beyond the edges, whatever lies there.
+WeightGradientPass::Value* WeightGradientPass::cut(const Run& run, const Tile& tile, std::size_t number,
+                                                   Value* vector) {
+  const auto i = static_cast<std::int32_t>(number);
+  Value* exists = within(run, tile, i / tile.vectors, i % tile.vectors);
+  if (exists == nullptr) return vector;
+  return ir_.CreateSelect(exists, vector, llvm::Constant::getNullValue(v_.floats(g_.lanes)));
 }
 
 /// Each lane of a block's vector sums the products of its tiles with W in their order.
@@ -150,7 +154,7 @@ void WeightGradientPass::add_to_gates(const Run& run, const Tile& tile, const Va
       if (block_of(tile, vector) != block) continue;
       Value* weight =
           v_.load_floats(g_.dtype, v_.at(w, element * vector_offset(tile, output, vector)), g_.lanes, align);
-      sum = v_.multiply_add(sums[i], weight, sum);
+      sum = v_.multiply_add(sums[i], cut(run, tile, i, weight), sum);
     }
     v_.store(sum, address, 16);
   }
@@ -182,7 +186,10 @@ void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sum
     return v_.at(base,
                  element * vector_offset(tile, static_cast<std::int32_t>(i) / tile.vectors, vector_of(i)));
   };
-  cut(run, tile, sums);
+  const auto cut_all = [&] {
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = cut(run, tile, i, sums[i]);
+  };
+  cut_all();
   if (g_.gate_gradient) add_to_gates(run, tile, sums);
   Values scales;  // of each block
   for (std::int32_t block = 0; block < run.blocks && g_.gates; ++block) {
@@ -212,10 +219,11 @@ void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sum
                            beta, v_.load_floats(g_.out_dtype, address(i), g_.lanes, align), now[i]));
                      return added;
                    });
-    cut(run, tile, sums);
+    cut_all();
   }
+  const bool short_nans = g_.dtype == DType::bf16 && !g_.gates && !g_.scale;
   for (std::size_t i = 0; i < sums.size(); ++i)
-    store_vector(v_.rounded_to(g_.out_dtype, sums[i]), address(i));
+    store_vector(v_.rounded_to(g_.out_dtype, sums[i], short_nans), address(i));
 }
 
 /// dw is aligned to 16 bytes: no wider vector can go past the caches.

@@ -113,9 +113,23 @@ PanelSource::Value* PanelSource::row(Value* pair, Value* panel, Value* entry, Va
   const bool as_it_lies =
       g_.dtype == DType::f32 && !feature_major() && !derives() && !side_.cut() && g_.alignment >= 16;
   if (as_it_lies) return at(operand(pair), entry, v_.times(panel, side_.width)).dy_or_x;
-  gather(pair, panel, v_.plus(panel, v_.constant(1)), entry, v_.plus(entry, v_.constant(1)), to,
-         v_.constant(0));
+  const auto gather_one = feature_major() ? &PanelSource::gather_columns : &PanelSource::gather_rows;
+  (this->*gather_one)(operand(pair), panel, entry, v_.plus(entry, v_.constant(1)), to);
   return to;
+}
+
+std::function<PanelSource::Value*(std::int64_t)> PanelSource::row_reader(Value* pair, Value* panel,
+                                                                         Value* entry, Value* to) {
+  const std::int32_t lanes = std::min(v_.level.lanes, side_.width);
+  if (!feature_major() && !side_.cut()) {
+    const Operand from = at(operand(pair), entry, v_.times(panel, side_.width));
+    return
+        [=, this](std::int64_t feature) { return loaded(from, static_cast<std::int32_t>(feature), lanes); };
+  }
+  Value* from = row(pair, panel, entry, to);
+  return [=, this](std::int64_t feature) {
+    return v_.load(v_.floats(lanes), v_.at(from, std::int64_t{4} * feature), 16);
+  };
 }
 
 void PanelSource::by_extent(Value* panel, const std::function<void()>& whole,

@@ -22,6 +22,9 @@ class PanelSource {
               Value* panel_bytes);
   /// One batch entry of a panel, where it lies if it is float32 already, else gathered to `to`.
   [[nodiscard]] Value* row(Value* pair, Value* panel, Value* entry, Value* to);
+  /// Loads vectors of it, by their first feature, as float32; only what takes more than that is gathered.
+  [[nodiscard]] std::function<Value*(std::int64_t)> row_reader(Value* pair, Value* panel, Value* entry,
+                                                               Value* to);
   /// Bytes of a panel of a whole pair.
   [[nodiscard]] Value* panel_bytes() { return v_.times(n_, side_.row_bytes()); }
   /// Where in the workspace the panels of `pair` begin, of a packed geometry.

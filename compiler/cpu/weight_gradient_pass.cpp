@@ -96,19 +96,19 @@ void WeightGradientPass::outer_product(const Run& run) {
   Value* zero = v_.constant(0);
   Value* dy_panel = v_.plus(v_.times(run.row, g_.dy.panels_of_block()), run.dy_panel);
   Value* dy = dy_->row(zero, dy_panel, zero, own_dy_);
-  llvm::Constant* none = llvm::Constant::getNullValue(v_.floats(g_.lanes));
   Tile tile;
   tile.feature = zero;
-  tile.vectors = std::min(4, g_.x.width / g_.lanes);
+  tile.vectors = std::min(8, g_.x.width / g_.lanes);
   tile.outputs = std::min(8, kStoresTogether / tile.vectors);
   for (std::int32_t block = 0; block < run.blocks; ++block) {
     Value* column = v_.entry(tables_.columns, block_number(run, block), "column");
-    Value* x = x_->row(zero, v_.plus(v_.times(column, g_.x.panels_of_block()), run.x_panel), zero, own_x_);
+    const auto x =
+        x_->row_reader(zero, v_.plus(v_.times(column, g_.x.panels_of_block()), run.x_panel), zero, own_x_);
     for (std::int32_t group = 0; group < g_.x.width / (tile.vectors * g_.lanes); ++group) {
       tile.first_vector = block * (g_.x.width / g_.lanes) + group * tile.vectors;
       Values xs;
       for (std::int32_t vector = 0; vector < tile.vectors; ++vector)
-        xs.push_back(v_.load(v_.floats(g_.lanes), v_.at(x, 4 * feature_of(tile, vector)), 16));
+        xs.push_back(x(feature_of(tile, vector)));
       v_.loop("outputs", zero, v_.constant(g_.dy.width / tile.outputs), [&](Value* number) {
         tile.output = v_.times(number, tile.outputs);
         Value* from = v_.settled(v_.at(dy, v_.times(tile.output, 4)));
@@ -116,7 +116,7 @@ void WeightGradientPass::outer_product(const Run& run) {
         for (std::int32_t output = 0; output < tile.outputs; ++output) {
           Value* word = v_.load(ir_.getFloatTy(), v_.at(from, std::int64_t{4} * output), 4);
           Value* broadcast = v_.splat(word, g_.lanes);
-          for (Value* of_x : xs) sums.push_back(v_.multiply_add(of_x, broadcast, none));
+          for (Value* of_x : xs) sums.push_back(ir_.CreateFMul(of_x, broadcast));
         }
         store_tile(run, tile, std::move(sums));
       });

@@ -14,9 +14,9 @@ namespace sparsekiln::cpu {
 /// The pass that computes the gradient of the weight: the runs of a worker, one after the other.
 ///
 /// Every element of dw is one chain of float32 multiply-adds from 0, ascending in pair and batch entry, so it
-/// does not depend on how blocks are shared out; then scaled, and rounded once to dw's type. Lanes are x's
-/// features, dy is broadcast. Sums stay in registers while a register tile goes over a chunk of the batch,
-/// and on the stack between chunks.
+/// does not depend on how blocks are shared out, or of an only batch entry its product; then scaled, and
+/// rounded once to dw's type. Lanes are x's features, dy is broadcast. Sums stay in registers while a
+/// register tile goes over a chunk of the batch, and on the stack between chunks.
 class WeightGradientPass {
  public:
   WeightGradientPass(VectorIr& v, const GradientGeometry& geometry, const GradientTables& tables);
@@ -78,7 +78,8 @@ class WeightGradientPass {
   void store_bias(Value* row, Value* dy_panel);
   Value* element_of(const Run& run, const Tile& tile);
   [[nodiscard]] std::int64_t vector_offset(const Tile& tile, std::int32_t output, std::int32_t vector) const;
-  void cut(const Run& run, const Tile& tile, Values& sums);
+  [[nodiscard]] Value* within(const Run& run, const Tile& tile, std::int32_t output, std::int32_t vector);
+  [[nodiscard]] Value* cut(const Run& run, const Tile& tile, std::size_t number, Value* vector);
   void add_to_gates(const Run& run, const Tile& tile, const Values& sums);
   void store_gates(const Run& run);
   Value* gate_of(const Run& run, std::int32_t block);

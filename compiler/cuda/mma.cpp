@@ -15,7 +15,7 @@ void validate(const Spmm& problem, const Target& target) {
     refuse(
         "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "
         "will do, would work");
-  require_tensor_cores("mma", problem, target);
+  require_tensor_cores(problem, target);
 }
 
 Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {

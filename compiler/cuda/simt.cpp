@@ -3,13 +3,15 @@
 
 #include "compiler/cuda/family.h"
 #include "compiler/cuda/simt_shape.h"
+#include "compiler/cuda/types.h"
 
 namespace sparsekiln::cuda {
 namespace {
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
-void validate(const Spmm& problem, const Target&) {
+void validate(const Spmm& problem, const Target& target) {
+  if (!problem.ieee()) require_tensor_cores(problem, target);  // what another variant would need
   if (problem.dtype != DType::f32 || problem.out_dtype != DType::f32)
     refuse(fmt::format("variant simt computes f32 to f32, not {} to {}; variant mma would work",
                        name(problem.dtype), name(problem.out_dtype)));

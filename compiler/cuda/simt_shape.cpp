@@ -16,6 +16,9 @@ constexpr std::int32_t kSmallestChunk = 8;
 constexpr std::int32_t kPadding = 4;           ///< floats behind each shared row, see TileCopy
 constexpr std::int32_t kRegisterFile = 65536;  ///< of a multiprocessor, and of a CTA at most
 constexpr std::int32_t kOtherRegisters = 40;   ///< a thread, besides sums: addresses, operands, counters
+/// Of a chunk on its way through a thread's registers, where there is no asynchronous copy: with their
+/// addresses, more of them than these spill (ptxas 13.0).
+constexpr std::int32_t kMostHeldQuads = 12;
 
 [[noreturn]] void refuse(const Config& config, const std::string& why) {
   throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
@@ -32,6 +35,16 @@ std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_
       problem.by_columns() ? chunk * (problem.block.out + kPadding) : problem.block.out * (chunk + kPadding);
   const std::int32_t tiles_of_x = problem.derivative == Activation::none ? 1 : 2;  // z's beside it
   return std::int64_t{4} * config.stages * (tiles_of_x * x + w);
+}
+
+/// Units of 4 floats that a thread copies of a chunk, and holds where the copy is not asynchronous.
+std::int32_t held_quads(const Spmm& problem, const Config& config, const SimtShape& shape) {
+  if (shape.async_copy || config.stages == 1) return 0;
+  const auto of_thread = [&](std::int32_t rows) {
+    return (rows * shape.chunk / 4 + shape.threads - 1) / shape.threads;
+  };
+  const std::int32_t tiles_of_x = problem.derivative == Activation::none ? 1 : 2;
+  return tiles_of_x * of_thread(config.tile_n) + of_thread(problem.block.out);
 }
 
 }  // namespace
@@ -68,7 +81,9 @@ SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& co
                        sums, shape.threads));
   shape.chunk = std::min(block.in, kLargestChunk);
   const std::int32_t least = std::max(kSmallestChunk, block.in / kMostParts);
-  while (shape.chunk > least && shared_bytes(problem, config, shape.chunk) > kSharedLimit) shape.chunk /= 2;
+  while (shape.chunk > least && (shared_bytes(problem, config, shape.chunk) > kSharedLimit ||
+                                 held_quads(problem, config, shape) > kMostHeldQuads))
+    shape.chunk /= 2;
   shape.shared_bytes = shared_bytes(problem, config, shape.chunk);
   if (shape.shared_bytes > kSharedLimit)
     refuse(config,

@@ -36,7 +36,7 @@ void validate(const Spmm& problem, const Target& target) {
                     problem.alignment, instead));
   if (problem.gates) refuse(fmt::format("variant stream has no gates; variant {} would work", instead));
   if (problem.ieee()) return;  // by CUDA cores
-  require_tensor_cores("stream", problem, target);
+  require_tensor_cores(problem, target);
 }
 
 Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {

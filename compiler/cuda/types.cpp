@@ -28,13 +28,13 @@ std::string_view activation_of(Activation activation) {
   return name_in(kNames, activation);
 }
 
-void require_tensor_cores(std::string_view variant, const Computation& problem, const Target& target) {
+void require_tensor_cores(const Computation& problem, const Target& target) {
   if (problem.dtype != DType::f16 && target.compute_capability() < 80)
     throw Error(
         ErrorKind::invalid_argument,
-        fmt::format("variant {} computes {} from sm_80 on, not on {}; f16, or variant simt with f32, would "
-                    "work",
-                    variant, problem.dtype == DType::f32 ? "tf32" : name(problem.dtype), target.arch));
+        fmt::format("{} is for sm_80 and later, not for {}: its tensor cores have f16 alone; f16, or f32 "
+                    "with math ieee, would work",
+                    problem.dtype == DType::f32 ? "math tf32" : name(problem.dtype), target.arch));
 }
 
 }  // namespace sparsekiln::cuda

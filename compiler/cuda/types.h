@@ -16,6 +16,6 @@ namespace sparsekiln::cuda {
 /// What they call an activation, templates/activation.cuh.
 [[nodiscard]] std::string_view activation_of(Activation activation);
 /// Throws `invalid_argument`, with what would work, where the target's tensor cores do not have the type.
-void require_tensor_cores(std::string_view variant, const Computation& problem, const Target& target);
+void require_tensor_cores(const Computation& problem, const Target& target);
 
 }  // namespace sparsekiln::cuda

@@ -172,7 +172,7 @@ void validate_variant(const Sddmm& gradient, const Target& target, const Config&
     refuse(
         "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "
         "will do, would work");
-  require_tensor_cores("mma", gradient, target);
+  require_tensor_cores(gradient, target);
 }
 
 }  // namespace

@@ -16,7 +16,6 @@ constexpr std::int32_t kMostStages = 8;
 constexpr std::int32_t kMostChunk = 128;
 constexpr std::int32_t kMostRowBytes = 512;  ///< of an entry's x in a stage: a unit for each lane of a warp
 constexpr std::int32_t kMostSums = 128;      ///< of a thread, so that operands still have registers
-constexpr std::int32_t kStaticShared = 256;  ///< the pairs, see templates/load_entries.cuh
 /// Of a warp's outputs and inputs: what a fragment is used for grows with them, and so do its registers.
 constexpr std::int32_t kWarpOut = 32;
 constexpr std::int32_t kWarpIn = 32;
@@ -40,9 +39,10 @@ void share_out_warps(WeightGradientShape& shape, const Sddmm& gradient, const Co
   shape.sums = std::max(gradient.block.out, 16) * columns / (32 * shape.warps_out * shape.warps_in);
   if (config.tile_n % (step * shape.warps_n) != 0)
     refuse(config,
-           fmt::format("{} warps share the k-steps of {} batch entries in a stage: tile_n={} or fewer "
-                       "warps would work",
-                       shape.warps_n, step, step * shape.warps_n));
+           fmt::format(
+               "{} warps share the k-steps of {} batch entries in a stage: {}fewer warps would work",
+               shape.warps_n, step,
+               step * shape.warps_n > kMostChunk ? "" : fmt::format("tile_n={} or ", step * shape.warps_n)));
 }
 
 void share_out_threads(WeightGradientShape& shape, const Sddmm& gradient, const Config& config,
@@ -52,13 +52,18 @@ void share_out_threads(WeightGradientShape& shape, const Sddmm& gradient, const 
   shape.sums = config.tile_out * config.tile_out;
   const std::int32_t threads = gradient.block.out * columns / shape.sums;
   if (threads > shape.threads)
-    refuse(config, fmt::format("{} threads have {} sums each of a run of {} x {}: warps={} would work",
-                               shape.threads, shape.sums, gradient.block.out, columns, threads / 32));
+    refuse(config, fmt::format("{} threads have {} sums each of a run of {} x {}: {} would work",
+                               shape.threads, shape.sums, gradient.block.out, columns,
+                               threads <= 32 * kMostWarps ? fmt::format("warps={}", threads / 32)
+                               : config.tile_out < 8      ? std::string("tile_out=8 and more warps")
+                                                          : std::string("more warps, or fewer rows,")));
   // Feature-major entries are read by fours.
   const std::int32_t entries = shape.threads / threads * (gradient.feature_major() ? 4 : 1);
   if (config.tile_n % entries != 0)
-    refuse(config, fmt::format("{} threads share {} batch entries: tile_n={} would work",
-                               shape.threads / threads, config.tile_n, entries));
+    refuse(config, fmt::format("{} threads share {} batch entries: {} would work", shape.threads / threads,
+                               config.tile_n,
+                               entries <= kMostChunk ? fmt::format("tile_n={}", entries)
+                                                     : std::string("fewer warps, or a smaller tile_out,")));
 }
 
 }  // namespace
@@ -94,10 +99,15 @@ WeightGradientShape weight_gradient_shape(const Sddmm& gradient, const Target& t
   const std::int32_t operands =
       gradient.block.out * (gradient.derivative == Activation::none ? 1 : 2) + columns;
   const std::int32_t bias = gradient.bias_gradient ? shape.threads * 8 : 0;
-  shape.shared_bytes =
-      std::max({config.stages * config.tile_n * operands * element, 4 * gradient.block.out * columns, bias});
-  if (const std::int64_t most = multiprocessor(target).shared_per_cta - kStaticShared;
-      shape.shared_bytes > most)
+  const std::int32_t sums = 4 * gradient.block.out * columns;
+  const std::int64_t most = multiprocessor(target).shared_per_cta - kWeightGradientStaticShared;
+  if (sums > most)
+    refuse(config, fmt::format("the sums of a run have {} bytes, and shared memory of {} {}; {} would work",
+                               sums, target.arch, most,
+                               config.rows > 1 ? fmt::format("rows={}", config.rows / 2)
+                                               : std::string("smaller blocks, or sm_80 or later,")));
+  shape.shared_bytes = std::max({config.stages * config.tile_n * operands * element, sums, bias});
+  if (shape.shared_bytes > most)
     refuse(config,
            fmt::format("{} bytes of shared memory, where {} has {}; fewer stages, or a smaller tile_n, "
                        "would work",

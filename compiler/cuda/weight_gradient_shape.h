@@ -9,6 +9,10 @@
 
 namespace sparsekiln::cuda {
 
+/// Bytes of shared memory besides WeightGradientShape::shared_bytes: the pairs, see
+/// templates/load_entries.cuh.
+inline constexpr std::int32_t kWeightGradientStaticShared = 256;
+
 /// How a config computes a gradient of the weight. Of it, tile_n is the batch entries of a stage; rows the
 /// blocks of a run, 1, 2, 4 or 8; tile_out, of variant simt alone, the outputs and the inputs of a thread, 4
 /// or 8.

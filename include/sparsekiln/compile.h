@@ -168,11 +168,13 @@ class Kernel {
   explicit operator bool() const noexcept { return impl_ != nullptr; }
 
   /// Checks the operands and launches. On the cpu it returns when y is written; on a GPU when the launch is
-  /// queued. n is x.shape[0]; n = 0 does nothing. Throws `invalid_argument` naming the operand, or `driver`.
+  /// queued. n is the batch of x, or of dy. With n = 0
+  /// the gradients of grad_weight are zeros, and the other operations do nothing. Throws `invalid_argument`
+  /// naming the operand, or `driver`.
   void operator()(const Operands& operands) const;
 
   /// Scratch bytes that a launch with this n needs, for partial sums of split rows and (cpu) packed
-  /// activations.
+  /// activations, of kMostPairs pairs where grad_weight packs them.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
 
   /// Elements (of the weight's type) of the packed form of the weight, as many as it has; 0 where the kernel

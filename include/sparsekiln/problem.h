@@ -137,9 +137,11 @@ struct Problem : Computation {
   [[nodiscard]] std::int64_t out_features() const {
     return cut_out_features != 0 ? cut_out_features : std::int64_t{layout.rows()} * block.out;
   }
-  /// Multiplications and additions on present blocks for a batch of n.
+  /// Multiplications and additions on present blocks for a batch of n; a gated pair has two weights.
   [[nodiscard]] double flops(std::int64_t n) const {
-    return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in * static_cast<double>(n);
+    const double weights = epilogue.gated ? 2 : 1;
+    return 2.0 * weights * static_cast<double>(layout.blocks()) * block.out * block.in *
+           static_cast<double>(n);
   }
 };
 

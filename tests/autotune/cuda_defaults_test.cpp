@@ -1,11 +1,20 @@
 #include "autotune/cuda_defaults.h"
 
+#include <array>
+#include <cstdint>
+#include <string>
+
 #include <doctest/doctest.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
+
+#include "compiler/cuda/emit.h"
 
 #include "compiler/cuda/mma_shape.h"
 #include "compiler/cuda/multiprocessor.h"
 #include "compiler/cuda/simt_shape.h"
 #include "compiler/cuda/stream_shape.h"
+#include "compiler/cuda/weight_gradient.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -141,6 +150,83 @@ TEST_CASE("the CTAs of CUDA cores that share a multiprocessor fit beside each ot
         const bool alone = 2 * shape.shared_bytes > 64 * 1024 - 512;  // sm_75's, less two flags rounded up
         CHECK(config.split == (alone && target.compute_capability() == 75 ? 1 : 2));
       }
+}
+
+/// Every problem that `validate` lets pass, in as many forms as decide a config.
+template <class Use>
+void for_each_problem(Use use) {
+  struct Types {
+    DType dtype;
+    Math math;
+  };
+  constexpr std::array kTypes{Types{DType::f32, Math::ieee}, Types{DType::f32, Math::tf32},
+                              Types{DType::f16, Math::ieee}, Types{DType::bf16, Math::ieee}};
+  const std::array<Epilogue, 3> epilogues{
+      Epilogue{}, Epilogue{.activation = Activation::silu, .gated = true},
+      Epilogue{.scale = true, .bias = true, .activation = Activation::gelu, .gated = true, .residual = true}};
+  constexpr std::array kSides{8, 16, 32, 64, 128};
+  Problem problem;
+  problem.layout = patterns::random(6, 6, 0.5, 1);
+  for (const std::int32_t out : kSides)
+    for (const std::int32_t in : kSides)
+      for (const Types& types : kTypes)
+        for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
+          for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major})
+            for (int form = 0; form < 6; ++form) {
+              const bool forward = operation == Operation::forward;
+              problem.block = {out, in};
+              problem.dtype = problem.out_dtype = types.dtype;
+              problem.math = types.math;
+              problem.operation = operation;
+              problem.order = order;
+              problem.epilogue = forward ? epilogues[static_cast<std::size_t>(form % 3)] : Epilogue{};
+              problem.derivative = !forward && form % 3 == 1 ? Activation::relu : Activation::none;
+              problem.bias_gradient = operation == Operation::grad_weight && form % 3 == 2;
+              problem.gates = form >= 3;
+              problem.cut_in_features = form >= 3 ? 6 * in - 3 : 0;
+              problem.alignment = form >= 3 ? static_cast<std::int32_t>(size_of(types.dtype)) : 16;
+              validate(problem);
+              use(problem);
+            }
+}
+
+/// What no config computes.
+bool is_beyond(const Problem& problem, const Target& target) {
+  const bool old = target.compute_capability() < 80;
+  const bool half = problem.dtype == DType::f16 || problem.dtype == DType::bf16;
+  if (old && (problem.dtype == DType::bf16 || problem.math == Math::tf32)) return true;
+  // A gated pair is multiplied block by block, and 8 inputs of 16 bits do not fill the tensor core's k.
+  if (problem.epilogue.gated && half && problem.block.in == 8) return true;
+  // The sums of a block pass through shared memory, which has not quite 64 KB.
+  return old && problem.operation == Operation::grad_weight && problem.block.out == 128 &&
+         problem.block.in == 128;
+}
+
+TEST_CASE("the default of every problem and batch is a config that computes it") {
+  for (const char* name : {"sm_75", "sm_80", "sm_90", "sm_100"}) {
+    const Target target = Target::parse(name);
+    std::size_t computed = 0;
+    for_each_problem([&](const Problem& problem) {
+      if (is_beyond(problem, target)) return;
+      for (const std::int64_t n : {0, 1, 9, 16, 17, 64, 100, 5000}) {
+        std::string what;
+        try {
+          if (problem.operation == Operation::grad_weight)
+            validate(Sddmm(problem), target, default_config(Sddmm(problem), target, n));
+          else
+            validate(Spmm(problem), target, default_config(Spmm(problem), target, n));
+          ++computed;
+        } catch (const Error& error) {
+          what = error.what();
+        }
+        if (what.empty()) continue;
+        FAIL_CHECK(name, " ", sparsekiln::name(problem.operation), " ", sparsekiln::name(problem.dtype), " ",
+                   sparsekiln::name(problem.order), " block ", to_string(problem.block), " epilogue ",
+                   to_string(problem.epilogue), " n ", n, ": ", what);
+      }
+    });
+    CHECK(computed > 10000);
+  }
 }
 
 }  // namespace

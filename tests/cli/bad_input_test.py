@@ -84,7 +84,7 @@ _SENSELESS_REQUESTS = [
     (["--activation-order", "diagonal"], ["'diagonal'", "batch-major", "feature-major"]),
     (["--in-features", "99999"], ["99999 input features", "hold"]),
     (["--out-features", "-1"], ["-1 output features", "hold"]),
-    (["--alignment", "3"], ["aligned to 3 bytes", "16, 8, 4 or 2"]),
+    (["--alignment", "3"], ["aligned to 3 bytes", "16, 8 or 4 would work"]),
     (["--target", "tpu"], ["'tpu'", "cpu", "sm_75"]),
     (["--target", "sm_60"], ["'sm_60'", "sm_75"]),
     (["--target", "sm_90:0"], ["sm_90:0", "1 to"]),
@@ -164,6 +164,13 @@ class BadRequestTest(CommandTest):
             ["compile", "L.npy", "--dtype", "bf16", "--target", "sm_75"],
             ["bf16", "sm_75", "sm_80", "f16"],
         )
+
+    def test_code_that_serves_every_layout_is_refused_cut_features_however_it_is_asked_for(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        request = ["compile", "L.npy", "--batch", 32, "--in-features", 126, "--target", "sm_90"]
+        pinned = "simt tile_n=32 tile_out=4 warps=4 table=attached"
+        for asked, word in ((["--attached"], "attached"), (["--tiered"], "tiered"), (["--config", pinned], "table=")):
+            self.assert_refused(_NO_SENSE, request + asked, [f"with {word}", "whole blocks"])
 
     def test_a_request_without_sense_says_what_would_work(self):
         self.make("random", "--size", 4, "--density", 0.5)

@@ -70,7 +70,7 @@ TEST_CASE("what makes no sense on any target is refused, with what would work") 
         "41 input features: 5 blocks of 8 hold 33 to 40");
   CHECK(refusal([](Problem& p) { p.cut_in_features = 33; }) == "");
   CHECK(refusal([](Problem& p) { p.alignment = 2; }) ==
-        "activations aligned to 2 bytes: 16, 8, 4 or 2 would work, 4 at least for f32");
+        "activations of f32 aligned to 2 bytes: 16, 8 or 4 would work");
   CHECK(refusal([](Problem& p) { p.alignment = 6; }).find("aligned to 6 bytes") != std::string::npos);
 }
 

@@ -188,7 +188,7 @@ Space stream_space(const Target& target) {
   Space space;
   space.variant = Variant::stream;
   space.epilogues = all_epilogues();
-  space.batches = {1, 7, 8, 9, 16, 17, 33};
+  space.batches = {1, 7, 8, 9, 15, 17, 64};
   space.archs = {target.arch};
   space.tile_n = {8, 16, 32};
   space.tile_out = {0};

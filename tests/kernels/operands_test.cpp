@@ -247,3 +247,115 @@ TEST_CASE("a batch of matrices is computed without a copy, as one product where 
       CHECK_MESSAGE(verdict.ok, verdict.first_failure);
     }
 }
+
+namespace {
+
+/// A gradient of the weight with operands that fit it, of which a test then spoils one.
+class GradientOperand {
+ public:
+  explicit GradientOperand(bool gates)
+      : kernel_(compile(patterns::block_diagonal(4, 4, 4), options(gates))),
+        memory_(Suite::current().device(), kRegion * 8) {
+    const std::vector<float> fives(memory_.bytes() / sizeof(float), 5.0F);
+    memory_.copy_in(fives.data());
+  }
+  [[nodiscard]] std::byte* at(std::size_t region) const {
+    return static_cast<std::byte*>(memory_.data()) + region * kRegion;
+  }
+  [[nodiscard]] Operands operands() const {
+    return {.x = view(at(0), DType::f32, kN, kFeatures),
+            .w = view(at(2), DType::f32, kBlocks, kBlock, kBlock),
+            .dy = view(at(1), DType::f32, kN, kFeatures),
+            .dw = view(at(3), DType::f32, kBlocks, kBlock, kBlock),
+            .gates = view(at(4), DType::f32, kBlocks),
+            .dbias = view(at(5), DType::f32, kFeatures),
+            .dgates = view(at(6), DType::f32, kBlocks)};
+  }
+  void must_refuse(const std::string& operand, const std::function<void(Operands&)>& spoil) {
+    Operands spoiled = operands();
+    spoil(spoiled);
+    std::string message = "(nothing was thrown)";
+    try {
+      kernel_(spoiled);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    CHECK_MESSAGE(message.starts_with(operand + ": it overlaps "), message);
+    Suite::current().device()->synchronize();
+  }
+  /// dw after a launch.
+  [[nodiscard]] std::vector<float> launch(const Operands& operands) {
+    kernel_(operands);
+    Suite::current().device()->synchronize();
+    std::vector<float> all(memory_.bytes() / sizeof(float));
+    memory_.copy_out(all.data());
+    const auto* const begin = all.data() + 3 * kRegion / sizeof(float);
+    return {begin, begin + kBlocks * kBlock * kBlock};
+  }
+
+  static constexpr std::int64_t kN = 16;
+  static constexpr std::int64_t kBlock = 16;
+  static constexpr std::int64_t kFeatures = 4 * kBlock;
+  static constexpr std::int64_t kBlocks = 4;
+  static constexpr std::size_t kRegion = 8192;  ///< bytes
+
+ private:
+  static Options options(bool gates) {
+    Options options = Suite::current().options({kBlock, kBlock}, kN, {});
+    options.operation = Operation::grad_weight;
+    options.gates = options.gate_gradient = options.bias_gradient = gates;
+    return options;
+  }
+  Kernel kernel_;
+  DeviceMemory memory_;
+};
+
+}  // namespace
+
+TEST_CASE("what a gradient of the weight computes overlaps neither what it reads nor one another") {
+  GradientOperand operand(true);
+  operand.must_refuse("dw", [](Operands& o) { o.dw.data = o.w.data; });
+  operand.must_refuse("dw", [](Operands& o) { o.dw.data = static_cast<std::byte*>(o.w.data) + 1024; });
+  operand.must_refuse("dw", [](Operands& o) { o.dgates.data = o.dw.data; });
+  operand.must_refuse("dbias", [](Operands& o) { o.dgates.data = o.dbias.data; });
+  operand.must_refuse("dgates", [](Operands& o) { o.dgates.data = o.gates.data; });
+  operand.must_refuse("dbias", [](Operands& o) { o.dbias.data = o.x.data; });
+}
+
+TEST_CASE("the gradient of no matrices at all is zeros") {
+  GradientOperand operand(false);
+  Operands none = operand.operands();
+  none.x = view(operand.at(0), DType::f32, 0, GradientOperand::kN, GradientOperand::kFeatures);
+  none.dy = view(operand.at(1), DType::f32, 0, GradientOperand::kN, GradientOperand::kFeatures);
+  const std::vector<float> dw = operand.launch(none);
+  CHECK(std::all_of(dw.begin(), dw.end(), [](float value) { return value == 0; }));
+  CHECK(operand.launch(operand.operands()).front() == 5 * 5 * GradientOperand::kN);
+}
+
+TEST_CASE("matrices of y may lie side by side, but not over one another, nor back over x") {
+  constexpr std::int64_t kN = 4;
+  const Layout layout = patterns::block_diagonal(4, 4, 4);
+  const Kernel kernel = compile(layout, Suite::current().options({16, 16}, kN));
+  const auto& device = Suite::current().device();
+  DeviceMemory memory(device, 65536);
+  const std::vector<std::byte> zeros(memory.bytes());
+  memory.copy_in(zeros.data());
+  auto* const begin = static_cast<std::byte*>(memory.data());
+  Operands operands{.x = view(begin, DType::f32, 2, kN, 64),
+                    .w = view(begin + 16384, DType::f32, 4, 16, 16),
+                    .y = view(begin + 32768, DType::f32, 2, kN, 64)};
+  CHECK_NOTHROW(kernel(operands));
+  operands.y.stride[0] = 64;  // side by side in rows of 128
+  operands.y.stride[1] = 128;
+  CHECK_NOTHROW(kernel(operands));
+  for (const std::int64_t stride : {0, 32, 96}) {
+    CAPTURE(stride);
+    operands.y.stride[0] = stride;
+    CHECK_THROWS_AS(kernel(operands), Error);
+  }
+  operands.y = view(begin + 1024, DType::f32, 2, kN, 64);
+  operands.y.stride[0] = -256;
+  operands.x = view(begin, DType::f32, 2, kN, 64);
+  CHECK_THROWS_AS(kernel(operands), Error);
+  device->synchronize();
+}

@@ -88,6 +88,40 @@ TEST_CASE("default kernels on CUDA cores with edges, gates and a derivative comp
   }
 }
 
+TEST_CASE("chunks that pass through many registers, for want of asynchronous copies, do not spill" *
+          need_nvrtc()) {
+  const Target target{Target::Kind::cuda, "sm_75", 6};
+  const Epilogue whole{
+      .scale = true, .bias = true, .activation = Activation::gelu, .gated = true, .residual = true};
+  struct Form {
+    BlockShape block;
+    std::int64_t n;
+    ActivationOrder order;
+    bool gates;
+    Epilogue epilogue;
+  };
+  for (const Form& form : {Form{{8, 32}, 2048, ActivationOrder::feature_major, false, {}},
+                           Form{{8, 64},
+                                128,
+                                ActivationOrder::feature_major,
+                                true,
+                                {.bias = true, .activation = Activation::gelu}},
+                           Form{{8, 64}, 64, ActivationOrder::batch_major, false, whole},
+                           Form{{128, 128}, 8, ActivationOrder::feature_major, true, {}}}) {
+    Problem problem = skewed_problem(form.block, form.n);
+    problem.order = form.order;
+    problem.gates = form.gates;
+    problem.epilogue = form.epilogue;
+    if (form.gates) problem.cut_in_features = problem.in_features() - 6;
+    const Config config = default_config(problem, target, form.n);
+    CAPTURE(to_string(problem.block));
+    CAPTURE(to_string(config));
+    const Source source = emit_plan(problem, target, {{form.n, config}});
+    const NvrtcOutput output = Nvrtc::find()->compile(source.text, target.arch);
+    check_against_report(output, source.entries.front().passes.front());
+  }
+}
+
 TEST_CASE("every architecture that NVRTC knows from sm_75 on is compiled for, sm_90a among them" *
           need_nvrtc()) {
   const auto nvrtc = Nvrtc::find();

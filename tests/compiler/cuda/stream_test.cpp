@@ -77,7 +77,8 @@ TEST_CASE("what does not go together in a kernel that streams is refused, with w
     refused(kHalf, 32, parse_config(fmt::format("stream tile_n=16 tile_out=0 stages=3 warps=4 {}", text)),
             wanted);
   const Target turing{Target::Kind::cuda, "sm_75", 6};
-  CHECK(refusal(mma_problem({32, 32}, 8, kBrain), turing, config).find("from sm_80 on") != std::string::npos);
+  CHECK(refusal(mma_problem({32, 32}, 8, kBrain), turing, config).find("bf16 is for sm_80 and later") !=
+        std::string::npos);
 }
 
 TEST_CASE("what is not refused compiles without spills, at the edge of the registers too" * need_nvrtc()) {
