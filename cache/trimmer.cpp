@@ -3,8 +3,6 @@
 #include <exception>
 #include <system_error>
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <sparsekiln/error.h>
@@ -19,7 +17,6 @@ using Monotonic = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kGrace{1};
 constexpr std::uint64_t kShare = 20;  // of a cap: 5 %
-constexpr int kNice = 10;
 
 }  // namespace
 
@@ -61,8 +58,8 @@ void Trimmer::start() {
 }
 
 void Trimmer::run() {
-  // On Linux, of this thread alone: what it does has time.
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
+  // At the priority of everyone: with a lower one it could be stopped for long while the kernel holds the
+  // lock of a folder for it, which readers of that folder then wait for.
   try {
     trim(folder_, caps_, [this] { return Monotonic::now() >= deadline_.load(); });
   } catch (const std::exception&) {  // the disk, or memory: the next trim may do
