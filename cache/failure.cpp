@@ -66,13 +66,13 @@ bool holds(const Failure& failure, std::string_view toolchain, Stamp now) {
   return young && failure.toolchain == toolchain;
 }
 
-Error remembered(const Failure& failure, Stamp now) {
+Error remembered(const Failure& failure, Stamp now, const std::filesystem::path& folder) {
   const auto minutes = std::chrono::floor<std::chrono::minutes>(now - failure.made).count();
   return {ErrorKind::compile,
           fmt::format(
               "{}\n(remembered from {} minutes ago, when {} refused it, and not tried again until it is an "
-              "hour old; to try now: sparsekiln cache clear --failed)",
-              failure.message, minutes, failure.toolchain),
+              "hour old; to try now: sparsekiln cache clear --failed --cache-dir '{}')",
+              failure.message, minutes, failure.toolchain, folder.string()),
           failure.log, failure.source};
 }
 

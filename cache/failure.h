@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,6 +37,7 @@ inline constexpr std::chrono::hours kFailureAge{1};
 
 /// The error to be thrown in place of another try: the first one's message, log and source, with a word that
 /// it is remembered, and how to try again.
-[[nodiscard]] Error remembered(const Failure& failure, Stamp now);
+/// `folder` is the store's.
+[[nodiscard]] Error remembered(const Failure& failure, Stamp now, const std::filesystem::path& folder);
 
 }  // namespace sparsekiln::cache

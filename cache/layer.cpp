@@ -2,19 +2,21 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <sparsekiln/error.h>
 
 #include "cache/entry.h"
+#include "cache/file.h"
 #include "cache/folder.h"
 #include "cache/pack.h"
 
@@ -49,33 +51,46 @@ class PackLayer final : public Layer {
 constexpr std::size_t kPeekedBytes = 8192;
 constexpr std::size_t kMostBytes = Folder::kMaxFileBytes;
 
+/// Refuses what anyone may write to.
+void check_mode(const fs::path& path, const struct stat& status) {
+  if ((status.st_mode & S_IWOTH) != 0)
+    refuse(path, fmt::format("anyone may write to it (mode {:04o}); chmod o-w it", status.st_mode & 07777u));
+}
+
 /// Up to `most` bytes from the beginning of a regular file; nothing where there is none.
 std::optional<std::vector<std::byte>> read_beginning(const fs::path& file, std::size_t most) {
-  std::error_code error;
-  if (!fs::is_regular_file(file, error)) return std::nullopt;
-  const std::uintmax_t size = fs::file_size(file, error);
-  if (error || size > kMostBytes) return std::nullopt;
-  std::vector<std::byte> bytes(std::min<std::size_t>(static_cast<std::size_t>(size), most));
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (stream.bad() || !stream.is_open()) refuse(file, "it cannot be read");
-  bytes.resize(static_cast<std::size_t>(stream.gcount()));
+  const Descriptor opened(::open(file.c_str(), kReadFlags));
+  if (!opened.open() && errno == EACCES)
+    refuse(file, "its mode does not let this user read it; chmod a+r it");
+  struct stat status{};
+  if (!opened.open() || ::fstat(opened.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  check_mode(file, status);
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size > kMostBytes) return std::nullopt;
+  std::vector<std::byte> bytes(std::min(size, most));
+  if (const int error = read_into(opened.get(), bytes); error != 0)
+    refuse(file, std::generic_category().message(error));
   return bytes;
 }
 
+/// The folder of a store that somebody else keeps, and may trim and mend while it is read: what is gone or
+/// torn is not there.
 class FolderLayer final : public Layer {
  public:
-  explicit FolderLayer(const fs::path& path) : Layer(path) {}
+  explicit FolderLayer(const fs::path& path) : Layer(path) {
+    if (::access(path.c_str(), R_OK | X_OK) != 0)
+      refuse(path, "its mode does not let this user look into it; chmod a+rX its folders, a+r its files");
+  }
 
   std::optional<std::vector<std::byte>> get(const Identity& identity) const override {
     const fs::path file = file_of(identity);
+    struct stat shard{};
+    if (::stat(file.parent_path().c_str(), &shard) == 0) check_mode(file.parent_path(), shard);
     const auto bytes = read_beginning(file, kMostBytes);
     if (!bytes) return std::nullopt;
     Damage damage = Damage::none;
     std::optional<StoredEntry> entry = decode(*bytes, damage);
-    if (damage == Damage::other_version) return std::nullopt;
-    if (!entry) refuse(file, fmt::format("damaged ({})", name(damage)));
-    if (entry->identity != identity) refuse(file, "it is not the entry that it is named for");
+    if (!entry || entry->identity != identity) return std::nullopt;
     return std::move(entry->payload);
   }
 
@@ -87,15 +102,17 @@ class FolderLayer final : public Layer {
   std::vector<Identity> identities() const override {
     std::map<Digest, Identity> found;
     std::error_code error;
-    for (fs::recursive_directory_iterator at(path(), error), end; !error && at != end; at.increment(error)) {
-      if (at.depth() > 1 || at->path().extension() != ".entry") continue;
-      auto bytes = read_beginning(at->path(), kPeekedBytes);
-      if (!bytes) continue;
-      Damage damage = Damage::none;
-      std::optional<Identity> identity = decode_identity(*bytes, damage);
-      if (identity && identity->key().hex() == at->path().stem())
-        found.emplace(identity->key(), std::move(*identity));
-    }
+    for (int shard = 0; shard < 256; ++shard)
+      for (fs::directory_iterator at(path() / fmt::format("{:02x}", shard), error), end; !error && at != end;
+           at.increment(error)) {
+        if (at->path().extension() != ".entry") continue;
+        const auto bytes = read_beginning(at->path(), kPeekedBytes);
+        if (!bytes) continue;
+        Damage damage = Damage::none;
+        std::optional<Identity> identity = decode_identity(*bytes, damage);
+        if (identity && identity->key().hex() == at->path().stem())
+          found.emplace(identity->key(), std::move(*identity));
+      }
     std::vector<Identity> identities;
     for (auto& [key, identity] : found) identities.push_back(std::move(identity));
     return identities;
@@ -121,9 +138,7 @@ std::shared_ptr<const Layer> open_layer(const fs::path& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) refuse(path, std::generic_category().message(errno));
   if (S_ISDIR(status.st_mode)) {
-    if ((status.st_mode & S_IWOTH) != 0)
-      refuse(path,
-             fmt::format("anyone may write to it (mode {:04o}); chmod o-w it", status.st_mode & 07777u));
+    check_mode(path, status);
     return std::make_shared<const FolderLayer>(path);
   }
   const auto number = [](auto value) { return static_cast<std::uintmax_t>(value); };

@@ -26,15 +26,15 @@ bool has_key(std::string_view name) {
   return name.size() > kKeyDigits && is_hexadecimal(name.substr(0, kKeyDigits)) && name[kKeyDigits] == '.';
 }
 
-/// Calls `visit(name, status)` for what lies in an open folder.
+/// Calls `visit(name, status)` for what lies in an open folder, until `stop` says so.
 template <typename Visit>
-void visit_folder(Descriptor folder, Visit visit) {
+void visit_folder(Descriptor folder, const std::function<bool()>& stop, Visit visit) {
   const auto close = [](DIR* directory) { ::closedir(directory); };
   const int fd = folder.get();
   const std::unique_ptr<DIR, decltype(close)> directory(::fdopendir(fd), close);
   if (directory == nullptr) return;
   static_cast<void>(folder.release());  // the directory's now
-  while (const dirent* entry = ::readdir(directory.get())) {
+  while (const dirent* entry = stop && stop() ? nullptr : ::readdir(directory.get())) {
     const std::string name = entry->d_name;
     struct stat status{};
     if (name == "." || name == "..") continue;
@@ -70,6 +70,13 @@ const std::string* value_of(const Identity& identity, const std::string& field) 
   for (const auto& [name, value] : identity.fields())
     if (name == field) return &value;
   return nullptr;
+}
+
+/// Whether both are of kernels, of layouts …
+bool is_of_the_same_kind(const Identity& a, const Identity& b) {
+  const std::string* const what = value_of(a, "what");
+  const std::string* const other = value_of(b, "what");
+  return what == nullptr || (other != nullptr && *what == *other);
 }
 
 std::size_t fields_in_common(const Identity& a, const Identity& b) {
@@ -111,20 +118,21 @@ FileKind kind_of(std::string_view name) {
   return rest.ends_with(".tmp") ? FileKind::temporary : FileKind::other;
 }
 
-std::vector<File> list(const Folder& folder) {
+std::vector<File> list(const Folder& folder, const std::function<bool()>& stop) {
   std::vector<File> files;
   std::vector<std::string> shards;
   if (Descriptor root = folder.open_root(false); root.open()) {
-    visit_folder(std::move(root), [&](const std::string& name, const struct stat& status) {
+    visit_folder(std::move(root), stop, [&](const std::string& name, const struct stat& status) {
       if (S_ISREG(status.st_mode)) files.push_back(file_of(folder, {}, name, status));
       if (S_ISDIR(status.st_mode) && name.size() == 2 && is_hexadecimal(name)) shards.push_back(name);
     });
   }
   for (const std::string& shard : shards) {
     try {
-      visit_folder(folder.open_shard(shard, false), [&](const std::string& name, const struct stat& status) {
-        files.push_back(file_of(folder, shard, name, status));
-      });
+      visit_folder(folder.open_shard(shard, false), stop,
+                   [&](const std::string& name, const struct stat& status) {
+                     files.push_back(file_of(folder, shard, name, status));
+                   });
     } catch (const Error&) {  // someone else's: it is not used, hence not listed
     }
   }
@@ -143,9 +151,10 @@ std::optional<Identity> read_identity(const Folder& folder, const File& file) {
 }
 
 std::optional<StoredEntry> read_entry(const Folder& folder, const File& file, Damage& damage) {
-  damage = Damage::truncated;
+  damage = Damage::none;
   const auto found = folder.read(file.name);
   if (!found) return std::nullopt;
+  damage = Damage::truncated;
   auto entry = decode(found->bytes, damage);
   if (entry && entry->identity.key().hex() != file.key) {
     damage = Damage::misnamed;
@@ -172,7 +181,7 @@ std::optional<Nearest> nearest(const Folder& folder, const Identity& wanted) {
   for (File& file : list(folder)) {
     if (file.kind != FileKind::entry) continue;
     auto identity = read_identity(folder, file);
-    if (!identity) continue;
+    if (!identity || !is_of_the_same_kind(wanted, *identity)) continue;
     const std::size_t common = fields_in_common(wanted, *identity);
     if (best && common <= best_common) continue;
     best_common = common;

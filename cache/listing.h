@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -43,15 +44,15 @@ struct File {
 
 /// Every file of the folder, by shard and name. What vanishes meanwhile, and folders in the folder that
 /// cannot be used, are left out. Throws Error(cache) where the folder cannot be used; one that is not there
-/// is empty.
-[[nodiscard]] std::vector<File> list(const Folder& folder);
+/// is empty. Ends early, with what it has, when `stop` says so.
+[[nodiscard]] std::vector<File> list(const Folder& folder, const std::function<bool()>& stop = {});
 
 /// The identity at the head of a listed entry (also a failed or bad one); nothing else of it is read, and
 /// nothing is verified.
 [[nodiscard]] std::optional<Identity> read_identity(const Folder& folder, const File& file);
 
 /// A listed entry (also a failed or bad one), read whole and verified, its name included. Nothing where it is
-/// gone or damaged; `damage` says how.
+/// gone (`damage` is none) or damaged; `damage` says how.
 [[nodiscard]] std::optional<StoredEntry> read_entry(const Folder& folder, const File& file, Damage& damage);
 
 /// A field in which a stored identity is not the wanted one; empty where an identity has no such field.
@@ -62,8 +63,8 @@ struct Difference {
 };
 [[nodiscard]] std::vector<Difference> differences(const Identity& wanted, const Identity& stored);
 
-/// The entry that has the most fields with the wanted identity in common; the first where several
-/// have. No differences: it is the wanted one.
+/// Of the entries of the same kind (field "what"), the one that has the most fields with the wanted identity
+/// in common; the first where several have. No differences: it is the wanted one.
 struct Nearest {
   File file;
   Identity identity;

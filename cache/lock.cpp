@@ -190,6 +190,7 @@ KeyLock KeyLock::acquire(const Folder& folder, const std::string& name, const Pa
   const std::string text = Holder::self().text();
   Watch watch(patience, began);
   auto pause = kFirstPause;
+  bool took_over = false;
   for (;;) {
     try {
       const Descriptor shard = folder.open_shard(name, true);
@@ -197,8 +198,10 @@ KeyLock KeyLock::acquire(const Folder& folder, const std::string& name, const Pa
       if (attempt == Attempt::taken) return {folder, name, text};
       if (attempt == Attempt::impossible) return {folder, name, {}};
       const auto seen = look(shard.get(), name);
-      if (!seen) continue;  // released just now
-      if (watch.abandoned(*seen, Monotonic::now()) && remove_judged(shard.get(), name, *seen)) continue;
+      const bool taken_over =
+          seen && watch.abandoned(*seen, Monotonic::now()) && remove_judged(shard.get(), name, *seen);
+      // Once, for a folder may answer so for ever; else the next turn may have it.
+      if (taken_over && !std::exchange(took_over, true)) continue;
     } catch (const Error&) {
       return {folder, name, {}};
     }

@@ -59,12 +59,8 @@ std::string name_of(const Store::Toolchain& toolchain) {
   }
 }
 
-Caps caps_for(const Limits& limits, const Store::Warn& warn) {
-  if (limits.caps) return *limits.caps;
-  std::string complaint;
-  const Caps caps = caps_from_environment(complaint);
-  if (!complaint.empty() && warn) warn(complaint);
-  return caps;
+Caps caps_for(const Limits& limits, std::string& complaint) {
+  return limits.caps ? *limits.caps : caps_from_environment(complaint);
 }
 
 }  // namespace
@@ -73,14 +69,17 @@ struct Store::State {
   State(std::filesystem::path path, Warn warn_once, const Limits& limits)
       : folder(std::move(path)),
         warn(std::move(warn_once)),
-        caps(caps_for(limits, warn)),
+        caps(caps_for(limits, complaint)),
         patience(limits.patience),
-        trimmer(folder, caps) {}
+        trimmer(folder, caps) {
+    if (!complaint.empty() && warn) warn(complaint);
+  }
 
   Folder folder;
   Memory memory;
   Warn warn;
   std::atomic<bool> warned = false;
+  std::string complaint;  // before the caps, which it comes of
   const Caps caps;
   const Patience patience;
 
@@ -186,7 +185,7 @@ struct Store::State {
     const Stamp now = WallClock::now();
     if (!failure || !holds(*failure, name_of(toolchain), now)) return;
     count(misses);
-    throw remembered(*failure, now);
+    throw remembered(*failure, now, folder.path());
   }
 
   void remember(const Error& error, const Identity& identity, const Toolchain& toolchain) {
@@ -267,6 +266,10 @@ void Store::put(const Identity& identity, std::span<const std::byte> payload) {
   state_->remember_write(identity, {});
 }
 
+void Store::keep(const Identity& identity, const Make& make) {
+  if (!state_->find(identity)) put(identity, make());
+}
+
 const std::filesystem::path& Store::folder() const { return state_->folder.path(); }
 
 bool Store::on_disk() const { return why().empty(); }
@@ -308,6 +311,8 @@ Counters Store::totals() const {
 }
 
 const Caps& Store::caps() const { return state_->caps; }
+
+const std::string& Store::complaint() const { return state_->complaint; }
 
 void Store::wait_for_trim() { state_->trimmer.wait(); }
 

@@ -72,6 +72,10 @@ class Store {
   /// this object's gets.
   void put(const Identity& identity, std::span<const std::byte> payload);
 
+  /// Makes sure that there is an entry under this identity, stamped like one that was used; puts what `make`
+  /// makes where there is none. Counts no hit and no miss.
+  void keep(const Identity& identity, const Make& make);
+
   [[nodiscard]] const std::filesystem::path& folder() const;
   /// False where the folder cannot be used, or the last write failed; `why` then says why. Looks, but makes
   /// nothing.
@@ -86,6 +90,8 @@ class Store {
   /// Of all processes that have used the folder; of this one and those that have ended, to the last event.
   [[nodiscard]] Counters totals() const;
   [[nodiscard]] const Caps& caps() const;
+  /// What makes no sense in the variables that set the caps; empty where all does.
+  [[nodiscard]] const std::string& complaint() const;
   /// Returns when no trim of this store is under way.
   void wait_for_trim();
 

@@ -131,7 +131,7 @@ Removed remove(const Folder& folder, std::span<const File> files, const std::fun
 Removed trim(const Folder& folder, const Caps& caps, const std::function<bool()>& stop) {
   const Stamp now = WallClock::now();
   mark_trimmed(folder, now);
-  std::vector<File> files = surplus(list(folder), caps, now);
+  std::vector<File> files = surplus(list(folder, stop), caps, now);
   std::ranges::sort(files, {}, &File::shard);  // each folder in the folder is opened once
   const Removed removed = remove(folder, files, stop);
   compact_totals(folder);

@@ -16,6 +16,9 @@ namespace {
 using Monotonic = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kGrace{1};
+/// Files that a trim looks at or removes in one go, so that readers on the same processor have their turn.
+constexpr std::uint64_t kWithoutRest = 64;
+constexpr std::chrono::milliseconds kRest{1};
 constexpr std::uint64_t kShare = 20;  // of a cap: 5 %
 
 }  // namespace
@@ -61,7 +64,11 @@ void Trimmer::run() {
   // At the priority of everyone: with a lower one it could be stopped for long while the kernel holds the
   // lock of a folder for it, which readers of that folder then wait for.
   try {
-    trim(folder_, caps_, [this] { return Monotonic::now() >= deadline_.load(); });
+    std::uint64_t files = 0;
+    trim(folder_, caps_, [this, &files] {
+      if (++files % kWithoutRest == 0) std::this_thread::sleep_for(kRest);
+      return Monotonic::now() >= deadline_.load();
+    });
   } catch (const std::exception&) {  // the disk, or memory: the next trim may do
   }
   running_ = false;

@@ -62,10 +62,8 @@ std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const Bui
 /// Keeps the layout, too, so that its kernels can be made for other architectures from the store alone.
 void keep_layout(cache::Store& store, const BuildJob& job) {
   if (cuda::attached(job.plan)) return;  // serves any
-  const cache::Identity identity = layout_identity(job.problem.layout.digest());
-  std::error_code unknown;
-  if (std::filesystem::exists(store.file(identity), unknown)) return;
-  store.put(identity, serialize_layout(job.problem.layout));
+  const Layout& layout = job.problem.layout;
+  store.keep(layout_identity(layout.digest()), [&] { return serialize_layout(layout); });
 }
 
 Layers layers_of(const BuildJob& job) { return {job.packs, job.environment_packs, job.require}; }
@@ -116,8 +114,12 @@ struct Found {
 };
 
 std::shared_ptr<const Binary> find(Layers& layers, const cache::Identity& identity, const BuildJob& job) {
-  const auto payload = layers.get(identity);
-  return payload ? read(*payload, job) : nullptr;
+  std::shared_ptr<const Binary> found;
+  layers.find(identity, [&](std::span<const std::byte> payload) {
+    found = read(payload, job);
+    return found != nullptr;
+  });
+  return found;
 }
 
 /// The job's Binary from a pack or the store; else made, and put into the store.
@@ -139,7 +141,7 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
     return serialize(*found.binary);
   };
   const auto got = store.get_or_make(identity, accept, make, [&] { return compiler_for(job); });
-  if (got.made) keep_layout(store, job);
+  keep_layout(store, job);
   found.from = got.made ? From::compiled : From::store;
   found.cache_warning = store.why_not_on_disk(identity);
   return found;
@@ -267,7 +269,7 @@ std::optional<Built> find_built(const BuildJob& job) {
   Layers layers = layers_of(job);
   From from = From::pack;
   auto found = find(layers, identity, job);
-  if (found == nullptr) {
+  if (found == nullptr && job.require != Require::prebuilt) {
     from = From::store;
     const auto payload = store->get(identity);
     found = payload ? read(*payload, job) : nullptr;

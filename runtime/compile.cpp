@@ -73,8 +73,9 @@ std::pair<Pointer, From> build_on(const std::shared_ptr<const Device>& device, B
       return {load_on<Pointer>(device, built.binary, built.key), built.from};
     } catch (const CodeRefused&) {
       const bool anew = built.from == From::compiled || job.refused.size() == kMostRefused;
-      if (anew || job.require == Require::prebuilt) throw;
+      if (anew) throw;
       job.refused.push_back(built.binary);
+      if (job.require == Require::prebuilt && !find_built(job)) throw;  // nor does another pack have it
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "runtime/layers.h"
 
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -45,13 +46,14 @@ Layers::Layers(const std::vector<std::filesystem::path>& given, bool environment
     with(needed, [&] { layers_.push_back({cache::open_layer(path), needed}); });
 }
 
-std::optional<std::vector<std::byte>> Layers::get(const cache::Identity& identity) {
-  std::optional<std::vector<std::byte>> payload;
+bool Layers::find(const cache::Identity& identity,
+                  const std::function<bool(std::span<const std::byte>)>& accept) {
   for (const Row& row : layers_) {
+    std::optional<std::vector<std::byte>> payload;
     with(row.needed, [&] { payload = row.layer->get(identity); });
-    if (payload) break;
+    if (payload && accept(*payload)) return true;
   }
-  return payload;
+  return false;
 }
 
 bool Layers::holds(const cache::Identity& identity) const {

@@ -2,8 +2,9 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,9 @@ class Layers {
   /// given one that cannot be opened; for any, where nothing else may serve (`require`).
   Layers(const std::vector<std::filesystem::path>& given, bool environment, Require require);
 
-  /// What the first layer that has it holds under this identity. Throws Error(cache) for a damaged entry, by
-  /// the same rule.
-  [[nodiscard]] std::optional<std::vector<std::byte>> get(const cache::Identity& identity);
+  /// Whether a layer holds what `accept` takes under this identity: asked in order, until it does. Throws
+  /// Error(cache) for a damaged entry, by the same rule.
+  bool find(const cache::Identity& identity, const std::function<bool(std::span<const std::byte>)>& accept);
   [[nodiscard]] bool holds(const cache::Identity& identity) const;
   /// Of all entries. Throws as `get` does.
   [[nodiscard]] std::vector<cache::Identity> identities();

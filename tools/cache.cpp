@@ -124,6 +124,7 @@ Answer stats(const CacheRequest& request) {
       totals.misses, totals.stores, totals.quarantined, totals.failures);
   if (!by_use.empty()) answer.text += table(rows);
   if (!store.on_disk()) answer.warnings.push_back(store.why());
+  if (!store.complaint().empty()) answer.warnings.push_back(store.complaint());
   return answer;
 }
 
@@ -158,7 +159,8 @@ File find(const Folder& folder, const std::string& key) {
   for (File& file : cache::list(folder))
     if ((file.kind == FileKind::entry || file.kind == FileKind::failed) && file.key.starts_with(key))
       matches.push_back(std::move(file));
-  if (matches.size() == 1) return std::move(matches.front());
+  // The name of an entry is the beginning of that of a failure with the same key, and listed before it.
+  if (!matches.empty() && matches.front().key == matches.back().key) return std::move(matches.front());
   throw Error(
       ErrorKind::invalid_argument,
       fmt::format("{} entries of '{}' have a key that begins with '{}'; `cache list` lists them",
@@ -182,15 +184,21 @@ std::optional<std::string> source_of(const Folder& folder, const cache::Identity
   return std::nullopt;
 }
 
+/// Of a file from which no entry could be read.
+std::string state_without_entry(cache::Damage damage) {
+  if (damage == cache::Damage::none) return "is gone by now";
+  if (damage == cache::Damage::other_version)
+    return "is of another version of the store's format, which its programs go on using";
+  return fmt::format("is damaged ({}); the next program that wants it makes it anew", cache::name(damage));
+}
+
 Answer inspect(const CacheRequest& request) {
   const Folder folder = folder_of(request.folder);
   const File file = find(folder, request.key);
   cache::Damage damage{};
   const auto entry = cache::read_entry(folder, file, damage);
   if (!entry)
-    throw Error(ErrorKind::cache, fmt::format("'{}' is damaged: {}; the next program that wants it makes it "
-                                              "anew",
-                                              file.path.string(), cache::name(damage)));
+    throw Error(ErrorKind::cache, fmt::format("'{}' {}", file.path.string(), state_without_entry(damage)));
   Answer answer;
   answer.json = {{"key", file.key},
                  {"kind", cache::name(file.kind)},
@@ -240,12 +248,13 @@ Answer inspect(const CacheRequest& request) {
   return answer;
 }
 
-/// Empty where an entry is whole.
-std::string damage_of(const Folder& folder, const File& file) {
-  cache::Damage damage{};
-  const auto entry = cache::read_entry(folder, file, damage);
-  if (!entry) return damage == cache::Damage::none ? "" : std::string(cache::name(damage));  // gone meanwhile
+/// Empty where an entry is whole, or gone meanwhile. Of one of another version `other` is set.
+std::string damage_of(const Folder& folder, const File& file, bool& other) {
   try {
+    cache::Damage damage{};
+    const auto entry = cache::read_entry(folder, file, damage);
+    other = damage == cache::Damage::other_version;
+    if (!entry) return other || damage == cache::Damage::none ? "" : std::string(cache::name(damage));
     if (file.kind == FileKind::failed && !cache::decode_failure(entry->payload)) return "malformed failure";
     if (file.kind == FileKind::entry && field(entry->identity, "what") == "binary")
       static_cast<void>(deserialize(entry->payload));
@@ -259,24 +268,31 @@ Answer verify(const CacheRequest& request) {
   const Folder folder = folder_of(request.folder);
   Answer answer;
   std::size_t whole = 0;
+  std::size_t other_version = 0;
   std::size_t set_aside = 0;
   Json damaged = Json::array();
   for (const File& file : cache::list(folder)) {
     set_aside += file.kind == FileKind::bad ? 1 : 0;
     if (file.kind != FileKind::entry && file.kind != FileKind::failed) continue;
-    const std::string wrong = damage_of(folder, file);
+    bool other = false;
+    const std::string wrong = damage_of(folder, file, other);
     if (wrong.empty()) {
-      ++whole;
+      ++(other ? other_version : whole);
       continue;
     }
     damaged.push_back({{"file", file.path.string()}, {"damage", wrong}});
     answer.text += fmt::format("{}: {}\n", file.path.string(), wrong);
     answer.status = kFailed;
   }
-  answer.text += fmt::format("{}: {} entries are whole, {} are not, {} were set aside before\n",
-                             folder.path().string(), whole, damaged.size(), set_aside);
-  answer.json = {
-      {"folder", folder.path().string()}, {"whole", whole}, {"damaged", damaged}, {"set_aside", set_aside}};
+  answer.text += fmt::format(
+      "{}: {} entries are whole, {} are damaged, {} are of another version of the format, {} were set aside "
+      "before\n",
+      folder.path().string(), whole, damaged.size(), other_version, set_aside);
+  answer.json = {{"folder", folder.path().string()},
+                 {"whole", whole},
+                 {"damaged", damaged},
+                 {"other_version", other_version},
+                 {"set_aside", set_aside}};
   return answer;
 }
 
@@ -315,37 +331,61 @@ Answer clear(const CacheRequest& request) {
                                                              : cache::Clear::all));
 }
 
+/// What the folder has under the very key that is wanted: nothing, or "entry" where it is whole, or why it is
+/// no use, for people.
+std::string state_of(const Folder& folder, const cache::Identity& wanted) {
+  std::string state;
+  for (const File& file : cache::list(folder)) {
+    if (file.key != wanted.key().hex()) continue;
+    cache::Damage damage{};
+    const auto entry = cache::read_entry(folder, file, damage);
+    if (file.kind == FileKind::entry && entry && entry->identity == wanted) return "entry";
+    if (file.kind == FileKind::entry)
+      state += fmt::format("{} {}\n", file.path.string(), state_without_entry(damage));
+    if (file.kind == FileKind::bad)
+      state += fmt::format("{} was damaged, and set aside\n", file.path.string());
+    if (file.kind != FileKind::failed || !entry) continue;
+    if (const auto failure = cache::decode_failure(entry->payload))
+      state +=
+          fmt::format("{} ago {} refused it: {}\n", age(failure->made), failure->toolchain, failure->message);
+  }
+  return state;
+}
+
 Answer explain_miss(const CacheRequest& request) {
   const Options options = request.what.options();
   const BuildJob job = job_of(Layout::load(request.what.file), options);
   const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
+  const std::string key = wanted.key().hex();
+  const Layers layers(job.packs, job.environment_packs, job.require);
+  const Folder folder = folder_of(options.cache_dir);
+  const bool in_pack = layers.holds(wanted);
+  const std::string state = in_pack ? "" : state_of(folder, wanted);
+  const bool hit = in_pack || state == "entry";
   Answer answer;
-  answer.json = {{"key", wanted.key().hex()}, {"identity", describe_identity(wanted)}};
-  if (const auto built = find_built(job)) {
-    answer.json["hit"] = true;
-    answer.json["from"] = name(built->from);
-    answer.text = fmt::format("a hit: {} is there (from {})\n", wanted.key().hex(), name(built->from));
+  answer.json = {{"key", key}, {"identity", describe_identity(wanted)}, {"hit", hit}};
+  if (hit) {
+    answer.json["from"] = name(in_pack ? From::pack : From::store);
+    answer.text =
+        fmt::format("a hit: {} is there (from {})\n", key, name(in_pack ? From::pack : From::store));
     return answer;
   }
-  const Folder folder = folder_of(options.cache_dir);
-  answer.json["hit"] = false;
-  answer.text = fmt::format("a miss: {} is not there\n", wanted.key().hex());
+  answer.text = fmt::format("a miss: {}\n{}", key, state);
+  answer.json["state"] = state;
+  answer.json["nearest"] = nullptr;
   const auto nearest = cache::nearest(folder, wanted);
   if (!nearest) {
-    answer.json["nearest"] = nullptr;
-    answer.text += fmt::format("'{}' has no entry that can be read\n", folder.path().string());
+    answer.text += fmt::format("'{}' has no kernel that can be read\n", folder.path().string());
     return answer;
   }
+  if (nearest->differences.empty()) return answer;  // `state` has said what is wrong with it
   Json differences = Json::array();
+  answer.text += fmt::format("the nearest entry, {}, differs in\n", nearest->file.key);
   for (const cache::Difference& one : nearest->differences) {
     differences.push_back({{"field", one.field}, {"wanted", one.wanted}, {"stored", one.stored}});
     answer.text += fmt::format("  {:<15} wanted {}, stored {}\n", one.field, one.wanted, one.stored);
   }
   answer.json["nearest"] = {{"key", nearest->file.key}, {"differences", differences}};
-  answer.text += differences.empty()
-                     ? fmt::format("{} has the same identity, but is damaged; `cache verify` says how\n",
-                                   nearest->file.key)
-                     : fmt::format("that is how the nearest entry, {}, differs\n", nearest->file.key);
   return answer;
 }
 

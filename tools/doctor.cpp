@@ -109,7 +109,9 @@ Finding look_at_cache() {
   const cache::Store store;
   const std::string folder = store.folder().string();
   if (store.on_disk())
-    return {"cache", {{"usable", true}, {"folder", folder}}, fmt::format("usable, {}", folder)};
+    return {"cache",
+            {{"usable", true}, {"folder", folder}, {"complaint", store.complaint()}},
+            fmt::format("usable, {}{}{}", folder, store.complaint().empty() ? "" : "; ", store.complaint())};
   return {"cache",
           {{"usable", false}, {"folder", folder}, {"why", store.why()}},
           fmt::format("in memory only: {}", store.why())};

@@ -102,7 +102,8 @@ Answer precompile(const PrecompileRequest& request) {
   const std::vector<PrecompileJob> jobs = jobs_of(request, answer);
   if (jobs.empty())
     throw Error(ErrorKind::invalid_argument,
-                "precompile: this store has seen no kernel that can be made again");
+                fmt::format("precompile: this store has seen no kernel that can be made again{}{}",
+                            answer.warnings.empty() ? "" : ":\n  ", fmt::join(answer.warnings, "\n  ")));
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   report(precompile_all(jobs, request.workers == 0 ? cores : static_cast<std::size_t>(request.workers)),
          request, answer);

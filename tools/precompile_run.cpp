@@ -65,7 +65,8 @@ Precompiled precompile_all(const std::vector<PrecompileJob>& jobs, std::size_t w
       threads.emplace_back([&] {
         for (std::size_t mine = next++; mine < all.size(); mine = next++) {
           make(all[mine]);
-          progress.done(all[mine].job->name, !all[mine].compiled, all[mine].failure.has_value());
+          const bool failed = all[mine].failure.has_value();
+          progress.done(all[mine].job->name, !all[mine].compiled && !failed, failed);
         }
       });
     threads.clear();

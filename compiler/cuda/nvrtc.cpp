@@ -21,6 +21,7 @@ namespace {
 // NVRTC's C interface, as its user guide states it; the toolkit's header is not needed.
 using Result = int;  // 0 is success
 constexpr Result kOutOfMemory = 1;
+constexpr Result kCompilation = 6;  // it has read the source, and refuses it
 using Program = void*;
 using Text = const char*;
 
@@ -220,9 +221,10 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
   output.log = clean_log(take(f, program, f.log_size, f.log, "log"));
   if (result != 0)
     throw Error(result == kOutOfMemory ? ErrorKind::driver : ErrorKind::compile,
-                fmt::format("NVRTC {}.{} refused the emitted source for {} ({}):\n{}", major(), minor(), arch,
+                fmt::format("NVRTC {}.{} {} the emitted source for {} ({}):\n{}", major(), minor(),
+                            result == kCompilation ? "refused" : "could not compile", arch,
                             f.error_string(result), output.log.substr(0, 2000)),
-                output.log, source);
+                output.log, result == kCompilation ? source : std::string());
   output.ptx = take(f, program, f.ptx_size, f.ptx, "PTX");
   while (!output.ptx.empty() && output.ptx.back() == '\0') output.ptx.pop_back();
   const std::string cubin = take(f, program, f.cubin_size, f.cubin, "cubin");

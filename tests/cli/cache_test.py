@@ -74,6 +74,35 @@ class CacheTest(CommandTest):
         self.assertEqual(self.answer("cache", "clear", "--bad")["files"], 1)
         self.assertEqual(self.answer("cache", "verify")["set_aside"], 0)
 
+    def test_an_entry_of_another_version_of_the_format_is_whole_and_stays(self):
+        self.compile()
+        (entry,) = self.entries()
+        file = pathlib.Path(entry["file"])
+        newer = bytearray(file.read_bytes())
+        newer[8] += 1
+        file.write_bytes(newer)
+        verified = self.answer("cache", "verify")
+        self.assertEqual((verified["damaged"], verified["other_version"]), ([], 1))
+        inspected = self.run_tool("cache", "inspect", entry["key"])
+        self.assertEqual(inspected.status, _FAILED)
+        self.assertIn("another version", inspected.err)
+        self.assertEqual(file.read_bytes(), newer)
+
+    def test_a_layout_that_is_gone_comes_back_with_the_next_use_of_its_kernel(self):
+        self.compile()
+        (layout,) = [one for one in self.answer("cache", "list")["files"] if one["identity"]["what"] == "layout"]
+        pathlib.Path(layout["file"]).unlink()
+        refused = self.run_tool("precompile", "--from-store", "-o", "K.pack")
+        self.assertEqual(refused.status, _NO_SENSE)
+        self.assertIn(layout["identity"]["layout"], refused.err)
+        self.assertEqual(self.compile()["from"], "store")
+        self.assertEqual(self.answer("precompile", "--from-store", "-o", "K.pack")["kernels"], 1)
+
+    def test_a_cap_without_sense_is_complained_of(self):
+        for arguments in (["cache", "stats"], ["doctor"]):
+            result = self.succeed(*arguments, SPARSEKILN_CACHE_MAX_BYTES="foo")
+            self.assertIn("'foo'", result.err + result.out)
+
     def test_trim_keeps_to_the_caps_and_clear_removes_all(self):
         for batch in (8, 9, 10, 11):
             self.compile(batch=batch)
@@ -100,6 +129,23 @@ class CacheTest(CommandTest):
         batch = self.answer(*request, "--batch", 9)["nearest"]["differences"]
         self.assertLessEqual({"batch"}, {one["field"] for one in batch})
         self.assertLessEqual({one["field"] for one in batch}, {"batch", "plan"})
+
+    def test_a_miss_by_damage_is_explained_and_nothing_is_changed(self):
+        self.compile()
+        (entry,) = self.entries()
+        file = pathlib.Path(entry["file"])
+        bytes_of_file = bytearray(file.read_bytes())
+        bytes_of_file[-1] ^= 1
+        file.write_bytes(bytes_of_file)
+        before = self.answer("cache", "stats")
+        request = ["cache", "explain-miss", "L.npy", "--block", 16, "--batch", 8, "--target", _TARGET]
+        explained = self.answer(*request)
+        self.assertIs(explained["hit"], False)
+        self.assertIn("damaged (checksum)", explained["state"])
+        self.assertEqual(self.answer("cache", "stats"), before)
+        self.assertEqual(file.read_bytes(), bytes_of_file)
+        self.compile()
+        self.assertIs(self.answer(*request)["hit"], True)
 
     def test_what_makes_no_sense_is_refused(self):
         self.compile()

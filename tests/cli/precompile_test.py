@@ -186,6 +186,27 @@ class BadPackTest(PrecompileTest):
         good = self.succeed(*self.request, "--json", SPARSEKILN_PACKS="missing.pack:kernels.pack")
         self.assertEqual((good.json["from"], len(good.json["warnings"])), ("pack", 1))
 
+    def test_a_config_that_does_not_fit_is_counted_as_failed_and_nothing_else(self):
+        config = "vector tile_n=999" if _ARCH.startswith("x86") else "mma tile_n=999"
+        result = self.run_tool("precompile", "L.npy", "--arch", _ARCH, "--config", config, "-o", "bad.pack")
+        self.assertEqual(result.status, 1)
+        self.assertIn("1/1 kernels, 0 compiled, 0 found, 1 FAILED", result.err)
+        self.assertFalse((self.folder / "bad.pack").exists())
+
+    def test_a_folder_in_place_of_a_pack_is_read_as_far_as_it_can_be_trusted(self):
+        shared = self.cache.parent / "shared"
+        made = self.answer(*self.request, "--cache-dir", shared)
+        own = ["--cache-dir", self.cache.parent / "own"]
+        request = [*self.request, *own, "--pack", shared]
+        self.assertEqual(self.answer(*request)["from"], "pack")
+        shard = shared / made["key"][:2]
+        shard.chmod(0o777)
+        self.assert_refused(1, request, [str(shard), "anyone may write to it"])
+        shard.chmod(0o700)
+        entry = shard / (made["key"] + ".entry")
+        entry.write_bytes(entry.read_bytes()[:-1])  # torn: its owner will mend it
+        self.assertEqual(self.answer(*request)["from"], "compiled")
+
     def test_nothing_is_written_over_but_a_pack(self):
         layout = (self.folder / "L.npy").read_bytes()
         request = ["precompile", "L.npy", "--arch", _ARCH]

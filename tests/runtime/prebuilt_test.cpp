@@ -87,6 +87,30 @@ TEST_CASE("the first pack that holds an entry serves it") {
   CHECK(build(sample_layout(), options).binary->code.front() == std::byte{'b'});
 }
 
+TEST_CASE("an entry that is of no use does not hide the good one of the next pack") {
+  const TemporaryFolder folder;
+  Options options = sample_options(folder);
+  const BuildJob job = job_of(sample_layout(), options);
+  const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
+  cache::PackEntries spoilt;
+  spoilt.emplace(identity.key(), cache::encode(identity, std::vector<std::byte>(100)));
+  cache::write_pack(folder.path() / "a", spoilt);
+  cache::PackEntries good;
+  put(good, job, 'b');
+  cache::write_pack(folder.path() / "b", good);
+  options.packs = {folder.path() / "a", folder.path() / "b"};
+  options.require = Require::prebuilt;
+  CHECK(build(sample_layout(), options).binary->code.front() == std::byte{'b'});
+
+  BuildJob refused = job_of(sample_layout(), options);
+  refused.refused = {build(sample_layout(), options).binary};
+  CHECK_THROWS_AS((void)build(refused), Error);
+  put(spoilt = {}, job, 'c');
+  cache::write_pack(folder.path() / "c", spoilt);
+  refused.packs.push_back(folder.path() / "c");
+  CHECK(build(refused).binary->code.front() == std::byte{'c'});
+}
+
 TEST_CASE(
     "of plans that are held, the one nearest to the cost model's is taken; its own where that is held") {
   const TemporaryFolder folder;
