@@ -152,13 +152,27 @@ TEST_CASE("a driver that takes no cubin gets the PTX, and one that takes neither
   const Emulated emulated;
   // The emulator itself refuses every cubin: that the job runs at all is the first half.
   CHECK(run(the_job()).ok);
-  const std::optional<Error> error =
-      error_with(emulated, EMULATOR_FAULT_LOAD, 2, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
-  REQUIRE(error);
-  CHECK(says(*error, "the cubin of"));
-  CHECK(says(*error, "CUDA_ERROR_NO_BINARY_FOR_GPU"));
-  CHECK(says(*error, "and so is the PTX of"));
-  CHECK(says(*error, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"));
+  const auto binary = build(the_job().layout, the_job().options).binary;
+  emulated.control().fail_call(EMULATOR_FAULT_LOAD, 2, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  std::string error;
+  try {
+    (void)load(binary, the_job().options.target);
+  } catch (const Error& thrown) {
+    error = thrown.what();
+  }
+  emulated.control().fail_call(EMULATOR_FAULT_LOAD, 0, CUDA_SUCCESS);
+  for (const char* part : {"the cubin of", "CUDA_ERROR_NO_BINARY_FOR_GPU", "and so is the PTX of",
+                           "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"})
+    CHECK_MESSAGE(error.find(part) != std::string::npos, error);
+}
+
+TEST_CASE("code of the store that the driver takes in no form is compiled anew, once, and runs") {
+  const Emulated emulated;
+  CHECK(run(the_job()).ok);
+  emulated.control().fail_call(EMULATOR_FAULT_LOAD, 2, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  const Kernel kernel = compile(the_job().layout, the_job().options);
+  emulated.control().fail_call(EMULATOR_FAULT_LOAD, 0, CUDA_SUCCESS);
+  CHECK(kernel.from() == From::compiled);
 }
 
 TEST_CASE("loading from PTX compiles nothing anew: the store's entry serves, whatever form is loaded of it") {
