@@ -33,7 +33,8 @@ void run_blocks_with(std::int32_t outputs) {
   std::vector<const Case*> cases;
   for (const Case& test : all_cases())
     if (test.options.block.out == outputs) cases.push_back(&test);
-  REQUIRE(cases.size() * Suite::current().every() >= test_layouts().size());
+  const bool whole = Suite::current().every() == 1;  // of a slice, a side may have none
+  REQUIRE((!whole || cases.size() >= test_layouts().size()));
   build_ahead(cases);
   for (const Case* test : cases) {
     const std::string failure = run(*test);
