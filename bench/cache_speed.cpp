@@ -33,6 +33,7 @@
 
 #include "cache/entry.h"
 #include "cache/store.h"
+#include "tests/temporary_folder.h"
 
 namespace sk = sparsekiln;
 namespace cache = sparsekiln::cache;
@@ -45,21 +46,7 @@ constexpr int kEntries = 10'000;
 constexpr int kLeft = 1'000;
 constexpr std::size_t kPayload = 20'000;  // a small kernel's cubin and PTX
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "sparsekiln-bench-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using sparsekiln::test::TemporaryFolder;
 
 cache::Identity identity_of(int n) {
   cache::Identity identity;

@@ -19,6 +19,7 @@
 #include <sparsekiln/sparsekiln.h>
 
 #include "runtime/cuda/driver.h"
+#include "tests/temporary_folder.h"
 
 namespace sk = sparsekiln;
 
@@ -32,19 +33,7 @@ sk::Options headline_options(const std::filesystem::path& cache_dir, const std::
   return {.block = {32, 32}, .batch = 32, .target = target, .cache_dir = cache_dir};
 }
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "sparsekiln-bench-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using sparsekiln::test::TemporaryFolder;
 
 /// The work of a child: one build, its milliseconds on standard output.
 int build_once(const std::string& cache_dir) {

@@ -8,6 +8,8 @@
 
 #include <sparsekiln/digest.h>
 
+#include "cache/little_endian.h"
+
 namespace sparsekiln::cache {
 
 // The file format, version 1. Integers are little-endian.
@@ -39,20 +41,6 @@ constexpr std::size_t kIdentitySizeOffset = 12;
 constexpr std::size_t kPayloadSizeOffset = 16;
 constexpr std::size_t kHeaderBytes = 24;
 constexpr std::size_t kChecksumBytes = 16;
-
-template <typename Integer>
-void append_integer(std::vector<std::byte>& out, Integer value) {
-  for (std::size_t i = 0; i < sizeof(Integer); ++i) out.push_back(static_cast<std::byte>(value >> (8 * i)));
-}
-
-template <typename Integer>
-Integer read_at(std::span<const std::byte> bytes, std::size_t offset) {
-  Integer value = 0;
-  for (std::size_t i = 0; i < sizeof(Integer); ++i) {
-    value |= static_cast<Integer>(static_cast<Integer>(bytes[offset + i]) << (8 * i));
-  }
-  return value;
-}
 
 void append_text(std::vector<std::byte>& out, std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text.data(), text.size()));

@@ -22,6 +22,8 @@ class Identity {
   [[nodiscard]] static std::optional<Identity> from_canonical(std::string_view text);
   /// XXH3-128 of canonical().
   [[nodiscard]] Digest key() const;
+  /// Of its file in the folder of a store.
+  [[nodiscard]] std::string file_name() const { return key().hex() + ".entry"; }
   friend bool operator==(const Identity&, const Identity&) = default;
 
  private:

@@ -121,8 +121,8 @@ class FolderLayer final : public Layer {
  private:
   /// As cache/folder.cpp lays them.
   fs::path file_of(const Identity& identity) const {
-    const std::string hex = identity.key().hex();
-    return path() / hex.substr(0, 2) / (hex + ".entry");
+    const std::string name = identity.file_name();
+    return path() / name.substr(0, 2) / name;
   }
 };
 

@@ -10,13 +10,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <sparsekiln/error.h>
 
-#include "cache/folder.h"
+#include "cache/file.h"
 
 namespace sparsekiln::cache {
 namespace {
@@ -45,9 +44,7 @@ class Temporary {
  public:
   explicit Temporary(const fs::path& beside) : shown_(beside) {
     for (int attempt = 0; attempt < 8 && !file_.open(); ++attempt) {
-      std::uint64_t random = static_cast<std::uint64_t>(::getpid());
-      static_cast<void>(::getrandom(&random, sizeof random, GRND_NONBLOCK));
-      name_ = fmt::format("{}.{:016x}.tmp", beside.string(), random);
+      name_ = temporary_name(beside.string());
       file_ = Descriptor(::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0664));
       if (!file_.open() && errno != EEXIST) break;
     }
@@ -63,12 +60,7 @@ class Temporary {
   }
 
   void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail_to_write(shown_, reason(errno));
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
+    if (const int error = write_all(file_.get(), bytes); error != 0) fail_to_write(shown_, reason(error));
   }
 
   /// A pack takes long to make and is carried to other machines: it shall be on the disk when it is there.

@@ -37,8 +37,6 @@ constexpr const char* kLock = ".lock";
 constexpr std::chrono::hours kStampAge{1};       // a hit renews a stamp that is older
 constexpr std::uint64_t kUncountedEvents = 256;  // at most, until they are written down
 
-std::string file_name(const Identity& identity) { return identity.key().hex() + ".entry"; }
-
 /// Sets the stamp of an entry that was used, but not at every use.
 void renew_stamp(const Folder::Found& found) {
   const Stamp now = WallClock::now();
@@ -158,7 +156,7 @@ struct Store::State {
   /// From memory or disk; not counted.
   std::optional<std::vector<std::byte>> find(const Identity& identity) {
     if (auto payload = memory.get(identity)) return payload;
-    return find_on_disk(file_name(identity), identity);
+    return find_on_disk(identity.file_name(), identity);
   }
 
   std::optional<std::vector<std::byte>> find_on_disk(const std::string& name, const Identity& identity) {
@@ -180,7 +178,7 @@ struct Store::State {
 
   /// Throws the failure that is remembered of this identity and toolchain.
   void throw_failure(const Identity& identity, const Toolchain& toolchain) {
-    const auto payload = find_on_disk(file_name(identity) + kFailed, identity);
+    const auto payload = find_on_disk(identity.file_name() + kFailed, identity);
     const auto failure = payload ? decode_failure(*payload) : std::nullopt;
     const Stamp now = WallClock::now();
     if (!failure || !holds(*failure, name_of(toolchain), now)) return;
@@ -193,7 +191,7 @@ struct Store::State {
     Failure failure{error.what(), error.log(), error.source(), name_of(toolchain), WallClock::now()};
     if (failure.toolchain.empty()) return;
     try {
-      write(file_name(identity) + kFailed, identity, encode(failure));
+      write(identity.file_name() + kFailed, identity, encode(failure));
     } catch (const Error&) {  // what matters is being thrown already
     }
   }
@@ -236,7 +234,7 @@ Store::Got Store::get_or_make(const Identity& identity, const Accept& accept, co
   };
   std::optional<KeyLock> lock;
   if (!look() && state_->on_disk()) {
-    lock.emplace(KeyLock::acquire(state_->folder, file_name(identity) + kLock, state_->patience, look));
+    lock.emplace(KeyLock::acquire(state_->folder, identity.file_name() + kLock, state_->patience, look));
     if (!found) look();  // it may have come between the first look and the lock
   }
   state_->count(found ? state_->hits : state_->misses);
@@ -253,7 +251,7 @@ Store::Got Store::get_or_make(const Identity& identity, const Accept& accept, co
 
 void Store::put(const Identity& identity, std::span<const std::byte> payload) {
   try {
-    state_->write(file_name(identity), identity, payload);
+    state_->write(identity.file_name(), identity, payload);
   } catch (const Error& error) {
     state_->memory.put(identity, payload);
     state_->count(state_->failures);
@@ -295,7 +293,7 @@ std::string Store::why_not_on_disk(const Identity& identity) const {
 }
 
 std::filesystem::path Store::file(const Identity& identity) const {
-  return folder().empty() ? std::filesystem::path{} : state_->folder.file(file_name(identity));
+  return folder().empty() ? std::filesystem::path{} : state_->folder.file(identity.file_name());
 }
 
 Counters Store::counters() const { return state_->counters(); }

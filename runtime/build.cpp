@@ -63,7 +63,7 @@ std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const Bui
 void keep_layout(cache::Store& store, const BuildJob& job) {
   if (cuda::attached(job.plan)) return;  // serves any
   const Layout& layout = job.problem.layout;
-  store.keep(layout_identity(layout.digest()), [&] { return serialize_layout(layout); });
+  store.keep(layout_identity(layout.digest().hex()), [&] { return serialize_layout(layout); });
 }
 
 Layers layers_of(const BuildJob& job) { return {job.packs, job.environment_packs, job.require}; }

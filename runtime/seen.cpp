@@ -61,9 +61,7 @@ SeenKernel kernel_of(const Fields& fields) {
 
 /// The layout of a digest, from what the store keeps of it.
 Layout layout_of(const cache::Layer& store, const std::string& digest) {
-  cache::Identity identity;
-  identity.add("what", "layout").add("layout", digest);
-  const auto payload = store.get(identity);
+  const auto payload = store.get(layout_identity(digest));
   if (!payload) throw Error(ErrorKind::cache, fmt::format("its layout {} is not in the store", digest));
   Layout layout = deserialize_layout(*payload);
   if (layout.digest().hex() != digest)

@@ -72,9 +72,9 @@ Layout read_layout(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-cache::Identity layout_identity(const Digest& layout) {
+cache::Identity layout_identity(std::string_view digest) {
   cache::Identity identity;
-  identity.add("what", "layout").add("layout", layout.hex());
+  identity.add("what", "layout").add("layout", digest);
   return identity;
 }
 

@@ -89,8 +89,12 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
  private:
   [[nodiscard]] std::size_t line() const {
     const std::size_t before = std::min(at == 0 ? 0 : at - 1, text_.size());
-    return 1 + static_cast<std::size_t>(
-                   std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(before), '\n'));
+    // On from the last value, or from the beginning where an error lies before it.
+    if (before < counted_to_) counted_to_ = counted_ = 0;
+    const std::string_view rest = text_.substr(counted_to_, before - counted_to_);
+    counted_ += static_cast<std::size_t>(std::count(rest.begin(), rest.end(), '\n'));
+    counted_to_ = before;
+    return 1 + counted_;
   }
   [[noreturn]] void fail(const std::string& wrong) const {
     throw Error(ErrorKind::invalid_argument, fmt::format("{}:{}: {}", file_.string(), line(), wrong));
@@ -123,6 +127,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::string_view text_;
+  mutable std::size_t counted_to_ = 0;
+  mutable std::size_t counted_ = 0;  ///< line ends before that
   const std::filesystem::path& file_;
   std::vector<JsonNode*> open_;
 };
