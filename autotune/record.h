@@ -46,6 +46,14 @@ struct Candidate {
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
+/// Candidates of one contest that were never compiled, for the same reason.
+struct PrunedGroup {
+  std::string reason;  ///< the first one's, with its numbers
+  Config example;      ///< the first one
+  std::int32_t count = 0;
+  friend bool operator==(const PrunedGroup&, const PrunedGroup&) = default;
+};
+
 /// The candidates for one range of n, measured at its largest.
 struct Contest {
   std::int64_t n = 0;     ///< as RangedConfig::up_to
@@ -54,6 +62,7 @@ struct Contest {
   double floor_us = 0;    ///< the physical floor: bytes over bandwidth, or operations over peak, the larger
   Config default_config;  ///< what the cost model chooses; a candidate like the others
   std::vector<Candidate> candidates;  ///< in the space's order, the default first
+  std::vector<PrunedGroup> pruned;    ///< of the space, those that are no candidates
 
   [[nodiscard]] const Candidate* find(const Config& config) const;
   [[nodiscard]] Candidate* find(const Config& config);

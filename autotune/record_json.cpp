@@ -48,15 +48,22 @@ Json json_of(const Candidate& candidate) {
           {"final_us", candidate.final_us}};
 }
 
+Json json_of(const PrunedGroup& group) {
+  return {{"reason", group.reason}, {"example", to_string(group.example)}, {"count", group.count}};
+}
+
 Json json_of(const Contest& contest) {
   Json candidates = Json::array();
   for (const Candidate& candidate : contest.candidates) candidates.push_back(json_of(candidate));
+  Json pruned = Json::array();
+  for (const PrunedGroup& group : contest.pruned) pruned.push_back(json_of(group));
   return {{"n", contest.n},
           {"flops", contest.flops},
           {"bytes", contest.bytes},
           {"floor_us", contest.floor_us},
           {"default", to_string(contest.default_config)},
-          {"candidates", std::move(candidates)}};
+          {"candidates", std::move(candidates)},
+          {"pruned", std::move(pruned)}};
 }
 
 [[noreturn]] void refuse(const std::string& place, std::string_view expected) {
@@ -162,8 +169,13 @@ Contest contest_of(const Value& value) {
                   .bytes = value["bytes"].number(),
                   .floor_us = value["floor_us"].number(),
                   .default_config = value["default"].config(),
-                  .candidates = {}};
+                  .candidates = {},
+                  .pruned = {}};
   value["candidates"].each([&](const Value& one) { contest.candidates.push_back(candidate_of(one)); });
+  value["pruned"].each([&](const Value& group) {
+    contest.pruned.push_back(
+        {group["reason"].text(), group["example"].config(), group["count"].integer<std::int32_t>()});
+  });
   return contest;
 }
 
