@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <span>
+#include <vector>
 
 namespace sparsekiln::cuda {
 namespace {
 
 /// Block rows that are looked at one by one. Of more, statistics say enough.
-constexpr std::int32_t kRowsCounted = 4096;
+constexpr std::int32_t kRowsCounted = 2048;
 
 /// As make_schedule has them.
 constexpr std::int64_t kStepsWorthCutting = 4;
@@ -29,6 +31,10 @@ double expected_chunks(double steps, double items, ChunkShape chunk) {
   return full + items * (chunk.blocks - 1) / (2.0 * chunk.blocks);
 }
 
+std::int32_t rows_of(std::span<const std::int32_t> begins) {
+  return static_cast<std::int32_t>(begins.size()) - 1;
+}
+
 std::int64_t length(std::span<const std::int32_t> begins, std::int32_t row) {
   return begins[static_cast<std::size_t>(row) + 1] - begins[static_cast<std::size_t>(row)];
 }
@@ -45,55 +51,109 @@ struct Steps {
 
 /// How `share` in compiler/schedule.cpp would deal out clusters.
 struct Shares {
-  double workers = 1;
+  std::int64_t workers = 1;
   double largest = 1;
-  double cuts = 0;  ///< boundaries between workers that lie within clusters
+  double cuts = 0;      ///< boundaries between workers that lie within clusters
+  double clusters = 0;  ///< that are cut
 };
 
-/// The largest share, over the mean, of whole clusters in contiguous runs.
-double contiguous(std::span<const std::int32_t> begins, std::int64_t workers, double total) {
+/// Workers that have something to do.
+std::int64_t useful_workers(const Steps& steps, std::int64_t workers) {
+  const auto worth = static_cast<std::int64_t>(steps.cost()) / kStepsWorthCutting;
+  return std::min(workers, std::max(rounded(steps.clusters), worth));
+}
+
+/// The largest share, over the mean, of whole rows in contiguous runs.
+double contiguous(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
   std::int64_t done = 0;
   std::int64_t last = -1;
   std::int64_t share = 0;
   std::int64_t largest = 0;
-  const auto whole = static_cast<std::int64_t>(total);
-  for (std::int32_t row = 0; row + 1 < static_cast<std::int32_t>(begins.size()); ++row) {
+  for (std::int32_t row = 0; row < rows_of(begins); ++row) {
     const std::int64_t cost = std::max<std::int64_t>(length(begins, row), 1);
-    const std::int64_t worker = std::min((2 * done + cost) * workers / (2 * whole), workers - 1);
+    const std::int64_t worker = std::min((2 * done + cost) * workers / (2 * total), workers - 1);
     share = worker == last ? share + cost : cost;
     last = worker;
     largest = std::max(largest, share);
     done += cost;
   }
-  return static_cast<double>(largest) * static_cast<double>(workers) / total;
+  return static_cast<double>(largest * workers) / static_cast<double>(total);
 }
 
-/// The largest share of whole clusters, longest first: the mean, and what the last clusters, the short ones,
-/// leave over. Where all have as many clusters, long ones are paired with short ones.
-double longest_first(const Steps& steps, double workers) {
+/// Likewise longest first. Nothing is sorted where one worker would have too much in any order.
+double longest_first(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
+  const double mean = static_cast<double>(total) / static_cast<double>(workers);
+  std::vector<std::int64_t> costs;
+  for (std::int32_t row = 0; row < rows_of(begins); ++row)
+    costs.push_back(std::max<std::int64_t>(length(begins, row), 1));
+  const auto [least, most] = std::minmax_element(costs.begin(), costs.end());
+  const auto together = quotient_up(static_cast<std::int64_t>(costs.size()), workers) * *least;
+  const double bound = static_cast<double>(std::max(*most, together)) / mean;
+  if (bound > kBalanced) return bound;
+  std::sort(costs.begin(), costs.end(), std::greater<>());
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(workers), 0);  // a heap, the smallest on top
+  for (const std::int64_t cost : costs) {
+    std::pop_heap(loads.begin(), loads.end(), std::greater<>());
+    loads.back() += cost;
+    std::push_heap(loads.begin(), loads.end(), std::greater<>());
+  }
+  return static_cast<double>(*std::max_element(loads.begin(), loads.end())) / mean;
+}
+
+/// The largest share of clusters that are not known one by one, longest first. Where all workers have as
+/// many, long ones are paired with short ones; else one more, as short as they come, remains.
+double expected_longest_first(const Steps& steps, double workers) {
   const double mean = steps.cost() / workers;
   const double of_cluster = steps.cost() / steps.clusters;
   const double clusters = std::ceil(steps.clusters / workers);
   const bool even = clusters * workers == steps.clusters;
-  const double excess = even ? steps.deviation / clusters : clusters * of_cluster - mean;
-  const double spread = std::min(steps.deviation, of_cluster);  // short ones fill the gaps
-  return std::max(steps.longest, mean + std::max(excess - (even ? 0 : 2 * spread), 0.0)) / mean;
+  const double spread = std::min(steps.deviation, of_cluster);
+  const double excess = even ? steps.deviation / (2 * clusters) : clusters * of_cluster - mean - 2 * spread;
+  return std::max(steps.longest, mean + std::max(excess, 0.0)) / mean;
 }
 
-Shares shares_of(const Steps& steps, std::span<const std::int32_t> rows, std::int64_t workers) {
+/// Calls part(steps) for each part of each row that is cut at the multiples of the mean, in order, and
+/// whole(steps) for each of the others.
+template <class Part, class Whole>
+void cut_rows(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total, Part part,
+              Whole whole) {
+  std::int64_t first = 0;
+  for (std::int32_t row = 0; row < rows_of(begins); ++row) {
+    const std::int64_t steps = length(begins, row);
+    const std::int64_t end = first + std::max<std::int64_t>(steps, 1);
+    // The k-th boundary is at total · k / workers, rounded down; the first of them behind `first`.
+    std::int64_t boundary = quotient_up((first + 1) * workers, total);
+    if (total * boundary / workers >= end) {
+      whole(steps);
+    } else {
+      for (std::int64_t done = first; done < end; ++boundary) {
+        const std::int64_t stop = std::min(end, total * boundary / workers);
+        part(stop - done);
+        done = stop;
+      }
+    }
+    first = end;
+  }
+}
+
+Shares shares_of(const Steps& steps, std::span<const std::int32_t> begins, std::int64_t workers) {
   Shares shares;
   if (steps.cost() == 0) return shares;
-  const auto useful =
-      std::max(steps.clusters, std::floor(steps.cost() / static_cast<double>(kStepsWorthCutting)));
-  shares.workers = std::min(static_cast<double>(workers), useful);
-  if (!rows.empty())
-    shares.largest = contiguous(rows, static_cast<std::int64_t>(shares.workers), steps.cost());
-  if (rows.empty() || shares.largest > kBalanced) shares.largest = longest_first(steps, shares.workers);
+  shares.workers = useful_workers(steps, workers);
+  const std::int64_t total = rounded(steps.cost());
+  const auto of_workers = static_cast<double>(shares.workers);
+  if (begins.empty()) {
+    shares.largest = expected_longest_first(steps, of_workers);
+  } else {
+    shares.largest = contiguous(begins, shares.workers, total);
+    if (shares.largest > kBalanced) shares.largest = longest_first(begins, shares.workers, total);
+  }
   if (shares.largest <= kBalanced) return shares;
-  // A boundary falls between two clusters as often as one step in so many is a cluster's first.
-  shares.cuts = (shares.workers - 1) * (1 - steps.clusters / steps.cost());
-  const double mean = steps.cost() / shares.workers;
+  const double mean = steps.cost() / of_workers;
   shares.largest = std::ceil(mean) / mean;
+  // A boundary falls between two clusters as often as one step in so many is a cluster's first.
+  shares.cuts = (of_workers - 1) * (1 - steps.clusters / steps.cost());
+  shares.clusters = std::min(shares.cuts, steps.clusters);
   return shares;
 }
 
@@ -110,7 +170,7 @@ Steps expected_steps(const Layout& layout, const Config& config) {
   steps.longest = statistics.longest_row;
   steps.empty = statistics.empty_rows;
   const std::int32_t size = config.rows * config.merge;
-  if (size == 1) return steps;
+  if (size == 1 || layout.rows() == 0) return steps;
   steps.clusters = static_cast<double>(quotient_up(layout.rows(), size));
   const double one = steps.steps;
   // A step is a column of one output tile.
@@ -118,8 +178,10 @@ Steps expected_steps(const Layout& layout, const Config& config) {
   steps.steps = std::min(one, tiles * layout.cols() * united(statistics.density, config.merge));
   const double growth = one == 0 ? 1 : steps.steps / one * size;
   steps.deviation *= growth / std::sqrt(static_cast<double>(size));
-  steps.longest = std::min(steps.longest * growth, static_cast<double>(layout.cols()) * config.rows);
-  steps.empty = steps.clusters * std::pow(layout.rows() == 0 ? 0 : steps.empty / layout.rows(), size);
+  // The fullest rows are seldom in one cluster.
+  const double most = steps.steps / steps.clusters + 2.5 * steps.deviation;
+  steps.longest = std::min({steps.longest * growth, most, static_cast<double>(layout.cols()) * config.rows});
+  steps.empty = steps.clusters * std::pow(steps.empty / layout.rows(), size);
   return steps;
 }
 
@@ -156,20 +218,31 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
   const Steps steps = expected_steps(layout, config);
   const Shares shares = shares_of(steps, rows, workers);
   Counts counts;
-  counts.workers = std::max<std::int64_t>(1, rounded(shares.workers));
+  counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);
-  counts.items = counts.clusters + rounded(shares.cuts);
-  counts.counters = rounded(std::min(shares.cuts, steps.clusters));
-  counts.partials = counts.counters + rounded(shares.cuts);
   counts.loads = rounded(expected_loads(layout, config, steps));
   counts.largest = shares.largest;
-  if (shares.cuts == 0 && !rows.empty() && chunk.blocks > 1) {
-    for (std::int32_t row = 0; row < layout.rows(); ++row)
-      counts.chunks += chunks_of(length(rows, row), chunk);
-  } else {
+  if (rows.empty()) {
+    counts.items = counts.clusters + rounded(shares.cuts);
+    counts.counters = rounded(shares.clusters);
+    counts.partials = counts.counters + rounded(shares.cuts);
     counts.chunks =
         rounded(expected_chunks(steps.steps, static_cast<double>(counts.items) - steps.empty, chunk));
+    return counts;
   }
+  std::int64_t wholes = 0;
+  cut_rows(
+      rows, shares.cuts == 0 ? 1 : shares.workers, rounded(steps.cost()),
+      [&](std::int64_t of_part) {
+        ++counts.partials;
+        counts.chunks += chunks_of(of_part, chunk);
+      },
+      [&](std::int64_t of_row) {
+        ++wholes;
+        counts.chunks += chunks_of(of_row, chunk);
+      });
+  counts.items = wholes + counts.partials;
+  counts.counters = counts.clusters - wholes;
   return counts;
 }
 

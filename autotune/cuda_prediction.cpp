@@ -16,8 +16,9 @@ namespace {
 constexpr double kWarpsToFill = 2;
 constexpr std::int32_t kRegisterFile = 65536;
 /// What of the times that are not the longest one adds to it: resources are not used side by side to the
-/// last.
+/// last. Of a kernel with one stage, whose CTAs either wait or multiply, half.
 constexpr double kOverlapLost = 0.1;
+constexpr double kOverlapLostOfOneStage = 0.5;
 
 /// Microseconds, by Bound.
 using Times = std::array<double, 5>;
@@ -25,9 +26,9 @@ using Times = std::array<double, 5>;
 double& of(Times& times, Bound bound) { return times[static_cast<std::size_t>(bound)]; }
 
 /// CTAs that a multiprocessor holds at once, its registers considered.
-std::int32_t resident(const Target& target, const LoopCosts& costs) {
+std::int32_t resident(const Target& target, const CtaCosts& costs) {
   const std::int32_t by_registers = kRegisterFile / (costs.registers * costs.threads);
-  return std::max(1, std::min(by_registers, resident_ctas(target, costs.threads, costs.cta_shared_bytes)));
+  return std::max(1, std::min(by_registers, resident_ctas(target, costs.threads, costs.shared_bytes)));
 }
 
 /// What one CTA does, in the units of its multiprocessor's time.
@@ -36,10 +37,18 @@ struct Share {
   double instructions = 0;  ///< of warps
   double shared_bytes = 0;
   double global_bytes = 0;
+  double chunks = 0;
+  double memory_us = 0;  ///< that a chunk takes to come
 };
 
+/// Chunks of a CTA that are on their way at once. With one stage nothing is done while it is filled.
+double chunks_ahead(const Config& config) {
+  const double ahead = config.stages == 1 ? 0.5 : config.stages - 1;
+  return config.variant == Variant::stream ? ahead * config.warps : ahead;
+}
+
 /// The time of `ctas` CTAs on one multiprocessor, which has room for them at once.
-Times wave(const Architecture& figures, double tensor_rate, const LoopCosts& costs, const Config& config,
+Times wave(const Architecture& figures, double tensor_rate, const CtaCosts& costs, const Config& config,
            const Share& share, double ctas) {
   const double cycle = 1e-3 / figures.clock_ghz;
   const double warps = ctas * costs.threads / 32;
@@ -49,21 +58,25 @@ Times wave(const Architecture& figures, double tensor_rate, const LoopCosts& cos
   of(times, Bound::instructions) =
       ctas * std::max(share.instructions / issued, share.shared_bytes / Architecture::kSharedBytes) * cycle;
   of(times, Bound::cache) = ctas * share.global_bytes / Architecture::kCacheBytes * cycle;
-  // Little's law: what is on its way at once, in the time that it takes to come.
-  const double ahead = std::max(config.stages - 1, 1) * static_cast<double>(costs.stage_bytes) *
-                       (config.variant == Variant::stream ? config.warps : 1);
-  of(times, Bound::latency) = share.global_bytes / ahead * Architecture::kMemoryUs;
+  of(times, Bound::latency) = share.chunks / chunks_ahead(config) * share.memory_us;
   return times;
 }
 
 Prediction timed(const Target& target, const Config& config, double products_of_instruction,
-                 double tensor_rate, const LoopCosts& costs, const Work& work) {
+                 double tensor_rate, const CtaCosts& costs, const Work& work) {
   const Architecture figures = architecture(target);
   const double ctas = static_cast<double>(work.ctas);
   const auto of_cta = [&](std::int64_t all) { return static_cast<double>(all) / ctas * work.largest; };
+  const double from_memory = static_cast<double>(work.memory_bytes) /
+                             static_cast<double>(std::max<std::int64_t>(work.global_bytes, 1));
+  const double latency = Architecture::kCacheUs +
+                         std::min(from_memory, 1.0) * (Architecture::kMemoryUs - Architecture::kCacheUs);
   const Share share{of_cta(work.products) * products_of_instruction,
-                    of_cta(work.instructions + work.products), of_cta(work.shared_bytes),
-                    of_cta(work.global_bytes)};
+                    of_cta(work.instructions + work.products),
+                    of_cta(work.shared_bytes),
+                    of_cta(work.global_bytes),
+                    of_cta(work.chunks),
+                    latency};
   const std::int32_t room = resident(target, costs);
   const double at_once = static_cast<double>(target.workers) * room;
   const double waves = std::floor(ctas / at_once);
@@ -84,7 +97,7 @@ Prediction timed(const Target& target, const Config& config, double products_of_
   // A wave begins with a look at the tables and a first copy, and ends with a store.
   const double begin = Architecture::kLaunchUs + 2 * Architecture::kMemoryUs * (waves + (rest > 0 ? 1 : 0));
   Prediction prediction;
-  prediction.us = begin + *longest + kOverlapLost * others;
+  prediction.us = begin + *longest + (config.stages == 1 ? kOverlapLostOfOneStage : kOverlapLost) * others;
   prediction.bound =
       begin > *longest ? Bound::latency : static_cast<Bound>(std::distance(times.begin(), longest));
   return prediction;
@@ -112,7 +125,7 @@ Prediction predict(const Problem& problem, const Target& target, const Config& c
     return timed(target, config, products, rate, costs, estimate(gradient, target, config, costs, n));
   }
   const Spmm product(problem);
-  const LoopCosts costs = loop_costs(product, target, config, n);
+  const LoopCosts costs = loop_costs(product, target, config);
   return timed(target, config, products, rate, costs, estimate(product, target, config, costs, n));
 }
 

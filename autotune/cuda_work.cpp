@@ -43,6 +43,9 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
       n * problem.out_features() * bytes_of(problem.out_dtype) * (problem.epilogue.residual ? 2 : 1);
   const std::int64_t tables = config.table == TableForm::constant ? 0 : table_bytes(counts, costs.shape);
   const std::int64_t warps = costs.threads / 32;
+  // Chunks that bring a tile of x: all, but those that share the one before's.
+  const bool shares = config.rows * problem.weights() > 1;
+  const std::int64_t loads = shares ? counts.loads * costs.shape.parts : counts.chunks;
   Work work;
   work.global_bytes = x + y + tiles * (weight + gates + bias + warps * tables) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
@@ -51,10 +54,12 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.products = tiles * counts.chunks * costs.chunk_products;
   work.shared_bytes = tiles * counts.chunks * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
-  work.instructions =
-      tiles * std::llround(count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +
-                           count(counts.items) * costs.item + count(counts.clusters) * costs.store +
-                           count(counts.partials) * costs.part);
+  work.instructions = std::llround(
+      count(tiles) * (count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +
+                      count(loads) * costs.load + count(counts.items) * costs.item +
+                      count(counts.clusters) * costs.store + count(counts.partials) * costs.part) +
+      count(quotient_up(n, 8)) * count(counts.clusters) * costs.entries);
+  work.chunks = tiles * counts.chunks;
   work.ctas = counts.workers * std::max<std::int64_t>(tiles, 1);
   work.largest = counts.largest;
   return work;
@@ -81,13 +86,15 @@ Work work(const Sddmm& gradient, const Config& config, const GradientCosts& cost
       n * element *
           (derived * rows * gradient.block.out + features_read(gradient.layout, gradient.in_features())) +
       dw + w + dbias + gates;
-  work.products = chunks * counts.warps_in * costs.chunk_products;
-  const auto stages = counts.runs * chunks;
-  work.shared_bytes = chunks * counts.warps_in * costs.chunk_shared_bytes + stages * costs.stage_bytes;
+  const std::int64_t stages = counts.runs * chunks;
+  const std::int64_t groups = counts.warps_in * chunks;
+  work.products = groups * costs.group_products;
+  work.shared_bytes = groups * costs.group_shared_bytes + stages * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   work.instructions =
-      std::llround(count(counts.workers) * costs.begin + count(counts.runs) * costs.item +
-                   count(chunks * counts.runs) * costs.store + count(chunks * counts.warps_in) * costs.chunk);
+      std::llround(count(counts.workers) * costs.begin + count(counts.runs) * costs.run +
+                   count(stages) * costs.chunk + count(groups) * costs.group + count(blocks) * costs.block);
+  work.chunks = stages;
   work.ctas = counts.workers;
   work.largest = counts.largest;
   return work;
@@ -97,12 +104,12 @@ Work work(const Sddmm& gradient, const Config& config, const GradientCosts& cost
 
 Work work_of(const Spmm& problem, const Target& target, const Config& config, const Schedule& schedule,
              std::int64_t n) {
-  const LoopCosts costs = loop_costs(problem, target, config, n);
+  const LoopCosts costs = loop_costs(problem, target, config);
   return work(problem, config, costs, counts_of(schedule, costs.shape), n);
 }
 
 Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
-  return estimate(problem, target, config, loop_costs(problem, target, config, n), n);
+  return estimate(problem, target, config, loop_costs(problem, target, config), n);
 }
 
 Work work_of(const Sddmm& gradient, const Target& target, const Config& config, const BlockRuns& schedule,
