@@ -1,8 +1,10 @@
 #include "autotune/cuda_counts.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -22,6 +24,7 @@ std::int64_t rounded(double value) { return std::llround(value); }
 
 /// Chunks of an item of so many steps.
 std::int64_t chunks_of(std::int64_t steps, ChunkShape chunk) {
+  if (chunk.blocks == 1) return steps * chunk.parts * chunk.weights;
   return quotient_up(steps * chunk.parts * chunk.weights, chunk.blocks);
 }
 
@@ -37,6 +40,11 @@ std::int32_t rows_of(std::span<const std::int32_t> begins) {
 
 std::int64_t length(std::span<const std::int32_t> begins, std::int32_t row) {
   return begins[static_cast<std::size_t>(row) + 1] - begins[static_cast<std::size_t>(row)];
+}
+
+/// A row without blocks counts as one step.
+std::int64_t cost_of(std::span<const std::int32_t> begins, std::int32_t row) {
+  return std::max<std::int64_t>(length(begins, row), 1);
 }
 
 /// Steps of the clusters of a schedule, from afar.
@@ -63,33 +71,40 @@ std::int64_t useful_workers(const Steps& steps, std::int64_t workers) {
   return std::min(workers, std::max(rounded(steps.clusters), worth));
 }
 
-/// The largest share, over the mean, of whole rows in contiguous runs.
+/// What the largest share of whole rows is of the mean in any order: one worker has the longest row, and one
+/// as many rows as the mean, rounded up.
+double least_share(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+  std::int64_t longest = 0;
+  for (std::int32_t row = 0; row < rows_of(begins); ++row) {
+    shortest = std::min(shortest, cost_of(begins, row));
+    longest = std::max(longest, cost_of(begins, row));
+  }
+  const std::int64_t least = std::max(longest, quotient_up(rows_of(begins), workers) * shortest);
+  return static_cast<double>(least * workers) / static_cast<double>(total);
+}
+
+/// That of whole rows in contiguous runs: a row is its worker's in whose share of the steps its middle lies.
 double contiguous(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
   std::int64_t done = 0;
-  std::int64_t last = -1;
+  std::int64_t worker = 0;
   std::int64_t share = 0;
   std::int64_t largest = 0;
   for (std::int32_t row = 0; row < rows_of(begins); ++row) {
-    const std::int64_t cost = std::max<std::int64_t>(length(begins, row), 1);
-    const std::int64_t worker = std::min((2 * done + cost) * workers / (2 * total), workers - 1);
-    share = worker == last ? share + cost : cost;
-    last = worker;
+    const std::int64_t cost = cost_of(begins, row);
+    for (; worker + 1 < workers && (2 * done + cost) * workers >= 2 * total * (worker + 1); ++worker)
+      share = 0;
+    share += cost;
     largest = std::max(largest, share);
     done += cost;
   }
   return static_cast<double>(largest * workers) / static_cast<double>(total);
 }
 
-/// Likewise longest first. Nothing is sorted where one worker would have too much in any order.
+/// That of whole rows, longest first.
 double longest_first(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
-  const double mean = static_cast<double>(total) / static_cast<double>(workers);
   std::vector<std::int64_t> costs;
-  for (std::int32_t row = 0; row < rows_of(begins); ++row)
-    costs.push_back(std::max<std::int64_t>(length(begins, row), 1));
-  const auto [least, most] = std::minmax_element(costs.begin(), costs.end());
-  const auto together = quotient_up(static_cast<std::int64_t>(costs.size()), workers) * *least;
-  const double bound = static_cast<double>(std::max(*most, together)) / mean;
-  if (bound > kBalanced) return bound;
+  for (std::int32_t row = 0; row < rows_of(begins); ++row) costs.push_back(cost_of(begins, row));
   std::sort(costs.begin(), costs.end(), std::greater<>());
   std::vector<std::int64_t> loads(static_cast<std::size_t>(workers), 0);  // a heap, the smallest on top
   for (const std::int64_t cost : costs) {
@@ -97,7 +112,16 @@ double longest_first(std::span<const std::int32_t> begins, std::int64_t workers,
     loads.back() += cost;
     std::push_heap(loads.begin(), loads.end(), std::greater<>());
   }
-  return static_cast<double>(*std::max_element(loads.begin(), loads.end())) / mean;
+  const std::int64_t largest = *std::max_element(loads.begin(), loads.end());
+  return static_cast<double>(largest * workers) / static_cast<double>(total);
+}
+
+/// Of rows that are known: the first of these that is balanced, as make_schedule tries them.
+double largest_share(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
+  const double least = least_share(begins, workers, total);
+  if (least > kBalanced) return least;
+  const double in_order = contiguous(begins, workers, total);
+  return in_order > kBalanced ? longest_first(begins, workers, total) : in_order;
 }
 
 /// The largest share of clusters that are not known one by one, longest first. Where all workers have as
@@ -118,18 +142,19 @@ template <class Part, class Whole>
 void cut_rows(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total, Part part,
               Whole whole) {
   std::int64_t first = 0;
+  std::int64_t boundary = 0;  // the next one is at total · boundary / workers, rounded down
+  std::int64_t stop = 0;
   for (std::int32_t row = 0; row < rows_of(begins); ++row) {
-    const std::int64_t steps = length(begins, row);
-    const std::int64_t end = first + std::max<std::int64_t>(steps, 1);
-    // The k-th boundary is at total · k / workers, rounded down; the first of them behind `first`.
-    std::int64_t boundary = quotient_up((first + 1) * workers, total);
-    if (total * boundary / workers >= end) {
-      whole(steps);
+    const std::int64_t end = first + cost_of(begins, row);
+    while (stop <= first) stop = total * ++boundary / workers;
+    if (stop >= end) {
+      whole(length(begins, row));
     } else {
-      for (std::int64_t done = first; done < end; ++boundary) {
-        const std::int64_t stop = std::min(end, total * boundary / workers);
-        part(stop - done);
-        done = stop;
+      for (std::int64_t done = first; done < end;) {
+        const std::int64_t upto = std::min(end, stop);
+        part(upto - done);
+        done = upto;
+        while (stop <= done) stop = total * ++boundary / workers;
       }
     }
     first = end;
@@ -142,12 +167,8 @@ Shares shares_of(const Steps& steps, std::span<const std::int32_t> begins, std::
   shares.workers = useful_workers(steps, workers);
   const std::int64_t total = rounded(steps.cost());
   const auto of_workers = static_cast<double>(shares.workers);
-  if (begins.empty()) {
-    shares.largest = expected_longest_first(steps, of_workers);
-  } else {
-    shares.largest = contiguous(begins, shares.workers, total);
-    if (shares.largest > kBalanced) shares.largest = longest_first(begins, shares.workers, total);
-  }
+  shares.largest = begins.empty() ? expected_longest_first(steps, of_workers)
+                                  : largest_share(begins, shares.workers, total);
   if (shares.largest <= kBalanced) return shares;
   const double mean = steps.cost() / of_workers;
   shares.largest = std::ceil(mean) / mean;
@@ -272,11 +293,12 @@ RunCounts expected_counts(const Sddmm& gradient, const Target& target, const Con
   RunCounts counts;
   if (layout.rows() <= kRowsCounted) {
     const auto crow = layout.crow();
+    const int shift = std::countr_zero(static_cast<std::uint32_t>(config.rows));  // a power of two
     for (std::int32_t row = 0; row < layout.rows(); ++row) {
       const std::int64_t blocks = length(crow, row);
-      counts.runs += quotient_up(blocks, config.rows);
-      counts.warps_in +=
-          blocks / config.rows * warps + quotient_up(blocks % config.rows * warps, config.rows);
+      const std::int64_t left = blocks & (config.rows - 1);
+      counts.runs += (blocks + config.rows - 1) >> shift;
+      counts.warps_in += (blocks >> shift) * warps + ((left * warps + config.rows - 1) >> shift);
     }
   } else {
     const double rows = layout.rows() - statistics.empty_rows;

@@ -8,7 +8,7 @@
 #include "compiler/cuda/weight_gradient_shape.h"
 
 // How often a kernel does what follows from its template; what that takes each time, in PTX, was fitted to
-// the emulator's counters of 450 kernels, and is held to them by tests/counters/prediction_test.cpp.
+// the emulator's counters of 289 kernels, and is held to them by tests/counters/prediction_test.cpp.
 
 namespace sparsekiln::cuda {
 namespace {
