@@ -25,6 +25,23 @@ std::int64_t table_bytes(const Counts& counts, ChunkShape chunk) {
          8 * (counts.workers + 1);
 }
 
+/// Bytes of tables in global memory that a CTA's warps read for one batch tile, all CTAs together. Each warp
+/// looks at every step, and at the last one as often as it has stages; the lanes of variant stream look at
+/// those of their own chunks side by side, which is counted roughly, as is what merged steps have besides.
+std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Counts& counts, bool several) {
+  const std::int64_t warps = costs.threads / 32;
+  const bool side_by_side = config.variant == Variant::stream;
+  const std::int64_t steps = side_by_side ? counts.chunks + 2 * warps * counts.workers
+                                          : warps * (counts.chunks + counts.workers * config.stages);
+  const std::int64_t merged = warps * 4 * (config.merge - 1) * counts.chunks * costs.shape.blocks;
+  const std::int64_t tiles = several ? warps * 4 * counts.chunks : 0;  // which tile a chunk is of
+  const std::int64_t splits =
+      counts.partials == 0 ? 0 : 4 * counts.items + 8 * (counts.partials + counts.counters);
+  const std::int64_t rows = 4 * config.rows * config.merge * counts.clusters;
+  return 8 * costs.shape.blocks * steps + merged + tiles +
+         warps * (4 * (counts.items + counts.workers) + splits + rows + 16 * counts.workers);
+}
+
 Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, const Counts& counts,
           std::int64_t n) {
   const std::int64_t tiles = quotient_up(n, config.tile_n);
@@ -41,13 +58,14 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
   const std::int64_t y =
       n * problem.out_features() * bytes_of(problem.out_dtype) * (problem.epilogue.residual ? 2 : 1);
-  const std::int64_t tables = config.table == TableForm::constant ? 0 : table_bytes(counts, costs.shape);
-  const std::int64_t warps = costs.threads / 32;
+  const bool in_memory = config.table != TableForm::constant;
+  const std::int64_t tables = in_memory ? table_bytes(counts, costs.shape) : 0;
   // Chunks that bring a tile of x: all, but those that share the one before's.
   const bool shares = config.rows * problem.weights() > 1;
+  const std::int64_t table_read = in_memory ? table_reads(config, costs, counts, shares) : 0;
   const std::int64_t loads = shares ? counts.loads * costs.shape.parts : counts.chunks;
   Work work;
-  work.global_bytes = x + y + tiles * (weight + gates + bias + warps * tables) +
+  work.global_bytes = x + y + tiles * (weight + gates + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
   work.memory_bytes = weight + gates + bias + y + tables +
                       n * features_read(problem.layout, problem.in_features()) * element * activations;
@@ -78,14 +96,19 @@ Work work(const Sddmm& gradient, const Config& config, const GradientCosts& cost
   const std::int64_t gates = gradient.gates ? 4 * blocks : 0;
   const LayoutStatistics& statistics = gradient.layout.statistics();
   const std::int64_t rows = gradient.layout.rows() - (gradient.bias_gradient ? 0 : statistics.empty_rows);
+  // Each warp reads what a run is, and its columns.
+  const std::int64_t tables =
+      config.table == TableForm::constant
+          ? 0
+          : (gradient.bias_gradient ? 16 : 12) * counts.runs + 4 * blocks + 8 * counts.workers;
   Work work;
   work.global_bytes =
       n * element * (derived * counts.runs * gradient.block.out + blocks * gradient.block.in) + dw + w +
-      dbias + gates;
+      dbias + gates + costs.threads / 32 * tables;
   work.memory_bytes =
       n * element *
           (derived * rows * gradient.block.out + features_read(gradient.layout, gradient.in_features())) +
-      dw + w + dbias + gates;
+      dw + w + dbias + gates + tables;
   const std::int64_t stages = counts.runs * chunks;
   const std::int64_t groups = counts.warps_in * chunks;
   work.products = groups * costs.group_products;

@@ -26,7 +26,8 @@ struct Work {
 };
 
 /// Of a schedule that make_schedule gave. Exact in bytes and products where no block row or column is cut, no
-/// block's gate is 0, beta is 0, and the tables are in constant memory.
+/// block's gate is 0, beta is 0, there is no bias, and the tables are in constant memory; or in global
+/// memory, and neither is the variant stream nor are rows merged.
 [[nodiscard]] Work work_of(const Spmm& problem, const Target& target, const Config& config,
                            const Schedule& schedule, std::int64_t n);
 
