@@ -31,6 +31,41 @@ bool full_tiles(const Spmm& problem, const Config& config) {
   return !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0;
 }
 
+/// Of an activation function at one value, or of its derivative with the product; erf has branches.
+double function_costs(Activation function, bool derivative) {
+  switch (function) {
+    case Activation::none:
+      return 0;
+    case Activation::relu:
+      return derivative ? 7 : 2;
+    case Activation::gelu:
+      return derivative ? 50 : 45;
+    case Activation::gelu_tanh:
+      return derivative ? 40 : 30;
+    case Activation::silu:
+      return derivative ? 35 : 25;
+  }
+  return 0;
+}
+
+/// Of the epilogue, a value of y.
+double value_costs(const Computation& problem) {
+  const Epilogue& epilogue = problem.epilogue;
+  return function_costs(epilogue.activation, false) + if_it(epilogue.bias, 2) + if_it(epilogue.scale, 5) +
+         if_it(epilogue.residual, 5) + if_it(epilogue.gated, 2);
+}
+
+/// Of a copy of x by one pass of a warp, besides the copy itself: narrower ones, and the derivative at z.
+double activation_costs(const Computation& problem) {
+  const auto element = static_cast<double>(size_of(problem.dtype));
+  return 1.6 * (16.0 / problem.alignment - 1) + 16 / element * function_costs(problem.derivative, true);
+}
+
+/// Likewise of W: a block's gate.
+double gate_costs(const Computation& problem) {
+  return if_it(problem.gates, 6 * 16 / static_cast<double>(size_of(problem.dtype)));
+}
+
 LoopCosts mma_costs(const Spmm& problem, const Target& target, const Config& config) {
   const MmaShape shape = mma_shape(problem, target, config);
   const bool weight_a = config.operand_a == OperandA::w;
@@ -50,7 +85,8 @@ LoopCosts mma_costs(const Spmm& problem, const Target& target, const Config& con
   const bool ring = config.rows * problem.weights() > 1;
   const double through_registers = if_it(!shape.async_copy, 5);  // a pass: read here, written there
   const double warps = config.warps;
-  const double stores = static_cast<double>(shape.sums) / shape.run;
+  // Feature-major, values are stored one by one.
+  const double stores = shape.sums * (problem.feature_major() ? 7.8 : 14.0 / shape.run);
 
   LoopCosts costs;
   costs.threads = shape.threads;
@@ -63,11 +99,14 @@ LoopCosts mma_costs(const Spmm& problem, const Target& target, const Config& con
   costs.begin = warps * 196;
   costs.chunk =
       warps * (33 + if_it(ring, 30) + if_it(shape.chunk.blocks > 1, 7) + if_it(by_columns, 7) + loads +
-               2.0 * rounded + ((config.merge > 1 ? 17.0 : 1.2) + through_registers) * passes_w);
-  costs.load = warps * passes_x * ((full_tiles(problem, config) ? 2.5 : 5.0) + through_registers);
+               2.0 * rounded +
+               ((config.merge > 1 ? 17.0 : 1.2) + through_registers + gate_costs(problem)) * passes_w);
+  costs.load = warps * passes_x *
+               ((full_tiles(problem, config) ? 2.5 : 5.0) + through_registers + activation_costs(problem));
   costs.item = warps * 0.4 * shape.sums;
   costs.store = warps * 16;
-  costs.entries = warps * (14 * stores + if_it(problem.out_dtype != DType::f32, 1.7 * shape.sums)) *
+  const double packed = if_it(problem.out_dtype != DType::f32, 1.7);
+  costs.entries = warps * (stores + shape.sums * (packed + value_costs(problem) / problem.weights())) *
                   kEntries / config.tile_n;
   costs.part = warps * (40 + 5.0 * shape.sums);
   return costs;
@@ -95,7 +134,7 @@ LoopCosts stream_costs(const Spmm& problem, const Target& target, const Config& 
   costs.chunk += shape.tensor_cores ? if_it(problem.dtype == DType::f32, 7.0 * (units_x + units_w))
                                     : 4.0 * units_w * config.tile_n;
   costs.item = warps * ((shape.tensor_cores ? 3.3 : 14.3) * shape.sums + 2.7 * gathered * warps / shape.run);
-  costs.entries = warps * gathered * kEntries / config.tile_n;
+  costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
   costs.part = warps * 38;
   return costs;
 }
@@ -117,10 +156,12 @@ LoopCosts simt_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk_shared_bytes = std::int64_t{4} * shape.chunk * (config.tile_n + problem.block.out) +
                              std::int64_t{512} * config.warps * quads * (shape.thread_n + config.tile_out);
   costs.begin = warps * 82;
-  costs.chunk = warps * (28.5 + if_it(tiles > 1, 14) + if_it(problem.by_columns(), 4) + 13 * passes_w +
+  costs.chunk = warps * (28.5 + if_it(tiles > 1, 14) + if_it(problem.by_columns(), 4) +
+                         (13 + gate_costs(problem)) * passes_w +
                          quads * (4.0 * sums + 4.3 * shape.thread_n + 3.4 * config.tile_out + 0.8));
-  costs.load = warps * 15.3 * passes_x;
-  costs.entries = warps * 9.4 * sums * tiles * kEntries / config.tile_n;
+  costs.load = warps * passes_x * (15.3 + activation_costs(problem));
+  costs.entries =
+      warps * sums * (9.4 * tiles + value_costs(problem) * config.rows) * kEntries / config.tile_n;
   costs.part = warps * 134;
   return costs;
 }
@@ -177,7 +218,8 @@ GradientCosts loop_costs(const Sddmm& gradient, const Target& target, const Conf
   costs.warps_in = shape.warps_in;
   costs.chunk_shared_bytes = std::int64_t{config.tile_n} * (gradient.block.out + columns) * element;
   const double copies =
-      (tensor_cores ? 8.7 : 8.5) * passes(gradient.block.out) + (tensor_cores ? 7.5 : 3.3) * passes(columns);
+      ((tensor_cores ? 8.7 : 8.5) + activation_costs(gradient)) * passes(gradient.block.out) +
+      (tensor_cores ? 7.5 : 3.3) * passes(columns);
   costs.begin = config.warps * (tensor_cores ? 227 : 123);
   costs.run = config.warps * (18 + 3.0 * (config.stages - 1) * passes(columns));
   costs.chunk = config.warps * (18 + copies);
