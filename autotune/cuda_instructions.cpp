@@ -127,6 +127,8 @@ LoopCosts stream_costs(const Spmm& problem, const Target& target, const Config& 
   costs.shared_bytes = shape.shared_bytes + kStreamStaticShared;
   costs.shape = shape.chunk;
   costs.chunk_products = shape.tensor_cores ? std::int64_t{2} * tiles * halves(target, problem.dtype) : 0;
+  if (!shape.tensor_cores)
+    costs.chunk_fmas = std::int64_t{kStreamChunkBytes / 4} * problem.block.out * config.tile_n;
   costs.chunk_shared_bytes = std::int64_t{2} * kStreamChunkBytes * (config.tile_n + problem.block.out);
   costs.begin = warps * (123 + 0.7 * (config.stages - 1) * (units_x + units_w));
   // A warp has a chunk of its own.
@@ -153,6 +155,7 @@ LoopCosts simt_costs(const Spmm& problem, const Target& target, const Config& co
   costs.registers = std::min(kMostRegisters, sums * tiles + 40);
   costs.shared_bytes = shape.shared_bytes + kSimtFlagBytes;
   costs.shape.parts = problem.block.in / shape.chunk;
+  costs.chunk_fmas = std::int64_t{shape.chunk} * problem.block.out * config.tile_n;
   costs.chunk_shared_bytes = std::int64_t{4} * shape.chunk * (config.tile_n + problem.block.out) +
                              std::int64_t{512} * config.warps * quads * (shape.thread_n + config.tile_out);
   costs.begin = warps * 82;
@@ -189,6 +192,7 @@ void add_cuda_cores(GradientCosts& costs, const Sddmm& gradient, const Config& c
   const std::int32_t entries = config.tile_n / parts;  // of a thread
   const std::int32_t unrolled = config.tile_out == 4 ? 8 : 2;
   costs.group = config.warps * (entries * (shape.sums + 4.9) + 10.0 * quotient_up(entries, unrolled));
+  costs.group_fmas = std::int64_t{32} * config.warps * entries * shape.sums;
   costs.group_shared_bytes = std::int64_t{config.warps} * 32 * entries * config.tile_out * 8;
   costs.run += config.warps * (7.0 * shape.sums + 11.0 * parts + 2.0 * shape.sums * (parts - 1) / parts);
 }

@@ -23,6 +23,7 @@ struct CtaCosts {
 struct LoopCosts : CtaCosts {
   ChunkShape shape;
   std::int64_t chunk_products = 0;      ///< tensor-core instructions of a chunk
+  std::int64_t chunk_fmas = 0;          ///< multiply-adds on CUDA cores, of threads: part of `chunk`
   std::int64_t chunk_shared_bytes = 0;  ///< through shared memory, of a chunk
   double begin = 0;                     ///< instructions: of a CTA on one batch tile, besides what follows
   double chunk = 0;
@@ -38,6 +39,7 @@ struct LoopCosts : CtaCosts {
 struct GradientCosts : CtaCosts {
   std::int32_t warps_in = 1;            ///< groups of warps, side by side along the inputs of a run
   std::int64_t group_products = 0;      ///< of a group that has blocks to multiply, in a chunk
+  std::int64_t group_fmas = 0;          ///< likewise, on CUDA cores, of threads
   std::int64_t group_shared_bytes = 0;  ///< likewise
   std::int64_t chunk_shared_bytes = 0;  ///< of copies
   double begin = 0;                     ///< instructions: of a CTA

@@ -70,6 +70,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.memory_bytes = weight + gates + bias + y + tables +
                       n * features_read(problem.layout, problem.in_features()) * element * activations;
   work.products = tiles * counts.chunks * costs.chunk_products;
+  work.fmas = tiles * counts.chunks * costs.chunk_fmas;
   work.shared_bytes = tiles * counts.chunks * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   work.instructions = std::llround(
@@ -112,6 +113,7 @@ Work work(const Sddmm& gradient, const Config& config, const GradientCosts& cost
   const std::int64_t stages = counts.runs * chunks;
   const std::int64_t groups = counts.warps_in * chunks;
   work.products = groups * costs.group_products;
+  work.fmas = groups * costs.group_fmas;
   work.shared_bytes = groups * costs.group_shared_bytes + stages * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   work.instructions =

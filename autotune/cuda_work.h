@@ -19,6 +19,7 @@ struct Work {
   std::int64_t memory_bytes = 0;  ///< of different addresses: these come from memory once
   std::int64_t products = 0;      ///< tensor-core instructions of warps
   std::int64_t instructions = 0;  ///< all others
+  std::int64_t fmas = 0;  ///< multiply-adds on CUDA cores, of threads; their instructions are among those
   std::int64_t shared_bytes = 0;  ///< through shared memory, by copies and by what feeds products
   std::int64_t chunks = 0;        ///< of all CTAs, of all warps where each has its own
   std::int64_t ctas = 0;

@@ -78,6 +78,16 @@ TEST_CASE("no prediction lies below the physical floor") {
           }
 }
 
+TEST_CASE("CUDA cores multiply no faster than they have lanes") {
+  // Most of what is issued are multiply-adds: on 64 lanes they take longer than to issue them.
+  const Problem problem = layer(1, Operation::forward, DType::f32);
+  for (const std::string name : {"t4", "a100", "h100"}) {
+    CAPTURE(name);
+    const double us = microseconds(problem, name, "simt tile_n=128 tile_out=8 warps=4 stages=2", 8192);
+    CHECK(us >= floor_us(problem, Target::parse(name), 8192));
+  }
+}
+
 TEST_CASE("the floor has each operand once, and of the activations those that meet a block") {
   Problem problem;
   problem.layout = Layout::from_mask(2, 3, std::vector<std::uint8_t>{1, 0, 1, 0, 0, 0});
