@@ -26,12 +26,6 @@ constexpr std::int32_t kNarrowRun = 3;
 constexpr std::int64_t kPackedFrom = 16;
 constexpr std::int64_t kMostPackedBytes = std::int64_t{1} << 30;
 
-/// Tokens a vector register holds; kept here, for a build without LLVM has no emitter to ask.
-std::int32_t lanes_of(std::string_view level) {
-  if (level.starts_with("x86-64-v4")) return 16;
-  return level == "x86-64-v3" ? 8 : 4;
-}
-
 /// Up to four tokens, or one vector of them, or else pairs of vectors, which the main loop wants; of the
 /// sizes that do, the one that computes the fewest tokens that are not there, and the preferred one of
 /// equals.
@@ -58,6 +52,12 @@ std::int32_t split_for(std::int64_t n, std::int32_t tile_n, std::int32_t lanes, 
 }
 
 }  // namespace
+
+// Said here, too: a build without LLVM has no emitter to ask.
+std::int32_t lanes_of(std::string_view level) {
+  if (level.starts_with("x86-64-v4")) return 16;
+  return level == "x86-64-v3" ? 8 : 4;
+}
 
 Config default_config(const Spmm& problem, const Target& target, std::int64_t n) {
   const std::int32_t lanes = lanes_of(target.arch);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include <sparsekiln/error.h>
@@ -128,28 +129,71 @@ class Judge {
 
 Adder adder_of(const Spmm& problem, const Plan& plan) { return adder_of(problem.ieee(), plan); }
 
-Verdict check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder) {
+namespace {
+
+constexpr std::int64_t kBatch = 256;  // entries of a stretch: bounds the memory that a reference takes
+
+/// The products of one stretch of the batch.
+struct Stretch {
+  Reference w;
+  Reference v;
+};
+
+Stretch stretch_of(const Spmm& problem, const HostInputs& inputs, std::int64_t first) {
+  const std::int64_t count = std::min(kBatch, inputs.n - first);
+  const bool magnitude = inputs.kind == Inputs::random || derivative_error(problem.derivative) != 0;
+  HostOperands operands = inputs.operands();
+  Stretch stretch;
+  stretch.w = reference(problem, operands, first, count, magnitude);
+  operands.w = inputs.v.data();
+  if (problem.epilogue.gated) stretch.v = reference(problem, operands, first, count, magnitude);
+  return stretch;
+}
+
+/// `of(first)` is { w, v } of the stretch that begins there.
+template <class Of>
+Verdict check_stretches(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
+                        Adder adder, Of of) {
   if (output.n() != inputs.n || output.width() != problem.out_features() ||
       output.dtype() != problem.out_dtype)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("y is [{}, {}] {}, but the problem with n = {} makes [{}, {}] {}", output.n(),
                             output.width(), name(output.dtype()), inputs.n, inputs.n, problem.out_features(),
                             name(problem.out_dtype)));
-  constexpr std::int64_t kBatch = 256;  // bounds the memory that the reference takes
   Verdict verdict;
   Judge judge(problem, inputs, output, adder);
   for (std::int64_t first = 0; first < inputs.n; first += kBatch) {
-    const std::int64_t count = std::min(kBatch, inputs.n - first);
-    const bool magnitude = inputs.kind == Inputs::random || derivative_error(problem.derivative) != 0;
-    HostOperands operands = inputs.operands();
-    const Reference w = reference(problem, operands, first, count, magnitude);
-    operands.w = inputs.v.data();
-    const Reference v =
-        problem.epilogue.gated ? reference(problem, operands, first, count, magnitude) : Reference{};
-    for (std::int64_t n = 0; n < count; ++n) judge.compare(first + n, w, v, n, verdict);
+    const auto& [w, v] = of(first);
+    for (std::int64_t n = 0; n < std::min(kBatch, inputs.n - first); ++n)
+      judge.compare(first + n, w, v, n, verdict);
   }
   judge.conclude(verdict);
   return verdict;
+}
+
+}  // namespace
+
+Verdict check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder) {
+  return check_stretches(problem, inputs, output, adder,
+                         [&](std::int64_t first) { return stretch_of(problem, inputs, first); });
+}
+
+Expected expect(const Spmm& problem, const HostInputs& inputs) {
+  Expected expected;
+  for (std::int64_t first = 0; first < inputs.n; first += kBatch) {
+    Stretch stretch = stretch_of(problem, inputs, first);
+    expected.w.push_back(std::move(stretch.w));
+    expected.v.push_back(std::move(stretch.v));
+  }
+  return expected;
+}
+
+Verdict check(const Spmm& problem, const HostInputs& inputs, const Expected& expected,
+              const PoisonedOutput& output, Adder adder) {
+  return check_stretches(problem, inputs, output, adder, [&](std::int64_t first) {
+    const auto i = static_cast<std::size_t>(first / kBatch);
+    return std::pair<const Reference&, const Reference&>(expected.w[i], expected.v[i]);
+  });
 }
 
 }  // namespace sparsekiln

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
 #include "autotune/inputs.h"
 #include "autotune/poisoned_output.h"
+#include "autotune/reference.h"
 #include "autotune/verdict.h"
 #include "compiler/spmm.h"
 
@@ -48,5 +50,16 @@ namespace sparsekiln {
 /// from all of y and untouched beside it.
 [[nodiscard]] Verdict check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
                             Adder adder);
+
+/// What `check` compares with, for who checks many results of the same inputs: the products with W and, where
+/// gated, with V, of stretches of the batch. Two float64 an element of y and a weight.
+struct Expected {
+  std::vector<Reference> w;
+  std::vector<Reference> v;
+};
+[[nodiscard]] Expected expect(const Spmm& problem, const HostInputs& inputs);
+/// As above; `expected` is that of the problem and the inputs.
+[[nodiscard]] Verdict check(const Spmm& problem, const HostInputs& inputs, const Expected& expected,
+                            const PoisonedOutput& output, Adder adder);
 
 }  // namespace sparsekiln

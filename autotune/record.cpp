@@ -9,9 +9,10 @@ namespace {
 
 /// Whether `a`, which is no faster, cannot be told from `b`.
 bool ties(const Candidate& a, const Candidate& b) {
-  if (!a.final_us.empty() && a.final_us.size() == b.final_us.size()) {
+  const std::size_t rounds = std::min(a.final_us.size(), b.final_us.size());
+  if (rounds > 0) {
     std::vector<double> ratios;
-    for (std::size_t i = 0; i < a.final_us.size(); ++i) ratios.push_back(a.final_us[i] / b.final_us[i]);
+    for (std::size_t i = 0; i < rounds; ++i) ratios.push_back(a.final_us[i] / b.final_us[i]);
     const Spread ratio = spread(std::move(ratios));
     return ratio.median <= 1 + kTie || ratio.p20 <= 1;
   }

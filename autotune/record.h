@@ -36,8 +36,8 @@ struct Candidate {
   Resources resources;      ///< where compiled
   /// Microseconds a launch, one value a sample, in the order in which they were taken: every one ever taken.
   std::vector<double> samples_us;
-  /// Of the finals: one sample a round, interleaved with those of the other finalists. All that are in the
-  /// finals have as many, and the i-th of each are of the same round.
+  /// Of the finals: one sample a round, interleaved with those of the other finalists. The i-th of each are
+  /// of the same round; where the last round was not ended, some have one less.
   std::vector<double> final_us;
 
   /// What its time is taken to be: of the finals, else of all samples, else (modelled) the prediction;

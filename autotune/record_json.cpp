@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+
+#include "autotune/event.h"
 #include <nlohmann/json.hpp>
 
 namespace sparsekiln {
@@ -218,7 +222,57 @@ Record record_of(const Value& value) {
   return record;
 }
 
+Json parse(std::string_view text) {
+  if (text.size() > kMostBytes) refuse("its size", fmt::format("at most {} bytes", kMostBytes));
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw Error(ErrorKind::invalid_argument, fmt::format("a tuning record: {}", error.what()));
+  }
+}
+
+std::string line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+constexpr const char* kSample = "sample_us";
+constexpr const char* kFinal = "final_us";
+constexpr const char* kFinals = "finals";
+constexpr const char* kCandidate = "candidate";
+
 }  // namespace
+
+std::string to_json(const Event& event) {
+  Json json = {{"n", event.n}};
+  switch (event.kind) {
+    case Event::Kind::settled:
+      json[kCandidate] = json_of(event.candidate);
+      break;
+    case Event::Kind::sample:
+    case Event::Kind::final:
+      json["config"] = to_string(event.candidate.config);
+      json[event.kind == Event::Kind::sample ? kSample : kFinal] = event.us;
+      break;
+    case Event::Kind::finals:
+      json[kFinals] = true;
+      break;
+  }
+  return line(json);
+}
+
+Event parse_event(std::string_view text) {
+  const Json json = parse(text);
+  const Value value(json, "event");
+  Event event{.kind = Event::Kind::finals, .n = value["n"].integer<std::int64_t>(), .candidate = {}, .us = 0};
+  if (json.contains(kFinals)) return event;
+  if (json.contains(kCandidate)) {
+    event.kind = Event::Kind::settled;
+    event.candidate = candidate_of(value[kCandidate]);
+    return event;
+  }
+  event.kind = json.contains(kFinal) ? Event::Kind::final : Event::Kind::sample;
+  event.candidate.config = value["config"].config();
+  event.us = value[event.kind == Event::Kind::final ? kFinal : kSample].number();
+  return event;
+}
 
 std::string to_json(const Record& record) {
   Json json;
@@ -240,17 +294,11 @@ std::string to_json(const Record& record) {
   json["seconds"] = record.seconds;
   json["contests"] = Json::array();
   for (const Contest& contest : record.contests) json["contests"].push_back(json_of(contest));
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return line(json);
 }
 
 Record parse_record(std::string_view json) {
-  if (json.size() > kMostBytes) refuse("its size", fmt::format("at most {} bytes", kMostBytes));
-  Json document;
-  try {
-    document = Json::parse(json);
-  } catch (const Json::exception& error) {
-    throw Error(ErrorKind::invalid_argument, fmt::format("a tuning record: {}", error.what()));
-  }
+  const Json document = parse(json);
   return record_of(Value(document, "record"));
 }
 

@@ -44,5 +44,9 @@ struct WeightGradientReference {
 /// product with Σ, of beta·old and of their sum. All elements must have been written, and none beside them.
 [[nodiscard]] Verdict check(const Sddmm& gradient, const WeightGradientInputs& inputs,
                             const WeightGradientOutputs& outputs, Adder adder);
+/// As above, for who checks many results of the same inputs: `want` is their reference.
+[[nodiscard]] Verdict check(const Sddmm& gradient, const WeightGradientInputs& inputs,
+                            const WeightGradientReference& want, const WeightGradientOutputs& outputs,
+                            Adder adder);
 
 }  // namespace sparsekiln

@@ -1,11 +1,37 @@
 #include "bench/contest.h"
 
 #include <algorithm>
+#include <chrono>
+#include <ctime>
 #include <utility>
 
-#include "bench/machine_peak.h"
-
 namespace sparsekiln::bench {
+namespace {
+
+std::int32_t threads_to_share = 0;  ///< of processor time; 0: wall-clock time
+
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+double wall_seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double seconds_of(const std::function<void()>& work) {
+  if (threads_to_share == 0) return wall_seconds_of(work);
+  const double begin = processor_seconds();
+  work();
+  return (processor_seconds() - begin) / threads_to_share;
+}
+
+void count_processor_time(std::int32_t threads) { threads_to_share = threads; }
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

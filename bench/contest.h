@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -11,6 +12,12 @@
 
 namespace sparsekiln::bench {
 
+[[nodiscard]] double wall_seconds_of(const std::function<void()>& work);
+/// Wall-clock seconds, or those that count_processor_time asked for.
+[[nodiscard]] double seconds_of(const std::function<void()>& work);
+/// From now on seconds_of gives the processor time of the process divided by `threads`.
+void count_processor_time(std::int32_t threads);
+
 /// The middle one; 0 of none.
 [[nodiscard]] double median(std::vector<double> values);
 
@@ -18,7 +25,7 @@ namespace sparsekiln::bench {
 class Contestant {
  public:
   explicit Contestant(std::function<void()> call);
-  /// Seconds a call (machine_peak.h's seconds_of), behind one for the caches.
+  /// Seconds a call (seconds_of), behind one for the caches.
   [[nodiscard]] double measure() const;
 
  private:

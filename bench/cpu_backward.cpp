@@ -26,7 +26,6 @@
 #include <sparsekiln/sparsekiln.h>
 
 #include "bench/contest.h"
-#include "bench/machine_peak.h"
 #include "compiler/element.h"
 
 namespace sparsekiln {

@@ -36,7 +36,6 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "bench/contest.h"
-#include "bench/machine_peak.h"
 
 namespace sparsekiln {
 namespace {
@@ -162,9 +161,10 @@ void forward(benchmark::State& state, const Case& given, const std::optional<Con
   omp_set_num_threads(given.threads);
   Dense plain(given.n, x, weight, y, false);
   Dense prepacked(given.n, x, weight, y, true);
-  const bench::FmaPeak peak(target);
+  const cpu::FmaPeak peak(target);
+  const std::int64_t turns = cpu::FmaPeak::turns(kStretch);
   const double weight_bytes = 4.0 * static_cast<double>(layout.blocks()) * given.block * given.block;
-  const bench::ReadBandwidth reader(target, static_cast<std::int64_t>(weight_bytes));
+  const cpu::ReadBandwidth reader(target, static_cast<std::int64_t>(weight_bytes));
   const Contestant run_as_it_lies([&] { as_it_lies.run(x, y); });
   const Contestant run_packed([&] { packed.run(x, y); });
   const Contestant run_plain([&] { plain.run(); });
@@ -175,8 +175,8 @@ void forward(benchmark::State& state, const Case& given, const std::optional<Con
   Rounds rounds;
   for ([[maybe_unused]] const auto round : state) {
     settle();
-    static_cast<void>(peak.measure(kStretch / 8));  // wakes the threads up
-    const double peak_rate = peak.measure(kStretch);
+    peak.run(turns / 8);  // wakes the threads up
+    const double peak_rate = peak.flops(turns) / bench::seconds_of([&] { peak.run(turns); });
     const double lying_seconds = run_as_it_lies.measure();
     const double packed_seconds = run_packed.measure();
     const double read_seconds = given.n == 1 ? read.measure() : 1;

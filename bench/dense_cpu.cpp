@@ -13,7 +13,8 @@
 #include <fmt/format.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "tools/stopwatch.h"
+#include "autotune/statistics.h"
+#include "runtime/sampler.h"
 
 namespace {
 
@@ -49,14 +50,17 @@ int measure(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
     product.execute(stream,
                     {{DNNL_ARG_SRC, x_memory}, {DNNL_ARG_WEIGHTS, w_memory}, {DNNL_ARG_DST, y_memory}});
   };
-  const auto timing = sparsekiln::tools::time_launches(launch, [&] { stream.wait(); }, samples);
+  const auto sampler = sparsekiln::Sampler::host([&](void*) { launch(); }, [&] { stream.wait(); });
+  std::vector<double> times;
+  for (int sample = 0; sample < samples; ++sample) times.push_back(sampler.sample_ms());
+  const sparsekiln::Spread run_ms = sparsekiln::spread(std::move(times));
   const dnnl_version_t* version = dnnl_version();
   fmt::print(
       "{{\"run_ms\": {}, \"p20_ms\": {}, \"p80_ms\": {}, \"gflops\": {}, \"through\": \"oneDNN {}.{}.{} "
       "matmul, "
       "{}\"}}\n",
-      timing.median_ms, timing.p20_ms, timing.p80_ms,
-      2e-6 * static_cast<double>(in) * static_cast<double>(out) * static_cast<double>(n) / timing.median_ms,
+      run_ms.median, run_ms.p20, run_ms.p80,
+      2e-6 * static_cast<double>(in) * static_cast<double>(out) * static_cast<double>(n) / run_ms.median,
       version->major, version->minor, version->patch, form.impl_info_str());
   return 0;
 }

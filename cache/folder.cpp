@@ -18,6 +18,7 @@ namespace sparsekiln::cache {
 //   <folder>/<kk>/<name>                 an entry; kk is the first two characters of its name
 //   <folder>/<kk>/<name>.failed          the entry of a failed compile, see failure.cpp
 //   <folder>/<kk>/<name>.lock            held by who makes that entry, see lock.cpp
+//   <folder>/<kk>/<name>.journal         what is known so far of that entry, see journal.h
 //   <folder>/<kk>/<name>.<random>.tmp    a file being written, or what a killed writer left
 //   <folder>/<kk>/<name>.bad             what did not read as the file it was named for; at most one a name
 //   <folder>/counters                    one line from each process, see totals.cpp

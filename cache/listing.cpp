@@ -100,6 +100,8 @@ std::string_view name(FileKind kind) {
       return "temporary";
     case FileKind::lock:
       return "lock";
+    case FileKind::journal:
+      return "journal";
     case FileKind::other:
       return "other";
   }
@@ -114,6 +116,7 @@ FileKind kind_of(std::string_view name) {
   if (rest == ".entry") return FileKind::entry;
   if (rest == ".entry.failed") return FileKind::failed;
   if (rest == ".entry.lock") return FileKind::lock;
+  if (rest == ".entry.journal") return FileKind::journal;
   if (rest.ends_with(".bad")) return FileKind::bad;
   return rest.ends_with(".tmp") ? FileKind::temporary : FileKind::other;
 }

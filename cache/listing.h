@@ -21,6 +21,7 @@ enum class FileKind : std::uint8_t {
   bad,        ///< set aside
   temporary,  ///< being written, or left by a killed writer
   lock,       ///< of a key that is being made
+  journal,    ///< of an entry that takes long to make
   other,      ///< counters, stamps, and what is not the store's
 };
 /// The field's name.

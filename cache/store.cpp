@@ -223,6 +223,19 @@ std::optional<std::vector<std::byte>> Store::get(const Identity& identity) {
   return payload;
 }
 
+std::optional<std::vector<std::byte>> Store::peek(const Identity& identity) { return state_->find(identity); }
+
+std::optional<KeyLock> Store::lock(const Identity& identity, const Patience& patience,
+                                   const std::function<bool()>& arrived) {
+  if (!state_->on_disk()) return std::nullopt;
+  return KeyLock::acquire(state_->folder, identity.file_name() + kLock, patience, arrived);
+}
+
+std::optional<Journal> Store::journal(const Identity& identity) const {
+  if (!state_->on_disk()) return std::nullopt;
+  return Journal(state_->folder, identity.file_name());
+}
+
 Store::Got Store::get_or_make(const Identity& identity, const Accept& accept, const Make& make,
                               const Toolchain& toolchain) {
   std::optional<std::vector<std::byte>> found;

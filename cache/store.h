@@ -13,6 +13,7 @@
 #include "cache/caps.h"
 #include "cache/counters.h"
 #include "cache/identity.h"
+#include "cache/journal.h"
 #include "cache/lock.h"
 
 namespace sparsekiln::cache {
@@ -71,6 +72,15 @@ class Store {
   /// sake: what cannot be published is kept in memory (256 MiB at most, least recently used first out) for
   /// this object's gets.
   void put(const Identity& identity, std::span<const std::byte> payload);
+
+  /// As `get`, but counts no hit and no miss: for what is asked for beside every request.
+  [[nodiscard]] std::optional<std::vector<std::byte>> peek(const Identity& identity);
+  /// The key's lock, for who makes an entry without get_or_make; see KeyLock::acquire. Nothing where there is
+  /// no folder.
+  [[nodiscard]] std::optional<KeyLock> lock(const Identity& identity, const Patience& patience,
+                                            const std::function<bool()>& arrived);
+  /// Of an entry that takes long to make; nothing where there is no folder.
+  [[nodiscard]] std::optional<Journal> journal(const Identity& identity) const;
 
   /// Makes sure that there is an entry under this identity, stamped like one that was used; puts what `make`
   /// makes where there is none. Counts no hit and no miss.

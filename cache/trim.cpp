@@ -24,6 +24,7 @@ constexpr const char* kStampFile = "trimmed";
 constexpr auto kBetweenTrims = 10min;
 constexpr auto kAbandonedAge = 1h;
 constexpr auto kBadAge = 24h * 7;
+constexpr auto kJournalAge = 24h * 30;
 
 bool is_stale(const File& file, Stamp now) {
   switch (file.kind) {
@@ -34,6 +35,8 @@ bool is_stale(const File& file, Stamp now) {
       return is_older(file.stamp, kFailureAge, now);
     case FileKind::bad:
       return is_older(file.stamp, kBadAge, now);
+    case FileKind::journal:
+      return is_older(file.stamp, kJournalAge, now);
     case FileKind::entry:
     case FileKind::other:
       return false;

@@ -1,5 +1,8 @@
 #include "compiler/build.h"
 
+#include <utility>
+#include <variant>
+
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
@@ -109,6 +112,30 @@ void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolcha
 }
 
 }  // namespace
+
+struct ConfigCheck::Computed {
+  Target target;
+  std::variant<Spmm, Sddmm> what;
+};
+
+ConfigCheck::ConfigCheck(const Problem& problem, const Target& target) {
+  validate(problem);
+  if (problem.operation == Operation::grad_weight)
+    computed_ = std::make_unique<const Computed>(Computed{target, Sddmm(problem)});
+  else
+    computed_ = std::make_unique<const Computed>(Computed{target, Spmm(problem)});
+}
+
+ConfigCheck::~ConfigCheck() = default;
+
+std::string ConfigCheck::refusal(const Config& config) const {
+  try {
+    std::visit([&](const auto& what) { validate(what, computed_->target, config); }, computed_->what);
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
 
 Binary build_binary(const Problem& problem, const Target& target, const Plan& plan,
                     const Toolchain& toolchain) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include <sparsekiln/binary.h>
@@ -20,6 +22,21 @@ struct Toolchain {
 
 /// The source alone, for people and tests.
 [[nodiscard]] std::string emit_source(const Problem& problem, const Target& target, const Plan& plan);
+
+/// Whether configs can compute a problem on a target: asked of many, it prepares once what they share.
+class ConfigCheck {
+ public:
+  ConfigCheck(const Problem& problem, const Target& target);
+  ~ConfigCheck();
+  ConfigCheck(const ConfigCheck&) = delete;
+  ConfigCheck& operator=(const ConfigCheck&) = delete;
+  /// What is wrong with it and what would work; empty where nothing is.
+  [[nodiscard]] std::string refusal(const Config& config) const;
+
+ private:
+  struct Computed;
+  std::unique_ptr<const Computed> computed_;
+};
 
 /// Digest of the compiler's own sources and templates, taken when this library was built (hexadecimal).
 [[nodiscard]] std::string_view compiler_digest();

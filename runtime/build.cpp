@@ -29,17 +29,6 @@
 namespace sparsekiln {
 namespace {
 
-/// One Store per folder for the life of the process, so that its counters and its memory are shared.
-std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
-  static std::mutex mutex;
-  static std::map<std::filesystem::path, std::shared_ptr<cache::Store>> stores;
-  const std::filesystem::path folder = asked.empty() ? cache::Store::default_folder() : asked;
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<cache::Store>& store = stores[folder];
-  if (store == nullptr) store = std::make_shared<cache::Store>(folder);
-  return store;
-}
-
 /// What a layer or the store holds under an identity, if it is what was asked for and no device has refused
 /// it.
 std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const BuildJob& job) {
@@ -156,6 +145,16 @@ std::string flight_of(const BuildJob& job, const cache::Identity& identity, cons
 }
 
 }  // namespace
+
+std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
+  static std::mutex mutex;
+  static std::map<std::filesystem::path, std::shared_ptr<cache::Store>> stores;
+  const std::filesystem::path folder = asked.empty() ? cache::Store::default_folder() : asked;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<cache::Store>& store = stores[folder];
+  if (store == nullptr) store = std::make_shared<cache::Store>(folder);
+  return store;
+}
 
 std::string_view name(From from) {
   switch (from) {

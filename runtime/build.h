@@ -7,6 +7,8 @@
 
 #include <sparsekiln/compile.h>
 
+#include "cache/store.h"
+
 namespace sparsekiln {
 
 /// What is to be built, decided: `build` of the public face is `build(job_of(layout, options))`.
@@ -25,6 +27,10 @@ struct BuildJob {
 };
 /// Validates, and chooses the plan. Throws as `build` does.
 [[nodiscard]] BuildJob job_of(const Layout& layout, const Options& options);
+
+/// The store of a folder, as Options::cache_dir: one for the life of the process, so that its counters and
+/// its memory are shared.
+[[nodiscard]] std::shared_ptr<cache::Store> store_in(const std::filesystem::path& folder);
 
 [[nodiscard]] Built build(const BuildJob& job);
 /// The same, but that a Binary made for attached tables lacks its layout, as it is stored.

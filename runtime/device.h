@@ -48,6 +48,13 @@ class CodeRefused : public Error {
       : Error(ErrorKind::driver, message, std::move(log)) {}
 };
 
+/// What tells one device's speed from another's.
+struct About {
+  std::string name;              ///< "NVIDIA H100 80GB HBM3", "AMD EPYC 7763 64-Core Processor"
+  std::string driver;            ///< what its driver takes at most, "CUDA 13.0"; empty on the cpu
+  std::int64_t cache_bytes = 0;  ///< L2 of a GPU, last level of a processor; 0: unknown
+};
+
 /// Where kernels run. The memory and timing functions serve tools and tests; pointers are the device's.
 class Device {
  public:
@@ -55,6 +62,7 @@ class Device {
   [[nodiscard]] virtual Target target() const = 0;
   [[nodiscard]] virtual std::string description()
       const = 0;  ///< for people: "NVIDIA H100 80GB HBM3, driver 580.95"
+  [[nodiscard]] virtual About about() const = 0;
   /// Throws CodeRefused, or another Error.
   [[nodiscard]] virtual std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const = 0;
 

@@ -37,8 +37,6 @@ void publish(cache::Store& store, const Record& record);
 /// All records of a store's folder, in the order of their keys. `folder` as Options::cache_dir. Changes
 /// nothing. Throws Error(`cache`) where the folder cannot be used.
 [[nodiscard]] std::vector<Record> stored_records(const std::filesystem::path& folder);
-/// Those that this library was built with (autotune/records/).
-[[nodiscard]] const std::vector<Record>& shipped_records();
 /// JSON lines, one record each; blank lines are passed over. Throws Error(`io`), or (`invalid_argument`) with
 /// file, line and what was expected.
 [[nodiscard]] std::vector<Record> read_records(const std::filesystem::path& file);

@@ -10,17 +10,16 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
 
-#include "runtime/cuda/context.h"
+#include "autotune/statistics.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
+#include "runtime/sampler.h"
 #include "runtime/trial.h"
 #include "tools/binary_report.h"
 #include "tools/command.h"
 #include "tools/counters_report.h"
-#include "tools/device_stopwatch.h"
 #include "tools/layer.h"
 #include "tools/options.h"
-#include "tools/stopwatch.h"
 #include "tools/store_warning.h"
 
 namespace sparsekiln::tools {
@@ -37,32 +36,10 @@ struct RunRequest {
   int repeat = 20;
 };
 
-/// How many copies of their operands launches take in turn. On a GPU together they are so large that none of
-/// them is left in the L2 when its turn comes again, as a layer of a model finds its weight.
-struct Rotation {
-  int copies = 1;
-  std::int64_t bytes = 0;  ///< of all copies
-  std::int64_t l2_bytes = 0;
-  bool cold = false;
-};
-
-constexpr std::int64_t kColdTimesL2 =
-    4;  ///< one would do where the L2 drops the oldest line and holds none twice
-constexpr std::int64_t kMostCopies = 4096;
-
-Rotation rotate(std::int64_t bytes_of_one, const Device& device) {
-  if (device.target().kind != Target::Kind::cuda) return {.bytes = bytes_of_one};
-  // The device whose context is current is the one that the kernel launches on.
-  const std::int64_t l2 = cuda::Context::open(-1)->device().l2_bytes;
-  const std::int64_t enough = kColdTimesL2 * l2;
-  const std::int64_t copies =
-      l2 == 0 ? 1 : std::min(enough / std::max<std::int64_t>(bytes_of_one, 1) + 1, kMostCopies);
-  const std::int64_t bytes = copies * bytes_of_one;
-  return {static_cast<int>(copies), bytes, l2, l2 != 0 && bytes > enough};
-}
-
 struct Timed {
-  Timing timing;
+  Spread ms;
+  int samples = 0;
+  int launches_per_sample = 1;
   Rotation rotation;
   bool on_gpu = false;
 };
@@ -70,33 +47,38 @@ struct Timed {
 Timed time_layer(const Kernel& kernel, const std::shared_ptr<const Device>& device, const Trial& trial,
                  int samples) {
   Timed timed;
+  timed.samples = samples;
   timed.rotation = rotate(static_cast<std::int64_t>(trial.place(kernel, device)->bytes()), *device);
   timed.on_gpu = device->target().kind == Target::Kind::cuda;
   const std::unique_ptr<Layer> layer = trial.place(kernel, device, timed.rotation.copies);
-  timed.timing = timed.on_gpu
-                     ? time_device_launches([&](void* stream) { layer->launch(kernel, stream); }, samples)
-                     : time_launches([&] { layer->launch(kernel); }, [&] { device->synchronize(); }, samples);
+  const auto launch = [&](void* stream) { layer->launch(kernel, stream); };
+  const Sampler sampler =
+      timed.on_gpu ? Sampler::cuda(launch) : Sampler::host(launch, [&] { device->synchronize(); });
+  timed.launches_per_sample = sampler.launches_per_sample();
+  std::vector<double> times;
+  for (int sample = 0; sample < samples; ++sample) times.push_back(sampler.sample_ms());
+  timed.ms = spread(std::move(times));
   return timed;
 }
 
 void report_timing(const Timed& timed, double flops, bool spread, Answer& answer) {
-  const auto& [timing, rotation, on_gpu] = timed;
-  const double gflops = flops / timing.median_ms / 1e6;
-  answer.json["run_ms"] = timing.median_ms;
+  const auto& [ms, samples, launches_per_sample, rotation, on_gpu] = timed;
+  const double gflops = flops / ms.median / 1e6;
+  answer.json["run_ms"] = ms.median;
   answer.json["gflops"] = gflops;
-  answer.json["timing"] = {{"p20_ms", timing.p20_ms},
-                           {"p80_ms", timing.p80_ms},
-                           {"samples", timing.samples},
-                           {"launches_per_sample", timing.launches_per_sample},
+  answer.json["timing"] = {{"p20_ms", ms.p20},
+                           {"p80_ms", ms.p80},
+                           {"samples", samples},
+                           {"launches_per_sample", launches_per_sample},
                            {"clock", on_gpu ? "cuda events" : "steady clock"},
                            {"cold", rotation.cold},
                            {"copies", rotation.copies},
                            {"operand_bytes", rotation.bytes}};
   if (on_gpu) answer.json["timing"]["l2_bytes"] = rotation.l2_bytes;
-  answer.text += fmt::format("run: {:.4f} ms, {:.1f} GFLOP/s on non-zero work\n", timing.median_ms, gflops);
+  answer.text += fmt::format("run: {:.4f} ms, {:.1f} GFLOP/s on non-zero work\n", ms.median, gflops);
   if (!spread) return;
-  answer.text += fmt::format("  of {} samples of {} launches each: p20 {:.4f} ms, p80 {:.4f} ms\n",
-                             timing.samples, timing.launches_per_sample, timing.p20_ms, timing.p80_ms);
+  answer.text += fmt::format("  of {} samples of {} launches each: p20 {:.4f} ms, p80 {:.4f} ms\n", samples,
+                             launches_per_sample, ms.p20, ms.p80);
   if (on_gpu)
     answer.text += fmt::format(
         "  by CUDA events, {}: {} {} of all operands in turn, {:.1f} MiB in all, the L2 is {:.1f} MiB\n",

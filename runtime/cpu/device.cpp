@@ -12,6 +12,7 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 #include <sparsekiln/error.h>
@@ -152,7 +153,15 @@ std::string model_name() {
     const std::size_t colon = line.find(": ");
     return colon == std::string::npos ? "" : line.substr(colon + 2);
   }
-  return {};
+  return "cpu";
+}
+
+std::int64_t last_level_cache() {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  for (const int level : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE})
+    if (const long bytes = ::sysconf(level); bytes > 0) return bytes;
+#endif
+  return 0;
 }
 
 class CpuDevice final : public Device {
@@ -163,10 +172,10 @@ class CpuDevice final : public Device {
 
   Target target() const override { return target_; }
   std::string description() const override {
-    const std::string model = model_name();
-    return fmt::format("{}, {}, {} thread{}", model.empty() ? "cpu" : model, target_.arch, target_.workers,
+    return fmt::format("{}, {}, {} thread{}", model_name(), target_.arch, target_.workers,
                        target_.workers == 1 ? "" : "s");
   }
+  About about() const override { return {model_name(), {}, last_level_cache()}; }
   std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const override {
     if (binary->target.kind != Target::Kind::cpu || !runs(target_.arch, binary->target.arch))
       throw Error(ErrorKind::driver, fmt::format("a binary for {} does not run on this machine, which is {}",

@@ -26,6 +26,11 @@ class ContextDevice final : public Device {
     const int version = driver().version();
     return fmt::format("{}, CUDA driver {}.{}", context_->device().name, version / 1000, version % 1000 / 10);
   }
+  About about() const override {
+    const int version = driver().version();
+    return {context_->device().name, fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10),
+            context_->device().l2_bytes};
+  }
 
   std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const override {
     return load_module(context_, std::move(binary));

@@ -1,8 +1,7 @@
-#include "bench/machine_peak.h"
+#include "runtime/cpu/machine_peak.h"
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 
 #include <fmt/format.h>
 
@@ -10,7 +9,7 @@
 #include "compiler/cpu/object.h"
 #include "runtime/cpu/thread_pool.h"
 
-namespace sparsekiln::bench {
+namespace sparsekiln::cpu {
 namespace {
 
 constexpr int kChains = 12;
@@ -27,54 +26,37 @@ std::string sum_of_chains(const std::string& type, int chains) {
   return text + fmt::format("  store {} %s{}, ptr %out, align 4\n", type, chains - 1);
 }
 
-std::int32_t threads_to_share = 0;  ///< of processor time; 0: wall-clock time
-
-double processor_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 }  // namespace
 
-double wall_seconds_of(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double seconds_of(const std::function<void()>& work) {
-  if (threads_to_share == 0) return wall_seconds_of(work);
-  const double begin = processor_seconds();
-  work();
-  return (processor_seconds() - begin) / threads_to_share;
-}
-
-void count_processor_time(std::int32_t threads) { threads_to_share = threads; }
-
 FmaPeak::FmaPeak(const Target& target)
-    : lanes_(cpu::level_of(target).lanes),
+    : lanes_(level_of(target).lanes),
       threads_(target.workers),
-      object_(cpu::compile_object(module(lanes_), target)),
+      object_(compile_object(module(lanes_), target)),
       loop_(reinterpret_cast<void (*)(std::int64_t, float*)>(object_.symbol("peak"))) {
-  cpu::ThreadPool::shared().reserve(threads_);
+  ThreadPool::shared().reserve(threads_);
 }
 
-double FmaPeak::measure(double seconds) const {
+std::int64_t FmaPeak::turns(double seconds) {
+  // Twelve chains take six cycles a turn on two multiply-adders, at some 3 GHz.
+  return std::max<std::int64_t>(1000, static_cast<std::int64_t>(seconds * 0.5e9));
+}
+
+void FmaPeak::run(std::int64_t turns) const {
   struct Turns {
     const FmaPeak* peak;
     std::int64_t count;
   };
-  // Twelve chains take six cycles a turn on two multiply-adders, at some 3 GHz.
-  const Turns turns{this, std::max<std::int64_t>(1000, static_cast<std::int64_t>(seconds * 0.5e9))};
+  const Turns all{this, turns};
   const auto job = [](const void* context, std::int32_t, std::int64_t) {
     const auto& now = *static_cast<const Turns*>(context);
     float out[64] = {};
     now.peak->loop_(now.count, out);
   };
-  const double taken =
-      seconds_of([&] { cpu::ThreadPool::shared().run({job, &turns, 1, threads_, threads_}); });
-  return 2.0 * kChains * lanes_ * static_cast<double>(turns.count) * threads_ / taken;
+  ThreadPool::shared().run({job, &all, 1, threads_, threads_});
+}
+
+double FmaPeak::flops(std::int64_t turns) const {
+  return 2.0 * kChains * lanes_ * static_cast<double>(turns) * threads_;
 }
 
 std::string FmaPeak::module(std::int32_t lanes) {
@@ -98,12 +80,12 @@ std::string FmaPeak::module(std::int32_t lanes) {
 }
 
 ReadBandwidth::ReadBandwidth(const Target& target, std::int64_t bytes)
-    : lanes_(cpu::level_of(target).lanes),
+    : lanes_(level_of(target).lanes),
       threads_(target.workers),
-      object_(cpu::compile_object(module(lanes_), target)),
+      object_(compile_object(module(lanes_), target)),
       loop_(reinterpret_cast<void (*)(const float*, std::int64_t, float*)>(object_.symbol("read"))),
       memory_(static_cast<std::size_t>((bytes + kShare - 1) / kShare * kShare / 4), 1.0F) {
-  cpu::ThreadPool::shared().reserve(threads_);
+  ThreadPool::shared().reserve(threads_);
 }
 
 void ReadBandwidth::run() const {
@@ -113,7 +95,7 @@ void ReadBandwidth::run() const {
     self.loop_(self.memory_.data() + share * kShare / 4, kShare / (std::int64_t{4} * self.lanes_ * kLoads),
                out);
   };
-  cpu::ThreadPool::shared().run({job, this, 1, bytes() / kShare, threads_});
+  ThreadPool::shared().run({job, this, 1, bytes() / kShare, threads_});
 }
 
 std::string ReadBandwidth::module(std::int32_t lanes) {
@@ -139,4 +121,28 @@ std::string ReadBandwidth::module(std::int32_t lanes) {
       wide(lanes), phis, steps, std::int64_t{4} * lanes * kLoads, sum_of_chains(type, kLoads));
 }
 
-}  // namespace sparsekiln::bench
+MeasuredPeak measure_peak(const Target& target, std::int64_t bytes) {
+  constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
+  constexpr int kRuns = 7;
+  const auto best_seconds = [](const auto& work) {
+    double best = 0;
+    for (int i = 0; i < kRuns; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      work();
+      const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      if (best == 0 || taken < best) best = taken;
+    }
+    return best;
+  };
+  const FmaPeak peak(target);
+  const std::int64_t turns = FmaPeak::turns(5e-3);
+  const double fma = best_seconds([&] { peak.run(turns); });
+  const ReadBandwidth reader(target, std::clamp<std::int64_t>(bytes, 1, kMostBytes));
+  const int passes = static_cast<int>(std::max<std::int64_t>(1, (8 << 20) / reader.bytes()));
+  const double read = best_seconds([&] {
+    for (int i = 0; i < passes; ++i) reader.run();
+  });
+  return {peak.flops(turns) / fma / 1e9, static_cast<double>(reader.bytes()) * passes / read / 1e9};
+}
+
+}  // namespace sparsekiln::cpu

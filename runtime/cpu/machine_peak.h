@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,27 +8,25 @@
 
 #include "runtime/cpu/loaded_object.h"
 
-namespace sparsekiln::bench {
-
-[[nodiscard]] double wall_seconds_of(const std::function<void()>& work);
-/// Wall-clock seconds, or those that count_processor_time asked for.
-[[nodiscard]] double seconds_of(const std::function<void()>& work);
-/// From now on seconds_of gives the processor time of the process divided by `threads`.
-void count_processor_time(std::int32_t threads);
+namespace sparsekiln::cpu {
 
 /// Independent chains of multiply-adds in registers, on all threads: what the vector units of a level can do
 /// at most.
 class FmaPeak {
  public:
   explicit FmaPeak(const Target& target);
-  /// FLOP/s of all threads together, over about `seconds`.
-  [[nodiscard]] double measure(double seconds) const;
+  /// Turns of the chains that take a thread about so many seconds.
+  [[nodiscard]] static std::int64_t turns(double seconds);
+  /// Goes through them on all threads.
+  void run(std::int64_t turns) const;
+  /// Floating-point operations of a run, two a multiply-add.
+  [[nodiscard]] double flops(std::int64_t turns) const;
 
  private:
   [[nodiscard]] static std::string module(std::int32_t lanes);
   std::int32_t lanes_;
   std::int32_t threads_;
-  cpu::LoadedObject object_;
+  LoadedObject object_;
   void (*loop_)(std::int64_t, float*);
 };
 
@@ -45,9 +42,17 @@ class ReadBandwidth {
   [[nodiscard]] static std::string module(std::int32_t lanes);
   std::int32_t lanes_;
   std::int32_t threads_;
-  cpu::LoadedObject object_;
+  LoadedObject object_;
   void (*loop_)(const float*, std::int64_t, float*);
   std::vector<float> memory_;
 };
 
-}  // namespace sparsekiln::bench
+/// The most that a machine does of `flops` or `bytes` a second: the best of a few short runs, for others may
+/// be at work. GFLOP/s of float32, and GB/s from a stretch of so many bytes (256 MiB at most).
+struct MeasuredPeak {
+  double gflops = 0;
+  double gbytes = 0;
+};
+[[nodiscard]] MeasuredPeak measure_peak(const Target& target, std::int64_t bytes);
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,167 @@
+#include "autotune/cpu_prediction.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "autotune/cpu_defaults.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+// A core that loads two vectors, forms two multiply-adds and stores one a cycle, with four cycles from one
+// multiply-add of a chain to the next: Intel since Haswell, AMD since Zen 2 (Fog, Instruction tables, and The
+// microarchitecture of Intel, AMD and VIA CPUs, 2023).
+constexpr double kHertz = 3e9;
+constexpr double kLatency = 4;
+constexpr double kRegisters = 16;  // AVX2; AVX-512 has 32
+
+// Bytes a cycle that a core gets from where a stretch of that size lies, and what one core has of each level
+// (the last one is shared).
+struct CacheLevel {
+  double bytes;
+  double bytes_per_cycle;
+};
+constexpr std::array kCaches = {CacheLevel{32e3, 64}, CacheLevel{512e3, 28}, CacheLevel{24e6, 12}};
+constexpr double kMemoryBytesPerCycle = 5;
+
+constexpr double kLaunchUs = 0.5;
+constexpr double kPassUs = 1.5;     // a pass that all threads wait for, where there are several
+constexpr double kItemCycles = 60;  // of one share of a block row: begin, and store
+constexpr double kTileCycles = 8;   // of one register tile of a chunk
+
+double bytes_per_cycle(double bytes) {
+  for (const CacheLevel& level : kCaches)
+    if (bytes <= level.bytes) return level.bytes_per_cycle;
+  return kMemoryBytesPerCycle;
+}
+
+/// The largest of equal shares, over the mean: how long a launch waits for its last thread.
+double imbalance(double shares, double threads) {
+  return shares <= 0 ? 1 : std::ceil(shares / threads) * threads / shares;
+}
+
+/// Blocks of the product that is computed: forward's as they are, else turned.
+BlockShape block_of(const Problem& problem) {
+  if (problem.operation != Operation::grad_input) return problem.block;
+  return {problem.block.in, problem.block.out};
+}
+
+struct Tile {
+  double outputs;
+  double vectors;
+};
+
+/// What compiler/cpu/level.cpp makes of a config, in the mean.
+Tile register_tile(double block_out, std::int32_t lanes, const Config& config) {
+  const std::int32_t available = std::max(config.tile_n / lanes, 1);
+  const bool avx2 = lanes == 8;
+  const bool wide =
+      avx2 && available % 4 == 0 && config.tile_out <= 3 && (block_out > 8 || config.tile_out > 0);
+  const double vectors = wide ? 4 : available % 2 == 0 ? 2 : available % 3 == 0 ? 3 : 1;
+  const double most = lanes == 16 ? 8 : 4;
+  const double fitting = wide ? 3 : vectors == 1 ? 2 * most : most;
+  const double cap = config.tile_out > 0 ? config.tile_out : fitting;
+  return {block_out / std::ceil(block_out / cap), vectors};
+}
+
+/// Cycles of one step of k on a register tile: what is multiplied, loaded, and waited for.
+double step_cycles(const Tile& tile, std::int32_t lanes) {
+  const double sums = tile.outputs * tile.vectors;
+  const double registers = lanes == 16 ? 2 * kRegisters : kRegisters;
+  // A vector of sums that has no register goes to memory and back.
+  const double spilled = std::max(0.0, sums + tile.vectors - registers);
+  return std::max({sums / 2, (tile.outputs + tile.vectors) / 2, kLatency}) + 2 * spilled;
+}
+
+double element_bytes(const Problem& problem) { return static_cast<double>(size_of(problem.dtype)); }
+
+/// Words narrower than 32 bits are widened first: two instructions a vector.
+double widening(const Problem& problem) { return problem.dtype == DType::f32 ? 0 : 1; }
+
+Prediction product(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
+  const std::int32_t lanes = lanes_of(target.arch);
+  const BlockShape block = block_of(problem);
+  const bool turned = problem.operation == Operation::grad_input;
+  const double weights = problem.epilogue.gated ? 2 : 1;
+  const double blocks = static_cast<double>(problem.layout.blocks()) * weights;
+  const double rows = turned ? problem.layout.cols() : problem.layout.rows();
+  const double inputs =
+      static_cast<double>(turned ? problem.layout.rows() : problem.layout.cols()) * block.in;
+  const double elements = blocks * block.out * block.in;
+  const double tiles = std::ceil(static_cast<double>(std::max<std::int64_t>(n, 1)) / config.tile_n);
+  const double threads = std::max(target.workers, 1);
+  const double shares = std::min(rows, config.split * threads);
+  const double weight_bytes = elements * element_bytes(problem);
+  const double from = bytes_per_cycle(weight_bytes);
+  const bool thin = config.tile_n < lanes;
+
+  double compute = 0;  // cycles of all threads together, of one batch tile
+  double panels = 0;
+  double pack = 0;
+  if (thin) {
+    compute = elements / lanes * std::max(0.5 * config.tile_n, 0.5 + widening(problem)) +
+              blocks * block.out * config.tile_n;  // adding lanes up
+  } else {
+    const Tile tile = register_tile(block.out, lanes, config);
+    const double register_tiles =
+        block.out / tile.outputs * (static_cast<double>(config.tile_n) / lanes / tile.vectors);
+    const double steps = blocks * register_tiles * block.in;
+    compute = steps * step_cycles(tile, lanes) + blocks * register_tiles * kTileCycles;
+    // A block's part of the panel comes from where the panel lies, and goes through L1 once for each chunk.
+    const double panel_bytes = 4 * inputs * config.tile_n;
+    panels = 4 * blocks * block.in * config.tile_n / bytes_per_cycle(panel_bytes);
+    compute += elements * widening(problem) * 2 / lanes;
+    // Transposing a vector takes about as many cycles as it has lanes, for as many vectors.
+    pack = inputs * config.tile_n * 1.5 / std::min(lanes, 8);
+    compute = std::max(compute, panels);
+  }
+  const double items = rows * kItemCycles * std::max(1.0, config.tile_n / static_cast<double>(lanes));
+  const double memory = weight_bytes / from * tiles / (from <= kMemoryBytesPerCycle ? 1 : threads);
+  const double units = shares * tiles;
+  const double busy = (compute + items) * tiles / threads * imbalance(units, threads);
+  const double packing = pack * tiles / threads;
+  const double passes = !thin && shares > 1 ? 2 : 1;
+  const double overhead = kLaunchUs + (threads > 1 ? passes * kPassUs : 0) + units / threads * 0.1;
+  Prediction prediction;
+  prediction.us = overhead + (std::max(busy, memory) + 0.2 * std::min(busy, memory) + packing) / kHertz * 1e6;
+  prediction.bound = memory > busy    ? (from <= kMemoryBytesPerCycle ? Bound::memory : Bound::cache)
+                     : packing > busy ? Bound::instructions
+                                      : Bound::arithmetic;
+  return prediction;
+}
+
+Prediction weight_gradient(const Problem& problem, const Target& target, const Config& config,
+                           std::int64_t n) {
+  const std::int32_t lanes = lanes_of(target.arch);
+  const auto blocks = static_cast<double>(problem.layout.blocks());
+  const double threads = std::max(target.workers, 1);
+  const double entries = static_cast<double>(std::max<std::int64_t>(n, 1));
+  const double chunks = std::ceil(entries / config.tile_n);
+  const double vectors = std::max(1.0, static_cast<double>(problem.block.in) / lanes * config.rows);
+  const double outputs = std::max(1.0, std::floor(12 / vectors));
+  const Tile tile{std::min<double>(outputs, problem.block.out), std::min(vectors, 4.0)};
+  const double sums_of_tile = tile.outputs * tile.vectors;
+  const double all_sums = blocks * problem.block.out * problem.block.in / lanes;
+  const double products = all_sums / sums_of_tile * entries * step_cycles(tile, lanes);
+  const double sums = all_sums * chunks * 2;  // to L1 and back for each chunk
+  const double bytes =
+      blocks * problem.block.out * problem.block.in * static_cast<double>(size_of(problem.out_dtype));
+  const double memory = bytes / bytes_per_cycle(bytes) * 1.5;
+  const double features = static_cast<double>(problem.in_features() + problem.out_features());
+  const double pack = features * entries * (config.stages == 2 ? 0.3 : 0.3 * threads);
+  const double shares = config.split * threads;
+  const double busy = (products + sums) / threads * imbalance(shares, threads);
+  const double overhead = kLaunchUs + (threads > 1 ? config.stages * kPassUs : 0) + shares / threads * 0.1;
+  return {overhead + (std::max(busy, memory) + pack / threads) / kHertz * 1e6,
+          memory > busy ? Bound::memory : Bound::arithmetic};
+}
+
+}  // namespace
+
+Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
+  return problem.operation == Operation::grad_weight ? weight_gradient(problem, target, config, n)
+                                                     : product(problem, target, config, n);
+}
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+#include "autotune/prediction.h"
+
+namespace sparsekiln::cpu {
+
+/// Prices a launch on the cpu target: the multiply-adds of its register tiles, the weight and the panels on
+/// their way through the caches, packing, and what passes and shares cost. For a processor of the level such
+/// as servers have; what is known of it stands above the code.
+[[nodiscard]] Prediction predict(const Problem& problem, const Target& target, const Config& config,
+                                 std::int64_t n);
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,119 @@
+#include "autotune/cuda_prediction.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "autotune/architecture.h"
+#include "autotune/cuda_instructions.h"
+#include "autotune/cuda_work.h"
+#include "compiler/cuda/multiprocessor.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+/// Warps that a scheduler needs to issue in every cycle: one alone waits for its own results in between.
+constexpr double kWarpsToFill = 2;
+constexpr std::int32_t kRegisterFile = 65536;
+/// What of the times that are not the longest one adds to it: resources are not used side by side to the
+/// last.
+constexpr double kOverlapLost = 0.1;
+
+/// Microseconds, by Bound.
+using Times = std::array<double, 5>;
+
+double& of(Times& times, Bound bound) { return times[static_cast<std::size_t>(bound)]; }
+
+/// CTAs that a multiprocessor holds at once, its registers considered.
+std::int32_t resident(const Target& target, const LoopCosts& costs) {
+  const std::int32_t by_registers = kRegisterFile / (costs.registers * costs.threads);
+  return std::max(1, std::min(by_registers, resident_ctas(target, costs.threads, costs.cta_shared_bytes)));
+}
+
+/// What one CTA does, in the units of its multiprocessor's time.
+struct Share {
+  double products = 0;      ///< multiplications and additions, on tensor cores
+  double instructions = 0;  ///< of warps
+  double shared_bytes = 0;
+  double global_bytes = 0;
+};
+
+/// The time of `ctas` CTAs on one multiprocessor, which has room for them at once.
+Times wave(const Architecture& figures, double tensor_rate, const LoopCosts& costs, const Config& config,
+           const Share& share, double ctas) {
+  const double cycle = 1e-3 / figures.clock_ghz;
+  const double warps = ctas * costs.threads / 32;
+  const double issued = Architecture::kIssued * std::min(1.0, warps / (Architecture::kIssued * kWarpsToFill));
+  Times times{};
+  of(times, Bound::arithmetic) = tensor_rate == 0 ? 0 : ctas * share.products / tensor_rate * cycle;
+  of(times, Bound::instructions) =
+      ctas * std::max(share.instructions / issued, share.shared_bytes / Architecture::kSharedBytes) * cycle;
+  of(times, Bound::cache) = ctas * share.global_bytes / Architecture::kCacheBytes * cycle;
+  // Little's law: what is on its way at once, in the time that it takes to come.
+  const double ahead = std::max(config.stages - 1, 1) * static_cast<double>(costs.stage_bytes) *
+                       (config.variant == Variant::stream ? config.warps : 1);
+  of(times, Bound::latency) = share.global_bytes / ahead * Architecture::kMemoryUs;
+  return times;
+}
+
+Prediction timed(const Target& target, const Config& config, double products_of_instruction,
+                 double tensor_rate, const LoopCosts& costs, const Work& work) {
+  const Architecture figures = architecture(target);
+  const double ctas = static_cast<double>(work.ctas);
+  const auto of_cta = [&](std::int64_t all) { return static_cast<double>(all) / ctas * work.largest; };
+  const Share share{of_cta(work.products) * products_of_instruction,
+                    of_cta(work.instructions + work.products), of_cta(work.shared_bytes),
+                    of_cta(work.global_bytes)};
+  const std::int32_t room = resident(target, costs);
+  const double at_once = static_cast<double>(target.workers) * room;
+  const double waves = std::floor(ctas / at_once);
+  const double rest = std::ceil((ctas - waves * at_once) / target.workers);  // CTAs a multiprocessor
+  Times times{};
+  const auto add = [&](double count, double together) {
+    const Times one = wave(figures, tensor_rate, costs, config, share, together);
+    for (std::size_t i = 0; i < times.size(); ++i) times[i] += count * one[i];
+  };
+  if (waves > 0) add(waves, room);
+  if (rest > 0) add(1, rest);
+  of(times, Bound::memory) = static_cast<double>(work.memory_bytes) / figures.memory_gbytes * 1e-3;
+  of(times, Bound::cache) =
+      std::max(of(times, Bound::cache), static_cast<double>(work.global_bytes) / figures.cache_gbytes * 1e-3);
+  const auto longest = std::max_element(times.begin(), times.end());
+  double others = -*longest;
+  for (const double time : times) others += time;
+  // A wave begins with a look at the tables and a first copy, and ends with a store.
+  const double begin = Architecture::kLaunchUs + 2 * Architecture::kMemoryUs * (waves + (rest > 0 ? 1 : 0));
+  Prediction prediction;
+  prediction.us = begin + *longest + kOverlapLost * others;
+  prediction.bound =
+      begin > *longest ? Bound::latency : static_cast<Bound>(std::distance(times.begin(), longest));
+  return prediction;
+}
+
+/// Products of one tensor-core instruction: 16 × 8 × 32 bytes of k, or half of it where m16n8k16 is not
+/// there.
+double products_of_instruction(DType dtype, const Target& target) {
+  return dtype == DType::f32 || target.compute_capability() < 80 ? 1024 : 2048;
+}
+
+double tensor_rate(const Computation& problem, const Target& target) {
+  const Architecture figures = architecture(target);
+  return problem.ieee() ? 0 : figures.products(problem.dtype, problem.math) * figures.mma_share;
+}
+
+}  // namespace
+
+Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
+  const double products = products_of_instruction(problem.dtype, target);
+  const double rate = tensor_rate(problem, target);
+  if (problem.operation == Operation::grad_weight) {
+    const Sddmm gradient(problem);
+    const GradientCosts costs = loop_costs(gradient, target, config);
+    return timed(target, config, products, rate, costs, estimate(gradient, target, config, costs, n));
+  }
+  const Spmm product(problem);
+  const LoopCosts costs = loop_costs(product, target, config, n);
+  return timed(target, config, products, rate, costs, estimate(product, target, config, costs, n));
+}
+
+}  // namespace sparsekiln::cuda

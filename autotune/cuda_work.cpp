@@ -1,0 +1,128 @@
+#include "autotune/cuda_work.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autotune/cuda_counts.h"
+#include "autotune/cuda_instructions.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+std::int64_t bytes_of(DType type) { return static_cast<std::int64_t>(size_of(type)); }
+
+/// Features of x whose columns have blocks: the others are never read.
+std::int64_t features_read(const Layout& layout, std::int64_t features) {
+  if (layout.cols() == 0) return 0;
+  return features * (layout.cols() - layout.statistics().empty_cols) / layout.cols();
+}
+
+/// Bytes of a schedule's tables: a step has 8, an item up to 12 and a part 16.
+std::int64_t table_bytes(const Counts& counts, ChunkShape chunk) {
+  return 8 * (counts.chunks + 1) * chunk.blocks + 12 * counts.items + 16 * counts.partials +
+         8 * (counts.workers + 1);
+}
+
+Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, const Counts& counts,
+          std::int64_t n) {
+  const std::int64_t tiles = quotient_up(n, config.tile_n);
+  const std::int64_t element = bytes_of(problem.dtype);
+  const std::int64_t activations = problem.derivative == Activation::none ? 1 : 2;
+  const std::int64_t blocks = problem.layout.blocks();
+  const std::int64_t columns = std::max(problem.layout.cols(), 1);
+  const std::int64_t weight = blocks * problem.block.out * problem.block.in * element * problem.weights();
+  const std::int64_t part =
+      std::int64_t{4} * config.rows * problem.weights() * config.merge * problem.block.out * config.tile_n;
+  const std::int64_t x = counts.loads * n * problem.in_features() / columns * element * activations;
+  const std::int64_t gates = problem.gates ? 4 * blocks : 0;
+  const std::int64_t bias =
+      problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
+  const std::int64_t y =
+      n * problem.out_features() * bytes_of(problem.out_dtype) * (problem.epilogue.residual ? 2 : 1);
+  const std::int64_t tables = config.table == TableForm::constant ? 0 : table_bytes(counts, costs.shape);
+  const std::int64_t warps = costs.threads / 32;
+  Work work;
+  work.global_bytes = x + y + tiles * (weight + gates + bias + warps * tables) +
+                      tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
+  work.memory_bytes = weight + gates + bias + y + tables +
+                      n * features_read(problem.layout, problem.in_features()) * element * activations;
+  work.products = tiles * counts.chunks * costs.chunk_products;
+  work.shared_bytes = tiles * counts.chunks * costs.chunk_shared_bytes;
+  const auto count = [](std::int64_t number) { return static_cast<double>(number); };
+  work.instructions =
+      tiles * std::llround(count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +
+                           count(counts.items) * costs.item + count(counts.clusters) * costs.store +
+                           count(counts.partials) * costs.part);
+  work.ctas = counts.workers * std::max<std::int64_t>(tiles, 1);
+  work.largest = counts.largest;
+  return work;
+}
+
+Work work(const Sddmm& gradient, const Config& config, const GradientCosts& costs, const RunCounts& counts,
+          std::int64_t n) {
+  const std::int64_t element = bytes_of(gradient.dtype);
+  const std::int64_t chunks = quotient_up(n, config.tile_n);
+  const std::int64_t blocks = gradient.layout.blocks();
+  const std::int64_t derived = gradient.derivative == Activation::none ? 1 : 2;
+  const std::int64_t dw = blocks * gradient.block_elements() * bytes_of(gradient.out_dtype);
+  const std::int64_t w =
+      gradient.gate_gradient ? blocks * gradient.block_elements() * element + 4 * blocks : 0;
+  const std::int64_t dbias = gradient.bias_gradient ? 4 * gradient.out_features() : 0;
+  const std::int64_t gates = gradient.gates ? 4 * blocks : 0;
+  const LayoutStatistics& statistics = gradient.layout.statistics();
+  const std::int64_t rows = gradient.layout.rows() - (gradient.bias_gradient ? 0 : statistics.empty_rows);
+  Work work;
+  work.global_bytes =
+      n * element * (derived * counts.runs * gradient.block.out + blocks * gradient.block.in) + dw + w +
+      dbias + gates;
+  work.memory_bytes =
+      n * element *
+          (derived * rows * gradient.block.out + features_read(gradient.layout, gradient.in_features())) +
+      dw + w + dbias + gates;
+  work.products = chunks * counts.warps_in * costs.chunk_products;
+  const auto stages = counts.runs * chunks;
+  work.shared_bytes = chunks * counts.warps_in * costs.chunk_shared_bytes + stages * costs.stage_bytes;
+  const auto count = [](std::int64_t number) { return static_cast<double>(number); };
+  work.instructions =
+      std::llround(count(counts.workers) * costs.begin + count(counts.runs) * costs.item +
+                   count(chunks * counts.runs) * costs.store + count(chunks * counts.warps_in) * costs.chunk);
+  work.ctas = counts.workers;
+  work.largest = counts.largest;
+  return work;
+}
+
+}  // namespace
+
+Work work_of(const Spmm& problem, const Target& target, const Config& config, const Schedule& schedule,
+             std::int64_t n) {
+  const LoopCosts costs = loop_costs(problem, target, config, n);
+  return work(problem, config, costs, counts_of(schedule, costs.shape), n);
+}
+
+Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
+  return estimate(problem, target, config, loop_costs(problem, target, config, n), n);
+}
+
+Work work_of(const Sddmm& gradient, const Target& target, const Config& config, const BlockRuns& schedule,
+             std::int64_t n) {
+  const GradientCosts costs = loop_costs(gradient, target, config);
+  return work(gradient, config, costs, counts_of(schedule, config, costs.warps_in), n);
+}
+
+Work estimate(const Sddmm& gradient, const Target& target, const Config& config, std::int64_t n) {
+  return estimate(gradient, target, config, loop_costs(gradient, target, config), n);
+}
+
+Work estimate(const Spmm& problem, const Target& target, const Config& config, const LoopCosts& costs,
+              std::int64_t n) {
+  return work(problem, config, costs, expected_counts(problem, target, config, costs.shape, n), n);
+}
+
+Work estimate(const Sddmm& gradient, const Target& target, const Config& config, const GradientCosts& costs,
+              std::int64_t n) {
+  return work(gradient, config, costs, expected_counts(gradient, target, config, costs.warps_in), n);
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/target.h>
+
+#include "autotune/cuda_instructions.h"
+#include "compiler/block_runs.h"
+#include "compiler/schedule.h"
+#include "compiler/sddmm.h"
+#include "compiler/spmm.h"
+
+namespace sparsekiln::cuda {
+
+/// What one launch does, all CTAs together, by the emulator's measures. Formulas are in docs/tuning-model.md.
+struct Work {
+  std::int64_t global_bytes = 0;  ///< read and written: distinct ones of each request
+  std::int64_t memory_bytes = 0;  ///< of different addresses: these come from memory once
+  std::int64_t products = 0;      ///< tensor-core instructions of warps
+  std::int64_t instructions = 0;  ///< all others
+  std::int64_t shared_bytes = 0;  ///< through shared memory, by copies and by what feeds products
+  std::int64_t ctas = 0;
+  double largest = 1;  ///< the work of the CTA that has most, of the mean
+};
+
+/// Of a schedule that make_schedule gave. Exact in bytes and products where no block row or column is cut, no
+/// block's gate is 0, beta is 0, and the tables are in constant memory.
+[[nodiscard]] Work work_of(const Spmm& problem, const Target& target, const Config& config,
+                           const Schedule& schedule, std::int64_t n);
+
+/// Of a schedule that make_block_runs gave, and one pair of operands. Exact likewise.
+[[nodiscard]] Work work_of(const Sddmm& gradient, const Target& target, const Config& config,
+                           const BlockRuns& schedule, std::int64_t n);
+
+/// The same without a schedule. Equal to work_of where no row is split and rows = merge = 1, but for
+/// `largest`; else what is expected of rows whose columns are drawn at random. O(block rows) up to some
+/// thousands of them, beyond that from LayoutStatistics alone.
+[[nodiscard]] Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n);
+[[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
+                            std::int64_t n);
+
+/// Likewise, where the costs of the kernel's code are known.
+[[nodiscard]] Work estimate(const Spmm& problem, const Target& target, const Config& config,
+                            const LoopCosts& costs, std::int64_t n);
+[[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
+                            const GradientCosts& costs, std::int64_t n);
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,199 @@
+#include "autotune/space.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "compiler/build.h"
+
+namespace sparsekiln {
+namespace {
+
+// The axes. A family's space is their product, less what its constraints and the compiler refuse.
+
+struct Tiles {
+  std::int32_t rows;
+  std::int32_t merge;
+};
+
+struct Axes {
+  Variant variant;
+  std::initializer_list<std::int32_t> tile_n;
+  std::initializer_list<std::int32_t> tile_out;
+  std::initializer_list<std::int32_t> stages;
+  std::initializer_list<std::int32_t> warps;
+  std::initializer_list<std::int32_t> split;
+  std::initializer_list<Tiles> tiles;  ///< an item's output tiles, and the block rows of each
+  std::initializer_list<TableForm> table;
+  std::initializer_list<OperandA> operand_a;
+};
+
+constexpr TableForm kConstant = TableForm::constant;
+constexpr TableForm kGlobal = TableForm::global;
+constexpr TableForm kUnrolled = TableForm::unrolled;
+
+const std::array kCudaProduct = {
+    Axes{Variant::simt,
+         {8, 16, 32, 64, 128},
+         {1, 2, 4, 8},
+         {1, 2, 3, 4},
+         {2, 4, 8},
+         {1, 2, 4},
+         {{1, 1}},
+         {kConstant, kGlobal, kUnrolled},
+         {OperandA::x}},
+    Axes{Variant::mma,
+         {8, 16, 24, 32, 48, 64, 128},
+         {0},
+         {2, 3, 4, 6},
+         {1, 2, 4, 8},
+         {1, 2, 4},
+         {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}},
+         {kConstant, kGlobal, kUnrolled},
+         {OperandA::x, OperandA::w}},
+    Axes{Variant::stream,
+         {8, 16},
+         {0},
+         {2, 3, 4, 6, 8},
+         {2, 4, 8, 16},
+         {1, 2},
+         {{1, 1}},
+         {kConstant, kGlobal},
+         {OperandA::x, OperandA::w}},
+};
+const std::array kCudaWeightGradient = {
+    Axes{Variant::simt,
+         {8, 16, 32, 64},
+         {4, 8},
+         {2, 3, 4},
+         {2, 4, 8},
+         {1, 2, 4},
+         {{1, 1}, {2, 1}, {4, 1}, {8, 1}},
+         {kConstant, kGlobal},
+         {OperandA::x}},
+    Axes{Variant::mma,
+         {16, 32, 64, 128},
+         {0},
+         {2, 3, 4},
+         {1, 2, 4, 8},
+         {1, 2, 4},
+         {{1, 1}, {2, 1}, {4, 1}, {8, 1}},
+         {kConstant, kGlobal},
+         {OperandA::x}},
+};
+const std::array kCpuProduct = {
+    Axes{Variant::vector,
+         {1, 2, 4, 8, 16, 24, 32, 48, 64},
+         {0, 2, 3, 4, 6, 8},
+         {1},
+         {1},
+         {1, 2, 4, 8},
+         {{1, 1}},
+         {kGlobal},
+         {OperandA::x}},
+};
+const std::array kCpuWeightGradient = {
+    Axes{Variant::vector,
+         {16, 32, 64, 128},
+         {0},
+         {1, 2},
+         {1},
+         {1, 2, 4, 8},
+         {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}},
+         {kGlobal},
+         {OperandA::x}},
+};
+
+std::span<const Axes> axes_of(const Problem& problem, const Target& target) {
+  const bool gradient = problem.operation == Operation::grad_weight;
+  if (target.kind == Target::Kind::cpu)
+    return gradient ? std::span<const Axes>(kCpuWeightGradient) : std::span<const Axes>(kCpuProduct);
+  return gradient ? std::span<const Axes>(kCudaWeightGradient) : std::span<const Axes>(kCudaProduct);
+}
+
+// The constraints: what works and is never worth a try.
+
+struct Case {
+  const Problem& problem;
+  const Target& target;
+  std::int64_t n;
+  const Config& config;
+};
+
+struct Constraint {
+  bool (*holds)(const Case&);
+  const char* reason;
+};
+
+bool is_product(const Case& one) { return one.problem.operation != Operation::grad_weight; }
+
+constexpr std::array kConstraints = {
+    Constraint{[](const Case& one) {
+                 return !is_product(one) || one.config.tile_n < std::max<std::int64_t>(2 * one.n, 16);
+               },
+               "the tile has at least twice as many batch entries as the batch"},
+    Constraint{[](const Case& one) { return one.config.rows <= std::max(one.problem.layout.rows(), 1); },
+               "there are fewer block rows than output tiles of an item"},
+    // The tables of all ranges of a dynamic batch share the constant memory: the plan's maker chooses.
+    Constraint{[](const Case& one) {
+                 return !one.problem.batch.dynamic() || one.target.kind == Target::Kind::cpu ||
+                        one.config.table == TableForm::global;
+               },
+               "the form of a dynamic batch's tables is chosen for all of its ranges together"},
+};
+
+const char* broken_constraint(const Case& one) {
+  for (const Constraint& constraint : kConstraints)
+    if (!constraint.holds(one)) return constraint.reason;
+  return nullptr;
+}
+
+void each(const Axes& axes, const auto& use) {
+  Config config;
+  config.variant = axes.variant;
+  for (const OperandA operand_a : axes.operand_a)
+    for (const TableForm table : axes.table)
+      for (const std::int32_t tile_n : axes.tile_n)
+        for (const std::int32_t tile_out : axes.tile_out)
+          for (const std::int32_t warps : axes.warps)
+            for (const std::int32_t split : axes.split)
+              for (const Tiles& tiles : axes.tiles)
+                for (const std::int32_t stages : axes.stages) {
+                  config.operand_a = operand_a;
+                  config.table = table;
+                  config.tile_n = tile_n;
+                  config.tile_out = tile_out;
+                  config.warps = warps;
+                  config.split = split;
+                  config.rows = tiles.rows;
+                  config.merge = tiles.merge;
+                  config.stages = stages;
+                  use(config);
+                }
+}
+
+}  // namespace
+
+Space space_of(const Problem& problem, const Target& target, std::int64_t n) {
+  Space space;
+  const ConfigCheck check(problem, target);
+  for (const Axes& axes : axes_of(problem, target))
+    each(axes, [&](const Config& config) {
+      std::string reason;
+      if (const char* const broken = broken_constraint({problem, target, n, config}))
+        reason = broken;
+      else
+        reason = check.refusal(config);
+      if (reason.empty())
+        space.configs.push_back(config);
+      else
+        space.rejected.push_back({config, std::move(reason)});
+    });
+  return space;
+}
+
+}  // namespace sparsekiln

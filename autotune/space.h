@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+namespace sparsekiln {
+
+/// A config of the space that cannot serve, and why.
+struct RejectedConfig {
+  Config config;
+  std::string reason;
+};
+
+/// All configs that might be the fastest for a problem at a batch of n.
+struct Space {
+  std::vector<Config> configs;  ///< that work, in the order of the axes; no two are the same
+  std::vector<RejectedConfig> rejected;
+};
+
+/// Goes through the axes that are declared for the target and the operation (above the code), and asks the
+/// compiler of each config whether it works. Never changes what a caller sees of a kernel: how the weight
+/// lies (Config::packed) is no axis, and neither are attached tables.
+[[nodiscard]] Space space_of(const Problem& problem, const Target& target, std::int64_t n);
+
+}  // namespace sparsekiln

@@ -1,0 +1,331 @@
+#include "autotune/tuner.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "autotune/prediction.h"
+#include "autotune/space.h"
+
+namespace sparsekiln {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kNoChance = 3;    ///< times the best prediction: not worth a compile
+constexpr std::size_t kBatch = 8;  ///< candidates that are compiled before they are timed
+constexpr int kFirstSamples = 3;
+constexpr std::size_t kFinalists = 4;  ///< and the default
+constexpr int kFewestRounds = 11;
+constexpr int kMostRounds = 41;
+constexpr double kExplore = 0.6;  ///< of the budget
+constexpr double kHalve = 0.75;   ///< likewise, from the beginning
+
+/// What is the same in reasons that differ in their numbers; a config quoted in front is left out.
+std::string shape_of(std::string reason) {
+  if (const std::size_t end = reason.find("': "); reason.starts_with("config '") && end != std::string::npos)
+    reason.erase(0, end + 3);
+  std::string shape;
+  for (const char c : reason) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (!digit)
+      shape += c;
+    else if (shape.empty() || shape.back() != '#')
+      shape += '#';
+  }
+  return shape;
+}
+
+class Groups {
+ public:
+  void add(const Config& config, const std::string& reason) {
+    const auto [at, fresh] = places_.try_emplace(shape_of(reason), groups_.size());
+    if (fresh) groups_.push_back({reason, config, 0});
+    ++groups_[at->second].count;
+  }
+  [[nodiscard]] std::vector<PrunedGroup> take() { return std::move(groups_); }
+
+ private:
+  std::map<std::string, std::size_t> places_;
+  std::vector<PrunedGroup> groups_;
+};
+
+bool spills(const Resources& resources) {
+  return resources.spill_load_bytes > 0 || resources.spill_store_bytes > 0;
+}
+
+class Tuner {
+ public:
+  Tuner(Contest& contest, Workbench& bench, const TuneLimits& limits,
+        const std::function<void(const Event&)>& note)
+      : contest_(contest), bench_(bench), limits_(limits), note_(note) {}
+
+  void run() {
+    explore();
+    if (bench_.measures()) {
+      halve();
+      finals();
+    }
+    for (const auto& [config, binary] : ready_) bench_.drop(contest_.candidates[config].config);
+  }
+
+ private:
+  using Index = std::size_t;  // of a candidate; candidates are never taken away
+
+  [[nodiscard]] bool stopped() const { return limits_.stop && limits_.stop(); }
+  [[nodiscard]] bool past(double share) const {
+    return stopped() || Clock::now() - begin_ > share * limits_.budget;
+  }
+
+  void emit(Event event) {
+    event.n = contest_.n;
+    apply(event, contest_);
+    if (note_) note_(event);
+  }
+  void settle(Index index, Outcome outcome, std::string reason) {
+    Event event;
+    event.candidate = contest_.candidates[index];
+    event.candidate.samples_us.clear();
+    event.candidate.final_us.clear();
+    event.candidate.outcome = outcome;
+    event.candidate.reason = std::move(reason);
+    emit(std::move(event));
+  }
+  void fail(Index index, std::string reason) {
+    settle(index, Outcome::failed, std::move(reason));
+    ready_.erase(index);
+    bench_.drop(contest_.candidates[index].config);
+  }
+
+  /// Takes one sample; a candidate that cannot be launched fails.
+  void sample(Index index, Event::Kind kind) {
+    Event event;
+    event.kind = kind;
+    event.candidate.config = contest_.candidates[index].config;
+    try {
+      event.us = bench_.sample(event.candidate.config);
+    } catch (const Error& error) {
+      fail(index, fmt::format("a launch failed: {}", error.what()));
+      return;
+    }
+    emit(std::move(event));
+  }
+
+  void took(Index index, Workbench::Compiled compiled, std::vector<Index>& to_check) {
+    if (compiled.stopped) return;
+    Candidate& candidate = contest_.candidates[index];
+    candidate.compile_ms = compiled.ms;
+    if (compiled.binary == nullptr) return fail(index, std::move(compiled.failure));
+    candidate.resources = compiled.binary->entries.front().resources;
+    // The default is held to nothing but its answer: it is what a user gets who does not tune.
+    const bool standard = candidate.config == contest_.default_config;
+    if (!standard && spills(candidate.resources))
+      return settle(index, Outcome::pruned,
+                    fmt::format("it spills: {} bytes stored, {} loaded",
+                                candidate.resources.spill_store_bytes, candidate.resources.spill_load_bytes));
+    ready_[index] = std::move(compiled.binary);
+    to_check.push_back(index);
+  }
+
+  /// Which candidate that is ready has the very same code; nothing where none has.
+  [[nodiscard]] std::optional<Index> twin_of(Index index) const {
+    const Binary& binary = *ready_.at(index);
+    for (const auto& [other, ready] : ready_)
+      if (other != index && checked_.contains(other) && ready->code == binary.code &&
+          ready->entries == binary.entries)
+        return other;
+    return std::nullopt;
+  }
+
+  void check(Index index) {
+    const Config& config = contest_.candidates[index].config;
+    if (const auto twin = twin_of(index); twin && config != contest_.default_config) {
+      settle(index, Outcome::pruned,
+             fmt::format("the same code as {}", to_string(contest_.candidates[*twin].config)));
+      ready_.erase(index);
+      return;
+    }
+    std::string wrong;
+    try {
+      wrong = bench_.check(config, ready_.at(index));
+    } catch (const Error& error) {
+      wrong = error.what();
+    }
+    if (!wrong.empty()) return fail(index, "its answer is wrong: " + wrong);
+    checked_.insert(index);
+    settle(index, bench_.measures() ? Outcome::measured : Outcome::modelled, {});
+  }
+
+  /// Compiles and checks those that are not ready.
+  void prepare(std::span<const Index> candidates) {
+    std::vector<Index> missing;
+    std::vector<Config> configs;
+    for (const Index index : candidates) {
+      if (ready_.contains(index)) continue;
+      missing.push_back(index);
+      configs.push_back(contest_.candidates[index].config);
+    }
+    std::vector<Index> to_check;
+    bench_.compile(
+        configs,
+        [&](std::size_t i, Workbench::Compiled compiled) { took(missing[i], std::move(compiled), to_check); },
+        [&] { return past(1); });
+    std::sort(to_check.begin(), to_check.end());
+    for (const Index index : to_check)
+      if (!stopped()) check(index);
+  }
+
+  [[nodiscard]] bool has(Index index) const { return checked_.contains(index) && ready_.contains(index); }
+
+  void explore() {
+    std::vector<Index> untried;
+    for (Index i = 0; i < contest_.candidates.size(); ++i)
+      if (contest_.candidates[i].outcome == Outcome::untried) untried.push_back(i);
+    for (std::size_t at = 0; at < untried.size() && !(at > 0 && past(kExplore)); at += kBatch) {
+      const std::span<const Index> batch =
+          std::span(untried).subspan(at, std::min(kBatch, untried.size() - at));
+      prepare(batch);
+      if (!bench_.measures()) continue;
+      for (const Index index : batch)
+        for (int i = 0; i < kFirstSamples && has(index) && !stopped(); ++i)
+          sample(index, Event::Kind::sample);
+    }
+  }
+
+  /// Those with samples, the fastest first; the default is always among the first `most`.
+  [[nodiscard]] std::vector<Index> fastest(std::size_t most) const {
+    std::vector<std::pair<double, Index>> order;
+    for (Index i = 0; i < contest_.candidates.size(); ++i) {
+      const Candidate& candidate = contest_.candidates[i];
+      if (candidate.outcome != Outcome::measured || candidate.samples_us.empty()) continue;
+      order.emplace_back(spread(candidate.samples_us).median, i);
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<Index> field;
+    for (const auto& [us, index] : order)
+      if (field.size() < most || contest_.candidates[index].config == contest_.default_config)
+        field.push_back(index);
+    return field;
+  }
+
+  void drop_others(const std::vector<Index>& field) {
+    for (auto at = ready_.begin(); at != ready_.end();) {
+      const bool stays = std::find(field.begin(), field.end(), at->first) != field.end();
+      if (!stays) bench_.drop(contest_.candidates[at->first].config);
+      at = stays ? std::next(at) : ready_.erase(at);
+    }
+  }
+
+  void halve() {
+    int samples = 2 * kFirstSamples;
+    std::size_t most = fastest(contest_.candidates.size()).size();
+    while (most > kFinalists && !past(kHalve)) {
+      most = std::max(kFinalists, (most + 1) / 2);
+      const std::vector<Index> field = fastest(most);
+      drop_others(field);
+      prepare(field);
+      for (int i = 0; i < samples && !past(kHalve); ++i)
+        for (const Index index : field)
+          if (has(index)) sample(index, Event::Kind::sample);
+      samples *= 2;
+    }
+  }
+
+  /// In rounds, each of which begins with another finalist.
+  void finals() {
+    std::vector<Index> field = fastest(kFinalists);
+    drop_others(field);
+    prepare(field);
+    std::erase_if(field, [&](Index index) { return !has(index); });
+    if (field.empty() || stopped()) return;
+    Event begin;
+    begin.kind = Event::Kind::finals;
+    emit(std::move(begin));
+    for (int round = 0; round < kMostRounds && (round < kFewestRounds || !past(1)) && !stopped(); ++round)
+      for (std::size_t i = 0; i < field.size(); ++i) {
+        const Index index = field[(i + static_cast<std::size_t>(round)) % field.size()];
+        if (has(index)) sample(index, Event::Kind::final);
+      }
+  }
+
+  Contest& contest_;
+  Workbench& bench_;
+  const TuneLimits& limits_;
+  const std::function<void(const Event&)>& note_;
+  const Clock::time_point begin_ = Clock::now();
+  std::map<Index, std::shared_ptr<const Binary>> ready_;
+  std::set<Index> checked_;
+};
+
+}  // namespace
+
+Contest make_contest(const Problem& problem, const Target& target, const RangedConfig& chosen) {
+  const Floor floor = floor_of(problem, chosen.up_to);
+  Contest contest{.n = chosen.up_to,
+                  .flops = floor.flops,
+                  .bytes = floor.bytes,
+                  .floor_us = 0,
+                  .default_config = chosen.config,
+                  .candidates = {},
+                  .pruned = {}};
+  Space space = space_of(problem, target, chosen.up_to);
+  Groups groups;
+  for (const RejectedConfig& rejected : space.rejected) groups.add(rejected.config, rejected.reason);
+
+  const auto candidate_of = [&](const Config& config) {
+    return Candidate{.config = config, .predicted_us = predict(problem, target, config, chosen.up_to).us};
+  };
+  std::vector<Candidate> candidates;
+  for (const Config& config : space.configs)
+    if (config != chosen.config) candidates.push_back(candidate_of(config));
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
+  contest.candidates.push_back(candidate_of(chosen.config));
+  const double best = candidates.empty() ? 0 : candidates.front().predicted_us;
+  for (Candidate& candidate : candidates) {
+    if (candidate.predicted_us > kNoChance * best)
+      groups.add(candidate.config, fmt::format("the cost model gives it {:.1f} times the time of the best",
+                                               candidate.predicted_us / best));
+    else
+      contest.candidates.push_back(std::move(candidate));
+  }
+  contest.pruned = groups.take();
+  return contest;
+}
+
+Contest merged(Contest fresh, const Contest& earlier) {
+  for (const Candidate& old : earlier.candidates) {
+    if (Candidate* const same = fresh.find(old.config)) {
+      const double predicted = same->predicted_us;
+      *same = old;
+      same->predicted_us = predicted;
+    } else if (old.outcome == Outcome::measured) {
+      fresh.candidates.push_back(old);
+    }
+  }
+  return fresh;
+}
+
+bool settled(const Contest& contest) {
+  const auto any = [&](auto is) {
+    return std::any_of(contest.candidates.begin(), contest.candidates.end(), is);
+  };
+  if (any([](const Candidate& one) { return one.outcome == Outcome::untried; })) return false;
+  if (!any([](const Candidate& one) { return one.outcome == Outcome::measured; })) return true;
+  return any(
+      [](const Candidate& one) { return one.final_us.size() >= static_cast<std::size_t>(kFewestRounds); });
+}
+
+void tune(Contest& contest, Workbench& bench, const TuneLimits& limits,
+          const std::function<void(const Event&)>& note) {
+  Tuner(contest, bench, limits, note).run();
+}
+
+}  // namespace sparsekiln

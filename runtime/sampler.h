@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "runtime/device.h"
+
+namespace sparsekiln {
+
+/// Times the launches of one kernel, as many in a sample as last a millisecond or two, so that neither the
+/// clock nor what a launch costs the host shows.
+class Sampler {
+ public:
+  using Launch = std::function<void(void* stream)>;
+  /// By the host's clock, `synchronize` included.
+  [[nodiscard]] static Sampler host(Launch launch, std::function<void()> synchronize);
+  /// By the clock of the CUDA device whose context is current: events on a stream made for it, with all
+  /// launches of a sample between two of them. `launch` queues one launch on the stream that it is given.
+  [[nodiscard]] static Sampler cuda(Launch launch);
+
+  /// Milliseconds a launch, of one sample.
+  [[nodiscard]] double sample_ms() const { return ms_of_(launches_); }
+  /// One launch that is not timed: behind those of another kernel, for what they left in the caches.
+  void refresh() const { (void)ms_of_(1); }
+  [[nodiscard]] int launches_per_sample() const { return launches_; }
+
+ private:
+  /// Milliseconds a launch, of so many in a row.
+  using MsOf = std::function<double(int)>;
+  Sampler(MsOf ms_of, double sample_ms, int fewest);
+
+  MsOf ms_of_;
+  int launches_ = 1;
+};
+
+/// How many copies of their operands launches take in turn. On a GPU together they are so large that none of
+/// them is left in the L2 when its turn comes again, as a layer of a model finds its weight.
+struct Rotation {
+  int copies = 1;
+  std::int64_t bytes = 0;  ///< of all copies
+  std::int64_t l2_bytes = 0;
+  bool cold = false;
+};
+/// Of operands of so many bytes. On the cpu there is one copy: its caches are as warm as its layers are
+/// small.
+[[nodiscard]] Rotation rotate(std::int64_t bytes_of_one, const Device& device);
+
+}  // namespace sparsekiln
