@@ -121,6 +121,12 @@ class PageTest(CommandTest):
         named.write_text(page.read_text().replace("<head>", '<head><script>location.hash = "problem-5"</script>'))
         self.assertEqual(sorted(self.open(named).plots), ["candidates", "roofline", "sparsity"])
 
+    def test_printing_opens_and_draws_every_problem(self):
+        page = self.make_page(records=[made.record()] * 8)
+        event = '<script>addEventListener("load", () => dispatchEvent(new Event("beforeprint")))</script></body>'
+        page.write_text(page.read_text().replace("</body>", event))
+        self.assertEqual(len(self.open(page).plots), 1 + 2 * 8)
+
     def test_a_heading_sorts_its_table_both_ways(self):
         records = [made.record(contests=[made.contest(best)], layout=made.record()["layout"]) for best in (90, 9, 100)]
         page = self.make_page(records=records)
