@@ -66,11 +66,14 @@ class Choice {
   std::string operation_, dtype_, block_, target_, layout_;
 };
 
-/// Of a file of JSON lines, or of a folder of a store.
-std::vector<Record> records_of(const fs::path& from, const Choice& choice) {
-  std::vector<Record> records = fs::is_directory(from) ? stored_records(from) : read_records(from);
+std::vector<Record> chosen(std::vector<Record> records, const Choice& choice) {
   std::erase_if(records, [&](const Record& record) { return !choice.takes(record); });
   return records;
+}
+
+/// Of a file of JSON lines, or of a folder of a store.
+std::vector<Record> records_of(const fs::path& from, const Choice& choice) {
+  return chosen(fs::is_directory(from) ? stored_records(from) : read_records(from), choice);
 }
 
 /// Of all files, or of the store.
@@ -79,7 +82,8 @@ std::vector<Record> chosen_records(const ReportRequest& request, const Choice& c
     const cache::Store store(request.folder);
     if (store.folder().empty()) throw Error(ErrorKind::cache, store.why());
     origin = store.folder().string();
-    return fs::exists(store.folder()) ? records_of(store.folder(), choice) : std::vector<Record>();
+    return fs::exists(store.folder()) ? chosen(stored_records(store.folder()), choice)
+                                      : std::vector<Record>();
   }
   std::vector<Record> records;
   for (const fs::path& file : request.files) {

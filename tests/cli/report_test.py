@@ -118,6 +118,10 @@ class ReportTest(CommandTest):
         self.assertIn("sparsekiln tune", said)
         self.assertIn(str(self.cache), said)
 
+    def test_a_store_that_is_none_is_refused(self):
+        self.write("plain", "not a folder")
+        self.assert_refused(_FAILED, ["report", "--cache-dir", "plain"], ["plain"])
+
     def test_csv_has_a_row_a_problem_and_is_quoted(self):
         environment = made.record()["environment"] | {"device": 'one "two", three'}
         self.records(made.record(environment=environment), made.record(dtype="f16"))

@@ -38,10 +38,18 @@ function factsText(entry) {
     `${digits(entry.compile_ms / 1000)} s of compiling, ${digits(entry.seconds)} s of tuning.`;
 }
 
-/** One problem, closed; its plots are drawn when it is opened for the first time. */
+/** One problem, closed; what it holds is made when it is opened for the first time: there may be a thousand. */
 function problemDetails(entry, at) {
   const side = entry.side ? `${entry.side}: ` : "";
   const details = element("details", { class: "problem", id: `problem-${at}` }, element("summary", {}, side + entry.title));
+  details.fill = () => {
+    if (details.children.length === 1) fillProblem(details, entry);
+  };
+  details.addEventListener("toggle", details.fill);
+  return details;
+}
+
+function fillProblem(details, entry) {
   const ranked = [...entry.points].sort((a, b) => a.median_us - b.median_us);
   const figures = [];
   if (ranked.length) figures.push(candidatesPlot(entry, ranked));
@@ -53,11 +61,13 @@ function problemDetails(entry, at) {
     element("div", { class: "figures" }, layoutFigure(entry), ...figures.map(({ node }) => node)),
     reasonsTable(entry.candidates),
     element("details", { class: "candidates" }, element("summary", {}, "All candidates with a time"), candidatesTable(ranked)));
-  details.drawPlots = () => {
-    for (const { plot } of figures) if (!plot.chart) draw(plot);
-  };
-  details.addEventListener("toggle", () => details.open && details.drawPlots());
-  return details;
+  for (const { plot } of figures) draw(plot);
+}
+
+/** Its plots can be drawn from now on: a closed element has no size. */
+function openProblem(details) {
+  details.open = true;
+  details.fill();
 }
 
 function section(title, ...children) {
@@ -75,7 +85,7 @@ function summaryText({ problems, summary }) {
 /** Opens the problem that the address names. */
 function openNamed() {
   const named = document.getElementById(location.hash.slice(1));
-  if (named && named.matches("details")) named.open = true;
+  if (named && named.matches("details")) openProblem(named);
 }
 
 /** On paper all problems are open, in the colours of light paper. */
@@ -84,8 +94,7 @@ function followPrinting(problems) {
   addEventListener("beforeprint", () => {
     document.documentElement.dataset.print = "";
     opened = problems.filter((details) => !details.open);
-    for (const details of opened) details.open = true;
-    for (const details of problems) details.drawPlots();
+    opened.forEach(openProblem);
     redraw();
   });
   addEventListener("afterprint", () => {
@@ -115,7 +124,7 @@ function showReport(data) {
     main.append(overview, section("Problems", ...problems));
     if (sparsity) draw(sparsity.plot);
   }
-  if (problems.length <= 6) for (const details of problems) details.open = true;
+  if (problems.length <= 6) problems.forEach(openProblem);
   addEventListener("hashchange", openNamed);
   openNamed();
   followPrinting(problems);
