@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -17,11 +18,14 @@
 #include "runtime/build.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/elapsed.h"
+#include "runtime/environment.h"
 #include "runtime/layers.h"
 #include "runtime/prebuilt.h"
+#include "runtime/records.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
 #include "runtime/stored_layout.h"
+#include "runtime/tune.h"
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/object.h"
 #endif
@@ -72,7 +76,27 @@ std::shared_ptr<const Binary> with_layout(std::shared_ptr<const Binary> binary, 
   return std::make_shared<const Binary>(cuda::attach(job.problem.layout, *binary));
 }
 
-Plan plan_for(const Problem& problem, const Target& target, const Options& options) {
+/// Tuned before, or now where that is asked for; else the cost model's.
+Plan tuned_plan(const BuildJob& job, const Options& options) {
+  const auto store = store_in(job.cache_dir);
+  const auto environment = environment_of(job.target, options.target);
+  if (options.tuning == Tuning::now) {
+    if (!environment)
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("tuning now for {}: this machine has no such device; `sparsekiln tune` on one "
+                              "that has, or leave tuning out",
+                              job.target.to_string()));
+    const Record record =
+        tune(job, options.target, {.budget = std::chrono::duration<double>(options.tuning_seconds)});
+    return record.plan();
+  }
+  if (auto plan = chosen_plan(*store, job.problem, job.target, environment)) return std::move(*plan);
+  return choose_plan(job.problem, job.target);
+}
+
+Plan plan_for(const BuildJob& job, const Options& options) {
+  const Problem& problem = job.problem;
+  const Target& target = job.target;
   const bool tiered = options.tiered && target.kind == Target::Kind::cuda;
   if (options.config) {
     Plan pinned{{problem.batch.bound(), *options.config}};
@@ -81,7 +105,7 @@ Plan plan_for(const Problem& problem, const Target& target, const Options& optio
   }
   if (options.attached) return choose_attached_plan(problem, target);
   if (tiered) return with_baked_tables(choose_attached_plan(problem, target), problem, target);
-  return choose_plan(problem, target);
+  return tuned_plan(job, options);
 }
 
 /// Code that serves every layout has whole blocks.
@@ -179,6 +203,8 @@ Require parse_require(std::string_view text) {
               fmt::format("require '{}' is not known: anything, or prebuilt (never compiles)", text));
 }
 
+std::string_view name(Tuning tuning) { return tuning == Tuning::now ? "now" : "recorded"; }
+
 std::string_view name(Tier tier) { return tier == Tier::baked ? "baked" : "attached"; }
 
 Problem make_problem(const Layout& layout, const Options& options) {
@@ -227,7 +253,7 @@ BuildJob job_of(const Layout& layout, const Options& options) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("config '{}': a pinned config takes a fixed batch, not {}",
                             to_string(*options.config), to_string(job.problem.batch)));
-  job.plan = plan_for(job.problem, job.target, options);
+  job.plan = plan_for(job, options);
   if (job.problem.cut_in_features != 0 || job.problem.cut_out_features != 0) refuse_cut_layouts(job, options);
   if (job.require == Require::prebuilt && !job.pinned) {
     Layers layers = layers_of(job);

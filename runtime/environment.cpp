@@ -2,6 +2,8 @@
 
 #include <sparsekiln/error.h>
 
+#include "runtime/cuda/driver.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -25,7 +27,10 @@ std::shared_ptr<const Device> device_at_hand(const Target& target, std::string_v
   try {
     if (target.kind == Target::Kind::cpu)
       return target.arch == Target::host().arch ? open_device("cpu") : nullptr;
-    return names_device(asked) ? open_device(asked) : nullptr;
+    if (names_device(asked)) return open_device(asked);
+    if (!cuda::available()) return nullptr;
+    std::shared_ptr<const Device> device = open_device("cuda");
+    return device->target() == target ? device : nullptr;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::driver) throw;
     return nullptr;

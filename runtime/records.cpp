@@ -83,7 +83,8 @@ std::optional<Plan> shipped_plan(const Fields& fields, std::string_view layout,
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> problem_fields(const Problem& problem, const Target& target) {
+std::vector<std::pair<std::string, std::string>> problem_fields(const Problem& problem,
+                                                                const Target& target) {
   Fields fields = sparsekiln::identity_of(problem, target, {}).fields();
   std::erase_if(fields, [](const auto& field) { return kOfBinaries.contains(field.first); });
   return fields;

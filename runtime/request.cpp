@@ -64,6 +64,7 @@ std::size_t RequestHash::operator()(const Request& request) const {
       std::hash<std::string>{}(options.target),
       std::hash<std::string>{}(options.cache_dir.native()),
       static_cast<std::uint64_t>(options.require),
+      static_cast<std::uint64_t>(options.tuning),
       reinterpret_cast<std::uintptr_t>(request.context),
   };
   for (const std::uint64_t number : numbers) state = mix(state, number);

@@ -16,6 +16,7 @@
 #include "autotune/tuner.h"
 #include "cache/store.h"
 #include "compiler/build.h"
+#include "compiler/cuda/emit.h"
 #include "compiler/layout_picture.h"
 #include "runtime/build.h"
 #include "runtime/elapsed.h"
@@ -67,24 +68,20 @@ double floor_us(const Contest& contest, const MachinePeak& peak) {
 /// Problem, target and device of one run.
 class Run {
  public:
-  Run(const Layout& layout, const Options& options)
-      : problem_(make_problem(layout, options)), target_(resolve_target(options.target)), asked_(options.target) {
-    const char* const what = options.config     ? "a pinned config"
-                             : options.attached ? "attached"
-                             : options.tiered   ? "tiered"
-                                                : nullptr;
-    if (what != nullptr)
+  Run(const BuildJob& job, std::string_view asked)
+      : problem_(job.problem), target_(job.target), asked_(asked) {
+    if (job.pinned || cuda::attached(job.plan))
       throw Error(ErrorKind::invalid_argument,
-                  fmt::format("tuning with {}: its config is not chosen by tuning; leave it out", what));
+                  fmt::format("tuning with {}: its config is not chosen by tuning; leave it out",
+                              job.pinned ? "a pinned config" : "attached tables"));
     if (problem_.batch.bound() == 0)
       throw Error(ErrorKind::invalid_argument, "tuning for a batch of 0: there is nothing to compute");
     device_ = device_at_hand(target_, asked_);
-    store_ = store_in(options.cache_dir);
+    store_ = store_in(job.cache_dir);
     const auto environment = environment_of(target_, asked_);
     blank_.problem = problem_fields(problem_, target_);
-    blank_.layout = summary_of(layout);
-    blank_.environment =
-        environment.value_or(Environment{"none", target_.workers, 0, {}, "modelled"});
+    blank_.layout = summary_of(problem_.layout);
+    blank_.environment = environment.value_or(Environment{"none", target_.workers, 0, {}, "modelled"});
     blank_.compiler = compiler_digest();
   }
 
@@ -147,9 +144,8 @@ void replay(const std::optional<cache::Journal>& journal, Record& record) {
 
 TuneProgress progress_of(const Record& record, std::size_t contest, double seconds) {
   const Contest& now = record.contests[contest];
-  const auto untried = std::count_if(now.candidates.begin(), now.candidates.end(), [](const Candidate& one) {
-    return one.outcome == Outcome::untried;
-  });
+  const auto untried = std::count_if(now.candidates.begin(), now.candidates.end(),
+                                     [](const Candidate& one) { return one.outcome == Outcome::untried; });
   const Candidate* const best = standing(now).best;
   return {.contest = contest,
           .contests = record.contests.size(),
@@ -167,9 +163,9 @@ void explain_untried(Record& record, const TuneOptions& how) {
   for (Contest& contest : record.contests)
     for (Candidate& candidate : contest.candidates)
       if (candidate.outcome == Outcome::untried)
-        candidate.reason = how.stop && how.stop()
-                               ? "the run was stopped before it"
-                               : fmt::format("the budget of {:.3g} s was spent before it", how.budget.count());
+        candidate.reason = how.stop && how.stop() ? "the run was stopped before it"
+                                                  : fmt::format("the budget of {:.3g} s was spent before it",
+                                                                how.budget.count());
 }
 
 /// With the key's lock.
@@ -199,18 +195,19 @@ Record tune_locked(const Run& run, const TuneOptions& how, const std::optional<R
 
 }  // namespace
 
-Record untuned(const Layout& layout, const Options& options) {
-  const Run run(layout, options);
+Record untuned(const BuildJob& job, std::string_view asked) {
+  const Run run(job, asked);
   return run.begin(find_record(run.store(), run.blank()));
 }
 
-Record tune(const Layout& layout, const Options& options, const TuneOptions& how) {
-  const Run run(layout, options);
+Record tune(const BuildJob& job, std::string_view asked, const TuneOptions& how) {
+  const Run run(job, asked);
   std::optional<Record> earlier = find_record(run.store(), run.blank());
   if (earlier && complete(*earlier) && !how.again) return *earlier;
   const bool had = earlier.has_value();
   // Somebody who tunes the same has at most as long as this one would take, and then some.
-  const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(2 * how.budget + std::chrono::minutes(1));
+  const auto patience =
+      std::chrono::duration_cast<std::chrono::milliseconds>(2 * how.budget + std::chrono::minutes(1));
   std::optional<Record> arrived;
   const auto lock = run.store().lock(run.identity(), {.holder = patience}, [&] {
     if (how.stop && how.stop()) return true;

@@ -3,22 +3,24 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <string_view>
 
 #include <sparsekiln/compile.h>
 
 #include "autotune/record.h"
+#include "runtime/build.h"
 #include "runtime/workbench.h"
 
 namespace sparsekiln {
 
 /// How far a run of the tuner has come.
 struct TuneProgress {
-  std::size_t contest = 0;   ///< of so many, counted from 0
+  std::size_t contest = 0;  ///< of so many, counted from 0
   std::size_t contests = 1;
-  std::size_t settled = 0;   ///< candidates of this contest that are no longer untried …
+  std::size_t settled = 0;     ///< candidates of this contest that are no longer untried …
   std::size_t candidates = 0;  ///< … of all
-  double best_us = 0;        ///< so far; 0: none yet
-  double seconds = 0;        ///< since the run began
+  double best_us = 0;          ///< so far; 0: none yet
+  double seconds = 0;          ///< since the run began
 };
 
 struct TuneOptions {
@@ -31,16 +33,18 @@ struct TuneOptions {
   WorkbenchHooks hooks = {};
 };
 
-/// Finds the fastest configs for a problem on the device of `options.target`, and keeps the record in the
-/// store, from which `compile` then chooses. Goes on where an earlier run stopped, killed or not. Of the
-/// processes that tune the same at once one does it, and the others take its record. Where the machine has no
-/// such device, or has an emulated one, candidates are compiled (and checked), and their times are modelled.
+/// Finds the fastest configs for a problem, and keeps the record in the job's store, from which `compile`
+/// then chooses. Goes on where an earlier run stopped, killed or not. Of the processes that tune the same at
+/// once one does it, and the others take its record. Where the machine has no such device, or has an emulated
+/// one, candidates are compiled (and checked), and their times are modelled.
 ///
-/// Throws `invalid_argument` for what is not chosen by tuning: a pinned config, attached or tiered kernels.
-[[nodiscard]] Record tune(const Layout& layout, const Options& options, const TuneOptions& how = {});
+/// Throws `invalid_argument` for what is not chosen by tuning: a pinned config, attached tables.
+///
+/// `asked`: the device, as Options::target; else that of this machine that is what the job's target says.
+[[nodiscard]] Record tune(const BuildJob& job, std::string_view asked, const TuneOptions& how = {});
 
 /// The record that tuning would begin with: what the store has of it, else all candidates untried, with
 /// predicted times.
-[[nodiscard]] Record untuned(const Layout& layout, const Options& options);
+[[nodiscard]] Record untuned(const BuildJob& job, std::string_view asked);
 
 }  // namespace sparsekiln

@@ -91,10 +91,10 @@ double DeviceWorkbench::sample(const Config& config) {
   if (ready.sampler == nullptr) {
     Layer& operands = layer(ready.kernel);
     const auto launch = [&operands, kernel = ready.kernel](void* stream) { operands.launch(kernel, stream); };
-    ready.sampler = std::make_unique<Sampler>(
-        target_.kind == Target::Kind::cuda
-            ? Sampler::cuda(launch)
-            : Sampler::host(launch, [device = device_] { device->synchronize(); }));
+    ready.sampler =
+        std::make_unique<Sampler>(target_.kind == Target::Kind::cuda
+                                      ? Sampler::cuda(launch)
+                                      : Sampler::host(launch, [device = device_] { device->synchronize(); }));
   } else if (last_ != key) {
     ready.sampler->refresh();
   }

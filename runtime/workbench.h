@@ -26,16 +26,15 @@ struct WorkbenchHooks {
 class DeviceWorkbench final : public Workbench {
  public:
   struct Limits {
-    std::size_t at_once = 1;                  ///< compiles
+    std::size_t at_once = 1;                   ///< compiles
     std::chrono::milliseconds of_one{60'000};  ///< compile
   };
-  /// Of a problem with a fixed batch. `device`: where candidates run, opened as `asked`; null where the target
-  /// has none here, and nothing is checked or timed. An emulated one checks, and has no clock.
+  /// Of a problem with a fixed batch. `device`: where candidates run, opened as `asked`; null where the
+  /// target has none here, and nothing is checked or timed. An emulated one checks, and has no clock.
   DeviceWorkbench(const Problem& problem, const Target& target, std::shared_ptr<const Device> device,
                   std::string asked, const Limits& limits, WorkbenchHooks hooks = {});
 
-  void compile(std::span<const Config> configs, const Done& done,
-               const std::function<bool()>& stop) override;
+  void compile(std::span<const Config> configs, const Done& done, const std::function<bool()>& stop) override;
   std::string check(const Config& config, std::shared_ptr<const Binary> binary) override;
   bool measures() const override { return measures_; }
   double sample(const Config& config) override;

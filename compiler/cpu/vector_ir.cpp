@@ -64,6 +64,10 @@ VectorIr::Values VectorIr::pinned(const Values& values) {
   for (unsigned i = 0; i < values.size(); ++i) same.push_back(ir.CreateExtractValue(result, i));
   return same;
 }
+Value* VectorIr::in_register(Value* vector) {
+  auto* type = llvm::FunctionType::get(vector->getType(), {vector->getType()}, false);
+  return ir.CreateCall(type, llvm::InlineAsm::get(type, "", "=x,0", false), {vector});
+}
 Value* VectorIr::times(Value* value, std::int64_t factor) { return ir.CreateMul(value, constant(factor)); }
 
 Value* VectorIr::load(llvm::Type* type, Value* address, unsigned align, const char* name) {
@@ -238,7 +242,11 @@ Value* VectorIr::rounded_to(DType type, Value* values, bool short_nans) {
   if (type == DType::bf16) return rounded_to_bf16(values, short_nans);
   if (!level.f16c) return rounded_to_f16(values);
   const auto count = static_cast<unsigned>(lanes_of(values));
-  return ir.CreateFPTrunc(values, llvm::FixedVectorType::get(ir.getHalfTy(), count));
+  Value* halves = ir.CreateFPTrunc(values, llvm::FixedVectorType::get(ir.getHalfTy(), count));
+  if (count < 8) return halves;
+  // vcvtps2ph into memory takes twice as long as into a register that is stored then.
+  Value* words = ir.CreateBitCast(halves, llvm::FixedVectorType::get(ir.getInt16Ty(), count));
+  return ir.CreateBitCast(in_register(words), halves->getType());
 }
 
 Value* VectorIr::rounded_to_bf16(Value* values, bool short_nans) {

@@ -45,6 +45,8 @@ class VectorIr {
   /// no later load is moved up. LLVM's scheduler would else hoist loads until the sums do not fit the
   /// registers.
   [[nodiscard]] Values pinned(const Values& values);
+  /// A vector of 128 bits or more in a register of its own: what makes it is not folded into its store.
+  [[nodiscard]] Value* in_register(Value* vector);
   [[nodiscard]] Value* times(Value* value, std::int64_t factor);
   [[nodiscard]] Value* plus(Value* a, Value* b) { return ir.CreateAdd(a, b); }
   [[nodiscard]] Value* load(llvm::Type* type, Value* address, unsigned align, const char* name = "");

@@ -22,6 +22,30 @@ constexpr std::int32_t kMostRunBlocks = 4;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
+/// What a worker computes without regard to the lengths of runs.
+struct Stretches {
+  std::vector<std::int32_t> fields;  ///< kStretchFields each
+  std::vector<std::int32_t> worker_begin;
+};
+
+Stretches stretches_of(const BlockRuns& schedule) {
+  Stretches result;
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
+    result.worker_begin.push_back(static_cast<std::int32_t>(result.fields.size()) / kStretchFields);
+    const BlockRun* before = nullptr;
+    for (const BlockRun& run : schedule.runs_of(worker)) {
+      const std::int32_t behind = run.first + run.blocks;
+      if (before != nullptr && before->row == run.row && before->first + before->blocks == run.first)
+        result.fields.back() = behind;
+      else
+        result.fields.insert(result.fields.end(), {run.row, run.first, behind});
+      before = &run;
+    }
+  }
+  result.worker_begin.push_back(static_cast<std::int32_t>(result.fields.size()) / kStretchFields);
+  return result;
+}
+
 GradientTables make_tables(EmittedModule& module, const std::string& suffix, const Sddmm& gradient,
                            const BlockRuns& schedule) {
   std::vector<std::int32_t> runs;
@@ -32,8 +56,10 @@ GradientTables make_tables(EmittedModule& module, const std::string& suffix, con
   // What a worker looks ahead to, behind the last of all.
   runs.insert(runs.end(), kRunFields, 0);
   columns.insert(columns.end(), kMostRunBlocks, 0);
+  const Stretches stretches = stretches_of(schedule);
   return {module.table("worker_begin" + suffix, schedule.worker_begin), module.table("runs" + suffix, runs),
-          module.table("columns" + suffix, columns)};
+          module.table("columns" + suffix, columns), module.table("stretches" + suffix, stretches.fields),
+          module.table("stretch_begin" + suffix, stretches.worker_begin)};
 }
 
 std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {
@@ -42,7 +68,7 @@ std::string heading(const Sddmm& gradient, const Target& target, const Plan& pla
       "; Sparsekiln: {}, dw of {} blocks of {} in {} x {} (layout {}), x[n, {}], dy[n, {}]\n"
       "; {} -> {}, accumulated in f32; batch {}; target {}\n"
       "; plan {}\n"
-      "; runs = {{ row, first_block, blocks, first_of_row }}\n",
+      "; runs = {{ row, first_block, blocks, first_of_row }}, stretches = {{ row, first_block, behind }}\n",
       name(gradient.operation), layout.blocks(), to_string(gradient.block), layout.rows(), layout.cols(),
       layout.digest().hex(), gradient.in_features(), gradient.out_features(), name(gradient.dtype),
       name(gradient.out_dtype), to_string(gradient.batch), target.to_string(), to_string(plan));

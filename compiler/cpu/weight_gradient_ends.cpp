@@ -160,6 +160,13 @@ void WeightGradientPass::add_to_gates(const Run& run, const Tile& tile, const Va
   }
 }
 
+void WeightGradientPass::clear_gate_sums(std::int32_t blocks) {
+  if (!g_.gate_gradient) return;
+  for (std::int32_t block = 0; block < blocks; ++block)
+    v_.store(llvm::Constant::getNullValue(v_.floats(g_.lanes)),
+             v_.at(gate_sums_, std::int64_t{4} * g_.lanes * block), 16);
+}
+
 /// The upper half of the lanes is added to the lower one until one is left.
 void WeightGradientPass::store_gates(const Run& run) {
   for (std::int32_t block = 0; block < run.blocks; ++block) {
@@ -223,20 +230,22 @@ void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sum
   }
   const bool short_nans = g_.dtype == DType::bf16 && !g_.gates && !g_.scale;
   for (std::size_t i = 0; i < sums.size(); ++i)
-    store_vector(v_.rounded_to(g_.out_dtype, sums[i], short_nans), address(i));
+    store_vector(v_.rounded_to(g_.out_dtype, sums[i], short_nans), address(i), tile.streams);
 }
 
 /// dw is aligned to 16 bytes: no wider vector can go past the caches.
-void WeightGradientPass::store_vector(Value* value, Value* address) {
-  const auto bytes = static_cast<std::int32_t>(size_of(g_.out_dtype)) * g_.lanes;
-  if (!g_.streams) return v_.store(value, address, static_cast<unsigned>(std::min(16, bytes)));
-  const std::int32_t lanes = 16 / static_cast<std::int32_t>(size_of(g_.out_dtype));
-  for (std::int32_t first = 0; first < g_.lanes; first += lanes) {
+void WeightGradientPass::store_vector(Value* value, Value* address, bool streams) {
+  const auto* type = llvm::cast<llvm::FixedVectorType>(value->getType());
+  const auto lanes = static_cast<std::int32_t>(type->getNumElements());
+  const auto element = static_cast<std::int32_t>(type->getScalarSizeInBits()) / 8;
+  if (!streams) return v_.store(value, address, static_cast<unsigned>(std::min(16, element * lanes)));
+  const std::int32_t lanes_together = 16 / element;
+  for (std::int32_t first = 0; first < lanes; first += lanes_together) {
     std::vector<int> part;
-    for (std::int32_t lane = 0; lane < lanes; ++lane) part.push_back(first + lane);
+    for (std::int32_t lane = 0; lane < lanes_together; ++lane) part.push_back(first + lane);
     auto* store =
-        ir_.CreateAlignedStore(lanes == g_.lanes ? value : ir_.CreateShuffleVector(value, part),
-                               v_.at(address, first * std::int64_t(size_of(g_.out_dtype))), llvm::Align(16));
+        ir_.CreateAlignedStore(lanes_together == lanes ? value : ir_.CreateShuffleVector(value, part),
+                               v_.at(address, std::int64_t{first} * element), llvm::Align(16));
     auto* one = llvm::ConstantAsMetadata::get(ir_.getInt32(1));
     store->setMetadata(llvm::LLVMContext::MD_nontemporal, llvm::MDNode::get(ir_.getContext(), {one}));
   }

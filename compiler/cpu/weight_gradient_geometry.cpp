@@ -7,8 +7,6 @@ namespace {
 
 /// Of dw: a processor's last level of cache holds less, or has better use for it.
 constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
-/// Of short batches, which do little but store.
-constexpr std::int64_t kStreamedBytesOfFew = std::int64_t{8} << 20;
 
 /// The most of a register tile's row.
 constexpr std::int32_t kRowVectors = 4;
@@ -65,8 +63,16 @@ GradientGeometry::GradientGeometry(const Sddmm& gradient, const Level& level, co
   // Stores of whole rows of blocks follow each other. Parts of lines that wait for their rest would be
   // written one by one.
   const bool whole_rows = block.in / lanes <= kRowVectors;
-  streams = level.name.starts_with("x86-64") && dw_bytes > (packed ? kStreamedBytes : kStreamedBytesOfFew) &&
-            whole_rows && lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
+  const bool large = level.name.starts_with("x86-64") && dw_bytes >= kStreamedBytes &&
+                     lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
+  streams = large && whole_rows;
+  streams_products = large && !packed;
+  const bool bare =
+      !scale && !gates && !gate_gradient && derivative == Activation::none && !x.cut() && !dy.cut();
+  // Each worker looks at all of x and dy, which must be little beside what it stores.
+  const bool many = gradient.layout.blocks() * block_elements() > workers * (x.features + dy.features);
+  exact_products = dtype == DType::bf16 && out_dtype == DType::bf16 && !packed && bare && many &&
+                   order == ActivationOrder::batch_major;
   if (packed)
     workspace.bytes_per_tile = static_cast<std::int64_t>(kMostPairs) * most_entries *
                                (x.panels * x.row_bytes() + dy.panels * dy.row_bytes());

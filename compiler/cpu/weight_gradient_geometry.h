@@ -64,6 +64,11 @@ struct GradientGeometry {
   bool packed;
   /// dw goes past the caches: it is more than they hold, and would only be read to be overwritten.
   bool streams;
+  /// Likewise of an only batch entry's outer product, which is not summed by tiles.
+  bool streams_products;
+  /// An only batch entry's products are rounded to bf16 by multiply-adds, where operands are neither too
+  /// large nor too small: see WeightGradientPass::exact_products.
+  bool exact_products;
   Workspace workspace;
 
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
@@ -78,8 +83,12 @@ struct GradientTables {
   llvm::Value* worker_begin;  ///< i32, workers + 1 offsets into runs
   llvm::Value* runs;          ///< i32, kRunFields each, in the order of block_runs.h's BlockRun
   llvm::Value* columns;       ///< i32, the block column of each block, by its number
+  /// Neighbouring runs of a block row as one: i32, row, first block and the one behind the last.
+  llvm::Value* stretches;
+  llvm::Value* stretch_begin;  ///< i32, workers + 1 offsets into stretches
 };
 inline constexpr std::int32_t kRunFields = 4;
+inline constexpr std::int32_t kStretchFields = 3;
 
 /// Features of a panel where blocks are wider.
 inline constexpr std::int32_t kMostPanelWidth = 64;

@@ -25,6 +25,10 @@ class PanelSource {
   /// Loads vectors of it, by their first feature, as float32; only what takes more than that is gathered.
   [[nodiscard]] std::function<Value*(std::int64_t)> row_reader(Value* pair, Value* panel, Value* entry,
                                                                Value* to);
+  /// Where it lies in memory, of batch-major activations.
+  [[nodiscard]] Value* address(Value* pair, Value* panel, Value* entry) {
+    return at(operand(pair), entry, v_.times(panel, side_.width)).dy_or_x;
+  }
   /// Bytes of a panel of a whole pair.
   [[nodiscard]] Value* panel_bytes() { return v_.times(n_, side_.row_bytes()); }
   /// Where in the workspace the panels of `pair` begin, of a packed geometry.

@@ -25,9 +25,11 @@ void WeightGradientPass::emit(std::string_view name) {
   v_.begin_pass(name);
   sums_ = stack(std::int64_t{4} * g_.dy.width * g_.run_width(g_.run_blocks), "sums");
   if (!g_.packed) {
-    own_dy_ = stack(g_.chunk * g_.dy.row_bytes(), "own_dy");
+    own_dy_ = stack(std::max(g_.chunk, g_.dy.panels_of_block()) * g_.dy.row_bytes(), "own_dy");
     own_x_ = stack(g_.run_blocks * g_.chunk * g_.x.row_bytes(), "own_x");
   }
+  if (g_.exact_products)
+    multipliers_ = stack(word_tile().multiplier_bytes() * g_.block.out / word_tile().rows, "multipliers");
   dw_ = v_.argument(ir_.getPtrTy(), offsetof(Call, y), "dw");
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
   pairs_ = pair_count(v_);
@@ -36,9 +38,26 @@ void WeightGradientPass::emit(std::string_view name) {
   locate_ends();
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "runs.begin");
   Value* behind = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "runs.end");
-  v_.loop("run", first, behind, [&](Value* number) { run(number); });
+  const auto for_each_run = [&](const auto& body) {
+    v_.loop("run", first, behind, [&](Value* number) {
+      body(number);
+      if (g_.bias_gradient) bias_of_run(number);
+    });
+  };
+  const auto sum_runs = [&] { for_each_run([&](Value* number) { run(number); }); };
+  if (g_.packed) {
+    sum_runs();
+  } else {
+    Value* one = v_.constant(1);
+    Value* single = ir_.CreateAnd(ir_.CreateICmpEQ(n_, one), ir_.CreateICmpEQ(pairs_, one), "single");
+    v_.branch("outer_products", single, [&] {
+      outer_products();
+      if (g_.bias_gradient) for_each_run([](Value*) {});
+    });
+    v_.branch("sums", ir_.CreateNot(single), sum_runs);
+  }
   // Whoever waits for this pass sees what went past the caches.
-  if (g_.streams) ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
+  if (g_.streams || g_.streams_products) ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
   v_.end_pass();
 }
 
@@ -54,7 +73,9 @@ void WeightGradientPass::run(Value* number) {
   // Runs of each length have register tiles of their own.
   for (std::int32_t length = g_.run_blocks; length > 0; --length)
     v_.branch("length", ir_.CreateICmpEQ(blocks, v_.constant(length)), [&] { run_of(length, number); });
-  if (!g_.bias_gradient) return;
+}
+
+void WeightGradientPass::bias_of_run(Value* number) {
   Value* first =
       v_.entry(tables_.runs, v_.plus(v_.times(number, kRunFields), v_.constant(3)), "first_of_row");
   v_.branch("bias", ir_.CreateICmpNE(first, v_.constant(0)),
@@ -67,61 +88,15 @@ void WeightGradientPass::run_of(std::int32_t blocks, Value* number) {
   run.blocks = blocks;
   run.row = v_.entry(tables_.runs, v_.times(number, kRunFields), "row");
   run.first = v_.entry(tables_.runs, v_.plus(v_.times(number, kRunFields), v_.constant(1)), "first_block");
-  const std::int64_t gate_bytes = std::int64_t{4} * g_.lanes;
-  if (g_.gate_gradient)
-    for (std::int32_t block = 0; block < blocks; ++block)
-      v_.store(llvm::Constant::getNullValue(v_.floats(g_.lanes)), v_.at(gate_sums_, block * gate_bytes), 16);
+  clear_gate_sums(blocks);
   v_.loop("dy_panel", v_.constant(0), v_.constant(g_.dy.panels_of_block()), [&](Value* dy_panel) {
     v_.loop("x_panel", v_.constant(0), v_.constant(g_.x.panels_of_block()), [&](Value* x_panel) {
       run.dy_panel = dy_panel;
       run.x_panel = x_panel;
-      panels_of_run(run);
+      sum_chunks(run, needed_entries(run));
     });
   });
   if (g_.gate_gradient) store_gates(run);
-}
-
-void WeightGradientPass::panels_of_run(const Run& run) {
-  Value* entries = needed_entries(run);
-  if (g_.packed) return sum_chunks(run, entries);
-  Value* one = v_.constant(1);
-  Value* single = ir_.CreateAnd(ir_.CreateICmpEQ(entries, one), ir_.CreateICmpEQ(pairs_, one), "single");
-  v_.branch("outer_product", single, [&] { outer_product(run); });
-  v_.branch("chunks", ir_.CreateNot(single), [&] { sum_chunks(run, entries); });
-}
-
-/// One batch entry: there is nothing to hold, and stores are all that counts.
-void WeightGradientPass::outer_product(const Run& run) {
-  constexpr std::int32_t kStoresTogether = 16;
-  Value* zero = v_.constant(0);
-  Value* dy_panel = v_.plus(v_.times(run.row, g_.dy.panels_of_block()), run.dy_panel);
-  Value* dy = dy_->row(zero, dy_panel, zero, own_dy_);
-  Tile tile;
-  tile.feature = zero;
-  tile.vectors = std::min(8, g_.x.width / g_.lanes);
-  tile.outputs = std::min(8, kStoresTogether / tile.vectors);
-  for (std::int32_t block = 0; block < run.blocks; ++block) {
-    Value* column = v_.entry(tables_.columns, block_number(run, block), "column");
-    const auto x =
-        x_->row_reader(zero, v_.plus(v_.times(column, g_.x.panels_of_block()), run.x_panel), zero, own_x_);
-    for (std::int32_t group = 0; group < g_.x.width / (tile.vectors * g_.lanes); ++group) {
-      tile.first_vector = block * (g_.x.width / g_.lanes) + group * tile.vectors;
-      Values xs;
-      for (std::int32_t vector = 0; vector < tile.vectors; ++vector)
-        xs.push_back(x(feature_of(tile, vector)));
-      v_.loop("outputs", zero, v_.constant(g_.dy.width / tile.outputs), [&](Value* number) {
-        tile.output = v_.times(number, tile.outputs);
-        Value* from = v_.settled(v_.at(dy, v_.times(tile.output, 4)));
-        Values sums;
-        for (std::int32_t output = 0; output < tile.outputs; ++output) {
-          Value* word = v_.load(ir_.getFloatTy(), v_.at(from, std::int64_t{4} * output), 4);
-          Value* broadcast = v_.splat(word, g_.lanes);
-          for (Value* of_x : xs) sums.push_back(ir_.CreateFMul(of_x, broadcast));
-        }
-        store_tile(run, tile, std::move(sums));
-      });
-    }
-  }
 }
 
 /// Pair by pair, chunk by chunk. Without pairs or batch entries there is one chunk without any: zeros are
@@ -222,6 +197,7 @@ void WeightGradientPass::for_each_tile(std::int32_t blocks, const std::function<
       tile.output = v_.plus(v_.constant(base), v_.times(number, outputs));
       tile.outputs = outputs;
       tile.vectors = shape.vectors;
+      tile.streams = g_.streams;
       groups_of(tile);
     });
     base += count * outputs;

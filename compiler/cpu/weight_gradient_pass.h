@@ -14,9 +14,10 @@ namespace sparsekiln::cpu {
 /// The pass that computes the gradient of the weight: the runs of a worker, one after the other.
 ///
 /// Every element of dw is one chain of float32 multiply-adds from 0, ascending in pair and batch entry, so it
-/// does not depend on how blocks are shared out, or of an only batch entry its product; then scaled, and
-/// rounded once to dw's type. Lanes are x's features, dy is broadcast. Sums stay in registers while a
-/// register tile goes over a chunk of the batch, and on the stack between chunks.
+/// does not depend on how blocks are shared out, or of an only batch entry its product (of bf16 with
+/// the chain's sign of 0); then scaled, and rounded once to dw's type. Lanes are x's features, dy is
+/// broadcast. Sums stay in registers while a register tile goes over a chunk of the batch, and on the stack
+/// between chunks.
 class WeightGradientPass {
  public:
   WeightGradientPass(VectorIr& v, const GradientGeometry& geometry, const GradientTables& tables);
@@ -54,13 +55,35 @@ class WeightGradientPass {
     std::int32_t vectors = 0;       ///< of x
     Value* feature = nullptr;       ///< its first one within the panel, of a run of one block
     std::int32_t first_vector = 0;  ///< of all blocks' panels, of a run of several
+    bool streams = false;           ///< its stores go past the caches
+  };
+  /// Of exact products: what is computed for `outputs` outputs in one turn.
+  struct WordTile {
+    std::int32_t words = 0;    ///< of a vector, of two floats' lanes
+    std::int32_t rows = 1;     ///< of a block in a vector
+    std::int32_t vectors = 0;  ///< of x
+    std::int32_t outputs = 0;
+    bool lifts_x = false;  ///< x is lifted, else dy
+    /// Of dy, for `rows` outputs.
+    [[nodiscard]] std::int64_t multiplier_bytes() const {
+      return std::int64_t{4} * (lifts_x ? 1 : 2) * (rows == 1 ? 1 : words / 2);
+    }
+  };
+  /// Of two factors that are multiplied, one is (2^16 + 1) and -2^16 times itself, the other is itself twice.
+  struct Lifted {
+    Value* lift = nullptr;
+    Value* lower = nullptr;
+  };
+  /// Of every second word of x a vector of floats.
+  struct Words {
+    Lifted even;
+    Lifted odd;
   };
 
   void run(Value* number);
+  void bias_of_run(Value* number);
   void run_of(std::int32_t blocks, Value* number);
-  void panels_of_run(const Run& run);
   void sum_chunks(const Run& run, Value* entries);
-  void outer_product(const Run& run);
   Chunk locate(const Run& run, Value* number, Value* chunks, Value* total, Value* entries);
   void for_each_tile(std::int32_t blocks, const std::function<void(const Tile&)>& body);
   void compute(const Run& run, const Chunk& chunk, const Tile& tile);
@@ -68,6 +91,21 @@ class WeightGradientPass {
   Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
   void prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile, std::int32_t tiles);
   void multiply_entry(const Values& dy_and_x, std::int64_t entry, const Tile& tile, Values& sums);
+  // Of weight_gradient_products.cpp, one batch entry.
+  void outer_products();
+  void for_each_stretch(bool exact);
+  Value* gather_dy(Value* row);
+  Value* x_panel_of(const Run& run);
+  void outer_product(const Run& run, Value* dy);
+  Value* is_moderate(PanelSource& source);
+  void exact_products(const Run& run);
+  [[nodiscard]] WordTile word_tile() const;
+  Lifted lifted(Value* value);
+  void store_multipliers(Value* row, const WordTile& shape);
+  Lifted load_multiplier(Value* from, const WordTile& shape);
+  Words split_words(Value* from, const WordTile& shape);
+  /// A vector of words of dw.
+  Value* rounded_products(const Words& x, const Lifted& dy);
   // Of weight_gradient_ends.cpp, what happens to the sums, and what comes with them.
   void locate_ends();
   /// Batch entries that the run's sums need: none where all of its gates are 0.
@@ -81,12 +119,13 @@ class WeightGradientPass {
   [[nodiscard]] Value* within(const Run& run, const Tile& tile, std::int32_t output, std::int32_t vector);
   [[nodiscard]] Value* cut(const Run& run, const Tile& tile, std::size_t number, Value* vector);
   void add_to_gates(const Run& run, const Tile& tile, const Values& sums);
+  void clear_gate_sums(std::int32_t blocks);
   void store_gates(const Run& run);
   Value* gate_of(const Run& run, std::int32_t block);
   Value* block_number(const Run& run, std::int32_t block) { return v_.plus(run.first, v_.constant(block)); }
   void prefetch_tile(const Run& run, const Tile& tile);
   void store_tile(const Run& run, const Tile& tile, Values sums);
-  void store_vector(Value* value, Value* address);
+  void store_vector(Value* value, Value* address, bool streams);
   Value* sums_address(std::int32_t blocks, const Tile& tile, std::int32_t output, std::int32_t vector);
 
   [[nodiscard]] Value* stack(std::int64_t bytes, const char* name);
@@ -114,10 +153,11 @@ class WeightGradientPass {
   Value* gates_ = nullptr;
   Value* dbias_ = nullptr;
   Value* dgates_ = nullptr;
-  Value* bias_sums_ = nullptr;  ///< of a panel of dy
-  Value* gate_sums_ = nullptr;  ///< of each block of a run, a vector
-  Value* own_dy_ = nullptr;     ///< panels of a chunk, where nothing is packed
-  Value* own_x_ = nullptr;      ///< likewise, [block]
+  Value* bias_sums_ = nullptr;    ///< of a panel of dy
+  Value* gate_sums_ = nullptr;    ///< of each block of a run, a vector
+  Value* own_dy_ = nullptr;       ///< panels of a chunk, where nothing is packed
+  Value* own_x_ = nullptr;        ///< likewise, [block]
+  Value* multipliers_ = nullptr;  ///< a block row's dy, of exact products
   std::optional<PanelSource> x_;
   std::optional<PanelSource> dy_;
 };

@@ -23,6 +23,12 @@ enum class Require : std::uint8_t { anything, prebuilt };
 [[nodiscard]] std::string_view name(Require require);
 [[nodiscard]] Require parse_require(std::string_view text);
 
+/// Where the config comes from. `recorded`: what tuning has found for this problem, target and device, here
+/// or elsewhere, else the cost model's choice. `now`: as before, but that a problem without a record of this
+/// device is tuned first, which takes a while (Options::tuning_seconds) and needs the device.
+enum class Tuning : std::uint8_t { recorded, now };
+[[nodiscard]] std::string_view name(Tuning tuning);
+
 /// Everything a caller may wish of `compile`. Designated initialisers read well:
 /// `sk::compile(layout, {.block = {32, 32}, .batch = 64, .dtype = sk::DType::bf16})`.
 struct Options {
@@ -48,6 +54,8 @@ struct Options {
   std::string target = "auto";
   /// Pins the config of a fixed batch instead of choosing one; `invalid_argument` where it does not fit.
   std::optional<Config> config;
+  Tuning tuning = Tuning::recorded;
+  double tuning_seconds = 30;  ///< the budget of Tuning::now
   /// The layout is not baked into the code but uploaded as tables when the kernel is loaded: all layouts of a
   /// block shape, batch and types, whatever their size, share one compile, and Kernel::relayout takes
   /// another. The price is a dependent load in front of the data. With a pinned `config` its table form is

@@ -2,8 +2,11 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
@@ -206,6 +209,78 @@ TEST_CASE("a gradient larger than the caches is right, scaled and added to what 
     for (const float beta : {0.F, 1.F})
       check_gradient(kernel, problem, {.n = 3, .beta = beta}, Inputs::small_integers);
   }
+}
+
+TEST_CASE("an outer product larger than the caches is right") {
+  const Layout layout = patterns::random(48, 48, 0.95, 1);
+  for (const auto& [dtype, out_dtype] : kTypes) {
+    const Problem problem = gradient_of(layout, {64, 64}, 1, dtype, out_dtype);
+    const Kernel kernel = gradient_kernel(problem, host(), gradient_config(64, kEachForItself, 1, 4));
+    check_gradient(kernel, problem, {.n = 1}, Inputs::small_integers);
+  }
+}
+
+/// Replaces what is not poison in an operand of one batch entry by bf16 of all significands, sizes and signs.
+std::vector<float> spread_bf16(std::vector<std::byte>& side, std::int32_t turn) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(side.size() / 2); ++i) {
+    if (std::isnan(to_float(DType::bf16, side.data(), i))) continue;
+    const auto number = static_cast<std::int32_t>(values.size());
+    const float significand = static_cast<float>(128 + number % 128) * (number % 3 == 0 ? -1.F : 1.F);
+    float value = std::ldexp(significand, (number * 37 + turn) % 113 - 68);
+    if (number % 17 == 5) value = number % 2 == 0 ? 0.F : -0.F;
+    store(DType::bf16, value, side.data(), i);
+    values.push_back(value);
+  }
+  return values;
+}
+
+TEST_CASE("products of one batch entry of bf16 are rounded to nearest even, whatever their size") {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::string& level : runnable_levels())
+    for (const BlockShape block : {BlockShape{8, 8}, {8, 32}, {16, 16}, {64, 32}, {32, 64}, {128, 128}}) {
+      const Layout layout = patterns::random(256 / block.out, 256 / block.in, 1, 1);
+      const Problem problem = gradient_of(layout, block, 1, DType::bf16, DType::bf16);
+      const Kernel kernel = gradient_kernel(problem, {Target::Kind::cpu, level, 2},
+                                            gradient_config(64, kEachForItself, longest_run(block)));
+      // 1 changes nothing; with each of the others not all products are exact.
+      for (const float odd_one : {1.F, 0x1p-64F, 0x1p55F, 0x1p-130F, kInf, kNan}) {
+        CAPTURE(level);
+        CAPTURE(to_string(block));
+        CAPTURE(odd_one);
+        const Sddmm gradient(problem);
+        WeightGradientInputs inputs = make_inputs(gradient, {.n = 1}, Inputs::small_integers, 1);
+        std::vector<float> x = spread_bf16(inputs.pairs[0].x, 0);
+        const std::vector<float> dy = spread_bf16(inputs.pairs[0].dy, 29);
+        REQUIRE(x.size() == 256);
+        REQUIRE(dy.size() == 256);
+        std::int64_t last = 0;
+        while (to_float(DType::bf16, inputs.pairs[0].x.data(), last) != x[255]) ++last;
+        store(DType::bf16, x[255] = odd_one, inputs.pairs[0].x.data(), last);
+        WeightGradientOutputs outputs = launched(kernel, problem, inputs);
+        std::int64_t at = 0;
+        std::int64_t wrong = 0;
+        for (std::int64_t number = 0; number < layout.blocks(); ++number)
+          for (std::int64_t out = 0; out < block.out; ++out)
+            for (std::int64_t in = 0; in < block.in; ++in, ++at) {
+              const std::int64_t row = number / layout.cols() * block.out + out;
+              const std::int64_t column = number % layout.cols() * block.in + in;
+              const float a = dy[static_cast<std::size_t>(row)];
+              const float b = x[static_cast<std::size_t>(column)];
+              std::uint16_t want = 0;
+              store(DType::bf16, a * b + 0.F, &want, 0);
+              std::uint16_t got = 0;
+              std::memcpy(&got, outputs.dw.y() + 2 * at, 2);
+              // What vanishes in float32 keeps its sign where a multiply-add is one operation.
+              const bool vanishes = a * b == 0 && a != 0 && b != 0;
+              const bool same = ((got ^ want) & (vanishes ? 0x7fff : 0xffff)) == 0;
+              const bool is_nan = std::isnan(to_float(DType::bf16, &got, 0));
+              if (std::isnan(a * b) ? !is_nan : !same) ++wrong;
+            }
+        CHECK(wrong == 0);
+      }
+    }
 }
 
 TEST_CASE("the gradient of an empty layout is nothing, and launches") {

@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+#include <unistd.h>
+
+#include "autotune/space.h"
+#include "runtime/elapsed.h"
+#include "runtime/tune.h"
+#include "tools/command.h"
+#include "tools/jobs.h"
+#include "tools/options.h"
+#include "tools/record_report.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+struct TuneRequest {
+  Request what;
+  std::vector<std::filesystem::path> files;
+  std::string target = "auto";
+  std::string budget = "30s";
+  std::int64_t workers = 0;  ///< 0: one a processor
+  bool from_store = false;
+  bool again = false;
+  bool model = false;
+  bool space = false;
+};
+
+/// "30s", "2m", "500ms", or seconds as a number.
+std::chrono::duration<double> parse_budget(const std::string& text) {
+  double value = 0;
+  std::size_t read = 0;
+  try {
+    value = std::stod(text, &read);
+  } catch (const std::exception&) {
+  }
+  const std::string unit = text.substr(read);
+  const double seconds = unit == "ms" ? 1e-3 : unit == "m" ? 60 : unit == "h" ? 3600 : 1;
+  const bool known = unit.empty() || unit == "s" || seconds != 1;
+  if (read == 0 || !known || !(value > 0) || value * seconds > 1e7)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--budget {}: a time such as 30s, 500ms or 2m", text));
+  return std::chrono::duration<double>(value * seconds);
+}
+
+/// Set by Ctrl-C. A second one ends the process at once, as it would without us.
+std::atomic<bool> interrupted = false;
+extern "C" void interrupt(int) {
+  interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+/// On standard error: a bar that is drawn over where that is a terminal, else a line a problem.
+class TuneBar {
+ public:
+  TuneBar(std::size_t job, std::size_t jobs, double budget)
+      : job_(job), jobs_(jobs), budget_(budget), terminal_(::isatty(STDERR_FILENO) == 1) {}
+  TuneBar(const TuneBar&) = delete;
+  TuneBar& operator=(const TuneBar&) = delete;
+  ~TuneBar() {
+    if (terminal_) fmt::print(stderr, "\r\x1b[K");
+  }
+  void draw(const TuneProgress& now) {
+    if (!terminal_ || (now.seconds - drawn_ < 0.1 && drawn_ != 0)) return;
+    drawn_ = now.seconds;
+    constexpr std::size_t kBar = 24;
+    const double share = std::min(1.0, now.seconds / budget_);
+    const auto full = static_cast<std::size_t>(share * kBar);
+    std::string line =
+        fmt::format("[{}{}] {}/{}: {}/{} configs", std::string(full, '='), std::string(kBar - full, ' '),
+                    job_ + 1, jobs_, now.settled, now.candidates);
+    if (now.contests > 1) line += fmt::format(" of range {}/{}", now.contest + 1, now.contests);
+    if (now.best_us > 0) line += fmt::format(", best {:.1f} us", now.best_us);
+    line += fmt::format(", {:.0f} s of {:.0f}", now.seconds, budget_);
+    fmt::print(stderr, "\r\x1b[K{}", line);
+    std::fflush(stderr);
+  }
+
+ private:
+  std::size_t job_;
+  std::size_t jobs_;
+  double budget_;
+  bool terminal_;
+  double drawn_ = 0;
+};
+
+std::vector<PrecompileJob> jobs_of(const TuneRequest& request, const std::string& arch, Answer& answer) {
+  std::vector<PrecompileJob> jobs;
+  const auto add = [&](std::vector<PrecompileJob> more) {
+    jobs.insert(jobs.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  LayoutFiles layouts;
+  for (const std::filesystem::path& file : request.files) {
+    if (file.extension() == ".json") {
+      add(jobs_of_file(file, {arch}, request.what.cache_dir, layouts));
+      continue;
+    }
+    Request of_file = request.what;
+    of_file.file = file;
+    add(jobs_of_layout(of_file, {arch}, layouts));
+  }
+  if (request.from_store) {
+    std::vector<std::string> left_out;
+    add(jobs_of_store(request.what.cache_dir, {arch}, left_out));
+    for (const std::string& one : left_out) answer.warnings.push_back("left out: " + one);
+  }
+  if (jobs.empty())
+    throw Error(ErrorKind::invalid_argument,
+                "tune: of what? Give layout files, a jobs file (.json), or --from-store");
+  return jobs;
+}
+
+/// All of the space, with the reasons of those that are no candidates.
+void list_space(const PrecompileJob& job, Answer& answer) {
+  const Space space = space_of(job.job.problem, job.job.target, job.job.problem.batch.bound());
+  Json configs = Json::array();
+  Json rejected = Json::array();
+  for (const Config& config : space.configs) {
+    configs.push_back(to_string(config));
+    answer.text += fmt::format("{}\n", to_string(config));
+  }
+  for (const RejectedConfig& one : space.rejected) {
+    rejected.push_back({{"config", to_string(one.config)}, {"reason", one.reason}});
+    answer.text += fmt::format("{}\n  no: {}\n", to_string(one.config), one.reason);
+  }
+  answer.text +=
+      fmt::format("{}: {} configs, {} rejected\n", job.name, space.configs.size(), space.rejected.size());
+  answer.json["problems"].push_back(
+      {{"name", job.name}, {"configs", std::move(configs)}, {"rejected", std::move(rejected)}});
+}
+
+Answer tune_all(const TuneRequest& request) {
+  Answer answer;
+  answer.json["problems"] = Json::array();
+  const auto budget = parse_budget(request.budget);
+  if (request.workers < 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--jobs {}: 1 or more candidates are compiled at once", request.workers));
+  const std::string arch = resolve_target(request.target).to_string();
+  const std::vector<PrecompileJob> jobs = jobs_of(request, arch, answer);
+  interrupted = false;
+  std::signal(SIGINT, interrupt);
+  for (std::size_t i = 0; i < jobs.size() && !interrupted; ++i) {
+    if (request.space) {
+      list_space(jobs[i], answer);
+      continue;
+    }
+    const Elapsed elapsed;
+    Record record;
+    if (request.model) {
+      record = untuned(jobs[i].job, request.target);
+    } else {
+      TuneBar bar(i, jobs.size(), budget.count());
+      record = tune(jobs[i].job, request.target,
+                    {.budget = budget,
+                     .again = request.again,
+                     .at_once = static_cast<std::size_t>(request.workers),
+                     .stop = [] { return interrupted.load(); },
+                     .progress = [&](const TuneProgress& now) { bar.draw(now); }});
+    }
+    answer.text += fmt::format("{}\n", jobs[i].name);
+    report_record(record, elapsed.ms(), answer);
+  }
+  std::signal(SIGINT, SIG_DFL);
+  answer.json["interrupted"] = interrupted.load();
+  if (interrupted) {
+    answer.text += "stopped; what was measured is kept, and the same command goes on from there\n";
+    answer.status = kFailed;
+  }
+  return answer;
+}
+
+}  // namespace
+
+void add_tune(CLI::App& root, Invocation& invocation) {
+  CLI::App& app = *root.add_subcommand(
+      "tune", "finds the fastest configs by measuring, and keeps them for `compile` and `report`");
+  const auto request = std::make_shared<TuneRequest>();
+  app.add_option("FILE", request->files,
+                 "layouts, tuned with the options below; and jobs files (.json), which have their own");
+  app.add_option("--target", request->target,
+                 "the device: auto, cpu, cuda, cuda:1, emulated; or an architecture (sm_90), whose times are "
+                 "the cost model's where this machine has none")
+      ->capture_default_str();
+  app.add_option("--budget", request->budget, "time for each problem: 30s, 500ms, 2m")->capture_default_str();
+  app.add_option("--jobs", request->workers,
+                 "candidates to compile at once (one a processor where not given)")
+      ->check(whole_number());
+  app.add_flag("--from-store", request->from_store, "all kernels that the store has seen, too");
+  app.add_flag("--again", request->again, "time the best anew where a problem is tuned already");
+  app.add_flag("--model", request->model, "compile and measure nothing: what the cost model says");
+  app.add_flag("--space", request->space, "list all configs, and why those cannot serve that do not");
+  add_problem(app, request->what);
+  add_json(app, invocation);
+  app.callback([&invocation, request] { invocation.command = [request] { return tune_all(*request); }; });
+}
+
+}  // namespace sparsekiln::tools
