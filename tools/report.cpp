@@ -1,0 +1,218 @@
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/problem.h>
+
+#include "cache/store.h"
+#include "compiler/layout_file/disk.h"
+#include "runtime/records.h"
+#include "tools/command.h"
+#include "tools/options.h"
+#include "tools/report_compare.h"
+#include "tools/report_csv.h"
+#include "tools/report_entry.h"
+#include "tools/report_json.h"
+#include "tools/report_page.h"
+#include "tools/report_text.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportRequest {
+  std::vector<fs::path> files;
+  std::vector<fs::path> compared;  ///< none or two
+  fs::path folder;                 ///< of the store; empty: the default one
+  std::string operation;
+  std::string dtype;
+  std::string block;
+  std::string target;
+  std::string layout;
+  fs::path html;
+  std::string csv;  ///< a file, or "-"
+  bool fail_on_regression = false;
+};
+
+/// Which records are wanted: of each field that is given, those with its value.
+class Choice {
+ public:
+  explicit Choice(const ReportRequest& request) : target_(request.target), layout_(request.layout) {
+    if (!request.operation.empty()) operation_ = name(parse_operation(request.operation));
+    if (!request.dtype.empty()) dtype_ = name(parse_dtype(request.dtype));
+    if (!request.block.empty()) block_ = to_string(parse_block_shape(request.block));
+  }
+
+  [[nodiscard]] bool takes(const Record& record) const {
+    const auto is = [&](std::string_view field, const std::string& wanted) {
+      return wanted.empty() || record.field(field) == wanted;
+    };
+    const std::string_view target = record.field("target");
+    return is("operation", operation_) && is("dtype", dtype_) && is("block", block_) &&
+           record.field("layout").starts_with(layout_) &&
+           (is("target", target_) || target.starts_with(target_ + ":") ||
+            (target_ == "cpu" && on_cpu(target)));
+  }
+
+ private:
+  static bool on_cpu(std::string_view target) { return !target.starts_with("sm_"); }
+
+  std::string operation_, dtype_, block_, target_, layout_;
+};
+
+std::vector<Record> chosen(std::vector<Record> records, const Choice& choice) {
+  std::erase_if(records, [&](const Record& record) { return !choice.takes(record); });
+  return records;
+}
+
+/// Of a file of JSON lines, or of a folder of a store.
+std::vector<Record> records_of(const fs::path& from, const Choice& choice) {
+  return chosen(fs::is_directory(from) ? stored_records(from) : read_records(from), choice);
+}
+
+/// Of all files, or of the store.
+std::vector<Record> chosen_records(const ReportRequest& request, const Choice& choice, std::string& origin) {
+  if (request.files.empty()) {
+    const cache::Store store(request.folder);
+    if (store.folder().empty()) throw Error(ErrorKind::cache, store.why());
+    origin = store.folder().string();
+    return fs::exists(store.folder()) ? chosen(stored_records(store.folder()), choice)
+                                      : std::vector<Record>();
+  }
+  std::vector<Record> records;
+  for (const fs::path& file : request.files) {
+    std::vector<Record> more = records_of(file, choice);
+    records.insert(records.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+    origin += (origin.empty() ? "" : ", ") + file.string();
+  }
+  return records;
+}
+
+void write_text(const fs::path& file, std::string_view text) {
+  layout_file::replace_file(file, [&](const layout_file::Sink& sink) { sink(text); });
+}
+
+Json page_data(const TuningGain& gain) {
+  return {{"summary",
+           {{"version", SPARSEKILN_VERSION}, {"tuned", gain.problems}, {"speedup", gain.geometric_mean}}},
+          {"problems", Json::array()}};
+}
+
+void append_in_full(Json& problems, const std::vector<ReportEntry>& entries, const char* side) {
+  for (const ReportEntry& entry : entries) {
+    problems.push_back(describe_in_full(entry));
+    if (side != nullptr) problems.back()["side"] = side;
+  }
+}
+
+/// The files that were asked for beside the answer; CSV on standard output is the answer.
+void write_files(const ReportRequest& request, const std::string& csv, const Json& page, Answer& answer) {
+  if (!request.html.empty()) {
+    write_text(request.html, report_page(page));
+    answer.json["html"] = request.html.string();
+    answer.text += fmt::format("page: {}\n", request.html.string());
+  }
+  if (request.csv == "-") {
+    answer.text = csv;
+  } else if (!request.csv.empty()) {
+    write_text(request.csv, csv);
+    answer.json["csv"] = request.csv;
+    answer.text += fmt::format("table: {}\n", request.csv);
+  }
+}
+
+Answer report_all(const ReportRequest& request, const Choice& choice) {
+  std::string origin;
+  const std::vector<Record> records = chosen_records(request, choice, origin);
+  const std::vector<ReportEntry> entries = entries_of(records);
+  const TuningGain gain = tuning_gain(entries);
+  Answer answer;
+  answer.json = {{"from", origin}, {"problems", Json::array()}};
+  for (const ReportEntry& entry : entries) answer.json["problems"].push_back(describe(entry));
+  answer.json["tuned"] = gain.problems;
+  answer.json["speedup"] = gain.geometric_mean;
+  answer.text = entries.empty()
+                    ? fmt::format(
+                          "no such tuning records in '{}'; `sparsekiln tune L.npy --block 32 --batch "
+                          "64` makes them\n",
+                          origin)
+                    : report_text(entries);
+  Json page = page_data(gain);
+  append_in_full(page["problems"], entries, nullptr);
+  write_files(request, report_csv(entries), page, answer);
+  return answer;
+}
+
+Answer report_comparison(const ReportRequest& request, const Choice& choice) {
+  const fs::path& a = request.compared[0];
+  const fs::path& b = request.compared[1];
+  const std::vector<Record> records_a = records_of(a, choice);
+  const std::vector<Record> records_b = records_of(b, choice);
+  const std::vector<ReportEntry> entries_a = entries_of(records_a);
+  const std::vector<ReportEntry> entries_b = entries_of(records_b);
+  const Comparison comparison = compare(entries_a, entries_b);
+  Answer answer;
+  answer.json = {{"a", a.string()}, {"b", b.string()}};
+  answer.json.update(describe(comparison));
+  answer.text = fmt::format("A is {}, B is {}\n", a.string(), b.string()) + comparison_text(comparison);
+  std::vector<ReportEntry> all = entries_a;
+  all.insert(all.end(), entries_b.begin(), entries_b.end());
+  Json page = page_data(tuning_gain(all));
+  page["comparison"] = answer.json;
+  append_in_full(page["problems"], entries_a, "A");
+  append_in_full(page["problems"], entries_b, "B");
+  write_files(request, comparison_csv(comparison), page, answer);
+  if (request.fail_on_regression && comparison.count(Change::regression) > 0) answer.status = kFailed;
+  return answer;
+}
+
+Answer report(const ReportRequest& request, bool json) {
+  if (json && request.csv == "-")
+    throw Error(ErrorKind::invalid_argument,
+                "report --json --csv -: both would be on standard output; name a file for the CSV");
+  if (!request.compared.empty() && !request.files.empty())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("report '{}' --compare: --compare takes the two files by itself",
+                            request.files.front().string()));
+  if (request.fail_on_regression && request.compared.empty())
+    throw Error(ErrorKind::invalid_argument, "report --fail-on-regression: of what? Give --compare A B");
+  const Choice choice(request);
+  return request.compared.empty() ? report_all(request, choice) : report_comparison(request, choice);
+}
+
+}  // namespace
+
+void add_report(CLI::App& root, Invocation& invocation) {
+  CLI::App& app =
+      *root.add_subcommand("report", "shows what tuning found: in the terminal, as a page, as a table");
+  const auto request = std::make_shared<ReportRequest>();
+  app.add_option("FILE", request->files,
+                 "tuning records as JSON lines, or the folder of a store (else the store)");
+  app.add_option("--cache-dir", request->folder,
+                 "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
+                 "~/.cache/sparsekiln)");
+  app.add_option("--op", request->operation, "only this operation: forward, grad_input, grad_weight");
+  app.add_option("--dtype", request->dtype, "only this type of activations and weight: f32, bf16, f16");
+  app.add_option("--block", request->block, "only this block shape: 32, or OUTxIN such as 8x32");
+  app.add_option("--target", request->target, "only this target: cpu, sm_90, sm_90:132 …");
+  app.add_option("--layout", request->layout, "only layouts whose digest begins so");
+  app.add_option("--html", request->html, "writes the report as one page that needs no network");
+  app.add_option("--csv", request->csv, "writes a row a problem; - is standard output");
+  app.add_option("--compare", request->compared,
+                 "A B: compares the records of two files, or folders of stores, and marks regressions")
+      ->expected(2);
+  app.add_flag("--fail-on-regression", request->fail_on_regression,
+               "with --compare: exit status 1 where B has a regression");
+  add_json(app, invocation);
+  app.callback([&invocation, request] {
+    invocation.command = [request, json = invocation.json] { return report(*request, json); };
+  });
+}
+
+}  // namespace sparsekiln::tools

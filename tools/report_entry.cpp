@@ -1,0 +1,187 @@
+#include "tools/report_entry.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/problem.h>
+
+namespace sparsekiln::tools {
+namespace {
+
+void count(std::vector<ReasonCount>& reasons, const std::string& reason, std::int64_t times) {
+  const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                  [&](const ReasonCount& one) { return one.reason == reason; });
+  if (known != reasons.end())
+    known->count += times;
+  else
+    reasons.push_back({reason, times});
+}
+
+void sort_by_count(std::vector<ReasonCount>& reasons) {
+  std::stable_sort(reasons.begin(), reasons.end(),
+                   [](const ReasonCount& a, const ReasonCount& b) { return a.count > b.count; });
+}
+
+/// "12x34", where 0 stands for a size that is not cut.
+struct Features {
+  double out = 0;
+  double in = 0;
+};
+Features cut_features(std::string_view text) {
+  const std::size_t cross = text.find('x');
+  if (cross == std::string_view::npos) return {};
+  const auto number = [](std::string_view digits) {
+    double value = 0;
+    for (const char digit : digits) {
+      if (digit < '0' || digit > '9') return 0.0;
+      value = value * 10 + (digit - '0');
+    }
+    return value;
+  };
+  return {number(text.substr(0, cross)), number(text.substr(cross + 1))};
+}
+
+/// Of the weight, or of its gradient: what a dense product has more of.
+DType weight_type(const Record& record) {
+  const bool gradient = record.field("operation") == name(Operation::grad_weight);
+  return parse_dtype(gradient ? record.field("out_dtype") : record.field("dtype"));
+}
+
+}  // namespace
+
+Tally tally(const Contest& contest) {
+  Tally tally;
+  for (const Candidate& candidate : contest.candidates) {
+    tally.compile_ms += candidate.compile_ms;
+    switch (candidate.outcome) {
+      case Outcome::measured:
+      case Outcome::modelled:
+        ++tally.timed;
+        break;
+      case Outcome::failed:
+        ++tally.failed;
+        count(tally.why_failed, candidate.reason, 1);
+        break;
+      case Outcome::pruned:
+        ++tally.pruned;
+        count(tally.why_pruned, candidate.reason, 1);
+        break;
+      case Outcome::untried:
+        ++tally.untried;
+        count(tally.why_untried, candidate.reason, 1);
+        break;
+    }
+  }
+  for (const PrunedGroup& group : contest.pruned) {
+    tally.pruned += group.count;
+    count(tally.why_pruned, group.reason, group.count);
+  }
+  for (auto* reasons : {&tally.why_failed, &tally.why_pruned, &tally.why_untried}) sort_by_count(*reasons);
+  return tally;
+}
+
+std::optional<DenseProduct> dense_product(const Record& record, const Contest& contest) {
+  if (record.peak.gflops <= 0 || record.peak.gbytes <= 0) return std::nullopt;
+  try {
+    const BlockShape block = parse_block_shape(record.field("block"));
+    const Features cut = cut_features(record.field("features"));
+    const double out = cut.out > 0 ? cut.out : static_cast<double>(record.layout.rows) * block.out;
+    const double in = cut.in > 0 ? cut.in : static_cast<double>(record.layout.cols) * block.in;
+    const double absent = std::max(0.0, 1 - record.layout.density()) * out * in;
+    DenseProduct dense;
+    dense.flops = 2 * out * in * static_cast<double>(contest.n);
+    dense.bytes = contest.bytes + absent * static_cast<double>(size_of(weight_type(record)));
+    dense.us = std::max(dense.flops / record.peak.gflops, dense.bytes / record.peak.gbytes) / 1e3;
+    return dense;
+  } catch (const Error&) {  // the record is of a version that names these otherwise
+    return std::nullopt;
+  }
+}
+
+std::optional<double> ReportEntry::best_us() const {
+  if (standing.best == nullptr) return std::nullopt;
+  const double us = standing.best->time_us()->median;
+  return us > 0 ? std::optional(us) : std::nullopt;
+}
+
+std::optional<double> ReportEntry::floor_share() const {
+  const auto us = best_us();
+  return us && contest->floor_us > 0 ? std::optional(contest->floor_us / *us) : std::nullopt;
+}
+
+std::optional<double> ReportEntry::speedup_over_dense() const {
+  const auto us = best_us();
+  return us && dense ? std::optional(dense->us / *us) : std::nullopt;
+}
+
+std::vector<ReportEntry> entries_of(const std::vector<Record>& records) {
+  std::vector<ReportEntry> entries;
+  for (const Record& record : records)
+    for (const Contest& contest : record.contests)
+      entries.push_back(
+          {&record, &contest, standing(contest), tally(contest), dense_product(record, contest)});
+  return entries;
+}
+
+TuningGain tuning_gain(const std::vector<ReportEntry>& entries) {
+  TuningGain gain;
+  double logarithms = 0;
+  for (const ReportEntry& entry : entries) {
+    const double speedup = entry.standing.speedup;
+    if (entry.standing.standard == nullptr || !entry.best_us() || !std::isfinite(speedup) || speedup <= 0)
+      continue;
+    ++gain.problems;
+    logarithms += std::log(speedup);
+  }
+  if (gain.problems > 0) gain.geometric_mean = std::exp(logarithms / static_cast<double>(gain.problems));
+  return gain;
+}
+
+std::string title(const ReportEntry& entry) {
+  const Record& record = *entry.record;
+  const LayoutSummary& layout = record.layout;
+  std::string text = fmt::format("{}, {}x{} blocks of {}, {:.4g} % dense, batch {}, {}, {}, layout {}",
+                                 record.field("operation"), layout.rows, layout.cols, record.field("block"),
+                                 layout.density() * 100, record.field("batch"), record.field("dtype"),
+                                 record.field("target"), record.field("layout").substr(0, 8));
+  if (record.field("batch") != std::to_string(entry.contest->n))
+    text += fmt::format(", at n = {}", entry.contest->n);
+  struct Usual {
+    std::string_view field, value;
+  };
+  constexpr std::array kUsual = {Usual{"features", "0x0"},
+                                 Usual{"math", "ieee"},
+                                 Usual{"order", "batch-major"},
+                                 Usual{"strict_absent", "no"},
+                                 Usual{"epilogue", "none"},
+                                 Usual{"derivative", "none"},
+                                 Usual{"gates", "no"},
+                                 Usual{"bias_gradient", "no"},
+                                 Usual{"gate_gradient", "no"},
+                                 Usual{"alignment", "16"},
+                                 Usual{"out_dtype", std::string_view()}};
+  for (const auto& [field, usual] : kUsual) {
+    const std::string_view value = record.field(field);
+    if (value.empty() || value == usual || (field == "out_dtype" && value == record.field("dtype"))) continue;
+    text += fmt::format(", {} {}", field, value);
+  }
+  return one_line(text);
+}
+
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are control characters, too: in UTF-8 they are 0xC2 and then 0x80 to 0x9F.
+    const bool pair = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    line += byte < 0x20 || byte == 0x7F || pair ? ' ' : text[i];
+    if (pair) ++i;
+  }
+  return line;
+}
+
+}  // namespace sparsekiln::tools
