@@ -60,7 +60,7 @@ Tally tally(const Contest& contest) {
     switch (candidate.outcome) {
       case Outcome::measured:
       case Outcome::modelled:
-        ++tally.timed;
+        ++tally.tried;
         break;
       case Outcome::failed:
         ++tally.failed;

@@ -12,8 +12,7 @@ Json describe(const std::vector<ReasonCount>& reasons) {
 }
 
 Json describe(const Tally& tally) {
-  return {{"tried", tally.tried()},
-          {"timed", tally.timed},
+  return {{"tried", tally.tried},
           {"failed", tally.failed},
           {"pruned", tally.pruned},
           {"untried", tally.untried},

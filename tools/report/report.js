@@ -34,7 +34,7 @@ function factsText(entry) {
   const tie = entry.tie ? "; the best ties with another" : "";
   const second = entry.margin === null ? "" : `, ${percent(entry.margin)} ahead of the second${tie}`;
   const gain = entry.speedup === null ? "The default has no time" : `The best is ${times(entry.speedup)} as fast as the default`;
-  return `${gain}${second}. ${tried} candidates tried (${failed} failed), ${pruned} pruned, ${untried} untried; ` +
+  return `${gain}${second}. ${tried} candidates tried, ${failed} failed, ${pruned} pruned, ${untried} untried; ` +
     `${digits(entry.compile_ms / 1000)} s of compiling, ${digits(entry.seconds)} s of tuning.`;
 }
 
