@@ -50,7 +50,8 @@ function problemDetails(entry, at) {
 }
 
 function fillProblem(details, entry) {
-  const ranked = [...entry.points].sort((a, b) => a.median_us - b.median_us);
+  // Times of the finals are compared round by round; the others' are of fewer samples, taken at other times.
+  const ranked = [...entry.points].sort((a, b) => (b.rounds > 0) - (a.rounds > 0) || a.median_us - b.median_us);
   const figures = [];
   if (ranked.length) figures.push(candidatesPlot(entry, ranked));
   if (entry.peak.gflops > 0 && entry.peak.gbytes > 0) figures.push(rooflinePlot(entry));
