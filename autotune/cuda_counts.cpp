@@ -1,14 +1,18 @@
 #include "autotune/cuda_counts.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <span>
+#include <vector>
 
 namespace sparsekiln::cuda {
 namespace {
 
 /// Block rows that are looked at one by one. Of more, statistics say enough.
-constexpr std::int32_t kRowsCounted = 4096;
+constexpr std::int32_t kRowsCounted = 2048;
 
 /// As make_schedule has them.
 constexpr std::int64_t kStepsWorthCutting = 4;
@@ -20,6 +24,7 @@ std::int64_t rounded(double value) { return std::llround(value); }
 
 /// Chunks of an item of so many steps.
 std::int64_t chunks_of(std::int64_t steps, ChunkShape chunk) {
+  if (chunk.blocks == 1) return steps * chunk.parts * chunk.weights;
   return quotient_up(steps * chunk.parts * chunk.weights, chunk.blocks);
 }
 
@@ -29,8 +34,17 @@ double expected_chunks(double steps, double items, ChunkShape chunk) {
   return full + items * (chunk.blocks - 1) / (2.0 * chunk.blocks);
 }
 
+std::int32_t rows_of(std::span<const std::int32_t> begins) {
+  return static_cast<std::int32_t>(begins.size()) - 1;
+}
+
 std::int64_t length(std::span<const std::int32_t> begins, std::int32_t row) {
   return begins[static_cast<std::size_t>(row) + 1] - begins[static_cast<std::size_t>(row)];
+}
+
+/// A row without blocks counts as one step.
+std::int64_t cost_of(std::span<const std::int32_t> begins, std::int32_t row) {
+  return std::max<std::int64_t>(length(begins, row), 1);
 }
 
 /// Steps of the clusters of a schedule, from afar.
@@ -45,55 +59,122 @@ struct Steps {
 
 /// How `share` in compiler/schedule.cpp would deal out clusters.
 struct Shares {
-  double workers = 1;
+  std::int64_t workers = 1;
   double largest = 1;
-  double cuts = 0;  ///< boundaries between workers that lie within clusters
+  double cuts = 0;      ///< boundaries between workers that lie within clusters
+  double clusters = 0;  ///< that are cut
 };
 
-/// The largest share, over the mean, of whole clusters in contiguous runs.
-double contiguous(std::span<const std::int32_t> begins, std::int64_t workers, double total) {
+/// Workers that have something to do.
+std::int64_t useful_workers(const Steps& steps, std::int64_t workers) {
+  const auto worth = static_cast<std::int64_t>(steps.cost()) / kStepsWorthCutting;
+  return std::min(workers, std::max(rounded(steps.clusters), worth));
+}
+
+/// What the largest share of whole rows is of the mean in any order: one worker has the longest row, and one
+/// as many rows as the mean, rounded up.
+double least_share(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+  std::int64_t longest = 0;
+  for (std::int32_t row = 0; row < rows_of(begins); ++row) {
+    shortest = std::min(shortest, cost_of(begins, row));
+    longest = std::max(longest, cost_of(begins, row));
+  }
+  const std::int64_t least = std::max(longest, quotient_up(rows_of(begins), workers) * shortest);
+  return static_cast<double>(least * workers) / static_cast<double>(total);
+}
+
+/// That of whole rows in contiguous runs: a row is its worker's in whose share of the steps its middle lies.
+double contiguous(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
   std::int64_t done = 0;
-  std::int64_t last = -1;
+  std::int64_t worker = 0;
   std::int64_t share = 0;
   std::int64_t largest = 0;
-  const auto whole = static_cast<std::int64_t>(total);
-  for (std::int32_t row = 0; row + 1 < static_cast<std::int32_t>(begins.size()); ++row) {
-    const std::int64_t cost = std::max<std::int64_t>(length(begins, row), 1);
-    const std::int64_t worker = std::min((2 * done + cost) * workers / (2 * whole), workers - 1);
-    share = worker == last ? share + cost : cost;
-    last = worker;
+  for (std::int32_t row = 0; row < rows_of(begins); ++row) {
+    const std::int64_t cost = cost_of(begins, row);
+    for (; worker + 1 < workers && (2 * done + cost) * workers >= 2 * total * (worker + 1); ++worker)
+      share = 0;
+    share += cost;
     largest = std::max(largest, share);
     done += cost;
   }
-  return static_cast<double>(largest) * static_cast<double>(workers) / total;
+  return static_cast<double>(largest * workers) / static_cast<double>(total);
 }
 
-/// The largest share of whole clusters, longest first: the mean, and what the last clusters, the short ones,
-/// leave over. Where all have as many clusters, long ones are paired with short ones.
-double longest_first(const Steps& steps, double workers) {
+/// That of whole rows, longest first.
+double longest_first(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
+  std::vector<std::int64_t> costs;
+  for (std::int32_t row = 0; row < rows_of(begins); ++row) costs.push_back(cost_of(begins, row));
+  std::sort(costs.begin(), costs.end(), std::greater<>());
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(workers), 0);  // a heap, the smallest on top
+  for (const std::int64_t cost : costs) {
+    std::pop_heap(loads.begin(), loads.end(), std::greater<>());
+    loads.back() += cost;
+    std::push_heap(loads.begin(), loads.end(), std::greater<>());
+  }
+  const std::int64_t largest = *std::max_element(loads.begin(), loads.end());
+  return static_cast<double>(largest * workers) / static_cast<double>(total);
+}
+
+/// Of rows that are known: the first of these that is balanced, as make_schedule tries them.
+double largest_share(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
+  const double least = least_share(begins, workers, total);
+  if (least > kBalanced) return least;
+  const double in_order = contiguous(begins, workers, total);
+  return in_order > kBalanced ? longest_first(begins, workers, total) : in_order;
+}
+
+/// The largest share of clusters that are not known one by one, longest first. Where all workers have as
+/// many, long ones are paired with short ones; else one more, as short as they come, remains.
+double expected_longest_first(const Steps& steps, double workers) {
   const double mean = steps.cost() / workers;
   const double of_cluster = steps.cost() / steps.clusters;
   const double clusters = std::ceil(steps.clusters / workers);
   const bool even = clusters * workers == steps.clusters;
-  const double excess = even ? steps.deviation / clusters : clusters * of_cluster - mean;
-  const double spread = std::min(steps.deviation, of_cluster);  // short ones fill the gaps
-  return std::max(steps.longest, mean + std::max(excess - (even ? 0 : 2 * spread), 0.0)) / mean;
+  const double spread = std::min(steps.deviation, of_cluster);
+  const double excess = even ? steps.deviation / (2 * clusters) : clusters * of_cluster - mean - 2 * spread;
+  return std::max(steps.longest, mean + std::max(excess, 0.0)) / mean;
 }
 
-Shares shares_of(const Steps& steps, std::span<const std::int32_t> rows, std::int64_t workers) {
+/// Calls part(steps) for each part of each row that is cut at the multiples of the mean, in order, and
+/// whole(steps) for each of the others.
+template <class Part, class Whole>
+void cut_rows(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total, Part part,
+              Whole whole) {
+  std::int64_t first = 0;
+  std::int64_t boundary = 0;  // the next one is at total · boundary / workers, rounded down
+  std::int64_t stop = 0;
+  for (std::int32_t row = 0; row < rows_of(begins); ++row) {
+    const std::int64_t end = first + cost_of(begins, row);
+    while (stop <= first) stop = total * ++boundary / workers;
+    if (stop >= end) {
+      whole(length(begins, row));
+    } else {
+      for (std::int64_t done = first; done < end;) {
+        const std::int64_t upto = std::min(end, stop);
+        part(upto - done);
+        done = upto;
+        while (stop <= done) stop = total * ++boundary / workers;
+      }
+    }
+    first = end;
+  }
+}
+
+Shares shares_of(const Steps& steps, std::span<const std::int32_t> begins, std::int64_t workers) {
   Shares shares;
   if (steps.cost() == 0) return shares;
-  const auto useful =
-      std::max(steps.clusters, std::floor(steps.cost() / static_cast<double>(kStepsWorthCutting)));
-  shares.workers = std::min(static_cast<double>(workers), useful);
-  if (!rows.empty())
-    shares.largest = contiguous(rows, static_cast<std::int64_t>(shares.workers), steps.cost());
-  if (rows.empty() || shares.largest > kBalanced) shares.largest = longest_first(steps, shares.workers);
+  shares.workers = useful_workers(steps, workers);
+  const std::int64_t total = rounded(steps.cost());
+  const auto of_workers = static_cast<double>(shares.workers);
+  shares.largest = begins.empty() ? expected_longest_first(steps, of_workers)
+                                  : largest_share(begins, shares.workers, total);
   if (shares.largest <= kBalanced) return shares;
-  // A boundary falls between two clusters as often as one step in so many is a cluster's first.
-  shares.cuts = (shares.workers - 1) * (1 - steps.clusters / steps.cost());
-  const double mean = steps.cost() / shares.workers;
+  const double mean = steps.cost() / of_workers;
   shares.largest = std::ceil(mean) / mean;
+  // A boundary falls between two clusters as often as one step in so many is a cluster's first.
+  shares.cuts = (of_workers - 1) * (1 - steps.clusters / steps.cost());
+  shares.clusters = std::min(shares.cuts, steps.clusters);
   return shares;
 }
 
@@ -110,7 +191,7 @@ Steps expected_steps(const Layout& layout, const Config& config) {
   steps.longest = statistics.longest_row;
   steps.empty = statistics.empty_rows;
   const std::int32_t size = config.rows * config.merge;
-  if (size == 1) return steps;
+  if (size == 1 || layout.rows() == 0) return steps;
   steps.clusters = static_cast<double>(quotient_up(layout.rows(), size));
   const double one = steps.steps;
   // A step is a column of one output tile.
@@ -118,8 +199,10 @@ Steps expected_steps(const Layout& layout, const Config& config) {
   steps.steps = std::min(one, tiles * layout.cols() * united(statistics.density, config.merge));
   const double growth = one == 0 ? 1 : steps.steps / one * size;
   steps.deviation *= growth / std::sqrt(static_cast<double>(size));
-  steps.longest = std::min(steps.longest * growth, static_cast<double>(layout.cols()) * config.rows);
-  steps.empty = steps.clusters * std::pow(layout.rows() == 0 ? 0 : steps.empty / layout.rows(), size);
+  // The fullest rows are seldom in one cluster.
+  const double most = steps.steps / steps.clusters + 2.5 * steps.deviation;
+  steps.longest = std::min({steps.longest * growth, most, static_cast<double>(layout.cols()) * config.rows});
+  steps.empty = steps.clusters * std::pow(steps.empty / layout.rows(), size);
   return steps;
 }
 
@@ -156,20 +239,31 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
   const Steps steps = expected_steps(layout, config);
   const Shares shares = shares_of(steps, rows, workers);
   Counts counts;
-  counts.workers = std::max<std::int64_t>(1, rounded(shares.workers));
+  counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);
-  counts.items = counts.clusters + rounded(shares.cuts);
-  counts.counters = rounded(std::min(shares.cuts, steps.clusters));
-  counts.partials = counts.counters + rounded(shares.cuts);
   counts.loads = rounded(expected_loads(layout, config, steps));
   counts.largest = shares.largest;
-  if (shares.cuts == 0 && !rows.empty() && chunk.blocks > 1) {
-    for (std::int32_t row = 0; row < layout.rows(); ++row)
-      counts.chunks += chunks_of(length(rows, row), chunk);
-  } else {
+  if (rows.empty()) {
+    counts.items = counts.clusters + rounded(shares.cuts);
+    counts.counters = rounded(shares.clusters);
+    counts.partials = counts.counters + rounded(shares.cuts);
     counts.chunks =
         rounded(expected_chunks(steps.steps, static_cast<double>(counts.items) - steps.empty, chunk));
+    return counts;
   }
+  std::int64_t wholes = 0;
+  cut_rows(
+      rows, shares.cuts == 0 ? 1 : shares.workers, rounded(steps.cost()),
+      [&](std::int64_t of_part) {
+        ++counts.partials;
+        counts.chunks += chunks_of(of_part, chunk);
+      },
+      [&](std::int64_t of_row) {
+        ++wholes;
+        counts.chunks += chunks_of(of_row, chunk);
+      });
+  counts.items = wholes + counts.partials;
+  counts.counters = counts.clusters - wholes;
   return counts;
 }
 
@@ -199,11 +293,12 @@ RunCounts expected_counts(const Sddmm& gradient, const Target& target, const Con
   RunCounts counts;
   if (layout.rows() <= kRowsCounted) {
     const auto crow = layout.crow();
+    const int shift = std::countr_zero(static_cast<std::uint32_t>(config.rows));  // a power of two
     for (std::int32_t row = 0; row < layout.rows(); ++row) {
       const std::int64_t blocks = length(crow, row);
-      counts.runs += quotient_up(blocks, config.rows);
-      counts.warps_in +=
-          blocks / config.rows * warps + quotient_up(blocks % config.rows * warps, config.rows);
+      const std::int64_t left = blocks & (config.rows - 1);
+      counts.runs += (blocks + config.rows - 1) >> shift;
+      counts.warps_in += (blocks >> shift) * warps + ((left * warps + config.rows - 1) >> shift);
     }
   } else {
     const double rows = layout.rows() - statistics.empty_rows;

@@ -7,93 +7,199 @@
 #include "compiler/cuda/stream_shape.h"
 #include "compiler/cuda/weight_gradient_shape.h"
 
+// How often a kernel does what follows from its template; what that takes each time, in PTX, was fitted to
+// the emulator's counters of 289 kernels, and is held to them by tests/counters/prediction_test.cpp.
+
 namespace sparsekiln::cuda {
 namespace {
 
+constexpr std::int32_t kMostRegisters = 255;  ///< a thread
+constexpr double kEntries = 8;                ///< of LoopCosts::entries
+
 std::int32_t quotient_up(std::int32_t value, std::int32_t divisor) { return (value + divisor - 1) / divisor; }
+
+/// Of what not all kernels have.
+double if_it(bool has, double costs) { return has ? costs : 0; }
+
+/// Tensor-core instructions for a product 32 bytes deep: m16n8k16 is not there before sm_80.
+std::int32_t halves(const Target& target, DType dtype) {
+  return target.compute_capability() < 80 && dtype != DType::f32 ? 2 : 1;
+}
+
+/// Whether no batch tile lacks entries, as the emitter has it.
+bool full_tiles(const Spmm& problem, const Config& config) {
+  return !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0;
+}
+
+/// Of an activation function at one value, or of its derivative with the product; erf has branches.
+double function_costs(Activation function, bool derivative) {
+  switch (function) {
+    case Activation::none:
+      return 0;
+    case Activation::relu:
+      return derivative ? 7 : 2;
+    case Activation::gelu:
+      return derivative ? 50 : 45;
+    case Activation::gelu_tanh:
+      return derivative ? 40 : 30;
+    case Activation::silu:
+      return derivative ? 35 : 25;
+  }
+  return 0;
+}
+
+/// Of the epilogue, a value of y.
+double value_costs(const Computation& problem) {
+  const Epilogue& epilogue = problem.epilogue;
+  return function_costs(epilogue.activation, false) + if_it(epilogue.bias, 2) + if_it(epilogue.scale, 5) +
+         if_it(epilogue.residual, 5) + if_it(epilogue.gated, 2);
+}
+
+/// Of a copy of x by one pass of a warp, besides the copy itself: narrower ones, and the derivative at z.
+double activation_costs(const Computation& problem) {
+  const auto element = static_cast<double>(size_of(problem.dtype));
+  return 1.6 * (16.0 / problem.alignment - 1) + 16 / element * function_costs(problem.derivative, true);
+}
+
+/// Likewise of W: a block's gate.
+double gate_costs(const Computation& problem) {
+  return if_it(problem.gates, 6 * 16 / static_cast<double>(size_of(problem.dtype)));
+}
 
 LoopCosts mma_costs(const Spmm& problem, const Target& target, const Config& config) {
   const MmaShape shape = mma_shape(problem, target, config);
   const bool weight_a = config.operand_a == OperandA::w;
+  const bool floats = problem.dtype == DType::f32;
+  const bool by_columns = problem.by_columns();
   const std::int32_t outputs = problem.block.out * config.merge;
-  const std::int32_t warps = config.warps;
+  // Tensor-core tiles of a warp along A and B, and k-steps of a chunk.
   const std::int32_t a = weight_a ? outputs / (16 * shape.warps_out) : config.tile_n / (16 * shape.warps_n);
   const std::int32_t b = weight_a ? config.tile_n / (8 * shape.warps_n) : outputs / (8 * shape.warps_out);
   const std::int32_t steps = shape.chunk_units / 2;
-  const bool floats = problem.dtype == DType::f32;
+  // ldmatrix gives a tile of A, or two of B. Floats by columns are read a pair at a time.
+  const std::int32_t loads = steps * (a * (floats && by_columns && weight_a ? 2 : 1) +
+                                      (floats && by_columns && !weight_a ? b : quotient_up(b, 2)));
+  const std::int32_t rounded = floats ? steps * (4 * a + 2 * b) : 0;  // words, to tf32
+  const std::int32_t passes_x = quotient_up(config.tile_n * shape.chunk_units, shape.threads);
+  const std::int32_t passes_w = quotient_up(outputs * shape.chunk_units, shape.threads);
+  const bool ring = config.rows * problem.weights() > 1;
+  const double through_registers = if_it(!shape.async_copy, 5);  // a pass: read here, written there
+  const double warps = config.warps;
+  // Feature-major, values are stored one by one.
+  const double stores = shape.sums * (problem.feature_major() ? 7.8 : 14.0 / shape.run);
+
   LoopCosts costs;
   costs.threads = shape.threads;
-  costs.cta_shared_bytes = shape.shared_bytes + kMmaStaticShared;
-  costs.registers = std::min(255, shape.sums + 4 * a + 2 * b + 56);
-  costs.stage_bytes = std::int64_t{16} * shape.chunk_units * (config.tile_n + outputs);
+  costs.registers = std::min(kMostRegisters, shape.sums + 4 * a + 2 * b + 56);
+  costs.shared_bytes = shape.shared_bytes + kMmaStaticShared;
   costs.shape = shape.chunk;
-  // Where m16n8k16 is not there, two of half the depth.
-  const std::int32_t halves = target.compute_capability() < 80 && !floats ? 2 : 1;
-  costs.chunk_products = std::int64_t{warps} * a * b * steps * halves;
-  costs.chunk_shared_bytes = costs.stage_bytes + std::int64_t{warps} * steps * (512 * a + 256 * b);
-  const std::int32_t loads = steps * (a + quotient_up(b, 2));
-  const std::int32_t converts = floats ? steps * (4 * a + 2 * b) : 0;
-  const std::int32_t passes = quotient_up(config.tile_n * shape.chunk_units, shape.threads) +
-                              quotient_up(outputs * shape.chunk_units, shape.threads);
-  costs.chunk = warps * (40.0 + loads + converts + 3.0 * passes);
-  const std::int32_t sums = a * b * 4;
-  costs.item = warps * (15.0 + sums);
-  costs.store = warps * (20.0 + 2.0 * sums);
-  costs.part = warps * (40.0 + 3.0 * sums);
-  costs.begin = warps * (120.0 + config.stages * (30.0 + 3.0 * passes));
+  costs.chunk_products = std::int64_t{config.warps} * a * b * steps * halves(target, problem.dtype);
+  costs.chunk_shared_bytes = std::int64_t{16} * shape.chunk_units * (config.tile_n + outputs) +
+                             std::int64_t{config.warps} * steps * (512 * a + 256 * b);
+  costs.begin = warps * 196;
+  costs.chunk =
+      warps * (33 + if_it(ring, 30) + if_it(shape.chunk.blocks > 1, 7) + if_it(by_columns, 7) + loads +
+               2.0 * rounded +
+               ((config.merge > 1 ? 17.0 : 1.2) + through_registers + gate_costs(problem)) * passes_w);
+  costs.load = warps * passes_x *
+               ((full_tiles(problem, config) ? 2.5 : 5.0) + through_registers + activation_costs(problem));
+  costs.item = warps * 0.4 * shape.sums;
+  costs.store = warps * 16;
+  const double packed = if_it(problem.out_dtype != DType::f32, 1.7);
+  costs.entries = warps * (stores + shape.sums * (packed + value_costs(problem) / problem.weights())) *
+                  kEntries / config.tile_n;
+  costs.part = warps * (40 + 5.0 * shape.sums);
   return costs;
 }
 
 LoopCosts stream_costs(const Spmm& problem, const Target& target, const Config& config) {
   const StreamShape shape = stream_shape(problem, target, config);
-  const std::int32_t units = (config.tile_n + problem.block.out) / 8;
+  const std::int32_t units_x = config.tile_n / 8;
+  const std::int32_t units_w = problem.block.out / 8;
+  const std::int32_t tiles = problem.block.out * config.tile_n / 128;
+  const double warps = config.warps;
+  // Sums that a thread has once the warps have met.
+  const double gathered = std::max(problem.block.out * config.tile_n / shape.threads, shape.run);
+
   LoopCosts costs;
   costs.threads = shape.threads;
-  costs.cta_shared_bytes = shape.shared_bytes + kStreamStaticShared;
-  costs.registers = std::min(255, stream_registers(problem, target, config));
-  costs.stage_bytes = std::int64_t{kStreamChunkBytes} * (config.tile_n + problem.block.out);
+  costs.registers = std::min(kMostRegisters, stream_registers(problem, target, config));
+  costs.shared_bytes = shape.shared_bytes + kStreamStaticShared;
   costs.shape = shape.chunk;
-  const std::int32_t tiles = problem.block.out * config.tile_n / 128;
-  const std::int32_t halves = target.compute_capability() < 80 && problem.dtype != DType::f32 ? 4 : 2;
-  costs.chunk_products = shape.tensor_cores ? std::int64_t{tiles} * halves : 0;
-  costs.chunk_shared_bytes = 2 * costs.stage_bytes;
+  costs.chunk_products = shape.tensor_cores ? std::int64_t{2} * tiles * halves(target, problem.dtype) : 0;
+  if (!shape.tensor_cores)
+    costs.chunk_fmas = std::int64_t{kStreamChunkBytes / 4} * problem.block.out * config.tile_n;
+  costs.chunk_shared_bytes = std::int64_t{2} * kStreamChunkBytes * (config.tile_n + problem.block.out);
+  costs.begin = warps * (123 + 0.7 * (config.stages - 1) * (units_x + units_w));
   // A warp has a chunk of its own.
-  costs.chunk = 40.0 + 3.0 * units;
-  costs.chunk += shape.tensor_cores ? (problem.dtype == DType::f32 ? 4.0 * units : 0.0)
-                                    : 4.0 * problem.block.out / 8 * config.tile_n;
-  costs.item = config.warps * (30.0 + 2.0 * shape.sums);
-  costs.store = config.warps * (30.0 + shape.sums);
-  costs.part = config.warps * (40.0 + 3.0 * shape.sums);
-  costs.begin = config.warps * (120.0 + config.stages * (20.0 + 2.0 * units));
+  costs.chunk = 34.5 + if_it(shape.chunk.blocks > 1, 10) + 10 * units_x + 3.6 * units_w;
+  costs.chunk += shape.tensor_cores ? if_it(problem.dtype == DType::f32, 7.0 * (units_x + units_w))
+                                    : 4.0 * units_w * config.tile_n;
+  costs.item = warps * ((shape.tensor_cores ? 3.3 : 14.3) * shape.sums + 2.7 * gathered * warps / shape.run);
+  costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
+  costs.part = warps * 38;
   return costs;
 }
 
 LoopCosts simt_costs(const Spmm& problem, const Target& target, const Config& config) {
   const SimtShape shape = simt_shape(problem, target, config);
-  const std::int32_t warps = config.warps;
+  const std::int32_t quads = shape.chunk / 4;
+  const std::int32_t sums = shape.thread_n * config.tile_out;  // of one output tile
+  const std::int32_t tiles = config.rows * problem.weights();
+  const std::int32_t passes_x = quotient_up(quads * config.tile_n, shape.threads);
+  const std::int32_t passes_w = quotient_up(quads * problem.block.out, shape.threads);
+  const double warps = config.warps;
+
   LoopCosts costs;
   costs.threads = shape.threads;
-  costs.cta_shared_bytes = shape.shared_bytes + kSimtFlagBytes;
-  const std::int32_t sums = shape.thread_n * config.tile_out;
-  costs.registers = std::min(255, sums * config.rows * problem.weights() + 40);
-  costs.stage_bytes = std::int64_t{4} * shape.chunk * (config.tile_n + problem.block.out);
-  const std::int32_t passes = quotient_up(shape.chunk / 4 * config.tile_n, shape.threads) +
-                              quotient_up(shape.chunk / 4 * problem.block.out, shape.threads);
-  const std::int32_t quads = shape.chunk / 4;
+  costs.registers = std::min(kMostRegisters, sums * tiles + 40);
+  costs.shared_bytes = shape.shared_bytes + kSimtFlagBytes;
   costs.shape.parts = problem.block.in / shape.chunk;
-  costs.chunk = warps * (40.0 + 8.0 * passes + quads * (4.0 * sums + shape.thread_n + config.tile_out));
-  costs.chunk_shared_bytes =
-      costs.stage_bytes + std::int64_t{512} * warps * quads * (shape.thread_n + config.tile_out);
-  costs.item = warps * (15.0 + sums);
-  costs.store = warps * (20.0 + 4.0 * sums);
-  costs.part = warps * (40.0 + 3.0 * sums);
-  costs.begin = warps * (120.0 + config.stages * (30.0 + 8.0 * passes));
+  costs.chunk_fmas = std::int64_t{shape.chunk} * problem.block.out * config.tile_n;
+  costs.chunk_shared_bytes = std::int64_t{4} * shape.chunk * (config.tile_n + problem.block.out) +
+                             std::int64_t{512} * config.warps * quads * (shape.thread_n + config.tile_out);
+  costs.begin = warps * 82;
+  costs.chunk = warps * (28.5 + if_it(tiles > 1, 14) + if_it(problem.by_columns(), 4) +
+                         (13 + gate_costs(problem)) * passes_w +
+                         quads * (4.0 * sums + 4.3 * shape.thread_n + 3.4 * config.tile_out + 0.8));
+  costs.load = warps * passes_x * (15.3 + activation_costs(problem));
+  costs.entries =
+      warps * sums * (9.4 * tiles + value_costs(problem) * config.rows) * kEntries / config.tile_n;
+  costs.part = warps * 134;
   return costs;
+}
+
+void add_tensor_cores(GradientCosts& costs, const Sddmm& gradient, const Target& target, const Config& config,
+                      const WeightGradientShape& shape, std::int32_t columns) {
+  const bool floats = gradient.dtype == DType::f32;
+  const std::int32_t a = std::max(gradient.block.out / (16 * shape.warps_out), 1);
+  const std::int32_t b = columns / (8 * shape.warps_in);
+  const std::int32_t steps = config.tile_n / (floats ? 8 : 16) / shape.warps_n;
+  const std::int32_t warps = shape.warps_out * shape.warps_n;  // of a group
+  costs.group_products = std::int64_t{warps} * a * b * steps * halves(target, gradient.dtype);
+  costs.group_shared_bytes = std::int64_t{warps} * steps * (512 * a + 256 * b);
+  // Floats are read one by one, and rounded.
+  const double loads = floats ? 14.6 * a + 6.7 * b : 3.4 * a + quotient_up(b, 2);
+  costs.group = warps * (11.8 + steps * loads);
+  // Sums go to shared memory in pairs; of blocks with 8 outputs half of a tile.
+  const double pairs = a * b * (gradient.block.out == 8 ? 1 : 2);
+  costs.run += 6.5 * config.warps * shape.warps_n + 19.0 * config.warps * pairs;
+}
+
+void add_cuda_cores(GradientCosts& costs, const Sddmm& gradient, const Config& config,
+                    const WeightGradientShape& shape, std::int32_t columns) {
+  const std::int32_t parts = shape.threads * shape.sums / (gradient.block.out * columns);
+  const std::int32_t entries = config.tile_n / parts;  // of a thread
+  const std::int32_t unrolled = config.tile_out == 4 ? 8 : 2;
+  costs.group = config.warps * (entries * (shape.sums + 4.9) + 10.0 * quotient_up(entries, unrolled));
+  costs.group_fmas = std::int64_t{32} * config.warps * entries * shape.sums;
+  costs.group_shared_bytes = std::int64_t{config.warps} * 32 * entries * config.tile_out * 8;
+  costs.run += config.warps * (7.0 * shape.sums + 11.0 * parts + 2.0 * shape.sums * (parts - 1) / parts);
 }
 
 }  // namespace
 
-LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config, std::int64_t) {
+LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
   LoopCosts costs = config.variant == Variant::mma      ? mma_costs(problem, target, config)
                     : config.variant == Variant::stream ? stream_costs(problem, target, config)
                                                         : simt_costs(problem, target, config);
@@ -105,34 +211,29 @@ GradientCosts loop_costs(const Sddmm& gradient, const Target& target, const Conf
   const WeightGradientShape shape = weight_gradient_shape(gradient, target, config);
   const auto element = static_cast<std::int32_t>(size_of(gradient.dtype));
   const std::int32_t columns = config.rows * gradient.block.in;
-  const std::int32_t units = 16 / element;
-  const std::int32_t passes = quotient_up(config.tile_n * gradient.block.out / units, shape.threads) +
-                              quotient_up(config.tile_n * columns / units, shape.threads);
+  const auto passes = [&](std::int32_t features) {
+    return quotient_up(config.tile_n * features * element / 16, shape.threads);
+  };
+  const bool tensor_cores = config.variant == Variant::mma;
   GradientCosts costs;
   costs.threads = shape.threads;
-  costs.cta_shared_bytes = shape.shared_bytes + kWeightGradientStaticShared;
-  costs.registers = std::min(255, shape.sums + 64);
-  costs.stage_bytes = std::int64_t{config.tile_n} * (gradient.block.out + columns) * element;
+  costs.registers = std::min(kMostRegisters, shape.sums + 64);
+  costs.shared_bytes = shape.shared_bytes + kWeightGradientStaticShared;
   costs.warps_in = shape.warps_in;
-  double loop = 0;  // of a warp
-  if (config.variant == Variant::mma) {
-    const std::int32_t a = std::max(gradient.block.out / (16 * shape.warps_out), 1);
-    const std::int32_t b = columns / (8 * shape.warps_in);
-    const std::int32_t steps = config.tile_n * element / 32 / shape.warps_n;
-    const std::int32_t halves = target.compute_capability() < 80 && element == 2 ? 2 : 1;
-    costs.chunk_products = std::int64_t{shape.warps_out} * shape.warps_n * a * b * steps * halves;
-    costs.chunk_shared_bytes = std::int64_t{shape.warps_out} * shape.warps_n * steps * (512 * a + 256 * b);
-    loop = element == 2 ? steps * (2.0 * a + quotient_up(b, 2) * 2.0) : steps * (10.0 * a + 5.0 * b);
-  } else {
-    const std::int32_t threads = gradient.block.out * columns / shape.sums;
-    const double entries = static_cast<double>(config.tile_n) * threads / shape.threads;
-    loop = entries * (shape.sums + config.tile_out / 2.0 + 2);
-    costs.chunk_shared_bytes = static_cast<std::int64_t>(config.warps * entries * config.tile_out * 8 * 32);
-  }
-  costs.store = config.warps * (50.0 + 8.0 * passes);
-  costs.chunk = config.warps * loop / shape.warps_in;
-  costs.item = config.warps * (200.0 + 30.0 * passes + 4.0 * shape.sums);
-  costs.begin = config.warps * 120.0;
+  costs.chunk_shared_bytes = std::int64_t{config.tile_n} * (gradient.block.out + columns) * element;
+  const double copies =
+      ((tensor_cores ? 8.7 : 8.5) + activation_costs(gradient)) * passes(gradient.block.out) +
+      (tensor_cores ? 7.5 : 3.3) * passes(columns);
+  costs.begin = config.warps * (tensor_cores ? 227 : 123);
+  costs.run = config.warps * (18 + 3.0 * (config.stages - 1) * passes(columns));
+  costs.chunk = config.warps * (18 + copies);
+  // 16 bytes of each lane.
+  costs.block = 16.0 * static_cast<double>(gradient.block_elements()) *
+                static_cast<double>(size_of(gradient.out_dtype)) / 512;
+  if (tensor_cores)
+    add_tensor_cores(costs, gradient, target, config, shape, columns);
+  else
+    add_cuda_cores(costs, gradient, config, shape, columns);
   return costs;
 }
 

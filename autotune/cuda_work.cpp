@@ -25,6 +25,23 @@ std::int64_t table_bytes(const Counts& counts, ChunkShape chunk) {
          8 * (counts.workers + 1);
 }
 
+/// Bytes of tables in global memory that a CTA's warps read for one batch tile, all CTAs together. Each warp
+/// looks at every step, and at the last one as often as it has stages; the lanes of variant stream look at
+/// those of their own chunks side by side, which is counted roughly, as is what merged steps have besides.
+std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Counts& counts, bool several) {
+  const std::int64_t warps = costs.threads / 32;
+  const bool side_by_side = config.variant == Variant::stream;
+  const std::int64_t steps = side_by_side ? counts.chunks + 2 * warps * counts.workers
+                                          : warps * (counts.chunks + counts.workers * config.stages);
+  const std::int64_t merged = warps * 4 * (config.merge - 1) * counts.chunks * costs.shape.blocks;
+  const std::int64_t tiles = several ? warps * 4 * counts.chunks : 0;  // which tile a chunk is of
+  const std::int64_t splits =
+      counts.partials == 0 ? 0 : 4 * counts.items + 8 * (counts.partials + counts.counters);
+  const std::int64_t rows = 4 * config.rows * config.merge * counts.clusters;
+  return 8 * costs.shape.blocks * steps + merged + tiles +
+         warps * (4 * (counts.items + counts.workers) + splits + rows + 16 * counts.workers);
+}
+
 Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, const Counts& counts,
           std::int64_t n) {
   const std::int64_t tiles = quotient_up(n, config.tile_n);
@@ -41,20 +58,27 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
   const std::int64_t y =
       n * problem.out_features() * bytes_of(problem.out_dtype) * (problem.epilogue.residual ? 2 : 1);
-  const std::int64_t tables = config.table == TableForm::constant ? 0 : table_bytes(counts, costs.shape);
-  const std::int64_t warps = costs.threads / 32;
+  const bool in_memory = config.table != TableForm::constant;
+  const std::int64_t tables = in_memory ? table_bytes(counts, costs.shape) : 0;
+  // Chunks that bring a tile of x: all, but those that share the one before's.
+  const bool shares = config.rows * problem.weights() > 1;
+  const std::int64_t table_read = in_memory ? table_reads(config, costs, counts, shares) : 0;
+  const std::int64_t loads = shares ? counts.loads * costs.shape.parts : counts.chunks;
   Work work;
-  work.global_bytes = x + y + tiles * (weight + gates + bias + warps * tables) +
+  work.global_bytes = x + y + tiles * (weight + gates + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
   work.memory_bytes = weight + gates + bias + y + tables +
                       n * features_read(problem.layout, problem.in_features()) * element * activations;
   work.products = tiles * counts.chunks * costs.chunk_products;
+  work.fmas = tiles * counts.chunks * costs.chunk_fmas;
   work.shared_bytes = tiles * counts.chunks * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
-  work.instructions =
-      tiles * std::llround(count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +
-                           count(counts.items) * costs.item + count(counts.clusters) * costs.store +
-                           count(counts.partials) * costs.part);
+  work.instructions = std::llround(
+      count(tiles) * (count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +
+                      count(loads) * costs.load + count(counts.items) * costs.item +
+                      count(counts.clusters) * costs.store + count(counts.partials) * costs.part) +
+      count(quotient_up(n, 8)) * count(counts.clusters) * costs.entries);
+  work.chunks = tiles * counts.chunks;
   work.ctas = counts.workers * std::max<std::int64_t>(tiles, 1);
   work.largest = counts.largest;
   return work;
@@ -73,21 +97,29 @@ Work work(const Sddmm& gradient, const Config& config, const GradientCosts& cost
   const std::int64_t gates = gradient.gates ? 4 * blocks : 0;
   const LayoutStatistics& statistics = gradient.layout.statistics();
   const std::int64_t rows = gradient.layout.rows() - (gradient.bias_gradient ? 0 : statistics.empty_rows);
+  // Each warp reads what a run is, and its columns.
+  const std::int64_t tables =
+      config.table == TableForm::constant
+          ? 0
+          : (gradient.bias_gradient ? 16 : 12) * counts.runs + 4 * blocks + 8 * counts.workers;
   Work work;
   work.global_bytes =
       n * element * (derived * counts.runs * gradient.block.out + blocks * gradient.block.in) + dw + w +
-      dbias + gates;
+      dbias + gates + costs.threads / 32 * tables;
   work.memory_bytes =
       n * element *
           (derived * rows * gradient.block.out + features_read(gradient.layout, gradient.in_features())) +
-      dw + w + dbias + gates;
-  work.products = chunks * counts.warps_in * costs.chunk_products;
-  const auto stages = counts.runs * chunks;
-  work.shared_bytes = chunks * counts.warps_in * costs.chunk_shared_bytes + stages * costs.stage_bytes;
+      dw + w + dbias + gates + tables;
+  const std::int64_t stages = counts.runs * chunks;
+  const std::int64_t groups = counts.warps_in * chunks;
+  work.products = groups * costs.group_products;
+  work.fmas = groups * costs.group_fmas;
+  work.shared_bytes = groups * costs.group_shared_bytes + stages * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   work.instructions =
-      std::llround(count(counts.workers) * costs.begin + count(counts.runs) * costs.item +
-                   count(chunks * counts.runs) * costs.store + count(chunks * counts.warps_in) * costs.chunk);
+      std::llround(count(counts.workers) * costs.begin + count(counts.runs) * costs.run +
+                   count(stages) * costs.chunk + count(groups) * costs.group + count(blocks) * costs.block);
+  work.chunks = stages;
   work.ctas = counts.workers;
   work.largest = counts.largest;
   return work;
@@ -97,12 +129,12 @@ Work work(const Sddmm& gradient, const Config& config, const GradientCosts& cost
 
 Work work_of(const Spmm& problem, const Target& target, const Config& config, const Schedule& schedule,
              std::int64_t n) {
-  const LoopCosts costs = loop_costs(problem, target, config, n);
+  const LoopCosts costs = loop_costs(problem, target, config);
   return work(problem, config, costs, counts_of(schedule, costs.shape), n);
 }
 
 Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
-  return estimate(problem, target, config, loop_costs(problem, target, config, n), n);
+  return estimate(problem, target, config, loop_costs(problem, target, config), n);
 }
 
 Work work_of(const Sddmm& gradient, const Target& target, const Config& config, const BlockRuns& schedule,

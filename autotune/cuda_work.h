@@ -19,13 +19,16 @@ struct Work {
   std::int64_t memory_bytes = 0;  ///< of different addresses: these come from memory once
   std::int64_t products = 0;      ///< tensor-core instructions of warps
   std::int64_t instructions = 0;  ///< all others
+  std::int64_t fmas = 0;  ///< multiply-adds on CUDA cores, of threads; their instructions are among those
   std::int64_t shared_bytes = 0;  ///< through shared memory, by copies and by what feeds products
+  std::int64_t chunks = 0;        ///< of all CTAs, of all warps where each has its own
   std::int64_t ctas = 0;
   double largest = 1;  ///< the work of the CTA that has most, of the mean
 };
 
 /// Of a schedule that make_schedule gave. Exact in bytes and products where no block row or column is cut, no
-/// block's gate is 0, beta is 0, and the tables are in constant memory.
+/// block's gate is 0, beta is 0, there is no bias, and the tables are in constant memory; or in global
+/// memory, and neither is the variant stream nor are rows merged.
 [[nodiscard]] Work work_of(const Spmm& problem, const Target& target, const Config& config,
                            const Schedule& schedule, std::int64_t n);
 
@@ -33,9 +36,9 @@ struct Work {
 [[nodiscard]] Work work_of(const Sddmm& gradient, const Target& target, const Config& config,
                            const BlockRuns& schedule, std::int64_t n);
 
-/// The same without a schedule. Equal to work_of where no row is split and rows = merge = 1, but for
-/// `largest`; else what is expected of rows whose columns are drawn at random. O(block rows) up to some
-/// thousands of them, beyond that from LayoutStatistics alone.
+/// The same without a schedule. Equal to work_of where rows = merge = 1, but for `largest`; else what is
+/// expected of rows whose columns are drawn at random. O(block rows); of more than 2048 from LayoutStatistics
+/// alone.
 [[nodiscard]] Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n);
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
                             std::int64_t n);

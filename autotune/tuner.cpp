@@ -193,9 +193,9 @@ class Tuner {
           std::span(untried).subspan(at, std::min(kBatch, untried.size() - at));
       prepare(batch);
       if (!bench_.measures()) continue;
-      for (const Index index : batch)
-        for (int i = 0; i < kFirstSamples && has(index) && !stopped(); ++i)
-          sample(index, Event::Kind::sample);
+      for (int i = 0; i < kFirstSamples && !stopped(); ++i)
+        for (const Index index : batch)
+          if (has(index)) sample(index, Event::Kind::sample);
     }
   }
 

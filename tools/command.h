@@ -40,6 +40,7 @@ void add_precompile(CLI::App& app, Invocation& invocation);
 void add_pack(CLI::App& app, Invocation& invocation);
 void add_cache(CLI::App& app, Invocation& invocation);
 void add_tune(CLI::App& app, Invocation& invocation);
+void add_records(CLI::App& app, Invocation& invocation);
 void add_report(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 

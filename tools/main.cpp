@@ -83,6 +83,7 @@ int parse_and_run(int argc, char** argv) {
   add_pack(app, invocation);
   add_cache(app, invocation);
   add_tune(app, invocation);
+  add_records(app, invocation);
   add_report(app, invocation);
   add_doctor(app, invocation);
   try {

@@ -15,12 +15,13 @@
 #include <unistd.h>
 
 #include "autotune/space.h"
-#include "runtime/elapsed.h"
 #include "runtime/tune.h"
 #include "tools/command.h"
 #include "tools/jobs.h"
 #include "tools/options.h"
-#include "tools/record_report.h"
+#include "tools/report_entry.h"
+#include "tools/report_json.h"
+#include "tools/report_text.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -149,6 +150,7 @@ Answer tune_all(const TuneRequest& request) {
                 fmt::format("--jobs {}: 1 or more candidates are compiled at once", request.workers));
   const std::string arch = resolve_target(request.target).to_string();
   const std::vector<PrecompileJob> jobs = jobs_of(request, arch, answer);
+  std::vector<Record> records;
   interrupted = false;
   std::signal(SIGINT, interrupt);
   for (std::size_t i = 0; i < jobs.size() && !interrupted; ++i) {
@@ -156,23 +158,22 @@ Answer tune_all(const TuneRequest& request) {
       list_space(jobs[i], answer);
       continue;
     }
-    const Elapsed elapsed;
-    Record record;
     if (request.model) {
-      record = untuned(jobs[i].job, request.target);
+      records.push_back(untuned(jobs[i].job, request.target));
     } else {
       TuneBar bar(i, jobs.size(), budget.count());
-      record = tune(jobs[i].job, request.target,
-                    {.budget = budget,
-                     .again = request.again,
-                     .at_once = static_cast<std::size_t>(request.workers),
-                     .stop = [] { return interrupted.load(); },
-                     .progress = [&](const TuneProgress& now) { bar.draw(now); }});
+      records.push_back(tune(jobs[i].job, request.target,
+                             {.budget = budget,
+                              .again = request.again,
+                              .at_once = static_cast<std::size_t>(request.workers),
+                              .stop = [] { return interrupted.load(); },
+                              .progress = [&](const TuneProgress& now) { bar.draw(now); }}));
     }
-    answer.text += fmt::format("{}\n", jobs[i].name);
-    report_record(record, elapsed.ms(), answer);
   }
   std::signal(SIGINT, SIG_DFL);
+  const std::vector<ReportEntry> entries = entries_of(records);
+  for (const ReportEntry& entry : entries) answer.json["problems"].push_back(describe(entry));
+  if (!entries.empty()) answer.text += report_text(entries);
   answer.json["interrupted"] = interrupted.load();
   if (interrupted) {
     answer.text += "stopped; what was measured is kept, and the same command goes on from there\n";

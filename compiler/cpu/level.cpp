@@ -19,11 +19,11 @@ constexpr std::string_view kLinux = "x86_64-unknown-linux-gnu";
 // for one tile has all of a block's outputs, and others nothing. AVX-512 has registers for eight by two: 10
 // for 16.
 constexpr std::array kLevels = {
-    Level{"x86-64", kLinux, "x86-64", "", 4, 4, 0, 0, 0, false, false, false},
-    Level{"x86-64-v3", kLinux, "x86-64-v3", "", 8, 4, 3, 16, 6, true, false, true},
-    Level{"x86-64-v4", kLinux, "x86-64-v4", "", 16, 8, 0, 0, 0, true, false, true},
-    Level{"x86-64-v4-bf16", kLinux, "x86-64-v4", "+avx512bf16", 16, 8, 0, 0, 0, true, true, true},
-    Level{"generic", "", "generic", "", 4, 4, 0, 0, 0, false, false, false},
+    Level{"x86-64", kLinux, "x86-64", "", 4, 4, 0, 0, 0, 14, false, false, false},
+    Level{"x86-64-v3", kLinux, "x86-64-v3", "", 8, 4, 3, 16, 6, 14, true, false, true},
+    Level{"x86-64-v4", kLinux, "x86-64-v4", "", 16, 8, 0, 0, 0, 30, true, false, true},
+    Level{"x86-64-v4-bf16", kLinux, "x86-64-v4", "+avx512bf16", 16, 8, 0, 0, 0, 30, true, true, true},
+    Level{"generic", "", "generic", "", 4, 4, 0, 0, 0, 14, false, false, false},
 };
 
 /// `total` in the fewest shares of at most `most`, which differ by one at most.

@@ -23,6 +23,7 @@ struct Level {
   /// Of the blocks whose packed weight is read in vectors of outputs; 0: none are. Two vectors.
   std::int32_t broadcast_outputs;
   std::int32_t tile_tokens;  ///< the most tokens of such a block's register tile
+  std::int32_t most_sums;    ///< vectors of a register tile, beside what it multiplies
   bool fused;                ///< has a fused multiply-add
   bool dot_bf16;             ///< has vdpbf16ps
   bool f16c;                 ///< converts between f16 and f32 in one instruction

@@ -6,6 +6,8 @@
 
 #include <llvm/AsmParser/Parser.h>
 #include <llvm/Config/llvm-config.h>
+#include <llvm/IR/DiagnosticInfo.h>
+#include <llvm/IR/DiagnosticPrinter.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
@@ -44,6 +46,15 @@ std::unique_ptr<llvm::TargetMachine> machine_for(const Level& level, const std::
                                   llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
+/// Of an error that code generation meets, which LLVM would print before it ended the process.
+void note_errors(const llvm::DiagnosticInfo* info, void* log) {
+  if (info->getSeverity() != llvm::DS_Error) return;
+  llvm::raw_string_ostream stream(*static_cast<std::string*>(log));
+  llvm::DiagnosticPrinterRawOStream printer(stream);
+  info->print(printer);
+  stream << '\n';
+}
+
 }  // namespace
 
 void initialise_llvm() {
@@ -58,7 +69,9 @@ void initialise_llvm() {
 std::vector<std::byte> compile_object(const std::string& module_text, const Target& target) {
   const Level& level = level_of(target);
   const auto machine = machine_for(level, module_text);
+  std::string errors;
   llvm::LLVMContext context;
+  context.setDiagnosticHandlerCallBack(note_errors, &errors);
   llvm::SMDiagnostic diagnostic;
   const auto module = llvm::parseAssemblyString(module_text, diagnostic, context);
   if (module == nullptr) {
@@ -79,6 +92,7 @@ std::vector<std::byte> compile_object(const std::string& module_text, const Targ
   if (machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
     refuse("LLVM cannot write an object for " + std::string(level.name), "", module_text);
   passes.run(*module);
+  if (!errors.empty()) refuse("LLVM could not compile the module", errors, module_text);
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
   return {data, data + bytes.size()};
 }

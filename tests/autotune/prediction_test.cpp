@@ -1,0 +1,293 @@
+#include "autotune/prediction.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sparsekiln/patterns.h>
+
+#include "autotune/architecture.h"
+#include "autotune/cuda_defaults.h"
+#include "autotune/cuda_work.h"
+#include "compiler/cuda/mma_shape.h"
+#include "compiler/cuda/multiprocessor.h"
+#include "compiler/schedule.h"
+
+namespace sparsekiln {
+namespace {
+
+const char* const kTargets[] = {"t4", "a100", "rtx3090", "rtx4090", "h100", "b200", "rtx5090"};
+
+/// A layer of 4096 × 4096 in blocks of 32.
+Problem layer(double density, Operation operation = Operation::forward, DType dtype = DType::f16) {
+  Problem problem;
+  problem.layout = patterns::random(128, 128, density, 1);
+  problem.operation = operation;
+  problem.dtype = problem.out_dtype = dtype;
+  problem.batch = 1024;
+  return problem;
+}
+
+Config default_of(const Problem& problem, const Target& target, std::int64_t n) {
+  return problem.operation == Operation::grad_weight ? cuda::default_config(Sddmm(problem), target, n)
+                                                     : cuda::default_config(Spmm(problem), target, n);
+}
+
+double microseconds(const Problem& problem, std::string_view target, std::string_view config,
+                    std::int64_t n) {
+  return predict(problem, Target::parse(target), parse_config(config), n).us;
+}
+
+/// The least time by documents.
+double floor_us(const Problem& problem, const Target& target, std::int64_t n) {
+  const Floor least = floor_of(problem, n);
+  const MachinePeak peak = peak_of(problem, target);
+  return 1e-3 * std::max(least.flops / peak.gflops, least.bytes / peak.gbytes);
+}
+
+constexpr Operation kOperations[] = {Operation::forward, Operation::grad_input, Operation::grad_weight};
+
+TEST_CASE("a sparser layer is predicted to take less time, on every architecture, for every operation") {
+  for (const std::string name : kTargets)
+    for (const Operation operation : kOperations)
+      for (const std::int64_t n : {1, 64, 4096}) {
+        CAPTURE(name);
+        CAPTURE(n);
+        const Target target = Target::parse(name);
+        const Problem dense = layer(0.5, operation);
+        const Problem sparse = layer(0.05, operation);
+        const Config config = default_of(dense, target, n);
+        CHECK(predict(sparse, target, config, n).us < predict(dense, target, config, n).us);
+      }
+}
+
+TEST_CASE("no prediction lies below the physical floor") {
+  for (const std::string name : kTargets)
+    for (const Operation operation : kOperations)
+      for (const DType dtype : {DType::f16, DType::f32})
+        for (const double density : {0.01, 0.2, 1.0})
+          for (const std::int64_t n : {1, 16, 128, 8192}) {
+            CAPTURE(name);
+            CAPTURE(n);
+            const Target target = Target::parse(name);
+            const Problem problem = layer(density, operation, dtype);
+            CHECK(predict(problem, target, default_of(problem, target, n), n).us >=
+                  floor_us(problem, target, n));
+          }
+}
+
+TEST_CASE("CUDA cores multiply no faster than they have lanes") {
+  // Most of what is issued are multiply-adds: on 64 lanes they take longer than to issue them.
+  const Problem problem = layer(1, Operation::forward, DType::f32);
+  for (const std::string name : {"t4", "a100", "h100"}) {
+    CAPTURE(name);
+    const double us = microseconds(problem, name, "simt tile_n=128 tile_out=8 warps=4 stages=2", 8192);
+    CHECK(us >= floor_us(problem, Target::parse(name), 8192));
+  }
+}
+
+TEST_CASE("the floor has each operand once, and of the activations those that meet a block") {
+  Problem problem;
+  problem.layout = Layout::from_mask(2, 3, std::vector<std::uint8_t>{1, 0, 1, 0, 0, 0});
+  problem.block = {16, 32};
+  problem.dtype = DType::f16;
+  problem.out_dtype = DType::f32;
+  CHECK(floor_of(problem, 10).bytes == 2 * 16 * 32 * 2 + 10 * 64 * 2 + 10 * 32 * 4);
+  CHECK(floor_of(problem, 10).flops == 2.0 * 2 * 16 * 32 * 10);
+  problem.operation = Operation::grad_input;
+  problem.out_dtype = DType::f16;
+  CHECK(floor_of(problem, 10).bytes == 2 * 16 * 32 * 2 + 10 * 16 * 2 + 10 * 96 * 2);
+  problem.operation = Operation::grad_weight;
+  problem.out_dtype = DType::f32;
+  CHECK(floor_of(problem, 10).bytes == 2 * 16 * 32 * 4 + 10 * (64 + 16) * 2);
+}
+
+TEST_CASE("more stages change neither bytes nor products") {
+  const Spmm problem = layer(0.1);
+  const Target target = Target::parse("h100");
+  Config config = parse_config("mma tile_n=64 warps=2 stages=2");
+  const cuda::Work two = cuda::estimate(problem, target, config, 256);
+  config.stages = 6;
+  const cuda::Work six = cuda::estimate(problem, target, config, 256);
+  CHECK(two.global_bytes == six.global_bytes);
+  CHECK(two.memory_bytes == six.memory_bytes);
+  CHECK(two.products == six.products);
+}
+
+TEST_CASE("a kernel with more stages waits less for memory") {
+  const Problem problem = layer(0.1);
+  CHECK(microseconds(problem, "h100", "mma tile_n=64 warps=2 stages=6", 64) <
+        microseconds(problem, "h100", "mma tile_n=64 warps=2 stages=2", 64));
+}
+
+TEST_CASE("CTAs that do not fit beside each other cost a second wave") {
+  const Problem problem = layer(0.25);
+  const Target target = Target::parse("h100");
+  // 6 stages of 16 KB and more: two of them have room on a multiprocessor, eight have not.
+  Config config = parse_config("mma tile_n=128 warps=4 stages=6");
+  const cuda::MmaShape shape = cuda::mma_shape(problem, target, config);
+  config.split = cuda::resident_ctas(target, shape.threads, shape.shared_bytes + cuda::kMmaStaticShared);
+  REQUIRE(config.split >= 1);
+  const double fits = predict(problem, target, config, 4096).us;
+  config.split *= 4;
+  CHECK(predict(problem, target, config, 4096).us > fits);
+}
+
+TEST_CASE("a tile half of whose batch entries do not exist costs more than one that fits") {
+  for (const std::string name : kTargets) {
+    CAPTURE(name);
+    const Problem problem = layer(0.5);
+    CHECK(microseconds(problem, name, "mma tile_n=128 warps=4 stages=2", 64) >
+          microseconds(problem, name, "mma tile_n=64 warps=4 stages=2", 64));
+  }
+}
+
+TEST_CASE("defaults are predicted to beat configs that nobody would choose") {
+  for (const std::int64_t n : {64, 1024}) {
+    CAPTURE(n);
+    const Problem half = layer(0.1);
+    const Target target = Target::parse("h100");
+    const double chosen = predict(half, target, default_of(half, target, n), n).us;
+    for (const std::string absurd :
+         {"mma tile_n=16 warps=1 stages=1", "mma tile_n=8 warps=1 stages=2 operand_a=w",
+          "mma tile_n=256 warps=16 stages=1", "mma tile_n=16 warps=1 stages=2 merge=4"}) {
+      CAPTURE(absurd);
+      CHECK(chosen < predict(half, target, parse_config(absurd), n).us);
+    }
+  }
+}
+
+TEST_CASE("a layer with a batch of one is bound by memory, or by what comes before it") {
+  const Problem problem = layer(1);
+  const Target target = Target::parse("h100");
+  const Bound bound = predict(problem, target, default_of(problem, target, 1), 1).bound;
+  CHECK((bound == Bound::memory || bound == Bound::latency));
+}
+
+TEST_CASE("a layer without blocks, or without a batch, has a time") {
+  const Target target = Target::parse("h100");
+  for (const Operation operation : kOperations) {
+    Problem nothing;
+    nothing.operation = operation;
+    nothing.dtype = nothing.out_dtype = DType::f16;
+    const Config config = default_of(nothing, target, 64);
+    CHECK(predict(nothing, target, config, 64).us > 0);
+    CHECK(predict(nothing, target, config, 64).us < 10);
+    Problem absent = nothing;
+    absent.layout = Layout::from_mask(4, 4, std::vector<std::uint8_t>(16, 0));
+    CHECK(predict(absent, target, config, 64).us < 10);
+    const Problem some = layer(0.1, operation);
+    CHECK(predict(some, target, default_of(some, target, 0), 0).us < predict(some, target, config, 4096).us);
+  }
+}
+
+TEST_CASE("peaks are those of data sheets, for as many multiprocessors as the target has") {
+  Problem problem = layer(0.1);
+  const auto teraflops = [&](const char* target) {
+    return peak_of(problem, Target::parse(target)).gflops * 1e-3;
+  };
+  CHECK(teraflops("t4") == doctest::Approx(65).epsilon(0.01));
+  CHECK(teraflops("a100") == doctest::Approx(312).epsilon(0.01));
+  CHECK(teraflops("rtx3090") == doctest::Approx(71).epsilon(0.01));
+  CHECK(teraflops("rtx4090") == doctest::Approx(165.2).epsilon(0.01));
+  CHECK(teraflops("h100") == doctest::Approx(989.4).epsilon(0.01));
+  CHECK(teraflops("b200") == doctest::Approx(2250).epsilon(0.01));
+  CHECK(teraflops("rtx5090") == doctest::Approx(209.5).epsilon(0.01));
+  CHECK(teraflops("sm_90:66") == doctest::Approx(teraflops("h100") / 2));
+  problem.dtype = DType::f32;
+  problem.math = Math::tf32;
+  CHECK(teraflops("a100") == doctest::Approx(156).epsilon(0.01));
+  CHECK(teraflops("h100") == doctest::Approx(494.7).epsilon(0.01));
+  problem.math = Math::ieee;
+  CHECK(teraflops("a100") == doctest::Approx(19.5).epsilon(0.01));
+  CHECK(peak_of(problem, Target::parse("h100")).gbytes == 3350);
+}
+
+TEST_CASE("an architecture that is not in the table is taken for its elder neighbour") {
+  CHECK(architecture(Target::parse("sm_103")).memory_gbytes ==
+        architecture(Target::parse("sm_100")).memory_gbytes);
+  CHECK(architecture(Target::parse("sm_90a")).capability == 90);
+}
+
+TEST_CASE("an estimate is what the schedule gives, where no rows are put together") {
+  int split = 0;
+  for (const Operation operation : {Operation::forward, Operation::grad_input})
+    for (const std::string name : {"h100", "sm_90:4", "sm_80:16"})
+      for (const double density : {0.02, 0.2, 0.7})
+        for (const std::int64_t n : {1, 64, 1000})
+          for (const BlockShape block : {BlockShape{16, 16}, {32, 32}, {64, 32}}) {
+            Problem base = layer(density, operation);
+            base.block = block;
+            const Spmm problem(base);
+            const Target target = Target::parse(name);
+            const Config config = cuda::default_config(problem, target, n);
+            const std::string what = fmt::format("{} {} {} {} {}", sparsekiln::name(operation), name, density,
+                                                 n, to_string(config));
+            CAPTURE(what);
+            const Schedule schedule = make_schedule(problem, target, config, n);
+            split += schedule.counters > 0;
+            const cuda::Work exact = cuda::work_of(problem, target, config, schedule, n);
+            const cuda::Work found = cuda::estimate(problem, target, config, n);
+            CHECK(found.global_bytes == exact.global_bytes);
+            CHECK(found.memory_bytes == exact.memory_bytes);
+            CHECK(found.products == exact.products);
+            CHECK(found.instructions == exact.instructions);
+            CHECK(found.ctas == exact.ctas);
+          }
+  CHECK(split > 20);
+  CHECK(split < 140);
+}
+
+TEST_CASE("an estimate of a gradient of the weight is what its schedule gives") {
+  for (const std::string name : {"h100", "sm_90:4"})
+    for (const double density : {0.02, 0.2, 0.7})
+      for (const std::int64_t n : {16, 64, 1000}) {
+        const Sddmm gradient(layer(density, Operation::grad_weight));
+        const Target target = Target::parse(name);
+        const Config config = cuda::default_config(gradient, target, n);
+        CAPTURE(to_string(config));
+        const cuda::Work exact =
+            cuda::work_of(gradient, target, config, make_block_runs(gradient, target, config), n);
+        const cuda::Work found = cuda::estimate(gradient, target, config, n);
+        CHECK(found.global_bytes == exact.global_bytes);
+        CHECK(found.memory_bytes == exact.memory_bytes);
+        CHECK(found.products == exact.products);
+        CHECK(found.instructions == exact.instructions);
+        CHECK(found.ctas == exact.ctas);
+      }
+}
+
+TEST_CASE(
+    "an estimate of clustered or merged rows of a random layout, none split, comes within 15 % of its "
+    "schedule") {
+  int whole = 0;
+  for (const std::string text :
+       {"mma tile_n=64 warps=2 stages=4 rows=2", "mma tile_n=64 warps=4 stages=3 rows=4",
+        "mma tile_n=32 warps=2 stages=3 merge=2", "mma tile_n=64 warps=4 stages=3 merge=4",
+        "mma tile_n=32 warps=2 stages=3 rows=2 merge=2"})
+    for (const std::string name : {"h100", "sm_90:4"})
+      for (const double density : {0.02, 0.2, 0.7}) {
+        CAPTURE(text);
+        CAPTURE(name);
+        CAPTURE(density);
+        const Spmm problem = layer(density);
+        const Target target = Target::parse(name);
+        const Config config = parse_config(text);
+        const Schedule schedule = make_schedule(problem, target, config, 256);
+        if (schedule.counters > 0) continue;
+        ++whole;
+        const cuda::Work exact = cuda::work_of(problem, target, config, schedule, 256);
+        const cuda::Work found = cuda::estimate(problem, target, config, 256);
+        const auto ratio = [](std::int64_t a, std::int64_t b) {
+          return static_cast<double>(a) / static_cast<double>(b);
+        };
+        CHECK(ratio(found.global_bytes, exact.global_bytes) == doctest::Approx(1).epsilon(0.15));
+        CHECK(ratio(found.products, exact.products) == doctest::Approx(1).epsilon(0.15));
+      }
+  CHECK(whole > 12);
+}
+
+}  // namespace
+}  // namespace sparsekiln

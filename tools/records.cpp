@@ -1,0 +1,79 @@
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "autotune/record_json.h"
+#include "runtime/build.h"
+#include "runtime/records.h"
+#include "tools/command.h"
+#include "tools/options.h"
+
+namespace sparsekiln::tools {
+namespace {
+
+struct RecordsRequest {
+  std::filesystem::path file;
+  std::filesystem::path cache_dir;
+};
+
+void write(const std::filesystem::path& file, const std::vector<Record>& records) {
+  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+  for (const Record& record : records) stream << to_json(record) << '\n';
+  stream.flush();
+  if (!stream) throw Error(ErrorKind::io, fmt::format("{}: cannot be written", file.string()));
+}
+
+Answer export_records(const RecordsRequest& request) {
+  const std::vector<Record> records = stored_records(request.cache_dir);
+  write(request.file, records);
+  Answer answer;
+  answer.json = {{"records", records.size()}, {"file", request.file.string()}};
+  answer.text = fmt::format("wrote {} records to {}\n", records.size(), request.file.string());
+  return answer;
+}
+
+Answer import_records(const RecordsRequest& request) {
+  const std::vector<Record> records = read_records(request.file);
+  const auto store = store_in(request.cache_dir);
+  Answer answer;
+  for (const Record& record : records) publish(*store, record);
+  answer.json = {{"records", records.size()}, {"file", request.file.string()}};
+  answer.text = fmt::format("took {} records from {}\n", records.size(), request.file.string());
+  if (!store->on_disk()) {
+    answer.warnings.push_back(fmt::format("they are not kept: {}", store->why()));
+    answer.status = kFailed;
+  }
+  return answer;
+}
+
+void add(CLI::App& group, Invocation& invocation, const std::string& name, const std::string& about,
+         Answer (*command)(const RecordsRequest&)) {
+  CLI::App& app = *group.add_subcommand(name, about);
+  const auto request = std::make_shared<RecordsRequest>();
+  app.add_option("FILE", request->file, "JSON lines, one record each")->required();
+  app.add_option("--cache-dir", request->cache_dir,
+                 "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
+                 "~/.cache/sparsekiln)");
+  add_json(app, invocation);
+  app.callback([&invocation, request, command] {
+    invocation.command = [request, command] { return command(*request); };
+  });
+}
+
+}  // namespace
+
+void add_records(CLI::App& root, Invocation& invocation) {
+  CLI::App& group =
+      *root.add_subcommand("records", "takes what `tune` has found from one machine to another");
+  group.require_subcommand(1);
+  add(group, invocation, "export", "writes all records of the store to a file", export_records);
+  add(group, invocation, "import", "puts the records of a file into the store, in the place of its own",
+      import_records);
+}
+
+}  // namespace sparsekiln::tools
