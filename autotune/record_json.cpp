@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "autotune/event.h"
 #include <nlohmann/json.hpp>
+#include "autotune/event.h"
 
 namespace sparsekiln {
 namespace {
