@@ -40,19 +40,19 @@ const std::array kCudaProduct = {
     Axes{Variant::simt,
          {8, 16, 32, 64, 128},
          {1, 2, 4, 8},
-         {1, 2, 3, 4},
+         {1, 2, 3},
          {2, 4, 8},
          {1, 2, 4},
          {{1, 1}},
          {kConstant, kGlobal, kUnrolled},
          {OperandA::x}},
     Axes{Variant::mma,
-         {8, 16, 24, 32, 48, 64, 128},
+         {8, 16, 24, 32, 48, 64, 128, 256},
          {0},
-         {2, 3, 4, 6},
-         {1, 2, 4, 8},
+         {2, 4, 6},
+         {2, 4, 8},
          {1, 2, 4},
-         {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}},
+         {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}},
          {kConstant, kGlobal, kUnrolled},
          {OperandA::x, OperandA::w}},
     Axes{Variant::stream,
@@ -124,6 +124,9 @@ struct Case {
   const Config& config;
 };
 
+/// Each chunk of at most four blocks has its own code, of which the compiler takes eight.
+constexpr std::int64_t kUnrolledBlocks = 32;
+
 struct Constraint {
   bool (*holds)(const Case&);
   const char* reason;
@@ -138,6 +141,17 @@ constexpr std::array kConstraints = {
                "the tile has at least twice as many batch entries as the batch"},
     Constraint{[](const Case& one) { return one.config.rows <= std::max(one.problem.layout.rows(), 1); },
                "there are fewer block rows than output tiles of an item"},
+    Constraint{[](const Case& one) {
+                 if (one.target.kind == Target::Kind::cpu) return true;
+                 return (one.config.variant == Variant::simt) == one.problem.ieee() ||
+                        one.config.variant == Variant::stream;
+               },
+               "tensor cores multiply types that CUDA cores do not, and the other way round"},
+    Constraint{[](const Case& one) {
+                 return one.config.table != TableForm::unrolled ||
+                        one.problem.layout.blocks() <= kUnrolledBlocks;
+               },
+               "there are too many blocks for each to have code of its own"},
     // The tables of all ranges of a dynamic batch share the constant memory: the plan's maker chooses.
     Constraint{[](const Case& one) {
                  return !one.problem.batch.dynamic() || one.target.kind == Target::Kind::cpu ||

@@ -19,7 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kNoChance = 3;    ///< times the best prediction: not worth a compile
+constexpr double kNoChance = 3;  ///< times the best prediction: not worth a compile
+constexpr std::size_t kMostCandidates = 256;
 constexpr std::size_t kBatch = 8;  ///< candidates that are compiled before they are timed
 constexpr int kFirstSamples = 3;
 constexpr std::size_t kFinalists = 4;  ///< and the default
@@ -134,21 +135,20 @@ class Tuner {
     to_check.push_back(index);
   }
 
-  /// Which candidate that is ready has the very same code; nothing where none has.
-  [[nodiscard]] std::optional<Index> twin_of(Index index) const {
+  /// Whether a candidate that is ready has the very same code.
+  [[nodiscard]] bool has_twin(Index index) const {
     const Binary& binary = *ready_.at(index);
     for (const auto& [other, ready] : ready_)
       if (other != index && checked_.contains(other) && ready->code == binary.code &&
           ready->entries == binary.entries)
-        return other;
-    return std::nullopt;
+        return true;
+    return false;
   }
 
   void check(Index index) {
     const Config& config = contest_.candidates[index].config;
-    if (const auto twin = twin_of(index); twin && config != contest_.default_config) {
-      settle(index, Outcome::pruned,
-             fmt::format("the same code as {}", to_string(contest_.candidates[*twin].config)));
+    if (config != contest_.default_config && has_twin(index)) {
+      settle(index, Outcome::pruned, "the same code as an earlier candidate");
       ready_.erase(index);
       return;
     }
@@ -290,7 +290,9 @@ Contest make_contest(const Problem& problem, const Target& target, const RangedC
   contest.candidates.push_back(candidate_of(chosen.config));
   const double best = candidates.empty() ? 0 : candidates.front().predicted_us;
   for (Candidate& candidate : candidates) {
-    if (candidate.predicted_us > kNoChance * best)
+    if (contest.candidates.size() == kMostCandidates)
+      groups.add(candidate.config, fmt::format("the cost model ranks it behind {} others", kMostCandidates));
+    else if (candidate.predicted_us > kNoChance * best)
       groups.add(candidate.config, fmt::format("the cost model gives it {:.1f} times the time of the best",
                                                candidate.predicted_us / best));
     else

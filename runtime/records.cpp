@@ -126,7 +126,12 @@ std::vector<Record> stored_records(const std::filesystem::path& folder) {
   std::vector<Record> records;
   for (const cache::Identity& identity : layer->identities()) {
     if (identity.fields().empty() || identity.fields().front().second != "record") continue;
-    if (const auto payload = layer->get(identity)) records.push_back(parse_record(text_of(*payload)));
+    const auto payload = layer->get(identity);
+    if (!payload) continue;
+    try {
+      records.push_back(parse_record(text_of(*payload)));
+    } catch (const Error&) {  // another version's
+    }
   }
   return records;
 }

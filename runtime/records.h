@@ -34,8 +34,8 @@ namespace sparsekiln {
 /// Puts a record and its choices into the store, in the place of those that are there.
 void publish(cache::Store& store, const Record& record);
 
-/// All records of a store's folder, in the order of their keys. `folder` as Options::cache_dir. Changes
-/// nothing. Throws Error(`cache`) where the folder cannot be used.
+/// All records of a store's folder that this version reads, in the order of their keys. `folder` as
+/// Options::cache_dir. Changes nothing. Throws Error(`cache`) where the folder cannot be used.
 [[nodiscard]] std::vector<Record> stored_records(const std::filesystem::path& folder);
 /// JSON lines, one record each; blank lines are passed over. Throws Error(`io`), or (`invalid_argument`) with
 /// file, line and what was expected.

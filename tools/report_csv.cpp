@@ -78,7 +78,6 @@ Row entry_names() {
                          "dense_us",
                          "speedup_over_dense",
                          "tried",
-                         "timed",
                          "failed",
                          "pruned",
                          "untried",
@@ -103,10 +102,9 @@ Row entry_cells(const ReportEntry& entry) {
                          standing.second == nullptr ? "" : number(standing.margin), word(standing.tie),
                          number(entry.contest->floor_us), number(entry.floor_share()),
                          entry.dense ? number(entry.dense->us) : "", number(entry.speedup_over_dense()),
-                         fmt::format("{}", tally.tried()), fmt::format("{}", tally.timed),
-                         fmt::format("{}", tally.failed), fmt::format("{}", tally.pruned),
-                         fmt::format("{}", tally.untried), number(tally.compile_ms), number(record.seconds),
-                         record.compiler});
+                         fmt::format("{}", tally.tried), fmt::format("{}", tally.failed),
+                         fmt::format("{}", tally.pruned), fmt::format("{}", tally.untried),
+                         number(tally.compile_ms), number(record.seconds), record.compiler});
   return row;
 }
 

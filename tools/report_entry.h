@@ -17,7 +17,7 @@ struct ReasonCount {
 
 /// What became of the candidates of a contest. Reasons are the most frequent first.
 struct Tally {
-  std::int64_t timed = 0;  ///< measured or modelled
+  std::int64_t tried = 0;  ///< measured or modelled: they have a time
   std::int64_t failed = 0;
   std::int64_t pruned = 0;
   std::int64_t untried = 0;
@@ -25,8 +25,6 @@ struct Tally {
   std::vector<ReasonCount> why_pruned;
   std::vector<ReasonCount> why_untried;
   double compile_ms = 0;  ///< of all candidates together
-
-  [[nodiscard]] std::int64_t tried() const { return timed + failed; }
 };
 [[nodiscard]] Tally tally(const Contest& contest);
 

@@ -12,8 +12,7 @@ Json describe(const std::vector<ReasonCount>& reasons) {
 }
 
 Json describe(const Tally& tally) {
-  return {{"tried", tally.tried()},
-          {"timed", tally.timed},
+  return {{"tried", tally.tried},
           {"failed", tally.failed},
           {"pruned", tally.pruned},
           {"untried", tally.untried},
@@ -34,7 +33,8 @@ Json point(const Candidate& candidate) {
   Json json = describe_time(&candidate);
   json["predicted_us"] = candidate.predicted_us;
   json["compile_ms"] = candidate.compile_ms;
-  json["samples"] = candidate.samples_us.size() + candidate.final_us.size();
+  json["samples"] = candidate.samples_us.size();
+  json["rounds"] = candidate.final_us.size();
   json["registers"] = candidate.resources.registers;
   json["shared_bytes"] = candidate.resources.shared_bytes;
   return json;

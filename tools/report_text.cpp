@@ -77,9 +77,8 @@ std::string reason_lines(std::string_view what, const std::vector<ReasonCount>& 
 }
 
 std::string candidates_text(const Tally& tally) {
-  return fmt::format(
-             "  candidates: {} tried, of which {} failed; {} pruned, {} untried; compiled for {:.3g} s\n",
-             tally.tried(), tally.failed, tally.pruned, tally.untried, tally.compile_ms / 1e3) +
+  return fmt::format("  candidates: {} tried, {} failed, {} pruned, {} untried; compiled for {:.3g} s\n",
+                     tally.tried, tally.failed, tally.pruned, tally.untried, tally.compile_ms / 1e3) +
          reason_lines("failed", tally.why_failed) + reason_lines("pruned", tally.why_pruned) +
          reason_lines("untried", tally.why_untried);
 }

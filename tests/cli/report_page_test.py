@@ -121,6 +121,12 @@ class PageTest(CommandTest):
         named.write_text(page.read_text().replace("<head>", '<head><script>location.hash = "problem-5"</script>'))
         self.assertEqual(sorted(self.open(named).plots), ["candidates", "roofline", "sparsity"])
 
+    def test_finals_rank_before_what_was_timed_on_other_occasions(self):
+        finalist = made.candidate(32, samples=made.around(80), final_us=made.around(120))
+        contest = made.contest() | {"candidates": [made.candidate(64, samples=made.around(100)), finalist]}
+        page = self.open(self.make_page(records=[made.record(contests=[contest])]))
+        self.assertEqual([row[1] for row in page.rows["candidates"]], ["120", "100"])
+
     def test_printing_opens_and_draws_every_problem(self):
         page = self.make_page(records=[made.record()] * 8)
         event = '<script>addEventListener("load", () => dispatchEvent(new Event("beforeprint")))</script></body>'

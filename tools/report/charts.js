@@ -60,25 +60,26 @@ function line(label, data, colour, options = {}) {
 }
 
 function timeLines(time) {
-  const samples = time.samples ? `, ${time.samples} samples` : "";
+  const samples = time.rounds ? `, ${time.rounds} rounds of the finals` : time.samples ? `, ${time.samples} samples` : "";
   return [`${digits(time.median_us)} µs (${digits(time.p20_us)} to ${digits(time.p80_us)})`, `${source(time)}${samples}`];
 }
 
-/** Time against rank, the fastest first. */
+/** Time against rank. */
 function candidatesPlot(problem, ranked) {
   const best = problem.best ? problem.best.config : null;
   const standard = problem.default.config;
   const placed = ranked.map((of, at) => ({ x: at + 1, y: of.median_us, of }));
-  const kind = ({ of }) => (of.config === best ? "best" : of.config === standard ? "default" : of.measured ? "measured" : "modelled");
+  const kind = ({ of }) => (of.config === best ? "best" : of.config === standard ? "default" : of.rounds ? "finals" : of.measured ? "measured" : "modelled");
   const all = ranked.flatMap((of) => [of.p20_us, of.p80_us]).concat(problem.floor_us || []);
   const wide = Math.max(...all) > 8 * Math.min(...all);
-  const caption = `${ranked.length} candidates with a time, the fastest first`;
+  const caption = `${ranked.length} candidates with a time, those of the finals first, then the fastest`;
   return figure("candidates", caption, (colour) => {
     const of = (wanted) => placed.filter((point) => kind(point) === wanted);
     const spans = placed.flatMap(({ x, of: { p20_us, p80_us } }) => [{ x, y: p20_us }, { x, y: p80_us }, { x: NaN, y: NaN }]);
     const sets = [
       points("best", of("best"), colour.best, { pointRadius: 6, pointStyle: "rectRot" }),
       points("default", of("default"), colour.standard, { pointRadius: 5, pointStyle: "triangle" }),
+      points("finals", of("finals"), colour.ink),
       points("measured", of("measured"), colour.quiet),
       points("modelled", of("modelled"), colour.quiet, { backgroundColor: colour.paper }),
     ].filter((set) => set.data.length > 0);

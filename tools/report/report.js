@@ -34,7 +34,7 @@ function factsText(entry) {
   const tie = entry.tie ? "; the best ties with another" : "";
   const second = entry.margin === null ? "" : `, ${percent(entry.margin)} ahead of the second${tie}`;
   const gain = entry.speedup === null ? "The default has no time" : `The best is ${times(entry.speedup)} as fast as the default`;
-  return `${gain}${second}. ${tried} candidates tried (${failed} failed), ${pruned} pruned, ${untried} untried; ` +
+  return `${gain}${second}. ${tried} candidates tried, ${failed} failed, ${pruned} pruned, ${untried} untried; ` +
     `${digits(entry.compile_ms / 1000)} s of compiling, ${digits(entry.seconds)} s of tuning.`;
 }
 
@@ -50,7 +50,8 @@ function problemDetails(entry, at) {
 }
 
 function fillProblem(details, entry) {
-  const ranked = [...entry.points].sort((a, b) => a.median_us - b.median_us);
+  // Times of the finals are compared round by round; the others' are of fewer samples, taken at other times.
+  const ranked = [...entry.points].sort((a, b) => (b.rounds > 0) - (a.rounds > 0) || a.median_us - b.median_us);
   const figures = [];
   if (ranked.length) figures.push(candidatesPlot(entry, ranked));
   if (entry.peak.gflops > 0 && entry.peak.gbytes > 0) figures.push(rooflinePlot(entry));

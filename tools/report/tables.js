@@ -115,9 +115,9 @@ function reasonsTable(candidates) {
 
 function candidatesTable(points) {
   const columns = [number("Rank"), number("Median µs"), number("20 % µs"), number("80 % µs"), { title: "Times" }, number("Model µs"),
-    number("Samples"), number("Compiled ms"), number("Registers"), { title: "Config", style: "wide" }];
+    number("Samples"), number("Finals"), number("Compiled ms"), number("Registers"), { title: "Config", style: "wide" }];
   const rows = points.map((point, at) => [numberCell(at + 1), numberCell(point.median_us), numberCell(point.p20_us),
-    numberCell(point.p80_us), cell(source(point)), numberCell(point.predicted_us || null), numberCell(point.samples),
+    numberCell(point.p80_us), cell(source(point)), numberCell(point.predicted_us || null), numberCell(point.samples), numberCell(point.rounds || null),
     numberCell(point.compile_ms || null), numberCell(point.registers || null), cell(point.config)]);
   return sortableTable(columns, rows, "candidates");
 }
