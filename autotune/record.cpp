@@ -1,6 +1,7 @@
 #include "autotune/record.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -86,12 +87,17 @@ Standing standing(const Contest& contest) {
   if (all.empty()) return standing;
   const Candidate* const first = fastest(all);
   const auto tied = [&](const Candidate* one) { return one == first || ties(*one, *first); };
-  standing.best = *std::find_if(all.begin(), all.end(), tied);
+  // Noise that hides a difference is no leave to choose what is slower than not to tune.
+  const Candidate* const standard = contest.find(contest.default_config);
+  const bool comparable = std::find(all.begin(), all.end(), standard) != all.end();
+  const double most = comparable ? median_of(standard) * (1 + kTie) : std::numeric_limits<double>::infinity();
+  standing.best = *std::find_if(all.begin(), all.end(), [&](const Candidate* one) {
+    return one == first || (tied(one) && median_of(one) <= most);
+  });
   standing.tie = std::count_if(all.begin(), all.end(), tied) > 1;
   standing.second = fastest(all, standing.best);
   standing.measured = standing.best->outcome == Outcome::measured;
   if (standing.second != nullptr) standing.margin = median_of(standing.second) / median_of(standing.best) - 1;
-  const Candidate* const standard = contest.find(contest.default_config);
   if (standard != nullptr && standard->time_us()) {
     standing.standard = standard;
     standing.speedup = median_of(standard) / median_of(standing.best);

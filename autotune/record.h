@@ -87,8 +87,8 @@ struct Standing {
 inline constexpr double kTie = 0.02;
 
 /// Chooses the fastest; among those that tie with it (within kTie by the median of the ratios of their
-/// rounds, or where the 20th to 80th percentile of these spans 1) the first in the contest's order. Modelled
-/// times stand back behind measured ones.
+/// rounds, or where the 20th to 80th percentile of these spans 1) the first in the contest's order whose
+/// median is not above the default's by more than kTie. Modelled times stand back behind measured ones.
 [[nodiscard]] Standing standing(const Contest& contest);
 
 /// Where measurements were taken. Part of a record's identity, never of a Binary's.

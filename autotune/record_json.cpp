@@ -133,12 +133,15 @@ class Value {
   std::string place_;
 };
 
+double time_of(const Value& value) {
+  const double time = value.number();
+  if (time == 0) refuse(value.place(), "a time above 0");
+  return time;
+}
+
 std::vector<double> times(const Value& value) {
   std::vector<double> times;
-  value.each([&](const Value& time) {
-    times.push_back(time.number());
-    if (times.back() == 0) refuse(time.place(), "a time above 0");
-  });
+  value.each([&](const Value& time) { times.push_back(time_of(time)); });
   return times;
 }
 
@@ -273,8 +276,8 @@ Event parse_event(std::string_view text) {
   }
   event.kind = json.contains(kFinal) ? Event::Kind::final : Event::Kind::sample;
   event.candidate.config = value["config"].config();
-  event.us = value[event.kind == Event::Kind::final ? kFinal : kSample].number();
-  if (event.kind == Event::Kind::sample) event.relative = value["relative"].number();
+  event.us = time_of(value[event.kind == Event::Kind::final ? kFinal : kSample]);
+  if (event.kind == Event::Kind::sample) event.relative = time_of(value["relative"]);
   return event;
 }
 

@@ -26,14 +26,46 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kPollMs = 5;
+constexpr int kEndingMs = 1;
 /// The first byte of what a child writes; the rest is the result, or the message.
 constexpr std::byte kDone{1};
 constexpr std::byte kThrew{2};
 
+/// A child process, which does not outlive this.
+class Process {
+ public:
+  explicit Process(pid_t id) : id_(id) {}
+  Process(Process&& other) noexcept : id_(std::exchange(other.id_, 0)) {}
+  Process& operator=(Process&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  ~Process() {
+    if (id_ == 0) return;
+    ::kill(id_, SIGKILL);
+    wait(0);
+  }
+
+  /// Its status as waitpid gives it, once it has ended; nothing before.
+  [[nodiscard]] std::optional<int> ended() { return wait(WNOHANG); }
+
+ private:
+  std::optional<int> wait(int how) {
+    int status = 0;
+    pid_t got = 0;
+    while ((got = ::waitpid(id_, &status, how)) < 0 && errno == EINTR) {
+    }
+    if (got == 0) return std::nullopt;
+    id_ = 0;
+    return status;
+  }
+  pid_t id_;
+};
+
 struct Child {
   std::size_t index = 0;
-  pid_t process = 0;
-  cache::Descriptor pipe;
+  Process process;
+  cache::Descriptor pipe;  ///< open until the child has closed its end
   Clock::time_point begin;
   std::vector<std::byte> written;
 };
@@ -84,7 +116,7 @@ std::optional<Child> begin(const std::function<std::vector<std::byte>(std::size_
     return std::nullopt;
   }
   ::fcntl(reading.get(), F_SETFL, O_NONBLOCK);
-  return Child{index, process, std::move(reading), Clock::now(), {}};
+  return Child{index, Process(process), std::move(reading), Clock::now(), {}};
 }
 
 /// Takes what the pipe has. False once it is closed.
@@ -98,18 +130,10 @@ bool drain(Child& child) {
   }
 }
 
-int reap(pid_t process) {
-  int status = 0;
-  while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
-  }
-  return status;
-}
-
-/// Of a child that has closed its pipe.
-Isolated conclude(Child& child) {
+/// Of a child that has closed its pipe and ended.
+Isolated conclude(Child& child, int status) {
   Isolated result;
   result.ms = ms_since(child.begin);
-  const int status = reap(child.process);
   const bool whole = WIFEXITED(status) && WEXITSTATUS(status) == 0 && !child.written.empty();
   const std::byte kind = child.written.empty() ? std::byte{} : child.written.front();
   if (whole && (kind == kDone || kind == kThrew)) {
@@ -128,10 +152,29 @@ Isolated conclude(Child& child) {
   return result;
 }
 
-Isolated kill(Child& child, Isolated::End end, std::string message) {
-  ::kill(child.process, SIGKILL);
-  reap(child.process);
-  return {end, std::move(message), {}, ms_since(child.begin)};
+/// What has become of it; nothing while it goes on.
+std::optional<Isolated> look(Child& child, std::chrono::milliseconds limit) {
+  if (child.pipe.open() && !drain(child)) child.pipe = cache::Descriptor();
+  if (!child.pipe.open())
+    if (const auto status = child.process.ended()) return conclude(child, *status);
+  if (Clock::now() - child.begin <= limit) return std::nullopt;
+  return Isolated{Isolated::End::late,
+                  fmt::format("it was not done after {} ms", limit.count()),
+                  {},
+                  ms_since(child.begin)};
+}
+
+/// Waits a little, for less where a child has said all and is about to end.
+void wait_for_any(const std::vector<Child>& children) {
+  std::vector<pollfd> waiting;
+  int ms = kPollMs;
+  for (const Child& child : children) {
+    if (child.pipe.open())
+      waiting.push_back({child.pipe.get(), POLLIN, 0});
+    else
+      ms = kEndingMs;
+  }
+  ::poll(waiting.data(), waiting.size(), ms);
 }
 
 }  // namespace
@@ -144,7 +187,11 @@ void run_isolated(std::size_t count, std::size_t at_once, std::chrono::milliseco
   while (next < count || !children.empty()) {
     const bool stopped = stop && stop();
     if (stopped) {
-      for (Child& child : children) done(child.index, kill(child, Isolated::End::stopped, "stopped"));
+      while (!children.empty()) {
+        const Child last = std::move(children.back());
+        children.pop_back();
+        done(last.index, {Isolated::End::stopped, "stopped", {}, ms_since(last.begin)});
+      }
       for (; next < count; ++next) done(next, {Isolated::End::stopped, "stopped", {}, 0});
       return;
     }
@@ -156,18 +203,11 @@ void run_isolated(std::size_t count, std::size_t at_once, std::chrono::milliseco
         done(next, {Isolated::End::crashed, why, {}, 0});
       ++next;
     }
-    std::vector<pollfd> waiting;
-    for (const Child& child : children) waiting.push_back({child.pipe.get(), POLLIN, 0});
-    ::poll(waiting.data(), waiting.size(), kPollMs);
+    wait_for_any(children);
     for (std::size_t i = children.size(); i-- > 0;) {
-      Child& child = children[i];
-      std::optional<Isolated> result;
-      if (!drain(child))
-        result = conclude(child);
-      else if (Clock::now() - child.begin > limit)
-        result = kill(child, Isolated::End::late, fmt::format("it was not done after {} ms", limit.count()));
+      std::optional<Isolated> result = look(children[i], limit);
       if (!result) continue;
-      const std::size_t index = child.index;
+      const std::size_t index = children[i].index;
       children.erase(children.begin() + static_cast<std::ptrdiff_t>(i));
       done(index, std::move(*result));
     }

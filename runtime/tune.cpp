@@ -7,12 +7,15 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <sparsekiln/digest.h>
 #include <sparsekiln/error.h>
 
 #include "autotune/architecture.h"
 #include "autotune/cost_model.h"
+#include "autotune/record_json.h"
 #include "autotune/tuner.h"
 #include "cache/store.h"
 #include "compiler/build.h"
@@ -138,18 +141,43 @@ bool complete(const Record& record) {
          std::all_of(record.contests.begin(), record.contests.end(), settled);
 }
 
-/// What a killed run had found out.
-void replay(const std::optional<cache::Journal>& journal, Record& record) {
-  if (!journal) return;
-  for (const std::string& line : journal->lines()) {
-    try {
-      const Event event = parse_event(line);
-      for (Contest& contest : record.contests)
-        if (contest.n == event.n) apply(event, contest);
-    } catch (const Error&) {  // another version's; what it says is measured again
+/// What a run adds to the record that it began with, kept event by event until the record is. The first line
+/// says with which: the notes of one that was killed when it had just published are in its record already.
+class Notes {
+ public:
+  Notes(std::optional<cache::Journal> journal, const std::optional<Record>& earlier)
+      : journal_(std::move(journal)),
+        first_("after " + (earlier ? Digest::of(to_json(*earlier)).hex() : std::string("nothing"))) {
+    if (!journal_) return;
+    lines_ = journal_->lines();
+    if (!lines_.empty() && lines_.front() != first_) remove();
+  }
+  /// What a killed run had found out.
+  void replay(Record& record) const {
+    for (const std::string& line : lines_) {
+      try {
+        const Event event = parse_event(line);
+        for (Contest& contest : record.contests)
+          if (contest.n == event.n) apply(event, contest);
+      } catch (const Error&) {  // the first line, or another version's; what it says is measured again
+      }
     }
   }
-}
+  void append(const Event& event) {
+    if (!journal_) return;
+    if (lines_.empty()) journal_->append(lines_.emplace_back(first_));
+    journal_->append(to_json(event));
+  }
+  void remove() {
+    if (journal_) journal_->remove();
+    lines_.clear();
+  }
+
+ private:
+  std::optional<cache::Journal> journal_;
+  std::string first_;
+  std::vector<std::string> lines_;  ///< that were there; not empty once the first is
+};
 
 TuneProgress progress_of(const Record& record, std::size_t contest, double seconds) {
   const Contest& now = record.contests[contest];
@@ -177,12 +205,12 @@ void explain_untried(Record& record, const TuneOptions& how) {
                                                                 how.budget.count());
 }
 
-/// With the key's lock.
-Record tune_locked(const Run& run, const TuneOptions& how, const std::optional<Record>& earlier) {
+/// `alone`: with the key's lock. Without it the journal is another one's.
+Record tune_from(const Run& run, const TuneOptions& how, const std::optional<Record>& earlier, bool alone) {
   const Elapsed elapsed;
   Record record = run.begin(earlier);
-  std::optional<cache::Journal> journal = run.store().journal(run.identity());
-  replay(journal, record);
+  Notes notes(alone ? run.store().journal(run.identity()) : std::nullopt, earlier);
+  notes.replay(record);
   const bool fresh = earlier && earlier->compiler == record.compiler;
   for (std::size_t i = 0; i < record.contests.size(); ++i) {
     Contest& contest = record.contests[i];
@@ -191,7 +219,7 @@ Record tune_locked(const Run& run, const TuneOptions& how, const std::optional<R
                           {compiles_at_once(how), how.compile_limit}, how.hooks);
     const TuneLimits limits{how.budget / static_cast<double>(record.contests.size()), how.stop};
     tune(contest, bench, limits, [&](const Event& event) {
-      if (journal) journal->append(to_json(event));
+      notes.append(event);
       if (how.progress) how.progress(progress_of(record, i, elapsed.ms() / 1e3));
     });
   }
@@ -199,7 +227,7 @@ Record tune_locked(const Run& run, const TuneOptions& how, const std::optional<R
   explain_untried(record, how);
   record.seconds += elapsed.ms() / 1e3;
   publish(run.store(), record);
-  if (journal) journal->remove();
+  if (run.store().why_not_on_disk(run.identity()).empty()) notes.remove();
   return record;
 }
 
@@ -212,22 +240,24 @@ Record untuned(const BuildJob& job, std::string_view asked) {
 
 Record tune(const BuildJob& job, std::string_view asked, const TuneOptions& how) {
   const Run run(job, asked);
-  std::optional<Record> earlier = find_record(run.store(), run.blank());
+  const std::optional<Record> earlier = find_record(run.store(), run.blank());
   if (earlier && complete(*earlier) && !how.again) return *earlier;
-  const bool had = earlier.has_value();
   // Somebody who tunes the same has at most as long as this one would take, and then some.
   const auto patience =
       std::chrono::duration_cast<std::chrono::milliseconds>(2 * how.budget + std::chrono::minutes(1));
+  // Its record is taken, settled or not: who tunes at once chooses alike.
   std::optional<Record> arrived;
-  const auto lock = run.store().lock(run.identity(), {.holder = patience}, [&] {
-    if (how.stop && how.stop()) return true;
+  const auto has_arrived = [&] {
     arrived = find_record(run.store(), run.blank());
-    return arrived && complete(*arrived) && !(had && how.again);
-  });
-  if (lock && !lock->held() && arrived && complete(*arrived)) return *arrived;
-  earlier = find_record(run.store(), run.blank());  // another one may have ended in the meantime
-  if (earlier && complete(*earlier) && !how.again) return *earlier;
-  return tune_locked(run, how, earlier);
+    return arrived && arrived != earlier;
+  };
+  const auto stopped = [&] { return how.stop && how.stop(); };
+  const auto lock =
+      run.store().lock(run.identity(), {.holder = patience}, [&] { return stopped() || has_arrived(); });
+  if (has_arrived()) return *arrived;
+  const bool alone = lock && lock->held();
+  if (lock && !alone && stopped()) return run.begin(earlier);
+  return tune_from(run, how, earlier, alone);
 }
 
 }  // namespace sparsekiln

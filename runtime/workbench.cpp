@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <fmt/format.h>
 #include <sparsekiln/error.h>
 
 #include "compiler/build.h"
@@ -47,12 +48,16 @@ void DeviceWorkbench::compile(std::span<const Config> configs, const Done& done,
   };
   const auto ended = [&](std::size_t i, Isolated result) {
     Compiled compiled{.binary = nullptr, .failure = {}, .ms = result.ms, .stopped = false};
-    if (result.end == Isolated::End::stopped)
-      compiled.stopped = true;
-    else if (result.end == Isolated::End::done)
-      compiled.binary = std::make_shared<const Binary>(deserialize(result.bytes));
-    else
-      compiled.failure = failure_of(result);
+    try {
+      if (result.end == Isolated::End::stopped)
+        compiled.stopped = true;
+      else if (result.end == Isolated::End::done)
+        compiled.binary = std::make_shared<const Binary>(deserialize(result.bytes));
+      else
+        compiled.failure = failure_of(result);
+    } catch (const Error& error) {
+      compiled.failure = fmt::format("its compile gave no Binary: {}", error.what());
+    }
     done(i, std::move(compiled));
   };
   run_isolated(configs.size(), limits_.at_once, limits_.of_one, work, ended, stop);

@@ -1,0 +1,156 @@
+#include "cache/journal.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <sys/stat.h>
+
+#include "cache/listing.h"
+#include "cache/store.h"
+#include "cache/trim.h"
+#include "scratch_folder.h"
+#include "stamps.h"
+
+using namespace sparsekiln::cache;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Lines = std::vector<std::string>;
+
+const std::string kName = "0123456789abcdef0123456789abcdef.entry";
+
+struct Scratch {
+  ScratchFolder scratch;
+  Folder folder{scratch.path()};
+  [[nodiscard]] Journal journal() const { return Journal(folder, kName); }
+  [[nodiscard]] fs::path file() const { return folder.file(kName + ".journal"); }
+};
+
+}  // namespace
+
+TEST_CASE("a journal has the lines that were appended, in their order, for any reader at once") {
+  const Scratch scratch;
+  Journal journal = scratch.journal();
+  CHECK(journal.lines().empty());
+  CHECK_FALSE(fs::exists(scratch.file()));
+  Lines expected;
+  for (const char* line : {"first", "", "a longer third line with \"quotes\" and \xff"}) {
+    journal.append(line);
+    expected.emplace_back(line);
+    CHECK(journal.lines() == expected);
+    CHECK(scratch.journal().lines() == expected);
+  }
+}
+
+TEST_CASE("a journal's file is for its owner alone") {
+  const Scratch scratch;
+  scratch.journal().append("a line");
+  CHECK((fs::status(scratch.file()).permissions() & fs::perms::all) ==
+        (fs::perms::owner_read | fs::perms::owner_write));
+}
+
+TEST_CASE("who opens a journal again goes on behind its last line") {
+  const Scratch scratch;
+  for (const char* line : {"one", "two", "three"}) scratch.journal().append(line);
+  CHECK(scratch.journal().lines() == Lines{"one", "two", "three"});
+}
+
+TEST_CASE("what a killed writer left of a line is passed over, and cut off before the next is appended") {
+  for (const std::string& torn : {std::string("t"), std::string("torn"), std::string(100'000, 'x')}) {
+    const Scratch scratch;
+    Journal(scratch.journal()).append("whole");
+    write_file(scratch.file(), bytes_of("whole\n" + torn));
+    CHECK(scratch.journal().lines() == Lines{"whole"});
+    scratch.journal().append("next");
+    CHECK(scratch.journal().lines() == Lines{"whole", "next"});
+  }
+}
+
+TEST_CASE("a journal of nothing but a torn line begins anew") {
+  const Scratch scratch;
+  Journal(scratch.journal()).append("x");
+  write_file(scratch.file(), bytes_of("torn"));
+  CHECK(scratch.journal().lines().empty());
+  scratch.journal().append("next");
+  CHECK(read_file(scratch.file()) == bytes_of("next\n"));
+}
+
+TEST_CASE("a journal that was removed is gone, and may begin again") {
+  const Scratch scratch;
+  Journal journal = scratch.journal();
+  journal.append("old");
+  journal.remove();
+  CHECK_FALSE(fs::exists(scratch.file()));
+  CHECK(journal.lines().empty());
+  journal.append("new");
+  CHECK(scratch.journal().lines() == Lines{"new"});
+  scratch.journal().remove();
+  scratch.journal().remove();
+  CHECK_FALSE(fs::exists(scratch.file()));
+}
+
+TEST_CASE("where the folder cannot be written a journal does nothing, and says nothing") {
+  for (const char* path : {"/proc/no/such/folder", "/dev/null/folder"}) {
+    Journal journal(Folder(path), kName);
+    journal.append("a line");
+    journal.append("another");
+    CHECK(journal.lines().empty());
+    journal.remove();
+  }
+}
+
+TEST_CASE("what is no file of ours is neither read nor written") {
+  const Scratch scratch;
+  scratch.journal().append("x");
+  const fs::path elsewhere = scratch.scratch.path() / "elsewhere";
+  write_file(elsewhere, bytes_of("kept\n"));
+  for (const bool pipe : {false, true}) {
+    fs::remove(scratch.file());
+    if (pipe)
+      REQUIRE(::mkfifo(scratch.file().c_str(), 0600) == 0);
+    else
+      fs::create_symlink(elsewhere, scratch.file());
+    scratch.journal().append("a line");
+    CHECK(scratch.journal().lines().empty());
+    CHECK(read_file(elsewhere) == bytes_of("kept\n"));
+  }
+}
+
+TEST_CASE("a store's journal lies beside its entry, and is listed as one") {
+  const ScratchFolder scratch;
+  Store store(scratch.path());
+  std::optional<Journal> journal = store.journal(sample_identity());
+  REQUIRE(journal.has_value());
+  journal->append("a line");
+  const auto files = files_with(scratch.path(), ".journal");
+  REQUIRE(files.size() == 1);
+  CHECK(files[0] == fs::path(store.file(sample_identity()).string() + ".journal"));
+  std::size_t listed = 0;
+  for (const File& file : list(Folder(scratch.path())))
+    if (file.kind == FileKind::journal) {
+      ++listed;
+      CHECK(file.key == sample_identity().key().hex());
+    }
+  CHECK(listed == 1);
+  CHECK(name(FileKind::journal) == "journal");
+}
+
+TEST_CASE("a journal that nobody went on with for a month is swept, and no earlier") {
+  const Stamp now{std::chrono::seconds(1'800'000'000)};
+  const auto going = [&](WallClock::duration age) {
+    File file;
+    file.name = kName + ".journal";
+    file.kind = kind_of(file.name);
+    file.bytes = 1;
+    file.stamp = now - age;
+    REQUIRE(file.kind == FileKind::journal);
+    return surplus({file}, {1000, 10}, now).size();
+  };
+  CHECK(going(24h * 30 - 1s) == 0);
+  CHECK(going(24h * 30) == 1);
+}
