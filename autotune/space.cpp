@@ -134,11 +134,18 @@ struct Constraint {
 
 bool is_product(const Case& one) { return one.problem.operation != Operation::grad_weight; }
 
+bool on_tensor_cores(const Case& one) { return is_product(one) && one.config.variant == Variant::mma; }
+
 constexpr std::array kConstraints = {
     Constraint{[](const Case& one) {
                  return !is_product(one) || one.config.tile_n < std::max<std::int64_t>(2 * one.n, 16);
                },
                "the tile has at least twice as many batch entries as the batch"},
+    Constraint{[](const Case& one) {
+                 return !is_product(one) || one.target.kind == Target::Kind::cpu || one.config.tile_n >= 64 ||
+                        8 * std::int64_t{one.config.tile_n} >= one.n;
+               },
+               "the batch has so many of such small tiles that the weight is read again and again"},
     Constraint{[](const Case& one) { return one.config.rows <= std::max(one.problem.layout.rows(), 1); },
                "there are fewer block rows than output tiles of an item"},
     Constraint{[](const Case& one) {
@@ -147,6 +154,25 @@ constexpr std::array kConstraints = {
                         one.config.variant == Variant::stream;
                },
                "tensor cores multiply types that CUDA cores do not, and the other way round"},
+    Constraint{[](const Case& one) {
+                 return !on_tensor_cores(one) || one.config.operand_a == OperandA::w ||
+                        one.config.tile_n % 16 == 0;
+               },
+               "the rows of a tensor core's A are 16 batch entries"},
+    Constraint{[](const Case& one) {
+                 if (!on_tensor_cores(one)) return true;
+                 const BlockShape block = one.problem.block;
+                 const bool turned = one.problem.operation == Operation::grad_input;
+                 const std::int32_t outputs = (turned ? block.in : block.out) * one.config.merge;
+                 return outputs * one.config.tile_n >= 128 * one.config.warps;
+               },
+               "there are fewer tensor-core tiles than warps"},
+    Constraint{
+        [](const Case& one) {
+          return one.config.merge == 1 || (one.problem.operation == Operation::forward &&
+                                           !one.problem.strict_absent && !one.problem.gates);
+        },
+        "block rows are merged in forward products alone, without gates, where zeros may fill them up"},
     Constraint{[](const Case& one) {
                  return one.config.table != TableForm::unrolled ||
                         one.problem.layout.blocks() <= kUnrolledBlocks;

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -47,14 +48,20 @@ std::string shape_of(std::string reason) {
 class Groups {
  public:
   void add(const Config& config, const std::string& reason) {
-    const auto [at, fresh] = places_.try_emplace(shape_of(reason), groups_.size());
-    if (fresh) groups_.push_back({reason, config, 0});
-    ++groups_[at->second].count;
+    const auto [seen, fresh] = seen_.try_emplace(reason, 0);
+    if (fresh) seen->second = place_of(reason, config);
+    ++groups_[seen->second].count;
   }
   [[nodiscard]] std::vector<PrunedGroup> take() { return std::move(groups_); }
 
  private:
-  std::map<std::string, std::size_t> places_;
+  std::size_t place_of(const std::string& reason, const Config& config) {
+    const auto [at, fresh] = places_.try_emplace(shape_of(reason), groups_.size());
+    if (fresh) groups_.push_back({reason, config, 0});
+    return at->second;
+  }
+  std::unordered_map<std::string, std::size_t> seen_;  ///< most reasons come again word for word
+  std::unordered_map<std::string, std::size_t> places_;
   std::vector<PrunedGroup> groups_;
 };
 
@@ -302,12 +309,14 @@ Contest make_contest(const Problem& problem, const Target& target, const RangedC
                    [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
   contest.candidates.push_back(candidate_of(chosen.config));
   const double best = candidates.empty() ? 0 : candidates.front().predicted_us;
+  const std::string behind = fmt::format("the cost model ranks it behind {} others", kMostCandidates);
+  const std::string no_chance =
+      fmt::format("the cost model gives it over {} times the time of the best", kNoChance);
   for (Candidate& candidate : candidates) {
     if (contest.candidates.size() == kMostCandidates)
-      groups.add(candidate.config, fmt::format("the cost model ranks it behind {} others", kMostCandidates));
+      groups.add(candidate.config, behind);
     else if (candidate.predicted_us > kNoChance * best)
-      groups.add(candidate.config, fmt::format("the cost model gives it {:.1f} times the time of the best",
-                                               candidate.predicted_us / best));
+      groups.add(candidate.config, no_chance);
     else
       contest.candidates.push_back(std::move(candidate));
   }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -51,14 +53,27 @@ LayoutSummary summary_of(const Layout& layout) {
   return summary;
 }
 
+#ifdef SPARSEKILN_CPU
+/// The most that this machine reached so far, for stretches of about so many bytes; `anew` measures once
+/// more, for others may have been at work.
+MachinePeak peak_at_hand(const Target& target, double bytes, bool anew) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, int>, MachinePeak> peaks;
+  const std::lock_guard lock(mutex);
+  const int doublings = static_cast<int>(std::log2(std::max(bytes, 1.0)));
+  MachinePeak& peak = peaks[{target.to_string(), doublings}];
+  if (peak.measured && !anew) return peak;
+  const cpu::MeasuredPeak now = cpu::measure_peak(target, static_cast<std::int64_t>(bytes));
+  peak = {std::max(peak.gflops, now.gflops), std::max(peak.gbytes, now.gbytes), true};
+  return peak;
+}
+#endif
+
 /// Of the machine where there is one that can be asked, else of the usual part of the architecture.
 MachinePeak peak_for(const Problem& problem, const Target& target, [[maybe_unused]] double bytes,
-                     [[maybe_unused]] bool at_hand) {
+                     [[maybe_unused]] bool at_hand, [[maybe_unused]] bool anew = false) {
 #ifdef SPARSEKILN_CPU
-  if (target.kind == Target::Kind::cpu && at_hand) {
-    const cpu::MeasuredPeak peak = cpu::measure_peak(target, static_cast<std::int64_t>(bytes));
-    return {peak.gflops, peak.gbytes, true};
-  }
+  if (target.kind == Target::Kind::cpu && at_hand) return peak_at_hand(target, bytes, anew);
 #endif
   return peak_of(problem, target);
 }
@@ -114,9 +129,7 @@ class Run {
   /// Of a machine that others use, too, the peak is what it reached at the beginning or at the end.
   void look_again(Record& record) const {
     if (!record.peak.measured) return;
-    const MachinePeak now = peak_for(problem_, target_, record.contests.back().bytes, true);
-    record.peak.gflops = std::max(record.peak.gflops, now.gflops);
-    record.peak.gbytes = std::max(record.peak.gbytes, now.gbytes);
+    record.peak = peak_for(problem_, target_, record.contests.back().bytes, true, true);
     for (Contest& contest : record.contests) contest.floor_us = floor_us(contest, record.peak);
   }
 
