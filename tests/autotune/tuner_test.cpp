@@ -177,7 +177,7 @@ TEST_CASE("whatever goes wrong with a candidate is recorded with its reason, and
   check(4, Outcome::failed, "its answer is wrong: y[3, 4] is 7, not 8");
   check(5, Outcome::failed, "an illegal address");
   check(6, Outcome::pruned, "it spills: 24 bytes");
-  check(7, Outcome::pruned, "the same code as " + to_string(config_of(1)));
+  check(7, Outcome::pruned, "the same code as an earlier candidate");
   check(8, Outcome::failed, "the device is lost");
   CHECK(winner(contest) == 9);
   for (const std::int32_t broken : {2, 3, 4, 5, 6, 7}) CHECK(bench.samples[broken] == 0);
