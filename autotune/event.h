@@ -20,6 +20,7 @@ struct Event {
   std::int64_t n = 0;   ///< of the contest
   Candidate candidate;  ///< of samples the config alone; of `finals` nothing
   double us = 0;
+  double relative = 1;  ///< of samples: `us` over the default's of the same round
 };
 
 /// Into the contest of its n. An event of a config that the contest does not have adds it.

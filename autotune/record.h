@@ -36,6 +36,9 @@ struct Candidate {
   Resources resources;      ///< where compiled
   /// Microseconds a launch, one value a sample, in the order in which they were taken: every one ever taken.
   std::vector<double> samples_us;
+  /// Each of them over the default's sample of the same round: what tells fast from slow where others are at
+  /// work on the machine now and then.
+  std::vector<double> relative;
   /// Of the finals: one sample a round, interleaved with those of the other finalists. The i-th of each are
   /// of the same round; where the last round was not ended, some have one less.
   std::vector<double> final_us;

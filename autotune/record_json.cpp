@@ -49,6 +49,7 @@ Json json_of(const Candidate& candidate) {
           {"compile_ms", candidate.compile_ms},
           {"resources", json_of(candidate.resources)},
           {"samples_us", candidate.samples_us},
+          {"relative", candidate.relative},
           {"final_us", candidate.final_us}};
 }
 
@@ -167,6 +168,7 @@ Candidate candidate_of(const Value& value) {
           .compile_ms = value["compile_ms"].number(),
           .resources = resources_of(value["resources"]),
           .samples_us = times(value["samples_us"]),
+          .relative = times(value["relative"]),
           .final_us = times(value["final_us"])};
 }
 
@@ -253,6 +255,7 @@ std::string to_json(const Event& event) {
     case Event::Kind::final:
       json["config"] = to_string(event.candidate.config);
       json[event.kind == Event::Kind::sample ? kSample : kFinal] = event.us;
+      if (event.kind == Event::Kind::sample) json["relative"] = event.relative;
       break;
     case Event::Kind::finals:
       json[kFinals] = true;
@@ -274,6 +277,7 @@ Event parse_event(std::string_view text) {
   event.kind = json.contains(kFinal) ? Event::Kind::final : Event::Kind::sample;
   event.candidate.config = value["config"].config();
   event.us = time_of(value[event.kind == Event::Kind::final ? kFinal : kSample]);
+  if (event.kind == Event::Kind::sample) event.relative = time_of(value["relative"]);
   return event;
 }
 

@@ -94,6 +94,7 @@ class Tuner {
     Event event;
     event.candidate = contest_.candidates[index];
     event.candidate.samples_us.clear();
+    event.candidate.relative.clear();
     event.candidate.final_us.clear();
     event.candidate.outcome = outcome;
     event.candidate.reason = std::move(reason);
@@ -105,8 +106,9 @@ class Tuner {
     bench_.drop(contest_.candidates[index].config);
   }
 
-  /// Takes one sample; a candidate that cannot be launched fails.
-  void sample(Index index, Event::Kind kind) {
+  /// Takes one sample, and answers with it; a candidate that cannot be launched fails. `reference`: the
+  /// default's of the same round; 0 where it has none.
+  double sample(Index index, Event::Kind kind, double reference) {
     Event event;
     event.kind = kind;
     event.candidate.config = contest_.candidates[index].config;
@@ -114,9 +116,19 @@ class Tuner {
       event.us = bench_.sample(event.candidate.config);
     } catch (const Error& error) {
       fail(index, fmt::format("a launch failed: {}", error.what()));
-      return;
+      return 0;
     }
+    const double us = event.us;
+    if (reference > 0) event.relative = us / reference;
     emit(std::move(event));
+    return us;
+  }
+
+  /// One round: a sample of each, the default's first.
+  void round(const std::vector<Index>& field) {
+    const double reference = has(standard_) ? sample(standard_, Event::Kind::sample, 0) : 0;
+    for (const Index index : field)
+      if (index != standard_ && has(index)) sample(index, Event::Kind::sample, reference);
   }
 
   void took(Index index, Workbench::Compiled compiled, std::vector<Index>& to_check) {
@@ -126,7 +138,7 @@ class Tuner {
     if (compiled.binary == nullptr) return fail(index, std::move(compiled.failure));
     candidate.resources = compiled.binary->entries.front().resources;
     // The default is held to nothing but its answer: it is what a user gets who does not tune.
-    const bool standard = candidate.config == contest_.default_config;
+    const bool standard = index == standard_;
     if (!standard && spills(candidate.resources))
       return settle(index, Outcome::pruned,
                     fmt::format("it spills: {} bytes stored, {} loaded",
@@ -147,7 +159,7 @@ class Tuner {
 
   void check(Index index) {
     const Config& config = contest_.candidates[index].config;
-    if (config != contest_.default_config && has_twin(index)) {
+    if (index != standard_ && has_twin(index)) {
       settle(index, Outcome::pruned, "the same code as an earlier candidate");
       ready_.erase(index);
       return;
@@ -188,30 +200,32 @@ class Tuner {
     std::vector<Index> untried;
     for (Index i = 0; i < contest_.candidates.size(); ++i)
       if (contest_.candidates[i].outcome == Outcome::untried) untried.push_back(i);
+    if (untried.empty()) return;
+    if (contest_.candidates[standard_].outcome == Outcome::measured)
+      prepare(std::span(&standard_, 1));  // of an earlier run: the rounds are held against it
     for (std::size_t at = 0; at < untried.size() && !(at > 0 && past(kExplore)); at += kBatch) {
-      const std::span<const Index> batch =
-          std::span(untried).subspan(at, std::min(kBatch, untried.size() - at));
+      const std::vector<Index> batch(
+          untried.begin() + static_cast<std::ptrdiff_t>(at),
+          untried.begin() + static_cast<std::ptrdiff_t>(std::min(at + kBatch, untried.size())));
       prepare(batch);
       if (!bench_.measures()) continue;
-      for (int i = 0; i < kFirstSamples && !stopped(); ++i)
-        for (const Index index : batch)
-          if (has(index)) sample(index, Event::Kind::sample);
+      for (int i = 0; i < kFirstSamples && !stopped(); ++i) round(batch);
     }
   }
 
-  /// Those with samples, the fastest first; the default is always among the first `most`.
+  /// Those with samples, the fastest first by what they took relative to the default; the default is always
+  /// among the first `most`.
   [[nodiscard]] std::vector<Index> fastest(std::size_t most) const {
     std::vector<std::pair<double, Index>> order;
     for (Index i = 0; i < contest_.candidates.size(); ++i) {
       const Candidate& candidate = contest_.candidates[i];
-      if (candidate.outcome != Outcome::measured || candidate.samples_us.empty()) continue;
-      order.emplace_back(spread(candidate.samples_us).median, i);
+      if (candidate.outcome != Outcome::measured || candidate.relative.empty()) continue;
+      order.emplace_back(spread(candidate.relative).median, i);
     }
     std::sort(order.begin(), order.end());
     std::vector<Index> field;
     for (const auto& [us, index] : order)
-      if (field.size() < most || contest_.candidates[index].config == contest_.default_config)
-        field.push_back(index);
+      if (field.size() < most || index == standard_) field.push_back(index);
     return field;
   }
 
@@ -231,9 +245,7 @@ class Tuner {
       const std::vector<Index> field = fastest(most);
       drop_others(field);
       prepare(field);
-      for (int i = 0; i < samples && !past(kHalve); ++i)
-        for (const Index index : field)
-          if (has(index)) sample(index, Event::Kind::sample);
+      for (int i = 0; i < samples && !past(kHalve); ++i) round(field);
       samples *= 2;
     }
   }
@@ -251,7 +263,7 @@ class Tuner {
     for (int round = 0; round < kMostRounds && (round < kFewestRounds || !past(1)) && !stopped(); ++round)
       for (std::size_t i = 0; i < field.size(); ++i) {
         const Index index = field[(i + static_cast<std::size_t>(round)) % field.size()];
-        if (has(index)) sample(index, Event::Kind::final);
+        if (has(index)) sample(index, Event::Kind::final, 0);
       }
   }
 
@@ -260,6 +272,7 @@ class Tuner {
   const TuneLimits& limits_;
   const std::function<void(const Event&)>& note_;
   const Clock::time_point begin_ = Clock::now();
+  const Index standard_ = 0;  ///< the default, see make_contest
   std::map<Index, std::shared_ptr<const Binary>> ready_;
   std::set<Index> checked_;
 };

@@ -55,6 +55,11 @@ def time_of(candidate: dict) -> float:
     return statistics.median(candidate["final_us"] or candidate["samples_us"])
 
 
+def relative_time(candidate: dict) -> float:
+    """Over the default's of the same rounds: what others do on the machine meanwhile is not in it."""
+    return statistics.median(candidate["relative"])
+
+
 def timed(record: dict) -> list[dict]:
     """Of its only contest."""
     return [one for one in record["contests"][0]["candidates"] if one["outcome"] == "measured" and one["samples_us"]]
@@ -89,16 +94,17 @@ def compare(tool: pathlib.Path, folder: pathlib.Path, hidden: int, density: floa
         best.append(answer["problems"][0]["best"]["config"])
     problem = answer["problems"][0]
     first = timed(records[0])
-    fastest = min(map(time_of, first))
+    fastest = min(map(relative_time, first))
+    default_us = time_of(next(one for one in first if one["config"] == records[0]["contests"][0]["default"]))
     pick = min(first, key=lambda one: one["predicted_us"])
     return {
         "hidden": hidden, "density": density, "block": block, "best": best[0],
         "gain": [gain(record, config) for record, config in zip(records, best)],
         "agree": ties(records[1], best[0], best[1]) or ties(records[0], best[1], best[0]),
-        "tried": len(first), "best_us": fastest, "floor_us": problem["floor_us"],
-        "correlation": correlation([one["predicted_us"] for one in first], [time_of(one) for one in first]),
-        "pick": time_of(pick) / fastest, "environment": records[0]["environment"], "times": [
-            (one["predicted_us"], time_of(one)) for one in first],
+        "tried": len(first), "best_us": answer["problems"][0]["best"]["median_us"], "floor_us": problem["floor_us"],
+        "correlation": correlation([one["predicted_us"] for one in first], [relative_time(one) for one in first]),
+        "pick": relative_time(pick) / fastest, "environment": records[0]["environment"], "times": [
+            (one["predicted_us"], default_us * relative_time(one)) for one in first],
     }  # fmt: skip
 
 

@@ -123,7 +123,7 @@ std::string ReadBandwidth::module(std::int32_t lanes) {
 
 MeasuredPeak measure_peak(const Target& target, std::int64_t bytes) {
   constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
-  constexpr int kRuns = 7;
+  constexpr int kRuns = 15;
   const auto best_seconds = [](const auto& work) {
     double best = 0;
     for (int i = 0; i < kRuns; ++i) {

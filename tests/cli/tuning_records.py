@@ -21,6 +21,7 @@ def candidate(tile_n: int, outcome: str = "measured", samples: list[float] | Non
         "compile_ms": 0,
         "resources": {name: 0 for name in _RESOURCES},
         "samples_us": samples or [],
+        "relative": [1.0] * len(samples or []),
         "final_us": [],
     } | fields
 
