@@ -220,14 +220,16 @@ class Tuner {
     }
   }
 
-  /// Those with samples, the fastest first by what they took relative to the default; the default is always
-  /// among the first `most`.
+  /// Those with samples, the fastest first by what they took relative to the default, or, where that cannot
+  /// be launched, by what they took; the default is always among the first `most`.
   [[nodiscard]] std::vector<Index> fastest(std::size_t most) const {
+    const bool standard = contest_.candidates[standard_].outcome == Outcome::measured;
     std::vector<std::pair<double, Index>> order;
     for (Index i = 0; i < contest_.candidates.size(); ++i) {
       const Candidate& candidate = contest_.candidates[i];
-      if (candidate.outcome != Outcome::measured || candidate.relative.empty()) continue;
-      order.emplace_back(spread(candidate.relative).median, i);
+      const std::vector<double>& times = standard ? candidate.relative : candidate.samples_us;
+      if (candidate.outcome != Outcome::measured || times.empty()) continue;
+      order.emplace_back(spread(times).median, i);
     }
     std::sort(order.begin(), order.end());
     std::vector<Index> field;

@@ -110,8 +110,9 @@ class Run {
   [[nodiscard]] const std::string& asked() const { return asked_; }
   [[nodiscard]] const Target& target() const { return target_; }
 
-  /// The contests of this version's space, with what an earlier record knows.
-  [[nodiscard]] Record begin(const std::optional<Record>& earlier) const {
+  /// The contests of this version's space, with what an earlier record knows. `measures`: whether the
+  /// machine's peak may take time to be known.
+  [[nodiscard]] Record begin(const std::optional<Record>& earlier, bool measures) const {
     Record record = blank_;
     if (earlier) record.seconds = earlier->seconds;
     for (const RangedConfig& chosen : choose_plan(problem_, target_)) {
@@ -121,7 +122,10 @@ class Run {
           if (old.n == contest.n) contest = merged(std::move(contest), old);
       record.contests.push_back(std::move(contest));
     }
-    record.peak = peak_for(problem_, target_, record.contests.back().bytes, device_ != nullptr);
+    const bool known = !measures && earlier && earlier->peak.measured;
+    record.peak =
+        known ? earlier->peak
+              : peak_for(problem_, target_, record.contests.back().bytes, measures && device_ != nullptr);
     for (Contest& contest : record.contests) contest.floor_us = floor_us(contest, record.peak);
     return record;
   }
@@ -221,7 +225,7 @@ void explain_untried(Record& record, const TuneOptions& how) {
 /// `alone`: with the key's lock. Without it the journal is another one's.
 Record tune_from(const Run& run, const TuneOptions& how, const std::optional<Record>& earlier, bool alone) {
   const Elapsed elapsed;
-  Record record = run.begin(earlier);
+  Record record = run.begin(earlier, true);
   Notes notes(alone ? run.store().journal(run.identity()) : std::nullopt, earlier);
   notes.replay(record);
   const bool fresh = earlier && earlier->compiler == record.compiler;
@@ -248,7 +252,7 @@ Record tune_from(const Run& run, const TuneOptions& how, const std::optional<Rec
 
 Record untuned(const BuildJob& job, std::string_view asked) {
   const Run run(job, asked);
-  return run.begin(find_record(run.store(), run.blank()));
+  return run.begin(find_record(run.store(), run.blank()), false);
 }
 
 Record tune(const BuildJob& job, std::string_view asked, const TuneOptions& how) {
@@ -269,7 +273,7 @@ Record tune(const BuildJob& job, std::string_view asked, const TuneOptions& how)
       run.store().lock(run.identity(), {.holder = patience}, [&] { return stopped() || has_arrived(); });
   if (has_arrived()) return *arrived;
   const bool alone = lock && lock->held();
-  if (lock && !alone && stopped()) return run.begin(earlier);
+  if (lock && !alone && stopped()) return run.begin(earlier, false);
   return tune_from(run, how, earlier, alone);
 }
 

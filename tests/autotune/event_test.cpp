@@ -25,9 +25,11 @@ TEST_CASE("an event survives its line of JSON, whatever its kind") {
   Event settled{
       .kind = Kind::settled, .n = 32, .candidate = full_record().contests[0].candidates[1], .us = 0};
   settled.candidate.samples_us.clear();
+  settled.candidate.relative.clear();
   settled.candidate.final_us.clear();
-  for (const Event& event :
-       {settled, of(Kind::sample, 1, 1.0 / 3), of(Kind::final, 2, 2.0 / 7), of(Kind::finals, 0)}) {
+  Event sample = of(Kind::sample, 1, 1.0 / 3);
+  sample.relative = 7.0 / 9;
+  for (const Event& event : {settled, sample, of(Kind::final, 2, 2.0 / 7), of(Kind::finals, 0)}) {
     const std::string line = to_json(event);
     const Event read = parse_event(line);
     CAPTURE(line);
@@ -36,6 +38,7 @@ TEST_CASE("an event survives its line of JSON, whatever its kind") {
     CHECK(read.n == event.n);
     CHECK(read.candidate == event.candidate);
     CHECK(read.us == event.us);
+    CHECK(read.relative == event.relative);
   }
 }
 
@@ -58,18 +61,26 @@ TEST_CASE("a sample of no time is refused: the record that it went into could no
 
 TEST_CASE("samples go to their candidate in their order") {
   Contest contest = contest_of({untried(0), untried(1)});
-  for (const double us : {3.0, 1.0, 2.0}) apply(of(Kind::sample, 1, us), contest);
+  for (const double us : {3.0, 1.0, 2.0}) {
+    Event event = of(Kind::sample, 1, us);
+    event.relative = us / 4;
+    apply(event, contest);
+  }
   apply(of(Kind::final, 1, 9), contest);
   CHECK(contest.candidates[1].samples_us == std::vector<double>{3, 1, 2});
+  CHECK(contest.candidates[1].relative == std::vector<double>{0.75, 0.25, 0.5});
   CHECK(contest.candidates[1].final_us == std::vector<double>{9});
   CHECK(contest.candidates[0].samples_us.empty());
 }
 
 TEST_CASE("new finals make the old ones' times samples") {
-  Contest contest = contest_of({measured(0, {1}, {2, 3}), measured(1, {}, {4})});
+  Contest contest = contest_of({measured(0, {1}, {2, 5}), measured(1, {}, {3})});
+  contest.candidates[0].relative = {1};
   apply(of(Kind::finals, 0), contest);
-  CHECK(contest.candidates[0].samples_us == std::vector<double>{1, 2, 3});
-  CHECK(contest.candidates[1].samples_us == std::vector<double>{4});
+  CHECK(contest.candidates[0].samples_us == std::vector<double>{1, 2, 5});
+  CHECK(contest.candidates[0].relative == std::vector<double>{1, 1, 1});
+  CHECK(contest.candidates[1].samples_us == std::vector<double>{3});
+  CHECK(contest.candidates[1].relative == std::vector<double>{1.5});
   for (const Candidate& candidate : contest.candidates) CHECK(candidate.final_us.empty());
 }
 

@@ -154,3 +154,12 @@ TEST_CASE("a journal that nobody went on with for a month is swept, and no earli
   CHECK(going(24h * 30 - 1s) == 0);
   CHECK(going(24h * 30) == 1);
 }
+
+TEST_CASE("clearing a folder leaves the journal of what is being made") {
+  const ScratchFolder scratch;
+  Store store(scratch.path());
+  store.put(sample_identity("1"), payload_of(100));
+  store.journal(sample_identity("2"))->append("a line");
+  CHECK(clear(Folder(scratch.path()), Clear::all).files == 1);
+  CHECK(store.journal(sample_identity("2"))->lines() == Lines{"a line"});
+}

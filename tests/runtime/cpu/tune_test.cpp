@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -295,6 +296,22 @@ TEST_CASE("who was stopped while another tunes leaves that one's journal and rec
   (void)bench.tuned({.stop = [] { return true; }});
   CHECK(journal->lines() == std::vector<std::string>{"another one's"});
   CHECK_FALSE(find_record(*store, blank).has_value());
+}
+
+TEST_CASE("who waits for another's run takes its record, though that left configs untried") {
+  const Bench bench;
+  std::optional<Record> theirs;
+  std::thread other;
+  const auto begin_other = [&](const TuneProgress&) {
+    if (!other.joinable()) other = std::thread([&] { theirs = bench.tuned({.budget = 500ms}); });
+  };
+  const Record record = bench.tuned({.budget = 500ms, .progress = begin_other});
+  REQUIRE(other.joinable());
+  other.join();
+  const auto& candidates = record.contests[0].candidates;
+  REQUIRE(std::any_of(candidates.begin(), candidates.end(),
+                      [](const Candidate& one) { return one.outcome == Outcome::untried; }));
+  CHECK(theirs == record);
 }
 
 /// A plan of the problem that is not the model's choice.
