@@ -47,10 +47,7 @@ BlockShape block_of(const Problem& problem) {
   return {problem.block.in, problem.block.out};
 }
 
-struct Tile {
-  double outputs;
-  double vectors;
-};
+using Tile = ExpectedTile;
 
 /// What compiler/cpu/level.cpp makes of a config, in the mean.
 Tile register_tile(double block_out, std::int32_t lanes, const Config& config) {
@@ -158,6 +155,12 @@ Prediction weight_gradient(const Problem& problem, const Target& target, const C
 }
 
 }  // namespace
+
+ExpectedTile expected_tile(const Problem& problem, const Target& target, const Config& config) {
+  const std::int32_t lanes = lanes_of(target.arch);
+  if (config.tile_n < lanes) return {};  // thin: one output after the other
+  return register_tile(block_of(problem).out, lanes, config);
+}
 
 Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
   return problem.operation == Operation::grad_weight ? weight_gradient(problem, target, config, n)

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "autotune/cpu_prediction.h"
 #include "compiler/build.h"
 
 namespace sparsekiln {
@@ -136,6 +137,18 @@ bool is_product(const Case& one) { return one.problem.operation != Operation::gr
 
 bool on_tensor_cores(const Case& one) { return is_product(one) && one.config.variant == Variant::mma; }
 
+bool same_tiles_as_less(const Case& one) {
+  if (one.target.kind != Target::Kind::cpu || !is_product(one)) return false;
+  const auto tile = cpu::expected_tile(one.problem, one.target, one.config);
+  Config less = one.config;
+  const auto same = [&](std::int32_t tile_out) {
+    less.tile_out = tile_out;
+    return tile_out < one.config.tile_out && cpu::expected_tile(one.problem, one.target, less) == tile;
+  };
+  const auto& values = kCpuProduct.front().tile_out;
+  return std::any_of(values.begin(), values.end(), same);
+}
+
 constexpr std::array kConstraints = {
     Constraint{[](const Case& one) {
                  return !is_product(one) || one.config.tile_n < std::max<std::int64_t>(2 * one.n, 16);
@@ -178,6 +191,8 @@ constexpr std::array kConstraints = {
                         one.problem.layout.blocks() <= kUnrolledBlocks;
                },
                "there are too many blocks for each to have code of its own"},
+    Constraint{[](const Case& one) { return !same_tiles_as_less(one); },
+               "a smaller tile_out gives the same register tiles"},
     // The tables of all ranges of a dynamic batch share the constant memory: the plan's maker chooses.
     Constraint{[](const Case& one) {
                  return !one.problem.batch.dynamic() || one.target.kind == Target::Kind::cpu ||

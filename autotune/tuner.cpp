@@ -326,8 +326,9 @@ Contest make_contest(const Problem& problem, const Target& target, const RangedC
   return contest;
 }
 
-Contest merged(Contest fresh, const Contest& earlier) {
+Contest merged(Contest fresh, const Contest& earlier, bool same_compiler) {
   for (const Candidate& old : earlier.candidates) {
+    if (!same_compiler && old.outcome != Outcome::measured) continue;
     if (Candidate* const same = fresh.find(old.config)) {
       const double predicted = same->predicted_us;
       *same = old;

@@ -54,8 +54,8 @@ struct TuneLimits {
 [[nodiscard]] Contest make_contest(const Problem& problem, const Target& target, const RangedConfig& chosen);
 
 /// The same with what an earlier contest of the same problem found out. What the space has no more, but was
-/// measured, stays.
-[[nodiscard]] Contest merged(Contest fresh, const Contest& earlier);
+/// measured, stays. Of another compiler only what was measured counts: with this one the rest may work.
+[[nodiscard]] Contest merged(Contest fresh, const Contest& earlier, bool same_compiler);
 
 /// Nothing is left to try, and the finals were held (where times can be measured).
 [[nodiscard]] bool settled(const Contest& contest);

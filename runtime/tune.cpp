@@ -119,7 +119,8 @@ class Run {
       Contest contest = make_contest(problem_, target_, chosen);
       if (earlier)
         for (const Contest& old : earlier->contests)
-          if (old.n == contest.n) contest = merged(std::move(contest), old);
+          if (old.n == contest.n)
+            contest = merged(std::move(contest), old, earlier->compiler == record.compiler);
       record.contests.push_back(std::move(contest));
     }
     const bool known = !measures && earlier && earlier->peak.measured;

@@ -12,16 +12,7 @@
 namespace sparsekiln::tools {
 namespace {
 
-/// A reason without the config that it may name at its end: "the same code as another config".
-std::string kind_of(const std::string& reason) {
-  const std::size_t fields = reason.find(" tile_n=");
-  if (fields == std::string::npos) return reason;
-  const std::size_t variant = reason.find_last_of(' ', fields == 0 ? 0 : fields - 1);
-  return variant == std::string::npos ? reason : reason.substr(0, variant) + " another config";
-}
-
-void count(std::vector<ReasonCount>& reasons, const std::string& text, std::int64_t times) {
-  const std::string reason = kind_of(text);
+void count(std::vector<ReasonCount>& reasons, const std::string& reason, std::int64_t times) {
   const auto known = std::find_if(reasons.begin(), reasons.end(),
                                   [&](const ReasonCount& one) { return one.reason == reason; });
   if (known != reasons.end())

@@ -374,7 +374,7 @@ TEST_CASE("what an earlier contest knew is kept, and what the space has no more 
   Contest fresh = contest_of({untried(0, 5), untried(1, 6), untried(4, 7)});
   const Contest earlier =
       contest_of({measured(1, {3}), measured(2, {2}), failed(3, "wrong"), failed(4, "wrong")});
-  const Contest both = merged(fresh, earlier);
+  const Contest both = merged(fresh, earlier, true);
   REQUIRE(both.candidates.size() == 4);
   CHECK(both.default_config == config_of(0));
   CHECK(both.candidates[0].outcome == Outcome::untried);

@@ -40,7 +40,7 @@ class ReportTest(CommandTest):
         self.assertEqual({key: candidates[key] for key in ("tried", "failed", "pruned", "untried")},
                          {"tried": 3, "failed": 1, "pruned": 1201, "untried": 1})  # fmt: skip
         self.assertEqual(candidates["why_pruned"][0], {"reason": "shared memory: 70000 bytes of 49152", "count": 1200})
-        self.assertEqual(candidates["why_pruned"][1], {"reason": "the same code as another config", "count": 1})
+        self.assertEqual(candidates["why_pruned"][1], {"reason": "the same code as an earlier candidate", "count": 1})
         self.assertEqual(candidates["why_failed"], [{"reason": "wrong: y[3, 5] is 1, not 2", "count": 1}])
 
     def test_dense_is_what_the_peak_allows_the_same_shape(self):
