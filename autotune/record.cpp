@@ -8,18 +8,21 @@
 namespace sparsekiln {
 namespace {
 
-/// Whether `a`, which is no faster, cannot be told from `b`.
-bool ties(const Candidate& a, const Candidate& b) {
+/// Times of `a` over those of `b`, round by round; without rounds, of all their samples.
+Spread ratio(const Candidate& a, const Candidate& b) {
   const std::size_t rounds = std::min(a.final_us.size(), b.final_us.size());
-  if (rounds > 0) {
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < rounds; ++i) ratios.push_back(a.final_us[i] / b.final_us[i]);
-    const Spread ratio = spread(std::move(ratios));
-    return ratio.median <= 1 + kTie || ratio.p20 <= 1;
-  }
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < rounds; ++i) ratios.push_back(a.final_us[i] / b.final_us[i]);
+  if (!ratios.empty()) return spread(std::move(ratios));
   const Spread time_a = *a.time_us();
   const Spread time_b = *b.time_us();
-  return time_a.median <= time_b.median * (1 + kTie) || time_a.p20 <= time_b.p80;
+  return {time_a.median / time_b.median, time_a.p20 / time_b.p80, time_a.p80 / time_b.p20};
+}
+
+/// Whether `a`, which is no faster, cannot be told from `b`.
+bool ties(const Candidate& a, const Candidate& b) {
+  const Spread of = ratio(a, b);
+  return of.median <= 1 + kTie || of.p20 <= 1;
 }
 
 /// Those whose times are worth the most: of the finals, else measured, else modelled.
@@ -90,9 +93,12 @@ Standing standing(const Contest& contest) {
   // Noise that hides a difference is no leave to choose what is slower than not to tune.
   const Candidate* const standard = contest.find(contest.default_config);
   const bool comparable = std::find(all.begin(), all.end(), standard) != all.end();
-  const double most = comparable ? median_of(standard) * (1 + kTie) : std::numeric_limits<double>::infinity();
+  const auto no_loss = [&](const Candidate* one) {
+    return !comparable ||
+           (median_of(one) <= median_of(standard) * (1 + kTie) && ratio(*one, *standard).median <= 1 + kTie);
+  };
   standing.best = *std::find_if(all.begin(), all.end(), [&](const Candidate* one) {
-    return one == first || (tied(one) && median_of(one) <= most);
+    return one == first || (tied(one) && no_loss(one));
   });
   standing.tie = std::count_if(all.begin(), all.end(), tied) > 1;
   standing.second = fastest(all, standing.best);

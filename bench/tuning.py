@@ -1,4 +1,4 @@
-"""What tuning gains on the cpu target: python3 bench/tuning.py BUILD_DIR [--budget 8s] [--json FILE] [--write docs/tuning.md]
+"""What tuning gains on the cpu target: python3 bench/tuning.py BUILD_DIR [--budget 8s] [--json FILE] [--records FILE] [--write docs/tuning.md]
 
 Layers of 2560, 5120 and 10240 hidden units, 25, 6.56 and 2.71 % dense, blocks of 32, 16 and 8, batch 64, float32: the
 sizes that Gray, Radford and Kingma (2017) trained with. Tunes each of them twice, in two stores that know nothing of
@@ -103,7 +103,7 @@ def compare(tool: pathlib.Path, folder: pathlib.Path, hidden: int, density: floa
         "agree": ties(records[1], best[0], best[1]) or ties(records[0], best[1], best[0]),
         "tried": len(first), "best_us": answer["problems"][0]["best"]["median_us"], "floor_us": problem["floor_us"],
         "correlation": correlation([one["predicted_us"] for one in first], [relative_time(one) for one in first]),
-        "pick": relative_time(pick) / fastest, "environment": records[0]["environment"], "times": [
+        "pick": relative_time(pick) / fastest, "record": shipped(records[0]), "environment": records[0]["environment"], "times": [
             (one["predicted_us"], default_us * relative_time(one)) for one in first],
     }  # fmt: skip
 
@@ -116,6 +116,13 @@ def gain(record: dict, best: str) -> float:
         return 1.0
     rounds = [a / b for a, b in zip(default["final_us"], times[best]["final_us"])]
     return statistics.median(rounds) if rounds else time_of(default) / time_of(times[best])
+
+
+def shipped(record: dict) -> dict:
+    """With what decides alone: the finalists."""
+    contest = record["contests"][0]
+    finalists = [one | {"samples_us": [], "relative": []} for one in contest["candidates"] if one["final_us"]]
+    return record | {"contests": [contest | {"candidates": finalists, "pruned": []}]}
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -169,6 +176,7 @@ def main() -> None:
     parser.add_argument("--budget", default="8s", help="of each of the two runs of a problem")
     parser.add_argument("--hidden", type=int, nargs="+", default=_HIDDEN)
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--records", type=pathlib.Path, help="write those of the first runs, as autotune/records/ has them")
     parser.add_argument("--write", type=pathlib.Path)
     options = parser.parse_args()
     tool = options.build.resolve() / "tools" / "sparsekiln"
@@ -184,6 +192,8 @@ def main() -> None:
                           flush=True)  # fmt: skip
     whole = summary(rows)
     print(tables(rows, whole, options.budget))
+    if options.records:
+        options.records.write_text("".join(json.dumps(row["record"], separators=(",", ":")) + "\n" for row in rows))
     if options.json:
         options.json.write_text(json.dumps({"rows": rows, "summary": whole}, indent=1))
     if options.write:

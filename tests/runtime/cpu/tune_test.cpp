@@ -18,6 +18,7 @@
 
 #include "autotune/cost_model.h"
 #include "autotune/record_json.h"
+#include "autotune/shipped_records.h"
 #include "compiler/build.h"
 #include "runtime/environment.h"
 #include "runtime/records.h"
@@ -353,6 +354,25 @@ TEST_CASE("another environment's record serves where there is none of one's own,
   publish(*store, record_with(job, foreign, there));
   CHECK(chosen() == own);
   CHECK(build(layout(), bench.options).binary->plan == own);
+}
+
+TEST_CASE("a record that is shipped serves where the store has none") {
+  // Of the layers that bench/tuning.py tunes: 2560 hidden units in blocks of 32, a quarter of them present.
+  const Layout shipped = patterns::random(80, 80, 0.25, 1);
+  const std::string_view lines = shipped_record_lines();
+  const std::size_t at = lines.find(shipped.digest().hex());
+  REQUIRE(at != std::string_view::npos);
+  const std::size_t begin = lines.rfind('\n', at) + 1;
+  const Record record = parse_record(lines.substr(begin, lines.find('\n', at) - begin));
+  const Target target = Target::parse(record.field("target"));
+  const TemporaryFolder folder;
+  const Problem problem = make_problem(shipped, {.batch = 64, .target = target.to_string()});
+  CHECK(problem_fields(problem, target) == record.problem);
+  const auto store = store_in(folder.path());
+  CHECK(chosen_plan(*store, problem, target, std::nullopt) == record.plan());
+  CHECK(chosen_plan(*store, problem, target, record.environment) == record.plan());
+  const Problem other = make_problem(shipped, {.batch = 65, .target = target.to_string()});
+  CHECK(chosen_plan(*store, other, target, std::nullopt) == std::nullopt);
 }
 
 TEST_CASE("a record of another problem or target is not taken") {
