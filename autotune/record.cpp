@@ -1,7 +1,6 @@
 #include "autotune/record.h"
 
 #include <algorithm>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -125,11 +124,18 @@ std::string_view Record::field(std::string_view name) const {
   return {};
 }
 
+bool Record::measured() const {
+  return !contests.empty() && std::all_of(contests.begin(), contests.end(),
+                                          [](const Contest& contest) { return standing(contest).measured; });
+}
+
 Plan Record::plan() const {
   Plan plan;
   for (const Contest& contest : contests) {
     const Candidate* const best = standing(contest).best;
-    plan.push_back({contest.n, best == nullptr ? contest.default_config : best->config});
+    const Candidate* const standard = contest.find(contest.default_config);
+    const bool open = best == nullptr || (standard != nullptr && standard->outcome == Outcome::untried);
+    plan.push_back({contest.n, open ? contest.default_config : best->config});
   }
   return plan;
 }

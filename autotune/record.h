@@ -137,7 +137,10 @@ struct Record {
   std::vector<Contest> contests;  ///< ascending by n; one for a fixed batch
 
   [[nodiscard]] std::string_view field(std::string_view name) const;  ///< empty where there is none
-  /// The best config of each contest; of one without any times, its default.
+  /// Whether every contest was decided by measured times.
+  [[nodiscard]] bool measured() const;
+  /// The best config of each contest; of one without any times, or whose default was never tried, its
+  /// default.
   [[nodiscard]] Plan plan() const;
   friend bool operator==(const Record&, const Record&) = default;
 };

@@ -172,6 +172,13 @@ Candidate candidate_of(const Value& value) {
           .final_us = times(value["final_us"])};
 }
 
+Candidate checked_candidate_of(const Value& value) {
+  Candidate candidate = candidate_of(value);
+  if (candidate.outcome == Outcome::modelled && candidate.predicted_us == 0)
+    refuse(value.place() + ".predicted_us", "a time above 0 of a modelled candidate");
+  return candidate;
+}
+
 Contest contest_of(const Value& value) {
   Contest contest{.n = value["n"].integer<std::int64_t>(),
                   .flops = value["flops"].number(),
@@ -180,7 +187,8 @@ Contest contest_of(const Value& value) {
                   .default_config = value["default"].config(),
                   .candidates = {},
                   .pruned = {}};
-  value["candidates"].each([&](const Value& one) { contest.candidates.push_back(candidate_of(one)); });
+  value["candidates"].each(
+      [&](const Value& one) { contest.candidates.push_back(checked_candidate_of(one)); });
   value["pruned"].each([&](const Value& group) {
     contest.pruned.push_back(
         {group["reason"].text(), group["example"].config(), group["count"].integer<std::int32_t>()});

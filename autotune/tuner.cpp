@@ -184,6 +184,9 @@ class Tuner {
 
   /// Compiles and checks those that are not ready.
   void prepare(std::span<const Index> candidates) {
+    prepare(candidates, [&] { return past(1); });
+  }
+  void prepare(std::span<const Index> candidates, const std::function<bool()>& over) {
     std::vector<Index> missing;
     std::vector<Config> configs;
     for (const Index index : candidates) {
@@ -195,10 +198,12 @@ class Tuner {
     bench_.compile(
         configs,
         [&](std::size_t i, Workbench::Compiled compiled) { took(missing[i], std::move(compiled), to_check); },
-        [&] { return past(1); });
+        over);
     std::sort(to_check.begin(), to_check.end());
-    for (const Index index : to_check)
-      if (!stopped()) check(index);
+    for (const Index index : to_check) {
+      if (over()) break;
+      check(index);
+    }
   }
 
   [[nodiscard]] bool has(Index index) const { return checked_.contains(index) && ready_.contains(index); }
@@ -208,8 +213,9 @@ class Tuner {
     for (Index i = 0; i < contest_.candidates.size(); ++i)
       if (contest_.candidates[i].outcome == Outcome::untried) untried.push_back(i);
     if (untried.empty()) return;
-    if (contest_.candidates[standard_].outcome == Outcome::measured)
-      prepare(std::span(&standard_, 1));  // of an earlier run: the rounds are held against it
+    // The default before all others, whatever the budget: the rounds are held against it.
+    if (untried.front() == standard_ || contest_.candidates[standard_].outcome == Outcome::measured)
+      prepare(std::span(&standard_, 1), [&] { return stopped(); });
     for (std::size_t at = 0; at < untried.size() && !(at > 0 && past(kExplore)); at += kBatch) {
       const std::vector<Index> batch(
           untried.begin() + static_cast<std::ptrdiff_t>(at),
@@ -336,6 +342,11 @@ Contest merged(Contest fresh, const Contest& earlier, bool same_compiler) {
     } else if (old.outcome == Outcome::measured) {
       fresh.candidates.push_back(old);
     }
+  }
+  if (!same_compiler) {  // its finals were of other code
+    Event anew;
+    anew.kind = Event::Kind::finals;
+    apply(anew, fresh);
   }
   return fresh;
 }

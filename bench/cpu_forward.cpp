@@ -36,6 +36,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "bench/contest.h"
+#include "runtime/cpu/machine_peak.h"
 
 namespace sparsekiln {
 namespace {

@@ -86,9 +86,9 @@ Plan tuned_plan(const BuildJob& job, const Options& options) {
                   fmt::format("tuning now for {}: this machine has no such device; `sparsekiln tune` on one "
                               "that has, or leave tuning out",
                               job.target.to_string()));
-    const Record record =
-        tune(job, options.target, {.budget = std::chrono::duration<double>(options.tuning_seconds)});
-    return record.plan();
+    if (auto plan = own_plan(*store, job.problem, job.target, *environment)) return std::move(*plan);
+    static_cast<void>(
+        tune(job, options.target, {.budget = std::chrono::duration<double>(options.tuning_seconds)}));
   }
   if (auto plan = chosen_plan(*store, job.problem, job.target, environment)) return std::move(*plan);
   return choose_plan(job.problem, job.target);
@@ -244,6 +244,12 @@ BuildJob job_of(const Layout& layout, const Options& options) {
         ErrorKind::invalid_argument,
         "tiered and prebuilt: a tiered kernel is compiled while it runs, and prebuilt never compiles; "
         "leave one of them out");
+  if (options.tuning == Tuning::now && options.require == Require::prebuilt)
+    throw Error(ErrorKind::invalid_argument,
+                "tuning now and prebuilt: tuning compiles, and prebuilt never does; leave one of them out");
+  if (options.tuning == Tuning::now && !(options.tuning_seconds > 0 && options.tuning_seconds <= 1e6))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("tuning for {} s: above 0, up to 1000000", options.tuning_seconds));
   if (options.attached && options.tiered)
     throw Error(
         ErrorKind::invalid_argument,

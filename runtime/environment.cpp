@@ -7,18 +7,12 @@
 namespace sparsekiln {
 namespace {
 
-/// How time is taken, see Sampler, rotate and Tuner: medians of interleaved rounds. A change of it makes
-/// other records.
-constexpr const char* kPolicy = "interleaved rounds, cold L2, 1";
+/// How time is taken, see Sampler, rotate and Tuner. A change of it makes other records.
+constexpr const char* kCudaPolicy = "interleaved rounds, cold L2, 1";
+constexpr const char* kCpuPolicy = "interleaved rounds, 1";
 
 bool names_device(std::string_view asked) {
   return asked == "auto" || asked.starts_with("cuda") || asked.starts_with("emulated");
-}
-
-std::optional<Environment> of_device(const Target& target, const std::shared_ptr<const Device>& device) {
-  if (device == nullptr) return std::nullopt;
-  const About about = device->about();
-  return Environment{about.name, target.workers, about.cache_bytes, about.driver, kPolicy};
 }
 
 }  // namespace
@@ -37,8 +31,16 @@ std::shared_ptr<const Device> device_at_hand(const Target& target, std::string_v
   }
 }
 
+Environment environment_on(const Target& target, const Device& device) {
+  const About about = device.about();
+  return {about.name, target.workers, about.cache_bytes, about.driver,
+          target.kind == Target::Kind::cpu ? kCpuPolicy : kCudaPolicy};
+}
+
 std::optional<Environment> environment_of(const Target& target, std::string_view asked) {
-  return of_device(target, device_at_hand(target, asked));
+  if (target.kind == Target::Kind::cuda && !names_device(asked)) return std::nullopt;
+  const std::shared_ptr<const Device> device = device_at_hand(target, asked);
+  return device == nullptr ? std::nullopt : std::optional(environment_on(target, *device));
 }
 
 }  // namespace sparsekiln

@@ -15,8 +15,11 @@ namespace sparsekiln {
 /// this machine has none.
 [[nodiscard]] std::shared_ptr<const Device> device_at_hand(const Target& target, std::string_view asked);
 
-/// Where kernels of `target` would be timed; nothing where this machine has no such device. Of a processor it
-/// is read once.
+/// Where kernels are timed on a device.
+[[nodiscard]] Environment environment_on(const Target& target, const Device& device);
+
+/// That of the device which `asked` names, or of this machine's processor; nothing where it names an
+/// architecture of GPUs: no GPU is opened that nobody asked for.
 [[nodiscard]] std::optional<Environment> environment_of(const Target& target, std::string_view asked);
 
 }  // namespace sparsekiln

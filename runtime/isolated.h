@@ -16,7 +16,7 @@ struct Isolated {
     threw,    ///< `message` is what
     crashed,  ///< `message` names the signal, or the exit status
     late,     ///< ended by its time limit
-    stopped,  ///< ended, or never begun, because `stop` said so
+    stopped,  ///< ended, or never begun, because `stop` said so, or there was no process for it
   };
   End end = End::stopped;
   std::string message;

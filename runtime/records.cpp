@@ -47,9 +47,12 @@ std::string text_of(std::span<const std::byte> bytes) {
 /// A plan that this version takes for the problem; nothing else.
 std::optional<Plan> usable(Plan plan, const Problem& problem, const Target& target) {
   if (plan.empty() || plan.back().up_to != problem.batch.bound()) return std::nullopt;
+  if (plan.size() > 1 && !problem.batch.dynamic()) return std::nullopt;
   const ConfigCheck check(problem, target);
   const bool works = std::all_of(plan.begin(), plan.end(), [&](const RangedConfig& range) {
-    return check.refusal(range.config).empty();
+    // What changes how a kernel is called is the caller's to ask for.
+    const bool as_called = !range.config.packed && range.config.table != TableForm::attached;
+    return as_called && check.refusal(range.config).empty();
   });
   return works ? std::optional(std::move(plan)) : std::nullopt;
 }
@@ -72,11 +75,15 @@ std::optional<Plan> shipped_plan(const Fields& fields, std::string_view layout,
   for (std::size_t at = rest.find(layout); at != std::string_view::npos; at = rest.find(layout)) {
     const std::size_t begin = rest.rfind('\n', at) == std::string_view::npos ? 0 : rest.rfind('\n', at) + 1;
     const std::size_t end = std::min(rest.find('\n', at), rest.size());
-    const Record record = parse_record(rest.substr(begin, end - begin));
+    const std::string_view line = rest.substr(begin, end - begin);
     rest.remove_prefix(end);
-    if (record.problem != fields) continue;
-    if (environment && record.environment == *environment) return record.plan();
-    if (!best) best = record.plan();
+    try {
+      const Record record = parse_record(line);
+      if (record.problem != fields) continue;
+      if (environment && record.environment == *environment) return record.plan();
+      if (!best) best = record.plan();
+    } catch (const Error&) {  // of a version whose configs were others
+    }
   }
   return best;
 }
@@ -114,11 +121,27 @@ std::optional<Record> find_record(cache::Store& store, const Record& like) {
   }
 }
 
-void publish(cache::Store& store, const Record& record) {
-  store.put(record_identity(record), bytes_of(to_json(record)));
+std::optional<Plan> own_plan(cache::Store& store, const Problem& problem, const Target& target,
+                             const Environment& environment) {
+  auto plan = stored_plan(store, problem_fields(problem, target), environment.to_string());
+  return plan ? usable(std::move(*plan), problem, target) : std::nullopt;
+}
+
+void keep_choices(cache::Store& store, const Record& record, bool anew) {
+  if (!record.measured()) return;
   const std::vector<std::byte> plan = bytes_of(to_string(record.plan()));
-  store.put(choice_identity(record.problem, record.environment.to_string()), plan);
-  store.put(choice_identity(record.problem, kAny), plan);
+  for (const std::string& environment : {record.environment.to_string(), std::string(kAny)}) {
+    const cache::Identity identity = choice_identity(record.problem, environment);
+    if (anew)
+      store.put(identity, plan);
+    else
+      store.keep(identity, [&] { return plan; });
+  }
+}
+
+void publish(cache::Store& store, const Record& record) {
+  keep_choices(store, record, true);  // first: a record without them would not be tuned again
+  store.put(record_identity(record), bytes_of(to_json(record)));
 }
 
 std::vector<Record> stored_records(const std::filesystem::path& folder) {

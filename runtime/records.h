@@ -31,6 +31,12 @@ namespace sparsekiln {
 
 /// The record of the same problem, target and environment; nothing where there is none that can be read.
 [[nodiscard]] std::optional<Record> find_record(cache::Store& store, const Record& like);
+/// The plan that was measured in this very environment.
+[[nodiscard]] std::optional<Plan> own_plan(cache::Store& store, const Problem& problem, const Target& target,
+                                           const Environment& environment);
+/// The choices of a record in the store, in the place of those that are there (`anew`), or where there are
+/// none. Of a record without measured times there are no choices: `compile` has a model of its own.
+void keep_choices(cache::Store& store, const Record& record, bool anew);
 /// Puts a record and its choices into the store, in the place of those that are there.
 void publish(cache::Store& store, const Record& record);
 

@@ -96,10 +96,10 @@ class Run {
       throw Error(ErrorKind::invalid_argument, "tuning for a batch of 0: there is nothing to compute");
     device_ = device_at_hand(target_, asked_);
     store_ = store_in(job.cache_dir);
-    const auto environment = environment_of(target_, asked_);
     blank_.problem = problem_fields(problem_, target_);
     blank_.layout = summary_of(problem_.layout);
-    blank_.environment = environment.value_or(Environment{"none", target_.workers, 0, {}, "modelled"});
+    blank_.environment = device_ == nullptr ? Environment{"none", target_.workers, 0, {}, "modelled"}
+                                            : environment_on(target_, *device_);
     blank_.compiler = compiler_digest();
   }
 
@@ -165,7 +165,8 @@ class Notes {
  public:
   Notes(std::optional<cache::Journal> journal, const std::optional<Record>& earlier)
       : journal_(std::move(journal)),
-        first_("after " + (earlier ? Digest::of(to_json(*earlier)).hex() : std::string("nothing"))) {
+        first_(std::string(compiler_digest()) + " after " +
+               (earlier ? Digest::of(to_json(*earlier)).hex() : std::string("nothing"))) {
     if (!journal_) return;
     lines_ = journal_->lines();
     if (!lines_.empty() && lines_.front() != first_) remove();
@@ -223,6 +224,13 @@ void explain_untried(Record& record, const TuneOptions& how) {
                                                                 how.budget.count());
 }
 
+/// A machine that was short of something may have it now.
+void try_failed_again(Record& record) {
+  for (Contest& contest : record.contests)
+    for (Candidate& candidate : contest.candidates)
+      if (candidate.outcome == Outcome::failed) candidate.outcome = Outcome::untried;
+}
+
 /// `alone`: with the key's lock. Without it the journal is another one's.
 Record tune_from(const Run& run, const TuneOptions& how, const std::optional<Record>& earlier, bool alone) {
   const Elapsed elapsed;
@@ -230,6 +238,7 @@ Record tune_from(const Run& run, const TuneOptions& how, const std::optional<Rec
   Notes notes(alone ? run.store().journal(run.identity()) : std::nullopt, earlier);
   notes.replay(record);
   const bool fresh = earlier && earlier->compiler == record.compiler;
+  if (how.again) try_failed_again(record);
   for (std::size_t i = 0; i < record.contests.size(); ++i) {
     Contest& contest = record.contests[i];
     if (settled(contest) && fresh && !how.again) continue;
@@ -259,7 +268,10 @@ Record untuned(const BuildJob& job, std::string_view asked) {
 Record tune(const BuildJob& job, std::string_view asked, const TuneOptions& how) {
   const Run run(job, asked);
   const std::optional<Record> earlier = find_record(run.store(), run.blank());
-  if (earlier && complete(*earlier) && !how.again) return *earlier;
+  if (earlier && complete(*earlier) && !how.again) {
+    keep_choices(run.store(), *earlier, false);  // they may have been trimmed away
+    return *earlier;
+  }
   // Somebody who tunes the same has at most as long as this one would take, and then some.
   const auto patience =
       std::chrono::duration_cast<std::chrono::milliseconds>(2 * how.budget + std::chrono::minutes(1));

@@ -2,12 +2,14 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
 #include "autotune/record_json.h"
+#include "cache/store.h"
 #include "runtime/build.h"
 #include "runtime/records.h"
 #include "tools/command.h"
@@ -21,15 +23,29 @@ struct RecordsRequest {
   std::filesystem::path cache_dir;
 };
 
+/// Nothing where there is no folder yet.
+std::vector<Record> records_of(const std::filesystem::path& cache_dir) {
+  const std::filesystem::path folder = cache_dir.empty() ? cache::Store::default_folder() : cache_dir;
+  return std::filesystem::exists(folder) ? stored_records(folder) : std::vector<Record>{};
+}
+
+/// All at once, or not at all.
 void write(const std::filesystem::path& file, const std::vector<Record>& records) {
-  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+  std::filesystem::path temporary = file;
+  temporary += ".tmp";
+  std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
   for (const Record& record : records) stream << to_json(record) << '\n';
-  stream.flush();
-  if (!stream) throw Error(ErrorKind::io, fmt::format("{}: cannot be written", file.string()));
+  stream.close();
+  std::error_code error;
+  if (stream) std::filesystem::rename(temporary, file, error);
+  if (stream && !error) return;
+  std::error_code ignored;
+  std::filesystem::remove(temporary, ignored);
+  throw Error(ErrorKind::io, fmt::format("{}: cannot be written", file.string()));
 }
 
 Answer export_records(const RecordsRequest& request) {
-  const std::vector<Record> records = stored_records(request.cache_dir);
+  const std::vector<Record> records = records_of(request.cache_dir);
   write(request.file, records);
   Answer answer;
   answer.json = {{"records", records.size()}, {"file", request.file.string()}};

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "autotune/space.h"
+#include "runtime/records.h"
 #include "runtime/tune.h"
 #include "tools/command.h"
 #include "tools/jobs.h"
@@ -151,26 +153,31 @@ Answer tune_all(const TuneRequest& request) {
   const std::string arch = resolve_target(request.target).to_string();
   const std::vector<PrecompileJob> jobs = jobs_of(request, arch, answer);
   std::vector<Record> records;
+  std::set<std::vector<std::pair<std::string, std::string>>> done;  ///< a store has a problem once a config
   interrupted = false;
-  std::signal(SIGINT, interrupt);
+  const auto before = std::signal(SIGINT, interrupt);
+  if (before == SIG_IGN) std::signal(SIGINT, SIG_IGN);  // as who started this wants it
   for (std::size_t i = 0; i < jobs.size() && !interrupted; ++i) {
     if (request.space) {
       list_space(jobs[i], answer);
       continue;
     }
-    if (request.model) {
-      records.push_back(untuned(jobs[i].job, request.target));
-    } else {
+    if (!done.insert(problem_fields(jobs[i].job.problem, jobs[i].job.target)).second) continue;
+    try {
       TuneBar bar(i, jobs.size(), budget.count());
-      records.push_back(tune(jobs[i].job, request.target,
-                             {.budget = budget,
-                              .again = request.again,
-                              .at_once = static_cast<std::size_t>(request.workers),
-                              .stop = [] { return interrupted.load(); },
-                              .progress = [&](const TuneProgress& now) { bar.draw(now); }}));
+      records.push_back(request.model ? untuned(jobs[i].job, request.target)
+                                      : tune(jobs[i].job, request.target,
+                                             {.budget = budget,
+                                              .again = request.again,
+                                              .at_once = static_cast<std::size_t>(request.workers),
+                                              .stop = [] { return interrupted.load(); },
+                                              .progress = [&](const TuneProgress& now) { bar.draw(now); }}));
+    } catch (const Error& error) {
+      if (jobs.size() == 1 || error.kind() != ErrorKind::invalid_argument) throw;
+      answer.warnings.push_back(fmt::format("left out: {}: {}", jobs[i].name, error.what()));
     }
   }
-  std::signal(SIGINT, SIG_DFL);
+  if (before != SIG_ERR) std::signal(SIGINT, before);
   const std::vector<ReportEntry> entries = entries_of(records);
   for (const ReportEntry& entry : entries) answer.json["problems"].push_back(describe(entry));
   if (!entries.empty()) answer.text += report_text(entries);

@@ -146,14 +146,20 @@ class CpuModule final : public Module {
 };
 
 /// The name that Linux knows the processor by; empty where it does not say.
-std::string model_name() {
+std::string read_model_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("model name")) continue;
     const std::size_t colon = line.find(": ");
-    return colon == std::string::npos ? "" : line.substr(colon + 2);
+    return colon == std::string::npos ? "cpu" : line.substr(colon + 2);
   }
   return "cpu";
+}
+
+/// Read once: the system takes its time over that file where there are many cores.
+const std::string& model_name() {
+  static const std::string name = read_model_name();
+  return name;
 }
 
 std::int64_t last_level_cache() {

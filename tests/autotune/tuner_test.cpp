@@ -384,6 +384,18 @@ TEST_CASE("what an earlier contest knew is kept, and what the space has no more 
   CHECK(both.candidates[3] == earlier.candidates[1]);
 }
 
+TEST_CASE("of another compiler only what was measured counts, and its finals are samples") {
+  const std::vector<double> rounds(11, 2.0);
+  const Contest fresh = contest_of({untried(0, 5), untried(1, 6)});
+  const Contest earlier = contest_of({measured(0, {3}, rounds), failed(1, "wrong")});
+  CHECK(settled(merged(fresh, earlier, true)));
+  const Contest anew = merged(fresh, earlier, false);
+  CHECK_FALSE(settled(anew));
+  CHECK(anew.candidates[0].final_us.empty());
+  CHECK(anew.candidates[0].samples_us.size() == 12);
+  CHECK(anew.candidates[1].outcome == Outcome::untried);
+}
+
 TEST_CASE("a contest is settled when nothing is untried and finals were held, where they can be") {
   CHECK(settled(contest_of({modelled(0, 1), failed(1, "wrong")})));
   CHECK_FALSE(settled(contest_of({modelled(0, 1), untried(1)})));

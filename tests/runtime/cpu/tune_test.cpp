@@ -232,7 +232,7 @@ TEST_CASE("a second run of what is tuned answers from the record, and `again` ad
 TEST_CASE("a run that is stopped keeps what it has, and the next goes on from there") {
   const Bench bench;
   std::size_t before = 0;
-  for (const int asked : {30, 60, 90}) {
+  for (const int asked : {60, 120, 240}) {
     const Record record = bench.tuned({.stop = stop_after(asked)});
     const std::size_t now = samples_in(record);
     CHECK(now >= before);
@@ -327,7 +327,7 @@ Record record_with(const BuildJob& job, const Plan& plan, const Environment& env
   record.environment = environment;
   for (Candidate& candidate : record.contests[0].candidates) {
     const bool best = candidate.config == plan[0].config;
-    candidate = {.config = candidate.config, .outcome = best ? Outcome::measured : Outcome::untried};
+    candidate = {.config = candidate.config, .outcome = best ? Outcome::measured : Outcome::failed};
     if (best) candidate.samples_us = {1};
   }
   REQUIRE(record.plan() == plan);
@@ -397,13 +397,50 @@ TEST_CASE("a plan that this version refuses is passed over, and the model choose
   Plan refused = other_plan(job, 1);
   refused[0].config.tile_n = 5;
   REQUIRE_FALSE(ConfigCheck(job.problem, job.target).refusal(refused[0].config).empty());
-  Record record = untuned(job, "cpu");
-  record.contests[0].candidates.push_back(
-      {.config = refused[0].config, .outcome = Outcome::measured, .samples_us = {1}});
-  REQUIRE(record.plan() == refused);
-  publish(*store, record);
-  CHECK_FALSE(chosen_plan(*store, job.problem, job.target, here).has_value());
+  Plan packed = other_plan(job, 1);  // which would change what a caller must pass
+  packed[0].config.packed = true;
+  REQUIRE(ConfigCheck(job.problem, job.target).refusal(packed[0].config).empty());
+  const Record blank = untuned(job, "cpu");
+  for (const Plan& plan : {refused, packed}) {
+    Record record = blank;
+    record.contests[0].candidates[0].outcome = Outcome::failed;
+    record.contests[0].candidates.push_back(
+        {.config = plan[0].config, .outcome = Outcome::measured, .samples_us = {1}});
+    REQUIRE(record.plan() == plan);
+    publish(*store, record);
+    CHECK_FALSE(chosen_plan(*store, job.problem, job.target, here).has_value());
+  }
   CHECK(build(layout(), bench.options).binary->plan == choose_plan(job.problem, job.target));
+}
+
+TEST_CASE("what is only modelled chooses nothing, and takes no measured choice's place") {
+  const Bench bench;
+  const BuildJob job = bench.job();
+  const auto store = store_in(bench.folder.path());
+  const auto here = environment_of(job.target, "cpu");
+  Record modelled = untuned(job, "cpu");
+  for (Candidate& candidate : modelled.contests[0].candidates) candidate.outcome = Outcome::modelled;
+  publish(*store, modelled);
+  CHECK_FALSE(chosen_plan(*store, job.problem, job.target, here).has_value());
+  const Plan measured = other_plan(job, 1);
+  publish(*store, record_with(job, measured, *here));
+  publish(*store, modelled);
+  CHECK(chosen_plan(*store, job.problem, job.target, here) == measured);
+}
+
+TEST_CASE("Tuning::now takes what was measured here, though configs are left untried") {
+  Bench bench;
+  const BuildJob job = bench.job();
+  const auto store = store_in(bench.folder.path());
+  const Plan plan = other_plan(job, 1);
+  Record record = record_with(job, plan, *environment_of(job.target, "cpu"));
+  record.contests[0].candidates.back().outcome = Outcome::untried;
+  publish(*store, record);
+  bench.options.tuning = Tuning::now;
+  CHECK(build(layout(), bench.options).binary->plan == plan);
+  bench.options.require = Require::prebuilt;
+  CHECK_THROWS_WITH_AS(static_cast<void>(build(layout(), bench.options)), doctest::Contains("prebuilt"),
+                       Error);
 }
 
 TEST_CASE("a dynamic batch is tuned range by range within one budget") {
