@@ -5,7 +5,7 @@ import sys
 
 
 def main(output: str, inputs: list[str]) -> None:
-    text = "".join(path.read_text() for path in map(pathlib.Path, inputs))
+    text = "".join(path.read_text(encoding="utf-8") for path in map(pathlib.Path, inputs))
     # Pieces below the length that compilers must accept of one literal.
     pieces = [text[i : i + 8000] for i in range(0, len(text), 8000)] or [""]
     literal = "\n      ".join(f'R"embedded({piece})embedded"' for piece in pieces)

@@ -96,7 +96,7 @@ struct Environment {
   std::string device;            ///< "NVIDIA H100 80GB HBM3", "AMD EPYC 7763 64-Core Processor"
   std::int32_t workers = 0;      ///< multiprocessors, or threads
   std::int64_t cache_bytes = 0;  ///< L2 of a GPU, last level of a processor; 0: unknown
-  std::string driver;            ///< "580.95", empty on the cpu
+  std::string driver;            ///< "CUDA 13.0", what it takes at most; empty on the cpu
   std::string policy;            ///< how time is taken: kPolicy
   [[nodiscard]] std::string to_string() const;
   friend bool operator==(const Environment&, const Environment&) = default;

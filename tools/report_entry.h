@@ -46,7 +46,7 @@ struct ReportEntry {
   std::optional<DenseProduct> dense;
 
   [[nodiscard]] std::optional<double> best_us() const;             ///< median
-  [[nodiscard]] std::optional<double> floor_share() const;         ///< floor over best, 1 at most by physics
+  [[nodiscard]] std::optional<double> floor_share() const;         ///< floor over best
   [[nodiscard]] std::optional<double> speedup_over_dense() const;  ///< 2: half of the dense product's time
 };
 /// An entry a contest, in the records' order.

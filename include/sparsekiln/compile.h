@@ -25,7 +25,9 @@ enum class Require : std::uint8_t { anything, prebuilt };
 
 /// Where the config comes from. `recorded`: what tuning has found for this problem, target and device, here
 /// or elsewhere, else the cost model's choice. `now`: as before, but that a problem without a record of this
-/// device is tuned first, which takes a while (Options::tuning_seconds) and needs the device.
+/// device is tuned first, which takes a while (Options::tuning_seconds) and needs the device. Of no account
+/// for what is pinned, attached or tiered; not together with Require::prebuilt. Candidates are compiled in
+/// processes forked off this one.
 enum class Tuning : std::uint8_t { recorded, now };
 [[nodiscard]] std::string_view name(Tuning tuning);
 
