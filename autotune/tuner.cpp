@@ -65,6 +65,13 @@ class Groups {
   std::vector<PrunedGroup> groups_;
 };
 
+/// Nothing was tried of it, or a run was killed between its check and its first sample.
+bool is_open(const Candidate& candidate) {
+  return candidate.outcome == Outcome::untried ||
+         (candidate.outcome == Outcome::measured && candidate.samples_us.empty() &&
+          candidate.final_us.empty());
+}
+
 bool spills(const Resources& resources) {
   return resources.spill_load_bytes > 0 || resources.spill_store_bytes > 0;
 }
@@ -211,7 +218,7 @@ class Tuner {
   void explore() {
     std::vector<Index> untried;
     for (Index i = 0; i < contest_.candidates.size(); ++i)
-      if (contest_.candidates[i].outcome == Outcome::untried) untried.push_back(i);
+      if (is_open(contest_.candidates[i])) untried.push_back(i);
     if (untried.empty()) return;
     // The default before all others, whatever the budget: the rounds are held against it.
     if (untried.front() == standard_ || contest_.candidates[standard_].outcome == Outcome::measured)
@@ -355,7 +362,7 @@ bool settled(const Contest& contest) {
   const auto any = [&](auto is) {
     return std::any_of(contest.candidates.begin(), contest.candidates.end(), is);
   };
-  if (any([](const Candidate& one) { return one.outcome == Outcome::untried; })) return false;
+  if (any(is_open)) return false;
   if (!any([](const Candidate& one) { return one.outcome == Outcome::measured; })) return true;
   return any(
       [](const Candidate& one) { return one.final_us.size() >= static_cast<std::size_t>(kFewestRounds); });
