@@ -2,7 +2,7 @@
 
 A jobs file of 999 problems: a layer of 80 x 80 blocks of 32, a tenth of them present, three operations, three types, and
 111 batches. `sparsekiln tune --model` enumerates the space of each, prices all of it, and compiles nothing. Prints
-milliseconds a problem, the medians of five runs. With --write it puts them between the marks of that document.
+milliseconds a problem, the medians of three runs. With --write it puts them between the marks of that document.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import tempfile
 import time
 
 _TARGETS = ("sm_75", "sm_90", "cpu")
-_RUNS = 5
+_RUNS = 3
 _JOB = {
     "operations": ["forward", "grad_input", "grad_weight"],
     "blocks": ["32"],
