@@ -93,15 +93,12 @@ Plan choose_plan(const Problem& problem, const Target& target) {
 }
 
 Plan choose_attached_plan(const Problem& problem, const Target& target) {
-  if (target.kind != Target::Kind::cuda)
-    throw Error(
-        ErrorKind::invalid_argument,
-        fmt::format("attached tables for {}: the cpu target bakes its layout; leave `attached` out, or "
-                    "compile for a CUDA target",
-                    target.to_string()));
-  if (problem.operation == Operation::grad_weight) refuse_attached(problem.operation);
   Problem any = problem;
   any.layout = Layout();
+  if (problem.operation == Operation::grad_weight) {
+    if (target.kind == Target::Kind::cuda) refuse_attached(problem.operation);
+    return with_attached_tables(choose_cpu_plan(Sddmm(any), target));
+  }
   return with_attached_tables(choose_numbers(any, target));
 }
 

@@ -11,7 +11,7 @@ namespace sparsekiln {
 [[nodiscard]] Plan choose_plan(const Problem& problem, const Target& target);
 
 /// The plan of a kernel whose tables are attached: the same for all layouts, whatever their shape, so that
-/// they share one Binary. Throws `invalid_argument` for the cpu target, which bakes its layout.
+/// they share one Binary. Throws `invalid_argument` for grad_weight on a CUDA target, which bakes its layout.
 [[nodiscard]] Plan choose_attached_plan(const Problem& problem, const Target& target);
 
 /// A plan with the same numbers, and so the same schedules and the same workspace: with attached tables, or

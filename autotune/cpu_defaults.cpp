@@ -25,6 +25,8 @@ constexpr std::int32_t kNarrowRun = 3;
 /// fills is never touched.
 constexpr std::int64_t kPackedFrom = 16;
 constexpr std::int64_t kMostPackedBytes = std::int64_t{1} << 30;
+/// Of x and dy together, where the config is for all layouts: 4096 each.
+constexpr std::int64_t kFeaturesOfAny = 8192;
 
 /// Up to four tokens, or one vector of them, or else pairs of vectors, which the main loop wants; of the
 /// sizes that do, the one that computes the fewest tokens that are not there, and the preferred one of
@@ -79,8 +81,9 @@ Config default_config(const Sddmm& gradient, const Target& target, std::int64_t 
   config.table = TableForm::global;
   config.rows = vectors >= kRunVectors ? 1 : vectors == 1 ? kNarrowRun : kRunVectors / vectors;
   config.split = target.workers == 1 ? 1 : kShares;
-  const std::int64_t packed_bytes =
-      std::int64_t{4} * kMostPairs * n * (gradient.in_features() + gradient.out_features());
+  const bool any = gradient.layout.rows() == 0;
+  const std::int64_t features = any ? kFeaturesOfAny : gradient.in_features() + gradient.out_features();
+  const std::int64_t packed_bytes = std::int64_t{4} * kMostPairs * n * features;
   config.stages = n >= kPackedFrom && packed_bytes <= kMostPackedBytes ? 2 : 1;
   return config;
 }

@@ -16,10 +16,10 @@ namespace sparsekiln::cpu {
 [[nodiscard]] std::int32_t lanes_of(std::string_view level);
 
 /// The config of the cpu target for a batch of `n` where nothing was measured. Of the problem, only the
-/// number of block rows matters.
+/// number of block rows matters; an empty layout stands for any.
 [[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
 
-/// Of the gradient of the weight.
+/// Of the gradient of the weight; an empty layout stands for any, of 4096 features or so.
 [[nodiscard]] Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cpu

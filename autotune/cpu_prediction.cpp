@@ -26,15 +26,24 @@ constexpr std::array kCaches = {CacheLevel{32e3, 64}, CacheLevel{512e3, 28}, Cac
 constexpr double kMemoryBytesPerCycle = 5;
 
 constexpr double kLaunchUs = 0.5;
-constexpr double kPassUs = 1.5;     // a pass that all threads wait for, where there are several
-constexpr double kItemCycles = 60;  // of one share of a block row: begin, and store
-constexpr double kTileCycles = 8;   // of one register tile of a chunk
+constexpr double kPassUs = 1.5;      // a pass that all threads wait for, where there are several
+constexpr double kItemCycles = 60;   // of one share of a block row: begin, and store
+constexpr double kTileCycles = 8;    // of one register tile of a chunk
+constexpr double kGatherCycles = 6;  // of one batch entry of a block, whose panels its run makes for itself
+
+// What of the shorter of two streams is not hidden behind the longer one. For the panel measured, by
+// bench/model_accuracy.py: its lines come in as the multiply-adds ask for them, a step or two ahead.
+constexpr double kPanelExposed = 0.5;
+constexpr double kWeightExposed = 0.2;  // which is asked for in order, and so ahead
 
 double bytes_per_cycle(double bytes) {
   for (const CacheLevel& level : kCaches)
     if (bytes <= level.bytes) return level.bytes_per_cycle;
   return kMemoryBytesPerCycle;
 }
+
+/// Of two streams at once, the cycles of both.
+double overlapped(double a, double b, double exposed) { return std::max(a, b) + exposed * std::min(a, b); }
 
 /// The largest of equal shares, over the mean: how long a launch waits for its last thread.
 double imbalance(double shares, double threads) {
@@ -49,26 +58,36 @@ BlockShape block_of(const Problem& problem) {
 
 using Tile = ExpectedTile;
 
+/// Whether elements of bf16 are multiplied as the halves of pairs: where the processor has no such product,
+/// and where forward's weight lies in pairs.
+bool halves(const Problem& problem, const Target& target) {
+  return problem.dtype == DType::bf16 && problem.operation == Operation::forward &&
+         target.arch != "x86-64-v4-bf16";
+}
+
 /// What compiler/cpu/level.cpp makes of a config, in the mean.
-Tile register_tile(double block_out, std::int32_t lanes, const Config& config) {
+Tile register_tile(double block_out, std::int32_t lanes, bool halves, const Config& config) {
   const std::int32_t available = std::max(config.tile_n / lanes, 1);
   const bool avx2 = lanes == 8;
   const bool wide =
       avx2 && available % 4 == 0 && config.tile_out <= 3 && (block_out > 8 || config.tile_out > 0);
   const double vectors = wide ? 4 : available % 2 == 0 ? 2 : available % 3 == 0 ? 3 : 1;
   const double most = lanes == 16 ? 8 : 4;
-  const double fitting = wide ? 3 : vectors == 1 ? 2 * most : most;
+  const double fitting = wide ? (halves ? 2 : 3) : vectors == 1 ? 2 * most : most;
   const double cap = config.tile_out > 0 ? config.tile_out : fitting;
   return {block_out / std::ceil(block_out / cap), vectors};
 }
 
 /// Cycles of one step of k on a register tile: what is multiplied, loaded, and waited for.
-double step_cycles(const Tile& tile, std::int32_t lanes) {
+double step_cycles(const Tile& tile, std::int32_t lanes, bool halves) {
   const double sums = tile.outputs * tile.vectors;
   const double registers = lanes == 16 ? 2 * kRegisters : kRegisters;
+  // The shorter side is held, and of the longer one a vector; halves need the mask that cuts them off.
+  const double others = std::min(tile.outputs, tile.vectors) + (halves ? 2 : 1);
   // A vector of sums that has no register goes to memory and back.
-  const double spilled = std::max(0.0, sums + tile.vectors - registers);
-  return std::max({sums / 2, (tile.outputs + tile.vectors) / 2, kLatency}) + 2 * spilled;
+  const double spilled = std::max(0.0, sums + others - registers);
+  const double words = tile.outputs + tile.vectors;
+  return std::max({sums / 2, words / 2, kLatency}) + 2 * spilled + (halves ? words / 4 : 0);
 }
 
 double element_bytes(const Problem& problem) { return static_cast<double>(size_of(problem.dtype)); }
@@ -92,6 +111,7 @@ Prediction product(const Problem& problem, const Target& target, const Config& c
   const double weight_bytes = elements * element_bytes(problem);
   const double from = bytes_per_cycle(weight_bytes);
   const bool thin = config.tile_n < lanes;
+  const bool in_halves = halves(problem, target);
 
   double compute = 0;  // cycles of all threads together, of one batch tile
   double panels = 0;
@@ -100,18 +120,18 @@ Prediction product(const Problem& problem, const Target& target, const Config& c
     compute = elements / lanes * std::max(0.5 * config.tile_n, 0.5 + widening(problem)) +
               blocks * block.out * config.tile_n;  // adding lanes up
   } else {
-    const Tile tile = register_tile(block.out, lanes, config);
+    const Tile tile = register_tile(block.out, lanes, in_halves, config);
     const double register_tiles =
         block.out / tile.outputs * (static_cast<double>(config.tile_n) / lanes / tile.vectors);
     const double steps = blocks * register_tiles * block.in;
-    compute = steps * step_cycles(tile, lanes) + blocks * register_tiles * kTileCycles;
+    compute = steps * step_cycles(tile, lanes, in_halves) + blocks * register_tiles * kTileCycles;
     // A block's part of the panel comes from where the panel lies, and goes through L1 once for each chunk.
     const double panel_bytes = 4 * inputs * config.tile_n;
     panels = 4 * blocks * block.in * config.tile_n / bytes_per_cycle(panel_bytes);
-    compute += elements * widening(problem) * 2 / lanes;
+    if (!in_halves) compute += elements * widening(problem) * 2 / lanes;
     // Transposing a vector takes about as many cycles as it has lanes, for as many vectors.
     pack = inputs * config.tile_n * 1.5 / std::min(lanes, 8);
-    compute = std::max(compute, panels);
+    compute = overlapped(compute, panels, kPanelExposed);
   }
   const double items = rows * kItemCycles * std::max(1.0, config.tile_n / static_cast<double>(lanes));
   const double memory = weight_bytes / from * tiles / (from <= kMemoryBytesPerCycle ? 1 : threads);
@@ -121,7 +141,7 @@ Prediction product(const Problem& problem, const Target& target, const Config& c
   const double passes = !thin && shares > 1 ? 2 : 1;
   const double overhead = kLaunchUs + (threads > 1 ? passes * kPassUs : 0) + units / threads * 0.1;
   Prediction prediction;
-  prediction.us = overhead + (std::max(busy, memory) + 0.2 * std::min(busy, memory) + packing) / kHertz * 1e6;
+  prediction.us = overhead + (overlapped(busy, memory, kWeightExposed) + packing) / kHertz * 1e6;
   prediction.bound = memory > busy    ? (from <= kMemoryBytesPerCycle ? Bound::memory : Bound::cache)
                      : packing > busy ? Bound::instructions
                                       : Bound::arithmetic;
@@ -136,17 +156,18 @@ Prediction weight_gradient(const Problem& problem, const Target& target, const C
   const double entries = static_cast<double>(std::max<std::int64_t>(n, 1));
   const double chunks = std::ceil(entries / config.tile_n);
   const double vectors = std::max(1.0, static_cast<double>(problem.block.in) / lanes * config.rows);
-  const double outputs = std::max(1.0, std::floor(12 / vectors));
-  const Tile tile{std::min<double>(outputs, problem.block.out), std::min(vectors, 4.0)};
+  const double row = std::min(vectors, 4.0);
+  const double outputs = std::floor((lanes == 16 ? 24 : 12) / row);
+  const Tile tile{std::min<double>(outputs, problem.block.out), row};
   const double sums_of_tile = tile.outputs * tile.vectors;
   const double all_sums = blocks * problem.block.out * problem.block.in / lanes;
-  const double products = all_sums / sums_of_tile * entries * step_cycles(tile, lanes);
+  const double products = all_sums / sums_of_tile * entries * step_cycles(tile, lanes, false);
   const double sums = all_sums * chunks * 2;  // to L1 and back for each chunk
   const double bytes =
       blocks * problem.block.out * problem.block.in * static_cast<double>(size_of(problem.out_dtype));
   const double memory = bytes / bytes_per_cycle(bytes) * 1.5;
   const double features = static_cast<double>(problem.in_features() + problem.out_features());
-  const double pack = features * entries * (config.stages == 2 ? 0.3 : 0.3 * threads);
+  const double pack = 0.3 * features * entries + (config.stages == 2 ? 0 : kGatherCycles * blocks * entries);
   const double shares = config.split * threads;
   const double busy = (products + sums) / threads * imbalance(shares, threads);
   const double overhead = kLaunchUs + (threads > 1 ? config.stages * kPassUs : 0) + shares / threads * 0.1;
@@ -159,7 +180,7 @@ Prediction weight_gradient(const Problem& problem, const Target& target, const C
 ExpectedTile expected_tile(const Problem& problem, const Target& target, const Config& config) {
   const std::int32_t lanes = lanes_of(target.arch);
   if (config.tile_n < lanes) return {};  // thin: one output after the other
-  return register_tile(block_of(problem).out, lanes, config);
+  return register_tile(block_of(problem).out, lanes, halves(problem, target), config);
 }
 
 Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {

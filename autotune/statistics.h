@@ -17,9 +17,4 @@ struct Spread {
 /// Of values in any order; zeros where there are none.
 [[nodiscard]] Spread spread(std::vector<double> values);
 
-/// Spearman's rank correlation of two rows of the same length: 1 where they ascend alike, -1 where one
-/// descends as the other ascends. Equal values share the mean of their ranks; 0 where a row has but one
-/// value.
-[[nodiscard]] double rank_correlation(std::span<const double> a, std::span<const double> b);
-
 }  // namespace sparsekiln

@@ -14,6 +14,8 @@ import subprocess
 import tempfile
 import time
 
+import tuning
+
 _TARGETS = ("sm_75", "sm_90", "cpu")
 _RUNS = 3
 _JOB = {
@@ -60,9 +62,7 @@ def main() -> None:
     text = "\n".join(f"- {target}: {ms:.1f} ms a problem" for target, ms in found.items())
     print(text)
     if options.write:
-        before, rest = options.write.read_text().split(_MARKS[0])
-        after = rest.split(_MARKS[1])[1]
-        options.write.write_text(f"{before}{_MARKS[0]}\n\n{text}\n\n{_MARKS[1]}{after}")
+        tuning.write(options.write, text, _MARKS)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@
 #include <benchmark/benchmark.h>
 #include <sparsekiln/sparsekiln.h>
 
-#include "compiler/cuda/attach.h"
+#include "compiler/attach.h"
 
 namespace sk = sparsekiln;
 
@@ -57,7 +57,7 @@ void attach(benchmark::State& state, const Case& asked) {
   const auto both = layouts(asked.density);
   const sk::Kernel kernel = kernel_of(both[0], asked);
   std::size_t turn = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(sk::cuda::attach(both[++turn % 2], kernel.binary()));
+  for (auto _ : state) benchmark::DoNotOptimize(sk::attach(both[++turn % 2], kernel.binary()));
 }
 
 void relayout(benchmark::State& state, const Case& asked) {

@@ -164,10 +164,10 @@ def tables(rows: list[dict], whole: dict, budget: str) -> str:
     return "\n".join(text)
 
 
-def write(document: pathlib.Path, text: str) -> None:
-    before, rest = document.read_text().split(_MARKS[0])
-    after = rest.split(_MARKS[1])[1]
-    document.write_text(f"{before}{_MARKS[0]}\n\n{text}\n\n{_MARKS[1]}{after}")
+def write(document: pathlib.Path, text: str, marks: tuple[str, str]) -> None:
+    before, rest = document.read_text().split(marks[0])
+    after = rest.split(marks[1], maxsplit=1)[1]
+    document.write_text(f"{before}{marks[0]}\n\n{text}\n\n{marks[1]}{after}")
 
 
 def main() -> None:
@@ -197,7 +197,7 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps({"rows": rows, "summary": whole}, indent=1))
     if options.write:
-        write(options.write, tables(rows, whole, options.budget))
+        write(options.write, tables(rows, whole, options.budget), _MARKS)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/attach.h"
 #include "compiler/block_runs.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/nvrtc.h"
@@ -35,11 +36,6 @@ namespace {
 template <class Computed>
 void validate(const Computed& computed, const Target& target, const Config& config) {
   if (target.kind == Target::Kind::cuda) return cuda::validate(computed, target, config);
-  if (config.table == TableForm::attached)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("config '{}' for {}: the cpu target bakes its layout; another table form, or a "
-                            "CUDA target, would work",
-                            to_string(config), target.to_string()));
 #ifdef SPARSEKILN_CPU
   cpu::validate(computed, target, config);
 #else
@@ -73,6 +69,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan) {
   std::vector<BlockRuns> schedules;
   for (const RangedConfig& range : plan) {
     validate(gradient, target, range.config);
+    if (range.config.table == TableForm::attached) continue;
     schedules.push_back(make_block_runs(gradient, target, range.config));
   }
   return write_source(gradient, target, plan, schedules);
@@ -90,7 +87,7 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan) {
 OperandContract contract_of(const Problem& problem, const Plan& plan) {
   OperandContract operands;
   static_cast<Computation&>(operands) = problem;
-  if (!cuda::attached(plan)) {  // else the same for all layouts
+  if (!attached(plan)) {  // else the same for all layouts
     operands.in_features = problem.in_features();
     operands.out_features = problem.out_features();
     operands.blocks = problem.layout.blocks();

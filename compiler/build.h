@@ -14,7 +14,7 @@ struct Toolchain {
 };
 
 /// Problem → Schedule → Source → Binary: pure but for the compiler's library. One range of n per entry of the
-/// plan; with attached tables what all layouts share, of which cuda::attach makes one that can be launched.
+/// plan; with attached tables what all layouts share, of which attach makes one that can be launched.
 /// Throws `compile` with log and source, or `invalid_argument` where plan and target do not fit the
 /// problem.
 [[nodiscard]] Binary build_binary(const Problem& problem, const Target& target, const Plan& plan,

@@ -41,6 +41,7 @@ struct LaunchOperands {
   float alpha = 1;
   float beta = 0;
   LaunchPairs pairs;
+  const void* tables = nullptr;  ///< on the cpu: TableImage::bytes of an attached layout
 };
 
 }  // namespace sparsekiln

@@ -11,9 +11,8 @@
 
 #include "autotune/cost_model.h"
 #include "cache/store.h"
+#include "compiler/attach.h"
 #include "compiler/build.h"
-#include "compiler/cuda/attach.h"
-#include "compiler/cuda/emit.h"
 #include "compiler/cuda/nvrtc.h"
 #include "runtime/build.h"
 #include "runtime/cuda/driver.h"
@@ -39,9 +38,8 @@ std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const Bui
   try {
     auto binary = std::make_shared<const Binary>(deserialize(payload));
     // One that all layouts share has none yet.
-    const bool fits =
-        binary->target == job.target && binary->plan == job.plan &&
-        (job.target.kind != Target::Kind::cuda || cuda::attached(job.plan) == binary->lacks_layout());
+    const bool fits = binary->target == job.target && binary->plan == job.plan &&
+                      attached(job.plan) == binary->lacks_layout();
     const bool refused =
         std::any_of(job.refused.begin(), job.refused.end(), [&](const std::shared_ptr<const Binary>& other) {
           return other->code == binary->code && other->ptx == binary->ptx;
@@ -54,7 +52,7 @@ std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const Bui
 
 /// Keeps the layout, too, so that its kernels can be made for other architectures from the store alone.
 void keep_layout(cache::Store& store, const BuildJob& job) {
-  if (cuda::attached(job.plan)) return;  // serves any
+  if (attached(job.plan)) return;  // serves any
   const Layout& layout = job.problem.layout;
   store.keep(layout_identity(layout.digest().hex()), [&] { return serialize_layout(layout); });
 }
@@ -73,7 +71,22 @@ std::string compiler_for(const BuildJob& job) {
 /// A Binary that lacks its layout, with it.
 std::shared_ptr<const Binary> with_layout(std::shared_ptr<const Binary> binary, const BuildJob& job) {
   if (!binary->lacks_layout()) return binary;
-  return std::make_shared<const Binary>(cuda::attach(job.problem.layout, *binary));
+  const Cuts cuts{job.problem.cut_in_features, job.problem.cut_out_features};
+  return std::make_shared<const Binary>(attach(job.problem.layout, *binary, cuts));
+}
+
+void tune_now(const BuildJob& job, const Options& options) {
+  TuneOptions how{.budget = std::chrono::duration<double>(options.tuning_seconds)};
+  TuningProgress progress;
+  bool going_on = true;
+  if (TuningWatch* const watch = options.tuning_watch) {
+    how.progress = [&](const TuningProgress& now) { progress = now; };
+    how.stop = [&, watch] {
+      going_on = going_on && watch->goes_on(progress);
+      return !going_on;
+    };
+  }
+  static_cast<void>(tune(job, options.target, how));
 }
 
 /// Tuned before, or now where that is asked for; else the cost model's.
@@ -87,8 +100,7 @@ Plan tuned_plan(const BuildJob& job, const Options& options) {
                               "that has, or leave tuning out",
                               job.target.to_string()));
     if (auto plan = own_plan(*store, job.problem, job.target, *environment)) return std::move(*plan);
-    static_cast<void>(
-        tune(job, options.target, {.budget = std::chrono::duration<double>(options.tuning_seconds)}));
+    tune_now(job, options);
   }
   if (auto plan = chosen_plan(*store, job.problem, job.target, environment)) return std::move(*plan);
   return choose_plan(job.problem, job.target);
@@ -108,10 +120,10 @@ Plan plan_for(const BuildJob& job, const Options& options) {
   return tuned_plan(job, options);
 }
 
-/// Code that serves every layout has whole blocks.
+/// On CUDA targets code that serves every layout has whole blocks.
 void refuse_cut_layouts(const BuildJob& job, const Options& options) {
   if (job.target.kind != Target::Kind::cuda) return;
-  if (!options.tiered && !cuda::attached(job.plan)) return;
+  if (!options.tiered && !attached(job.plan)) return;
   const std::string_view asked = options.tiered ? "tiered" : options.attached ? "attached" : "table=attached";
   throw Error(ErrorKind::invalid_argument,
               fmt::format("{} x {} features with {}: code that serves every layout has whole blocks; without "

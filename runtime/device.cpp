@@ -103,6 +103,15 @@ std::unique_ptr<Module> Module::relayout(std::shared_ptr<const Binary>) const {
   throw Error(ErrorKind::driver, "kernels of this device have their layout in their code; compile anew");
 }
 
+void check_has_layout(const Binary& binary) {
+  if (!binary.lacks_layout()) return;
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("loading a kernel with the plan '{}': its tables are attached, and it lacks the layout "
+                  "that they are made of; compile() and build() attach one",
+                  to_string(binary.plan)));
+}
+
 std::shared_ptr<const Device> open_device(std::string_view text) {
   if (text == "cpu") return open_cpu();
   if (text == "auto") return cuda::available() ? open_cuda(-1) : open_cpu();

@@ -35,7 +35,7 @@ class Module {
   /// device. Only for a Binary whose contract asks for it: throws `driver` where this device knows no such
   /// order.
   virtual void pack(const void* w, void* packed) const;
-  /// The same code with the tables of another layout: `binary` is this module's but for what cuda::attach
+  /// The same code with the tables of another layout: `binary` is this module's but for what attach
   /// fills in. Throws `driver` where memory is short, or where this device attaches no layouts.
   [[nodiscard]] virtual std::unique_ptr<Module> relayout(std::shared_ptr<const Binary> binary) const;
 };
@@ -47,6 +47,9 @@ class CodeRefused : public Error {
   CodeRefused(const std::string& message, std::string log = {})
       : Error(ErrorKind::driver, message, std::move(log)) {}
 };
+
+/// Throws `invalid_argument` for what all layouts share, see Binary::lacks_layout.
+void check_has_layout(const Binary& binary);
 
 /// What tells one device's speed from another's.
 struct About {

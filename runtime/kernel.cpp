@@ -6,8 +6,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/cuda/attach.h"
-#include "compiler/cuda/emit.h"
+#include "compiler/attach.h"
 #include "runtime/operand_check.h"
 
 namespace sparsekiln {
@@ -79,18 +78,26 @@ void Kernel::pack(const TensorView& w, void* packed) const {
 void Kernel::relayout(const Layout& layout) {
   const Binary& binary = *impl_->binary;
   const OperandContract& operands = binary.operands;
-  if (impl_->baking.valid() || !cuda::attached(binary.plan))
+  if (impl_->baking.valid() || !attached(binary.plan))
     refuse("relayout", fmt::format("this kernel {}; one that was compiled with Options::attached would work",
                                    impl_->baking.valid() ? "is tiered" : "has its layout in its code"));
-  const std::int64_t rows = operands.out_features / operands.block.out;
-  const std::int64_t cols = operands.in_features / operands.block.in;
+  const auto blocks_of = [](std::int64_t features, std::int32_t side) {
+    return (features + side - 1) / side;
+  };
+  const auto cut_of = [](std::int64_t features, std::int32_t side) {
+    return features % side == 0 ? 0 : features;
+  };
+  const std::int64_t rows = blocks_of(operands.out_features, operands.block.out);
+  const std::int64_t cols = blocks_of(operands.in_features, operands.block.in);
   if (layout.rows() != rows || layout.cols() != cols)
     refuse("relayout",
            fmt::format("a layout of {} x {} blocks, but the kernel's has {} x {}; compile for it, "
                        "which shares this kernel's code in the store",
                        layout.rows(), layout.cols(), rows, cols));
   auto next = std::make_shared<Impl>();
-  next->binary = std::make_shared<const Binary>(cuda::attach(layout, binary));
+  next->binary = std::make_shared<const Binary>(attach(
+      layout, binary,
+      {cut_of(operands.in_features, operands.block.in), cut_of(operands.out_features, operands.block.out)}));
   next->device = impl_->device;
   next->module = impl_->module->relayout(next->binary);
   next->key = impl_->key;

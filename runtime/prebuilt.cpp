@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "autotune/plan_distance.h"
-#include "compiler/cuda/emit.h"
+#include "compiler/attach.h"
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
 
@@ -92,8 +92,7 @@ MissingPrebuilt::Parts MissingPrebuilt::parts_of(const BuildJob& job, Layers& la
                                            : fmt::format("the packs ({}) do not hold it", layers.names());
   return {fmt::format("a prebuilt kernel is required, and {}: missing is {} ({}); {}", where,
                       wanted.key().hex(), fields, nearest(wanted, layers)),
-          job.problem, job.target, job.pinned ? to_string(job.plan.front().config) : "",
-          cuda::attached(job.plan)};
+          job.problem, job.target, job.pinned ? to_string(job.plan.front().config) : "", attached(job.plan)};
 }
 
 MissingPrebuilt::MissingPrebuilt(const BuildJob& job, Layers& layers)

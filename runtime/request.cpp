@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "compiler/attach.h"
 #include "compiler/build.h"
-#include "compiler/cuda/emit.h"
 
 namespace sparsekiln {
 namespace {
@@ -76,13 +76,16 @@ std::size_t RequestHash::operator()(const Request& request) const {
 
 cache::Identity identity_of(const Problem& problem, const Target& target, const Plan& plan) {
   const Layout& layout = problem.layout;
-  const bool any = cuda::attached(plan);  // layout: it comes when the kernel is loaded
+  const bool any = attached(plan);  // layout: it comes when the kernel is loaded
+  // Of any layout's features it counts which are cut, not where: as those of a single block.
+  const auto cut_of = [&](std::int64_t cut, std::int32_t side) { return any && cut != 0 ? side - 1 : cut; };
   cache::Identity identity;
   identity.add("what", "binary")
       .add("operation", name(problem.operation))
       .add("layout", any ? "attached" : layout.digest().hex())
       .add("grid", any ? "attached" : fmt::format("{}x{}", layout.rows(), layout.cols()))
-      .add("features", fmt::format("{}x{}", problem.cut_out_features, problem.cut_in_features))
+      .add("features", fmt::format("{}x{}", cut_of(problem.cut_out_features, problem.block.out),
+                                   cut_of(problem.cut_in_features, problem.block.in)))
       .add("block", to_string(problem.block))
       .add("batch", to_string(problem.batch))
       .add("dtype", name(problem.dtype))

@@ -1,11 +1,13 @@
 #include "runtime/seen.h"
 
 #include <charconv>
+#include <cstdint>
 #include <map>
 #include <stdexcept>
 #include <system_error>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
@@ -75,7 +77,8 @@ SeenKernel seen_kernel(const cache::Layer& store, const cache::Identity& identit
   const Fields fields(identity.fields().begin(), identity.fields().end());
   try {
     SeenKernel kernel = kernel_of(fields);
-    if (!kernel.options.attached) kernel.layout = layout_of(store, fields.at("layout"));
+    kernel.layout = kernel.options.attached ? Layout::from_mask(1, 1, std::vector<std::uint8_t>{1})
+                                            : layout_of(store, fields.at("layout"));
     return kernel;
   } catch (const std::logic_error&) {  // a field is missing, or no number
     throw Error(ErrorKind::cache, "its identity is not one that this version writes");

@@ -20,8 +20,8 @@
 #include "autotune/record_json.h"
 #include "autotune/tuner.h"
 #include "cache/store.h"
+#include "compiler/attach.h"
 #include "compiler/build.h"
-#include "compiler/cuda/emit.h"
 #include "compiler/layout_picture.h"
 #include "runtime/build.h"
 #include "runtime/elapsed.h"
@@ -88,7 +88,7 @@ class Run {
  public:
   Run(const BuildJob& job, std::string_view asked)
       : problem_(job.problem), target_(job.target), asked_(asked) {
-    if (job.pinned || cuda::attached(job.plan))
+    if (job.pinned || attached(job.plan))
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("tuning with {}: its config is not chosen by tuning; leave it out",
                               job.pinned ? "a pinned config" : "attached tables"));
@@ -198,7 +198,7 @@ class Notes {
   std::vector<std::string> lines_;  ///< that were there; not empty once the first is
 };
 
-TuneProgress progress_of(const Record& record, std::size_t contest, double seconds) {
+TuningProgress progress_of(const Record& record, std::size_t contest, double seconds) {
   const Contest& now = record.contests[contest];
   const auto untried = std::count_if(now.candidates.begin(), now.candidates.end(),
                                      [](const Candidate& one) { return one.outcome == Outcome::untried; });

@@ -13,23 +13,13 @@
 
 namespace sparsekiln {
 
-/// How far a run of the tuner has come.
-struct TuneProgress {
-  std::size_t contest = 0;  ///< of so many, counted from 0
-  std::size_t contests = 1;
-  std::size_t settled = 0;     ///< candidates of this contest that are no longer untried …
-  std::size_t candidates = 0;  ///< … of all
-  double best_us = 0;          ///< so far; 0: none yet
-  double seconds = 0;          ///< since the run began
-};
-
 struct TuneOptions {
   std::chrono::duration<double> budget{30};  ///< of all contests together; what goes on then is ended first
   bool again = false;                        ///< times the best anew although nothing is left to try
   std::size_t at_once = 0;                   ///< compiles; 0: one a processor
   std::chrono::milliseconds compile_limit{60'000};  ///< of one compile
   std::function<bool()> stop = {};                  ///< asked often; what is known by then is kept
-  std::function<void(const TuneProgress&)> progress = {};
+  std::function<void(const TuningProgress&)> progress = {};
   WorkbenchHooks hooks = {};
 };
 

@@ -171,9 +171,7 @@ File find(const Folder& folder, const std::string& key) {
 std::optional<std::string> source_of(const Folder& folder, const cache::Identity& identity,
                                      const Binary& binary, Answer& answer) {
   try {
-    SeenKernel kernel = seen_kernel(*cache::open_layer(folder.path()), identity);
-    // Code that serves every layout is the same for this one.
-    if (kernel.options.attached) kernel.layout = Layout::from_mask(1, 1, std::vector<std::uint8_t>{1});
+    const SeenKernel kernel = seen_kernel(*cache::open_layer(folder.path()), identity);
     std::string source = emit_source(make_problem(kernel.layout, kernel.options), binary.target, binary.plan);
     if (Digest::of(source) == binary.source) return source;
     answer.warnings.push_back(

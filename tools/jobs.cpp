@@ -1,5 +1,7 @@
 #include "tools/jobs.h"
 
+#include <iterator>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -22,7 +24,7 @@ namespace fs = std::filesystem;
 
 /// A job of options whose target is set. Packs that happen to be in the environment do not show in what is
 /// made.
-PrecompileJob job_for(const std::string& from, const Layout& layout, const Options& options) {
+KernelJob job_for(const std::string& from, const Layout& layout, const Options& options) {
   BuildJob job = job_of(layout, options);
   job.environment_packs = false;
   std::string name = fmt::format("{}: {} {} {} batch {} for {}", from, sparsekiln::name(options.operation),
@@ -129,7 +131,7 @@ class JobsFile {
            LayoutFiles& layouts)
       : file_(file), archs_(archs), cache_dir_(cache_dir), layouts_(layouts) {}
 
-  std::vector<PrecompileJob> read() {
+  std::vector<KernelJob> read() {
     const JsonNode root = parse_json(layout_file::read_file(file_), file_);
     if (root.kind != Kind::object)
       fail(file_, root, fmt::format("a jobs file is an object with 'jobs', not {}", root.kind_name()));
@@ -241,7 +243,7 @@ class JobsFile {
   const std::vector<std::string>& archs_;
   const fs::path& cache_dir_;
   LayoutFiles& layouts_;
-  std::vector<PrecompileJob> jobs_;
+  std::vector<KernelJob> jobs_;
 };
 
 }  // namespace
@@ -266,9 +268,9 @@ std::vector<std::string> with_plain_archs(const std::vector<std::string>& archs)
   return all;
 }
 
-std::vector<PrecompileJob> jobs_of_layout(const Request& request, const std::vector<std::string>& archs,
-                                          LayoutFiles& layouts) {
-  std::vector<PrecompileJob> jobs;
+std::vector<KernelJob> jobs_of_layout(const Request& request, const std::vector<std::string>& archs,
+                                      LayoutFiles& layouts) {
+  std::vector<KernelJob> jobs;
   Options options = request.options();
   for (const std::string& arch : with_plain_archs(archs)) {
     options.target = arch;
@@ -277,16 +279,16 @@ std::vector<PrecompileJob> jobs_of_layout(const Request& request, const std::vec
   return jobs;
 }
 
-std::vector<PrecompileJob> jobs_of_file(const fs::path& file, const std::vector<std::string>& archs,
-                                        const fs::path& cache_dir, LayoutFiles& layouts) {
+std::vector<KernelJob> jobs_of_file(const fs::path& file, const std::vector<std::string>& archs,
+                                    const fs::path& cache_dir, LayoutFiles& layouts) {
   return JobsFile(file, archs, cache_dir, layouts).read();
 }
 
-std::vector<PrecompileJob> jobs_of_store(const fs::path& cache_dir, const std::vector<std::string>& archs,
-                                         std::vector<std::string>& left_out) {
+std::vector<KernelJob> jobs_of_store(const fs::path& cache_dir, const std::vector<std::string>& archs,
+                                     std::vector<std::string>& left_out) {
   SeenKernels seen = seen_in_store(cache_dir);
   left_out = std::move(seen.left_out);
-  std::vector<PrecompileJob> jobs;
+  std::vector<KernelJob> jobs;
   for (const SeenKernel& kernel : seen.kernels) {
     Options options = kernel.options;
     options.cache_dir = cache_dir;
@@ -296,7 +298,7 @@ std::vector<PrecompileJob> jobs_of_store(const fs::path& cache_dir, const std::v
       const bool same = kernel.current && arch == kernel.options.target;
       options.target = arch;
       try {
-        PrecompileJob job = job_for(from, kernel.layout, options);
+        KernelJob job = job_for(from, kernel.layout, options);
         // As it is in the store, pinned or tuned as it may be; what another compiler made is chosen anew.
         if (same) job.job.plan = kernel.plan;
         jobs.push_back(std::move(job));
@@ -305,6 +307,33 @@ std::vector<PrecompileJob> jobs_of_store(const fs::path& cache_dir, const std::v
         left_out.push_back(fmt::format("{} for {}: {}", from, arch, error.what()));
       }
     }
+  }
+  return jobs;
+}
+
+std::vector<KernelJob> jobs_of(const Request& what, const std::vector<fs::path>& files,
+                               const std::vector<std::string>& archs, bool from_store, Answer& answer) {
+  std::vector<KernelJob> jobs;
+  const auto add = [&](std::vector<KernelJob> more) {
+    jobs.insert(jobs.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  };
+  LayoutFiles layouts;
+  for (const fs::path& file : files) {
+    if (file.extension() == ".json") {
+      add(jobs_of_file(file, archs, what.cache_dir, layouts));
+      continue;
+    }
+    if (archs.empty())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("{}: for which architectures? Such as --arch sm_80,sm_90", file.string()));
+    Request of_file = what;
+    of_file.file = file;
+    add(jobs_of_layout(of_file, archs, layouts));
+  }
+  if (from_store) {
+    std::vector<std::string> left_out;
+    add(jobs_of_store(what.cache_dir, archs, left_out));
+    for (const std::string& one : left_out) answer.warnings.push_back("left out: " + one);
   }
   return jobs;
 }

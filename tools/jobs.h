@@ -8,12 +8,13 @@
 #include <sparsekiln/compile.h>
 
 #include "runtime/build.h"
+#include "tools/command.h"
 #include "tools/options.h"
 
 namespace sparsekiln::tools {
 
-/// One kernel to be made ahead of time.
-struct PrecompileJob {
+/// One kernel to be made ahead of time, or to be tuned.
+struct KernelJob {
   std::string name;  ///< for people: where it was asked for, and what it is
   BuildJob job;
 };
@@ -30,22 +31,30 @@ class LayoutFiles {
 
 /// A job for each architecture: of a layout file and the options of the command line. Throws
 /// `invalid_argument`.
-[[nodiscard]] std::vector<PrecompileJob> jobs_of_layout(const Request& request,
-                                                        const std::vector<std::string>& archs,
-                                                        LayoutFiles& layouts);
+[[nodiscard]] std::vector<KernelJob> jobs_of_layout(const Request& request,
+                                                    const std::vector<std::string>& archs,
+                                                    LayoutFiles& layouts);
 
 /// The jobs of a jobs file; its grammar is in docs/packs.md. `archs` stand in for those of the file where
 /// they are given. Throws `invalid_argument` as "FILE:LINE: what is wrong, and what would work".
-[[nodiscard]] std::vector<PrecompileJob> jobs_of_file(const std::filesystem::path& file,
-                                                      const std::vector<std::string>& archs,
-                                                      const std::filesystem::path& cache_dir,
-                                                      LayoutFiles& layouts);
+[[nodiscard]] std::vector<KernelJob> jobs_of_file(const std::filesystem::path& file,
+                                                  const std::vector<std::string>& archs,
+                                                  const std::filesystem::path& cache_dir,
+                                                  LayoutFiles& layouts);
 
 /// A job for all that a store has seen: as it is there, or for `archs` where they are given. Says in
 /// `left_out` what cannot be made again.
-[[nodiscard]] std::vector<PrecompileJob> jobs_of_store(const std::filesystem::path& cache_dir,
-                                                       const std::vector<std::string>& archs,
-                                                       std::vector<std::string>& left_out);
+[[nodiscard]] std::vector<KernelJob> jobs_of_store(const std::filesystem::path& cache_dir,
+                                                   const std::vector<std::string>& archs,
+                                                   std::vector<std::string>& left_out);
+
+/// All that a command line asks for: of layouts with the options of `what`, of jobs files (.json), and of the
+/// store. What of the store cannot be made again is a warning of the answer's. Throws `invalid_argument` for
+/// a layout without `archs`.
+[[nodiscard]] std::vector<KernelJob> jobs_of(const Request& what,
+                                             const std::vector<std::filesystem::path>& files,
+                                             const std::vector<std::string>& archs, bool from_store,
+                                             Answer& answer);
 
 /// `archs`, each once, and behind one whose code runs on its own part alone (sm_90a) the plain architecture.
 /// Throws `invalid_argument` for what Target::parse does not know.

@@ -113,8 +113,9 @@ void add_problem(CLI::App& app, Request& request) {
                  "bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2")
       ->capture_default_str();
   app.add_option("--config", request.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
-  app.add_flag("--attached", request.attached,
-               "upload the layout as tables instead of compiling it in: all layouts share one compile");
+  app.add_flag(
+      "--attached", request.attached,
+      "give the layout to the kernel as tables instead of compiling it in: all layouts share one compile");
   app.add_option("--cache-dir", request.cache_dir,
                  "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
                  "~/.cache/sparsekiln)");

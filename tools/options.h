@@ -43,7 +43,7 @@ struct Request {
   std::int64_t out_features = 0;
   std::int32_t alignment = 16;
   std::string target = "auto";
-  std::string config;  ///< empty: chosen by the cost model
+  std::string config;  ///< empty: tuned, or chosen by the cost model
   bool attached = false;
   bool tiered = false;
   std::filesystem::path cache_dir;

@@ -28,32 +28,6 @@ struct PrecompileRequest {
   std::filesystem::path output;
 };
 
-std::vector<PrecompileJob> jobs_of(const PrecompileRequest& request, Answer& answer) {
-  std::vector<PrecompileJob> jobs;
-  const auto add = [&](std::vector<PrecompileJob> more) {
-    jobs.insert(jobs.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-  };
-  LayoutFiles layouts;
-  for (const std::filesystem::path& file : request.files) {
-    if (file.extension() == ".json") {
-      add(jobs_of_file(file, request.archs, request.what.cache_dir, layouts));
-      continue;
-    }
-    if (request.archs.empty())
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("{}: for which architectures? Such as --arch sm_80,sm_90", file.string()));
-    Request of_file = request.what;
-    of_file.file = file;
-    add(jobs_of_layout(of_file, request.archs, layouts));
-  }
-  if (request.from_store) {
-    std::vector<std::string> left_out;
-    add(jobs_of_store(request.what.cache_dir, request.archs, left_out));
-    for (const std::string& one : left_out) answer.warnings.push_back("left out: " + one);
-  }
-  return jobs;
-}
-
 void check(const PrecompileRequest& request) {
   if (request.files.empty() && !request.from_store)
     throw Error(ErrorKind::invalid_argument,
@@ -99,7 +73,8 @@ Answer precompile(const PrecompileRequest& request) {
   Answer answer;
   check(request);
   cache::check_pack_can_be_written(request.output);  // before hours of work
-  const std::vector<PrecompileJob> jobs = jobs_of(request, answer);
+  const std::vector<KernelJob> jobs =
+      jobs_of(request.what, request.files, request.archs, request.from_store, answer);
   if (jobs.empty())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("precompile: this store has seen no kernel that can be made again{}{}",

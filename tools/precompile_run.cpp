@@ -22,7 +22,7 @@ namespace {
 
 /// A job, and what came of it; written by one thread.
 struct Work {
-  const PrecompileJob* job;
+  const KernelJob* job;
   cache::Identity identity;
   std::vector<std::byte> entry;
   bool compiled = false;
@@ -43,10 +43,10 @@ void make(Work& work) {
   }
 }
 
-std::vector<Work> each_once(const std::vector<PrecompileJob>& jobs) {
+std::vector<Work> each_once(const std::vector<KernelJob>& jobs) {
   std::vector<Work> all;
   std::set<Digest> seen;
-  for (const PrecompileJob& job : jobs) {
+  for (const KernelJob& job : jobs) {
     cache::Identity identity = identity_of(job.job.problem, job.job.target, job.job.plan);
     if (seen.insert(identity.key()).second) all.push_back({&job, std::move(identity), {}, false, {}, {}});
   }
@@ -55,7 +55,7 @@ std::vector<Work> each_once(const std::vector<PrecompileJob>& jobs) {
 
 }  // namespace
 
-Precompiled precompile_all(const std::vector<PrecompileJob>& jobs, std::size_t workers) {
+Precompiled precompile_all(const std::vector<KernelJob>& jobs, std::size_t workers) {
   std::vector<Work> all = each_once(jobs);
   {
     Progress progress(all.size());

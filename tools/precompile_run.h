@@ -25,6 +25,6 @@ struct Precompiled {
 
 /// Makes every job's Binary on `workers` threads, through the store, so that work that was cut off goes on
 /// where it was. Jobs of the same identity count once. Shows its progress on standard error.
-[[nodiscard]] Precompiled precompile_all(const std::vector<PrecompileJob>& jobs, std::size_t workers);
+[[nodiscard]] Precompiled precompile_all(const std::vector<KernelJob>& jobs, std::size_t workers);
 
 }  // namespace sparsekiln::tools

@@ -74,7 +74,7 @@ class TuneBar {
   ~TuneBar() {
     if (terminal_) fmt::print(stderr, "\r\x1b[K");
   }
-  void draw(const TuneProgress& now) {
+  void draw(const TuningProgress& now) {
     if (!terminal_ || (now.seconds - drawn_ < 0.1 && drawn_ != 0)) return;
     drawn_ = now.seconds;
     constexpr std::size_t kBar = 24;
@@ -98,34 +98,8 @@ class TuneBar {
   double drawn_ = 0;
 };
 
-std::vector<PrecompileJob> jobs_of(const TuneRequest& request, const std::string& arch, Answer& answer) {
-  std::vector<PrecompileJob> jobs;
-  const auto add = [&](std::vector<PrecompileJob> more) {
-    jobs.insert(jobs.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-  };
-  LayoutFiles layouts;
-  for (const std::filesystem::path& file : request.files) {
-    if (file.extension() == ".json") {
-      add(jobs_of_file(file, {arch}, request.what.cache_dir, layouts));
-      continue;
-    }
-    Request of_file = request.what;
-    of_file.file = file;
-    add(jobs_of_layout(of_file, {arch}, layouts));
-  }
-  if (request.from_store) {
-    std::vector<std::string> left_out;
-    add(jobs_of_store(request.what.cache_dir, {arch}, left_out));
-    for (const std::string& one : left_out) answer.warnings.push_back("left out: " + one);
-  }
-  if (jobs.empty())
-    throw Error(ErrorKind::invalid_argument,
-                "tune: of what? Give layout files, a jobs file (.json), or --from-store");
-  return jobs;
-}
-
 /// All of the space, with the reasons of those that are no candidates.
-void list_space(const PrecompileJob& job, Answer& answer) {
+void list_space(const KernelJob& job, Answer& answer) {
   const Space space = space_of(job.job.problem, job.job.target, job.job.problem.batch.bound());
   Json configs = Json::array();
   Json rejected = Json::array();
@@ -151,7 +125,11 @@ Answer tune_all(const TuneRequest& request) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--jobs {}: 1 or more candidates are compiled at once", request.workers));
   const std::string arch = resolve_target(request.target).to_string();
-  const std::vector<PrecompileJob> jobs = jobs_of(request, arch, answer);
+  const std::vector<KernelJob> jobs =
+      jobs_of(request.what, request.files, {arch}, request.from_store, answer);
+  if (jobs.empty())
+    throw Error(ErrorKind::invalid_argument,
+                "tune: of what? Give layout files, a jobs file (.json), or --from-store");
   std::vector<Record> records;
   std::set<std::vector<std::pair<std::string, std::string>>> done;  ///< a store has a problem once a config
   interrupted = false;
@@ -165,13 +143,14 @@ Answer tune_all(const TuneRequest& request) {
     if (!done.insert(problem_fields(jobs[i].job.problem, jobs[i].job.target)).second) continue;
     try {
       TuneBar bar(i, jobs.size(), budget.count());
-      records.push_back(request.model ? untuned(jobs[i].job, request.target)
-                                      : tune(jobs[i].job, request.target,
-                                             {.budget = budget,
-                                              .again = request.again,
-                                              .at_once = static_cast<std::size_t>(request.workers),
-                                              .stop = [] { return interrupted.load(); },
-                                              .progress = [&](const TuneProgress& now) { bar.draw(now); }}));
+      records.push_back(request.model
+                            ? untuned(jobs[i].job, request.target)
+                            : tune(jobs[i].job, request.target,
+                                   {.budget = budget,
+                                    .again = request.again,
+                                    .at_once = static_cast<std::size_t>(request.workers),
+                                    .stop = [] { return interrupted.load(); },
+                                    .progress = [&](const TuningProgress& now) { bar.draw(now); }}));
     } catch (const Error& error) {
       if (jobs.size() == 1 || error.kind() != ErrorKind::invalid_argument) throw;
       answer.warnings.push_back(fmt::format("left out: {}: {}", jobs[i].name, error.what()));

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/attach.h"
+#include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/module.h"
 #include "compiler/cpu/passes.h"
+#include "compiler/cpu/product_data.h"
 #include "compiler/cpu/vector_ir.h"
 
 namespace sparsekiln::cpu {
@@ -28,100 +32,71 @@ void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& p
                     to_string(plan)));
 }
 
-/// Whole items, `most` at most, whose steps are taken in the order of W; a part of a row is a group by
-/// itself.
-struct Groups {
-  std::vector<std::int32_t> begin;   ///< of each worker, and the end
-  std::vector<std::int32_t> fields;  ///< kGroupFields each
-  std::vector<std::int32_t> slots;   ///< of each step
-  std::vector<Step> steps;           ///< those of the schedule, in their new order
-  std::vector<Item> items;           ///< likewise; only of a part is first_step right
-};
-
-Groups group(const Schedule& schedule, std::int32_t most) {
-  Groups groups;
-  groups.items = schedule.items;
-  const auto whole = [&](std::int32_t item) {
-    return groups.items[static_cast<std::size_t>(item)].parts == 1;
-  };
-  std::vector<std::pair<std::int32_t, Step>> steps;  // slot, step
-  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
-    groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
-    const std::int32_t behind = schedule.worker_begin[static_cast<std::size_t>(worker) + 1];
-    std::int32_t count = 0;
-    for (std::int32_t first = schedule.worker_begin[static_cast<std::size_t>(worker)]; first < behind;
-         first += count) {
-      count = 1;
-      if (whole(first))
-        while (count < most && first + count < behind && whole(first + count)) ++count;
-      steps.clear();
-      for (std::int32_t slot = 0; slot < count; ++slot)
-        for (const Step& step : schedule.steps_of(schedule.items[static_cast<std::size_t>(first + slot)]))
-          steps.emplace_back(slot, step);
-      std::sort(steps.begin(), steps.end(),
-                [](const auto& a, const auto& b) { return a.second.block[0] < b.second.block[0]; });
-      groups.items[static_cast<std::size_t>(first)].first_step =
-          static_cast<std::int32_t>(groups.steps.size());
-      groups.fields.insert(groups.fields.end(), {first, count, static_cast<std::int32_t>(groups.steps.size()),
-                                                 static_cast<std::int32_t>(steps.size())});
-      for (const auto& [slot, step] : steps) {
-        groups.slots.push_back(slot);
-        groups.steps.push_back(step);
-      }
-    }
-  }
-  groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
-  return groups;
+/// `pack`: as of emit_token_pass.
+void emit_product(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
+                  std::string_view pack) {
+  if (geometry.thin)
+    return (geometry.axis == Axis::k ? emit_thin_row_pass : emit_thin_column_pass)(ir, name, geometry,
+                                                                                   layout);
+  (geometry.axis == Axis::output ? emit_output_pass : emit_token_pass)(ir, name, geometry, layout, pack);
 }
 
-Tables make_tables(EmittedModule& module, const std::string& suffix, const Schedule& schedule,
-                   const Geometry& geometry) {
-  Tables tables{};
-  std::vector<Step> steps = schedule.steps;
-  std::vector<Item> scheduled = schedule.items;
-  if (geometry.group_items > 1) {
-    Groups groups = group(schedule, geometry.group_items);
-    tables.group_begin = module.table("group_begin" + suffix, groups.begin);
-    tables.groups = module.table("groups" + suffix, groups.fields);
-    tables.slots = module.table("slots" + suffix, groups.slots);
-    steps = std::move(groups.steps);
-    scheduled = std::move(groups.items);
-  }
-  std::vector<std::int32_t> items;
-  for (const Item& item : scheduled)
-    items.insert(items.end(),
-                 {item.tile, item.first_step, item.steps, item.part, item.parts, item.partial, item.counter});
-  std::vector<std::int32_t> columns;
-  std::vector<std::int32_t> blocks;
-  bool numbered_alike = true;  // steps and blocks, as where rows follow one another
-  for (const Step& step : steps) {
-    numbered_alike = numbered_alike && step.block[0] == static_cast<std::int32_t>(blocks.size());
-    columns.push_back(step.input());
-    blocks.push_back(step.block[0]);
-  }
-  if (!numbered_alike && geometry.order != WeightOrder::columns)
-    throw Error(ErrorKind::internal, "blocks are looked up by columns only; else they are taken in turn");
-  columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
-  blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
-  tables.worker_begin = module.table("worker_begin" + suffix, schedule.worker_begin);
-  tables.items = module.table("items" + suffix, items);
-  tables.columns = module.table("columns" + suffix, columns);
-  tables.blocks = numbered_alike ? nullptr : module.table("blocks" + suffix, blocks);
-  return tables;
+Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometry& geometry,
+                 LayoutData data) {
+  const std::string pack = "pack" + suffix;
+  const std::string product = "product" + suffix;
+  // Nobody shares the packed x of a batch tile: its only worker packs it, and no pass waits for another.
+  const bool private_panel = data[LayoutNumber::workers] == 1;
+  Entry entry;
+  entry.passes = {product};
+  if (!geometry.thin && !private_panel) entry.passes = {pack, product};
+  entry.tile_n = geometry.tile_n;
+  describe(data, entry);
+  drop_known_blocks(data);
+  LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks", "group_begin", "groups", "slots"},
+                  suffix, std::move(data));
+  if (!geometry.thin) emit_pack_pass(module.ir(), pack, geometry, layout);
+  emit_product(module.ir(), product, geometry, layout, private_panel ? pack : "");
+  return entry;
+}
+
+/// Where its only worker packs x is seen when a layout is attached: a pass of its own then calls the two.
+Entry emit_attached(EmittedModule& module, const std::string& suffix, const Geometry& geometry) {
+  const std::vector<std::string> passes = attached_passes(geometry, suffix, 0);
+  Entry entry;
+  entry.passes = passes;
+  entry.workers = 0;
+  entry.tile_n = geometry.tile_n;
+  entry.arguments = {Argument::tables};
+  LayoutIr layout(module);
+  VectorIr& v = module.ir();
+  if (!geometry.thin) emit_pack_pass(v, passes.front(), geometry, layout);
+  emit_product(v, passes.back(), geometry, layout, "");
+  if (geometry.thin) return entry;
+  auto* both = v.begin_pass(attached_passes(geometry, suffix, 1).front());
+  for (const std::string& pass : passes)
+    v.ir.CreateCall(v.module.getFunction(pass), {both->getArg(0), both->getArg(1), both->getArg(2)});
+  v.end_pass();
+  return entry;
 }
 
 std::string heading(const Spmm& problem, const Target& target, const Plan& plan) {
   const Layout& weight = problem.weight;
+  const std::string computed =
+      attached(plan) ? fmt::format("y = x · B^T, W of blocks of {}, any layout of them",
+                                   to_string(problem.weight_block()))
+                     : fmt::format("y[n, {}] = x[n, {}] · B^T, W of {} blocks of {} in {} x {} (layout {})",
+                                   problem.out_features(), problem.in_features(), weight.blocks(),
+                                   to_string(problem.weight_block()), weight.rows(), weight.cols(),
+                                   weight.digest().hex());
   return fmt::format(
-      "; Sparsekiln: {}, y[n, {}] = x[n, {}] · B^T, W of {} blocks of {} in {} x {} (layout {})\n"
+      "; Sparsekiln: {}, {}\n"
       "; {} -> {}, accumulated in f32; batch {}; target {}\n"
       "; plan {}\n"
       "; call = LaunchOperands (compiler/launch_operands.h); items = {{ output, first_step, steps, part, "
       "parts, partial, counter }}\n",
-      name(problem.operation), problem.out_features(), problem.in_features(), weight.blocks(),
-      to_string(problem.weight_block()), weight.rows(), weight.cols(), weight.digest().hex(),
-      name(problem.dtype), name(problem.out_dtype), to_string(problem.batch), target.to_string(),
-      to_string(plan));
+      name(problem.operation), computed, name(problem.dtype), name(problem.out_dtype),
+      to_string(problem.batch), target.to_string(), to_string(plan));
 }
 
 }  // namespace
@@ -154,37 +129,36 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse(fmt::format("config '{}': the cpu target computes row by row; rows=1 merge=1 would work", given));
 }
 
+Tables locate_tables(LayoutIr& layout, const Geometry& geometry) {
+  Tables tables;
+  tables.worker_begin = layout.table(kWorkerBegin);
+  tables.items = layout.table(kItems);
+  tables.columns = layout.table(kColumns);
+  const bool attached_blocks = layout.attached() && geometry.order == WeightOrder::columns;
+  if (attached_blocks || layout.has(kBlocks)) tables.blocks = layout.table(kBlocks);
+  if (geometry.group_items == 1) return tables;
+  tables.group_begin = layout.table(kGroupBegin);
+  tables.groups = layout.table(kGroups);
+  tables.slots = layout.table(kSlots);
+  return tables;
+}
+
 Source emit(const Spmm& problem, const Target& target, const Plan& plan,
             const std::vector<Schedule>& schedules) {
   const Level& level = level_of(target);
+  const bool without_layout = attached(plan);
   EmittedModule module(target);
-  VectorIr& ir = module.ir();
   Source source;
-  const std::int64_t counters_in_front = counter_bytes(plan, schedules);
+  const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
-    const Geometry geometry(problem, level, plan[i].config, schedules[i], counters_in_front);
-    refuse_two_orders(Geometry(problem, level, plan[0].config, schedules[0], counters_in_front), geometry,
-                      plan);
-    const std::string suffix = plan.size() == 1 ? "" : fmt::format("_{}", plan[i].up_to);
-    Entry entry;
-    entry.up_to = plan[i].up_to;
-    const std::string pack = "pack" + suffix;
-    const std::string product = "product" + suffix;
-    entry.passes = {product};
-    if (!geometry.thin && !geometry.private_panel()) entry.passes = {pack, product};
-    entry.workers = schedules[i].workers();
-    entry.tile_n = geometry.tile_n;
-    entry.workspace = geometry.workspace;
-    const Tables tables = make_tables(module, suffix, schedules[i], geometry);
-    if (geometry.thin) {
-      const auto emit_thin = geometry.axis == Axis::k ? emit_thin_row_pass : emit_thin_column_pass;
-      emit_thin(ir, product, geometry, tables);
-    } else {
-      const auto emit_pass = geometry.axis == Axis::output ? emit_output_pass : emit_token_pass;
-      emit_pack_pass(ir, pack, geometry);
-      emit_pass(ir, product, geometry, tables, geometry.private_panel() ? pack : "");
-    }
-    source.entries.push_back(std::move(entry));
+    const Geometry geometry(problem, level, plan[i].config);
+    refuse_two_orders(Geometry(problem, level, plan[0].config), geometry, plan);
+    const std::string suffix = entry_suffix(plan, i);
+    source.entries.push_back(
+        without_layout ? emit_attached(module, suffix, geometry)
+                       : emit_baked(module, suffix, geometry,
+                                    product_data(problem, geometry, schedules[i], counters_in_front)));
+    source.entries.back().up_to = plan[i].up_to;
   }
   source.text = module.text(heading(problem, target, plan));
   return source;

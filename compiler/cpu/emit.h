@@ -18,7 +18,8 @@ namespace sparsekiln::cpu {
 using Call = LaunchOperands;
 
 /// Writes the LLVM module (textual IR) for an x86-64 level or "generic". Pure; schedules[i] belongs to
-/// plan[i].
+/// plan[i]. For an attached plan there are no schedules, the text does not depend on the layout, and the
+/// entries have neither workers nor workspace.
 [[nodiscard]] Source emit(const Spmm& problem, const Target& target, const Plan& plan,
                           const std::vector<Schedule>& schedules);
 

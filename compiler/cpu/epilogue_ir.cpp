@@ -39,9 +39,9 @@ EpilogueIr::Value* EpilogueIr::y_at(Value* major, Value* minor) {
 
 EpilogueIr::Value* EpilogueIr::outputs_of(Value* row) {
   Value* whole = v_.constant(g_.block_out);
-  if (g_.last_outputs == g_.block_out) return whole;
-  return ir_.CreateSelect(ir_.CreateICmpEQ(row, v_.constant(g_.last_row)), v_.constant(g_.last_outputs),
-                          whole);
+  if (!g_.cuts_out) return whole;
+  return ir_.CreateSelect(ir_.CreateICmpEQ(row, layout_.number(LayoutNumber::last_row)),
+                          layout_.number(LayoutNumber::last_outputs), whole);
 }
 
 unsigned EpilogueIr::align_of(std::int32_t lanes) const { return g_.aligned(lanes * g_.out_bytes()); }

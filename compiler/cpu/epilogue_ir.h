@@ -12,7 +12,8 @@ namespace sparsekiln::cpu {
 /// by one.
 class EpilogueIr {
  public:
-  EpilogueIr(VectorIr& v, const Geometry& geometry) : v_(v), ir_(v.ir), g_(geometry) {}
+  EpilogueIr(VectorIr& v, const Geometry& geometry, const LayoutIr& layout)
+      : v_(v), ir_(v.ir), g_(geometry), layout_(layout) {}
 
   /// Reads its part of the Call; called once, where a pass begins.
   void begin();
@@ -46,6 +47,7 @@ class EpilogueIr {
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;
   const Geometry& g_;
+  const LayoutIr& layout_;
   Value* y_ = nullptr;
   Value* y_stride_ = nullptr;
   Value* alpha_ = nullptr;

@@ -39,8 +39,7 @@ Config computed(const Spmm& problem, const Level& level, Config config) {
 
 }  // namespace
 
-Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given, const Schedule& schedule,
-                   std::int64_t counters_in_front)
+Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given)
     : dtype(problem.dtype),
       out_dtype(problem.out_dtype),
       epilogue(problem.epilogue),
@@ -49,15 +48,11 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given,
       gates(problem.gates),
       weights(problem.weights()),
       alignment(problem.alignment),
-      last_row(problem.layout.rows() - 1),
-      last_outputs(static_cast<std::int32_t>(problem.out_features() - last_row * problem.block.out)),
-      in_features(problem.in_features()),
-      last_column(problem.layout.cols() - 1),
-      last_inputs(static_cast<std::int32_t>(in_features - std::int64_t{last_column} * problem.block.in)),
+      cuts_in(problem.cut_in % problem.block.in != 0),
+      cuts_out(problem.cut_out % problem.block.out != 0),
       word_elements(cpu::word_elements(dtype, problem.by_columns())),
       word_bytes(word_elements * static_cast<std::int32_t>(size_of(dtype))),
-      block_out(problem.block.out),
-      workers(schedule.workers()) {
+      block_out(problem.block.out) {
   Config config = computed(problem, level, given);
   tile_n = config.tile_n;
   thin = tile_n < level.lanes;
@@ -71,20 +66,15 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given,
     config.packed = false;
   }
   block_words = problem.block.in / word_elements;
-  words = std::int64_t{problem.layout.cols()} * block_words;
-  tile = register_tile(level, block_out, dtype, config);
-  panel_bytes = thin ? 0 : 4 * words * tile_n;
+  tile = register_tile(level, block_out, dtype, config, problem.by_columns());
   const std::int32_t shared = axis == Axis::output ? block_out : tile_n;
   chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kMostBlocks);
   if (copies_weight()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * weights * block_out * tile_n;
-  counters = schedule.counters;
   const std::int32_t grouped_block = thin ? kGroupedBlock : kGroupedBlockOfPanels;
   const bool grouped =
       problem.by_columns() && (thin || !copies_weight()) && block_out * block_words <= grouped_block;
   group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
-  workspace.counter_bytes = counters > 0 ? counters_in_front : 0;
-  workspace.bytes_per_tile = (panel_bytes + sums_bytes * schedule.partials + 63) / 64 * 64;
 }
 
 }  // namespace sparsekiln::cpu

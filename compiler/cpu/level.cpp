@@ -7,6 +7,8 @@
 
 #include <sparsekiln/error.h>
 
+#include "compiler/cpu/packed_weight.h"
+
 namespace sparsekiln::cpu {
 namespace {
 
@@ -53,7 +55,8 @@ Axis axis_of(const Level& level, std::int32_t block_out, DType dtype, const Conf
   return broadcast && block_out == level.broadcast_outputs ? Axis::output : Axis::token;
 }
 
-RegisterTile register_tile(const Level& level, std::int32_t block_out, DType dtype, const Config& config) {
+RegisterTile register_tile(const Level& level, std::int32_t block_out, DType dtype, const Config& config,
+                           bool by_columns) {
   RegisterTile tile;
   switch (axis_of(level, block_out, dtype, config)) {
     case Axis::k:  // one output a tile: packed is the order in which the weight lies
@@ -70,7 +73,9 @@ RegisterTile register_tile(const Level& level, std::int32_t block_out, DType dty
                         config.tile_out <= level.wide_outputs &&
                         (block_out > 2 * level.tile_outputs || config.tile_out > 0);
       tile.vectors = wide ? 4 : available % 2 == 0 ? 2 : available % 3 == 0 ? 3 : 1;
-      const std::int32_t fitting = wide                ? level.wide_outputs
+      // The halves of pairs take a register more than float32, which three outputs do not leave.
+      const bool halves = word_elements(dtype, by_columns) == 2 && !level.dot_bf16;
+      const std::int32_t fitting = wide                ? level.wide_outputs - (halves ? 1 : 0)
                                    : tile.vectors == 1 ? 2 * level.tile_outputs
                                                        : level.tile_outputs;
       tile.outputs = shares(block_out, config.tile_out > 0 ? config.tile_out : fitting);

@@ -55,8 +55,8 @@ struct RegisterTile {
 
 /// Splits a block's outputs, and along outputs the tokens too, evenly into the fewest tiles that fit the
 /// registers. Config::tile_out caps a tile's outputs; 0: only the registers do. Tiles along k are of one
-/// output each.
+/// output each. `by_columns`: the weight is read turned, as grad_input does.
 [[nodiscard]] RegisterTile register_tile(const Level& level, std::int32_t block_out, DType dtype,
-                                         const Config& config);
+                                         const Config& config, bool by_columns = false);
 
 }  // namespace sparsekiln::cpu

@@ -163,9 +163,9 @@ void OutputPass::gather_sums(Value* sums, Value* first, Value* gathered) {
 
 }  // namespace
 
-void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
                       std::string_view pack) {
-  OutputPass(ir, geometry, tables).emit(name, pack);
+  OutputPass(ir, geometry, layout).emit(name, pack);
 }
 
 }  // namespace sparsekiln::cpu

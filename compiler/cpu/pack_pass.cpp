@@ -18,8 +18,14 @@ constexpr std::int64_t kStretchBytes = 256;
 /// feature-major, a vector of tokens.
 class PackPass {
  public:
-  PackPass(VectorIr& v, const Geometry& g)
-      : v_(v), ir_(v.ir), g_(g), side_(g.words % 8 == 0 ? std::min(8, v.level.lanes) : 4) {}
+  PackPass(VectorIr& v, const Geometry& g, const LayoutIr& layout)
+      : v_(v),
+        ir_(v.ir),
+        g_(g),
+        layout_(layout),
+        side_(g.block_words % 8 == 0 || layout.known(LayoutNumber::words).value_or(1) % 8 == 0
+                  ? std::min(8, v.level.lanes)
+                  : 4) {}
 
   void emit(std::string_view name);
 
@@ -55,11 +61,13 @@ class PackPass {
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;
   const Geometry& g_;
+  const LayoutIr& layout_;
   std::int32_t side_;
   Operand x_{};
   Operand z_{};
   Value* n_ = nullptr;
   Value* first_token_ = nullptr;
+  Value* in_features_ = nullptr;
   Value* panel_ = nullptr;
 };
 
@@ -73,17 +81,20 @@ void PackPass::emit(std::string_view name) {
   x_ = operand(offsetof(Call, x), offsetof(Call, x_stride), "x");
   if (g_.derivative != Activation::none) z_ = operand(offsetof(Call, z), offsetof(Call, z_stride), "z");
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
-  panel_ = locate_workspace(v_, g_).panel;
+  if (g_.cuts_in) in_features_ = layout_.number(LayoutNumber::in_features);
+  panel_ = locate_workspace(v_, g_, layout_).panel;
   first_token_ = v_.times(v_.batch_tile, g_.tile_n);
   const std::int64_t stretch_words = kStretchBytes / g_.word_bytes;
-  const std::int64_t stretches = (g_.words + stretch_words - 1) / stretch_words;
-  Value* begin = ir_.CreateSDiv(v_.times(v_.worker, stretches), v_.constant(g_.workers));
-  Value* end =
-      ir_.CreateSDiv(v_.times(v_.plus(v_.worker, v_.constant(1)), stretches), v_.constant(g_.workers));
+  Value* words = layout_.number(LayoutNumber::words);
+  Value* workers = layout_.number(LayoutNumber::workers);
+  Value* stretches =
+      ir_.CreateSDiv(v_.plus(words, v_.constant(stretch_words - 1)), v_.constant(stretch_words));
+  Value* begin = ir_.CreateSDiv(ir_.CreateMul(v_.worker, stretches), workers);
+  Value* end = ir_.CreateSDiv(ir_.CreateMul(v_.plus(v_.worker, v_.constant(1)), stretches), workers);
   v_.loop("stretch", begin, end, [&](Value* stretch) {
     Value* word = v_.times(stretch, stretch_words);
-    Value* word_end = ir_.CreateBinaryIntrinsic(
-        llvm::Intrinsic::smin, v_.plus(word, v_.constant(stretch_words)), v_.constant(g_.words));
+    Value* word_end =
+        ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(word, v_.constant(stretch_words)), words);
     if (g_.feature_major)
       pack_features(word, word_end);
     else
@@ -109,8 +120,8 @@ void PackPass::pack_tokens(Value* word, Value* end) {
     }
     Value* squares = ir_.CreateSDiv(ir_.CreateSub(end, word), v_.constant(side_));
     Value* whole = squares;
-    if (g_.cuts_in()) {
-      Value* there = ir_.CreateSub(v_.constant(g_.in_features / g_.word_elements), word);
+    if (g_.cuts_in) {
+      Value* there = ir_.CreateSub(ir_.CreateSDiv(in_features_, v_.constant(g_.word_elements)), word);
       whole = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, squares,
                                         ir_.CreateSDiv(there, v_.constant(side_)));
       whole = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, v_.constant(0));
@@ -118,7 +129,7 @@ void PackPass::pack_tokens(Value* word, Value* end) {
     v_.loop("words", v_.constant(0), whole, [&](Value* square) {
       pack_square(xs, zs, present, token, v_.plus(word, v_.times(square, side_)), false);
     });
-    if (!g_.cuts_in()) return;
+    if (!g_.cuts_in) return;
     v_.loop("cut_words", whole, squares, [&](Value* square) {
       pack_square(xs, zs, present, token, v_.plus(word, v_.times(square, side_)), true);
     });
@@ -131,8 +142,8 @@ void PackPass::pack_square(const Values& xs, const Values& zs, const Values& pre
   const DType moved = g_.widens() ? g_.dtype : DType::f32;
   const auto load = [&](Value* row) -> Value* {
     if (clipped) {
-      Value* elements = v_.load_clipped(g_.dtype, row, v_.times(k, g_.word_elements),
-                                        v_.constant(g_.in_features), side_ * g_.word_elements);
+      Value* elements = v_.load_clipped(g_.dtype, row, v_.times(k, g_.word_elements), in_features_,
+                                        side_ * g_.word_elements);
       return g_.pairs() ? ir_.CreateBitCast(elements, v_.floats(side_)) : elements;
     }
     Value* from = v_.at(row, v_.times(k, g_.word_bytes));
@@ -183,8 +194,9 @@ PackPass::Value* PackPass::tokens_of(Value* k, Value* token, bool clipped) {
   for (std::int32_t half = 0; half < g_.word_elements; ++half) {
     Value* wanted = v_.plus(v_.times(k, g_.word_elements), v_.constant(half));
     Value* feature = wanted;
-    if (g_.cuts_in())
-      feature = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, v_.constant(g_.in_features - 1));
+    if (g_.cuts_in)
+      feature = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted,
+                                          ir_.CreateSub(in_features_, v_.constant(1)));
     const Elements elements = both([&](const Operand& operand) {
       Value* row = v_.at(operand.base, ir_.CreateMul(feature, operand.stride_bytes));
       if (clipped) return v_.load_clipped(g_.dtype, row, token, n_, side_);
@@ -192,7 +204,7 @@ PackPass::Value* PackPass::tokens_of(Value* k, Value* token, bool clipped) {
                               g_.aligned(side_ * element_bytes()));
     });
     Value* value = g_.pairs() ? ir_.CreateZExt(elements.x, v_.ints(side_)) : packed(elements);
-    if (g_.cuts_in())
+    if (g_.cuts_in)
       value = ir_.CreateSelect(ir_.CreateICmpEQ(wanted, feature), value,
                                llvm::Constant::getNullValue(value->getType()));
     features.push_back(value);
@@ -213,17 +225,23 @@ PackPass::Value* PackPass::packed(const Elements& elements) {
 
 }  // namespace
 
-TileWorkspace locate_workspace(VectorIr& ir, const Geometry& geometry) {
-  llvm::Value* base = ir.argument(ir.ir.getPtrTy(), offsetof(Call, workspace), "workspace");
-  llvm::Value* tile_offset = ir.plus(ir.times(ir.batch_tile, geometry.workspace.bytes_per_tile),
-                                     ir.constant(geometry.workspace.counter_bytes));
+TileWorkspace locate_workspace(VectorIr& v, const Geometry& geometry, const LayoutIr& layout) {
+  const auto each_tile = [&](LayoutNumber number) {
+    return v.ir.CreateMul(v.batch_tile, layout.number(number));
+  };
+  llvm::Value* base = v.argument(v.ir.getPtrTy(), offsetof(Call, workspace), "workspace");
+  llvm::Value* tile_offset =
+      v.plus(each_tile(LayoutNumber::tile_bytes), layout.number(LayoutNumber::counter_bytes));
   TileWorkspace result{};
-  result.counters = ir.at(base, ir.times(ir.batch_tile, std::int64_t{4} * geometry.counters), "counters");
-  result.panel = ir.at(base, tile_offset, "panel");
-  result.partials = ir.at(result.panel, geometry.panel_bytes);
+  result.counters = v.at(base, v.times(each_tile(LayoutNumber::counters), 4), "counters");
+  result.panel = v.at(base, tile_offset, "panel");
+  result.partials =
+      v.at(result.panel, v.times(layout.number(LayoutNumber::words), geometry.panel_word_bytes()));
   return result;
 }
 
-void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g) { PackPass(v, g).emit(name); }
+void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g, const LayoutIr& layout) {
+  PackPass(v, g, layout).emit(name);
+}
 
 }  // namespace sparsekiln::cpu

@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <string_view>
 
-#include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
+#include "compiler/cpu/layout_data.h"
+#include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/packed_weight.h"
 #include "compiler/cpu/vector_ir.h"
@@ -16,11 +17,11 @@
 
 namespace sparsekiln::cpu {
 
-/// The numbers both passes of one entry share. A *word* (word_elements) is 32 bits in packed x: one float32,
-/// or two bf16 that are multiplied as a pair.
+/// The numbers both passes of one entry share, which do not depend on the layout: LayoutNumber has the
+/// others. A *word* (word_elements) is 32 bits in packed x: one float32, or two bf16 that are multiplied as a
+/// pair.
 struct Geometry {
-  Geometry(const Spmm& problem, const Level& level, const Config& config, const Schedule& schedule,
-           std::int64_t counters_in_front);
+  Geometry(const Spmm& problem, const Level& level, const Config& config);
 
   DType dtype;
   DType out_dtype;
@@ -28,66 +29,57 @@ struct Geometry {
   Activation derivative;
   bool feature_major;
   bool gates;
-  std::int32_t weights;       ///< W, or W and V
-  std::int32_t alignment;     ///< bytes, of x and y
-  std::int64_t last_row;      ///< of blocks
-  std::int32_t last_outputs;  ///< of its block_out that exist
-  std::int64_t in_features;
-  std::int32_t last_column;    ///< of blocks
-  std::int32_t last_inputs;    ///< of its features that exist
+  std::int32_t weights;        ///< W, or W and V
+  std::int32_t alignment;      ///< bytes, of x and y
+  bool cuts_in;                ///< x has no features for the end of the last block column
+  bool cuts_out;               ///< y has none for the end of the last block row
   std::int32_t word_elements;  ///< along k
   std::int32_t word_bytes;     ///< of x and the weight as they lie in memory
-  std::int64_t words;          ///< of one batch entry of x, whole blocks
   std::int32_t block_words;    ///< of one row of a block
   std::int32_t block_out;
   std::int32_t tile_n;
-  std::int32_t workers;
   bool thin;  ///< fewer tokens than a vector has lanes: nothing is packed
   Axis axis;
   WeightOrder order;
   RegisterTile tile;
   std::int32_t chunk;        ///< blocks that a register tile goes over with its sums in registers, at most
-  std::int64_t panel_bytes;  ///< packed x of one batch tile, see emit_pack_pass; 0: thin
-  std::int32_t counters;     ///< of one batch tile: split rows
   std::int32_t group_items;  ///< small blocks by columns: items whose steps are taken in the order of W; 1:
                              ///< each its own
   std::int64_t sums_bytes;   ///< one block row's sums: [weights] times, along tokens [block_out][tile_n]
                              ///< float32, else [tile_n][block_out]
-  Workspace workspace;
   [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
   [[nodiscard]] std::int64_t out_bytes() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
   /// Of vectors of `bytes` bytes in x and y.
   [[nodiscard]] unsigned aligned(std::int64_t bytes) const {
     return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, alignment}));
   }
-  /// Nobody shares the packed x of a batch tile: its only worker packs it, and no pass waits for another.
-  [[nodiscard]] bool private_panel() const { return workers == 1; }
+  /// Bytes of a word of x in the packed x of one batch tile, see emit_pack_pass; 0: nothing is packed.
+  [[nodiscard]] std::int64_t panel_word_bytes() const { return thin ? 0 : std::int64_t{4} * tile_n; }
   [[nodiscard]] std::int64_t block_bytes() const {
     return std::int64_t{word_bytes} * block_out * block_words;
   }
   /// Pairs of bf16 along k.
   [[nodiscard]] bool pairs() const { return word_elements == 2; }
   [[nodiscard]] std::int32_t block_in() const { return block_words * word_elements; }
-  /// x has no features for the end of the last block column.
-  [[nodiscard]] bool cuts_in() const { return last_inputs < block_in(); }
   /// Blocks are not multiplied as they lie.
-  [[nodiscard]] bool copies_weight() const { return widens() || gates || cuts_in(); }
+  [[nodiscard]] bool copies_weight() const { return widens() || gates || cuts_in; }
   /// Words are narrower in memory than the float32 they are multiplied as.
   [[nodiscard]] bool widens() const { return word_bytes < 4; }
   /// Along outputs, words of k of one token that lie together in the panel: a cache line, or a block's.
   [[nodiscard]] std::int32_t line_words() const { return std::min(16, block_words); }
 };
 
-/// The constant tables of one entry, in the module.
+/// The tables of one entry, as the current pass reads them: see ProductTable.
 struct Tables {
-  llvm::Value* worker_begin;  ///< i32, workers + 1 offsets into items
-  llvm::Value* items;         ///< i32, kItemFields each, in the order of schedule.h's Item
-  llvm::Value* columns;  ///< i32, the block column of each step, and kColumnsBehind zeros behind the last
-  llvm::Value* blocks;   ///< i32, likewise the number of its block; null: each step's block has its number
-  llvm::Value* group_begin;  ///< i32, workers + 1 offsets into groups; null, as the next two: no groups
-  llvm::Value* groups;       ///< i32, kGroupFields each: first item, items, first step, steps
-  llvm::Value* slots;        ///< i32, the item of each step within its group
+  llvm::Value* worker_begin = nullptr;
+  llvm::Value* items = nullptr;
+  llvm::Value* columns = nullptr;
+  llvm::Value* blocks = nullptr;  ///< null: each step's block has its number
+  llvm::Value* group_begin = nullptr;
+  llvm::Value* groups = nullptr;
+  llvm::Value* slots = nullptr;
 };
+[[nodiscard]] Tables locate_tables(LayoutIr& layout, const Geometry& geometry);
 inline constexpr std::int32_t kItemFields = 7;
 /// Items of a worker whose steps go through W in its order, so that small blocks are one stream.
 inline constexpr std::int32_t kGroupFields = 4;
@@ -100,7 +92,7 @@ inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
 /// along outputs [line][tile_n][line_words()], times the derivative where there is one, widened to float32
 /// where words are narrower; missing tokens of the last tile and features of the last block become zeros.
 /// Workers share the words.
-void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry);
+void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const LayoutIr& layout);
 
 /// The passes that compute the product, forward or the gradient of the input: the block products of a
 /// worker's items in one batch tile, the combine of split rows, and the store to y.
@@ -109,26 +101,25 @@ void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometr
 /// column and k (pairs of bf16: the even one first; vdpbf16ps fixes its own order of the two), one such chain
 /// for each part of a split row. It is rounded once to y's type, when it is stored. `pack`: the pack pass
 /// where this one is to call it, because nobody shares its panel; else empty.
-void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
                      std::string_view pack);
 
 /// Along outputs: the same chains, so the same results bit for bit, for float32.
-void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
                       std::string_view pack);
 
 /// Thin, by rows: along k, on x as it lies, so that the weight streams by at full width.
 /// Every output (of a part) is one such chain for each lane, lane l of L summing the words l, l + L … of
 /// every block, where L is the fewer of a vector's lanes and a block's words in k; then the upper half of the
 /// lanes is added to the lower one until one lane is left.
-void emit_thin_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables);
+void emit_thin_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout);
 
 /// Thin, by columns: along outputs, broadcasting x as it lies.
 /// Every output (of a part) is C such chains, chain c summing the words c, c + C … of every block, where C is
 /// as many as make eight sums of a register tile's outputs and tokens; then the upper half of the chains is
 /// added to the lower one until one is left. Where items are grouped C is 2 at most, the first chain goes on
 /// from block to block, and the second one is of each block.
-void emit_thin_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
-                           const Tables& tables);
+void emit_thin_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout);
 
 /// The addresses of the current batch tile's share of the workspace.
 struct TileWorkspace {
@@ -136,6 +127,6 @@ struct TileWorkspace {
   llvm::Value* panel;
   llvm::Value* partials;
 };
-[[nodiscard]] TileWorkspace locate_workspace(VectorIr& ir, const Geometry& geometry);
+[[nodiscard]] TileWorkspace locate_workspace(VectorIr& ir, const Geometry& geometry, const LayoutIr& layout);
 
 }  // namespace sparsekiln::cpu

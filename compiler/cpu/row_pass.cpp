@@ -9,14 +9,20 @@
 
 namespace sparsekiln::cpu {
 
-RowPass::RowPass(VectorIr& v, const Geometry& geometry, const Tables& tables)
-    : v_(v), ir_(v.ir), g_(geometry), tables_(tables), lanes_(v.level.lanes), epilogue_(v, geometry) {}
+RowPass::RowPass(VectorIr& v, const Geometry& geometry, LayoutIr& layout)
+    : v_(v),
+      ir_(v.ir),
+      g_(geometry),
+      layout_(layout),
+      lanes_(v.level.lanes),
+      epilogue_(v, geometry, layout) {}
 
 void RowPass::emit(std::string_view name, std::string_view pack) {
   auto* function = v_.begin_pass(name);
   if (!pack.empty())
     ir_.CreateCall(v_.module.getFunction(pack),
                    {function->getArg(0), function->getArg(1), function->getArg(2)});
+  tables_ = locate_tables(layout_, g_);
   own_sums_ = stack(g_.sums_bytes, "sums");
   if (grouped()) group_sums_ = stack(g_.group_items * g_.sums_bytes, "group_sums");
   begin();
@@ -26,7 +32,7 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
   epilogue_.begin();
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
   first_token_ = v_.times(v_.batch_tile, g_.tile_n);
-  workspace_ = locate_workspace(v_, g_);
+  workspace_ = locate_workspace(v_, g_, layout_);
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "items.begin");
   Value* behind = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "items.end");
   items(first, behind);
@@ -116,7 +122,7 @@ void RowPass::item(Value* number) {
   Value* output = field(0, "output");
   Value* first = field(1, "first_step");
   Value* steps = field(2, "steps");
-  if (g_.counters == 0) {
+  if (layout_.known(LayoutNumber::counters) == 0) {
     accumulate(own_sums_, first, steps);
     store_outputs(output);
     return;

@@ -15,7 +15,7 @@ namespace sparsekiln::cpu {
 /// they are stored, is the derived class's.
 class RowPass {
  public:
-  RowPass(VectorIr& v, const Geometry& geometry, const Tables& tables);
+  RowPass(VectorIr& v, const Geometry& geometry, LayoutIr& layout);
   virtual ~RowPass() = default;
   RowPass(const RowPass&) = delete;
   RowPass& operator=(const RowPass&) = delete;
@@ -45,7 +45,7 @@ class RowPass {
   void for_each_chunk(Value* first, Value* steps, const std::function<void(Value*, Value*, Value*)>& body);
   /// Calls `body(sums)` for each weight, with its share of `sums`.
   void for_each_weight(Value* sums, const std::function<void(Value*)>& body);
-  [[nodiscard]] bool grouped() const { return tables_.groups != nullptr; }
+  [[nodiscard]] bool grouped() const { return g_.group_items > 1; }
   /// The sums of the item of a step of a group.
   [[nodiscard]] Value* group_sums_of(Value* step);
   /// Zeroes Geometry::sums_bytes.
@@ -56,7 +56,8 @@ class RowPass {
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;
   const Geometry& g_;
-  const Tables& tables_;
+  LayoutIr& layout_;
+  Tables tables_;
   std::int32_t lanes_;
   EpilogueIr epilogue_;
   Value* w_ = nullptr;  ///< the weight that is multiplied: one of weights_

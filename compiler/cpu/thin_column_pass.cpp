@@ -224,9 +224,8 @@ void ThinColumnPass::reduce(Value* sums) {
 
 }  // namespace
 
-void emit_thin_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
-                           const Tables& tables) {
-  ThinColumnPass(ir, geometry, tables).emit(name, "");
+void emit_thin_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout) {
+  ThinColumnPass(ir, geometry, layout).emit(name, "");
 }
 
 }  // namespace sparsekiln::cpu

@@ -113,8 +113,8 @@ void ThinRowPass::reduce(Value* sums) {
 
 }  // namespace
 
-void emit_thin_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables) {
-  ThinRowPass(ir, geometry, tables).emit(name, "");
+void emit_thin_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout) {
+  ThinRowPass(ir, geometry, layout).emit(name, "");
 }
 
 }  // namespace sparsekiln::cpu

@@ -37,6 +37,8 @@ class TokenPass final : public GatheringPass {
     Value* begin;   ///< what its steps are numbered from, here and below: with gates from 0, used ones only
     Value* end;
   };
+  /// Of the words that are multiplied: float32; bf16 pairs by the processor; or one half of them.
+  enum class Part { whole, pair, lower, upper };
 
   void begin() override;
   void accumulate(Value* sums, Value* first, Value* steps) override;
@@ -48,8 +50,11 @@ class TokenPass final : public GatheringPass {
   void copy_block(Value* from, Value* to, Value* gate);
   void zero_missing(Value* block);
   Value* block_of(Value* step);
+  Value* used_column(Value* step);
   Values block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums);
   void multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums);
+  void multiply_words(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Part part,
+                      Values& sums);
   Value* sums_address(Value* sums, Value* output, Value* group);
   Values load_sums(Value* address, std::int32_t outputs);
   void store_sums(Value* address, const Values& values, std::int32_t outputs);
@@ -139,12 +144,13 @@ TokenPass::Value* TokenPass::copy_weight(Value* begin, Value* end) {
   const auto copy = [&](Value* step, Value* block, Value* number, Value* gate) {
     Value* to = v_.settled(v_.at(copied_, v_.times(number, copied_block_bytes())));
     copy_block(v_.settled(v_.at(w_, v_.times(block, g_.block_bytes()))), to, gate);
-    if (!g_.gates && !g_.cuts_in()) return;
+    if (!g_.gates && !g_.cuts_in) return;
     Value* column = v_.entry(tables_.columns, step, "column");
     if (g_.gates)
       v_.store(ir_.CreateTrunc(column, ir_.getInt32Ty()), v_.at(used_columns_, v_.times(number, 4)), 4);
-    if (g_.cuts_in())
-      v_.branch("cut", ir_.CreateICmpEQ(column, v_.constant(g_.last_column)), [&] { zero_missing(to); });
+    if (g_.cuts_in)
+      v_.branch("cut", ir_.CreateICmpEQ(column, layout_.number(LayoutNumber::last_column)),
+                [&] { zero_missing(to); });
   };
   return v_.loop("copied_step", begin, end, {v_.constant(0)}, [&](Value* step, const Values& now) -> Values {
     Value* block = block_of(step);
@@ -194,18 +200,20 @@ void TokenPass::copy_block(Value* from, Value* to, Value* gate) {
 void TokenPass::zero_missing(Value* block) {
   const bool packed = g_.order == WeightOrder::packed;
   const std::vector<std::int32_t> whole = {g_.block_out};
-  const std::int64_t half = g_.last_inputs / g_.word_elements;  // a word of which a half is there, maybe
-  const std::int64_t first = (g_.last_inputs + g_.word_elements - 1) / g_.word_elements;
+  Value* inputs = layout_.number(LayoutNumber::last_inputs);
+  Value* elements = v_.constant(g_.word_elements);
+  Value* half = ir_.CreateSDiv(inputs, elements);  // a word of which a half is there, maybe
+  Value* first = ir_.CreateSDiv(v_.plus(inputs, v_.constant(g_.word_elements - 1)), elements);
   std::int64_t base = 0;  // of a tile, in words
   for (const std::int32_t outputs : packed ? g_.tile.outputs : whole) {
     const WeightStrides strides = weight_strides(g_.order, outputs, g_.block_out, g_.block_words);
     v_.loop("missing", v_.constant(0), v_.constant(outputs), [&](Value* output) {
       Value* row = v_.at(v_.at(block, 4 * base), v_.times(output, 4 * strides.output));
-      if (half < first) {
-        Value* word = v_.at(row, 4 * half * strides.k);
+      v_.loop("half", half, first, [&](Value* k) {
+        Value* word = v_.at(row, v_.times(k, 4 * strides.k));
         v_.store(ir_.CreateAnd(v_.load(ir_.getInt32Ty(), word, 4), ir_.getInt32(0xffff)), word, 4);
-      }
-      v_.loop("missing_word", v_.constant(first), v_.constant(g_.block_words),
+      });
+      v_.loop("missing_word", first, v_.constant(g_.block_words),
               [&](Value* k) { v_.store(ir_.getInt32(0), v_.at(row, v_.times(k, 4 * strides.k)), 4); });
     });
     base += std::int64_t{outputs} * g_.block_words;
@@ -214,6 +222,12 @@ void TokenPass::zero_missing(Value* block) {
 
 TokenPass::Value* TokenPass::block_of(Value* step) {
   return tables_.blocks == nullptr ? step : v_.entry(tables_.blocks, step, "block");
+}
+
+/// Which this pass has written, of a chunk.
+TokenPass::Value* TokenPass::used_column(Value* step) {
+  Value* column = v_.load(ir_.getInt32Ty(), v_.at(used_columns_, v_.times(step, 4)), 4);
+  return ir_.CreateSExt(column, ir_.getInt64Ty(), "column");
 }
 
 TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums) {
@@ -225,7 +239,7 @@ TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, cons
   const std::int32_t unroll = std::min(kUnroll, g_.block_words);
   const std::int32_t turns = g_.block_words / unroll;
   Value* scheduled = g_.gates ? v_.plus(chunk.first, step) : step;  // what is not used shifts it: a hint
-  Value* column = v_.entry(g_.gates ? used_columns_ : tables_.columns, step, "column");
+  Value* column = g_.gates ? used_column(step) : v_.entry(tables_.columns, step, "column");
   Value* next_column = v_.entry(tables_.columns, v_.plus(scheduled, chunk.length), "next_column");
   Value* w_block = copied_ != nullptr
                        ? v_.at(copied_, v_.times(ir_.CreateSub(step, chunk.begin), copied_block_bytes()))
@@ -292,34 +306,46 @@ TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, cons
 /// One word of k: sums += the words of `outputs` rows of the weight, `w_output` words apart, times the
 /// vectors of tokens at x.
 void TokenPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums) {
+  if (!g_.pairs()) return multiply_words(w, w_output, x, outputs, Part::whole, sums);
+  if (v_.level.dot_bf16) return multiply_words(w, w_output, x, outputs, Part::pair, sums);
+  // One after the other, each with loads of its own: both halves of the words leave no register to the sums.
+  multiply_words(w, w_output, x, outputs, Part::lower, sums);
+  sums = v_.pinned(sums);
+  multiply_words(v_.settled(w), w_output, v_.settled(x), outputs, Part::upper, sums);
+}
+
+void TokenPass::multiply_words(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Part part,
+                               Values& sums) {
   const std::int32_t vectors = g_.tile.vectors;
-  const bool floats = !g_.pairs();
-  auto* sum_type = v_.floats(lanes_);
-  auto* word_type = floats ? static_cast<llvm::Type*>(ir_.getFloatTy()) : ir_.getInt32Ty();
+  auto* word_type = part == Part::whole ? static_cast<llvm::Type*>(ir_.getFloatTy()) : ir_.getInt32Ty();
   auto* vector_type = llvm::FixedVectorType::get(word_type, static_cast<unsigned>(lanes_));
-  const auto half = [&](Value* words, bool upper) {  // of each word, as float
-    Value* bits = upper ? ir_.CreateAnd(words, v_.splat(ir_.getInt32(0xffff0000), lanes_))
-                        : ir_.CreateShl(words, v_.splat(ir_.getInt32(16), lanes_));
-    return ir_.CreateBitCast(bits, sum_type);
+  const auto factor = [&](Value* words) {
+    switch (part) {
+      case Part::whole:
+        return words;
+      case Part::pair:
+        return ir_.CreateBitCast(
+            words, llvm::FixedVectorType::get(ir_.getBFloatTy(), static_cast<unsigned>(2 * lanes_)));
+      case Part::lower:
+        words = ir_.CreateShl(words, v_.splat(ir_.getInt32(16), lanes_));
+        break;
+      case Part::upper:
+        words = ir_.CreateAnd(words, v_.splat(ir_.getInt32(0xffff0000), lanes_));
+        break;
+    }
+    return ir_.CreateBitCast(words, v_.floats(lanes_));
   };
   const auto weight = [&](std::int32_t out) {
-    return v_.splat(v_.load(word_type, v_.at(w, 4 * out * w_output), 4), lanes_);
+    return factor(v_.splat(v_.load(word_type, v_.at(w, 4 * out * w_output), 4), lanes_));
   };
   const auto tokens = [&](std::int32_t vector) {
-    return v_.load(vector_type, v_.at(x, std::int64_t{4} * lanes_ * vector), 16);
+    return factor(v_.load(vector_type, v_.at(x, std::int64_t{4} * lanes_ * vector), 16));
   };
   const auto add = [&](std::int32_t out, std::int32_t vector, Value* wv, Value* xv) {
     Value*& sum = sums[static_cast<std::size_t>(out * vectors + vector)];
-    if (floats) {
-      sum = v_.multiply_add(xv, wv, sum);
-    } else if (v_.level.dot_bf16) {
-      auto* pairs = llvm::FixedVectorType::get(ir_.getBFloatTy(), static_cast<unsigned>(2 * lanes_));
-      sum = ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {},
-                                {sum, ir_.CreateBitCast(xv, pairs), ir_.CreateBitCast(wv, pairs)});
-    } else {
-      sum = v_.multiply_add(half(xv, false), half(wv, false), sum);
-      sum = v_.multiply_add(half(xv, true), half(wv, true), sum);
-    }
+    sum = part == Part::pair
+              ? ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {}, {sum, xv, wv})
+              : v_.multiply_add(xv, wv, sum);
   };
   // The shorter side of the tile is held in registers, the longer one passes by.
   Values held;
@@ -385,9 +411,9 @@ void TokenPass::gather_sums(Value* sums, Value* first, Value* gathered) {
 
 }  // namespace
 
-void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const Tables& tables,
+void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
                      std::string_view pack) {
-  TokenPass(ir, geometry, tables).emit(name, pack);
+  TokenPass(ir, geometry, layout).emit(name, pack);
 }
 
 }  // namespace sparsekiln::cpu

@@ -73,11 +73,16 @@ Value* VectorIr::times(Value* value, std::int64_t factor) { return ir.CreateMul(
 Value* VectorIr::load(llvm::Type* type, Value* address, unsigned align, const char* name) {
   return ir.CreateAlignedLoad(type, address, llvm::Align(align), name);
 }
+Value* VectorIr::unchanging(llvm::Type* type, Value* address, unsigned align, const char* name) {
+  auto* result = ir.CreateAlignedLoad(type, address, llvm::Align(align), name);
+  result->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(ir.getContext(), {}));
+  return result;
+}
 void VectorIr::store(Value* value, Value* address, unsigned align) {
   ir.CreateAlignedStore(value, address, llvm::Align(align));
 }
 Value* VectorIr::entry(Value* table, Value* index, const char* name) {
-  return ir.CreateSExt(load(ir.getInt32Ty(), at(table, times(index, 4)), 4), ir.getInt64Ty(), name);
+  return ir.CreateSExt(unchanging(ir.getInt32Ty(), at(table, times(index, 4)), 4), ir.getInt64Ty(), name);
 }
 void VectorIr::prefetch(Value* address) {
   ir.CreateIntrinsic(llvm::Intrinsic::prefetch, {ir.getPtrTy()},
@@ -138,6 +143,10 @@ VectorIr::Values VectorIr::loop(std::string_view name, Value* begin, Value* end,
 }
 
 void VectorIr::branch(std::string_view name, Value* condition, const std::function<void()>& then) {
+  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition)) {
+    if (known->isOne()) then();
+    return;
+  }
   auto* function = ir.GetInsertBlock()->getParent();
   auto* block = llvm::BasicBlock::Create(module.getContext(), name, function);
   auto* after = llvm::BasicBlock::Create(module.getContext(), std::string(name) + ".end", function);
@@ -150,6 +159,8 @@ void VectorIr::branch(std::string_view name, Value* condition, const std::functi
 
 Value* VectorIr::choose(std::string_view name, Value* condition, Value* otherwise,
                         const std::function<Value*()>& then) {
+  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition))
+    return known->isOne() ? then() : otherwise;
   auto* before = ir.GetInsertBlock();
   Value* chosen = nullptr;
   llvm::BasicBlock* from = nullptr;

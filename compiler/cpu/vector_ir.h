@@ -51,11 +51,13 @@ class VectorIr {
   [[nodiscard]] Value* plus(Value* a, Value* b) { return ir.CreateAdd(a, b); }
   [[nodiscard]] Value* load(llvm::Type* type, Value* address, unsigned align, const char* name = "");
   void store(Value* value, Value* address, unsigned align);
+  /// As `load`, of what nobody writes while a launch runs: no store is in the way of moving it.
+  [[nodiscard]] Value* unchanging(llvm::Type* type, Value* address, unsigned align, const char* name = "");
   /// A field of the pass's Call.
   [[nodiscard]] Value* argument(llvm::Type* type, std::size_t offset, const char* name) {
     return load(type, at(call, static_cast<std::int64_t>(offset)), 8, name);
   }
-  /// The i32 at `index` of a constant table, widened.
+  /// The i32 at `index` of a table of the layout, widened.
   [[nodiscard]] Value* entry(Value* table, Value* index, const char* name);
   void prefetch(Value* address);
   [[nodiscard]] Value* splat(Value* scalar, std::int32_t lanes);

@@ -89,7 +89,7 @@ WeightGradientPass::Value* WeightGradientPass::scaled(Value* sum, Value* address
 void WeightGradientPass::store_bias(Value* row, Value* dy_panel) {
   Value* first = v_.plus(v_.times(row, g_.block.out), v_.times(dy_panel, g_.dy.width));
   Value* count = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.constant(g_.dy.width),
-                                           ir_.CreateSub(v_.constant(g_.dy.features), first));
+                                           ir_.CreateSub(layout_.number(g_.dy.features()), first));
   v_.loop("bias_output", v_.constant(0), count, [&](Value* output) {
     Value* sum = v_.load(ir_.getFloatTy(), v_.at(bias_sums_, v_.times(output, 4)), 4);
     Value* to = v_.at(dbias_, v_.times(v_.plus(first, output), 4));
@@ -115,7 +115,7 @@ std::int64_t WeightGradientPass::vector_offset(const Tile& tile, std::int32_t ou
 /// Which lanes of a vector of sums exist; null where all do, of whole blocks.
 WeightGradientPass::Value* WeightGradientPass::within(const Run& run, const Tile& tile, std::int32_t output,
                                                       std::int32_t vector) {
-  if (!g_.x.cut() && !g_.dy.cut()) return nullptr;
+  if (!g_.x.cut && !g_.dy.cut) return nullptr;
   std::vector<std::uint64_t> lane(static_cast<std::size_t>(g_.lanes));
   for (std::size_t i = 0; i < lane.size(); ++i) lane[i] = i;
   Value* first_output =
@@ -124,9 +124,9 @@ WeightGradientPass::Value* WeightGradientPass::within(const Run& run, const Tile
   Value* feature = v_.plus(v_.plus(v_.times(column, g_.block.in), v_.times(run.x_panel, g_.x.width)),
                            v_.plus(tile.feature, v_.constant(feature_of(tile, vector))));
   Value* lanes = v_.plus(v_.splat(feature, g_.lanes), llvm::ConstantDataVector::get(ir_.getContext(), lane));
-  Value* existing_features = ir_.CreateICmpSLT(lanes, v_.splat(v_.constant(g_.x.features), g_.lanes));
+  Value* existing_features = ir_.CreateICmpSLT(lanes, v_.splat(layout_.number(g_.x.features()), g_.lanes));
   Value* output_exists =
-      ir_.CreateICmpSLT(v_.plus(first_output, v_.constant(output)), v_.constant(g_.dy.features));
+      ir_.CreateICmpSLT(v_.plus(first_output, v_.constant(output)), layout_.number(g_.dy.features()));
   return ir_.CreateAnd(existing_features, v_.splat(output_exists, g_.lanes));
 }
 
@@ -229,8 +229,21 @@ void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sum
     cut_all();
   }
   const bool short_nans = g_.dtype == DType::bf16 && !g_.gates && !g_.scale;
-  for (std::size_t i = 0; i < sums.size(); ++i)
-    store_vector(v_.rounded_to(g_.out_dtype, sums[i], short_nans), address(i), tile.streams);
+  Values addresses;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    sums[i] = v_.rounded_to(g_.out_dtype, sums[i], short_nans);
+    addresses.push_back(address(i));
+  }
+  store_vectors(sums, addresses, tile.streams);
+}
+
+void WeightGradientPass::store_vectors(const Values& values, const Values& addresses, Value* streams) {
+  const auto store = [&](bool streamed) {
+    for (std::size_t i = 0; i < values.size(); ++i) store_vector(values[i], addresses[i], streamed);
+  };
+  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(streams)) return store(known->isOne());
+  v_.branch("past_caches", streams, [&] { store(true); });
+  v_.branch("into_caches", ir_.CreateNot(streams), [&] { store(false); });
 }
 
 /// dw is aligned to 16 bytes: no wider vector can go past the caches.

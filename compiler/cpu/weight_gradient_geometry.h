@@ -4,10 +4,10 @@
 #include <vector>
 
 #include <llvm/IR/Value.h>
-#include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
 
 #include "compiler/block_runs.h"
+#include "compiler/cpu/layout_data.h"
 #include "compiler/cpu/level.h"
 #include "compiler/sddmm.h"
 
@@ -20,13 +20,17 @@ enum class GradientSide : std::uint8_t { x, dy };
 /// float32, [batch entry][feature], what a derivative does to dy done.
 struct PanelSide {
   GradientSide side = GradientSide::x;
-  std::int64_t features = 0;     ///< of the operand, without what a block has beyond a cut edge
   std::int32_t width = 0;        ///< features of a panel
   std::int32_t block_width = 0;  ///< features of a block: one panel, or several
-  std::int64_t panels = 0;       ///< of all blocks
+  bool cut = false;              ///< the last block has features that the operand has not
   [[nodiscard]] std::int32_t panels_of_block() const { return block_width / width; }
-  /// Whether the last block is cut.
-  [[nodiscard]] bool cut() const { return features < panels * width; }
+  /// Which number of the layout says how many features the operand has, and panels all blocks.
+  [[nodiscard]] LayoutNumber features() const {
+    return side == GradientSide::x ? LayoutNumber::in_features : LayoutNumber::out_features;
+  }
+  [[nodiscard]] LayoutNumber panels() const {
+    return side == GradientSide::x ? LayoutNumber::x_panels : LayoutNumber::dy_panels;
+  }
   /// Bytes from one batch entry to the next in a panel.
   [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{4} * width; }
 };
@@ -37,10 +41,9 @@ struct GradientTile {
   std::vector<std::int32_t> outputs;  ///< of each tile of a panel of dy, in order
 };
 
-/// The numbers of one entry of a gradient of the weight.
+/// The numbers of one entry of a gradient of the weight which do not depend on the layout.
 struct GradientGeometry {
-  GradientGeometry(const Sddmm& gradient, const Level& level, const Config& config, std::int64_t most_entries,
-                   std::int32_t workers);
+  GradientGeometry(const Sddmm& gradient, const Level& level, const Config& config);
 
   DType dtype;
   DType out_dtype;
@@ -58,18 +61,18 @@ struct GradientGeometry {
   std::int32_t lanes;       ///< of a vector: those of the level, or a block's features where they are fewer
   std::int32_t most_sums;   ///< vectors, of a register tile
   std::int32_t run_blocks;  ///< the most of a run
-  std::int32_t workers;
   /// Panels of all of x and dy are made once, by a pass of its own, and lie in the workspace; else each
   /// worker makes those of a chunk on its stack.
   bool packed;
-  /// dw goes past the caches: it is more than they hold, and would only be read to be overwritten.
+  /// dw goes past the caches, of a layout where it is more than they hold and would only be read to be
+  /// overwritten: LayoutNumber::streams.
   bool streams;
   /// Likewise of an only batch entry's outer product, which is not summed by tiles.
   bool streams_products;
-  /// An only batch entry's products are rounded to bf16 by multiply-adds, where operands are neither too
-  /// large nor too small: see WeightGradientPass::exact_products.
+  /// An only batch entry's products are rounded to bf16 by multiply-adds, of a layout where they are many
+  /// (LayoutNumber::many_products), and where operands are neither too large nor too small: see
+  /// WeightGradientPass::exact_products.
   bool exact_products;
-  Workspace workspace;
 
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
   /// Features of x that the register tiles of a run of `blocks` blocks go over together.
@@ -78,18 +81,23 @@ struct GradientGeometry {
   [[nodiscard]] GradientTile tile(std::int32_t blocks) const;
 };
 
-/// The constant tables of one entry, in the module.
+/// The tables of one entry, as the current pass reads them: see GradientTable.
 struct GradientTables {
-  llvm::Value* worker_begin;  ///< i32, workers + 1 offsets into runs
-  llvm::Value* runs;          ///< i32, kRunFields each, in the order of block_runs.h's BlockRun
-  llvm::Value* columns;       ///< i32, the block column of each block, by its number
-  /// Neighbouring runs of a block row as one: i32, row, first block and the one behind the last.
-  llvm::Value* stretches;
-  llvm::Value* stretch_begin;  ///< i32, workers + 1 offsets into stretches
+  llvm::Value* worker_begin = nullptr;
+  llvm::Value* runs = nullptr;
+  llvm::Value* columns = nullptr;
+  llvm::Value* stretches = nullptr;
+  llvm::Value* stretch_begin = nullptr;
 };
+
+/// What the code of an entry takes of its layout. `most_entries`: the largest n that it serves.
+[[nodiscard]] LayoutData gradient_data(const Sddmm& gradient, const GradientGeometry& geometry,
+                                       const BlockRuns& schedule, std::int64_t most_entries);
 inline constexpr std::int32_t kRunFields = 4;
 inline constexpr std::int32_t kStretchFields = 3;
 
+/// Of Config::rows: runs of each length have code of their own.
+inline constexpr std::int32_t kMostRunBlocks = 4;
 /// Features of a panel where blocks are wider.
 inline constexpr std::int32_t kMostPanelWidth = 64;
 

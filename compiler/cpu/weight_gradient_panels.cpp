@@ -24,13 +24,17 @@ llvm::Value* pair_count(VectorIr& v) {
   return v.ir.CreateSExt(count, v.ir.getInt64Ty(), "pairs");
 }
 
-PanelSource::PanelSource(VectorIr& v, const GradientGeometry& geometry, const PanelSide& side)
+PanelSource::PanelSource(VectorIr& v, const GradientGeometry& geometry, const LayoutIr& layout,
+                         const PanelSide& side)
     : v_(v), g_(geometry), side_(side) {
   auto* i64 = v_.ir.getInt64Ty();
   const auto element = static_cast<std::int64_t>(size_of(g_.dtype));
   const auto stride = [&](std::size_t offset) {
     return v_.times(v_.argument(i64, offset, "stride"), element);
   };
+  if (side_.cut) features_ = layout.number(side_.features());
+  x_row_bytes_ = v_.times(layout.number(g_.x.panels()), g_.x.row_bytes());
+  dy_row_bytes_ = v_.times(layout.number(g_.dy.panels()), g_.dy.row_bytes());
   n_ = v_.argument(i64, offsetof(Call, n), "n");
   stride_bytes_ = stride(side_.side == GradientSide::x ? offsetof(Call, x_stride) : offsetof(Call, y_stride));
   z_stride_bytes_ = stride(offsetof(Call, z_stride));
@@ -48,10 +52,8 @@ PanelSource::Value* PanelSource::base(Value* pair, std::size_t member) {
 
 PanelSource::Value* PanelSource::packed(Value* pair) {
   Value* workspace = v_.argument(v_.ir.getPtrTy(), offsetof(Call, workspace), "workspace");
-  const std::int64_t x_row = g_.x.panels * g_.x.row_bytes();
-  const std::int64_t dy_row = g_.dy.panels * g_.dy.row_bytes();
-  Value* entries = v_.times(v_.ir.CreateMul(pair, n_), x_row + dy_row);
-  if (side_.side == GradientSide::dy) entries = v_.plus(entries, v_.times(n_, x_row));
+  Value* entries = v_.ir.CreateMul(v_.ir.CreateMul(pair, n_), v_.plus(x_row_bytes_, dy_row_bytes_));
+  if (side_.side == GradientSide::dy) entries = v_.plus(entries, v_.ir.CreateMul(n_, x_row_bytes_));
   return v_.at(workspace, entries);
 }
 
@@ -111,7 +113,7 @@ void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Val
 
 PanelSource::Value* PanelSource::row(Value* pair, Value* panel, Value* entry, Value* to) {
   const bool as_it_lies =
-      g_.dtype == DType::f32 && !feature_major() && !derives() && !side_.cut() && g_.alignment >= 16;
+      g_.dtype == DType::f32 && !feature_major() && !derives() && !side_.cut && g_.alignment >= 16;
   if (as_it_lies) return at(operand(pair), entry, v_.times(panel, side_.width)).dy_or_x;
   const auto gather_one = feature_major() ? &PanelSource::gather_columns : &PanelSource::gather_rows;
   (this->*gather_one)(operand(pair), panel, entry, v_.plus(entry, v_.constant(1)), to);
@@ -121,7 +123,7 @@ PanelSource::Value* PanelSource::row(Value* pair, Value* panel, Value* entry, Va
 std::function<PanelSource::Value*(std::int64_t)> PanelSource::row_reader(Value* pair, Value* panel,
                                                                          Value* entry, Value* to) {
   const std::int32_t lanes = std::min(v_.level.lanes, side_.width);
-  if (!feature_major() && !side_.cut()) {
+  if (!feature_major() && !side_.cut) {
     const Operand from = at(operand(pair), entry, v_.times(panel, side_.width));
     return
         [=, this](std::int64_t feature) { return loaded(from, static_cast<std::int32_t>(feature), lanes); };
@@ -134,9 +136,9 @@ std::function<PanelSource::Value*(std::int64_t)> PanelSource::row_reader(Value* 
 
 void PanelSource::by_extent(Value* panel, const std::function<void()>& whole,
                             const std::function<void(Value*)>& cut) {
-  if (!side_.cut()) return whole();
+  if (!side_.cut) return whole();
   auto& ir = v_.ir;
-  Value* left = ir.CreateSub(v_.constant(side_.features), v_.times(panel, side_.width));
+  Value* left = ir.CreateSub(features_, v_.times(panel, side_.width));
   Value* fits = ir.CreateICmpSGE(left, v_.constant(side_.width));
   v_.branch("whole_panel", fits, whole);
   v_.branch("cut_panel", ir.CreateNot(fits),
@@ -217,26 +219,28 @@ void PanelSource::gather_columns(const Operand& from, Value* panel, Value* begin
       });
 }
 
-void emit_panel_pass(VectorIr& v, std::string_view name, const GradientGeometry& g) {
+void emit_panel_pass(VectorIr& v, std::string_view name, const GradientGeometry& g, const LayoutIr& layout) {
   v.begin_pass(name);
   auto& ir = v.ir;
   using Value = llvm::Value;
   Value* pairs = pair_count(v);
-  PanelSource sources[] = {{v, g, g.x}, {v, g, g.dy}};
+  PanelSource sources[] = {{v, g, layout, g.x}, {v, g, layout, g.dy}};
+  Value* workers = layout.number(LayoutNumber::workers);
   for (PanelSource& source : sources) {
     const PanelSide* side = &source.side();
     Value* n = v.argument(ir.getInt64Ty(), offsetof(Call, n), "n");
     const std::int32_t together = kStretch / side->width;
-    const std::int64_t stretches = (side->panels + together - 1) / together;
+    Value* all_panels = layout.number(side->panels());
+    Value* stretches = ir.CreateSDiv(v.plus(all_panels, v.constant(together - 1)), v.constant(together));
     // Of all pairs.
-    Value* all = v.times(pairs, stretches);
-    Value* first = ir.CreateSDiv(ir.CreateMul(v.worker, all), v.constant(g.workers));
-    Value* last = ir.CreateSDiv(ir.CreateMul(v.plus(v.worker, v.constant(1)), all), v.constant(g.workers));
+    Value* all = ir.CreateMul(pairs, stretches);
+    Value* first = ir.CreateSDiv(ir.CreateMul(v.worker, all), workers);
+    Value* last = ir.CreateSDiv(ir.CreateMul(v.plus(v.worker, v.constant(1)), all), workers);
     v.loop("stretch", first, last, [&](Value* stretch) {
-      Value* pair = ir.CreateSDiv(stretch, v.constant(stretches));
-      Value* panel = v.times(ir.CreateSub(stretch, v.times(pair, stretches)), together);
-      Value* behind = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v.plus(panel, v.constant(together)),
-                                               v.constant(side->panels));
+      Value* pair = ir.CreateSDiv(stretch, stretches);
+      Value* panel = v.times(ir.CreateSub(stretch, ir.CreateMul(pair, stretches)), together);
+      Value* behind =
+          ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v.plus(panel, v.constant(together)), all_panels);
       Value* bytes = source.panel_bytes();
       source.gather(pair, panel, behind, v.constant(0), n,
                     v.at(source.packed(pair), ir.CreateMul(panel, bytes)), bytes);

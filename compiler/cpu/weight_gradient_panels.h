@@ -3,6 +3,7 @@
 #include <functional>
 #include <string_view>
 
+#include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/vector_ir.h"
 #include "compiler/cpu/weight_gradient_geometry.h"
 
@@ -14,7 +15,7 @@ class PanelSource {
   using Value = llvm::Value;
 
   /// Reads the strides of the current pass's call; to be made where a pass begins.
-  PanelSource(VectorIr& v, const GradientGeometry& geometry, const PanelSide& side);
+  PanelSource(VectorIr& v, const GradientGeometry& geometry, const LayoutIr& layout, const PanelSide& side);
 
   /// Writes the batch entries [begin, end) of pair `pair`'s panels [first_panel, last_panel), `panel_bytes`
   /// apart, to `to`, where batch entry `begin` of the first one begins.
@@ -61,6 +62,9 @@ class PanelSource {
   VectorIr& v_;
   const GradientGeometry& g_;
   const PanelSide& side_;
+  Value* features_ = nullptr;  ///< of the operand, where its last block is cut
+  Value* x_row_bytes_;         ///< of the panels of one batch entry
+  Value* dy_row_bytes_;
   Value* n_;
   Value* stride_bytes_;       ///< from one row of the operand to the next
   Value* z_stride_bytes_;     ///< likewise of z
@@ -68,7 +72,8 @@ class PanelSource {
 };
 
 /// Pass 0 of a packed geometry: all panels of x and dy, which the workers share.
-void emit_panel_pass(VectorIr& v, std::string_view name, const GradientGeometry& geometry);
+void emit_panel_pass(VectorIr& v, std::string_view name, const GradientGeometry& geometry,
+                     const LayoutIr& layout);
 
 /// The number of pairs of the current pass's call.
 [[nodiscard]] llvm::Value* pair_count(VectorIr& v);

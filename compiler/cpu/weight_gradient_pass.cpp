@@ -17,9 +17,12 @@ constexpr std::int64_t kLine = 64;
 
 }  // namespace
 
-WeightGradientPass::WeightGradientPass(VectorIr& v, const GradientGeometry& geometry,
-                                       const GradientTables& tables)
-    : v_(v), ir_(v.ir), g_(geometry), tables_(tables) {}
+WeightGradientPass::WeightGradientPass(VectorIr& v, const GradientGeometry& geometry, LayoutIr& layout)
+    : v_(v), ir_(v.ir), g_(geometry), layout_(layout) {}
+
+WeightGradientPass::Value* WeightGradientPass::holds(LayoutNumber number, bool of_use) {
+  return of_use ? ir_.CreateICmpNE(layout_.number(number), v_.constant(0)) : ir_.getFalse();
+}
 
 void WeightGradientPass::emit(std::string_view name) {
   v_.begin_pass(name);
@@ -30,11 +33,16 @@ void WeightGradientPass::emit(std::string_view name) {
   }
   if (g_.exact_products)
     multipliers_ = stack(word_tile().multiplier_bytes() * g_.block.out / word_tile().rows, "multipliers");
+  tables_ = {layout_.table(kRunBegin), layout_.table(kRuns), layout_.table(kBlockColumns),
+             layout_.table(kStretches), layout_.table(kStretchBegin)};
+  streams_ = holds(LayoutNumber::streams, g_.streams);
+  streams_products_ = holds(LayoutNumber::streams_products, g_.streams_products);
+  many_products_ = holds(LayoutNumber::many_products, g_.exact_products);
   dw_ = v_.argument(ir_.getPtrTy(), offsetof(Call, y), "dw");
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
   pairs_ = pair_count(v_);
-  x_.emplace(v_, g_, g_.x);
-  dy_.emplace(v_, g_, g_.dy);
+  x_.emplace(v_, g_, layout_, g_.x);
+  dy_.emplace(v_, g_, layout_, g_.dy);
   locate_ends();
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "runs.begin");
   Value* behind = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "runs.end");
@@ -57,7 +65,8 @@ void WeightGradientPass::emit(std::string_view name) {
     v_.branch("sums", ir_.CreateNot(single), sum_runs);
   }
   // Whoever waits for this pass sees what went past the caches.
-  if (g_.streams || g_.streams_products) ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
+  v_.branch("streamed", ir_.CreateOr(streams_, streams_products_),
+            [&] { ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {}); });
   v_.end_pass();
 }
 
@@ -197,7 +206,7 @@ void WeightGradientPass::for_each_tile(std::int32_t blocks, const std::function<
       tile.output = v_.plus(v_.constant(base), v_.times(number, outputs));
       tile.outputs = outputs;
       tile.vectors = shape.vectors;
-      tile.streams = g_.streams;
+      tile.streams = streams_;
       groups_of(tile);
     });
     base += count * outputs;
@@ -223,7 +232,7 @@ void WeightGradientPass::compute(const Run& run, const Chunk& chunk, const Tile&
   };
   const Values zeros(static_cast<std::size_t>(tile.outputs * tile.vectors),
                      llvm::Constant::getNullValue(type));
-  if (!g_.streams) v_.branch("ask", chunk.last, [&] { prefetch_tile(run, tile); });
+  v_.branch("ask", ir_.CreateAnd(chunk.last, ir_.CreateNot(streams_)), [&] { prefetch_tile(run, tile); });
   // No turn of this loop, or one.
   Values sums = v_.loop("resumed", ir_.CreateZExt(chunk.first, ir_.getInt64Ty()), v_.constant(1), zeros,
                         [&](Value*, const Values&) {

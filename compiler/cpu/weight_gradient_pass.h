@@ -20,7 +20,7 @@ namespace sparsekiln::cpu {
 /// between chunks.
 class WeightGradientPass {
  public:
-  WeightGradientPass(VectorIr& v, const GradientGeometry& geometry, const GradientTables& tables);
+  WeightGradientPass(VectorIr& v, const GradientGeometry& geometry, LayoutIr& layout);
   void emit(std::string_view name);
 
  private:
@@ -55,7 +55,7 @@ class WeightGradientPass {
     std::int32_t vectors = 0;       ///< of x
     Value* feature = nullptr;       ///< its first one within the panel, of a run of one block
     std::int32_t first_vector = 0;  ///< of all blocks' panels, of a run of several
-    bool streams = false;           ///< its stores go past the caches
+    Value* streams = nullptr;       ///< whether its stores go past the caches
   };
   /// Of exact products: what is computed for `outputs` outputs in one turn.
   struct WordTile {
@@ -93,12 +93,16 @@ class WeightGradientPass {
   void multiply_entry(const Values& dy_and_x, std::int64_t entry, const Tile& tile, Values& sums);
   // Of weight_gradient_products.cpp, one batch entry.
   void outer_products();
+  void outer_products_as_known();
   void for_each_stretch(bool exact);
   Value* gather_dy(Value* row);
   Value* x_panel_of(const Run& run);
   void outer_product(const Run& run, Value* dy);
   Value* is_moderate(PanelSource& source);
+  /// Whether a number of the layout is not 0; false where the geometry has no use for it.
+  [[nodiscard]] Value* holds(LayoutNumber number, bool of_use);
   void exact_products(const Run& run);
+  Value* zero_added();
   [[nodiscard]] WordTile word_tile() const;
   Lifted lifted(Value* value);
   void store_multipliers(Value* row, const WordTile& shape);
@@ -125,6 +129,8 @@ class WeightGradientPass {
   Value* block_number(const Run& run, std::int32_t block) { return v_.plus(run.first, v_.constant(block)); }
   void prefetch_tile(const Run& run, const Tile& tile);
   void store_tile(const Run& run, const Tile& tile, Values sums);
+  /// Stores values[i] at addresses[i]; `streams`: past the caches, as of a Tile.
+  void store_vectors(const Values& values, const Values& addresses, Value* streams);
   void store_vector(Value* value, Value* address, bool streams);
   Value* sums_address(std::int32_t blocks, const Tile& tile, std::int32_t output, std::int32_t vector);
 
@@ -141,7 +147,11 @@ class WeightGradientPass {
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;
   const GradientGeometry& g_;
-  const GradientTables& tables_;
+  LayoutIr& layout_;
+  GradientTables tables_;
+  Value* streams_ = nullptr;           ///< of sums
+  Value* streams_products_ = nullptr;  ///< of an only batch entry's outer product
+  Value* many_products_ = nullptr;
   Value* dw_ = nullptr;
   Value* n_ = nullptr;
   Value* pairs_ = nullptr;

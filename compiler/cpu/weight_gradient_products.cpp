@@ -25,9 +25,25 @@ constexpr double kLift = 65536;  ///< a word's digits beyond those of bf16
 }  // namespace
 
 /// dw of one pair of one batch entry, by stretches of a block row, whatever the lengths of runs.
+/// Stores are most of what it does: what is known of them when it begins is not asked again for each.
 void WeightGradientPass::outer_products() {
-  if (!g_.exact_products) return for_each_stretch(false);
-  Value* moderate = ir_.CreateAnd(is_moderate(*x_), is_moderate(*dy_));
+  if (llvm::isa<llvm::Constant>(streams_products_)) return outer_products_as_known();
+  Value* const streams = streams_products_;
+  v_.branch("past_caches", streams, [&] {
+    streams_products_ = ir_.getTrue();
+    outer_products_as_known();
+  });
+  v_.branch("into_caches", ir_.CreateNot(streams), [&] {
+    streams_products_ = ir_.getFalse();
+    outer_products_as_known();
+  });
+  streams_products_ = streams;
+}
+
+void WeightGradientPass::outer_products_as_known() {
+  if (many_products_ == ir_.getFalse()) return for_each_stretch(false);
+  Value* moderate = v_.choose("many", many_products_, ir_.getFalse(),
+                              [&] { return ir_.CreateAnd(is_moderate(*x_), is_moderate(*dy_)); });
   v_.branch("exact", moderate, [&] { for_each_stretch(true); });
   v_.branch("inexact", ir_.CreateNot(moderate), [&] { for_each_stretch(false); });
 }
@@ -79,6 +95,14 @@ WeightGradientPass::Value* WeightGradientPass::x_panel_of(const Run& run) {
   return v_.plus(v_.times(column, g_.x.panels_of_block()), run.x_panel);
 }
 
+/// What is added to a product of many: as of exact products, zeros have no sign. To others -0, which changes
+/// no product; null: there are only others.
+WeightGradientPass::Value* WeightGradientPass::zero_added() {
+  if (many_products_ == ir_.getFalse()) return nullptr;
+  const auto zero = [&](double value) { return llvm::ConstantFP::get(ir_.getFloatTy(), value); };
+  return v_.splat(ir_.CreateSelect(many_products_, zero(0.0), zero(-0.0)), g_.lanes);
+}
+
 void WeightGradientPass::outer_product(const Run& run, Value* dy) {
   Value* zero = v_.constant(0);
   Value* panel = v_.at(dy, v_.times(run.dy_panel, g_.dy.row_bytes()));
@@ -87,7 +111,8 @@ void WeightGradientPass::outer_product(const Run& run, Value* dy) {
   tile.feature = zero;
   tile.vectors = std::min(8, g_.x.width / g_.lanes);
   tile.outputs = std::min(8, kStoresTogether / tile.vectors);
-  tile.streams = g_.streams_products;
+  Value* none = zero_added();
+  tile.streams = streams_products_;
   for (std::int32_t group = 0; group < g_.x.width / (tile.vectors * g_.lanes); ++group) {
     tile.first_vector = group * tile.vectors;
     Values xs;
@@ -95,15 +120,13 @@ void WeightGradientPass::outer_product(const Run& run, Value* dy) {
     v_.loop("outputs", zero, v_.constant(g_.dy.width / tile.outputs), [&](Value* number) {
       tile.output = v_.times(number, tile.outputs);
       Value* from = v_.settled(v_.at(panel, v_.times(tile.output, 4)));
-      Value* none = llvm::Constant::getNullValue(v_.floats(g_.lanes));
       Values sums;
       for (std::int32_t output = 0; output < tile.outputs; ++output) {
         Value* word = v_.load(ir_.getFloatTy(), v_.at(from, std::int64_t{4} * output), 4);
         Value* broadcast = v_.splat(word, g_.lanes);
-        // As of exact products, zeros have no sign.
         for (Value* of_x : xs)
-          sums.push_back(g_.exact_products ? v_.multiply_add(of_x, broadcast, none)
-                                           : ir_.CreateFMul(of_x, broadcast));
+          sums.push_back(none == nullptr ? ir_.CreateFMul(of_x, broadcast)
+                                         : v_.multiply_add(of_x, broadcast, none));
       }
       store_tile(run, tile, std::move(sums));
     });
@@ -112,9 +135,11 @@ void WeightGradientPass::outer_product(const Run& run, Value* dy) {
 
 /// Whether exact products take all of an operand of one batch entry.
 WeightGradientPass::Value* WeightGradientPass::is_moderate(PanelSource& source) {
-  const std::int64_t features = source.side().features;
+  const LayoutNumber which = source.side().features();
+  Value* features = layout_.number(which);
+  const std::int64_t at_least = layout_.known(which).value_or(source.side().block_width);
   const auto lanes = static_cast<std::int32_t>(
-      std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(2 * v_.level.lanes, features))));
+      std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(2 * v_.level.lanes, at_least))));
   Value* zero = v_.constant(0);
   Value* from = source.address(zero, zero, zero);
   const auto all = [&](std::uint16_t word) { return v_.splat(ir_.getInt16(word), lanes); };
@@ -128,8 +153,8 @@ WeightGradientPass::Value* WeightGradientPass::is_moderate(PanelSource& source) 
     return ir_.CreateSExt(ir_.CreateOr(small, large), words->getType());
   };
   // The last vector may have some of the one before again.
-  Value* any = refused(v_.constant(features - lanes));
-  any = v_.loop("words", zero, v_.constant(features / lanes), {any},
+  Value* any = refused(ir_.CreateSub(features, v_.constant(lanes)));
+  any = v_.loop("words", zero, ir_.CreateSDiv(features, v_.constant(lanes)), {any},
                 [&](Value* number, const Values& before) -> Values {
                   return {ir_.CreateOr(before[0], refused(v_.times(number, lanes)))};
                 })[0];
@@ -157,11 +182,15 @@ void WeightGradientPass::exact_products(const Run& run) {
       Value* from = v_.settled(v_.at(dy, v_.times(number, step * shape.outputs / shape.rows)));
       for (std::int32_t output = 0; output < shape.outputs; output += shape.rows) {
         const Lifted factor = load_multiplier(v_.at(from, step * output / shape.rows), shape);
+        Values products;
+        Values addresses;
         for (std::size_t i = 0; i < xs.size(); ++i) {
           const std::int64_t at =
               std::int64_t{output} * g_.block.in + static_cast<std::int64_t>(i) * shape.words;
-          store_vector(rounded_products(xs[i], factor), v_.at(to, 2 * at), g_.streams_products);
+          products.push_back(rounded_products(xs[i], factor));
+          addresses.push_back(v_.at(to, 2 * at));
         }
+        store_vectors(products, addresses, streams_products_);
       }
     });
   }

@@ -4,23 +4,12 @@
 #include <cstring>
 #include <vector>
 
-#include <fmt/format.h>
-#include <sparsekiln/error.h>
-
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/schedule.h"
 
 namespace sparsekiln::cuda {
 namespace {
-
-/// As much of the problem as decides a schedule and its tables; the rest is in the code.
-Problem problem_of(const Layout& layout, const OperandContract& operands) {
-  Problem problem;
-  static_cast<Computation&>(problem) = operands;
-  problem.layout = layout;
-  return problem;
-}
 
 TableImage image_of(const Tables& tables, std::int32_t counters) {
   static_assert(std::endian::native == std::endian::little);
@@ -49,37 +38,22 @@ TableImage image_of(const Tables& tables, std::int32_t counters) {
 
 }  // namespace
 
-Binary attach(const Layout& layout, const Binary& shared) {
-  if (!attached(shared.plan))
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("a layout for plan '{}': it is part of the code; table=attached would work",
-                            to_string(shared.plan)));
-  if (shared.entries.size() != shared.plan.size())
-    throw Error(ErrorKind::internal, fmt::format("a plan of {} ranges came with {} entries",
-                                                 shared.plan.size(), shared.entries.size()));
-  const Problem problem = problem_of(layout, shared.operands);
-  validate(problem);
+void attach_tables(const Problem& problem, Binary& binary) {
   const Spmm product(problem);
-  const Plan& plan = shared.plan;
+  const Plan& plan = binary.plan;
   std::vector<Schedule> schedules;
   for (std::size_t entry = 0; entry < plan.size(); ++entry)
     schedules.push_back(
-        make_schedule(product, shared.target, plan[entry].config, scheduled_n(problem.batch, plan, entry)));
-
-  Binary binary = shared;
-  binary.operands.in_features = problem.in_features();
-  binary.operands.out_features = problem.out_features();
-  binary.operands.blocks = layout.blocks();
+        make_schedule(product, binary.target, plan[entry].config, scheduled_n(problem.batch, plan, entry)));
   const std::int64_t counters_in_front = counter_bytes(plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Entry& entry = binary.entries[i];
     const Config& config = plan[i].config;
     entry.workers = schedules[i].workers();
     entry.workspace = workspace_of(product, config, schedules[i], counters_in_front);
-    entry.tables = image_of(make_tables(schedules[i], chunk_shape(product, shared.target, config)),
+    entry.tables = image_of(make_tables(schedules[i], chunk_shape(product, binary.target, config)),
                             schedules[i].counters);
   }
-  return binary;
 }
 
 }  // namespace sparsekiln::cuda

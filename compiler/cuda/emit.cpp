@@ -10,6 +10,7 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/attach.h"
 #include "compiler/cuda/family.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
@@ -200,14 +201,6 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse("merge multiplies block rows together, which have gates of their own; merge=1 would work");
   const Instance instance = instance_of(problem, target, config);
   validate_table(problem, target, config, instance.chunk);
-}
-
-bool attached(const Plan& plan) {
-  const auto is = [](const RangedConfig& range) { return range.config.table == TableForm::attached; };
-  const bool any = std::any_of(plan.begin(), plan.end(), is);
-  if (any && !std::all_of(plan.begin(), plan.end(), is))
-    refuse(fmt::format("plan '{}': all of its configs have attached tables, or none", to_string(plan)));
-  return any;
 }
 
 Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule& schedule,

@@ -19,9 +19,6 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Source emit(const Spmm& problem, const Target& target, const Plan& plan,
                           const std::vector<Schedule>& schedules);
 
-/// Whether the layout comes with the launch. Throws `invalid_argument` where only some of the configs say so.
-[[nodiscard]] bool attached(const Plan& plan);
-
 /// The workspace of one entry; nothing where no row is split. `counters_in_front`: counter_bytes of the plan.
 [[nodiscard]] Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule& schedule,
                                      std::int64_t counters_in_front);

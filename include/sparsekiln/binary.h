@@ -49,7 +49,8 @@ enum class Argument : std::uint8_t {
   alpha,            ///< float
   beta,             ///< float
   pairs,            ///< LaunchPairs of compiler/launch_operands.h, by value
-  tables,  ///< the layout's, uploaded when the kernel was loaded: AttachedTables of templates/schedule.cuh
+  tables,  ///< the layout's, uploaded when the kernel was loaded: AttachedTables of templates/schedule.cuh.
+           ///< On the cpu TableImage::bytes
 };
 
 /// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile. The
@@ -64,13 +65,14 @@ struct Workspace {
 
 /// The tables of an attached layout, as they are copied to the device: the arrays that AttachedTables of
 /// templates/schedule.cuh points at, one after the other, in the memory order of every target
-/// (little-endian).
+/// (little-endian). On the cpu the code reads them where they are: numbers, then the arrays of
+/// compiler/cpu/layout_data.h.
 struct TableImage {
   static constexpr std::size_t kArrays = 7;
   static constexpr std::int64_t kAlignment = 16;
   std::vector<std::byte> bytes;  ///< never empty where a layout is attached
-  /// Where worker_begin, steps, more_blocks, item_ends, rows, splits and parts begin in it: multiples of
-  /// kAlignment. An array without elements begins where the next one does.
+  /// Where worker_begin, steps, more_blocks, item_ends, rows, splits and parts begin in it, or the cpu's
+  /// arrays: multiples of kAlignment. An array without elements begins where the next one does.
   std::array<std::int64_t, kArrays> offsets{};
   std::int32_t counters = 0;  ///< arrival counters of one batch tile
   friend bool operator==(const TableImage&, const TableImage&) = default;
@@ -93,7 +95,9 @@ struct Entry {
   std::int32_t tile_n = 1;          ///< batch entries a tile; 0: one tile has the whole batch
   std::int32_t threads = 1;         ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;
-  std::vector<Argument> arguments;  ///< in the order of the kernel's parameters
+  /// In the order of the kernel's parameters. A pass of the cpu takes LaunchOperands whole, and has none here
+  /// but `tables`.
+  std::vector<Argument> arguments;
   Workspace workspace;
   Resources resources;
   /// Of an entry that takes Argument::tables, and whose layout is attached; else empty. Before a layout is

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -31,6 +32,25 @@ enum class Require : std::uint8_t { anything, prebuilt };
 enum class Tuning : std::uint8_t { recorded, now };
 [[nodiscard]] std::string_view name(Tuning tuning);
 
+/// How far a run of the tuner has come.
+struct TuningProgress {
+  std::size_t contest = 0;  ///< of so many, counted from 0
+  std::size_t contests = 1;
+  std::size_t settled = 0;     ///< candidates of this contest that are no longer untried …
+  std::size_t candidates = 0;  ///< … of all
+  double best_us = 0;          ///< so far; 0: none yet
+  double seconds = 0;          ///< since the run began
+};
+
+/// Looks on while Tuning::now tunes, on the thread that called `compile`. Of equal requests at the same time
+/// one tunes, and its watch alone is told.
+class TuningWatch {
+ public:
+  virtual ~TuningWatch() = default;
+  /// Called now and then; whether to go on. If not, what was measured is kept, and the best of it chosen.
+  virtual bool goes_on(const TuningProgress& progress) = 0;
+};
+
 /// Everything a caller may wish of `compile`. Designated initialisers read well:
 /// `sk::compile(layout, {.block = {32, 32}, .batch = 64, .dtype = sk::DType::bf16})`.
 struct Options {
@@ -57,11 +77,14 @@ struct Options {
   /// Pins the config of a fixed batch instead of choosing one; `invalid_argument` where it does not fit.
   std::optional<Config> config;
   Tuning tuning = Tuning::recorded;
-  double tuning_seconds = 30;  ///< the budget of Tuning::now
-  /// The layout is not baked into the code but uploaded as tables when the kernel is loaded: all layouts of a
-  /// block shape, batch and types, whatever their size, share one compile, and Kernel::relayout takes
-  /// another. The price is a dependent load in front of the data. With a pinned `config` its table form is
-  /// replaced. CUDA targets alone: `invalid_argument` for the cpu.
+  double tuning_seconds = 30;           ///< the budget of Tuning::now
+  TuningWatch* tuning_watch = nullptr;  ///< not owned
+  /// The layout is not baked into the code but comes as tables, which are uploaded to a GPU when the kernel
+  /// is loaded: all layouts of a block shape, batch and types, whatever their size, share one compile, and
+  /// Kernel::relayout takes another. The price on a GPU is a dependent load in front of the data; on the cpu
+  /// it is hard to measure. With a pinned `config` its table form is replaced; the results have the bits of
+  /// the kernel that is baked with the same config. `invalid_argument` on CUDA targets for grad_weight and
+  /// for cut features, which the cpu takes: code for layouts with a cut edge serves all cuts of that edge.
   bool attached = false;
   /// `compile` answers with an attached kernel at once, makes the baked one on a thread of its own, and puts
   /// it in the place of the first for the launches that follow, see Kernel::tier. It has the same config
@@ -198,8 +221,8 @@ class Kernel {
 
   /// From here on this handle computes another layout of as many rows and columns of blocks; its weight has
   /// the blocks of that layout. Nothing is compiled and no code is loaded: the layout is scheduled and its
-  /// tables are uploaded. Workspaces are those of a new kernel: ask workspace_bytes again, and zero what the
-  /// old layout used.
+  /// tables are uploaded, or, on the cpu, read in place. Workspaces are those of a new kernel: ask
+  /// workspace_bytes again, and zero what the old layout used.
   ///
   /// Other copies of this handle keep the old layout. Its tables live until the last of them goes, which
   /// waits for what runs on the device. A graph captured from a handle goes on with the layout that the

@@ -21,7 +21,7 @@ enum class TableForm : std::uint8_t {
   constant,  ///< `__constant__`, 64 KB at most
   global,    ///< `__device__ const`
   unrolled,  ///< `__device__ const`, and each step has its own code with its coordinates; for very short work
-  attached,  ///< none: uploaded when the kernel is loaded, so that all layouts share one Binary
+  attached,  ///< none: it comes when the kernel is loaded, so that all layouts share one Binary
 };
 [[nodiscard]] std::string_view name(TableForm form);
 

@@ -90,12 +90,12 @@ using Pass = void (*)(const Call*, std::int32_t worker, std::int32_t batch_tile)
 
 class CpuModule final : public Module {
  public:
-  explicit CpuModule(std::shared_ptr<const Binary> binary)
-      : binary_(std::move(binary)), object_(binary_->code) {
+  CpuModule(std::shared_ptr<const Binary> binary, std::shared_ptr<const LoadedObject> object)
+      : binary_(std::move(binary)), object_(std::move(object)) {
     for (const Entry& entry : binary_->entries) {
       auto& passes = passes_.emplace_back();
       for (const std::string& name : entry.passes)
-        passes.push_back(reinterpret_cast<Pass>(object_.symbol(name)));
+        passes.push_back(reinterpret_cast<Pass>(object_->symbol(name)));
     }
     ThreadPool::shared().reserve(binary_->target.workers);
   }
@@ -109,7 +109,9 @@ class CpuModule final : public Module {
     // The thread's workspace may hold anything of another launch where this one has its counters.
     if (recipe.workspace.counter_bytes != 0)
       std::memset(launch.workspace, 0, static_cast<std::size_t>(recipe.workspace.counter_bytes));
-    const Run run{&launch, passes_[entry].data(), recipe.workers};
+    Call call = launch;
+    call.tables = recipe.tables.bytes.data();
+    const Run run{&call, passes_[entry].data(), recipe.workers};
     ThreadPool::shared().run({Run::job, &run, static_cast<std::int32_t>(passes_[entry].size()),
                               tiles * recipe.workers, binary_->target.workers});
   }
@@ -117,6 +119,11 @@ class CpuModule final : public Module {
   void* workspace(void*, std::int64_t bytes) const override {
     thread_local ThreadWorkspace memory;
     return memory.at_least(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 0)));
+  }
+
+  /// The image of the tables is read where the Binary has it.
+  std::unique_ptr<Module> relayout(std::shared_ptr<const Binary> binary) const override {
+    return std::make_unique<CpuModule>(std::move(binary), object_);
   }
 
   void pack(const void* w, void* packed) const override {
@@ -141,7 +148,7 @@ class CpuModule final : public Module {
   };
 
   std::shared_ptr<const Binary> binary_;
-  LoadedObject object_;
+  std::shared_ptr<const LoadedObject> object_;
   std::vector<std::vector<Pass>> passes_;  ///< by entry
 };
 
@@ -186,7 +193,9 @@ class CpuDevice final : public Device {
     if (binary->target.kind != Target::Kind::cpu || !runs(target_.arch, binary->target.arch))
       throw Error(ErrorKind::driver, fmt::format("a binary for {} does not run on this machine, which is {}",
                                                  binary->target.to_string(), target_.arch));
-    return std::make_unique<CpuModule>(std::move(binary));
+    check_has_layout(*binary);
+    auto object = LoadedObject::of(binary->code);
+    return std::make_unique<CpuModule>(std::move(binary), std::move(object));
   }
 
   void* allocate(std::size_t bytes) const override { return allocate_aligned(bytes); }

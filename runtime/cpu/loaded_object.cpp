@@ -1,10 +1,14 @@
 #include "runtime/cpu/loaded_object.h"
 
+#include <map>
+#include <mutex>
+
 #include <fmt/format.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/Support/Error.h>
 #include <llvm/Support/MemoryBuffer.h>
 
+#include <sparsekiln/digest.h>
 #include <sparsekiln/error.h>
 
 #include "compiler/cpu/object.h"
@@ -33,6 +37,18 @@ LoadedObject::LoadedObject(std::span<const std::byte> object) : linker_(std::mak
 }
 
 LoadedObject::~LoadedObject() = default;
+
+std::shared_ptr<const LoadedObject> LoadedObject::of(std::span<const std::byte> object) {
+  static std::mutex mutex;
+  static std::map<Digest, std::weak_ptr<const LoadedObject>> loaded;
+  const Digest digest = Digest::of(object);
+  const std::lock_guard lock(mutex);
+  if (auto found = loaded[digest].lock()) return found;
+  std::erase_if(loaded, [](const auto& row) { return row.second.expired(); });
+  auto made = std::make_shared<const LoadedObject>(object);
+  loaded.insert_or_assign(digest, made);
+  return made;
+}
 
 void* LoadedObject::symbol(const std::string& name) const {
   auto address = linker_->jit->lookup(name);

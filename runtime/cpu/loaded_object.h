@@ -10,6 +10,10 @@ namespace sparsekiln::cpu {
 /// An ELF object linked into this process by LLVM's ORC (JITLink); it goes with this.
 class LoadedObject {
  public:
+  /// The one of these very bytes that someone still holds, else a new one: attached layouts have one code.
+  /// Thread-safe.
+  [[nodiscard]] static std::shared_ptr<const LoadedObject> of(std::span<const std::byte> object);
+
   /// Throws `driver` where the object cannot be linked.
   explicit LoadedObject(std::span<const std::byte> object);
   ~LoadedObject();

@@ -42,15 +42,6 @@ void check_entry(const Entry& entry) {
                           entry.up_to, std::numeric_limits<std::int32_t>::max()));
 }
 
-void check_attached(const Binary& binary) {
-  if (!binary.lacks_layout()) return;
-  throw Error(
-      ErrorKind::invalid_argument,
-      fmt::format("loading a kernel with the plan '{}': its tables are attached, and it lacks the layout "
-                  "that they are made of; compile() and build() attach one",
-                  to_string(binary.plan)));
-}
-
 /// One entry, ready: everything that cuLaunchKernel wants but the operands.
 struct Launchable {
   CUfunction function;
@@ -124,7 +115,7 @@ class ContextModule final : public Module {
   }
 
   std::unique_ptr<Module> relayout(std::shared_ptr<const Binary> binary) const override {
-    check_attached(*binary);
+    check_has_layout(*binary);
     if (binary->entries.size() != entries_.size() || binary->source != binary_->source)
       throw Error(ErrorKind::internal, "another layout came with other code");
     const ContextScope scope(*context_);
@@ -157,12 +148,12 @@ class ContextModule final : public Module {
       const ContextScope scope(*context_);
       return workspace(stream, bytes);
     }
-    if (bytes > static_cast<std::int64_t>(workspaces_.bytes())) [[unlikely]] {
+    if (bytes > static_cast<std::int64_t>(workspaces_.bound())) [[unlikely]] {
       throw Error(ErrorKind::internal,
                   fmt::format("a workspace of {} bytes, where the kernel's largest has {}", bytes,
-                              workspaces_.bytes()));
+                              workspaces_.bound()));
     }
-    return workspaces_.of(static_cast<CUstream>(stream));
+    return workspaces_.of(static_cast<CUstream>(stream), static_cast<std::size_t>(bytes));
   }
 
  private:
@@ -202,7 +193,7 @@ std::unique_ptr<Module> load_module(std::shared_ptr<const Context> context,
                 fmt::format("loading a kernel for {} on {}: it is machine code for the cpu; compile for cuda",
                             binary->target.arch, context->device().name));
   }
-  check_attached(*binary);
+  check_has_layout(*binary);
   for (const Entry& entry : binary->entries) check_entry(entry);
   const ContextScope scope(*context);
   return std::make_unique<ContextModule>(context, std::move(binary));

@@ -1,5 +1,7 @@
 #include "runtime/cuda/stream_workspaces.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +12,10 @@
 
 namespace sparsekiln::cuda {
 namespace {
+
+/// What a stream gets at least, where the bound is not below it. A dynamic kernel's bound is for the largest
+/// batch it can be asked for, gigabytes, of which most processes need a few.
+constexpr std::size_t kLeast = std::size_t{16} << 20;
 
 /// A graph may be replayed beside other launches, also of another graph captured on the same stream, and must
 /// not share a workspace with them. The legacy default stream cannot be captured.
@@ -27,8 +33,8 @@ void refuse_captured(const Context& context, CUstream stream) {
 
 }  // namespace
 
-StreamWorkspaces::StreamWorkspaces(std::shared_ptr<const Context> context, std::size_t bytes)
-    : context_(std::move(context)), bytes_(bytes) {}
+StreamWorkspaces::StreamWorkspaces(std::shared_ptr<const Context> context, std::size_t bound)
+    : context_(std::move(context)), bound_(bound) {}
 
 StreamWorkspaces::~StreamWorkspaces() {
   Held* held = first_.load(std::memory_order_acquire);
@@ -55,47 +61,48 @@ unsigned long long StreamWorkspaces::id_of(CUstream stream) const {
   return id;
 }
 
-void* StreamWorkspaces::of(CUstream stream) {
+void* StreamWorkspaces::of(CUstream stream, std::size_t bytes) {
   refuse_captured(*context_, stream);
   const unsigned long long id = id_of(stream);
   for (Held* held = first_.load(std::memory_order_acquire); held != nullptr; held = held->next) {
-    if (held->stream == stream && held->id.load(std::memory_order_acquire) == id) {
+    if (held->stream == stream && held->bytes >= bytes && held->id.load(std::memory_order_acquire) == id) {
       return reinterpret_cast<void*>(held->memory);
     }
   }
-  return make(stream, id);
+  return make(stream, id, bytes);
 }
 
-void* StreamWorkspaces::make(CUstream stream, unsigned long long id) {
+void* StreamWorkspaces::make(CUstream stream, unsigned long long id, std::size_t bytes) {
   const Driver& driver = context_->driver();
   const DriverApi& api = context_->api();
   const std::lock_guard lock(making_);
   Held* const newest = first_.load(std::memory_order_acquire);
   Held* earlier = nullptr;  // of a stream that had this handle before
   for (Held* held = newest; held != nullptr; held = held->next) {
-    if (held->stream != stream) continue;
+    if (held->stream != stream || held->bytes < bytes) continue;
     if (held->id.load(std::memory_order_relaxed) == id) return reinterpret_cast<void*>(held->memory);
     if (stream != CU_STREAM_PER_THREAD) earlier = held;
   }
   const RelaxedCapture relaxed(api);
-  const auto zero = [&](CUdeviceptr memory) {
-    driver.check(api.memset_d8_async(memory, 0, bytes_, stream), "zeroing the workspace of a stream");
+  const auto zero = [&](CUdeviceptr memory, std::size_t size) {
+    driver.check(api.memset_d8_async(memory, 0, size, stream), "zeroing the workspace of a stream");
   };
   if (earlier != nullptr) {
     // The stream that had this handle is destroyed, but what it queued may still run.
     driver.check(api.ctx_synchronize(), "waiting for a destroyed stream before its workspace is used again");
-    zero(earlier->memory);
+    zero(earlier->memory, earlier->bytes);
     earlier->id.store(id, std::memory_order_release);
     return reinterpret_cast<void*>(earlier->memory);
   }
+  const std::size_t size = std::min(bound_, std::max(kLeast, std::bit_ceil(bytes)));
   CUdeviceptr memory = 0;
-  if (const CUresult result = api.mem_alloc(&memory, bytes_); result != CUDA_SUCCESS) {
+  if (const CUresult result = api.mem_alloc(&memory, size); result != CUDA_SUCCESS) {
     driver.fail(result,
-                fmt::format("allocating a workspace of {} bytes on {}", bytes_, context_->device().name));
+                fmt::format("allocating a workspace of {} bytes on {}", size, context_->device().name));
   }
   try {
-    zero(memory);
-    first_.store(new Held{stream, id, memory, newest}, std::memory_order_release);
+    zero(memory, size);
+    first_.store(new Held{stream, id, memory, size, newest}, std::memory_order_release);
   } catch (...) {
     static_cast<void>(api.mem_free(memory));
     throw;

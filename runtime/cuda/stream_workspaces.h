@@ -9,20 +9,22 @@
 
 namespace sparsekiln::cuda {
 
-/// Workspaces of one size, one for each stream that asks, zeroed in the order of that stream. Looking up one
-/// that is there takes no lock; it lives until this is destroyed. Thread-safe.
+/// Workspaces, one for each stream that asks, zeroed in the order of that stream. A stream that asks for more
+/// than it has gets a larger one, twice as large at least, and what it queued goes on in the smaller one.
+/// Looking up one that is there takes no lock; it lives until this is destroyed. Thread-safe.
 class StreamWorkspaces {
  public:
-  StreamWorkspaces(std::shared_ptr<const Context> context, std::size_t bytes);
+  /// `bound` is the most that will be asked for, in bytes.
+  StreamWorkspaces(std::shared_ptr<const Context> context, std::size_t bound);
   StreamWorkspaces(const StreamWorkspaces&) = delete;
   StreamWorkspaces& operator=(const StreamWorkspaces&) = delete;
   ~StreamWorkspaces();
 
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] std::size_t bound() const noexcept { return bound_; }
 
-  /// The context must be current. Throws `driver` where memory is short, or where the stream is being
-  /// captured and has no workspace yet: memory cannot be allocated in a graph that outlives this.
-  [[nodiscard]] void* of(CUstream stream);
+  /// At least `bytes`, which are at most the bound. The context must be current. Throws `driver` where memory
+  /// is short, or where the stream is being captured.
+  [[nodiscard]] void* of(CUstream stream, std::size_t bytes);
 
  private:
   // A handle says which stream is meant, except that the driver uses it again for a later stream, and that
@@ -32,14 +34,15 @@ class StreamWorkspaces {
     const CUstream stream;
     std::atomic<unsigned long long> id;
     const CUdeviceptr memory;
+    const std::size_t bytes;
     Held* const next;
   };
 
   [[nodiscard]] unsigned long long id_of(CUstream stream) const;
-  [[nodiscard]] void* make(CUstream stream, unsigned long long id);
+  [[nodiscard]] void* make(CUstream stream, unsigned long long id, std::size_t bytes);
 
   std::shared_ptr<const Context> context_;
-  std::size_t bytes_;
+  std::size_t bound_;
   std::mutex making_;
   std::atomic<Held*> first_ = nullptr;  ///< append-only, newest first
 };

@@ -93,7 +93,6 @@ _SENSELESS_REQUESTS = [
     (["--config", "magic tile_n=4"], ["'magic'", "simt"]),
     (["--config", "simt tile_n=-4"], ["-4", "tile_n"]),
     (["--config", "simt colour=4"], ["colour", "tile_n"]),
-    (["--attached", "--target", "x86-64-v3:2"], ["x86-64-v3", "attached", "CUDA target"]),
     (["--attached", "--tiered", "--target", "x86-64-v3:2"], ["attached and tiered", "one of them"]),
     (["--frobnicate"], ["--frobnicate", "sparsekiln compile --help"]),
 ]

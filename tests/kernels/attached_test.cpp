@@ -43,6 +43,9 @@ Options attached_options(BlockShape block, Batch batch, Precision precision) {
   return options;
 }
 
+/// More workers than small layouts have rows for, so that some are split.
+std::string many_workers() { return Suite::current().target_with(Suite::current().on_cpu() ? 7 : 132); }
+
 std::string message_of(Kernel kernel, const Layout& layout) {
   try {
     kernel.relayout(layout);
@@ -61,7 +64,6 @@ Layout redrawn(const Layout& like, double density, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("an attached kernel computes what the baked one does, bit by bit, on every layout") {
-  if (Suite::current().on_cpu()) return;
   const std::vector<Precision> precisions = Suite::current().precisions();
   std::size_t turn = 0;
   for (const NamedLayout& named : test_layouts()) {
@@ -86,7 +88,7 @@ TEST_CASE("an attached kernel does so where rows are split, clustered and merged
        {Numbers{0, 1, 1}, {0, 2, 1}, {0, 4, 1}, {1, 1, 1}, {2, 2, 1}, {3, 4, 1}, {1, 1, 2}, {2, 2, 2}}) {
     if (numbers.precision >= precisions.size()) continue;
     Options options = attached_options({16, 16}, 17, precisions[numbers.precision]);
-    options.target = Suite::current().target_with(132);
+    options.target = many_workers();
     Config config = choose_plan(make_problem(layout, options), resolve_target(options.target))[0].config;
     config.rows = numbers.rows;
     config.merge = numbers.merge;
@@ -100,12 +102,11 @@ TEST_CASE("an attached kernel does so where rows are split, clustered and merged
 }
 
 TEST_CASE("an attached kernel serves any batch up to its bound") {
-  if (Suite::current().on_cpu()) return;
   const Layout layout = patterns::random(3, 24, 0.6, 7);
   const std::vector<Precision> precisions = Suite::current().precisions();
   for (const Precision& precision : {precisions[0], precisions[1]}) {
     Options options = attached_options({32, 32}, Batch::up_to(100), precision);
-    options.target = Suite::current().target_with(132);
+    options.target = many_workers();
     const Kernel kernel = compile(layout, options);
     CAPTURE(precision.to_string());
     for (const std::int64_t n : {100, 1, 33}) {
@@ -116,7 +117,6 @@ TEST_CASE("an attached kernel serves any batch up to its bound") {
 }
 
 TEST_CASE("an attached kernel of a small batch does so in every type") {
-  if (Suite::current().on_cpu()) return;
   const Layout layout = patterns::random(5, 12, 0.5, 9);
   for (const Precision& precision : Suite::current().precisions())
     for (const std::int64_t n : {1, 16}) {
@@ -128,12 +128,11 @@ TEST_CASE("an attached kernel of a small batch does so in every type") {
 }
 
 TEST_CASE("an attached gradient of the input is laid out anew, on grids that are not square") {
-  if (Suite::current().on_cpu()) return;
   constexpr std::int64_t kN = 17;
   const Layout first = patterns::random(9, 4, 0.4, 11);
   Options options = attached_options({16, 8}, kN, {});
   options.operation = Operation::grad_input;
-  options.target = Suite::current().target_with(132);
+  options.target = many_workers();
   Kernel kernel = compile(first, options);
   CHECK(compare_with_baked(kernel, first, options, kN) == "");
   const Layout second = redrawn(first, 0.7, 12);
@@ -144,11 +143,10 @@ TEST_CASE("an attached gradient of the input is laid out anew, on grids that are
 }
 
 TEST_CASE("a kernel is laid out anew and back, and its copies keep the layout that they had") {
-  if (Suite::current().on_cpu()) return;
   const Layout first = patterns::random(6, 24, 0.4, 1);
   for (const Precision& precision : Suite::current().precisions()) {
     Options options = attached_options({16, 16}, 9, precision);
-    options.target = Suite::current().target_with(132);
+    options.target = many_workers();
     const Kernel kept = compile(first, options);
     Kernel moved = kept;
     CAPTURE(precision.to_string());
@@ -166,7 +164,6 @@ TEST_CASE("a kernel is laid out anew and back, and its copies keep the layout th
 }
 
 TEST_CASE("what cannot be laid out anew says why, and stays as it was") {
-  if (Suite::current().on_cpu()) return;
   const Layout layout = patterns::random(6, 4, 0.5, 1);
   Options options = attached_options({16, 16}, 9, {});
   Kernel kernel = compile(layout, options);
@@ -178,9 +175,8 @@ TEST_CASE("what cannot be laid out anew says why, and stays as it was") {
 }
 
 TEST_CASE("a workspace that the caller gives serves an attached kernel again and again") {
-  if (Suite::current().on_cpu()) return;
   Options options = attached_options({16, 32}, 33, {});
-  options.target = Suite::current().target_with(132);
+  options.target = many_workers();
   const Layout layout = patterns::random(4, 48, 0.7, 5);
   Kernel kernel = compile(layout, options);
   const std::shared_ptr<const Device>& device = Suite::current().device();
@@ -202,7 +198,6 @@ TEST_CASE("a workspace that the caller gives serves an attached kernel again and
 }
 
 TEST_CASE("the layers of a pruned model, of seven shapes, share one compile for each kind of layer") {
-  if (Suite::current().on_cpu()) return;
   // A 32-layer model, each side a 32nd of 4096, 1024 and 14336 features in blocks of 32: q, o; k, v; gate,
   // up; down. Seven shapes in all, and a layout of its own for each of the 224.
   constexpr std::array<std::array<int, 2>, 7> kShapes{

@@ -7,6 +7,8 @@
 #include <doctest/doctest.h>
 #include <sparsekiln/error.h>
 
+#include "autotune/cpu_prediction.h"
+
 namespace sparsekiln::cpu {
 namespace {
 
@@ -19,6 +21,41 @@ Config tiled(std::int32_t tile_n, std::int32_t tile_out = 0, bool packed = false
 }
 
 constexpr const char* kLevels[] = {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"};
+
+TEST_CASE("the cost model expects the register tiles that are made") {
+  for (const char* name : kLevels)
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+      for (const Operation operation : {Operation::forward, Operation::grad_input})
+        for (const std::int32_t out : {8, 16, 32, 64, 128})
+          for (const std::int32_t tile_out : {0, 2, 3, 4, 6, 8}) {
+            const Target target{Target::Kind::cpu, name, 1};
+            const Level& level = level_of(target);
+            const bool turned = operation == Operation::grad_input;
+            Problem problem;
+            problem.operation = operation;
+            problem.dtype = problem.out_dtype = dtype;
+            problem.block = turned ? BlockShape{8, out} : BlockShape{out, 8};
+            for (std::int32_t tile_n = level.lanes; tile_n <= 64; tile_n += level.lanes) {
+              const Config config = tiled(tile_n, tile_out);
+              const RegisterTile tile = register_tile(level, out, dtype, config, turned);
+              const ExpectedTile expected = expected_tile(problem, target, config);
+              CAPTURE(name);
+              CAPTURE(out);
+              CAPTURE(to_string(config));
+              CHECK(expected.outputs ==
+                    doctest::Approx(1.0 * out / static_cast<double>(tile.outputs.size())));
+              CHECK(expected.vectors == tile.vectors);
+            }
+          }
+}
+
+TEST_CASE("wide tiles of bf16 leave a register for the halves of pairs") {
+  const Level& avx2 = level_of({Target::Kind::cpu, "x86-64-v3", 1});
+  CHECK(register_tile(avx2, 32, DType::f32, tiled(32)).largest() == 3);
+  CHECK(register_tile(avx2, 32, DType::bf16, tiled(32)).largest() == 2);
+  CHECK(register_tile(avx2, 32, DType::bf16, tiled(32), true).largest() == 3);
+  CHECK(register_tile(avx2, 32, DType::f16, tiled(32)).largest() == 3);
+}
 
 TEST_CASE("register tiles cover a block's outputs exactly and differ by at most one") {
   for (const char* name : kLevels) {

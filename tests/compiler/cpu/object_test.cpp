@@ -184,11 +184,9 @@ TEST_CASE("configs that a level cannot run are refused") {
   config = vector_config(32);
   config.split = 0;
   refuses(config);
-  for (const TableForm form : {TableForm::unrolled, TableForm::attached}) {
-    config = vector_config(32);
-    config.table = form;
-    refuses(config);
-  }
+  config = vector_config(32);
+  config.table = TableForm::unrolled;
+  refuses(config);
   config = vector_config(32);
   config.rows = 2;
   refuses(config);

@@ -1,4 +1,4 @@
-#include "compiler/cuda/attach.h"
+#include "compiler/attach.h"
 
 #include <cstring>
 #include <string>

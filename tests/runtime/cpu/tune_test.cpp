@@ -251,7 +251,7 @@ TEST_CASE(
   // The journal as it stands when the run has noted some samples.
   std::string noted;
   std::filesystem::path where;
-  const Record first = bench.tuned({.progress = [&](const TuneProgress&) {
+  const Record first = bench.tuned({.progress = [&](const TuningProgress&) {
     const auto journals = bench.journals();
     REQUIRE(journals.size() == 1);
     where = journals[0];
@@ -303,7 +303,7 @@ TEST_CASE("who waits for another's run takes its record, though that left config
   const Bench bench;
   std::optional<Record> theirs;
   std::thread other;
-  const auto begin_other = [&](const TuneProgress&) {
+  const auto begin_other = [&](const TuningProgress&) {
     if (!other.joinable()) other = std::thread([&] { theirs = bench.tuned({.budget = 500ms}); });
   };
   const Record record = bench.tuned({.budget = 500ms, .progress = begin_other});

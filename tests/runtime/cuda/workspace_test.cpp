@@ -221,6 +221,35 @@ TEST_CASE("the largest entry decides the size, and more than it is refused") {
   CHECK(says(error, "a workspace of 10305 bytes, where the kernel's largest has 10304"));
 }
 
+TEST_CASE("a kernel for any batch takes what its batches need, not what the largest would") {
+  const StubSession session;
+  Binary binary = split_binary();
+  binary.entries.front().up_to = 32 << 20;
+  binary.entries.front().workspace = {.counter_bytes = 64, .bytes_per_tile = 1 << 20};  // a bound of 2^40
+  const auto device = cuda::open_device(0);
+  const auto module = device->load(shared(binary));
+  constexpr std::int64_t kMiB = 1 << 20;
+  const cuda::Stream stream;
+  const cuda::Stream other;
+  const std::size_t before = stub::live_allocations();
+  void* const small = module->workspace(stream.handle(), 1);
+  CHECK(module->workspace(stream.handle(), 16 * kMiB) == small);
+  void* const large = module->workspace(stream.handle(), 17 * kMiB);
+  CHECK(large != small);
+  CHECK(is_zero(large, 32 * kMiB));
+  CHECK(module->workspace(stream.handle(), 32 * kMiB) == large);
+  CHECK(module->workspace(stream.handle(), 1) == large);
+  CHECK(stub::live_allocations() == before + 2);
+  CHECK(module->workspace(other.handle(), 17 * kMiB) != large);
+  stub::reuse_handle(stream.handle());
+  std::memset(small, 1, 16 * kMiB);
+  void* const again = module->workspace(stream.handle(), 16 * kMiB);
+  CHECK((again == small || again == large));
+  CHECK(is_zero(again, 16 * kMiB));
+  CHECK(module->workspace(stream.handle(), 32 * kMiB) == large);
+  CHECK(stub::live_allocations() == before + 3);
+}
+
 TEST_CASE("workspaces go with their module") {
   const StubSession session;
   const auto device = cuda::open_device(0);

@@ -1,0 +1,92 @@
+"""Whether the cpu target's cost model ranks as the clock does: python3 bench/model_accuracy.py BUILD_DIR [--write docs/tuning-model.md]
+
+Layers of 2560 hidden units, 25, 6.56 and 2.71 % dense, blocks of 32, 16 and 8, batch 64: forward in float32, and at 6.56 %
+both gradients, and forward in bfloat16. Of each, every candidate is measured (bench/tuning.py has a budget, and comes to
+those alone that the model ranks first), but what the model gives over three times the time of its best. Of each problem
+
+  correlation  Spearman's, of the model's times and the measured ones, over all configs that were measured
+  pick         measured time of the config that the model ranks first, over that of the best
+
+With --write it puts its table between the marks of that document.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import tempfile
+
+import tuning
+
+_HIDDEN = 2560
+_BATCH = 64
+_PROBLEMS = [("forward", "f32", density, block) for density in (0.25, 0.0656, 0.0271) for block in (32, 16, 8)] + [
+    (operation, dtype, 0.0656, block)
+    for operation, dtype in (("grad_input", "f32"), ("grad_weight", "f32"), ("forward", "bf16"))
+    for block in (32, 16, 8)
+]  # fmt: skip
+_MARKS = ("<!-- bench/model_accuracy.py writes from here -->", "<!-- to here -->")
+
+
+def compare(tool: pathlib.Path, folder: pathlib.Path, seed: int, budget: str, problem: tuple) -> dict:
+    operation, dtype, density, block = problem
+    side = _HIDDEN // block
+    layout, lines, cache = folder / "layout.npy", folder / "records.jsonl", folder / "-".join(map(str, problem))
+    grid = ["--rows", side, "--cols", side, "--density", density, "--seed", seed]
+    tuning.run(tool, cache, "layout", "make", "random", *grid, "-o", layout)
+    wanted = ["--op", operation, "--block", block, "--batch", _BATCH, "--dtype", dtype, "--target", "cpu"]
+    answer = tuning.run(tool, cache, "tune", layout, *wanted, "--budget", budget)["problems"][0]
+    if answer["candidates"]["untried"]:
+        raise SystemExit(f"{problem}: {answer['candidates']['untried']} candidates are not tried yet; give it a larger --budget")
+    tuning.run(tool, cache, "records", "export", lines)
+    record = json.loads(lines.read_text())
+    timed = tuning.timed(record)
+    times = [tuning.relative_time(one) for one in timed]
+    predicted = [one["predicted_us"] for one in timed]
+    return {
+        "problem": problem, "configs": len(timed), "spread": max(times) / min(times),
+        "correlation": tuning.correlation(predicted, times),
+        "pick": times[predicted.index(min(predicted))] / min(times), "environment": record["environment"],
+    }  # fmt: skip
+
+
+def table(rows: list[dict]) -> str:
+    environment = rows[0]["environment"]
+    correlations, picks = [row["correlation"] for row in rows], [row["pick"] for row in rows]
+    text = [
+        f"{environment['device']}, {environment['workers']} threads: {sum(row['configs'] for row in rows)} configs of "
+        f"{len(rows)} problems.", "",
+        f"- rank correlation within a problem: {statistics.median(correlations):.2f} (median), {min(correlations):.2f} (worst)",
+        f"- the config that the model ranks first, over the best: {statistics.median(picks):.3f} (median), {max(picks):.3f} (worst)",
+        "", "| operation | type | density | block | configs | slowest / best | correlation | pick |", "|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for row in rows:
+        operation, dtype, density, block = row["problem"]
+        text.append(
+            f"| {operation} | {dtype} | {100 * density:.3g} % | {block} | {row['configs']} | {row['spread']:.2f} | "
+            f"{row['correlation']:.2f} | {row['pick']:.3f} |"
+        )
+    return "\n".join(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--budget", default="120s", help="of a problem; must do for all of its candidates")
+    parser.add_argument("--seed", type=int, default=1, help="of the layouts")
+    parser.add_argument("--write", type=pathlib.Path)
+    options = parser.parse_args()
+    tool = options.build.resolve() / "tools" / "sparsekiln"
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="sparsekiln-model-") as folder:
+        for problem in _PROBLEMS:
+            rows.append(compare(tool, pathlib.Path(folder), options.seed, options.budget, problem))
+            print(f"{problem}: correlation {rows[-1]['correlation']:.2f} pick {rows[-1]['pick']:.2f}", flush=True)
+    text = table(rows)
+    print(text)
+    if options.write:
+        tuning.write(options.write, text, _MARKS)
+
+
+if __name__ == "__main__":
+    main()

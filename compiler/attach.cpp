@@ -1,0 +1,66 @@
+#include "compiler/attach.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/cuda/attach.h"
+#ifdef SPARSEKILN_CPU
+#include "compiler/cpu/attach.h"
+#endif
+
+namespace sparsekiln {
+namespace {
+
+/// As much of the problem as decides a schedule and its tables; the rest is in the code.
+Problem problem_of(const Layout& layout, const OperandContract& operands, Cuts cuts) {
+  Problem problem;
+  static_cast<Computation&>(problem) = operands;
+  problem.layout = layout;
+  problem.cut_in_features = cuts.in_features;
+  problem.cut_out_features = cuts.out_features;
+  return problem;
+}
+
+void attach_tables(const Problem& problem, Binary& binary) {
+  if (binary.target.kind == Target::Kind::cuda) return cuda::attach_tables(problem, binary);
+#ifdef SPARSEKILN_CPU
+  cpu::attach_tables(problem, binary);
+#else
+  throw Error(
+      ErrorKind::invalid_argument,
+      "target cpu: this build of Sparsekiln has no LLVM (meson option cpu); a CUDA target would work");
+#endif
+}
+
+}  // namespace
+
+bool attached(const Plan& plan) {
+  const auto is = [](const RangedConfig& range) { return range.config.table == TableForm::attached; };
+  const bool any = std::any_of(plan.begin(), plan.end(), is);
+  if (any && !std::all_of(plan.begin(), plan.end(), is))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("plan '{}': all of its configs have attached tables, or none", to_string(plan)));
+  return any;
+}
+
+Binary attach(const Layout& layout, const Binary& shared, Cuts cuts) {
+  if (!attached(shared.plan))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("a layout for plan '{}': it is part of the code; table=attached would work",
+                            to_string(shared.plan)));
+  if (shared.entries.size() != shared.plan.size())
+    throw Error(ErrorKind::internal, fmt::format("a plan of {} ranges came with {} entries",
+                                                 shared.plan.size(), shared.entries.size()));
+  const Problem problem = problem_of(layout, shared.operands, cuts);
+  validate(problem);
+  Binary binary = shared;
+  binary.operands.in_features = problem.in_features();
+  binary.operands.out_features = problem.out_features();
+  binary.operands.blocks = layout.blocks();
+  attach_tables(problem, binary);
+  return binary;
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/binary.h>
+#include <sparsekiln/config.h>
+#include <sparsekiln/layout.h>
+
+namespace sparsekiln {
+
+/// Whether the layout comes with the launch. Throws `invalid_argument` where only some of the configs say so.
+[[nodiscard]] bool attached(const Plan& plan);
+
+/// Features where the last block row and column of a layout are cut, as of a Problem; 0: whole blocks.
+struct Cuts {
+  std::int64_t in_features = 0;
+  std::int64_t out_features = 0;
+};
+
+/// `shared`, made for attached tables, with a layout: the contract of its operands, and each entry's workers,
+/// workspace, tables and, on the cpu, passes. The code, and everything else, is that of `shared`, whatever
+/// layout that has already. Pure. What is cut must be cut of what `shared` was made for, too, by whatever it
+/// was. Throws `invalid_argument` where the tables are part of the code, or where
+/// the layout, in blocks of this size, is one that no kernel takes.
+[[nodiscard]] Binary attach(const Layout& layout, const Binary& shared, Cuts cuts = {});
+
+}  // namespace sparsekiln

@@ -1,0 +1,54 @@
+#include "compiler/cpu/attach.h"
+
+#include <cstddef>
+#include <vector>
+
+#include "compiler/block_runs.h"
+#include "compiler/cpu/level.h"
+#include "compiler/cpu/product_data.h"
+#include "compiler/cpu/weight_gradient_geometry.h"
+#include "compiler/schedule.h"
+#include "compiler/sddmm.h"
+#include "compiler/spmm.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+void attach_product(const Spmm& product, Binary& binary) {
+  const Plan& plan = binary.plan;
+  const Level& level = level_of(binary.target);
+  std::vector<Schedule> schedules;
+  for (std::size_t i = 0; i < plan.size(); ++i)
+    schedules.push_back(
+        make_schedule(product, binary.target, plan[i].config, scheduled_n(product.batch, plan, i)));
+  const std::int64_t counters_in_front = counter_bytes(plan, schedules);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const Geometry geometry(product, level, plan[i].config);
+    const LayoutData data = product_data(product, geometry, schedules[i], counters_in_front);
+    Entry& entry = binary.entries[i];
+    describe(data, entry);
+    entry.passes = attached_passes(geometry, entry_suffix(plan, i), entry.workers);
+    entry.tables = image_of(data);
+  }
+}
+
+void attach_gradient(const Sddmm& gradient, Binary& binary) {
+  for (std::size_t i = 0; i < binary.plan.size(); ++i) {
+    const RangedConfig& range = binary.plan[i];
+    const LayoutData data =
+        gradient_data(gradient, GradientGeometry(gradient, level_of(binary.target), range.config),
+                      make_block_runs(gradient, binary.target, range.config), range.up_to);
+    Entry& entry = binary.entries[i];
+    describe(data, entry);
+    entry.tables = image_of(data);
+  }
+}
+
+}  // namespace
+
+void attach_tables(const Problem& problem, Binary& binary) {
+  if (problem.operation == Operation::grad_weight) return attach_gradient(Sddmm(problem), binary);
+  attach_product(Spmm(problem), binary);
+}
+
+}  // namespace sparsekiln::cpu

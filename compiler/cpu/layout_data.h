@@ -1,0 +1,82 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <sparsekiln/binary.h>
+#include <sparsekiln/config.h>
+
+namespace sparsekiln::cpu {
+
+/// What the code of an entry takes of its layout besides tables: constants where the layout is baked.
+enum class LayoutNumber : std::uint8_t {
+  workers,
+  in_features,   ///< of x that exist; what cuts its last block column and row is read where something is cut
+  last_column,   ///< of blocks
+  last_inputs,   ///< of its features that exist
+  out_features,  ///< of y, or dy
+  last_row,
+  last_outputs,
+  words,          ///< of a product: of one batch entry of x, whole blocks; see Geometry
+  counters,       ///< of one batch tile: split rows
+  counter_bytes,  ///< of all batch tiles, in front of the workspace
+  tile_bytes,     ///< of the workspace of one batch tile
+  x_panels,       ///< of a gradient of the weight, see PanelSide
+  dy_panels,
+  streams,           ///< 1: dw goes past the caches, see GradientGeometry; else 0
+  streams_products,  ///< likewise, of an only batch entry
+  many_products,     ///< 1: dw is much beside x and dy
+};
+inline constexpr std::size_t kLayoutNumbers = 16;
+
+/// The tables of an entry, each of 32-bit integers. Of the two kinds of entries each has its own.
+enum ProductTable : std::size_t {
+  kWorkerBegin,  ///< workers + 1 offsets into items
+  kItems,        ///< kItemFields each, in the order of schedule.h's Item
+  kColumns,      ///< the block column of each step, and kColumnsBehind zeros behind the last
+  kBlocks,       ///< likewise the number of its block; baked, empty: each step's block has its number
+  kGroupBegin,   ///< workers + 1 offsets into groups; empty, as the next two: no groups
+  kGroups,       ///< kGroupFields each: first item, items, first step, steps
+  kSlots,        ///< the item of each step within its group
+};
+enum GradientTable : std::size_t {
+  kRunBegin,      ///< workers + 1 offsets into runs
+  kRuns,          ///< kRunFields each, in the order of block_runs.h's BlockRun
+  kBlockColumns,  ///< the block column of each block, by its number
+  kStretches,     ///< neighbouring runs of a block row as one: row, first block, the one behind the last
+  kStretchBegin,  ///< workers + 1 offsets into stretches
+};
+
+/// Everything that the code of one entry takes of its layout.
+struct LayoutData {
+  std::array<std::int64_t, kLayoutNumbers> numbers{};
+  std::array<std::vector<std::int32_t>, TableImage::kArrays> tables;
+
+  [[nodiscard]] std::int64_t& operator[](LayoutNumber number) {
+    return numbers[static_cast<std::size_t>(number)];
+  }
+  [[nodiscard]] std::int64_t operator[](LayoutNumber number) const {
+    return numbers[static_cast<std::size_t>(number)];
+  }
+};
+
+/// Where the code finds them in an image: int64 numbers, then the int64 offset of each table, then the
+/// tables.
+[[nodiscard]] constexpr std::int64_t place_of(LayoutNumber number) {
+  return 8 * static_cast<std::int64_t>(number);
+}
+[[nodiscard]] constexpr std::int64_t place_of_offset(std::size_t table) {
+  return 8 * static_cast<std::int64_t>(kLayoutNumbers + table);
+}
+[[nodiscard]] TableImage image_of(const LayoutData& data);
+
+/// What an entry of a plan adds to the names of its passes and tables.
+[[nodiscard]] std::string entry_suffix(const Plan& plan, std::size_t entry);
+
+/// Of the recipe of an entry what its layout decides: workers and workspace.
+void describe(const LayoutData& data, Entry& entry);
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,131 @@
+#include "compiler/cpu/product_data.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <sparsekiln/error.h>
+
+namespace sparsekiln::cpu {
+namespace {
+
+/// Whole items, `most` at most, whose steps are taken in the order of W; a part of a row is a group by
+/// itself.
+struct Groups {
+  std::vector<std::int32_t> begin;   ///< of each worker, and the end
+  std::vector<std::int32_t> fields;  ///< kGroupFields each
+  std::vector<std::int32_t> slots;   ///< of each step
+  std::vector<Step> steps;           ///< those of the schedule, in their new order
+  std::vector<Item> items;           ///< likewise; only of a part is first_step right
+};
+
+Groups group(const Schedule& schedule, std::int32_t most) {
+  Groups groups;
+  groups.items = schedule.items;
+  const auto whole = [&](std::int32_t item) {
+    return groups.items[static_cast<std::size_t>(item)].parts == 1;
+  };
+  std::vector<std::pair<std::int32_t, Step>> steps;  // slot, step
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
+    groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
+    const std::int32_t behind = schedule.worker_begin[static_cast<std::size_t>(worker) + 1];
+    std::int32_t count = 0;
+    for (std::int32_t first = schedule.worker_begin[static_cast<std::size_t>(worker)]; first < behind;
+         first += count) {
+      count = 1;
+      if (whole(first))
+        while (count < most && first + count < behind && whole(first + count)) ++count;
+      steps.clear();
+      for (std::int32_t slot = 0; slot < count; ++slot)
+        for (const Step& step : schedule.steps_of(schedule.items[static_cast<std::size_t>(first + slot)]))
+          steps.emplace_back(slot, step);
+      std::sort(steps.begin(), steps.end(),
+                [](const auto& a, const auto& b) { return a.second.block[0] < b.second.block[0]; });
+      groups.items[static_cast<std::size_t>(first)].first_step =
+          static_cast<std::int32_t>(groups.steps.size());
+      groups.fields.insert(groups.fields.end(), {first, count, static_cast<std::int32_t>(groups.steps.size()),
+                                                 static_cast<std::int32_t>(steps.size())});
+      for (const auto& [slot, step] : steps) {
+        groups.slots.push_back(slot);
+        groups.steps.push_back(step);
+      }
+    }
+  }
+  groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
+  return groups;
+}
+
+void put_tables(LayoutData& data, const Schedule& schedule, const Geometry& geometry) {
+  std::vector<Step> steps = schedule.steps;
+  std::vector<Item> items = schedule.items;
+  if (geometry.group_items > 1) {
+    Groups groups = group(schedule, geometry.group_items);
+    data.tables[kGroupBegin] = std::move(groups.begin);
+    data.tables[kGroups] = std::move(groups.fields);
+    data.tables[kSlots] = std::move(groups.slots);
+    steps = std::move(groups.steps);
+    items = std::move(groups.items);
+  }
+  data.tables[kWorkerBegin] = schedule.worker_begin;
+  for (const Item& item : items)
+    data.tables[kItems].insert(data.tables[kItems].end(), {item.tile, item.first_step, item.steps, item.part,
+                                                           item.parts, item.partial, item.counter});
+  std::vector<std::int32_t>& columns = data.tables[kColumns];
+  std::vector<std::int32_t>& blocks = data.tables[kBlocks];
+  for (const Step& step : steps) {
+    columns.push_back(step.input());
+    blocks.push_back(step.block[0]);
+  }
+  columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
+  blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
+}
+
+/// Steps and blocks, as where rows follow one another.
+bool numbered_alike(const LayoutData& data) {
+  const std::vector<std::int32_t>& blocks = data.tables[kBlocks];
+  for (std::size_t step = 0; step + kColumnsBehind < blocks.size(); ++step)
+    if (blocks[step] != static_cast<std::int32_t>(step)) return false;
+  return true;
+}
+
+}  // namespace
+
+LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Schedule& schedule,
+                        std::int64_t counters_in_front) {
+  LayoutData data;
+  put_tables(data, schedule, geometry);
+  if (geometry.order != WeightOrder::columns) {
+    drop_known_blocks(data);
+    if (!data.tables[kBlocks].empty())
+      throw Error(ErrorKind::internal, "blocks are looked up by columns only; else they are taken in turn");
+  }
+  data[LayoutNumber::workers] = schedule.workers();
+  data[LayoutNumber::in_features] = problem.in_features();
+  data[LayoutNumber::last_column] = problem.layout.cols() - 1;
+  data[LayoutNumber::last_inputs] =
+      problem.in_features() - data[LayoutNumber::last_column] * problem.block.in;
+  data[LayoutNumber::out_features] = problem.out_features();
+  data[LayoutNumber::last_row] = problem.layout.rows() - 1;
+  data[LayoutNumber::last_outputs] =
+      problem.out_features() - data[LayoutNumber::last_row] * problem.block.out;
+  data[LayoutNumber::words] = std::int64_t{problem.layout.cols()} * geometry.block_words;
+  data[LayoutNumber::counters] = schedule.counters;
+  data[LayoutNumber::counter_bytes] = schedule.counters > 0 ? counters_in_front : 0;
+  data[LayoutNumber::tile_bytes] = (data[LayoutNumber::words] * geometry.panel_word_bytes() +
+                                    geometry.sums_bytes * schedule.partials + 63) /
+                                   64 * 64;
+  return data;
+}
+
+void drop_known_blocks(LayoutData& data) {
+  if (numbered_alike(data)) data.tables[kBlocks].clear();
+}
+
+std::vector<std::string> attached_passes(const Geometry& geometry, const std::string& suffix,
+                                         std::int64_t workers) {
+  if (geometry.thin) return {"product" + suffix};
+  if (workers == 1) return {"private_product" + suffix};
+  return {"pack" + suffix, "product" + suffix};
+}
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/cpu/layout_data.h"
+#include "compiler/cpu/passes.h"
+#include "compiler/schedule.h"
+#include "compiler/spmm.h"
+
+namespace sparsekiln::cpu {
+
+/// What the code of an entry of a product takes of its layout. `counters_in_front`: counter_bytes of the
+/// plan. There are blocks' numbers where the weight is read by columns alone; else blocks are taken in turn.
+[[nodiscard]] LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Schedule& schedule,
+                                      std::int64_t counters_in_front);
+
+/// The passes of an entry whose layout is attached, in the order in which they run.
+[[nodiscard]] std::vector<std::string> attached_passes(const Geometry& geometry, const std::string& suffix,
+                                                       std::int64_t workers);
+
+/// Drops the blocks' numbers where each step's block has the step's.
+void drop_known_blocks(LayoutData& data);
+
+}  // namespace sparsekiln::cpu
