@@ -19,6 +19,7 @@ _MAY_INCLUDE = {
     "tools": {"runtime", "autotune", "compiler", "cache", "templates"},
     "emulator": set(),
     "examples": set(),
+    "python": {"tools"},
 }
 # The emulator stands alone, and its users see one header of it: what it has beside cuda.h, in C, as a program that
 # loads the library would.
@@ -26,8 +27,8 @@ _EMULATOR_FACE = "emulator/control.h"
 _SEPARATE = {("compiler/cuda", "compiler/cpu"), ("runtime/cuda", "runtime/cpu")}  # within one room
 _NO_CLOCK = {"compiler", "templates"}
 _TOP = {
-    *("meson.build meson_options.txt dev README.md ARCHITECTURE.md LICENSE .clang-format .gitignore .ci".split()),
-    *("include compiler templates autotune cache runtime emulator tools tests bench examples docs".split()),
+    *("meson.build meson_options.txt pyproject.toml dev README.md ARCHITECTURE.md LICENSE .clang-format .gitignore .ci".split()),
+    *("include compiler templates autotune cache runtime emulator tools python tests bench examples docs".split()),
 }
 _LONGEST = 700
 _OF_COMPILERS = "tests/emulator/triton/ptx/"  # not for people to read

@@ -79,6 +79,20 @@ def count_unittest(status: int, output: str) -> Count:
     return Count(passed, failed, skipped)
 
 
+def count_pytest(status: int, output: str) -> Count:
+    summary = re.findall(r"^=* ?((?:\d+ [a-z]+(?:, )?)+) in [0-9.]+s", output, re.M)
+    if not summary:
+        return Count(failed=1, why=f"no pytest summary, exit status {status}")
+    parts = {what: int(number) for number, what in re.findall(r"(\d+) ([a-z]+)", summary[-1])}
+    failed = sum(parts.get(key, 0) for key in ("failed", "error", "errors", "xpassed"))
+    passed, skipped = parts.get("passed", 0), parts.get("skipped", 0)
+    if status not in (0, 5) and failed == 0:  # 5: all were skipped when they were collected
+        return Count(passed, 1, skipped, f"exit status {status}")
+    if passed + failed + skipped == 0:
+        return Count(0, 1, 0, "ran no test")
+    return Count(passed, failed, skipped)
+
+
 def count_program(status: int, output: str) -> Count:
     if status == 77:  # what Meson and Automake take for "skipped"
         return Count(skipped=1)
@@ -91,7 +105,9 @@ def count_fuzz(status: int, output: str) -> Count:
     return Count(passed=1) if status == 0 else Count(failed=1, why=f"exit status {status}")  # 77 is libFuzzer's "crashed"
 
 
-_COUNTERS = {"doctest": count_doctest, "unittest": count_unittest, "fuzz": count_fuzz, "program": count_program}
+_COUNTERS = {
+    "doctest": count_doctest, "unittest": count_unittest, "pytest": count_pytest, "fuzz": count_fuzz, "program": count_program,
+}  # fmt: skip
 
 
 def kind_of(test: dict) -> str | None:

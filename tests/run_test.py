@@ -60,6 +60,17 @@ class Run(unittest.TestCase):
         self.declare("unittest", "print('Ran 7 tests in 0.1s'); print('FAILED (failures=1, errors=2, skipped=1)'); exit(1)")
         self.assertEqual(self.run_all()[:2], (1, "3 passed, 3 failed"))
 
+    def test_counts_pytest_failures_and_errors_and_leaves_out_what_was_skipped(self):
+        self.declare("pytest", "print('1 failed, 5 passed, 2 skipped, 1 error in 0.41s'); exit(1)")
+        self.declare("pytest", "print('===== 4 passed, 3 warnings in 61.20s (0:01:01) =====')")
+        self.declare("pytest", "print('2 skipped in 0.01s'); exit(5)")
+        self.assertEqual(self.run_all()[:2], (1, "9 passed, 2 failed"))
+
+    def test_takes_a_pytest_run_without_a_summary_for_a_failure(self):
+        self.declare("pytest", "print('no tests ran in 0.01s'); exit(5)")
+        self.declare("pytest", "print('5 passed in 0.41s'); exit(3)")
+        self.assertEqual(self.run_all()[:2], (1, "5 passed, 2 failed"))
+
     def test_takes_cases_that_the_command_line_leaves_out_for_none_at_all(self):
         script = f"""
             import sys

@@ -76,8 +76,15 @@ class Gpu(unittest.TestCase):
         self.make_build(self.tree)
         self.write("bin/dpkg-query", _ALL_INSTALLED)
         self.write("bin/ninja", _RUNS)
+        self.write(".venv/bin/python", _RUNS)  # finds every package of a requirements file
         status, said, took, called = self.gpu()
         self.assertEqual((status, took, called), (0, "build", False), said)
+
+    def test_a_build_whose_python_packages_are_missing_is_not_taken(self):
+        self.make_build(self.tree)
+        self.write("bin/dpkg-query", _ALL_INSTALLED)
+        self.write(".venv/bin/python", "#!/bin/sh\nexit 1\n")
+        self.assert_takes_portable("would install something")
 
     def test_a_missing_portable_program_is_named_and_nothing_installed(self):
         (self.tree / "build-portable/tests/kernels/test_kernels").unlink()

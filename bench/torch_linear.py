@@ -1,0 +1,244 @@
+"""A block-sparse layer in PyTorch against nn.Linear and PyTorch's own BSR tensors: python3 bench/torch_linear.py [--write docs/python.md]
+
+4096 features in and out, 10 % dense in blocks of 32, batch 64, float32, on this machine's cpu, with a bias: inference,
+and a step of training (forward, both gradients, SGD). All contestants take turns in every round; times are medians over
+the rounds, and ratios medians of the rounds' ratios. PyTorch has no gradients through BSR tensors on a cpu; that of the
+contest is put together by hand from the products that it does have, see _BsrStep.
+
+Then what a call costs besides its kernel: a layer of one block, called a thousand times in a row.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+import tuning
+
+import sparsekiln
+from sparsekiln.torch import BlockSparseLinear
+
+_FEATURES, _BLOCK, _DENSITY, _BATCH = 4096, 32, 0.1, 64
+_MARKS = ("<!-- bench/torch_linear.py writes from here -->", "<!-- to here -->")
+_OURS = "BlockSparseLinear"
+
+
+# ---- contestants ----
+
+
+class _BsrStep(torch.autograd.Function):
+    """The layer on a BSR tensor, trained: y and dx are its BSR products, dx's with a transposed copy that is made in each
+    step; dW, which it has no product for, is a batched dense product over the blocks."""
+
+    @staticmethod
+    def forward(ctx, x, values, bias, layer):
+        ctx.layer = layer
+        ctx.save_for_backward(x, values)
+        weight = torch.sparse_bsr_tensor(layer.crow, layer.col, values, size=layer.shape)
+        return torch.addmm(bias[:, None], weight, x.T).T
+
+    @staticmethod
+    def backward(ctx, dy):
+        layer = ctx.layer
+        x, values = ctx.saved_tensors
+        transposed = values[layer.order].transpose(1, 2).contiguous()
+        weight = torch.sparse_bsr_tensor(layer.ccol, layer.row_of, transposed, size=layer.shape[::-1])
+        dx = (weight @ dy.T).T
+        tiles = dy.reshape(len(dy), -1, _BLOCK).permute(1, 2, 0)[layer.rows]
+        dw = torch.bmm(tiles, x.reshape(len(x), -1, _BLOCK).transpose(0, 1)[layer.col.long()])
+        return dx, dw, dy.sum(0), None
+
+
+class BsrLinear(torch.nn.Module):
+    def __init__(self, ours: BlockSparseLinear):
+        super().__init__()
+        bsr = ours.to_bsr().detach()
+        self.shape, self.crow, self.col = bsr.shape, bsr.crow_indices(), bsr.col_indices()
+        turned = bsr.to_dense().T.contiguous().to_sparse_bsr((_BLOCK, _BLOCK))
+        self.ccol, self.row_of = turned.crow_indices(), turned.col_indices()
+        self.rows = torch.repeat_interleave(torch.arange(self.crow.numel() - 1), self.crow.diff())
+        self.order = torch.argsort(self.col.long() * (self.crow.numel() - 1) + self.rows)
+        self.values = torch.nn.Parameter(bsr.values().clone())
+        self.bias = torch.nn.Parameter(ours.bias.detach().clone())
+
+    def forward(self, x):
+        return _BsrStep.apply(x, self.values, self.bias, self)
+
+
+def inference(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor) -> dict:
+    bsr, bias = ours.to_bsr().detach(), ours.bias.detach()
+    column = bias[:, None]
+    return {
+        _OURS: lambda: ours(x),
+        "nn.Linear, dense": lambda: dense(x),
+        "BSR, F.linear": lambda: torch.nn.functional.linear(x, bsr, bias),
+        "BSR, addmm": lambda: torch.addmm(column, bsr, x.T).T,
+    }
+
+
+def training(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: torch.Tensor) -> dict:
+    def step(layer):
+        optimiser = torch.optim.SGD(layer.parameters(), lr=1e-3)
+        leaf = x.clone().requires_grad_()
+
+        def run():
+            optimiser.zero_grad(set_to_none=True)
+            leaf.grad = None
+            layer(leaf).backward(dy)
+            optimiser.step()
+
+        return run
+
+    return {_OURS: step(ours), "nn.Linear, dense": step(dense), "BSR, by hand": step(BsrLinear(ours))}
+
+
+def dense_of(ours: BlockSparseLinear) -> torch.nn.Linear:
+    dense = torch.nn.Linear(ours.in_features, ours.out_features)
+    with torch.no_grad():
+        dense.weight.copy_(ours.to_dense())
+        dense.bias.copy_(ours.bias)
+    return dense
+
+
+def check(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: torch.Tensor) -> None:
+    """All contestants compute the same."""
+    expected = dense(x)
+    with torch.no_grad():
+        for name, run in inference(ours, dense, x).items():
+            torch.testing.assert_close(run(), expected, rtol=1e-3, atol=1e-3, msg=lambda text, name=name: f"{name}: {text}")
+    results = []
+    for layer in (ours, dense, BsrLinear(ours)):
+        leaf = x.clone().requires_grad_()
+        parameter = layer.weight if layer is dense else layer.values
+        dx, dw = torch.autograd.grad(layer(leaf), (leaf, parameter), dy)
+        results.append((dx, dw))
+    kept = BlockSparseLinear.from_linear(dense, layout=ours.layout)
+    kept._copy_dense(results[1][1], None)
+    for dx, dw in (results[0], results[2]):
+        torch.testing.assert_close(dx, results[1][0], rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(dw, kept.values.detach(), rtol=1e-3, atol=1e-3)
+
+
+# ---- timing ----
+
+
+def contest(contestants: dict, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of each, in rounds in which all of them take turns, beginning with another each time."""
+    names = list(contestants)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for run in contestants.values():
+        run()
+    for number in range(rounds):
+        for place in range(len(names)):
+            name = names[(number + place) % len(names)]
+            contestants[name]()  # what the one before left in the caches is not its fault
+            calls = 5 if name == _OURS else 1
+            begin = time.perf_counter()
+            for _ in range(calls):
+                contestants[name]()
+            times[name].append(1e3 * (time.perf_counter() - begin) / calls)
+    return times
+
+
+def microseconds(run, rounds: int, calls: int = 1000) -> float:
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        for _ in range(calls):
+            run()
+        times.append(1e6 * (time.perf_counter() - begin) / calls)
+    return statistics.median(times)
+
+
+def overhead(rounds: int) -> dict[str, float]:
+    """Microseconds of a layer of one block of 8 features, one row of input; and of its kernel alone, timed in C++."""
+    layout = sparsekiln.Layout([[1]])
+    kernel = sparsekiln.compile(layout, block=8, batch=1, target="cpu")
+    x, w, y = torch.zeros(1, 8), torch.zeros(1, 8, 8), torch.zeros(1, 8)
+    ours, dense = BlockSparseLinear(8, 8, layout, block=8, bias=False), torch.nn.Linear(8, 8, bias=False)
+    leaf, dy = x.clone().requires_grad_(), torch.zeros(1, 8)
+    with tempfile.TemporaryDirectory(prefix="sparsekiln-torch-") as folder:
+        layout.save(f"{folder}/one.npy")
+        command = [sys.executable, "-m", "sparsekiln", "run", f"{folder}/one.npy", "--block", "8", "--batch", "1"]
+        done = subprocess.run(
+            [*command, "--target", "cpu", "--time", "--json"], capture_output=True, text=True, check=True
+        )  # fmt: skip
+    alone = 1e3 * json.loads(done.stdout)["run_ms"]
+    times = {"the kernel alone, in C++": alone, "kernel(x, w, y=y)": microseconds(lambda: kernel(x, w, y=y), rounds)}
+    times["kernel(x, w)"] = microseconds(lambda: kernel(x, w), rounds)
+    with torch.no_grad():
+        times["BlockSparseLinear, inference"] = microseconds(lambda: ours(x), rounds)
+        times["nn.Linear, inference"] = microseconds(lambda: dense(x), rounds)
+    times["BlockSparseLinear, forward and backward"] = microseconds(lambda: ours(leaf).backward(dy), rounds)
+    times["nn.Linear, forward and backward"] = microseconds(lambda: dense(leaf).backward(dy), rounds)
+    return times
+
+
+# ---- the document ----
+
+
+def table(title: str, times: dict[str, list[float]]) -> list[str]:
+    lines = [f"| {title} | median, ms | p20 – p80, ms | × {_OURS} |", "|---|---|---|---|"]
+    for name, all_of_it in times.items():
+        low, *_, high = statistics.quantiles(all_of_it, n=5)
+        ratio = statistics.median(a / b for a, b in zip(all_of_it, times[_OURS]))
+        lines.append(f"| {name} | {statistics.median(all_of_it):.2f} | {low:.2f} – {high:.2f} | {ratio:.1f} |")
+    return [*lines, ""]
+
+
+def processor() -> str:
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def report(times: dict[str, dict[str, list[float]]], calls: dict[str, float], rounds: int) -> str:
+    alone = calls["the kernel alone, in C++"]
+    lines = [
+        f"{processor()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}: {_FEATURES} features in and out, "
+        f"{100 * _DENSITY:g} % dense in blocks of {_BLOCK}, batch {_BATCH}, float32, {rounds} rounds in which all take turns.", "",
+    ]  # fmt: skip
+    for title, contestants in times.items():
+        lines += table(title, contestants)
+    lines += ["A layer of one block of 8 features, one row of input:", "", "| call | µs | above the kernel |", "|---|---|---|"]
+    lines += [f"| {name} | {one:.1f} | {one - alone:.1f} |" for name, one in calls.items()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--write", type=pathlib.Path)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", message="Sparse")
+    if os.getloadavg()[0] > 1:
+        print("others are at work on this machine: dense layers suffer most from it; measure again when it is idle", file=sys.stderr)
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    side = _FEATURES // _BLOCK
+    layout = sparsekiln.patterns.random(side, side, _DENSITY, seed=1)
+    ours = BlockSparseLinear(_FEATURES, _FEATURES, layout, _BLOCK)
+    dense = dense_of(ours)
+    x, dy = torch.randn(_BATCH, _FEATURES), torch.randn(_BATCH, _FEATURES)
+    check(ours, dense, x, dy)
+    with torch.no_grad():
+        times = {"inference": contest(inference(ours, dense, x), options.rounds)}
+    times["training step"] = contest(training(ours, dense, x, dy), options.rounds)
+    text = report(times, overhead(options.rounds), options.rounds)
+    print(text)
+    if options.write:
+        tuning.write(options.write, text, _MARKS)
+
+
+if __name__ == "__main__":
+    main()

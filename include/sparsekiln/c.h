@@ -1,0 +1,164 @@
+#ifndef SPARSEKILN_C_H
+#define SPARSEKILN_C_H
+
+/* The C interface: what other languages are bound to. Tensors are DLPack's (dlpack.h of any version; the
+ * struct DLTensor is the same in all of them). What each thing means stands with its namesake in the C++
+ * headers: this one says only what C adds.
+ *
+ * Every function that can fail returns an sk_status; what it was about to give back is then as it was, and
+ * sk_error_message() says why. Functions are thread-safe as their C++ namesakes are. Text is UTF-8 and ends
+ * with 0; what a function gives out lives as long as the object it is of. Structs begin with their size,
+ * which the init functions set, and of views the caller: it must be this library's own. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <dlpack/dlpack.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum sk_status {
+  SK_OK = 0,
+  SK_INVALID_ARGUMENT = 1, /* ErrorKind of error.h, in its order */
+  SK_COMPILE = 2,
+  SK_DRIVER = 3,
+  SK_IO = 4,
+  SK_CACHE = 5,
+  SK_INTERNAL = 6
+} sk_status;
+
+/* Of the last call of this thread that failed. The log is a compiler's, or empty. Good until the next one. */
+const char* sk_error_message(void);
+const char* sk_error_log(void);
+/* "0.1.0" */
+const char* sk_version(void);
+
+/* ---- layouts (layout.h, patterns.h) ---- */
+
+typedef struct sk_layout sk_layout;
+
+/* crow has rows + 1 entries, col has crow[rows]; both are copied. */
+sk_status sk_layout_from_csr(int64_t rows, int64_t cols, const int32_t* crow, const int32_t* col,
+                             sk_layout** layout);
+/* rows * cols bytes, row-major; not 0 is present. */
+sk_status sk_layout_from_mask(int64_t rows, int64_t cols, const uint8_t* mask, sk_layout** layout);
+sk_status sk_layout_load(const char* file, sk_layout** layout);
+sk_status sk_layout_save(const sk_layout* layout, const char* file);
+sk_status sk_layout_transposed(const sk_layout* layout, sk_layout** transposed);
+void sk_layout_free(sk_layout* layout); /* null does nothing; here and below */
+
+/* The arguments of all patterns; each looks at its own. */
+typedef struct sk_pattern {
+  size_t size;
+  int64_t rows, cols;
+  double density;
+  double rewire;
+  uint64_t seed;
+  int64_t groups, half_width; /* block_diagonal, banded */
+  int64_t extent;             /* `size` of the square ones */
+  int64_t edges;
+  int diagonal; /* barabasi_albert */
+  int64_t stride, window, global_blocks, random_blocks;
+} sk_pattern;
+void sk_pattern_init(sk_pattern* pattern); /* all zeros */
+/* `name` is that of the function in patterns.h: "watts_strogatz". */
+sk_status sk_layout_pattern(const char* name, const sk_pattern* pattern, sk_layout** layout);
+
+typedef struct sk_layout_view {
+  size_t size;
+  int64_t rows, cols, blocks;
+  double density;
+  const int32_t* crow; /* [rows + 1] */
+  const int32_t* col;  /* [blocks] */
+  const char* digest;  /* 32 hexadecimal digits */
+} sk_layout_view;
+sk_status sk_layout_describe(const sk_layout* layout, sk_layout_view* view);
+
+/* ---- kernels (compile.h) ---- */
+
+/* Told how far tuning has come, now and then, on the calling thread; 0 stops it, and what was measured is
+ * kept. */
+typedef int (*sk_tuning_watch)(void* context, size_t settled, size_t candidates, double best_us,
+                               double seconds);
+
+/* Fields as in struct Options; text is read by the parse function of the type. */
+typedef struct sk_options {
+  size_t size;
+  int32_t block_out, block_in;
+  const char* batch;            /* "64", "up-to:8192" */
+  const char* dtype;            /* "f32", "bf16", "f16" */
+  const char* out_dtype;        /* null: as dtype */
+  const char* operation;        /* "forward", "grad_input", "grad_weight" */
+  const char* math;             /* "ieee", "tf32" */
+  const char* activation_order; /* "batch-major", "feature-major" */
+  int strict_absent;
+  const char* epilogue; /* "bias+gelu" */
+  const char* derivative;
+  int gates, bias_gradient, gate_gradient;
+  int64_t in_features, out_features;
+  int32_t alignment;
+  const char* target;
+  const char* config; /* null: chosen */
+  const char* tuning; /* "recorded", "now" */
+  double tuning_seconds;
+  sk_tuning_watch tuning_watch; /* null: none */
+  void* tuning_context;
+  int attached, tiered;
+  const char* cache_dir;    /* "": the usual one */
+  const char* const* packs; /* ends with null; null: none */
+  const char* require;      /* "anything", "prebuilt" */
+} sk_options;
+/* The defaults of struct Options. */
+void sk_options_init(sk_options* options);
+
+typedef struct sk_kernel sk_kernel;
+
+sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kernel** kernel);
+/* Another handle of the same kernel: its relayout leaves this one as it is. */
+sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy);
+void sk_kernel_free(sk_kernel* kernel);
+
+/* Null where an operand is not there. Of grad_weight one pair. */
+typedef struct sk_operands {
+  size_t size;
+  const DLTensor *x, *w, *y, *dy, *dx, *dw, *v, *bias, *v_bias, *residual, *z, *gates, *dbias, *dgates;
+  float alpha, beta;
+  void* workspace;
+  void* stream; /* a CUstream */
+} sk_operands;
+void sk_operands_init(sk_operands* operands); /* alpha 1, beta 0, nothing else */
+sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands);
+
+sk_status sk_kernel_workspace_bytes(const sk_kernel* kernel, int64_t n, int64_t* bytes);
+sk_status sk_kernel_relayout(sk_kernel* kernel, const sk_layout* layout);
+sk_status sk_kernel_wait(const sk_kernel* kernel);
+
+typedef struct sk_kernel_view {
+  size_t size;
+  const char* operation;
+  const char* dtype;
+  const char* out_dtype;
+  const char* activation_order;
+  int64_t in_features, out_features, blocks;
+  int32_t block_out, block_in;
+  int64_t batch;        /* the bound */
+  const char* epilogue; /* "bias+gelu" */
+  const char* derivative;
+  int gates, bias_gradient, gate_gradient;
+  const char* target; /* "x86-64-v3:2" */
+  const char* config; /* of the plan: "up to 8: …; up to 64: …" */
+  const char* key;    /* in the store, 32 hexadecimal digits */
+  const char* source; /* "compiled", "store", "memory", "pack" */
+  const char* tier;   /* "baked", "attached" */
+  double compile_ms;
+} sk_kernel_view;
+/* Text is good until the next call of this function for this handle. */
+sk_status sk_kernel_describe(sk_kernel* kernel, sk_kernel_view* view);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,138 @@
+#include "python/core/compile.h"
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nanobind/stl/string.h>
+#include <sparsekiln/c.h>
+
+#include "python/core/errors.h"
+#include "python/core/kernel.h"
+#include "python/core/layout.h"
+
+namespace sparsekiln::python {
+namespace {
+
+namespace nb = nanobind;
+
+/// sk_options and the text that they point at.
+class Wishes {
+ public:
+  explicit Wishes(const nb::dict& from) {
+    sk_options_init(&options_);
+    const auto text = [&](const char* name, const char*& field) {
+      if (const nb::object value = from[name]; !value.is_none())
+        field = texts_.emplace_back(nb::cast<std::string>(value)).c_str();
+    };
+    texts_.reserve(32);  // what c_str points at stays
+    text("batch", options_.batch);
+    text("dtype", options_.dtype);
+    text("out_dtype", options_.out_dtype);
+    text("operation", options_.operation);
+    text("math", options_.math);
+    text("activation_order", options_.activation_order);
+    text("epilogue", options_.epilogue);
+    text("derivative", options_.derivative);
+    text("target", options_.target);
+    text("config", options_.config);
+    text("tuning", options_.tuning);
+    text("cache_dir", options_.cache_dir);
+    text("require", options_.require);
+    options_.block_out = nb::cast<std::int32_t>(from["block_out"]);
+    options_.block_in = nb::cast<std::int32_t>(from["block_in"]);
+    const auto flag = [&](const char* name) { return nb::cast<bool>(from[name]) ? 1 : 0; };
+    options_.strict_absent = flag("strict_absent");
+    options_.gates = flag("gates");
+    options_.bias_gradient = flag("bias_gradient");
+    options_.gate_gradient = flag("gate_gradient");
+    options_.attached = flag("attached");
+    options_.tiered = flag("tiered");
+    options_.in_features = nb::cast<std::int64_t>(from["in_features"]);
+    options_.out_features = nb::cast<std::int64_t>(from["out_features"]);
+    options_.alignment = nb::cast<std::int32_t>(from["alignment"]);
+    options_.tuning_seconds = nb::cast<double>(from["tuning_seconds"]);
+    for (const nb::handle pack : nb::cast<nb::sequence>(from["packs"]))
+      packs_.push_back(nb::cast<std::string>(pack));
+    for (const std::string& pack : packs_) pack_names_.push_back(pack.c_str());
+    pack_names_.push_back(nullptr);
+    options_.packs = pack_names_.data();
+  }
+
+  [[nodiscard]] sk_options& get() { return options_; }
+
+ private:
+  sk_options options_{};
+  std::vector<std::string> texts_;
+  std::vector<std::string> packs_;
+  std::vector<const char*> pack_names_;
+};
+
+/// Of a tuning run: hears Ctrl-C, and tells the caller how far it has come.
+class Watch {
+ public:
+  explicit Watch(nb::object progress) : progress_(std::move(progress)) {}
+
+  /// An sk_tuning_watch.
+  static int goes_on(void* self, std::size_t settled, std::size_t candidates, double best_us,
+                     double seconds) {
+    return static_cast<Watch*>(self)->look(settled, candidates, best_us, seconds) ? 1 : 0;
+  }
+
+  /// Raises what stopped it.
+  void rethrow() {
+    if (!error_) return;
+    error_->restore();
+    throw nb::python_error();
+  }
+
+ private:
+  bool look(std::size_t settled, std::size_t candidates, double best_us, double seconds) {
+    if (error_) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::milliseconds(100)) return true;
+    last_ = now;
+    const nb::gil_scoped_acquire acquired;
+    try {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (candidates != 0 && !progress_.is_none()) progress_(settled, candidates, best_us, seconds);
+    } catch (nb::python_error& error) {
+      error_ = std::make_unique<nb::python_error>(std::move(error));
+    }
+    return error_ == nullptr;
+  }
+
+  nb::object progress_;
+  std::chrono::steady_clock::time_point last_;
+  std::unique_ptr<nb::python_error> error_;
+};
+
+Kernel compile(const Layout& layout, nb::object shown, const nb::dict& options, nb::object progress) {
+  Wishes wishes(options);
+  Watch watch(std::move(progress));
+  wishes.get().tuning_watch = Watch::goes_on;
+  wishes.get().tuning_context = &watch;
+  sk_kernel* kernel = nullptr;
+  sk_status status = SK_OK;
+  {
+    const nb::gil_scoped_release released;
+    status = sk_compile(layout.get(), &wishes.get(), &kernel);
+  }
+  if (status != SK_OK) {
+    watch.rethrow();
+    check(status);
+  }
+  Kernel made(kernel, std::move(shown));
+  watch.rethrow();
+  return made;
+}
+
+}  // namespace
+
+void bind_compile(nb::module_& module) {
+  module.def("compile", compile, nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
+}
+
+}  // namespace sparsekiln::python

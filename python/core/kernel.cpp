@@ -1,0 +1,381 @@
+#include "python/core/kernel.h"
+
+#include <array>
+#include <mutex>
+#include <optional>
+#include <string_view>
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include "python/core/errors.h"
+#include "python/core/tensors.h"
+
+namespace sparsekiln::python {
+namespace {
+
+/// Of a call, by its name in sk_operands.
+struct Operand {
+  std::string_view name;
+  const DLTensor* sk_operands::* place;
+  bool written;
+};
+constexpr std::array kOperands = {
+    Operand{"x", &sk_operands::x, false},
+    Operand{"w", &sk_operands::w, false},
+    Operand{"y", &sk_operands::y, true},
+    Operand{"dy", &sk_operands::dy, false},
+    Operand{"dx", &sk_operands::dx, true},
+    Operand{"dw", &sk_operands::dw, true},
+    Operand{"v", &sk_operands::v, false},
+    Operand{"bias", &sk_operands::bias, false},
+    Operand{"v_bias", &sk_operands::v_bias, false},
+    Operand{"residual", &sk_operands::residual, false},
+    Operand{"z", &sk_operands::z, false},
+    Operand{"gates", &sk_operands::gates, false},
+    Operand{"dbias", &sk_operands::dbias, true},
+    Operand{"dgates", &sk_operands::dgates, true},
+};
+constexpr std::size_t kCount = kOperands.size();
+
+constexpr std::size_t index_of(std::string_view name) {
+  for (std::size_t i = 0; i < kCount; ++i)
+    if (kOperands[i].name == name) return i;
+  return kCount;
+}
+
+/// What positional arguments are, of an operation.
+std::array<std::size_t, 3> positions(std::string_view operation) {
+  if (operation == "forward") return {index_of("x"), index_of("w"), index_of("y")};
+  if (operation == "grad_input") return {index_of("dy"), index_of("w"), index_of("dx")};
+  return {index_of("x"), index_of("dy"), index_of("dw")};
+}
+
+bool has_part(std::string_view epilogue, std::string_view part) {
+  for (std::size_t at = epilogue.find(part); at != std::string_view::npos; at = epilogue.find(part, at + 1)) {
+    const std::size_t behind = at + part.size();
+    if ((at == 0 || epilogue[at - 1] == '+') && (behind == epilogue.size() || epilogue[behind] == '+'))
+      return true;
+  }
+  return false;
+}
+
+/// The operands that a kernel looks at, a bit for each.
+std::uint32_t taken_by(const sk_kernel_view& kernel) {
+  std::uint32_t taken = 0;
+  const auto take = [&](std::string_view name, bool where = true) {
+    if (where) taken |= std::uint32_t{1} << index_of(name);
+  };
+  const std::string_view operation = kernel.operation;
+  const std::string_view epilogue = kernel.epilogue;
+  for (const std::size_t operand : positions(operation)) taken |= std::uint32_t{1} << operand;
+  const bool gated = has_part(epilogue, "gated");
+  take("v", gated);
+  take("bias", has_part(epilogue, "bias"));
+  take("v_bias", gated && has_part(epilogue, "bias"));
+  take("residual", has_part(epilogue, "residual"));
+  take("z", std::string_view(kernel.derivative) != "none");
+  take("gates", kernel.gates != 0);
+  take("dbias", kernel.bias_gradient != 0);
+  take("dgates", kernel.gate_gradient != 0);
+  take("w", kernel.gate_gradient != 0);
+  return taken;
+}
+
+DLDataType type_of(std::string_view dtype) {
+  if (dtype == "f32") return {kDLFloat, 32, 1};
+  return {static_cast<std::uint8_t>(dtype == "bf16" ? kDLBfloat : kDLFloat), 16, 1};
+}
+
+[[noreturn]] void raise(PyObject* type, const std::string& message) {
+  PyErr_SetString(type, message.c_str());
+  throw nb::python_error();
+}
+
+/// nb::cast names neither the argument nor what is wrong with it.
+template <typename T>
+T number(std::string_view name, nb::handle value) {
+  T result{};
+  if (!nb::try_cast(value, result))
+    raise(PyExc_TypeError,
+          std::string(name) + " is " + nb::cast<std::string>(nb::repr(value)) + "; a number would work");
+  return result;
+}
+
+/// What a caller gave, and what is made for it.
+class Call {
+ public:
+  Call(const sk_kernel_view& kernel, std::uint32_t taken, const nb::args& positional, const nb::kwargs& named)
+      : kernel_(kernel), taken_(taken) {
+    const auto places = positions(kernel.operation);
+    if (positional.size() > places.size())
+      raise(PyExc_TypeError, std::string(kernel.operation) + " takes three operands by their places, not " +
+                                 std::to_string(positional.size()) + "; the others by their names");
+    for (std::size_t i = 0; i < positional.size(); ++i) give(places[i], positional[i]);
+    for (const auto [key, value] : named) give(nb::cast<std::string_view>(key), value);
+    main_ = places[2];
+    first_ = places[0];
+  }
+
+  /// Borrows what was given and makes the outputs that were not; to be called with the GIL.
+  const sk_operands& prepare(const Kernel& kernel) {
+    for (std::size_t i = 0; i < kCount; ++i)
+      if (objects_[i].is_valid()) take(i);
+    if (!tensors_[first_])
+      raise(PyExc_TypeError,
+            std::string(kernel_.operation) + " needs operand " + std::string(kOperands[first_].name));
+    const Tensor& like = *tensors_[first_];
+    if (!objects_[main_].is_valid()) {
+      if (operands_.beta != 0)
+        raise(PyExc_ValueError, "beta is not 0, and there is no " + std::string(kOperands[main_].name) +
+                                    " to be multiplied by it");
+      make(main_, like);
+    }
+    if (kernel_.bias_gradient != 0) make_sums("dbias", kernel_.out_features, like);
+    if (kernel_.gate_gradient != 0) make_sums("dgates", kernel_.blocks, like);
+    if (!stream_given_) operands_.stream = like.current_stream();
+    if (workspace_) operands_.workspace = checked_workspace(kernel, like);
+    return operands_;
+  }
+
+  /// What was given to be written to has other values now.
+  void was_written() const {
+    for (std::size_t i = 0; i < kCount; ++i)
+      if (kOperands[i].written && given_[i]) tensors_[i]->was_written();
+  }
+
+  [[nodiscard]] nb::object result() const {
+    nb::list all;
+    all.append(objects_[main_]);
+    if (kernel_.bias_gradient != 0) all.append(objects_[index_of("dbias")]);
+    if (kernel_.gate_gradient != 0) all.append(objects_[index_of("dgates")]);
+    return nb::len(all) == 1 ? nb::borrow(objects_[main_]) : nb::object(nb::tuple(all));
+  }
+
+ private:
+  void give(std::size_t operand, nb::handle value) {
+    if (!value.is_none() && (taken_ >> operand & 1) == 0)
+      raise(PyExc_TypeError, "this kernel (" + std::string(kernel_.operation) + ") looks at no operand " +
+                                 std::string(kOperands[operand].name) + "; it was compiled without");
+    if (objects_[operand].is_valid())
+      raise(PyExc_TypeError, "operand " + std::string(kOperands[operand].name) + " is given twice");
+    if (value.is_none()) return;
+    objects_[operand] = nb::borrow(value);
+    given_[operand] = true;
+  }
+
+  void give(std::string_view name, nb::handle value) {
+    if (const std::size_t operand = index_of(name); operand < kCount) {
+      give(operand, value);
+    } else if (name == "alpha") {
+      operands_.alpha = number<float>(name, value);
+    } else if (name == "beta") {
+      operands_.beta = number<float>(name, value);
+    } else if (name == "workspace") {
+      if (!value.is_none()) workspace_.emplace("workspace", value, true);
+    } else if (name == "stream") {
+      stream_given_ = !value.is_none();
+      if (stream_given_) operands_.stream = reinterpret_cast<void*>(number<std::uintptr_t>(name, value));
+    } else {
+      raise(PyExc_TypeError, "there is no operand '" + std::string(name) + "'");
+    }
+  }
+
+  void take(std::size_t i) {
+    const Operand& operand = kOperands[i];
+    operands_.*operand.place = &tensors_[i].emplace(operand.name, objects_[i], operand.written).get();
+  }
+
+  /// The main output, of the shape that the first operand asks for.
+  void make(std::size_t output, const Tensor& like) {
+    const DLDataType type = type_of(kernel_.out_dtype);
+    const std::string_view operation = kernel_.operation;
+    if (operation == "grad_weight") {
+      objects_[output] = like.empty({kernel_.blocks, kernel_.block_out, kernel_.block_in}, type);
+    } else {
+      const DLTensor& given = like.get();
+      const std::int64_t features = operation == "forward" ? kernel_.out_features : kernel_.in_features;
+      const bool feature_major = std::string_view(kernel_.activation_order) == "feature-major";
+      if (given.ndim == 2) {
+        const std::int64_t n = given.shape[feature_major ? 1 : 0];
+        objects_[output] = feature_major ? like.empty({features, n}, type) : like.empty({n, features}, type);
+      } else if (given.ndim == 3) {
+        const std::int64_t n = given.shape[feature_major ? 2 : 1];
+        objects_[output] = feature_major ? like.empty({given.shape[0], features, n}, type)
+                                         : like.empty({given.shape[0], n, features}, type);
+      } else {
+        raise(PyExc_ValueError, "operand " + std::string(kOperands[first_].name) + " has " +
+                                    std::to_string(given.ndim) + " dimensions; 2 or 3 are taken");
+      }
+    }
+    take(output);
+  }
+
+  /// Dense, on the device of the operands, and as large as this batch asks for.
+  [[nodiscard]] void* checked_workspace(const Kernel& kernel, const Tensor& like) const {
+    const DLTensor& space = workspace_->get();
+    const DLTensor& operand = like.get();
+    const int batch_at =
+        std::string_view(kernel_.activation_order) == "feature-major" ? operand.ndim - 1 : operand.ndim - 2;
+    std::int64_t n = operand.ndim == 3 ? operand.shape[0] : 1;
+    if (batch_at >= 0) n *= operand.shape[batch_at];
+    const std::int64_t needed = kernel.workspace_bytes(n);
+    std::int64_t elements = 1;
+    bool dense = true;
+    for (int i = space.ndim - 1; i >= 0; --i) {
+      dense = dense && (space.strides == nullptr || space.shape[i] == 1 || space.strides[i] == elements);
+      elements *= space.shape[i];
+    }
+    const std::int64_t bytes = elements * space.dtype.bits * space.dtype.lanes / 8;
+    if (!dense || bytes < needed || space.device.device_type != operand.device.device_type ||
+        space.device.device_id != operand.device.device_id)
+      raise(PyExc_ValueError, "the workspace has " + std::to_string(bytes) + " bytes; a dense array of " +
+                                  std::to_string(needed) + " on the device of the operands would work");
+    return static_cast<std::byte*>(space.data) + space.byte_offset;
+  }
+
+  void make_sums(std::string_view name, std::int64_t size, const Tensor& like) {
+    const std::size_t output = index_of(name);
+    if (objects_[output].is_valid()) return;
+    objects_[output] = like.empty({size}, type_of("f32"));
+    take(output);
+  }
+
+  sk_kernel_view kernel_;
+  std::uint32_t taken_;
+  std::array<nb::object, kCount> objects_;
+  std::array<bool, kCount> given_{};
+  std::array<std::optional<Tensor>, kCount> tensors_;
+  std::optional<Tensor> workspace_;
+  sk_operands operands_ = [] {
+    sk_operands none;
+    sk_operands_init(&none);
+    return none;
+  }();
+  std::size_t main_ = 0;
+  std::size_t first_ = 0;
+  bool stream_given_ = false;
+};
+
+/// It may wait: for the making of a tiered kernel, for a device that still reads tables.
+void free_kernel(sk_kernel* kernel) {
+  if (PyGILState_Check() == 0) return sk_kernel_free(kernel);
+  const nb::gil_scoped_release released;
+  sk_kernel_free(kernel);
+}
+
+}  // namespace
+
+Kernel::Kernel(sk_kernel* kernel, nb::object layout)
+    : kernel_(kernel, free_kernel),
+      layout_(std::move(layout)),
+      guard_(std::make_unique<std::shared_mutex>()) {
+  fixed_ = view();
+  taken_ = taken_by(fixed_);
+}
+
+nb::object Kernel::operator()(const nb::args& positional, const nb::kwargs& named) const {
+  Call call(fixed_, taken_, positional, named);
+  const sk_operands& operands = call.prepare(*this);
+  sk_status status = SK_OK;
+  {
+    const nb::gil_scoped_release released;
+    status = run(operands);
+  }
+  check(status);
+  call.was_written();
+  return call.result();
+}
+
+sk_status Kernel::run(const sk_operands& operands) const {
+  const std::shared_lock lock(*guard_);
+  return sk_kernel_run(kernel_.get(), &operands);
+}
+
+void Kernel::relayout(const Layout& layout, nb::object shown) {
+  sk_status status = SK_OK;
+  {
+    const nb::gil_scoped_release released;
+    const std::unique_lock lock(*guard_);
+    status = sk_kernel_relayout(kernel_.get(), layout.get());
+  }
+  check(status);
+  layout_ = std::move(shown);
+  fixed_ = view();
+}
+
+std::int64_t Kernel::workspace_bytes(std::int64_t n) const {
+  std::int64_t bytes = 0;
+  const std::shared_lock lock(*guard_);
+  check(sk_kernel_workspace_bytes(kernel_.get(), n, &bytes));
+  return bytes;
+}
+
+void Kernel::wait() const {
+  sk_status status = SK_OK;
+  {
+    const nb::gil_scoped_release released;
+    const std::shared_lock lock(*guard_);
+    status = sk_kernel_wait(kernel_.get());
+  }
+  check(status);
+}
+
+sk_kernel* Kernel::copy() const {
+  sk_kernel* copy = nullptr;
+  const std::shared_lock lock(*guard_);
+  check(sk_kernel_copy(kernel_.get(), &copy));
+  return copy;
+}
+
+sk_kernel_view Kernel::view() const {
+  const std::shared_lock lock(*guard_);
+  sk_kernel_view view{};
+  view.size = sizeof(view);
+  check(sk_kernel_describe(kernel_.get(), &view));
+  return view;
+}
+
+void bind_kernel(nb::module_& module) {
+  nb::class_<Kernel>(
+      module, "Kernel",
+      "A compiled layer on a device: what sparsekiln.compile gives. Thread-safe.\n\n"
+      "forward     y[n, out] = x[n, in] W^T         kernel(x, w, y=None)\n"
+      "grad_input  dx[n, in] = dy[n, out] W         kernel(dy, w, dx=None)\n"
+      "grad_weight dw[blocks, block_out, block_in]  kernel(x, dy, dw=None)\n\n"
+      "Operands are arrays of NumPy, PyTorch, JAX, CuPy, or what speaks DLPack, of the kernel's type,\n"
+      "on its device; rows are contiguous, at any distance. By name: bias[out], v, v_bias, residual,\n"
+      "z, gates[blocks], the outputs dbias[out] and dgates[blocks] (float32), alpha, beta, workspace\n"
+      "(workspace_bytes(n) bytes, zeroed once), and stream, a number. The result is the main output,\n"
+      "or a tuple of it and the sums that were asked for; outputs that are not given are made.")
+      .def("__call__", &Kernel::operator())
+      .def(
+          "relayout",
+          [](Kernel& self, nb::object layout) {
+            const nb::object shown = nb::module_::import_("sparsekiln.layout").attr("Layout")(layout);
+            self.relayout(nb::cast<const Layout&>(shown.attr("_core")), shown);
+          },
+          nb::arg("layout"))
+      .def("workspace_bytes", &Kernel::workspace_bytes, nb::arg("n"))
+      .def("wait", &Kernel::wait)
+      .def_prop_ro("layout", &Kernel::layout)
+      .def_prop_ro("op", [](const Kernel& self) { return std::string(self.view().operation); })
+      .def_prop_ro("dtype", [](const Kernel& self) { return std::string(self.view().dtype); })
+      .def_prop_ro("out_dtype", [](const Kernel& self) { return std::string(self.view().out_dtype); })
+      .def_prop_ro("in_features", [](const Kernel& self) { return self.view().in_features; })
+      .def_prop_ro("out_features", [](const Kernel& self) { return self.view().out_features; })
+      .def_prop_ro("block",
+                   [](const Kernel& self) {
+                     const sk_kernel_view view = self.view();
+                     return nb::make_tuple(view.block_out, view.block_in);
+                   })
+      .def_prop_ro("batch_bound", [](const Kernel& self) { return self.view().batch; })
+      .def_prop_ro("target", [](const Kernel& self) { return std::string(self.view().target); })
+      .def_prop_ro("config", [](const Kernel& self) { return std::string(self.view().config); })
+      .def_prop_ro("key", [](const Kernel& self) { return std::string(self.view().key); })
+      .def_prop_ro("source", [](const Kernel& self) { return std::string(self.view().source); })
+      .def_prop_ro("tier", [](const Kernel& self) { return std::string(self.view().tier); })
+      .def_prop_ro("compile_ms", [](const Kernel& self) { return self.view().compile_ms; });
+}
+
+}  // namespace sparsekiln::python

@@ -1,0 +1,22 @@
+#include <nanobind/nanobind.h>
+#include <sparsekiln/c.h>
+
+#include "python/core/command.h"
+#include "python/core/compile.h"
+#include "python/core/kernel.h"
+#include "python/core/layout.h"
+#ifdef SPARSEKILN_XLA
+#include "python/core/xla.h"
+#endif
+
+NB_MODULE(_core, module) {
+  module.doc() = "The C interface of sparsekiln, for the package around it.";
+  module.attr("version") = sk_version();
+  sparsekiln::python::bind_layout(module);
+  sparsekiln::python::bind_kernel(module);
+  sparsekiln::python::bind_compile(module);
+  sparsekiln::python::bind_command(module);
+#ifdef SPARSEKILN_XLA
+  sparsekiln::python::bind_xla(module);
+#endif
+}

@@ -1,0 +1,159 @@
+#include "python/core/tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include <nanobind/stl/string.h>
+
+namespace sparsekiln::python {
+namespace {
+
+constexpr std::uint32_t kExchangeMajor = 1;
+
+/// Looked up once a type. Types with the interface are kept: its table must outlive the calls. Another type
+/// at the place of one without it is taken the slow way.
+const Exchange* exchange_of(nb::handle object) {
+  static auto* const known = new std::unordered_map<PyObject*, const Exchange*>;  // under the GIL
+  PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()));
+  if (const auto found = known->find(type); found != known->end()) return found->second;
+  const Exchange* exchange = nullptr;
+  const nb::object capsule = nb::getattr(nb::handle(type), "__dlpack_c_exchange_api__", nb::none());
+  if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) {
+    const auto* header =
+        static_cast<const Exchange::Header*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+    while (header != nullptr && header->version.major != kExchangeMajor) header = header->previous;
+    exchange = reinterpret_cast<const Exchange*>(header);
+    if (exchange != nullptr && exchange->borrow == nullptr) exchange = nullptr;
+  }
+  if (exchange != nullptr) Py_INCREF(type);
+  known->emplace(type, exchange);
+  return exchange;
+}
+
+/// Imported once: an import is a look-up by name, and calls are short. Under the GIL alone: a guard of the
+/// compiler's would be waited for with it by one thread, while the import of another waits for it.
+nb::handle arrays() {
+  static PyObject* module = nullptr;
+  if (module == nullptr) module = nb::module_::import_("sparsekiln._arrays").release().ptr();
+  return module;
+}
+
+bool requires_grad(nb::handle object) {
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  PyObject* const value = PyObject_GetAttr(object.ptr(), name);
+  if (value == nullptr) PyErr_Clear();
+  Py_XDECREF(value);
+  return value == Py_True;
+}
+
+[[noreturn]] void raise_type_error(const std::string& message) {
+  PyErr_SetString(PyExc_TypeError, message.c_str());
+  throw nb::python_error();
+}
+
+void set_error(void*, const char*, const char* message) { PyErr_SetString(PyExc_RuntimeError, message); }
+
+}  // namespace
+
+Tensor::Tensor(std::string_view operand, nb::handle object, bool written)
+    : object_(object), exchange_(exchange_of(object)) {
+  if (exchange_ != nullptr) {
+    if (requires_grad(object)) arrays().attr("refuse_gradient")(std::string(operand));
+    if (exchange_->borrow(object.ptr(), &tensor_) != 0) throw nb::python_error();
+  } else if (!take_buffer(written)) {
+    take_array(operand, written);
+  }
+}
+
+/// The buffer protocol: NumPy's arrays of types that it names.
+bool Tensor::take_buffer(bool written) {
+  if (!PyObject_CheckBuffer(object_.ptr())) return false;
+  if (PyObject_GetBuffer(object_.ptr(), &buffer_,
+                         PyBUF_FORMAT | PyBUF_STRIDES | (written ? PyBUF_WRITABLE : 0)) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const std::string_view format = buffer_.format;
+  const bool known = format == "f" || format == "e";
+  const bool whole = buffer_.ndim <= kMostDimensions &&
+                     std::all_of(buffer_.strides, buffer_.strides + buffer_.ndim,
+                                 [&](Py_ssize_t stride) { return stride % buffer_.itemsize == 0; });
+  if (!known || !whole) {
+    PyBuffer_Release(&buffer_);
+    return false;
+  }
+  for (int i = 0; i < buffer_.ndim; ++i)
+    strides_[static_cast<std::size_t>(i)] = buffer_.strides[i] / buffer_.itemsize;
+  static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
+  tensor_.data = buffer_.buf;
+  tensor_.device = {kDLCPU, 0};
+  tensor_.ndim = buffer_.ndim;
+  tensor_.dtype = {kDLFloat, static_cast<std::uint8_t>(8 * buffer_.itemsize), 1};
+  tensor_.shape = reinterpret_cast<std::int64_t*>(buffer_.shape);
+  tensor_.strides = strides_.data();
+  return true;
+}
+
+void Tensor::take_array(std::string_view operand, bool written) {
+  // Types that DLPack exporters refuse, bfloat16 of NumPy, come as words of their size.
+  const nb::object exportable = arrays().attr("exportable")(object_, written);
+  const bool bfloat16 = nb::cast<bool>(exportable[1]);
+  nb::ndarray<> writable;
+  nb::ndarray<nb::ro> array;
+  if (written ? !nb::try_cast(exportable[0], writable) : !nb::try_cast(exportable[0], array)) {
+    const nb::handle type(reinterpret_cast<PyObject*>(Py_TYPE(object_.ptr())));
+    raise_type_error("operand " + std::string(operand) + ": " + nb::cast<std::string>(nb::repr(type)) +
+                     (written ? " is no array that can be written to" : " is no array") +
+                     "; NumPy arrays, and what speaks DLPack, would work");
+  }
+  if (written) array = nb::ndarray<nb::ro>(writable);
+  held_.emplace(std::move(array));
+  const auto type = held_->dtype();
+  tensor_.data = const_cast<void*>(held_->data());
+  tensor_.device = {static_cast<DLDeviceType>(held_->device_type()), held_->device_id()};
+  tensor_.ndim = static_cast<int>(held_->ndim());
+  tensor_.dtype = {bfloat16 ? std::uint8_t{kDLBfloat} : type.code, type.bits, type.lanes};
+  tensor_.shape = const_cast<std::int64_t*>(held_->shape_ptr());
+  tensor_.strides = const_cast<std::int64_t*>(held_->stride_ptr());
+}
+
+void Tensor::was_written() const {
+  if (exchange_ != nullptr) arrays().attr("was_written")(object_);
+}
+
+void* Tensor::current_stream() const {
+  if (tensor_.device.device_type != kDLCUDA) return nullptr;
+  void* stream = nullptr;
+  if (exchange_ != nullptr) {
+    if (exchange_->current_stream(tensor_.device.device_type, tensor_.device.device_id, &stream) != 0)
+      throw nb::python_error();
+    return stream;
+  }
+  return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(arrays().attr("current_stream")(object_)));
+}
+
+nb::object Tensor::empty(std::initializer_list<std::int64_t> shape, DLDataType type) const {
+  if (exchange_ != nullptr) {
+    std::array<std::int64_t, 3> sizes{};
+    std::copy(shape.begin(), shape.end(), sizes.begin());
+    DLTensor prototype{};
+    prototype.device = tensor_.device;
+    prototype.dtype = type;
+    prototype.ndim = static_cast<int>(shape.size());
+    prototype.shape = sizes.data();
+    Exchange::Managed* managed = nullptr;
+    if (exchange_->allocate(&prototype, &managed, nullptr, set_error) != 0) throw nb::python_error();
+    void* result = nullptr;
+    if (exchange_->to_object(managed, &result) != 0) throw nb::python_error();
+    return nb::steal(static_cast<PyObject*>(result));
+  }
+  nb::list sizes;
+  for (const std::int64_t size : shape) sizes.append(size);
+  const char* name = type.code == kDLBfloat ? "bfloat16" : type.bits == 16 ? "float16" : "float32";
+  return arrays().attr("empty")(object_, nb::tuple(sizes), name);
+}
+
+}  // namespace sparsekiln::python

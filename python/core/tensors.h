@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include <dlpack/dlpack.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include "python/core/exchange.h"
+
+namespace sparsekiln::python {
+
+namespace nb = nanobind;
+
+/// An array of some framework as DLPack has it, for as long as this lives. Not to be moved: the tensor points
+/// into it.
+class Tensor {
+ public:
+  /// Throws TypeError naming the operand where `object` is no array, or (`written`) a read-only one.
+  Tensor(std::string_view operand, nb::handle object, bool written);
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+  ~Tensor() {
+    if (buffer_.obj != nullptr) PyBuffer_Release(&buffer_);
+  }
+
+  [[nodiscard]] const DLTensor& get() const { return tensor_; }
+  /// Tells its framework that the values are others now.
+  void was_written() const;
+  /// The stream that its framework is using on its device; null on the cpu.
+  [[nodiscard]] void* current_stream() const;
+
+  /// An array of the same framework and device, not initialised.
+  [[nodiscard]] nb::object empty(std::initializer_list<std::int64_t> shape, DLDataType type) const;
+
+ private:
+  static constexpr int kMostDimensions = 8;
+  [[nodiscard]] bool take_buffer(bool written);
+  void take_array(std::string_view operand, bool written);
+
+  nb::handle object_;
+  const Exchange* exchange_ = nullptr;
+  Py_buffer buffer_{};  ///< `obj` null: not held
+  std::optional<nb::ndarray<nb::ro>> held_;
+  std::array<std::int64_t, kMostDimensions> strides_{};  ///< of buffer_, in elements
+  DLTensor tensor_{};
+};
+
+}  // namespace sparsekiln::python

@@ -1,0 +1,29 @@
+"""The exceptions of this package."""
+
+_KINDS = ("", "invalid argument", "compile", "driver", "file", "cache", "internal")
+
+
+class Error(RuntimeError):
+    """What went wrong: what was asked, what is wrong, and what would work.
+
+    kind: "invalid argument", "compile", "driver", "file", "cache" or "internal".
+    log: the compiler's, whole, where there is one.
+    """
+
+    def __init__(self, message: str, kind: str = "internal", log: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.log = log
+
+    def __reduce__(self):
+        return type(self), (str(self), self.kind, self.log)
+
+
+class InvalidArgument(Error, ValueError):
+    """The request makes no sense; asking again will not help."""
+
+
+def error_of(status: int, message: str, log: str) -> Error:
+    """That of a status of the C interface."""
+    kind = _KINDS[status]
+    return (InvalidArgument if kind == "invalid argument" else Error)(message, kind, log)

@@ -1,0 +1,127 @@
+"""compile(): from a layout to a kernel."""
+
+import operator
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sparsekiln import _core
+from sparsekiln._core import Kernel
+from sparsekiln.layout import Layout
+
+_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+
+
+class up_to:
+    """A batch of any size from 0 to `bound`: compile(..., batch=up_to(8192))."""
+
+    def __init__(self, bound: int) -> None:
+        self.bound = int(bound)
+
+    def __str__(self) -> str:
+        return f"up-to:{self.bound}"
+
+    def __repr__(self) -> str:
+        return f"up_to({self.bound})"
+
+
+def compile(
+    layout: Layout | Any,
+    block: int | tuple[int, int] = 32,
+    batch: int | up_to = 64,
+    dtype: Any = "f32",
+    op: str = "forward",
+    epilogue: str = "none",
+    target: str = "auto",
+    *,
+    out_dtype: Any = None,
+    math: str = "ieee",
+    order: str = "batch-major",
+    strict_absent: bool = False,
+    derivative: str = "none",
+    gates: bool = False,
+    bias_gradient: bool = False,
+    gate_gradient: bool = False,
+    in_features: int = 0,
+    out_features: int = 0,
+    alignment: int = 16,
+    config: str | None = None,
+    tuning: str = "recorded",
+    tuning_seconds: float = 30.0,
+    progress: bool | Callable[[int, int, float, float], None] | None = None,
+    attached: bool = False,
+    tiered: bool = False,
+    cache_dir: str | os.PathLike | None = None,
+    packs: Sequence[str | os.PathLike] = (),
+    require: str = "anything",
+) -> Kernel:
+    """Compiles a block-sparse linear layer, or finds it in the cache; asking again while a Kernel lives is a look-up.
+
+    layout: a Layout, or what Layout() takes: one entry a block.
+    block: elements of a block, one number or (out, in), of 8, 16, 32, 64 and 128.
+    batch: n, or up_to(bound).
+    dtype: of W and what it is multiplied with: "f32", "bf16", "f16", or a dtype of NumPy or PyTorch. Sums are float32.
+    op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
+    epilogue: what happens before y is stored, joined by "+": scale, bias, relu, gelu, gelu_tanh or silu, gated, residual.
+    target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
+    out_dtype: of what is computed; as dtype where None.
+    math: "ieee", or "tf32" for float32 on tensor cores.
+    order: "batch-major" x[n, in], or "feature-major" x[in, n].
+    derivative: of gradients: dy is multiplied by the derivative of this activation at z.
+    gates: every block of W is scaled by a number of its own. bias_gradient, gate_gradient: grad_weight sums these too.
+    in_features, out_features: where the last blocks are cut; 0: whole ones.
+    tuning: "recorded", or "now": a problem without a record of this device is tuned first, for `tuning_seconds` at most.
+        Ctrl-C ends that; what was measured is kept, and the next run goes on from there.
+    progress: of tuning: True draws a bar on standard error (None: where that is a terminal); a callable is told
+        (candidates settled, candidates, best so far in microseconds, seconds).
+    attached: the layout is not baked into the code: layouts share compiles, and Kernel.relayout takes another one.
+    tiered, config, packs, require, cache_dir, strict_absent, alignment: see docs/python.md.
+
+    Raises InvalidArgument (a ValueError), or Error.
+    """
+    layout = layout if isinstance(layout, Layout) else Layout(layout)
+    block_out, block_in = map(operator.index, block if isinstance(block, (tuple, list)) else (block, block))
+    options = {
+        "block_out": block_out, "block_in": block_in, "batch": str(batch), "dtype": _dtype(dtype),
+        "out_dtype": None if out_dtype is None else _dtype(out_dtype), "operation": op, "math": math,
+        "activation_order": order, "strict_absent": strict_absent, "epilogue": epilogue, "derivative": derivative,
+        "gates": gates, "bias_gradient": bias_gradient, "gate_gradient": gate_gradient, "in_features": in_features,
+        "out_features": out_features, "alignment": alignment, "target": target, "config": config, "tuning": tuning,
+        "tuning_seconds": tuning_seconds, "attached": attached, "tiered": tiered,
+        "cache_dir": "" if cache_dir is None else os.fspath(cache_dir), "packs": [os.fspath(pack) for pack in packs],
+        "require": require,
+    }  # fmt: skip
+    with _bar(progress if tuning == "now" else False) as told:
+        return _core.compile(layout._core, layout, options, told)
+
+
+def _dtype(given: Any) -> str:
+    """As the compiler spells it, of "f32", numpy.float32, torch.float32, numpy.dtype("float32")."""
+    name = given if isinstance(given, str) else getattr(given, "__name__", None) or str(given)
+    name = name.rpartition(".")[2]
+    return _DTYPES.get(name, name)
+
+
+class _bar:
+    """A context that gives what _core.compile calls: None, the caller's own, or a bar on standard error."""
+
+    def __init__(self, progress: bool | Callable | None) -> None:
+        self._own = progress if callable(progress) else None
+        self._draws = self._own is None and (sys.stderr.isatty() if progress is None else bool(progress))
+        self._drawn = False
+
+    def __enter__(self) -> Callable | None:
+        return self._own or (self._draw if self._draws else None)
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            print(file=sys.stderr)
+
+    def _draw(self, settled: int, candidates: int, best_us: float, seconds: float) -> None:
+        width = 24
+        done = width * settled // max(candidates, 1)
+        best = f"best {best_us:.1f} us" if best_us > 0 else "nothing measured yet"
+        print(f"\rtuning [{'#' * done}{' ' * (width - done)}] {settled}/{candidates}, {best}, {seconds:.0f} s ", end="",
+              file=sys.stderr, flush=True)  # fmt: skip
+        self._drawn = True

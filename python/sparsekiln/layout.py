@@ -1,0 +1,147 @@
+"""Layouts: which blocks of a weight are present."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from sparsekiln import _core
+
+
+class Layout:
+    """An immutable grid of block rows (output features) x block columns (input features), each block present or absent.
+
+    Layout(mask) takes a 2-D array-like of bool or integers, one entry a BLOCK (not an element): NumPy, PyTorch, nested
+    lists. Layout(matrix) takes the blocks of a scipy.sparse.bsr_array (or bsr_matrix), or of a PyTorch BSR tensor.
+    Present blocks are numbered row-major: the order of a weight's values. Equal grids are equal, and have equal digests,
+    on every machine.
+    """
+
+    __slots__ = ("_core",)
+
+    def __init__(self, blocks: Any) -> None:
+        if isinstance(blocks, _core.Layout):
+            self._core = blocks
+        elif isinstance(blocks, Layout):
+            self._core = blocks._core
+        else:
+            self._core = _layout_of(blocks)
+
+    @staticmethod
+    def from_csr(rows: int, cols: int, crow: Any, col: Any) -> "Layout":
+        """BSR index arrays, crow[rows + 1] and col[blocks]. Raises ValueError where they are unsorted, duplicate or out of
+        range, naming the row."""
+        return Layout(_core.Layout.from_csr(rows, cols, _indices("crow", crow), _indices("col", col)))
+
+    @staticmethod
+    def load(path: str | os.PathLike) -> "Layout":
+        """.npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1."""
+        return Layout(_core.Layout.load(os.fsencode(path)))
+
+    def save(self, path: str | os.PathLike) -> None:
+        """In the format that the ending names; all or nothing."""
+        self._core.save(os.fsencode(path))
+
+    @property
+    def rows(self) -> int:
+        """Block rows."""
+        return self._core.rows
+
+    @property
+    def cols(self) -> int:
+        """Block columns."""
+        return self._core.cols
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, cols), in blocks."""
+        return self.rows, self.cols
+
+    @property
+    def blocks(self) -> int:
+        """How many are present."""
+        return self._core.blocks
+
+    @property
+    def density(self) -> float:
+        """blocks / (rows * cols)."""
+        return self._core.density
+
+    @property
+    def digest(self) -> str:
+        """Of the content: 32 hexadecimal digits."""
+        return self._core.digest
+
+    @property
+    def crow(self) -> np.ndarray:
+        """int32[rows + 1], read-only: where each row begins in col."""
+        return self._core.crow
+
+    @property
+    def col(self) -> np.ndarray:
+        """int32[blocks], read-only: the block columns, ascending within each row."""
+        return self._core.col
+
+    def mask(self) -> np.ndarray:
+        """bool[rows, cols]."""
+        mask = np.zeros(self.shape, bool)
+        mask[np.repeat(np.arange(self.rows), np.diff(self.crow)), self.col] = True
+        return mask
+
+    def transposed(self) -> "Layout":
+        return Layout(self._core.transposed())
+
+    def __len__(self) -> int:
+        return self.blocks
+
+    def __eq__(self, other: object) -> bool:
+        return self.digest == other.digest if isinstance(other, Layout) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __reduce__(self):
+        return Layout.from_csr, (self.rows, self.cols, np.array(self.crow), np.array(self.col))
+
+    def __copy__(self) -> "Layout":
+        return self
+
+    def __deepcopy__(self, memo: dict) -> "Layout":
+        return self
+
+    def __repr__(self) -> str:
+        return f"Layout({self.rows}x{self.cols} blocks, {self.blocks} present, {100 * self.density:.4g} %)"
+
+
+def _indices(name: str, values: Any) -> np.ndarray:
+    """int32, contiguous; refuses what does not fit."""
+    array = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
+    if array.ndim != 1 or not (array.dtype.kind in "iu" or array.size == 0):
+        raise ValueError(f"{name} has {array.ndim} dimensions of {array.dtype}; one dimension of integers would work")
+    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int32).max):
+        raise ValueError(f"{name} has entries from {array.min()} to {array.max()}; 0 to {np.iinfo(np.int32).max} would work")
+    return np.ascontiguousarray(array, np.int32)
+
+
+def _layout_of(blocks: Any) -> _core.Layout:
+    if str(getattr(blocks, "layout", "")).startswith("torch.sparse"):  # BSR alone has blocks
+        values = blocks.values()
+        if values.ndim != 3:
+            raise ValueError(f"a tensor of layout {blocks.layout} and {values.ndim} dimensions of values; a BSR tensor would work")
+        _, block_out, block_in = values.shape
+        out_features, in_features = blocks.shape
+        return _core.Layout.from_csr(
+            out_features // block_out, in_features // block_in,
+            _indices("crow", blocks.crow_indices()), _indices("col", blocks.col_indices()))  # fmt: skip
+    if hasattr(blocks, "indptr"):  # SciPy
+        if getattr(blocks, "format", "") != "bsr":
+            raise ValueError(f"a sparse matrix of format '{getattr(blocks, 'format', '?')}'; .tobsr((32, 32)) would work")
+        block_out, block_in = blocks.blocksize
+        out_features, in_features = blocks.shape
+        return _core.Layout.from_csr(
+            out_features // block_out, in_features // block_in, _indices("indptr", blocks.indptr), _indices("indices", blocks.indices)
+        )
+    mask = np.asarray(blocks.cpu() if hasattr(blocks, "cpu") else blocks)
+    if mask.ndim != 2 or mask.dtype.kind not in "biu":
+        raise ValueError(f"a mask of {mask.ndim} dimensions of {mask.dtype}; two, of bool or integers, one entry a block, would work")
+    return _core.Layout.from_mask(np.ascontiguousarray(mask != 0).view(np.uint8))

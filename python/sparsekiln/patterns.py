@@ -1,0 +1,68 @@
+"""Sparsity patterns. Sizes are in blocks.
+
+The same arguments give the same layout on every machine, in C++ and here. Every function raises InvalidArgument for sizes
+or probabilities out of range.
+"""
+
+from sparsekiln import _core
+from sparsekiln.layout import Layout
+
+
+def _pattern(name: str, **arguments) -> Layout:
+    return Layout(_core.Layout.pattern(name, **arguments))
+
+
+def random(rows: int, cols: int, density: float, seed: int = 0) -> Layout:
+    """round(density * rows * cols) distinct blocks, uniformly."""
+    return _pattern("random", rows=rows, cols=cols, density=density, seed=seed)
+
+
+def balanced_random(rows: int, cols: int, density: float, seed: int = 0) -> Layout:
+    """Like random, but populations of rows differ by at most one, and those of columns."""
+    return _pattern("balanced_random", rows=rows, cols=cols, density=density, seed=seed)
+
+
+def block_diagonal(rows: int, cols: int, groups: int) -> Layout:
+    """`groups` dense rectangles on the diagonal, of sizes that differ by at most one."""
+    return _pattern("block_diagonal", rows=rows, cols=cols, groups=groups)
+
+
+def banded(rows: int, cols: int, half_width: int) -> Layout:
+    """The blocks that the (scaled) diagonal crosses, and `half_width` to each side of them in their row."""
+    return _pattern("banded", rows=rows, cols=cols, half_width=half_width)
+
+
+def watts_strogatz(rows: int, cols: int, density: float, rewire: float = 0.1, seed: int = 0) -> Layout:
+    """Small world (Watts & Strogatz 1998; Gray, Radford & Kingma 2017): a ring lattice around the scaled diagonal, of which
+    each block is rewired within its row with probability `rewire`."""
+    return _pattern("watts_strogatz", rows=rows, cols=cols, density=density, rewire=rewire, seed=seed)
+
+
+def barabasi_albert(size: int, edges: int, diagonal: bool = True, seed: int = 0) -> Layout:
+    """Preferential attachment over `size` nodes with `edges` edges a new node, as a symmetric grid."""
+    return _pattern("barabasi_albert", size=size, edges=edges, diagonal=diagonal, seed=seed)
+
+
+def butterfly(size: int) -> Layout:
+    """Block (i, j) for j = i and for j = i with one of log2(size) bits flipped; `size` is a power of two."""
+    return _pattern("butterfly", size=size)
+
+
+def causal(size: int) -> Layout:
+    """The lower triangle, diagonal included."""
+    return _pattern("causal", size=size)
+
+
+def strided(size: int, stride: int) -> Layout:
+    """Sparse Transformer, strided form (Child et al. 2019, section 4.3), causal."""
+    return _pattern("strided", size=size, stride=stride)
+
+
+def longformer(size: int, window: int, global_blocks: int) -> Layout:
+    """A window to each side, and first blocks that attend everywhere (Beltagy et al. 2020)."""
+    return _pattern("longformer", size=size, window=window, global_blocks=global_blocks)
+
+
+def bigbird(size: int, window: int, global_blocks: int, random_blocks: int, seed: int = 0) -> Layout:
+    """Longformer's pattern and random further blocks in each row (Zaheer et al. 2020)."""
+    return _pattern("bigbird", size=size, window=window, global_blocks=global_blocks, random_blocks=random_blocks, seed=seed)

@@ -1,0 +1,219 @@
+"""The kernels of a layout: made when they are first needed, and shared by all that use the layout."""
+
+import threading
+import weakref
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import sparsekiln
+
+#: PyTorch's name of an element type, and the core's. Sums are float32 for each of them.
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+
+#: Sides of a block that there are kernels for.
+BLOCK_SIDES = (8, 16, 32, 64, 128)
+
+# A dynamic kernel has code for ranges of the batch, and the last of them is open: one for 2^20 compiles as fast as
+# one for 2^16. A larger batch, up to the core's limit, takes a kernel of its own.
+_BOUNDS = (1 << 20, 1 << 30)
+
+
+class Use(NamedTuple):
+    """One way of using a layout: everything that a kernel is compiled for but the layout and the batch."""
+
+    operation: str
+    block: tuple[int, int]
+    in_features: int
+    out_features: int
+    dtype: torch.dtype
+    device: torch.device
+    epilogue: str = "none"
+    derivative: str = "none"
+    bias_gradient: bool = False
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that rows of activations are multiples of where they follow one another: at most 16."""
+        step, element = 16, self.dtype.itemsize
+        while self.in_features * element % step or self.out_features * element % step:
+            step //= 2
+        return step
+
+
+class LayoutKernels:
+    """A layout and the kernels that were made for it. Copies and pickles of it are itself, in the process they are in."""
+
+    __slots__ = ("__weakref__", "_kernels", "_lock", "layout")
+
+    def __init__(self, layout: "sparsekiln.Layout"):
+        self.layout = layout
+        self._kernels: dict[tuple[Use, int], Any] = {}
+        self._lock = threading.Lock()
+
+    def kernel(self, use: Use, n: int) -> "sparsekiln.Kernel":
+        """That serves a batch of `n`, and all others of its range."""
+        bound = _BOUNDS[0] if n <= _BOUNDS[0] else _BOUNDS[1]
+        kernel = self._kernels.get((use, bound))
+        return self._compile(use, bound) if kernel is None else kernel
+
+    def kernels(self) -> list["sparsekiln.Kernel"]:
+        """All that were made so far."""
+        with self._lock:
+            return list(self._kernels.values())
+
+    def _compile(self, use: Use, bound: int) -> "sparsekiln.Kernel":
+        with self._lock:
+            kernel = self._kernels.get((use, bound))
+            if kernel is None:
+                kernel = self._kernels[use, bound] = compile_kernel(self.layout, use, bound)
+            return kernel
+
+    def __copy__(self) -> "LayoutKernels":
+        return self
+
+    def __deepcopy__(self, memo: dict) -> "LayoutKernels":
+        return self
+
+    def __reduce__(self) -> tuple:
+        return kernels_of, (self.layout,)
+
+
+def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparsekiln.Kernel":
+    """For any batch up to `bound`."""
+
+    def compiled(attached: bool) -> "sparsekiln.Kernel":
+        return sparsekiln.compile(
+            layout, block=use.block, batch=sparsekiln.up_to(bound), dtype=DTYPES[use.dtype], op=use.operation,
+            epilogue=use.epilogue, target=_target(use.device), derivative=use.derivative, bias_gradient=use.bias_gradient,
+            in_features=in_features, out_features=out_features, alignment=use.alignment, attached=attached,
+        )  # fmt: skip
+
+    block_out, block_in = use.block
+    in_features = 0 if use.in_features == layout.cols * block_in else use.in_features  # 0: none is cut
+    out_features = 0 if use.out_features == layout.rows * block_out else use.out_features
+    # What compile.h says: on CUDA neither the gradient of the weight nor cut features are attached.
+    whole = in_features == 0 and out_features == 0
+    return compiled(attached=use.device.type == "cpu" or (whole and use.operation != "grad_weight"))
+
+
+def _target(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
+    if device.type == "cpu":
+        return "cpu"
+    raise ValueError(f"sparsekiln has kernels for cpu and cuda tensors, not for those on {device}; move them there with .to()")
+
+
+# Layers hold the LayoutKernels that they use. Programs that torch.export wrote hold the index tensors alone: for
+# them the last ones found are kept.
+_by_digest: "weakref.WeakValueDictionary[str, LayoutKernels]" = weakref.WeakValueDictionary()
+_recent: deque[LayoutKernels] = deque(maxlen=256)
+_registry = threading.RLock()
+
+
+def kernels_of(layout: "sparsekiln.Layout") -> LayoutKernels:
+    """The one LayoutKernels of all equal layouts of this process."""
+    with _registry:
+        kernels = _by_digest.get(layout.digest)
+        if kernels is None:
+            kernels = _by_digest[layout.digest] = LayoutKernels(layout)
+        return kernels
+
+
+class Weight:
+    """Index tensors that were seen to hold the layout of a digest, and the kernels of it that were used with them."""
+
+    __slots__ = ("_ready", "col", "crow", "digest", "kernels", "versions")
+
+    def __init__(self, crow: weakref.ref | None, col: weakref.ref | None, versions: tuple, digest: str, kernels: LayoutKernels):
+        self.crow, self.col, self.versions = crow, col, versions
+        self.digest, self.kernels = digest, kernels
+        self._ready: dict[tuple, Any] = {}
+
+    def ready(self, operation: str, n: int, *form: Any) -> Any:
+        """The kernel that served such a call before, or None."""
+        return self._ready.get((operation, n > _BOUNDS[0], *form))
+
+    def make(self, use: Use, n: int, *form: Any) -> "sparsekiln.Kernel":
+        """Finds the kernel for `use`; `form` is what tells it from the others of these index tensors."""
+        kernel = self.kernels.kernel(use, n)
+        self._ready[(use.operation, n > _BOUNDS[0], *form)] = kernel
+        return kernel
+
+
+# By id() of the two index tensors; an entry goes when one of them does.
+_checked: dict[tuple[int, int], Weight] = {}
+
+
+def find(digest: str, crow: torch.Tensor, col: torch.Tensor, cols: int) -> Weight:
+    """What is known of these index tensors (BSR, of `cols` block columns), which must hold the layout with this digest.
+
+    They are compared when they come for the first time, and again when something has written to them since: ValueError
+    where they hold another layout than that of the digest.
+    """
+    entry = _checked.get((id(crow), id(col)))
+    if entry is not None and entry.digest == digest and entry.crow() is crow and entry.col() is col:
+        if entry.versions == (crow._version, col._version):
+            return entry
+    kernels = _by_digest.get(digest)
+    if kernels is None or not _same(kernels.layout, cols, crow, col):
+        kernels = _rebuild(digest, cols, crow, col)
+    return _remember(crow, col, digest, kernels)
+
+
+def _same(layout: "sparsekiln.Layout", cols: int, crow: torch.Tensor, col: torch.Tensor) -> bool:
+    return (
+        layout.cols == cols
+        and np.array_equal(crow.detach().cpu().numpy(), layout.crow)
+        and np.array_equal(col.detach().cpu().numpy(), layout.col)
+    )
+
+
+def _rebuild(digest: str, cols: int, crow: torch.Tensor, col: torch.Tensor) -> LayoutKernels:
+    layout = layout_from_indices(crow, col, cols)
+    if layout.digest != digest:
+        raise ValueError(
+            f"crow_indices and col_indices hold the layout {layout.digest}, but this call was made for {digest}: they were "
+            "written to behind the layer's back; use BlockSparseLinear.relayout, or export the program again"
+        )
+    kernels = kernels_of(layout)
+    _recent.append(kernels)
+    return kernels
+
+
+def _remember(crow: torch.Tensor, col: torch.Tensor, digest: str, kernels: LayoutKernels) -> Weight:
+    if crow.is_inference() or col.is_inference():  # PyTorch does not count what is written to them
+        return Weight(None, None, (), digest, kernels)
+    key = (id(crow), id(col))
+
+    def forget(dead: weakref.ref) -> None:
+        entry = _checked.get(key)
+        if entry is not None and (entry.crow is dead or entry.col is dead):
+            _checked.pop(key, None)
+
+    versions = (crow._version, col._version)
+    entry = _checked[key] = Weight(weakref.ref(crow, forget), weakref.ref(col, forget), versions, digest, kernels)
+    return entry
+
+
+def layout_from_indices(crow: torch.Tensor, col: torch.Tensor, cols: int) -> "sparsekiln.Layout":
+    """The layout that BSR index tensors describe: crow [rows + 1] and col [blocks], of `cols` block columns.
+
+    ValueError where they are no integers, unsorted, duplicate or out of range.
+    """
+    for name, tensor in (("crow_indices", crow), ("col_indices", col)):
+        if tensor.dtype not in (torch.int32, torch.int64) or tensor.dim() != 1:
+            raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}; BSR index tensors are 1-D of int32 or int64")
+    if crow.numel() == 0:
+        raise ValueError("crow_indices is empty; it has one entry for each row of blocks, and one more")
+    return sparsekiln.Layout.from_csr(crow.numel() - 1, cols, _indices(crow), _indices(col))
+
+
+def _indices(tensor: torch.Tensor) -> np.ndarray:
+    array = tensor.detach().cpu().numpy()
+    if array.size and (array.max() > np.iinfo(np.int32).max or array.min() < 0):
+        raise ValueError("index tensors hold numbers from 0 to 2^31 - 1 alone")
+    return np.ascontiguousarray(array, dtype=np.int32)

@@ -1,0 +1,258 @@
+"""The custom operators torch.ops.sparsekiln.*: what a linear layer computes, on 2-D activations.
+
+    linear                     y[n, out] = act(x[n, in] · Wᵀ + bias)
+    linear_with_preactivation  as above, and z, what act was applied to
+    linear_grad_input          dx[n, in] = (dy · act'(z)) · W
+    linear_grad_weight         dW[blocks, block_out, block_in] = (dy · act'(z))ᵀ · x, and the gradient of the bias
+
+W is given as a BSR tensor of PyTorch has it: `values` [blocks, block_out, block_in] with `crow` and `col`, besides the
+digest of the layout that these hold. The digest chooses the kernels, and the index tensors are held against it: where
+they differ the call is refused. All results are differentiable, the gradients once more.
+"""
+
+from typing import Optional
+
+import torch
+from torch.autograd import forward_ad
+
+from . import products
+
+Tensor = torch.Tensor
+_ops = torch.ops.sparsekiln
+
+
+@torch.library.custom_op("sparsekiln::linear", mutates_args=())
+def linear(
+    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, digest: str, in_features: int,
+    out_features: int, activation: str,
+) -> Tensor:  # fmt: skip
+    return products.linear(x, values, bias, crow, col, digest, in_features, out_features, activation)
+
+
+@linear.register_fake
+def _(*arguments):
+    products.check_linear(*arguments)
+    x, *_, out_features, _ = arguments
+    return x.new_empty((x.shape[0], out_features))
+
+
+@torch.library.custom_op("sparsekiln::linear_with_preactivation", mutates_args=())
+def linear_with_preactivation(
+    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, digest: str, in_features: int,
+    out_features: int, activation: str,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return products.linear_with_preactivation(x, values, bias, crow, col, digest, in_features, out_features, activation)
+
+
+@linear_with_preactivation.register_fake
+def _(*arguments):
+    products.check_linear(*arguments)
+    x, *_, out_features, _ = arguments
+    return x.new_empty((x.shape[0], out_features)), x.new_empty((x.shape[0], out_features))
+
+
+@torch.library.custom_op("sparsekiln::linear_grad_input", mutates_args=())
+def linear_grad_input(
+    dy: Tensor, z: Optional[Tensor], values: Tensor, crow: Tensor, col: Tensor, digest: str, in_features: int,
+    out_features: int, activation: str,
+) -> Tensor:  # fmt: skip
+    return products.grad_input(dy, z, values, crow, col, digest, in_features, out_features, activation)
+
+
+@linear_grad_input.register_fake
+def _(*arguments):
+    products.check_grad_input(*arguments)
+    dy, *_, in_features, _, _ = arguments
+    return dy.new_empty((dy.shape[0], in_features))
+
+
+@torch.library.custom_op("sparsekiln::linear_grad_weight", mutates_args=())
+def linear_grad_weight(
+    x: Tensor, dy: Tensor, z: Optional[Tensor], crow: Tensor, col: Tensor, digest: str, block_out: int, block_in: int,
+    in_features: int, out_features: int, activation: str, bias: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return products.grad_weight(
+        x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias
+    )  # fmt: skip
+
+
+@linear_grad_weight.register_fake
+def _(x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias):
+    products.check_grad_weight(x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias)
+    return x.new_empty((col.shape[0], block_out, block_in)), x.new_empty(out_features if bias else 0)
+
+
+# dy · act'(z), differentiable; of relu, z may be y.
+_DERIVATIVES = {
+    "relu": lambda dy, z: torch.ops.aten.threshold_backward(dy, z, 0),
+    "gelu": torch.ops.aten.gelu_backward,
+    "gelu_tanh": lambda dy, z: torch.ops.aten.gelu_backward(dy, z, approximate="tanh"),
+    "silu": lambda dy, z: dy * torch.sigmoid(z) * (1 + z * (1 - torch.sigmoid(z))),
+}
+
+
+def _save(ctx, inputs: tuple, y: Tensor, z: Tensor | None) -> None:
+    """What backward needs. Without z it is computed again, from all that the layer had."""
+    x, values, bias, crow, col, digest, in_features, out_features, activation = inputs
+    ctx.set_materialize_grads(False)
+    ctx.arguments = digest, in_features, out_features
+    ctx.activation = activation
+    if activation == "relu":
+        z = y
+    ctx.save_for_backward(
+        x if activation not in ("none", "relu") or ctx.needs_input_grad[1] else None, values,
+        None if activation == "none" else bias, crow, col, None if activation == "none" else z,
+    )  # fmt: skip
+
+
+def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
+    """Of the two forward operators; dz is the gradient of z, where that is a result."""
+    x, values, bias, crow, col, z = ctx.saved_tensors
+    needs, activation = ctx.needs_input_grad, ctx.activation
+    twice = torch.is_grad_enabled()
+    if dy is None and dz is None:
+        return (None,) * 9
+    if activation not in ("none", "relu") and (z is None or twice):
+        z = _ops.linear(x, values, bias, crow, col, *ctx.arguments, "none")
+    if dy is None:
+        dy, z, activation = dz, None, "none"
+    elif activation != "none" and (twice or dz is not None or not (needs[0] or needs[1])):
+        dy = _DERIVATIVES[activation](dy, z)
+        dy = dy if dz is None else dy + dz
+        z, activation = None, "none"
+    elif dz is not None:
+        dy = dy + dz
+    grad_input, grad_weight = _gradient_operators(dy)
+    dx = dw = dbias = None
+    if needs[0]:
+        dx = grad_input(dy, z, values, crow, col, *ctx.arguments, activation)
+    if needs[1]:
+        digest, *features = ctx.arguments
+        block_out, block_in = values.shape[1:]
+        dw, dbias = grad_weight(x, dy, z, crow, col, digest, block_out, block_in, *features, activation, needs[2])
+    elif needs[2]:
+        dbias = (dy if z is None else _DERIVATIVES[activation](dy, z)).sum(0)
+    return dx, dw, dbias if needs[2] else None, *(None,) * 6
+
+
+linear.register_autograd(_backward, setup_context=lambda ctx, inputs, output: _save(ctx, inputs, output, None))
+linear_with_preactivation.register_autograd(_backward, setup_context=lambda ctx, inputs, output: _save(ctx, inputs, *output))
+
+
+def _refuse_activation(activation: str) -> None:
+    if activation != "none":
+        raise RuntimeError(
+            "the gradient operators of sparsekiln are differentiable without an activation alone; call backward with "
+            "create_graph=True, which takes them apart"
+        )
+
+
+def _save_grad_input(ctx, inputs, output) -> None:
+    dy, _, values, crow, col, digest, in_features, out_features, activation = inputs
+    ctx.arguments = digest, in_features, out_features
+    ctx.activation = activation
+    ctx.save_for_backward(dy, values, crow, col)
+
+
+def _backward_of_grad_input(ctx, ddx) -> tuple:
+    _refuse_activation(ctx.activation)
+    dy, values, crow, col = ctx.saved_tensors
+    digest, *features = ctx.arguments
+    ddy = dvalues = None
+    if ctx.needs_input_grad[0]:
+        ddy = _ops.linear(ddx, values, None, crow, col, digest, *features, "none")
+    if ctx.needs_input_grad[2]:
+        dvalues, _ = _ops.linear_grad_weight(
+            ddx, dy, None, crow, col, digest, values.shape[1], values.shape[2], *features, "none", False
+        )
+    return ddy, None, dvalues, *(None,) * 6
+
+
+def _save_grad_weight(ctx, inputs, output) -> None:
+    x, dy, _, crow, col, digest, _, _, in_features, out_features, activation, bias = inputs
+    ctx.arguments = digest, in_features, out_features
+    ctx.activation, ctx.bias = activation, bias
+    ctx.save_for_backward(x, dy, crow, col)
+
+
+def _backward_of_grad_weight(ctx, ddw, ddbias) -> tuple:
+    _refuse_activation(ctx.activation)
+    x, dy, crow, col = ctx.saved_tensors
+    dx = ddy = None
+    if ctx.needs_input_grad[0]:
+        dx = _ops.linear_grad_input(dy, None, ddw, crow, col, *ctx.arguments, "none")
+    if ctx.needs_input_grad[1]:
+        ddy = _ops.linear(x, ddw, ddbias if ctx.bias else None, crow, col, *ctx.arguments, "none")
+    return dx, ddy, *(None,) * 10
+
+
+linear_grad_input.register_autograd(_backward_of_grad_input, setup_context=_save_grad_input)
+linear_grad_weight.register_autograd(_backward_of_grad_weight, setup_context=_save_grad_weight)
+
+
+# ---- without the dispatcher ----
+
+
+class _Direct(torch.autograd.Function):
+    """The operators linear and linear_with_preactivation in one, past the dispatcher's Python, which takes longer than
+    the kernel of a small layer."""
+
+    @staticmethod
+    def forward(ctx, *arguments):
+        if arguments[-1] in ("none", "relu"):
+            y, z = products.linear(*arguments), None
+        else:
+            y, z = products.linear_with_preactivation(*arguments)
+        _save(ctx, arguments, y, z)
+        return y
+
+    backward = staticmethod(_backward)
+
+
+def _gradient_operators(dy: Tensor) -> tuple:
+    if not torch.is_grad_enabled() and unobserved(dy):
+        return products.grad_input, products.grad_weight
+    return _ops.linear_grad_input, _ops.linear_grad_weight
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+_dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_transforms = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
+_tracing = getattr(torch._C, "_get_tracing_state", None)
+
+
+def unobserved(*tensors: Tensor) -> bool:
+    """Whether nothing but autograd would see an operator that is called now on these: no tracing, mode or subclass."""
+    if torch.compiler.is_compiling() or None in (_dispatch_modes, _transforms, _tracing):
+        return False
+    if _dispatch_modes() or _transforms() is not None or _tracing() is not None:
+        return False
+    return all(type(tensor) in _PLAIN for tensor in tensors)
+
+
+def _refuse_forward_mode() -> None:
+    if forward_ad._current_level >= 0 or (_transforms is not None and _jvp_is_open()):
+        raise NotImplementedError(
+            "block-sparse layers have no forward-mode derivatives (torch.autograd.forward_ad, torch.func.jvp, jacfwd); "
+            "backward() and torch.autograd.grad would work, or a dense layer of the same weight: layer.to_dense()"
+        )
+
+
+def _jvp_is_open() -> bool:
+    interpreter = _transforms()
+    return interpreter is not None and "Jvp" in str(interpreter.key())
+
+
+def call(*arguments) -> Tensor:
+    """y of the operator linear: its arguments, and its gradients, in the quickest way that is open."""
+    x, values, bias, *_, activation = arguments
+    if not torch.compiler.is_compiling():
+        _refuse_forward_mode()
+    needs_gradient = torch.is_grad_enabled() and (
+        x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
+    )
+    if unobserved(x, values):
+        return _Direct.apply(*arguments) if needs_gradient else products.linear(*arguments)
+    if needs_gradient and activation not in ("none", "relu"):
+        return _ops.linear_with_preactivation(*arguments)[0]
+    return _ops.linear(*arguments)

@@ -1,0 +1,148 @@
+"""What a linear layer computes, by the kernels of its layout: on tensors that have memory, without a gradient.
+
+Functions here are the bodies of the operators, with the same arguments; see operators.py. A call like an earlier one goes
+straight to its kernel, which checks its operands itself; what the kernel refuses is looked at here, and is refused with a
+sentence or brought into a form that it takes.
+"""
+
+import contextlib
+
+import torch
+
+import sparsekiln
+
+from .kernels import Use, find
+from .operands import blocks_for, check_bias, check_indices, check_matrix, check_weight, dense, readable
+
+Tensor = torch.Tensor
+
+#: act(z) as PyTorch computes it.
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
+
+
+def _run(kernel, n: int, *operands: Tensor, **named: Tensor | None):
+    """On the operands' device. A CUDA graph that is being captured gets a workspace of its own, zeroed at each replay."""
+    if not operands[0].is_cuda:
+        return kernel(*operands, **named)
+    with torch.cuda.device(operands[0].device):
+        if torch.cuda.is_current_stream_capturing() and (size := kernel.workspace_bytes(n)):
+            named["workspace"] = torch.zeros(size, dtype=torch.uint8, device=operands[0].device)
+        return kernel(*operands, **named)
+
+
+# ---- y = act(x · Wᵀ + bias) ----
+
+
+def check_linear(x, values, bias, crow, col, digest, in_features, out_features, activation) -> None:
+    if activation != "none" and activation not in ACTIVATIONS:
+        raise ValueError(f"there is no activation '{activation}'; there are none, {', '.join(ACTIVATIONS)}")
+    check_weight(values, crow, col, in_features, out_features)
+    check_matrix("the input", x, in_features, values)
+    check_bias(bias, out_features, values)
+
+
+def linear(x, values, bias, crow, col, digest, in_features, out_features, activation) -> Tensor:
+    n, shape = x.shape[0], values.shape
+    form = (shape, x.dtype, bias is None, activation, in_features, out_features)
+    weight = find(digest, crow, col, blocks_for(in_features, shape[-1]))
+    kernel = weight.ready("forward", n, *form)
+    if kernel is not None and x.dim() == 2:
+        with contextlib.suppress(sparsekiln.InvalidArgument):
+            return _run(kernel, n, x, values, bias=bias)
+    check_linear(x, values, bias, crow, col, digest, in_features, out_features, activation)
+    use = Use("forward", tuple(shape[1:]), in_features, out_features, x.dtype, x.device, epilogue=_epilogue(bias, activation))
+    kernel = weight.make(use, n, *form)
+    return _run(kernel, n, readable(x, use.alignment), dense(values), bias=None if bias is None else dense(bias))
+
+
+def _epilogue(bias: Tensor | None, activation: str) -> str:
+    if bias is None:
+        return activation
+    return "bias" if activation == "none" else f"bias+{activation}"
+
+
+def linear_with_preactivation(
+    x, values, bias, crow, col, digest, in_features, out_features, activation
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """y and z, what act was applied to."""
+    if activation not in ACTIVATIONS:
+        check_linear(x, values, bias, crow, col, digest, in_features, out_features, activation)
+    z = linear(x, values, bias, crow, col, digest, in_features, out_features, "none")
+    return (z.clone() if activation == "none" else ACTIVATIONS[activation](z)), z
+
+
+# ---- dx = (dy · act'(z)) · W ----
+
+
+def check_grad_input(dy, z, values, crow, col, digest, in_features, out_features, activation) -> None:
+    check_weight(values, crow, col, in_features, out_features)
+    _check_dy(dy, z, out_features, activation, values)
+
+
+def _check_dy(dy, z, out_features, activation, like) -> None:
+    check_matrix("the gradient of the output", dy, out_features, like)
+    if (z is None) != (activation == "none"):
+        raise ValueError("an activation's derivative needs z, and z goes with an activation alone")
+    if z is not None and (z.shape != dy.shape or z.dtype != dy.dtype or z.device != dy.device):
+        raise ValueError(f"z is {tuple(z.shape)} of {z.dtype} on {z.device}; it is like the gradient of the output")
+
+
+def grad_input(dy, z, values, crow, col, digest, in_features, out_features, activation) -> Tensor:
+    n, shape = dy.shape[0], values.shape
+    form = (shape, dy.dtype, activation, in_features, out_features)
+    weight = find(digest, crow, col, blocks_for(in_features, shape[-1]))
+    kernel = weight.ready("grad_input", n, *form)
+    if kernel is not None and dy.dim() == 2:
+        with contextlib.suppress(sparsekiln.InvalidArgument):
+            return _run(kernel, n, dy, values, z=z)
+    check_grad_input(dy, z, values, crow, col, digest, in_features, out_features, activation)
+    use = Use("grad_input", tuple(shape[1:]), in_features, out_features, dy.dtype, dy.device, derivative=activation)
+    kernel = weight.make(use, n, *form)
+    z = None if z is None else readable(z, use.alignment)
+    return _run(kernel, n, readable(dy, use.alignment), dense(values), z=z)
+
+
+# ---- dW = (dy · act'(z))ᵀ · x ----
+
+
+def check_grad_weight(
+    x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias
+) -> None:  # fmt: skip
+    check_indices(crow, col, block_out, out_features, col.shape[0])
+    check_matrix("the input", x, in_features, x)
+    _check_dy(dy, z, out_features, activation, x)
+    if x.shape[0] != dy.shape[0]:
+        raise ValueError(f"the input has {x.shape[0]} rows, and the gradient of the output {dy.shape[0]}; they have as many")
+
+
+def grad_weight(
+    x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The second result, of the bias, is empty where `bias` is false."""
+    n = x.shape[0]
+    form = (block_out, block_in, x.dtype, activation, in_features, out_features, bias)
+    weight = find(digest, crow, col, blocks_for(in_features, block_in))
+    kernel = weight.ready("grad_weight", n, *form)
+    if kernel is not None and x.dim() == 2:
+        with contextlib.suppress(sparsekiln.InvalidArgument):
+            return _pair(_run(kernel, n, x, dy, z=z), bias, x)
+    check_grad_weight(x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias)
+    use = Use(
+        "grad_weight", (block_out, block_in), in_features, out_features, x.dtype, x.device, derivative=activation,
+        bias_gradient=bias,
+    )  # fmt: skip
+    kernel = weight.make(use, n, *form)
+    z = None if z is None else readable(z, use.alignment)
+    return _pair(_run(kernel, n, readable(x, use.alignment), readable(dy, use.alignment), z=z), bias, x)
+
+
+def _pair(result: Tensor | tuple[Tensor, Tensor], bias: bool, like: Tensor) -> tuple[Tensor, Tensor]:
+    if not bias:
+        return result, like.new_empty(0)
+    dw, dbias = result
+    return dw, dbias if dbias.dtype == like.dtype else dbias.to(like.dtype)

@@ -1,0 +1,345 @@
+#include <sparsekiln/c.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/sparsekiln.h>
+
+#include "runtime/c_operands.h"
+
+using sparsekiln::Error;
+using sparsekiln::ErrorKind;
+using sparsekiln::Layout;
+
+struct sk_layout {
+  Layout layout;
+  std::string digest;
+};
+
+struct sk_kernel {
+  sparsekiln::Kernel kernel;
+  std::string epilogue, target, config, key;  // as they were last described
+};
+
+namespace {
+
+struct Failure {
+  std::string message;
+  std::string log;
+};
+thread_local Failure last_failure;
+
+sk_status status_of(ErrorKind kind) { return static_cast<sk_status>(static_cast<int>(kind) + 1); }
+static_assert(static_cast<int>(ErrorKind::invalid_argument) + 1 == SK_INVALID_ARGUMENT);
+static_assert(static_cast<int>(ErrorKind::internal) + 1 == SK_INTERNAL);
+
+sk_status failed(sk_status status, const char* message, const std::string& log = {}) noexcept {
+  try {
+    last_failure = {message, log};
+  } catch (const std::bad_alloc&) {
+    last_failure = {};
+  }
+  return status;
+}
+
+/// Runs `body`; what it throws becomes the status and the message.
+template <typename Body>
+sk_status guarded(const Body& body) noexcept {
+  try {
+    body();
+    return SK_OK;
+  } catch (const Error& error) {
+    return failed(status_of(error.kind()), error.what(), error.log());
+  } catch (const std::bad_alloc&) {
+    return failed(SK_INTERNAL, "out of memory");
+  } catch (const std::exception& error) {
+    return failed(SK_INTERNAL, error.what());
+  } catch (...) {
+    return failed(SK_INTERNAL, "an exception of no known type");
+  }
+}
+
+template <typename T>
+T& given(T* object, const char* name) {
+  if (object == nullptr)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} is null; an object of this library would work", name));
+  return *object;
+}
+
+template <typename Struct>
+const Struct& sized(const Struct* object, const char* name) {
+  const std::size_t size = given(object, name).size;
+  if (size != sizeof(Struct))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} has size {}, and this library's has {}: set it by the struct's init", name,
+                            size, sizeof(Struct)));
+  return *object;
+}
+
+sk_layout* handle(Layout layout) {
+  std::string digest = layout.digest().hex();
+  return new sk_layout{std::move(layout), std::move(digest)};
+}
+
+Layout pattern(std::string_view name, const sk_pattern& p) {
+  using namespace sparsekiln::patterns;
+  if (name == "random") return random(p.rows, p.cols, p.density, p.seed);
+  if (name == "balanced_random") return balanced_random(p.rows, p.cols, p.density, p.seed);
+  if (name == "block_diagonal") return block_diagonal(p.rows, p.cols, p.groups);
+  if (name == "banded") return banded(p.rows, p.cols, p.half_width);
+  if (name == "watts_strogatz") return watts_strogatz(p.rows, p.cols, p.density, p.rewire, p.seed);
+  if (name == "barabasi_albert") return barabasi_albert(p.extent, p.edges, p.diagonal != 0, p.seed);
+  if (name == "butterfly") return butterfly(p.extent);
+  if (name == "causal") return causal(p.extent);
+  if (name == "strided") return strided(p.extent, p.stride);
+  if (name == "longformer") return longformer(p.extent, p.window, p.global_blocks);
+  if (name == "bigbird") return bigbird(p.extent, p.window, p.global_blocks, p.random_blocks, p.seed);
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("there is no pattern '{}'; patterns.h has random, balanced_random, block_diagonal, banded, "
+                  "watts_strogatz, barabasi_albert, butterfly, causal, strided, longformer and bigbird",
+                  name));
+}
+
+/// Calls back into C.
+class Watch final : public sparsekiln::TuningWatch {
+ public:
+  explicit Watch(const sk_options& options) : call_(options.tuning_watch), context_(options.tuning_context) {}
+  bool goes_on(const sparsekiln::TuningProgress& now) override {
+    return call_(context_, now.settled, now.candidates, now.best_us, now.seconds) != 0;
+  }
+
+ private:
+  sk_tuning_watch call_;
+  void* context_;
+};
+
+sparsekiln::Tuning parse_tuning(std::string_view text) {
+  for (const auto tuning : {sparsekiln::Tuning::recorded, sparsekiln::Tuning::now})
+    if (text == name(tuning)) return tuning;
+  throw Error(ErrorKind::invalid_argument, fmt::format("tuning '{}': 'recorded' or 'now'", text));
+}
+
+sparsekiln::Options options_of(const sk_options& from) {
+  using namespace sparsekiln;
+  Options options;
+  options.block = {from.block_out, from.block_in};
+  options.batch = parse_batch(&given(from.batch, "batch"));
+  options.dtype = parse_dtype(&given(from.dtype, "dtype"));
+  if (from.out_dtype != nullptr) options.out_dtype = parse_dtype(from.out_dtype);
+  options.operation = parse_operation(&given(from.operation, "operation"));
+  options.math = parse_math(&given(from.math, "math"));
+  options.order = parse_activation_order(&given(from.activation_order, "activation_order"));
+  options.strict_absent = from.strict_absent != 0;
+  options.epilogue = parse_epilogue(&given(from.epilogue, "epilogue"));
+  options.derivative = parse_activation(&given(from.derivative, "derivative"));
+  options.gates = from.gates != 0;
+  options.bias_gradient = from.bias_gradient != 0;
+  options.gate_gradient = from.gate_gradient != 0;
+  options.in_features = from.in_features;
+  options.out_features = from.out_features;
+  options.alignment = from.alignment;
+  options.target = &given(from.target, "target");
+  if (from.config != nullptr) options.config = parse_config(from.config);
+  options.tuning = parse_tuning(&given(from.tuning, "tuning"));
+  options.tuning_seconds = from.tuning_seconds;
+  options.attached = from.attached != 0;
+  options.tiered = from.tiered != 0;
+  options.cache_dir = &given(from.cache_dir, "cache_dir");
+  for (const char* const* pack = from.packs; pack != nullptr && *pack != nullptr; ++pack)
+    options.packs.emplace_back(*pack);
+  options.require = parse_require(&given(from.require, "require"));
+  return options;
+}
+
+}  // namespace
+
+const char* sk_error_message(void) { return last_failure.message.c_str(); }
+const char* sk_error_log(void) { return last_failure.log.c_str(); }
+const char* sk_version(void) { return SPARSEKILN_VERSION; }
+
+sk_status sk_layout_from_csr(int64_t rows, int64_t cols, const int32_t* crow, const int32_t* col,
+                             sk_layout** layout) {
+  return guarded([&] {
+    const auto whole = static_cast<std::size_t>(std::clamp<std::int64_t>(rows, 0, Layout::kMaxExtent));
+    const std::span<const std::int32_t> rows_begin(&given(crow, "crow"), whole + 1);
+    const auto blocks = static_cast<std::size_t>(std::max(rows_begin.back(), 0));
+    given(layout, "layout") =
+        handle(Layout::from_csr(rows, cols, rows_begin, {col, col == nullptr ? 0 : blocks}));
+  });
+}
+
+sk_status sk_layout_from_mask(int64_t rows, int64_t cols, const uint8_t* mask, sk_layout** layout) {
+  return guarded([&] {
+    const bool in_range = rows >= 0 && cols >= 0 && rows <= Layout::kMaxExtent && cols <= Layout::kMaxExtent;
+    const std::size_t cells = in_range && mask != nullptr ? static_cast<std::size_t>(rows * cols) : 0;
+    given(layout, "layout") = handle(Layout::from_mask(rows, cols, {mask, cells}));
+  });
+}
+
+sk_status sk_layout_load(const char* file, sk_layout** layout) {
+  return guarded([&] { given(layout, "layout") = handle(Layout::load(&given(file, "file"))); });
+}
+
+sk_status sk_layout_save(const sk_layout* layout, const char* file) {
+  return guarded([&] { given(layout, "layout").layout.save(&given(file, "file")); });
+}
+
+sk_status sk_layout_transposed(const sk_layout* layout, sk_layout** transposed) {
+  return guarded(
+      [&] { given(transposed, "transposed") = handle(given(layout, "layout").layout.transposed()); });
+}
+
+void sk_layout_free(sk_layout* layout) { delete layout; }
+
+void sk_pattern_init(sk_pattern* pattern) {
+  *pattern = {};
+  pattern->size = sizeof(*pattern);
+}
+
+sk_status sk_layout_pattern(const char* name, const sk_pattern* parameters, sk_layout** layout) {
+  return guarded(
+      [&] { given(layout, "layout") = handle(pattern(&given(name, "name"), sized(parameters, "pattern"))); });
+}
+
+sk_status sk_layout_describe(const sk_layout* layout, sk_layout_view* view) {
+  return guarded([&] {
+    const Layout& grid = given(layout, "layout").layout;
+    sized(view, "view");
+    *view = {sizeof(*view),
+             grid.rows(),
+             grid.cols(),
+             grid.blocks(),
+             grid.statistics().density,
+             grid.crow().data(),
+             grid.col().data(),
+             layout->digest.c_str()};
+  });
+}
+
+void sk_options_init(sk_options* options) {
+  const sparsekiln::Options defaults;
+  *options = {};
+  options->size = sizeof(*options);
+  options->block_out = defaults.block.out;
+  options->block_in = defaults.block.in;
+  options->batch = "1";
+  options->dtype = "f32";
+  options->operation = "forward";
+  options->math = "ieee";
+  options->activation_order = "batch-major";
+  options->epilogue = "none";
+  options->derivative = "none";
+  options->alignment = defaults.alignment;
+  options->target = "auto";
+  options->tuning = "recorded";
+  options->tuning_seconds = defaults.tuning_seconds;
+  options->cache_dir = "";
+  options->require = "anything";
+}
+
+sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kernel** kernel) {
+  return guarded([&] {
+    const sk_options& given_options = sized(options, "options");
+    sparsekiln::Options wishes = options_of(given_options);
+    Watch watch(given_options);
+    sk_kernel*& made = given(kernel, "kernel");
+    if (given_options.tuning_watch != nullptr) wishes.tuning_watch = &watch;
+    made = new sk_kernel{sparsekiln::compile(given(layout, "layout").layout, wishes), {}, {}, {}, {}};
+  });
+}
+
+sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy) {
+  return guarded(
+      [&] { given(copy, "copy") = new sk_kernel{given(kernel, "kernel").kernel, {}, {}, {}, {}}; });
+}
+
+void sk_kernel_free(sk_kernel* kernel) { delete kernel; }
+
+void sk_operands_init(sk_operands* operands) {
+  *operands = {};
+  operands->size = sizeof(*operands);
+  operands->alpha = 1;
+}
+
+sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands) {
+  return guarded([&] {
+    const sk_operands& from = sized(operands, "operands");
+    using sparsekiln::view_of;
+    given(kernel, "kernel")
+        .kernel({.x = view_of("x", from.x),
+                 .w = view_of("w", from.w),
+                 .y = view_of("y", from.y),
+                 .dy = view_of("dy", from.dy),
+                 .dx = view_of("dx", from.dx),
+                 .dw = view_of("dw", from.dw),
+                 .v = view_of("v", from.v),
+                 .bias = view_of("bias", from.bias),
+                 .v_bias = view_of("v_bias", from.v_bias),
+                 .residual = view_of("residual", from.residual),
+                 .z = view_of("z", from.z),
+                 .gates = view_of("gates", from.gates),
+                 .dbias = view_of("dbias", from.dbias),
+                 .dgates = view_of("dgates", from.dgates),
+                 .alpha = from.alpha,
+                 .beta = from.beta,
+                 .workspace = from.workspace,
+                 .stream = from.stream});
+  });
+}
+
+sk_status sk_kernel_workspace_bytes(const sk_kernel* kernel, int64_t n, int64_t* bytes) {
+  return guarded([&] { given(bytes, "bytes") = given(kernel, "kernel").kernel.workspace_bytes(n); });
+}
+
+sk_status sk_kernel_relayout(sk_kernel* kernel, const sk_layout* layout) {
+  return guarded([&] { given(kernel, "kernel").kernel.relayout(given(layout, "layout").layout); });
+}
+
+sk_status sk_kernel_wait(const sk_kernel* kernel) {
+  return guarded([&] { given(kernel, "kernel").kernel.wait(); });
+}
+
+sk_status sk_kernel_describe(sk_kernel* kernel, sk_kernel_view* view) {
+  return guarded([&] {
+    sk_kernel& described = given(kernel, "kernel");
+    sized(view, "view");
+    const sparsekiln::Binary& binary = described.kernel.binary();
+    const sparsekiln::OperandContract& operands = binary.operands;
+    described.epilogue = to_string(operands.epilogue);
+    described.target = binary.target.to_string();
+    described.config = to_string(binary.plan);
+    described.key = described.kernel.key().hex();
+    *view = {.size = sizeof(*view),
+             .operation = name(operands.operation).data(),
+             .dtype = name(operands.dtype).data(),
+             .out_dtype = name(operands.out_dtype).data(),
+             .activation_order = name(operands.order).data(),
+             .in_features = operands.in_features,
+             .out_features = operands.out_features,
+             .blocks = operands.blocks,
+             .block_out = operands.block.out,
+             .block_in = operands.block.in,
+             .batch = operands.batch.bound(),
+             .epilogue = described.epilogue.c_str(),
+             .derivative = name(operands.derivative).data(),
+             .gates = operands.gates,
+             .bias_gradient = operands.bias_gradient,
+             .gate_gradient = operands.gate_gradient,
+             .target = described.target.c_str(),
+             .config = described.config.c_str(),
+             .key = described.key.c_str(),
+             .source = name(described.kernel.from()).data(),
+             .tier = name(described.kernel.tier()).data(),
+             .compile_ms = described.kernel.compile_ms()};
+  });
+}

@@ -1,0 +1,287 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from dense import assert_close, blocks_of, dense_weight
+
+import sparsekiln as sk
+
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy's bfloat16 is of the package ml_dtypes, which is not installed")
+NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+def operands(layout, block, n, dtype="f32", seed=0):
+    random = np.random.default_rng(seed)
+    draw = lambda *shape: random.standard_normal(shape).astype(NUMPY[dtype])
+    return draw(n, layout.cols * block[1]), draw(layout.blocks, *block), draw(n, layout.rows * block[0])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("block", [8, (32, 16)])
+def test_the_three_operations_agree_with_dense_products(dtype, block):
+    shape = (block, block) if isinstance(block, int) else block
+    layout = sk.patterns.random(5, 7, 0.4, seed=1)
+    x, w, dy = operands(layout, shape, 9, dtype)
+    dense = dense_weight(layout, w)
+    wide = lambda a: a.astype(np.float64)
+    of = lambda op: sk.compile(layout, block, 9, dtype, op, target="cpu")
+    y = of("forward")(x, w)
+    assert y.dtype == x.dtype
+    assert_close(y, wide(x) @ dense.T, np.abs(wide(x)) @ np.abs(dense).T, dtype)
+    assert_close(of("grad_input")(dy, w), wide(dy) @ dense, np.abs(wide(dy)) @ np.abs(dense), dtype)
+    dw = of("grad_weight")(x, dy)
+    assert_close(dw, blocks_of(layout, wide(dy).T @ wide(x), shape),
+                 blocks_of(layout, np.abs(wide(dy)).T @ np.abs(wide(x)), shape), dtype)  # fmt: skip
+
+
+def test_outputs_are_written_where_they_are_given():
+    layout = sk.patterns.random(3, 3, 0.6, seed=1)
+    x, w, _ = operands(layout, (8, 8), 4)
+    kernel = sk.compile(layout, 8, 4, target="cpu")
+    y = np.full((4, 24), np.nan, np.float32)
+    assert kernel(x, w, y) is y
+    np.testing.assert_array_equal(y, kernel(x=x, w=w))
+
+
+def test_rows_may_lie_apart_and_batches_may_be_matrices():
+    layout = sk.patterns.random(3, 3, 0.6, seed=1)
+    x, w, _ = operands(layout, (8, 8), 12)
+    kernel = sk.compile(layout, 8, sk.up_to(12), target="cpu")
+    whole = kernel(x, w)
+    wide = np.zeros((12, 40), np.float32)
+    wide[:, :24] = x
+    np.testing.assert_array_equal(kernel(wide[:, :24], w), whole)
+    np.testing.assert_array_equal(kernel(x.reshape(3, 4, 24), w), whole.reshape(3, 4, 24))
+    assert kernel(x[:0], w).shape == (0, 24)
+
+
+def test_an_epilogue_is_fused():
+    layout = sk.patterns.random(3, 4, 0.6, seed=1)
+    x, w, residual = operands(layout, (8, 8), 5)
+    bias = np.arange(24, dtype=np.float32)
+    kernel = sk.compile(layout, 8, 5, epilogue="bias+relu+residual", target="cpu")
+    expected = np.maximum(x.astype(np.float64) @ dense_weight(layout, w).T + bias, 0) + residual
+    np.testing.assert_allclose(kernel(x, w, bias=bias, residual=residual), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_give_sums_too():
+    layout = sk.patterns.random(3, 4, 0.6, seed=1)
+    x, _, dy = operands(layout, (8, 8), 5)
+    dw, dbias = sk.compile(layout, 8, 5, op="grad_weight", bias_gradient=True, target="cpu")(x, dy)
+    np.testing.assert_allclose(dbias, dy.sum(0), rtol=1e-5)
+    assert dw.shape == (layout.blocks, 8, 8)
+
+
+def test_alpha_and_beta_scale():
+    layout = sk.patterns.random(3, 3, 0.6, seed=1)
+    x, w, y = operands(layout, (8, 8), 4)
+    plain = sk.compile(layout, 8, 4, target="cpu")(x, w)
+    kernel = sk.compile(layout, 8, 4, epilogue="scale", target="cpu")
+    np.testing.assert_allclose(kernel(x, w, y.copy(), alpha=2, beta=-1), 2 * plain - y, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="beta"):
+        kernel(x, w, beta=1)
+
+
+def test_errors_name_the_operand_and_say_what_would_work():
+    layout = sk.patterns.random(3, 3, 0.6, seed=1)
+    x, w, _ = operands(layout, (8, 8), 4)
+    kernel = sk.compile(layout, 8, 4, target="cpu")
+    for call, says in [
+        (lambda: kernel(x[:, :16], w), "x"), (lambda: kernel(x, w[:-1]), "w"), (lambda: kernel(x.astype(np.float64), w), "x"),
+        (lambda: kernel(x[:3], w), "4"), (lambda: kernel(x, w, np.zeros((4, 23), np.float32)), "y"),
+    ]:  # fmt: skip
+        with pytest.raises(sk.InvalidArgument, match=says) as caught:
+            call()
+        assert caught.value.kind == "invalid argument" and isinstance(caught.value, ValueError)
+    for call, says in [
+        (lambda: kernel("x", w), "operand x"), (lambda: kernel(x, w, bias=w), "no operand bias"), (lambda: kernel(x, w, q=1), "'q'"), (lambda: kernel(x, w, x=x), "twice"),
+        (lambda: kernel(w=w), "needs operand x"), (lambda: kernel(x, w, x, x), "three operands"),
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match=says):
+            call()
+    read_only = np.zeros((4, 24), np.float32)
+    read_only.flags.writeable = False
+    with pytest.raises(TypeError, match="written"):
+        kernel(x, w, read_only)
+
+
+@pytest.mark.parametrize("wish, says", [
+    ({"block": 12}, "12"), ({"dtype": "f64"}, "f64"), ({"op": "backward"}, "backward"), ({"epilogue": "tanh"}, "tanh"),
+    ({"target": "tpu"}, "tpu"), ({"batch": -1}, "-1"), ({"tuning": "later"}, "later"), ({"require": "luck"}, "luck"),
+])  # fmt: skip
+def test_options_that_make_no_sense_are_refused(wish, says):
+    with pytest.raises(sk.InvalidArgument, match=says):
+        sk.compile(np.eye(2) == 1, **({"target": "cpu"} | wish))
+
+
+def test_dtypes_of_frameworks_are_taken():
+    layout = np.eye(2) == 1
+    assert sk.compile(layout, 8, 1, np.float32, target="cpu").dtype == "f32"
+    assert sk.compile(layout, 8, 1, np.dtype("float16"), target="cpu").dtype == "f16"
+    torch = pytest.importorskip("torch")
+    assert sk.compile(layout, 8, 1, torch.bfloat16, target="cpu").dtype == "bf16"
+
+
+def test_a_kernel_says_what_it_is(tmp_path):
+    layout = sk.patterns.random(3, 4, 0.5, seed=9)
+    kernel = sk.compile(layout, 8, 4, target="cpu", cache_dir=tmp_path)
+    assert (kernel.op, kernel.in_features, kernel.out_features, kernel.block) == ("forward", 32, 24, (8, 8))
+    assert kernel.layout is layout and kernel.source == "compiled" and kernel.tier == "baked"
+    assert len(kernel.key) == 32 and kernel.compile_ms > 0 and "tile_n" in kernel.config
+    assert sk.compile(layout, 8, 4, target="cpu", cache_dir=tmp_path).source == "memory"
+
+
+def test_torch_tensors_are_taken_as_they_are():
+    torch = pytest.importorskip("torch")
+    layout = sk.patterns.random(3, 4, 0.5, seed=9)
+    x, w, _ = operands(layout, (8, 8), 6)
+    kernel = sk.compile(layout, 8, 6, target="cpu")
+    y = kernel(torch.from_numpy(x), torch.from_numpy(w))
+    assert isinstance(y, torch.Tensor)
+    np.testing.assert_array_equal(y.numpy(), kernel(x, w))
+    half = sk.compile(layout, 8, 6, "bf16", target="cpu")
+    y = half(torch.from_numpy(x).bfloat16(), torch.from_numpy(w).bfloat16())
+    assert y.dtype is torch.bfloat16 and y.shape == (6, 24)
+
+
+def test_a_workspace_that_is_too_small_is_refused():
+    layout = sk.patterns.random(9, 9, 0.5, seed=1)
+    x, w, _ = operands(layout, (32, 32), 64)
+    kernel = sk.compile(layout, 32, 64, target="cpu")
+    needed = kernel.workspace_bytes(64)
+    assert needed > 64
+    space = np.zeros(needed // 4 + 64, np.float32)
+    for wrong in (space[:16], space[::2]):
+        with pytest.raises(ValueError, match=str(needed)):
+            kernel(x, w, workspace=wrong)
+    start = -space.ctypes.data % 64 // 4
+    np.testing.assert_array_equal(kernel(x, w, workspace=space[start : start + needed // 4]), kernel(x, w))
+
+
+def test_numbers_and_paths_that_are_none_are_named(tmp_path):
+    layout = sk.patterns.random(2, 2, 1.0)
+    x, w, _ = operands(layout, (8, 8), 1)
+    kernel = sk.compile(layout, np.int64(8), 1, epilogue="scale", target="cpu")
+    with pytest.raises(TypeError, match="alpha is None"):
+        kernel(x, w, alpha=None)
+    with pytest.raises(TypeError, match="stream is 's'"):
+        kernel(x, w, stream="s")
+    with pytest.raises(ValueError, match="seed is -1"):
+        sk.patterns.random(2, 2, 0.5, seed=-1)
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.npy")
+    layout.save(odd)
+    assert sk.Layout.load(odd) == layout
+
+
+def test_tensors_that_require_grad_are_refused_where_gradients_are_on():
+    torch = pytest.importorskip("torch")
+    layout = sk.patterns.random(2, 2, 1.0)
+    kernel = sk.compile(layout, 8, 1, target="cpu")
+    x, w = torch.ones(1, 16, requires_grad=True), torch.ones(4, 8, 8)
+    with pytest.raises(TypeError, match="operand x requires grad"):
+        kernel(x, w)
+    with torch.no_grad():
+        assert kernel(x, w)[0, 0] == 16
+
+
+def test_autograd_hears_of_tensors_that_are_written():
+    torch = pytest.importorskip("torch")
+    kernel = sk.compile(sk.patterns.random(2, 2, 1.0), 8, 1, target="cpu")
+    y, q = torch.ones(1, 16), torch.ones(1, 16, requires_grad=True)
+    product = (q * y).sum()
+    kernel(torch.ones(1, 16), torch.ones(4, 8, 8), y)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_arrays_that_are_never_written_to_are_refused_as_outputs():
+    jax_numpy = pytest.importorskip("jax.numpy")
+    layout = sk.patterns.random(2, 2, 1.0)
+    x, w, _ = operands(layout, (8, 8), 1)
+    kernel = sk.compile(layout, 8, 1, target="cpu")
+    with pytest.raises(TypeError, match="never written to"):
+        kernel(x, w, jax_numpy.zeros((1, 16)))
+    np.testing.assert_array_equal(kernel(jax_numpy.asarray(x), jax_numpy.asarray(w), np.zeros_like(x)), kernel(x, w))
+
+
+def test_an_attached_kernel_takes_another_layout():
+    first, second = sk.patterns.random(5, 5, 0.4, seed=1), sk.patterns.random(5, 5, 0.6, seed=2)
+    kernel = sk.compile(first, 16, sk.up_to(8), attached=True, target="cpu")
+    assert sk.compile(second, 16, sk.up_to(8), attached=True, target="cpu").key == kernel.key
+    x, w, _ = operands(second, (16, 16), 7)
+    kernel.relayout(second)
+    assert kernel.layout == second and kernel.tier == "attached"
+    np.testing.assert_array_equal(kernel(x, w), sk.compile(second, 16, sk.up_to(8), attached=True, target="cpu")(x, w))
+    dense = dense_weight(second, w)
+    assert_close(kernel(x, w), x.astype(np.float64) @ dense.T, np.abs(x).astype(np.float64) @ np.abs(dense).T)
+    with pytest.raises(sk.InvalidArgument, match="4"):
+        kernel.relayout(sk.patterns.random(4, 5, 0.4))
+
+
+def test_threads_share_a_kernel():
+    layout = sk.patterns.random(16, 16, 0.5, seed=1)
+    x, w, _ = operands(layout, (32, 32), 64)
+    kernel = sk.compile(layout, 32, 64, target="cpu")
+    expected, wrong = kernel(x, w), []
+
+    def work():
+        for _ in range(20):
+            if not np.array_equal(kernel(x, w), expected):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_tuning_tells_how_far_it_is_and_is_remembered(tmp_path):
+    layout = sk.patterns.random(6, 6, 0.3, seed=4)
+    told = []
+    wish = dict(block=16, batch=16, target="cpu", tuning="now", tuning_seconds=2, cache_dir=tmp_path)
+    sk.compile(layout, **wish, progress=lambda *now: told.append(now))
+    assert told and all(candidates > 0 for _, candidates, _, _ in told) and told[-1][2] > 0
+    told.clear()
+    sk.compile(layout, **wish, progress=lambda *now: told.append(now))
+    assert not told
+
+
+def test_what_a_progress_callable_raises_comes_out(tmp_path):
+    def broken(*_):
+        raise LookupError("seen enough")
+
+    with pytest.raises(LookupError, match="seen enough"):
+        sk.compile(np.eye(6) == 1, 16, 16, target="cpu", tuning="now", tuning_seconds=20, cache_dir=tmp_path, progress=broken)
+
+
+def test_ctrl_c_ends_tuning_and_keeps_what_was_measured(tmp_path):
+    program = (
+        "import sys, sparsekiln as sk\n"
+        "layout = sk.patterns.random(40, 40, 0.2, seed=1)\n"
+        "tell = lambda done, *_: print(done, flush=True)\n"
+        "sk.compile(layout, 32, 64, target='cpu', tuning='now', tuning_seconds=300, progress=tell)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=os.environ | {"SPARSEKILN_CACHE_DIR": str(tmp_path)})  # fmt: skip
+    assert process.stdout.readline()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0 and "KeyboardInterrupt" in errors
+    exported = tmp_path / "records.jsonl"
+    subprocess.run([sys.executable, "-m", "sparsekiln", "records", "export", str(exported)], check=True,
+                   env=os.environ | {"SPARSEKILN_CACHE_DIR": str(tmp_path)})  # fmt: skip
+    assert '"samples_us":[' in exported.read_text().replace(" ", "")
+
+
+def test_the_command_is_there():
+    done = subprocess.run([sys.executable, "-m", "sparsekiln", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.split()[1] == sk.__version__
+    assert subprocess.run([sys.executable, "-m", "sparsekiln", "no-such-thing"], capture_output=True).returncode == 2

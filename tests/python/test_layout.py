@@ -1,0 +1,83 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import sparsekiln as sk
+
+
+def test_mask_and_index_arrays_make_equal_layouts():
+    mask = np.array([[1, 0, 1], [0, 0, 0]])
+    layout = sk.Layout(mask)
+    assert (layout.rows, layout.cols, layout.blocks) == (2, 3, 2)
+    assert layout == sk.Layout.from_csr(2, 3, [0, 2, 2], [0, 2])
+    assert hash(layout) == hash(sk.Layout(mask.tolist()))
+    assert layout != sk.Layout(1 - mask)
+    np.testing.assert_array_equal(layout.mask(), mask != 0)
+    np.testing.assert_array_equal(layout.crow, [0, 2, 2])
+    np.testing.assert_array_equal(layout.col, [0, 2])
+
+
+def test_index_arrays_are_read_only_and_outlive_their_layout():
+    crow = sk.Layout(np.eye(3)== 1).crow
+    np.testing.assert_array_equal(crow, [0, 1, 2, 3])
+    with pytest.raises(ValueError):
+        crow[0] = 7
+
+
+def test_copies_and_pickles_are_equal():
+    layout = sk.patterns.random(7, 5, 0.4, seed=3)
+    for other in (copy.copy(layout), copy.deepcopy(layout), pickle.loads(pickle.dumps(layout))):
+        assert other == layout and other.digest == layout.digest
+
+
+def test_a_saved_layout_is_loaded(tmp_path):
+    layout = sk.patterns.random(6, 9, 0.3, seed=1)
+    for name in ("l.npy", "l.mtx", "l.smtx", "l.txt"):
+        layout.save(tmp_path / name)
+        assert sk.Layout.load(tmp_path / name) == layout
+
+
+def test_scipy_matrices_give_their_blocks():
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    mask = sk.patterns.random(4, 6, 0.5, seed=2).mask()
+    matrix = scipy_sparse.bsr_array(np.kron(mask, np.ones((8, 16))), blocksize=(8, 16))
+    assert sk.Layout(matrix) == sk.Layout(mask)
+    with pytest.raises(ValueError, match="tobsr"):
+        sk.Layout(matrix.tocsr())
+
+
+@pytest.mark.parametrize("crow, col, says", [
+    ([0, 2], [1, 0], "sort the columns"),
+    ([0, 2], [1, 1], "1"),
+    ([0, 1], [5], "5"),
+    ([0, 1, 1], [0], "crow has 3 entries"),
+    ([0, 2], [0], "col has 1 entries"),
+    ([0.0, 1.0], [0], "integers"),
+])  # fmt: skip
+def test_index_arrays_that_make_no_sense_are_refused(crow, col, says):
+    with pytest.raises(ValueError, match=says):
+        sk.Layout.from_csr(1, 2, crow, col)
+
+
+def test_masks_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match="two"):
+        sk.Layout(np.ones(3, bool))
+    with pytest.raises(ValueError, match="float64"):
+        sk.Layout(np.ones((2, 2)))
+
+
+def test_every_pattern_is_made_and_is_the_same_again():
+    makers = [
+        lambda: sk.patterns.random(8, 9, 0.25, seed=5), lambda: sk.patterns.balanced_random(8, 9, 0.25, seed=5),
+        lambda: sk.patterns.block_diagonal(8, 9, 3), lambda: sk.patterns.banded(8, 9, 1),
+        lambda: sk.patterns.watts_strogatz(8, 9, 0.3, 0.2, seed=5), lambda: sk.patterns.barabasi_albert(9, 2),
+        lambda: sk.patterns.butterfly(8), lambda: sk.patterns.causal(5), lambda: sk.patterns.strided(9, 3),
+        lambda: sk.patterns.longformer(9, 1, 1), lambda: sk.patterns.bigbird(9, 1, 1, 1, seed=5),
+    ]  # fmt: skip
+    for make in makers:
+        assert make().blocks > 0 and make() == make()
+    assert sk.patterns.random(8, 8, 0.5, seed=1) != sk.patterns.random(8, 8, 0.5, seed=2)
+    with pytest.raises(ValueError, match="density"):
+        sk.patterns.random(8, 8, 1.5)

@@ -1,0 +1,278 @@
+"""The custom operators under PyTorch's own checks, torch.compile, torch.export and autocast."""
+
+import copy
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from dense_layer import Dense, make_layer  # noqa: E402
+
+_ops = torch.ops.sparsekiln
+_BACKENDS = ["aot_eager", "inductor"]
+
+
+@pytest.fixture(autouse=True)
+def _without_earlier_graphs():
+    torch.compiler.reset()
+    torch.manual_seed(0)
+
+
+def weight_of(layer):
+    return layer.crow_indices, layer.col_indices, layer.layout.digest
+
+
+# ---- opcheck ----
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("operator", ["linear", "linear_with_preactivation"])
+def test_opcheck_of_the_forward_operators(operator, activation, bias):
+    layer = make_layer(64, 96, bias=bias, activation=activation)
+    x = torch.randn(5, 64, requires_grad=True)
+    torch.library.opcheck(
+        getattr(_ops, operator).default, (x, layer.values, layer.bias, *weight_of(layer), 64, 96, activation)
+    )
+
+
+@pytest.mark.parametrize("activation", ["none", "silu"])
+def test_opcheck_of_the_gradient_of_the_input(activation):
+    layer = make_layer(64, 96)
+    dy = torch.randn(5, 96, requires_grad=activation == "none")
+    z = None if activation == "none" else torch.randn(5, 96)
+    values = layer.values if activation == "none" else layer.values.detach()
+    torch.library.opcheck(_ops.linear_grad_input.default, (dy, z, values, *weight_of(layer), 64, 96, activation))
+
+
+@pytest.mark.parametrize("activation", ["none", "relu"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_opcheck_of_the_gradient_of_the_weight(activation, bias):
+    layer = make_layer(64, 96)
+    plain = activation == "none"
+    x, dy = torch.randn(5, 64, requires_grad=plain), torch.randn(5, 96, requires_grad=plain)
+    z = None if plain else torch.randn(5, 96)
+    torch.library.opcheck(
+        _ops.linear_grad_weight.default, (x, dy, z, *weight_of(layer), 32, 32, 64, 96, activation, bias)
+    )
+
+
+# ---- the way past the dispatcher, and the one through it ----
+
+
+class _Seen(torch.utils._python_dispatch.TorchDispatchMode):
+    """Names of the operators that were called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.names.append(operator.name())
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "silu"])
+def test_a_mode_sees_the_operators_and_results_have_the_same_bits(activation):
+    layer = make_layer(activation=activation)
+    x, dy = torch.randn(6, 100), torch.randn(6, 120)
+
+    def run():
+        leaf = x.clone().requires_grad_()
+        layer.zero_grad()
+        y = layer(leaf)
+        y.backward(dy)
+        return y.detach(), leaf.grad, layer.values.grad, layer.bias.grad
+
+    direct = run()
+    with _Seen() as seen:
+        dispatched = run()
+    for one, other in zip(direct, dispatched):
+        assert torch.equal(one, other)
+    forward = "linear" if activation in ("none", "relu") else "linear_with_preactivation"
+    assert [name for name in seen.names if "sparsekiln" in name] == [
+        f"sparsekiln::{forward}", "sparsekiln::linear_grad_input", "sparsekiln::linear_grad_weight"
+    ]  # fmt: skip
+
+
+def test_the_forward_operator_alone_computes_z_again_for_its_gradient():
+    layer = make_layer(activation="gelu")
+    x, dy = torch.randn(6, 100, requires_grad=True), torch.randn(6, 120)
+    dense = Dense(layer, x, dy)
+    _ops.linear(x, layer.values, layer.bias, *weight_of(layer), 100, 120, "gelu").backward(dy)
+    dense.check("dx", x.grad)
+    dense.check("dvalues", layer.values.grad)
+
+
+def test_z_of_the_operator_is_differentiable_too():
+    layer = make_layer(activation="gelu")
+    x, dy, dz = torch.randn(6, 100), torch.randn(6, 120), torch.randn(6, 120)
+    y, z = _ops.linear_with_preactivation(x, layer.values, layer.bias, *weight_of(layer), 100, 120, "gelu")
+    found = torch.autograd.grad((y * dy + z * dz).sum(), layer.bias)[0]
+    z = torch.nn.functional.linear(x, layer.to_dense(), layer.bias)
+    expected = torch.autograd.grad((torch.nn.functional.gelu(z) * dy + z * dz).sum(), layer.bias)[0]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+# ---- torch.compile ----
+
+
+@pytest.mark.parametrize("backend", _BACKENDS)
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
+def test_a_training_step_compiles_as_one_graph(backend, activation):
+    layer = make_layer(activation=activation)
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    x, dy = torch.randn(4, 3, 100, requires_grad=True), torch.randn(4, 3, 120)
+    dense = Dense(layer, x, dy)
+    y = compiled(x)
+    y.backward(dy)
+    dense.check("y", y)
+    dense.check("dx", x.grad)
+    dense.check("dvalues", layer.values.grad)
+    dense.check("dbias", layer.bias.grad)
+
+
+class _Counting:
+    """A backend that counts the graphs it is given."""
+
+    def __init__(self):
+        self.graphs = 0
+
+    def __call__(self, module, inputs):
+        self.graphs += 1
+        return module.forward
+
+
+def kernels_of(layer):
+    return len(layer._kernels.kernels())
+
+
+def test_another_batch_recompiles_neither_kernel_nor_graph():
+    layer, counting = make_layer(density=0.45, seed=11), _Counting()
+    compiled = torch.compile(layer, fullgraph=True, backend=counting)
+    for n in (5, 64, 3, 130, 17):
+        x = torch.randn(n, 100)
+        torch._dynamo.mark_dynamic(x, 0)
+        torch.testing.assert_close(compiled(x), layer(x), rtol=0, atol=0)
+    assert counting.graphs == 1
+    assert kernels_of(layer) == 1
+
+
+def test_without_a_mark_there_is_dynamos_one_step_to_dynamic_shapes():
+    layer, counting = make_layer(), _Counting()
+    compiled = torch.compile(layer, fullgraph=True, backend=counting)
+    for n in (5, 64, 3, 130, 17):
+        compiled(torch.randn(n, 100)).sum().backward()
+    assert counting.graphs == 2
+
+
+def test_a_compiled_graph_follows_a_relayout():
+    layer = make_layer(64, 64, density=0.5)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x = torch.randn(3, 64)
+    compiled(x)
+    layer.relayout(~layer.layout.mask())
+    torch.nn.init.normal_(layer.values)
+    torch.testing.assert_close(compiled(x), torch.nn.functional.linear(x, layer.to_dense(), layer.bias), rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_amid_others_compiles_as_one_graph():
+    model = torch.nn.Sequential(torch.nn.Linear(20, 100), make_layer(activation="relu"), torch.nn.Linear(120, 3))
+    compiled = torch.compile(model, fullgraph=True, backend="inductor")
+    x = torch.randn(6, 20)
+    expected = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
+    found = torch.autograd.grad(compiled(x).square().sum(), list(model.parameters()))
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_refusals_are_sentences_in_compiled_code_too():
+    with pytest.raises(Exception, match="(?s)float64.*float32"):
+        torch.compile(make_layer(), fullgraph=True, backend="aot_eager")(torch.zeros(2, 100, dtype=torch.float64))
+
+
+# ---- torch.export ----
+
+
+def exported(layer, *, dynamic=True):
+    shapes = {"x": {0: torch.export.Dim("n", min=1, max=4096)}} if dynamic else None
+    return torch.export.export(layer, (torch.randn(4, 100),), dynamic_shapes=shapes)
+
+
+@pytest.mark.parametrize("activation", ["none", "gelu"])
+def test_an_exported_program_takes_any_batch(activation):
+    layer = make_layer(activation=activation)
+    program = exported(layer).module()
+    for n in (1, 4, 77):
+        x = torch.randn(n, 100)
+        torch.testing.assert_close(program(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+_LOAD = """
+import sys, torch, sparsekiln.torch
+program = torch.export.load(sys.argv[1])
+inputs, expected = torch.load(sys.argv[2])
+for x, y in zip(inputs, expected):
+    torch.testing.assert_close(program.module()(x), y, rtol=1e-5, atol=1e-5)
+print("good")
+"""
+
+
+def test_an_exported_program_runs_in_another_process(tmp_path):
+    layer = make_layer(activation="relu").eval()
+    torch.export.save(exported(layer), tmp_path / "program.pt2")
+    inputs = [torch.randn(n, 100) for n in (4, 9)]
+    torch.save((inputs, [layer(x).detach() for x in inputs]), tmp_path / "expected.pt")
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD, tmp_path / "program.pt2", tmp_path / "expected.pt"],
+        capture_output=True, text=True, env=environment,
+    )  # fmt: skip
+    assert done.stdout.strip().endswith("good"), done.stderr
+
+
+def test_an_exported_program_refuses_the_state_of_another_layout():
+    layer, other = make_layer(96, 96, 0.5, seed=1), make_layer(96, 96, 0.5, seed=2)
+    program = torch.export.export(layer, (torch.randn(4, 96),)).module()
+    assert layer.layout != other.layout
+    program.load_state_dict(other.state_dict(), strict=False)
+    with pytest.raises(ValueError, match="export the program again"):
+        program(torch.randn(4, 96))
+
+
+# ---- autocast ----
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_computes_in_the_regions_type_and_leaves_float32_gradients(dtype, activation):
+    layer = make_layer(activation=activation)
+    x, dy = torch.randn(6, 100, requires_grad=True), torch.randn(6, 120).to(dtype)
+    with torch.autocast("cpu", dtype):
+        y = layer(x)
+    assert y.dtype == dtype
+    y.backward(dy)
+    assert {x.grad.dtype, layer.values.grad.dtype, layer.bias.grad.dtype} == {torch.float32}
+    dense = Dense(copy.deepcopy(layer).to(dtype), x.to(dtype), dy)
+    dense.check("y", y)
+    dense.check("dx", x.grad)
+    dense.check("dvalues", layer.values.grad)
+    dense.check("dbias", layer.bias.grad)
+
+
+def test_autocast_is_no_copy_for_a_layer_of_its_type():
+    layer = make_layer(dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(torch.ones(2, 100)), layer(torch.ones(2, 100, dtype=torch.bfloat16)))
+
+
+def test_autocast_compiles_as_one_graph():
+    layer = make_layer()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x = torch.randn(6, 100)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(compiled(x), layer(x))
+    assert compiled(x).dtype == torch.float32

@@ -1,0 +1,146 @@
+"""What does not go together is refused with a sentence that says so."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from dense_layer import make_layer  # noqa: E402
+
+import sparsekiln  # noqa: E402
+from sparsekiln.torch import BlockSparseLinear, linear, sparsify_  # noqa: E402
+
+
+def refused(error, *words):
+    return pytest.raises(error, match="(?s)" + ".*".join(words))
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_an_input_of_another_type(grad):
+    layer = make_layer()
+    with torch.set_grad_enabled(grad), refused(TypeError, "float64", "float32", "to()"):
+        layer(torch.zeros(2, 100, dtype=torch.float64))
+
+
+def test_integers():
+    with refused(TypeError, "int64", "float32"):
+        make_layer()(torch.zeros(2, 100, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("shape", [(2, 99), (2, 200), (50, 2), ()])
+def test_an_input_of_another_shape(shape):
+    with refused(ValueError, "shape", "100"):
+        make_layer()(torch.zeros(shape))
+
+
+def test_an_input_on_another_device():
+    with refused(ValueError, "meta", "cpu"):
+        make_layer()(torch.zeros(2, 100, device="meta"))
+
+
+def test_float64_weights():
+    with refused(TypeError, "float64", "float32"):
+        BlockSparseLinear(32, 32, [[1]], dtype=torch.float64)
+
+
+def test_a_layer_that_was_made_float64_afterwards():
+    with refused(TypeError, "float64", "float32"):
+        make_layer().double()(torch.zeros(2, 100, dtype=torch.float64))
+
+
+def test_a_grid_that_does_not_fit_the_features():
+    with refused(ValueError, "1 × 2", "32 output and 32 input", "1 × 1"):
+        BlockSparseLinear(32, 32, [[1, 1]])
+
+
+@pytest.mark.parametrize("block", [0, 7, 24, (32,), (32, 12), 256])
+def test_blocks_without_kernels(block):
+    with refused(ValueError, "blocks", "8, 16, 32, 64, 128"):
+        BlockSparseLinear(32, 32, [[1]], block=block)
+
+
+def test_an_unknown_activation():
+    with refused(ValueError, "tanh", "relu"):
+        BlockSparseLinear(32, 32, [[1]], activation="tanh")
+
+
+def test_a_dense_weight():
+    with refused(TypeError, "torch.strided", "to_sparse_bsr"):
+        linear(torch.zeros(2, 32), torch.zeros(32, 32))
+
+
+def test_a_bias_of_another_length():
+    with refused(ValueError, "bias", "31", "32"):
+        linear(torch.zeros(2, 32), torch.ones(32, 32).to_sparse_bsr((32, 32)), torch.zeros(31))
+
+
+def test_a_bsr_tensor_of_blocks_without_kernels():
+    with refused(ValueError, "8, 16, 32, 64, 128"):
+        linear(torch.zeros(2, 32), torch.ones(32, 32).to_sparse_bsr((4, 4)))
+
+
+def test_index_tensors_that_were_written_to():
+    layer = BlockSparseLinear(64, 64, [[1, 0], [0, 1]])
+    layer(torch.zeros(1, 64))
+    layer.col_indices.copy_(torch.tensor([1, 0]))
+    with refused(ValueError, "relayout"):
+        layer(torch.zeros(1, 64))
+
+
+def test_index_tensors_that_were_exchanged():
+    layer = BlockSparseLinear(64, 64, [[1, 0], [0, 1]])
+    layer.col_indices = torch.tensor([1, 0], dtype=torch.int32)
+    with refused(ValueError, "relayout"):
+        layer(torch.zeros(1, 64))
+
+
+def test_a_backward_pass_across_a_relayout():
+    layer = BlockSparseLinear(64, 64, [[1, 0], [0, 1]])
+    y = layer(torch.ones(1, 64)).sum()
+    layer.relayout([[0, 1], [1, 0]])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+def test_a_relayout_to_another_grid():
+    with refused(ValueError, "1 × 1", "2 × 2"):
+        BlockSparseLinear(64, 64, [[1, 0], [0, 1]]).relayout([[1]])
+
+
+def test_a_model_that_is_one_linear_layer():
+    with refused(ValueError, "from_linear"):
+        sparsify_(torch.nn.Linear(32, 32))
+
+
+def test_a_density_that_is_none():
+    with refused(ValueError, "density", "10"):
+        BlockSparseLinear.from_linear(torch.nn.Linear(32, 32), density=10)
+
+
+def test_a_bsr_form_of_cut_features():
+    with refused(ValueError, "multiple", "to_dense"):
+        make_layer(100, 120).to_bsr()
+
+
+def test_a_digest_of_another_layout():
+    layer, other = (BlockSparseLinear(64, 64, mask, bias=False) for mask in ([[1, 0], [0, 1]], [[0, 1], [1, 0]]))
+    layer(torch.zeros(1, 64)), other(torch.zeros(1, 64))
+    with refused(ValueError, "layout", layer.layout.digest, other.layout.digest):
+        torch.ops.sparsekiln.linear(
+            torch.zeros(1, 64), layer.values, None, layer.crow_indices, layer.col_indices, other.layout.digest, 64, 64, "none"
+        )
+
+
+def test_forward_mode_derivatives_are_refused_and_never_zeros():
+    layer = make_layer()
+    x = torch.ones(1, 100)
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(layer, (x,), (x,))
+    with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+        with pytest.raises(NotImplementedError, match="forward-mode"):
+            layer(torch.autograd.forward_ad.make_dual(x, x))
+
+
+def test_a_negated_view_is_read_with_its_sign():
+    layer = make_layer()
+    x = torch.randn(3, 100)
+    torch.testing.assert_close(layer(torch._neg_view(x)), layer(-x), rtol=0, atol=0)

@@ -1,0 +1,178 @@
+#include <sparsekiln/c.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+extern "C" int header_is_c(void);
+
+namespace {
+
+/// A dense float32 tensor on the cpu.
+struct Array {
+  explicit Array(std::vector<std::int64_t> extents) : shape(std::move(extents)) {
+    std::int64_t size = 1;
+    for (const std::int64_t extent : shape) size *= extent;
+    values.resize(static_cast<std::size_t>(size));
+    tensor.data = values.data();
+    tensor.device = {kDLCPU, 0};
+    tensor.ndim = static_cast<int>(shape.size());
+    tensor.dtype = {kDLFloat, 32, 1};
+    tensor.shape = shape.data();
+  }
+  Array(const Array&) = delete;
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;
+  DLTensor tensor{};
+};
+
+/// Blocks (0, 1) and (1, 0) of a grid of 2 × 2.
+sk_layout* exchange() {
+  const std::array<std::int32_t, 3> crow = {0, 1, 2};
+  const std::array<std::int32_t, 2> col = {1, 0};
+  sk_layout* layout = nullptr;
+  REQUIRE(sk_layout_from_csr(2, 2, crow.data(), col.data(), &layout) == SK_OK);
+  return layout;
+}
+
+TEST_CASE("the header is C, and the version is that of the project") {
+  CHECK(header_is_c() == 1);
+  CHECK(std::string_view(sk_version()) == SPARSEKILN_VERSION);
+}
+
+TEST_CASE("layouts are described, and their copies in other forms are equal") {
+  sk_layout* layout = exchange();
+  sk_layout_view view{};
+  view.size = sizeof(view);
+  REQUIRE(sk_layout_describe(layout, &view) == SK_OK);
+  CHECK(view.rows == 2);
+  CHECK(view.blocks == 2);
+  CHECK(view.density == 0.5);
+  CHECK(view.crow[2] == 2);
+  CHECK(view.col[0] == 1);
+  const std::array<std::uint8_t, 4> mask = {0, 1, 1, 0};
+  sk_layout* same = nullptr;
+  REQUIRE(sk_layout_from_mask(2, 2, mask.data(), &same) == SK_OK);
+  sk_layout* turned = nullptr;
+  REQUIRE(sk_layout_transposed(same, &turned) == SK_OK);
+  for (sk_layout* other : {same, turned}) {
+    sk_layout_view others{};
+    others.size = sizeof(others);
+    REQUIRE(sk_layout_describe(other, &others) == SK_OK);
+    CHECK(std::string_view(others.digest) == view.digest);
+    sk_layout_free(other);
+  }
+  sk_layout_free(layout);
+  sk_layout_free(nullptr);
+}
+
+TEST_CASE("what makes no sense is refused with a sentence, and gives nothing") {
+  sk_layout* layout = nullptr;
+  const std::array<std::int32_t, 2> crow = {0, 1};
+  const std::array<std::int32_t, 1> col = {7};
+  CHECK(sk_layout_from_csr(1, 2, crow.data(), col.data(), &layout) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find('7') != std::string::npos);
+  CHECK(sk_layout_from_csr(1, 2, nullptr, col.data(), &layout) == SK_INVALID_ARGUMENT);
+  CHECK(sk_layout_from_mask(-1, 2, nullptr, &layout) == SK_INVALID_ARGUMENT);
+  CHECK(sk_layout_load("/no/such/file.npy", &layout) == SK_IO);
+  sk_pattern pattern;
+  sk_pattern_init(&pattern);
+  CHECK(sk_layout_pattern("plaid", &pattern, &layout) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("watts_strogatz") != std::string::npos);
+  pattern.size = 1;
+  CHECK(sk_layout_pattern("causal", &pattern, &layout) == SK_INVALID_ARGUMENT);
+  CHECK(layout == nullptr);
+
+  layout = exchange();
+  sk_options options;
+  sk_options_init(&options);
+  options.target = "sm_1";
+  sk_kernel* kernel = nullptr;
+  CHECK(sk_compile(layout, &options, &kernel) == SK_INVALID_ARGUMENT);
+  CHECK(kernel == nullptr);
+  sk_layout_free(layout);
+}
+
+#if SPARSEKILN_CPU
+TEST_CASE("a kernel is compiled, described, and run on DLPack tensors") {
+  sk_layout* layout = exchange();
+  sk_options options;
+  sk_options_init(&options);
+  options.block_out = options.block_in = 8;
+  options.batch = "up-to:4";
+  options.epilogue = "bias";
+  options.target = "cpu";
+  sk_kernel* kernel = nullptr;
+  REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
+  sk_layout_free(layout);  // the kernel needs it no more
+  sk_kernel_view view{};
+  view.size = sizeof(view);
+  REQUIRE(sk_kernel_describe(kernel, &view) == SK_OK);
+  CHECK(std::string_view(view.operation) == "forward");
+  CHECK(std::string_view(view.epilogue) == "bias");
+  CHECK(view.in_features == 16);
+  CHECK(view.batch == 4);
+
+  Array x({3, 16}), w({2, 8, 8}), y({3, 16}), bias({16});
+  for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = static_cast<float>(i % 5);
+  for (std::size_t i = 0; i < 8; ++i) w.values[i * 8 + i] = 2;       // block (0, 1)
+  for (std::size_t i = 0; i < 8; ++i) w.values[64 + i * 8 + i] = 3;  // block (1, 0)
+  for (std::size_t i = 0; i < 16; ++i) bias.values[i] = static_cast<float>(i);
+  sk_operands operands;
+  sk_operands_init(&operands);
+  operands.x = &x.tensor;
+  operands.w = &w.tensor;
+  operands.y = &y.tensor;
+  operands.bias = &bias.tensor;
+  REQUIRE_MESSAGE(sk_kernel_run(kernel, &operands) == SK_OK, sk_error_message());
+  for (std::size_t n = 0; n < 3; ++n)
+    for (std::size_t i = 0; i < 16; ++i) {
+      const float expected =
+          (i < 8 ? 2 * x.values[n * 16 + 8 + i] : 3 * x.values[n * 16 + i - 8]) + bias.values[i];
+      CHECK(y.values[n * 16 + i] == expected);
+    }
+
+  sk_kernel* copy = nullptr;
+  REQUIRE(sk_kernel_copy(kernel, &copy) == SK_OK);
+  sk_kernel_free(kernel);
+  CHECK(sk_kernel_run(copy, &operands) == SK_OK);
+
+  x.tensor.dtype.bits = 64;
+  CHECK(sk_kernel_run(copy, &operands) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("operand x") != std::string::npos);
+  x.tensor.dtype.bits = 32;
+  x.tensor.device.device_type = kDLMetal;
+  CHECK(sk_kernel_run(copy, &operands) == SK_INVALID_ARGUMENT);
+  x.tensor.device.device_type = kDLCPU;
+  x.tensor.ndim = 4;
+  CHECK(sk_kernel_run(copy, &operands) == SK_INVALID_ARGUMENT);
+  sk_kernel_free(copy);
+}
+
+TEST_CASE("a watch hears of tuning, and ends it") {
+  sk_layout* layout = exchange();
+  sk_options options;
+  sk_options_init(&options);
+  options.target = "cpu";
+  options.tuning = "now";
+  options.tuning_seconds = 600;
+  int calls = 0;
+  options.tuning_context = &calls;
+  options.tuning_watch = [](void* context, std::size_t, std::size_t, double, double) {
+    return ++*static_cast<int*>(context) < 3 ? 1 : 0;
+  };
+  sk_kernel* kernel = nullptr;
+  CHECK_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
+  CHECK(calls == 3);
+  sk_kernel_free(kernel);
+  sk_layout_free(layout);
+}
+#endif
+
+}  // namespace
