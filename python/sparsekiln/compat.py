@@ -182,7 +182,7 @@ class BlocksparseMatMul:
         ``BlockSparseLinear(bsmm.C, bsmm.K, layout, ...)`` with this weight computes what ``bsmm(x, w)`` does.
         """
         c, k = self._coordinates.T
-        w = np.asarray(w)
+        w = np.asarray(w.detach().cpu() if hasattr(w, "detach") else w)
         self._checked_shape(w.shape)
         return sparsekiln.Layout(self.layout.T), np.ascontiguousarray(w[np.lexsort((c, k))].transpose(0, 2, 1))
 

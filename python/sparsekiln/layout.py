@@ -124,10 +124,10 @@ def _indices(name: str, values: Any) -> np.ndarray:
 
 
 def _layout_of(blocks: Any) -> _core.Layout:
-    if str(getattr(blocks, "layout", "")).startswith("torch.sparse"):  # BSR alone has blocks
+    if str(getattr(blocks, "layout", "")).startswith("torch.sparse"):
+        if str(blocks.layout) != "torch.sparse_bsr" or blocks.ndim != 2:
+            raise ValueError(f"a tensor of {blocks.ndim} dimensions in {blocks.layout}; a BSR tensor of two would work")
         values = blocks.values()
-        if values.ndim != 3:
-            raise ValueError(f"a tensor of layout {blocks.layout} and {values.ndim} dimensions of values; a BSR tensor would work")
         _, block_out, block_in = values.shape
         out_features, in_features = blocks.shape
         return _core.Layout.from_csr(

@@ -196,6 +196,9 @@ def test_to_linear_gives_the_weight_of_the_rest_of_sparsekiln():
     layout, values = bsmm.to_linear(w)
     x = np.random.default_rng(11).standard_normal((4, bsmm.C)).astype(np.float32)
     assert_near(sparsekiln.compile(layout, block=32, batch=4, target="cpu")(x, values), product(bsmm, x, w))
+    torch = pytest.importorskip("torch")
+    parameter = torch.nn.Parameter(torch.from_numpy(w))
+    np.testing.assert_array_equal(bsmm.to_linear(parameter)[1], values)
 
 
 def test_copies_and_pickles_compute_the_same():

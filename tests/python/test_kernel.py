@@ -11,8 +11,12 @@ from dense import assert_close, blocks_of, dense_weight
 
 import sparsekiln as sk
 
-ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy's bfloat16 is of the package ml_dtypes, which is not installed")
-NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+try:
+    import ml_dtypes
+except ModuleNotFoundError:
+    ml_dtypes = None
+NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes and ml_dtypes.bfloat16}
+needs_bfloat16 = pytest.mark.skipif(ml_dtypes is None, reason="NumPy's bfloat16 is of the package ml_dtypes, which is not installed")
 
 
 def operands(layout, block, n, dtype="f32", seed=0):
@@ -21,7 +25,7 @@ def operands(layout, block, n, dtype="f32", seed=0):
     return draw(n, layout.cols * block[1]), draw(layout.blocks, *block), draw(n, layout.rows * block[0])
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("dtype", ["f32", "f16", pytest.param("bf16", marks=needs_bfloat16)])
 @pytest.mark.parametrize("block", [8, (32, 16)])
 def test_the_three_operations_agree_with_dense_products(dtype, block):
     shape = (block, block) if isinstance(block, int) else block
@@ -75,6 +79,23 @@ def test_gradients_give_sums_too():
     dw, dbias = sk.compile(layout, 8, 5, op="grad_weight", bias_gradient=True, target="cpu")(x, dy)
     np.testing.assert_allclose(dbias, dy.sum(0), rtol=1e-5)
     assert dw.shape == (layout.blocks, 8, 8)
+
+
+def test_gates_scale_blocks_and_have_a_gradient():
+    layout = sk.patterns.random(3, 4, 0.6, seed=1)
+    x, w, dy = operands(layout, (8, 8), 5)
+    gates = np.linspace(-1, 2, layout.blocks, dtype=np.float32)
+    gated = w * gates[:, None, None]
+    compiled = lambda op, **how: sk.compile(layout, 8, 5, op=op, gates=True, target="cpu", **how)
+    dense = dense_weight(layout, gated)
+    np.testing.assert_allclose(compiled("forward")(x, w, gates=gates), x @ dense.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(compiled("grad_input")(dy, w, gates=gates), dy @ dense, rtol=1e-4, atol=1e-4)
+    with pytest.raises(sk.InvalidArgument, match="gates"):
+        compiled("forward")(x, w)
+    dw, dgates = compiled("grad_weight", gate_gradient=True)(x, dy, w=w, gates=gates)
+    ungated = blocks_of(layout, (dy.T @ x).astype(np.float64), (8, 8))
+    np.testing.assert_allclose(dw, ungated * gates[:, None, None], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(dgates, (ungated * w).sum((1, 2)), rtol=1e-4, atol=1e-3)
 
 
 def test_alpha_and_beta_scale():
@@ -221,6 +242,43 @@ def test_an_attached_kernel_takes_another_layout():
     assert_close(kernel(x, w), x.astype(np.float64) @ dense.T, np.abs(x).astype(np.float64) @ np.abs(dense).T)
     with pytest.raises(sk.InvalidArgument, match="4"):
         kernel.relayout(sk.patterns.random(4, 5, 0.4))
+
+
+def test_a_tiered_kernel_serves_at_once_and_is_baked_later():
+    layout = sk.patterns.random(5, 5, 0.4, seed=3)
+    x, w, _ = operands(layout, (16, 16), 8)
+    kernel = sk.compile(layout, 16, 8, tiered=True, target="cpu")
+    first = kernel(x, w)
+    kernel.wait()
+    assert kernel.tier == "baked"
+    np.testing.assert_array_equal(kernel(x, w), first)
+    with pytest.raises(sk.InvalidArgument, match="attached"):
+        kernel.relayout(layout)
+
+
+def test_what_a_pack_holds_needs_no_compiler(tmp_path):
+    layout, other = sk.patterns.random(3, 4, 0.5, seed=1), sk.patterns.random(3, 4, 0.5, seed=2)
+    layout.save(tmp_path / "layout.npy")
+    pack = tmp_path / "kernels.pack"
+    options = ["--block", "8", "--batch", "5", "--dtype", "f32", "--arch", "cpu", "-o", str(pack)]
+    subprocess.run([sys.executable, "-m", "sparsekiln", "precompile", str(tmp_path / "layout.npy"), *options], check=True)
+    wish = dict(block=8, batch=5, target="cpu", packs=[pack], require="prebuilt", cache_dir=tmp_path / "cache")
+    kernel = sk.compile(layout, **wish)
+    assert kernel.source == "pack"
+    x, w, _ = operands(layout, (8, 8), 5)
+    np.testing.assert_allclose(kernel(x, w), x @ dense_weight(layout, w).T, rtol=1e-4, atol=1e-4)
+    with pytest.raises(sk.Error, match="precompile"):
+        sk.compile(other, **wish)
+
+
+def test_a_config_can_be_pinned(tmp_path):
+    layout = sk.patterns.random(3, 4, 0.5, seed=1)
+    chosen = sk.compile(layout, 8, 5, target="cpu", cache_dir=tmp_path)
+    config = chosen.config.partition(": ")[2]
+    pinned = sk.compile(layout, 8, 5, target="cpu", config=config, cache_dir=tmp_path)
+    assert pinned.config == chosen.config and pinned.key == chosen.key
+    with pytest.raises(sk.InvalidArgument, match="tile_n"):
+        sk.compile(layout, 8, 5, target="cpu", config=config.replace("tile_n=", "tile_n=9"), cache_dir=tmp_path)
 
 
 def test_threads_share_a_kernel():

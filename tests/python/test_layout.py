@@ -61,6 +61,14 @@ def test_index_arrays_that_make_no_sense_are_refused(crow, col, says):
         sk.Layout.from_csr(1, 2, crow, col)
 
 
+def test_sparse_tensors_of_other_layouts_are_refused():
+    torch = pytest.importorskip("torch")
+    for tensor in (torch.eye(16).to_sparse_bsc((8, 8)), torch.eye(16).to_sparse(), torch.eye(16).to_sparse_csr(),
+                   torch.eye(16).expand(2, 16, 16).to_sparse_bsr((8, 8))):  # fmt: skip
+        with pytest.raises(ValueError, match="a BSR tensor of two"):
+            sk.Layout(tensor)
+
+
 def test_masks_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="two"):
         sk.Layout(np.ones(3, bool))

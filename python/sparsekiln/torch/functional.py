@@ -1,6 +1,7 @@
 """linear() on BSR tensors, and what it shares with the layer: leading dimensions, autocast, the choice of operator."""
 
 import weakref
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ def apply(
         raise TypeError("the input is a nested tensor; pad it with torch.nested.to_padded_tensor")
     if x.dim() == 0 or x.shape[-1] != in_features:
         raise ValueError(f"the input has the shape {tuple(x.shape)}; this layer takes [..., {in_features}]")
-    if x.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(x.device.type):
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         x, values, bias = _autocast(x.device.type, x, values, bias)
     rows = x if x.dim() == 2 else x.reshape(_rows_of(x), in_features)
     y = call(rows, values, bias, crow, col, digest, in_features, out_features, activation)
@@ -37,8 +38,10 @@ def _rows_of(x: Tensor) -> int:
     return rows
 
 
-def _autocast(device: str, *tensors: Tensor | None) -> list[Tensor | None]:
-    """As for nn.Linear: in the region's type, but for float64."""
+def _autocast(device: str, *tensors: Tensor | None) -> Sequence[Tensor | None]:
+    """As for nn.Linear: in the type of the region, where this device is in one, but for float64."""
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
+        return tensors
     dtype = torch.get_autocast_dtype(device)
     return [one.to(dtype) if one is not None and one.is_floating_point() and one.dtype != torch.float64 else one for one in tensors]
 
