@@ -170,12 +170,12 @@ TokenPass::Value* TokenPass::copy_weight(Value* begin, Value* end) {
 
 /// `gate` null: as it is.
 void TokenPass::copy_block(Value* from, Value* to, Value* gate) {
-  constexpr std::int32_t kVectors = 4;  // at a time: blocks have no fewer elements
   const bool moved = gate == nullptr && g_.word_bytes == 4;
   const std::int32_t elements = moved ? 1 : g_.word_elements;  // of a word
   const std::int64_t element_bytes = g_.word_bytes / elements;
-  const std::int64_t turn_elements = std::int64_t{kVectors} * lanes_;
-  const std::int64_t turns = std::int64_t{g_.block_out} * g_.block_words * elements / turn_elements;
+  const std::int64_t all = std::int64_t{g_.block_out} * g_.block_words * elements;
+  const std::int64_t vectors = std::min<std::int64_t>(4, all / lanes_);  // at a time
+  const std::int64_t turn_elements = vectors * lanes_;
   const auto align = [&](std::int64_t bytes) {
     return static_cast<unsigned>(std::min<std::int64_t>(16, lanes_ * bytes));
   };
@@ -186,10 +186,10 @@ void TokenPass::copy_block(Value* from, Value* to, Value* gate) {
     Value* scaled = v_.rounded_to(g_.dtype, ir_.CreateFMul(values, v_.splat(gate, lanes_)));
     return g_.pairs() ? scaled : v_.widened(g_.dtype, scaled);
   };
-  v_.loop("copy", v_.constant(0), v_.constant(turns), [&](Value* turn) {
+  v_.loop("copy", v_.constant(0), v_.constant(all / turn_elements), [&](Value* turn) {
     Value* element = v_.times(turn, turn_elements);
-    for (std::int32_t vector = 0; vector < kVectors; ++vector) {
-      Value* at = v_.plus(element, v_.constant(std::int64_t{vector} * lanes_));
+    for (std::int64_t vector = 0; vector < vectors; ++vector) {
+      Value* at = v_.plus(element, v_.constant(vector * lanes_));
       v_.store(copied(v_.at(from, v_.times(at, element_bytes))), v_.at(to, v_.times(at, 4 / elements)),
                align(4 / elements));
     }

@@ -1,5 +1,6 @@
 """The custom operators under PyTorch's own checks, torch.compile, torch.export and autocast."""
 
+import contextlib
 import copy
 import os
 import subprocess
@@ -276,3 +277,35 @@ def test_autocast_compiles_as_one_graph():
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(compiled(x), layer(x))
     assert compiled(x).dtype == torch.float32
+
+
+class CudaTensor:
+    is_cuda, device = True, "cuda:1"
+
+
+class Recorder:
+    """In the place of a kernel that needs 16 bytes of workspace a row."""
+
+    def workspace_bytes(self, n):
+        return 16 * n
+
+    def __call__(self, *operands, **named):
+        return named
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_cuda_kernels_run_on_their_device_and_bring_workspace_to_graphs(monkeypatch, capturing):
+    """What PyTorch is asked for; no GPU takes part."""
+    from sparsekiln.torch import products
+
+    asked = []
+    zeros = torch.zeros
+    monkeypatch.setattr(torch.cuda, "device", lambda device: asked.append(device) or contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    monkeypatch.setattr(torch, "zeros", lambda size, dtype, device: asked.append(device) or zeros(size, dtype=dtype))
+    named = products._run(Recorder(), 5, CudaTensor(), bias=None)
+    if not capturing:
+        assert named == {"bias": None} and asked == ["cuda:1"]
+        return
+    workspace = named["workspace"]
+    assert asked == ["cuda:1", "cuda:1"] and workspace.numel() == 80 and workspace.dtype is torch.uint8 and not workspace.any()

@@ -141,6 +141,35 @@ TEST_CASE("what is emitted around products for AVX-512 is right, assembled for t
   check_ends("x86-64-v4", host_level(), 8);
 }
 
+/// Fewer inputs than blocks have: their weights are copied, and a vector may be longer than a small block.
+void check_cut_blocks(const std::string& emitted, const std::string& assembled) {
+  for (const Operation operation : {Operation::forward, Operation::grad_input})
+    for (const auto& [dtype, out_dtype] : kTypes)
+      for (const BlockShape block : {BlockShape{8, 8}, {16, 8}})
+        for (const std::int32_t tile_n : {1, 16}) {
+          Problem problem = product_of(grid("101/011"), block, 17, dtype, out_dtype, operation);
+          problem.cut_in_features = 3 * block.in - 6;
+          problem.cut_out_features = 2 * block.out - 2;
+          problem.alignment = static_cast<std::int32_t>(size_of(out_dtype));
+          const auto binary = build_for(problem, {Target::Kind::cpu, emitted, 2}, vector_config(tile_n),
+                                        {Target::Kind::cpu, assembled, 2});
+          const Verdict verdict =
+              run_guarded(problem, *binary, make_inputs(problem, 17, Inputs::small_integers, 1));
+          CAPTURE(emitted);
+          CAPTURE(to_string(block));
+          CAPTURE(tile_n);
+          CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+        }
+}
+
+TEST_CASE("blocks of which some features are not there are exact on every level and type of this host") {
+  for (const std::string& level : runnable_levels()) check_cut_blocks(level, level);
+}
+
+TEST_CASE("blocks of which some features are not there are exact as emitted for AVX-512") {
+  check_cut_blocks("x86-64-v4", host_level());
+}
+
 TEST_CASE("weights of features that are not there may be anything") {
   for (const Operation operation : {Operation::forward, Operation::grad_input})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})

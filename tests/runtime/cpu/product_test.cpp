@@ -3,6 +3,7 @@
 #include <limits>
 #include <thread>
 
+#include "compiler/cpu/level.h"
 #include "compiler/cpu/packed_weight.h"
 #include "tests/runtime/cpu/product_fixture.h"
 
@@ -187,8 +188,9 @@ TEST_CASE("vectors of outputs and vectors of tokens give the same bits") {
 
 TEST_CASE("a batch tile with one worker packs x by itself, and has one pass") {
   const Problem problem = product_of(grid(kAwkward), {8, 16}, 128);
-  for (const std::int32_t tile_n : {8, 16, 32}) {
-    const Target one{Target::Kind::cpu, host_level(), 1};
+  const Target one{Target::Kind::cpu, host_level(), 1};
+  const std::int32_t lanes = level_of(one).lanes;
+  for (const std::int32_t tile_n : {lanes, 2 * lanes, 4 * lanes}) {
     CHECK(build_for(problem, one, vector_config(tile_n))->entries[0].passes.size() == 1);
     check_exact(problem, one, vector_config(tile_n), kBatches);
   }
@@ -210,11 +212,12 @@ TEST_CASE("rows that wait for their neighbours are written, in whatever order a 
 }
 
 TEST_CASE("rows longer than a chunk, and than its multiples, are exact") {
+  const Target one{Target::Kind::cpu, host_level(), 1};
   for (const int length : {1, 7, 8, 9, 16, 17, 33, 65}) {
     const std::string row(static_cast<std::size_t>(length), '1');
-    for (const std::int32_t tile_n : {8, 32, 48})
-      check_exact(product_of(grid(row + "/" + row), {8, 8}, 64), {Target::Kind::cpu, host_level(), 1},
-                  vector_config(tile_n), std::array<std::int64_t, 2>{5, 50});
+    for (const std::int32_t tile_n : {level_of(one).lanes, 32, 48})
+      check_exact(product_of(grid(row + "/" + row), {8, 8}, 64), one, vector_config(tile_n),
+                  std::array<std::int64_t, 2>{5, 50});
   }
 }
 
