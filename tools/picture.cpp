@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
-#include <png.h>
 #include <sparsekiln/error.h>
 
 #include "compiler/layout_picture.h"
+
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#define STB_IMAGE_WRITE_STATIC
+#define STBI_WRITE_NO_STDIO
+#include <stb_image_write.h>
 
 namespace sparsekiln::tools {
 namespace {
@@ -43,21 +46,16 @@ Picture picture_of(const Layout& layout, std::int32_t longest) {
 }
 
 std::vector<std::byte> encode_png(const Picture& picture) {
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.width = picture.width;
-  image.height = picture.height;
-  image.format = PNG_FORMAT_GRAY;
-  png_alloc_size_t bytes = 0;
   std::vector<std::byte> file;
-  const auto write = [&](void* memory) {
-    if (png_image_write_to_memory(&image, memory, &bytes, 0, picture.pixels.data(), 0, nullptr) == 0)
-      throw Error(ErrorKind::internal, std::string("the picture cannot be encoded: ") + image.message);
+  const auto append = [](void* to, void* data, int size) {
+    auto& bytes = *static_cast<std::vector<std::byte>*>(to);
+    const auto* begin = static_cast<const std::byte*>(data);
+    bytes.insert(bytes.end(), begin, begin + size);
   };
-  write(nullptr);  // asks for the size
-  file.resize(bytes);
-  write(file.data());
-  file.resize(bytes);
+  const auto width = static_cast<int>(picture.width);
+  if (stbi_write_png_to_func(append, &file, width, static_cast<int>(picture.height), 1, picture.pixels.data(),
+                             width) == 0)
+    throw Error(ErrorKind::internal, "the picture cannot be encoded");
   return file;
 }
 
