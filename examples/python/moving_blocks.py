@@ -204,11 +204,11 @@ def gains(results: dict[float, dict[str, Result]], method: str) -> str:
     for density, by_method in results.items():
         gain = by_method[method].end - by_method["fixed"].end
         error = gain.std(ddof=1) / math.sqrt(len(gain))
-        said.append(f"{gain.mean():+.1f} ± {error:.1f} at {100 * density:g} %")
+        said.append(f"{round(gain.mean(), 1) + 0.0:+.1f} ± {error:.1f} at {100 * density:g} %")
         if gain.mean() > 2 * error:
             clear.append(f"{100 * density:g} %")
     where = ", ".join(clear) or "none of these"
-    return f"Blocks {method}: {', '.join(said)}; a gain of more than two standard errors at {where}."
+    return f"Blocks {method}: {', '.join(said)}; a gain of more than two standard errors, each for itself, at {where}."
 
 
 def story(results: dict[float, dict[str, Result]], dense: Result, relayout: float, compiled: float) -> str:
@@ -222,7 +222,8 @@ def story(results: dict[float, dict[str, Result]], dense: Result, relayout: floa
         f"{moving}\n\n"
         f"At {100 * max(results):g} % a relayout of the second layer adds {1000 * relayout:.1f} ms to a step, the tables of its "
         "kernels and the state of the optimiser included. To compile the three kernels with the layout baked in takes "
-        f"{1000 * compiled:.0f} ms, {compiled / relayout:.0f} times as long."
+        f"{1000 * compiled:.0f} ms, {compiled / relayout:.0f} times as long.\n\n"
+        "“On a path” are the blocks that something feeds and something reads, from a pixel to a digit, at the end."
     )
 
 

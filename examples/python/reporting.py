@@ -5,6 +5,7 @@ and the plot beside that file.
 """
 
 import argparse
+import os
 import pathlib
 import platform
 
@@ -14,16 +15,20 @@ import torch
 def parse(description: str, add_options=lambda parser: None) -> argparse.Namespace:
     """The options that all examples have (short, threads, write) and those that `add_options(parser)` adds.
 
-    Sets the number of PyTorch's threads, and the seed.
+    Keeps this process, PyTorch and kernels alike, to so many cores, and sets the seed.
     """
+    cores = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--short", action="store_true", help="a run of seconds, whose figures mean nothing")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=len(cores), help="cores to work on")
     parser.add_argument("--write", type=pathlib.Path, metavar="FILE", help="the document that the result goes to, with its plot")
     add_options(parser)
     options = parser.parse_args()
     if options.short and options.write:
         parser.error("--short and --write: what a short run gives is not for a document")
+    if not 0 < options.threads <= len(cores):
+        parser.error(f"--threads {options.threads}: this process has {len(cores)}")
+    os.sched_setaffinity(0, cores[: options.threads])
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     return options

@@ -202,6 +202,11 @@ def row(name: str, run: Run) -> list[str]:
     return [name, f"{model.hidden}", f"{parameters(model):,}", f"{values:,}", *held_out, f"{step:.0f}"]
 
 
+def at_the_edge(*runs: Run) -> str:
+    """Says so where a better learning rate may lie beyond those that were tried."""
+    return "; the largest learning rate that was tried did best" if any(run.rate == max(RATES) for run in runs) else ""
+
+
 def story(sparse: Run, narrow: Run, characters: int) -> str:
     """What the numbers say, in words."""
     steps = len(sparse.trained)
@@ -214,12 +219,12 @@ def story(sparse: Run, narrow: Run, characters: int) -> str:
         f"which the last {100 * HELD_OUT:g} % are held out. The sparse recurrent weight is {100 * layer.layout.density:.2g} % dense, "
         f"in blocks of {layer.block[0]}. The sparse LSTM, {wider:.1f} times as wide as the dense one of as many parameters, "
         f"ends with {abs(fewer.mean()):.3f} bits a character {'fewer' if fewer.mean() > 0 else 'more'} (standard error over the "
-        f"held-out windows {error:.3f}; one training of each). It trained for {sum(sparse.seconds):.0f} s, the dense one for "
-        f"{sum(narrow.seconds):.0f} s"
+        f"held-out windows {error:.3f}; one training of each, which tells nothing of other seeds"
+        f"{at_the_edge(sparse, narrow)}). It trained for {sum(sparse.seconds):.0f} s, the dense one for {sum(narrow.seconds):.0f} s"
     )
     if when in (0, steps):
         return f"{said}."
-    return f"{said}; after as long it had done {when} steps of its own, and stood at {by_then:.3f}, its rate not yet down."
+    return f"{said}; at its last check by then, after {when} steps, it stood at {by_then:.3f}, its rate not yet down."
 
 
 def plot(runs: dict[str, Run]):

@@ -76,7 +76,8 @@ def compile(
     progress: of tuning: True draws a bar on standard error (None: where that is a terminal); a callable is told
         (candidates settled, candidates, best so far in microseconds, seconds).
     attached: the layout is not baked into the code: layouts share compiles, and Kernel.relayout takes another one.
-    tiered: serves attached at once, and with the layout baked in when that has been compiled in the background.
+    tiered: serves attached at once, and with the layout baked in when that has been compiled in the background; on the
+        cpu baked at once.
     alignment: bytes that rows of activations are multiples of: 16, or 8, 4, 2 where features do not allow it.
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.
     config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it behind "batch: ".

@@ -15,7 +15,7 @@ namespace {
 
 /// What a stream gets at least, where the bound is not below it. A dynamic kernel's bound is for the largest
 /// batch it can be asked for, gigabytes, of which most processes need a few.
-constexpr std::size_t kLeast = std::size_t{16} << 20;
+constexpr std::size_t kLeast = std::size_t{1} << 20;
 
 /// A graph may be replayed beside other launches, also of another graph captured on the same stream, and must
 /// not share a workspace with them. The legacy default stream cannot be captured.
@@ -87,9 +87,9 @@ void* StreamWorkspaces::make(CUstream stream, unsigned long long id, std::size_t
   const auto zero = [&](CUdeviceptr memory, std::size_t size) {
     driver.check(api.memset_d8_async(memory, 0, size, stream), "zeroing the workspace of a stream");
   };
-  if (earlier != nullptr) {
-    // The stream that had this handle is destroyed, but what it queued may still run.
-    driver.check(api.ctx_synchronize(), "waiting for a destroyed stream before its workspace is used again");
+  // The stream that had this handle is destroyed, but what it queued may still run. Where the driver does not
+  // let it be waited for, as while another stream is captured, this one gets memory of its own.
+  if (earlier != nullptr && api.ctx_synchronize() == CUDA_SUCCESS) {
     zero(earlier->memory, earlier->bytes);
     earlier->id.store(id, std::memory_order_release);
     return reinterpret_cast<void*>(earlier->memory);

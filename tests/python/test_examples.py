@@ -1,5 +1,6 @@
 """The examples run to their end, in their short form, and what they write lands where it belongs."""
 
+import argparse
 import importlib.util
 import os
 import pathlib
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 _FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "examples/python"
@@ -20,7 +22,8 @@ _NEEDS = {
 
 
 def skip_without(needs):
-    missing = [name for name in sorted(needs) if not (shutil.which(name) or importlib.util.find_spec(name))]
+    found = {name: shutil.which(name) if name == "bible" else importlib.util.find_spec(name) for name in sorted(needs)}
+    missing = [name for name, where in found.items() if where is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
 
@@ -37,7 +40,7 @@ def test_an_example_ends_in_a_result(name, tmp_path):
     assert "100%|" in done.stderr, "no progress bar"
 
 
-def test_the_documents_figures_are_those_that_scripts_write():
+def test_figures_stand_where_scripts_write_them_alone():
     document = (_FOLDER.parent.parent / "docs/examples.md").read_text()
     for name in _NEEDS:
         begin, end = f"<!-- {name}.py writes from here -->", f"<!-- {name}.py: to here -->"
@@ -54,17 +57,61 @@ def test_a_result_goes_between_its_marks_with_its_plot(tmp_path, monkeypatch, ca
     document = tmp_path / "examples.md"
     marks = "<!-- one.py writes from here -->\nold\n<!-- one.py: to here -->"
     document.write_text(f"before\n{marks}\nafter\n")
-    monkeypatch.setattr(sys, "argv", ["one.py", "--threads", "1", "--write", str(document)])
-    options = reporting.parse("an example")
+    options = argparse.Namespace(write=document)
     figure, axes = reporting.new_figure()
     axes.plot([1, 2], [3, 4])
+    plots = []
     for _ in range(2):  # again, in the place of what is there
         reporting.publish(options, "one", reporting.table(["a", "b"], [["1", "22"]]), figure, "a line")
+        plots.append((tmp_path / "examples/one.svg").read_bytes())
+    assert plots[0] == plots[1]
     written = document.read_text()
     assert written.startswith("before\n<!-- one.py writes") and written.endswith("to here -->\nafter\n") and "old" not in written
     assert written.count("| 1 | 22 |") == 1 and "![a line](examples/one.svg)" in written
-    first = (tmp_path / "examples/one.svg").read_text()
-    assert first.lstrip().startswith("<?xml")
+    assert plots[0].lstrip().startswith(b"<?xml")
     document.write_text("no marks")
     with pytest.raises(SystemExit, match="lacks the line"):
         reporting.publish(options, "one", "", figure, "a line")
+
+
+def test_refitting_is_least_squares_on_the_blocks_that_are_there(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(_FOLDER)
+    import encoder_pruning
+
+    import sparsekiln
+    from sparsekiln.torch import BlockSparseLinear
+
+    torch.manual_seed(0)
+    mask = np.array([[1, 0, 1], [0, 1, 0]], bool)
+    layer = BlockSparseLinear(24, 16, sparsekiln.Layout(mask), 8).requires_grad_(False)
+    x, target = torch.randn(500, 24), torch.randn(500, 16)
+    ones = torch.cat([x, torch.ones(500, 1)], 1)
+    encoder_pruning.refit(layer, ones.T @ ones / 500 * 1e4, ones.T @ target / 500 * 1e4)
+    fitted = layer.to_dense().numpy()
+    for row, columns in enumerate((np.r_[0:8, 16:24], np.r_[8:16])):
+        out = slice(8 * row, 8 * row + 8)
+        chosen = ones.numpy()[:, np.append(columns, 24)].astype(np.float64)
+        present = np.vstack([fitted[out, columns].T, layer.bias[out].numpy()])
+        best = np.linalg.lstsq(chosen, target.numpy()[:, out], rcond=None)[0]
+        error, least = (np.square(chosen @ one - target.numpy()[:, out]).sum() for one in (present, best))
+        assert error < least * 1.001
+
+
+def test_the_blocks_that_contribute_most_are_kept(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(_FOLDER)
+    import encoder_pruning
+
+    import sparsekiln
+    from sparsekiln.torch import BlockSparseLinear
+
+    torch.manual_seed(0)
+    layer = BlockSparseLinear(32, 24, sparsekiln.Layout(np.ones((3, 4), bool)), 8).requires_grad_(False)
+    x = torch.randn(200, 32) * torch.rand(32)
+    weight = layer.to_dense()
+    sides = lambda count: [slice(8 * i, 8 * i + 8) for i in range(count)]
+    brute = [(x[:, columns] @ weight[rows, columns].T).square().sum() for rows in sides(3) for columns in sides(4)]
+    wanted = torch.stack(brute).argsort(descending=True)[:6]
+    encoder_pruning.drop_blocks(layer, x.T @ x / 200, 0.5)
+    assert sorted(np.flatnonzero(layer.layout.mask())) == sorted(wanted.tolist())
