@@ -217,12 +217,14 @@ def report(times: dict[str, dict[str, list[float]]], calls: dict[str, float], ro
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    cores = sorted(os.sched_getaffinity(0))
+    parser.add_argument("--threads", type=int, default=len(cores), choices=range(1, len(cores) + 1), help="cores, of all contestants")
     parser.add_argument("--write", type=pathlib.Path)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="Sparse")
     if os.getloadavg()[0] > 1:
         print("others are at work on this machine: dense layers suffer most from it; measure again when it is idle", file=sys.stderr)
+    os.sched_setaffinity(0, cores[: options.threads])
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     side = _FEATURES // _BLOCK
