@@ -60,7 +60,7 @@ void keep_layout(cache::Store& store, const BuildJob& job) {
 Layers layers_of(const BuildJob& job) { return {job.packs, job.environment_packs, job.require}; }
 
 /// The compiler that would make a job's Binary. Throws where there is none.
-std::string compiler_for(const BuildJob& job) {
+std::string compiler_for([[maybe_unused]] const BuildJob& job) {
 #ifdef SPARSEKILN_CPU
   if (job.target.kind == Target::Kind::cpu) return cpu::compiler_version();
 #endif
