@@ -5,7 +5,7 @@
 #include <sparsekiln/binary.h>
 #include <sparsekiln/compile.h>
 
-#include "tools/command.h"
+#include "tools/answer.h"
 
 namespace sparsekiln::tools {
 

@@ -1,29 +1,14 @@
 #pragma once
 
 #include <functional>
-#include <string>
-#include <vector>
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
+#include "tools/answer.h"
+
+namespace CLI {
+class App;
+}
 
 namespace sparsekiln::tools {
-
-/// Keys in the order in which they were added.
-using Json = nlohmann::ordered_json;
-
-/// Exit statuses: what a shell script can rely on.
-inline constexpr int kDone = 0;
-inline constexpr int kFailed = 1;
-inline constexpr int kNoSense = 2;
-
-/// What a subcommand found out. `main` prints one form of it and ends with `status`.
-struct Answer {
-  Json json;                               ///< the document of --json
-  std::string text;                        ///< for people; ends with a newline
-  std::vector<std::string> warnings = {};  ///< for standard error, and in the document
-  int status = kDone;
-};
 
 /// What the command line asks for: parsing fills it, `main` runs it afterwards.
 struct Invocation {

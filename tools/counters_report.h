@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/cuda/emulator.h"
-#include "tools/command.h"
+#include "tools/answer.h"
 
 namespace sparsekiln::tools {
 

@@ -6,7 +6,7 @@
 
 #include "cache/entry.h"
 #include "cache/identity.h"
-#include "tools/command.h"
+#include "tools/answer.h"
 #include "tools/publish.h"
 
 namespace sparsekiln::tools {

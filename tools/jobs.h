@@ -8,8 +8,8 @@
 #include <sparsekiln/compile.h>
 
 #include "runtime/build.h"
-#include "tools/command.h"
-#include "tools/options.h"
+#include "tools/answer.h"
+#include "tools/request.h"
 
 namespace sparsekiln::tools {
 

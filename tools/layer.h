@@ -12,7 +12,7 @@
 #include "autotune/verdict.h"
 #include "runtime/device.h"
 #include "runtime/trial.h"
-#include "tools/command.h"
+#include "tools/answer.h"
 
 namespace sparsekiln::tools {
 

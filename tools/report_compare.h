@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/command.h"
+#include "tools/answer.h"
 #include "tools/report_entry.h"
 
 namespace sparsekiln::tools {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tools/command.h"
+#include "tools/answer.h"
 #include "tools/report_entry.h"
 
 namespace sparsekiln::tools {

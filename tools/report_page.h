@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "tools/command.h"
+#include "tools/answer.h"
 
 namespace sparsekiln::tools {
 

@@ -2,7 +2,7 @@
 
 #include "compiler/block_runs.h"
 #include "compiler/schedule.h"
-#include "tools/command.h"
+#include "tools/answer.h"
 
 namespace sparsekiln::tools {
 

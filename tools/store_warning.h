@@ -2,7 +2,7 @@
 
 #include <sparsekiln/compile.h>
 
-#include "tools/command.h"
+#include "tools/answer.h"
 
 namespace sparsekiln::tools {
 

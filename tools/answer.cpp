@@ -1,0 +1,3 @@
+#include "tools/answer.h"
+
+template class nlohmann::basic_json<nlohmann::ordered_map>;
