@@ -19,10 +19,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 _FULL_FACTOR = 20  # how much longer a test may take when the whole product is asked for
 _SHOWN_LINES = 200  # of a failed test's output
+_SILENCE_S = 30  # after which it says what runs
 
 
 @dataclasses.dataclass
@@ -174,10 +176,62 @@ def tests_of(argument: str) -> list[tuple[dict, str | None]]:
     return [(test, kind) for test, kind in found if only in ("", kind)]
 
 
-def report(test: dict, count: Count, output: str, seconds: float) -> None:
+def in_turn(pairs: list) -> list:
+    """Tests (and their kinds) of higher priority first, else in their order."""
+    return sorted(pairs, key=lambda pair: -pair[0]["priority"])
+
+
+class Progress:
+    """How far the run is: what runs now, and how many tests have ended. Thread-safe."""
+
+    def __init__(self, total: int):
+        self._total = total
+        self._ended = 0
+        self._began = time.monotonic()
+        self._running: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._said = self._began
+
+    def __enter__(self):
+        threading.Thread(target=self._remind, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+
+    def begin(self, name: str) -> None:
+        with self._lock:
+            self._running[name] = time.monotonic()
+
+    def end(self, name: str) -> float:
+        """The seconds that it took."""
+        with self._lock:
+            return time.monotonic() - self._running.pop(name)
+
+    def count(self) -> str:
+        """Of one more test that ended: "[ 3/98]"."""
+        with self._lock:
+            self._ended += 1
+            self._said = time.monotonic()
+            return f"[{self._ended:{len(str(self._total))}}/{self._total}]"
+
+    def _remind(self) -> None:
+        while not self._over.wait(1):
+            with self._lock:
+                now = time.monotonic()
+                if now - self._said < _SILENCE_S or not self._running:
+                    continue
+                self._said = now
+                running = ", ".join(f"{name} ({now - began:.0f} s)" for name, began in self._running.items())
+                minutes, seconds = divmod(int(now - self._began), 60)
+                print(f"{minutes}:{seconds:02}  {self._ended} of {self._total} ended; running: {running}", flush=True)
+
+
+def report(test: dict, count: Count, output: str, seconds: float, place: str) -> None:
     verdict = "FAIL" if count.failed else "ok  "
     skipped = f", {count.skipped} skipped" if count.skipped else ""
-    print(f"{verdict} {test['name']}: {count.passed} passed, {count.failed} failed{skipped} ({seconds:.1f} s)")
+    print(f"{place} {verdict} {test['name']}: {count.passed} passed, {count.failed} failed{skipped} ({seconds:.1f} s)")
     if count.failed:
         lines = output.splitlines()
         if len(lines) > _SHOWN_LINES:
@@ -197,25 +251,29 @@ def main(arguments: list[str]) -> int:
 
     def timed(pair: tuple[dict, str | None]) -> tuple[dict, Count, str, float]:
         test, kind = pair
-        began = time.monotonic()
+        progress.begin(test["name"])
         if kind is None:
             count, output = Count(failed=1, why="its suite names no kind of test; see tests/meson.build"), ""
         else:
             count, output = run_test(test, kind, full)
-        return test, count, output, time.monotonic() - began
+        return test, count, output, progress.end(test["name"])
 
     pairs = [pair for argument in arguments for pair in tests_of(argument)]
-    pairs.sort(key=lambda pair: -pair[0]["priority"])  # else in their order
+    pairs = in_turn(pairs)
     together = [pair for pair in pairs if pair[0]["is_parallel"]]
     alone = [pair for pair in pairs if not pair[0]["is_parallel"]]
     total = Count()
-    for group, width in ((together, min(4, os.cpu_count() or 1)), (alone, 1)):
-        with concurrent.futures.ThreadPoolExecutor(width) as pool:
-            for test, count, output, seconds in pool.map(timed, group):
-                report(test, count, output, seconds)
-                total.passed += count.passed
-                total.failed += count.failed
-                total.skipped += count.skipped
+    width = min(4, os.cpu_count() or 1)
+    print(f"{len(pairs)} test programs, {width} at a time, the longest first", flush=True)
+    with Progress(len(pairs)) as progress:
+        for group, at_once in ((together, width), (alone, 1)):
+            with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+                for done in concurrent.futures.as_completed([pool.submit(timed, pair) for pair in group]):
+                    test, count, output, seconds = done.result()
+                    report(test, count, output, seconds, progress.count())
+                    total.passed += count.passed
+                    total.failed += count.failed
+                    total.skipped += count.skipped
     if total.skipped:
         print(f"{total.skipped} skipped")
     if total.passed + total.failed == 0:

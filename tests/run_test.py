@@ -1,5 +1,7 @@
 """run.py counts what ran: no crash, time-out or silent program passes for a success."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -7,9 +9,13 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import unittest
+from unittest import mock
 
 _RUN = pathlib.Path(__file__).with_name("run.py")
+sys.path.insert(0, str(_RUN.parent))
+import run  # noqa: E402
 _DOCTEST = "[doctest] test cases:  5 |  4 passed | {failed} failed | 1 skipped"
 
 
@@ -53,8 +59,25 @@ class Run(unittest.TestCase):
     def test_begins_with_what_has_the_highest_priority(self):
         for priority in (0, 2, 0, 3):
             self.declare("program", "pass", priority=priority)
-        names = [line.split(":")[0] for line in self.run_all()[2].splitlines() if line.startswith("ok")]
-        self.assertEqual(names, ["ok   test 3", "ok   test 1", "ok   test 0", "ok   test 2"])
+        names = [test["name"] for test, _ in run.in_turn([(test, "program") for test in self.tests])]
+        self.assertEqual(names, ["test 3", "test 1", "test 0", "test 2"])
+
+    def test_says_how_far_it_is_as_each_program_ends(self):
+        for _ in range(3):
+            self.declare("program", "pass")
+        lines = self.run_all()[2].splitlines()
+        self.assertRegex(lines[0], r"^3 test programs, \d at a time, the longest first$")
+        self.assertEqual([line.split()[0] for line in lines[1:4]], ["[1/3]", "[2/3]", "[3/3]"])
+
+    def test_says_what_runs_when_nothing_has_ended_for_long(self):
+        spoken = io.StringIO()
+        with mock.patch.object(run, "_SILENCE_S", 0), contextlib.redirect_stdout(spoken):
+            with run.Progress(7) as progress:
+                progress.begin("a long one")
+                deadline = time.monotonic() + 60
+                while "a long one" not in spoken.getvalue() and time.monotonic() < deadline:
+                    time.sleep(0.05)
+        self.assertIn("0 of 7 ended; running: a long one (", spoken.getvalue())
 
     def test_counts_unittest_failures_and_leaves_out_what_was_skipped(self):
         self.declare("unittest", "print('Ran 7 tests in 0.1s'); print('FAILED (failures=1, errors=2, skipped=1)'); exit(1)")

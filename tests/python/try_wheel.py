@@ -6,7 +6,7 @@ import sys
 import tempfile
 import venv
 
-_PROGRAM = """
+PROGRAM = """
 import os, shutil
 import numpy as np
 import sparsekiln as sk
@@ -29,7 +29,7 @@ def main() -> None:
         python = pathlib.Path(folder, "bin", "python")
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel], check=True)
         bare = {"PATH": str(python.parent), "HOME": folder, "SPARSEKILN_CACHE_DIR": f"{folder}/cache"}
-        subprocess.run([python, "-c", _PROGRAM], check=True, cwd=folder, env=bare)
+        subprocess.run([python, "-c", PROGRAM], check=True, cwd=folder, env=bare)
         subprocess.run([python.parent / "sparsekiln", "--version"], check=True, cwd=folder, env=bare)
         subprocess.run([python, "-m", "sparsekiln", "doctor"], check=True, cwd=folder, env=bare, stdout=subprocess.DEVNULL)
     print(f"{wheel.name} installs and works, {wheel.stat().st_size / 2**20:.0f} MiB")
