@@ -5,6 +5,8 @@
 #include <ctime>
 #include <utility>
 
+#include <sparsekiln/error.h>
+
 namespace sparsekiln::bench {
 namespace {
 
@@ -31,7 +33,12 @@ double seconds_of(const std::function<void()>& work) {
   return (processor_seconds() - begin) / threads_to_share;
 }
 
-void count_processor_time(std::int32_t threads) { threads_to_share = threads; }
+void choose_clock(const std::optional<std::string>& clock, std::int32_t threads) {
+  if (!clock) return;
+  if (*clock != "cpu")
+    throw Error(ErrorKind::invalid_argument, "--clock " + *clock + ": cpu is the one that can be chosen");
+  threads_to_share = threads;
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -54,17 +61,6 @@ double Contestant::measure() const {
 
 void Rounds::report(benchmark::State& state) const {
   for (const auto& [name, values] : values_) state.counters[name] = median(values);
-}
-
-std::optional<std::string> take(std::string_view option, int& argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    if (!argument.starts_with(option)) continue;
-    std::copy(argv + i + 1, argv + argc, argv + i);
-    --argc;
-    return std::string(argument.substr(option.size()));
-  }
-  return std::nullopt;
 }
 
 }  // namespace sparsekiln::bench
