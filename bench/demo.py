@@ -135,7 +135,8 @@ def demo(build: pathlib.Path, folder: pathlib.Path, layer: Headline, samples: in
     say(tool.text("layout", "show", layouts[layer.sparsities[0]]["file"]).replace(f"{folder}/", ""))
 
     say("Compiled for GPUs, none needed:")
-    cubins = [(s, arch, compile_twice(tool, layer, layouts[s], arch)) for s in layer.sparsities for arch in _CUBINS]
+    apart = Tool(tool.program, folder / "cubins")  # one of them may be what this machine's GPU takes
+    cubins = [(s, arch, compile_twice(apart, layer, layouts[s], arch)) for s in layer.sparsities for arch in _CUBINS]
     show_cubins(cubins)
     say()
 
