@@ -187,7 +187,9 @@ void trim_beside_reader(benchmark::State& state, const Size& size, Measure measu
     });
     const QueueClock queue;
     Longest longest;
-    for (int n = 0; trimming; n = (n + 1) % size.entries) longest.look_up(store, n, queue);
+    int n = 0;
+    do longest.look_up(store, n++ % size.entries, queue);
+    while (trimming);
     waiter.join();
     state.SetIterationTime(measure(trim_seconds, longest));
   }

@@ -48,7 +48,7 @@ double median(std::vector<double> values) {
 Contestant::Contestant(std::function<void()> call) : call_(std::move(call)) {
   call_();
   const double once = seconds_of(call_);
-  calls_ = std::clamp(static_cast<int>(kStretch / once), 1, 1000);
+  calls_ = static_cast<int>(std::clamp(kStretch / std::max(once, 1e-9), 1.0, 1000.0));
 }
 
 double Contestant::measure() const {
