@@ -6,11 +6,12 @@
 /// 1,000, `reader_held_up` the same without the time in which the reader could have run and had no processor,
 /// `reader_alone` the longest of 10,000 by the clock while nobody trims; `trim` is how long that trim takes.
 ///
-///   cache_speed [Google Benchmark's options]
+///   cache_speed [--short] [Google Benchmark's options]
 ///   cache_speed --write docs/cache.md    puts its table between the marks in that file
+///
+/// With --short the store has 200 entries, of which 20 are left.
 
 #include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -31,6 +33,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/sparsekiln.h>
 
+#include "bench/command_line.h"
 #include "cache/entry.h"
 #include "cache/store.h"
 #include "tests/temporary_folder.h"
@@ -42,8 +45,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kEntries = 10'000;
-constexpr int kLeft = 1'000;
+/// The stores that are read.
+struct Size {
+  int entries = 10'000;
+  int left = 1'000;  ///< by a trim
+};
+constexpr Size kShort{200, 20};
 constexpr std::size_t kPayload = 20'000;  // a small kernel's cubin and PTX
 
 using sparsekiln::test::TemporaryFolder;
@@ -55,19 +62,19 @@ cache::Identity identity_of(int n) {
 }
 
 /// Fills a folder with entries that nobody asks for.
-void fill(const std::filesystem::path& path) {
+void fill(const std::filesystem::path& path, int entries) {
   const cache::Folder folder(path);
   const std::vector<std::byte> payload(kPayload, std::byte{0x5a});
-  for (int n = 0; n < kEntries; ++n) {
+  for (int n = 0; n < entries; ++n) {
     const cache::Identity identity = identity_of(n);
     folder.publish(identity.key().hex() + ".entry", cache::encode(identity, payload));
   }
 }
 
 /// The full store that all measurements share which change nothing in it.
-const std::filesystem::path& full_store() {
+const std::filesystem::path& full_store(const Size& size) {
   static const TemporaryFolder folder;
-  static const bool filled = (fill(folder.path()), true);
+  static const bool filled = (fill(folder.path(), size.entries), true);
   static_cast<void>(filled);
   return folder.path();
 }
@@ -121,47 +128,56 @@ int answer_once(const std::string& target, const std::filesystem::path& folder) 
   return 0;
 }
 
-/// Seconds in a new process that answers from `expected`; negative where it did not.
-double seconds_in_new_process(const std::string& target, const std::string& expected) {
+/// A request in a process of its own.
+struct Answered {
+  std::string from;
+  double seconds = 0;
+};
+
+Answered answer_in_new_process(const std::string& target, const Size& size) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string command = fmt::format("'{}' --answer-once {} '{}'", self, target, full_store().string());
+  const std::string command =
+      fmt::format("'{}' --answer-once {} '{}'", self, target, full_store(size).string());
   FILE* const child = popen(command.c_str(), "r");
   char from[16] = "";
   double ms = -1;
   const bool read = std::fscanf(child, "%15s %lf", from, &ms) == 2;
   const int status = pclose(child);
-  return read && status == 0 && from == expected ? ms / 1000 : -1;
+  if (!read || status != 0)
+    throw sk::Error(sk::ErrorKind::internal, fmt::format("{} ended with status {}", command, status));
+  return {from, ms / 1000};
 }
 
-void warm(benchmark::State& state, const std::string& target) {
-  static_cast<void>(seconds_in_new_process(target, "compiled"));
+void warm(benchmark::State& state, const std::string& target, const Size& size) {
+  static_cast<void>(answer_in_new_process(target, size));  // the first one compiles
   for (auto _ : state) {
-    const double seconds = seconds_in_new_process(target, "store");
-    if (seconds < 0) state.SkipWithError("the child did not answer from the store");
-    state.SetIterationTime(seconds);
+    const Answered answered = answer_in_new_process(target, size);
+    if (answered.from != "store") return state.SkipWithError("the child did not answer from the store");
+    state.SetIterationTime(answered.seconds);
   }
 }
 
-void look_up(benchmark::State& state) {
-  cache::Store store(full_store());
+void look_up(benchmark::State& state, const Size& size) {
+  cache::Store store(full_store(size));
   int n = 0;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(store.get(identity_of(n)));
-    n = (n + 1) % kEntries;
+    if (!store.get(identity_of(n))) return state.SkipWithError("an entry of the full store was not found");
+    n = (n + 1) % size.entries;
   }
 }
 
 /// A put that has a full store trimmed in the background, and a reader meanwhile.
 template <typename Measure>
-void trim_beside_reader(benchmark::State& state, Measure measure) {
+void trim_beside_reader(benchmark::State& state, const Size& size, Measure measure) {
   for (auto _ : state) {
     const TemporaryFolder folder;
-    fill(folder.path());
+    fill(folder.path(), size.entries);
     cache::Store store(
         folder.path(), {},
-        {.caps = cache::Caps{.bytes = std::uint64_t{1} << 40, .files = kLeft}, .patience = {}});
+        {.caps = cache::Caps{.bytes = std::uint64_t{1} << 40, .files = static_cast<std::uint64_t>(size.left)},
+         .patience = {}});
     const auto began = Clock::now();
-    store.put(identity_of(kEntries), std::vector<std::byte>(kPayload));  // begins to trim
+    store.put(identity_of(size.entries), std::vector<std::byte>(kPayload));  // begins to trim
     std::atomic<bool> trimming = true;
     double trim_seconds = 0;
     std::thread waiter([&] {
@@ -171,125 +187,138 @@ void trim_beside_reader(benchmark::State& state, Measure measure) {
     });
     const QueueClock queue;
     Longest longest;
-    for (int n = 0; trimming; n = (n + 1) % kEntries) longest.look_up(store, n, queue);
+    int n = 0;
+    do longest.look_up(store, n++ % size.entries, queue);
+    while (trimming);
     waiter.join();
     state.SetIterationTime(measure(trim_seconds, longest));
   }
 }
 
-void trim(benchmark::State& state) {
-  trim_beside_reader(state, [](double trim_seconds, const Longest&) { return trim_seconds; });
+void trim(benchmark::State& state, const Size& size) {
+  trim_beside_reader(state, size, [](double trim_seconds, const Longest&) { return trim_seconds; });
 }
 
-void reader_while_trimming(benchmark::State& state) {
-  trim_beside_reader(state, [](double, const Longest& longest) { return longest.wall; });
+void reader_while_trimming(benchmark::State& state, const Size& size) {
+  trim_beside_reader(state, size, [](double, const Longest& longest) { return longest.wall; });
 }
 
-void reader_held_up(benchmark::State& state) {
-  trim_beside_reader(state, [](double, const Longest& longest) { return longest.held; });
+void reader_held_up(benchmark::State& state, const Size& size) {
+  trim_beside_reader(state, size, [](double, const Longest& longest) { return longest.held; });
 }
 
 /// A reader alone: what the machine itself does to the longest of its look-ups.
-void reader_alone(benchmark::State& state) {
+void reader_alone(benchmark::State& state, const Size& size) {
   for (auto _ : state) {
-    cache::Store store(full_store());
+    cache::Store store(full_store(size));
     const QueueClock queue;
     Longest longest;
-    for (int n = 0; n < kEntries; ++n) longest.look_up(store, n, queue);
+    for (int n = 0; n < size.entries; ++n) longest.look_up(store, n, queue);
     state.SetIterationTime(longest.wall);
   }
 }
 
+/// 10000: "10,000".
+std::string grouped(int number) {
+  return number < 1000 ? std::to_string(number) : fmt::format("{},{:03}", number / 1000, number % 1000);
+}
+
 /// What each row of the table says, and what it must not exceed, in milliseconds; 0: no bound.
 struct Row {
+  std::string name;  ///< of the benchmark
   std::string what;
   double bound_ms = 0;
 };
-const std::vector<std::pair<std::string, Row>>& rows() {
-  static const std::vector<std::pair<std::string, Row>> all = {
-      {"warm_compile", {"`compile()` for this host in a new process, loading included", 10}},
-      {"warm_build", {"`build()` for sm_90 in a new process", 10}},
-      {"look_up", {"one look-up", 0}},
-      {"reader_alone", {"longest look-up of 10,000, nobody trimming", 0}},
-      {"reader_while_trimming", {"longest look-up while 10,000 are trimmed to 1,000", 5}},
-      {"reader_held_up", {"the same, without waiting for a processor", 0}},
-      {"trim", {"that trim", 0}},
+std::vector<Row> rows(const Size& size) {
+  const std::string entries = grouped(size.entries), left = grouped(size.left);
+  return {
+      {"warm_compile", "`compile()` for this host in a new process, loading included", 10},
+      {"warm_build", "`build()` for sm_90 in a new process", 10},
+      {"look_up", "one look-up", 0},
+      {"reader_alone", fmt::format("longest look-up of {}, nobody trimming", entries), 0},
+      {"reader_while_trimming", fmt::format("longest look-up while {} are trimmed to {}", entries, left), 5},
+      {"reader_held_up", "the same, without waiting for a processor", 0},
+      {"trim", "that trim", 0},
   };
-  return all;
 }
 
-/// Keeps the median of every benchmark, and prints as usual.
-class Medians : public benchmark::ConsoleReporter {
+/// Milliseconds, by the benchmark's name.
+using Medians = std::map<std::string, double>;
+
+void keep_median(const benchmark::BenchmarkReporter::Run& run, Medians& medians) {
+  if (run.run_type == benchmark::BenchmarkReporter::Run::RT_Aggregate && run.aggregate_name == "median")
+    medians[run.run_name.function_name] =
+        run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit) * 1e3;
+}
+
+std::string table(const Medians& medians, const Size& size) {
+  std::string text = fmt::format("| with {} entries in the store | median | bound |\n|---|---|---|\n",
+                                 grouped(size.entries));
+  for (const Row& row : rows(size))
+    if (const auto found = medians.find(row.name); found != medians.end())
+      text += fmt::format("| {} | {:.3g} ms | {} |\n", row.what, found->second,
+                          row.bound_ms == 0 ? "" : fmt::format("{} ms", row.bound_ms));
+  return text;
+}
+
+/// A Markdown file with the marks between which the table stands.
+class Document {
  public:
-  void ReportRuns(const std::vector<Run>& runs) override {
-    benchmark::ConsoleReporter::ReportRuns(runs);
-    for (const Run& run : runs) {
-      failed_ = failed_ || run.error_occurred;
-      if (run.run_type == Run::RT_Aggregate && run.aggregate_name == "median")
-        ms_[run.run_name.function_name] =
-            run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit) * 1e3;
-    }
+  /// Throws `invalid_argument` where the marks are not there.
+  explicit Document(std::filesystem::path path) : path_(std::move(path)) {
+    const std::string begin = "<!-- cache_speed -->\n", end = "<!-- end of cache_speed -->";
+    std::ifstream in(path_);
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    const std::size_t from = text.find(begin), to = text.find(end);
+    if (from == std::string::npos || to == std::string::npos || to < from)
+      throw sk::Error(sk::ErrorKind::invalid_argument,
+                      fmt::format("{}: it lacks the marks {}and {}", path_.string(), begin, end));
+    before_ = text.substr(0, from + begin.size());
+    after_ = text.substr(to);
   }
-  [[nodiscard]] bool failed() const { return failed_; }
-  [[nodiscard]] std::string table() const {
-    std::string text = "| with 10,000 entries in the store | median | bound |\n|---|---|---|\n";
-    for (const auto& [name, row] : rows())
-      if (const auto found = ms_.find(name); found != ms_.end())
-        text += fmt::format("| {} | {:.3g} ms | {} |\n", row.what, found->second,
-                            row.bound_ms == 0 ? "" : fmt::format("{} ms", row.bound_ms));
-    return text;
-  }
+  void write(const std::string& table) const { std::ofstream(path_) << before_ << table << after_; }
 
  private:
-  std::map<std::string, double> ms_;
-  bool failed_ = false;
+  std::filesystem::path path_;
+  std::string before_;
+  std::string after_;
 };
 
-/// Puts `table` between the marks of a Markdown file.
-bool write_table(const std::filesystem::path& path, const std::string& table) {
-  const std::string begin = "<!-- cache_speed -->\n", end = "<!-- end of cache_speed -->";
-  std::ifstream in(path);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  const std::size_t from = text.find(begin), to = text.find(end);
-  if (from == std::string::npos || to == std::string::npos || to < from) return false;
-  text.replace(from + begin.size(), to - from - begin.size(), table);
-  return static_cast<bool>(std::ofstream(path) << text);
-}
-
-void declare() {
+void declare(bool is_short, const Size& size) {
   using benchmark::RegisterBenchmark;
-  const auto medians = [](benchmark::internal::Benchmark* one, int iterations, int repetitions) {
+  const auto medians = [&](benchmark::internal::Benchmark* one, int iterations, int repetitions) {
     one->Iterations(iterations)
-        ->Repetitions(repetitions)
+        ->Repetitions(is_short ? 2 : repetitions)
         ->ReportAggregatesOnly()
         ->Unit(benchmark::kMillisecond);
     return one;
   };
 #ifdef SPARSEKILN_CPU
-  medians(RegisterBenchmark("warm_compile", warm, "cpu"), 1, 15)->UseManualTime();
+  medians(RegisterBenchmark("warm_compile", warm, "cpu", size), 1, 15)->UseManualTime();
 #endif
-  medians(RegisterBenchmark("warm_build", warm, "sm_90:132"), 1, 15)->UseManualTime();
-  medians(RegisterBenchmark("look_up", look_up), kEntries, 3);
-  medians(RegisterBenchmark("reader_alone", reader_alone), 1, 5)->UseManualTime();
-  medians(RegisterBenchmark("reader_while_trimming", reader_while_trimming), 1, 5)->UseManualTime();
-  medians(RegisterBenchmark("reader_held_up", reader_held_up), 1, 5)->UseManualTime();
-  medians(RegisterBenchmark("trim", trim), 1, 3)->UseManualTime();
+  medians(RegisterBenchmark("warm_build", warm, "sm_90:132", size), 1, 15)->UseManualTime();
+  medians(RegisterBenchmark("look_up", look_up, size), size.entries, 3);
+  medians(RegisterBenchmark("reader_alone", reader_alone, size), 1, 5)->UseManualTime();
+  medians(RegisterBenchmark("reader_while_trimming", reader_while_trimming, size), 1, 5)->UseManualTime();
+  medians(RegisterBenchmark("reader_held_up", reader_held_up, size), 1, 5)->UseManualTime();
+  medians(RegisterBenchmark("trim", trim, size), 1, 3)->UseManualTime();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc == 4 && std::string(argv[1]) == "--answer-once") return answer_once(argv[2], argv[3]);
-  std::string report;
-  if (argc == 3 && std::string(argv[1]) == "--write") {
-    report = argv[2];
-    argc = 1;
-  }
-  declare();
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  std::optional<Document> document;
+  Size size;
   Medians medians;
-  benchmark::RunSpecifiedBenchmarks(&medians);
-  if (medians.failed()) return 1;
-  return report.empty() || write_table(report, medians.table()) ? 0 : 2;
+  const int status = sk::bench::run_benchmarks(
+      argc, argv,
+      [&](sk::bench::CommandLine& line, bool is_short) {
+        if (const auto path = line.take("--write")) document.emplace(*path);
+        if (is_short) size = kShort;
+        declare(is_short, size);
+      },
+      [&](const auto& run) { keep_median(run, medians); });
+  if (status == 0 && document) document->write(table(medians, size));
+  return status;
 }

@@ -5,6 +5,8 @@
 #include <ctime>
 #include <utility>
 
+#include <sparsekiln/error.h>
+
 namespace sparsekiln::bench {
 namespace {
 
@@ -31,7 +33,12 @@ double seconds_of(const std::function<void()>& work) {
   return (processor_seconds() - begin) / threads_to_share;
 }
 
-void count_processor_time(std::int32_t threads) { threads_to_share = threads; }
+void choose_clock(const std::optional<std::string>& clock, std::int32_t threads) {
+  if (!clock) return;
+  if (*clock != "cpu")
+    throw Error(ErrorKind::invalid_argument, "--clock " + *clock + ": cpu is the one that can be chosen");
+  threads_to_share = threads;
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -41,7 +48,7 @@ double median(std::vector<double> values) {
 Contestant::Contestant(std::function<void()> call) : call_(std::move(call)) {
   call_();
   const double once = seconds_of(call_);
-  calls_ = std::clamp(static_cast<int>(kStretch / once), 1, 1000);
+  calls_ = static_cast<int>(std::clamp(kStretch / std::max(once, 1e-9), 1.0, 1000.0));
 }
 
 double Contestant::measure() const {
@@ -54,17 +61,6 @@ double Contestant::measure() const {
 
 void Rounds::report(benchmark::State& state) const {
   for (const auto& [name, values] : values_) state.counters[name] = median(values);
-}
-
-std::optional<std::string> take(std::string_view option, int& argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    if (!argument.starts_with(option)) continue;
-    std::copy(argv + i + 1, argv + argc, argv + i);
-    --argc;
-    return std::string(argument.substr(option.size()));
-  }
-  return std::nullopt;
 }
 
 }  // namespace sparsekiln::bench

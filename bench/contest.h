@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -15,8 +14,9 @@ namespace sparsekiln::bench {
 [[nodiscard]] double wall_seconds_of(const std::function<void()>& work);
 /// Wall-clock seconds, or those that count_processor_time asked for.
 [[nodiscard]] double seconds_of(const std::function<void()>& work);
-/// From now on seconds_of gives the processor time of the process divided by `threads`.
-void count_processor_time(std::int32_t threads);
+/// "cpu": from now on seconds_of gives the processor time of the process divided by `threads`. Throws
+/// `invalid_argument` for the name of another clock.
+void choose_clock(const std::optional<std::string>& clock, std::int32_t threads);
 
 /// The middle one; 0 of none.
 [[nodiscard]] double median(std::vector<double> values);
@@ -49,8 +49,5 @@ class Rounds {
 
 /// Seconds that a contestant runs in a round, at least.
 inline constexpr double kStretch = 4e-3;
-
-/// Takes an option of ours, such as "--clock=", out of the arguments.
-[[nodiscard]] std::optional<std::string> take(std::string_view option, int& argc, char** argv);
 
 }  // namespace sparsekiln::bench

@@ -7,6 +7,7 @@
 //   grad_input_vs_forward, grad_weight_vs_forward  its rate over forward's: at least 0.8 is asked for
 // Behind the last benchmark: geometric mean and worst of each ratio.
 //
+//   --short         measures small layers alone, for tests (bench/command_line.h)
 //   --dtype=TEXT    of activations and weight: f32 (the default), bf16, f16
 //   --threads=N     all that the process may use, where not given
 //   --clock=cpu     processor time of the process over its threads, in place of wall-clock time: for machines
@@ -25,13 +26,13 @@
 #include <fmt/format.h>
 #include <sparsekiln/sparsekiln.h>
 
+#include "bench/check_kernel.h"
+#include "bench/command_line.h"
 #include "bench/contest.h"
 #include "compiler/element.h"
 
 namespace sparsekiln {
 namespace {
-
-constexpr int kRounds = 7;
 
 /// The first is what the others are compared with.
 constexpr std::array kOperations = {Operation::forward, Operation::grad_input, Operation::grad_weight};
@@ -47,6 +48,16 @@ struct Machine {
   DType dtype = DType::f32;
   std::int32_t threads = 1;
 };
+
+/// What is measured, along each axis of the cases.
+struct Axes {
+  std::vector<std::int64_t> features{2560, 4096};
+  std::vector<std::int32_t> blocks{8, 16, 32, 64};
+  std::vector<double> densities{0.1, 0.25, 0.5};
+  std::vector<std::int64_t> batches{1, 32, 64, 256};
+  int rounds = 7;
+};
+const Axes kShort{{256}, {8, 32}, {0.25}, {1, 32}, 2};
 
 /// A matrix with small noise in it.
 class Matrix {
@@ -122,8 +133,9 @@ void compare(benchmark::State& state, const Case& given, const Machine& machine,
     Options options{.block = {given.block, given.block}, .batch = given.n, .dtype = machine.dtype};
     options.operation = operation;
     options.target = fmt::format("cpu:{}", machine.threads);
-    contestants.emplace_back([kernel = compile(layer.layout(), options),
-                              operands = layer.operands(operation)] { kernel(operands); });
+    const Kernel kernel = compile(layer.layout(), options);
+    bench::check_kernel(layer.layout(), options, kernel);
+    contestants.emplace_back([kernel, operands = layer.operands(operation)] { kernel(operands); });
   }
   bench::Rounds rounds;
   for ([[maybe_unused]] const auto round : state) {
@@ -158,27 +170,28 @@ void print(const Ratios& ratios) {
 
 int main(int argc, char** argv) {
   using namespace sparsekiln;
-  Machine machine;
-  machine.threads = Target::host().workers;
-  if (const auto text = bench::take("--dtype=", argc, argv)) machine.dtype = parse_dtype(*text);
-  if (const auto text = bench::take("--threads=", argc, argv)) machine.threads = std::stoi(*text);
-  if (bench::take("--clock=", argc, argv) == "cpu") bench::count_processor_time(machine.threads);
   Ratios ratios;
-  for (const std::int64_t features : {2560, 4096})
-    for (const std::int32_t block : {8, 16, 32, 64})
-      for (const double density : {0.1, 0.25, 0.5})
-        for (const std::int64_t n : {1, 32, 64, 256})
-          benchmark::RegisterBenchmark(
-              fmt::format("features:{}/block:{}/density:{}/n:{}", features, block, density, n).c_str(),
-              [=, &ratios](benchmark::State& state) {
-                compare(state, {features, block, density, n}, machine, ratios);
-              })
-              ->UseManualTime()
-              ->Unit(benchmark::kMillisecond)
-              ->Iterations(kRounds);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
+  const auto declare = [&](bench::CommandLine& line, bool is_short) {
+    Machine machine;
+    machine.dtype = parse_dtype(line.take("--dtype").value_or("f32"));
+    const auto threads = line.take("--threads");
+    machine.threads = threads ? Target::parse("cpu:" + *threads).workers : Target::host().workers;
+    bench::choose_clock(line.take("--clock"), machine.threads);
+    const Axes axes = is_short ? kShort : Axes{};
+    for (const std::int64_t features : axes.features)
+      for (const std::int32_t block : axes.blocks)
+        for (const double density : axes.densities)
+          for (const std::int64_t n : axes.batches)
+            benchmark::RegisterBenchmark(
+                fmt::format("features:{}/block:{}/density:{}/n:{}", features, block, density, n).c_str(),
+                [=, &ratios](benchmark::State& state) {
+                  compare(state, {features, block, density, n}, machine, ratios);
+                })
+                ->UseManualTime()
+                ->Unit(benchmark::kMillisecond)
+                ->Iterations(axes.rounds);
+  };
+  const int status = bench::run_benchmarks(argc, argv, declare);
   print(ratios);
-  return 0;
+  return status;
 }

@@ -12,6 +12,7 @@
 //   pack_ms                       packing the weight, once, outside of the clock
 // Packing x and writing y are inside it.
 //
+//   --short         measures small layers alone, for tests (bench/command_line.h)
 //   --config=TEXT   measures another config (its `packed` is ignored)
 //   --clock=cpu     processor time of the process over its threads, in place of wall-clock time: for machines
 //                   with other work to do. All contestants keep their threads spinning while they wait, so
@@ -24,7 +25,6 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -35,6 +35,8 @@
 #include <sparsekiln/sparsekiln.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "bench/check_kernel.h"
+#include "bench/command_line.h"
 #include "bench/contest.h"
 #include "runtime/cpu/machine_peak.h"
 
@@ -45,8 +47,15 @@ using bench::Contestant;
 using bench::kStretch;
 using bench::Rounds;
 
-constexpr std::int64_t kFeatures = 4096;
-constexpr int kRounds = 11;
+/// What is measured, along each axis of the cases.
+struct Axes {
+  std::int64_t features = 4096;
+  std::vector<std::int32_t> blocks{8, 16, 32, 64};
+  std::vector<double> densities{0.05, 0.1, 0.25, 0.5, 1.0};
+  std::vector<std::int64_t> batches{1, 32, 64, 256, 512};
+  int rounds = 11;
+};
+const Axes kShort{256, {8, 32}, {0.25}, {1, 64}, 2};
 
 /// A pause in which OpenMP's threads leave the processors: libgomp's spin on for some milliseconds.
 void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(15)); }
@@ -62,15 +71,15 @@ std::vector<float> noise(std::size_t size) {
 class Dense {
  public:
   /// `prepacked`: in the order that the primitive asks for when it may choose.
-  Dense(std::int64_t n, const std::vector<float>& x, const std::vector<float>& w, std::vector<float>& y,
-        bool prepacked)
+  Dense(std::int64_t n, std::int64_t features, const std::vector<float>& x, const std::vector<float>& w,
+        std::vector<float>& y, bool prepacked)
       : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
     using Type = dnnl::memory::data_type;
     using Tag = dnnl::memory::format_tag;
-    const dnnl::memory::desc source({n, kFeatures}, Type::f32, Tag::ab);
-    const dnnl::memory::desc plain({kFeatures, kFeatures}, Type::f32, Tag::ba);  // W[out, in] as it lies
-    const dnnl::memory::desc any({kFeatures, kFeatures}, Type::f32, Tag::any);
-    const dnnl::memory::desc result({n, kFeatures}, Type::f32, Tag::ab);
+    const dnnl::memory::desc source({n, features}, Type::f32, Tag::ab);
+    const dnnl::memory::desc plain({features, features}, Type::f32, Tag::ba);  // W[out, in] as it lies
+    const dnnl::memory::desc any({features, features}, Type::f32, Tag::any);
+    const dnnl::memory::desc result({n, features}, Type::f32, Tag::ab);
     const dnnl::matmul::primitive_desc form(dnnl::matmul::desc(source, prepacked ? any : plain, result),
                                             engine_);
     matmul_ = dnnl::matmul(form);
@@ -106,10 +115,12 @@ class Sparse {
  public:
   Sparse(const Layout& layout, std::int64_t n, const Options& options, const std::vector<float>& weight)
       : n_(n),
+        features_(layout.cols() * options.block.in),
         shape_(options.block),
         blocks_(layout.blocks()),
         kernel_(compile(layout, options)),
         weight_(weight.begin(), weight.begin() + blocks_ * shape_.out * shape_.in) {
+    bench::check_kernel(layout, options, kernel_);
     if (kernel_.packed_elements() == 0) return;
     std::vector<float> packed(static_cast<std::size_t>(kernel_.packed_elements()));
     pack_seconds_ = bench::wall_seconds_of([&] { kernel_.pack(blocks(weight_.data()), packed.data()); });
@@ -117,9 +128,9 @@ class Sparse {
   }
 
   void run(const std::vector<float>& x, std::vector<float>& y) const {
-    kernel_({.x = view(x.data(), DType::f32, n_, kFeatures),
+    kernel_({.x = view(x.data(), DType::f32, n_, features_),
              .w = blocks(weight_.data()),
-             .y = view(y.data(), DType::f32, n_, kFeatures)});
+             .y = view(y.data(), DType::f32, n_, features_)});
   }
   [[nodiscard]] const Kernel& kernel() const { return kernel_; }
   [[nodiscard]] double pack_seconds() const { return pack_seconds_; }
@@ -130,6 +141,7 @@ class Sparse {
   }
 
   std::int64_t n_;
+  std::int64_t features_;
   BlockShape shape_;
   std::int64_t blocks_;
   Kernel kernel_;
@@ -138,6 +150,7 @@ class Sparse {
 };
 
 struct Case {
+  std::int64_t features;
   std::int32_t block;
   double density;
   std::int64_t n;
@@ -145,23 +158,23 @@ struct Case {
 };
 
 void forward(benchmark::State& state, const Case& given, const std::optional<Config>& config) {
-  const auto grid = kFeatures / given.block;
+  const std::int64_t grid = given.features / given.block;
   const Layout layout = patterns::random(grid, grid, given.density, 1);
   const Target target = Target::parse(fmt::format("cpu:{}", given.threads));
   Options options{
       .block = {given.block, given.block}, .batch = given.n, .target = target.to_string(), .config = config};
-  static const std::vector<float> weight = noise(static_cast<std::size_t>(kFeatures * kFeatures));
+  static const std::vector<float> weight = noise(static_cast<std::size_t>(given.features * given.features));
   if (options.config) options.config->packed = false;
   const Sparse as_it_lies(layout, given.n, options, weight);
   if (!options.config) options.config = as_it_lies.kernel().binary().plan.front().config;
   options.config->packed = true;
   const Sparse packed(layout, given.n, options, weight);
-  const std::vector<float> x = noise(static_cast<std::size_t>(given.n * kFeatures));
+  const std::vector<float> x = noise(static_cast<std::size_t>(given.n * given.features));
   std::vector<float> y(x.size());
 
   omp_set_num_threads(given.threads);
-  Dense plain(given.n, x, weight, y, false);
-  Dense prepacked(given.n, x, weight, y, true);
+  Dense plain(given.n, given.features, x, weight, y, false);
+  Dense prepacked(given.n, given.features, x, weight, y, true);
   const cpu::FmaPeak peak(target);
   const std::int64_t turns = cpu::FmaPeak::turns(kStretch);
   const double weight_bytes = 4.0 * static_cast<double>(layout.blocks()) * given.block * given.block;
@@ -207,25 +220,23 @@ void forward(benchmark::State& state, const Case& given, const std::optional<Con
 }  // namespace sparsekiln
 
 int main(int argc, char** argv) {
-  std::optional<sparsekiln::Config> config;
-  if (const auto text = sparsekiln::bench::take("--config=", argc, argv))
-    config = sparsekiln::parse_config(*text);
-  const std::int32_t threads = sparsekiln::Target::host().workers;
-  if (sparsekiln::bench::take("--clock=", argc, argv) == "cpu")
-    sparsekiln::bench::count_processor_time(threads);
-  for (const std::int32_t block : {8, 16, 32, 64})
-    for (const double density : {0.05, 0.1, 0.25, 0.5, 1.0})
-      for (const std::int64_t n : {1, 32, 64, 256, 512})
-        benchmark::RegisterBenchmark(
-            fmt::format("forward/block:{}/density:{}/n:{}/threads:{}", block, density, n, threads).c_str(),
-            [=](benchmark::State& state) {
-              sparsekiln::forward(state, {block, density, n, threads}, config);
-            })
-            ->UseManualTime()
-            ->Unit(benchmark::kMillisecond)
-            ->Iterations(sparsekiln::kRounds);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  using namespace sparsekiln;
+  return bench::run_benchmarks(argc, argv, [](bench::CommandLine& line, bool is_short) {
+    std::optional<Config> config;
+    if (const auto text = line.take("--config")) config = parse_config(*text);
+    const std::int32_t threads = Target::host().workers;
+    bench::choose_clock(line.take("--clock"), threads);
+    const Axes axes = is_short ? kShort : Axes{};
+    for (const std::int32_t block : axes.blocks)
+      for (const double density : axes.densities)
+        for (const std::int64_t n : axes.batches)
+          benchmark::RegisterBenchmark(
+              fmt::format("forward/block:{}/density:{}/n:{}/threads:{}", block, density, n, threads).c_str(),
+              [=](benchmark::State& state) {
+                forward(state, {axes.features, block, density, n, threads}, config);
+              })
+              ->UseManualTime()
+              ->Unit(benchmark::kMillisecond)
+              ->Iterations(axes.rounds);
+  });
 }

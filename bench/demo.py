@@ -1,12 +1,10 @@
-"""The main job: python3 bench/demo.py BUILD_DIR [--json FILE]
+"""The main job: python3 bench/demo.py BUILD_DIR [--json FILE] [--short]
 
-The layer of the published headline (Gray, Radford and Kingma 2017): 12288 hidden units, block 32×32, minibatch 32,
-Watts–Strogatz small worlds at 97 %, 90 % and 50 % sparsity. Draws a layout, compiles each for sm_80 and sm_90, compiles
-and runs each on the best target of this machine, checks the results by the oracles, and times the same layer dense in
-the same run. Prints what it measured; exit status 1 if anything is wrong.
+The layer of the published headline (headline.py) at three sparsities. Draws a layout, compiles each for sm_80 and sm_90,
+compiles and runs each on the best target of this machine, checks the results by the oracles, and times the same layer dense
+in the same run. Prints what it measured; exit status 1 if anything is wrong.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -15,11 +13,11 @@ import subprocess
 import sys
 import tempfile
 
-_WIDTH, _BLOCK, _BATCH = 12288, 32, 32
-_SPARSITIES = (97, 90, 50)  # %
-_REWIRE, _SEED = 0.2, 3
+import headline
+import publish
+from headline import Headline
+
 _CUBINS = ("sm_80", "sm_90")
-_SAMPLES = 15
 
 
 class Wrong(Exception):
@@ -48,17 +46,9 @@ def say(text: str = "") -> None:
     print(text, flush=True)
 
 
-def make_layout(tool: Tool, sparsity: int, folder: pathlib.Path) -> dict:
-    side = _WIDTH // _BLOCK
-    return tool.json(
-        "layout", "make", "watts-strogatz", "--rows", side, "--cols", side, "--density", f"{1 - sparsity / 100:.2f}",
-        "--rewire", _REWIRE, "--seed", _SEED, "-o", folder / f"sparsity_{sparsity}.npy",
-    )  # fmt: skip
-
-
-def compile_twice(tool: Tool, layout: dict, target: str) -> dict:
+def compile_twice(tool: Tool, layer: Headline, layout: dict, target: str) -> dict:
     """Cold, then from the store in a second process; the answer of the first with the time of the second."""
-    request = ("compile", layout["file"], "--block", _BLOCK, "--batch", _BATCH, "--dtype", "f32", "--target", target)
+    request = layer.request("compile", layout["file"], target)
     cold, warm = tool.json(*request), tool.json(*request)
     if (cold["from"], warm["from"]) != ("compiled", "store"):
         raise Wrong(f"{target}: a fresh store gave '{cold['from']}', then '{warm['from']}', not compiled and store")
@@ -67,29 +57,26 @@ def compile_twice(tool: Tool, layout: dict, target: str) -> dict:
     return {**cold, "store_ms": warm["compile_ms"]}
 
 
-def dense_on_cpu(build: pathlib.Path, threads: int) -> dict:
+def dense_on_cpu(build: pathlib.Path, layer: Headline, threads: int, samples: int) -> dict:
     program = build / "bench" / "dense_cpu"
     if not program.exists():
         return {"run_ms": None, "why": "oneDNN (libdnnl-dev) was not there when this was built"}
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
-    command = [program, str(_WIDTH), str(_WIDTH), str(_BATCH), str(_SAMPLES)]
+    command = [program, *map(str, (layer.width, layer.width, layer.batch, samples))]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     if done.returncode != 0:
         return {"run_ms": None, "why": done.stderr.strip()}
     return json.loads(done.stdout)
 
 
-def dense_on_gpu() -> dict:
+def dense_on_gpu(layer: Headline) -> dict:
     from gpu_forward import dense  # cuBLAS through PyTorch or CuPy
 
-    return dense()
+    return dense(layer)
 
 
-def run(tool: Tool, layout: dict, target: str) -> dict:
-    answer = tool.json(
-        "run", layout["file"], "--block", _BLOCK, "--batch", _BATCH, "--dtype", "f32", "--target", target,
-        "--check", "--time", "--repeat", _SAMPLES,
-    )  # fmt: skip
+def run(tool: Tool, layer: Headline, layout: dict, target: str, samples: int) -> dict:
+    answer = tool.json(*layer.request("run", layout["file"], target), "--check", "--time", "--repeat", samples)
     if not answer["ok"]:
         raise Wrong(f"{layout['file']} on {target}: the oracles found wrong results: {answer}")
     return answer
@@ -114,25 +101,24 @@ def show_cubins(cubins: list[tuple[int, str, dict]]) -> None:
     say(table(header, rows))
 
 
-def show_runs(results: list[dict]) -> None:
+def show_runs(layer: Headline, results: list[dict]) -> None:
     header = ["sparsity", "blocks", "cold ms", "store ms", "run ms", "GFLOP/s", "dense ms", "GFLOP/s", "speed-up"]
     header += ["rel. error", "error / bound"]
     rows = []
     for result in results:
         ran, dense = result["run"], result["dense"]
         dense_ms = dense["run_ms"]
-        dense_gflops = 2e-6 * _WIDTH * _WIDTH * _BATCH / dense_ms if dense_ms else None
         rows.append(
             [f"{result['sparsity']} %", str(ran["blocks"]), f"{result['compile']['compile_ms']:.0f}",
              f"{result['compile']['store_ms']:.2f}", f"{ran['run_ms']:.3f}", f"{ran['gflops']:.1f}",
-             f"{dense_ms:.3f}" if dense_ms else "-", f"{dense_gflops:.1f}" if dense_ms else "-",
+             f"{dense_ms:.3f}" if dense_ms else "-", f"{layer.dense_gflops(dense_ms):.1f}" if dense_ms else "-",
              f"{dense_ms / ran['run_ms']:.1f}x" if dense_ms else "-", f"{ran['rel_error']:.1e}",
              f"{ran['max_error_ratio']:.2f}"]
         )  # fmt: skip
     say(table(header, rows))
 
 
-def demo(build: pathlib.Path, folder: pathlib.Path) -> dict:
+def demo(build: pathlib.Path, folder: pathlib.Path, layer: Headline, samples: int) -> dict:
     program = build / "tools" / "sparsekiln"
     if not program.exists():
         raise Wrong(f"{program} is not there: ./dev build makes it")
@@ -141,26 +127,28 @@ def demo(build: pathlib.Path, folder: pathlib.Path) -> dict:
     on_gpu = bool(doctor["cuda_driver"]["devices"])
     target = "cuda" if on_gpu else "cpu"
     device = doctor["cuda_driver"]["devices"][0]["name"] if on_gpu else f"{doctor['cpu']['level']}"
-    say(f"{_WIDTH} hidden units, block {_BLOCK}×{_BLOCK}, minibatch {_BATCH}, float32, Watts–Strogatz small worlds")
-    say(f"rewired {_REWIRE:.0%}, seed {_SEED}; this machine's best target: {target} ({device})")
+    block = f"{layer.block}×{layer.block}"
+    say(f"{layer.width} hidden units, block {block}, minibatch {layer.batch}, float32, Watts–Strogatz small worlds")
+    say(f"rewired {headline.REWIRE:.0%}, seed {headline.SEED}; this machine's best target: {target} ({device})")
     say()
-    layouts = {sparsity: make_layout(tool, sparsity, folder) for sparsity in _SPARSITIES}
-    say(tool.text("layout", "show", layouts[_SPARSITIES[0]]["file"]).replace(f"{folder}/", ""))
+    layouts = {s: tool.json(*layer.make(s, folder / f"sparsity_{s}.npy")) for s in layer.sparsities}
+    say(tool.text("layout", "show", layouts[layer.sparsities[0]]["file"]).replace(f"{folder}/", ""))
 
     say("Compiled for GPUs, none needed:")
-    cubins = [(s, arch, compile_twice(tool, layouts[s], arch)) for s in _SPARSITIES for arch in _CUBINS]
+    apart = Tool(tool.program, folder / "cubins")  # one of them may be what this machine's GPU takes
+    cubins = [(s, arch, compile_twice(apart, layer, layouts[s], arch)) for s in layer.sparsities for arch in _CUBINS]
     show_cubins(cubins)
     say()
 
     results = []
     for sparsity, layout in layouts.items():
-        compiled = compile_twice(tool, layout, target)
-        ran = run(tool, layout, target)
+        compiled = compile_twice(tool, layer, layout, target)
+        ran = run(tool, layer, layout, target, samples)
         # Beside each run, so that a machine that slows down slows down both.
-        dense = dense_on_gpu() if on_gpu else dense_on_cpu(build, doctor["cpu"]["threads"])
+        dense = dense_on_gpu(layer) if on_gpu else dense_on_cpu(build, layer, doctor["cpu"]["threads"], samples)
         results.append({"sparsity": sparsity, "layout": layout, "compile": compiled, "run": ran, "dense": dense})
     say(f"Compiled and run on {results[0]['run']['device']}, checked by the oracles:")
-    show_runs(results)
+    show_runs(layer, results)
     reference = results[-1]["dense"]
     say(f"dense: {reference.get('through') or reference['why']}")
     return {
@@ -171,13 +159,12 @@ def demo(build: pathlib.Path, folder: pathlib.Path) -> dict:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=pathlib.Path, metavar="BUILD_DIR")
+    parser = publish.parser(__doc__)
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="writes every figure")
     given = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="sparsekiln-demo-"))
     try:
-        results = demo(given.build, folder)
+        results = demo(given.build, folder, headline.SHORT if given.short else Headline(), 2 if given.short else 15)
         if given.json:
             given.json.write_text(json.dumps(results, indent=1) + "\n")
     except (Wrong, OSError, subprocess.TimeoutExpired, KeyError, ValueError) as error:

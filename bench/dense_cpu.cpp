@@ -3,11 +3,16 @@
 // OMP_NUM_THREADS says how many threads. Prints one JSON document.
 //
 //   dense_cpu IN OUT N [SAMPLES]
+//   dense_cpu --short                 a small layer, for tests
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -31,7 +36,22 @@ std::vector<float> numbers(std::int64_t count) {
   return values;
 }
 
-int measure(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
+/// Throws where an element of y's diagonal is not what float64 gives.
+void check(const std::vector<float>& x, const std::vector<float>& w, const std::vector<float>& y,
+           std::int64_t in, std::int64_t out, std::int64_t n) {
+  for (std::int64_t i = 0; i < std::min(n, out); ++i) {
+    double sum = 0, magnitude = 0;
+    for (std::int64_t k = 0; k < in; ++k) {
+      const double product = double{x[i * in + k]} * double{w[i * in + k]};
+      sum += product;
+      magnitude += std::abs(product);
+    }
+    if (!(std::abs(y[i * out + i] - sum) < 1e-4 * magnitude))
+      throw std::runtime_error(fmt::format("y[{0}, {0}] is {1}, not {2}", i, y[i * out + i], sum));
+  }
+}
+
+void measure(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
   dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
   std::vector<float> x = numbers(n * in);
@@ -53,6 +73,7 @@ int measure(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
   const auto sampler = sparsekiln::Sampler::host([&](void*) { launch(); }, [&] { stream.wait(); });
   std::vector<double> times;
   for (int sample = 0; sample < samples; ++sample) times.push_back(sampler.sample_ms());
+  check(x, w, y, in, out, n);
   const sparsekiln::Spread run_ms = sparsekiln::spread(std::move(times));
   const dnnl_version_t* version = dnnl_version();
   fmt::print(
@@ -62,24 +83,30 @@ int measure(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
       run_ms.median, run_ms.p20, run_ms.p80,
       2e-6 * static_cast<double>(in) * static_cast<double>(out) * static_cast<double>(n) / run_ms.median,
       version->major, version->minor, version->patch, form.impl_info_str());
-  return 0;
+}
+
+/// As `measure`; the exit status.
+int measured(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
+  try {
+    measure(in, out, n, samples);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "dense_cpu: {}\n", error.what());
+    return 1;
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--short") return measured(96, 64, 8, 2);
   const std::int64_t in = argc > 3 ? std::atoll(argv[1]) : 0;
   const std::int64_t out = argc > 3 ? std::atoll(argv[2]) : 0;
   const std::int64_t n = argc > 3 ? std::atoll(argv[3]) : 0;
   const int samples = argc > 4 ? std::atoi(argv[4]) : 10;
   if (in < 1 || out < 1 || n < 1 || samples < 1) {
-    std::fputs("usage: dense_cpu IN OUT N [SAMPLES], whole numbers from 1\n", stderr);
+    std::fputs("usage: dense_cpu IN OUT N [SAMPLES], whole numbers from 1; or dense_cpu --short\n", stderr);
     return 2;
   }
-  try {
-    return measure(in, out, n, samples);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "dense_cpu: {}\n", error.what());
-    return 1;
-  }
+  return measured(in, out, n, samples);
 }

@@ -2,95 +2,91 @@
 /// f16, for sm_90, with all checks and with none.
 ///
 /// `launch` is one launch of it with as many host threads as the process may use; `launch/one_thread` says
-/// warp instructions a second on one core. The instructions are those that the emulator itself counts.
+/// warp instructions a second on one core. The instructions are those that the emulator itself counts, in a
+/// launch of its own with all checks. The kernel is checked first.
+///
+///   emulator_speed [--short] [Google Benchmark's options]
 
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <benchmark/benchmark.h>
 #include <sparsekiln/sparsekiln.h>
 
-#include "autotune/inputs.h"
-#include "autotune/poisoned_output.h"
+#include "bench/check_kernel.h"
+#include "bench/command_line.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
+#include "runtime/trial.h"
+#include "tests/temporary_folder.h"
 
 namespace sk = sparsekiln;
 
 namespace {
 
-constexpr std::int64_t kGrid = 128;
-constexpr std::int64_t kBatch = 64;
 constexpr const char* kTarget = "emulated:sm_90";
 
-/// Operands on the device, and the kernel that takes them.
-class Layer {
+/// A checked kernel, and operands for it on the device.
+class Launched {
  public:
-  Layer() {
-    std::string folder = (std::filesystem::temp_directory_path() / "sparsekiln-bench-XXXXXX").string();
-    if (mkdtemp(folder.data()) == nullptr) std::abort();
-    const sk::Layout layout = sk::patterns::random(kGrid, kGrid, 0.1, 1);
-    const sk::Options options = {
-        .block = {32, 32}, .batch = kBatch, .dtype = sk::DType::f16, .target = kTarget, .cache_dir = folder};
-    const sk::Problem problem = sk::make_problem(layout, options);
+  explicit Launched(std::int64_t grid) {
+    const sparsekiln::test::TemporaryFolder folder;
+    const sk::Layout layout = sk::patterns::random(grid, grid, 0.1, 1);
+    const sk::Options options = {.block = {32, 32},
+                                 .batch = 64,
+                                 .dtype = sk::DType::f16,
+                                 .target = kTarget,
+                                 .cache_dir = folder.path()};
     kernel_ = sk::compile(layout, options);
-    std::filesystem::remove_all(folder);
-    const sk::HostInputs inputs = sk::make_inputs(problem, kBatch, sk::Inputs::random, 1);
-    const sk::PoisonedOutput output(problem, kBatch);
-    x_ = std::make_unique<sk::DeviceMemory>(device_, inputs.x.size());
-    w_ = std::make_unique<sk::DeviceMemory>(device_, inputs.w.size());
-    y_ = std::make_unique<sk::DeviceMemory>(device_, output.image().size());
-    x_->copy_in(inputs.x.data());
-    w_->copy_in(inputs.w.data());
-    operands_ = {.x = sk::view(x_->data(), problem.dtype, kBatch, problem.in_features()),
-                 .w = sk::view(w_->data(), problem.dtype, layout.blocks(), 32, 32),
-                 .y = output.view(y_->data())};
+    sk::bench::check_kernel(layout, options, kernel_);
+    trial_ = sk::make_trial(sk::make_problem(layout, options), {.n = 64}, sk::Inputs::random, 1);
+    layer_ = trial_->place(kernel_, device_);
+    emulator_.reset_counters();
+    launch();
+    for (const sk::cuda::CountedLine& line : emulator_.counters()) instructions_ += line.executed;
   }
   void launch() const {
-    kernel_(operands_);
+    layer_->launch(kernel_);
     device_->synchronize();
   }
+  [[nodiscard]] const sk::cuda::Emulator& emulator() const { return emulator_; }
+  /// Warp instructions of one launch.
+  [[nodiscard]] std::uint64_t instructions() const { return instructions_; }
 
  private:
   std::shared_ptr<const sk::Device> device_ = sk::open_device(kTarget);
+  sk::cuda::Emulator emulator_;
   sk::Kernel kernel_;
-  std::unique_ptr<sk::DeviceMemory> x_, w_, y_;
-  sk::Operands operands_;
+  std::unique_ptr<const sk::Trial> trial_;
+  std::unique_ptr<sk::Layer> layer_;
+  std::uint64_t instructions_ = 0;
 };
 
-const Layer& layer() {
-  static const Layer one;
-  return one;
-}
-
-void launch(benchmark::State& state, unsigned checks, int threads) {
-  const Layer& one = layer();
-  const sk::cuda::Emulator emulator;
-  emulator.set_checks(checks);
-  emulator.set_threads(threads);
-  emulator.reset_counters();
+void launch(benchmark::State& state, const Launched& one, unsigned checks, int threads) {
+  one.emulator().set_checks(checks);
+  one.emulator().set_threads(threads);
   for (auto _ : state) one.launch();
-  std::uint64_t instructions = 0;
-  for (const sk::cuda::CountedLine& line : emulator.counters()) instructions += line.executed;
-  state.counters["warp_instructions"] =
-      benchmark::Counter(static_cast<double>(instructions), benchmark::Counter::kIsRate);
+  state.counters["warp_instructions"] = benchmark::Counter(static_cast<double>(one.instructions()),
+                                                           benchmark::Counter::kIsIterationInvariantRate);
 }
 
 }  // namespace
 
-int main(int count, char** values) {
-  for (const auto& [checked, checks] :
-       {std::pair{"all_checks", unsigned{EMULATOR_CHECK_ALL}}, {"no_checks", 0u}})
-    for (const auto& [spread, threads] : {std::pair{"one_thread", 1}, {"all_threads", 0}})
-      benchmark::RegisterBenchmark((std::string("launch/") + checked + "/" + spread).c_str(),
-                                   [=](benchmark::State& state) { launch(state, checks, threads); })
-          ->Unit(benchmark::kMillisecond)
-          ->UseRealTime();
-  benchmark::Initialize(&count, values);
-  if (benchmark::ReportUnrecognizedArguments(count, values)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+int main(int argc, char** argv) {
+  std::optional<Launched> one;  // made when the first benchmark runs
+  return sk::bench::run_benchmarks(argc, argv, [&one](auto&, bool is_short) {
+    for (const auto& [checked, checks] :
+         {std::pair{"all_checks", unsigned{EMULATOR_CHECK_ALL}}, {"no_checks", 0u}})
+      for (const auto& [spread, threads] : {std::pair{"one_thread", 1}, {"all_threads", 0}})
+        benchmark::RegisterBenchmark((std::string("launch/") + checked + "/" + spread).c_str(),
+                                     [=, &one](benchmark::State& state) {
+                                       if (!one) one.emplace(is_short ? 8 : 128);
+                                       launch(state, *one, checks, threads);
+                                     })
+            ->Unit(benchmark::kMillisecond)
+            ->UseRealTime();
+  });
 }

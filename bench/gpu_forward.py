@@ -1,13 +1,13 @@
-"""The demo's layers on this machine's GPU against cuBLAS dense: bench/gpu_forward.py --build BUILD --out DIR.
+"""The demo's layers on this machine's GPU against cuBLAS dense: bench/gpu_forward.py --build BUILD --out DIR [--short]
 
-Sparse: `sparsekiln run … --target cuda --time` on a Watts–Strogatz layer, block 32, n = 32, float32, checked first.
+Sparse: `sparsekiln run … --target cuda --time` on the layers of headline.py, checked first.
 Dense: the same layer as one product in cuBLAS through PyTorch or CuPy, whichever can be imported, in true float32
 (TF32 off). Both by CUDA events, medians of as many samples of many launches each, and both cold: the dense weight is
 several times larger than any L2, and `run` takes turns among copies of its operands until they are, too. Writes
 DIR/bench.json as it goes; a part that fails or hangs is recorded as such, and the others are measured all the same.
 """
 
-import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -16,10 +16,11 @@ import subprocess
 import sys
 import tempfile
 
+import headline
+import publish
 from gpu_results import Results
+from headline import Headline
 
-_WIDTH, _BLOCK, _BATCH = 12288, 32, 32
-_SPARSITIES = (97, 90, 50)  # %
 _WARM_UP, _SAMPLES, _LAUNCHES = 50, 30, 10  # launches before; samples; launches a sample, so that their cost hides
 _SECONDS = 300  # a command of sparsekiln
 
@@ -30,13 +31,13 @@ def summary(samples: list[float]) -> dict:
     return {"run_ms": statistics.median(samples), "p20_ms": cuts[0], "p80_ms": cuts[-1], "samples_ms": samples}
 
 
-def dense_pytorch() -> dict:
+def dense_pytorch(layer: Headline) -> dict:
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    x = torch.randn(_BATCH, _WIDTH, device="cuda")
-    w = torch.randn(_WIDTH, _WIDTH, device="cuda")
-    y = torch.empty(_BATCH, _WIDTH, device="cuda")
+    x = torch.randn(layer.batch, layer.width, device="cuda")
+    w = torch.randn(layer.width, layer.width, device="cuda")
+    y = torch.empty(layer.batch, layer.width, device="cuda")
     for _ in range(_WARM_UP):
         torch.mm(x, w.t(), out=y)
     samples = []
@@ -51,13 +52,13 @@ def dense_pytorch() -> dict:
     return {"through": f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}", **summary(samples)}
 
 
-def dense_cupy() -> dict:
+def dense_cupy(layer: Headline) -> dict:
     os.environ.pop("CUPY_TF32", None)
     import cupy
 
-    x = cupy.random.standard_normal((_BATCH, _WIDTH), dtype=cupy.float32)
-    w = cupy.random.standard_normal((_WIDTH, _WIDTH), dtype=cupy.float32)
-    y = cupy.empty((_BATCH, _WIDTH), dtype=cupy.float32)
+    x = cupy.random.standard_normal((layer.batch, layer.width), dtype=cupy.float32)
+    w = cupy.random.standard_normal((layer.width, layer.width), dtype=cupy.float32)
+    y = cupy.empty((layer.batch, layer.width), dtype=cupy.float32)
     for _ in range(_WARM_UP):
         cupy.matmul(x, w.T, out=y)
     samples = []
@@ -72,11 +73,11 @@ def dense_cupy() -> dict:
     return {"through": f"CuPy {cupy.__version__}", **summary(samples)}
 
 
-def dense() -> dict:
+def dense(layer: Headline) -> dict:
     why = []
     for measure in (dense_pytorch, dense_cupy):
         try:
-            return measure()
+            return measure(layer)
         except Exception as error:  # not there, built without CUDA, for another driver …: the other may do
             why.append(f"{measure.__name__}: {error}")
     return {"run_ms": None, "why": "; ".join(why)}
@@ -102,22 +103,18 @@ def call(tool: pathlib.Path, arguments: list[str], environment: dict) -> dict:
     return {**answer, "ok": False, "why": why}
 
 
-def sparse(tool: pathlib.Path, sparsity: int, folder: pathlib.Path) -> dict:
+def sparse(tool: pathlib.Path, layer: Headline, sparsity: int, samples: int, folder: pathlib.Path) -> dict:
     layout = folder / f"{sparsity}.npy"
-    side = str(_WIDTH // _BLOCK)
-    make = ["layout", "make", "watts-strogatz", "--rows", side, "--cols", side, "--density", f"{1 - sparsity / 100:.2f}"]
-    make += ["--rewire", "0.2", "--seed", "3", "-o", str(layout), "--json"]
-    run = ["run", str(layout), "--block", str(_BLOCK), "--batch", str(_BATCH), "--dtype", "f32", "--target", "cuda"]
-    run += ["--check", "--time", "--repeat", str(_SAMPLES), "--json"]
+    run = [*layer.request("run", layout, "cuda"), "--check", "--time", "--repeat", str(samples), "--json"]
     environment = dict(os.environ, SPARSEKILN_CACHE_DIR=str(folder / "cache"))
-    made = call(tool, make, environment)
+    made = call(tool, [*layer.make(sparsity, layout), "--json"], environment)
     return call(tool, run, environment) if made["ok"] else made
 
 
-def table(results: Results) -> str:
+def table(layer: Headline, results: Results) -> str:
     reference = results["dense"]
     lines = [f"{'sparsity':>8} {'run ms':>9} {'GFLOP/s':>9} {'dense ms':>9} {'speed-up':>9} {'rel. error':>11}"]
-    for sparsity in _SPARSITIES:
+    for sparsity in layer.sparsities:
         part = results[f"sparse {sparsity} %"]
         if not part.get("ok"):
             lines.append(f"{sparsity:>6} %  failed: {part['why']}")
@@ -132,23 +129,24 @@ def table(results: Results) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = publish.parser(__doc__, build=False)
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     given = parser.parse_args()
     tool = (given.build / "tools" / "sparsekiln").resolve()
-    results = Results(given.out / "bench.json", tool, given.build)
-    results.document["layer"] = {"width": _WIDTH, "block": _BLOCK, "batch": _BATCH, "dtype": "f32", "math": "ieee"}
+    layer, samples = (headline.SHORT, 2) if given.short else (Headline(), _SAMPLES)
+    about = {**dataclasses.asdict(layer), "dtype": "f32", "math": "ieee"}
+    results = Results(given.out / "bench.json", tool, given.build, layer=about)
     with tempfile.TemporaryDirectory(prefix="sparsekiln-gpu-") as folder:
-        for sparsity in _SPARSITIES:
+        for sparsity in layer.sparsities:
             name = f"sparse {sparsity} %"
             if not (results.has(name) and results[name].get("ok")):
-                results.record(name, {**sparse(tool, sparsity, pathlib.Path(folder)), "clocks": results.clocks()})
+                results.record(name, {**sparse(tool, layer, sparsity, samples, pathlib.Path(folder)), "clocks": results.clocks()})
     if not (results.has("dense") and results["dense"]["run_ms"]):
-        results.record("dense", {**dense(), "clocks": results.clocks()})
-    print(table(results))
+        results.record("dense", {**dense(layer), "clocks": results.clocks()})
+    print(table(layer, results))
     print(f"{given.out / 'bench.json'}: {results.document['device']['name']}, commit {results.document['commit']}")
-    return 0 if all(results[f"sparse {sparsity} %"].get("ok") for sparsity in _SPARSITIES) else 1
+    return 0 if all(results[f"sparse {sparsity} %"].get("ok") for sparsity in layer.sparsities) else 1
 
 
 if __name__ == "__main__":

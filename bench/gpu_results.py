@@ -1,7 +1,7 @@
 """What a run on a GPU leaves behind: a JSON file that says what was measured, where and of which commit.
 
 Results are written as they come, so that a run that was cut off goes on where it stopped. Those of another program,
-device or driver are put aside, never mixed.
+device, driver or layer are put aside, never mixed.
 """
 
 import datetime
@@ -93,7 +93,8 @@ def commit(build: pathlib.Path) -> str:
 class Results:
     """The JSON file of one program's results, part by part."""
 
-    def __init__(self, path: pathlib.Path, program: pathlib.Path, build: pathlib.Path):
+    def __init__(self, path: pathlib.Path, program: pathlib.Path, build: pathlib.Path, layer: dict | None = None):
+        """`layer`: the one that is measured, where all parts are of one."""
         self.path = path
         gpu = device((build / "tools" / "sparsekiln").resolve())
         identity = {
@@ -101,6 +102,8 @@ class Results:
             "device": gpu["name"],
             "driver": gpu["driver_version"],
         }
+        if layer:
+            identity["layer"] = json.loads(json.dumps(layer))  # as it is read back
         self.document = {
             "identity": identity,
             "commit": commit(build),

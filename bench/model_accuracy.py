@@ -1,4 +1,4 @@
-"""Whether the cpu target's cost model ranks as the clock does: python3 bench/model_accuracy.py BUILD_DIR [--write docs/tuning-model.md]
+"""Whether the cpu target's cost model ranks as the clock does: python3 bench/model_accuracy.py BUILD_DIR [--write docs/tuning-model.md] [--short]
 
 Layers of 2560 hidden units, 25, 6.56 and 2.71 % dense, blocks of 32, 16 and 8, batch 64: forward in float32, and at 6.56 %
 both gradients, and forward in bfloat16. Of each, every candidate is measured (bench/tuning.py has a budget, and comes to
@@ -10,12 +10,12 @@ those alone that the model ranks first), but what the model gives over three tim
 With --write it puts its table between the marks of that document.
 """
 
-import argparse
 import json
 import pathlib
 import statistics
 import tempfile
 
+import publish
 import tuning
 
 _HIDDEN = 2560
@@ -25,16 +25,18 @@ _PROBLEMS = [("forward", "f32", density, block) for density in (0.25, 0.0656, 0.
     for operation, dtype in (("grad_input", "f32"), ("grad_weight", "f32"), ("forward", "bf16"))
     for block in (32, 16, 8)
 ]  # fmt: skip
-_MARKS = ("<!-- bench/model_accuracy.py writes from here -->", "<!-- to here -->")
+_SHORT = [("forward", "f32", 0.25, 32), ("grad_input", "f32", 0.25, 32)]
 
 
-def compare(tool: pathlib.Path, folder: pathlib.Path, seed: int, budget: str, problem: tuple) -> dict:
+def compare(
+    tool: pathlib.Path, folder: pathlib.Path, hidden: int, batch: int, seed: int, budget: str, problem: tuple
+) -> dict:
     operation, dtype, density, block = problem
-    side = _HIDDEN // block
+    side = hidden // block
     layout, lines, cache = folder / "layout.npy", folder / "records.jsonl", folder / "-".join(map(str, problem))
     grid = ["--rows", side, "--cols", side, "--density", density, "--seed", seed]
     tuning.run(tool, cache, "layout", "make", "random", *grid, "-o", layout)
-    wanted = ["--op", operation, "--block", block, "--batch", _BATCH, "--dtype", dtype, "--target", "cpu"]
+    wanted = ["--op", operation, "--block", block, "--batch", batch, "--dtype", dtype, "--target", "cpu"]
     answer = tuning.run(tool, cache, "tune", layout, *wanted, "--budget", budget)["problems"][0]
     if answer["candidates"]["untried"]:
         raise SystemExit(f"{problem}: {answer['candidates']['untried']} candidates are not tried yet; give it a larger --budget")
@@ -70,22 +72,22 @@ def table(rows: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=pathlib.Path)
+    parser = publish.parser(__doc__)
     parser.add_argument("--budget", default="120s", help="of a problem; must do for all of its candidates")
     parser.add_argument("--seed", type=int, default=1, help="of the layouts")
-    parser.add_argument("--write", type=pathlib.Path)
+    publish.add_write(parser, __file__)
     options = parser.parse_args()
     tool = options.build.resolve() / "tools" / "sparsekiln"
+    hidden, batch, problems = (256, 8, _SHORT) if options.short else (_HIDDEN, _BATCH, _PROBLEMS)
     rows = []
     with tempfile.TemporaryDirectory(prefix="sparsekiln-model-") as folder:
-        for problem in _PROBLEMS:
-            rows.append(compare(tool, pathlib.Path(folder), options.seed, options.budget, problem))
+        for problem in problems:
+            rows.append(compare(tool, pathlib.Path(folder), hidden, batch, options.seed, options.budget, problem))
             print(f"{problem}: correlation {rows[-1]['correlation']:.2f} pick {rows[-1]['pick']:.2f}", flush=True)
     text = table(rows)
     print(text)
     if options.write:
-        tuning.write(options.write, text, _MARKS)
+        publish.write(options.write, text, __file__)
 
 
 if __name__ == "__main__":

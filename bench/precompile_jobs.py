@@ -1,7 +1,7 @@
 """Makes layouts and a jobs file for `sparsekiln precompile`: COUNT kernels for sm_80, sm_90 and sm_100.
 
-Usage: precompile_jobs.py COUNT FOLDER. COUNT is a multiple of 4: of each layout forward and grad_input, for two
-batches. SPARSEKILN_TOOL names the command (else build/tools/sparsekiln).
+Usage: precompile_jobs.py COUNT FOLDER [--short]. COUNT is a multiple of 4: of each layout forward and grad_input, for two
+batches. With --short 4 of them, for sm_90 alone. SPARSEKILN_TOOL names the command (else build/tools/sparsekiln).
 """
 
 import json
@@ -10,11 +10,18 @@ import pathlib
 import subprocess
 import sys
 
+import publish
+
 
 def main() -> int:
-    count, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
-    if count % 4:
-        sys.exit(f"{count} is no multiple of 4")
+    parser = publish.parser(__doc__, build=False)
+    parser.add_argument("count", type=int, metavar="COUNT")
+    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER")
+    given = parser.parse_args()
+    count, folder = given.count, given.folder
+    if count < 4 or count % 4:
+        parser.error(f"{count} is no multiple of 4")
+    count, archs = (4, ["sm_90"]) if given.short else (count, ["sm_80", "sm_90", "sm_100"])
     folder.mkdir(parents=True, exist_ok=True)
     tool = os.environ.get("SPARSEKILN_TOOL", "build/tools/sparsekiln")
     layouts = [f"layout-{number:02}.npy" for number in range(count // 4)]
@@ -29,8 +36,8 @@ def main() -> int:
         "batches": [64, 256],
         "dtypes": ["f16"],
     }
-    (folder / "jobs.json").write_text(json.dumps({"archs": ["sm_80", "sm_90", "sm_100"], "jobs": [job]}, indent=1) + "\n")
-    print(f"{folder / 'jobs.json'}: {count} kernels for 3 architectures")
+    (folder / "jobs.json").write_text(json.dumps({"archs": archs, "jobs": [job]}, indent=1) + "\n")
+    print(f"{folder / 'jobs.json'}: {count} kernels for {', '.join(archs)}")
     return 0
 
 

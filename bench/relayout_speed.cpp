@@ -3,94 +3,109 @@
 ///
 /// `attach` is the part without a device: schedule and tables. `relayout` is Kernel::relayout as a whole on
 /// the emulated device, the upload and the release of the old tables included; on a GPU the copy over the bus
-/// takes the place of the emulator's. Layouts alternate, and are made beforehand.
+/// takes the place of the emulator's. Layouts alternate, and are made beforehand. Where the emulator needs
+/// only seconds for it, the last kernel is launched and what it computes checked.
+///
+///   relayout_speed [--short] [Google Benchmark's options]
 
 #include <array>
-#include <cstdlib>
-#include <filesystem>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 #include <sparsekiln/sparsekiln.h>
 
+#include "bench/check_kernel.h"
+#include "bench/command_line.h"
 #include "compiler/attach.h"
+#include "tests/temporary_folder.h"
 
 namespace sk = sparsekiln;
 
 namespace {
 
-constexpr std::int64_t kGrid = 384;
-
-std::array<sk::Layout, 2> layouts(double density) {
-  return {sk::patterns::random(kGrid, kGrid, density, 1), sk::patterns::random(kGrid, kGrid, density, 2)};
-}
+/// Multiply-adds that the emulator does in seconds.
+constexpr double kQuick = 1 << 24;
 
 /// What is measured.
 struct Case {
+  std::int64_t grid;
   double density;
   sk::DType dtype;
   std::int64_t n;
   std::int32_t rows;  ///< Config::rows: more than 1 takes the clustering of block rows as well
 };
 
+std::array<sk::Layout, 2> layouts(const Case& asked) {
+  return {sk::patterns::random(asked.grid, asked.grid, asked.density, 1),
+          sk::patterns::random(asked.grid, asked.grid, asked.density, 2)};
+}
+
+sk::Options options_of(const Case& asked) {
+  static const sparsekiln::test::TemporaryFolder store;
+  return {.block = {32, 32},
+          .batch = asked.n,
+          .dtype = asked.dtype,
+          .target = "emulated:sm_90:132",
+          .attached = true,
+          .cache_dir = store.path()};
+}
+
 sk::Kernel kernel_of(const sk::Layout& layout, const Case& asked) {
-  std::string folder = (std::filesystem::temp_directory_path() / "sparsekiln-bench-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) std::abort();
-  sk::Options options = {.block = {32, 32},
-                         .batch = asked.n,
-                         .dtype = asked.dtype,
-                         .target = "emulated:sm_90:132",
-                         .attached = true,
-                         .cache_dir = folder};
+  sk::Options options = options_of(asked);
   sk::Kernel kernel = sk::compile(layout, options);
   if (asked.rows > 1) {
     options.config = kernel.binary().plan.front().config;
     options.config->rows = asked.rows;
     kernel = sk::compile(layout, options);
   }
-  std::filesystem::remove_all(folder);
   return kernel;
 }
 
 void attach(benchmark::State& state, const Case& asked) {
-  const auto both = layouts(asked.density);
+  const auto both = layouts(asked);
   const sk::Kernel kernel = kernel_of(both[0], asked);
   std::size_t turn = 0;
   for (auto _ : state) benchmark::DoNotOptimize(sk::attach(both[++turn % 2], kernel.binary()));
 }
 
 void relayout(benchmark::State& state, const Case& asked) {
-  const auto both = layouts(asked.density);
+  const auto both = layouts(asked);
   sk::Kernel kernel = kernel_of(both[0], asked);
   std::size_t turn = 0;
   for (auto _ : state) kernel.relayout(both[++turn % 2]);
   state.counters["blocks"] = static_cast<double>(kernel.binary().operands.blocks);
   state.counters["table_bytes"] = static_cast<double>(kernel.binary().entries.front().tables.bytes.size());
+  const sk::Layout& last = both[turn % 2];
+  if (static_cast<double>(last.blocks() * 32 * 32 * asked.n) <= kQuick)
+    sk::bench::check_kernel(last, options_of(asked), kernel);
 }
 
 }  // namespace
 
-int main(int count, char** values) {
-  std::vector<Case> cases;
-  for (const double density : {0.1, 0.5}) {
-    for (const sk::DType dtype : {sk::DType::f32, sk::DType::bf16})
-      for (const std::int64_t n : {1, 64, 512}) cases.push_back({density, dtype, n, 1});
-    cases.push_back({density, sk::DType::bf16, 64, 4});
-  }
-  for (const Case& asked : cases) {
-    const std::string what = std::string(sk::name(asked.dtype)) + "/n=" + std::to_string(asked.n) +
-                             "/rows=" + std::to_string(asked.rows) + (asked.density < 0.2 ? "/10%" : "/50%");
-    benchmark::RegisterBenchmark(("attach/" + what).c_str(), [=](benchmark::State& state) {
-      attach(state, asked);
-    })->Unit(benchmark::kMillisecond);
-    benchmark::RegisterBenchmark(("relayout/" + what).c_str(),
-                                 [=](benchmark::State& state) { relayout(state, asked); })
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
-  }
-  benchmark::Initialize(&count, values);
-  if (benchmark::ReportUnrecognizedArguments(count, values)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+int main(int argc, char** argv) {
+  return sk::bench::run_benchmarks(argc, argv, [](auto&, bool is_short) {
+    std::vector<Case> cases;
+    const std::int64_t grid = is_short ? 24 : 384;
+    for (const double density : {0.1, 0.5}) {
+      for (const sk::DType dtype : {sk::DType::f32, sk::DType::bf16})
+        for (const std::int64_t n : {1, 64, 512}) cases.push_back({grid, density, dtype, n, 1});
+      cases.push_back({grid, density, sk::DType::bf16, 64, 4});
+    }
+    if (is_short)
+      std::erase_if(cases, [](const Case& one) { return one.dtype == sk::DType::f32 || one.n != 64; });
+    for (const Case& asked : cases) {
+      const std::string what = std::string(sk::name(asked.dtype)) + "/n=" + std::to_string(asked.n) +
+                               "/rows=" + std::to_string(asked.rows) +
+                               (asked.density < 0.2 ? "/10%" : "/50%");
+      benchmark::RegisterBenchmark(("attach/" + what).c_str(), [=](benchmark::State& state) {
+        attach(state, asked);
+      })->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(("relayout/" + what).c_str(),
+                                   [=](benchmark::State& state) { relayout(state, asked); })
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime();
+    }
+  });
 }

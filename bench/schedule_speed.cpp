@@ -1,6 +1,8 @@
 // How long scheduling takes, and what clustering saves: the layers of `./dev demo`, 12288 hidden units in
 // blocks of 32 (384 × 384), Watts–Strogatz. loads_saved is the share of the loads of x that clusters of
 // `rows` block rows save against single rows; shuffled_saved, that of the same layout with its rows shuffled.
+//
+//   schedule_speed [--short] [Google Benchmark's options]
 
 #include <cstdint>
 #include <string>
@@ -9,6 +11,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/patterns.h>
 
+#include "bench/command_line.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/schedule.h"
 #include "tests/shuffled_rows.h"
@@ -24,8 +27,8 @@ Problem problem_of(const Layout& layout) {
   return problem;
 }
 
-void schedule(benchmark::State& state, double density, double rewire, std::int32_t rows) {
-  const Layout layout = patterns::watts_strogatz(384, 384, density, rewire, 1);
+void schedule(benchmark::State& state, std::int64_t grid, double density, double rewire, std::int32_t rows) {
+  const Layout layout = patterns::watts_strogatz(grid, grid, density, rewire, 1);
   const Target target = Target::parse("h100");
   Config config;
   config.rows = rows;
@@ -45,15 +48,14 @@ void schedule(benchmark::State& state, double density, double rewire, std::int32
 }  // namespace sparsekiln
 
 int main(int argc, char** argv) {
-  for (const double density : {0.1, 0.5})
-    for (const double rewire : {0.0, 0.3, 1.0})
-      for (const std::int32_t rows : {1, 2, 4})
-        benchmark::RegisterBenchmark(
-            fmt::format("schedule/density:{}/rewire:{}/rows:{}", density, rewire, rows).c_str(),
-            [=](benchmark::State& state) { sparsekiln::schedule(state, density, rewire, rows); })
-            ->Unit(benchmark::kMillisecond);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
+  return sparsekiln::bench::run_benchmarks(argc, argv, [](auto&, bool is_short) {
+    const std::int64_t grid = is_short ? 48 : 384;
+    for (const double density : {0.1, 0.5})
+      for (const double rewire : {0.0, 0.3, 1.0})
+        for (const std::int32_t rows : {1, 2, 4})
+          benchmark::RegisterBenchmark(
+              fmt::format("schedule/density:{}/rewire:{}/rows:{}", density, rewire, rows).c_str(),
+              [=](benchmark::State& state) { sparsekiln::schedule(state, grid, density, rewire, rows); })
+              ->Unit(benchmark::kMillisecond);
+  });
 }

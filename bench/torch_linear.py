@@ -1,4 +1,4 @@
-"""A block-sparse layer in PyTorch against nn.Linear and PyTorch's own BSR tensors: python3 bench/torch_linear.py [--write docs/python.md]
+"""A block-sparse layer in PyTorch against nn.Linear and PyTorch's own BSR tensors: python3 bench/torch_linear.py [--write docs/python.md] [--short]
 
 4096 features in and out, 10 % dense in blocks of 32, batch 64, float32, on this machine's cpu, with a bias: inference,
 and a step of training (forward, both gradients, SGD). All contestants take turns in every round; times are medians over
@@ -8,7 +8,6 @@ contest is put together by hand from the products that it does have, see _BsrSte
 Then what a call costs besides its kernel: a layer of one block, called a thousand times in a row.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -20,14 +19,13 @@ import tempfile
 import time
 import warnings
 
+import publish
 import torch
-import tuning
 
 import sparsekiln
 from sparsekiln.torch import BlockSparseLinear
 
 _FEATURES, _BLOCK, _DENSITY, _BATCH = 4096, 32, 0.1, 64
-_MARKS = ("<!-- bench/torch_linear.py writes from here -->", "<!-- to here -->")
 _OURS = "BlockSparseLinear"
 
 
@@ -148,7 +146,7 @@ def contest(contestants: dict, rounds: int) -> dict[str, list[float]]:
     return times
 
 
-def microseconds(run, rounds: int, calls: int = 1000) -> float:
+def microseconds(run, rounds: int, calls: int) -> float:
     times = []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -158,7 +156,7 @@ def microseconds(run, rounds: int, calls: int = 1000) -> float:
     return statistics.median(times)
 
 
-def overhead(rounds: int) -> dict[str, float]:
+def overhead(rounds: int, calls: int) -> dict[str, float]:
     """Microseconds of a layer of one block of 8 features, one row of input; and of its kernel alone, timed in C++."""
     layout = sparsekiln.Layout([[1]])
     kernel = sparsekiln.compile(layout, block=8, batch=1, target="cpu")
@@ -172,13 +170,13 @@ def overhead(rounds: int) -> dict[str, float]:
             [*command, "--target", "cpu", "--time", "--json"], capture_output=True, text=True, check=True
         )  # fmt: skip
     alone = 1e3 * json.loads(done.stdout)["run_ms"]
-    times = {"the kernel alone, in C++": alone, "kernel(x, w, y=y)": microseconds(lambda: kernel(x, w, y=y), rounds)}
-    times["kernel(x, w)"] = microseconds(lambda: kernel(x, w), rounds)
+    times = {"the kernel alone, in C++": alone, "kernel(x, w, y=y)": microseconds(lambda: kernel(x, w, y=y), rounds, calls)}
+    times["kernel(x, w)"] = microseconds(lambda: kernel(x, w), rounds, calls)
     with torch.no_grad():
-        times["BlockSparseLinear, inference"] = microseconds(lambda: ours(x), rounds)
-        times["nn.Linear, inference"] = microseconds(lambda: dense(x), rounds)
-    times["BlockSparseLinear, forward and backward"] = microseconds(lambda: ours(leaf).backward(dy), rounds)
-    times["nn.Linear, forward and backward"] = microseconds(lambda: dense(leaf).backward(dy), rounds)
+        times["BlockSparseLinear, inference"] = microseconds(lambda: ours(x), rounds, calls)
+        times["nn.Linear, inference"] = microseconds(lambda: dense(x), rounds, calls)
+    times["BlockSparseLinear, forward and backward"] = microseconds(lambda: ours(leaf).backward(dy), rounds, calls)
+    times["nn.Linear, forward and backward"] = microseconds(lambda: dense(leaf).backward(dy), rounds, calls)
     return times
 
 
@@ -201,10 +199,10 @@ def processor() -> str:
     return platform.processor()
 
 
-def report(times: dict[str, dict[str, list[float]]], calls: dict[str, float], rounds: int) -> str:
+def report(times: dict[str, dict[str, list[float]]], calls: dict[str, float], features: int, rounds: int) -> str:
     alone = calls["the kernel alone, in C++"]
     lines = [
-        f"{processor()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}: {_FEATURES} features in and out, "
+        f"{processor()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}: {features} features in and out, "
         f"{100 * _DENSITY:g} % dense in blocks of {_BLOCK}, batch {_BATCH}, float32, {rounds} rounds in which all take turns.", "",
     ]  # fmt: skip
     for title, contestants in times.items():
@@ -215,11 +213,11 @@ def report(times: dict[str, dict[str, list[float]]], calls: dict[str, float], ro
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=25)
+    parser = publish.parser(__doc__, build=False)
+    parser.add_argument("--rounds", type=int, help="25 where not given")
     cores = sorted(os.sched_getaffinity(0))
     parser.add_argument("--threads", type=int, default=len(cores), choices=range(1, len(cores) + 1), help="cores, of all contestants")
-    parser.add_argument("--write", type=pathlib.Path)
+    publish.add_write(parser, __file__)
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="Sparse")
     if os.getloadavg()[0] > 1:
@@ -227,19 +225,21 @@ def main() -> None:
     os.sched_setaffinity(0, cores[: options.threads])
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    side = _FEATURES // _BLOCK
+    features, rounds, calls = (256, 2, 10) if options.short else (_FEATURES, 25, 1000)
+    rounds = options.rounds or rounds
+    side = features // _BLOCK
     layout = sparsekiln.patterns.random(side, side, _DENSITY, seed=1)
-    ours = BlockSparseLinear(_FEATURES, _FEATURES, layout, _BLOCK)
+    ours = BlockSparseLinear(features, features, layout, _BLOCK)
     dense = dense_of(ours)
-    x, dy = torch.randn(_BATCH, _FEATURES), torch.randn(_BATCH, _FEATURES)
+    x, dy = torch.randn(_BATCH, features), torch.randn(_BATCH, features)
     check(ours, dense, x, dy)
     with torch.no_grad():
-        times = {"inference": contest(inference(ours, dense, x), options.rounds)}
-    times["training step"] = contest(training(ours, dense, x, dy), options.rounds)
-    text = report(times, overhead(options.rounds), options.rounds)
+        times = {"inference": contest(inference(ours, dense, x), rounds)}
+    times["training step"] = contest(training(ours, dense, x, dy), rounds)
+    text = report(times, overhead(rounds, calls), features, rounds)
     print(text)
     if options.write:
-        tuning.write(options.write, text, _MARKS)
+        publish.write(options.write, text, __file__)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What tuning gains on the cpu target: python3 bench/tuning.py BUILD_DIR [--budget 8s] [--json FILE] [--records FILE] [--write docs/tuning.md]
+"""What tuning gains on the cpu target: python3 bench/tuning.py BUILD_DIR [--budget 8s] [--json FILE] [--records FILE] [--write docs/tuning.md] [--short]
 
 Layers of 2560, 5120 and 10240 hidden units, 25, 6.56 and 2.71 % dense, blocks of 32, 16 and 8, batch 64, float32: the
 sizes that Gray, Radford and Kingma (2017) trained with. Tunes each of them twice, in two stores that know nothing of
@@ -12,7 +12,6 @@ each other, and holds the results against each other, against the default, and a
 With --write it puts its tables between the marks of that document.
 """
 
-import argparse
 import json
 import math
 import os
@@ -22,12 +21,13 @@ import subprocess
 import sys
 import tempfile
 
+import publish
+
 _HIDDEN = (2560, 5120, 10240)
 _DENSITIES = (0.25, 0.0656, 0.0271)
 _BLOCKS = (32, 16, 8)
 _BATCH = 64
 _TIE = 1.02
-_MARKS = ("<!-- bench/tuning.py writes from here -->", "<!-- to here -->")
 
 
 def run(tool: pathlib.Path, cache: pathlib.Path, *arguments: object) -> dict:
@@ -80,14 +80,16 @@ def ties(record: dict, config: str, best: str) -> bool:
     return statistics.median(rounds) <= _TIE or low <= 1
 
 
-def compare(tool: pathlib.Path, folder: pathlib.Path, hidden: int, density: float, block: int, budget: str) -> dict:
+def compare(
+    tool: pathlib.Path, folder: pathlib.Path, hidden: int, density: float, block: int, batch: int, budget: str
+) -> dict:
     side = hidden // block
     layout = folder / f"{hidden}-{density}-{block}.npy"
     run(tool, folder, "layout", "make", "random", "--rows", side, "--cols", side, "--density", density, "--seed", 1, "-o", layout)
     records, best = [], []
     for number in (1, 2):
         cache = folder / f"cache-{hidden}-{density}-{block}-{number}"
-        answer = run(tool, cache, "tune", layout, "--block", block, "--batch", _BATCH, "--target", "cpu", "--budget", budget)
+        answer = run(tool, cache, "tune", layout, "--block", block, "--batch", batch, "--target", "cpu", "--budget", budget)
         lines = folder / "records.jsonl"
         run(tool, cache, "records", "export", lines)
         records.append(json.loads(lines.read_text()))
@@ -136,7 +138,7 @@ def summary(rows: list[dict]) -> dict:
     return {
         "problems": len(rows), "gain": geometric_mean(gains), "worst_gain": min(gains),
         "agree": sum(row["agree"] for row in rows),
-        "correlation": statistics.median(correlations),
+        "correlation": statistics.median(correlations or [math.nan]),
         "pooled_correlation": correlation([a for a, _ in everything], [b for _, b in everything]),
         "pick": statistics.median(row["pick"] for row in rows), "worst_pick": max(row["pick"] for row in rows),
     }  # fmt: skip
@@ -164,28 +166,23 @@ def tables(rows: list[dict], whole: dict, budget: str) -> str:
     return "\n".join(text)
 
 
-def write(document: pathlib.Path, text: str, marks: tuple[str, str]) -> None:
-    before, rest = document.read_text().split(marks[0])
-    after = rest.split(marks[1], maxsplit=1)[1]
-    document.write_text(f"{before}{marks[0]}\n\n{text}\n\n{marks[1]}{after}")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=pathlib.Path)
+    parser = publish.parser(__doc__)
     parser.add_argument("--budget", default="8s", help="of each of the two runs of a problem")
-    parser.add_argument("--hidden", type=int, nargs="+", default=_HIDDEN)
+    parser.add_argument("--hidden", type=int, nargs="+", help="units; those above where not given")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--records", type=pathlib.Path, help="write those of the first runs, as autotune/records/ has them")
-    parser.add_argument("--write", type=pathlib.Path)
+    publish.add_write(parser, __file__)
     options = parser.parse_args()
     tool = options.build.resolve() / "tools" / "sparsekiln"
+    sizes = ((256,), (0.25,), (32, 16), 8) if options.short else (_HIDDEN, _DENSITIES, _BLOCKS, _BATCH)
+    all_hidden, densities, blocks, batch = sizes
     rows = []
     with tempfile.TemporaryDirectory(prefix="sparsekiln-tuning-") as folder:
-        for hidden in options.hidden:
-            for density in _DENSITIES:
-                for block in _BLOCKS:
-                    row = compare(tool, pathlib.Path(folder), hidden, density, block, options.budget)
+        for hidden in options.hidden or all_hidden:
+            for density in densities:
+                for block in blocks:
+                    row = compare(tool, pathlib.Path(folder), hidden, density, block, batch, options.budget)
                     rows.append(row)
                     print(f"{hidden} {density} {block}: {row['gain'][0]:.3f} {row['gain'][1]:.3f} agree {row['agree']} "
                           f"correlation {row['correlation']:.2f} pick {row['pick']:.2f} tried {row['tried']} {row['best']}",
@@ -197,7 +194,7 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps({"rows": rows, "summary": whole}, indent=1))
     if options.write:
-        write(options.write, tables(rows, whole, options.budget), _MARKS)
+        publish.write(options.write, tables(rows, whole, options.budget), __file__)
 
 
 if __name__ == "__main__":

@@ -54,15 +54,15 @@ class Forward(unittest.TestCase):
         os.chdir(self.folder)
         self.addCleanup(os.chdir, before)
 
-    def measure(self, breaks):
+    def measure(self, breaks, *options):
         """Exit status, parts, and what was printed."""
         (self.folder / "ran").write_text("")
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
         said = io.StringIO()
         with (
             mock.patch.dict(os.environ, PATH=path, BREAKS=breaks),
-            mock.patch.object(sys, "argv", ["gpu_forward.py", "--build", "build", "--out", "out"]),
-            mock.patch.object(gpu_forward, "dense", lambda: {"run_ms": 5.0, "through": "a test"}),
+            mock.patch.object(sys, "argv", ["gpu_forward.py", "--build", "build", "--out", "out", *options]),
+            mock.patch.object(gpu_forward, "dense", lambda layer: {"run_ms": 5.0, "through": "a test"}),
             mock.patch.object(gpu_forward, "_SECONDS", 2 if breaks == "hangs" else 60),
             contextlib.redirect_stdout(said),
         ):
@@ -87,6 +87,13 @@ class Forward(unittest.TestCase):
         self.measure("aborts")
         self.assertNotIn("97.npy", (self.folder / "ran").read_text())
         self.assertIn("90.npy", (self.folder / "ran").read_text())
+
+    def test_what_was_measured_of_small_layers_is_not_taken_for_the_others(self):
+        self.measure("error", "--short")
+        self.measure("error")
+        self.assertIn("97.npy", (self.folder / "ran").read_text())
+        document = json.loads((self.folder / "out" / "bench.json").read_text())
+        self.assertEqual(document["identity"]["layer"]["width"], 12288)
 
 
 if __name__ == "__main__":

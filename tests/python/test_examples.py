@@ -40,6 +40,13 @@ def test_an_example_ends_in_a_result(name, tmp_path):
     assert "100%|" in done.stderr, "no progress bar"
 
 
+def test_every_example_is_run_above():
+    programs = {file.stem for file in _FOLDER.glob("*.py") if '__name__ == "__main__"' in file.read_text()}
+    assert programs == set(_NEEDS)
+    meson = (_FOLDER.parent / "meson.build").read_text()
+    assert all(f"test('{file.stem}'" in meson for file in _FOLDER.parent.glob("*.cpp"))
+
+
 def test_figures_stand_where_scripts_write_them_alone():
     document = (_FOLDER.parent.parent / "docs/examples.md").read_text()
     for name in _NEEDS:

@@ -1,0 +1,379 @@
+"""Every program and script of bench/ works in its short form (--short), which takes seconds, and says something sensible.
+
+One test for each, named for it. No test looks at how fast anything is.
+"""
+
+import importlib.util
+import json
+import math
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(_ROOT / "tests" / "cli"))
+
+from command import compilable_targets  # noqa: E402
+
+_BENCH = _ROOT / "bench"
+_BUILD = pathlib.Path(os.environ.get("SPARSEKILN_BUILD", _ROOT / "build"))
+_BUILT = os.environ["SPARSEKILN_BENCHES"].split()  # programs that Meson found everything for
+_EMULATOR = os.environ["SPARSEKILN_EMULATOR"]
+_PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; empty where it was not built
+# What programs and scripts are made of.
+_PARTS = {
+    "meson.build", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
+    "gpu_results.py", "headline.py", "publish.py",
+}  # fmt: skip
+_SPARSITIES = (97, 90, 50)
+
+needs_cpu = unittest.skipUnless("cpu" in compilable_targets(), "this build has no cpu target")
+needs_nvrtc = unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+
+
+def programs() -> list[str]:
+    """Files of bench/ that someone runs."""
+    return sorted(file.name for file in _BENCH.iterdir() if file.is_file() and file.name not in _PARTS)
+
+
+def documented(name: str) -> list[list[str]]:
+    """The arguments of each call of a program or script that the documents show."""
+    pattern = rf"`(?:python3 )?(?:bench/)?{name} ([^`]+)`|^ +python3 bench/{name} ([^#\n]+)"
+    texts = [file.read_text() for file in (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md")))]
+    return [shlex.split(inline or block) for text in texts for inline, block in re.findall(pattern, text, re.M)]
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="sparsekiln-bench-")
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+
+    def call(self, command: list, status: int = 0, **environment: str) -> subprocess.CompletedProcess:
+        """Runs a command to the exit status that is expected, in a folder and with a store of its own."""
+        kept = {"SPARSEKILN_CACHE_DIR": str(self.folder / "cache"), "TMPDIR": str(self.folder)}
+        done = subprocess.run(
+            list(map(str, command)), cwd=self.folder, env={**os.environ, **kept, **environment}, capture_output=True,
+            text=True, timeout=300,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, status, f"{shlex.join(map(str, command))}\n{done.stdout}{done.stderr}")
+        return done
+
+    def program(self, name: str) -> pathlib.Path:
+        if name not in _BUILT:
+            self.skipTest("not built: Google Benchmark, oneDNN or the cpu target is missing")
+        return _BUILD / "bench" / name
+
+    def assert_positive(self, value: float, what: str):
+        self.assertTrue(math.isfinite(value) and value > 0, f"{what} is {value}")
+
+    def measured(self, name: str, unit: str, *options: object, **environment: str) -> dict[str, dict]:
+        """What a program on Google Benchmark reports, medians where it repeats; times positive, figures finite."""
+        out = self.folder / f"{name}.json"
+        formatted = (f"--benchmark_out={out}", "--benchmark_out_format=json")
+        self.said = self.call([self.program(name), "--short", *options, *formatted], **environment).stdout
+        rows = {}
+        for row in json.loads(out.read_text())["benchmarks"]:
+            if row["run_type"] == "aggregate" and row["aggregate_name"] != "median":
+                continue
+            rows[re.sub(r"/(iterations:\d+|repeats:\d+|threads:\d+|manual_time|real_time)", "", row["run_name"])] = row
+            self.assertEqual(row["time_unit"], unit)
+            self.assert_positive(row["real_time"], row["name"])
+            for figure, value in row.items():
+                self.assertTrue(isinstance(value, str | bool) or math.isfinite(value), f"{row['name']}: {figure} is {value}")
+        return rows
+
+    def script(self, name: str, *options: object, **environment: str) -> str:
+        """What a script prints in its short form."""
+        return self.call([sys.executable, _BENCH / name, *options, "--short"], **environment).stdout
+
+    def written(self, name: str, *options: object) -> list[dict[str, str]]:
+        """Runs a script as the documents show, and gives the rows of the tables that it writes."""
+        (shown,) = documented(name)
+        (document,) = (one for one in shown if one.startswith("docs/"))
+        return self.tables_in(
+            document, lambda copy: self.script(name, *self.placed(shown, {"build": _BUILD, document: copy}), *options)
+        )
+
+    def placed(self, arguments: list[str], places: dict) -> list[str]:
+        return [str(places.get(argument, argument)) for argument in arguments]
+
+    def tables_in(self, document: str, write) -> list[dict[str, str]]:
+        """Has a copy of a document written to: only what lies between two marks may change. The rows of the tables there."""
+        before = (_ROOT / document).read_text()
+        copy = self.folder / pathlib.Path(document).name
+        copy.write_text(before)
+        write(copy)
+        self.assertEqual((_ROOT / document).read_text(), before, "the document itself was written to")
+        after = copy.read_text()
+        parts, changed = (re.split(r"(<!-- .*? -->)", text) for text in (before, after))
+        self.assertEqual(len(parts), len(changed))
+        (place,) = (i for i, (one, other) in enumerate(zip(parts, changed)) if one != other)
+        self.assertTrue(parts[place - 1].startswith("<!--") and parts[place + 1].startswith("<!--"))
+        self.text = changed[place]
+        self.assertNotRegex(self.text, r"\b(nan|inf|None)\b")
+        rows, header = [], None
+        for line in self.text.splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if not line.startswith("|"):
+                header = None
+            elif header is None:
+                header = cells
+            elif not set(line) <= set("|-"):
+                self.assertEqual(len(cells), len(header), line)
+                rows.append(dict(zip(header, cells)))
+        return rows
+
+    # ---- programs ----
+
+    @needs_nvrtc
+    def test_cache_speed(self):
+        names = {"warm_build", "look_up", "reader_alone", "reader_while_trimming", "reader_held_up", "trim"}
+        names |= {"warm_compile"} if "cpu" in compilable_targets() else set()
+        (shown,) = documented("cache_speed")
+
+        def write(copy):
+            rows = self.measured("cache_speed", "ms", *self.placed(shown, {"docs/cache.md": copy}))
+            self.assertEqual(set(rows), names)
+
+        rows = self.tables_in("docs/cache.md", write)
+        self.assertEqual(len(rows), len(names))
+        for row in rows:
+            self.assertRegex(row["median"], r"^[\d.e+-]+ ms$")
+            self.assert_positive(float(row["median"].split()[0]), row["with 200 entries in the store"])
+
+    @needs_nvrtc
+    def test_compile_latency(self):
+        in_processes = self.measured("compile_latency", "ms", "--benchmark_filter=cold|store")
+        in_this_one = self.measured("compile_latency", "ns", "--benchmark_filter=memory|launch|driver_call")
+        self.assertEqual([*in_processes, *in_this_one], ["cold", "store", "memory", "launch", "driver_call"])
+
+    def test_cpu_backward(self):
+        rows = self.measured("cpu_backward", "ms", "--dtype=bf16", "--threads=1", "--clock=cpu")
+        shapes = [f"features:256/block:{block}/density:0.25/n:{n}" for block in (8, 32) for n in (1, 32)]
+        self.assertEqual(list(rows), shapes)
+        ratios = ["grad_input_vs_forward", "grad_weight_vs_forward"]
+        for name, row in rows.items():
+            for figure in ("forward", "grad_input", "grad_weight", *ratios):
+                self.assert_positive(row[figure], f"{name}: {figure}")
+        means = re.findall(r"^(\w+): geometric mean [\d.]+, worst [\d.]+ of 4 shapes$", self.said, re.M)
+        self.assertEqual(means, ratios)
+
+    def test_cpu_forward(self):
+        rows = self.measured("cpu_forward", "ms")
+        shapes = [f"forward/block:{block}/density:0.25/n:{n}" for block in (8, 32) for n in (1, 64)]
+        self.assertEqual(list(rows), shapes)
+        figures = {"peak_GFLOPs", "GFLOPs", "of_peak", "packed_of_peak", "packed_gain", "vs_onednn", "vs_prepacked", "pack_ms"}
+        for name, row in rows.items():
+            read = {"read_GBs", "of_bandwidth", "packed_of_bandwidth"} if name.endswith("n:1") else set()
+            for figure in figures | read:
+                self.assert_positive(row[figure], f"{name}: {figure}")
+            self.assertIn("packed=1", row["label"])
+
+    def test_dense_cpu(self):
+        answer = json.loads(self.call([self.program("dense_cpu"), "--short"]).stdout)
+        self.assertIn("oneDNN", answer["through"])
+        for figure in ("run_ms", "p20_ms", "p80_ms", "gflops"):
+            self.assert_positive(answer[figure], figure)
+        self.assertLessEqual(answer["p20_ms"], answer["p80_ms"])
+
+    @needs_nvrtc
+    def test_emulator_speed(self):
+        rows = self.measured("emulator_speed", "ms")
+        threads = ("one_thread", "all_threads")
+        kinds = [f"launch/{checks}/{spread}" for checks in ("all_checks", "no_checks") for spread in threads]
+        self.assertEqual(list(rows), kinds)
+        for name, row in rows.items():
+            self.assert_positive(row["warp_instructions"], f"{name}: warp instructions")
+
+    @needs_nvrtc
+    def test_relayout_speed(self):
+        rows = self.measured("relayout_speed", "ms")
+        cases = [f"bf16/n=64/rows={rows}/{density}" for density in ("10%", "50%") for rows in (1, 4)]
+        self.assertEqual(list(rows), [f"{what}/{case}" for case in cases for what in ("attach", "relayout")])
+        for case in cases:
+            for figure in ("blocks", "table_bytes"):
+                self.assert_positive(rows[f"relayout/{case}"][figure], f"{case}: {figure}")
+
+    def test_schedule_speed(self):
+        rows = self.measured("schedule_speed", "ms")
+        self.assertEqual(len(rows), 18)
+        for density in (0.1, 0.5):
+            for rewire in (0, 0.3, 1):
+                single, *merged = (rows[f"schedule/density:{density}/rewire:{rewire}/rows:{count}"] for count in (1, 2, 4))
+                self.assertEqual((single["loads_saved"], single["shuffled_saved"]), (0, 0))
+                for row in (single, *merged):
+                    self.assertGreaterEqual(row["balance"], 1)
+                for row in merged:
+                    self.assertTrue(0 < row["loads_saved"] < 1 and 0 < row["shuffled_saved"] < 1, row)
+
+    # ---- scripts ----
+
+    def assert_ran(self, answer: dict):
+        self.assertTrue(answer["ok"] and answer["checked"] and answer["exact"]["ok"] and answer["random"]["ok"], answer)
+        self.assert_positive(answer["run_ms"], "run_ms")
+        self.assert_positive(answer["gflops"], "gflops")
+        self.assert_positive(answer["rel_error"], "rel_error")
+
+    def demo(self, driver: str) -> list[dict]:
+        """The layers of the demo's document, after checks of all that holds whatever the target."""
+        file = self.folder / "demo.json"
+        said = self.script("demo.py", _BUILD, "--json", file, SPARSEKILN_CUDA_DRIVER=driver)
+        results = json.loads(file.read_text())
+        expected = [(sparsity, arch) for sparsity in _SPARSITIES for arch in ("sm_80", "sm_90")]
+        self.assertEqual([(one["sparsity"], one["target"]) for one in results["cubins"]], expected)
+        self.assertEqual([one["sparsity"] for one in results["layers"]], list(_SPARSITIES))
+        for compiled in [one["compile"] for one in (*results["cubins"], *results["layers"])]:
+            self.assert_positive(compiled["compile_ms"], "compile_ms")
+            self.assert_positive(compiled["store_ms"], "store_ms")
+        for layer in results["layers"]:
+            self.assert_ran(layer["run"])
+        rows = re.findall(r"^ +(\d+) % .*", said, re.M)
+        self.assertEqual(rows, [*(str(sparsity) for sparsity, _ in expected), *map(str, _SPARSITIES)])
+        self.assertNotRegex(said, r"\b(nan|inf|None)\b")
+        return results["layers"]
+
+    @needs_cpu
+    @needs_nvrtc
+    def test_demo(self):
+        for layer in self.demo("/nowhere/libcuda.so.1"):
+            self.assertIn("x86-64", layer["run"]["device"])
+            if "dense_cpu" in _BUILT:
+                self.assert_positive(layer["dense"]["run_ms"], "dense")
+            else:
+                self.assertIn("oneDNN", layer["dense"]["why"])
+
+    @needs_nvrtc
+    def test_demo_on_a_gpu(self):
+        for layer in self.demo(_EMULATOR):
+            self.assertIn("Sparsekiln emulator", layer["run"]["device"])
+            self.assertTrue(layer["dense"]["run_ms"] or layer["dense"]["why"])
+
+    @needs_nvrtc
+    def test_gpu_forward(self):
+        said = self.script("gpu_forward.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
+        results = json.loads((self.folder / "out" / "bench.json").read_text())
+        self.assertEqual(results["identity"]["layer"]["width"], 256)
+        self.assertIn("Sparsekiln emulator", results["device"]["name"])
+        self.assertEqual(set(results["parts"]), {"dense", *(f"sparse {sparsity} %" for sparsity in _SPARSITIES)})
+        for sparsity in _SPARSITIES:
+            part = results["parts"][f"sparse {sparsity} %"]
+            self.assert_ran(part)
+            self.assertEqual(part["timing"]["clock"], "cuda events")
+            self.assertRegex(said, rf"(?m)^ +{sparsity} % +{part['run_ms']:.4f} ")
+
+    @needs_cpu
+    def test_model_accuracy(self):
+        rows = self.written("model_accuracy.py")
+        self.assertEqual([row["operation"] for row in rows], ["forward", "grad_input"])
+        for row in rows:
+            self.assertGreaterEqual(int(row["configs"]), 3)
+            self.assertTrue(-1 <= float(row["correlation"]) <= 1)
+            self.assertTrue(1 <= float(row["pick"]) <= float(row["slowest / best"]) + 0.01, row)
+
+    @needs_cpu
+    def test_model_speed(self):
+        self.assertEqual(self.written("model_speed.py"), [])
+        figures = dict(re.findall(r"^- (\w+): ([\d.]+) ms a problem$", self.text, re.M))
+        self.assertEqual(list(figures), ["sm_75", "sm_90", "cpu"])
+        for target, ms in figures.items():
+            self.assert_positive(float(ms), target)
+
+    @needs_nvrtc
+    def test_precompile_jobs(self):
+        (shown,) = documented("precompile_jobs.py")
+        tool = str(_BUILD / "tools" / "sparsekiln")
+        said = self.script("precompile_jobs.py", *shown, SPARSEKILN_TOOL=tool)
+        self.assertIn("4 kernels for sm_90", said)
+        made = self.call([tool, "precompile", self.folder / shown[-1] / "jobs.json", "-o", "a.pack", "--json"])
+        answer = json.loads(made.stdout)
+        self.assertEqual((answer["ok"], answer["kernels"], answer["compiled"]), (True, 4, 4))
+
+    def test_torch_linear(self):
+        if not _PYTHON_PACKAGE:
+            self.skipTest("the Python package was not built")
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("not installed: torch")
+        os.environ["PYTHONPATH"] = _PYTHON_PACKAGE
+        self.addCleanup(os.environ.pop, "PYTHONPATH")
+        rows = self.written("torch_linear.py")
+        titles = [next(iter(row)) for row in rows]
+        self.assertEqual(titles, ["inference"] * 4 + ["training step"] * 3 + ["call"] * 7)
+        for row in rows:
+            for title, cell in row.items():
+                if title in ("median, ms", "× BlockSparseLinear", "µs"):
+                    self.assertTrue(math.isfinite(float(cell)) and float(cell) >= 0, row)
+
+    @needs_cpu
+    def test_tuning(self):
+        rows = self.written("tuning.py", "--budget", "60s", "--json", "all.json", "--records", "records.jsonl")
+        self.assertEqual([(row["hidden"], row["block"]) for row in rows], [("256", "32"), ("256", "16")])
+        for row in rows:
+            self.assertGreaterEqual(int(row["tried"]), 3)
+            self.assertTrue(-1 <= float(row["correlation"]) <= 1)
+            for title in ("default / tuned, run 1", "run 2", "pick"):
+                self.assert_positive(float(row[title]), title)
+        everything = json.loads((self.folder / "all.json").read_text())
+        self.assertEqual((len(everything["rows"]), everything["summary"]["problems"]), (2, 2))
+        for row in everything["rows"]:
+            self.assert_positive(row["best_us"], "best")
+            self.assert_positive(row["floor_us"], "floor")
+        records = self.folder / "records.jsonl"
+        self.assertEqual(len(list(map(json.loads, records.read_text().splitlines()))), 2)
+        imported = self.call([_BUILD / "tools" / "sparsekiln", "records", "import", records, "--json"])
+        self.assertTrue(json.loads(imported.stdout)["ok"])
+
+    # ---- all of them ----
+
+    def test_every_file_is_run_above_or_is_a_named_part(self):
+        tests = {name.removeprefix("test_") for name in dir(self) if name.startswith("test_")}
+        meson = (_BENCH / "meson.build").read_text()
+        for file in programs():
+            stem, _, kind = file.partition(".")
+            self.assertIn(stem, tests, f"bench/{file} has no test of its short form here, and is no part")
+            if kind == "cpp":
+                self.assertIn(f"benches += executable('{stem}'", meson)
+        for part in _PARTS:
+            text = (_BENCH / part).read_text()
+            self.assertFalse("int main(" in text or "__main__" in text, f"bench/{part} is a program")
+
+    def test_documents_name_programs_that_are_there(self):
+        for document in (_ROOT / "README.md", _ROOT / "dev", *sorted((_ROOT / "docs").glob("*.md"))):
+            for name in re.findall(r"\bbench/(\w+(?:\.py)?)", document.read_text()):
+                self.assertIn(name if name.endswith(".py") else f"{name}.cpp", programs(), document.name)
+
+    def test_an_unknown_option_is_refused(self):
+        for name in _BUILT:
+            with self.subTest(name):
+                done = self.call([self.program(name), "--no-such-option"], status=2)
+                self.assertRegex(done.stderr, "--no-such-option|usage: ")
+        scripts = [file for file in programs() if file.endswith(".py") and file != "torch_linear.py"]
+        for name in scripts:
+            with self.subTest(name):
+                done = self.call([sys.executable, _BENCH / name, "a", "b", "--no-such-option"], status=2)
+                self.assertIn("usage: ", done.stderr)
+
+    def test_a_script_refuses_a_document_without_marks_before_it_measures(self):
+        (self.folder / "other.md").write_text("no marks\n")
+        done = self.call([sys.executable, _BENCH / "tuning.py", _BUILD, "--write", "other.md"], status=2)
+        self.assertIn("other.md lacks the marks <!-- bench/tuning.py writes from here -->", done.stderr)
+
+    def test_a_program_refuses_a_document_without_marks_before_it_measures(self):
+        (self.folder / "other.md").write_text("no marks\n")
+        done = self.call([self.program("cache_speed"), "--write", "other.md"], status=2)
+        self.assertIn("other.md: it lacks the marks", done.stderr)
+
+    def test_a_benchmark_that_fails_ends_the_program_with_1(self):
+        program = self.program("emulator_speed")
+        done = self.call([program, "--short"], status=1, SPARSEKILN_EMULATOR="/nowhere/e.so")
+        self.assertIn("/nowhere/e.so", done.stderr)
+        self.call([program, "--short", "--benchmark_filter=nothing"], status=1)
+
+
+if __name__ == "__main__":
+    unittest.main()
