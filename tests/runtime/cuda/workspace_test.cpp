@@ -277,12 +277,3 @@ TEST_CASE("workspaces go with their module") {
   }
   CHECK(stub::live_allocations() == before);
 }
-
-TEST_CASE("a workspace asked for where another context is current is refused") {
-  const StubSession session;
-  const auto device = cuda::open_device(0);
-  const auto module = device->load(shared(split_binary()));
-  stub::set_current(nullptr);
-  const auto error = error_of([&] { static_cast<void>(module->workspace(nullptr, kBytes)); });
-  CHECK(says(error, "which is not current on this thread"));
-}
