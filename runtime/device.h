@@ -25,8 +25,9 @@ class Module {
   virtual ~Module() = default;
   /// Where its kernels run, as TensorView::device.
   [[nodiscard]] virtual std::int32_t device() const = 0;
-  /// Queues (GPU) or runs (cpu) one entry. No look-up, allocation, lock or synchronisation; checks that the
-  /// device is the right one. `launch.workspace` is there where the entry needs one.
+  /// Queues (GPU) or runs (cpu) one entry. No look-up, allocation, lock or synchronisation. On a GPU, on any
+  /// thread but one where a context of another device is current. `launch.workspace` is there where the entry
+  /// needs one.
   virtual void launch(std::size_t entry, const Launch& launch) const = 0;
   /// A workspace that this module keeps for `stream` (GPU) or for the calling thread (cpu), at least `bytes`
   /// large, 64-byte aligned, its counters zero; made on first use.
@@ -82,8 +83,8 @@ class Device {
 [[nodiscard]] std::shared_ptr<const Device> open_device(std::string_view text);
 
 /// The CUDA context that a kernel for `target` (as in Options) would be loaded in, made current where the
-/// thread had none; null for the cpu. Kernels of different contexts are different. Throws as `open_device`
-/// does.
+/// thread had none (an emulated one is not); null for the cpu. Kernels of different contexts are different.
+/// Throws as `open_device` does.
 [[nodiscard]] const void* context_for(std::string_view target);
 
 /// Memory of a device, owned.

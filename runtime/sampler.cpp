@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/cuda/device.h"
 #include "runtime/cuda/stream.h"
 
 namespace sparsekiln {
@@ -44,12 +45,14 @@ Sampler Sampler::host(Launch launch, std::function<void()> synchronize) {
   return {ms_of, kHostSampleMs, 1};
 }
 
-Sampler Sampler::cuda(Launch launch) {
+Sampler Sampler::cuda(const Device& device, Launch launch) {
   struct Lane {
+    explicit Lane(const std::shared_ptr<const cuda::Context>& context) : stream(context), timer(context) {}
     cuda::Stream stream;
     cuda::Timer timer;
   };
-  const auto ms_of = [launch = std::move(launch), lane = std::make_shared<const Lane>()](int launches) {
+  const auto lane = std::make_shared<const Lane>(cuda::context_of(device));
+  const auto ms_of = [launch = std::move(launch), lane](int launches) {
     lane->timer.start(lane->stream.handle());
     for (int i = 0; i < launches; ++i) launch(lane->stream.handle());
     lane->timer.stop(lane->stream.handle());

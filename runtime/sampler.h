@@ -14,9 +14,9 @@ class Sampler {
   using Launch = std::function<void(void* stream)>;
   /// By the host's clock, `synchronize` included.
   [[nodiscard]] static Sampler host(Launch launch, std::function<void()> synchronize);
-  /// By the clock of the CUDA device whose context is current: events on a stream made for it, with all
-  /// launches of a sample between two of them. `launch` queues one launch on the stream that it is given.
-  [[nodiscard]] static Sampler cuda(Launch launch);
+  /// By the clock of a CUDA device: events on a stream of its context made for this, with all launches of a
+  /// sample between two of them. `launch` queues one launch on the stream that it is given.
+  [[nodiscard]] static Sampler cuda(const Device& device, Launch launch);
 
   /// Milliseconds a launch, of one sample.
   [[nodiscard]] double sample_ms() const { return ms_of_(launches_); }

@@ -98,7 +98,7 @@ double DeviceWorkbench::sample(const Config& config) {
     const auto launch = [&operands, kernel = ready.kernel](void* stream) { operands.launch(kernel, stream); };
     ready.sampler =
         std::make_unique<Sampler>(target_.kind == Target::Kind::cuda
-                                      ? Sampler::cuda(launch)
+                                      ? Sampler::cuda(*device_, launch)
                                       : Sampler::host(launch, [device = device_] { device->synchronize(); }));
   } else if (last_ != key) {
     ready.sampler->refresh();

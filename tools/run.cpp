@@ -53,7 +53,7 @@ Timed time_layer(const Kernel& kernel, const std::shared_ptr<const Device>& devi
   const std::unique_ptr<Layer> layer = trial.place(kernel, device, timed.rotation.copies);
   const auto launch = [&](void* stream) { layer->launch(kernel, stream); };
   const Sampler sampler =
-      timed.on_gpu ? Sampler::cuda(launch) : Sampler::host(launch, [&] { device->synchronize(); });
+      timed.on_gpu ? Sampler::cuda(*device, launch) : Sampler::host(launch, [&] { device->synchronize(); });
   timed.launches_per_sample = sampler.launches_per_sample();
   std::vector<double> times;
   for (int sample = 0; sample < samples; ++sample) times.push_back(sampler.sample_ms());

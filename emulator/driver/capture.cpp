@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "emulator/driver/call.h"
 
@@ -25,18 +26,22 @@ bool forbids(const Capture& capture) {
   return mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
-/// The legacy stream waits for every stream of its context that was not made non-blocking, which one that is
-/// captured cannot grant. Process::capturing is held.
+/// The captures that a stream would have to wait for: the legacy one waits for every stream of its context
+/// that was not made non-blocking. Process::capturing is held.
+std::vector<std::shared_ptr<Capture>> waited_for(const StreamUse& stream) {
+  std::vector<std::shared_ptr<Capture>> captures;
+  if (!stream.legacy) return captures;
+  for (const auto& other : process().streams.all())
+    if (other->context == stream.context && other->capture != nullptr && other->flags == CU_STREAM_DEFAULT)
+      captures.push_back(other->capture);
+  return captures;
+}
+
+/// A stream that is captured cannot be waited for. Process::capturing is held.
 CUresult refuse_implicit(const StreamUse& stream) {
-  if (!stream.legacy) return CUDA_SUCCESS;
-  bool captured = false;
-  for (const auto& other : process().streams.all()) {
-    if (other->context != stream.context || other->capture == nullptr || other->flags != CU_STREAM_DEFAULT)
-      continue;
-    other->capture->invalidated = true;
-    captured = true;
-  }
-  return captured ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
+  const auto captures = waited_for(stream);
+  for (const auto& capture : captures) capture->invalidated = true;
+  return captures.empty() ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
 }  // namespace
@@ -191,7 +196,9 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const std::lock_guard lock(process().capturing);
     *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (stream.made == nullptr) return refuse_implicit(stream);
+    // A question spoils no capture.
+    if (stream.made == nullptr)
+      return waited_for(stream).empty() ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (stream.made->capture != nullptr)
       *status = stream.made->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                                   : CU_STREAM_CAPTURE_STATUS_ACTIVE;

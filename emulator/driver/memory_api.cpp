@@ -201,6 +201,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* made, size_t bytes) {
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
   return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
+    if (const CUresult refused = refuse_while_capturing(); refused != CUDA_SUCCESS) return refused;
     const std::lock_guard lock(context->work);  // waits for what may still use it
     const Allocation* const allocation = context->memory.find(address);
     // A variable goes with its module.

@@ -72,9 +72,10 @@ CUresult load_data(CUmodule* module, const void* image, unsigned count, CUjit_op
 /// A call about a function of the current context.
 template <class Body>
 CUresult for_function(CUfunction handle, Body body) noexcept {
-  return in_context([&](const std::shared_ptr<Context>&) -> CUresult {
+  return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
     const auto function = process().functions.find(handle);
-    return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*function);
+    if (function == nullptr || function->context != context) return CUDA_ERROR_INVALID_HANDLE;
+    return body(*function);
   });
 }
 
@@ -184,6 +185,7 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
 
 CUresult cuModuleUnload(CUmodule module) {
   return in_context([&](const std::shared_ptr<Context>&) -> CUresult {
+    if (const CUresult refused = refuse_while_capturing(); refused != CUDA_SUCCESS) return refused;
     return unload_module(module) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
   });
 }

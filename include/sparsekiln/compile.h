@@ -193,7 +193,8 @@ struct Operands {
 };
 
 /// A Binary on a device: a counted, thread-safe handle. The code is resident when this exists, and goes with
-/// the last handle. A launch does no look-up, synchronisation, string work or locking, and
+/// the last handle, on whatever thread that is. A launch does no look-up, synchronisation, string work or
+/// locking, and
 /// no allocation but for a workspace that it was not given and has not made before.
 class Kernel {
  public:
@@ -204,6 +205,12 @@ class Kernel {
   /// queued. n is the batch of x, or of dy. With n = 0
   /// the gradients of grad_weight are zeros, and the other operations do nothing. Throws `invalid_argument`
   /// naming the operand, or `driver`.
+  ///
+  /// CUDA contexts: on a thread where none is current, the kernel's is made current and stays so if it is a
+  /// primary one, as with the CUDA runtime. Where another context of the same device is current, or the
+  /// kernel's is one that the caller made, it is entered for the call and left again. A current context of
+  /// another device is refused (`driver`). The stream must be of the kernel's context; null means the default
+  /// stream of that one. All other calls of a handle leave the thread's current context as it was.
   void operator()(const Operands& operands) const;
 
   /// Scratch bytes that a launch with this n needs, for partial sums of split rows and (cpu) packed

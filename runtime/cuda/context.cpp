@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <sparsekiln/error.h>
+
 namespace sparsekiln::cuda {
 namespace {
 
@@ -44,16 +46,24 @@ int ordinal_of(const Driver& driver, CUdevice device) {
   return static_cast<int>(device);
 }
 
+CUdevice current_device(const Driver& driver) {
+  CUdevice device = 0;
+  driver.check(driver.api().ctx_get_device(&device), "asking for the device of the current CUDA context");
+  return device;
+}
+
+[[noreturn]] void fail_to_enter(const Context& context, CUresult result) {
+  context.driver().fail(result, fmt::format("making the context of CUDA device {} ({}) current",
+                                            context.device().ordinal, context.device().name));
+}
+
 }  // namespace
 
 std::shared_ptr<const Context> Context::open(int ordinal, DriverKind kind) {
   std::shared_ptr<const Driver> driver = Driver::find(kind);
-  const DriverApi& api = driver->api();
-  CUcontext current = nullptr;
-  driver->check(api.ctx_get_current(&current), "asking for the current CUDA context");
+  CUcontext const current = driver->current_context();
   if (ordinal < 0 && current != nullptr) {
-    CUdevice device = 0;
-    driver->check(api.ctx_get_device(&device), "asking for the device of the current CUDA context");
+    const CUdevice device = current_device(*driver);
     DeviceInfo info = device_info(*driver, ordinal_of(*driver, device));
     const bool retained = retain_if_primary(*driver, current, device);
     return std::shared_ptr<const Context>(
@@ -64,9 +74,26 @@ std::shared_ptr<const Context> Context::open(int ordinal, DriverKind kind) {
   std::shared_ptr<const Context> context(
       new Context(kind, std::move(driver), std::move(info), primary, true));
   // A thread that has none is helped to one; a thread that has another keeps it.
-  if (current == nullptr)
-    context->driver().check(api.ctx_set_current(primary), "making a CUDA context current");
+  if (current == nullptr) context->stay_current();
   return context;
+}
+
+void Context::stay_current() const {
+  if (!stays_current()) return;
+  const CUresult result = api().ctx_set_current(handle_);
+  if (result != CUDA_SUCCESS) fail_to_enter(*this, result);
+}
+
+void Context::admit_thread() const {
+  if (driver_->current_context() == nullptr) return stay_current();
+  const int current = ordinal_of(*driver_, current_device(*driver_));
+  if (current == device_.ordinal) return;
+  throw Error(
+      ErrorKind::driver,
+      fmt::format("this kernel is on CUDA device {} ({}), and a context of CUDA device {} is current on "
+                  "this thread: make one of device {} current before the launch, or load the kernel "
+                  "where it is to run",
+                  device_.ordinal, device_.name, current, device_.ordinal));
 }
 
 Context::~Context() {
@@ -84,9 +111,7 @@ ContextScope::ContextScope(const Context& context, std::nothrow_t) noexcept : ap
 }
 
 ContextScope::ContextScope(const Context& context) : ContextScope(context, std::nothrow) {
-  if (entered()) return;
-  context.driver().fail(result_, fmt::format("making the context of CUDA device {} ({}) current",
-                                             context.device().ordinal, context.device().name));
+  if (!entered()) fail_to_enter(context, result_);
 }
 
 ContextScope::~ContextScope() {

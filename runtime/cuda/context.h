@@ -11,8 +11,8 @@ namespace sparsekiln::cuda {
 class Context {
  public:
   /// A primary context, by the device's number; -1: the context that is current on the calling thread, else
-  /// the primary one of device 0. Where no context was current, the opened one is afterwards. Throws
-  /// `driver`.
+  /// the primary one of device 0. Where no context was current, the opened one is afterwards if it
+  /// `stays_current`. Throws `driver`.
   [[nodiscard]] static std::shared_ptr<const Context> open(int ordinal, DriverKind kind = DriverKind::cuda);
 
   Context(const Context&) = delete;
@@ -23,8 +23,16 @@ class Context {
   [[nodiscard]] const DriverApi& api() const noexcept { return driver_->api(); }
   [[nodiscard]] CUcontext handle() const noexcept { return handle_; }
   [[nodiscard]] const DeviceInfo& device() const noexcept { return device_; }
-  /// Of an emulated device: nobody but this library makes its contexts current, so a launch does.
-  [[nodiscard]] bool emulated() const noexcept { return kind_ == DriverKind::emulator; }
+  /// Whether a thread that has no context is given this one for good, as the CUDA runtime does with primary
+  /// contexts. Others are entered for a call and left again: one that somebody else made may be destroyed at
+  /// any time, and where the context of an emulated device stayed, nothing could put another one in its
+  /// place.
+  [[nodiscard]] bool stays_current() const noexcept { return retained_ && kind_ == DriverKind::cuda; }
+
+  /// Makes the calling thread ready for a launch in this context, for which a ContextScope then enters it.
+  /// A thread without a context has this one from here on if it `stays_current`. Throws `driver` where a
+  /// context of another device is current, or where the driver refuses this one.
+  void admit_thread() const;
 
   /// Costs one call that reads a thread's variable; for every launch.
   [[nodiscard]] bool is_current() const noexcept {
@@ -40,6 +48,9 @@ class Context {
         device_(std::move(device)),
         handle_(handle),
         retained_(retained) {}
+
+  /// For a thread without a context.
+  void stay_current() const;
 
   DriverKind kind_;
   std::shared_ptr<const Driver> driver_;

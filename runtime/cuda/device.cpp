@@ -71,6 +71,8 @@ class ContextDevice final : public Device {
     driver().check(api().ctx_synchronize(), "waiting for the device");
   }
 
+  [[nodiscard]] const std::shared_ptr<const Context>& context() const noexcept { return context_; }
+
  private:
   const Driver& driver() const noexcept { return context_->driver(); }
   const DriverApi& api() const noexcept { return context_->api(); }
@@ -84,6 +86,11 @@ std::shared_ptr<const Device> open_device(int ordinal) { return open_device(Cont
 
 std::shared_ptr<const Device> open_device(std::shared_ptr<const Context> context) {
   return std::make_shared<const ContextDevice>(std::move(context));
+}
+
+std::shared_ptr<const Context> context_of(const Device& device) {
+  const auto* const on_cuda = dynamic_cast<const ContextDevice*>(&device);
+  return on_cuda == nullptr ? nullptr : on_cuda->context();
 }
 
 }  // namespace sparsekiln::cuda

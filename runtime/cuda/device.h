@@ -15,4 +15,7 @@ namespace sparsekiln::cuda {
 /// The device of a context.
 [[nodiscard]] std::shared_ptr<const Device> open_device(std::shared_ptr<const Context> context);
 
+/// The context that a device was opened with; null where it is not a CUDA device.
+[[nodiscard]] std::shared_ptr<const Context> context_of(const Device& device);
+
 }  // namespace sparsekiln::cuda

@@ -67,6 +67,12 @@ std::string_view remedy(CUresult result) {
       return "; the PTX is newer than the driver: update the driver, or compile with an older NVRTC";
     case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
       return "; install libnvidia-ptxjitcompiler beside libcuda, or compile for this device's architecture";
+    case CUDA_ERROR_INVALID_HANDLE:
+      return "; streams, kernels and graphs are good in the context that they were made in, as long as that "
+             "lives";
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+      return "; the context was destroyed: load the kernel again in one that lives";
     case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
     case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
       return "; do it before the capture begins";
@@ -183,6 +189,15 @@ std::string Driver::describe(CUresult result) const {
   return fmt::format("{}: {}", name, text);
 }
 
+CUcontext Driver::current_context() const noexcept {
+  CUcontext current = nullptr;
+  if (api_.ctx_get_current(&current) != CUDA_SUCCESS || current == nullptr) return nullptr;
+  CUdevice device = 0;
+  const CUresult answer = api_.ctx_get_device(&device);
+  return answer == CUDA_ERROR_INVALID_CONTEXT || answer == CUDA_ERROR_CONTEXT_IS_DESTROYED ? nullptr
+                                                                                           : current;
+}
+
 void Driver::fail(CUresult result, std::string_view asked) const {
   throw Error(ErrorKind::driver,
               fmt::format("{}: {}{}{}", asked, describe(result), remedy(result), report(result)));
@@ -220,9 +235,7 @@ bool available() noexcept {
 CUcontext current_context() noexcept {
   try {
     const Attempt& made = attempt();
-    CUcontext current = nullptr;
-    const bool known = made.driver != nullptr && made.driver->api().ctx_get_current(&current) == CUDA_SUCCESS;
-    return known ? current : nullptr;
+    return made.driver == nullptr ? nullptr : made.driver->current_context();
   } catch (...) {
     return nullptr;
   }

@@ -31,6 +31,10 @@ class Driver {
   /// "CUDA_ERROR_OUT_OF_MEMORY: out of memory"
   [[nodiscard]] std::string describe(CUresult result) const;
 
+  /// The context that is current on the calling thread; null where there is none, or where its owner has
+  /// destroyed it.
+  [[nodiscard]] CUcontext current_context() const noexcept;
+
   /// A function by its name and the version of its interface; null where the driver does not have it.
   [[nodiscard]] void* find_symbol(const char* name, int version) const { return find_symbol_(name, version); }
 
@@ -60,7 +64,7 @@ class Driver {
 /// Whether there is a driver and at least one device.
 [[nodiscard]] bool available() noexcept;
 
-/// The context that is current on the calling thread; null where there is none, or no driver.
+/// Driver::current_context of this machine's driver; null where there is none.
 [[nodiscard]] CUcontext current_context() noexcept;
 
 /// The driver's CUDA major version, for choosing an NVRTC whose code it can load (Toolchain in

@@ -21,9 +21,9 @@ struct EmulatorLibrary {
 /// path.
 [[nodiscard]] EmulatorLibrary find_emulator_library();
 
-/// The context of the emulated device of an architecture (compute capability × 10), made current on the
-/// calling thread where it had none. Throws `driver` where there is no emulator, or it has no such device,
-/// saying which.
+/// The context of the emulated device of an architecture (compute capability × 10). Calls of this library
+/// enter it and leave it again: in between it is current nowhere. Throws `driver` where there is no emulator,
+/// or it has no such device, saying which.
 [[nodiscard]] std::shared_ptr<const Context> open_emulated(int compute_capability);
 
 /// What one instruction did since the counters were reset (EmulatorLine in emulator/control.h).

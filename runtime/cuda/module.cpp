@@ -126,7 +126,7 @@ class ContextModule final : public Module {
 
   void launch(std::size_t index, const Launch& launch) const override {
     if (!context_->is_current()) [[unlikely]] {
-      if (!context_->emulated()) refuse_context();
+      context_->admit_thread();
       const ContextScope scope(*context_);
       return this->launch(index, launch);
     }
@@ -144,7 +144,7 @@ class ContextModule final : public Module {
 
   void* workspace(void* stream, std::int64_t bytes) const override {
     if (!context_->is_current()) [[unlikely]] {
-      if (!context_->emulated()) refuse_context();
+      context_->admit_thread();
       const ContextScope scope(*context_);
       return workspace(stream, bytes);
     }
@@ -157,15 +157,6 @@ class ContextModule final : public Module {
   }
 
  private:
-  [[noreturn]] void refuse_context() const {
-    const DeviceInfo& device = context_->device();
-    throw Error(
-        ErrorKind::driver,
-        fmt::format("this kernel belongs to a context of CUDA device {} ({}), which is not current on this "
-                    "thread: make it current before the launch, or load the kernel where it is to run",
-                    device.ordinal, device.name));
-  }
-
   [[noreturn]] void fail(CUresult result, std::size_t index, std::int64_t n) const {
     const Entry& entry = binary_->entries[index];
     context_->driver().fail(

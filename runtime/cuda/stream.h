@@ -2,9 +2,12 @@
 
 #include <memory>
 
-#include "runtime/cuda/driver.h"
+#include "runtime/cuda/context.h"
 
 namespace sparsekiln::cuda {
+
+// Calls of these classes enter their context, on any thread, and leave the thread's current context as it
+// was.
 
 /// A captured sequence of launches, ready to be launched again.
 class Graph {
@@ -17,18 +20,18 @@ class Graph {
 
  private:
   friend class Stream;
-  Graph(std::shared_ptr<const Driver> driver, CUgraphExec executable)
-      : driver_(std::move(driver)), executable_(executable) {}
+  Graph(std::shared_ptr<const Context> context, CUgraphExec executable)
+      : context_(std::move(context)), executable_(executable) {}
 
-  std::shared_ptr<const Driver> driver_;
+  std::shared_ptr<const Context> context_;
   CUgraphExec executable_;
 };
 
-/// A stream of the context that is current where it is made. It does not wait for the legacy default stream.
-/// For tools and tests; kernels take any stream.
+/// A stream of a context, by default of what Context::open(-1) opens. It does not wait for the legacy default
+/// stream. For tools and tests; kernels take any stream.
 class Stream {
  public:
-  Stream();
+  explicit Stream(std::shared_ptr<const Context> context = Context::open(-1));
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream();
@@ -42,14 +45,15 @@ class Stream {
   [[nodiscard]] Graph end_capture() const;
 
  private:
-  std::shared_ptr<const Driver> driver_;
+  std::shared_ptr<const Context> context_;
   CUstream stream_ = nullptr;
 };
 
-/// Time on the device between two points of a stream of the current context.
+/// Time on the device between two points of a stream of a context, by default of what Context::open(-1)
+/// opens.
 class Timer {
  public:
-  Timer();
+  explicit Timer(std::shared_ptr<const Context> context = Context::open(-1));
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
   ~Timer();
@@ -60,7 +64,7 @@ class Timer {
   [[nodiscard]] double milliseconds() const;
 
  private:
-  std::shared_ptr<const Driver> driver_;
+  std::shared_ptr<const Context> context_;
   CUevent start_ = nullptr;
   CUevent stop_ = nullptr;
 };

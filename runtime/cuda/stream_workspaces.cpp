@@ -40,6 +40,7 @@ StreamWorkspaces::~StreamWorkspaces() {
   Held* held = first_.load(std::memory_order_acquire);
   if (held == nullptr) return;
   const ContextScope scope(*context_, std::nothrow);
+  const RelaxedCapture relaxed(context_->api());
   while (held != nullptr) {
     // Where the context is gone, so is its memory.
     if (scope.entered()) static_cast<void>(context_->api().mem_free(held->memory));

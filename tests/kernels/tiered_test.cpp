@@ -2,8 +2,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <future>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <sparsekiln/error.h>
@@ -63,9 +63,9 @@ TEST_CASE("threads that launch while the baked kernel takes over all get the rig
   const Kernel kernel = compile(layout, options);
   std::atomic<int> wrong = 0;
   std::atomic<int> attached = 0;
-  std::vector<std::thread> threads;
+  std::vector<std::future<void>> threads;
   for (int i = 0; i < 3; ++i)
-    threads.emplace_back([&] {
+    threads.push_back(std::async(std::launch::async, [&] {
       for (int after = 0; after < 3;) {
         if (kernel.tier() == Tier::baked)
           ++after;
@@ -73,8 +73,8 @@ TEST_CASE("threads that launch while the baked kernel takes over all get the rig
           ++attached;
         if (!launch_and_check(kernel, problem, inputs).ok) ++wrong;
       }
-    });
-  for (std::thread& thread : threads) thread.join();
+    }));
+  for (std::future<void>& thread : threads) thread.get();
   CHECK(wrong == 0);
   CHECK(attached > 0);
   CHECK(kernel.tier() == Tier::baked);

@@ -111,6 +111,22 @@ TEST_CASE("each thread has a stack of contexts of its own") {
   CHECK(cuCtxPushCurrent(reinterpret_cast<CUcontext>(0x1234)) == CUDA_ERROR_INVALID_CONTEXT);
 }
 
+TEST_CASE("a kernel of one context is none of another's, of the same device as well") {
+  const Session session;
+  const CUfunction nothing = kernel(load_test_ptx(), "nothing");
+  CUcontext other = nullptr;
+#if CUDA_VERSION >= 13000
+  REQUIRE(cuCtxCreate(&other, nullptr, 0, session.device()) == CUDA_SUCCESS);
+#else
+  REQUIRE(cuCtxCreate(&other, 0, session.device()) == CUDA_SUCCESS);
+#endif
+  int value = 0;
+  CHECK(launch_plain(nothing) == CUDA_ERROR_INVALID_HANDLE);
+  CHECK(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, nothing) == CUDA_ERROR_INVALID_HANDLE);
+  CHECK(cuCtxDestroy(other) == CUDA_SUCCESS);
+  CHECK(launch_plain(nothing) == CUDA_SUCCESS);
+}
+
 TEST_CASE("a context that was made is current, and what was in it is gone when it is destroyed") {
   const Session session;
   const EmulatorHeld before = emulatorHeld();

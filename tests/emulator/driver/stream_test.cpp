@@ -191,8 +191,11 @@ TEST_CASE("what a capture does not allow is refused, and spoils it") {
   };
   CUdeviceptr more = 0;
   CUmodule module = nullptr;
+  CUmodule loaded = load_test_ptx();
   constexpr CUresult kUnsupported = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   spoilt_by([&] { return cuMemAlloc(&more, 4); }, kUnsupported);
+  spoilt_by([&] { return cuMemFree(memory); }, kUnsupported);
+  spoilt_by([&] { return cuModuleUnload(loaded); }, kUnsupported);
   spoilt_by([&] { return cuStreamSynchronize(stream); }, kUnsupported);
   spoilt_by([&] { return cuCtxSynchronize(); }, kUnsupported);
   spoilt_by([&] { return cuModuleLoadData(&module, test_ptx().c_str()); }, kUnsupported);
@@ -207,6 +210,9 @@ TEST_CASE(
   CUgraph graph = nullptr;
   const CUstream blocking = make_stream(CU_STREAM_DEFAULT);
   REQUIRE(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+  CUstreamCaptureStatus status{};
+  CHECK(cuStreamIsCapturing(nullptr, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  CHECK(status_of(blocking) == CU_STREAM_CAPTURE_STATUS_ACTIVE);  // asking spoils nothing
   CHECK(cuMemsetD8Async(memory, 7, 1, nullptr) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
   CHECK(cuStreamEndCapture(blocking, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   const CUstream free = make_stream();

@@ -1,6 +1,7 @@
 #include "runtime/cuda/emulator.h"
 
 #include <filesystem>
+#include <future>
 
 #include <doctest/doctest.h>
 
@@ -86,9 +87,8 @@ TEST_CASE("the emulator runs beside the machine's driver, each with contexts of 
   const auto emulator = Driver::find(DriverKind::emulator);
   CHECK(machine->path() != emulator->path());
   CHECK(open_emulated(80)->device().name == "Sparsekiln emulator (sm_80)");
-  CHECK(open_emulated(80)->emulated());
   CHECK(current_context() == nullptr);  // of the machine's driver
-  CHECK_FALSE(Context::open(0)->emulated());
+  CHECK(Context::open(0)->device().name == "Stub H100");
 }
 
 TEST_CASE(
@@ -136,29 +136,44 @@ TEST_CASE("a kernel is compiled once for an emulated device and launched with no
   CHECK_MESSAGE(verdict.ok, verdict.first_failure);
 }
 
+TEST_CASE("kernels of several emulated devices are launched by turns on one thread") {
+  for (int turn = 0; turn < 2; ++turn)
+    for (const char* const target : {"emulated:sm_80", "emulated:sm_90"}) {
+      CAPTURE(target);
+      const Layer layer(target);
+      const Kernel kernel = compile(layer.layout, layer.options);
+      const Verdict verdict =
+          run(layer, *open_device(target), kernel,
+              [](const Kernel& launched, const Operands& operands) { launched(operands); });
+      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+      CHECK(Driver::find(DriverKind::emulator)->current_context() == nullptr);
+    }
+}
+
 TEST_CASE("the emulator serves as the machine's driver, captured launches included") {
   const std::string library = find_emulator_library().path;
   const ScopedVariable driver("SPARSEKILN_CUDA_DRIVER", library.c_str());
-  // One library, one stack of contexts: what emulated devices left there would be in the way.
-  REQUIRE(Driver::find()->api().ctx_set_current(nullptr) == CUDA_SUCCESS);
-  const Layer layer("cuda:0");
-  const auto device = open_device("cuda:0");
-  CHECK(device->target() == Target{Target::Kind::cuda, "sm_90", 132});
-  const Kernel kernel = compile(layer.layout, layer.options);
-  const Stream stream;
-  DeviceMemory workspace(device, static_cast<std::size_t>(kernel.workspace_bytes(5)));
-  const std::vector<std::byte> zeros(workspace.bytes());
-  device->copy_in(workspace.data(), zeros.data(), zeros.size());
-  const Verdict verdict = run(layer, *device, kernel, [&](const Kernel& launched, Operands operands) {
-    operands.stream = stream.handle();
-    operands.workspace = workspace.data();
-    stream.begin_capture();
-    launched(operands);
-    const Graph graph = stream.end_capture();
-    graph.launch(stream.handle());
-    stream.synchronize();
-  });
-  CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  // On a thread of its own, where "cuda" leaves a context current: one library serves both kinds of target.
+  std::async(std::launch::async, [] {
+    const Layer layer("cuda:0");
+    const auto device = open_device("cuda:0");
+    CHECK(device->target() == Target{Target::Kind::cuda, "sm_90", 132});
+    const Kernel kernel = compile(layer.layout, layer.options);
+    const Stream stream;
+    DeviceMemory workspace(device, static_cast<std::size_t>(kernel.workspace_bytes(5)));
+    const std::vector<std::byte> zeros(workspace.bytes());
+    device->copy_in(workspace.data(), zeros.data(), zeros.size());
+    const Verdict verdict = run(layer, *device, kernel, [&](const Kernel& launched, Operands operands) {
+      operands.stream = stream.handle();
+      operands.workspace = workspace.data();
+      stream.begin_capture();
+      launched(operands);
+      const Graph graph = stream.end_capture();
+      graph.launch(stream.handle());
+      stream.synchronize();
+    });
+    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  }).get();
 }
 
 TEST_CASE("doctor's report of the emulator as the driver lists a device for each architecture") {

@@ -256,24 +256,6 @@ TEST_CASE("a batch that kernels cannot count is refused when it is loaded") {
              "a batch of up to 2147483648: kernels count the batch in 32 bits; ask for at most 2147483647"));
 }
 
-TEST_CASE("a launch where another context is current is refused, and none is queued") {
-  const StubSession session;
-  const auto device = cuda::open_device(0);
-  const auto module = device->load(shared(stub_binary()));
-  stub::record();
-  const auto refused = [&] {
-    const auto error = error_of([&] { module->launch(0, launch_of(1)); });
-    return says(error,
-                "this kernel belongs to a context of CUDA device 0 (Stub H100), which is not current") &&
-           error->kind() == ErrorKind::driver;
-  };
-  stub::set_current(stub::create_context(0));
-  CHECK(refused());
-  stub::set_current(nullptr);
-  CHECK(refused());
-  CHECK(stub::launches().empty());
-}
-
 TEST_CASE("a launch that the driver refuses is an Error with the kernel, the batch and the device") {
   const StubSession session;
   const auto module = cuda::open_device(0)->load(shared(stub_binary()));

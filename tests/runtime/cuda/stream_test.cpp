@@ -1,11 +1,15 @@
 #include "runtime/cuda/stream.h"
 
+#include <memory>
+#include <thread>
+
 #include <cuda.h>
 #include <doctest/doctest.h>
 
 #include <sparsekiln/error.h>
 
 #include "runtime/cuda/device.h"
+#include "runtime/sampler.h"
 #include "tests/runtime/cuda/stub_session.h"
 
 using namespace sparsekiln;
@@ -47,10 +51,51 @@ TEST_CASE("a timer measures from its start to its stop") {
   CHECK(timer.milliseconds() == 3.0);
 }
 
-TEST_CASE("a stream without a context is an Error") {
+TEST_CASE("streams, graphs and timers are made, used and destroyed on threads without a context") {
   const StubSession session;
-  const auto error = error_of([] { const cuda::Stream stream; });
-  CHECK(says(error, "making a stream: CUDA_ERROR_INVALID_CONTEXT"));
+  std::thread([] {
+    auto stream = std::make_unique<cuda::Stream>();
+    auto timer = std::make_unique<cuda::Timer>();
+    stub::set_current(nullptr);
+    timer->start(stream->handle());
+    stream->begin_capture();
+    auto graph = std::make_unique<cuda::Graph>(stream->end_capture());
+    graph->launch(stream->handle());
+    timer->stop(stream->handle());
+    stream->synchronize();
+    CHECK(timer->milliseconds() == 1.0);
+    graph.reset();
+    timer.reset();
+    stream.reset();
+    CHECK(stub::current() == nullptr);
+  }).join();
+}
+
+TEST_CASE("a stream of a context is made in it, whichever is current") {
+  const StubSession session;
+  const auto first = cuda::Context::open(0);
+  const auto second = cuda::Context::open(1);
+  const cuda::Stream stream(second);
+  const cuda::Timer timer(second);
+  CHECK_NOTHROW(timer.start(stream.handle()));
+  CHECK_NOTHROW(stream.synchronize());
+  CHECK(stub::current() == first->handle());
+}
+
+TEST_CASE("a sampler times on its device, where another context is current") {
+  const StubSession session;
+  const auto device = cuda::open_device(0);
+  const auto module = device->load(shared(stub_binary()));
+  void* const other = stub::create_context(0);
+  stub::set_current(other);
+  Launch launch;
+  launch.n = 64;
+  const Sampler sampler = Sampler::cuda(*device, [&](void* stream) {
+    launch.stream = stream;
+    module->launch(0, launch);
+  });
+  CHECK(sampler.sample_ms() > 0);
+  CHECK(stub::current() == other);
 }
 
 TEST_CASE("a kernel's fault comes out of a stream's synchronize") {

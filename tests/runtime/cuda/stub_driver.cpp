@@ -1,126 +1,19 @@
 #include "tests/runtime/cuda/stub_driver.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
 #include <sstream>
 #include <string_view>
 
-#include <cuda.h>
-
 #include "tests/runtime/cuda/stub_errors.h"
+#include "tests/runtime/cuda/stub_state.h"
 
-// The driver's structures, as the handles of cuda.h name them.
-struct CUctx_st {
-  int device = 0;
-  bool alive = true;
-};
-
-struct CUfunc_st {
-  std::string name;
-  std::vector<std::size_t> sizes;  // of its parameters
-  int dynamic_shared = 0;
-};
-
-struct CUmod_st {
-  std::map<std::string, CUfunc_st> functions;
-  bool any = false;  // a real cubin: what it holds is not looked at
-};
-
-struct CUstream_st {
-  unsigned long long id = 0;
-  std::atomic<bool> capturing = false;
-  std::vector<stub::Launch> captured;
-};
-
-struct CUgraph_st {
-  std::vector<stub::Launch> launches;
-};
-
-struct CUgraphExec_st {
-  std::vector<stub::Launch> launches;
-};
-
-struct CUevent_st {
-  unsigned long long at = 0;
-};
+using namespace stub;
 
 namespace {
 
-struct StubDevice {
-  const char* name;
-  const char* pci_bus_id;
-  int major, minor, multiprocessors;
-};
-constexpr StubDevice kDevices[] = {{"Stub H100", "0000:65:00.0", 9, 0, 132},
-                                   {"Stub T4", "0000:b3:00.0", 7, 5, 40}};
-constexpr int kDeviceCount = 2;
-
-struct State {
-  std::mutex mutex;
-  std::atomic<bool> recording = false;
-  std::atomic<bool> faulty = false;
-  std::vector<stub::Launch> launches;
-  std::vector<std::string> calls;
-  std::map<std::string, CUresult> faults;
-  std::set<std::string> hidden;
-  std::vector<std::pair<std::string, int>> asked;
-  int version = 13000;
-
-  CUctx_st primary[kDeviceCount] = {{0}, {1}};
-  int references[kDeviceCount] = {0, 0};
-  std::vector<std::unique_ptr<CUctx_st>> contexts;
-  std::set<CUmodule> modules;
-  std::set<void*> allocations;
-  std::set<CUstream> streams;
-  std::vector<std::string> resident;
-  std::map<std::string, int> dynamic_shared;
-  std::atomic<unsigned long long> next_id = 100;
-  std::atomic<unsigned long long> clock = 0;
-};
-
-State& state() {
-  static State* const kept = new State;  // outlives whatever is destroyed at the end of the process
-  return *kept;
-}
-
-thread_local std::vector<CUcontext> stack;
 thread_local const char per_thread = 0;
-
-CUcontext current() { return stack.empty() ? nullptr : stack.back(); }
-
-/// Notes a call; what it shall answer.
-CUresult note(const char* function) {
-  State& s = state();
-  if (!s.recording.load(std::memory_order_relaxed) && !s.faulty.load(std::memory_order_relaxed))
-    return CUDA_SUCCESS;
-  const std::lock_guard lock(s.mutex);
-  if (s.recording) s.calls.emplace_back(function);
-  const auto fault = s.faults.find(function);
-  if (fault == s.faults.end()) return CUDA_SUCCESS;
-  const CUresult result = fault->second;
-  s.faults.erase(fault);
-  s.faulty = !s.faults.empty();
-  return result;
-}
-
-/// Notes a call that needs a living current context.
-CUresult note_in_context(const char* function) {
-  if (const CUresult result = note(function); result != CUDA_SUCCESS) return result;
-  if (current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  return current()->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-}
-
-bool is_special(CUstream stream) {
-  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-}
 
 CUresult init(unsigned) { return note("cuInit"); }
 
@@ -201,39 +94,42 @@ CUresult primary_ctx_retain(CUcontext* context, CUdevice device) {
 CUresult primary_ctx_release(CUdevice device) {
   if (const CUresult result = note("cuDevicePrimaryCtxRelease"); result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(state().mutex);
-  // As with a real driver, the last release ends the context, also where it is current.
-  if (--state().references[device] == 0) state().primary[device].alive = false;
+  if (state().references[device] == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--state().references[device] == 0) end(&state().primary[device]);
   return CUDA_SUCCESS;
 }
 
 CUresult ctx_get_current(CUcontext* context) {
-  *context = current();
+  *context = current_context();
   return CUDA_SUCCESS;
 }
 
 CUresult ctx_set_current(CUcontext context) {
-  if (!stack.empty()) stack.pop_back();
-  if (context != nullptr) stack.push_back(context);
-  return note("cuCtxSetCurrent");
+  if (const CUresult result = note("cuCtxSetCurrent"); result != CUDA_SUCCESS) return result;
+  if (context != nullptr && !context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (!context_stack().empty()) context_stack().pop_back();
+  if (context != nullptr) context_stack().push_back(context);
+  return CUDA_SUCCESS;
 }
 
 CUresult ctx_push_current(CUcontext context) {
   if (const CUresult result = note("cuCtxPushCurrent"); result != CUDA_SUCCESS) return result;
   if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  stack.push_back(context);
+  context_stack().push_back(context);
   return CUDA_SUCCESS;
 }
 
 CUresult ctx_pop_current(CUcontext* context) {
-  if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = current();
-  stack.pop_back();
+  if (context_stack().empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = current_context();
+  context_stack().pop_back();
   return note("cuCtxPopCurrent");
 }
 
 CUresult ctx_get_device(CUdevice* device) {
-  if (current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  *device = current()->device;
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!current_context()->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *device = current_context()->device;
   return CUDA_SUCCESS;
 }
 
@@ -265,7 +161,8 @@ CUresult module_load_data(CUmodule* module, const void* image, unsigned options,
                           void** values) {
   if (const CUresult result = note_in_context("cuModuleLoadDataEx"); result != CUDA_SUCCESS) return result;
   auto loaded = std::make_unique<CUmod_st>();
-  const StubDevice& device = kDevices[current()->device];
+  loaded->context = current_context();
+  const StubDevice& device = kDevices[current_context()->device];
   const int capability = device.major * 10 + device.minor;
   const std::string_view start(static_cast<const char*>(image), 4);
   if (start ==
@@ -286,6 +183,7 @@ CUresult module_load_data(CUmodule* module, const void* image, unsigned options,
       return cubin ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_INVALID_PTX;
     }
     loaded->functions = parse_kernels(text);
+    for (auto& [name, function] : loaded->functions) function.context = current_context();
   }
   const std::lock_guard lock(state().mutex);
   state().modules.insert(loaded.get());
@@ -296,37 +194,41 @@ CUresult module_load_data(CUmodule* module, const void* image, unsigned options,
 CUresult module_unload(CUmodule module) {
   if (const CUresult result = note_in_context("cuModuleUnload"); result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(state().mutex);
-  if (state().modules.erase(module) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  if (!state().modules.contains(module) || module->context != current_context())
+    return CUDA_ERROR_INVALID_HANDLE;
+  state().modules.erase(module);
   delete module;
   return CUDA_SUCCESS;
 }
 
 CUresult module_get_function(CUfunction* function, CUmodule module, const char* name) {
-  if (const CUresult result = note_in_context("cuModuleGetFunction"); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = note_about("cuModuleGetFunction", module); result != CUDA_SUCCESS)
+    return result;
   const std::lock_guard lock(state().mutex);
   auto found = module->functions.find(name);
   if (found == module->functions.end()) {
     if (!module->any) return CUDA_ERROR_NOT_FOUND;
-    found = module->functions.emplace(name, CUfunc_st{name, {}}).first;
+    found = module->functions.emplace(name, CUfunc_st{current_context(), name, {}}).first;
   }
   *function = &found->second;
   return CUDA_SUCCESS;
 }
 
 CUresult func_load(CUfunction function) {
-  if (const CUresult result = note_in_context("cuFuncLoad"); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = note_about("cuFuncLoad", function); result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(state().mutex);
   state().resident.push_back(function->name);
   return CUDA_SUCCESS;
 }
 
-CUresult func_get_attribute(int* value, CUfunction_attribute which, CUfunction) {
+CUresult func_get_attribute(int* value, CUfunction_attribute which, CUfunction function) {
   *value = which == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 32;
-  return note("cuFuncGetAttribute");
+  return note_about("cuFuncGetAttribute", function);
 }
 
 CUresult func_set_attribute(CUfunction function, CUfunction_attribute, int value) {
-  if (const CUresult result = note("cuFuncSetAttribute"); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = note_about("cuFuncSetAttribute", function); result != CUDA_SUCCESS)
+    return result;
   const std::lock_guard lock(state().mutex);
   function->dynamic_shared = value;
   state().dynamic_shared[function->name] = value;
@@ -336,7 +238,8 @@ CUresult func_set_attribute(CUfunction function, CUfunction_attribute, int value
 CUresult launch_kernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                        CUstream stream, void** parameters, void**) {
-  if (const CUresult result = note_in_context("cuLaunchKernel"); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = note_on_stream("cuLaunchKernel", stream); result != CUDA_SUCCESS) return result;
+  if (function->context != current_context()) return CUDA_ERROR_INVALID_HANDLE;
   if (shared_bytes > 48 * 1024 && static_cast<int>(shared_bytes) > function->dynamic_shared) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -362,7 +265,7 @@ CUresult mem_alloc(CUdeviceptr* memory, std::size_t bytes) {
   if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   std::memset(made, 0xcd, bytes);  // as a device's: anything but zeros
   const std::lock_guard lock(state().mutex);
-  state().allocations.insert(made);
+  state().allocations.emplace(made, current_context());
   *memory = reinterpret_cast<CUdeviceptr>(made);
   return CUDA_SUCCESS;
 }
@@ -370,8 +273,10 @@ CUresult mem_alloc(CUdeviceptr* memory, std::size_t bytes) {
 CUresult mem_free(CUdeviceptr memory) {
   if (const CUresult result = note_in_context("cuMemFree"); result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(state().mutex);
-  if (state().allocations.erase(reinterpret_cast<void*>(memory)) == 0) return CUDA_ERROR_INVALID_VALUE;
-  std::free(reinterpret_cast<void*>(memory));
+  const auto held = state().allocations.find(reinterpret_cast<void*>(memory));
+  if (held == state().allocations.end() || held->second != current_context()) return CUDA_ERROR_INVALID_VALUE;
+  std::free(held->first);
+  state().allocations.erase(held);
   return CUDA_SUCCESS;
 }
 
@@ -381,8 +286,9 @@ CUresult memcpy_htod(CUdeviceptr to, const void* from, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult memcpy_htod_async(CUdeviceptr to, const void* from, std::size_t bytes, CUstream) {
-  if (const CUresult result = note_in_context("cuMemcpyHtoDAsync"); result != CUDA_SUCCESS) return result;
+CUresult memcpy_htod_async(CUdeviceptr to, const void* from, std::size_t bytes, CUstream stream) {
+  if (const CUresult result = note_on_stream("cuMemcpyHtoDAsync", stream); result != CUDA_SUCCESS)
+    return result;
   std::memcpy(reinterpret_cast<void*>(to), from, bytes);
   return CUDA_SUCCESS;
 }
@@ -393,8 +299,9 @@ CUresult memcpy_dtoh(void* to, CUdeviceptr from, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-CUresult memset_d8_async(CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream) {
-  if (const CUresult result = note_in_context("cuMemsetD8Async"); result != CUDA_SUCCESS) return result;
+CUresult memset_d8_async(CUdeviceptr memory, unsigned char value, std::size_t bytes, CUstream stream) {
+  if (const CUresult result = note_on_stream("cuMemsetD8Async", stream); result != CUDA_SUCCESS)
+    return result;
   std::memset(reinterpret_cast<void*>(memory), value, bytes);
   return CUDA_SUCCESS;
 }
@@ -403,24 +310,27 @@ CUresult stream_create(CUstream* stream, unsigned) {
   if (const CUresult result = note_in_context("cuStreamCreate"); result != CUDA_SUCCESS) return result;
   const std::lock_guard lock(state().mutex);
   *stream = new CUstream_st;
+  (*stream)->context = current_context();
   (*stream)->id = state().next_id++;
   state().streams.insert(*stream);
   return CUDA_SUCCESS;
 }
 
 CUresult stream_destroy(CUstream stream) {
+  if (const CUresult result = note_on_stream("cuStreamDestroy", stream); result != CUDA_SUCCESS)
+    return result;
   const std::lock_guard lock(state().mutex);
   if (state().streams.erase(stream) == 0) return CUDA_ERROR_INVALID_HANDLE;
   delete stream;
   return CUDA_SUCCESS;
 }
 
-CUresult stream_synchronize(CUstream) { return note_in_context("cuStreamSynchronize"); }
+CUresult stream_synchronize(CUstream stream) { return note_on_stream("cuStreamSynchronize", stream); }
 
 CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
   *status = !is_special(stream) && stream->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE
                                                      : CU_STREAM_CAPTURE_STATUS_NONE;
-  return note("cuStreamIsCapturing");
+  return note_on_stream("cuStreamIsCapturing", stream);
 }
 
 CUresult thread_exchange_stream_capture_mode(CUstreamCaptureMode* mode) {
@@ -430,6 +340,7 @@ CUresult thread_exchange_stream_capture_mode(CUstreamCaptureMode* mode) {
 }
 
 CUresult stream_get_id(CUstream stream, unsigned long long* id) {
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (stream == CU_STREAM_PER_THREAD) {
     *id = reinterpret_cast<unsigned long long>(&per_thread);
   } else {
@@ -440,27 +351,33 @@ CUresult stream_get_id(CUstream stream, unsigned long long* id) {
 
 CUresult stream_begin_capture(CUstream stream, CUstreamCaptureMode) {
   if (is_special(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (const CUresult result = note_on_stream("cuStreamBeginCapture", stream); result != CUDA_SUCCESS)
+    return result;
   stream->capturing = true;
-  return note("cuStreamBeginCapture");
-}
-
-CUresult stream_end_capture(CUstream stream, CUgraph* graph) {
-  if (!stream->capturing.exchange(false)) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-  *graph = new CUgraph_st{std::exchange(stream->captured, {})};
-  return note("cuStreamEndCapture");
-}
-
-CUresult graph_instantiate(CUgraphExec* executable, CUgraph graph, unsigned long long) {
-  if (const CUresult result = note("cuGraphInstantiateWithFlags"); result != CUDA_SUCCESS) return result;
-  *executable = new CUgraphExec_st{graph->launches};
   return CUDA_SUCCESS;
 }
 
-CUresult graph_launch(CUgraphExec executable, CUstream) {
-  const CUresult result = note("cuGraphLaunch");
+CUresult stream_end_capture(CUstream stream, CUgraph* graph) {
+  if (const CUresult result = note_on_stream("cuStreamEndCapture", stream); result != CUDA_SUCCESS)
+    return result;
+  if (!stream->capturing.exchange(false)) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  *graph = new CUgraph_st{std::exchange(stream->captured, {})};
+  return CUDA_SUCCESS;
+}
+
+CUresult graph_instantiate(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  if (const CUresult result = note_in_context("cuGraphInstantiateWithFlags"); result != CUDA_SUCCESS)
+    return result;
+  *executable = new CUgraphExec_st{current_context(), graph->launches};
+  return CUDA_SUCCESS;
+}
+
+CUresult graph_launch(CUgraphExec executable, CUstream stream) {
+  if (const CUresult result = note_on_stream("cuGraphLaunch", stream); result != CUDA_SUCCESS) return result;
+  if (executable->context != current_context()) return CUDA_ERROR_INVALID_HANDLE;
   const std::lock_guard lock(state().mutex);
   for (const stub::Launch& launch : executable->launches) state().launches.push_back(launch);
-  return result;
+  return CUDA_SUCCESS;
 }
 
 CUresult graph_exec_destroy(CUgraphExec executable) {
@@ -475,26 +392,29 @@ CUresult graph_destroy(CUgraph graph) {
 
 CUresult event_create(CUevent* event, unsigned) {
   if (const CUresult result = note_in_context("cuEventCreate"); result != CUDA_SUCCESS) return result;
-  *event = new CUevent_st;
+  *event = new CUevent_st{current_context()};
   return CUDA_SUCCESS;
 }
 
 CUresult event_destroy(CUevent event) {
+  if (const CUresult result = note_about("cuEventDestroy", event); result != CUDA_SUCCESS) return result;
   delete event;
   return CUDA_SUCCESS;
 }
 
-CUresult event_record(CUevent event, CUstream) {
+CUresult event_record(CUevent event, CUstream stream) {
+  if (const CUresult result = note_on_stream("cuEventRecord", stream); result != CUDA_SUCCESS) return result;
+  if (event->context != current_context()) return CUDA_ERROR_INVALID_HANDLE;
   event->at = ++state().clock;
-  return note("cuEventRecord");
+  return CUDA_SUCCESS;
 }
 
-CUresult event_synchronize(CUevent) { return note("cuEventSynchronize"); }
+CUresult event_synchronize(CUevent event) { return note_about("cuEventSynchronize", event); }
 
 /// A millisecond passes with every event.
 CUresult event_elapsed_time(float* milliseconds, CUevent from, CUevent to) {
   *milliseconds = static_cast<float>(to->at - from->at);
-  return note("cuEventElapsedTime");
+  return note_about("cuEventElapsedTime", from);
 }
 
 struct Symbol {
@@ -561,102 +481,6 @@ const Symbol kSymbols[] = {
 };
 
 }  // namespace
-
-namespace stub {
-
-std::string path() {
-  Dl_info info{};
-  return dladdr(reinterpret_cast<const void*>(&kSymbols), &info) != 0 ? info.dli_fname : "";
-}
-
-void reset() {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  s.recording = false;
-  s.faulty = false;
-  s.launches.clear();
-  s.calls.clear();
-  s.faults.clear();
-  s.hidden.clear();
-  s.asked.clear();
-  s.resident.clear();
-  s.dynamic_shared.clear();
-  s.version = 13000;
-}
-
-void record() { state().recording = true; }
-
-std::vector<Launch> launches() {
-  const std::lock_guard lock(state().mutex);
-  return state().launches;
-}
-
-std::vector<std::string> calls() {
-  const std::lock_guard lock(state().mutex);
-  return state().calls;
-}
-
-void fail_next(const std::string& function, int result) {
-  const std::lock_guard lock(state().mutex);
-  state().faults[function] = static_cast<CUresult>(result);
-  state().faulty = true;
-}
-
-void hide(const std::string& function) {
-  const std::lock_guard lock(state().mutex);
-  state().hidden.insert(function);
-}
-
-void set_version(int version) { state().version = version; }
-
-std::vector<std::pair<std::string, int>> asked() {
-  const std::lock_guard lock(state().mutex);
-  return state().asked;
-}
-
-void* create_context(int device) {
-  const std::lock_guard lock(state().mutex);
-  return state().contexts.emplace_back(std::make_unique<CUctx_st>(CUctx_st{device})).get();
-}
-
-void destroy_context(void* context) { static_cast<CUcontext>(context)->alive = false; }
-
-void set_current(void* context) {
-  stack.clear();
-  if (context != nullptr) stack.push_back(static_cast<CUcontext>(context));
-}
-
-void* current() { return ::current(); }
-
-int primary_references(int device) {
-  const std::lock_guard lock(state().mutex);
-  return state().references[device];
-}
-
-void reuse_handle(void* stream) { static_cast<CUstream>(stream)->id = state().next_id++; }
-
-std::size_t live_modules() {
-  const std::lock_guard lock(state().mutex);
-  return state().modules.size();
-}
-
-std::size_t live_allocations() {
-  const std::lock_guard lock(state().mutex);
-  return state().allocations.size();
-}
-
-std::vector<std::string> resident() {
-  const std::lock_guard lock(state().mutex);
-  return state().resident;
-}
-
-int dynamic_shared(const std::string& function) {
-  const std::lock_guard lock(state().mutex);
-  const auto found = state().dynamic_shared.find(function);
-  return found == state().dynamic_shared.end() ? 0 : found->second;
-}
-
-}  // namespace stub
 
 // cuda.h declares the first under the second's name.
 #undef cuGetProcAddress

@@ -9,8 +9,11 @@
 
 /// A CUDA driver for tests and for measuring what a launch costs on the host: the Driver API's functions that
 /// runtime/cuda calls, behind cuGetProcAddress, on two devices whose memory is the host's. A launch is
-/// recorded and does nothing. Load it with SPARSEKILN_CUDA_DRIVER=<path()>; link with it to use what is
-/// declared here.
+/// recorded and does nothing. Contexts are as NVIDIA's driver has them: each thread has a stack of its own,
+/// on which none is current at first, retaining a primary one makes it current nowhere, the last release ends
+/// it wherever it is current, and calls answer CUDA_ERROR_INVALID_CONTEXT where none is current and
+/// CUDA_ERROR_INVALID_HANDLE for what was made in another one. Load it with SPARSEKILN_CUDA_DRIVER=<path()>;
+/// link with it to use what is declared here.
 ///
 /// It loads as a module: a real cubin (any function is found, parameters are not recorded); text of the form
 /// `cubin sm_90` and a line `kernel NAME SIZE…` each, with the parameters' sizes in bytes, for that
@@ -50,9 +53,11 @@ void set_version(int version);
 /// What cuGetProcAddress was asked for: names and versions.
 std::vector<std::pair<std::string, int>> asked();
 
-/// A context beside the primary one, and its end.
+/// A context beside the primary one, current nowhere, and its end (cuCtxDestroy): modules and memory in it
+/// are gone; this thread has it current no more, while others that had it still do.
 void* create_context(int device);
 void destroy_context(void* context);
+/// The calling thread's only context from here on; null: none.
 void set_current(void* context);
 void* current();
 int primary_references(int device);
