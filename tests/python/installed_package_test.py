@@ -47,7 +47,8 @@ class InstalledPackage(unittest.TestCase):
         libraries = pathlib.Path(numpy.__file__).parent.parent / "numpy.libs"
         if libraries.is_dir():
             (folder / "numpy.libs").symlink_to(libraries)
-        bare = {"PATH": str(folder), "HOME": str(folder), "PYTHONPATH": str(folder), "SPARSEKILN_CACHE_DIR": f"{folder}/cache"}
+        bare = {"PATH": str(folder), "HOME": str(folder), "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1",
+                "SPARSEKILN_CACHE_DIR": f"{folder}/cache"}
         for command in (["-c", PROGRAM], ["-m", "sparsekiln", "--version"]):
             done = subprocess.run([sys.executable, "-S", *command], cwd=folder, env=bare, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
