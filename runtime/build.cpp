@@ -60,12 +60,11 @@ void keep_layout(cache::Store& store, const BuildJob& job) {
 Layers layers_of(const BuildJob& job) { return {job.packs, job.environment_packs, job.require}; }
 
 /// The compiler that would make a job's Binary. Throws where there is none.
-std::string compiler_for([[maybe_unused]] const BuildJob& job) {
+std::string compiler_for(const BuildJob& job) {
 #ifdef SPARSEKILN_CPU
   if (job.target.kind == Target::Kind::cpu) return cpu::compiler_version();
 #endif
-  const auto nvrtc = cuda::Nvrtc::find(cuda::driver_cuda_major());
-  return fmt::format("NVRTC {}.{}", nvrtc->major(), nvrtc->minor());
+  return cuda::Nvrtc::find(job.toolchain, job.target.arch)->name();
 }
 
 /// A Binary that lacks its layout, with it.
@@ -161,8 +160,8 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
     return found.binary != nullptr;
   };
   const auto make = [&] {
-    found.binary = std::make_shared<const Binary>(
-        build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
+    found.binary =
+        std::make_shared<const Binary>(build_binary(job.problem, job.target, job.plan, job.toolchain));
     return serialize(*found.binary);
   };
   const auto got = store.get_or_make(identity, accept, make, [&] { return compiler_for(job); });
@@ -174,8 +173,9 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
 
 /// What equal requests at the same time have in common.
 std::string flight_of(const BuildJob& job, const cache::Identity& identity, const cache::Store& store) {
-  std::string text = fmt::format("{} {} {} {} {}", identity.key().hex(), static_cast<int>(job.require),
-                                 job.refused.size(), job.environment_packs ? 1 : 0, store.folder().string());
+  std::string text = fmt::format("{} {} {} {} {} {}", identity.key().hex(), static_cast<int>(job.require),
+                                 job.refused.size(), job.environment_packs ? 1 : 0,
+                                 job.toolchain.driver_version, store.folder().string());
   for (const std::filesystem::path& pack : job.packs) text += '\0' + pack.string();
   return text;
 }
@@ -243,6 +243,11 @@ Problem make_problem(const Layout& layout, const Options& options) {
   return problem;
 }
 
+Toolchain toolchain_for(const Target& target, std::string_view asked) {
+  const bool by_driver = target.kind == Target::Kind::cuda && !asked.starts_with("emulated");
+  return by_driver ? cuda::machine_toolchain() : Toolchain{};
+}
+
 BuildJob job_of(const Layout& layout, const Options& options) {
   BuildJob job{.problem = make_problem(layout, options),
                .target = resolve_target(options.target),
@@ -251,6 +256,7 @@ BuildJob job_of(const Layout& layout, const Options& options) {
                .packs = options.packs,
                .require = options.require,
                .pinned = options.config.has_value()};
+  job.toolchain = toolchain_for(job.target, options.target);
   if (options.tiered && options.require == Require::prebuilt)
     throw Error(
         ErrorKind::invalid_argument,

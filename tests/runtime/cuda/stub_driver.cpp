@@ -63,6 +63,11 @@ constexpr StubDevice kDevices[] = {{"Stub H100", "0000:65:00.0", 9, 0, 132},
                                    {"Stub T4", "0000:b3:00.0", 7, 5, 40}};
 constexpr int kDeviceCount = 2;
 
+int first_version() {
+  const char* const given = std::getenv("SPARSEKILN_TEST_DRIVER_VERSION");
+  return given == nullptr ? 13000 : std::atoi(given);
+}
+
 struct State {
   std::mutex mutex;
   std::atomic<bool> recording = false;
@@ -72,7 +77,7 @@ struct State {
   std::map<std::string, CUresult> faults;
   std::set<std::string> hidden;
   std::vector<std::pair<std::string, int>> asked;
-  int version = 13000;
+  int version = first_version();
 
   CUctx_st primary[kDeviceCount] = {{0}, {1}};
   int references[kDeviceCount] = {0, 0};
@@ -581,7 +586,7 @@ void reset() {
   s.asked.clear();
   s.resident.clear();
   s.dynamic_shared.clear();
-  s.version = 13000;
+  s.version = first_version();
 }
 
 void record() { state().recording = true; }
