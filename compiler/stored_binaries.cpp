@@ -62,7 +62,9 @@ std::vector<StoredBinary> stored_binaries(std::span<const std::byte> payload) {
     in.expect_end();
     return binaries;
   } catch (const ByteReader::Bad& bad) {
-    throw Error(ErrorKind::cache, std::string("the stored binaries of a kernel are damaged: ") + bad.what());
+    throw Error(
+        ErrorKind::cache,
+        std::string("the stored binaries of a kernel are damaged, or of another version: ") + bad.what());
   }
 }
 

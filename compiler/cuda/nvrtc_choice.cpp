@@ -111,8 +111,9 @@ std::string why_none(const NvrtcSurvey& survey, const Toolchain& toolchain, std:
         "{}{}.",
         describe_driver(toolchain), arch, list_found(survey, toolchain, true), arch,
         driver == 0 ? ""
-                    : fmt::format(" of what {} loads: {}; for another machine's driver, precompile --driver",
-                                  describe_driver(toolchain), fit));
+                    : fmt::format(", of version {} or older for this driver; for another machine's driver, "
+                                  "precompile --driver",
+                                  driver / 1000));
   const auto oldest =
       *std::min_element(survey.found.begin(), survey.found.end(),
                         [](const auto& a, const auto& b) { return a->version() < b->version(); });
