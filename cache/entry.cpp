@@ -144,4 +144,14 @@ std::optional<Identity> decode_identity(std::span<const std::byte> start, Damage
   return identity;
 }
 
+std::span<const std::byte> payload_beginning(std::span<const std::byte> start) {
+  if (inspect_start(start) != Damage::none) return {};
+  const std::size_t identity_size = read_at<std::uint32_t>(start, kIdentitySizeOffset);
+  const std::span<const std::byte> rest = start.subspan(kHeaderBytes);
+  if (identity_size > rest.size()) return {};
+  const std::uint64_t payload_size = read_at<std::uint64_t>(start, kPayloadSizeOffset);
+  return rest.subspan(identity_size)
+      .first(static_cast<std::size_t>(std::min<std::uint64_t>(payload_size, rest.size() - identity_size)));
+}
+
 }  // namespace sparsekiln::cache

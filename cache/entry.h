@@ -39,4 +39,7 @@ enum class Damage {
 /// `truncated`: more bytes are needed.
 [[nodiscard]] std::optional<Identity> decode_identity(std::span<const std::byte> start, Damage& damage);
 
+/// What the first bytes of an entry have of its payload, unchecked; nothing where decode_identity reads none.
+[[nodiscard]] std::span<const std::byte> payload_beginning(std::span<const std::byte> start);
+
 }  // namespace sparsekiln::cache

@@ -36,7 +36,6 @@ class PackLayer final : public Layer {
   std::optional<std::vector<std::byte>> get(const Identity& identity) const override {
     return pack_->get(identity);
   }
-  bool holds(const Identity& identity) const override { return pack_->find(identity.key()) != nullptr; }
   std::vector<Identity> identities() const override {
     std::vector<Identity> identities;
     for (const PackRow& row : pack_->rows()) identities.push_back(pack_->identity(row));
@@ -92,11 +91,6 @@ class FolderLayer final : public Layer {
     std::optional<StoredEntry> entry = decode(*bytes, damage);
     if (!entry || entry->identity != identity) return std::nullopt;
     return std::move(entry->payload);
-  }
-
-  bool holds(const Identity& identity) const override {
-    std::error_code none;
-    return fs::is_regular_file(file_of(identity), none);
   }
 
   std::vector<Identity> identities() const override {

@@ -23,8 +23,6 @@ class Layer {
   /// The payload stored under exactly this identity. Throws Error(cache) naming file, entry and damage where
   /// what is there cannot be it.
   [[nodiscard]] virtual std::optional<std::vector<std::byte>> get(const Identity& identity) const = 0;
-  /// Whether there is an entry of that name; `get` may yet find that it is damaged.
-  [[nodiscard]] virtual bool holds(const Identity& identity) const = 0;
   /// Of all its entries, in the order of their keys. Reads the beginning of each, so it takes a while.
   [[nodiscard]] virtual std::vector<Identity> identities() const = 0;
 

@@ -145,12 +145,23 @@ std::vector<File> list(const Folder& folder, const std::function<bool()>& stop) 
   return files;
 }
 
-std::optional<Identity> read_identity(const Folder& folder, const File& file) {
+std::optional<Beginning> read_beginning(const Folder& folder, const File& file) {
   Damage damage = Damage::none;
-  auto identity = decode_identity(read_head(folder, file, kUsualHead), damage);
-  if (!identity && damage == Damage::truncated && file.bytes > kUsualHead)
-    identity = decode_identity(read_head(folder, file, kLargestHead), damage);
-  return identity;
+  std::vector<std::byte> head = read_head(folder, file, kUsualHead);
+  auto identity = decode_identity(head, damage);
+  if (!identity && damage == Damage::truncated && file.bytes > kUsualHead) {
+    head = read_head(folder, file, kLargestHead);
+    identity = decode_identity(head, damage);
+  }
+  if (!identity) return std::nullopt;
+  const auto payload = payload_beginning(head);
+  return Beginning{std::move(*identity), {payload.begin(), payload.end()}};
+}
+
+std::optional<Identity> read_identity(const Folder& folder, const File& file) {
+  auto beginning = read_beginning(folder, file);
+  if (!beginning) return std::nullopt;
+  return std::move(beginning->identity);
 }
 
 std::optional<StoredEntry> read_entry(const Folder& folder, const File& file, Damage& damage) {

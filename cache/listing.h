@@ -52,6 +52,13 @@ struct File {
 /// nothing is verified.
 [[nodiscard]] std::optional<Identity> read_identity(const Folder& folder, const File& file);
 
+/// The same, with what was read of the payload on the way: a few KB of its beginning at most.
+struct Beginning {
+  Identity identity;
+  std::vector<std::byte> payload;
+};
+[[nodiscard]] std::optional<Beginning> read_beginning(const Folder& folder, const File& file);
+
 /// A listed entry (also a failed or bad one), read whole and verified, its name included. Nothing where it is
 /// gone (`damage` is none) or damaged; `damage` says how.
 [[nodiscard]] std::optional<StoredEntry> read_entry(const Folder& folder, const File& file, Damage& damage);

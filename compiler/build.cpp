@@ -97,12 +97,12 @@ OperandContract contract_of(const Problem& problem, const Plan& plan) {
 }
 
 void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolchain) {
-  const auto nvrtc = cuda::Nvrtc::find(toolchain.driver_cuda_major);
+  const auto nvrtc = cuda::Nvrtc::find(toolchain, binary.target.arch);
   cuda::NvrtcOutput output = nvrtc->compile(source.text, binary.target.arch);
   binary.code = std::move(output.cubin);
   binary.ptx = std::move(output.ptx);
   binary.log = std::move(output.log);
-  binary.compiler = fmt::format("NVRTC {}.{}", nvrtc->major(), nvrtc->minor());
+  binary.compiler = nvrtc->name();
   binary.options = cuda::Nvrtc::options(binary.target.arch);
   for (Entry& entry : binary.entries)
     entry.resources = cuda::read_resources(binary.code, entry.passes.front(), binary.log);

@@ -6,12 +6,9 @@
 
 #include <sparsekiln/binary.h>
 
-namespace sparsekiln {
+#include "compiler/toolchain.h"
 
-/// What compiling needs of the machine besides the request. It never decides the bytes of a Binary.
-struct Toolchain {
-  int driver_cuda_major = 0;  ///< NVRTC above this major version is not used; 0: no driver, any version
-};
+namespace sparsekiln {
 
 /// Problem → Schedule → Source → Binary: pure but for the compiler's library. One range of n per entry of the
 /// plan; with attached tables what all layouts share, of which attach makes one that can be launched.

@@ -73,6 +73,13 @@ class ByteReader {
     return static_cast<std::size_t>(count);
   }
   [[nodiscard]] std::span<const std::byte> get_bytes() { return take(get_count(1)); }
+  /// The next `size` bytes.
+  [[nodiscard]] std::span<const std::byte> take(std::uint64_t size) {
+    if (size > bytes_.size() - at_) fail("the end too early");
+    const std::span<const std::byte> field = bytes_.subspan(at_, static_cast<std::size_t>(size));
+    at_ += field.size();
+    return field;
+  }
   [[nodiscard]] std::string get_text() {
     const std::span<const std::byte> data = get_bytes();
     return {reinterpret_cast<const char*>(data.data()), data.size()};
@@ -85,13 +92,6 @@ class ByteReader {
   }
 
  private:
-  std::span<const std::byte> take(std::size_t size) {
-    if (size > bytes_.size() - at_) fail("the end too early");
-    const std::span<const std::byte> field = bytes_.subspan(at_, size);
-    at_ += size;
-    return field;
-  }
-
   std::span<const std::byte> bytes_;
   std::size_t at_ = 0;
 };

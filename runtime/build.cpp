@@ -13,7 +13,9 @@
 #include "cache/store.h"
 #include "compiler/attach.h"
 #include "compiler/build.h"
+#include "compiler/cuda/compatibility.h"
 #include "compiler/cuda/nvrtc.h"
+#include "compiler/stored_binaries.h"
 #include "runtime/build.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/elapsed.h"
@@ -32,21 +34,41 @@
 namespace sparsekiln {
 namespace {
 
-/// What a layer or the store holds under an identity, if it is what was asked for and no device has refused
-/// it.
+bool is_refused(const Binary& binary, const BuildJob& job) {
+  return std::any_of(job.refused.begin(), job.refused.end(), [&](const std::shared_ptr<const Binary>& other) {
+    return other->code == binary.code && other->ptx == binary.ptx;
+  });
+}
+
+/// Of what a layer or the store holds under an identity the Binary that serves the job's driver best, if it
+/// is what was asked for and no device has refused it.
 std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const BuildJob& job) {
   try {
-    auto binary = std::make_shared<const Binary>(deserialize(payload));
-    // One that all layouts share has none yet.
-    const bool fits = binary->target == job.target && binary->plan == job.plan &&
-                      attached(job.plan) == binary->lacks_layout();
-    const bool refused =
-        std::any_of(job.refused.begin(), job.refused.end(), [&](const std::shared_ptr<const Binary>& other) {
-          return other->code == binary->code && other->ptx == binary->ptx;
-        });
-    return fits && !refused ? binary : nullptr;
+    for (const StoredBinary& stored : loadable(stored_binaries(payload), job.toolchain)) {
+      auto binary = std::make_shared<const Binary>(deserialize(stored));
+      // One that all layouts share has none yet.
+      const bool fits = binary->target == job.target && binary->plan == job.plan &&
+                        attached(job.plan) == binary->lacks_layout();
+      if (fits && !is_refused(*binary, job)) return binary;
+    }
+  } catch (const Error&) {  // damaged although the checksum held: as good as absent, and about to be replaced
+  }
+  return nullptr;
+}
+
+/// Of what the store holds under a job's identity, what stays beside a Binary that is being made for it: what
+/// other drivers may need. Not what this driver should have loaded, and did not.
+std::vector<StoredBinary> kept_beside(std::span<const std::byte> payload, const BuildJob& job) {
+  const int driver = job.toolchain.driver_version;
+  const auto bad = [&](const StoredBinary& stored) {
+    return cuda::loads(driver, stored.nvrtc) == cuda::Loads::both;
+  };
+  try {
+    std::vector<StoredBinary> kept = stored_binaries(payload);
+    std::erase_if(kept, bad);
+    return kept;
   } catch (const Error&) {
-    return nullptr;  // damaged although the checksum held: as good as absent, and about to be written anew
+    return {};
   }
 }
 
@@ -60,12 +82,11 @@ void keep_layout(cache::Store& store, const BuildJob& job) {
 Layers layers_of(const BuildJob& job) { return {job.packs, job.environment_packs, job.require}; }
 
 /// The compiler that would make a job's Binary. Throws where there is none.
-std::string compiler_for([[maybe_unused]] const BuildJob& job) {
+std::string compiler_for(const BuildJob& job) {
 #ifdef SPARSEKILN_CPU
   if (job.target.kind == Target::Kind::cpu) return cpu::compiler_version();
 #endif
-  const auto nvrtc = cuda::Nvrtc::find(cuda::driver_cuda_major());
-  return fmt::format("NVRTC {}.{}", nvrtc->major(), nvrtc->minor());
+  return cuda::Nvrtc::find(job.toolchain, job.target.arch)->name();
 }
 
 /// A Binary that lacks its layout, with it.
@@ -156,14 +177,16 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
   found.pack_warning = layers.warning();
   if (found.binary != nullptr) return found;
   if (job.require == Require::prebuilt) throw MissingPrebuilt(job, layers);
+  std::vector<std::byte> of_others;  // what is there, and does not serve
   const auto accept = [&](std::span<const std::byte> payload) {
     found.binary = read(payload, job);
+    if (found.binary == nullptr) of_others.assign(payload.begin(), payload.end());
     return found.binary != nullptr;
   };
   const auto make = [&] {
-    found.binary = std::make_shared<const Binary>(
-        build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
-    return serialize(*found.binary);
+    found.binary =
+        std::make_shared<const Binary>(build_binary(job.problem, job.target, job.plan, job.toolchain));
+    return store_binary(*found.binary, kept_beside(of_others, job));
   };
   const auto got = store.get_or_make(identity, accept, make, [&] { return compiler_for(job); });
   keep_layout(store, job);
@@ -174,8 +197,9 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
 
 /// What equal requests at the same time have in common.
 std::string flight_of(const BuildJob& job, const cache::Identity& identity, const cache::Store& store) {
-  std::string text = fmt::format("{} {} {} {} {}", identity.key().hex(), static_cast<int>(job.require),
-                                 job.refused.size(), job.environment_packs ? 1 : 0, store.folder().string());
+  std::string text = fmt::format("{} {} {} {} {} {}", identity.key().hex(), static_cast<int>(job.require),
+                                 job.refused.size(), job.environment_packs ? 1 : 0,
+                                 job.toolchain.driver_version, store.folder().string());
   for (const std::filesystem::path& pack : job.packs) text += '\0' + pack.string();
   return text;
 }
@@ -243,6 +267,11 @@ Problem make_problem(const Layout& layout, const Options& options) {
   return problem;
 }
 
+Toolchain toolchain_for(const Target& target, std::string_view asked) {
+  const bool by_driver = target.kind == Target::Kind::cuda && !asked.starts_with("emulated");
+  return by_driver ? cuda::machine_toolchain() : Toolchain{};
+}
+
 BuildJob job_of(const Layout& layout, const Options& options) {
   BuildJob job{.problem = make_problem(layout, options),
                .target = resolve_target(options.target),
@@ -251,6 +280,7 @@ BuildJob job_of(const Layout& layout, const Options& options) {
                .packs = options.packs,
                .require = options.require,
                .pinned = options.config.has_value()};
+  job.toolchain = toolchain_for(job.target, options.target);
   if (options.tiered && options.require == Require::prebuilt)
     throw Error(
         ErrorKind::invalid_argument,

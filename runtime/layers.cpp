@@ -56,12 +56,6 @@ bool Layers::find(const cache::Identity& identity,
   return false;
 }
 
-bool Layers::holds(const cache::Identity& identity) const {
-  for (const Row& row : layers_)
-    if (row.layer->holds(identity)) return true;
-  return false;
-}
-
 std::vector<cache::Identity> Layers::identities() {
   std::vector<cache::Identity> all;
   for (const Row& row : layers_)

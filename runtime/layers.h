@@ -26,7 +26,6 @@ class Layers {
   /// Whether a layer holds what `accept` takes under this identity: asked in order, until it does. Throws
   /// Error(cache) for a damaged entry, by the same rule.
   bool find(const cache::Identity& identity, const std::function<bool(std::span<const std::byte>)>& accept);
-  [[nodiscard]] bool holds(const cache::Identity& identity) const;
   /// Of all entries. Throws as `get` does.
   [[nodiscard]] std::vector<cache::Identity> identities();
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -9,6 +11,8 @@
 
 #include "autotune/plan_distance.h"
 #include "compiler/attach.h"
+#include "compiler/cuda/compatibility.h"
+#include "compiler/stored_binaries.h"
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
 
@@ -37,6 +41,25 @@ std::optional<std::vector<std::string>> differences(const cache::Identity& wante
   return names;
 }
 
+/// Whether layers hold under an identity what the job's driver loads; `versions` as holds_loadable.
+bool hold(Layers& layers, const cache::Identity& identity, const BuildJob& job, std::set<int>& versions) {
+  return layers.find(identity, [&](std::span<const std::byte> payload) {
+    return holds_loadable(payload, job.toolchain, versions);
+  });
+}
+
+/// Why nothing that the layers hold under the wanted identity serves: the driver loads none of it. Empty
+/// where that is not the reason.
+std::string too_new(const cache::Identity& wanted, const BuildJob& job, Layers& layers) {
+  std::set<int> versions;
+  if (hold(layers, wanted, job, versions) || versions.empty()) return {};
+  const std::string fit = cuda::nvrtc_for(job.toolchain.driver_version);
+  return fmt::format("hold it compiled by NVRTC {}, whose code {} does not load (what would work: {}{})",
+                     versions_text(versions), cuda::describe_driver(job.toolchain),
+                     fit.empty() ? "" : fmt::format("{} where the pack is made, or ", fit),
+                     cuda::driver_for(*versions.begin()));
+}
+
 /// In which fields the nearest entry of the layers differs, for people.
 std::string nearest(const cache::Identity& wanted, Layers& layers) {
   std::optional<std::vector<std::string>> fewest;
@@ -59,7 +82,8 @@ std::string nearest(const cache::Identity& wanted, Layers& layers) {
 
 Plan held_plan(const BuildJob& job, Layers& layers) {
   const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
-  if (layers.holds(wanted)) return job.plan;
+  std::set<int> ignored;
+  if (hold(layers, wanted, job, ignored)) return job.plan;
   std::optional<Plan> best;
   double least = 0;
   for (const cache::Identity& identity : layers.identities()) {
@@ -72,7 +96,7 @@ Plan held_plan(const BuildJob& job, Layers& layers) {
       continue;  // no program of this version wrote it
     }
     const double far = distance(job.plan, plan);
-    if (best && far >= least) continue;
+    if ((best && far >= least) || !hold(layers, identity, job, ignored)) continue;
     best = std::move(plan);
     least = far;
   }
@@ -80,7 +104,8 @@ Plan held_plan(const BuildJob& job, Layers& layers) {
 }
 
 std::string MissingPrebuilt::Parts::text(std::string_view file) const {
-  return fmt::format("{}`{}` makes it", missing, precompile_command(problem, target, attached, config, file));
+  return fmt::format("{}`{}` makes it", missing,
+                     precompile_command(problem, target, attached, config, file, driver_version));
 }
 
 MissingPrebuilt::Parts MissingPrebuilt::parts_of(const BuildJob& job, Layers& layers) {
@@ -88,11 +113,17 @@ MissingPrebuilt::Parts MissingPrebuilt::parts_of(const BuildJob& job, Layers& la
   std::string fields;
   for (const auto& [name, value] : wanted.fields())
     fields += fmt::format("{}{}={}", fields.empty() ? "" : ", ", name, value);
+  const std::string held = too_new(wanted, job, layers);
   const std::string where = layers.empty() ? "no packs are given (Options::packs, --pack or SPARSEKILN_PACKS)"
-                                           : fmt::format("the packs ({}) do not hold it", layers.names());
+                                           : fmt::format("the packs ({}) {}", layers.names(),
+                                                         held.empty() ? "do not hold it" : held);
   return {fmt::format("a prebuilt kernel is required, and {}: missing is {} ({}); {}", where,
-                      wanted.key().hex(), fields, nearest(wanted, layers)),
-          job.problem, job.target, job.pinned ? to_string(job.plan.front().config) : "", attached(job.plan)};
+                      wanted.key().hex(), fields, held.empty() ? nearest(wanted, layers) : ""),
+          job.problem,
+          job.target,
+          job.pinned ? to_string(job.plan.front().config) : "",
+          attached(job.plan),
+          job.toolchain.driver_version};
 }
 
 MissingPrebuilt::MissingPrebuilt(const BuildJob& job, Layers& layers)

@@ -26,6 +26,7 @@ class MissingPrebuilt : public Error {
     Target target;
     std::string config;
     bool attached = false;
+    int driver_version = 0;
     [[nodiscard]] std::string text(std::string_view file) const;
   };
   explicit MissingPrebuilt(Parts parts);
@@ -33,8 +34,8 @@ class MissingPrebuilt : public Error {
   Parts parts_;
 };
 
-/// The plan of a job among those that its layers hold for its problem and target: the one it has, if they do,
-/// else the nearest to it; the one it has where there is none at all.
+/// The plan of a job among those that its layers hold for its problem, target and driver: the one it has, if
+/// they do, else the nearest to it; the one it has where there is none at all.
 [[nodiscard]] Plan held_plan(const BuildJob& job, Layers& layers);
 
 }  // namespace sparsekiln

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "compiler/cuda/compatibility.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -22,7 +24,7 @@ std::string quoted(std::string_view word) {
 }  // namespace
 
 std::string precompile_command(const Problem& problem, const Target& target, bool attached,
-                               std::string_view config, std::string_view file) {
+                               std::string_view config, std::string_view file, int driver_version) {
   const Problem usual;
   std::string text = "sparsekiln precompile " + quoted(file);
   const auto option = [&](bool given, std::string_view name, std::string_view value) {
@@ -50,6 +52,7 @@ std::string precompile_command(const Problem& problem, const Target& target, boo
   flag(attached, "attached");
   option(!config.empty(), "config", config);
   option(true, "arch", target.to_string());
+  option(driver_version != 0, "driver", cuda::version_text(driver_version));
   return text + " -o kernels.pack";
 }
 

@@ -6,7 +6,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/build.h"
-#include "runtime/cuda/driver.h"
+#include "runtime/build.h"
 #include "runtime/isolated.h"
 
 namespace sparsekiln {
@@ -40,7 +40,7 @@ DeviceWorkbench::DeviceWorkbench(const Problem& problem, const Target& target,
 
 void DeviceWorkbench::compile(std::span<const Config> configs, const Done& done,
                               const std::function<bool()>& stop) {
-  const Toolchain toolchain{.driver_cuda_major = cuda::driver_cuda_major()};
+  const Toolchain toolchain = toolchain_for(target_, asked_);
   const auto work = [&](std::size_t i) {
     const Plan plan{{problem_.batch.bound(), configs[i]}};
     return serialize(hooks_.build ? hooks_.build(problem_, target_, plan)

@@ -5,11 +5,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/binary.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
@@ -21,6 +24,8 @@
 #include "cache/store.h"
 #include "cache/trim.h"
 #include "compiler/build.h"
+#include "compiler/cuda/compatibility.h"
+#include "compiler/stored_binaries.h"
 #include "runtime/build.h"
 #include "runtime/layers.h"
 #include "runtime/request.h"
@@ -133,21 +138,24 @@ Answer list(const CacheRequest& request) {
   Answer answer;
   answer.json = {{"folder", folder.path().string()}, {"files", Json::array()}};
   std::vector<std::vector<std::string>> rows{{"KEY", "KIND", "WHAT", "OPERATION", "LAYOUT", "BLOCK", "BATCH",
-                                              "DTYPE", "TARGET", "BYTES", "USED", "PLAN"}};
+                                              "DTYPE", "TARGET", "NVRTC", "BYTES", "USED", "PLAN"}};
   for (const File& file : cache::list(folder)) {
     if (file.kind == FileKind::other) continue;
-    const cache::Identity identity = cache::read_identity(folder, file).value_or(cache::Identity());
+    const cache::Beginning beginning = cache::read_beginning(folder, file).value_or(cache::Beginning());
+    const cache::Identity& identity = beginning.identity;
+    const auto versions = nvrtc_versions(identity, beginning.payload);
     answer.json["files"].push_back({{"key", file.key},
                                     {"kind", cache::name(file.kind)},
                                     {"file", file.path.string()},
                                     {"bytes", file.bytes},
                                     {"used", unix_time(file.stamp)},
+                                    {"nvrtc", versions},
                                     {"identity", describe_identity(identity)}});
     rows.push_back({file.key, std::string(cache::name(file.kind)), field(identity, "what"),
                     field(identity, "operation"), field(identity, "layout").substr(0, 8),
                     field(identity, "block"), field(identity, "batch"), field(identity, "dtype"),
-                    field(identity, "target"), fmt::format("{}", file.bytes), age(file.stamp),
-                    field(identity, "plan")});
+                    field(identity, "target"), fmt::format("{}", fmt::join(versions, ", ")),
+                    fmt::format("{}", file.bytes), age(file.stamp), field(identity, "plan")});
   }
   answer.text = table(rows);
   return answer;
@@ -222,14 +230,19 @@ Answer inspect(const CacheRequest& request) {
   } else {
     files = files_of(*entry);
     if (field(entry->identity, "what") == "binary") {
-      const Binary binary = deserialize(entry->payload);
+      const std::vector<Binary> binaries = deserialize_all(entry->payload);
+      answer.json["binaries"] = Json::array();
+      for (const Binary& binary : binaries) {
+        answer.json["binaries"].push_back({{"compiler", binary.compiler},
+                                           {"options", binary.options},
+                                           {"source", binary.source.hex()},
+                                           {"resources", describe_entries(binary)},
+                                           {"code_bytes", binary.code.size()}});
+        answer.text += fmt::format("made by {} {}, of source {}; {} bytes of code\n", binary.compiler,
+                                   binary.options, binary.source.hex(), binary.code.size());
+      }
+      const Binary& binary = binaries.front();  // all were made of one source
       const bool cuda = binary.target.kind == Target::Kind::cuda;
-      answer.json["compiler"] = binary.compiler;
-      answer.json["options"] = binary.options;
-      answer.json["source"] = binary.source.hex();
-      answer.json["resources"] = describe_entries(binary);
-      answer.text += fmt::format("made by {} {}, of source {}; {} bytes of code\n", binary.compiler,
-                                 binary.options, binary.source.hex(), binary.code.size());
       if (!request.extract_to.empty())
         if (const auto source = source_of(folder, entry->identity, binary, answer))
           files.push_back(named(file.key + (cuda ? ".cu" : ".ll"), *source));
@@ -255,7 +268,7 @@ std::string damage_of(const Folder& folder, const File& file, bool& other) {
     if (!entry) return other || damage == cache::Damage::none ? "" : std::string(cache::name(damage));
     if (file.kind == FileKind::failed && !cache::decode_failure(entry->payload)) return "malformed failure";
     if (file.kind == FileKind::entry && field(entry->identity, "what") == "binary")
-      static_cast<void>(deserialize(entry->payload));
+      static_cast<void>(deserialize_all(entry->payload));
   } catch (const Error& error) {
     return error.what();
   }
@@ -329,16 +342,21 @@ Answer clear(const CacheRequest& request) {
                                                              : cache::Clear::all));
 }
 
-/// What the folder has under the very key that is wanted: nothing, or "entry" where it is whole, or why it is
-/// no use, for people.
-std::string state_of(const Folder& folder, const cache::Identity& wanted) {
+/// What the folder has under the very key that is wanted: nothing, or "entry" where it is whole and the job's
+/// driver loads it, or why it is no use, for people.
+std::string state_of(const Folder& folder, const cache::Identity& wanted, const Toolchain& toolchain) {
   std::string state;
   for (const File& file : cache::list(folder)) {
     if (file.key != wanted.key().hex()) continue;
     cache::Damage damage{};
     const auto entry = cache::read_entry(folder, file, damage);
-    if (file.kind == FileKind::entry && entry && entry->identity == wanted) return "entry";
-    if (file.kind == FileKind::entry)
+    const bool whole = file.kind == FileKind::entry && entry && entry->identity == wanted;
+    std::set<int> versions;
+    if (whole && holds_loadable(entry->payload, toolchain, versions)) return "entry";
+    if (whole)
+      state += fmt::format("{} is of NVRTC {}, whose code {} does not load\n", file.path.string(),
+                           versions_text(versions), cuda::describe_driver(toolchain));
+    else if (file.kind == FileKind::entry)
       state += fmt::format("{} {}\n", file.path.string(), state_without_entry(damage));
     if (file.kind == FileKind::bad)
       state += fmt::format("{} was damaged, and set aside\n", file.path.string());
@@ -355,10 +373,13 @@ Answer explain_miss(const CacheRequest& request) {
   const BuildJob job = job_of(Layout::load(request.what.file), options);
   const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
   const std::string key = wanted.key().hex();
-  const Layers layers(job.packs, job.environment_packs, job.require);
+  Layers layers(job.packs, job.environment_packs, job.require);
   const Folder folder = folder_of(options.cache_dir);
-  const bool in_pack = layers.holds(wanted);
-  const std::string state = in_pack ? "" : state_of(folder, wanted);
+  std::set<int> versions;
+  const bool in_pack = layers.find(wanted, [&](std::span<const std::byte> payload) {
+    return holds_loadable(payload, job.toolchain, versions);
+  });
+  const std::string state = in_pack ? "" : state_of(folder, wanted, job.toolchain);
   const bool hit = in_pack || state == "entry";
   Answer answer;
   answer.json = {{"key", key}, {"identity", describe_identity(wanted)}, {"hit", hit}};

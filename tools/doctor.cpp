@@ -3,12 +3,14 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/target.h>
 
 #include "cache/store.h"
 #include "compiler/build.h"
-#include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/compatibility.h"
+#include "compiler/cuda/nvrtc_choice.h"
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/object.h"
 #endif
@@ -48,10 +50,10 @@ Finding look_for_driver() {
   }
   json["path"] = report.path;
   json["cuda_version"] = report.version;
-  std::string text =
-      fmt::format("{}{}, for CUDA up to {}.{}, {} device{}", report.path,
-                  report.release.empty() ? "" : ", release " + report.release, report.version / 1000,
-                  report.version % 1000 / 10, report.devices.size(), report.devices.size() == 1 ? "" : "s");
+  std::string text = fmt::format("{}{}, for CUDA up to {}, {} device{}", report.path,
+                                 report.release.empty() ? "" : ", release " + report.release,
+                                 cuda::version_text(report.version), report.devices.size(),
+                                 report.devices.size() == 1 ? "" : "s");
   for (const cuda::DeviceInfo& device : report.devices) {
     json["devices"].push_back(describe(device));
     text += fmt::format("\n  cuda:{}: {}, sm_{}, {} multiprocessors, {:.1f} GiB, {} MiB of L2",
@@ -74,19 +76,41 @@ Finding look_for_emulator() {
 }
 
 Finding look_for_nvrtc() {
-  try {
-    const auto nvrtc = cuda::Nvrtc::find(cuda::driver_cuda_major());
-    const std::vector<int>& known = nvrtc->architectures();
-    return {"nvrtc",
-            {{"found", true},
-             {"path", nvrtc->path().string()},
-             {"version", fmt::format("{}.{}", nvrtc->major(), nvrtc->minor())},
-             {"architectures", known}},
-            fmt::format("{}.{} in {}, compiles for sm_{}", nvrtc->major(), nvrtc->minor(),
-                        nvrtc->path().string(), fmt::join(known, ", sm_"))};
-  } catch (const Error& error) {
-    return {"nvrtc", {{"found", false}, {"why", error.what()}}, fmt::format("not found: {}", error.what())};
+  const cuda::NvrtcSurvey survey = cuda::survey_nvrtc();
+  const Toolchain toolchain = cuda::machine_toolchain();
+  const int driver = toolchain.driver_version;
+  const auto chosen = cuda::choose(survey, toolchain);
+  Json json = {{"found", chosen != nullptr}, {"libraries", Json::array()}};
+  std::string text;
+  for (const auto& nvrtc : survey.found) {
+    const bool used = nvrtc == chosen;
+    const cuda::Loads loads = cuda::loads(driver, nvrtc->version());
+    json["libraries"].push_back({{"path", nvrtc->path().string()},
+                                 {"version", cuda::version_text(nvrtc->version())},
+                                 {"architectures", nvrtc->architectures()},
+                                 {"cubins_load", loads != cuda::Loads::nothing},
+                                 {"ptx_loads", loads == cuda::Loads::both},
+                                 {"used", used}});
+    text += fmt::format("\n  {}{} in {}", used ? "used: " : "", cuda::version_text(nvrtc->version()),
+                        nvrtc->path().string());
+    if (driver != 0)
+      text += fmt::format("; the driver {}", cuda::describe_loads(toolchain, nvrtc->version()));
   }
+  if (chosen == nullptr) {
+    json["why"] = cuda::why_none(survey, toolchain);
+    return {"nvrtc", json, json["why"].get<std::string>()};
+  }
+  json["path"] = chosen->path().string();
+  json["version"] = cuda::version_text(chosen->version());
+  json["architectures"] = chosen->architectures();
+  const bool ptx_loads = cuda::loads(driver, chosen->version()) == cuda::Loads::both;
+  json["why"] = driver == 0 ? "the newest that was found"
+                : ptx_loads ? "the newest whose cubins and PTX the driver loads"
+                            : "the newest whose cubins the driver loads; none was found whose PTX it loads";
+  std::string head = fmt::format("{} ({}), compiles for sm_{}", cuda::version_text(chosen->version()),
+                                 json["why"].get<std::string>(), fmt::join(chosen->architectures(), ", sm_"));
+  if (!ptx_loads) head += fmt::format("; for both: {}", cuda::nvrtc_for(driver));
+  return {"nvrtc", json, head + text};
 }
 
 Finding look_at_cpu() {

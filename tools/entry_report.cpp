@@ -7,6 +7,9 @@
 #include <fmt/format.h>
 #include <sparsekiln/binary.h>
 
+#include "compiler/cuda/compatibility.h"
+#include "compiler/stored_binaries.h"
+
 namespace sparsekiln::tools {
 
 std::string field(const cache::Identity& identity, std::string_view wanted) {
@@ -37,6 +40,14 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::vector<std::string> nvrtc_versions(const cache::Identity& identity, std::span<const std::byte> payload) {
+  std::vector<std::string> versions;
+  if (field(identity, "what") != "binary") return versions;
+  for (const int version : stored_versions(payload))
+    if (version != 0) versions.push_back(cuda::version_text(version));
+  return versions;
+}
+
 std::vector<NamedBytes> files_of(const cache::StoredEntry& entry) {
   const std::string key = entry.identity.key().hex();
   std::string identity;
@@ -46,11 +57,16 @@ std::vector<NamedBytes> files_of(const cache::StoredEntry& entry) {
     files.push_back(named(key + ".bin", std::span<const std::byte>(entry.payload)));
     return files;
   }
-  const Binary binary = deserialize(entry.payload);
-  const bool cuda = binary.target.kind == Target::Kind::cuda;
-  files.push_back(named(key + (cuda ? ".cubin" : ".o"), std::span<const std::byte>(binary.code)));
-  if (cuda) files.push_back(named(key + ".ptx", binary.ptx));
-  files.push_back(named(key + ".log", binary.log));
+  const std::vector<Binary> binaries = deserialize_all(entry.payload);
+  for (const Binary& binary : binaries) {
+    const bool cuda = binary.target.kind == Target::Kind::cuda;
+    const std::string name = binaries.size() == 1
+                                 ? key
+                                 : fmt::format("{}.nvrtc-{}", key, cuda::version_text(nvrtc_version(binary)));
+    files.push_back(named(name + (cuda ? ".cubin" : ".o"), std::span<const std::byte>(binary.code)));
+    if (cuda) files.push_back(named(name + ".ptx", binary.ptx));
+    files.push_back(named(name + ".log", binary.log));
+  }
   return files;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +22,14 @@ namespace sparsekiln::tools {
 /// Text columns as wide as their widest cell; the last one is as it is.
 [[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);
 
+/// The versions of NVRTC that have made what an entry's payload holds, from its beginning, newest first:
+/// "13.0" and "12.9". Empty for kernels of the cpu, and for what is no kernel.
+[[nodiscard]] std::vector<std::string> nvrtc_versions(const cache::Identity& identity,
+                                                      std::span<const std::byte> payload);
+
 /// What is in an entry, as files that begin with its key: the identity; of a Binary its machine code, PTX and
-/// log; of others the payload. Throws Error(cache) for a Binary that cannot be read.
+/// log, and where several versions of NVRTC have made one, that version in the names; of others the payload.
+/// Throws Error(cache) for a Binary that cannot be read.
 [[nodiscard]] std::vector<NamedBytes> files_of(const cache::StoredEntry& entry);
 
 }  // namespace sparsekiln::tools

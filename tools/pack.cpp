@@ -3,16 +3,21 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/binary.h>
 #include <sparsekiln/error.h>
 
 #include "cache/pack.h"
 #include "compiler/build.h"
+#include "compiler/stored_binaries.h"
 #include "tools/command.h"
 #include "tools/entry_report.h"
 #include "tools/options.h"
@@ -38,16 +43,20 @@ Answer list(const PackRequest& request) {
   Answer answer;
   answer.json = {{"pack", pack->file().string()}, {"bytes", pack->bytes()}, {"entries", Json::array()}};
   std::vector<std::vector<std::string>> rows{
-      {"KEY", "OPERATION", "LAYOUT", "GRID", "BLOCK", "BATCH", "DTYPE", "TARGET", "BYTES", "PLAN"}};
+      {"KEY", "OPERATION", "LAYOUT", "GRID", "BLOCK", "BATCH", "DTYPE", "TARGET", "NVRTC", "BYTES", "PLAN"}};
   std::size_t other_compiler = 0;
   for (const PackRow& row : pack->rows()) {
     const cache::Identity identity = pack->identity(row);
-    answer.json["entries"].push_back(
-        {{"key", row.key.hex()}, {"bytes", row.size}, {"identity", describe_identity(identity)}});
+    const auto versions = nvrtc_versions(identity, cache::payload_beginning(pack->stored(row)));
+    answer.json["entries"].push_back({{"key", row.key.hex()},
+                                      {"bytes", row.size},
+                                      {"nvrtc", versions},
+                                      {"identity", describe_identity(identity)}});
     other_compiler += field(identity, "compiler") != compiler_digest() ? 1 : 0;
     rows.push_back({row.key.hex(), field(identity, "operation"), field(identity, "layout").substr(0, 8),
                     field(identity, "grid"), field(identity, "block"), field(identity, "batch"),
-                    field(identity, "dtype"), field(identity, "target"), fmt::format("{}", row.size),
+                    field(identity, "dtype"), field(identity, "target"),
+                    fmt::format("{}", fmt::join(versions, ", ")), fmt::format("{}", row.size),
                     field(identity, "plan")});
   }
   answer.text = table(rows);
@@ -80,7 +89,7 @@ Answer verify(const PackRequest& request) {
       for (const PackRow& row : pack->rows()) {
         try {
           const cache::StoredEntry entry = pack->entry(row);
-          if (field(entry.identity, "what") == "binary") static_cast<void>(deserialize(entry.payload));
+          if (field(entry.identity, "what") == "binary") static_cast<void>(deserialize_all(entry.payload));
         } catch (const Error& error) {
           wrong(error.what());
         }
@@ -93,6 +102,21 @@ Answer verify(const PackRequest& request) {
         {{"pack", file.string()}, {"entries", entries}, {"bytes", bytes}, {"bad", bad}});
   }
   return answer;
+}
+
+/// The entry that holds what two of the same identity hold: Binaries of several versions of NVRTC. Nothing
+/// where one version has made different ones, or the entries hold something else.
+std::optional<std::vector<std::byte>> joined(std::span<const std::byte> a, std::span<const std::byte> b) {
+  cache::Damage damage{};
+  const auto first = cache::decode(a, damage), second = cache::decode(b, damage);
+  if (!first || !second || field(first->identity, "what") != "binary") return std::nullopt;
+  std::vector<StoredBinary> all = stored_binaries(first->payload);
+  for (const StoredBinary& other : stored_binaries(second->payload)) {
+    const auto same = std::ranges::find(all, other.nvrtc, &StoredBinary::nvrtc);
+    if (same != all.end() && !std::ranges::equal(same->bytes, other.bytes)) return std::nullopt;
+    if (same == all.end()) all.push_back(other);
+  }
+  return cache::encode(first->identity, store_binaries(all));
 }
 
 Answer merge(const PackRequest& request) {
@@ -110,11 +134,14 @@ Answer merge(const PackRequest& request) {
         first.emplace(row.key, file);
         continue;
       }
-      if (!std::equal(stored.begin(), stored.end(), known->second.begin(), known->second.end()))
+      if (std::ranges::equal(stored, known->second)) continue;
+      auto both = joined(known->second, stored);
+      if (!both)
         throw Error(ErrorKind::cache,
-                    fmt::format("cannot merge '{}' and '{}': both have an entry {}, with different bytes (of "
-                                "different versions of NVRTC?); make one of them anew",
+                    fmt::format("cannot merge '{}' and '{}': both have an entry {} of the same NVRTC, with "
+                                "different bytes (of different patches of it?); make one of them again",
                                 first.at(row.key).string(), file.string(), row.key.hex()));
+      known->second = std::move(*both);
     }
   }
   cache::write_pack(request.output, entries);

@@ -1,15 +1,18 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 
 #include "cache/pack.h"
+#include "compiler/cuda/compatibility.h"
 #include "tools/command.h"
 #include "tools/jobs.h"
 #include "tools/options.h"
@@ -25,8 +28,20 @@ struct PrecompileRequest {
   bool from_store = false;
   bool keep_going = false;
   std::int64_t workers = 0;  ///< 0: one a core
+  std::string driver;        ///< "12.4"; empty: this machine's
   std::filesystem::path output;
 };
+
+/// The driver that shall load the pack; nothing where that is not said.
+std::optional<Toolchain> driver_of(const PrecompileRequest& request) {
+  if (request.driver.empty()) return std::nullopt;
+  const int version = cuda::parse_version(request.driver);
+  if (version != 0 && !cuda::nvrtc_for(version).empty()) return Toolchain{version};
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("--driver '{}': the version of CUDA that nvidia-smi shows for a driver, 12.0 or "
+                          "later: 12.4, 13.0",
+                          request.driver));
+}
 
 void check(const PrecompileRequest& request) {
   if (request.files.empty() && !request.from_store)
@@ -36,12 +51,14 @@ void check(const PrecompileRequest& request) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--jobs {}: 1 or more kernels are compiled at once", request.workers));
   static_cast<void>(with_plain_archs(request.archs));
+  static_cast<void>(driver_of(request));
 }
 
 void report(const Precompiled& made, const PrecompileRequest& request, Answer& answer) {
   answer.json["kernels"] = made.entries.size();
   answer.json["compiled"] = made.compiled;
   answer.json["found"] = made.found;
+  answer.json["compilers"] = made.compilers;
   answer.json["failed"] = Json::array();
   for (const Precompiled::Failure& failure : made.failures) {
     answer.json["failed"].push_back(
@@ -52,7 +69,12 @@ void report(const Precompiled& made, const PrecompileRequest& request, Answer& a
   answer.text += fmt::format("{} kernels: {} compiled, {} from the store", made.entries.size(), made.compiled,
                              made.found);
   if (!made.failures.empty()) answer.text += fmt::format("; {} FAILED", made.failures.size());
-  answer.text += "\n";
+  answer.text += made.compilers.empty() ? "\n" : fmt::format("; by {}\n", fmt::join(made.compilers, ", "));
+  for (const std::string& compiler : made.without_ptx)
+    answer.warnings.push_back(fmt::format(
+        "{} is newer than the driver: it loads the cubins, each on its architecture, and not the PTX, "
+        "which other architectures need",
+        compiler));
   for (const std::string& warning : made.warnings)
     answer.warnings.push_back(fmt::format("what was compiled is not kept: {}", warning));
   if (!made.failures.empty()) answer.status = kFailed;
@@ -73,12 +95,15 @@ Answer precompile(const PrecompileRequest& request) {
   Answer answer;
   check(request);
   cache::check_pack_can_be_written(request.output);  // before hours of work
-  const std::vector<KernelJob> jobs =
+  std::vector<KernelJob> jobs =
       jobs_of(request.what, request.files, request.archs, request.from_store, answer);
   if (jobs.empty())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("precompile: this store has seen no kernel that can be made again{}{}",
                             answer.warnings.empty() ? "" : ":\n  ", fmt::join(answer.warnings, "\n  ")));
+  if (const auto driver = driver_of(request))
+    for (KernelJob& job : jobs)
+      if (job.job.target.kind == Target::Kind::cuda) job.job.toolchain = *driver;
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   report(precompile_all(jobs, request.workers == 0 ? cores : static_cast<std::size_t>(request.workers)),
          request, answer);
@@ -97,6 +122,10 @@ void add_precompile(CLI::App& root, Invocation& invocation) {
                  "what to compile for, joined by commas: sm_80,sm_90, h100, x86-64-v3:8 … "
                  "(else what a jobs file or the store says)")
       ->delimiter(',');
+  app.add_option(
+      "--driver", request->driver,
+      "version of CUDA of the oldest driver that shall load the pack, as nvidia-smi shows it: 12.4 "
+      "(else this machine's driver; without one any, and the newest NVRTC found compiles)");
   app.add_flag("--from-store", request->from_store, "all that the store has seen, too");
   app.add_option("--jobs", request->workers, "kernels to compile at once (one a core where not given)")
       ->check(whole_number());

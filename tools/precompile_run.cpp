@@ -13,7 +13,9 @@
 #include <sparsekiln/error.h>
 
 #include "cache/entry.h"
+#include "compiler/cuda/compatibility.h"
 #include "compiler/cuda/emit.h"
+#include "compiler/stored_binaries.h"
 #include "runtime/request.h"
 #include "tools/progress.h"
 
@@ -25,6 +27,8 @@ struct Work {
   const KernelJob* job;
   cache::Identity identity;
   std::vector<std::byte> entry;
+  int nvrtc = 0;
+  std::string compiler;
   bool compiled = false;
   std::string warning;
   std::optional<Precompiled::Failure> failure;
@@ -33,7 +37,9 @@ struct Work {
 void make(Work& work) {
   try {
     const Built built = build_without_layout(work.job->job);
-    work.entry = cache::encode(work.identity, serialize(*built.binary));
+    work.entry = cache::encode(work.identity, store_binary(*built.binary));
+    work.compiler = built.binary->compiler;
+    work.nvrtc = nvrtc_version(*built.binary);
     work.compiled = built.from == From::compiled;
     work.warning = built.cache_warning;
   } catch (const Error& error) {
@@ -48,7 +54,8 @@ std::vector<Work> each_once(const std::vector<KernelJob>& jobs) {
   std::set<Digest> seen;
   for (const KernelJob& job : jobs) {
     cache::Identity identity = identity_of(job.job.problem, job.job.target, job.job.plan);
-    if (seen.insert(identity.key()).second) all.push_back({&job, std::move(identity), {}, false, {}, {}});
+    if (seen.insert(identity.key()).second)
+      all.push_back({&job, std::move(identity), {}, 0, {}, false, {}, {}});
   }
   return all;
 }
@@ -81,6 +88,9 @@ Precompiled precompile_all(const std::vector<KernelJob>& jobs, std::size_t worke
       continue;
     }
     ++(work.compiled ? result.compiled : result.found);
+    result.compilers.insert(work.compiler);
+    if (cuda::loads(work.job->job.toolchain.driver_version, work.nvrtc) == cuda::Loads::cubin)
+      result.without_ptx.insert(work.compiler);
     result.entries.emplace(work.identity.key(), std::move(work.entry));
   }
   return result;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct Precompiled {
     std::string message;
     std::string log;
   };
+  std::set<std::string> compilers;    ///< that made the entries: "NVRTC 13.0"
+  std::set<std::string> without_ptx;  ///< those whose PTX the jobs' driver does not load
   std::vector<Failure> failures;      ///< in the order of the jobs
   std::vector<std::string> warnings;  ///< each once
 };

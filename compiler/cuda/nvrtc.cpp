@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include <dlfcn.h>
@@ -13,7 +12,8 @@
 #include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/cuda/nvrtc_search.h"
+#include "compiler/cuda/compatibility.h"
+#include "compiler/cuda/nvrtc_choice.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -115,35 +115,28 @@ std::vector<std::string> option_list(std::string_view arch) {
 struct Nvrtc::Library {
   std::filesystem::path path;
   Functions f;
-  int major = 0;
-  int minor = 0;
+  int version = 0;
   std::vector<int> architectures;
 };
 
-namespace {
+Nvrtc::Nvrtc(std::unique_ptr<const Library> library) : library_(std::move(library)) {}
+Nvrtc::~Nvrtc() = default;
 
-/// Loads one candidate; says why where it is not fit. The library is never unloaded: it keeps state of its
-/// own.
-std::unique_ptr<const Nvrtc::Library> load(const std::filesystem::path& candidate, int max_major,
-                                           std::string& why_not) {
+std::shared_ptr<const Nvrtc> Nvrtc::open(const std::filesystem::path& candidate, std::string& why_not) {
   void* const handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     why_not = loader_message();
     return nullptr;
   }
-  auto library = std::make_unique<Nvrtc::Library>();
+  auto library = std::make_unique<Library>();
   Functions& f = library->f;
-  int count = 0;
-  if (!bind_all(handle, f) || f.version(&library->major, &library->minor) != 0 || f.arch_count(&count) != 0 ||
+  int major = 0, minor = 0, count = 0;
+  if (!bind_all(handle, f) || f.version(&major, &minor) != 0 || major < 12 || f.arch_count(&count) != 0 ||
       count < 0) {
     why_not = "it is no NVRTC of version 12 or later";
     return nullptr;
   }
-  if (max_major > 0 && library->major > max_major) {
-    why_not = fmt::format("it is NVRTC {}.{}, and the driver runs code of CUDA {} at most", library->major,
-                          library->minor, max_major);
-    return nullptr;
-  }
+  library->version = 1000 * major + 10 * minor;
   library->architectures.resize(static_cast<std::size_t>(count));
   if (count > 0 && f.arch_list(library->architectures.data()) != 0) library->architectures.clear();
   std::sort(library->architectures.begin(), library->architectures.end());
@@ -151,44 +144,29 @@ std::unique_ptr<const Nvrtc::Library> load(const std::filesystem::path& candidat
 
   // NVRTC opens its second library by bare name, and finds it only where it lies on the loader's path or is
   // already loaded. Failing here is no error yet: the loader's path may still have it.
-  const std::string builtins = fmt::format("libnvrtc-builtins.so.{}.{}", library->major, library->minor);
-  dlopen((library->path.parent_path() / builtins).c_str(), RTLD_NOW | RTLD_LOCAL);
-  return library;
+  const std::string builtins = fmt::format("libnvrtc-builtins.so.{}.{}", major, minor);
+  std::error_code unknown;  // a link to the library may lie anywhere
+  const std::filesystem::path real = std::filesystem::canonical(library->path, unknown);
+  dlopen(((unknown ? library->path : real).parent_path() / builtins).c_str(), RTLD_NOW | RTLD_LOCAL);
+  return std::make_shared<const Nvrtc>(std::move(library));
 }
 
-}  // namespace
-
-Nvrtc::Nvrtc(std::unique_ptr<const Library> library) : library_(std::move(library)) {}
-Nvrtc::~Nvrtc() = default;
-
-std::shared_ptr<const Nvrtc> Nvrtc::find(int max_major) {
-  static std::mutex mutex;
-  static std::map<int, std::shared_ptr<const Nvrtc>> found;
-  const std::lock_guard lock(mutex);
-  auto& entry = found[max_major];
-  if (entry != nullptr) return entry;
-  const NvrtcSearch search = search_nvrtc();
-  std::string refused;
-  for (const std::filesystem::path& candidate : search.candidates) {
-    std::string why_not;
-    if (auto library = load(candidate, max_major, why_not)) {
-      entry = std::make_shared<const Nvrtc>(std::move(library));
-      return entry;
-    }
-    refused += fmt::format("\n  {}: {}", candidate.string(), why_not);
-  }
-  throw Error(
-      ErrorKind::compile,
-      fmt::format("NVRTC, the library that compiles CUDA source, was not found. Looked in:\n  {}{}{}\n"
-                  "Set SPARSEKILN_NVRTC to libnvrtc.so.13, or CUDA_HOME to a CUDA toolkit of version 12 or "
-                  "later; precompiled kernels need neither.",
-                  fmt::join(search.looked_in, "\n  "), refused.empty() ? "" : "\nRefused:", refused));
+std::shared_ptr<const Nvrtc> Nvrtc::find(const Toolchain& toolchain, std::string_view arch) {
+  const NvrtcSurvey survey = survey_nvrtc();
+  auto best = choose(survey, toolchain, arch);
+  if (best == nullptr) throw Error(ErrorKind::compile, why_none(survey, toolchain, arch));
+  return best;
 }
 
 const std::filesystem::path& Nvrtc::path() const { return library_->path; }
-int Nvrtc::major() const { return library_->major; }
-int Nvrtc::minor() const { return library_->minor; }
+int Nvrtc::version() const { return library_->version; }
+std::string Nvrtc::name() const { return "NVRTC " + version_text(version()); }
 const std::vector<int>& Nvrtc::architectures() const { return library_->architectures; }
+
+bool Nvrtc::compiles_for(std::string_view arch) const {
+  const std::vector<int>& known = architectures();
+  return known.empty() || std::binary_search(known.begin(), known.end(), number_of(arch));
+}
 
 std::string Nvrtc::options(std::string_view arch) {
   return fmt::format("{}", fmt::join(option_list(arch), " "));
@@ -196,11 +174,10 @@ std::string Nvrtc::options(std::string_view arch) {
 
 NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) const {
   const Functions& f = library_->f;
-  const std::vector<int>& known = library_->architectures;
-  if (!known.empty() && !std::binary_search(known.begin(), known.end(), number_of(arch)))
+  if (!compiles_for(arch))
     throw Error(ErrorKind::compile,
-                fmt::format("NVRTC {}.{} ({}) does not compile for {}; it knows sm_{}", major(), minor(),
-                            path().string(), arch, fmt::join(known, ", sm_")),
+                fmt::format("{} ({}) does not compile for {}; it knows sm_{}", name(), path().string(), arch,
+                            fmt::join(architectures(), ", sm_")),
                 {}, source);
 
   Program program = nullptr;
@@ -221,7 +198,7 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
   output.log = clean_log(take(f, program, f.log_size, f.log, "log"));
   if (result != 0)
     throw Error(result == kOutOfMemory ? ErrorKind::driver : ErrorKind::compile,
-                fmt::format("NVRTC {}.{} {} the emitted source for {} ({}):\n{}", major(), minor(),
+                fmt::format("{} {} the emitted source for {} ({}):\n{}", name(),
                             result == kCompilation ? "refused" : "could not compile", arch,
                             f.error_string(result), output.log.substr(0, 2000)),
                 output.log, result == kCompilation ? source : std::string());
@@ -232,8 +209,7 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
   output.cubin.assign(bytes.begin(), bytes.end());
   if (output.cubin.empty() || output.ptx.empty())
     throw Error(ErrorKind::compile,
-                fmt::format("NVRTC {}.{} gave no {} for {}", major(), minor(),
-                            output.cubin.empty() ? "cubin" : "PTX", arch),
+                fmt::format("{} gave no {} for {}", name(), output.cubin.empty() ? "cubin" : "PTX", arch),
                 output.log, source);
   return output;
 }

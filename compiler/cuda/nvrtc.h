@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/toolchain.h"
+
 namespace sparsekiln::cuda {
 
 /// What one compile gives.
@@ -19,17 +21,25 @@ struct NvrtcOutput {
 /// The NVRTC library, loaded at run time. Thread-safe.
 class Nvrtc {
  public:
-  /// Looks in SPARSEKILN_NVRTC (a file or a folder; nothing else is tried where it is set), CUDA_HOME,
-  /// CUDA_PATH, the loader's path (libnvrtc.so.13, then .12), the usual toolkit folder, and nvidia/*/lib of
-  /// the active Python environment (VIRTUAL_ENV; else the project's own). `max_major` > 0 refuses newer major
-  /// versions. Loaded once per process and max_major. Throws `compile` listing every place that was tried.
-  [[nodiscard]] static std::shared_ptr<const Nvrtc> find(int max_major = 0);
+  /// The newest whose cubins and PTX the toolchain's driver loads, else the newest whose cubins it loads, of
+  /// those that know `arch` ("sm_90"; empty: any); nvrtc_choice.h says more. Looks in SPARSEKILN_NVRTC (a
+  /// file or a folder; nothing else is tried where it is set), CUDA_HOME, CUDA_PATH, the loader's path
+  /// (libnvrtc.so.13 and .12), the usual toolkit folder, and nvidia/*/lib of the active Python environment
+  /// (VIRTUAL_ENV; else the project's own). Throws `compile` saying what was found where, and what would
+  /// work.
+  [[nodiscard]] static std::shared_ptr<const Nvrtc> find(const Toolchain& toolchain = {},
+                                                         std::string_view arch = {});
+  /// The library at a path, or of a bare name on the loader's path; null, and `why_not`, where that is no
+  /// NVRTC of version 12 or later. It is never unloaded: it keeps state of its own.
+  [[nodiscard]] static std::shared_ptr<const Nvrtc> open(const std::filesystem::path& candidate,
+                                                         std::string& why_not);
 
   [[nodiscard]] const std::filesystem::path& path() const;  ///< of the library
-  [[nodiscard]] int major() const;
-  [[nodiscard]] int minor() const;
+  [[nodiscard]] int version() const;                        ///< 1000 × major + 10 × minor: 12040 is 12.4
+  [[nodiscard]] std::string name() const;                   ///< "NVRTC 12.4"
   /// Architectures that it compiles for, ascending, as compute capability × 10.
   [[nodiscard]] const std::vector<int>& architectures() const;
+  [[nodiscard]] bool compiles_for(std::string_view arch) const;  ///< "sm_90", "sm_90a"
 
   /// Compiles one self-contained source for a real architecture ("sm_90", "sm_90a") to cubin and PTX in one
   /// go. Throws `compile` with log and source, and `driver` where memory is short.

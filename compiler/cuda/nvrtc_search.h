@@ -6,7 +6,7 @@
 
 namespace sparsekiln::cuda {
 
-/// The places where the NVRTC library may be, best first: files that exist, and bare names for the loader's
+/// The places where the NVRTC library may be, in order: files that exist, and bare names for the loader's
 /// path. Reads SPARSEKILN_NVRTC, CUDA_HOME, CUDA_PATH and VIRTUAL_ENV. In one folder the highest major
 /// version comes first.
 struct NvrtcSearch {

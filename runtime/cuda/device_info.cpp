@@ -1,7 +1,5 @@
 #include "runtime/cuda/device_info.h"
 
-#include <fstream>
-
 #include <fmt/format.h>
 
 #include <sparsekiln/error.h>
@@ -75,7 +73,7 @@ DriverReport report_driver() {
     report.failure = error.what();
     report.devices.clear();
   }
-  std::getline(std::ifstream("/sys/module/nvidia/version"), report.release);
+  report.release = module_release();
   return report;
 }
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include <sparsekiln/error.h>
 
+#include "compiler/cuda/compatibility.h"
 #include "runtime/cuda/emulator.h"
 
 namespace sparsekiln::cuda {
@@ -48,8 +50,6 @@ class ProcAddress {
   PFN_cuGetProcAddress_v12000 current_;
   PFN_cuGetProcAddress_v11030 first_;
 };
-
-std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 /// What would work, where the driver's answer alone does not say it.
 std::string_view remedy(CUresult result) {
@@ -241,12 +241,19 @@ CUcontext current_context() noexcept {
   }
 }
 
-int driver_cuda_major() noexcept {
+std::string module_release() {
+  std::string release;
+  std::getline(std::ifstream("/sys/module/nvidia/version"), release);
+  return release;
+}
+
+Toolchain machine_toolchain() noexcept {
   try {
     const Attempt& made = attempt();
-    return made.driver == nullptr ? 0 : made.driver->version() / 1000;
+    if (made.driver == nullptr) return {};
+    return {made.driver->version(), module_release()};
   } catch (...) {
-    return 0;
+    return {};
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "compiler/toolchain.h"
 #include "runtime/cuda/driver_api.h"
 
 namespace sparsekiln::cuda {
@@ -67,8 +68,10 @@ class Driver {
 /// Driver::current_context of this machine's driver; null where there is none.
 [[nodiscard]] CUcontext current_context() noexcept;
 
-/// The driver's CUDA major version, for choosing an NVRTC whose code it can load (Toolchain in
-/// compiler/build.h); 0 where there is no driver.
-[[nodiscard]] int driver_cuda_major() noexcept;
+/// The release of the kernel module that is loaded, "580.95.05"; empty where it cannot be read.
+[[nodiscard]] std::string module_release();
+
+/// This machine's driver, for choosing an NVRTC whose code it loads; of version 0 where there is none.
+[[nodiscard]] Toolchain machine_toolchain() noexcept;
 
 }  // namespace sparsekiln::cuda

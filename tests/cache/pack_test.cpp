@@ -200,7 +200,7 @@ TEST_CASE("a pack is opened once, and anew when it was replaced") {
   write_pack(file, entries_up_to(1));
   const auto first = open_layer(file);
   CHECK(open_layer(file) == first);
-  CHECK_FALSE(first->holds(identity_number(1)));
+  CHECK_FALSE(first->get(identity_number(1)).has_value());
   write_pack(file, entries_up_to(2));
   const auto second = open_layer(file);
   CHECK(second != first);
@@ -217,8 +217,8 @@ TEST_CASE("the folder of a store is a layer, too") {
   const auto layer = open_layer(folder.path() / "store");
   CHECK(layer->identities().size() == 3);
   CHECK(layer->get(identity_number(2)) == payload_number(2));
-  CHECK(layer->holds(identity_number(2)));
-  CHECK_FALSE(layer->holds(identity_number(3)));
+  CHECK(layer->get(identity_number(2)).has_value());
+  CHECK_FALSE(layer->get(identity_number(3)).has_value());
   CHECK_FALSE(layer->get(identity_number(3)).has_value());
   CHECK_THROWS_AS(static_cast<void>(open_layer(folder.path() / "none")), Error);
 }

@@ -16,6 +16,7 @@
 #include "cache/identity.h"
 #include "cache/lock.h"
 #include "cache/totals.h"
+#include "compiler/stored_binaries.h"
 
 using sparsekiln::Digest;
 using sparsekiln::cache::Damage;
@@ -47,7 +48,8 @@ void check_head(std::span<const std::byte> bytes) {
   if (whole && (!head || !(*head == whole->identity))) std::abort();
 }
 
-/// What reads must be what was written, for each of the smaller formats; a payload is a Binary or an error.
+/// What reads must be what was written, for each of the smaller formats; a payload is Binaries or an error,
+/// and so is each of them.
 void check_others(std::span<const std::byte> bytes, std::string_view text) {
   if (const auto failure = decode_failure(bytes)) {
     const auto again = encode(*failure);
@@ -57,6 +59,11 @@ void check_others(std::span<const std::byte> bytes, std::string_view text) {
   static_cast<void>(sum_totals(text));
   try {
     static_cast<void>(sparsekiln::deserialize(bytes));
+  } catch (const sparsekiln::Error&) {
+  }
+  static_cast<void>(sparsekiln::stored_versions(bytes));
+  try {
+    static_cast<void>(sparsekiln::deserialize_all(bytes));
   } catch (const sparsekiln::Error&) {
   }
 }

@@ -92,6 +92,15 @@ class Gpu(unittest.TestCase):
         self.assertEqual((status, took, called), (1, None, False), said)
         self.assertIn("build-portable/tests/kernels/test_kernels is missing: ./dev build --portable makes it", said)
 
+    def test_an_nvrtc_that_is_too_new_for_the_driver_is_not_taken_and_the_message_says_what_fits(self):
+        self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GPU 0: Test GPU'\necho '| CUDA Version: 12.4  |'\n")
+        status, said, took, called = self.gpu()
+        self.assertEqual((status, took, called), (1, None, False), said)
+        self.assertIn("knows CUDA 12.4", said)
+        self.assertIn("pip install 'nvidia-cuda-nvrtc-cu12<12.5'", said)
+        self.write("cuda/libnvrtc.so.12", "")
+        self.assert_takes_portable("there is no build/")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -11,6 +11,7 @@
 #include "autotune/plan_distance.h"
 #include "cache/entry.h"
 #include "cache/pack.h"
+#include "compiler/stored_binaries.h"
 #include "runtime/build.h"
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
@@ -40,7 +41,7 @@ Binary binary_for(const BuildJob& job, char code) {
 
 void put(cache::PackEntries& entries, const BuildJob& job, char code = 'c') {
   const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
-  entries.emplace(identity.key(), cache::encode(identity, serialize(binary_for(job, code))));
+  entries.emplace(identity.key(), cache::encode(identity, store_binary(binary_for(job, code))));
 }
 
 Layout sample_layout() { return patterns::random(4, 4, 0.5, 1); }

@@ -9,6 +9,7 @@
 #include "cache/entry.h"
 #include "cache/pack.h"
 #include "cache/store.h"
+#include "compiler/stored_binaries.h"
 #include "runtime/build.h"
 #include "runtime/request.h"
 #include "tests/runtime/cuda/stub_session.h"
@@ -94,13 +95,14 @@ struct RefusedCode {
     const BuildJob job = job_of(small_layout(), options);
     identity = identity_of(job.problem, job.target, job.plan);
     const Binary bad = with_code(*build(job).binary, false);
-    cache::Store(options.cache_dir).put(identity, serialize(bad));
-    cache::write_pack(folder.path() / "a.pack", {{identity.key(), cache::encode(identity, serialize(bad))}});
+    cache::Store(options.cache_dir).put(identity, store_binary(bad));
+    cache::write_pack(folder.path() / "a.pack",
+                      {{identity.key(), cache::encode(identity, store_binary(bad))}});
   }
   std::vector<std::byte> stored() const {
     const auto payload = cache::Store(options.cache_dir).get(identity);
     REQUIRE(payload.has_value());
-    return deserialize(*payload).code;
+    return deserialize(stored_binaries(*payload).front()).code;
   }
 };
 

@@ -27,7 +27,7 @@ TEST_CASE(
 TEST_CASE("without a driver, nothing is available and doctor's report says why") {
   const ScopedVariable driver("SPARSEKILN_CUDA_DRIVER", "/nowhere/libcuda.so.1");
   CHECK_FALSE(available());
-  CHECK(driver_cuda_major() == 0);
+  CHECK(machine_toolchain().driver_version == 0);
   const DriverReport report = report_driver();
   CHECK_FALSE(report.found);
   CHECK(report.failure.find("/nowhere/libcuda.so.1") != std::string::npos);
@@ -84,7 +84,7 @@ TEST_CASE("a CUDA 11.8 driver serves, without the functions that came later") {
   stub::set_version(11080);
   const auto driver = Driver::find();
   CHECK(driver->version() == 11080);
-  CHECK(driver_cuda_major() == 11);
+  CHECK(machine_toolchain().driver_version == 11080);
   CHECK_FALSE(static_cast<bool>(driver->api().func_load));
   CHECK_FALSE(static_cast<bool>(driver->api().stream_get_id));
   CHECK(static_cast<bool>(driver->api().launch_kernel));

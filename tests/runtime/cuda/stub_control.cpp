@@ -21,7 +21,7 @@ void reset() {
   s.asked.clear();
   s.resident.clear();
   s.dynamic_shared.clear();
-  s.version = 13000;
+  s.version = first_version();
 }
 
 void record() { state().recording = true; }

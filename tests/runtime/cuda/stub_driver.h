@@ -47,7 +47,7 @@ std::vector<std::string> calls();
 /// The next call of `function` answers `result` (a CUresult).
 void fail_next(const std::string& function, int result);
 /// cuGetProcAddress no longer knows `function`; or says that the driver is for CUDA `version`, knowing
-/// nothing newer.
+/// nothing newer: 13000, or what SPARSEKILN_TEST_DRIVER_VERSION says, where it is not set.
 void hide(const std::string& function);
 void set_version(int version);
 /// What cuGetProcAddress was asked for: names and versions.

@@ -64,6 +64,9 @@ constexpr StubDevice kDevices[] = {{"Stub H100", "0000:65:00.0", 9, 0, 132},
                                    {"Stub T4", "0000:b3:00.0", 7, 5, 40}};
 constexpr int kDeviceCount = 2;
 
+/// 13000, or what SPARSEKILN_TEST_DRIVER_VERSION says.
+int first_version();
+
 /// All that the stub keeps between calls; there is one a process.
 struct State {
   std::mutex mutex;
@@ -74,7 +77,7 @@ struct State {
   std::map<std::string, CUresult> faults;
   std::set<std::string> hidden;
   std::vector<std::pair<std::string, int>> asked;
-  int version = 13000;
+  int version = first_version();
 
   CUctx_st primary[kDeviceCount] = {{0, false}, {1, false}};
   int references[kDeviceCount] = {0, 0};

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/cuda/nvrtc.h"
+#include "compiler/toolchain.h"
+
+namespace sparsekiln::cuda {
+
+/// Every NVRTC that this machine has where the search looks (search_nvrtc).
+struct NvrtcSurvey {
+  std::vector<std::shared_ptr<const Nvrtc>> found;  ///< each file once, in the order of the search
+  std::vector<std::string> refused;  ///< "FILE: why", of candidates that are no NVRTC which can be used
+  std::vector<std::string> looked_in;
+};
+/// Looks, and asks each library for its version. Libraries stay loaded: asking again costs a look at the
+/// disk.
+[[nodiscard]] NvrtcSurvey survey_nvrtc();
+
+/// The one to compile with: of those that compile for `arch` ("sm_90"; empty: any) and whose cubins the
+/// driver loads, the one that serves it best (serves_better), and of equal versions the first. Null where
+/// there is none.
+[[nodiscard]] std::shared_ptr<const Nvrtc> choose(const NvrtcSurvey& survey, const Toolchain& toolchain,
+                                                  std::string_view arch = {});
+
+/// Why `choose` finds none, with every library that was found, and what would work.
+[[nodiscard]] std::string why_none(const NvrtcSurvey& survey, const Toolchain& toolchain,
+                                   std::string_view arch = {});
+
+/// What the toolchain's driver loads of what an NVRTC makes, for people: "loads its cubins and its PTX".
+[[nodiscard]] std::string describe_loads(const Toolchain& toolchain, int nvrtc);
+
+}  // namespace sparsekiln::cuda
