@@ -136,7 +136,7 @@ def main() -> int:
     tool = (given.build / "tools" / "sparsekiln").resolve()
     layer, samples = (headline.SHORT, 2) if given.short else (Headline(), _SAMPLES)
     about = {**dataclasses.asdict(layer), "dtype": "f32", "math": "ieee"}
-    results = Results(given.out / "bench.json", tool, given.build, layer=about)
+    results = Results(given.out / "bench.json", tool, given.build, asked=about)
     with tempfile.TemporaryDirectory(prefix="sparsekiln-gpu-") as folder:
         for sparsity in layer.sparsities:
             name = f"sparse {sparsity} %"

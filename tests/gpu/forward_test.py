@@ -93,7 +93,7 @@ class Forward(unittest.TestCase):
         self.measure("error")
         self.assertIn("97.npy", (self.folder / "ran").read_text())
         document = json.loads((self.folder / "out" / "bench.json").read_text())
-        self.assertEqual(document["identity"]["layer"]["width"], 12288)
+        self.assertEqual(document["identity"]["asked"]["width"], 12288)
 
 
 if __name__ == "__main__":
