@@ -34,6 +34,7 @@ class Case:
             "failed": len(self.failed),
             "not_reached": self.not_reached,
             "seconds": round(sum(line.get("seconds", 0) for line in self.ended.values()), 2),
+            "cpu_seconds": round(sum(line.get("cpu_seconds", 0) for line in self.ended.values()), 2),
             "failures": {f"{line['end']}: {line.get('what', '')}": line["failure"] for line in self.failed},
         }
 
@@ -46,6 +47,7 @@ class Claims:
         self.cases: dict[str, Case] = {}
         self.open: dict[str, dict] = {}  # name → the line that began it
         self.compiled = 0
+        self.compile_seconds = 0.0  # of the processor
         self.fresh_failures: list[dict] = []  # since the caller emptied it
         self._read = 0
 
@@ -85,6 +87,7 @@ class Claims:
             began = self.open.pop(line["end"], {})
             if line["end"].startswith(COMPILE):
                 self.compiled += 1
+                self.compile_seconds += line.get("cpu_seconds", 0)
                 return
             line.setdefault("what", began.get("what", ""))
             self.cases.setdefault(line["end"].rpartition(" #")[0] or line["end"], Case()).ended[line["end"]] = line

@@ -100,6 +100,7 @@ def main() -> int:
             results.document["parts"][name] = case.document()
         passed, failed, left = claims.totals
         results.document.update(passed=passed, failed=failed, not_reached=left)
+        results.document["compiled_ahead"] = {"kernels": claims.compiled, "cpu_seconds": round(claims.compile_seconds, 1)}
         results.write()
     for name, part in results.document["parts"].items():
         verdict = "FAIL" if part["failed"] else "ok  " if part["ok"] else "left"

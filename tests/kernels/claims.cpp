@@ -64,6 +64,7 @@ bool Claims::claim(const std::string& name, const std::string& what) {
   if (taken_.contains(name)) return false;
   taken_.insert(name);
   began_ = std::chrono::steady_clock::now();
+  began_cpu_ = std::clock();
   append(line_of({{"begin", name},
                   {"what", what},
                   {"worker", getpid()},
@@ -78,6 +79,7 @@ void Claims::end(const std::string& name, const std::string& failure) {
                   {"ok", failure.empty()},
                   {"failure", failure},
                   {"seconds", seconds.count()},
+                  {"cpu_seconds", static_cast<double>(std::clock() - began_cpu_) / CLOCKS_PER_SEC},
                   {"worker", getpid()}}));
 }
 

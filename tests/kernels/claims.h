@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -14,7 +15,7 @@ namespace sparsekiln::test {
 ///
 ///   {"planned": NAME, "parts": number}      0: not yet known
 ///   {"begin": NAME, "what": TEXT, "worker": process id, "at": seconds since 1970}
-///   {"end": NAME, "ok": bool, "failure": TEXT, "seconds": number, "worker": process id}
+///   {"end": NAME, "ok": bool, "failure": TEXT, "seconds": number, "cpu_seconds": number, "worker": id}
 ///
 /// A name that a line has is taken: whoever starts the processes (tests/gpu/workers.py) may write lines as
 /// well, for one that crashed or hung.
@@ -42,6 +43,7 @@ class Claims {
   std::chrono::system_clock::time_point until_;
   std::chrono::steady_clock::time_point began_;  ///< the last claim
   std::int64_t read_ = 0;                        ///< bytes of the file
+  std::clock_t began_cpu_ = 0;                   ///< what this process had used of the processor then
   std::string unread_;                           ///< of a line that was not yet whole
   std::set<std::string> taken_;
   std::map<std::string, std::size_t> planned_;  ///< parts
