@@ -3,26 +3,32 @@
 Sparse: `sparsekiln run … --target cuda --time` on the layers of headline.py, checked first.
 Dense: the same layer as one product in cuBLAS through PyTorch or CuPy, whichever can be imported, in true float32
 (TF32 off). Both by CUDA events, medians of as many samples of many launches each, and both cold: the dense weight is
-several times larger than any L2, and `run` takes turns among copies of its operands until they are, too. Writes
-DIR/bench.json as it goes; a part that fails or hangs is recorded as such, and the others are measured all the same.
+several times larger than any L2, and `run` takes turns among copies of its operands until they are, too. The layers
+are compiled ahead, all at once. Writes DIR/bench.json as it goes; a part that fails or hangs is recorded as such, and
+the others are measured all the same; what --minutes do not allow is left to the next call. At the end all is in
+DIR/bench-DEVICE-COMMIT.tar.gz as well. Exit status: 0 all is well, 1 a part failed, 3 some were not reached.
 """
 
+import concurrent.futures
 import dataclasses
 import json
+import multiprocessing
 import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import headline
 import publish
-from gpu_results import Results
+from gpu_results import Results, add_arguments
 from headline import Headline
 
 _WARM_UP, _SAMPLES, _LAUNCHES = 50, 30, 10  # launches before; samples; launches a sample, so that their cost hides
-_SECONDS = 300  # a command of sparsekiln
+_SECONDS = 240  # a command of sparsekiln, or the dense product
+_RESERVE = 90  # seconds before the end in which nothing is begun: most parts take less
 
 
 def summary(samples: list[float]) -> dict:
@@ -73,11 +79,40 @@ def dense_cupy(layer: Headline) -> dict:
     return {"through": f"CuPy {cupy.__version__}", **summary(samples)}
 
 
+def _answer(pipe, measure, layer: Headline) -> None:
+    try:
+        pipe.send((True, measure(layer)))
+    except Exception as error:
+        pipe.send((False, f"{type(error).__name__}: {error}"))
+
+
+def isolated(measure, layer: Headline) -> dict:
+    """What it returns, in a process of its own: a library that crashes or hangs takes nothing with it."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=_answer, args=(there, measure, layer), daemon=True)
+    process.start()
+    there.close()
+    try:
+        if not here.poll(_SECONDS):
+            raise RuntimeError(f"ran longer than {_SECONDS} s")
+        fine, answer = here.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"its process ended with status {process.exitcode}") from None
+    finally:
+        process.kill()
+        process.join()
+    if not fine:
+        raise RuntimeError(answer)
+    return answer
+
+
 def dense(layer: Headline) -> dict:
     why = []
     for measure in (dense_pytorch, dense_cupy):
         try:
-            return measure(layer)
+            return isolated(measure, layer)
         except Exception as error:  # not there, built without CUDA, for another driver …: the other may do
             why.append(f"{measure.__name__}: {error}")
     return {"run_ms": None, "why": "; ".join(why)}
@@ -103,18 +138,30 @@ def call(tool: pathlib.Path, arguments: list[str], environment: dict) -> dict:
     return {**answer, "ok": False, "why": why}
 
 
-def sparse(tool: pathlib.Path, layer: Headline, sparsity: int, samples: int, folder: pathlib.Path) -> dict:
+def environment_of(folder: pathlib.Path) -> dict:
+    return dict(os.environ, SPARSEKILN_CACHE_DIR=str(folder / "cache"))
+
+
+def prepare(tool: pathlib.Path, layer: Headline, sparsity: int, folder: pathlib.Path) -> dict:
+    """Draws the layout, and compiles its kernel into the store."""
     layout = folder / f"{sparsity}.npy"
-    run = [*layer.request("run", layout, "cuda"), "--check", "--time", "--repeat", str(samples), "--json"]
-    environment = dict(os.environ, SPARSEKILN_CACHE_DIR=str(folder / "cache"))
-    made = call(tool, [*layer.make(sparsity, layout), "--json"], environment)
-    return call(tool, run, environment) if made["ok"] else made
+    made = call(tool, [*layer.make(sparsity, layout), "--json"], environment_of(folder))
+    compile_it = [*layer.request("compile", layout, "cuda"), "--json"]
+    return call(tool, compile_it, environment_of(folder)) if made["ok"] else made
+
+
+def sparse(tool: pathlib.Path, layer: Headline, sparsity: int, samples: int, folder: pathlib.Path) -> dict:
+    run = [*layer.request("run", folder / f"{sparsity}.npy", "cuda"), "--check", "--time", "--repeat", str(samples), "--json"]
+    return call(tool, run, environment_of(folder))
 
 
 def table(layer: Headline, results: Results) -> str:
-    reference = results["dense"]
+    reference = results["dense"] if results.has("dense") else {"run_ms": None, "why": "not reached: call it again"}
     lines = [f"{'sparsity':>8} {'run ms':>9} {'GFLOP/s':>9} {'dense ms':>9} {'speed-up':>9} {'rel. error':>11}"]
     for sparsity in layer.sparsities:
+        if not results.has(f"sparse {sparsity} %"):
+            lines.append(f"{sparsity:>6} %  not reached: call it again")
+            continue
         part = results[f"sparse {sparsity} %"]
         if not part.get("ok"):
             lines.append(f"{sparsity:>6} %  failed: {part['why']}")
@@ -130,23 +177,33 @@ def table(layer: Headline, results: Results) -> str:
 
 def main() -> int:
     parser = publish.parser(__doc__, build=False)
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    add_arguments(parser)
     given = parser.parse_args()
+    until = time.monotonic() + 60 * given.minutes - _RESERVE
     tool = (given.build / "tools" / "sparsekiln").resolve()
     layer, samples = (headline.SHORT, 2) if given.short else (Headline(), _SAMPLES)
     about = {**dataclasses.asdict(layer), "dtype": "f32", "math": "ieee"}
-    results = Results(given.out / "bench.json", tool, given.build, layer=about)
-    with tempfile.TemporaryDirectory(prefix="sparsekiln-gpu-") as folder:
-        for sparsity in layer.sparsities:
-            name = f"sparse {sparsity} %"
-            if not (results.has(name) and results[name].get("ok")):
-                results.record(name, {**sparse(tool, layer, sparsity, samples, pathlib.Path(folder)), "clocks": results.clocks()})
-    if not (results.has("dense") and results["dense"]["run_ms"]):
+    results = Results(given.out / "bench.json", tool, given.build, asked=about)
+    names = {f"sparse {sparsity} %": sparsity for sparsity in layer.sparsities}
+    wanted = [name for name in names if not (results.has(name) and results[name].get("ok"))]
+    with tempfile.TemporaryDirectory(prefix="sparsekiln-gpu-") as scratch:
+        folder = pathlib.Path(scratch)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            prepared = dict(zip(wanted, pool.map(lambda name: prepare(tool, layer, names[name], folder), wanted)))
+        for name in wanted:
+            if time.monotonic() < until:
+                part = sparse(tool, layer, names[name], samples, folder) if prepared[name]["ok"] else prepared[name]
+                results.record(name, {**part, "compile": prepared[name], "clocks": results.clocks()})
+    if not (results.has("dense") and results["dense"]["run_ms"]) and time.monotonic() < until:
         results.record("dense", {**dense(layer), "clocks": results.clocks()})
-    print(table(layer, results))
-    print(f"{given.out / 'bench.json'}: {results.document['device']['name']}, commit {results.document['commit']}")
-    return 0 if all(results[f"sparse {sparsity} %"].get("ok") for sparsity in layer.sparsities) else 1
+    results.say(table(layer, results))
+    reached = [name for name in names if results.has(name)]
+    failed = [name for name in reached if not results[name].get("ok")]
+    left = len(names) - len(reached) + (not results.has("dense"))
+    results.document.update(passed=len(reached) - len(failed), failed=len(failed), not_reached=left)
+    last = f"{len(reached) - len(failed)} passed, {len(failed)} failed"
+    results.finish(last + (f", {left} not reached: call it again" if left else ""))
+    return 1 if failed else 3 if left else 0
 
 
 if __name__ == "__main__":

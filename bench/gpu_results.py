@@ -1,23 +1,37 @@
-"""What a run on a GPU leaves behind: a JSON file that says what was measured, where and of which commit.
+"""What a run on a GPU leaves behind: a JSON file that says what was measured, where and of which commit, a log, and
+both in one archive to bring back.
 
 Results are written as they come, so that a run that was cut off goes on where it stopped. Those of another program,
-device, driver or layer are put aside, never mixed.
+device, driver or request are put aside, never mixed.
 """
 
+import argparse
 import datetime
 import hashlib
+import io
 import json
 import os
 import pathlib
 import platform
+import re
 import subprocess
 import sys
+import tarfile
 
 _SMI_FIELDS = (
     "name", "driver_version", "compute_cap", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem",
     "clocks.applications.graphics", "power.limit", "temperature.gpu", "ecc.mode.current", "memory.total",
 )  # fmt: skip
 _CLOCKS = ("clocks.sm", "clocks.mem", "temperature.gpu")
+_MOST_BYTES = 10_000_000  # of an archive
+_KEPT_OF_LOG = 500_000  # bytes, where the archive is larger
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What all that runs on a GPU server takes."""
+    parser.add_argument("--build", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--minutes", type=float, default=8, metavar="N", help="what is not done by then is left (8)")
 
 
 def _query(fields: tuple[str, ...], pci_bus_id: str) -> list[str]:
@@ -51,17 +65,23 @@ def _ask_smi(fields: tuple[str, ...], pci_bus_id: str) -> dict:
     return {**answer, "unanswered": unanswered}
 
 
-def device(tool: pathlib.Path) -> dict:
-    """The GPU that `--target cuda` means here, its driver and its clocks. SystemExit where there is none.
-
-    The command is asked, not nvidia-smi: the two number the cards differently, CUDA_VISIBLE_DEVICES not the least
-    reason. The card's place on the PCI bus is what both know it by.
-    """
+def doctor(tool: pathlib.Path) -> dict:
+    """What `sparsekiln doctor` found: driver, devices, NVRTC, host. SystemExit where it does not answer."""
     try:
         done = subprocess.run([tool, "doctor", "--json"], capture_output=True, text=True, timeout=120)
-        driver = json.loads(done.stdout)["cuda_driver"]
+        found = json.loads(done.stdout)
+        found["cuda_driver"]
     except (OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
         raise SystemExit(f"{tool} doctor --json does not answer: {error}") from error
+    return found
+
+
+def device(driver: dict) -> dict:
+    """The GPU that `--target cuda` means here, its driver and its clocks. SystemExit where there is none.
+
+    The command is asked (`driver` is doctor's answer), not nvidia-smi: the two number the cards differently,
+    CUDA_VISIBLE_DEVICES not the least reason. The card's place on the PCI bus is what both know it by.
+    """
     if not driver["devices"]:
         raise SystemExit(f"no NVIDIA GPU here: {driver.get('why') or 'the driver finds none'}")
     gpu = driver["devices"][0]
@@ -93,26 +113,29 @@ def commit(build: pathlib.Path) -> str:
 class Results:
     """The JSON file of one program's results, part by part."""
 
-    def __init__(self, path: pathlib.Path, program: pathlib.Path, build: pathlib.Path, layer: dict | None = None):
-        """`layer`: the one that is measured, where all parts are of one."""
+    def __init__(self, path: pathlib.Path, program: pathlib.Path, build: pathlib.Path, asked: dict | None = None):
+        """`asked`: what is to be measured; results of something else are not taken over."""
         self.path = path
-        gpu = device((build / "tools" / "sparsekiln").resolve())
+        self.log = path.with_suffix(".log")
+        found = doctor((build / "tools" / "sparsekiln").resolve())
+        gpu = device(found["cuda_driver"])
         identity = {
             "program": hashlib.sha256(program.read_bytes()).hexdigest(),
             "device": gpu["name"],
             "driver": gpu["driver_version"],
         }
-        if layer:
-            identity["layer"] = json.loads(json.dumps(layer))  # as it is read back
+        if asked:
+            identity["asked"] = json.loads(json.dumps(asked))  # as it is read back
         self.document = {
             "identity": identity,
             "commit": commit(build),
             "device": gpu,
+            "doctor": found,
             "host": f"{platform.machine()}, {os.cpu_count()} CPUs, {platform.release()}",
             "began": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "parts": {},
         }
-        self.resumed = 0
+        self.resumed = False
         path.parent.mkdir(parents=True, exist_ok=True)
         self._take_up(identity)
 
@@ -122,9 +145,8 @@ class Results:
         except (OSError, ValueError):
             return
         if isinstance(earlier, dict) and earlier.get("identity") == identity:
-            self.document["began"] = earlier["began"]
-            self.document["parts"] = earlier["parts"]
-            self.resumed = len(earlier["parts"])
+            self.document |= {key: earlier[key] for key in ("began", "parts", "seed", "answers") if key in earlier}
+            self.resumed = True
         else:
             self.path.replace(self.path.with_name(f"{self.path.stem}-earlier.json"))
 
@@ -145,3 +167,39 @@ class Results:
         temporary = self.path.with_suffix(".tmp")
         temporary.write_text(json.dumps(self.document, indent=1) + "\n")
         temporary.replace(self.path)
+
+    def say(self, text: str) -> None:
+        """Prints it, and keeps it in the log."""
+        print(text, flush=True)
+        with self.log.open("a") as log:
+            log.write(f"{text}\n")
+
+    def finish(self, last: str, others: list[pathlib.Path] = ()) -> None:
+        """Writes all, says `last` as the last line, and leaves one archive: the results, the log, and `others`."""
+        self.write()
+        device = self.document["device"]["name"]
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{self.path.stem}-{device}-{self.document['commit'][:12]}").strip("-")
+        archive = self.path.with_name(f"{name}.tar.gz")
+        self.say(f"{self.path}: {device}, commit {self.document['commit']}; all of it is in {archive.name}")
+        self.say(last)
+        files = [self.path, self.log, *others]
+        bundle(archive, files)
+        if archive.stat().st_size > _MOST_BYTES:
+            bundle(archive, files, _KEPT_OF_LOG)
+            print(f"of all but {self.path.name} only the end is in {archive.name}, which was too large", file=sys.stderr)
+
+
+def bundle(archive: pathlib.Path, files: list[pathlib.Path], kept: int | None = None) -> None:
+    """A .tar.gz of the files, the first one whole, of the others at most the last `kept` bytes."""
+    temporary = archive.with_name(archive.name + ".tmp")
+    with tarfile.open(temporary, "w:gz") as tar:
+        for number, file in enumerate(files):
+            if not file.exists():
+                continue
+            content = file.read_bytes()
+            if number > 0 and kept is not None:
+                content = content[-kept:]
+            entry = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{file.name}")
+            entry.size, entry.mtime = len(content), int(file.stat().st_mtime)
+            tar.addfile(entry, io.BytesIO(content))
+    temporary.replace(archive)

@@ -258,7 +258,7 @@ class Bench(unittest.TestCase):
     def test_gpu_forward(self):
         said = self.script("gpu_forward.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
         results = json.loads((self.folder / "out" / "bench.json").read_text())
-        self.assertEqual(results["identity"]["layer"]["width"], 256)
+        self.assertEqual(results["identity"]["asked"]["width"], 256)
         self.assertIn("Sparsekiln emulator", results["device"]["name"])
         self.assertEqual(set(results["parts"]), {"dense", *(f"sparse {sparsity} %" for sparsity in _SPARSITIES)})
         for sparsity in _SPARSITIES:

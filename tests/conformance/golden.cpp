@@ -46,12 +46,6 @@ std::optional<Answer> answer_of(const Case& test, const std::string& text) {
   return answer;
 }
 
-std::string file_name(std::string device) {
-  for (char& c : device)
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '-';
-  return device;
-}
-
 }  // namespace
 
 GoldenAnswers GoldenAnswers::load(const std::filesystem::path& folder) {
@@ -61,11 +55,9 @@ GoldenAnswers GoldenAnswers::load(const std::filesystem::path& folder) {
     if (entry.path().extension() != ".json") continue;
     try {
       std::ifstream stream(entry.path());
-      const nlohmann::json document = nlohmann::json::parse(stream);
-      const std::string family = entry.path().stem().string();
-      for (const auto& [name, given] : document.at("cases").items())
-        answers.by_title_[family + ": " + name].push_back(
-            {document.at("device"), given.at("digest"), given.at("values")});
+      const nlohmann::json document = nlohmann::json::parse(stream).at("answers");
+      for (const auto& [title, given] : document.at("cases").items())
+        answers.by_title_[title].push_back({document.at("device"), given.at("digest"), given.at("values")});
     } catch (const nlohmann::json::exception& error) {
       throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", entry.path().string(), error.what()));
     }
@@ -89,26 +81,22 @@ std::vector<GoldenAnswers::Entry> GoldenAnswers::to(const Case& test) const {
 }
 
 void AnswerWriter::add(const Case& test, const Answer& answer) {
-  by_family_[test.family][test.name] =
-      nlohmann::json{{"digest", digest(test)}, {"values", text_of(answer)}}.dump();
+  by_title_[test.title()] = nlohmann::json{{"digest", digest(test)}, {"values", text_of(answer)}}.dump();
 }
 
-void AnswerWriter::write(const std::filesystem::path& folder, const cuda::DeviceInfo& device,
+void AnswerWriter::write(const std::filesystem::path& file, const cuda::DeviceInfo& device,
                          int driver_version) const {
-  const std::filesystem::path place = folder / file_name(device.name);
-  std::filesystem::create_directories(place);
-  for (const auto& [family, cases] : by_family_) {
-    std::ofstream file(place / (family + ".json"));
-    file << fmt::format("{{\"device\": {}, \"compute_capability\": {}, \"driver\": {}, \"cases\": {{",
-                        nlohmann::json(device.name).dump(), device.compute_capability, driver_version);
-    const char* separator = "\n";
-    for (const auto& [name, entry] : cases) {
-      file << separator << nlohmann::json(name).dump() << ": " << entry;
-      separator = ",\n";
-    }
-    file << "\n}}\n";
-    if (!file) throw Error(ErrorKind::invalid_argument, fmt::format("{} cannot be written", place.string()));
+  std::ofstream stream(file);
+  stream << fmt::format(
+      "{{\"answers\": {{\"device\": {}, \"compute_capability\": {}, \"driver\": {}, \"cases\": {{",
+      nlohmann::json(device.name).dump(), device.compute_capability, driver_version);
+  const char* separator = "\n";
+  for (const auto& [title, entry] : by_title_) {
+    stream << separator << nlohmann::json(title).dump() << ": " << entry;
+    separator = ",\n";
   }
+  stream << "\n}}}\n";
+  if (!stream) throw Error(ErrorKind::invalid_argument, fmt::format("{} cannot be written", file.string()));
 }
 
 }  // namespace sparsekiln::conformance

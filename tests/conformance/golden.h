@@ -11,9 +11,9 @@
 
 namespace sparsekiln::conformance {
 
-/// What devices answered, as files FOLDER/DEVICE/FAMILY.json: {"device", "compute_capability", "driver",
-/// "cases"}, of each case a digest of what was asked, and the values of the threads in hexadecimal. An answer
-/// to another question is not compared.
+/// What devices answered, as files that have {"answers": {"device", "compute_capability", "driver", "cases"}}
+/// (the results of `./dev gpu conformance` are one), of each case, by its title, a digest of what was asked,
+/// and the values of the threads in hexadecimal. An answer to another question is not compared.
 class GoldenAnswers {
  public:
   struct Entry {
@@ -21,8 +21,8 @@ class GoldenAnswers {
     Answer answer;
   };
 
-  /// All answers below a folder; none where there is no folder. Throws `invalid_argument` for a file that is
-  /// none.
+  /// All answers of the .json files below a folder; none where there is no folder. Throws `invalid_argument`
+  /// for a file that is none.
   [[nodiscard]] static GoldenAnswers load(const std::filesystem::path& folder);
   /// The answers to exactly this case, by each device that gave one.
   [[nodiscard]] std::vector<Entry> to(const Case& test) const;
@@ -38,11 +38,11 @@ class GoldenAnswers {
 class AnswerWriter {
  public:
   void add(const Case& test, const Answer& answer);
-  /// Writes FOLDER/DEVICE/FAMILY.json for each family that was answered, a line a case.
-  void write(const std::filesystem::path& folder, const cuda::DeviceInfo& device, int driver_version) const;
+  /// Writes one file, a line a case.
+  void write(const std::filesystem::path& file, const cuda::DeviceInfo& device, int driver_version) const;
 
  private:
-  std::map<std::string, std::map<std::string, std::string>> by_family_;  ///< then by name: digest and values
+  std::map<std::string, std::string> by_title_;  ///< digest and values
 };
 
 }  // namespace sparsekiln::conformance

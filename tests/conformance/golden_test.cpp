@@ -49,8 +49,7 @@ TEST_CASE("what a device answered is read as it was written") {
   AnswerWriter writer;
   const Case test = one_case("nothing;");
   writer.add(test, kAnswer);
-  writer.write(folder.path(), {.name = "A GPU (80GB)", .compute_capability = 90}, 13000);
-  CHECK(fs::is_regular_file(folder.path() / "A-GPU--80GB-" / "family.json"));
+  writer.write(folder.path() / "any.json", {.name = "A GPU (80GB)", .compute_capability = 90}, 13000);
   const auto entries = GoldenAnswers::load(folder.path()).to(test);
   REQUIRE(entries.size() == 1);
   CHECK(entries.at(0).device == "A GPU (80GB)");
@@ -61,7 +60,7 @@ TEST_CASE("an answer to another question is none") {
   const Folder folder;
   AnswerWriter writer;
   writer.add(one_case("nothing;"), kAnswer);
-  writer.write(folder.path(), {.name = "A GPU"}, 13000);
+  writer.write(folder.path() / "any.json", {.name = "A GPU"}, 13000);
   CHECK(GoldenAnswers::load(folder.path()).to(one_case("something;")).empty());
 }
 

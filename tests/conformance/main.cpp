@@ -21,7 +21,7 @@
 
 // Conformance cases: each is a test case of its own, in the suite of its family.
 //
-//   test_conformance --cases DIR [--target emulated[:sm_80]|cuda[:N]] [--golden DIR] [--answers DIR]
+//   test_conformance --cases DIR [--target emulated[:sm_80]|cuda[:N]] [--golden DIR] [--answers FILE]
 //   [doctest's options] test_conformance --cases DIR --write-ptx DIR     the modules, DIR/sm_80/FAMILY.N.ptx,
 //   and nothing is run
 

@@ -13,6 +13,7 @@ from unittest import mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "bench"))
 
 import gpu_forward  # noqa: E402
+import headline  # noqa: E402
 
 _SMI = '#!/bin/sh\necho "Test GPU, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1"\n'
 # At 97 % it is right; at 90 % the oracle finds a wrong element; at 50 % it does what BREAKS says.
@@ -23,7 +24,8 @@ def answer(status, **document):
     sys.exit(status)
 if sys.argv[1] == "doctor":
     answer(0, cuda_driver={"cuda_version": 13000, "devices": [{"name": "Test GPU", "pci_bus_id": "0000:65:00.0"}]})
-if sys.argv[1] == "layout":
+if sys.argv[1] in ("layout", "compile"):
+    open("prepared", "a").write(sys.argv[1] + " ")
     answer(0)
 open("ran", "a").write(sys.argv[2] + " ")
 figures = {"run_ms": 0.5, "gflops": 100.0, "rel_error": 1e-7, "timing": {"cold": True}}
@@ -38,6 +40,10 @@ if os.environ["BREAKS"] == "error":
 sys.stderr.write("terminate called")
 os.abort()
 """
+
+
+def crash(layer):
+    os.abort()
 
 
 class Forward(unittest.TestCase):
@@ -82,6 +88,22 @@ class Forward(unittest.TestCase):
         self.assertEqual((status, parts["sparse 97 %"]["ok"], parts["dense"]["run_ms"]), (1, True, 5.0))
         self.assertIn("ran longer than 2 s", parts["sparse 50 %"]["why"])
 
+    def test_what_time_does_not_allow_is_left_to_the_next_call(self):
+        status, parts, said = self.measure("error", "--minutes", "0")
+        self.assertEqual((status, parts), (3, {}))
+        self.assertTrue(said.endswith("0 passed, 0 failed, 4 not reached: call it again\n"), said)
+        self.assertEqual(len(self.measure("error")[1]), 4)
+
+    def test_layers_are_compiled_before_any_is_run_and_all_is_in_one_archive(self):
+        self.measure("error")
+        self.assertEqual((self.folder / "prepared").read_text().split().count("compile"), 3)
+        self.assertEqual(len(list((self.folder / "out").glob("bench-Test-GPU-*.tar.gz"))), 1)
+
+    def test_a_library_that_crashes_or_is_not_there_leaves_the_reason(self):
+        with mock.patch.object(gpu_forward, "dense_pytorch", crash), mock.patch.object(gpu_forward, "_SECONDS", 60):
+            why = gpu_forward.dense(headline.SHORT)["why"]
+        self.assertIn("crash: its process ended with status -6", why)
+
     def test_a_command_that_aborts_leaves_what_it_said_and_only_failures_run_again(self):
         self.assertIn("terminate called", self.measure("aborts")[1]["sparse 50 %"]["why"])
         self.measure("aborts")
@@ -93,7 +115,7 @@ class Forward(unittest.TestCase):
         self.measure("error")
         self.assertIn("97.npy", (self.folder / "ran").read_text())
         document = json.loads((self.folder / "out" / "bench.json").read_text())
-        self.assertEqual(document["identity"]["layer"]["width"], 12288)
+        self.assertEqual(document["identity"]["asked"]["width"], 12288)
 
 
 if __name__ == "__main__":

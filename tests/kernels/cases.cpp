@@ -539,11 +539,11 @@ std::string run(const Case& test) {
       inputs_text += Suite::current().take_seed(seed_turn);
       const Verdict verdict = launch_and_check(kernel, problem, inputs, padding);
       if (!verdict.ok)
-        return fmt::format("{}, {}: {} ({} wrong, {} unwritten, {} stray)", test.to_string(), inputs_text,
-                           verdict.first_failure, verdict.wrong, verdict.unwritten, verdict.stray);
+        return fmt::format("{}: {} ({} wrong, {} unwritten, {} stray)", inputs_text, verdict.first_failure,
+                           verdict.wrong, verdict.unwritten, verdict.stray);
     }
   } catch (const std::exception& error) {
-    return fmt::format("{}, {}: {}", test.to_string(), inputs_text, error.what());
+    return fmt::format("{}: {}", inputs_text, error.what());
   }
   return {};
 }

@@ -31,7 +31,7 @@ struct Case {
 
 /// Compiles a case, runs it on small integers, on random numbers and on integers with planted Inf and NaN (on
 /// the emulator on one of these two, in turn), and judges every element. Empty where all is well, else what
-/// failed and how to make it again.
+/// failed.
 [[nodiscard]] std::string run(const Case& test);
 
 }  // namespace sparsekiln::test

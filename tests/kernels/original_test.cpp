@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include <fmt/format.h>
 #include <sparsekiln/patterns.h>
 
 #include "runtime/trial.h"
 #include "tests/kernels/suite.h"
+#include "tests/kernels/table.h"
 
 // The test cases of OpenAI's blocksparse (2017), as facts: layouts, block sizes, batches and depths. Full
 // width on the cpu and on a GPU; the emulator has graphs of fewer blocks.
@@ -16,10 +19,15 @@ using namespace sparsekiln::test;
 
 namespace {
 
+/// For the device of this run, as it is.
+Options options_of(std::int32_t block, std::int64_t n, Operation operation) {
+  Options options = Suite::current().options({block, block}, n);
+  options.operation = operation;
+  return options;
+}
+
 /// What is wrong with one launch on small integers; empty where nothing is.
-std::string wrong(const Layout& layout, Options options, TrialLaunch launch) {
-  options.target = Suite::current().target_with(Suite::current().device()->target().workers);
-  options.cache_dir = Suite::current().cache_dir();
+std::string wrong(const Layout& layout, const Options& options, TrialLaunch launch) {
   const Kernel kernel = compile(layout, options);
   const auto trial = make_trial(make_problem(layout, options), launch, Inputs::small_integers, 1);
   const auto layer = trial->place(kernel, Suite::current().device());
@@ -38,32 +46,27 @@ constexpr Operation kOperations[] = {Operation::forward, Operation::grad_input, 
 
 }  // namespace
 
-TEST_CASE("a Barabási-Albert layer of 160 blocks, all block sizes, batches, operations and orders") {
+TEST_CASE("a Barabási-Albert layer of 160 blocks, all block sizes, batches, operations and orders" *
+          doctest::test_suite("tables")) {
   const Layout layout = graph(160, 5);
-  for (const std::int32_t block : {32, 16, 8})
-    for (const std::int64_t n : {256, 128, 64, 32, 16, 8}) {
+  std::vector<Part> parts;
+  for (const std::int32_t block : {8, 16, 32})
+    for (const std::int64_t n : {8, 16, 32, 64, 128, 256}) {
       if (Suite::current().emulated() && n * block > 1024) continue;
       for (const Operation operation : kOperations)
         for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major}) {
-          CAPTURE(block);
-          CAPTURE(n);
-          CAPTURE(name(operation));
-          CAPTURE(name(order));
-          Options options;
-          options.block = {block, block};
-          options.batch = n;
-          options.operation = operation;
+          Options options = options_of(block, n, operation);
           options.order = order;
-          CHECK(wrong(layout, options, {.n = n}) == "");
+          parts.push_back({fmt::format("block {}, n {}, {} {}", block, n, name(operation), name(order)),
+                           layout, options,
+                           [&layout, options, n] { return wrong(layout, options, {.n = n}); }});
         }
     }
+  run_table(parts);
 }
 
 TEST_CASE("a recurrent layer of 448 blocks, eight steps deep, whose gradient of the weight is grouped") {
-  Options options;
-  options.block = {32, 32};
-  options.batch = 64;
-  options.operation = Operation::grad_weight;
+  Options options = options_of(32, 64, Operation::grad_weight);
   CHECK(wrong(graph(448, 8), options, {.n = 64, .pairs = 8}) == "");
   options.epilogue.scale = true;
   CHECK(wrong(graph(160, 5), options, {.n = 64, .pairs = 8, .accumulates = true}) == "");
@@ -78,10 +81,7 @@ TEST_CASE("gates on the blocks of a checkerboard") {
     for (const Operation operation : kOperations) {
       CAPTURE(block);
       CAPTURE(name(operation));
-      Options options;
-      options.block = {block, block};
-      options.batch = 64;
-      options.operation = operation;
+      Options options = options_of(block, 64, operation);
       options.gates = true;
       options.gate_gradient = operation == Operation::grad_weight;
       CHECK(wrong(layout, options, {.n = 64}) == "");

@@ -18,6 +18,7 @@
 
 #include "runtime/trial.h"
 #include "tests/kernels/suite.h"
+#include "tests/kernels/table.h"
 
 using namespace sparsekiln;
 using namespace sparsekiln::test;
@@ -138,12 +139,18 @@ struct Outcome {
   std::string failure;  ///< what is wrong
 };
 
-Outcome run(const Drawn& drawn) {
+/// All of them, for this run's device and store.
+Options options_of(const Drawn& drawn) {
   Options options = drawn.options;
   options.in_features = std::int64_t{drawn.cols} * options.block.in - drawn.missing_in;
   options.out_features = std::int64_t{drawn.rows} * options.block.out - drawn.missing_out;
   options.target = Suite::current().target_with(drawn.workers);
   options.cache_dir = Suite::current().cache_dir();
+  return options;
+}
+
+Outcome run(const Drawn& drawn) {
+  const Options options = options_of(drawn);
   std::optional<Kernel> kernel;
   try {
     const Layout layout = drawn.layout();
@@ -239,32 +246,31 @@ std::string kind_of(std::string refusal) {
 
 }  // namespace
 
-TEST_CASE("random problems are computed right, or refused") {
+TEST_CASE("random problems are computed right, or refused" * doctest::test_suite("tables")) {
   const int wanted = Suite::current().every() == 1 ? 300 : 50;
-  const int most_draws = 3 * wanted;
   const std::uint64_t first = 1000003 * Suite::seed_of_today();
   std::map<std::string, int> refusals;
-  int ran = 0;
-  int draws = 0;
-  for (; ran < wanted && draws < most_draws; ++draws) {
-    const Drawn drawn = draw(first + static_cast<std::uint64_t>(draws));
-    const Outcome outcome = run(drawn);
-    if (!outcome.refusal.empty()) {
-      if (!may_be_refused(drawn))
-        FAIL_CHECK(fmt::format("SPARSEKILN_TEST_SEED={}, draw {}: {}\n  refused: {}", Suite::seed_of_today(),
-                               draws, drawn.to_string(), outcome.refusal));
-      ++refusals[kind_of(outcome.refusal)];
-      continue;
-    }
-    ++ran;
-    if (outcome.failure.empty()) continue;
-    const Drawn small = shrunk(drawn);
-    FAIL_CHECK(fmt::format("SPARSEKILN_TEST_SEED={}, draw {}: {}\n  {}\n  at its smallest: {}\n  {}",
-                           Suite::seed_of_today(), draws, drawn.to_string(), outcome.failure,
-                           small.to_string(), run(small).failure));
+  std::vector<Part> parts;
+  for (int computed = 0; computed < wanted;) {
+    const Drawn drawn = draw(first + parts.size());
+    if (!may_be_refused(drawn)) ++computed;
+    const auto check = [&refusals, drawn]() -> std::string {
+      const Outcome outcome = run(drawn);
+      if (!outcome.refusal.empty()) {
+        if (!may_be_refused(drawn)) return "refused: " + outcome.refusal;
+        ++refusals[kind_of(outcome.refusal)];
+      }
+      if (outcome.failure.empty() || context_is_lost()) return outcome.failure;
+      const Drawn small = shrunk(drawn);
+      return fmt::format("{}\n  at its smallest: {}\n  {}", outcome.failure, small.to_string(),
+                         run(small).failure);
+    };
+    parts.push_back({fmt::format("SPARSEKILN_TEST_SEED={}, draw {}: {}", Suite::seed_of_today(), parts.size(),
+                                 drawn.to_string()),
+                     drawn.layout(), options_of(drawn), check});
   }
-  std::printf("%d random problems computed, %d refused, SPARSEKILN_TEST_SEED=%llu\n", ran, draws - ran,
+  if (run_table(parts) < parts.size()) return;
+  std::printf("%zu random problems, SPARSEKILN_TEST_SEED=%llu; refused:\n", parts.size(),
               static_cast<unsigned long long>(Suite::seed_of_today()));
   for (const auto& [what, count] : refusals) std::printf("  %4d %s\n", count, what.c_str());
-  CHECK(ran == wanted);
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <utility>
 
 #include "compiler/spmm.h"
 #include "runtime/cuda/emulator.h"
@@ -29,15 +30,26 @@ std::string Precision::to_string() const {
 Suite::Suite(const std::string& target, std::size_t every)
     : prefix_(target.starts_with("emulated") ? "emulated:" : ""),
       device_(open_device(target)),
-      every_(every),
-      cache_dir_(make_folder()) {
+      every_(every) {
+  take_empty_store();
   current_suite = this;
 }
 
 Suite::~Suite() {
   current_suite = nullptr;
+  keep_store({});
+}
+
+void Suite::keep_store(std::filesystem::path folder) {
   std::error_code ignored;
-  std::filesystem::remove_all(cache_dir_, ignored);
+  if (!made_.empty()) std::filesystem::remove_all(made_, ignored);
+  made_.clear();
+  cache_dir_ = std::move(folder);
+}
+
+void Suite::take_empty_store() {
+  keep_store(make_folder());
+  made_ = cache_dir_;
 }
 
 const Suite& Suite::current() { return *current_suite; }

@@ -35,8 +35,12 @@ class Suite {
   [[nodiscard]] const std::shared_ptr<const Device>& device() const { return device_; }
   [[nodiscard]] bool on_cpu() const { return device_->target().kind == Target::Kind::cpu; }
   [[nodiscard]] std::size_t every() const { return every_; }
-  /// Empty when the suite began, removed with it.
+  /// The store: empty when the suite began and removed with it, where `keep_store` names no other.
   [[nodiscard]] const std::filesystem::path& cache_dir() const { return cache_dir_; }
+  /// From now on the store in `folder`, which stays.
+  void keep_store(std::filesystem::path folder);
+  /// From now on an empty one.
+  void take_empty_store();
   /// A request for this device and this store.
   [[nodiscard]] Options options(BlockShape block, Batch batch, Precision precision = {}) const;
   /// All that the device computes, so that every family of kernels has its turn.
@@ -57,6 +61,7 @@ class Suite {
   std::shared_ptr<const Device> device_;
   std::size_t every_;
   std::filesystem::path cache_dir_;
+  std::filesystem::path made_;  ///< the store to remove; empty where there is none
 };
 
 /// Copies inputs and poison (or what y held before) to the device, launches, and copies y back into `output`.

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <exception>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -20,6 +17,7 @@
 #include "tests/kernels/layouts.h"
 #include "tests/kernels/pairwise.h"
 #include "tests/kernels/suite.h"
+#include "tests/kernels/table.h"
 
 using namespace sparsekiln;
 using namespace sparsekiln::test;
@@ -244,11 +242,11 @@ std::string run(const GradientCase& test, std::size_t number) {
       const Verdict verdict = check(gradient, inputs, launched(kernel, gradient, inputs),
                                     adder_of(gradient.ieee(), kernel.binary().plan));
       if (!verdict.ok)
-        return fmt::format("{}{}: {}: {}", test.to_string(), seed,
-                           kind == Inputs::random ? "random" : "small integers", verdict.first_failure);
+        return fmt::format("{}{}: {}", kind == Inputs::random ? "random" : "small integers", seed,
+                           verdict.first_failure);
     }
   } catch (const Error& error) {
-    return fmt::format("{}: {}", test.to_string(), error.what());
+    return error.what();
   }
   return {};
 }
@@ -282,32 +280,21 @@ std::vector<GradientCase> all_gradients() {
   return cases;
 }
 
-void build_ahead(const std::vector<GradientCase>& cases) {
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < cases.size(); i = next++) try {
-        (void)build(cases[i].layout, cases[i].options);
-      } catch (const std::exception&) {  // it fails again where it is reported
-      }
-  };
-  std::vector<std::jthread> threads;
-  for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i) threads.emplace_back(work);
-}
-
 }  // namespace
 
 TEST_CASE(
     "gradients of the weight are right for every pair of layout, block, batch, order, type, ends and "
-    "config") {
+    "config" *
+    doctest::test_suite("tables")) {
   if (Suite::current().on_cpu()) return;
-  const std::vector<GradientCase> cases = all_gradients();
+  static const std::vector<GradientCase> cases = all_gradients();
   MESSAGE(cases.size(), " gradients of the weight");
   REQUIRE(cases.size() * Suite::current().every() >= test_layouts().size());
-  build_ahead(cases);
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    const std::string failure = run(cases[i], i);
-    CHECK_MESSAGE(failure.empty(), failure);
-  }
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    parts.push_back(
+        {cases[i].to_string(), cases[i].layout, cases[i].options, [i] { return run(cases[i], i); }});
+  run_table(parts);
 }
 
 TEST_CASE("twenty gradients of the weight have the same bits") {

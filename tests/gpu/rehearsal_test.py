@@ -1,0 +1,161 @@
+"""`./dev gpu` as it goes on a server: a tree with nothing but what is carried there, an empty environment, and the emulator
+in place of the driver. It is cut off, goes on, and survives a process that crashes.
+
+TEST_BUILD is the build whose programs are laid out. TEST_PORTABLE, instead, is a folder that ./dev build --portable made;
+TEST_EVERY then says of how large a part of the suite and the cases (each Nth).
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(_ROOT / "tests" / "gpu")]
+
+import portable  # noqa: E402
+
+_CARRIED = ("dev", "bench", "tests/gpu", "tests/run.py", "tests/conformance/cases")  # of the tree: what the verbs read
+_MOST_CARRIED, _MOST_BROUGHT_BACK = 40e6, 10e6  # bytes
+_SECONDS = 400
+
+
+def nvrtc():
+    """Where this machine has it; None where it has none."""
+    build = os.environ.get("TEST_BUILD") or _ROOT / "build"
+    done = subprocess.run([pathlib.Path(build) / "tools" / "sparsekiln", "doctor", "--json"], capture_output=True, text=True)
+    return json.loads(done.stdout)["nvrtc"].get("path")
+
+
+class Rehearsal(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        holder = tempfile.TemporaryDirectory(prefix="sparsekiln-rehearsal-")
+        cls.addClassCleanup(holder.cleanup)
+        cls.folder = pathlib.Path(holder.name)
+        cls.tree, cls.out = cls.folder / "tree", cls.folder / "results"
+        for name in _CARRIED:
+            (cls.tree / name).parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (_ROOT / name).is_dir() else shutil.copy
+            copy(_ROOT / name, cls.tree / name)
+        if os.environ.get("TEST_PORTABLE"):
+            shutil.copytree(os.environ["TEST_PORTABLE"], cls.tree / "build-portable")
+        else:
+            portable.lay_out(pathlib.Path(os.environ["TEST_BUILD"]), cls.tree / "build-portable", "0123456789abcdef")
+        found = nvrtc()
+        if found is None:
+            raise unittest.SkipTest("no NVRTC here")
+        for name in ("home", "tmp"):
+            (cls.folder / name).mkdir()
+        cls.environment = {
+            "PATH": "/usr/bin:/bin", "HOME": str(cls.folder / "home"), "TMPDIR": str(cls.folder / "tmp"),
+            "SPARSEKILN_NVRTC": found, "SPARSEKILN_CUDA_DRIVER": str(cls.tree / "build-portable" / portable.EMULATOR),
+            "SPARSEKILN_TEST_SEED": "1",
+        }  # fmt: skip
+
+    def start(self, *arguments):
+        return subprocess.Popen(
+            ["./dev", "gpu", *arguments, "--out", str(self.out)], cwd=self.tree, env=self.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def finish(self, process):
+        """Exit status and the last line."""
+        try:
+            self.said, _ = process.communicate(timeout=_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        lines = self.said.splitlines()
+        return process.returncode, lines[-1] if lines else ""
+
+    def archive(self, verb):
+        """The results in the one archive of a verb."""
+        (archive,) = self.out.glob(f"{verb}-*.tar.gz")
+        self.assertLess(archive.stat().st_size, _MOST_BROUGHT_BACK)
+        self.assertRegex(archive.name, rf"^{verb}-Sparsekiln-emulator-sm-90-.*\.tar\.gz$")
+        with tarfile.open(archive) as tar:
+            return json.load(tar.extractfile(next(name for name in tar.getnames() if name.endswith(f"/{verb}.json"))))
+
+    def claims(self, key):
+        """Lines of the file of claims that have a key, so far."""
+        file = self.out / "test.claims"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [line for line in map(json.loads, filter(lambda line: line.endswith("}"), lines)) if key in line]
+
+    def wait_for(self, found, process):
+        end = time.monotonic() + _SECONDS
+        while not (value := found()):
+            self.assertIsNone(process.poll(), "it ended before it was to be interrupted")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        return value
+
+    def open_compiles(self):
+        ended = {line["end"] for line in self.claims("end")}
+        return [line for line in self.claims("begin") if line["begin"].startswith("compile ") and line["begin"] not in ended]
+
+    def test_what_is_carried_is_small(self):
+        files = [file for file in self.tree.rglob("*") if file.is_file()]
+        self.assertLess(sum(file.stat().st_size for file in files), _MOST_CARRIED)
+        left_alone = [file for file in (self.tree / "build-portable").rglob("*") if file.suffix in (".o", ".a", ".ninja")]
+        self.assertEqual(left_alone, [])
+
+    def test_the_suite_names_what_crashes_and_goes_on_where_it_was_killed(self):
+        some = ("test", "--only", "random problems", "--every", "50", "--workers", "1")
+        process = self.start(*some)
+        crashed = self.wait_for(self.open_compiles, process)[0]
+        os.kill(crashed["worker"], signal.SIGSEGV)
+        name = crashed["begin"].removeprefix("compile ")
+        (failed,) = self.wait_for(lambda: [line for line in self.claims("end") if line["end"] == name], process)
+        self.assertFalse(failed["ok"])
+        self.assertIn("crashed: SIGSEGV", failed["failure"])
+        self.assertTrue(failed["what"].startswith("SPARSEKILN_TEST_SEED=1, draw "))
+
+        passed = self.wait_for(
+            lambda: [line["end"] for line in self.claims("end") if line["ok"] and not line["end"].startswith("compile ")],
+            process,
+        )
+        os.killpg(process.pid, signal.SIGKILL)
+        self.finish(process)
+        status, last = self.finish(self.start(*some))
+        self.assertEqual(status, 0, self.said)
+        self.assertTrue(set(passed) <= {line["end"] for line in self.claims("end")})
+        self.assertEqual({line["begin"] for line in self.claims("begin")} & set(passed), set())  # none ran again
+        results = self.archive("test")
+        self.assertEqual((results["failed"], results["not_reached"]), (0, 0))
+        self.assertEqual(last, f"{results['passed']} passed, 0 failed")
+        self.assertGreater(results["passed"], 4)
+        self.assertIn("found", results["doctor"]["nvrtc"])
+        self.assertEqual(list((self.folder / "tmp").glob("sparsekiln-gpu-*")), [])  # nothing is left of what was compiled
+
+    def test_conformance_leaves_its_answers_in_the_results(self):
+        status, last = self.finish(self.start("conformance", "--every", os.environ.get("TEST_EVERY", "6")))
+        self.assertEqual(status, 0, self.said)
+        results = self.archive("conformance")
+        self.assertEqual(last, f"{results['passed']} passed, 0 failed")
+        self.assertEqual(len(results["answers"]["cases"]), results["passed"])
+
+    def test_bench_measures_every_layer(self):
+        status, last = self.finish(self.start("bench", "--short"))
+        self.assertEqual((status, last), (0, "3 passed, 0 failed"), self.said)
+        self.assertTrue(self.archive("bench")["parts"]["sparse 97 %"]["timing"]["cold"])
+
+    @unittest.skipUnless(os.environ.get("TEST_EVERY"), "only by hand, on programs that are portable")
+    def test_a_part_of_the_whole_suite(self):
+        self.addCleanup(shutil.rmtree, self.out, ignore_errors=True)
+        status, last = self.finish(self.start("test", "--every", os.environ["TEST_EVERY"]))
+        print(self.said)
+        self.assertIn(status, (0, 3), self.said)
+        self.assertEqual(self.archive("test")["failed"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
