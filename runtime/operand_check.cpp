@@ -1,5 +1,6 @@
 #include "runtime/operand_check.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <utility>
@@ -53,9 +54,9 @@ std::string device_name(std::int32_t device) {
 }
 [[noreturn, gnu::cold]] void refuse_weight(std::string_view name, const TensorView& is,
                                            const OperandContract& wanted) {
-  refuse(name, fmt::format("rank {} and shape [{}, {}, {}], but the kernel takes dense [{}, {}, {}]", is.rank,
-                           is.shape[0], is.shape[1], is.shape[2], wanted.blocks, wanted.block.out,
-                           wanted.block.in));
+  refuse(name, fmt::format("rank {} and shape [{}, {}, {}], but the kernel takes dense [{}, {}, {}]{}",
+                           is.rank, is.shape[0], is.shape[1], is.shape[2], wanted.blocks, wanted.block.out,
+                           wanted.block.in, wanted.blocks == 0 ? ", or no such operand" : ""));
 }
 [[noreturn, gnu::cold]] void refuse_packed(std::string_view name, const TensorView& is,
                                            std::int64_t elements) {
@@ -216,12 +217,16 @@ Region check_dense(std::string_view name, const TensorView& view, DType type, st
 /// What Kernel::pack made, in any dense shape: its axes are not the layout's any more.
 void check_packed(std::string_view name, const TensorView& w, const OperandContract& contract) {
   if (w.dtype != contract.dtype) refuse_type(name, w.dtype, contract.dtype);
-  if (contract.blocks == 0) return;
   const std::int64_t all = weight_elements(contract);
   if (w.rank < 1 || w.rank > 3) refuse_packed(name, w, all);
+  if (all == 0) {
+    if (std::find(w.shape, w.shape + w.rank, 0) == w.shape + w.rank) refuse_packed(name, w, all);
+    return;
+  }
   std::int64_t elements = 1;
   for (std::int32_t axis = w.rank - 1; axis >= 0; --axis) {
-    if (w.shape[axis] < 1 || w.shape[axis] > all / elements || w.stride[axis] != elements)
+    if (w.shape[axis] < 1 || w.shape[axis] > all / elements ||
+        (w.shape[axis] > 1 && w.stride[axis] != elements))
       refuse_packed(name, w, all);
     elements *= w.shape[axis];
   }
@@ -233,7 +238,7 @@ Region check_weight(std::string_view name, const TensorView& w, DType type, cons
                     std::int32_t device) {
   if (w.rank == 0 && contract.blocks != 0) refuse_missing(name, contract);
   check_device(name, w, device);
-  if (contract.packed)
+  if (contract.packed && w.rank != 0)
     check_packed(name, w, contract);
   else
     check_blocks(name, w, type, contract);
@@ -418,7 +423,6 @@ class PairList {
 
 CheckedOperands check_weight_gradient(const Operands& operands, const OperandContract& contract,
                                       std::int32_t device) {
-  if (operands.dw.rank == 0) refuse_missing("dw", contract);
   Region computed[3];
   Region w;
   computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
@@ -467,14 +471,15 @@ void check_address(std::string_view name, const void* address, std::int64_t alig
 
 void check_blocks(std::string_view name, const TensorView& weight, DType type,
                   const OperandContract& contract) {
+  if (weight.rank == 0 && contract.blocks == 0) return;
   if (weight.dtype != type) refuse_type(name, weight.dtype, type);
-  if (contract.blocks == 0) return;
   const std::int64_t block = std::int64_t{contract.block.out} * contract.block.in;
   const bool shaped = weight.rank == 3 && weight.shape[0] == contract.blocks &&
                       weight.shape[1] == contract.block.out && weight.shape[2] == contract.block.in;
-  const bool dense =
-      weight.stride[0] == block && weight.stride[1] == contract.block.in && weight.stride[2] == 1;
+  const bool dense = contract.blocks == 0 || ((contract.blocks == 1 || weight.stride[0] == block) &&
+                                              weight.stride[1] == contract.block.in && weight.stride[2] == 1);
   if (!shaped || !dense) refuse_weight(name, weight, contract);
+  if (contract.blocks == 0) return;
   check_address(name, weight.data, kWeightAlignment);
 }
 

@@ -165,7 +165,8 @@ struct ActivationPair {
 struct Operands {
   TensorView x;  ///< [n, in_features]
   /// [blocks, block_out, block_in], dense, row-major over the layout. Where Kernel::packed_elements() is not
-  /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements.
+  /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements. Where
+  /// the layout has no blocks it may be left out, as may v and dw.
   TensorView w;
   TensorView y;         ///< [n, out_features]
   TensorView dy;        ///< [n, out_features], of x's type
