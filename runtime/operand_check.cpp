@@ -129,11 +129,14 @@ struct Activation2D {
   std::string_view name;
   const TensorView* view = nullptr;
   std::int64_t n = 0;
-  std::int64_t stride = 0;  ///< elements
+  std::int64_t stride = 0;  ///< elements from row to row of one matrix
   std::int64_t matrices = 1;
-  std::int64_t matrix_bytes = 0;  ///< from one to the next
-  bool joins = true;              ///< all of them lie like one matrix
+  std::int64_t matrix_bytes = 0;   ///< from one to the next
+  bool joins = true;               ///< all of them lie like one matrix …
+  std::int64_t joined_stride = 0;  ///< … with as many elements from row to row
 
+  /// What a kernel is launched with: all of the matrices at once, or one of them.
+  [[nodiscard]] std::int64_t launch_stride(bool joined) const { return joined ? joined_stride : stride; }
   [[nodiscard]] Region region(std::int64_t features, bool feature_major) const {
     const auto bytes = static_cast<std::int64_t>(size_of(view->dtype));
     const std::int64_t rows = feature_major ? features : n;
@@ -142,6 +145,7 @@ struct Activation2D {
     if (matrices <= 1) return region;
     if (joins) {
       region.rows *= matrices;
+      region.stride_bytes = joined_stride * bytes;
     } else {  // as one stretch: what is between the matrices may be used by nobody else
       const std::int64_t last = (matrices - 1) * std::abs(matrix_bytes) + region.bytes();
       const std::int64_t before = matrix_bytes < 0 ? (matrices - 1) * matrix_bytes : 0;
@@ -174,31 +178,34 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
   const bool feature_major = contract.feature_major();
   const int first = view.rank == 3 ? 1 : 0;  // axis of a matrix's rows
   if (view.rank != 2 && view.rank != 3) refuse_matrix(name, view, features, feature_major);
-  if (view.shape[feature_major ? first : first + 1] != features)
-    refuse_matrix(name, view, features, feature_major);
+  const std::int64_t rows = view.shape[first];
+  const std::int64_t row = view.shape[first + 1];
   Activation2D result;
   result.name = name;
   result.view = &view;
-  result.n = view.shape[feature_major ? first + 1 : first];
-  result.stride = view.stride[first];
+  result.n = feature_major ? row : rows;
+  if (view.rank == 3) result.matrices = view.shape[0];
+  if ((feature_major ? rows : row) != features || result.n < 0 || result.matrices < 0)
+    refuse_matrix(name, view, features, feature_major);
   const auto bytes = static_cast<std::int64_t>(size_of(type));
-  if (view.rank == 3) {
-    result.matrices = view.shape[0];
-    result.matrix_bytes = view.stride[0] * bytes;
-    result.joins = !feature_major && view.stride[0] == view.shape[1] * view.stride[1];
-  }
-  const std::int64_t rows = view.shape[first];
-  const std::int64_t row = view.shape[first + 1];
-  if (rows <= 0 || row <= 0 || result.matrices <= 0) return result;
-  check_address(name, view.data, contract.alignment);
   const std::int64_t unit = contract.alignment / bytes;
-  const bool one_row = rows == 1 && (result.matrices == 1 || !result.joins);
-  if (view.stride[first + 1] != 1 ||
-      (!one_row && (view.stride[first] < row || view.stride[first] % unit != 0)))
+  // An axis of extent 1 may have any stride. Kernels form the addresses of rows beyond the last one, too;
+  // they read nothing there, but what they copy must be aligned.
+  result.stride = rows > 1 ? view.stride[first] : (row + unit - 1) / unit * unit;
+  result.joined_stride = result.stride;
+  if (rows == 0 || row == 0 || result.matrices == 0) return result;
+  check_address(name, view.data, contract.alignment);
+  if ((row > 1 && view.stride[first + 1] != 1) ||
+      (rows > 1 && (result.stride < row || result.stride % unit != 0)))
     refuse_stride(name, view.stride[first], view.stride[first + 1], row, unit);
-  if (result.matrices > 1 && result.matrix_bytes % contract.alignment != 0)
+  if (result.matrices == 1) return result;
+  result.matrix_bytes = view.stride[0] * bytes;
+  if (result.matrix_bytes % contract.alignment != 0)
     refuse(name, fmt::format("its matrices are {} bytes apart, which is no multiple of {}",
                              result.matrix_bytes, contract.alignment));
+  if (rows == 1) result.joined_stride = view.stride[0];
+  result.joins =
+      !feature_major && (rows == 1 ? view.stride[0] >= row : view.stride[0] == rows * result.stride);
   return result;
 }
 
@@ -246,9 +253,10 @@ Region check_weight(std::string_view name, const TensorView& w, DType type, cons
   return {name, static_cast<const std::byte*>(w.data), 1, bytes, bytes};
 }
 
-/// Whether activations are one matrix of a batch that the kernel takes, else a batch of such matrices.
+/// True where activations are one matrix of a batch that the kernel takes, else they are a batch of such
+/// matrices.
 template <std::size_t kCount>
-void join_matrices(const Activation2D* const (&activations)[kCount], const OperandContract& contract,
+bool join_matrices(const Activation2D* const (&activations)[kCount], const OperandContract& contract,
                    CheckedOperands& checked) {
   const Activation2D& first = *activations[0];
   bool join = true;
@@ -261,14 +269,15 @@ void join_matrices(const Activation2D* const (&activations)[kCount], const Opera
   }
   checked.first.n = first.n;
   checked.matrices = first.matrices;
-  const std::int64_t all = first.n * first.matrices;
-  if (join && takes_batch(all, contract.batch)) {
+  std::int64_t all = 0;
+  if (join && !__builtin_mul_overflow(first.n, first.matrices, &all) && takes_batch(all, contract.batch)) {
     checked.first.n = all;
     checked.matrices = all == 0 ? 0 : 1;
-    return;
+    return true;
   }
   if (!takes_batch(first.n, contract.batch)) refuse_batch(first.name, first.n, contract.batch);
   if (first.n == 0) checked.matrices = 0;
+  return false;
 }
 
 void refuse_overlaps(const Region& computed, std::initializer_list<Region> reads) {
@@ -307,7 +316,7 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
     z = check_activation("z", operands.z, contract.dtype, from_features, contract, device);
 
   CheckedOperands checked;
-  join_matrices(
+  const bool joined = join_matrices(
       {&x, &y, ends.residual ? &residual : nullptr, contract.derivative != Activation::none ? &z : nullptr},
       contract, checked);
   const Region w = check_weight("w", operands.w, contract.dtype, contract, device);
@@ -338,8 +347,8 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   launch.x = from.data;
   launch.w = operands.w.data;
   launch.y = to.data;
-  launch.x_stride = x.stride;
-  launch.y_stride = y.stride;
+  launch.x_stride = x.launch_stride(joined);
+  launch.y_stride = y.launch_stride(joined);
   launch.v = operands.v.data;
   launch.bias = operands.bias.data;
   launch.v_bias = operands.v_bias.data;
@@ -350,12 +359,12 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   checked.y_step = y.matrix_bytes;
   if (ends.residual) {
     launch.residual = operands.residual.data;
-    launch.residual_stride = residual.stride;
+    launch.residual_stride = residual.launch_stride(joined);
     checked.residual_step = residual.matrix_bytes;
   }
   if (z.view != nullptr) {
     launch.z = operands.z.data;
-    launch.z_stride = z.stride;
+    launch.z_stride = z.launch_stride(joined);
     checked.z_step = z.matrix_bytes;
   }
   return checked;
@@ -376,17 +385,20 @@ class PairList {
     if (derivative)
       z = check_activation("z", pair.z, contract_.dtype, contract_.out_features, contract_, device_);
     CheckedOperands matrices;
-    join_matrices({&x, &dy, derivative ? &z : nullptr}, contract_, matrices);
+    const bool joined = join_matrices({&x, &dy, derivative ? &z : nullptr}, contract_, matrices);
+    const std::int64_t x_stride = x.launch_stride(joined);
+    const std::int64_t dy_stride = dy.launch_stride(joined);
+    const std::int64_t z_stride = z.launch_stride(joined);
     LaunchOperands& launch = checked_.first;
     if (count_ == 0) {
       launch.n = matrices.first.n;
-      launch.x_stride = x.stride;
-      launch.y_stride = dy.stride;
-      launch.z_stride = z.stride;
+      launch.x_stride = x_stride;
+      launch.y_stride = dy_stride;
+      launch.z_stride = z_stride;
     }
     if (matrices.first.n != launch.n)
       refuse("pairs", fmt::format("one has a batch of {}, the first of {}", matrices.first.n, launch.n));
-    if (x.stride != launch.x_stride || dy.stride != launch.y_stride || z.stride != launch.z_stride)
+    if (x_stride != launch.x_stride || dy_stride != launch.y_stride || z_stride != launch.z_stride)
       refuse("pairs", "all must have the strides of the first");
     const bool feature_major = contract_.feature_major();
     for (const Region& region : computed) {

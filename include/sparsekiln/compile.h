@@ -159,7 +159,8 @@ struct ActivationPair {
 ///
 /// Activations are [n, features], rows contiguous; feature-major [features, n], likewise. With three
 /// dimensions they are batches of such matrices, of any stride: as one product where they lie like one matrix
-/// of a batch that the kernel takes, else one launch each, in order.
+/// of a batch that the kernel takes, else one launch each, in order. The stride of an axis of extent 1 may be
+/// any number.
 /// What is computed must not overlap what is read. Every element of it is written; it is read where beta != 0
 /// alone.
 struct Operands {
