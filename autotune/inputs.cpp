@@ -18,6 +18,10 @@ std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t le
   return (length + unit - 1) / unit * unit;
 }
 
+std::int64_t strided_elements(std::int64_t rows, std::int64_t length, std::int64_t stride) {
+  return rows == 0 ? 0 : (rows - 1) * stride + length;
+}
+
 namespace {
 
 /// Of x and W. With an epilogue there is room for what it adds, and for halves: see make_inputs.
@@ -48,12 +52,13 @@ class Filler {
           ErrorKind::invalid_argument,
           fmt::format("x with rows of {} elements was asked for at a stride of {}; it must be {} or more",
                       length, stride, length));
-    made.bytes.resize(static_cast<std::size_t>(made.rows() * made.stride) * size_of(dtype));
+    made.bytes.resize(static_cast<std::size_t>(strided_elements(made.rows(), length, made.stride)) *
+                      size_of(dtype));
     const std::vector<float> gap(static_cast<std::size_t>(made.stride - length),
                                  std::numeric_limits<float>::quiet_NaN());
     for (std::int64_t row = 0; row < made.rows(); ++row) {
       fill_from(stream, dtype, made.bytes.data(), row * made.stride, length, row * length);
-      store(dtype, gap, made.bytes.data(), row * made.stride + length);
+      if (row + 1 < made.rows()) store(dtype, gap, made.bytes.data(), row * made.stride + length);
     }
     return made;
   }
@@ -104,6 +109,7 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
   HostActivation x = filler.activation(kX, problem.dtype, n, problem.in_features(), x_stride);
   HostInputs inputs;
   inputs.kind = kind;
+  inputs.seed = seed;
   inputs.n = n;
   inputs.x_stride = x.stride;
   inputs.x = std::move(x.bytes);

@@ -13,7 +13,7 @@
 namespace sparsekiln {
 
 /// An activation in host memory: [n, features], or feature-major [features, n], rows of contiguous elements
-/// `stride` apart.
+/// `stride` apart. Its memory ends with the last row.
 struct HostActivation {
   DType dtype = DType::f32;
   ActivationOrder order = ActivationOrder::batch_major;
@@ -35,6 +35,7 @@ struct HostActivation {
 /// The operands that a product reads, in host memory; those that it has not are empty.
 struct HostInputs {
   Inputs kind = Inputs::random;
+  std::uint64_t seed = 0;
   std::int64_t n = 0;
   std::int64_t x_stride = 0;      ///< elements
   std::vector<std::byte> x;       ///< as HostActivation has it; what lies between the rows is NaN
@@ -57,6 +58,9 @@ struct HostInputs {
 
 /// The least distance of rows of `length` elements that the computation allows, in elements.
 [[nodiscard]] std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t length);
+
+/// From the first element of such rows to behind the last one.
+[[nodiscard]] std::int64_t strided_elements(std::int64_t rows, std::int64_t length, std::int64_t stride);
 
 /// Inputs for a batch of n; the same arguments give the same bytes on every machine. `x_stride` 0:
 /// packed_stride of a row. Weights beyond the last features are NaN. Throws `invalid_argument` where the

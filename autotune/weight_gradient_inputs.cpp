@@ -4,6 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "autotune/arbitrary_strides.h"
+#include "autotune/inputs.h"
 #include "compiler/element.h"
 
 namespace sparsekiln {
@@ -35,12 +37,13 @@ struct Filler {
   /// Rows with NaN behind each.
   [[nodiscard]] std::vector<std::byte> rows(DType type, std::int64_t rows, std::int64_t width,
                                             std::int64_t stride, std::uint64_t stream) const {
-    std::vector<std::byte> to(static_cast<std::size_t>(rows * stride) * size_of(type));
+    std::vector<std::byte> to(static_cast<std::size_t>(strided_elements(rows, width, stride)) *
+                              size_of(type));
     const std::vector<float> gap(static_cast<std::size_t>(stride - width),
                                  std::numeric_limits<float>::quiet_NaN());
     for (std::int64_t row = 0; row < rows; ++row) {
       fill(type, to.data(), row * stride, width, kind, largest, draw(seed, stream), row * width);
-      store(type, gap, to.data(), row * stride + width);
+      if (row + 1 < rows) store(type, gap, to.data(), row * stride + width);
     }
     return to;
   }
@@ -62,6 +65,7 @@ WeightGradientInputs make_inputs(const Sddmm& gradient, const WeightGradientLaun
   const std::int64_t out = gradient.out_features();
   WeightGradientInputs inputs;
   inputs.kind = kind;
+  inputs.seed = seed;
   inputs.n = launch.n;
   // Feature-major rows of n elements are rounded up to what a launch takes.
   const std::int64_t unit = gradient.alignment / static_cast<std::int64_t>(size_of(gradient.dtype));
@@ -111,9 +115,12 @@ WeightGradientOutputs::WeightGradientOutputs(const Sddmm& gradient, const Weight
 Operands operands_of(const Sddmm& gradient, const WeightGradientInputs& inputs,
                      const WeightGradientOutputs& outputs, const WeightGradientAddresses& addresses,
                      std::vector<ActivationPair>& pairs) {
+  std::uint64_t views_made = 0;
   const auto activation = [&](const void* data, std::int64_t features, std::int64_t stride) {
-    return gradient.feature_major() ? strided_view(data, gradient.dtype, features, inputs.n, stride)
-                                    : strided_view(data, gradient.dtype, inputs.n, features, stride);
+    const std::int64_t rows = gradient.feature_major() ? features : inputs.n;
+    const std::int64_t row = gradient.feature_major() ? inputs.n : features;
+    return with_arbitrary_strides(strided_view(data, gradient.dtype, rows, row, stride),
+                                  draw(inputs.seed, views_made++));
   };
   pairs.clear();
   for (const LaunchPairs::Pair& pair : addresses.pairs) {

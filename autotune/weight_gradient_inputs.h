@@ -16,7 +16,7 @@
 namespace sparsekiln {
 
 /// What a launch of grad_weight reads, in host memory. Activations are n rows of features, or feature-major
-/// rows of n; what lies between the rows is NaN.
+/// rows of n; what lies between the rows is NaN, and their memory ends with the last one.
 struct WeightGradientInputs {
   struct Pair {
     std::vector<std::byte> x;
@@ -24,6 +24,7 @@ struct WeightGradientInputs {
     std::vector<std::byte> z;  ///< where there is a derivative
   };
   Inputs kind = Inputs::random;
+  std::uint64_t seed = 0;
   std::int64_t n = 0;
   std::int64_t x_stride = 0;   ///< elements
   std::int64_t dy_stride = 0;  ///< likewise, z's too
@@ -72,7 +73,8 @@ struct WeightGradientAddresses {
   void* dgates = nullptr;
 };
 
-/// The operands of a launch on copies of the inputs. `pairs` holds the views that they refer to.
+/// The operands of a launch on copies of the inputs, activations with arbitrary strides where their axes have
+/// extent 1. `pairs` holds the views that they refer to.
 [[nodiscard]] Operands operands_of(const Sddmm& gradient, const WeightGradientInputs& inputs,
                                    const WeightGradientOutputs& outputs,
                                    const WeightGradientAddresses& addresses,

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/batch_bound.h"
 #include "compiler/named.h"
 
 namespace sparsekiln {
@@ -44,7 +45,6 @@ constexpr std::array kEpilogueParts{
     EpiloguePart{"gated", &Epilogue::gated}, EpiloguePart{"residual", &Epilogue::residual}};
 
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
-constexpr std::int64_t kMaxBatch = std::int64_t{1} << 30;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -144,7 +144,7 @@ Batch parse_batch(std::string_view text) {
     break;
   }
   const std::int64_t n = parse_number(number, text, kExpected);
-  if (n < 0 || n > kMaxBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMaxBatch));
+  if (n < 0 || n > kMostBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMostBatch));
   return dynamic ? Batch::up_to(n) : Batch(n);
 }
 
@@ -212,7 +212,7 @@ void validate(const Problem& problem) {
   validate_side(problem.block.out, "rows");
   validate_side(problem.block.in, "columns");
   const std::int64_t n = problem.batch.bound();
-  if (n < 0 || n > kMaxBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMaxBatch));
+  if (n < 0 || n > kMostBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMostBatch));
   validate_cut(problem.cut_out_features, problem.layout.rows(), problem.block.out, "output");
   validate_cut(problem.cut_in_features, problem.layout.cols(), problem.block.in, "input");
   validate_types(problem);

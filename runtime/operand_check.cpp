@@ -1,5 +1,6 @@
 #include "runtime/operand_check.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <utility>
@@ -53,9 +54,9 @@ std::string device_name(std::int32_t device) {
 }
 [[noreturn, gnu::cold]] void refuse_weight(std::string_view name, const TensorView& is,
                                            const OperandContract& wanted) {
-  refuse(name, fmt::format("rank {} and shape [{}, {}, {}], but the kernel takes dense [{}, {}, {}]", is.rank,
-                           is.shape[0], is.shape[1], is.shape[2], wanted.blocks, wanted.block.out,
-                           wanted.block.in));
+  refuse(name, fmt::format("rank {} and shape [{}, {}, {}], but the kernel takes dense [{}, {}, {}]{}",
+                           is.rank, is.shape[0], is.shape[1], is.shape[2], wanted.blocks, wanted.block.out,
+                           wanted.block.in, wanted.blocks == 0 ? ", or no such operand" : ""));
 }
 [[noreturn, gnu::cold]] void refuse_packed(std::string_view name, const TensorView& is,
                                            std::int64_t elements) {
@@ -128,11 +129,14 @@ struct Activation2D {
   std::string_view name;
   const TensorView* view = nullptr;
   std::int64_t n = 0;
-  std::int64_t stride = 0;  ///< elements
+  std::int64_t stride = 0;  ///< elements from row to row of one matrix
   std::int64_t matrices = 1;
-  std::int64_t matrix_bytes = 0;  ///< from one to the next
-  bool joins = true;              ///< all of them lie like one matrix
+  std::int64_t matrix_bytes = 0;   ///< from one to the next
+  bool joins = true;               ///< all of them lie like one matrix …
+  std::int64_t joined_stride = 0;  ///< … with as many elements from row to row
 
+  /// What a kernel is launched with: all of the matrices at once, or one of them.
+  [[nodiscard]] std::int64_t launch_stride(bool joined) const { return joined ? joined_stride : stride; }
   [[nodiscard]] Region region(std::int64_t features, bool feature_major) const {
     const auto bytes = static_cast<std::int64_t>(size_of(view->dtype));
     const std::int64_t rows = feature_major ? features : n;
@@ -141,6 +145,7 @@ struct Activation2D {
     if (matrices <= 1) return region;
     if (joins) {
       region.rows *= matrices;
+      region.stride_bytes = joined_stride * bytes;
     } else {  // as one stretch: what is between the matrices may be used by nobody else
       const std::int64_t last = (matrices - 1) * std::abs(matrix_bytes) + region.bytes();
       const std::int64_t before = matrix_bytes < 0 ? (matrices - 1) * matrix_bytes : 0;
@@ -173,31 +178,34 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
   const bool feature_major = contract.feature_major();
   const int first = view.rank == 3 ? 1 : 0;  // axis of a matrix's rows
   if (view.rank != 2 && view.rank != 3) refuse_matrix(name, view, features, feature_major);
-  if (view.shape[feature_major ? first : first + 1] != features)
-    refuse_matrix(name, view, features, feature_major);
+  const std::int64_t rows = view.shape[first];
+  const std::int64_t row = view.shape[first + 1];
   Activation2D result;
   result.name = name;
   result.view = &view;
-  result.n = view.shape[feature_major ? first + 1 : first];
-  result.stride = view.stride[first];
+  result.n = feature_major ? row : rows;
+  if (view.rank == 3) result.matrices = view.shape[0];
+  if ((feature_major ? rows : row) != features || result.n < 0 || result.matrices < 0)
+    refuse_matrix(name, view, features, feature_major);
   const auto bytes = static_cast<std::int64_t>(size_of(type));
-  if (view.rank == 3) {
-    result.matrices = view.shape[0];
-    result.matrix_bytes = view.stride[0] * bytes;
-    result.joins = !feature_major && view.stride[0] == view.shape[1] * view.stride[1];
-  }
-  const std::int64_t rows = view.shape[first];
-  const std::int64_t row = view.shape[first + 1];
-  if (rows <= 0 || row <= 0 || result.matrices <= 0) return result;
-  check_address(name, view.data, contract.alignment);
   const std::int64_t unit = contract.alignment / bytes;
-  const bool one_row = rows == 1 && (result.matrices == 1 || !result.joins);
-  if (view.stride[first + 1] != 1 ||
-      (!one_row && (view.stride[first] < row || view.stride[first] % unit != 0)))
+  // An axis of extent 1 may have any stride. Kernels form the addresses of rows beyond the last one, too;
+  // they read nothing there, but what they copy must be aligned.
+  result.stride = rows > 1 ? view.stride[first] : (row + unit - 1) / unit * unit;
+  result.joined_stride = result.stride;
+  if (rows == 0 || row == 0 || result.matrices == 0) return result;
+  check_address(name, view.data, contract.alignment);
+  if ((row > 1 && view.stride[first + 1] != 1) ||
+      (rows > 1 && (result.stride < row || result.stride % unit != 0)))
     refuse_stride(name, view.stride[first], view.stride[first + 1], row, unit);
-  if (result.matrices > 1 && result.matrix_bytes % contract.alignment != 0)
+  if (result.matrices == 1) return result;
+  result.matrix_bytes = view.stride[0] * bytes;
+  if (result.matrix_bytes % contract.alignment != 0)
     refuse(name, fmt::format("its matrices are {} bytes apart, which is no multiple of {}",
                              result.matrix_bytes, contract.alignment));
+  if (rows == 1) result.joined_stride = view.stride[0];
+  result.joins =
+      !feature_major && (rows == 1 ? view.stride[0] >= row : view.stride[0] == rows * result.stride);
   return result;
 }
 
@@ -216,12 +224,16 @@ Region check_dense(std::string_view name, const TensorView& view, DType type, st
 /// What Kernel::pack made, in any dense shape: its axes are not the layout's any more.
 void check_packed(std::string_view name, const TensorView& w, const OperandContract& contract) {
   if (w.dtype != contract.dtype) refuse_type(name, w.dtype, contract.dtype);
-  if (contract.blocks == 0) return;
   const std::int64_t all = weight_elements(contract);
   if (w.rank < 1 || w.rank > 3) refuse_packed(name, w, all);
+  if (all == 0) {
+    if (std::find(w.shape, w.shape + w.rank, 0) == w.shape + w.rank) refuse_packed(name, w, all);
+    return;
+  }
   std::int64_t elements = 1;
   for (std::int32_t axis = w.rank - 1; axis >= 0; --axis) {
-    if (w.shape[axis] < 1 || w.shape[axis] > all / elements || w.stride[axis] != elements)
+    if (w.shape[axis] < 1 || w.shape[axis] > all / elements ||
+        (w.shape[axis] > 1 && w.stride[axis] != elements))
       refuse_packed(name, w, all);
     elements *= w.shape[axis];
   }
@@ -233,7 +245,7 @@ Region check_weight(std::string_view name, const TensorView& w, DType type, cons
                     std::int32_t device) {
   if (w.rank == 0 && contract.blocks != 0) refuse_missing(name, contract);
   check_device(name, w, device);
-  if (contract.packed)
+  if (contract.packed && w.rank != 0)
     check_packed(name, w, contract);
   else
     check_blocks(name, w, type, contract);
@@ -241,9 +253,10 @@ Region check_weight(std::string_view name, const TensorView& w, DType type, cons
   return {name, static_cast<const std::byte*>(w.data), 1, bytes, bytes};
 }
 
-/// Whether activations are one matrix of a batch that the kernel takes, else a batch of such matrices.
+/// True where activations are one matrix of a batch that the kernel takes, else they are a batch of such
+/// matrices.
 template <std::size_t kCount>
-void join_matrices(const Activation2D* const (&activations)[kCount], const OperandContract& contract,
+bool join_matrices(const Activation2D* const (&activations)[kCount], const OperandContract& contract,
                    CheckedOperands& checked) {
   const Activation2D& first = *activations[0];
   bool join = true;
@@ -256,14 +269,15 @@ void join_matrices(const Activation2D* const (&activations)[kCount], const Opera
   }
   checked.first.n = first.n;
   checked.matrices = first.matrices;
-  const std::int64_t all = first.n * first.matrices;
-  if (join && takes_batch(all, contract.batch)) {
+  std::int64_t all = 0;
+  if (join && !__builtin_mul_overflow(first.n, first.matrices, &all) && takes_batch(all, contract.batch)) {
     checked.first.n = all;
     checked.matrices = all == 0 ? 0 : 1;
-    return;
+    return true;
   }
   if (!takes_batch(first.n, contract.batch)) refuse_batch(first.name, first.n, contract.batch);
   if (first.n == 0) checked.matrices = 0;
+  return false;
 }
 
 void refuse_overlaps(const Region& computed, std::initializer_list<Region> reads) {
@@ -302,7 +316,7 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
     z = check_activation("z", operands.z, contract.dtype, from_features, contract, device);
 
   CheckedOperands checked;
-  join_matrices(
+  const bool joined = join_matrices(
       {&x, &y, ends.residual ? &residual : nullptr, contract.derivative != Activation::none ? &z : nullptr},
       contract, checked);
   const Region w = check_weight("w", operands.w, contract.dtype, contract, device);
@@ -333,8 +347,8 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   launch.x = from.data;
   launch.w = operands.w.data;
   launch.y = to.data;
-  launch.x_stride = x.stride;
-  launch.y_stride = y.stride;
+  launch.x_stride = x.launch_stride(joined);
+  launch.y_stride = y.launch_stride(joined);
   launch.v = operands.v.data;
   launch.bias = operands.bias.data;
   launch.v_bias = operands.v_bias.data;
@@ -345,12 +359,12 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   checked.y_step = y.matrix_bytes;
   if (ends.residual) {
     launch.residual = operands.residual.data;
-    launch.residual_stride = residual.stride;
+    launch.residual_stride = residual.launch_stride(joined);
     checked.residual_step = residual.matrix_bytes;
   }
   if (z.view != nullptr) {
     launch.z = operands.z.data;
-    launch.z_stride = z.stride;
+    launch.z_stride = z.launch_stride(joined);
     checked.z_step = z.matrix_bytes;
   }
   return checked;
@@ -371,17 +385,20 @@ class PairList {
     if (derivative)
       z = check_activation("z", pair.z, contract_.dtype, contract_.out_features, contract_, device_);
     CheckedOperands matrices;
-    join_matrices({&x, &dy, derivative ? &z : nullptr}, contract_, matrices);
+    const bool joined = join_matrices({&x, &dy, derivative ? &z : nullptr}, contract_, matrices);
+    const std::int64_t x_stride = x.launch_stride(joined);
+    const std::int64_t dy_stride = dy.launch_stride(joined);
+    const std::int64_t z_stride = z.launch_stride(joined);
     LaunchOperands& launch = checked_.first;
     if (count_ == 0) {
       launch.n = matrices.first.n;
-      launch.x_stride = x.stride;
-      launch.y_stride = dy.stride;
-      launch.z_stride = z.stride;
+      launch.x_stride = x_stride;
+      launch.y_stride = dy_stride;
+      launch.z_stride = z_stride;
     }
     if (matrices.first.n != launch.n)
       refuse("pairs", fmt::format("one has a batch of {}, the first of {}", matrices.first.n, launch.n));
-    if (x.stride != launch.x_stride || dy.stride != launch.y_stride || z.stride != launch.z_stride)
+    if (x_stride != launch.x_stride || dy_stride != launch.y_stride || z_stride != launch.z_stride)
       refuse("pairs", "all must have the strides of the first");
     const bool feature_major = contract_.feature_major();
     for (const Region& region : computed) {
@@ -418,7 +435,6 @@ class PairList {
 
 CheckedOperands check_weight_gradient(const Operands& operands, const OperandContract& contract,
                                       std::int32_t device) {
-  if (operands.dw.rank == 0) refuse_missing("dw", contract);
   Region computed[3];
   Region w;
   computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
@@ -467,14 +483,15 @@ void check_address(std::string_view name, const void* address, std::int64_t alig
 
 void check_blocks(std::string_view name, const TensorView& weight, DType type,
                   const OperandContract& contract) {
+  if (weight.rank == 0 && contract.blocks == 0) return;
   if (weight.dtype != type) refuse_type(name, weight.dtype, type);
-  if (contract.blocks == 0) return;
   const std::int64_t block = std::int64_t{contract.block.out} * contract.block.in;
   const bool shaped = weight.rank == 3 && weight.shape[0] == contract.blocks &&
                       weight.shape[1] == contract.block.out && weight.shape[2] == contract.block.in;
-  const bool dense =
-      weight.stride[0] == block && weight.stride[1] == contract.block.in && weight.stride[2] == 1;
+  const bool dense = contract.blocks == 0 || ((contract.blocks == 1 || weight.stride[0] == block) &&
+                                              weight.stride[1] == contract.block.in && weight.stride[2] == 1);
   if (!shaped || !dense) refuse_weight(name, weight, contract);
+  if (contract.blocks == 0) return;
   check_address(name, weight.data, kWeightAlignment);
 }
 

@@ -2,14 +2,17 @@
 
 #include <utility>
 
+#include "autotune/arbitrary_strides.h"
 #include "compiler/spmm.h"
 #include "runtime/operands.h"
 
 namespace sparsekiln {
 namespace {
 
-TensorView view_of(void* data, const HostActivation& activation) {
-  return strided_view(data, activation.dtype, activation.rows(), activation.row_length(), activation.stride);
+TensorView view_of(void* data, const HostActivation& activation, std::uint64_t seed) {
+  return with_arbitrary_strides(
+      strided_view(data, activation.dtype, activation.rows(), activation.row_length(), activation.stride),
+      seed);
 }
 
 }  // namespace
@@ -29,21 +32,24 @@ ResidentOperands::ResidentOperands(const Kernel& kernel, const Problem& problem,
     w.data = memory_.back()->data();
     return w;
   };
+  std::uint64_t views_made = 0;
+  const auto any_seed = [&] { return draw(inputs.seed, views_made++); };
   for (int copy = 0; copy < copies; ++copy) {
     auto image = std::make_unique<DeviceMemory>(device_, image_bytes_);
     image->copy_in(output.image().data());
     images_.push_back(image->data());
-    const TensorView from = view_of(place(inputs.x), x);
-    Operands& operands = operands_.emplace_back(
-        operands_of(problem.operation, from, weight(inputs.w), output.view(image->data())));
+    const TensorView from = view_of(place(inputs.x), x, any_seed());
+    const TensorView to = with_arbitrary_strides(output.view(image->data()), any_seed());
+    Operands& operands = operands_.emplace_back(operands_of(problem.operation, from, weight(inputs.w), to));
     memory_.push_back(std::move(image));
     const Epilogue& ends = problem.epilogue;
     if (ends.gated) operands.v = weight(inputs.v);
     if (ends.bias) operands.bias = view(place(inputs.bias), problem.out_dtype, product.out_features());
     if (ends.bias && ends.gated)
       operands.v_bias = view(place(inputs.v_bias), problem.out_dtype, product.out_features());
-    if (ends.residual) operands.residual = view_of(place(inputs.residual.bytes), inputs.residual);
-    if (problem.derivative != Activation::none) operands.z = view_of(place(inputs.z.bytes), inputs.z);
+    if (ends.residual) operands.residual = view_of(place(inputs.residual.bytes), inputs.residual, any_seed());
+    if (problem.derivative != Activation::none)
+      operands.z = view_of(place(inputs.z.bytes), inputs.z, any_seed());
     if (problem.gates) operands.gates = view(place(inputs.gates), DType::f32, problem.layout.blocks());
     operands.alpha = inputs.alpha;
     operands.beta = inputs.beta;

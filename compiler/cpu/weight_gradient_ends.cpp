@@ -196,8 +196,10 @@ void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sum
   const auto cut_all = [&] {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = cut(run, tile, i, sums[i]);
   };
-  cut_all();
-  if (g_.gate_gradient) add_to_gates(run, tile, sums);
+  if (g_.gate_gradient) {
+    cut_all();
+    add_to_gates(run, tile, sums);
+  }
   Values scales;  // of each block
   for (std::int32_t block = 0; block < run.blocks && g_.gates; ++block) {
     Value* gate = gate_of(run, block);
@@ -226,8 +228,8 @@ void WeightGradientPass::store_tile(const Run& run, const Tile& tile, Values sum
                            beta, v_.load_floats(g_.out_dtype, address(i), g_.lanes, align), now[i]));
                      return added;
                    });
-    cut_all();
   }
+  cut_all();  // after all factors, which may be Inf or NaN
   const bool short_nans = g_.dtype == DType::bf16 && !g_.gates && !g_.scale;
   Values addresses;
   for (std::size_t i = 0; i < sums.size(); ++i) {

@@ -159,13 +159,15 @@ struct ActivationPair {
 ///
 /// Activations are [n, features], rows contiguous; feature-major [features, n], likewise. With three
 /// dimensions they are batches of such matrices, of any stride: as one product where they lie like one matrix
-/// of a batch that the kernel takes, else one launch each, in order.
+/// of a batch that the kernel takes, else one launch each, in order. The stride of an axis of extent 1 may be
+/// any number.
 /// What is computed must not overlap what is read. Every element of it is written; it is read where beta != 0
 /// alone.
 struct Operands {
   TensorView x;  ///< [n, in_features]
   /// [blocks, block_out, block_in], dense, row-major over the layout. Where Kernel::packed_elements() is not
-  /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements.
+  /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements. Where
+  /// the layout has no blocks it may be left out, as may v and dw.
   TensorView w;
   TensorView y;         ///< [n, out_features]
   TensorView dy;        ///< [n, out_features], of x's type

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -10,6 +9,7 @@
 
 #include <sparsekiln/error.h>
 
+#include "compiler/batch_bound.h"
 #include "runtime/cuda/attached_tables.h"
 #include "runtime/cuda/launch_plan.h"
 #include "runtime/cuda/loaded_code.h"
@@ -36,10 +36,11 @@ void check_entry(const Entry& entry) {
     throw Error(ErrorKind::internal,
                 fmt::format("a CUDA kernel of {} passes: one is needed", entry.passes.size()));
   }
-  if (entry.up_to <= std::numeric_limits<std::int32_t>::max()) return;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("a batch of up to {}: kernels count the batch in 32 bits; ask for at most {}",
-                          entry.up_to, std::numeric_limits<std::int32_t>::max()));
+  if (entry.up_to <= kMostBatch) return;
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("a batch of up to {}: kernels count whole tiles of it in 32 bits; ask for at most {}",
+                  entry.up_to, kMostBatch));
 }
 
 /// One entry, ready: everything that cuLaunchKernel wants but the operands.

@@ -60,6 +60,9 @@ std::string refusal(const std::function<void(Problem&)>& change) {
 TEST_CASE("what makes no sense on any target is refused, with what would work") {
   CHECK(refusal([](Problem&) {}) == "");
   CHECK(refusal([](Problem& p) { p.block.in = 7; }).find("one of 8, 16") != std::string::npos);
+  CHECK(refusal([](Problem& p) { p.batch = std::int64_t{1} << 30; }) == "");
+  CHECK(refusal([](Problem& p) { p.batch = (std::int64_t{1} << 30) + 1; }) ==
+        "a batch of 1073741825: a batch is 0 to 1073741824");
   CHECK(refusal([](Problem& p) {
           p.dtype = DType::f16;
           p.out_dtype = DType::bf16;

@@ -155,6 +155,31 @@ TEST_CASE("a kernel is compiled, described, and run on DLPack tensors") {
   sk_kernel_free(copy);
 }
 
+TEST_CASE("a kernel without blocks takes no weight, or one that has no blocks") {
+  const std::array<std::uint8_t, 1> mask = {0};
+  sk_layout* layout = nullptr;
+  REQUIRE(sk_layout_from_mask(1, 1, mask.data(), &layout) == SK_OK);
+  sk_options options;
+  sk_options_init(&options);
+  options.block_out = options.block_in = 8;
+  options.target = "cpu";
+  sk_kernel* kernel = nullptr;
+  REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
+  sk_layout_free(layout);
+  Array x({1, 8}), y({1, 8}), none({0, 8, 8}), some({3, 8, 8});
+  sk_operands operands;
+  sk_operands_init(&operands);
+  operands.x = &x.tensor;
+  operands.y = &y.tensor;
+  CHECK_MESSAGE(sk_kernel_run(kernel, &operands) == SK_OK, sk_error_message());
+  operands.w = &none.tensor;
+  CHECK_MESSAGE(sk_kernel_run(kernel, &operands) == SK_OK, sk_error_message());
+  operands.w = &some.tensor;
+  CHECK(sk_kernel_run(kernel, &operands) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("[3, 8, 8]") != std::string::npos);
+  sk_kernel_free(kernel);
+}
+
 TEST_CASE("a watch hears of tuning, and ends it") {
   sk_layout* layout = exchange();
   sk_options options;

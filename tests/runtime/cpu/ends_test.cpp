@@ -16,17 +16,17 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// A copy that ends where memory that cannot be read begins.
+/// A copy that ends where memory that cannot be read begins, or less than `alignment` bytes before it.
 class GuardedCopy {
  public:
-  explicit GuardedCopy(const std::vector<std::byte>& bytes) {
+  explicit GuardedCopy(const std::vector<std::byte>& bytes, std::size_t alignment = 16) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     size_ = (bytes.size() / page + 2) * page;
     memory_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(memory_ != MAP_FAILED);
     auto* guard = static_cast<std::byte*>(memory_) + size_ - page;
     REQUIRE(mprotect(guard, page, PROT_NONE) == 0);
-    data_ = guard - bytes.size();
+    data_ = guard - (bytes.size() + alignment - 1) / alignment * alignment;
     if (!bytes.empty()) std::memcpy(data_, bytes.data(), bytes.size());
   }
   GuardedCopy(const GuardedCopy&) = delete;
@@ -44,8 +44,10 @@ Verdict run_guarded(const Problem& problem, const Binary& binary, const HostInpu
   const auto module = open_device()->load(std::make_shared<Binary>(binary));
   PoisonedOutput output(problem, inputs.n);
   if (problem.epilogue.scale) output.set(inputs.y);
-  const GuardedCopy x(inputs.x), w(inputs.w), v(inputs.v), bias(inputs.bias), v_bias(inputs.v_bias),
-      residual(inputs.residual.bytes), z(inputs.z.bytes), gates(inputs.gates);
+  const auto alignment = static_cast<std::size_t>(problem.alignment);
+  const GuardedCopy x(inputs.x, alignment), z(inputs.z.bytes, alignment),
+      residual(inputs.residual.bytes, alignment), w(inputs.w), v(inputs.v), bias(inputs.bias, 1),
+      v_bias(inputs.v_bias, 1), gates(inputs.gates, 1);
   // y is aligned as little as was promised.
   const auto offset = static_cast<std::size_t>(problem.alignment == 16 ? 0 : problem.alignment);
   std::vector<std::byte> memory(output.image().size() + 64);

@@ -199,6 +199,43 @@ TEST_CASE("what is infinite within the edges leaves zeros beyond them, and in bl
       }
 }
 
+TEST_CASE("what is beyond the edges is zeros, whatever scales the gradient") {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto& [dtype, out_dtype] : kTypes)
+    for (const std::int64_t n : {0, 1, 4})
+      for (const bool scale : {false, true})
+        for (const bool gate_gradient : {false, true}) {
+          Problem problem = gradient_of(grid("11/11"), {16, 16}, 8, dtype, out_dtype);
+          problem.cut_in_features = 20;
+          problem.cut_out_features = 19;
+          problem.gates = true;
+          problem.gate_gradient = gate_gradient;
+          problem.epilogue.scale = scale;
+          const Sddmm gradient(problem);
+          const Kernel kernel = gradient_kernel(problem, host(), gradient_config(16, kEachForItself));
+          for (const float factor : {kInf, kNan}) {
+            WeightGradientInputs inputs = make_inputs(gradient, {.n = n}, Inputs::small_integers, 1);
+            for (std::int64_t block = 0; block < 4; ++block)
+              store(DType::f32, block == 1 ? 1 : factor, inputs.gates.data(), block);
+            if (scale) inputs.alpha = factor;
+            const WeightGradientOutputs outputs = launched(kernel, problem, inputs);
+            std::int64_t at = 0;
+            std::int64_t not_zero = 0;
+            for (std::int64_t block = 0; block < 4; ++block)
+              for (std::int64_t out = block / 2 * 16; out < block / 2 * 16 + 16; ++out)
+                for (std::int64_t in = block % 2 * 16; in < block % 2 * 16 + 16; ++in, ++at)
+                  if ((out >= 19 || in >= 20) && to_float(out_dtype, outputs.dw.y(), at) != 0) ++not_zero;
+            CAPTURE(name(dtype));
+            CAPTURE(n);
+            CAPTURE(scale);
+            CAPTURE(gate_gradient);
+            CAPTURE(factor);
+            CHECK(not_zero == 0);
+          }
+        }
+}
+
 TEST_CASE("a gradient larger than the caches is right, scaled and added to what was there") {
   const Layout layout = patterns::random(96, 96, 0.95, 1);
   for (const auto& [dtype, out_dtype] :

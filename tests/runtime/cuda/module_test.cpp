@@ -5,6 +5,7 @@
 
 #include <cuda.h>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <sparsekiln/error.h>
 
@@ -248,12 +249,16 @@ TEST_CASE("a batch that kernels cannot count is refused when it is loaded") {
   const StubSession session;
   const auto device = cuda::open_device(0);
   Binary binary = stub_binary();
-  binary.entries.front().up_to = std::int64_t{1} << 31;
-  const auto error = error_of([&] { static_cast<void>(device->load(shared(binary))); });
-  REQUIRE(error);
-  CHECK(error->kind() == ErrorKind::invalid_argument);
-  CHECK(says(error,
-             "a batch of up to 2147483648: kernels count the batch in 32 bits; ask for at most 2147483647"));
+  for (const std::int64_t batch : {(std::int64_t{1} << 30) + 1, (std::int64_t{1} << 31) - 31,
+                                   std::int64_t{1} << 31, std::int64_t{1} << 40}) {
+    binary.entries.front().up_to = batch;
+    const auto error = error_of([&] { static_cast<void>(device->load(shared(binary))); });
+    REQUIRE(error);
+    CHECK(error->kind() == ErrorKind::invalid_argument);
+    CHECK(says(error, fmt::format("a batch of up to {}: kernels count whole tiles of it in 32 bits; ask for "
+                                  "at most 1073741824",
+                                  batch)));
+  }
 }
 
 TEST_CASE("a launch that the driver refuses is an Error with the kernel, the batch and the device") {
