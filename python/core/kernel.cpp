@@ -118,7 +118,7 @@ class Call {
   }
 
   /// Borrows what was given and makes the outputs that were not; to be called with the GIL.
-  const sk_operands& prepare(const Kernel& kernel) {
+  const sk_operands& prepare() {
     for (std::size_t i = 0; i < kCount; ++i)
       if (objects_[i].is_valid()) take(i);
     if (!tensors_[first_])
@@ -134,7 +134,7 @@ class Call {
     if (kernel_.bias_gradient != 0) make_sums("dbias", kernel_.out_features, like);
     if (kernel_.gate_gradient != 0) make_sums("dgates", kernel_.blocks, like);
     if (!stream_given_) operands_.stream = like.current_stream();
-    if (workspace_) operands_.workspace = checked_workspace(kernel, like);
+    if (workspace_) take_workspace(like);
     return operands_;
   }
 
@@ -211,27 +211,21 @@ class Call {
     take(output);
   }
 
-  /// Dense, on the device of the operands, and as large as this batch asks for.
-  [[nodiscard]] void* checked_workspace(const Kernel& kernel, const Tensor& like) const {
+  /// On the device of the operands. Its size, which the library checks, is that of the elements that lie
+  /// together at its beginning: all of them where it is dense.
+  void take_workspace(const Tensor& like) {
     const DLTensor& space = workspace_->get();
-    const DLTensor& operand = like.get();
-    const int batch_at =
-        std::string_view(kernel_.activation_order) == "feature-major" ? operand.ndim - 1 : operand.ndim - 2;
-    std::int64_t n = operand.ndim == 3 ? operand.shape[0] : 1;
-    if (batch_at >= 0) n *= operand.shape[batch_at];
-    const std::int64_t needed = kernel.workspace_bytes(n);
+    const DLDevice& device = like.get().device;
+    if (space.device.device_type != device.device_type || space.device.device_id != device.device_id)
+      raise(PyExc_ValueError, "the workspace lies on another device than the operands; theirs would work");
     std::int64_t elements = 1;
     bool dense = true;
     for (int i = space.ndim - 1; i >= 0; --i) {
       dense = dense && (space.strides == nullptr || space.shape[i] == 1 || space.strides[i] == elements);
-      elements *= space.shape[i];
+      if (dense || space.shape[i] == 0) elements *= space.shape[i];
     }
-    const std::int64_t bytes = elements * space.dtype.bits * space.dtype.lanes / 8;
-    if (!dense || bytes < needed || space.device.device_type != operand.device.device_type ||
-        space.device.device_id != operand.device.device_id)
-      raise(PyExc_ValueError, "the workspace has " + std::to_string(bytes) + " bytes; a dense array of " +
-                                  std::to_string(needed) + " on the device of the operands would work");
-    return static_cast<std::byte*>(space.data) + space.byte_offset;
+    operands_.workspace = static_cast<std::byte*>(space.data) + space.byte_offset;
+    operands_.workspace_size = elements * space.dtype.bits * space.dtype.lanes / 8;
   }
 
   void make_sums(std::string_view name, std::int64_t size, const Tensor& like) {
@@ -276,7 +270,7 @@ Kernel::Kernel(sk_kernel* kernel, nb::object layout)
 
 nb::object Kernel::operator()(const nb::args& positional, const nb::kwargs& named) const {
   Call call(fixed_, taken_, positional, named);
-  const sk_operands& operands = call.prepare(*this);
+  const sk_operands& operands = call.prepare();
   sk_status status = SK_OK;
   {
     const nb::gil_scoped_release released;
