@@ -1,9 +1,11 @@
 #include "python/core/kernel.h"
 
 #include <array>
-#include <mutex>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -235,7 +237,7 @@ class Call {
     take(output);
   }
 
-  sk_kernel_view kernel_;
+  const sk_kernel_view& kernel_;
   std::uint32_t taken_;
   std::array<nb::object, kCount> objects_;
   std::array<bool, kCount> given_{};
@@ -260,75 +262,77 @@ void free_kernel(sk_kernel* kernel) {
 
 }  // namespace
 
+/// A kernel with one layout. What a call checks, makes and launches is all of one of these.
+struct Kernel::LaidOut {
+  LaidOut(std::shared_ptr<sk_kernel> handle_of, nb::object layout_of)
+      : handle(std::move(handle_of)), layout(std::move(layout_of)), fixed(view()), taken(taken_by(fixed)) {}
+
+  [[nodiscard]] sk_kernel_view view() const {
+    sk_kernel_view view{};
+    view.size = sizeof(view);
+    check(sk_kernel_describe(handle.get(), &view));
+    return view;
+  }
+
+  std::shared_ptr<sk_kernel> handle;
+  nb::object layout;
+  sk_kernel_view fixed;  ///< without the text that the handle keeps
+  std::uint32_t taken;   ///< a bit for each operand that this kernel looks at
+};
+
 Kernel::Kernel(sk_kernel* kernel, nb::object layout)
-    : kernel_(kernel, free_kernel),
-      layout_(std::move(layout)),
-      guard_(std::make_unique<std::shared_mutex>()) {
-  fixed_ = view();
-  taken_ = taken_by(fixed_);
-}
+    : now_(std::make_shared<const LaidOut>(std::shared_ptr<sk_kernel>(kernel, free_kernel),
+                                           std::move(layout))) {}
 
 nb::object Kernel::operator()(const nb::args& positional, const nb::kwargs& named) const {
-  Call call(fixed_, taken_, positional, named);
+  const std::shared_ptr<const LaidOut> now = now_;
+  Call call(now->fixed, now->taken, positional, named);
   const sk_operands& operands = call.prepare();
   sk_status status = SK_OK;
   {
     const nb::gil_scoped_release released;
-    status = run(operands);
+    status = sk_kernel_run(now->handle.get(), &operands);
   }
   check(status);
   call.was_written();
   return call.result();
 }
 
-sk_status Kernel::run(const sk_operands& operands) const {
-  const std::shared_lock lock(*guard_);
-  return sk_kernel_run(kernel_.get(), &operands);
-}
-
 void Kernel::relayout(const Layout& layout, nb::object shown) {
+  const std::shared_ptr<sk_kernel> next(copy(), free_kernel);
   sk_status status = SK_OK;
   {
     const nb::gil_scoped_release released;
-    const std::unique_lock lock(*guard_);
-    status = sk_kernel_relayout(kernel_.get(), layout.get());
+    status = sk_kernel_relayout(next.get(), layout.get());
   }
   check(status);
-  layout_ = std::move(shown);
-  fixed_ = view();
+  now_ = std::make_shared<const LaidOut>(next, std::move(shown));
 }
 
 std::int64_t Kernel::workspace_bytes(std::int64_t n) const {
   std::int64_t bytes = 0;
-  const std::shared_lock lock(*guard_);
-  check(sk_kernel_workspace_bytes(kernel_.get(), n, &bytes));
+  check(sk_kernel_workspace_bytes(now_->handle.get(), n, &bytes));
   return bytes;
 }
 
 void Kernel::wait() const {
+  const std::shared_ptr<const LaidOut> now = now_;
   sk_status status = SK_OK;
   {
     const nb::gil_scoped_release released;
-    const std::shared_lock lock(*guard_);
-    status = sk_kernel_wait(kernel_.get());
+    status = sk_kernel_wait(now->handle.get());
   }
   check(status);
 }
 
 sk_kernel* Kernel::copy() const {
   sk_kernel* copy = nullptr;
-  const std::shared_lock lock(*guard_);
-  check(sk_kernel_copy(kernel_.get(), &copy));
+  check(sk_kernel_copy(now_->handle.get(), &copy));
   return copy;
 }
 
-sk_kernel_view Kernel::view() const {
-  const std::shared_lock lock(*guard_);
-  sk_kernel_view view{};
-  view.size = sizeof(view);
-  check(sk_kernel_describe(kernel_.get(), &view));
-  return view;
-}
+sk_kernel_view Kernel::view() const { return now_->view(); }
+nb::object Kernel::layout() const { return now_->layout; }
 
 void bind_kernel(nb::module_& module) {
   nb::class_<Kernel>(

@@ -57,7 +57,8 @@ class Kernel:
                  gates: Any = None, dbias: Any = None, dgates: Any = None, alpha: float = 1, beta: float = 0,
                  workspace: Any = None, stream: int | None = None) -> Any: ...
     def relayout(self, layout: Any) -> None:
-        """Of an attached kernel: computes another layout of the same grid from here on; nothing is compiled."""
+        """Of an attached kernel: computes another layout of the same grid from here on; nothing is compiled. Calls that have
+        begun, on other threads, end with the layout that they began with."""
     def workspace_bytes(self, n: int) -> int:
         """Scratch bytes that serve every launch with a batch of at most n; never less for a larger n."""
     def wait(self) -> None:

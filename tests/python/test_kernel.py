@@ -293,6 +293,60 @@ def test_an_attached_kernel_takes_another_layout():
         kernel.relayout(sk.patterns.random(4, 5, 0.4))
 
 
+class RelayoutWhenTaken:
+    """An array that lays a kernel out anew when the kernel asks for its memory."""
+
+    def __init__(self, array, kernel, layout):
+        self.array, self.kernel, self.layout = array, kernel, layout
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **wishes):
+        self.kernel.relayout(self.layout)
+        return self.array.__dlpack__(**wishes)
+
+
+def test_a_call_keeps_the_layout_that_it_began_with():
+    first, second = sk.patterns.random(5, 5, 0.4, seed=1), sk.patterns.random(5, 5, 0.8, seed=2)
+    x, _, dy = operands(first, (16, 16), 8)
+    kernel = sk.compile(first, 16, 8, op="grad_weight", attached=True, target="cpu")
+    expected = kernel(x, dy)
+    np.testing.assert_array_equal(kernel(RelayoutWhenTaken(x, kernel, second), dy, dw=np.empty_like(expected)), expected)
+    assert kernel.layout == second and kernel(x, dy).shape[0] == second.blocks != first.blocks
+
+
+def test_nothing_is_written_after_a_workspace_while_threads_lay_the_kernel_out_anew():
+    """Of two layouts with as many blocks one has all of them in a row, which is split, and takes more."""
+    even, uneven = sk.Layout(np.eye(16) == 1), sk.Layout(np.arange(256).reshape(16, 16) < 16)
+    kernel = sk.compile(uneven, 8, 8, attached=True, target="x86-64:7")
+    most = kernel.workspace_bytes(8)
+    kernel.relayout(even)
+    size = kernel.workspace_bytes(8)
+    assert size < most
+    x, w, _ = operands(even, (8, 8), 8)
+    refusals, wrong = [], []
+
+    def work():
+        workspace, y = Guarded(size), np.empty_like(x)
+        for _ in range(10000):
+            try:
+                kernel(x, w, y, workspace=workspace.space)
+            except ValueError as error:
+                refusals.append(str(error))
+            if not workspace.holds():
+                wrong.append("bytes after the workspace are written")
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        for layout in (uneven, even):
+            kernel.relayout(layout)
+    assert not wrong and all("workspace" in refusal for refusal in refusals)
+
+
 def test_a_tiered_kernel_of_the_cpu_is_baked_at_once():
     layout = sk.patterns.random(5, 5, 0.4, seed=3)
     x, w, _ = operands(layout, (16, 16), 8)
