@@ -293,6 +293,7 @@ sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands) {
                  .alpha = from.alpha,
                  .beta = from.beta,
                  .workspace = from.workspace,
+                 .workspace_size = from.workspace_size,
                  .stream = from.stream});
   });
 }

@@ -26,6 +26,28 @@ std::size_t entry_for(const Binary& binary, std::int64_t n) {
   return entry;
 }
 
+[[noreturn, gnu::cold]] void refuse_workspace(std::int64_t size, std::int64_t n, std::int64_t bytes) {
+  refuse("workspace",
+         fmt::format("workspace_size is {} bytes, and a launch with a batch of {} takes {}: dense "
+                     "memory of workspace_bytes({}) bytes would work",
+                     size, n, bytes, n));
+}
+
+/// The caller's workspace, large enough for a batch of n.
+void* checked_workspace(const Operands& operands, const Binary& binary, std::int64_t n) {
+  const std::int64_t bytes = binary.workspace_bytes(n);
+  if (operands.workspace_size < bytes) refuse_workspace(operands.workspace_size, n, bytes);
+  if (bytes != 0) check_address("workspace", operands.workspace, kWorkspaceAlignment);
+  return operands.workspace;
+}
+
+/// What a launch of `entry` uses: the caller's workspace, else one that the module keeps, else none.
+void* workspace_for(const Operands& operands, const Kernel::Impl& impl, std::size_t entry, std::int64_t n) {
+  if (operands.workspace != nullptr) return checked_workspace(operands, *impl.binary, n);
+  const std::int64_t bytes = impl.binary->entries[entry].workspace_bytes(n);
+  return bytes == 0 ? nullptr : impl.module->workspace(operands.stream, bytes);
+}
+
 }  // namespace
 
 Kernel::Kernel(std::shared_ptr<const Impl> impl, From from, double compile_ms)
@@ -38,12 +60,7 @@ void Kernel::operator()(const Operands& operands) const {
   if (checked.matrices == 0) return;
 
   const std::size_t entry = entry_for(binary, checked.first.n);
-  void* workspace = operands.workspace;
-  if (const std::int64_t bytes = binary.entries[entry].workspace_bytes(checked.first.n); bytes != 0) {
-    if (workspace == nullptr) workspace = impl.module->workspace(operands.stream, bytes);
-    check_address("workspace", workspace, kWorkspaceAlignment);
-  }
-  checked.first.workspace = workspace;
+  checked.first.workspace = workspace_for(operands, impl, entry, checked.first.n);
   for (std::int64_t matrix = 0; matrix < checked.matrices; ++matrix) {
     impl.module->launch(entry, {checked.first, operands.stream});
     checked.advance();
@@ -53,7 +70,7 @@ void Kernel::operator()(const Operands& operands) const {
 std::int64_t Kernel::workspace_bytes(std::int64_t n) const {
   const Binary& binary = *impl_->binary;
   if (n < 0 || !takes_batch(n, binary.operands.batch)) refuse_batch("n", n, binary.operands.batch);
-  return binary.entries[entry_for(binary, n)].workspace_bytes(n);
+  return binary.workspace_bytes(n);
 }
 
 std::int64_t Kernel::packed_elements() const {

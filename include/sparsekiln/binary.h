@@ -108,6 +108,8 @@ struct Entry {
     return std::find(arguments.begin(), arguments.end(), Argument::tables) != arguments.end();
   }
   [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const { return sparsekiln::batch_tiles(n, tile_n); }
+  /// Of a launch of this entry with a batch of n. Entries for larger n may need less: see
+  /// Binary::workspace_bytes.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
     return workspace.counter_bytes + workspace.bytes_per_tile * batch_tiles(n);
   }
@@ -142,6 +144,17 @@ struct Binary {
   [[nodiscard]] bool lacks_layout() const {
     return std::any_of(entries.begin(), entries.end(),
                        [](const Entry& entry) { return entry.takes_tables() && entry.tables.bytes.empty(); });
+  }
+
+  /// Of a workspace that serves every launch with a batch of at most n, whichever entry it is for: never less
+  /// for a larger n.
+  [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
+    std::int64_t bytes = 0;
+    for (const Entry& entry : entries) {
+      bytes = std::max(bytes, entry.workspace_bytes(std::min(n, entry.up_to)));
+      if (n <= entry.up_to) break;
+    }
+    return bytes;
   }
   friend bool operator==(const Binary&, const Binary&) = default;
 };

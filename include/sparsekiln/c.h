@@ -126,12 +126,15 @@ typedef struct sk_operands {
   const DLTensor *x, *w, *y, *dy, *dx, *dw, *v, *bias, *v_bias, *residual, *z, *gates, *dbias, *dgates;
   float alpha, beta;
   void* workspace;
-  void* stream; /* a CUstream */
+  int64_t workspace_size; /* bytes: to be stated with a workspace */
+  void* stream;           /* a CUstream */
 } sk_operands;
 void sk_operands_init(sk_operands* operands); /* alpha 1, beta 0, nothing else */
 sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands);
 
 sk_status sk_kernel_workspace_bytes(const sk_kernel* kernel, int64_t n, int64_t* bytes);
+/* Not while another thread uses this very handle: where layouts change while threads launch, give each launch
+ * a copy. */
 sk_status sk_kernel_relayout(sk_kernel* kernel, const sk_layout* layout);
 sk_status sk_kernel_wait(const sk_kernel* kernel);
 

@@ -186,11 +186,15 @@ struct Operands {
   std::span<const ActivationPair> pairs = {};
   float alpha = 1;  ///< Epilogue::scale
   float beta = 0;   ///< likewise
-  /// workspace_bytes(n) bytes, aligned to 64. Of one kernel: zeroed before the first launch, then good for
-  /// any n. Two launches that may overlap must not share it, and two kernels must not, unless it is zeroed in
-  /// between. Null: the kernel keeps one per stream, on the cpu one per calling thread; a launch that is
-  /// captured into a graph must be given one, for that graph alone.
+  /// At least workspace_bytes(n) bytes, aligned to 64, where n is the batch of what is launched: of all
+  /// matrices where they run as one product, else of one. Of one kernel: zeroed before the first launch, then
+  /// good for any n that it is large enough for. Two launches that may overlap must not share it, and two
+  /// kernels must not, unless it is zeroed in between. Null: the kernel keeps one per stream, on the cpu one
+  /// per calling thread; a launch that is captured into a graph must be given one, for that graph alone.
   void* workspace = nullptr;
+  /// Bytes from `workspace` on that the launch may write. To be stated: a workspace of fewer bytes than
+  /// workspace_bytes(n) is refused.
+  std::int64_t workspace_size = 0;
   void* stream = nullptr;  ///< a CUstream (cudaStream_t); ignored on the cpu
 };
 
@@ -215,8 +219,10 @@ class Kernel {
   /// stream of that one. All other calls of a handle leave the thread's current context as it was.
   void operator()(const Operands& operands) const;
 
-  /// Scratch bytes that a launch with this n needs, for partial sums of split rows and (cpu) packed
-  /// activations, of kMostPairs pairs where grad_weight packs them.
+  /// Scratch bytes that serve every launch with a batch of at most n, for partial sums of split rows and
+  /// (cpu) packed activations, of kMostPairs pairs where grad_weight packs them. Never less for a larger n,
+  /// so that of all rows of a batch of matrices, where the kernel takes that many, is good whether they run
+  /// as one product or one by one. Throws `invalid_argument` for a batch that the kernel does not take.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
 
   /// Elements (of the weight's type) of the packed form of the weight, as many as it has; 0 where the kernel
@@ -235,8 +241,11 @@ class Kernel {
   ///
   /// Other copies of this handle keep the old layout. Its tables live until the last of them goes, which
   /// waits for what runs on the device. A graph captured from a handle goes on with the layout that the
-  /// handle had, and reads its tables: keep a copy of that handle for as long as the graph. Not to be called
-  /// while another thread uses this very handle; its copies may be in use.
+  /// handle had, and reads its tables: keep a copy of that handle for as long as the graph.
+  ///
+  /// Not to be called while another thread uses this very handle; its copies may be in use. Where layouts
+  /// change while threads launch, give each launch a copy of the handle: its operands and its workspace are
+  /// then checked against the layout that it runs with.
   ///
   /// Throws `invalid_argument` for a kernel that is not attached (Options::attached) or is tiered, and for
   /// another grid; `driver` where memory is short. The handle is then as it was.

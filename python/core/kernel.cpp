@@ -1,9 +1,11 @@
 #include "python/core/kernel.h"
 
 #include <array>
-#include <mutex>
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -118,7 +120,7 @@ class Call {
   }
 
   /// Borrows what was given and makes the outputs that were not; to be called with the GIL.
-  const sk_operands& prepare(const Kernel& kernel) {
+  const sk_operands& prepare() {
     for (std::size_t i = 0; i < kCount; ++i)
       if (objects_[i].is_valid()) take(i);
     if (!tensors_[first_])
@@ -134,7 +136,7 @@ class Call {
     if (kernel_.bias_gradient != 0) make_sums("dbias", kernel_.out_features, like);
     if (kernel_.gate_gradient != 0) make_sums("dgates", kernel_.blocks, like);
     if (!stream_given_) operands_.stream = like.current_stream();
-    if (workspace_) operands_.workspace = checked_workspace(kernel, like);
+    if (workspace_) take_workspace(like);
     return operands_;
   }
 
@@ -211,27 +213,21 @@ class Call {
     take(output);
   }
 
-  /// Dense, on the device of the operands, and as large as this batch asks for.
-  [[nodiscard]] void* checked_workspace(const Kernel& kernel, const Tensor& like) const {
+  /// On the device of the operands. Its size, which the library checks, is that of the elements that lie
+  /// together at its beginning: all of them where it is dense.
+  void take_workspace(const Tensor& like) {
     const DLTensor& space = workspace_->get();
-    const DLTensor& operand = like.get();
-    const int batch_at =
-        std::string_view(kernel_.activation_order) == "feature-major" ? operand.ndim - 1 : operand.ndim - 2;
-    std::int64_t n = operand.ndim == 3 ? operand.shape[0] : 1;
-    if (batch_at >= 0) n *= operand.shape[batch_at];
-    const std::int64_t needed = kernel.workspace_bytes(n);
+    const DLDevice& device = like.get().device;
+    if (space.device.device_type != device.device_type || space.device.device_id != device.device_id)
+      raise(PyExc_ValueError, "the workspace lies on another device than the operands; theirs would work");
     std::int64_t elements = 1;
     bool dense = true;
     for (int i = space.ndim - 1; i >= 0; --i) {
       dense = dense && (space.strides == nullptr || space.shape[i] == 1 || space.strides[i] == elements);
-      elements *= space.shape[i];
+      if (dense || space.shape[i] == 0) elements *= space.shape[i];
     }
-    const std::int64_t bytes = elements * space.dtype.bits * space.dtype.lanes / 8;
-    if (!dense || bytes < needed || space.device.device_type != operand.device.device_type ||
-        space.device.device_id != operand.device.device_id)
-      raise(PyExc_ValueError, "the workspace has " + std::to_string(bytes) + " bytes; a dense array of " +
-                                  std::to_string(needed) + " on the device of the operands would work");
-    return static_cast<std::byte*>(space.data) + space.byte_offset;
+    operands_.workspace = static_cast<std::byte*>(space.data) + space.byte_offset;
+    operands_.workspace_size = elements * space.dtype.bits * space.dtype.lanes / 8;
   }
 
   void make_sums(std::string_view name, std::int64_t size, const Tensor& like) {
@@ -241,7 +237,7 @@ class Call {
     take(output);
   }
 
-  sk_kernel_view kernel_;
+  const sk_kernel_view& kernel_;
   std::uint32_t taken_;
   std::array<nb::object, kCount> objects_;
   std::array<bool, kCount> given_{};
@@ -266,75 +262,77 @@ void free_kernel(sk_kernel* kernel) {
 
 }  // namespace
 
+/// A kernel with one layout. What a call checks, makes and launches is all of one of these.
+struct Kernel::LaidOut {
+  LaidOut(std::shared_ptr<sk_kernel> handle_of, nb::object layout_of)
+      : handle(std::move(handle_of)), layout(std::move(layout_of)), fixed(view()), taken(taken_by(fixed)) {}
+
+  [[nodiscard]] sk_kernel_view view() const {
+    sk_kernel_view view{};
+    view.size = sizeof(view);
+    check(sk_kernel_describe(handle.get(), &view));
+    return view;
+  }
+
+  std::shared_ptr<sk_kernel> handle;
+  nb::object layout;
+  sk_kernel_view fixed;  ///< without the text that the handle keeps
+  std::uint32_t taken;   ///< a bit for each operand that this kernel looks at
+};
+
 Kernel::Kernel(sk_kernel* kernel, nb::object layout)
-    : kernel_(kernel, free_kernel),
-      layout_(std::move(layout)),
-      guard_(std::make_unique<std::shared_mutex>()) {
-  fixed_ = view();
-  taken_ = taken_by(fixed_);
-}
+    : now_(std::make_shared<const LaidOut>(std::shared_ptr<sk_kernel>(kernel, free_kernel),
+                                           std::move(layout))) {}
 
 nb::object Kernel::operator()(const nb::args& positional, const nb::kwargs& named) const {
-  Call call(fixed_, taken_, positional, named);
-  const sk_operands& operands = call.prepare(*this);
+  const std::shared_ptr<const LaidOut> now = now_;
+  Call call(now->fixed, now->taken, positional, named);
+  const sk_operands& operands = call.prepare();
   sk_status status = SK_OK;
   {
     const nb::gil_scoped_release released;
-    status = run(operands);
+    status = sk_kernel_run(now->handle.get(), &operands);
   }
   check(status);
   call.was_written();
   return call.result();
 }
 
-sk_status Kernel::run(const sk_operands& operands) const {
-  const std::shared_lock lock(*guard_);
-  return sk_kernel_run(kernel_.get(), &operands);
-}
-
 void Kernel::relayout(const Layout& layout, nb::object shown) {
+  const std::shared_ptr<sk_kernel> next(copy(), free_kernel);
   sk_status status = SK_OK;
   {
     const nb::gil_scoped_release released;
-    const std::unique_lock lock(*guard_);
-    status = sk_kernel_relayout(kernel_.get(), layout.get());
+    status = sk_kernel_relayout(next.get(), layout.get());
   }
   check(status);
-  layout_ = std::move(shown);
-  fixed_ = view();
+  now_ = std::make_shared<const LaidOut>(next, std::move(shown));
 }
 
 std::int64_t Kernel::workspace_bytes(std::int64_t n) const {
   std::int64_t bytes = 0;
-  const std::shared_lock lock(*guard_);
-  check(sk_kernel_workspace_bytes(kernel_.get(), n, &bytes));
+  check(sk_kernel_workspace_bytes(now_->handle.get(), n, &bytes));
   return bytes;
 }
 
 void Kernel::wait() const {
+  const std::shared_ptr<const LaidOut> now = now_;
   sk_status status = SK_OK;
   {
     const nb::gil_scoped_release released;
-    const std::shared_lock lock(*guard_);
-    status = sk_kernel_wait(kernel_.get());
+    status = sk_kernel_wait(now->handle.get());
   }
   check(status);
 }
 
 sk_kernel* Kernel::copy() const {
   sk_kernel* copy = nullptr;
-  const std::shared_lock lock(*guard_);
-  check(sk_kernel_copy(kernel_.get(), &copy));
+  check(sk_kernel_copy(now_->handle.get(), &copy));
   return copy;
 }
 
-sk_kernel_view Kernel::view() const {
-  const std::shared_lock lock(*guard_);
-  sk_kernel_view view{};
-  view.size = sizeof(view);
-  check(sk_kernel_describe(kernel_.get(), &view));
-  return view;
-}
+sk_kernel_view Kernel::view() const { return now_->view(); }
+nb::object Kernel::layout() const { return now_->layout; }
 
 void bind_kernel(nb::module_& module) {
   nb::class_<Kernel>(

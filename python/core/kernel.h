@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <shared_mutex>
-#include <string>
 
 #include <nanobind/nanobind.h>
 #include <sparsekiln/c.h>
@@ -14,7 +12,8 @@ namespace sparsekiln::python {
 
 namespace nb = nanobind;
 
-/// Owns an sk_kernel. Calls may overlap; relayout waits for them, and they for it.
+/// An sk_kernel that is laid out anew by being replaced, under the GIL: a call takes the one that is there
+/// when it begins, and neither waits for relayout nor relayout for it.
 class Kernel {
  public:
   Kernel(sk_kernel* kernel, nb::object layout);
@@ -26,18 +25,12 @@ class Kernel {
   void wait() const;
   /// Under the GIL; its text until the next call of this.
   [[nodiscard]] sk_kernel_view view() const;
-  [[nodiscard]] nb::object layout() const { return layout_; }
+  [[nodiscard]] nb::object layout() const;
   [[nodiscard]] sk_kernel* copy() const;  ///< a handle of its own, as sk_kernel_copy
 
-  /// Runs it with the GIL released or not held; the C interface's errors as its status.
-  [[nodiscard]] sk_status run(const sk_operands& operands) const;
-
  private:
-  std::shared_ptr<sk_kernel> kernel_;
-  nb::object layout_;
-  std::unique_ptr<std::shared_mutex> guard_;
-  sk_kernel_view fixed_;  ///< under the GIL, without the text that the handle keeps
-  std::uint32_t taken_;   ///< a bit for each operand that this kernel looks at
+  struct LaidOut;
+  std::shared_ptr<const LaidOut> now_;  ///< read, replaced and let go under the GIL
 };
 
 void bind_kernel(nb::module_& module);

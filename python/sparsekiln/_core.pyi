@@ -44,7 +44,9 @@ class Kernel:
     are contiguous, at any distance. With three dimensions activations are batches of matrices. Outputs that are not given
     are made in the first operand's framework. By name come bias[out], v (of gated), v_bias, residual, z, gates[blocks],
     the outputs dbias[out] and dgates[blocks] (float32), alpha and beta (of scale), workspace, and stream, a number: the
-    framework's current one where it is not given.
+    framework's current one where it is not given. A workspace is a dense array of any type, on the same device, of at least
+    workspace_bytes(n) bytes, zeroed before its first use; n is the batch, of all matrices if they lie like one that the
+    kernel takes.
 
     The result is the main output, or a tuple of it and the sums that were asked for. On a GPU it is there when the stream
     has come to it. Raises InvalidArgument, naming the operand.
@@ -55,9 +57,10 @@ class Kernel:
                  gates: Any = None, dbias: Any = None, dgates: Any = None, alpha: float = 1, beta: float = 0,
                  workspace: Any = None, stream: int | None = None) -> Any: ...
     def relayout(self, layout: Any) -> None:
-        """Of an attached kernel: computes another layout of the same grid from here on; nothing is compiled."""
+        """Of an attached kernel: computes another layout of the same grid from here on; nothing is compiled. Calls that have
+        begun, on other threads, end with the layout that they began with."""
     def workspace_bytes(self, n: int) -> int:
-        """Scratch bytes of a launch with a batch of n."""
+        """Scratch bytes that serve every launch with a batch of at most n; never less for a larger n."""
     def wait(self) -> None:
         """Of a tiered kernel: returns when the baked one serves."""
     @property

@@ -25,9 +25,7 @@ constexpr std::int32_t kSharedWithoutAsking = 48 * 1024;
 
 /// The largest workspace that any launch of this Binary needs.
 std::size_t workspace_bound(const Binary& binary) {
-  std::int64_t bytes = 0;
-  for (const Entry& entry : binary.entries) bytes = std::max(bytes, entry.workspace_bytes(entry.up_to));
-  return static_cast<std::size_t>(bytes);
+  return static_cast<std::size_t>(binary.workspace_bytes(std::numeric_limits<std::int64_t>::max()));
 }
 
 /// Whether an entry is one that a CUDA launch can carry out, for every n it serves.

@@ -1,5 +1,8 @@
 #include <sparsekiln/binary.h>
 
+#include <algorithm>
+#include <random>
+
 #include <doctest/doctest.h>
 #include <sparsekiln/error.h>
 
@@ -120,6 +123,34 @@ TEST_CASE("an entry without workers is refused, unless it waits for a layout") {
   Binary attached = attached_sample();
   attached.entries[0].workers = 0;
   CHECK_THROWS_AS((void)deserialize(serialize(attached)), Error);
+}
+
+TEST_CASE("the workspace of n is the most that a batch of n or fewer takes, whichever entry serves it") {
+  std::mt19937 random(1);
+  const auto below = [&](std::uint32_t end) { return static_cast<std::int32_t>(random() % end); };
+  int falling = 0;  // entries that take less than one before them
+  for (int drawn = 0; drawn < 100; ++drawn) {
+    CAPTURE(drawn);
+    Binary binary = sample();
+    binary.entries.assign(static_cast<std::size_t>(1 + below(5)), binary.entries.front());
+    std::int64_t up_to = 0;
+    for (Entry& entry : binary.entries) {
+      entry.up_to = up_to += 1 + below(100);
+      entry.tile_n = below(4) == 0 ? 0 : 1 << below(8);
+      entry.workspace = {64 * below(3), below(3) == 0 ? 0 : below(5000)};
+    }
+    std::int64_t most = 0;
+    std::size_t entry = 0;
+    for (std::int64_t n = 0; n <= up_to; ++n) {
+      CAPTURE(n);
+      if (binary.entries[entry].up_to < n) ++entry;
+      const std::int64_t taken = binary.entries[entry].workspace_bytes(n);
+      falling += taken < most;
+      most = std::max(most, taken);
+      REQUIRE(binary.workspace_bytes(n) == most);
+    }
+  }
+  CHECK(falling > 0);  // else this tests little
 }
 
 TEST_CASE("bytes after the end are refused") {

@@ -190,7 +190,7 @@ TEST_CASE("a workspace that the caller gives serves an attached kernel again and
     for (int i = 0; i < 3; ++i) {
       PoisonedOutput output(problem, 33);
       const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
-      launch(kernel, problem, inputs, output, workspace.data());
+      launch(kernel, problem, inputs, output, {static_cast<std::byte*>(workspace.data()), workspace.bytes()});
       const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
       CHECK_MESSAGE(verdict.ok, verdict.first_failure);
     }

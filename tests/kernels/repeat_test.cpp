@@ -94,7 +94,7 @@ TEST_CASE("a workspace that the caller gives is used, and left ready for the nex
     workspace.copy_in(zeros.data());
     for (int i = 0; i < 3; ++i) {
       PoisonedOutput output(problem, 33);
-      launch(kernel, problem, inputs, output, workspace.data());
+      launch(kernel, problem, inputs, output, {static_cast<std::byte*>(workspace.data()), workspace.bytes()});
       const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
       CHECK_MESSAGE(verdict.ok, verdict.first_failure);
     }

@@ -94,11 +94,12 @@ std::string Suite::take_seed(std::size_t turn) const {
 }
 
 void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inputs, PoisonedOutput& output,
-            void* workspace) {
+            std::span<std::byte> workspace) {
   const std::shared_ptr<const Device>& device = Suite::current().device();
   if (problem.epilogue.scale) output.set(inputs.y);
   ResidentOperands operands(kernel, problem, device, inputs, output);
-  operands[0].workspace = workspace;
+  operands[0].workspace = workspace.data();
+  operands[0].workspace_size = static_cast<std::int64_t>(workspace.size());
   kernel(operands[0]);
   device->synchronize();
   operands.fetch(output);

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,8 +66,9 @@ class Suite {
 };
 
 /// Copies inputs and poison (or what y held before) to the device, launches, and copies y back into `output`.
+/// The workspace is the device's memory.
 void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inputs, PoisonedOutput& output,
-            void* workspace = nullptr);
+            std::span<std::byte> workspace = {});
 
 /// The bytes of y after a launch, poison included.
 [[nodiscard]] std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem,

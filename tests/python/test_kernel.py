@@ -177,11 +177,60 @@ def test_a_workspace_that_is_too_small_is_refused():
     needed = kernel.workspace_bytes(64)
     assert needed > 64
     space = np.zeros(needed // 4 + 64, np.float32)
-    for wrong in (space[:16], space[::2]):
-        with pytest.raises(ValueError, match=str(needed)):
-            kernel(x, w, workspace=wrong)
     start = -space.ctypes.data % 64 // 4
-    np.testing.assert_array_equal(kernel(x, w, workspace=space[start : start + needed // 4]), kernel(x, w))
+    exact = space[start : start + needed // 4]
+    for wrong in (space[:16], space[::2], exact.view(np.uint8)[:-1], exact[:0]):
+        with pytest.raises(sk.InvalidArgument, match=str(needed)):
+            kernel(x, w, workspace=wrong)
+    np.testing.assert_array_equal(kernel(x, w, workspace=exact), kernel(x, w))
+
+
+class Guarded:
+    """A zeroed workspace of some bytes, and 4096 after it that nobody may write."""
+
+    def __init__(self, size):
+        memory = np.full(size + 4096 + 64, 0xA5, np.uint8)
+        start = -memory.ctypes.data % 64
+        self.space, self.after = memory[start : start + size], memory[start + size :]
+        self.space[:] = 0
+
+    def holds(self):
+        return (self.after == 0xA5).all()
+
+
+@pytest.mark.parametrize("batch, matrices, n, needed", [
+    (64, 3, 64, 64),  # each a launch of its own, of the only batch that the kernel takes
+    (sk.up_to(258), 2, 129, 258),  # one product
+    (sk.up_to(258), 3, 129, 129),  # too many rows for one
+])  # fmt: skip
+def test_a_batch_of_matrices_takes_the_workspace_of_what_is_launched(batch, matrices, n, needed):
+    layout = sk.patterns.random(4, 4, 0.7, seed=1)
+    _, w, _ = operands(layout, (32, 32), 1)
+    x = np.random.default_rng(1).standard_normal((matrices, n, 128)).astype(np.float32)
+    kernel = sk.compile(layout, 32, batch, target="cpu")
+    workspace = Guarded(kernel.workspace_bytes(needed))
+    np.testing.assert_array_equal(kernel(x, w, workspace=workspace.space), kernel(x, w))
+    assert workspace.holds()
+    with pytest.raises(sk.InvalidArgument, match="workspace"):
+        kernel(x, w, workspace=workspace.space[:-1])
+
+
+def test_matrices_that_lie_apart_take_the_workspace_of_one():
+    layout = sk.patterns.random(4, 4, 0.7, seed=1)
+    _, w, _ = operands(layout, (32, 32), 1)
+    x = np.random.default_rng(1).standard_normal((2, 130, 128)).astype(np.float32)[:, :129]
+    kernel = sk.compile(layout, 32, sk.up_to(258), target="cpu")
+    for n in (129, 258):  # what serves all rows is never less
+        workspace = Guarded(kernel.workspace_bytes(n))
+        np.testing.assert_array_equal(kernel(x, w, workspace=workspace.space), kernel(x, w))
+        assert workspace.holds()
+
+
+def test_workspace_bytes_never_falls_as_the_batch_grows():
+    for op in ("forward", "grad_input", "grad_weight"):
+        kernel = sk.compile(sk.patterns.random(5, 40, 0.5, seed=1), 32, sk.up_to(300), op=op, target="cpu")
+        needed = [kernel.workspace_bytes(n) for n in range(301)]
+        assert needed == sorted(needed) and needed[-1] > 0
 
 
 def test_numbers_and_paths_that_are_none_are_named(tmp_path):
@@ -242,6 +291,60 @@ def test_an_attached_kernel_takes_another_layout():
     assert_close(kernel(x, w), x.astype(np.float64) @ dense.T, np.abs(x).astype(np.float64) @ np.abs(dense).T)
     with pytest.raises(sk.InvalidArgument, match="4"):
         kernel.relayout(sk.patterns.random(4, 5, 0.4))
+
+
+class RelayoutWhenTaken:
+    """An array that lays a kernel out anew when the kernel asks for its memory."""
+
+    def __init__(self, array, kernel, layout):
+        self.array, self.kernel, self.layout = array, kernel, layout
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **wishes):
+        self.kernel.relayout(self.layout)
+        return self.array.__dlpack__(**wishes)
+
+
+def test_a_call_keeps_the_layout_that_it_began_with():
+    first, second = sk.patterns.random(5, 5, 0.4, seed=1), sk.patterns.random(5, 5, 0.8, seed=2)
+    x, _, dy = operands(first, (16, 16), 8)
+    kernel = sk.compile(first, 16, 8, op="grad_weight", attached=True, target="cpu")
+    expected = kernel(x, dy)
+    np.testing.assert_array_equal(kernel(RelayoutWhenTaken(x, kernel, second), dy, dw=np.empty_like(expected)), expected)
+    assert kernel.layout == second and kernel(x, dy).shape[0] == second.blocks != first.blocks
+
+
+def test_nothing_is_written_after_a_workspace_while_threads_lay_the_kernel_out_anew():
+    """Of two layouts with as many blocks one has all of them in a row, which is split, and takes more."""
+    even, uneven = sk.Layout(np.eye(16) == 1), sk.Layout(np.arange(256).reshape(16, 16) < 16)
+    kernel = sk.compile(uneven, 8, 8, attached=True, target="x86-64:7")
+    most = kernel.workspace_bytes(8)
+    kernel.relayout(even)
+    size = kernel.workspace_bytes(8)
+    assert size < most
+    x, w, _ = operands(even, (8, 8), 8)
+    refusals, wrong = [], []
+
+    def work():
+        workspace, y = Guarded(size), np.empty_like(x)
+        for _ in range(10000):
+            try:
+                kernel(x, w, y, workspace=workspace.space)
+            except ValueError as error:
+                refusals.append(str(error))
+            if not workspace.holds():
+                wrong.append("bytes after the workspace are written")
+                return
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        for layout in (uneven, even):
+            kernel.relayout(layout)
+    assert not wrong and all("workspace" in refusal for refusal in refusals)
 
 
 def test_a_tiered_kernel_of_the_cpu_is_baked_at_once():

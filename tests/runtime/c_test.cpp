@@ -1,6 +1,8 @@
 #include <sparsekiln/c.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -153,6 +155,52 @@ TEST_CASE("a kernel is compiled, described, and run on DLPack tensors") {
   x.tensor.ndim = 4;
   CHECK(sk_kernel_run(copy, &operands) == SK_INVALID_ARGUMENT);
   sk_kernel_free(copy);
+}
+
+TEST_CASE("a workspace has its size stated, and one that is a byte too small is refused") {
+  sk_pattern pattern;
+  sk_pattern_init(&pattern);
+  pattern.rows = pattern.cols = 9;
+  pattern.density = 0.5;
+  sk_layout* layout = nullptr;
+  REQUIRE(sk_layout_pattern("random", &pattern, &layout) == SK_OK);
+  sk_options options;
+  sk_options_init(&options);
+  options.batch = "64";
+  options.target = "cpu";
+  sk_kernel* kernel = nullptr;
+  REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
+  sk_layout_free(layout);
+  sk_kernel_view view{};
+  view.size = sizeof(view);
+  REQUIRE(sk_kernel_describe(kernel, &view) == SK_OK);
+  std::int64_t bytes = 0;
+  REQUIRE(sk_kernel_workspace_bytes(kernel, 64, &bytes) == SK_OK);
+  REQUIRE(bytes > 0);
+
+  Array x({64, 9 * 32}), w({view.blocks, 32, 32}), y({64, 9 * 32});
+  struct alignas(64) Line {
+    std::array<std::byte, 64> bytes{};
+  };
+  std::vector<Line> memory(static_cast<std::size_t>(bytes) / sizeof(Line) + 2);
+  std::byte* const workspace = memory.front().bytes.data();
+  std::byte* const after = workspace + bytes;
+  std::memset(after, 0xa5, sizeof(Line));
+  sk_operands operands;
+  sk_operands_init(&operands);
+  operands.x = &x.tensor;
+  operands.w = &w.tensor;
+  operands.y = &y.tensor;
+  operands.workspace = workspace;
+  CHECK(sk_kernel_run(kernel, &operands) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("workspace_size is 0 bytes") != std::string::npos);
+  operands.workspace_size = bytes - 1;
+  CHECK(sk_kernel_run(kernel, &operands) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find(std::to_string(bytes)) != std::string::npos);
+  operands.workspace_size = bytes;
+  CHECK_MESSAGE(sk_kernel_run(kernel, &operands) == SK_OK, sk_error_message());
+  CHECK(std::all_of(after, after + sizeof(Line), [](std::byte byte) { return byte == std::byte{0xa5}; }));
+  sk_kernel_free(kernel);
 }
 
 TEST_CASE("a kernel without blocks takes no weight, or one that has no blocks") {

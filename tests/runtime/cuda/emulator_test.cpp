@@ -166,6 +166,7 @@ TEST_CASE("the emulator serves as the machine's driver, captured launches includ
     const Verdict verdict = run(layer, *device, kernel, [&](const Kernel& launched, Operands operands) {
       operands.stream = stream.handle();
       operands.workspace = workspace.data();
+      operands.workspace_size = static_cast<std::int64_t>(workspace.bytes());
       stream.begin_capture();
       launched(operands);
       const Graph graph = stream.end_capture();
