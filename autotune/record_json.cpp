@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include <nlohmann/json.hpp>
 #include "autotune/event.h"
@@ -124,7 +125,8 @@ class Value {
   template <typename Use>
   void each_pair(Use use) const {
     if (!json_.is_object()) refuse(place_, "an object");
-    for (const auto& [key, value] : json_.items()) use(key, Value(value, fmt::format("{}.{}", place_, key)));
+    for (const auto& [key, value] : json_.items())
+      use(key, Value(value, fmt::format("{}.{}", place_, printable(key))));
   }
   [[nodiscard]] const std::string& place() const { return place_; }
 

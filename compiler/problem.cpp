@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/named.h"
 
@@ -52,7 +53,7 @@ std::int64_t parse_number(std::string_view text, std::string_view whole, std::st
   std::int64_t value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc{} || end != text.data() + text.size())
-    refuse(fmt::format("'{}' is not {}", whole, expected));
+    refuse(fmt::format("'{}' is not {}", printable(whole), expected));
   return value;
 }
 
@@ -111,7 +112,7 @@ Epilogue parse_epilogue(std::string_view text) {
             fmt::format("epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
                         "scale, bias, one activation (relu, gelu, gelu_tanh, silu), gated and residual, "
                         "joined by +, such as bias+gelu",
-                        text, word));
+                        printable(text), printable(word)));
       epilogue.activation = known->value;
     }
     if (plus == std::string_view::npos) return epilogue;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "autotune/cost_model.h"
 #include "cache/store.h"
@@ -46,7 +47,8 @@ std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const Bui
         });
     return fits && !refused ? binary : nullptr;
   } catch (const Error&) {
-    return nullptr;  // damaged although the checksum held: as good as absent, and about to be written anew
+    return nullptr;  // another kernel, or none, although the checksum held: as good as absent, and written
+                     // anew
   }
 }
 
@@ -211,8 +213,9 @@ std::string_view name(Require require) { return require == Require::prebuilt ? "
 Require parse_require(std::string_view text) {
   for (const Require require : {Require::anything, Require::prebuilt})
     if (text == name(require)) return require;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("require '{}' is not known: anything, or prebuilt (never compiles)", text));
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("require '{}' is not known: anything, or prebuilt (never compiles)", printable(text)));
 }
 
 std::string_view name(Tuning tuning) { return tuning == Tuning::now ? "now" : "recorded"; }

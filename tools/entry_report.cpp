@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/binary.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln::tools {
 
@@ -21,7 +22,9 @@ Json describe_identity(const cache::Identity& identity) {
   return fields;
 }
 
-std::string table(const std::vector<std::vector<std::string>>& rows) {
+std::string table(std::vector<std::vector<std::string>> rows) {
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = printable(cell);
   std::vector<std::size_t> widths;
   for (const auto& row : rows)
     for (std::size_t column = 0; column < row.size(); ++column) {

@@ -17,8 +17,9 @@ namespace sparsekiln::tools {
 /// Every field, as name and value.
 [[nodiscard]] Json describe_identity(const cache::Identity& identity);
 
-/// Text columns as wide as their widest cell; the last one is as it is.
-[[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);
+/// Text columns as wide as their widest cell; the last one is as it is. Cells are of any origin: they are
+/// made printable.
+[[nodiscard]] std::string table(std::vector<std::vector<std::string>> rows);
 
 /// What is in an entry, as files that begin with its key: the identity; of a Binary its machine code, PTX and
 /// log; of others the payload. Throws Error(cache) for a Binary that cannot be read.

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 #include <nlohmann/json.hpp>
 
 namespace sparsekiln::tools {
@@ -83,7 +84,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
                    const nlohmann::detail::exception&) override {
     at = position;
     fail(last.empty() || at > text_.size() ? "the JSON ends too early"
-                                           : fmt::format("this is not JSON, at '{}'", last));
+                                           : fmt::format("this is not JSON, at '{}'", printable(last)));
   }
 
  private:
@@ -97,7 +98,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return 1 + counted_;
   }
   [[noreturn]] void fail(const std::string& wrong) const {
-    throw Error(ErrorKind::invalid_argument, fmt::format("{}:{}: {}", file_.string(), line(), wrong));
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{}:{}: {}", printable(file_.string()), line(), wrong));
   }
   /// Where the next value goes.
   JsonNode& place(JsonNode::Kind kind) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/binary.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "cache/pack.h"
 #include "compiler/build.h"
@@ -111,18 +112,19 @@ Answer merge(const PackRequest& request) {
         continue;
       }
       if (!std::equal(stored.begin(), stored.end(), known->second.begin(), known->second.end()))
-        throw Error(ErrorKind::cache,
-                    fmt::format("cannot merge '{}' and '{}': both have an entry {}, with different bytes (of "
-                                "different versions of NVRTC?); make one of them anew",
-                                first.at(row.key).string(), file.string(), row.key.hex()));
+        throw Error(
+            ErrorKind::cache,
+            fmt::format("cannot merge '{}' and '{}': both have an entry {}, with different bytes (of "
+                        "different versions of NVRTC?); make one of them anew",
+                        printable(first.at(row.key).string()), printable(file.string()), row.key.hex()));
     }
   }
   cache::write_pack(request.output, entries);
   Answer answer;
   const std::size_t bytes = Pack::open(request.output)->bytes();
   answer.json = {{"pack", request.output.string()}, {"kernels", entries.size()}, {"bytes", bytes}};
-  answer.text =
-      fmt::format("wrote {}: {} entries, {} bytes\n", request.output.string(), entries.size(), bytes);
+  answer.text = fmt::format("wrote {}: {} entries, {} bytes\n", printable(request.output.string()),
+                            entries.size(), bytes);
   return answer;
 }
 
@@ -141,7 +143,8 @@ std::vector<PackRow> chosen(const Pack& pack, const PackRequest& request) {
           ErrorKind::invalid_argument,
           fmt::format("extract: {} entries of '{}' have a key that begins with '{}'; `pack list` lists "
                       "them",
-                      matches.empty() ? "no" : std::to_string(matches.size()), pack.file().string(), key));
+                      matches.empty() ? "no" : std::to_string(matches.size()),
+                      printable(pack.file().string()), printable(key)));
     if (std::find(rows.begin(), rows.end(), matches.front()) == rows.end()) rows.push_back(matches.front());
   }
   return rows;
@@ -158,7 +161,7 @@ Answer extract(const PackRequest& request) {
   for (const NamedBytes& file : files) {
     const std::string path = (request.output / file.name).string();
     answer.json["files"].push_back(path);
-    answer.text += fmt::format("wrote {}\n", path);
+    answer.text += fmt::format("wrote {}\n", printable(path));
   }
   return answer;
 }

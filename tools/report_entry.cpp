@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 #include <sparsekiln/problem.h>
 
 namespace sparsekiln::tools {
@@ -169,19 +170,7 @@ std::string title(const ReportEntry& entry) {
     if (value.empty() || value == usual || (field == "out_dtype" && value == record.field("dtype"))) continue;
     text += fmt::format(", {} {}", field, value);
   }
-  return one_line(text);
-}
-
-std::string one_line(std::string_view text) {
-  std::string line;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F are control characters, too: in UTF-8 they are 0xC2 and then 0x80 to 0x9F.
-    const bool pair = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    line += byte < 0x20 || byte == 0x7F || pair ? ' ' : text[i];
-    if (pair) ++i;
-  }
-  return line;
+  return printable(text);
 }
 
 }  // namespace sparsekiln::tools

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/cuda/nvrtc_search.h"
 
@@ -175,7 +176,7 @@ std::shared_ptr<const Nvrtc> Nvrtc::find(int max_major) {
       entry = std::make_shared<const Nvrtc>(std::move(library));
       return entry;
     }
-    refused += fmt::format("\n  {}: {}", candidate.string(), why_not);
+    refused += fmt::format("\n  {}: {}", printable(candidate.string()), printable(why_not));
   }
   throw Error(
       ErrorKind::compile,
@@ -200,7 +201,7 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
   if (!known.empty() && !std::binary_search(known.begin(), known.end(), number_of(arch)))
     throw Error(ErrorKind::compile,
                 fmt::format("NVRTC {}.{} ({}) does not compile for {}; it knows sm_{}", major(), minor(),
-                            path().string(), arch, fmt::join(known, ", sm_")),
+                            printable(path().string()), arch, fmt::join(known, ", sm_")),
                 {}, source);
 
   Program program = nullptr;

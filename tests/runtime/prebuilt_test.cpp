@@ -180,6 +180,8 @@ TEST_CASE("the command has every option that is not as usual, quoted for a shell
         "--strict-absent --epilogue bias+gelu --in-features 100 --alignment 4 --attached --config 'simt "
         "tile_n=8' "
         "--arch sm_90:132 -o kernels.pack");
+  CHECK(precompile_command(Problem{}, Target::parse("h100"), false, "", "it's\n\\\x1b.npy")
+            .starts_with("sparsekiln precompile $'it\\'s\\x0a\\\\\\x1b.npy' "));
 }
 
 TEST_CASE("a missing pack is an error where it was given, and a warning where the environment names it") {
