@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <span>
 
 #include <fmt/format.h>
@@ -17,8 +18,11 @@ std::string field(const cache::Identity& identity, std::string_view wanted) {
 }
 
 Json describe_identity(const cache::Identity& identity) {
+  // Appended as they come: an object would look for each name among all before it.
   Json fields = Json::object();
-  for (const auto& [name, value] : identity.fields()) fields[name] = value;
+  std::set<std::string_view> names;
+  for (const auto& [name, value] : identity.fields())
+    if (names.insert(name).second) fields.get_ref<Json::object_t&>().push_back({name, value});
   return fields;
 }
 

@@ -263,6 +263,7 @@ class BadJobsTest(PrecompileTest):
             ('{"jobs": [{"layouts": ["L.npy"]}]}', "jobs.json:1: ", "--arch"),
             ('{"jobs": [{"archs": ["sm_80"]}]}', "jobs.json:1: ", "'layouts'"),
             ('{"jobs": [{' + job + ',\n"layouts": ["L.npy"]}]}', "jobs.json:2: ", "there twice", "line 1"),
+            ('{"jobs": [{' + job + ',\n"A": 1,\n"B": 2,\n"C": {"A": 1},\n"B": 3}]}', "jobs.json:5: ", "'B' is there twice, first in line 3"),
             ('{"jobs": ' + "[" * 1000, "jobs.json:1: ", "in each other"),
         ]
         for text, *needles in cases:
