@@ -24,6 +24,7 @@
 #include "runtime/records.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
+#include "runtime/stored_binary.h"
 #include "runtime/stored_layout.h"
 #include "runtime/tune.h"
 #ifdef SPARSEKILN_CPU
@@ -35,12 +36,12 @@ namespace {
 
 /// What a layer or the store holds under an identity, if it is what was asked for and no device has refused
 /// it.
-std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const BuildJob& job) {
+std::shared_ptr<const Binary> read(const cache::Identity& identity, std::span<const std::byte> payload,
+                                   const BuildJob& job) {
   try {
-    auto binary = std::make_shared<const Binary>(deserialize(payload));
-    // One that all layouts share has none yet.
-    const bool fits = binary->target == job.target && binary->plan == job.plan &&
-                      attached(job.plan) == binary->lacks_layout();
+    auto binary = std::make_shared<const Binary>(deserialize_binary(identity, payload));
+    const bool fits =
+        attached(job.plan) == binary->lacks_layout();  // one that all layouts share has none yet
     const bool refused =
         std::any_of(job.refused.begin(), job.refused.end(), [&](const std::shared_ptr<const Binary>& other) {
           return other->code == binary->code && other->ptx == binary->ptx;
@@ -143,7 +144,7 @@ struct Found {
 std::shared_ptr<const Binary> find(Layers& layers, const cache::Identity& identity, const BuildJob& job) {
   std::shared_ptr<const Binary> found;
   layers.find(identity, [&](std::span<const std::byte> payload) {
-    found = read(payload, job);
+    found = read(identity, payload, job);
     return found != nullptr;
   });
   return found;
@@ -159,13 +160,13 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
   if (found.binary != nullptr) return found;
   if (job.require == Require::prebuilt) throw MissingPrebuilt(job, layers);
   const auto accept = [&](std::span<const std::byte> payload) {
-    found.binary = read(payload, job);
+    found.binary = read(identity, payload, job);
     return found.binary != nullptr;
   };
   const auto make = [&] {
     found.binary = std::make_shared<const Binary>(
         build_binary(job.problem, job.target, job.plan, {.driver_cuda_major = cuda::driver_cuda_major()}));
-    return serialize(*found.binary);
+    return serialize_binary(identity, *found.binary);
   };
   const auto got = store.get_or_make(identity, accept, make, [&] { return compiler_for(job); });
   keep_layout(store, job);
@@ -318,7 +319,7 @@ std::optional<Built> find_built(const BuildJob& job) {
   if (found == nullptr && job.require != Require::prebuilt) {
     from = From::store;
     const auto payload = store->get(identity);
-    found = payload ? read(*payload, job) : nullptr;
+    found = payload ? read(identity, *payload, job) : nullptr;
   }
   if (found == nullptr) return std::nullopt;
   Built built;

@@ -26,6 +26,8 @@
 #include "runtime/layers.h"
 #include "runtime/request.h"
 #include "runtime/seen.h"
+#include "runtime/stored_binary.h"
+#include "runtime/stored_entry.h"
 #include "tools/binary_report.h"
 #include "tools/command.h"
 #include "tools/entry_report.h"
@@ -225,7 +227,7 @@ Answer inspect(const CacheRequest& request) {
   } else {
     files = files_of(*entry);
     if (field(entry->identity, "what") == "binary") {
-      const Binary binary = deserialize(entry->payload);
+      const Binary binary = deserialize_binary(entry->identity, entry->payload);
       const bool cuda = binary.target.kind == Target::Kind::cuda;
       answer.json["compiler"] = binary.compiler;
       answer.json["options"] = binary.options;
@@ -258,8 +260,7 @@ std::string damage_of(const Folder& folder, const File& file, bool& other) {
     other = damage == cache::Damage::other_version;
     if (!entry) return other || damage == cache::Damage::none ? "" : std::string(cache::name(damage));
     if (file.kind == FileKind::failed && !cache::decode_failure(entry->payload)) return "malformed failure";
-    if (file.kind == FileKind::entry && field(entry->identity, "what") == "binary")
-      static_cast<void>(deserialize(entry->payload));
+    if (file.kind == FileKind::entry) check_payload(*entry);
   } catch (const Error& error) {
     return error.what();
   }

@@ -9,6 +9,8 @@
 #include <sparsekiln/binary.h>
 #include <sparsekiln/printable.h>
 
+#include "runtime/stored_binary.h"
+
 namespace sparsekiln::tools {
 
 std::string field(const cache::Identity& identity, std::string_view wanted) {
@@ -53,7 +55,7 @@ std::vector<NamedBytes> files_of(const cache::StoredEntry& entry) {
     files.push_back(named(key + ".bin", std::span<const std::byte>(entry.payload)));
     return files;
   }
-  const Binary binary = deserialize(entry.payload);
+  const Binary binary = deserialize_binary(entry.identity, entry.payload);
   const bool cuda = binary.target.kind == Target::Kind::cuda;
   files.push_back(named(key + (cuda ? ".cubin" : ".o"), std::span<const std::byte>(binary.code)));
   if (cuda) files.push_back(named(key + ".ptx", binary.ptx));

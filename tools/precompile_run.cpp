@@ -15,6 +15,7 @@
 #include "cache/entry.h"
 #include "compiler/cuda/emit.h"
 #include "runtime/request.h"
+#include "runtime/stored_binary.h"
 #include "tools/progress.h"
 
 namespace sparsekiln::tools {
@@ -33,7 +34,7 @@ struct Work {
 void make(Work& work) {
   try {
     const Built built = build_without_layout(work.job->job);
-    work.entry = cache::encode(work.identity, serialize(*built.binary));
+    work.entry = cache::encode(work.identity, serialize_binary(work.identity, *built.binary));
     work.compiled = built.from == From::compiled;
     work.warning = built.cache_warning;
   } catch (const Error& error) {

@@ -15,6 +15,7 @@
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
 #include "runtime/seen.h"
+#include "runtime/stored_binary.h"
 #include "runtime/stored_layout.h"
 #include "tests/temporary_folder.h"
 
@@ -34,13 +35,15 @@ Binary binary_for(const BuildJob& job, char code) {
   Binary binary = real;
   binary.target = job.target;
   binary.plan = job.plan;
+  static_cast<Computation&>(binary.operands) = job.problem;
+  binary.entries.back().up_to = job.problem.batch.bound();
   binary.code = {static_cast<std::byte>(code)};
   return binary;
 }
 
 void put(cache::PackEntries& entries, const BuildJob& job, char code = 'c') {
   const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
-  entries.emplace(identity.key(), cache::encode(identity, serialize(binary_for(job, code))));
+  entries.emplace(identity.key(), cache::encode(identity, serialize_binary(identity, binary_for(job, code))));
 }
 
 Layout sample_layout() { return patterns::random(4, 4, 0.5, 1); }

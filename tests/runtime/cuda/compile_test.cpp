@@ -11,6 +11,7 @@
 #include "cache/store.h"
 #include "runtime/build.h"
 #include "runtime/request.h"
+#include "runtime/stored_binary.h"
 #include "tests/runtime/cuda/stub_session.h"
 #include "tests/temporary_folder.h"
 
@@ -94,13 +95,14 @@ struct RefusedCode {
     const BuildJob job = job_of(small_layout(), options);
     identity = identity_of(job.problem, job.target, job.plan);
     const Binary bad = with_code(*build(job).binary, false);
-    cache::Store(options.cache_dir).put(identity, serialize(bad));
-    cache::write_pack(folder.path() / "a.pack", {{identity.key(), cache::encode(identity, serialize(bad))}});
+    cache::Store(options.cache_dir).put(identity, serialize_binary(identity, bad));
+    cache::write_pack(folder.path() / "a.pack",
+                      {{identity.key(), cache::encode(identity, serialize_binary(identity, bad))}});
   }
   std::vector<std::byte> stored() const {
     const auto payload = cache::Store(options.cache_dir).get(identity);
     REQUIRE(payload.has_value());
-    return deserialize(*payload).code;
+    return deserialize_binary(identity, *payload).code;
   }
 };
 
