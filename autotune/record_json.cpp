@@ -4,10 +4,12 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include <nlohmann/json.hpp>
 #include "autotune/event.h"
@@ -19,6 +21,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kMostBytes = std::size_t{1} << 26;
+/// Of one object: an object of Json looks for a name among all others.
+constexpr std::size_t kMostNames = 256;
+constexpr int kDeepest = 16;
 
 constexpr std::array kOutcomes = {Outcome::untried, Outcome::pruned, Outcome::failed, Outcome::measured,
                                   Outcome::modelled};
@@ -124,7 +129,8 @@ class Value {
   template <typename Use>
   void each_pair(Use use) const {
     if (!json_.is_object()) refuse(place_, "an object");
-    for (const auto& [key, value] : json_.items()) use(key, Value(value, fmt::format("{}.{}", place_, key)));
+    for (const auto& [key, value] : json_.items())
+      use(key, Value(value, fmt::format("{}.{}", place_, printable(key))));
   }
   [[nodiscard]] const std::string& place() const { return place_; }
 
@@ -235,10 +241,33 @@ Record record_of(const Value& value) {
   return record;
 }
 
+/// Refuses what no record has before it costs time or memory: objects of many names, a name twice, deep
+/// nesting.
+class Bounds {
+ public:
+  bool operator()(int depth, Json::parse_event_t event, const Json& value) {
+    if (depth > kDeepest)
+      refuse("its depth", fmt::format("at most {} lists and objects in each other", kDeepest));
+    if (event == Json::parse_event_t::object_start) names_.emplace_back();
+    if (event == Json::parse_event_t::object_end) names_.pop_back();
+    if (event != Json::parse_event_t::key) return true;
+    const auto& name = value.get_ref<const std::string&>();
+    if (!names_.back().insert(name).second) refuse(printable(name), "a name once in an object");
+    if (names_.back().size() > kMostNames) refuse("an object", fmt::format("at most {} names", kMostNames));
+    return true;
+  }
+
+ private:
+  std::vector<std::set<std::string>> names_;  ///< of the objects that are open
+};
+
 Json parse(std::string_view text) {
   if (text.size() > kMostBytes) refuse("its size", fmt::format("at most {} bytes", kMostBytes));
   try {
-    return Json::parse(text);
+    Bounds bounds;
+    return Json::parse(text, [&](int depth, Json::parse_event_t event, const Json& value) {
+      return bounds(depth, event, value);
+    });
   } catch (const Json::exception& error) {
     throw Error(ErrorKind::invalid_argument, fmt::format("a tuning record: {}", error.what()));
   }

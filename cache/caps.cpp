@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln::cache {
 
@@ -19,7 +20,7 @@ void take(const char* variable, std::uint64_t& cap, std::string& complaint) {
   }
   complaint +=
       fmt::format("{}{} is '{}', which is no positive number such as 20000, 512M or 2G; the cap stays at {}",
-                  complaint.empty() ? "" : "; ", variable, value, cap);
+                  complaint.empty() ? "" : "; ", variable, printable(value), cap);
 }
 
 }  // namespace

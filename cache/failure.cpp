@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 
 #include "cache/identity.h"
 
@@ -72,7 +73,7 @@ Error remembered(const Failure& failure, Stamp now, const std::filesystem::path&
           fmt::format(
               "{}\n(remembered from {} minutes ago, when {} refused it, and not tried again until it is an "
               "hour old; to try now: sparsekiln cache clear --failed --cache-dir '{}')",
-              failure.message, minutes, failure.toolchain, folder.string()),
+              failure.message, minutes, printable(failure.toolchain), printable(folder.string())),
           failure.log, failure.source};
 }
 

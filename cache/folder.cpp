@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln::cache {
 
@@ -45,7 +46,8 @@ constexpr const char* kElsewhere = "set SPARSEKILN_CACHE_DIR to a folder of your
 
 [[noreturn]] void fail(std::string_view asked, const std::filesystem::path& where, std::string_view wrong,
                        std::string_view works = kElsewhere) {
-  throw Error(ErrorKind::cache, fmt::format("{} '{}': {}; {}", asked, where.string(), wrong, works));
+  throw Error(ErrorKind::cache,
+              fmt::format("{} '{}': {}; {}", asked, printable(where.string()), wrong, works));
 }
 
 std::string reason(int error) { return std::generic_category().message(error); }

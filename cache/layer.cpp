@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "cache/entry.h"
 #include "cache/file.h"
@@ -26,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const fs::path& path, std::string_view wrong) {
-  throw Error(ErrorKind::cache, fmt::format("cannot use the pack '{}': {}", path.string(), wrong));
+  throw Error(ErrorKind::cache, fmt::format("cannot use the pack '{}': {}", printable(path.string()), wrong));
 }
 
 class PackLayer final : public Layer {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "cache/file.h"
 
@@ -25,11 +26,11 @@ namespace fs = std::filesystem;
 std::string reason(int error) { return std::generic_category().message(error); }
 
 [[noreturn]] void refuse(const fs::path& file, std::string_view wrong) {
-  throw Error(ErrorKind::cache, fmt::format("cannot use the pack '{}': {}", file.string(), wrong));
+  throw Error(ErrorKind::cache, fmt::format("cannot use the pack '{}': {}", printable(file.string()), wrong));
 }
 
 [[noreturn]] void fail_to_write(const fs::path& file, std::string_view wrong) {
-  throw Error(ErrorKind::io, fmt::format("cannot write '{}': {}", file.string(), wrong));
+  throw Error(ErrorKind::io, fmt::format("cannot write '{}': {}", printable(file.string()), wrong));
 }
 
 /// A pack holds machine code, so who may write it may run code as whoever reads it.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/named.h"
 
@@ -29,14 +30,14 @@ constexpr std::array kNumbers{Number{"tile_n", &Config::tile_n}, Number{"tile_ou
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw Error(ErrorKind::invalid_argument,
-              fmt::format("config '{}': {}; a config reads '{}'", text, why, to_string(Config{})));
+              fmt::format("config '{}': {}; a config reads '{}'", printable(text), why, to_string(Config{})));
 }
 
 std::int32_t parse_number(std::string_view text, std::string_view value) {
   std::int32_t number = 0;
   const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (status != std::errc{} || end != value.data() + value.size() || number < 0)
-    refuse(text, fmt::format("'{}' is not a number from 0", value));
+    refuse(text, fmt::format("'{}' is not a number from 0", printable(value)));
   return number;
 }
 
@@ -53,7 +54,7 @@ void assign(Config& config, std::string_view text, std::string_view field, std::
   } else if (field == "packed") {
     config.packed = parse_number(text, value) != 0;
   } else {
-    refuse(text, fmt::format("there is no field '{}'", field));
+    refuse(text, fmt::format("there is no field '{}'", printable(field)));
   }
 }
 
@@ -81,7 +82,7 @@ Config parse_config(std::string_view text) {
     if (first) {
       config.variant = parse_in(kVariants, word, "variant");
     } else if (equals == std::string_view::npos) {
-      refuse(text, fmt::format("'{}' is not FIELD=VALUE", word));
+      refuse(text, fmt::format("'{}' is not FIELD=VALUE", printable(word)));
     } else {
       assign(config, text, word.substr(0, equals), word.substr(equals + 1));
     }
@@ -114,7 +115,7 @@ Plan parse_plan(std::string_view text) {
       throw Error(ErrorKind::invalid_argument,
                   fmt::format("plan '{}': '{}' is no range; a plan reads '64: {}', its ranges ascending and "
                               "joined by '; '",
-                              text, range, to_string(Config{})));
+                              printable(text), printable(range), to_string(Config{})));
     plan.push_back({up_to, parse_config(range.substr(colon + 2))});
   }
   return plan;

@@ -1,4 +1,5 @@
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include <utility>
 
@@ -23,6 +24,9 @@ std::string_view name(ErrorKind kind) {
 }
 
 Error::Error(ErrorKind kind, const std::string& message, std::string log, std::string source)
-    : std::runtime_error(message), kind_(kind), log_(std::move(log)), source_(std::move(source)) {}
+    : std::runtime_error(printable_lines(message)),
+      kind_(kind),
+      log_(printable_lines(log)),
+      source_(std::move(source)) {}
 
 }  // namespace sparsekiln

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln {
 
@@ -35,7 +36,7 @@ template <typename Table>
     known += row.name;
   }
   throw Error(ErrorKind::invalid_argument,
-              std::string(what) + " '" + std::string(text) + "' is not known: one of " + known);
+              std::string(what) + " '" + printable(text) + "' is not known: one of " + known);
 }
 
 }  // namespace sparsekiln

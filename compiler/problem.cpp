@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/batch_bound.h"
 #include "compiler/named.h"
@@ -45,6 +46,9 @@ constexpr std::array kEpilogueParts{
     EpiloguePart{"gated", &Epilogue::gated}, EpiloguePart{"residual", &Epilogue::residual}};
 
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
+/// What a schedule, its tables and a compiler take grows with the rows of a grid, which a file of a few bytes
+/// may have by the million; those that have a block are no more than the blocks.
+constexpr std::int64_t kMostEmpty = std::int64_t{1} << 18;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -52,7 +56,7 @@ std::int64_t parse_number(std::string_view text, std::string_view whole, std::st
   std::int64_t value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc{} || end != text.data() + text.size())
-    refuse(fmt::format("'{}' is not {}", whole, expected));
+    refuse(fmt::format("'{}' is not {}", printable(whole), expected));
   return value;
 }
 
@@ -111,7 +115,7 @@ Epilogue parse_epilogue(std::string_view text) {
             fmt::format("epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
                         "scale, bias, one activation (relu, gelu, gelu_tanh, silu), gated and residual, "
                         "joined by +, such as bias+gelu",
-                        text, word));
+                        printable(text), printable(word)));
       epilogue.activation = known->value;
     }
     if (plus == std::string_view::npos) return epilogue;
@@ -163,6 +167,18 @@ void validate_cut(std::int64_t cut, std::int32_t blocks, std::int32_t side, std:
                        whole - side + 1, whole));
 }
 
+void validate_layout(const Layout& layout) {
+  const LayoutStatistics& statistics = layout.statistics();
+  const std::int64_t empty = std::int64_t{statistics.empty_rows} + statistics.empty_cols;
+  const std::int64_t most = kMostEmpty + layout.blocks();
+  if (empty > most)
+    refuse(
+        fmt::format("a kernel for a layout of {} x {} blocks, of which {} are present: {} of its rows and "
+                    "columns are empty, and "
+                    "{} may be; a layout without the empty ones, of smaller matrices, would work",
+                    layout.rows(), layout.cols(), layout.blocks(), empty, most));
+}
+
 void validate_types(const Problem& problem) {
   if (problem.out_dtype != problem.dtype && problem.out_dtype != DType::f32)
     refuse(fmt::format("output type {} of {} operands: it is {}f32", name(problem.out_dtype),
@@ -211,6 +227,7 @@ void validate_ends(const Problem& problem) {
 void validate(const Problem& problem) {
   validate_side(problem.block.out, "rows");
   validate_side(problem.block.in, "columns");
+  validate_layout(problem.layout);
   const std::int64_t n = problem.batch.bound();
   if (n < 0 || n > kMostBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMostBatch));
   validate_cut(problem.cut_out_features, problem.layout.rows(), problem.block.out, "output");

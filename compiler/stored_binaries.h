@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <sparsekiln/binary.h>
+#include <sparsekiln/digest.h>
 
 #include "compiler/toolchain.h"
 
@@ -15,6 +16,9 @@ namespace sparsekiln {
 // What is stored under the identity of a kernel: its Binary by each version of NVRTC that has made it. That
 // version is no part of the identity, and a driver loads only what is not too new for it
 // (compiler/cuda/compatibility.h): machines that share a store or a pack may need different ones.
+
+// A payload also says which identity it was made for: an entry's checksum says that its bytes are those that
+// were written, but the identity and the payload of two entries make a whole entry, too.
 
 /// The NVRTC that made a Binary, 1000 × major + 10 × minor: 13000 for "NVRTC 13.0". 0 where LLVM made it.
 [[nodiscard]] int nvrtc_version(const Binary& binary);
@@ -27,6 +31,9 @@ struct StoredBinary {
 
 /// What a payload holds, newest first, at least one. Throws `cache` on anything off.
 [[nodiscard]] std::vector<StoredBinary> stored_binaries(std::span<const std::byte> payload);
+
+/// The key of the identity that a payload was made for. Throws `cache` where it is cut off or something else.
+[[nodiscard]] Digest made_for(std::span<const std::byte> payload);
 
 /// The versions alone, as far as they can be read from the beginning of a payload; empty where they cannot.
 [[nodiscard]] std::vector<int> stored_versions(std::span<const std::byte> beginning);
@@ -49,10 +56,11 @@ struct StoredBinary {
 /// All that a payload holds, newest first. Throws as that does.
 [[nodiscard]] std::vector<Binary> deserialize_all(std::span<const std::byte> payload);
 
-/// The payload that holds these, in whatever order; of one version the first.
-[[nodiscard]] std::vector<std::byte> store_binaries(std::span<const StoredBinary> binaries);
+/// The payload that holds these, in whatever order; of one version the first. `made_for`: see above.
+[[nodiscard]] std::vector<std::byte> store_binaries(const Digest& made_for,
+                                                    std::span<const StoredBinary> binaries);
 /// The payload that holds `binary`, and those of `others` that another NVRTC has made.
-[[nodiscard]] std::vector<std::byte> store_binary(const Binary& binary,
+[[nodiscard]] std::vector<std::byte> store_binary(const Digest& made_for, const Binary& binary,
                                                   std::span<const StoredBinary> others = {});
 
 }  // namespace sparsekiln

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/object.h"
@@ -89,16 +90,17 @@ Target Target::parse(std::string_view text) {
   } else if (capability_of(name) != 0) {
     target = {Kind::cuda, std::string(name), usual_workers(name)};
   } else {
-    throw Error(ErrorKind::invalid_argument, fmt::format("target '{}' is not known: {}", text, known()));
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("target '{}' is not known: {}", printable(text), known()));
   }
   if (colon != std::string_view::npos) {
     const std::string_view digits = text.substr(colon + 1);
     const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), target.workers);
     if (status != std::errc{} || end != digits.data() + digits.size() || target.workers < 1 ||
         target.workers > kMaxWorkers)
-      throw Error(
-          ErrorKind::invalid_argument,
-          fmt::format("target '{}': the number of workers after the colon is 1 to {}", text, kMaxWorkers));
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("target '{}': the number of workers after the colon is 1 to {}",
+                              printable(text), kMaxWorkers));
   }
   return target;
 }

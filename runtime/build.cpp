@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "autotune/cost_model.h"
 #include "cache/store.h"
@@ -25,6 +26,7 @@
 #include "runtime/records.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
+#include "runtime/stored_binary.h"
 #include "runtime/stored_layout.h"
 #include "runtime/tune.h"
 #ifdef SPARSEKILN_CPU
@@ -42,29 +44,31 @@ bool is_refused(const Binary& binary, const BuildJob& job) {
 
 /// Of what a layer or the store holds under an identity the Binary that serves the job's driver best, if it
 /// is what was asked for and no device has refused it.
-std::shared_ptr<const Binary> read(std::span<const std::byte> payload, const BuildJob& job) {
+std::shared_ptr<const Binary> read(const cache::Identity& identity, std::span<const std::byte> payload,
+                                   const BuildJob& job) {
   try {
-    for (const StoredBinary& stored : loadable(stored_binaries(payload), job.toolchain)) {
-      auto binary = std::make_shared<const Binary>(deserialize(stored));
-      // One that all layouts share has none yet.
-      const bool fits = binary->target == job.target && binary->plan == job.plan &&
-                        attached(job.plan) == binary->lacks_layout();
+    for (const StoredBinary& stored : loadable(stored_binaries(identity, payload), job.toolchain)) {
+      auto binary = std::make_shared<const Binary>(deserialize_binary(identity, stored));
+      const bool fits =
+          attached(job.plan) == binary->lacks_layout();  // one that all layouts share has none yet
       if (fits && !is_refused(*binary, job)) return binary;
     }
-  } catch (const Error&) {  // damaged although the checksum held: as good as absent, and about to be replaced
+  } catch (
+      const Error&) {  // another kernel, or none, although the checksum held: as good as absent, and replaced
   }
   return nullptr;
 }
 
 /// Of what the store holds under a job's identity, what stays beside a Binary that is being made for it: what
 /// other drivers may need. Not what this driver should have loaded, and did not.
-std::vector<StoredBinary> kept_beside(std::span<const std::byte> payload, const BuildJob& job) {
+std::vector<StoredBinary> kept_beside(const cache::Identity& identity, std::span<const std::byte> payload,
+                                      const BuildJob& job) {
   const int driver = job.toolchain.driver_version;
   const auto bad = [&](const StoredBinary& stored) {
     return cuda::loads(driver, stored.nvrtc) == cuda::Loads::both;
   };
   try {
-    std::vector<StoredBinary> kept = stored_binaries(payload);
+    std::vector<StoredBinary> kept = stored_binaries(identity, payload);
     std::erase_if(kept, bad);
     return kept;
   } catch (const Error&) {
@@ -162,7 +166,7 @@ struct Found {
 std::shared_ptr<const Binary> find(Layers& layers, const cache::Identity& identity, const BuildJob& job) {
   std::shared_ptr<const Binary> found;
   layers.find(identity, [&](std::span<const std::byte> payload) {
-    found = read(payload, job);
+    found = read(identity, payload, job);
     return found != nullptr;
   });
   return found;
@@ -179,14 +183,14 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
   if (job.require == Require::prebuilt) throw MissingPrebuilt(job, layers);
   std::vector<std::byte> of_others;  // what is there, and does not serve
   const auto accept = [&](std::span<const std::byte> payload) {
-    found.binary = read(payload, job);
+    found.binary = read(identity, payload, job);
     if (found.binary == nullptr) of_others.assign(payload.begin(), payload.end());
     return found.binary != nullptr;
   };
   const auto make = [&] {
     found.binary =
         std::make_shared<const Binary>(build_binary(job.problem, job.target, job.plan, job.toolchain));
-    return store_binary(*found.binary, kept_beside(of_others, job));
+    return serialize_binary(identity, *found.binary, kept_beside(identity, of_others, job));
   };
   const auto got = store.get_or_make(identity, accept, make, [&] { return compiler_for(job); });
   keep_layout(store, job);
@@ -235,8 +239,9 @@ std::string_view name(Require require) { return require == Require::prebuilt ? "
 Require parse_require(std::string_view text) {
   for (const Require require : {Require::anything, Require::prebuilt})
     if (text == name(require)) return require;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("require '{}' is not known: anything, or prebuilt (never compiles)", text));
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("require '{}' is not known: anything, or prebuilt (never compiles)", printable(text)));
 }
 
 std::string_view name(Tuning tuning) { return tuning == Tuning::now ? "now" : "recorded"; }
@@ -345,7 +350,7 @@ std::optional<Built> find_built(const BuildJob& job) {
   if (found == nullptr && job.require != Require::prebuilt) {
     from = From::store;
     const auto payload = store->get(identity);
-    found = payload ? read(*payload, job) : nullptr;
+    found = payload ? read(identity, *payload, job) : nullptr;
   }
   if (found == nullptr) return std::nullopt;
   Built built;

@@ -1,4 +1,5 @@
 #include <sparsekiln/c.h>
+#include <sparsekiln/printable.h>
 
 #include <algorithm>
 #include <cstring>
@@ -107,7 +108,7 @@ Layout pattern(std::string_view name, const sk_pattern& p) {
       ErrorKind::invalid_argument,
       fmt::format("there is no pattern '{}'; patterns.h has random, balanced_random, block_diagonal, banded, "
                   "watts_strogatz, barabasi_albert, butterfly, causal, strided, longformer and bigbird",
-                  name));
+                  sparsekiln::printable(name)));
 }
 
 /// Calls back into C.
@@ -126,7 +127,8 @@ class Watch final : public sparsekiln::TuningWatch {
 sparsekiln::Tuning parse_tuning(std::string_view text) {
   for (const auto tuning : {sparsekiln::Tuning::recorded, sparsekiln::Tuning::now})
     if (text == name(tuning)) return tuning;
-  throw Error(ErrorKind::invalid_argument, fmt::format("tuning '{}': 'recorded' or 'now'", text));
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("tuning '{}': 'recorded' or 'now'", sparsekiln::printable(text)));
 }
 
 sparsekiln::Options options_of(const sk_options& from) {

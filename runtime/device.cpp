@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/driver.h"
@@ -32,14 +33,14 @@ Target emulated_target(std::string_view text) {
     throw Error(
         ErrorKind::invalid_argument,
         fmt::format("device '{}': GPUs are emulated; write emulated:sm_90, or leave the architecture away",
-                    text));
+                    printable(text)));
   const std::string plain = fmt::format("sm_{}", target.compute_capability());
   if (target.arch != plain)
     throw Error(
         ErrorKind::invalid_argument,
         fmt::format(
             "device '{}': the instructions that only {} has are not emulated yet; emulated:{} would work",
-            text, target.arch, plain));
+            printable(text), target.arch, plain));
   return target;
 }
 
@@ -51,7 +52,7 @@ int ordinal_of(std::string_view text) {
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), ordinal);
   if (status != std::errc{} || end != digits.data() + digits.size() || ordinal < 0)
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("device '{}': write cuda, or cuda:N with a device number N", text));
+                fmt::format("device '{}': write cuda, or cuda:N with a device number N", printable(text)));
   return ordinal;
 }
 
@@ -120,7 +121,7 @@ std::shared_ptr<const Device> open_device(std::string_view text) {
   throw Error(
       ErrorKind::invalid_argument,
       fmt::format("device '{}' is not known: cpu, cuda, cuda:N, emulated, emulated:ARCH (sm_80) or auto",
-                  text));
+                  printable(text)));
 }
 
 Target resolve_target(std::string_view text) {

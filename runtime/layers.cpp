@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln {
 namespace {
@@ -67,7 +68,7 @@ std::vector<cache::Identity> Layers::identities() {
 
 std::string Layers::names() const {
   std::string names;
-  for (const Row& row : layers_) names += (names.empty() ? "" : ", ") + row.layer->path().string();
+  for (const Row& row : layers_) names += (names.empty() ? "" : ", ") + printable(row.layer->path().string());
   return names.empty() ? "none" : names;
 }
 

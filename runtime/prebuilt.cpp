@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 
 #include "autotune/plan_distance.h"
 #include "compiler/attach.h"
@@ -74,7 +75,7 @@ std::string nearest(const cache::Identity& wanted, Layers& layers) {
   if (fewest->empty()) return "the entry of that key is not the kernel that it says it is; ";
   std::string text;
   for (const std::string& name : *fewest)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value_of(*at, name));
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, printable(value_of(*at, name)));
   return fmt::format("the nearest entry, {}, has {}; ", at->key().hex(), text);
 }
 

@@ -3,19 +3,26 @@
 #include <cctype>
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/cuda/compatibility.h"
 
 namespace sparsekiln {
 namespace {
 
-/// As a POSIX shell reads back.
+/// As a POSIX shell reads back; what is not printable as `$'\x1b'`.
 std::string quoted(std::string_view word) {
   bool plain = !word.empty();
   for (const char letter : word)
     plain = plain && (std::isalnum(static_cast<unsigned char>(letter)) != 0 ||
                       std::string_view("_-./:+=,@%").find(letter) != std::string_view::npos);
   if (plain) return std::string(word);
+  if (printable(word) != word) {
+    std::string escaped;
+    for (const char letter : word)
+      escaped.append(letter == '\'' || letter == '\\' ? "\\" : "").append(1, letter);
+    return "$'" + printable(escaped) + "'";
+  }
   std::string text = "'";
   for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
   return text + "'";

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "autotune/record_json.h"
 #include "compiler/layout_file/disk.h"
@@ -28,7 +29,8 @@ std::vector<Record> read_records(const std::filesystem::path& file) {
     try {
       records.push_back(parse_record(line));
     } catch (const Error& error) {
-      throw Error(error.kind(), fmt::format("'{}', line {}: {}", file.string(), number, error.what()));
+      throw Error(error.kind(),
+                  fmt::format("'{}', line {}: {}", printable(file.string()), number, error.what()));
     }
   }
   return records;

@@ -74,34 +74,45 @@ std::size_t RequestHash::operator()(const Request& request) const {
   return static_cast<std::size_t>(state);
 }
 
+std::vector<std::pair<std::string, std::string>> stated_fields(const Computation& what, const Target& target,
+                                                               const Plan& plan) {
+  std::vector<std::pair<std::string, std::string>> fields;
+  const auto add = [&](std::string_view field, std::string_view value) { fields.emplace_back(field, value); };
+  add("operation", name(what.operation));
+  add("block", to_string(what.block));
+  add("batch", to_string(what.batch));
+  add("dtype", name(what.dtype));
+  add("out_dtype", name(what.out_dtype));
+  add("math", name(what.math));
+  add("order", name(what.order));
+  add("strict_absent", word(what.strict_absent));
+  add("epilogue", to_string(what.epilogue));
+  add("derivative", name(what.derivative));
+  add("gates", word(what.gates));
+  add("bias_gradient", word(what.bias_gradient));
+  add("gate_gradient", word(what.gate_gradient));
+  add("alignment", fmt::format("{}", what.alignment));
+  add("target", target.to_string());
+  add("plan", to_string(plan));
+  return fields;
+}
+
 cache::Identity identity_of(const Problem& problem, const Target& target, const Plan& plan) {
   const Layout& layout = problem.layout;
   const bool any = attached(plan);  // layout: it comes when the kernel is loaded
   // Of any layout's features it counts which are cut, not where: as those of a single block.
   const auto cut_of = [&](std::int64_t cut, std::int32_t side) { return any && cut != 0 ? side - 1 : cut; };
   cache::Identity identity;
-  identity.add("what", "binary")
-      .add("operation", name(problem.operation))
-      .add("layout", any ? "attached" : layout.digest().hex())
-      .add("grid", any ? "attached" : fmt::format("{}x{}", layout.rows(), layout.cols()))
-      .add("features", fmt::format("{}x{}", cut_of(problem.cut_out_features, problem.block.out),
-                                   cut_of(problem.cut_in_features, problem.block.in)))
-      .add("block", to_string(problem.block))
-      .add("batch", to_string(problem.batch))
-      .add("dtype", name(problem.dtype))
-      .add("out_dtype", name(problem.out_dtype))
-      .add("math", name(problem.math))
-      .add("order", name(problem.order))
-      .add("strict_absent", word(problem.strict_absent))
-      .add("epilogue", to_string(problem.epilogue))
-      .add("derivative", name(problem.derivative))
-      .add("gates", word(problem.gates))
-      .add("bias_gradient", word(problem.bias_gradient))
-      .add("gate_gradient", word(problem.gate_gradient))
-      .add("alignment", fmt::format("{}", problem.alignment))
-      .add("target", target.to_string())
-      .add("plan", to_string(plan))
-      .add("compiler", compiler_digest());
+  identity.add("what", "binary");
+  for (const auto& [field, value] : stated_fields(problem, target, plan)) {
+    identity.add(field, value);
+    if (field != "operation") continue;
+    identity.add("layout", any ? "attached" : layout.digest().hex())
+        .add("grid", any ? "attached" : fmt::format("{}x{}", layout.rows(), layout.cols()))
+        .add("features", fmt::format("{}x{}", cut_of(problem.cut_out_features, problem.block.out),
+                                     cut_of(problem.cut_in_features, problem.block.in)));
+  }
+  identity.add("compiler", compiler_digest());
   return identity;
 }
 

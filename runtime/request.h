@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <sparsekiln/compile.h>
 
@@ -20,6 +23,12 @@ struct Request {
 struct RequestHash {
   [[nodiscard]] std::size_t operator()(const Request& request) const;
 };
+
+/// The fields of that identity which a Binary says of itself, as name and value: all but its layout, its
+/// features and the compiler. The operation comes first.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> stated_fields(const Computation& what,
+                                                                             const Target& target,
+                                                                             const Plan& plan);
 
 /// The identity of the Binary of (problem, target, plan): everything that decides its bytes, and nothing else
 /// (DESIGN §7, rule 1). No path, no compiler output, no driver version. Where the plan's tables are attached

@@ -1,6 +1,7 @@
 #include "tools/binary_report.h"
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln::tools {
 
@@ -62,7 +63,7 @@ std::string summarize_binary(const Binary& binary, From from, const Digest& key,
                                  backward ? operands.in_features : operands.out_features, operands.blocks,
                                  to_string(operands.block), to_string(operands.batch), name(operands.dtype));
   text += fmt::format("target {}, from {} in {:.3f} ms, {}\nkey {}\nconfig {}\n", binary.target.to_string(),
-                      name(from), compile_ms, binary.compiler, key.hex(), to_string(binary.plan));
+                      name(from), compile_ms, printable(binary.compiler), key.hex(), to_string(binary.plan));
   for (const Entry& entry : binary.entries) {
     const Resources& resources = entry.resources;
     text += fmt::format("n ≤ {}: {} × {} threads, tile_n {}, {} bytes of code", entry.up_to, entry.workers,

@@ -16,6 +16,7 @@
 #include <sparsekiln/binary.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "cache/caps.h"
 #include "cache/failure.h"
@@ -30,6 +31,8 @@
 #include "runtime/layers.h"
 #include "runtime/request.h"
 #include "runtime/seen.h"
+#include "runtime/stored_binary.h"
+#include "runtime/stored_entry.h"
 #include "tools/binary_report.h"
 #include "tools/command.h"
 #include "tools/entry_report.h"
@@ -125,8 +128,8 @@ Answer stats(const CacheRequest& request) {
   answer.text = fmt::format(
       "{}: {} of {} files, {} of {} bytes\n"
       "hits {}, misses {}, stores {}, quarantined {}, failed writes {}\n",
-      folder.path().string(), all.files, store.caps().files, all.bytes, store.caps().bytes, totals.hits,
-      totals.misses, totals.stores, totals.quarantined, totals.failures);
+      printable(folder.path().string()), all.files, store.caps().files, all.bytes, store.caps().bytes,
+      totals.hits, totals.misses, totals.stores, totals.quarantined, totals.failures);
   if (!by_use.empty()) answer.text += table(rows);
   if (!store.on_disk()) answer.warnings.push_back(store.why());
   if (!store.complaint().empty()) answer.warnings.push_back(store.complaint());
@@ -169,10 +172,10 @@ File find(const Folder& folder, const std::string& key) {
       matches.push_back(std::move(file));
   // The name of an entry is the beginning of that of a failure with the same key, and listed before it.
   if (!matches.empty() && matches.front().key == matches.back().key) return std::move(matches.front());
-  throw Error(
-      ErrorKind::invalid_argument,
-      fmt::format("{} entries of '{}' have a key that begins with '{}'; `cache list` lists them",
-                  matches.empty() ? "no" : std::to_string(matches.size()), folder.path().string(), key));
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{} entries of '{}' have a key that begins with '{}'; `cache list` lists them",
+                          matches.empty() ? "no" : std::to_string(matches.size()),
+                          printable(folder.path().string()), printable(key)));
 }
 
 /// The source that a Binary was made of, emitted again; nothing, and a warning, where that cannot be done.
@@ -204,7 +207,8 @@ Answer inspect(const CacheRequest& request) {
   cache::Damage damage{};
   const auto entry = cache::read_entry(folder, file, damage);
   if (!entry)
-    throw Error(ErrorKind::cache, fmt::format("'{}' {}", file.path.string(), state_without_entry(damage)));
+    throw Error(ErrorKind::cache,
+                fmt::format("'{}' {}", printable(file.path.string()), state_without_entry(damage)));
   Answer answer;
   answer.json = {{"key", file.key},
                  {"kind", cache::name(file.kind)},
@@ -212,25 +216,26 @@ Answer inspect(const CacheRequest& request) {
                  {"bytes", file.bytes},
                  {"used", unix_time(file.stamp)},
                  {"identity", describe_identity(entry->identity)}};
-  answer.text = fmt::format("{}: {}, {} bytes, used {} ago\n", file.path.string(), cache::name(file.kind),
-                            file.bytes, age(file.stamp));
+  answer.text = fmt::format("{}: {}, {} bytes, used {} ago\n", printable(file.path.string()),
+                            cache::name(file.kind), file.bytes, age(file.stamp));
   for (const auto& [name, value] : entry->identity.fields())
-    answer.text += fmt::format("  {:<15} {}\n", name, value);
+    answer.text += fmt::format("  {:<15} {}\n", printable(name), printable(value));
   std::vector<NamedBytes> files;
   if (file.kind == FileKind::failed) {
     const auto failure = cache::decode_failure(entry->payload);
-    if (!failure) throw Error(ErrorKind::cache, fmt::format("'{}' is malformed", file.path.string()));
+    if (!failure)
+      throw Error(ErrorKind::cache, fmt::format("'{}' is malformed", printable(file.path.string())));
     answer.json["failure"] = {{"message", failure->message},
                               {"log", failure->log},
                               {"toolchain", failure->toolchain},
                               {"made", unix_time(failure->made)}};
-    answer.text +=
-        fmt::format("failed with {}: {}\n{}\n", failure->toolchain, failure->message, failure->log);
+    answer.text += fmt::format("failed with {}: {}\n{}\n", printable(failure->toolchain), failure->message,
+                               failure->log);
     files = {named(file.key + ".source", failure->source), named(file.key + ".log", failure->log)};
   } else {
     files = files_of(*entry);
     if (field(entry->identity, "what") == "binary") {
-      const std::vector<Binary> binaries = deserialize_all(entry->payload);
+      const std::vector<Binary> binaries = deserialize_binaries(entry->identity, entry->payload);
       answer.json["binaries"] = Json::array();
       for (const Binary& binary : binaries) {
         answer.json["binaries"].push_back({{"compiler", binary.compiler},
@@ -238,8 +243,9 @@ Answer inspect(const CacheRequest& request) {
                                            {"source", binary.source.hex()},
                                            {"resources", describe_entries(binary)},
                                            {"code_bytes", binary.code.size()}});
-        answer.text += fmt::format("made by {} {}, of source {}; {} bytes of code\n", binary.compiler,
-                                   binary.options, binary.source.hex(), binary.code.size());
+        answer.text +=
+            fmt::format("made by {} {}, of source {}; {} bytes of code\n", printable(binary.compiler),
+                        printable(binary.options), binary.source.hex(), binary.code.size());
       }
       const Binary& binary = binaries.front();  // all were made of one source
       const bool cuda = binary.target.kind == Target::Kind::cuda;
@@ -254,7 +260,7 @@ Answer inspect(const CacheRequest& request) {
   for (const NamedBytes& one : files) {
     const std::string path = (request.extract_to / one.name).string();
     answer.json["files"].push_back(path);
-    answer.text += fmt::format("wrote {}\n", path);
+    answer.text += fmt::format("wrote {}\n", printable(path));
   }
   return answer;
 }
@@ -267,8 +273,7 @@ std::string damage_of(const Folder& folder, const File& file, bool& other) {
     other = damage == cache::Damage::other_version;
     if (!entry) return other || damage == cache::Damage::none ? "" : std::string(cache::name(damage));
     if (file.kind == FileKind::failed && !cache::decode_failure(entry->payload)) return "malformed failure";
-    if (file.kind == FileKind::entry && field(entry->identity, "what") == "binary")
-      static_cast<void>(deserialize_all(entry->payload));
+    if (file.kind == FileKind::entry) check_payload(*entry);
   } catch (const Error& error) {
     return error.what();
   }
@@ -292,13 +297,13 @@ Answer verify(const CacheRequest& request) {
       continue;
     }
     damaged.push_back({{"file", file.path.string()}, {"damage", wrong}});
-    answer.text += fmt::format("{}: {}\n", file.path.string(), wrong);
+    answer.text += fmt::format("{}: {}\n", printable(file.path.string()), wrong);
     answer.status = kFailed;
   }
   answer.text += fmt::format(
       "{}: {} entries are whole, {} are damaged, {} are of another version of the format, {} were set aside "
       "before\n",
-      folder.path().string(), whole, damaged.size(), other_version, set_aside);
+      printable(folder.path().string()), whole, damaged.size(), other_version, set_aside);
   answer.json = {{"folder", folder.path().string()},
                  {"whole", whole},
                  {"damaged", damaged},
@@ -310,16 +315,17 @@ Answer verify(const CacheRequest& request) {
 Answer removed(const Folder& folder, const cache::Removed& what) {
   Answer answer;
   answer.json = {{"folder", folder.path().string()}, {"files", what.files}, {"bytes", what.bytes}};
-  answer.text =
-      fmt::format("{}: removed {} files of {} bytes\n", folder.path().string(), what.files, what.bytes);
+  answer.text = fmt::format("{}: removed {} files of {} bytes\n", printable(folder.path().string()),
+                            what.files, what.bytes);
   return answer;
 }
 
 std::uint64_t amount(const char* option, const std::string& text, std::uint64_t otherwise) {
   if (text.empty()) return otherwise;
   if (const auto parsed = cache::parse_amount(text)) return *parsed;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("{} '{}': write a positive number, such as 20000, 512M or 2G", option, text));
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("{} '{}': write a positive number, such as 20000, 512M or 2G", option, printable(text)));
 }
 
 Answer trim(const CacheRequest& request) {
@@ -354,16 +360,16 @@ std::string state_of(const Folder& folder, const cache::Identity& wanted, const 
     std::set<int> versions;
     if (whole && holds_loadable(entry->payload, toolchain, versions)) return "entry";
     if (whole)
-      state += fmt::format("{} is of NVRTC {}, whose code {} does not load\n", file.path.string(),
+      state += fmt::format("{} is of NVRTC {}, whose code {} does not load\n", printable(file.path.string()),
                            versions_text(versions), cuda::describe_driver(toolchain));
     else if (file.kind == FileKind::entry)
-      state += fmt::format("{} {}\n", file.path.string(), state_without_entry(damage));
+      state += fmt::format("{} {}\n", printable(file.path.string()), state_without_entry(damage));
     if (file.kind == FileKind::bad)
-      state += fmt::format("{} was damaged, and set aside\n", file.path.string());
+      state += fmt::format("{} was damaged, and set aside\n", printable(file.path.string()));
     if (file.kind != FileKind::failed || !entry) continue;
     if (const auto failure = cache::decode_failure(entry->payload))
-      state +=
-          fmt::format("{} ago {} refused it: {}\n", age(failure->made), failure->toolchain, failure->message);
+      state += fmt::format("{} ago {} refused it: {}\n", age(failure->made), printable(failure->toolchain),
+                           failure->message);
   }
   return state;
 }
@@ -394,7 +400,7 @@ Answer explain_miss(const CacheRequest& request) {
   answer.json["nearest"] = nullptr;
   const auto nearest = cache::nearest(folder, wanted);
   if (!nearest) {
-    answer.text += fmt::format("'{}' has no kernel that can be read\n", folder.path().string());
+    answer.text += fmt::format("'{}' has no kernel that can be read\n", printable(folder.path().string()));
     return answer;
   }
   if (nearest->differences.empty()) return answer;  // `state` has said what is wrong with it
@@ -402,7 +408,8 @@ Answer explain_miss(const CacheRequest& request) {
   answer.text += fmt::format("the nearest entry, {}, differs in\n", nearest->file.key);
   for (const cache::Difference& one : nearest->differences) {
     differences.push_back({{"field", one.field}, {"wanted", one.wanted}, {"stored", one.stored}});
-    answer.text += fmt::format("  {:<15} wanted {}, stored {}\n", one.field, one.wanted, one.stored);
+    answer.text += fmt::format("  {:<15} wanted {}, stored {}\n", printable(one.field), printable(one.wanted),
+                               printable(one.stored));
   }
   answer.json["nearest"] = {{"key", nearest->file.key}, {"differences", differences}};
   return answer;

@@ -8,9 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
+#include <CLI/CLI.hpp>
 
 #include "tools/command.h"
 #include "tools/command_line.h"
@@ -27,15 +28,16 @@ int print(std::string_view text, int status) {
   return kFailed;
 }
 
-/// Bytes that are no UTF-8 (a file name may hold any) must not stop the document: they are replaced.
+/// Bytes that are no UTF-8 (a file name may hold any) must not stop the document: they are replaced. All but
+/// ASCII is written as \u, since a document is read on terminals, too.
 std::string document(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 int fail(bool json, int status, std::string_view kind, const std::string& message,
          const std::string& log = {}) {
-  fmt::print(stderr, "sparsekiln: {}\n", message);
-  if (!log.empty()) fmt::print(stderr, "{}{}", log, log.ends_with('\n') ? "" : "\n");
+  fmt::print(stderr, "sparsekiln: {}\n", printable_lines(message));
+  if (!log.empty()) fmt::print(stderr, "{}{}", printable_lines(log), log.ends_with('\n') ? "" : "\n");
   if (!json) return status;
   Json error = {{"kind", kind}, {"message", message}};
   if (!log.empty()) error["log"] = log;
@@ -46,8 +48,9 @@ int run(const Invocation& invocation) {
   const bool json = invocation.json;
   try {
     const Answer answer = invocation.command();
-    for (const std::string& warning : answer.warnings) fmt::print(stderr, "sparsekiln: {}\n", warning);
-    if (!json) return print(answer.text, answer.status);
+    for (const std::string& warning : answer.warnings)
+      fmt::print(stderr, "sparsekiln: {}\n", printable_lines(warning));
+    if (!json) return print(printable_lines(answer.text), answer.status);
     Json whole = {{"ok", answer.status == kDone}};
     whole.update(answer.json);
     if (!answer.warnings.empty()) whole["warnings"] = answer.warnings;
@@ -100,7 +103,7 @@ int parse_and_run(int argc, char** argv) {
     const std::string unknown =
         rest.empty() ? "" : fmt::format("'{}' is not known here: ", fmt::join(rest, " "));
     return fail(json, kNoSense, name(ErrorKind::invalid_argument),
-                fmt::format("{}{}; see `{} --help`", unknown, error.what(), path_of(app)));
+                fmt::format("{}; see `{} --help`", printable(unknown + error.what()), path_of(app)));
   }
   return run(invocation);
 }
@@ -112,7 +115,7 @@ int run_command_line(int argc, char** argv) {
   try {
     return parse_and_run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "sparsekiln: {}\n", error.what());
+    fmt::print(stderr, "sparsekiln: {}\n", printable_lines(error.what()));
     return kFailed;
   }
 }

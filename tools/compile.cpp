@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/block_runs.h"
 #include "compiler/build.h"
@@ -73,7 +74,7 @@ Answer compile(const CompileRequest& request) {
   Json names = Json::array();
   for (const NamedBytes& file : files) {
     names.push_back((request.output / file.name).string());
-    answer.text += fmt::format("wrote {}\n", (request.output / file.name).string());
+    answer.text += fmt::format("wrote {}\n", printable((request.output / file.name).string()));
   }
   answer.json["files"] = names;
   return answer;

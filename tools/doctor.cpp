@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 #include <sparsekiln/target.h>
 
 #include "cache/store.h"
@@ -50,16 +51,17 @@ Finding look_for_driver() {
   }
   json["path"] = report.path;
   json["cuda_version"] = report.version;
-  std::string text = fmt::format("{}{}, for CUDA up to {}, {} device{}", report.path,
-                                 report.release.empty() ? "" : ", release " + report.release,
+  std::string text = fmt::format("{}{}, for CUDA up to {}, {} device{}", printable(report.path),
+                                 report.release.empty() ? "" : ", release " + printable(report.release),
                                  cuda::version_text(report.version), report.devices.size(),
                                  report.devices.size() == 1 ? "" : "s");
   for (const cuda::DeviceInfo& device : report.devices) {
     json["devices"].push_back(describe(device));
-    text += fmt::format("\n  cuda:{}: {}, sm_{}, {} multiprocessors, {:.1f} GiB, {} MiB of L2",
-                        device.ordinal, device.name, device.compute_capability, device.multiprocessors,
-                        static_cast<double>(device.memory_bytes) / (1 << 30), device.l2_bytes >> 20);
-    if (!device.pci_bus_id.empty()) text += fmt::format(", at {}", device.pci_bus_id);
+    text +=
+        fmt::format("\n  cuda:{}: {}, sm_{}, {} multiprocessors, {:.1f} GiB, {} MiB of L2", device.ordinal,
+                    printable(device.name), device.compute_capability, device.multiprocessors,
+                    static_cast<double>(device.memory_bytes) / (1 << 30), device.l2_bytes >> 20);
+    if (!device.pci_bus_id.empty()) text += fmt::format(", at {}", printable(device.pci_bus_id));
   }
   return {"cuda driver", json, text};
 }
@@ -68,7 +70,7 @@ Finding look_for_emulator() {
   try {
     const cuda::Emulator emulator;
     const std::string path = emulator.driver().path().string();
-    return {"emulator", {{"found", true}, {"path", path}}, path};
+    return {"emulator", {{"found", true}, {"path", path}}, printable(path)};
   } catch (const Error& error) {
     return {
         "emulator", {{"found", false}, {"why", error.what()}}, fmt::format("not found: {}", error.what())};
@@ -92,7 +94,7 @@ Finding look_for_nvrtc() {
                                  {"ptx_loads", loads == cuda::Loads::both},
                                  {"used", used}});
     text += fmt::format("\n  {}{} in {}", used ? "used: " : "", cuda::version_text(nvrtc->version()),
-                        nvrtc->path().string());
+                        printable(nvrtc->path().string()));
     if (driver != 0)
       text += fmt::format("; the driver {}", cuda::describe_loads(toolchain, nvrtc->version()));
   }
@@ -135,7 +137,8 @@ Finding look_at_cache() {
   if (store.on_disk())
     return {"cache",
             {{"usable", true}, {"folder", folder}, {"complaint", store.complaint()}},
-            fmt::format("usable, {}{}{}", folder, store.complaint().empty() ? "" : "; ", store.complaint())};
+            fmt::format("usable, {}{}{}", printable(folder), store.complaint().empty() ? "" : "; ",
+                        store.complaint())};
   return {"cache",
           {{"usable", false}, {"folder", folder}, {"why", store.why()}},
           fmt::format("in memory only: {}", store.why())};

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <span>
 
 #include <fmt/format.h>
 #include <sparsekiln/binary.h>
+#include <sparsekiln/printable.h>
+
+#include "runtime/stored_binary.h"
 
 #include "compiler/cuda/compatibility.h"
 #include "compiler/stored_binaries.h"
@@ -19,12 +23,17 @@ std::string field(const cache::Identity& identity, std::string_view wanted) {
 }
 
 Json describe_identity(const cache::Identity& identity) {
+  // Appended as they come: an object would look for each name among all before it.
   Json fields = Json::object();
-  for (const auto& [name, value] : identity.fields()) fields[name] = value;
+  std::set<std::string_view> names;
+  for (const auto& [name, value] : identity.fields())
+    if (names.insert(name).second) fields.get_ref<Json::object_t&>().push_back({name, value});
   return fields;
 }
 
-std::string table(const std::vector<std::vector<std::string>>& rows) {
+std::string table(std::vector<std::vector<std::string>> rows) {
+  for (auto& row : rows)
+    for (std::string& cell : row) cell = printable(cell);
   std::vector<std::size_t> widths;
   for (const auto& row : rows)
     for (std::size_t column = 0; column < row.size(); ++column) {
@@ -57,7 +66,7 @@ std::vector<NamedBytes> files_of(const cache::StoredEntry& entry) {
     files.push_back(named(key + ".bin", std::span<const std::byte>(entry.payload)));
     return files;
   }
-  const std::vector<Binary> binaries = deserialize_all(entry.payload);
+  const std::vector<Binary> binaries = deserialize_binaries(entry.identity, entry.payload);
   for (const Binary& binary : binaries) {
     const bool cuda = binary.target.kind == Target::Kind::cuda;
     const std::string name = binaries.size() == 1

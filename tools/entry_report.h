@@ -19,8 +19,9 @@ namespace sparsekiln::tools {
 /// Every field, as name and value.
 [[nodiscard]] Json describe_identity(const cache::Identity& identity);
 
-/// Text columns as wide as their widest cell; the last one is as it is.
-[[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);
+/// Text columns as wide as their widest cell; the last one is as it is. Cells are of any origin: they are
+/// made printable.
+[[nodiscard]] std::string table(std::vector<std::vector<std::string>> rows);
 
 /// The versions of NVRTC that have made what an entry's payload holds, from its beginning, newest first:
 /// "13.0" and "12.9". Empty for kernels of the cpu, and for what is no kernel.

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/layout_file/disk.h"
 #include "runtime/seen.h"
@@ -27,16 +28,18 @@ namespace fs = std::filesystem;
 KernelJob job_for(const std::string& from, const Layout& layout, const Options& options) {
   BuildJob job = job_of(layout, options);
   job.environment_packs = false;
-  std::string name = fmt::format("{}: {} {} {} batch {} for {}", from, sparsekiln::name(options.operation),
-                                 to_string(options.block), sparsekiln::name(options.dtype),
-                                 to_string(options.batch), job.target.to_string());
+  std::string name =
+      fmt::format("{}: {} {} {} batch {} for {}", printable(from), sparsekiln::name(options.operation),
+                  to_string(options.block), sparsekiln::name(options.dtype), to_string(options.batch),
+                  job.target.to_string());
   return {std::move(name), std::move(job)};
 }
 
 // A jobs file
 
 [[noreturn]] void fail(const fs::path& file, const JsonNode& node, std::string_view wrong) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("{}:{}: {}", file.string(), node.line, wrong));
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{}:{}: {}", printable(file.string()), node.line, wrong));
 }
 
 using Kind = JsonNode::Kind;
@@ -64,7 +67,7 @@ auto number_into(Integer Request::* field) {
     const char* const end = node.text.data() + node.text.size();
     const auto [rest, status] = std::from_chars(node.text.data(), end, request.*field);
     if (status != std::errc{} || rest != end)
-      throw Error(ErrorKind::invalid_argument, fmt::format("{} is not a whole number", node.text));
+      throw Error(ErrorKind::invalid_argument, fmt::format("{} is not a whole number", printable(node.text)));
   };
 }
 
@@ -143,7 +146,7 @@ class JobsFile {
       } else if (node.name == "archs") {
         archs = &node;
       } else {
-        fail(file_, node, fmt::format("there is no key '{}' here: jobs, archs", node.name));
+        fail(file_, node, fmt::format("there is no key '{}' here: jobs, archs", printable(node.name)));
       }
     }
     if (jobs == nullptr) fail(file_, root, "there is no 'jobs'");
@@ -170,7 +173,7 @@ class JobsFile {
       if (key == known_keys().end()) {
         std::string known;
         for (const Key& one : known_keys()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
-        fail(file_, node, fmt::format("there is no key '{}' in a job: {}", node.name, known));
+        fail(file_, node, fmt::format("there is no key '{}' in a job: {}", printable(node.name), known));
       }
       if (key->name == "archs")
         archs = &node;
@@ -324,8 +327,9 @@ std::vector<KernelJob> jobs_of(const Request& what, const std::vector<fs::path>&
       continue;
     }
     if (archs.empty())
-      throw Error(ErrorKind::invalid_argument,
-                  fmt::format("{}: for which architectures? Such as --arch sm_80,sm_90", file.string()));
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("{}: for which architectures? Such as --arch sm_80,sm_90", printable(file.string())));
     Request of_file = what;
     of_file.file = file;
     add(jobs_of_layout(of_file, archs, layouts));

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 #include <nlohmann/json.hpp>
 
 namespace sparsekiln::tools {
@@ -72,21 +74,27 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    std::vector<JsonNode>& members = open_.back()->items;
-    const auto twice =
-        std::find_if(members.begin(), members.end(), [&](const JsonNode& m) { return m.name == name; });
-    if (twice != members.end()) fail(fmt::format("'{}' is there twice, first in line {}", name, twice->line));
-    members.emplace_back().name = name;
+    auto& [object, members] = open_.back();
+    const auto [twice, fresh] = members.try_emplace(name, object->items.size());
+    if (!fresh)
+      fail(fmt::format("'{}' is there twice, first in line {}", printable(name),
+                       object->items[twice->second].line));
+    object->items.emplace_back().name = name;
     return true;
   }
   bool parse_error(std::size_t position, const std::string& last,
                    const nlohmann::detail::exception&) override {
     at = position;
     fail(last.empty() || at > text_.size() ? "the JSON ends too early"
-                                           : fmt::format("this is not JSON, at '{}'", last));
+                                           : fmt::format("this is not JSON, at '{}'", printable(last)));
   }
 
  private:
+  struct Open {
+    JsonNode* node;
+    std::map<std::string, std::size_t> members;  ///< of an object: which of the node's items has a name
+  };
+
   [[nodiscard]] std::size_t line() const {
     const std::size_t before = std::min(at == 0 ? 0 : at - 1, text_.size());
     // On from the last value, or from the beginning where an error lies before it.
@@ -97,15 +105,16 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return 1 + counted_;
   }
   [[noreturn]] void fail(const std::string& wrong) const {
-    throw Error(ErrorKind::invalid_argument, fmt::format("{}:{}: {}", file_.string(), line(), wrong));
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{}:{}: {}", printable(file_.string()), line(), wrong));
   }
   /// Where the next value goes.
   JsonNode& place(JsonNode::Kind kind) {
     JsonNode* node = &root;
-    if (!open_.empty() && open_.back()->kind == JsonNode::Kind::object) {
-      node = &open_.back()->items.back();
+    if (!open_.empty() && open_.back().node->kind == JsonNode::Kind::object) {
+      node = &open_.back().node->items.back();
     } else if (!open_.empty()) {
-      node = &open_.back()->items.emplace_back();
+      node = &open_.back().node->items.emplace_back();
     }
     node->kind = kind;
     node->line = line();
@@ -118,7 +127,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   /// Nodes that are open do not move: only the innermost one grows.
   bool open(JsonNode::Kind kind) {
     if (open_.size() == kDeepest) fail(fmt::format("more than {} lists and objects in each other", kDeepest));
-    open_.push_back(&place(kind));
+    open_.push_back({&place(kind), {}});
     return true;
   }
   bool close() {
@@ -130,7 +139,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   mutable std::size_t counted_to_ = 0;
   mutable std::size_t counted_ = 0;  ///< line ends before that
   const std::filesystem::path& file_;
-  std::vector<JsonNode*> open_;
+  std::vector<Open> open_;
 };
 
 }  // namespace

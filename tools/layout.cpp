@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/layout.h>
+#include <sparsekiln/printable.h>
 
 #include "autotune/cost_model.h"
 #include "compiler/layout_file/disk.h"
@@ -65,7 +66,8 @@ Answer make(const MakeRequest& request) {
   Answer answer;
   answer.json = {{"pattern", request.pattern}};
   answer.json.update(describe(request.output, layout));
-  answer.text = fmt::format("{}: {}, {}\n", request.output.string(), request.pattern, summary(layout));
+  answer.text =
+      fmt::format("{}: {}, {}\n", printable(request.output.string()), request.pattern, summary(layout));
   return answer;
 }
 
@@ -96,7 +98,7 @@ Answer show(const ShowRequest& request) {
       "{}: {}\n"
       "blocks in a row: {:.4g} on average, {} at most, deviation {:.4g}; in a column: {} at most\n"
       "empty rows: {}, empty columns: {}; digest {}\n",
-      request.file.string(), summary(layout),
+      printable(request.file.string()), summary(layout),
       layout.rows() == 0 ? 0 : static_cast<double>(layout.blocks()) / layout.rows(), figures.longest_row,
       figures.row_deviation, figures.longest_col, figures.empty_rows, figures.empty_cols,
       layout.digest().hex());

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln::tools {
 namespace {
@@ -122,7 +123,7 @@ Layout make_pattern(std::string_view name, PatternArguments arguments) {
   if (pattern == kPatterns.end()) {
     std::string known;
     for (const Pattern& row : kPatterns) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
-    refuse(fmt::format("pattern '{}' is not known: one of {}", name, known));
+    refuse(fmt::format("pattern '{}' is not known: one of {}", printable(name), known));
   }
   settle_size(*pattern, arguments);
   const std::vector<std::string_view> names = given(arguments);

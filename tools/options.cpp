@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln::tools {
 namespace {
@@ -24,8 +25,9 @@ void add_json(CLI::App& app, Invocation& invocation) {
 
 CLI::Validator whole_number() {
   return {[](std::string& text) {
-            return reads_as<std::int64_t>(text) ? std::string()
-                                                : fmt::format("'{}' is not a whole number below 2^63", text);
+            return reads_as<std::int64_t>(text)
+                       ? std::string()
+                       : fmt::format("'{}' is not a whole number below 2^63", printable(text));
           },
           ""};
 }
@@ -34,7 +36,7 @@ CLI::Validator natural_number() {
   return {[](std::string& text) {
             return reads_as<std::uint64_t>(text)
                        ? std::string()
-                       : fmt::format("'{}' is not a whole number from 0, below 2^64", text);
+                       : fmt::format("'{}' is not a whole number from 0, below 2^64", printable(text));
           },
           ""};
 }
@@ -42,7 +44,7 @@ CLI::Validator natural_number() {
 CLI::Validator real_number() {
   return {[](std::string& text) {
             return reads_as<double>(text) ? std::string()
-                                          : fmt::format("'{}' is not a number such as 0.25", text);
+                                          : fmt::format("'{}' is not a number such as 0.25", printable(text));
           },
           ""};
 }

@@ -12,12 +12,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sparsekiln/binary.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "cache/pack.h"
 #include "compiler/build.h"
 #include "compiler/stored_binaries.h"
+#include "runtime/stored_entry.h"
 #include "tools/command.h"
 #include "tools/entry_report.h"
 #include "tools/options.h"
@@ -70,12 +71,26 @@ Answer list(const PackRequest& request) {
   return answer;
 }
 
+/// Whether an entry is known to be the kernel that it says it is. Throws Error(cache), naming it, where it is
+/// not.
+bool check_entry(const Pack& pack, const PackRow& row) {
+  const cache::StoredEntry entry = pack.entry(row);
+  try {
+    return check_payload(entry);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::cache,
+                fmt::format("cannot use the pack '{}': entry {} at byte {}: {}",
+                            printable(pack.file().string()), row.key.hex(), row.offset, error.what()));
+  }
+}
+
 Answer verify(const PackRequest& request) {
   Answer answer;
   answer.json["packs"] = Json::array();
   for (const fs::path& file : request.files) {
     Json bad = Json::array();
     std::size_t entries = 0;
+    std::size_t unknown = 0;
     std::size_t bytes = 0;
     const auto wrong = [&](const std::string& message) {
       bad.push_back(message);
@@ -88,8 +103,7 @@ Answer verify(const PackRequest& request) {
       bytes = pack->bytes();
       for (const PackRow& row : pack->rows()) {
         try {
-          const cache::StoredEntry entry = pack->entry(row);
-          if (field(entry.identity, "what") == "binary") static_cast<void>(deserialize_all(entry.payload));
+          unknown += check_entry(*pack, row) ? 0 : 1;
         } catch (const Error& error) {
           wrong(error.what());
         }
@@ -97,9 +111,18 @@ Answer verify(const PackRequest& request) {
     } catch (const Error& error) {
       wrong(error.what());
     }
-    if (bad.empty()) answer.text += fmt::format("{}: {} entries are whole\n", file.string(), entries);
-    answer.json["packs"].push_back(
-        {{"pack", file.string()}, {"entries", entries}, {"bytes", bytes}, {"bad", bad}});
+    if (unknown != 0)
+      answer.warnings.push_back(fmt::format(
+          "{}: {} of {} entries are of another version of this program, or of a kind that it does not know: "
+          "their bytes are whole, what they hold is not checked",
+          printable(file.string()), unknown, entries));
+    if (bad.empty())
+      answer.text += fmt::format("{}: {} entries are whole\n", printable(file.string()), entries);
+    answer.json["packs"].push_back({{"pack", file.string()},
+                                    {"entries", entries},
+                                    {"unknown", unknown},
+                                    {"bytes", bytes},
+                                    {"bad", bad}});
   }
   return answer;
 }
@@ -110,13 +133,13 @@ std::optional<std::vector<std::byte>> joined(std::span<const std::byte> a, std::
   cache::Damage damage{};
   const auto first = cache::decode(a, damage), second = cache::decode(b, damage);
   if (!first || !second || field(first->identity, "what") != "binary") return std::nullopt;
-  std::vector<StoredBinary> all = stored_binaries(first->payload);
-  for (const StoredBinary& other : stored_binaries(second->payload)) {
+  std::vector<StoredBinary> all = stored_binaries(first->identity, first->payload);
+  for (const StoredBinary& other : stored_binaries(second->identity, second->payload)) {
     const auto same = std::ranges::find(all, other.nvrtc, &StoredBinary::nvrtc);
     if (same != all.end() && !std::ranges::equal(same->bytes, other.bytes)) return std::nullopt;
     if (same == all.end()) all.push_back(other);
   }
-  return cache::encode(first->identity, store_binaries(all));
+  return cache::encode(first->identity, store_binaries(first->identity.key(), all));
 }
 
 Answer merge(const PackRequest& request) {
@@ -126,7 +149,7 @@ Answer merge(const PackRequest& request) {
   for (const fs::path& file : request.files) {
     const auto pack = Pack::open(file);
     for (const PackRow& row : pack->rows()) {
-      static_cast<void>(pack->entry(row));  // what is not whole is not carried on
+      check_entry(*pack, row);  // what is not whole is not carried on
       const auto stored = pack->stored(row);
       const auto known = entries.find(row.key);
       if (known == entries.end()) {
@@ -137,10 +160,11 @@ Answer merge(const PackRequest& request) {
       if (std::ranges::equal(stored, known->second)) continue;
       auto both = joined(known->second, stored);
       if (!both)
-        throw Error(ErrorKind::cache,
-                    fmt::format("cannot merge '{}' and '{}': both have an entry {} of the same NVRTC, with "
-                                "different bytes (of different patches of it?); make one of them again",
-                                first.at(row.key).string(), file.string(), row.key.hex()));
+        throw Error(
+            ErrorKind::cache,
+            fmt::format("cannot merge '{}' and '{}': both have an entry {} of the same NVRTC, with "
+                        "different bytes (of different patches of it?); make one of them again",
+                        printable(first.at(row.key).string()), printable(file.string()), row.key.hex()));
       known->second = std::move(*both);
     }
   }
@@ -148,8 +172,8 @@ Answer merge(const PackRequest& request) {
   Answer answer;
   const std::size_t bytes = Pack::open(request.output)->bytes();
   answer.json = {{"pack", request.output.string()}, {"kernels", entries.size()}, {"bytes", bytes}};
-  answer.text =
-      fmt::format("wrote {}: {} entries, {} bytes\n", request.output.string(), entries.size(), bytes);
+  answer.text = fmt::format("wrote {}: {} entries, {} bytes\n", printable(request.output.string()),
+                            entries.size(), bytes);
   return answer;
 }
 
@@ -168,7 +192,8 @@ std::vector<PackRow> chosen(const Pack& pack, const PackRequest& request) {
           ErrorKind::invalid_argument,
           fmt::format("extract: {} entries of '{}' have a key that begins with '{}'; `pack list` lists "
                       "them",
-                      matches.empty() ? "no" : std::to_string(matches.size()), pack.file().string(), key));
+                      matches.empty() ? "no" : std::to_string(matches.size()),
+                      printable(pack.file().string()), printable(key)));
     if (std::find(rows.begin(), rows.end(), matches.front()) == rows.end()) rows.push_back(matches.front());
   }
   return rows;
@@ -185,7 +210,7 @@ Answer extract(const PackRequest& request) {
   for (const NamedBytes& file : files) {
     const std::string path = (request.output / file.name).string();
     answer.json["files"].push_back(path);
-    answer.text += fmt::format("wrote {}\n", path);
+    answer.text += fmt::format("wrote {}\n", printable(path));
   }
   return answer;
 }

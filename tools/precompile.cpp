@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "cache/pack.h"
 #include "compiler/cuda/compatibility.h"
@@ -81,14 +82,14 @@ void report(const Precompiled& made, const PrecompileRequest& request, Answer& a
   answer.json["pack"] = nullptr;
   if (!made.failures.empty() && !request.keep_going) {
     answer.text += fmt::format("{} is not written; with --keep-going it would hold the others\n",
-                               request.output.string());
+                               printable(request.output.string()));
     return;
   }
   cache::write_pack(request.output, made.entries);
   const std::size_t bytes = cache::Pack::open(request.output)->bytes();
   answer.json["pack"] = request.output.string();
   answer.json["bytes"] = bytes;
-  answer.text += fmt::format("wrote {}, {} bytes\n", request.output.string(), bytes);
+  answer.text += fmt::format("wrote {}, {} bytes\n", printable(request.output.string()), bytes);
 }
 
 Answer precompile(const PrecompileRequest& request) {

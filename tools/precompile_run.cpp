@@ -17,6 +17,7 @@
 #include "compiler/cuda/emit.h"
 #include "compiler/stored_binaries.h"
 #include "runtime/request.h"
+#include "runtime/stored_binary.h"
 #include "tools/progress.h"
 
 namespace sparsekiln::tools {
@@ -37,7 +38,7 @@ struct Work {
 void make(Work& work) {
   try {
     const Built built = build_without_layout(work.job->job);
-    work.entry = cache::encode(work.identity, store_binary(*built.binary));
+    work.entry = cache::encode(work.identity, serialize_binary(work.identity, *built.binary));
     work.compiler = built.binary->compiler;
     work.nvrtc = nvrtc_version(*built.binary);
     work.compiled = built.from == From::compiled;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 #include <unistd.h>
 
 namespace sparsekiln::tools {
@@ -48,7 +49,8 @@ void Progress::draw(std::string_view what) {
     line += fmt::format(", {:.0f} s to go",
                         seconds / static_cast<double>(done_) * static_cast<double>(total_ - done_));
   const std::size_t full = total_ == 0 ? kBar : kBar * done_ / total_;
-  line = fmt::format("[{}{}] {}: {}", std::string(full, '='), std::string(kBar - full, ' '), line, what);
+  line = fmt::format("[{}{}] {}: {}", std::string(full, '='), std::string(kBar - full, ' '), line,
+                     printable(what));
   fmt::print(stderr, "\r\x1b[K{}", line.substr(0, kWidth));
   std::fflush(stderr);
 }

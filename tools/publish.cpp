@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 #include <unistd.h>
 
 namespace sparsekiln::tools {
@@ -16,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& why) {
-  throw Error(ErrorKind::io, fmt::format("cannot write '{}': {}", path.string(), why));
+  throw Error(ErrorKind::io, fmt::format("cannot write '{}': {}", printable(path.string()), why));
 }
 
 /// A folder that goes, with all in it, unless it was renamed.

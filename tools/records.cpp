@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "autotune/record_json.h"
 #include "cache/store.h"
@@ -41,7 +42,7 @@ void write(const std::filesystem::path& file, const std::vector<Record>& records
   if (stream && !error) return;
   std::error_code ignored;
   std::filesystem::remove(temporary, ignored);
-  throw Error(ErrorKind::io, fmt::format("{}: cannot be written", file.string()));
+  throw Error(ErrorKind::io, fmt::format("{}: cannot be written", printable(file.string())));
 }
 
 Answer export_records(const RecordsRequest& request) {
@@ -49,7 +50,7 @@ Answer export_records(const RecordsRequest& request) {
   write(request.file, records);
   Answer answer;
   answer.json = {{"records", records.size()}, {"file", request.file.string()}};
-  answer.text = fmt::format("wrote {} records to {}\n", records.size(), request.file.string());
+  answer.text = fmt::format("wrote {} records to {}\n", records.size(), printable(request.file.string()));
   return answer;
 }
 
@@ -59,7 +60,7 @@ Answer import_records(const RecordsRequest& request) {
   Answer answer;
   for (const Record& record : records) publish(*store, record);
   answer.json = {{"records", records.size()}, {"file", request.file.string()}};
-  answer.text = fmt::format("took {} records from {}\n", records.size(), request.file.string());
+  answer.text = fmt::format("took {} records from {}\n", records.size(), printable(request.file.string()));
   if (!store->on_disk()) {
     answer.warnings.push_back(fmt::format("they are not kept: {}", store->why()));
     answer.status = kFailed;

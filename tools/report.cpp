@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 #include <sparsekiln/problem.h>
 
 #include "cache/store.h"
@@ -116,14 +117,14 @@ void write_files(const ReportRequest& request, const std::string& csv, const Jso
   if (!request.html.empty()) {
     write_text(request.html, report_page(page));
     answer.json["html"] = request.html.string();
-    answer.text += fmt::format("page: {}\n", request.html.string());
+    answer.text += fmt::format("page: {}\n", printable(request.html.string()));
   }
   if (request.csv == "-") {
     answer.text = csv;
   } else if (!request.csv.empty()) {
     write_text(request.csv, csv);
     answer.json["csv"] = request.csv;
-    answer.text += fmt::format("table: {}\n", request.csv);
+    answer.text += fmt::format("table: {}\n", printable(request.csv));
   }
 }
 
@@ -141,7 +142,7 @@ Answer report_all(const ReportRequest& request, const Choice& choice) {
                     ? fmt::format(
                           "no such tuning records in '{}'; `sparsekiln tune L.npy --block 32 --batch "
                           "64` makes them\n",
-                          origin)
+                          printable(origin))
                     : report_text(entries);
   Json page = page_data(gain);
   append_in_full(page["problems"], entries, nullptr);
@@ -160,7 +161,8 @@ Answer report_comparison(const ReportRequest& request, const Choice& choice) {
   Answer answer;
   answer.json = {{"a", a.string()}, {"b", b.string()}};
   answer.json.update(describe(comparison));
-  answer.text = fmt::format("A is {}, B is {}\n", a.string(), b.string()) + comparison_text(comparison);
+  answer.text = fmt::format("A is {}, B is {}\n", printable(a.string()), printable(b.string())) +
+                comparison_text(comparison);
   std::vector<ReportEntry> all = entries_a;
   all.insert(all.end(), entries_b.begin(), entries_b.end());
   Json page = page_data(tuning_gain(all));
@@ -179,7 +181,7 @@ Answer report(const ReportRequest& request, bool json) {
   if (!request.compared.empty() && !request.files.empty())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("report '{}' --compare: --compare takes the two files by itself",
-                            request.files.front().string()));
+                            printable(request.files.front().string())));
   if (request.fail_on_regression && request.compared.empty())
     throw Error(ErrorKind::invalid_argument, "report --fail-on-regression: of what? Give --compare A B");
   const Choice choice(request);

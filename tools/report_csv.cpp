@@ -5,14 +5,16 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln::tools {
 namespace {
 
 using Row = std::vector<std::string>;
 
-std::string cell(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+std::string cell(std::string_view foreign) {
+  const std::string text = printable(foreign);
+  if (text.find_first_of(",\"") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char letter : text) quoted += letter == '"' ? std::string("\"\"") : std::string(1, letter);
   return quoted + "\"";

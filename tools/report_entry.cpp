@@ -3,28 +3,39 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 #include <sparsekiln/problem.h>
 
 namespace sparsekiln::tools {
 namespace {
 
-void count(std::vector<ReasonCount>& reasons, const std::string& reason, std::int64_t times) {
-  const auto known = std::find_if(reasons.begin(), reasons.end(),
-                                  [&](const ReasonCount& one) { return one.reason == reason; });
-  if (known != reasons.end())
-    known->count += times;
-  else
-    reasons.push_back({reason, times});
-}
+/// Counts equal reasons.
+class Reasons {
+ public:
+  void count(const std::string& reason, std::int64_t times) {
+    const auto [place, fresh] = places_.try_emplace(reason, counts_.size());
+    if (fresh)
+      counts_.push_back({reason, times});
+    else
+      counts_[place->second].count += times;
+  }
+  /// The most frequent first; of equally many, the one that came first.
+  std::vector<ReasonCount> by_count() && {
+    std::stable_sort(counts_.begin(), counts_.end(),
+                     [](const ReasonCount& a, const ReasonCount& b) { return a.count > b.count; });
+    return std::move(counts_);
+  }
 
-void sort_by_count(std::vector<ReasonCount>& reasons) {
-  std::stable_sort(reasons.begin(), reasons.end(),
-                   [](const ReasonCount& a, const ReasonCount& b) { return a.count > b.count; });
-}
+ private:
+  std::vector<ReasonCount> counts_;
+  std::map<std::string_view, std::size_t> places_;  ///< of reasons that outlive this
+};
 
 /// "12x34", where 0 stands for a size that is not cut.
 struct Features {
@@ -55,6 +66,9 @@ DType weight_type(const Record& record) {
 
 Tally tally(const Contest& contest) {
   Tally tally;
+  Reasons failed;
+  Reasons pruned;
+  Reasons untried;
   for (const Candidate& candidate : contest.candidates) {
     tally.compile_ms += candidate.compile_ms;
     switch (candidate.outcome) {
@@ -64,23 +78,25 @@ Tally tally(const Contest& contest) {
         break;
       case Outcome::failed:
         ++tally.failed;
-        count(tally.why_failed, candidate.reason, 1);
+        failed.count(candidate.reason, 1);
         break;
       case Outcome::pruned:
         ++tally.pruned;
-        count(tally.why_pruned, candidate.reason, 1);
+        pruned.count(candidate.reason, 1);
         break;
       case Outcome::untried:
         ++tally.untried;
-        count(tally.why_untried, candidate.reason, 1);
+        untried.count(candidate.reason, 1);
         break;
     }
   }
   for (const PrunedGroup& group : contest.pruned) {
     tally.pruned += group.count;
-    count(tally.why_pruned, group.reason, group.count);
+    pruned.count(group.reason, group.count);
   }
-  for (auto* reasons : {&tally.why_failed, &tally.why_pruned, &tally.why_untried}) sort_by_count(*reasons);
+  tally.why_failed = std::move(failed).by_count();
+  tally.why_pruned = std::move(pruned).by_count();
+  tally.why_untried = std::move(untried).by_count();
   return tally;
 }
 
@@ -169,19 +185,7 @@ std::string title(const ReportEntry& entry) {
     if (value.empty() || value == usual || (field == "out_dtype" && value == record.field("dtype"))) continue;
     text += fmt::format(", {} {}", field, value);
   }
-  return one_line(text);
-}
-
-std::string one_line(std::string_view text) {
-  std::string line;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F are control characters, too: in UTF-8 they are 0xC2 and then 0x80 to 0x9F.
-    const bool pair = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    line += byte < 0x20 || byte == 0x7F || pair ? ' ' : text[i];
-    if (pair) ++i;
-  }
-  return line;
+  return printable(text);
 }
 
 }  // namespace sparsekiln::tools

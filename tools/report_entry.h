@@ -63,7 +63,4 @@ struct TuningGain {
 /// f32, x86-64-v3:2, layout 01234567", and then whatever else is not as usual.
 [[nodiscard]] std::string title(const ReportEntry& entry);
 
-/// A text of unknown origin as one line for a terminal: control characters become spaces.
-[[nodiscard]] std::string one_line(std::string_view text);
-
 }  // namespace sparsekiln::tools

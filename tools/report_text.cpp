@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 
 #include "tools/entry_report.h"
 
@@ -66,7 +67,7 @@ std::string reason_lines(std::string_view what, const std::vector<ReasonCount>& 
   std::string text;
   for (std::size_t i = 0; i < std::min(reasons.size(), kReasonsShown); ++i) {
     std::string reason =
-        one_line(std::string_view(reasons[i].reason).substr(0, reasons[i].reason.find('\n')));
+        printable(std::string_view(reasons[i].reason).substr(0, reasons[i].reason.find('\n')));
     if (reason.size() > kReasonLength) reason.resize(kReasonLength);
     text +=
         fmt::format("    {:>6} {}: {}\n", reasons[i].count, what, reason.empty() ? "(no reason)" : reason);
@@ -85,7 +86,7 @@ std::string candidates_text(const Tally& tally) {
 
 std::string block_text(const ReportEntry& entry) {
   return fmt::format("{}\n  on {}; tuned for {:.3g} s\n", title(entry),
-                     one_line(entry.record->environment.to_string()), entry.record->seconds) +
+                     printable(entry.record->environment.to_string()), entry.record->seconds) +
          times_table(entry) + verdict(entry) + candidates_text(entry.tally);
 }
 

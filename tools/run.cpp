@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "autotune/statistics.h"
 #include "runtime/cuda/emulator.h"
@@ -108,7 +109,7 @@ Answer run(const RunRequest& request) {
   if ((request.counters || request.annotate) && !emulated)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--target {}: only the emulator counts, --target emulated or emulated:sm_80",
-                            options.target));
+                            printable(options.target)));
   if (request.repeat < 1)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--repeat {}: 1 or more samples are timed", request.repeat));
@@ -120,7 +121,7 @@ Answer run(const RunRequest& request) {
   Answer answer;
   answer.json = {{"file", request.what.file.string()}, {"device", device->description()}, {"n", n}};
   answer.text = summarize_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms());
-  answer.text += fmt::format("device: {}\n", device->description());
+  answer.text += fmt::format("device: {}\n", printable(device->description()));
   warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
   const std::unique_ptr<const Trial> random = make_trial(problem, {.n = n}, Inputs::random, request.seed);
   if (options.tiered) await_baked(kernel, device, *random, request.check, answer);

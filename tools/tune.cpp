@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 #include <unistd.h>
 
 #include "autotune/space.h"
@@ -53,7 +54,7 @@ std::chrono::duration<double> parse_budget(const std::string& text) {
   const bool known = unit.empty() || unit == "s" || seconds != 1;
   if (read == 0 || !known || !(value > 0) || value * seconds > 1e7)
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("--budget {}: a time such as 30s, 500ms or 2m", text));
+                fmt::format("--budget {}: a time such as 30s, 500ms or 2m", printable(text)));
   return std::chrono::duration<double>(value * seconds);
 }
 

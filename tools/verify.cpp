@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "runtime/cuda/emulator.h"
 #include "runtime/trial.h"
@@ -94,7 +95,7 @@ Answer verify(const VerifyRequest& request) {
         ErrorKind::invalid_argument,
         fmt::format("--target {}: kernels are verified on the emulator, --target emulated or emulated:sm_80; "
                     "`run --check` takes other targets",
-                    options.target));
+                    printable(options.target)));
   if (request.seeds < 1)
     throw Error(ErrorKind::invalid_argument, fmt::format("--seeds {}: 1 or more are tried", request.seeds));
   const std::int64_t n = batch_of(request.n, options.batch);

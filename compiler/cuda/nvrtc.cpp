@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/cuda/compatibility.h"
 #include "compiler/cuda/nvrtc_choice.h"
@@ -176,8 +177,8 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
   const Functions& f = library_->f;
   if (!compiles_for(arch))
     throw Error(ErrorKind::compile,
-                fmt::format("{} ({}) does not compile for {}; it knows sm_{}", name(), path().string(), arch,
-                            fmt::join(architectures(), ", sm_")),
+                fmt::format("{} ({}) does not compile for {}; it knows sm_{}", name(),
+                            printable(path().string()), arch, fmt::join(architectures(), ", sm_")),
                 {}, source);
 
   Program program = nullptr;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/cuda/compatibility.h"
 #include "compiler/cuda/nvrtc_search.h"
@@ -32,7 +33,7 @@ bool is_bare(const fs::path& candidate) { return !candidate.has_parent_path(); }
 std::string list_found(const NvrtcSurvey& survey, const Toolchain& toolchain, bool architectures) {
   std::string text;
   for (const auto& nvrtc : survey.found) {
-    text += fmt::format("\n  {}: {}", nvrtc->path().string(), nvrtc->name());
+    text += fmt::format("\n  {}: {}", printable(nvrtc->path().string()), nvrtc->name());
     if (toolchain.driver_version != 0)
       text += fmt::format("; {} {}", describe_driver(toolchain), describe_loads(toolchain, nvrtc->version()));
     if (architectures)
@@ -57,7 +58,8 @@ NvrtcSurvey survey_nvrtc() {
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const std::shared_ptr<const Nvrtc>& library = libraries[i];
     if (library == nullptr) {
-      survey.refused.push_back(fmt::format("{}: {}", candidates[i].string(), why_not[i]));
+      survey.refused.push_back(
+          fmt::format("{}: {}", printable(candidates[i].string()), printable(why_not[i])));
       continue;
     }
     const bool known = std::any_of(survey.found.begin(), survey.found.end(),

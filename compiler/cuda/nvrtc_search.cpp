@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sparsekiln/printable.h>
 
 #include "nvrtc_fallback.h"
 
@@ -49,7 +50,7 @@ std::vector<fs::path> python_folders(const fs::path& environment_root) {
 }
 
 void look_in_folder(NvrtcSearch& search, const fs::path& folder) {
-  search.looked_in.push_back(folder.string());
+  search.looked_in.push_back(printable(folder.string()));
   for (const std::string_view name : kNames) {
     std::error_code ignored;
     if (fs::exists(folder / name, ignored)) search.candidates.push_back(folder / name);
@@ -72,7 +73,7 @@ NvrtcSearch search_nvrtc() {
     if (fs::is_directory(pinned, ignored)) {
       look_in_folder(search, pinned);
     } else {
-      search.looked_in.push_back(pinned);
+      search.looked_in.push_back(printable(pinned));
       if (fs::exists(pinned, ignored)) search.candidates.emplace_back(pinned);
     }
     search.looked_in.back() += " (SPARSEKILN_NVRTC; nothing else is tried where it is set)";
@@ -87,7 +88,8 @@ NvrtcSearch search_nvrtc() {
   look_in_toolkit(search, kToolkit);
   if (const std::string root = environment("VIRTUAL_ENV"); !root.empty()) {
     const std::vector<fs::path> folders = python_folders(root);
-    if (folders.empty()) search.looked_in.push_back(root + "/lib/python*/site-packages/nvidia/*/lib");
+    if (folders.empty())
+      search.looked_in.push_back(printable(root) + "/lib/python*/site-packages/nvidia/*/lib");
     for (const fs::path& folder : folders) look_in_folder(search, folder);
   }
   if (const std::string_view root = SPARSEKILN_NVRTC_FALLBACK; !root.empty())

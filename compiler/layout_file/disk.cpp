@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln::layout_file {
 
@@ -24,7 +25,7 @@ namespace fs = std::filesystem;
 std::string reason(int error) { return std::generic_category().message(error); }
 
 [[noreturn]] void fail(std::string_view verb, const fs::path& file, std::string_view why) {
-  throw Error(ErrorKind::io, fmt::format("cannot {} '{}': {}", verb, file.string(), why));
+  throw Error(ErrorKind::io, fmt::format("cannot {} '{}': {}", verb, printable(file.string()), why));
 }
 
 /// Owns an open file.

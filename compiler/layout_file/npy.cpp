@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/layout_file/refusal.h"
 
@@ -148,7 +149,7 @@ ArrayHeader read_header(std::string_view text, std::size_t offset, std::string_v
                  : key == "shape"         ? &shape
                                           : nullptr;
     if (seen == nullptr) before.refuse_here("the key 'descr', 'fortran_order' or 'shape'");
-    if (*seen) before.refuse(fmt::format("the key '{}' appears twice", key));
+    if (*seen) before.refuse(fmt::format("the key '{}' appears twice", printable(key)));
     *seen = true;
     header.expect(":");
     header.skip_blanks();

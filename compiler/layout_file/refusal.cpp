@@ -2,15 +2,18 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 namespace sparsekiln::layout_file {
 
 void refuse_at_byte(std::string_view name, std::size_t offset, std::string_view what) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("layout file '{}', byte {}: {}", name, offset, what));
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("layout file '{}', byte {}: {}", printable(name), offset, what));
 }
 
 void refuse_at_line(std::string_view name, std::size_t line, std::string_view what) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("layout file '{}', line {}: {}", name, line, what));
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("layout file '{}', line {}: {}", printable(name), line, what));
 }
 
 std::string quoted(std::string_view bytes) {

@@ -19,7 +19,7 @@ enum class ErrorKind {
 /// The field's name: "invalid argument", "compile", "driver", "file", "cache", "internal".
 [[nodiscard]] std::string_view name(ErrorKind kind);
 
-/// The one exception of this library. `what()` says what was asked, what is wrong and what would work.
+/// The one exception of this library. `what()`, printable, says what was asked, is wrong and would work.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message, std::string log = {}, std::string source = {});

@@ -29,7 +29,7 @@ struct LayoutStatistics {
 /// nothing but the grid.
 class Layout {
  public:
-  /// The largest number of rows or columns, in blocks.
+  /// The largest number of rows or columns, in blocks. A kernel takes fewer empty ones (`validate`).
   static constexpr std::int64_t kMaxExtent = std::int64_t{1} << 24;
   /// The largest number of present blocks.
   static constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 30;

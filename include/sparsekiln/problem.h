@@ -146,8 +146,8 @@ struct Problem : Computation {
 };
 
 /// Throws `invalid_argument` unless the problem makes sense on any target: block sides in {8, 16, 32, 64,
-/// 128}, a batch within [0, 2^30], features that the last block row and column cut, types that go together,
-/// and parts of the epilogue that the operation has. Says what would work.
+/// 128}, at most 2^18 + blocks empty rows and columns, a batch within [0, 2^30], features that the last block
+/// row and column cut, types that go together, an epilogue that the operation has. Says what would work.
 void validate(const Problem& problem);
 
 }  // namespace sparsekiln

@@ -10,6 +10,7 @@
 
 #include <sparsekiln/digest.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/cpu/object.h"
 
@@ -52,7 +53,7 @@ std::shared_ptr<const LoadedObject> LoadedObject::of(std::span<const std::byte> 
 
 void* LoadedObject::symbol(const std::string& name) const {
   auto address = linker_->jit->lookup(name);
-  if (!address) fail(fmt::format("the cpu kernel's symbol '{}'", name), address.takeError());
+  if (!address) fail(fmt::format("the cpu kernel's symbol '{}'", printable(name)), address.takeError());
   return address->toPtr<void*>();
 }
 

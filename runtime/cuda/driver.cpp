@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "compiler/cuda/compatibility.h"
 #include "runtime/cuda/emulator.h"
@@ -102,7 +103,7 @@ std::pair<std::string, std::string> library_of(DriverKind kind) {
   }
   const char* const named = std::getenv(kVariable);
   if (named == nullptr || *named == '\0') return {kLibrary, kLibrary};
-  return {named, fmt::format("{}={}", kVariable, named)};
+  return {named, fmt::format("{}={}", kVariable, printable(named))};
 }
 
 /// One attempt per library and process: what is not there is not looked for at every call.
@@ -132,8 +133,9 @@ Driver::Driver(const std::string& library, std::string_view asked) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* why = dlerror();
-    throw Error(ErrorKind::driver, fmt::format("no CUDA driver: {} could not be loaded ({}); {}", asked,
-                                               why == nullptr ? "no reason given" : why, kWithout));
+    throw Error(ErrorKind::driver,
+                fmt::format("no CUDA driver: {} could not be loaded ({}); {}", asked,
+                            why == nullptr ? "no reason given" : printable(why), kWithout));
   }
   const ProcAddress proc_address(handle);
   if (!proc_address) {
@@ -163,13 +165,13 @@ Driver::Driver(const std::string& library, std::string_view asked) {
         ErrorKind::driver,
         fmt::format("no usable CUDA driver: {} (CUDA {}) has no {} of CUDA {}; CUDA 11.4 or later is needed, "
                     "and {}",
-                    path_.string(), version_text(version_), missing->name, version_text(missing->version),
-                    kWithout));
+                    printable(path_.string()), version_text(version_), missing->name,
+                    version_text(missing->version), kWithout));
   }
   if (const CUresult result = api_.init(0); result != CUDA_SUCCESS) {
-    throw Error(ErrorKind::driver,
-                fmt::format("no CUDA device: {} was loaded, but cuInit answers {}{}{}; {}", path_.string(),
-                            describe(result), remedy(result), report(result), kWithout));
+    throw Error(ErrorKind::driver, fmt::format("no CUDA device: {} was loaded, but cuInit answers {}{}{}; {}",
+                                               printable(path_.string()), describe(result), remedy(result),
+                                               report(result), kWithout));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "emulator_fallback.h"
 
@@ -40,13 +41,13 @@ EmulatorLibrary find_emulator_library() {
   std::error_code ignored;
   if (const char* const named = std::getenv(kVariable); named != nullptr && *named != '\0') {
     const fs::path path = fs::is_directory(named, ignored) ? fs::path(named) / kLibrary : fs::path(named);
-    return {path.string(), fmt::format("{}={}", kVariable, named)};
+    return {path.string(), fmt::format("{}={}", kVariable, printable(named))};
   }
   std::string looked;
   for (const fs::path& folder : likely_folders()) {
     const fs::path path = folder / kLibrary;
-    if (fs::is_regular_file(path, ignored)) return {path.string(), path.string()};
-    looked += fmt::format("{}{}", looked.empty() ? "" : ", ", folder.lexically_normal().string());
+    if (fs::is_regular_file(path, ignored)) return {path.string(), printable(path.string())};
+    looked += fmt::format("{}{}", looked.empty() ? "" : ", ", printable(folder.lexically_normal().string()));
   }
   return {kLibrary, fmt::format("the emulator, {}, which is not in {} ({} names another place),", kLibrary,
                                 looked, kVariable)};
@@ -72,7 +73,7 @@ Emulator::Emulator() : driver_(Driver::find(DriverKind::emulator)) {
         reinterpret_cast<std::remove_reference_t<decltype(function)>>(driver_->find_symbol(name, version));
     if (function == nullptr)
       throw Error(ErrorKind::driver, fmt::format("{} has no {}: it is another emulator, or an older one",
-                                                 driver_->path().string(), name));
+                                                 printable(driver_->path().string()), name));
   };
   constexpr int kControl = 1000;
   find(set_seed_, "emulatorSetSeed", kControl);

@@ -1,6 +1,7 @@
 #include "autotune/record_json.h"
 
 #include <functional>
+#include <iterator>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -134,6 +135,24 @@ TEST_CASE("texts that are no record are refused") {
     CAPTURE(text.substr(0, 40));
     CHECK_FALSE(refusal(text).empty());
   }
+}
+
+TEST_CASE("a name that is there twice is refused and named") {
+  check_names(refusal(R"({"version": 1, "problem": {"block": "8x8", "dtype": "f32", "block": "16x16"}})"),
+              {"block: expected a name once"});
+  CHECK(refusal(R"({"version": 1, "layout": {"version": 1}})").find("once") == std::string::npos);
+}
+
+TEST_CASE("more names than any record has are refused, as is deep nesting") {
+  const auto problem_of = [](int names) {
+    return refusal_of([&](Json& json) {
+      while (std::ssize(json["problem"]) < names)
+        json["problem"][std::to_string(json["problem"].size())] = "";
+    });
+  };
+  CHECK(problem_of(256).empty());
+  check_names(problem_of(257), {"an object: expected at most 256 names"});
+  check_names(refusal("{\"version\":" + std::string(17, '[')), {"its depth: expected at most 16"});
 }
 
 TEST_CASE("a record that was cut off anywhere is refused") {

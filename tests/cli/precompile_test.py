@@ -174,6 +174,26 @@ class BadPackTest(PrecompileTest):
                 self.assertEqual(verified.json["packs"][0]["bad"], [])
         self.assert_refused(1, [*self.request, "--pack", "missing.pack"], ["missing.pack", "No such file"])
 
+    def test_payloads_that_were_exchanged_are_noticed_though_every_checksum_holds(self):
+        self.make("random", "--size", 4, "--density", 0.5, "--seed", 2, file="M.npy")
+        self.precompile("L.npy", "M.npy", "--block", 16, "--batch", 8, "--arch", _ARCH)
+        plant = os.path.abspath(os.environ.get("SPARSEKILN_PLANT", "build/tests/cli/plant"))
+        exchange = [plant, "exchange", "kernels.pack", "bad.pack"]
+        keys = subprocess.run(exchange, check=True, capture_output=True, cwd=self.folder).stdout.decode().split()
+        self.assertEqual(len(keys), 2)
+        verified = self.run_tool("pack", "verify", "kernels.pack", "bad.pack", "--json")
+        self.assertEqual(verified.status, 1)
+        self.assertEqual(verified.json["packs"][0]["bad"], [])
+        for bad, key, other in zip(verified.json["packs"][1]["bad"], keys, reversed(keys), strict=True):
+            self.assertIn(f"bad.pack': entry {key}", bad)
+            self.assertIn(f"made for the entry {other}", bad)
+        self.assert_refused(1, ["pack", "merge", "bad.pack", "-o", "c.pack"], ["bad.pack", keys[0]])
+        empty = {"SPARSEKILN_CACHE_DIR": str(self.cache.parent / "empty")}
+        self.assertEqual(self.answer(*self.request, "--pack", "kernels.pack", **empty)["from"], "pack")
+        self.assertEqual(self.answer(*self.request, "--pack", "bad.pack", **empty)["from"], "compiled")
+        prebuilt = [*self.request, "--pack", "bad.pack", "--require", "prebuilt"]
+        self.assert_refused(1, prebuilt, ["not the kernel that it says it is"])
+
     def test_a_bad_pack_that_the_environment_names_is_passed_over_with_a_warning(self):
         for name, (content, wrong) in self.bad_packs().items():
             with self.subTest(name):
@@ -263,6 +283,7 @@ class BadJobsTest(PrecompileTest):
             ('{"jobs": [{"layouts": ["L.npy"]}]}', "jobs.json:1: ", "--arch"),
             ('{"jobs": [{"archs": ["sm_80"]}]}', "jobs.json:1: ", "'layouts'"),
             ('{"jobs": [{' + job + ',\n"layouts": ["L.npy"]}]}', "jobs.json:2: ", "there twice", "line 1"),
+            ('{"jobs": [{' + job + ',\n"A": 1,\n"B": 2,\n"C": {"A": 1},\n"B": 3}]}', "jobs.json:5: ", "'B' is there twice, first in line 3"),
             ('{"jobs": ' + "[" * 1000, "jobs.json:1: ", "in each other"),
         ]
         for text, *needles in cases:

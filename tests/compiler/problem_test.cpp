@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <sparsekiln/error.h>
@@ -96,6 +98,29 @@ TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is
           p.operation = Operation::grad_weight;
           p.gate_gradient = true;
         }) == "gate_gradient without gates: they go together");
+}
+
+TEST_CASE(
+    "a layout may have as many empty rows and columns as a kernel can bear, and one more for each block") {
+  const auto refusal_of = [](std::int64_t rows, std::int64_t cols, std::int64_t blocks) {
+    std::vector<std::int32_t> crow(static_cast<std::size_t>(rows) + 1, static_cast<std::int32_t>(blocks));
+    crow.front() = 0;  // all in the first row
+    std::vector<std::int32_t> col;
+    for (std::int32_t i = 0; i < blocks; ++i) col.push_back(i);
+    return refusal(
+        [&](Problem& p) { p.layout = Layout::from_csr(rows, cols, std::move(crow), std::move(col)); });
+  };
+  constexpr std::int64_t kMost = std::int64_t{1} << 18;
+  CHECK(refusal_of(kMost, 0, 0).empty());
+  CHECK(refusal_of(0, kMost, 0).empty());
+  CHECK(refusal_of(kMost / 2, kMost / 2 + 1, 0) ==
+        "a kernel for a layout of 131072 x 131073 blocks, of which 0 are present: 262145 of its rows and "
+        "columns are "
+        "empty, and 262144 may be; a layout without the empty ones, of smaller matrices, would work");
+  CHECK(refusal_of(1 + kMost + 100, 100, 100).empty());
+  CHECK_FALSE(refusal_of(1 + kMost + 101, 100, 100).empty());
+  CHECK_FALSE(refusal_of(Layout::kMaxExtent, 1, 1).empty());
+  CHECK_FALSE(refusal_of(1, Layout::kMaxExtent, 1).empty());
 }
 
 TEST_CASE("an epilogue is read in any order of its parts and written in one") {

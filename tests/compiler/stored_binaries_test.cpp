@@ -10,6 +10,8 @@
 namespace sparsekiln {
 namespace {
 
+const Digest kOwner = Digest::of("an identity");
+
 Binary made_by(const std::string& compiler, char code = 'c') {
   Binary binary;
   binary.target = {Target::Kind::cuda, "sm_90", 132};
@@ -27,7 +29,8 @@ Binary made_by(const std::string& compiler, char code = 'c') {
 std::vector<std::byte> payload_of(const std::vector<Binary>& binaries) {
   std::vector<std::byte> payload;
   for (const Binary& binary : binaries)
-    payload = payload.empty() ? store_binary(binary) : store_binary(binary, stored_binaries(payload));
+    payload = payload.empty() ? store_binary(kOwner, binary)
+                              : store_binary(kOwner, binary, stored_binaries(payload));
   return payload;
 }
 
@@ -42,7 +45,7 @@ TEST_CASE("Binaries of several versions of NVRTC read back, the newest first, in
   const auto payload = payload_of({made_by("NVRTC 12.9"), made_by("NVRTC 13.0"), made_by("NVRTC 12.4")});
   CHECK(compilers(stored_binaries(payload)) == Names{"NVRTC 13.0", "NVRTC 12.9", "NVRTC 12.4"});
   CHECK(payload == payload_of({made_by("NVRTC 12.4"), made_by("NVRTC 12.9"), made_by("NVRTC 13.0")}));
-  CHECK(stored_versions(std::span(payload).first(80)) == std::vector<int>{13000, 12090, 12040});
+  CHECK(stored_versions(std::span(payload).first(96)) == std::vector<int>{13000, 12090, 12040});
 }
 
 TEST_CASE("a Binary takes the place of that which the same NVRTC, or LLVM, has made before") {
@@ -66,6 +69,12 @@ TEST_CASE("each driver gets what it loads: with its PTX rather than without, the
   CHECK(for_driver(0).front() == "NVRTC 13.1");
 }
 
+TEST_CASE("a payload says which identity it was made for, whatever is added to it") {
+  CHECK(made_for(payload_of({made_by("NVRTC 12.9")})) == kOwner);
+  CHECK(made_for(payload_of({made_by("NVRTC 12.9"), made_by("NVRTC 13.0")})) == kOwner);
+  CHECK_THROWS_AS((void)made_for(std::span(payload_of({made_by("NVRTC 12.9")})).first(12)), Error);
+}
+
 TEST_CASE("a payload that is cut, or goes on, is refused") {
   std::vector<std::byte> payload = payload_of({made_by("NVRTC 12.9"), made_by("NVRTC 13.0")});
   for (std::size_t size = 0; size < payload.size(); ++size) {
@@ -83,7 +92,7 @@ TEST_CASE("one Binary without rows, as older versions stored it, is refused") {
 TEST_CASE("a Binary that another NVRTC made than its row says is refused") {
   const std::vector<std::byte> bytes = serialize(made_by("NVRTC 13.0"));
   const StoredBinary lying{12040, bytes};
-  CHECK_THROWS_AS((void)deserialize_all(store_binaries(std::span(&lying, 1))), Error);
+  CHECK_THROWS_AS((void)deserialize_all(store_binaries(kOwner, std::span(&lying, 1))), Error);
 }
 
 }  // namespace

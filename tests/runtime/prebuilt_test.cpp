@@ -16,6 +16,7 @@
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
 #include "runtime/seen.h"
+#include "runtime/stored_binary.h"
 #include "runtime/stored_layout.h"
 #include "tests/temporary_folder.h"
 
@@ -35,13 +36,15 @@ Binary binary_for(const BuildJob& job, char code) {
   Binary binary = real;
   binary.target = job.target;
   binary.plan = job.plan;
+  static_cast<Computation&>(binary.operands) = job.problem;
+  binary.entries.back().up_to = job.problem.batch.bound();
   binary.code = {static_cast<std::byte>(code)};
   return binary;
 }
 
 void put(cache::PackEntries& entries, const BuildJob& job, char code = 'c') {
   const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
-  entries.emplace(identity.key(), cache::encode(identity, store_binary(binary_for(job, code))));
+  entries.emplace(identity.key(), cache::encode(identity, serialize_binary(identity, binary_for(job, code))));
 }
 
 Layout sample_layout() { return patterns::random(4, 4, 0.5, 1); }
@@ -181,6 +184,8 @@ TEST_CASE("the command has every option that is not as usual, quoted for a shell
         "--strict-absent --epilogue bias+gelu --in-features 100 --alignment 4 --attached --config 'simt "
         "tile_n=8' "
         "--arch sm_90:132 -o kernels.pack");
+  CHECK(precompile_command(Problem{}, Target::parse("h100"), false, "", "it's\n\\\x1b.npy")
+            .starts_with("sparsekiln precompile $'it\\'s\\x0a\\\\\\x1b.npy' "));
 }
 
 TEST_CASE("a missing pack is an error where it was given, and a warning where the environment names it") {

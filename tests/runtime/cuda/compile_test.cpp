@@ -12,6 +12,7 @@
 #include "compiler/stored_binaries.h"
 #include "runtime/build.h"
 #include "runtime/request.h"
+#include "runtime/stored_binary.h"
 #include "tests/runtime/cuda/stub_session.h"
 #include "tests/temporary_folder.h"
 
@@ -95,14 +96,14 @@ struct RefusedCode {
     const BuildJob job = job_of(small_layout(), options);
     identity = identity_of(job.problem, job.target, job.plan);
     const Binary bad = with_code(*build(job).binary, false);
-    cache::Store(options.cache_dir).put(identity, store_binary(bad));
+    cache::Store(options.cache_dir).put(identity, serialize_binary(identity, bad));
     cache::write_pack(folder.path() / "a.pack",
-                      {{identity.key(), cache::encode(identity, store_binary(bad))}});
+                      {{identity.key(), cache::encode(identity, serialize_binary(identity, bad))}});
   }
   std::vector<std::byte> stored() const {
     const auto payload = cache::Store(options.cache_dir).get(identity);
     REQUIRE(payload.has_value());
-    return deserialize(stored_binaries(*payload).front()).code;
+    return deserialize_binaries(identity, *payload).front().code;
   }
 };
 

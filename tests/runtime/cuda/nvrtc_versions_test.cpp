@@ -14,6 +14,7 @@
 #include "compiler/stored_binaries.h"
 #include "runtime/build.h"
 #include "runtime/request.h"
+#include "runtime/stored_binary.h"
 #include "tests/compiler/cuda/fake_nvrtc.h"
 #include "tests/compiler/cuda/need_nvrtc.h"
 #include "tests/runtime/cuda/stub_session.h"
@@ -157,7 +158,8 @@ std::vector<int> left_after_refusal(int driver) {
   Binary other = *build(job).binary;
   other.compiler = "NVRTC 12.9";
   other.code.push_back(std::byte{0});
-  cache::Store(shared.path() / "store").put(identity_in(shared), store_binary(other));
+  cache::Store(shared.path() / "store")
+      .put(identity_in(shared), serialize_binary(identity_in(shared), other));
   const Built found = build(job);
   REQUIRE(found.from == From::store);
   job.refused.push_back(found.binary);

@@ -1,0 +1,61 @@
+#include "runtime/stored_binary.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
+
+#include "runtime/request.h"
+
+namespace sparsekiln {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& wrong) {
+  throw Error(ErrorKind::cache, "a stored binary is of another kernel: " + wrong);
+}
+
+/// What the code is for, by its own account, against what the entry is.
+void check_fields(const cache::Identity& identity, const Binary& binary) {
+  for (const auto& [name, value] : stated_fields(binary.operands, binary.target, binary.plan)) {
+    const auto& fields = identity.fields();
+    const auto field =
+        std::find_if(fields.begin(), fields.end(), [&](const auto& one) { return one.first == name; });
+    if (field == fields.end()) refuse(fmt::format("its entry does not say its {}", name));
+    if (field->second != value)
+      refuse(
+          fmt::format("its {} is {}, and the entry's {}", name, printable(value), printable(field->second)));
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> serialize_binary(const cache::Identity& identity, const Binary& binary,
+                                        std::span<const StoredBinary> others) {
+  return store_binary(identity.key(), binary, others);
+}
+
+std::vector<StoredBinary> stored_binaries(const cache::Identity& identity,
+                                          std::span<const std::byte> payload) {
+  std::vector<StoredBinary> binaries = stored_binaries(payload);
+  if (const Digest owner = made_for(payload); owner != identity.key())
+    refuse(fmt::format("it was made for the entry {}, and is that of {}", owner.hex(), identity.key().hex()));
+  return binaries;
+}
+
+Binary deserialize_binary(const cache::Identity& identity, const StoredBinary& stored) {
+  Binary binary = deserialize(stored);
+  check_fields(identity, binary);
+  return binary;
+}
+
+std::vector<Binary> deserialize_binaries(const cache::Identity& identity,
+                                         std::span<const std::byte> payload) {
+  std::vector<Binary> binaries;
+  for (const StoredBinary& stored : stored_binaries(identity, payload))
+    binaries.push_back(deserialize_binary(identity, stored));
+  return binaries;
+}
+
+}  // namespace sparsekiln
