@@ -17,7 +17,7 @@
 
 #include "cache/pack.h"
 #include "compiler/build.h"
-#include "compiler/stored_binaries.h"
+#include "runtime/stored_binary.h"
 #include "runtime/stored_entry.h"
 #include "tools/command.h"
 #include "tools/entry_report.h"
