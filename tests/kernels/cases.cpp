@@ -7,13 +7,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/emit.h"
 #include "compiler/spmm.h"
-#include "tests/kernels/pairwise.h"
 
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/emit.h"
@@ -40,11 +41,12 @@ struct Loads {
 };
 
 /// The values of every axis for one family of kernels. The case list is this data; what does not go together
-/// is left to `validate`.
+/// is left to `validate`. Where a family has fewer values of an axis of kShared than others, it has the
+/// first.
 struct Space {
   std::vector<std::int32_t> block_out = {8, 16, 32, 64, 128};
   std::vector<std::int32_t> block_in = {8, 16, 32, 64, 128};
-  std::vector<std::int64_t> batches = {1, 2, 7, 8, 9, 13, 15, 17, 31, 64, 100};
+  std::vector<std::int64_t> batches = {1, 7, 8, 9, 15, 17, 64, 2, 13, 31, 100};
   std::vector<std::int32_t> tile_n;
   std::vector<std::string> archs;
   std::vector<std::int32_t> tile_out;
@@ -64,6 +66,7 @@ struct Space {
   std::vector<bool> packed = {false};
   std::vector<bool> wide = {false, true};
   std::vector<bool> strict_absent = {false, true};
+  std::vector<Beside> beside = {Beside::nothing, Beside::random, Beside::planted};
   Variant variant = Variant::simt;
 };
 
@@ -188,7 +191,7 @@ Space stream_space(const Target& target) {
   Space space;
   space.variant = Variant::stream;
   space.epilogues = all_epilogues();
-  space.batches = {1, 7, 8, 9, 15, 17, 64};
+  space.batches.resize(7);
   space.archs = {target.arch};
   space.tile_n = {8, 16, 32};
   space.tile_out = {0};
@@ -235,8 +238,14 @@ enum Axis : std::size_t {
   kSplit,
   kTable,
   kWide,
+  kBeside,
   kAxes
 };
+
+/// Axes that are the same for all families of kernels: a pair of their values need be tested with one of
+/// them.
+constexpr std::array<std::size_t, 10> kShared{kOrder, kEpilogue, kLoads, kStrict, kLayout,
+                                              kBatch, kWorkers,  kSplit, kWide,   kBeside};
 
 std::vector<int> sizes_of(const Space& space) {
   const auto size = [](const auto& values) { return static_cast<int>(values.size()); };
@@ -264,6 +273,7 @@ std::vector<int> sizes_of(const Space& space) {
   sizes[kLoads] = size(space.loads);
   sizes[kWide] = size(space.wide);
   sizes[kStrict] = size(space.strict_absent);
+  sizes[kBeside] = size(space.beside);
   return sizes;
 }
 
@@ -306,6 +316,7 @@ Case case_of(const Space& space, const Row& row) {
   Case test;
   test.layout = &test_layouts()[static_cast<std::size_t>(std::max(row[kLayout], 0))];
   test.wide = pick(space.wide, kWide);
+  test.beside = pick(space.beside, kBeside);
   const BlockShape block{pick(space.block_out, kBlockOut), pick(space.block_in, kBlockIn)};
   test.options = Suite::current().options(block, pick(space.batches, kBatch));
   test.options.operation = pick(space.operations, kOperation);
@@ -333,6 +344,7 @@ Case case_of(const Space& space, const Row& row) {
 /// whether they are gated, of loads the derivative, and strict_absent and gates only where rows are merged,
 /// is known here: a case that is refused all the same fails when it is run.
 ///
+///
 /// Cases of more than `most_work` multiplications do not fit either: the largest blocks, layouts and batches
 /// need not come all together.
 class Fit {
@@ -349,6 +361,10 @@ class Fit {
   /// True while one of the axes is not yet chosen.
   [[nodiscard]] bool operator()(const Row& row) {
     if (row[kStrict] > 0 && row[kMerge] > 0) return false;
+    // Where rows are merged, an Inf may reach the others: Problem::strict_absent is for those who mind.
+    if (row[kMerge] > 0 && row[kBeside] != kUnset &&
+        space_.beside[static_cast<std::size_t>(row[kBeside])] == Beside::planted)
+      return false;
     const Loads& loads = space_.loads[static_cast<std::size_t>(std::max(row[kLoads], 0))];
     if (loads.gates && row[kMerge] > 0) return false;
     // A derivative is of gradients, which have short epilogues and no merged rows.
@@ -424,7 +440,7 @@ class Fit {
     return true;
   }
 
-  const Space& space_;
+  Space space_;
   std::vector<int> sizes_;
   double most_work_;
   std::vector<std::int64_t> blocks_;  ///< of each layout
@@ -433,7 +449,8 @@ class Fit {
 };
 
 /// Every problem, with values of the other axes that fit it, drawn from a linear congruential sequence.
-std::vector<Row> every_problem(const Space& space, Fit& fits) {
+std::vector<Row> every_problem(const Space& space) {
+  Fit fits(space, HUGE_VAL);
   const std::vector<int> sizes = sizes_of(space);
   std::vector<Row> rows;
   std::uint32_t turn = 0;
@@ -460,31 +477,40 @@ std::vector<Row> every_problem(const Space& space, Fit& fits) {
   return rows;
 }
 
-std::vector<Case> make_cases() {
+bool wants_every_problem() {
   const char* full = std::getenv("SPARSEKILN_TEST_FULL");
+  return full != nullptr && std::string_view(full) == "1";
+}
+
+Family family_of(const Space& space) {
+  constexpr double kMostEmulatedWork = 1e6;
+  const double most_work = Suite::current().emulated() ? kMostEmulatedWork : HUGE_VAL;
+  const auto fits = std::make_shared<Fit>(space, most_work);
+  return {sizes_of(space), [fits](const Row& row) { return (*fits)(row); }};
+}
+
+std::vector<Case> make_cases() {
   std::vector<Case> cases;
-  for (const Space& space : spaces_of(Suite::current().device()->target())) {
-    const bool all = full != nullptr && std::string_view(full) == "1";
-    constexpr double kMostEmulatedWork = 1e6;
-    Fit fits(space, Suite::current().emulated() && !all ? kMostEmulatedWork : HUGE_VAL);
-    const std::vector<Row> rows =
-        all ? every_problem(space, fits)
-            : pairwise(sizes_of(space), [&](const Row& row) { return fits(row); }).rows;
-    for (std::size_t i = 0; i < rows.size(); i += Suite::current().every()) {
-      cases.push_back(case_of(space, rows[i]));
-      cases.back().number = cases.size();
+  std::vector<Space> spaces = spaces_of(Suite::current().device()->target());
+  for (std::size_t family = 0; family < spaces.size(); ++family) {
+    Space& space = spaces[family];
+    std::vector<Row> rows;
+    if (wants_every_problem()) {
+      std::erase(space.beside, Beside::nothing);
+      rows = every_problem(space);
+    } else {
+      rows = case_arrays().arrays[family].rows;
     }
+    for (std::size_t i = 0; i < rows.size(); i += Suite::current().every())
+      cases.push_back(case_of(space, rows[i]));
   }
   return cases;
 }
 
-/// Whether a case has its turn with inputs beside small integers. The emulator, which needs longer for a run
-/// than a device, takes the one or the other.
-bool has_turn(const Case& test, bool planted) {
-  // Where rows are merged, an Inf may reach the others: Problem::strict_absent is for those who mind.
-  const bool can_plant = test.options.config->merge == 1;
-  if (planted && !can_plant) return false;
-  return !Suite::current().emulated() || planted == (can_plant && test.number % 2 == 0);
+/// On a device a case is run with all that it can be; on the emulator, which needs longer, with its own.
+bool is_run(const Case& test, Beside beside) {
+  if (Suite::current().emulated()) return test.beside == beside;
+  return beside != Beside::planted || test.options.config->merge == 1;
 }
 
 }  // namespace
@@ -509,6 +535,18 @@ std::string Case::to_string() const {
       wide ? ", rows 16 elements apart" : "");
 }
 
+const CaseArrays& case_arrays() {
+  static const CaseArrays arrays = [] {
+    CaseArrays made;
+    for (const Space& space : spaces_of(Suite::current().device()->target()))
+      made.families.push_back(family_of(space));
+    made.shared.assign(kShared.begin(), kShared.end());
+    made.arrays = pairwise(made.families, made.shared);
+    return made;
+  }();
+  return arrays;
+}
+
 const std::vector<Case>& all_cases() {
   static const std::vector<Case> cases = make_cases();
   return cases;
@@ -527,11 +565,11 @@ std::string run(const Case& test) {
     const std::int64_t width =
         packed_stride(product, product.dtype, product.feature_major() ? n : product.in_features());
     std::size_t turn = 0;
-    for (const auto& [kind, planted] : {std::pair{Inputs::small_integers, false},
-                                        {Inputs::random, false},
-                                        {Inputs::small_integers, true}}) {
+    for (const Beside beside : {Beside::nothing, Beside::random, Beside::planted}) {
       const std::size_t seed_turn = turn++;
-      if ((kind == Inputs::random || planted) && !has_turn(test, planted)) continue;
+      if (beside != Beside::nothing && !is_run(test, beside)) continue;
+      const bool planted = beside == Beside::planted;
+      const Inputs kind = beside == Beside::random ? Inputs::random : Inputs::small_integers;
       inputs_text = fmt::format("{}{} seed {}", kind == Inputs::random ? "random" : "small integers",
                                 planted ? " with planted Inf and NaN" : "", kSeed);
       HostInputs inputs = make_inputs(problem, n, kind, kSeed, width + padding);

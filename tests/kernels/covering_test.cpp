@@ -40,6 +40,12 @@ TEST_CASE("the case list has every layout, batch and block") {
   MESSAGE(all_cases().size(), " kernels in the case list");
 }
 
+TEST_CASE("the case list has every pair in each family of kernels, and shared pairs in one") {
+  const CaseArrays& made = case_arrays();
+  REQUIRE(made.arrays.size() == (Suite::current().on_cpu() ? 1 : 3));
+  CHECK(uncovered(made.families, made.shared, made.arrays).empty());
+}
+
 TEST_CASE("blocks of 8 outputs are right for every pair of layout, batch, type and config" *
           doctest::test_suite("tables")) {
   run_blocks_with(8);
