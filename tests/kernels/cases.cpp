@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <string_view>
@@ -344,7 +343,6 @@ Case case_of(const Space& space, const Row& row) {
 /// whether they are gated, of loads the derivative, and strict_absent and gates only where rows are merged,
 /// is known here: a case that is refused all the same fails when it is run.
 ///
-///
 /// Cases of more than `most_work` multiplications do not fit either: the largest blocks, layouts and batches
 /// need not come all together.
 class Fit {
@@ -477,11 +475,6 @@ std::vector<Row> every_problem(const Space& space) {
   return rows;
 }
 
-bool wants_every_problem() {
-  const char* full = std::getenv("SPARSEKILN_TEST_FULL");
-  return full != nullptr && std::string_view(full) == "1";
-}
-
 Family family_of(const Space& space) {
   constexpr double kMostEmulatedWork = 1e6;
   const double most_work = Suite::current().emulated() ? kMostEmulatedWork : HUGE_VAL;
@@ -495,7 +488,7 @@ std::vector<Case> make_cases() {
   for (std::size_t family = 0; family < spaces.size(); ++family) {
     Space& space = spaces[family];
     std::vector<Row> rows;
-    if (wants_every_problem()) {
+    if (Suite::full()) {
       std::erase(space.beside, Beside::nothing);
       rows = every_problem(space);
     } else {

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,6 +10,7 @@
 #include <sparsekiln/patterns.h>
 
 #include "runtime/trial.h"
+#include "tests/kernels/pairwise.h"
 #include "tests/kernels/suite.h"
 #include "tests/kernels/table.h"
 
@@ -42,26 +45,34 @@ Layout graph(std::int32_t n, std::int32_t m) {
   return patterns::barabasi_albert(n, m, true, 1);
 }
 
-constexpr Operation kOperations[] = {Operation::forward, Operation::grad_input, Operation::grad_weight};
+constexpr std::array kOperations{Operation::forward, Operation::grad_input, Operation::grad_weight};
 
 }  // namespace
 
 TEST_CASE("a Barabási-Albert layer of 160 blocks, all block sizes, batches, operations and orders" *
           doctest::test_suite("tables")) {
+  constexpr std::array kBlocks{8, 16, 32};
+  constexpr std::array<std::int64_t, 6> kBatches{8, 16, 32, 64, 128, 256};
+  constexpr std::array kOrders{ActivationOrder::batch_major, ActivationOrder::feature_major};
   const Layout layout = graph(160, 5);
+  const auto value = [](const auto& values, int number) { return values[static_cast<std::size_t>(number)]; };
+  const auto fits = [&](const Row& row) {
+    return !Suite::current().emulated() || row[0] == kUnset || row[1] == kUnset ||
+           value(kBlocks, row[0]) * value(kBatches, row[1]) <= 1024;
+  };
+  const std::array sizes{3, 6, 3, 2};
+  const std::vector<Row> rows =
+      Suite::current().only_pairs() ? pairwise(sizes, fits).rows : product(sizes, fits);
   std::vector<Part> parts;
-  for (const std::int32_t block : {8, 16, 32})
-    for (const std::int64_t n : {8, 16, 32, 64, 128, 256}) {
-      if (Suite::current().emulated() && n * block > 1024) continue;
-      for (const Operation operation : kOperations)
-        for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major}) {
-          Options options = options_of(block, n, operation);
-          options.order = order;
-          parts.push_back({fmt::format("block {}, n {}, {} {}", block, n, name(operation), name(order)),
-                           layout, options,
-                           [&layout, options, n] { return wrong(layout, options, {.n = n}); }});
-        }
-    }
+  for (const Row& row : rows) {
+    const std::int32_t block = value(kBlocks, row[0]);
+    const std::int64_t n = value(kBatches, row[1]);
+    Options options = options_of(block, n, value(kOperations, row[2]));
+    options.order = value(kOrders, row[3]);
+    parts.push_back(
+        {fmt::format("block {}, n {}, {} {}", block, n, name(options.operation), name(options.order)), layout,
+         options, [&layout, options, n] { return wrong(layout, options, {.n = n}); }});
+  }
   run_table(parts);
 }
 

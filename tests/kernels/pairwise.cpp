@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace sparsekiln::test {
 namespace {
@@ -145,6 +146,18 @@ void for_each_pair(std::span<const Family> families, std::span<const std::size_t
 }
 
 }  // namespace
+
+std::vector<Row> product(std::span<const int> axis_sizes, const Allowed& allowed) {
+  std::vector<Row> rows{Row(axis_sizes.size(), kUnset)};
+  for (std::size_t axis = 0; axis < axis_sizes.size(); ++axis) {
+    std::vector<Row> longer;
+    for (Row& row : rows)
+      for (row[axis] = 0; row[axis] < axis_sizes[axis]; ++row[axis])
+        if (!allowed || allowed(row)) longer.push_back(row);
+    rows = std::move(longer);
+  }
+  return rows;
+}
 
 CoveringArray pairwise(std::span<const int> axis_sizes, const Allowed& allowed) {
   const Family family{{axis_sizes.begin(), axis_sizes.end()}, allowed};

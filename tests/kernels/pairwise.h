@@ -26,6 +26,9 @@ struct CoveringArray {
 /// False where no completion of a row, with some axes unset, is of use.
 using Allowed = std::function<bool(const Row&)>;
 
+/// Every allowed row there is.
+[[nodiscard]] std::vector<Row> product(std::span<const int> axis_sizes, const Allowed& allowed = {});
+
 /// Axes with the values that one of several arrays has for them.
 struct Family {
   std::vector<int> sizes;  ///< values of each axis

@@ -101,3 +101,12 @@ TEST_CASE("a shared pair that one family does not allow is another's, and imposs
   for (const CoveringArray& array : arrays)
     CHECK(std::count(array.impossible.begin(), array.impossible.end(), Pair{0, 1, 1, 2}) == 1);
 }
+
+TEST_CASE("the product has every allowed row once") {
+  const std::vector<int> sizes = {2, 3, 2};
+  CHECK(product(sizes).size() == 12);
+  const std::vector<Row> rows = product(sizes, [](const Row& row) { return row[0] != 1 || row[1] != 2; });
+  CHECK(rows.size() == 10);
+  CHECK(rows.front() == Row{0, 0, 0});
+  CHECK(rows.back() == Row{1, 1, 1});
+}

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "compiler/spmm.h"
@@ -84,6 +85,11 @@ std::uint64_t Suite::seed_of_today() {
   if (const char* named = std::getenv("SPARSEKILN_TEST_SEED")) return std::strtoull(named, nullptr, 10);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::hours>(now).count() / 24);
+}
+
+bool Suite::full() {
+  const char* full = std::getenv("SPARSEKILN_TEST_FULL");
+  return full != nullptr && std::string_view(full) == "1";
 }
 
 std::string Suite::take_seed(std::size_t turn) const {

@@ -52,6 +52,13 @@ class Suite {
   [[nodiscard]] std::string target_of(const std::string& arch, std::int32_t workers) const;
 
   [[nodiscard]] bool emulated() const { return !prefix_.empty(); }
+  /// Whether everything is run that can be: SPARSEKILN_TEST_FULL=1 (`./dev test --full`).
+  [[nodiscard]] static bool full();
+  /// Whether pairs have to do for whole products: on the emulator, where nothing asks for everything.
+  [[nodiscard]] bool only_pairs() const { return emulated() && !full(); }
+  /// How many launches are compared bit by bit: twenty, or one more than the emulator has seeds, which decide
+  /// all that differs between two of its launches.
+  [[nodiscard]] std::size_t repeats() const { return only_pairs() ? 4 : 20; }
   /// On the emulator, what orders the launches from now on: seeds 0 and 1, and one that changes every day
   /// (SPARSEKILN_TEST_SEED names another). Returns it in words for a report; elsewhere nothing.
   std::string take_seed(std::size_t turn) const;
