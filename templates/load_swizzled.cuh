@@ -203,7 +203,10 @@ struct SwizzledStages {
   }
   /// Which this is of the 8 neighbouring threads that copy from the same block of a chunk.
   __device__ static __forceinline__ int sibling() {
-    return static_cast<int>(threadIdx.x % 8 / kUnits) * kBlockUnits + unit() % kBlockUnits;
+    enum : int {
+      kOfBlock = kUnits < kBlockUnits ? int{kUnits} : int{kBlockUnits}
+    };  // units of a chunk's row
+    return static_cast<int>(threadIdx.x % 8 / kUnits) * kOfBlock + unit() % kBlockUnits;
   }
   __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x % kUnits); }
   /// The stage behind one, by the addresses of their W.

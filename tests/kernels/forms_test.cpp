@@ -48,3 +48,26 @@ TEST_CASE("unrolled kernels of short work are right" * doctest::test_suite("tabl
       }
   if (run_table(parts) == parts.size()) CHECK(compiled >= 8);
 }
+
+TEST_CASE("tensor-core kernels whose stages hold a half of a block are right by rows and by columns") {
+  const Target target = Suite::current().device()->target();
+  if (target.kind != Target::Kind::cuda || target.compute_capability() < 80) return;
+  for (const Operation operation : {Operation::forward, Operation::grad_input})
+    for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major})
+      for (const char* operand : {"x", "w"}) {
+        const Layout layout = patterns::random(3, 4, 0.5, 5);
+        Options options = Suite::current().options({128, 128}, 128, {DType::f16});
+        options.operation = operation;
+        options.order = order;
+        // Eight stages of whole blocks are more than the shared memory of an SM.
+        options.config = parse_config(fmt::format(
+            "mma tile_n=128 tile_out=0 stages=8 warps=8 split=1 rows=1 merge=1 table=constant operand_a={}",
+            operand));
+        const Problem problem = make_problem(layout, options);
+        const Verdict verdict = launch_and_check(compile(layout, options), problem,
+                                                 make_inputs(problem, 128, Inputs::small_integers, 3));
+        CAPTURE(name(operation));
+        CAPTURE(name(order));
+        CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+      }
+}
