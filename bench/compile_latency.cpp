@@ -30,7 +30,7 @@ namespace {
 
 using sparsekiln::test::TemporaryFolder;
 
-/// Of so many blocks a side: 384, fewer with --short.
+/// It has so many blocks a side: 384, fewer with --short.
 sk::Layout headline_layer(std::int64_t grid) { return sk::patterns::watts_strogatz(grid, grid, 0.1, 0.2, 1); }
 
 sk::Options headline_options(const std::filesystem::path& cache_dir, const std::string& target) {

@@ -59,7 +59,7 @@ void measure(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
   std::vector<float> y(static_cast<std::size_t>(n * out));
   const memory::desc x_form({n, in}, memory::data_type::f32, memory::format_tag::ab);
   const memory::desc w_form({in, out}, memory::data_type::f32,
-                            memory::format_tag::ba);  // W[out, in] as it lies
+                            memory::format_tag::ba);  // W[out, in] in place
   const memory::desc y_form({n, out}, memory::data_type::f32, memory::format_tag::ab);
   const dnnl::matmul::primitive_desc form(dnnl::matmul::desc(x_form, w_form, y_form), engine);
   const dnnl::matmul product(form);

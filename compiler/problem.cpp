@@ -172,11 +172,10 @@ void validate_layout(const Layout& layout) {
   const std::int64_t empty = std::int64_t{statistics.empty_rows} + statistics.empty_cols;
   const std::int64_t most = kMostEmpty + layout.blocks();
   if (empty > most)
-    refuse(
-        fmt::format("a kernel for a layout of {} x {} blocks, of which {} are present: {} of its rows and "
-                    "columns are empty, and "
-                    "{} may be; a layout without the empty ones, of smaller matrices, would work",
-                    layout.rows(), layout.cols(), layout.blocks(), empty, most));
+    refuse(fmt::format(
+        "a kernel for a layout of {} x {} blocks, of which {} are present: {} of its rows and "
+        "columns are empty, and {} may be; a layout without the empty ones, of smaller matrices, would work",
+        layout.rows(), layout.cols(), layout.blocks(), empty, most));
 }
 
 void validate_types(const Problem& problem) {

@@ -117,16 +117,6 @@ std::vector<StoredBinary> loadable(std::vector<StoredBinary> binaries, const Too
   return binaries;
 }
 
-bool holds_loadable(std::span<const std::byte> payload, const Toolchain& toolchain, std::set<int>& versions) {
-  try {
-    const std::vector<StoredBinary> held = stored_binaries(payload);
-    for (const StoredBinary& one : held) versions.insert(one.nvrtc);
-    return !loadable(held, toolchain).empty();
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 std::string versions_text(const std::set<int>& versions) {
   std::string text;
   for (const int version : versions) text += (text.empty() ? "" : " and ") + cuda::version_text(version);

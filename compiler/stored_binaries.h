@@ -42,11 +42,6 @@ struct StoredBinary {
 [[nodiscard]] std::vector<StoredBinary> loadable(std::vector<StoredBinary> binaries,
                                                  const Toolchain& toolchain);
 
-/// Whether a payload holds one that the toolchain's driver loads; false where it is damaged. Adds the
-/// versions that it holds to `versions`.
-[[nodiscard]] bool holds_loadable(std::span<const std::byte> payload, const Toolchain& toolchain,
-                                  std::set<int>& versions);
-
 /// "12.9 and 13.0"
 [[nodiscard]] std::string versions_text(const std::set<int>& versions);
 

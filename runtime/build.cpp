@@ -42,24 +42,17 @@ bool is_refused(const Binary& binary, const BuildJob& job) {
   });
 }
 
-/// Of what a layer or the store holds under an identity the Binary that serves the job's driver best, if it
-/// is what was asked for and no device has refused it.
+/// What a layer or the store holds under an identity, if it is what was asked for and no device has refused
+/// it.
 std::shared_ptr<const Binary> read(const cache::Identity& identity, std::span<const std::byte> payload,
                                    const BuildJob& job) {
-  try {
-    for (const StoredBinary& stored : loadable(stored_binaries(identity, payload), job.toolchain)) {
-      auto binary = std::make_shared<const Binary>(deserialize_binary(identity, stored));
-      const bool fits =
-          attached(job.plan) == binary->lacks_layout();  // one that all layouts share has none yet
-      if (fits && !is_refused(*binary, job)) return binary;
-    }
-  } catch (
-      const Error&) {  // another kernel, or none, although the checksum held: as good as absent, and replaced
-  }
-  return nullptr;
+  return best_binary(identity, payload, job.toolchain, [&](const Binary& binary) {
+    // One that all layouts share has none yet.
+    return attached(job.plan) == binary.lacks_layout() && !is_refused(binary, job);
+  });
 }
 
-/// Of what the store holds under a job's identity, what stays beside a Binary that is being made for it: what
+/// What stays beside a Binary that is being made, of what the store holds under its identity: what
 /// other drivers may need. Not what this driver should have loaded, and did not.
 std::vector<StoredBinary> kept_beside(const cache::Identity& identity, std::span<const std::byte> payload,
                                       const BuildJob& job) {

@@ -101,7 +101,7 @@ void Module::pack(const void*, void*) const {
 }
 
 std::unique_ptr<Module> Module::relayout(std::shared_ptr<const Binary>) const {
-  throw Error(ErrorKind::driver, "kernels of this device have their layout in their code; compile anew");
+  throw Error(ErrorKind::driver, "kernels of this device have their layout in their code; compile again");
 }
 
 void check_has_layout(const Binary& binary) {

@@ -43,7 +43,8 @@ void* checked_workspace(const Operands& operands, const Binary& binary, std::int
 
 /// What a launch of `entry` uses: the caller's workspace, else one that the module keeps, else none.
 void* workspace_for(const Operands& operands, const Kernel::Impl& impl, std::size_t entry, std::int64_t n) {
-  if (operands.workspace != nullptr) return checked_workspace(operands, *impl.binary, n);
+  if (operands.workspace != nullptr || operands.workspace_size != 0)
+    return checked_workspace(operands, *impl.binary, n);
   const std::int64_t bytes = impl.binary->entries[entry].workspace_bytes(n);
   return bytes == 0 ? nullptr : impl.module->workspace(operands.stream, bytes);
 }

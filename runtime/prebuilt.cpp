@@ -14,6 +14,7 @@
 #include "compiler/attach.h"
 #include "compiler/cuda/compatibility.h"
 #include "compiler/stored_binaries.h"
+#include "runtime/stored_binary.h"
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
 
@@ -42,10 +43,11 @@ std::optional<std::vector<std::string>> differences(const cache::Identity& wante
   return names;
 }
 
-/// Whether layers hold under an identity what the job's driver loads; `versions` as holds_loadable.
+/// Whether layers hold under an identity what the job's driver loads; `versions` as in best_binary.
 bool hold(Layers& layers, const cache::Identity& identity, const BuildJob& job, std::set<int>& versions) {
   return layers.find(identity, [&](std::span<const std::byte> payload) {
-    return holds_loadable(payload, job.toolchain, versions);
+    return best_binary(
+               identity, payload, job.toolchain, [](const Binary&) { return true; }, &versions) != nullptr;
   });
 }
 

@@ -50,6 +50,26 @@ Binary deserialize_binary(const cache::Identity& identity, const StoredBinary& s
   return binary;
 }
 
+std::shared_ptr<const Binary> best_binary(const cache::Identity& identity, std::span<const std::byte> payload,
+                                          const Toolchain& toolchain,
+                                          const std::function<bool(const Binary&)>& serves,
+                                          std::set<int>* versions) {
+  std::vector<StoredBinary> held;
+  try {
+    held = stored_binaries(identity, payload);
+  } catch (const Error&) {  // of another kernel, or none, although the checksum held: as good as absent
+    return nullptr;
+  }
+  if (versions != nullptr)
+    for (const StoredBinary& one : held) versions->insert(one.nvrtc);
+  for (const StoredBinary& stored : loadable(held, toolchain)) try {
+      auto binary = std::make_shared<const Binary>(deserialize_binary(identity, stored));
+      if (serves(*binary)) return binary;
+    } catch (const Error&) {  // the next one may be whole
+    }
+  return nullptr;
+}
+
 std::vector<Binary> deserialize_binaries(const cache::Identity& identity,
                                          std::span<const std::byte> payload) {
   std::vector<Binary> binaries;

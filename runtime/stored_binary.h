@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -26,6 +29,15 @@ namespace sparsekiln {
 /// Reads one of them. Throws Error(cache) on anything off, such as a Binary that computes something else than
 /// the identity says.
 [[nodiscard]] Binary deserialize_binary(const cache::Identity& identity, const StoredBinary& stored);
+
+/// The one that serves the toolchain's driver best and that `serves` accepts; null where none does. One that
+/// is damaged, or is of another kernel, hides no other. Adds the versions of NVRTC that the payload holds to
+/// `versions`.
+[[nodiscard]] std::shared_ptr<const Binary> best_binary(const cache::Identity& identity,
+                                                        std::span<const std::byte> payload,
+                                                        const Toolchain& toolchain,
+                                                        const std::function<bool(const Binary&)>& serves,
+                                                        std::set<int>* versions = nullptr);
 
 /// All that a payload holds, newest first. Throws as those do.
 [[nodiscard]] std::vector<Binary> deserialize_binaries(const cache::Identity& identity,

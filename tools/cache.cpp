@@ -348,6 +348,11 @@ Answer clear(const CacheRequest& request) {
                                                              : cache::Clear::all));
 }
 
+bool is_loadable(const cache::Identity& identity, std::span<const std::byte> payload,
+                 const Toolchain& toolchain, std::set<int>& versions) {
+  return best_binary(identity, payload, toolchain, [](const Binary&) { return true; }, &versions) != nullptr;
+}
+
 /// What the folder has under the very key that is wanted: nothing, or "entry" where it is whole and the job's
 /// driver loads it, or why it is no use, for people.
 std::string state_of(const Folder& folder, const cache::Identity& wanted, const Toolchain& toolchain) {
@@ -358,8 +363,10 @@ std::string state_of(const Folder& folder, const cache::Identity& wanted, const 
     const auto entry = cache::read_entry(folder, file, damage);
     const bool whole = file.kind == FileKind::entry && entry && entry->identity == wanted;
     std::set<int> versions;
-    if (whole && holds_loadable(entry->payload, toolchain, versions)) return "entry";
-    if (whole)
+    if (whole && is_loadable(wanted, entry->payload, toolchain, versions)) return "entry";
+    if (whole && versions.empty())
+      state += fmt::format("{} holds another kernel than its identity says\n", printable(file.path.string()));
+    else if (whole)
       state += fmt::format("{} is of NVRTC {}, whose code {} does not load\n", printable(file.path.string()),
                            versions_text(versions), cuda::describe_driver(toolchain));
     else if (file.kind == FileKind::entry)
@@ -383,7 +390,7 @@ Answer explain_miss(const CacheRequest& request) {
   const Folder folder = folder_of(options.cache_dir);
   std::set<int> versions;
   const bool in_pack = layers.find(wanted, [&](std::span<const std::byte> payload) {
-    return holds_loadable(payload, job.toolchain, versions);
+    return is_loadable(wanted, payload, job.toolchain, versions);
   });
   const std::string state = in_pack ? "" : state_of(folder, wanted, job.toolchain);
   const bool hit = in_pack || state == "entry";

@@ -12,7 +12,7 @@ namespace sparsekiln::python {
 
 namespace nb = nanobind;
 
-/// An sk_kernel that is laid out anew by being replaced, under the GIL: a call takes the one that is there
+/// An sk_kernel that is replaced where it gets another layout, under the GIL: a call takes the one that is there
 /// when it begins, and neither waits for relayout nor relayout for it.
 class Kernel {
  public:

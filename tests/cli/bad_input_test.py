@@ -136,6 +136,14 @@ class BadFileTest(CommandTest):
             with self.subTest(command[0]):
                 self.assert_refused(_NO_SENSE, command, ["L.npy", "2-D"])
 
+    def test_a_small_file_of_a_huge_empty_layout_is_refused_by_every_command_that_would_work_on_it(self):
+        for shape in ("(16777216, 0)", "(0, 16777216)"):
+            self.write("L.npy", shaped(shape, b""))
+            for command in ("compile", "run", "verify", "tune"):
+                for operation in ("forward", "grad_weight"):
+                    request = [command, "L.npy", "--target", "emulated", "--op", operation]
+                    self.assert_refused(2, request, ["16777216", "are empty"])
+
     def test_a_file_that_is_missing_or_a_folder_fails(self):
         (self.folder / "folder.npy").mkdir()
         for file in ("missing.npy", "folder.npy"):

@@ -2,7 +2,7 @@
 
 As many families of instructions at once as there are cores, a process each: the driver compiles their PTX. Writes
 DIR/conformance.json as it goes: a part a family, and under "answers" what the device answered. Copied to
-tests/conformance/golden/, the emulator is held to these. A family that has passed is not run again, and one that the
+tests/conformance/golden/, the emulator is checked against these. A family that has passed is not run again, and one that the
 minutes do not allow is left to the next call. Where one fails, each of its cases runs in a process of its own, because
 a kernel that breaks its context takes those after it with it. The last line is `N passed, N failed`. Exit status:
 0 all passed, 1 some failed, 3 some were not reached. All is in one DIR/conformance-DEVICE-COMMIT.tar.gz as well.

@@ -21,7 +21,7 @@ namespace sparsekiln::test {
 /// well, for one that crashed or hung.
 class Claims {
  public:
-  /// Of the file `path`, made where it is not there. After `until` nothing more can be claimed. Throws
+  /// Opens the file `path`, which is made where it is not there. After `until` nothing more can be claimed. Throws
   /// std::system_error where the file cannot be opened.
   Claims(const std::filesystem::path& path, std::chrono::system_clock::time_point until);
   ~Claims();

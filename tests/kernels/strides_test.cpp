@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::array kOperations{Operation::forward, Operation::grad_input, Operation::grad_weight};
 
-/// Of rows whose bytes are no multiple of 16.
+/// Options of layers whose rows have a number of bytes that is no multiple of 16.
 Options cut_options(Operation operation, Batch batch, Precision precision) {
   Options options = Suite::current().options({16, 16}, batch, precision);
   options.operation = operation;

@@ -56,7 +56,7 @@ TEST_CASE("a new thread compiles, launches and drops the last handle") {
   CHECK(on_new_thread([&] { return compile(wide(), options).from(); }) == From::store);
 }
 
-TEST_CASE("a new thread lays a kernel out anew and launches it") {
+TEST_CASE("a new thread gives a kernel another layout and launches it") {
   Options options = threads_options();
   options.attached = true;
   Kernel kernel = compile(wide(), options);
@@ -84,7 +84,7 @@ TEST_CASE("a new thread waits for the baked kernel of a tiered one and launches 
 }
 
 TEST_CASE("gradients are computed on a thread that did nothing before, as PyTorch's backward does") {
-  // Forward on this thread, then both gradients on a thread of the framework's, operands as they lie.
+  // Forward on this thread, then both gradients on a thread of the framework's, operands in place.
   const Options forward = threads_options();
   const Kernel kernel = compile(wide(), forward);
   const Problem problem = make_problem(wide(), forward);

@@ -294,7 +294,7 @@ def test_an_attached_kernel_takes_another_layout():
 
 
 class RelayoutWhenTaken:
-    """An array that lays a kernel out anew when the kernel asks for its memory."""
+    """An array that gives a kernel another layout when the kernel asks for its memory."""
 
     def __init__(self, array, kernel, layout):
         self.array, self.kernel, self.layout = array, kernel, layout

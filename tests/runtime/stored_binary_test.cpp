@@ -1,6 +1,7 @@
 #include "runtime/stored_binary.h"
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,23 @@ TEST_CASE("a Binary is read under the identity that it was stored for, and under
   const std::string wrong = refusal(two.identities[0], two.payloads[1]);
   CHECK(has(wrong, "made for the entry " + two.identities[1].key().hex()));
   CHECK(has(wrong, "is that of " + two.identities[0].key().hex()));
+}
+
+TEST_CASE("a Binary that is damaged hides no other of its entry, and one of another entry serves nobody") {
+  const TemporaryFolder folder;
+  const TwoKernels two(folder.path());
+  const auto any = [](const Binary&) { return true; };
+  const std::vector<std::byte> damaged(40);
+  const std::vector<std::byte> whole = serialize(*two.binaries[0]);
+  const int version = nvrtc_version(*two.binaries[0]);
+  const std::vector<StoredBinary> rows{{version + 10, damaged}, {version, whole}};
+  std::set<int> versions;
+  const auto best =
+      best_binary(two.identities[0], store_binaries(two.identities[0].key(), rows), {}, any, &versions);
+  REQUIRE(best != nullptr);
+  CHECK(*best == *two.binaries[0]);
+  CHECK(versions == std::set<int>{version, version + 10});
+  CHECK(best_binary(two.identities[0], two.payloads[1], {}, any) == nullptr);
 }
 
 TEST_CASE("a Binary that computes something else than its entry says is refused whatever key it has") {
