@@ -1,5 +1,6 @@
 """`./dev gpu` in a tree that was copied to a server: it takes the portable programs, and installs nothing."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -11,7 +12,13 @@ _DEV = pathlib.Path(__file__).resolve().parent.parent.parent / "dev"
 _RUNS = "#!/bin/sh\nexit 0\n"
 _INSTALLS = '#!/bin/sh\necho "$0 $*" >> "$CALLS"\nexit 1\n'
 _ALL_INSTALLED = '#!/bin/sh\nshift 3\nfor package; do echo "installed $package"; done\n'
-_SUITE = "import sys\nopen('took', 'w').write(sys.argv[sys.argv.index('--build') + 1])\n"
+# In place of each program: notes its arguments, and ends with the status that the file `statuses` says.
+_PROGRAM = """import json, os, pathlib, sys
+name = pathlib.Path(sys.argv[0]).stem
+open('took', 'w').write(sys.argv[sys.argv.index('--build') + 1])
+open('arguments', 'a').write(json.dumps([name, *sys.argv[1:]]) + '\\n')
+sys.exit(json.load(open('statuses')).get(name, 0) if os.path.exists('statuses') else 0)
+"""
 
 
 class Gpu(unittest.TestCase):
@@ -21,7 +28,8 @@ class Gpu(unittest.TestCase):
         self.tree = pathlib.Path(holder.name).resolve() / "tree"
         self.tree.mkdir()
         shutil.copy(_DEV, self.tree / "dev")
-        self.write("tests/gpu/suite.py", _SUITE)
+        for program in ("tests/gpu/suite.py", "tests/gpu/conformance.py", "bench/gpu_forward.py"):
+            self.write(program, _PROGRAM)
         self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GPU 0: Test GPU'\n")
         self.write("bin/dpkg-query", _RUNS)  # knows of no package
         for program in ("apt-get", "sudo", "meson", "ninja", "g++"):
@@ -42,15 +50,25 @@ class Gpu(unittest.TestCase):
         self.write("build/build.ninja", "")
         self.write("build/tools/sparsekiln", program)
 
-    def gpu(self):
+    def gpu(self, *arguments, nvrtc="cuda"):
         """Exit status, messages, the build that the suite was run on, and what was called to build or install."""
         environment = dict(
             os.environ, PATH=f"{self.tree / 'bin'}:{os.environ['PATH']}", CALLS=str(self.tree / "calls"),
-            SPARSEKILN_NVRTC=str(self.tree / "cuda"), SPARSEKILN_CUDA_INCLUDE=str(self.tree / "cuda"),
+            SPARSEKILN_NVRTC=str(self.tree / nvrtc), SPARSEKILN_CUDA_INCLUDE=str(self.tree / "cuda"),
         )  # fmt: skip
-        done = subprocess.run(["bash", "dev", "gpu", "test"], cwd=self.tree, env=environment, capture_output=True, text=True)
+        command = ["bash", "dev", "gpu", *(arguments or ["test"])]
+        done = subprocess.run(command, cwd=self.tree, env=environment, capture_output=True, text=True)
         took, calls = self.tree / "took", self.tree / "calls"
         return done.returncode, done.stderr, took.read_text() if took.exists() else None, calls.exists()
+
+    def given(self, *arguments):
+        """Exit status, and what each program was given beside --build."""
+        (self.tree / "arguments").unlink(missing_ok=True)
+        status, self.said, _, _ = self.gpu(*arguments)
+        lines = (self.tree / "arguments").read_text().splitlines() if (self.tree / "arguments").exists() else []
+        calls = [json.loads(line) for line in lines]
+        self.assertTrue(all(call[1:3] == ["--build", "build-portable"] for call in calls))
+        return status, {call[0]: call[3:] for call in calls}
 
     def assert_takes_portable(self, why):
         status, said, took, called = self.gpu()
@@ -100,6 +118,35 @@ class Gpu(unittest.TestCase):
         self.assertIn("pip install 'nvidia-cuda-nvrtc-cu12<12.5'", said)
         self.write("cuda/libnvrtc.so.12", "")
         self.assert_takes_portable("there is no build/")
+
+    def test_a_wrong_nvrtc_in_the_environment_ends_the_command_and_installs_nothing(self):
+        self.make_build(self.tree)
+        self.write("bin/dpkg-query", _ALL_INSTALLED)
+        self.write(".venv/bin/python", _RUNS)
+        status, said, took, called = self.gpu(nvrtc="nowhere")
+        self.assertEqual((status, took, called), (1, None, False), said)
+        self.assertIn("no file or folder with an NVRTC that fits", said)
+
+    def test_what_failed_decides_the_status_and_then_what_was_not_reached(self):
+        programs = ("suite", "conformance", "gpu_forward")
+        for statuses in ((1, 3, 0), (3, 1, 0), (0, 3, 1), (3, 3, 0), (0, 0, 3), (0, 0, 0)):
+            self.write("statuses", json.dumps(dict(zip(programs, statuses))))
+            status, calls = self.given("test", "conformance", "bench")
+            self.assertEqual((status, list(calls)), (1 if 1 in statuses else max(statuses), list(programs)), statuses)
+
+    def test_each_verb_is_given_the_options_that_it_takes(self):
+        options = ("--out", "a", "--minutes=3", "--every", "7", "--only", "two words", "--workers", "2", "--short")
+        for_all = ["--out", "out/gpu", "--out=a", "--minutes=3"]
+        suite = [*for_all, "--every=7", "--only=two words", "--workers=2"]
+        self.assertEqual(
+            self.given(*options), (0, {"suite": suite, "conformance": [*for_all, "--every=7"], "gpu_forward": [*for_all, "--short"]})
+        )  # fmt: skip
+
+    def test_an_option_that_no_verb_takes_is_refused(self):
+        self.assertEqual(self.given("test", "--fast"), (1, {}))
+        self.assertIn("not '--fast'", self.said)
+        self.assertEqual(self.given("test", "conformance", "--short"), (1, {}))
+        self.assertIn("gpu test conformance takes no --short", self.said)
 
 
 if __name__ == "__main__":
