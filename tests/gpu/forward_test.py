@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -31,15 +32,23 @@ open("ran", "a").write(sys.argv[2] + " ")
 figures = {"run_ms": 0.5, "gflops": 100.0, "rel_error": 1e-7, "timing": {"cold": True}}
 if "97.npy" in sys.argv[2]:
     answer(0, **figures)
-if "90.npy" in sys.argv[2]:
+if "90.npy" in sys.argv[2] and os.environ["BREAKS"] != "nothing":
     answer(1, exact={"ok": False, "wrong": 3, "first_failure": "y[0, 7] is 5, not 4"}, random={"first_failure": ""}, **figures)
-if os.environ["BREAKS"] == "hangs":
+if os.environ["BREAKS"] in ("hangs", "sleeps"):
     time.sleep(60)
+if os.environ["BREAKS"] == "nothing":
+    answer(0, **figures)
 if os.environ["BREAKS"] == "error":
     answer(2, error={"kind": "driver", "message": "out of memory"})
 sys.stderr.write("terminate called")
 os.abort()
 """
+
+_DENSE = {"ok": True, "run_ms": 5.0, "through": "a test"}
+
+
+def sleep(layer):
+    time.sleep(60)
 
 
 def crash(layer):
@@ -60,7 +69,7 @@ class Forward(unittest.TestCase):
         os.chdir(self.folder)
         self.addCleanup(os.chdir, before)
 
-    def measure(self, breaks, *options):
+    def measure(self, breaks, *options, dense=None):
         """Exit status, parts, and what was printed."""
         (self.folder / "ran").write_text("")
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
@@ -68,7 +77,7 @@ class Forward(unittest.TestCase):
         with (
             mock.patch.dict(os.environ, PATH=path, BREAKS=breaks),
             mock.patch.object(sys, "argv", ["gpu_forward.py", "--build", "build", "--out", "out", *options]),
-            mock.patch.object(gpu_forward, "dense", lambda layer: {"run_ms": 5.0, "through": "a test"}),
+            mock.patch.object(gpu_forward, "dense", lambda layer, until: dense or _DENSE),
             mock.patch.object(gpu_forward, "_SECONDS", 2 if breaks == "hangs" else 60),
             contextlib.redirect_stdout(said),
         ):
@@ -101,7 +110,7 @@ class Forward(unittest.TestCase):
 
     def test_a_library_that_crashes_or_is_not_there_leaves_the_reason(self):
         with mock.patch.object(gpu_forward, "dense_pytorch", crash), mock.patch.object(gpu_forward, "_SECONDS", 60):
-            why = gpu_forward.dense(headline.SHORT)["why"]
+            why = gpu_forward.dense(headline.SHORT, time.monotonic() + 1000)["why"]
         self.assertIn("crash: its process ended with status -6", why)
 
     def test_a_command_that_aborts_leaves_what_it_said_and_only_failures_run_again(self):
@@ -116,6 +125,27 @@ class Forward(unittest.TestCase):
         self.assertIn("97.npy", (self.folder / "ran").read_text())
         document = json.loads((self.folder / "out" / "bench.json").read_text())
         self.assertEqual(document["identity"]["asked"]["width"], 12288)
+
+    def test_a_dense_product_that_failed_is_a_part_that_failed_but_not_for_small_layers(self):
+        none = {"ok": False, "run_ms": None, "why": "no library"}
+        status, _, said = self.measure("nothing", dense=none)
+        self.assertEqual((status, said.splitlines()[-1]), (1, "3 passed, 1 failed"))
+        status, _, said = self.measure("nothing")
+        self.assertEqual((status, said.splitlines()[-1]), (0, "4 passed, 0 failed"))
+        status, _, said = self.measure("nothing", "--short", dense=none)
+        self.assertEqual((status, said.splitlines()[-1]), (0, "3 passed, 0 failed"))
+
+    def test_a_minute_begins_something_and_what_it_cuts_off_is_left(self):
+        began = time.monotonic()
+        with mock.patch.object(gpu_forward, "_END", 0.1):
+            status, parts, said = self.measure("sleeps", "--minutes", "1")
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertEqual((status, list(parts)), (1, ["sparse 97 %", "sparse 90 %", "dense"]))
+        self.assertTrue(said.endswith("2 passed, 1 failed, 1 not reached: call it again\n"), said)
+
+    def test_a_dense_product_that_the_end_of_the_minutes_cuts_off_is_not_reached(self):
+        with mock.patch.object(gpu_forward, "dense_pytorch", sleep), self.assertRaises(gpu_forward.NotReached):
+            gpu_forward.dense(headline.SHORT, time.monotonic() + 1)
 
 
 if __name__ == "__main__":
