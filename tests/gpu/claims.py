@@ -46,17 +46,22 @@ class Claims:
         self.path = path
         self.cases: dict[str, Case] = {}
         self.open: dict[str, dict] = {}  # name → the line that began it
+        self.not_compiled: dict[str, dict] = {}  # name → the line of a compile that ended its process
         self.compiled = 0
         self.compile_seconds = 0.0  # of the processor
         self.fresh_failures: list[dict] = []  # since the caller emptied it
         self._read = 0
 
     def take_up(self) -> None:
-        """Leaves of an earlier run what it has passed: all else is to be done again."""
+        """Leaves of an earlier run what it has passed, and, while it has left anything, what failed: a fault that all
+        have must not take the time of what was never reached. All else is to be done again."""
         if self.path.exists():
             self.look()
             kept = [json.dumps({"planned": name, "parts": case.parts}) for name, case in self.cases.items()]
-            kept += [json.dumps(line) for case in self.cases.values() for line in case.ended.values() if line["ok"]]
+            keeps_failures = self.totals[2] > 0
+            ended = [line for case in self.cases.values() for line in case.ended.values()]
+            kept += [json.dumps(line) for line in ended if line["ok"] or keeps_failures]
+            kept += [json.dumps(line) for line in self.not_compiled.values() if keeps_failures]
             temporary = self.path.with_suffix(".tmp")
             temporary.write_text("".join(f"{line}\n" for line in kept))
             temporary.replace(self.path)
@@ -84,13 +89,19 @@ class Claims:
         elif "begin" in line:
             self.open[line["begin"]] = line
         elif "end" in line:
-            began = self.open.pop(line["end"], {})
+            began = self.open.get(line["end"], {})
+            if began.get("worker") == line.get("worker"):  # else another process is still at it
+                self.open.pop(line["end"], None)
             if line["end"].startswith(COMPILE):
+                if not line["ok"]:
+                    self.not_compiled[line["end"]] = line
                 self.compiled += 1
                 self.compile_seconds += line.get("cpu_seconds", 0)
                 return
             line.setdefault("what", began.get("what", ""))
-            self.cases.setdefault(line["end"].rpartition(" #")[0] or line["end"], Case()).ended[line["end"]] = line
+            ended = self.cases.setdefault(line["end"].rpartition(" #")[0] or line["end"], Case()).ended
+            if line["end"] not in ended or ended[line["end"]]["ok"]:  # what has failed once stays failed
+                ended[line["end"]] = line
             if not line["ok"]:
                 self.fresh_failures.append(line)
 

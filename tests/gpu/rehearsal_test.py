@@ -125,6 +125,9 @@ class Rehearsal(unittest.TestCase):
         )
         os.killpg(process.pid, signal.SIGKILL)
         self.finish(process)
+        self.assertEqual(self.finish(self.start(*some))[0], 1, self.said)
+        self.assertEqual([line["end"] for line in self.claims("end") if line["end"] == name and not line["ok"]], [name])
+        self.assertNotIn(name, [line["begin"] for line in self.claims("begin")])  # not before all others were reached
         status, last = self.finish(self.start(*some))
         self.assertEqual(status, 0, self.said)
         self.assertTrue(set(passed) <= {line["end"] for line in self.claims("end")})

@@ -2,9 +2,9 @@
 
 As many processes as there are cores share the suite's kernels and test cases, first a quarter of the kernels of each
 table, then the other test cases, then the rest; each quarter is compiled as a whole before it is run. What is not
-reached within the minutes is left to the next call, which goes on from DIR; what failed runs again. A process that
-crashes, hangs or loses its context fails what it was at, and another one goes on with the rest. The last line is
-`N passed, N failed`, with what was not reached. Exit status: 0 all passed, 1 some failed, 3 some were not reached.
+reached within the minutes is left to the next call, which goes on from DIR; once nothing is left, what failed runs
+again. A process that crashes, hangs or loses its context fails what it was at, and another one goes on with the rest.
+The last line is `N passed, N failed`, with what was not reached. Exit status: 0 all passed, 1 some failed, 3 some were not reached.
 
 Leaves DIR/test.json, DIR/test.log, DIR/test.claims (a line for each thing done, from which the next call goes on), and
 all of them in one DIR/test-DEVICE-COMMIT.tar.gz.
@@ -51,7 +51,7 @@ def share(program: pathlib.Path, given, scratch: pathlib.Path, results: Results,
     command += ["--until", f"{until:.0f}", "--sample", str(given.every), "--only", given.only]
     environment = dict(
         os.environ, SPARSEKILN_CACHE_DIR=str(scratch / "cache"), TMPDIR=str(scratch / "tmp"),
-        SPARSEKILN_TEST_SEED=str(results.document["seed"]),
+        SPARSEKILN_TEST_SEED=str(results.document["seed"]), SPARSEKILN_TEST_SHRINK="0",
     )  # fmt: skip
     workers = Workers(command, environment, scratch, given.workers, claims, _SECONDS)
     began = told = time.time()
@@ -107,7 +107,7 @@ def main() -> int:
         counts = f"{part['passed']} passed, {part['failed']} failed, {part['not_reached']} not reached"
         results.say(f"{verdict} {name} ({counts}, {part['seconds']} s)")
     done = left == 0 and claims.cases and not results.document["broken"]
-    if done:
+    if done and not failed:
         shutil.rmtree(scratch, ignore_errors=True)
     last = f"{passed} passed, {failed} failed" + (f", {left} not reached: call it again" if left else "")
     results.finish(last, [claims.path])

@@ -10,9 +10,10 @@ import tempfile
 import unittest
 
 _HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(_HERE.parent.parent / "bench"))
+sys.path[:0] = [str(_HERE), str(_HERE.parent.parent / "bench")]
 
 import gpu_results  # noqa: E402
+from claims import Claims  # noqa: E402
 
 _FIELDS = (
     "name driver_version compute_cap clocks.sm clocks.mem clocks.max.sm clocks.max.mem clocks.applications.graphics "
@@ -210,6 +211,29 @@ class Suite(unittest.TestCase):
     def test_survives_a_damaged_result_file(self):
         self.write("out/test.json", "{")
         self.assertEqual(self.run_suite()[:2], (0, "4 passed, 0 failed"))
+
+    def test_what_failed_runs_again_only_when_nothing_is_left(self):
+        failing = {"compile table #0": "crash", "table #1": "fail", "table #2": "sleep"}
+        status, last, _ = self.run_suite(failing, ("--workers", "1", "--minutes", "0.05"))
+        self.assertEqual((status, last), (1, "0 passed, 2 failed, 2 not reached: call it again"), self.said)
+        self.assertEqual(self.run_suite(), (1, "2 passed, 2 failed", ["table #2", "one"]))
+        self.assertIn("compiling: crashed", self.part("table")["failures"]["table #0: what it is"])
+        self.assertEqual(self.run_suite(), (0, "4 passed, 0 failed", ["compile table #0", "table #0", "table #1"]))
+
+    def test_a_part_that_failed_stays_failed_though_another_process_ends_it_well(self):
+        claims = Claims(self.folder / "claims")
+        begun = [
+            {"begin": "compile table #0", "what": "what it is", "worker": 1, "at": 0},
+            {"begin": "table #0", "what": "what it is", "worker": 2, "at": 0},
+        ]
+        claims.path.write_text("".join(json.dumps(line) + "\n" for line in begun))
+        claims.look()
+        claims.fail(begun[0], "crashed")
+        self.assertEqual(claims.of_worker(2), [begun[1]])
+        with claims.path.open("a") as file:
+            file.write(json.dumps({"end": "table #0", "ok": True, "worker": 2}) + "\n")
+        claims.look()
+        self.assertEqual((claims.totals[:2], claims.of_worker(2)), ((0, 1), []))
 
 
 if __name__ == "__main__":
