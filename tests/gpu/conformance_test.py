@@ -32,6 +32,8 @@ for file in sorted(cases.glob("*.cases")):
         title = f"{file.stem}: {name}".replace(",", "\\\\,")
         if options.get("test-suite", file.stem) != file.stem or options.get("test-case", title) != title:
             continue
+        if "test-case" in options and os.path.exists("sleeps alone"):
+            time.sleep(60)
         if failed or name == "broken" and os.path.exists("breaks"):
             failed += 1
             print(f"{name} is wrong")
@@ -42,6 +44,8 @@ for file in sorted(cases.glob("*.cases")):
         held = json.loads(answers.read_text())["answers"]["cases"] if answers.exists() else {}
         held[f"{file.stem}: {name}"] = {"digest": "d", "values": "1"}
         answers.write_text(json.dumps({"answers": {"device": "Test GPU", "cases": held}}))
+        if name == "cut off":
+            answers.write_text('{"answers": ')
 print(f"[doctest] test cases: {passed + failed} | {passed} passed | {failed} failed | 0 skipped")
 sys.exit(1 if failed else 0)
 """
@@ -114,6 +118,19 @@ class Conformance(unittest.TestCase):
         self.assertEqual(self.answers("first"), ["good", "last, with a comma"])
         (self.folder / "breaks").unlink()
         self.assertEqual(self.run_cases()[2], ["first"])
+
+    def test_a_family_that_failed_is_recorded_though_there_is_no_time_for_each_case(self):
+        self.write("breaks", "")
+        self.write("sleeps alone", "")
+        self.assertEqual(self.run_cases("--minutes", "0.1")[:2], (1, "1 passed, 1 failed"))
+        self.assertIn("broken is wrong", self.said)
+        self.assertIn("there was no time for each case alone", self.said)
+
+    def test_answers_that_cannot_be_read_fail_their_family_alone(self):
+        self.write("cases/second.cases", "case cut off\n")
+        self.assertEqual(self.run_cases()[:2], (1, "3 passed, 1 failed"))
+        self.assertIn("second\nJSONDecodeError", self.said)
+        self.assertEqual(len(list((self.folder / "out").glob("*.tar.gz"))), 1)
 
     def test_a_gpu_that_runs_no_case_is_a_failure(self):
         for family in ("first", "second"):
