@@ -14,9 +14,9 @@
 #include "compiler/attach.h"
 #include "compiler/cuda/compatibility.h"
 #include "compiler/stored_binaries.h"
-#include "runtime/stored_binary.h"
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
+#include "runtime/stored_binary.h"
 
 namespace sparsekiln {
 namespace {

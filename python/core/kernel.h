@@ -12,8 +12,8 @@ namespace sparsekiln::python {
 
 namespace nb = nanobind;
 
-/// An sk_kernel that is replaced where it gets another layout, under the GIL: a call takes the one that is there
-/// when it begins, and neither waits for relayout nor relayout for it.
+/// An sk_kernel that is replaced where it gets another layout, under the GIL: a call takes the one that is
+/// there when it begins, and neither waits for relayout nor relayout for it.
 class Kernel {
  public:
   Kernel(sk_kernel* kernel, nb::object layout);

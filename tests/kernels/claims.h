@@ -21,8 +21,8 @@ namespace sparsekiln::test {
 /// well, for one that crashed or hung.
 class Claims {
  public:
-  /// Opens the file `path`, which is made where it is not there. After `until` nothing more can be claimed. Throws
-  /// std::system_error where the file cannot be opened.
+  /// Opens the file `path`, which is made where it is not there. After `until` nothing more can be claimed.
+  /// Throws std::system_error where the file cannot be opened.
   Claims(const std::filesystem::path& path, std::chrono::system_clock::time_point until);
   ~Claims();
   Claims(const Claims&) = delete;

@@ -118,7 +118,8 @@ TEST_CASE("a workspace is made, grown and found again on threads without a conte
   }
 }
 
-TEST_CASE("a kernel is loaded, given another layout and unloaded on threads without a context, which stay so") {
+TEST_CASE(
+    "a kernel is loaded, given another layout and unloaded on threads without a context, which stay so") {
   const StubSession session;
   const auto device = cuda::open_device(0);
   const std::size_t modules = stub::live_modules();
