@@ -99,7 +99,7 @@ Prediction product(const Problem& problem, const Target& target, const Config& c
   const std::int32_t lanes = lanes_of(target.arch);
   const BlockShape block = block_of(problem);
   const bool turned = problem.operation == Operation::grad_input;
-  const double weights = problem.epilogue.gated ? 2 : 1;
+  const double weights = problem.epilogue.glu ? 2 : 1;
   const double blocks = static_cast<double>(problem.layout.blocks()) * weights;
   const double rows = turned ? problem.layout.cols() : problem.layout.rows();
   const double inputs =

@@ -4,9 +4,9 @@
 
 #include "compiler/cuda/mma_shape.h"
 #include "compiler/cuda/multiprocessor.h"
+#include "compiler/cuda/sddmm_shape.h"
 #include "compiler/cuda/simt_shape.h"
 #include "compiler/cuda/stream_shape.h"
-#include "compiler/cuda/weight_gradient_shape.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -119,7 +119,7 @@ Config stream_tile(const Spmm& problem, std::int64_t n) {
 
 bool streams(const Spmm& problem, const Target& target, std::int64_t n) {
   const bool whole = problem.cut_in == 0 && problem.cut_out == 0 && problem.alignment == 16;
-  return n <= 16 && whole && !problem.gates && !problem.epilogue.gated && !problem.by_columns() &&
+  return n <= 16 && whole && !problem.gates && !problem.epilogue.glu && !problem.by_columns() &&
          !problem.feature_major() &&
          stream_registers(problem, target, stream_tile(problem, n)) <= kMostThreadRegisters;
 }
@@ -169,7 +169,7 @@ std::int32_t width_for(const Sddmm& gradient, const Target& target) {
 Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n) {
   const auto element = static_cast<std::int64_t>(size_of(gradient.dtype));
   const auto step = static_cast<std::int32_t>(32 / element);  // batch entries of a k-step
-  const std::int64_t room = multiprocessor(target).shared_per_cta - kWeightGradientStaticShared;
+  const std::int64_t room = multiprocessor(target).shared_per_cta - kSddmmStaticShared;
   Config config;
   config.variant = gradient.ieee() ? Variant::simt : Variant::mma;
   config.rows = width_for(gradient, target);
@@ -188,9 +188,9 @@ Config default_config(const Sddmm& gradient, const Target& target, std::int64_t 
   // Up to 4 warps share the k-steps of a stage where the sums do not keep as many busy.
   config.warps = gradient.ieee() ? 4 : std::clamp(config.tile_n / step, 1, 4);
   while (config.warps < 8 && sums > of_warp * config.warps) config.warps *= 2;
-  const WeightGradientShape shape = weight_gradient_shape(gradient, target, config);
-  config.split = std::clamp(
-      resident_ctas(target, shape.threads, shape.shared_bytes + kWeightGradientStaticShared), 1, 4);
+  const SddmmShape shape = sddmm_shape(gradient, target, config);
+  config.split =
+      std::clamp(resident_ctas(target, shape.threads, shape.shared_bytes + kSddmmStaticShared), 1, 4);
   return config;
 }
 

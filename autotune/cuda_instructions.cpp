@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "compiler/cuda/mma_shape.h"
+#include "compiler/cuda/sddmm_shape.h"
 #include "compiler/cuda/simt_shape.h"
 #include "compiler/cuda/stream_shape.h"
-#include "compiler/cuda/weight_gradient_shape.h"
 
 // How often a kernel does what follows from its template; what that takes each time, in PTX, was fitted to
 // the emulator's counters of 289 kernels, and is held to them by tests/counters/prediction_test.cpp.
@@ -52,7 +52,7 @@ double function_costs(Activation function, bool derivative) {
 double value_costs(const Computation& problem) {
   const Epilogue& epilogue = problem.epilogue;
   return function_costs(epilogue.activation, false) + if_it(epilogue.bias, 2) + if_it(epilogue.scale, 5) +
-         if_it(epilogue.residual, 5) + if_it(epilogue.gated, 2);
+         if_it(epilogue.residual, 5) + if_it(epilogue.glu, 2);
 }
 
 /// Of a copy of x by one pass of a warp, besides the copy itself: narrower ones, and the derivative at z.
@@ -169,8 +169,8 @@ LoopCosts simt_costs(const Spmm& problem, const Target& target, const Config& co
   return costs;
 }
 
-void add_tensor_cores(GradientCosts& costs, const Sddmm& gradient, const Target& target, const Config& config,
-                      const WeightGradientShape& shape, std::int32_t columns) {
+void add_tensor_cores(SddmmCosts& costs, const Sddmm& gradient, const Target& target, const Config& config,
+                      const SddmmShape& shape, std::int32_t columns) {
   const bool floats = gradient.dtype == DType::f32;
   const std::int32_t a = std::max(gradient.block.out / (16 * shape.warps_out), 1);
   const std::int32_t b = columns / (8 * shape.warps_in);
@@ -186,8 +186,8 @@ void add_tensor_cores(GradientCosts& costs, const Sddmm& gradient, const Target&
   costs.run += 6.5 * config.warps * shape.warps_n + 19.0 * config.warps * pairs;
 }
 
-void add_cuda_cores(GradientCosts& costs, const Sddmm& gradient, const Config& config,
-                    const WeightGradientShape& shape, std::int32_t columns) {
+void add_cuda_cores(SddmmCosts& costs, const Sddmm& gradient, const Config& config, const SddmmShape& shape,
+                    std::int32_t columns) {
   const std::int32_t parts = shape.threads * shape.sums / (gradient.block.out * columns);
   const std::int32_t entries = config.tile_n / parts;  // of a thread
   const std::int32_t unrolled = config.tile_out == 4 ? 8 : 2;
@@ -207,18 +207,18 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   return costs;
 }
 
-GradientCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config) {
-  const WeightGradientShape shape = weight_gradient_shape(gradient, target, config);
+SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config) {
+  const SddmmShape shape = sddmm_shape(gradient, target, config);
   const auto element = static_cast<std::int32_t>(size_of(gradient.dtype));
   const std::int32_t columns = config.rows * gradient.block.in;
   const auto passes = [&](std::int32_t features) {
     return quotient_up(config.tile_n * features * element / 16, shape.threads);
   };
   const bool tensor_cores = config.variant == Variant::mma;
-  GradientCosts costs;
+  SddmmCosts costs;
   costs.threads = shape.threads;
   costs.registers = std::min(kMostRegisters, shape.sums + 64);
-  costs.shared_bytes = shape.shared_bytes + kWeightGradientStaticShared;
+  costs.shared_bytes = shape.shared_bytes + kSddmmStaticShared;
   costs.warps_in = shape.warps_in;
   costs.chunk_shared_bytes = std::int64_t{config.tile_n} * (gradient.block.out + columns) * element;
   const double copies =

@@ -36,7 +36,7 @@ struct LoopCosts : CtaCosts {
 [[nodiscard]] LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config);
 
 /// Likewise of a gradient of the weight. A chunk has config.tile_n batch entries.
-struct GradientCosts : CtaCosts {
+struct SddmmCosts : CtaCosts {
   std::int32_t warps_in = 1;            ///< groups of warps, side by side along the inputs of a run
   std::int64_t group_products = 0;      ///< of a group that has blocks to multiply, in a chunk
   std::int64_t group_fmas = 0;          ///< likewise, on CUDA cores, of threads
@@ -48,6 +48,6 @@ struct GradientCosts : CtaCosts {
   double group = 0;  ///< of a group that has blocks to multiply, in a chunk
   double block = 0;  ///< that is written
 };
-[[nodiscard]] GradientCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config);
+[[nodiscard]] SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config);
 
 }  // namespace sparsekiln::cuda

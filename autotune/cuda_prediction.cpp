@@ -116,7 +116,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
 Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
   if (problem.operation == Operation::grad_weight) {
     const Sddmm gradient(problem);
-    const GradientCosts costs = loop_costs(gradient, target, config);
+    const SddmmCosts costs = loop_costs(gradient, target, config);
     return timed(problem, target, config, costs, estimate(gradient, target, config, costs, n));
   }
   const Spmm product(problem);

@@ -84,7 +84,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   return work;
 }
 
-Work work(const Sddmm& gradient, const Config& config, const GradientCosts& costs, const RunCounts& counts,
+Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, const RunCounts& counts,
           std::int64_t n) {
   const std::int64_t element = bytes_of(gradient.dtype);
   const std::int64_t chunks = quotient_up(n, config.tile_n);
@@ -139,7 +139,7 @@ Work estimate(const Spmm& problem, const Target& target, const Config& config, s
 
 Work work_of(const Sddmm& gradient, const Target& target, const Config& config, const BlockRuns& schedule,
              std::int64_t n) {
-  const GradientCosts costs = loop_costs(gradient, target, config);
+  const SddmmCosts costs = loop_costs(gradient, target, config);
   return work(gradient, config, costs, counts_of(schedule, config, costs.warps_in), n);
 }
 
@@ -152,7 +152,7 @@ Work estimate(const Spmm& problem, const Target& target, const Config& config, c
   return work(problem, config, costs, expected_counts(problem, target, config, costs.shape, n), n);
 }
 
-Work estimate(const Sddmm& gradient, const Target& target, const Config& config, const GradientCosts& costs,
+Work estimate(const Sddmm& gradient, const Target& target, const Config& config, const SddmmCosts& costs,
               std::int64_t n) {
   return work(gradient, config, costs, expected_counts(gradient, target, config, costs.warps_in), n);
 }

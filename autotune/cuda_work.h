@@ -47,6 +47,6 @@ struct Work {
 [[nodiscard]] Work estimate(const Spmm& problem, const Target& target, const Config& config,
                             const LoopCosts& costs, std::int64_t n);
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
-                            const GradientCosts& costs, std::int64_t n);
+                            const SddmmCosts& costs, std::int64_t n);
 
 }  // namespace sparsekiln::cuda

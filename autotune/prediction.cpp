@@ -30,7 +30,7 @@ Floor floor_of(const Problem& problem, std::int64_t n) {
   const LayoutStatistics& statistics = problem.layout.statistics();
   const auto element = static_cast<double>(size_of(problem.dtype));
   const auto result = static_cast<double>(size_of(problem.out_dtype));
-  const double weights = problem.epilogue.gated ? 2 : 1;
+  const double weights = problem.epilogue.glu ? 2 : 1;
   const double elements =
       weights * static_cast<double>(statistics.blocks) * problem.block.out * problem.block.in;
   const auto share = [](std::int32_t all, std::int32_t empty) {

@@ -66,7 +66,7 @@ const std::array kCudaProduct = {
          {kConstant, kGlobal},
          {OperandA::x, OperandA::w}},
 };
-const std::array kCudaWeightGradient = {
+const std::array kCudaSddmm = {
     Axes{Variant::simt,
          {8, 16, 32, 64},
          {4, 8},
@@ -97,7 +97,7 @@ const std::array kCpuProduct = {
          {kGlobal},
          {OperandA::x}},
 };
-const std::array kCpuWeightGradient = {
+const std::array kCpuSddmm = {
     Axes{Variant::vector,
          {16, 32, 64, 128},
          {0},
@@ -112,8 +112,8 @@ const std::array kCpuWeightGradient = {
 std::span<const Axes> axes_of(const Problem& problem, const Target& target) {
   const bool gradient = problem.operation == Operation::grad_weight;
   if (target.kind == Target::Kind::cpu)
-    return gradient ? std::span<const Axes>(kCpuWeightGradient) : std::span<const Axes>(kCpuProduct);
-  return gradient ? std::span<const Axes>(kCudaWeightGradient) : std::span<const Axes>(kCudaProduct);
+    return gradient ? std::span<const Axes>(kCpuSddmm) : std::span<const Axes>(kCpuProduct);
+  return gradient ? std::span<const Axes>(kCudaSddmm) : std::span<const Axes>(kCudaProduct);
 }
 
 // The constraints: what works and is never worth a try.

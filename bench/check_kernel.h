@@ -5,7 +5,7 @@
 namespace sparsekiln::bench {
 
 /// Launches a kernel once, on random operands, and judges everything that it computed against float64
-/// (autotune/oracle.h). `layout` and `options` are what it was compiled from, with a batch that is fixed.
+/// (oracle/spmm_check.h). `layout` and `options` are what it was compiled from, with a batch that is fixed.
 /// Throws `internal` where an element is wrong: the speed of wrong results means nothing.
 void check_kernel(const Layout& layout, const Options& options, const Kernel& kernel);
 

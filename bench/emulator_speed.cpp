@@ -20,7 +20,7 @@
 #include "bench/command_line.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
-#include "runtime/trial.h"
+#include "runtime/test_launch.h"
 #include "tests/temporary_folder.h"
 
 namespace sk = sparsekiln;
@@ -42,8 +42,8 @@ class Launched {
                                  .cache_dir = folder.path()};
     kernel_ = sk::compile(layout, options);
     sk::bench::check_kernel(layout, options, kernel_);
-    trial_ = sk::make_trial(sk::make_problem(layout, options), {.n = 64}, sk::Inputs::random, 1);
-    layer_ = trial_->place(kernel_, device_);
+    test_launch_ = sk::make_test_launch(sk::make_problem(layout, options), {.n = 64}, sk::Inputs::random, 1);
+    layer_ = test_launch_->place(kernel_, device_);
     emulator_.reset_counters();
     launch();
     for (const sk::cuda::CountedLine& line : emulator_.counters()) instructions_ += line.executed;
@@ -60,8 +60,8 @@ class Launched {
   std::shared_ptr<const sk::Device> device_ = sk::open_device(kTarget);
   sk::cuda::Emulator emulator_;
   sk::Kernel kernel_;
-  std::unique_ptr<const sk::Trial> trial_;
-  std::unique_ptr<sk::Layer> layer_;
+  std::unique_ptr<const sk::TestLaunch> test_launch_;
+  std::unique_ptr<sk::PlacedOperands> layer_;
   std::uint64_t instructions_ = 0;
 };
 

@@ -64,7 +64,7 @@ void put(ByteWriter& out, const Computation& what) {
   out.put(what.order);
   out.put(what.epilogue.activation);
   out.put(what.derivative);
-  put_flags(out, {what.strict_absent, what.epilogue.scale, what.epilogue.bias, what.epilogue.gated,
+  put_flags(out, {what.strict_absent, what.epilogue.scale, what.epilogue.bias, what.epilogue.glu,
                   what.epilogue.residual, what.gates, what.bias_gradient, what.gate_gradient});
   out.put(what.alignment);
 }
@@ -82,9 +82,8 @@ Computation get_computation(ByteReader& in) {
   what.order = in.get_enum(ActivationOrder::feature_major);
   what.epilogue.activation = in.get_enum(Activation::silu);
   what.derivative = in.get_enum(Activation::silu);
-  for (bool* const flag :
-       {&what.strict_absent, &what.epilogue.scale, &what.epilogue.bias, &what.epilogue.gated,
-        &what.epilogue.residual, &what.gates, &what.bias_gradient, &what.gate_gradient})
+  for (bool* const flag : {&what.strict_absent, &what.epilogue.scale, &what.epilogue.bias, &what.epilogue.glu,
+                           &what.epilogue.residual, &what.gates, &what.bias_gradient, &what.gate_gradient})
     *flag = in.get_bool();
   what.alignment = in.get<std::int32_t>();
   return what;

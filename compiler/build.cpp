@@ -11,7 +11,7 @@
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/nvrtc.h"
 #include "compiler/cuda/resources.h"
-#include "compiler/cuda/weight_gradient.h"
+#include "compiler/cuda/sddmm.h"
 #include "compiler/schedule.h"
 #include "compiler/sddmm.h"
 #include "compiler/source.h"
@@ -19,7 +19,7 @@
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/emit.h"
 #include "compiler/cpu/object.h"
-#include "compiler/cpu/weight_gradient.h"
+#include "compiler/cpu/sddmm.h"
 #endif
 
 namespace sparsekiln {

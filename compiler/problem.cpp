@@ -10,6 +10,7 @@
 #include <sparsekiln/printable.h>
 
 #include "compiler/batch_bound.h"
+#include "compiler/computation_fields.h"
 #include "compiler/named.h"
 
 namespace sparsekiln {
@@ -40,10 +41,11 @@ constexpr std::array kActivations{Named{Activation::none, "none"}, Named{Activat
 struct EpiloguePart {
   std::string_view name;
   bool Epilogue::* part;
+  std::string_view stored = name;  ///< as identities spell it, so that records of earlier versions stay valid
 };
 constexpr std::array kEpilogueParts{
     EpiloguePart{"scale", &Epilogue::scale}, EpiloguePart{"bias", &Epilogue::bias},
-    EpiloguePart{"gated", &Epilogue::gated}, EpiloguePart{"residual", &Epilogue::residual}};
+    EpiloguePart{"glu", &Epilogue::glu, "gated"}, EpiloguePart{"residual", &Epilogue::residual}};
 
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
 /// What a schedule, its tables and a compiler take grows with the rows of a grid, which a file of a few bytes
@@ -87,15 +89,22 @@ ActivationOrder parse_activation_order(std::string_view text) {
 std::string_view name(Activation activation) { return name_in(kActivations, activation); }
 Activation parse_activation(std::string_view text) { return parse_in(kActivations, text, "activation"); }
 
-std::string to_string(const Epilogue& epilogue) {
+namespace {
+
+std::string joined(const Epilogue& epilogue, std::string_view EpiloguePart::* spelling) {
   std::vector<std::string_view> parts;
   for (const EpiloguePart& part : kEpilogueParts) {
-    if (part.part == &Epilogue::gated && epilogue.activation != Activation::none)
+    if (part.part == &Epilogue::glu && epilogue.activation != Activation::none)
       parts.push_back(name(epilogue.activation));
-    if (epilogue.*part.part) parts.push_back(part.name);
+    if (epilogue.*part.part) parts.push_back(part.*spelling);
   }
   return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, "+"));
 }
+
+}  // namespace
+
+std::string to_string(const Epilogue& epilogue) { return joined(epilogue, &EpiloguePart::name); }
+std::string stored_text(const Epilogue& epilogue) { return joined(epilogue, &EpiloguePart::stored); }
 
 Epilogue parse_epilogue(std::string_view text) {
   Epilogue epilogue;
@@ -103,8 +112,9 @@ Epilogue parse_epilogue(std::string_view text) {
   for (std::string_view rest = text;;) {
     const std::size_t plus = rest.find('+');
     const std::string_view word = rest.substr(0, plus);
-    const auto* const part = std::find_if(kEpilogueParts.begin(), kEpilogueParts.end(),
-                                          [&](const EpiloguePart& known) { return known.name == word; });
+    const auto* const part =
+        std::find_if(kEpilogueParts.begin(), kEpilogueParts.end(),
+                     [&](const EpiloguePart& known) { return known.name == word || known.stored == word; });
     if (part != kEpilogueParts.end() && !(epilogue.*part->part)) {
       epilogue.*part->part = true;
     } else {
@@ -113,7 +123,7 @@ Epilogue parse_epilogue(std::string_view text) {
       if (known == kActivations.end() || epilogue.activation != Activation::none)
         refuse(
             fmt::format("epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
-                        "scale, bias, one activation (relu, gelu, gelu_tanh, silu), gated and residual, "
+                        "scale, bias, one activation (relu, gelu, gelu_tanh, silu), glu and residual, "
                         "joined by +, such as bias+gelu",
                         printable(text), printable(word)));
       epilogue.activation = known->value;
@@ -206,9 +216,9 @@ void validate_ends(const Problem& problem) {
         fmt::format("epilogue {} of {}: a gradient's is scale or none; the derivative of an activation is "
                     "asked for as `derivative`, the gradient of a bias as `bias_gradient` of {}",
                     to_string(problem.epilogue), name(problem.operation), name(Operation::grad_weight)));
-  if (problem.epilogue.gated && problem.epilogue.activation == Activation::none)
+  if (problem.epilogue.glu && problem.epilogue.activation == Activation::none)
     refuse(
-        "epilogue gated: it multiplies by an activation of the first product; silu+gated or gelu+gated "
+        "epilogue glu: it multiplies by an activation of the first product; silu+glu or gelu+glu "
         "would work");
   if (forward && problem.derivative != Activation::none)
     refuse(fmt::format("derivative {} of forward: gradients have one; epilogue {} would apply the function",

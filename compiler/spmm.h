@@ -25,8 +25,8 @@ struct Spmm : Computation {
   std::int64_t cut_in = 0;   ///< of x's features, as Problem::cut_in_features
   std::int64_t cut_out = 0;  ///< of y's
 
-  /// Weights that x is multiplied with: 2 of a gated pair.
-  [[nodiscard]] std::int32_t weights() const { return epilogue.gated ? 2 : 1; }
+  /// Weights that x is multiplied with: 2 of a glu pair.
+  [[nodiscard]] std::int32_t weights() const { return epilogue.glu ? 2 : 1; }
   /// A block of B lies in memory column by column, [in][out]; else row by row, [out][in].
   [[nodiscard]] bool by_columns() const { return operation == Operation::grad_input; }
   /// W's.

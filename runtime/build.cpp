@@ -10,7 +10,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
-#include "autotune/cost_model.h"
+#include "autotune/default_plan.h"
 #include "cache/store.h"
 #include "compiler/attach.h"
 #include "compiler/build.h"
@@ -21,8 +21,8 @@
 #include "runtime/cuda/driver.h"
 #include "runtime/elapsed.h"
 #include "runtime/environment.h"
-#include "runtime/layers.h"
 #include "runtime/prebuilt.h"
+#include "runtime/read_only_stores.h"
 #include "runtime/records.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
@@ -76,7 +76,9 @@ void keep_layout(cache::Store& store, const BuildJob& job) {
   store.keep(layout_identity(layout.digest().hex()), [&] { return serialize_layout(layout); });
 }
 
-Layers layers_of(const BuildJob& job) { return {job.packs, job.environment_packs, job.require}; }
+ReadOnlyStores read_only_stores_of(const BuildJob& job) {
+  return {job.packs, job.environment_packs, job.require};
+}
 
 /// The compiler that would make a job's Binary. Throws where there is none.
 std::string compiler_for(const BuildJob& job) {
@@ -156,7 +158,8 @@ struct Found {
   std::string pack_warning;
 };
 
-std::shared_ptr<const Binary> find(Layers& layers, const cache::Identity& identity, const BuildJob& job) {
+std::shared_ptr<const Binary> find(ReadOnlyStores& layers, const cache::Identity& identity,
+                                   const BuildJob& job) {
   std::shared_ptr<const Binary> found;
   layers.find(identity, [&](std::span<const std::byte> payload) {
     found = read(identity, payload, job);
@@ -167,7 +170,7 @@ std::shared_ptr<const Binary> find(Layers& layers, const cache::Identity& identi
 
 /// The job's Binary from a pack or the store; else made, and put into the store.
 Found find_or_make(cache::Store& store, const cache::Identity& identity, const BuildJob& job) {
-  Layers layers = layers_of(job);
+  ReadOnlyStores layers = read_only_stores_of(job);
   Found found;
   found.from = From::pack;
   found.binary = find(layers, identity, job);
@@ -302,7 +305,7 @@ BuildJob job_of(const Layout& layout, const Options& options) {
   job.plan = plan_for(job, options);
   if (job.problem.cut_in_features != 0 || job.problem.cut_out_features != 0) refuse_cut_layouts(job, options);
   if (job.require == Require::prebuilt && !job.pinned) {
-    Layers layers = layers_of(job);
+    ReadOnlyStores layers = read_only_stores_of(job);
     job.plan = held_plan(job, layers);
   }
   return job;
@@ -337,7 +340,7 @@ std::optional<Built> find_built(const BuildJob& job) {
   const Elapsed elapsed;
   const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
   const std::shared_ptr<cache::Store> store = store_in(job.cache_dir);
-  Layers layers = layers_of(job);
+  ReadOnlyStores layers = read_only_stores_of(job);
   From from = From::pack;
   auto found = find(layers, identity, job);
   if (found == nullptr && job.require != Require::prebuilt) {

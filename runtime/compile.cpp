@@ -9,7 +9,7 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
 
-#include "autotune/cost_model.h"
+#include "autotune/default_plan.h"
 #include "runtime/build.h"
 #include "runtime/device.h"
 #include "runtime/elapsed.h"

@@ -324,9 +324,9 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   Region bias;
   Region v_bias;
   Region gates;
-  if (ends.gated) v = check_weight("v", operands.v, contract.dtype, contract, device);
+  if (ends.glu) v = check_weight("v", operands.v, contract.dtype, contract, device);
   if (ends.bias) bias = check_dense("bias", operands.bias, contract.out_dtype, to_features, contract, device);
-  if (ends.bias && ends.gated)
+  if (ends.bias && ends.glu)
     v_bias = check_dense("v_bias", operands.v_bias, contract.out_dtype, to_features, contract, device);
   if (contract.gates)
     gates = check_dense("gates", operands.gates, DType::f32, contract.blocks, contract, device);
@@ -433,8 +433,7 @@ class PairList {
   std::int64_t count_ = 0;
 };
 
-CheckedOperands check_weight_gradient(const Operands& operands, const OperandContract& contract,
-                                      std::int32_t device) {
+CheckedOperands check_sddmm(const Operands& operands, const OperandContract& contract, std::int32_t device) {
   Region computed[3];
   Region w;
   computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
@@ -513,7 +512,7 @@ std::int64_t weight_elements(const OperandContract& contract) {
 
 CheckedOperands check_operands(const Operands& operands, const OperandContract& contract,
                                std::int32_t device) {
-  return contract.operation == Operation::grad_weight ? check_weight_gradient(operands, contract, device)
+  return contract.operation == Operation::grad_weight ? check_sddmm(operands, contract, device)
                                                       : check_product(operands, contract, device);
 }
 

@@ -44,7 +44,8 @@ std::optional<std::vector<std::string>> differences(const cache::Identity& wante
 }
 
 /// Whether layers hold under an identity what the job's driver loads; `versions` as in best_binary.
-bool hold(Layers& layers, const cache::Identity& identity, const BuildJob& job, std::set<int>& versions) {
+bool hold(ReadOnlyStores& layers, const cache::Identity& identity, const BuildJob& job,
+          std::set<int>& versions) {
   return layers.find(identity, [&](std::span<const std::byte> payload) {
     return best_binary(
                identity, payload, job.toolchain, [](const Binary&) { return true; }, &versions) != nullptr;
@@ -53,7 +54,7 @@ bool hold(Layers& layers, const cache::Identity& identity, const BuildJob& job, 
 
 /// Why nothing that the layers hold under the wanted identity serves: the driver loads none of it. Empty
 /// where that is not the reason.
-std::string too_new(const cache::Identity& wanted, const BuildJob& job, Layers& layers) {
+std::string too_new(const cache::Identity& wanted, const BuildJob& job, ReadOnlyStores& layers) {
   std::set<int> versions;
   if (hold(layers, wanted, job, versions) || versions.empty()) return {};
   const std::string fit = cuda::nvrtc_for(job.toolchain.driver_version);
@@ -64,7 +65,7 @@ std::string too_new(const cache::Identity& wanted, const BuildJob& job, Layers& 
 }
 
 /// In which fields the nearest entry of the layers differs, for people.
-std::string nearest(const cache::Identity& wanted, Layers& layers) {
+std::string nearest(const cache::Identity& wanted, ReadOnlyStores& layers) {
   std::optional<std::vector<std::string>> fewest;
   std::optional<cache::Identity> at;
   for (cache::Identity& identity : layers.identities()) {
@@ -83,7 +84,7 @@ std::string nearest(const cache::Identity& wanted, Layers& layers) {
 
 }  // namespace
 
-Plan held_plan(const BuildJob& job, Layers& layers) {
+Plan held_plan(const BuildJob& job, ReadOnlyStores& layers) {
   const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
   std::set<int> ignored;
   if (hold(layers, wanted, job, ignored)) return job.plan;
@@ -111,7 +112,7 @@ std::string MissingPrebuilt::Parts::text(std::string_view file) const {
                      precompile_command(problem, target, attached, config, file, driver_version));
 }
 
-MissingPrebuilt::Parts MissingPrebuilt::parts_of(const BuildJob& job, Layers& layers) {
+MissingPrebuilt::Parts MissingPrebuilt::parts_of(const BuildJob& job, ReadOnlyStores& layers) {
   const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
   std::string fields;
   for (const auto& [name, value] : wanted.fields())
@@ -129,7 +130,7 @@ MissingPrebuilt::Parts MissingPrebuilt::parts_of(const BuildJob& job, Layers& la
           job.toolchain.driver_version};
 }
 
-MissingPrebuilt::MissingPrebuilt(const BuildJob& job, Layers& layers)
+MissingPrebuilt::MissingPrebuilt(const BuildJob& job, ReadOnlyStores& layers)
     : MissingPrebuilt(parts_of(job, layers)) {}
 
 MissingPrebuilt::MissingPrebuilt(Parts parts)

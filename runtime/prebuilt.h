@@ -7,7 +7,7 @@
 #include <sparsekiln/error.h>
 
 #include "runtime/build.h"
-#include "runtime/layers.h"
+#include "runtime/read_only_stores.h"
 
 namespace sparsekiln {
 
@@ -15,7 +15,7 @@ namespace sparsekiln {
 /// knows it can put there.
 class MissingPrebuilt : public Error {
  public:
-  MissingPrebuilt(const BuildJob& job, Layers& layers);
+  MissingPrebuilt(const BuildJob& job, ReadOnlyStores& layers);
   /// The same with the file's name in the command.
   [[nodiscard]] Error for_file(std::string_view file) const;
 
@@ -30,12 +30,12 @@ class MissingPrebuilt : public Error {
     [[nodiscard]] std::string text(std::string_view file) const;
   };
   explicit MissingPrebuilt(Parts parts);
-  static Parts parts_of(const BuildJob& job, Layers& layers);
+  static Parts parts_of(const BuildJob& job, ReadOnlyStores& layers);
   Parts parts_;
 };
 
 /// The plan of a job among those that its layers hold for its problem, target and driver: the one it has, if
 /// they do, else the nearest to it; the one it has where there is none at all.
-[[nodiscard]] Plan held_plan(const BuildJob& job, Layers& layers);
+[[nodiscard]] Plan held_plan(const BuildJob& job, ReadOnlyStores& layers);
 
 }  // namespace sparsekiln

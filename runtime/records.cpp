@@ -10,7 +10,7 @@
 
 #include "autotune/record_json.h"
 #include "autotune/shipped_records.h"
-#include "cache/layer.h"
+#include "cache/read_only_store.h"
 #include "compiler/build.h"
 #include "runtime/request.h"
 
@@ -145,7 +145,7 @@ void publish(cache::Store& store, const Record& record) {
 }
 
 std::vector<Record> stored_records(const std::filesystem::path& folder) {
-  const auto layer = cache::open_layer(folder.empty() ? cache::Store::default_folder() : folder);
+  const auto layer = cache::open_read_only_store(folder.empty() ? cache::Store::default_folder() : folder);
   std::vector<Record> records;
   for (const cache::Identity& identity : layer->identities()) {
     if (identity.fields().empty() || identity.fields().front().second != "record") continue;

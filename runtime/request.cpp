@@ -8,6 +8,7 @@
 
 #include "compiler/attach.h"
 #include "compiler/build.h"
+#include "compiler/computation_fields.h"
 
 namespace sparsekiln {
 namespace {
@@ -53,7 +54,7 @@ std::size_t RequestHash::operator()(const Request& request) const {
       static_cast<std::uint64_t>(options.operation),
       static_cast<std::uint64_t>(options.math),
       static_cast<std::uint64_t>(options.order),
-      flags({options.strict_absent, options.epilogue.scale, options.epilogue.bias, options.epilogue.gated,
+      flags({options.strict_absent, options.epilogue.scale, options.epilogue.bias, options.epilogue.glu,
              options.epilogue.residual, options.gates, options.bias_gradient, options.gate_gradient,
              options.attached, options.tiered}),
       static_cast<std::uint64_t>(options.epilogue.activation),
@@ -86,7 +87,7 @@ std::vector<std::pair<std::string, std::string>> stated_fields(const Computation
   add("math", name(what.math));
   add("order", name(what.order));
   add("strict_absent", word(what.strict_absent));
-  add("epilogue", to_string(what.epilogue));
+  add("epilogue", stored_text(what.epilogue));
   add("derivative", name(what.derivative));
   add("gates", word(what.gates));
   add("bias_gradient", word(what.bias_gradient));

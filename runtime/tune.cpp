@@ -16,7 +16,7 @@
 #include <sparsekiln/error.h>
 
 #include "autotune/architecture.h"
-#include "autotune/cost_model.h"
+#include "autotune/default_plan.h"
 #include "autotune/record_json.h"
 #include "autotune/tuner.h"
 #include "cache/store.h"

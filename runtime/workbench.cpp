@@ -67,22 +67,22 @@ std::string DeviceWorkbench::check(const Config& config, std::shared_ptr<const B
   if (device_ == nullptr) return {};
   const std::int64_t n = problem_.batch.bound();
   if (exact_ == nullptr) {
-    exact_ = make_trial(problem_, {.n = n}, Inputs::small_integers, kSeed);
-    random_ = make_trial(problem_, {.n = n}, Inputs::random, kSeed);
+    exact_ = make_test_launch(problem_, {.n = n}, Inputs::small_integers, kSeed);
+    random_ = make_test_launch(problem_, {.n = n}, Inputs::random, kSeed);
   }
   Ready ready{load(std::move(binary), asked_), nullptr};
-  for (const Trial* const trial : {exact_.get(), random_.get()}) {
-    const std::unique_ptr<Layer> placed = trial->place(ready.kernel, device_);
+  for (const TestLaunch* const test_launch : {exact_.get(), random_.get()}) {
+    const std::unique_ptr<PlacedOperands> placed = test_launch->place(ready.kernel, device_);
     placed->launch(ready.kernel);
     device_->synchronize();
-    const Verdict verdict = placed->judge(ready.kernel.binary().plan, nullptr);
-    if (!verdict.ok) return verdict.first_failure;
+    const CheckResult check_result = placed->judge(ready.kernel.binary().plan, nullptr);
+    if (!check_result.ok) return check_result.first_failure;
   }
   if (measures_) ready_.insert_or_assign(to_string(config), std::move(ready));
   return {};
 }
 
-Layer& DeviceWorkbench::layer(const Kernel& kernel) {
+PlacedOperands& DeviceWorkbench::layer(const Kernel& kernel) {
   if (layer_ == nullptr) {
     const auto bytes = static_cast<std::int64_t>(random_->place(kernel, device_)->bytes());
     layer_ = random_->place(kernel, device_, rotate(bytes, *device_).copies);
@@ -94,7 +94,7 @@ double DeviceWorkbench::sample(const Config& config) {
   const std::string key = to_string(config);
   Ready& ready = ready_.at(key);
   if (ready.sampler == nullptr) {
-    Layer& operands = layer(ready.kernel);
+    PlacedOperands& operands = layer(ready.kernel);
     const auto launch = [&operands, kernel = ready.kernel](void* stream) { operands.launch(kernel, stream); };
     ready.sampler =
         std::make_unique<Sampler>(target_.kind == Target::Kind::cuda

@@ -13,7 +13,7 @@
 #include "autotune/tuner.h"
 #include "runtime/device.h"
 #include "runtime/sampler.h"
-#include "runtime/trial.h"
+#include "runtime/test_launch.h"
 
 namespace sparsekiln {
 
@@ -46,7 +46,7 @@ class DeviceWorkbench final : public Workbench {
     std::unique_ptr<Sampler> sampler;
   };
   /// The operands that samples of all candidates read, made when the first is taken.
-  Layer& layer(const Kernel& kernel);
+  PlacedOperands& layer(const Kernel& kernel);
 
   Problem problem_;
   Target target_;
@@ -55,9 +55,9 @@ class DeviceWorkbench final : public Workbench {
   Limits limits_;
   WorkbenchHooks hooks_;
   bool measures_;
-  std::unique_ptr<const Trial> exact_;
-  std::unique_ptr<const Trial> random_;
-  std::unique_ptr<Layer> layer_;
+  std::unique_ptr<const TestLaunch> exact_;
+  std::unique_ptr<const TestLaunch> random_;
+  std::unique_ptr<PlacedOperands> layer_;
   std::map<std::string, Ready> ready_;  ///< by config
   std::string last_;                    ///< whose launches left the caches as they are
 };

@@ -2,7 +2,7 @@
 
 // Activation functions and their derivatives in float32, made of multiply-adds and divisions alone, so that
 // every architecture gives the same bits. Errors: below (16 + 8·z²)·2^-24 of a function's value, derivatives
-// below 64·2^-24; autotune/epilogue.h counts on it, and the kernel suite judges by it.
+// below 64·2^-24; oracle/reference_epilogue.h counts on it, and the kernel suite judges by it.
 // compiler/cpu/activation_ir.cpp takes the same steps.
 
 namespace sparsekiln {

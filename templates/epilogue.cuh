@@ -19,7 +19,7 @@ struct Ends {
   float alpha = 1;
   float beta = 0;
   const Element* bias = nullptr;
-  const typename Config::Element* v = nullptr;  ///< the other weight of a gated pair
+  const typename Config::Element* v = nullptr;  ///< the other weight of a glu pair
   const Element* v_bias = nullptr;
   const Element* residual = nullptr;  ///< of the batch tile's first entry
   long long residual_stride = 0;

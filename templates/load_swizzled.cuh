@@ -67,15 +67,15 @@ struct SwizzledStages {
     kColumnsX = Config::feature_major,
     /// Some units are there in part.
     kPartial = (kColumnsX && !Config::full_tiles) || Config::in_features != 0,
-    kGated = Config::has_gates,
-    kSkips = kGated && kBlocks == 1,  ///< a chunk whose gate is 0 is left out
+    kGlu = Config::has_gates,
+    kSkips = kGlu && kBlocks == 1,  ///< a chunk whose gate is 0 is left out
   };
   enum : int {
     kFirstW = kRing ? Config::stages * kTileX : kTileX,
     kNextW = kRing ? kBytesW : kTileX + kBytesW,  ///< from one stage of W to the next
     kEndW = kFirstW + Config::stages * kNextW,
   };
-  using Walk = Feed<Table, kBlocks, Config::merge, kWanted, kGated>;
+  using Walk = Feed<Table, kBlocks, Config::merge, kWanted, kGlu>;
   struct NoColumns {
     template <class From>
     __device__ __forceinline__ NoColumns(const From&, int, int) {}
@@ -94,7 +94,7 @@ struct SwizzledStages {
   const unsigned place;   ///< its unit there, from the first row of x or W on, in bytes
   const unsigned shared;  ///< where the stages begin
   const char* w_row;
-  const long long v_ahead;  ///< bytes from W to V, of a gated pair
+  const long long v_ahead;  ///< bytes from W to V, of a glu pair
   Walk feed;
   TileX tile_x;
   TileZ tile_z;
@@ -112,7 +112,7 @@ struct SwizzledStages {
   bool has_w = true;   ///< and blocks of W
   /// Of the chunk that is read and of those that are on their way behind it: the gates of the blocks that
   /// this thread copies.
-  float gate[kGated ? Config::stages : 1];
+  float gate[kGlu ? Config::stages : 1];
   uint4 held[kAsync ? 1 : kPasses];
 
   __device__ __forceinline__ SwizzledStages(const Table& table, int worker, const Source<Config>& from)
@@ -144,7 +144,7 @@ struct SwizzledStages {
   /// The stage that was read last is filled next. `same_input`: as the table says of the chunk.
   __device__ __forceinline__ void acquire(bool same_input) {
     if constexpr (kAsync && Config::stages > 1) ptx::wait_copies<Config::stages - 2>();
-    if constexpr (Config::stages > 1) amend(gate[kGated ? 1 : 0], after(reading), same_input);
+    if constexpr (Config::stages > 1) amend(gate[kGlu ? 1 : 0], after(reading), same_input);
     __syncthreads();
     if constexpr (kRing)
       if (!same_input) reading_x = after_x(reading_x);
@@ -224,7 +224,7 @@ struct SwizzledStages {
   __device__ __forceinline__ void begin(unsigned stage) {
     live = !feed.done();
     has_x = !kRing || !feed.step.same_input();
-    if constexpr (kGated) {
+    if constexpr (kGlu) {
 #pragma unroll
       for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
       gate[Config::stages - 1] = feed.gate;
@@ -253,13 +253,13 @@ struct SwizzledStages {
   }
   /// The block of the chunk that this thread copies is there.
   __device__ __forceinline__ bool present() const {
-    return kBlocks == 1 || (kGated ? feed.gate != 0 : feed.step.present());
+    return kBlocks == 1 || (kGlu ? feed.gate != 0 : feed.step.present());
   }
   /// Scales the weights and derives the inputs that this thread has copied for the chunk that is read next,
   /// whose W is at `stage`: behind what makes them visible to itself, and in front of the barrier that makes
   /// them so to others.
   __device__ __forceinline__ void amend(float factor, unsigned stage, bool same_input) {
-    if constexpr (kGated)
+    if constexpr (kGlu)
       if (factor != 0 && factor != 1) scale_passes<0>(factor, stage);
     if constexpr (Config::has_z) {
       const unsigned tile = !kRing ? stage : Config::stages > 1 ? after_x(reading_x) : reading_x;

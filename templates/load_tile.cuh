@@ -121,8 +121,8 @@ struct OperandStages {
   /// Its rows are outputs; or k's, where blocks are read by columns.
   using CopyW = TileCopy<kColumns ? Config::chunk : Config::block_out,
                          kColumns ? Config::block_out : Config::chunk, Config::threads, kGuardW, 16>;
-  enum : bool { kGated = Config::has_gates };
-  using Walk = Feed<Table, 1, 1, 1, kGated>;
+  enum : bool { kGlu = Config::has_gates };
+  using Walk = Feed<Table, 1, 1, 1, kGlu>;
   enum : int {
     kBlocks = 1,
     kRowW = Config::by_columns ? Config::block_out : Config::block_in,  ///< of a block of W, in memory
@@ -146,7 +146,7 @@ struct OperandStages {
   bool holds = false;    ///< registers hold a chunk
   bool holds_x = false;  ///< with a tile of x
   /// Of the block of the chunk that is read, and of those that are on their way behind it.
-  float gate[kGated ? Config::stages : 1];
+  float gate[kGlu ? Config::stages : 1];
   float4 held_x[kRegisters ? CopyX::kPerThread : 1];
   float4 held_z[kRegisters && Config::has_z ? CopyX::kPerThread : 1];
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
@@ -168,11 +168,11 @@ struct OperandStages {
     if (!same_input) current_x = next(current_x);
     if constexpr (kAsync) {
       ptx::wait_copies<Config::stages - 2>();
-      amend(gate[kGated ? 1 : 0], same_input);
+      amend(gate[kGlu ? 1 : 0], same_input);
       __syncthreads();
       queue();
     } else if constexpr (kRegisters) {
-      amend(gate[kGated ? 1 : 0], same_input);
+      amend(gate[kGlu ? 1 : 0], same_input);
       __syncthreads();
       fetch();
     } else {
@@ -183,7 +183,7 @@ struct OperandStages {
     }
   }
   /// Whether the chunk is to be left out: then it is skip() instead of the products.
-  __device__ __forceinline__ bool skipped() const { return kGated && gate[0] == 0; }
+  __device__ __forceinline__ bool skipped() const { return kGlu && gate[0] == 0; }
   __device__ __forceinline__ void skip() {}
   __device__ __forceinline__ const float* x() const { return shared + current_x * CopyX::kFloats; }
   __device__ __forceinline__ const float* w() const { return shared + kFirstW + current * CopyW::kFloats; }
@@ -209,11 +209,11 @@ struct OperandStages {
     const bool brings = Config::rows == 1 || !feed.step.same_input();
     if (brings) filling_x = next(filling_x);
     // Where no other chunk may want it, a gate of 0 leaves it out.
-    return brings && (!kGated || Config::rows > 1 || feed.gate != 0);
+    return brings && (!kGlu || Config::rows > 1 || feed.gate != 0);
   }
   /// Notes the gate of the feed's chunk. Whether it has weights that count.
   __device__ __forceinline__ bool note_gate() {
-    if constexpr (kGated) {
+    if constexpr (kGlu) {
 #pragma unroll
       for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
       gate[Config::stages - 1] = feed.gate;
@@ -225,12 +225,12 @@ struct OperandStages {
   /// Scales the weights and derives the inputs that this thread has copied for the chunk that is read next:
   /// behind what makes them visible to itself, and in front of the barrier that makes them so to others.
   __device__ __forceinline__ void amend(float factor, bool same_input) {
-    if constexpr (kGated)
+    if constexpr (kGlu)
       if (factor != 0 && factor != 1)
         CopyW::amend(shared + kFirstW + current * CopyW::kFloats,
                      [=](float value, int) { return value * factor; });
     if constexpr (Config::has_z) {
-      if (same_input || (kGated && Config::rows == 1 && factor == 0)) return;
+      if (same_input || (kGlu && Config::rows == 1 && factor == 0)) return;
       float* const tile = shared + current_x * CopyX::kFloats;
       CopyX::amend(tile, [=](float value, int place) {
         return value * Config::Derivative::derivative(tile[kAllX + place]);

@@ -76,7 +76,7 @@ template <class Config>
 struct Source {
   const typename Config::Element* x;  ///< of the first batch entry
   const typename Config::Element* w;
-  const typename Config::Element* v;  ///< of a gated pair
+  const typename Config::Element* v;  ///< of a glu pair
   const float* gates;                 ///< of the blocks of W, if they have some
   const typename Config::Element* z;  ///< like x, if that is multiplied by the derivative of a function at z
   long long x_stride;
@@ -93,10 +93,10 @@ __device__ __forceinline__ int features_left(int column) {
 
 /// Walks the chunks of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
 /// read while the one before is being copied and multiplied, so that no copy waits for an index. Nor for a
-/// gate (kGated): the step that says whose gate it is has been read one chunk earlier.
-template <class Table, int kBlocks, int kMerge, int kWanted, bool kGated = false>
+/// gate (kGlu): the step that says whose gate it is has been read one chunk earlier.
+template <class Table, int kBlocks, int kMerge, int kWanted, bool kGlu = false>
 struct Feed {
-  static_assert(!kGated || kMerge == 1, "the gate is that of the step's only block");
+  static_assert(!kGlu || kMerge == 1, "the gate is that of the step's only block");
   const Table table;
   const float* const gates;
   const int own;  ///< which of a chunk's blocks this thread copies
@@ -115,7 +115,7 @@ struct Feed {
         own(own_block),
         chunk(from.worker(worker).chunk),
         end(from.worker(worker + 1).chunk) {
-    if constexpr (kGated) later = table.step(chunk * kBlocks + own);
+    if constexpr (kGlu) later = table.step(chunk * kBlocks + own);
     look(wanted);
   }
   __device__ __forceinline__ bool done() const { return chunk >= end; }
@@ -131,9 +131,9 @@ struct Feed {
   template <class Wanted>
   __device__ __forceinline__ void look(Wanted wanted) {
     const int index = chunk * kBlocks + own;
-    const uint2 entry = kGated ? later : table.step(index);
+    const uint2 entry = kGlu ? later : table.step(index);
     step.bits = entry.x;
-    if constexpr (kGated) {
+    if constexpr (kGlu) {
       gate = step.present() ? gates[entry.y] : 0.0f;
       later = table.step(min(chunk + 1, end) * kBlocks + own);
     }

@@ -4,7 +4,7 @@
 
 namespace sparsekiln::templates {
 
-/// The text of one header of this folder, by its file name ("linear_simt.cuh"). Throws `internal` for others.
+/// The text of one header of this folder, by its file name ("spmm_simt.cuh"). Throws `internal` for others.
 [[nodiscard]] std::string_view text(std::string_view file);
 
 }  // namespace sparsekiln::templates

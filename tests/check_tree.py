@@ -15,8 +15,9 @@ _MAY_INCLUDE = {
     "cache": set(),
     "compiler": {"templates"},
     "autotune": {"compiler", "cache"},
-    "runtime": {"autotune", "compiler", "cache"},
-    "tools": {"runtime", "autotune", "compiler", "cache", "templates"},
+    "oracle": {"compiler"},
+    "runtime": {"oracle", "autotune", "compiler", "cache"},
+    "tools": {"runtime", "oracle", "autotune", "compiler", "cache", "templates"},
     "emulator": set(),
     "examples": set(),
     "python": {"tools"},
@@ -28,7 +29,7 @@ _SEPARATE = {("compiler/cuda", "compiler/cpu"), ("runtime/cuda", "runtime/cpu")}
 _NO_CLOCK = {"compiler", "templates"}
 _TOP = {
     *("meson.build meson_options.txt pyproject.toml dev README.md ARCHITECTURE.md LICENSE .clang-format .gitignore .ci".split()),
-    *("include compiler templates autotune cache runtime emulator tools python tests bench examples docs".split()),
+    *("include compiler templates autotune oracle cache runtime emulator tools python tests bench examples docs".split()),
 }
 _LONGEST = 700
 _BY_PROGRAMS = ("tests/emulator/triton/ptx/", "docs/examples/")  # not for people to read

@@ -20,19 +20,19 @@
 
 #include "cache/caps.h"
 #include "cache/failure.h"
-#include "cache/layer.h"
 #include "cache/listing.h"
+#include "cache/read_only_store.h"
 #include "cache/store.h"
 #include "cache/trim.h"
 #include "compiler/build.h"
 #include "compiler/cuda/compatibility.h"
 #include "compiler/stored_binaries.h"
 #include "runtime/build.h"
-#include "runtime/layers.h"
+#include "runtime/read_only_stores.h"
 #include "runtime/request.h"
-#include "runtime/seen.h"
 #include "runtime/stored_binary.h"
 #include "runtime/stored_entry.h"
+#include "runtime/stored_requests.h"
 #include "tools/binary_report.h"
 #include "tools/command.h"
 #include "tools/entry_report.h"
@@ -182,7 +182,7 @@ File find(const Folder& folder, const std::string& key) {
 std::optional<std::string> source_of(const Folder& folder, const cache::Identity& identity,
                                      const Binary& binary, Answer& answer) {
   try {
-    const SeenKernel kernel = seen_kernel(*cache::open_layer(folder.path()), identity);
+    const StoredRequest kernel = stored_request(*cache::open_read_only_store(folder.path()), identity);
     std::string source = emit_source(make_problem(kernel.layout, kernel.options), binary.target, binary.plan);
     if (Digest::of(source) == binary.source) return source;
     answer.warnings.push_back(
@@ -386,7 +386,7 @@ Answer explain_miss(const CacheRequest& request) {
   const BuildJob job = job_of(Layout::load(request.what.file), options);
   const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
   const std::string key = wanted.key().hex();
-  Layers layers(job.packs, job.environment_packs, job.require);
+  ReadOnlyStores layers(job.packs, job.environment_packs, job.require);
   const Folder folder = folder_of(options.cache_dir);
   std::set<int> versions;
   const bool in_pack = layers.find(wanted, [&](std::span<const std::byte> payload) {

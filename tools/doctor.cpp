@@ -17,7 +17,7 @@
 #endif
 #include "runtime/cuda/device_info.h"
 #include "runtime/cuda/emulator.h"
-#include "runtime/layers.h"
+#include "runtime/read_only_stores.h"
 #include "tools/command.h"
 #include "tools/options.h"
 
@@ -145,7 +145,7 @@ Finding look_at_cache() {
 }
 
 Finding look_at_packs() {
-  const Layers layers({}, true, Require::anything);
+  const ReadOnlyStores layers({}, true, Require::anything);
   Json json = {{"usable", layers.warning().empty()}, {"packs", layers.names()}};
   if (layers.warning().empty()) return {"packs", json, layers.names()};
   json["why"] = layers.warning();

@@ -15,7 +15,7 @@
 #include <sparsekiln/printable.h>
 
 #include "compiler/layout_file/disk.h"
-#include "runtime/seen.h"
+#include "runtime/stored_requests.h"
 #include "tools/json_tree.h"
 
 namespace sparsekiln::tools {
@@ -289,10 +289,10 @@ std::vector<KernelJob> jobs_of_file(const fs::path& file, const std::vector<std:
 
 std::vector<KernelJob> jobs_of_store(const fs::path& cache_dir, const std::vector<std::string>& archs,
                                      std::vector<std::string>& left_out) {
-  SeenKernels seen = seen_in_store(cache_dir);
+  StoredRequests seen = stored_requests_in(cache_dir);
   left_out = std::move(seen.left_out);
   std::vector<KernelJob> jobs;
-  for (const SeenKernel& kernel : seen.kernels) {
+  for (const StoredRequest& kernel : seen.kernels) {
     Options options = kernel.options;
     options.cache_dir = cache_dir;
     const std::string from = fmt::format("layout {}", kernel.layout.digest().hex().substr(0, 8));

@@ -9,7 +9,7 @@
 #include <sparsekiln/layout.h>
 #include <sparsekiln/printable.h>
 
-#include "autotune/cost_model.h"
+#include "autotune/default_plan.h"
 #include "compiler/layout_file/disk.h"
 #include "compiler/layout_picture.h"
 #include "compiler/schedule.h"

@@ -38,7 +38,7 @@ std::optional<Spread> best_time(const ReportEntry& entry) {
 
 void judge(ComparedPair& pair) {
   if (pair.a == nullptr || pair.b == nullptr) {
-    pair.verdict = pair.a == nullptr ? Change::only_b : Change::only_a;
+    pair.check_result = pair.a == nullptr ? Change::only_b : Change::only_a;
     return;
   }
   const auto a = best_time(*pair.a);
@@ -46,13 +46,13 @@ void judge(ComparedPair& pair) {
   if (!a || !b || a->median <= 0) return;
   pair.ratio = b->median / a->median;
   if (pair.a->standing.measured != pair.b->standing.measured)
-    pair.verdict = Change::unlike;
+    pair.check_result = Change::unlike;
   else if (b->median > a->median * (1 + kTie) && b->p20 > a->p80)
-    pair.verdict = Change::regression;
+    pair.check_result = Change::regression;
   else if (a->median > b->median * (1 + kTie) && a->p20 > b->p80)
-    pair.verdict = Change::faster;
+    pair.check_result = Change::faster;
   else
-    pair.verdict = Change::same;
+    pair.check_result = Change::same;
 }
 
 /// Completes the pairs that lack a B with those that are free and share a key of this scope.
@@ -88,7 +88,7 @@ std::string_view name(Change change) { return name_in(kChanges, change); }
 
 std::int64_t Comparison::count(Change change) const {
   return std::count_if(pairs.begin(), pairs.end(),
-                       [&](const ComparedPair& pair) { return pair.verdict == change; });
+                       [&](const ComparedPair& pair) { return pair.check_result == change; });
 }
 
 Comparison compare(const std::vector<ReportEntry>& a, const std::vector<ReportEntry>& b) {
@@ -107,10 +107,10 @@ Comparison compare(const std::vector<ReportEntry>& a, const std::vector<ReportEn
 std::string comparison_text(const Comparison& comparison) {
   std::vector<std::vector<std::string>> rows{{"A_US", "B_US", "B/A", "VERDICT", "PROBLEM"}};
   for (const ComparedPair& pair : comparison.pairs)
-    rows.push_back({side_text(pair.a), side_text(pair.b),
-                    pair.ratio ? fmt::format("{:.3f}", *pair.ratio) : "-",
-                    pair.verdict == Change::regression ? "REGRESSION" : std::string(name(pair.verdict)),
-                    title(pair.a != nullptr ? *pair.a : *pair.b)});
+    rows.push_back(
+        {side_text(pair.a), side_text(pair.b), pair.ratio ? fmt::format("{:.3f}", *pair.ratio) : "-",
+         pair.check_result == Change::regression ? "REGRESSION" : std::string(name(pair.check_result)),
+         title(pair.a != nullptr ? *pair.a : *pair.b)});
   std::string text = table(rows);
   text += fmt::format("{} compared", comparison.pairs.size());
   for (const auto& [change, word] : kChanges)
@@ -129,7 +129,7 @@ Json describe(const Comparison& comparison) {
                                 {"a", describe_side(pair.a)},
                                 {"b", describe_side(pair.b)},
                                 {"ratio", pair.ratio ? Json(*pair.ratio) : Json(nullptr)},
-                                {"verdict", name(pair.verdict)}});
+                                {"verdict", name(pair.check_result)}});
   }
   json["regressions"] = comparison.count(Change::regression);
   json["faster"] = comparison.count(Change::faster);

@@ -28,7 +28,7 @@ struct ComparedPair {
   const ReportEntry* a = nullptr;
   const ReportEntry* b = nullptr;
   std::optional<double> ratio;  ///< B's median over A's: above 1 B is slower
-  Change verdict = Change::untimed;
+  Change check_result = Change::untimed;
 };
 
 struct Comparison {

@@ -134,7 +134,7 @@ std::string comparison_csv(const Comparison& comparison) {
       append_time(row, best);
     }
     row.push_back(number(pair.ratio));
-    row.emplace_back(name(pair.verdict));
+    row.emplace_back(name(pair.check_result));
     text += line(row);
   }
   return text;

@@ -51,7 +51,7 @@ std::string times_table(const ReportEntry& entry) {
   return table(rows);
 }
 
-std::string verdict(const ReportEntry& entry) {
+std::string check_result(const ReportEntry& entry) {
   const Standing& standing = entry.standing;
   if (standing.best == nullptr) return "  no candidate has a time yet\n";
   std::string text = standing.standard == nullptr
@@ -87,7 +87,7 @@ std::string candidates_text(const Tally& tally) {
 std::string block_text(const ReportEntry& entry) {
   return fmt::format("{}\n  on {}; tuned for {:.3g} s\n", title(entry),
                      printable(entry.record->environment.to_string()), entry.record->seconds) +
-         times_table(entry) + verdict(entry) + candidates_text(entry.tally);
+         times_table(entry) + check_result(entry) + candidates_text(entry.tally);
 }
 
 }  // namespace

@@ -15,11 +15,11 @@
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
 #include "runtime/sampler.h"
-#include "runtime/trial.h"
+#include "runtime/test_launch.h"
 #include "tools/binary_report.h"
+#include "tools/check_report.h"
 #include "tools/command.h"
 #include "tools/counters_report.h"
-#include "tools/layer.h"
 #include "tools/options.h"
 #include "tools/store_warning.h"
 
@@ -45,13 +45,13 @@ struct Timed {
   bool on_gpu = false;
 };
 
-Timed time_layer(const Kernel& kernel, const std::shared_ptr<const Device>& device, const Trial& trial,
-                 int samples) {
+Timed time_layer(const Kernel& kernel, const std::shared_ptr<const Device>& device,
+                 const TestLaunch& test_launch, int samples) {
   Timed timed;
   timed.samples = samples;
-  timed.rotation = rotate(static_cast<std::int64_t>(trial.place(kernel, device)->bytes()), *device);
+  timed.rotation = rotate(static_cast<std::int64_t>(test_launch.place(kernel, device)->bytes()), *device);
   timed.on_gpu = device->target().kind == Target::Kind::cuda;
-  const std::unique_ptr<Layer> layer = trial.place(kernel, device, timed.rotation.copies);
+  const std::unique_ptr<PlacedOperands> layer = test_launch.place(kernel, device, timed.rotation.copies);
   const auto launch = [&](void* stream) { layer->launch(kernel, stream); };
   const Sampler sampler =
       timed.on_gpu ? Sampler::cuda(*device, launch) : Sampler::host(launch, [&] { device->synchronize(); });
@@ -88,15 +88,15 @@ void report_timing(const Timed& timed, double flops, bool spread, Answer& answer
 }
 
 /// Checks what a tiered kernel answers with at first, then waits for what the rest of the answer is about.
-void await_baked(const Kernel& kernel, const std::shared_ptr<const Device>& device, const Trial& trial,
-                 bool check, Answer& answer) {
+void await_baked(const Kernel& kernel, const std::shared_ptr<const Device>& device,
+                 const TestLaunch& test_launch, bool check, Answer& answer) {
   const Tier first = kernel.tier();
   answer.json["first_tier"] = name(first);
   if (check && first == Tier::attached) {
-    const Verdict verdict = judge(kernel, device, trial);
-    if (!verdict.ok)
+    const CheckResult check_result = judge(kernel, device, test_launch);
+    if (!check_result.ok)
       throw Error(ErrorKind::internal,
-                  fmt::format("the attached kernel is wrong: {}", verdict.first_failure));
+                  fmt::format("the attached kernel is wrong: {}", check_result.first_failure));
   }
   kernel.wait();
   answer.text += fmt::format("tiered: {} first, now {}\n", name(first), name(kernel.tier()));
@@ -123,14 +123,15 @@ Answer run(const RunRequest& request) {
   answer.text = summarize_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms());
   answer.text += fmt::format("device: {}\n", printable(device->description()));
   warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
-  const std::unique_ptr<const Trial> random = make_trial(problem, {.n = n}, Inputs::random, request.seed);
+  const std::unique_ptr<const TestLaunch> random =
+      make_test_launch(problem, {.n = n}, Inputs::random, request.seed);
   if (options.tiered) await_baked(kernel, device, *random, request.check, answer);
   answer.json["tier"] = name(kernel.tier());
   answer.json["checked"] = request.check;
   Checked checked;
   if (request.check)
     checked.exact =
-        judge(kernel, device, *make_trial(problem, {.n = n}, Inputs::small_integers, request.seed));
+        judge(kernel, device, *make_test_launch(problem, {.n = n}, Inputs::small_integers, request.seed));
   if (emulated) cuda::Emulator().reset_counters();  // they are of the launch that follows, and no other
   if (request.check || emulated) checked.random = judge(kernel, device, *random);
   if (request.check) report_check(checked, answer);

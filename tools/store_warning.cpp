@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/layers.h"
+#include "runtime/read_only_stores.h"
 
 namespace sparsekiln::tools {
 

@@ -11,10 +11,10 @@
 #include <sparsekiln/printable.h>
 
 #include "runtime/cuda/emulator.h"
-#include "runtime/trial.h"
+#include "runtime/test_launch.h"
 #include "tools/binary_report.h"
+#include "tools/check_report.h"
 #include "tools/command.h"
-#include "tools/layer.h"
 #include "tools/options.h"
 #include "tools/store_warning.h"
 
@@ -38,8 +38,8 @@ class Verification {
                std::shared_ptr<const Binary> binary)
       : target_(request.what.target),
         binary_(std::move(binary)),
-        exact_(make_trial(problem, {.n = n}, Inputs::small_integers, kInputs)),
-        random_(make_trial(problem, {.n = n}, Inputs::random, kInputs)) {
+        exact_(make_test_launch(problem, {.n = n}, Inputs::small_integers, kInputs)),
+        random_(make_test_launch(problem, {.n = n}, Inputs::random, kInputs)) {
     emulator_.set_checks(EMULATOR_CHECK_ALL);
   }
 
@@ -82,8 +82,8 @@ class Verification {
 
   std::string target_;
   std::shared_ptr<const Binary> binary_;
-  std::unique_ptr<const Trial> exact_;
-  std::unique_ptr<const Trial> random_;
+  std::unique_ptr<const TestLaunch> exact_;
+  std::unique_ptr<const TestLaunch> random_;
   cuda::Emulator emulator_;
   std::vector<std::byte> first_image_;
 };

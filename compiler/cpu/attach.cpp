@@ -6,7 +6,7 @@
 #include "compiler/block_runs.h"
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/product_data.h"
-#include "compiler/cpu/weight_gradient_geometry.h"
+#include "compiler/cpu/sddmm_geometry.h"
 #include "compiler/schedule.h"
 #include "compiler/sddmm.h"
 #include "compiler/spmm.h"
@@ -36,8 +36,8 @@ void attach_gradient(const Sddmm& gradient, Binary& binary) {
   for (std::size_t i = 0; i < binary.plan.size(); ++i) {
     const RangedConfig& range = binary.plan[i];
     const LayoutData data =
-        gradient_data(gradient, GradientGeometry(gradient, level_of(binary.target), range.config),
-                      make_block_runs(gradient, binary.target, range.config), range.up_to);
+        sddmm_data(gradient, SddmmGeometry(gradient, level_of(binary.target), range.config),
+                   make_block_runs(gradient, binary.target, range.config), range.up_to);
     Entry& entry = binary.entries[i];
     describe(data, entry);
     entry.tables = image_of(data);

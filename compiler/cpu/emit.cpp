@@ -36,8 +36,8 @@ void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& p
 void emit_product(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
                   std::string_view pack) {
   if (geometry.thin)
-    return (geometry.axis == Axis::k ? emit_thin_row_pass : emit_thin_column_pass)(ir, name, geometry,
-                                                                                   layout);
+    return (geometry.axis == Axis::k ? emit_small_batch_row_pass : emit_small_batch_column_pass)(
+        ir, name, geometry, layout);
   (geometry.axis == Axis::output ? emit_output_pass : emit_token_pass)(ir, name, geometry, layout, pack);
 }
 

@@ -22,7 +22,7 @@ void EpilogueIr::begin() {
     beta_ = scalar(offsetof(Call, beta), "beta");
   }
   if (g_.epilogue.bias) bias_ = pointer(offsetof(Call, bias), "bias");
-  if (g_.epilogue.bias && g_.epilogue.gated) v_bias_ = pointer(offsetof(Call, v_bias), "v_bias");
+  if (g_.epilogue.bias && g_.epilogue.glu) v_bias_ = pointer(offsetof(Call, v_bias), "v_bias");
   if (g_.epilogue.residual) {
     residual_ = pointer(offsetof(Call, residual), "residual");
     residual_stride_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, residual_stride), "residual_stride");
@@ -87,8 +87,7 @@ void EpilogueIr::store_vector(const Run& run, Value* first, std::int32_t lanes) 
   };
   Value* y = v_.at(run.y, v_.times(first, g_.out_bytes()));
   Value* result = activate(v_, g_.epilogue.activation, scaled(sums(0), bias_, run, first, lanes));
-  if (g_.epilogue.gated)
-    result = ir_.CreateFMul(result, scaled(sums(run.v_bytes), v_bias_, run, first, lanes));
+  if (g_.epilogue.glu) result = ir_.CreateFMul(result, scaled(sums(run.v_bytes), v_bias_, run, first, lanes));
   if (g_.epilogue.residual) {
     Value* from = element(residual_, run.major, residual_stride_, v_.plus(run.minor, first));
     result = ir_.CreateFAdd(result, v_.load_floats(g_.out_dtype, from, lanes, align_of(lanes)));

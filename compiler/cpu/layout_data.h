@@ -26,7 +26,7 @@ enum class LayoutNumber : std::uint8_t {
   tile_bytes,     ///< of the workspace of one batch tile
   x_panels,       ///< of a gradient of the weight, see PanelSide
   dy_panels,
-  streams,           ///< 1: dw goes past the caches, see GradientGeometry; else 0
+  streams,           ///< 1: dw goes past the caches, see SddmmGeometry; else 0
   streams_products,  ///< likewise, of an only batch entry
   many_products,     ///< 1: dw is much beside x and dy
 };
@@ -42,7 +42,7 @@ enum ProductTable : std::size_t {
   kGroups,       ///< kGroupFields each: first item, items, first step, steps
   kSlots,        ///< the item of each step within its group
 };
-enum GradientTable : std::size_t {
+enum SddmmTable : std::size_t {
   kRunBegin,      ///< workers + 1 offsets into runs
   kRuns,          ///< kRunFields each, in the order of block_runs.h's BlockRun
   kBlockColumns,  ///< the block column of each block, by its number

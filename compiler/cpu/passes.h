@@ -112,14 +112,16 @@ void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geome
 /// Every output (of a part) is one such chain for each lane, lane l of L summing the words l, l + L … of
 /// every block, where L is the fewer of a vector's lanes and a block's words in k; then the upper half of the
 /// lanes is added to the lower one until one lane is left.
-void emit_thin_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout);
+void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
+                               LayoutIr& layout);
 
 /// Thin, by columns: along outputs, broadcasting x as it lies.
 /// Every output (of a part) is C such chains, chain c summing the words c, c + C … of every block, where C is
 /// as many as make eight sums of a register tile's outputs and tokens; then the upper half of the chains is
 /// added to the lower one until one is left. Where items are grouped C is 2 at most, the first chain goes on
 /// from block to block, and the second one is of each block.
-void emit_thin_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout);
+void emit_small_batch_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
+                                  LayoutIr& layout);
 
 /// The addresses of the current batch tile's share of the workspace.
 struct TileWorkspace {

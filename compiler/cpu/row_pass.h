@@ -61,7 +61,7 @@ class RowPass {
   std::int32_t lanes_;
   EpilogueIr epilogue_;
   Value* w_ = nullptr;  ///< the weight that is multiplied: one of weights_
-  Values weights_;      ///< W, and V of a gated pair
+  Values weights_;      ///< W, and V of a glu pair
   Value* n_ = nullptr;
   Value* first_token_ = nullptr;
   TileWorkspace workspace_{};

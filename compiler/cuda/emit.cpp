@@ -78,8 +78,8 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
     parameters.insert(parameters.end(),
                       {{Argument::alpha, "float", "alpha"}, {Argument::beta, "float", "beta"}});
   if (epilogue.bias) parameters.push_back({Argument::bias, "const Element*", "bias"});
-  if (epilogue.gated) parameters.push_back({Argument::v, "const Operand*", "v"});
-  if (epilogue.gated && epilogue.bias) parameters.push_back({Argument::v_bias, "const Element*", "v_bias"});
+  if (epilogue.glu) parameters.push_back({Argument::v, "const Operand*", "v"});
+  if (epilogue.glu && epilogue.bias) parameters.push_back({Argument::v_bias, "const Element*", "v_bias"});
   if (epilogue.residual)
     parameters.insert(parameters.end(), {{Argument::residual, "const Element*", "residual"},
                                          {Argument::residual_stride, "long long", "residual_stride"}});
@@ -108,7 +108,7 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "    block_in = {3},\n"
       "    tile_n = {4},  // batch entries of a tile\n"
       "    rows = {5},  // output tiles of an item\n"
-      "    weights = {17},  // 2: every other one is of V, and gated by the one before\n"
+      "    weights = {17},  // 2: every other one is of V, and glu by the one before\n"
       "    merge = {6},  // block rows of an output tile\n"
       "    threads = {7},\n"
       "    unrolled_workers = {8},\n"
@@ -194,7 +194,7 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   const std::int32_t most_rows = kMostTiles / problem.weights();
   if (config.rows < 1 || config.rows > most_rows)
     refuse(fmt::format("rows is 1 to {} on CUDA targets{}", most_rows,
-                       problem.epilogue.gated ? " for a gated pair" : ""));
+                       problem.epilogue.glu ? " for a glu pair" : ""));
   if (config.merge > 1 && problem.strict_absent)
     refuse("merge fills absent blocks with zeros, which strict_absent excludes; merge=1 would work");
   if (config.merge > 1 && problem.gates)

@@ -26,7 +26,7 @@ struct Instance {
 /// What one family of kernels adds to the emitter: a function of the same name as its header in templates/.
 struct Family {
   Variant variant;
-  std::string_view function;  ///< "linear_simt"
+  std::string_view function;  ///< "spmm_simt"
   /// Throws `invalid_argument`, with what would work, where the family does not compute the problem.
   void (*validate)(const Spmm&, const Target&);
   /// Throws `invalid_argument` where the config's numbers do not go together.

@@ -43,6 +43,6 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
 
 }  // namespace
 
-const Family kMma{Variant::mma, "linear_mma", validate, instantiate};
+const Family kMma{Variant::mma, "spmm_mma", validate, instantiate};
 
 }  // namespace sparsekiln::cuda

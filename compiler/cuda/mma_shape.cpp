@@ -171,7 +171,7 @@ MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& conf
     refuse(config,
            fmt::format("{} multiplies block by block, and the {} inputs of one do not fill the tensor "
                        "core's k; {} would work",
-                       config.rows > 1 ? fmt::format("rows={}", config.rows) : "a gated pair", block.in,
+                       config.rows > 1 ? fmt::format("rows={}", config.rows) : "a glu pair", block.in,
                        config.rows > 1 ? "rows=1" : "blocks of 16 inputs, or f32,"));
   const std::int32_t least_units = std::max(2, block_units / kMostParts);  // the tables count parts to there
   while (shape.chunk_units > least_units && shared_bytes(problem, config, shape.chunk_units) > most_bytes)

@@ -14,7 +14,7 @@ namespace sparsekiln::cuda {
 /// Shared memory beside that of the stages, static: the flag of the combine, and what aligns the rest.
 inline constexpr std::int64_t kMmaStaticShared = 128;
 
-/// The numbers of templates/linear_mma.cuh that follow from a config.
+/// The numbers of templates/spmm_mma.cuh that follow from a config.
 struct MmaShape {
   std::int32_t threads = 0;       ///< a CTA
   std::int32_t warps_out = 0;     ///< warps side by side along the outputs of a block row …

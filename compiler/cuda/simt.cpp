@@ -44,6 +44,6 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
 
 }  // namespace
 
-const Family kSimt{Variant::simt, "linear_simt", validate, instantiate};
+const Family kSimt{Variant::simt, "spmm_simt", validate, instantiate};
 
 }  // namespace sparsekiln::cuda

@@ -16,7 +16,7 @@ inline constexpr std::int64_t kSimtFlagBytes = 16;
 /// capabilities), less the flag of the combine.
 inline constexpr std::int64_t kSharedLimit = 48 * 1024 - kSimtFlagBytes;
 
-/// The numbers of templates/linear_simt.cuh that follow from a config.
+/// The numbers of templates/spmm_simt.cuh that follow from a config.
 struct SimtShape {
   std::int32_t threads = 0;       ///< a CTA
   std::int32_t thread_n = 0;      ///< batch entries a thread; it holds tile_out × thread_n sums

@@ -13,7 +13,7 @@ namespace {
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
 void validate(const Spmm& problem, const Target& target) {
-  if (problem.epilogue.gated)
+  if (problem.epilogue.glu)
     refuse(fmt::format(
         "variant stream multiplies with one weight, and epilogue {} has two; variant {} would work",
         to_string(problem.epilogue), problem.ieee() ? "simt" : "mma"));
@@ -66,6 +66,6 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
 
 }  // namespace
 
-const Family kStream{Variant::stream, "linear_stream", validate, instantiate};
+const Family kStream{Variant::stream, "spmm_stream", validate, instantiate};
 
 }  // namespace sparsekiln::cuda

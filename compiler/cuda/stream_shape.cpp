@@ -43,8 +43,7 @@ std::int32_t fragments_of(const Spmm& problem, const Config& config) {
 }  // namespace
 
 std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config) {
-  constexpr std::int32_t kPadding =
-      4;  // floats behind each row of sums, as templates/linear_stream.cuh has it
+  constexpr std::int32_t kPadding = 4;  // floats behind each row of sums, as templates/spmm_stream.cuh has it
   const std::int64_t stage = std::int64_t{kStreamChunkBytes} * (config.tile_n + problem.block.out);
   const std::int64_t sums = std::int64_t{4} * config.tile_n * (problem.block.out + kPadding);
   return config.warps * (config.stages * stage + sums);

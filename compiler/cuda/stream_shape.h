@@ -14,7 +14,7 @@ namespace sparsekiln::cuda {
 /// Shared memory beside that of the stages, static: the flag of the combine, and what aligns the rest.
 inline constexpr std::int64_t kStreamStaticShared = 128;
 
-/// The numbers of templates/linear_stream.cuh that follow from a config.
+/// The numbers of templates/spmm_stream.cuh that follow from a config.
 struct StreamShape {
   std::int32_t threads = 0;       ///< a CTA
   std::int32_t run = 0;           ///< neighbouring outputs of a thread where they are stored: 4 bytes

@@ -15,7 +15,7 @@ namespace sparsekiln::cuda {
 struct ChunkShape {
   std::int32_t blocks = 1;   ///< blocks of a chunk
   std::int32_t parts = 1;    ///< chunks of a block, at most kMostParts
-  std::int32_t weights = 1;  ///< W and V of a gated pair: a tile of each, one after the other, share x
+  std::int32_t weights = 1;  ///< W and V of a glu pair: a tile of each, one after the other, share x
   friend bool operator==(const ChunkShape&, const ChunkShape&) = default;
 };
 inline constexpr std::int32_t kMostParts = 8;

@@ -173,9 +173,9 @@ struct Operands {
   TensorView dy;        ///< [n, out_features], of x's type
   TensorView dx;        ///< [n, in_features], of y's type
   TensorView dw;        ///< like w, of the output type
-  TensorView v;         ///< Epilogue::gated: like w
+  TensorView v;         ///< Epilogue::glu: like w
   TensorView bias;      ///< [out_features], of the output type
-  TensorView v_bias;    ///< Epilogue::gated and bias: likewise
+  TensorView v_bias;    ///< Epilogue::glu and bias: likewise
   TensorView residual;  ///< like y
   TensorView z;         ///< Problem::derivative: like dy
   TensorView gates;     ///< [blocks], float32

@@ -39,7 +39,7 @@ enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 /// What happens to the sums before they are stored, in float32, rounded once to the output type:
 ///
 ///   z = alpha·(x·Wᵀ) + bias
-///   a = act(z)                                       gated: act(z) · (alpha·(x·Vᵀ) + v_bias)
+///   a = act(z)                                       glu: act(z) · (alpha·(x·Vᵀ) + v_bias)
 ///   y = a + residual + beta·y
 ///
 /// Gated pairs are those of GLU variants (Shazeer 2020, arXiv:2002.05202): SwiGLU has silu, GeGLU gelu. V is
@@ -48,11 +48,11 @@ struct Epilogue {
   bool scale = false;  ///< alpha and beta, given at the launch; else 1 and 0. With beta = 0 y is not read
   bool bias = false;
   Activation activation = Activation::none;
-  bool gated = false;
+  bool glu = false;
   bool residual = false;  ///< of y's shape and type
   friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
-/// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+gated+residual".
+/// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+glu+residual".
 [[nodiscard]] std::string to_string(const Epilogue& epilogue);
 /// Reads it back; parts in any order. Throws `invalid_argument`.
 [[nodiscard]] Epilogue parse_epilogue(std::string_view text);
@@ -137,9 +137,9 @@ struct Problem : Computation {
   [[nodiscard]] std::int64_t out_features() const {
     return cut_out_features != 0 ? cut_out_features : std::int64_t{layout.rows()} * block.out;
   }
-  /// Multiplications and additions on present blocks for a batch of n; a gated pair has two weights.
+  /// Multiplications and additions on present blocks for a batch of n; a glu pair has two weights.
   [[nodiscard]] double flops(std::int64_t n) const {
-    const double weights = epilogue.gated ? 2 : 1;
+    const double weights = epilogue.glu ? 2 : 1;
     return 2.0 * weights * static_cast<double>(layout.blocks()) * block.out * block.in *
            static_cast<double>(n);
   }

@@ -71,10 +71,10 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
   const std::string_view operation = kernel.operation;
   const std::string_view epilogue = kernel.epilogue;
   for (const std::size_t operand : positions(operation)) taken |= std::uint32_t{1} << operand;
-  const bool gated = has_part(epilogue, "gated");
-  take("v", gated);
+  const bool glu = has_part(epilogue, "glu");
+  take("v", glu);
   take("bias", has_part(epilogue, "bias"));
-  take("v_bias", gated && has_part(epilogue, "bias"));
+  take("v_bias", glu && has_part(epilogue, "bias"));
   take("residual", has_part(epilogue, "residual"));
   take("z", std::string_view(kernel.derivative) != "none");
   take("gates", kernel.gates != 0);

@@ -42,7 +42,7 @@ class Kernel:
 
     Operands are arrays of NumPy, PyTorch, JAX, CuPy, or whatever speaks DLPack, on the kernel's device, of its dtype; rows
     are contiguous, at any distance. With three dimensions activations are batches of matrices. Outputs that are not given
-    are made in the first operand's framework. By name come bias[out], v (of gated), v_bias, residual, z, gates[blocks],
+    are made in the first operand's framework. By name come bias[out], v (of glu), v_bias, residual, z, gates[blocks],
     the outputs dbias[out] and dgates[blocks] (float32), alpha and beta (of scale), workspace, and stream, a number: the
     framework's current one where it is not given. A workspace is a dense array of any type, on the same device, of at least
     workspace_bytes(n) bytes, zeroed before its first use; n is the batch, of all matrices if they lie like one that the

@@ -7,7 +7,7 @@
 
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/emit.h"
-#include "compiler/cpu/weight_gradient.h"
+#include "compiler/cpu/sddmm.h"
 #endif
 
 namespace sparsekiln::cpu {

@@ -12,9 +12,9 @@
 
 #include "compiler/cuda/mma_shape.h"
 #include "compiler/cuda/multiprocessor.h"
+#include "compiler/cuda/sddmm.h"
 #include "compiler/cuda/simt_shape.h"
 #include "compiler/cuda/stream_shape.h"
-#include "compiler/cuda/weight_gradient.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -162,8 +162,8 @@ void for_each_problem(Use use) {
   constexpr std::array kTypes{Types{DType::f32, Math::ieee}, Types{DType::f32, Math::tf32},
                               Types{DType::f16, Math::ieee}, Types{DType::bf16, Math::ieee}};
   const std::array<Epilogue, 3> epilogues{
-      Epilogue{}, Epilogue{.activation = Activation::silu, .gated = true},
-      Epilogue{.scale = true, .bias = true, .activation = Activation::gelu, .gated = true, .residual = true}};
+      Epilogue{}, Epilogue{.activation = Activation::silu, .glu = true},
+      Epilogue{.scale = true, .bias = true, .activation = Activation::gelu, .glu = true, .residual = true}};
   constexpr std::array kSides{8, 16, 32, 64, 128};
   Problem problem;
   problem.layout = patterns::random(6, 6, 0.5, 1);
@@ -195,8 +195,8 @@ bool is_beyond(const Problem& problem, const Target& target) {
   const bool old = target.compute_capability() < 80;
   const bool half = problem.dtype == DType::f16 || problem.dtype == DType::bf16;
   if (old && (problem.dtype == DType::bf16 || problem.math == Math::tf32)) return true;
-  // A gated pair is multiplied block by block, and 8 inputs of 16 bits do not fill the tensor core's k.
-  if (problem.epilogue.gated && half && problem.block.in == 8) return true;
+  // A glu pair is multiplied block by block, and 8 inputs of 16 bits do not fill the tensor core's k.
+  if (problem.epilogue.glu && half && problem.block.in == 8) return true;
   // The sums of a block pass through shared memory, which has not quite 64 KB.
   return old && problem.operation == Operation::grad_weight && problem.block.out == 128 &&
          problem.block.in == 128;

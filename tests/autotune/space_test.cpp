@@ -8,7 +8,7 @@
 #include <doctest/doctest.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cost_model.h"
+#include "autotune/default_plan.h"
 #include "autotune/tuner.h"
 #include "compiler/build.h"
 

@@ -13,7 +13,7 @@
 #include <sparsekiln/error.h>
 
 #include "cache/entry.h"
-#include "cache/layer.h"
+#include "cache/read_only_store.h"
 #include "cache/store.h"
 #include "scratch_folder.h"
 
@@ -198,11 +198,11 @@ TEST_CASE("a pack is opened once, and anew when it was replaced") {
   const ScratchFolder folder;
   const fs::path file = folder.path() / "a.pack";
   write_pack(file, entries_up_to(1));
-  const auto first = open_layer(file);
-  CHECK(open_layer(file) == first);
+  const auto first = open_read_only_store(file);
+  CHECK(open_read_only_store(file) == first);
   CHECK_FALSE(first->get(identity_number(1)).has_value());
   write_pack(file, entries_up_to(2));
-  const auto second = open_layer(file);
+  const auto second = open_read_only_store(file);
   CHECK(second != first);
   CHECK(second->get(identity_number(1)) == payload_number(1));
   CHECK(first->get(identity_number(0)) == payload_number(0));  // the old one is still whole
@@ -214,13 +214,13 @@ TEST_CASE("the folder of a store is a layer, too") {
     Store store(folder.path() / "store");
     for (int i = 0; i < 3; ++i) store.put(identity_number(i), payload_number(i));
   }
-  const auto layer = open_layer(folder.path() / "store");
+  const auto layer = open_read_only_store(folder.path() / "store");
   CHECK(layer->identities().size() == 3);
   CHECK(layer->get(identity_number(2)) == payload_number(2));
   CHECK(layer->get(identity_number(2)).has_value());
   CHECK_FALSE(layer->get(identity_number(3)).has_value());
   CHECK_FALSE(layer->get(identity_number(3)).has_value());
-  CHECK_THROWS_AS(static_cast<void>(open_layer(folder.path() / "none")), Error);
+  CHECK_THROWS_AS(static_cast<void>(open_read_only_store(folder.path() / "none")), Error);
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ _SENSELESS_REQUESTS = [
     (["--op", "grad_weight", "--epilogue", "scale+relu"], ["epilogue scale+relu of grad_weight", "derivative"]),
     (["--epilogue", "tanh"], ["'tanh'", "gelu_tanh"]),
     (["--epilogue", "bias+bias"], ["'bias'", "twice"]),
-    (["--epilogue", "gated"], ["gated", "silu+gated"]),
+    (["--epilogue", "glu"], ["glu", "silu+glu"]),
     (["--derivative", "relu"], ["derivative relu of forward", "epilogue relu"]),
     (["--bias-gradient"], ["bias_gradient of forward", "grad_weight"]),
     (["--op", "grad_weight", "--gate-gradient"], ["gate_gradient without gates"]),

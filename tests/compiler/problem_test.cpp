@@ -89,7 +89,7 @@ TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is
           p.epilogue.scale = true;
           p.derivative = Activation::gelu;
         }) == "");
-  CHECK(refusal([](Problem& p) { p.epilogue.gated = true; }).starts_with("epilogue gated: it multiplies by"));
+  CHECK(refusal([](Problem& p) { p.epilogue.glu = true; }).starts_with("epilogue glu: it multiplies by"));
   CHECK(refusal([](Problem& p) { p.derivative = Activation::relu; }) ==
         "derivative relu of forward: gradients have one; epilogue relu would apply the function");
   CHECK(refusal([](Problem& p) { p.bias_gradient = true; }) ==
@@ -124,9 +124,9 @@ TEST_CASE(
 }
 
 TEST_CASE("an epilogue is read in any order of its parts and written in one") {
-  const Epilogue all = parse_epilogue("residual+gated+silu+bias+scale");
+  const Epilogue all = parse_epilogue("residual+glu+silu+bias+scale");
   CHECK(all == Epilogue{true, true, Activation::silu, true, true});
-  CHECK(to_string(all) == "scale+bias+silu+gated+residual");
+  CHECK(to_string(all) == "scale+bias+silu+glu+residual");
   CHECK(parse_epilogue(to_string(all)) == all);
   CHECK(parse_epilogue("none") == Epilogue{});
   CHECK(to_string(Epilogue{}) == "none");

@@ -26,8 +26,8 @@ std::string refusal(const std::string& text) {
 }
 
 /// "" where a thread that leaves `got` in a column of this type is right, having to leave `expected`.
-std::string verdict(const std::string& type, const std::string& judge, const std::string& expected,
-                    std::uint64_t got) {
+std::string check_result(const std::string& type, const std::string& judge, const std::string& expected,
+                         std::uint64_t got) {
   const Case test =
       parse_one("threads 1\nout " + type + " d\n" + judge + "ptx\n  nothing;\nrows\n  -> " + expected + "\n");
   return differences(test, {{got}});
@@ -85,31 +85,31 @@ TEST_CASE("a case that makes no sense is refused with its line") {
 }
 
 TEST_CASE("an answer is judged bit for bit where nothing else is said") {
-  CHECK(verdict("u32", "", "7", 7).empty());
-  CHECK(verdict("u32", "", "7", 8).find("d is 0x00000008, not 0x00000007") != std::string::npos);
-  CHECK_FALSE(verdict("f32", "", "0", 0x80000000).empty());
-  CHECK(verdict("f32", "", "nan", 0x7fc00001).empty());
-  CHECK_FALSE(verdict("f32", "", "nan", 0x7f800000).empty());
-  CHECK_FALSE(verdict("f32", "", "0x7fffffff", 0x7fc00000).empty());
-  CHECK(verdict("f16x2", "", "nan|1", 0x3c007e00).empty());
-  CHECK_FALSE(verdict("f16x2", "", "1|nan", 0x3c007e00).empty());
+  CHECK(check_result("u32", "", "7", 7).empty());
+  CHECK(check_result("u32", "", "7", 8).find("d is 0x00000008, not 0x00000007") != std::string::npos);
+  CHECK_FALSE(check_result("f32", "", "0", 0x80000000).empty());
+  CHECK(check_result("f32", "", "nan", 0x7fc00001).empty());
+  CHECK_FALSE(check_result("f32", "", "nan", 0x7f800000).empty());
+  CHECK_FALSE(check_result("f32", "", "0x7fffffff", 0x7fc00000).empty());
+  CHECK(check_result("f16x2", "", "nan|1", 0x3c007e00).empty());
+  CHECK_FALSE(check_result("f16x2", "", "1|nan", 0x3c007e00).empty());
 }
 
 TEST_CASE("a thread that must store nothing must leave its place untouched") {
-  CHECK(verdict("u32", "", "-", 0xa5a5a5a5).empty());
-  CHECK_FALSE(verdict("u32", "", "-", 0).empty());
-  CHECK(verdict("u32", "", "*", 12345).empty());
+  CHECK(check_result("u32", "", "-", 0xa5a5a5a5).empty());
+  CHECK_FALSE(check_result("u32", "", "-", 0).empty());
+  CHECK(check_result("u32", "", "*", 12345).empty());
 }
 
 TEST_CASE("tolerances are no wider than they say") {
-  CHECK(verdict("f32", "judge d ulp 2\n", "1", 0x3f800002).empty());
-  CHECK_FALSE(verdict("f32", "judge d ulp 2\n", "1", 0x3f800003).empty());
-  CHECK(verdict("f32", "judge d ulp 2\n", "0", 0x80000001).empty());
-  CHECK(verdict("f32", "judge d absolute 0.25\n", "1", 0x3f400000).empty());
-  CHECK_FALSE(verdict("f32", "judge d absolute 0.25\n", "1", 0x3f3fffff).empty());
-  CHECK(verdict("f32", "judge d relative 0.25\n", "2", 0x3fc00000).empty());
-  CHECK_FALSE(verdict("f32", "judge d relative 0.25\n", "2", 0x3fbfffff).empty());
-  CHECK_FALSE(verdict("f32", "judge d absolute 9\n", "1", 0x7fffffff).empty());
+  CHECK(check_result("f32", "judge d ulp 2\n", "1", 0x3f800002).empty());
+  CHECK_FALSE(check_result("f32", "judge d ulp 2\n", "1", 0x3f800003).empty());
+  CHECK(check_result("f32", "judge d ulp 2\n", "0", 0x80000001).empty());
+  CHECK(check_result("f32", "judge d absolute 0.25\n", "1", 0x3f400000).empty());
+  CHECK_FALSE(check_result("f32", "judge d absolute 0.25\n", "1", 0x3f3fffff).empty());
+  CHECK(check_result("f32", "judge d relative 0.25\n", "2", 0x3fc00000).empty());
+  CHECK_FALSE(check_result("f32", "judge d relative 0.25\n", "2", 0x3fbfffff).empty());
+  CHECK_FALSE(check_result("f32", "judge d absolute 9\n", "1", 0x7fffffff).empty());
 }
 
 TEST_CASE("unordered columns are compared as sets with their counts") {

@@ -10,10 +10,10 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/inputs.h"
-#include "autotune/oracle.h"
 #include "compiler/schedule.h"
 #include "compiler/spmm.h"
+#include "oracle/spmm_check.h"
+#include "oracle/spmm_inputs.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
 #include "runtime/operands.h"

@@ -12,14 +12,14 @@
 #include <sparsekiln/patterns.h>
 
 #include "autotune/cuda_work.h"
-#include "autotune/inputs.h"
-#include "autotune/oracle.h"
-#include "autotune/weight_gradient.h"
 #include "compiler/schedule.h"
+#include "oracle/sddmm_check.h"
+#include "oracle/spmm_check.h"
+#include "oracle/spmm_inputs.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
 #include "runtime/operands.h"
-#include "runtime/resident_gradient.h"
+#include "runtime/resident_sddmm.h"
 #include "tests/temporary_folder.h"
 
 // What the cost model says that a launch does, held to what the emulator counts of it.
@@ -118,9 +118,9 @@ void run_product(const Problem& problem, const Kernel& kernel, const std::shared
 
 void run_gradient(const Sddmm& gradient, const Kernel& kernel, const std::shared_ptr<const Device>& device,
                   std::int64_t n, const cuda::Emulator& emulator) {
-  const WeightGradientInputs inputs = make_inputs(gradient, {.n = n, .pairs = 1}, Inputs::small_integers, 1);
-  WeightGradientOutputs outputs(gradient, inputs);
-  ResidentGradient operands(gradient, device, inputs, outputs);
+  const SddmmInputs inputs = make_inputs(gradient, {.n = n, .pairs = 1}, Inputs::small_integers, 1);
+  SddmmOutputs outputs(gradient, inputs);
+  ResidentSddmm operands(gradient, device, inputs, outputs);
   emulator.reset_counters();
   kernel(operands[0]);
   device->synchronize();

@@ -21,8 +21,8 @@ std::optional<Error> error_with(const Emulated& emulated, int kind, unsigned n, 
   emulated.control().fail_call(kind, n, result);
   std::optional<Error> error;
   try {
-    const Verdict verdict = run(job);
-    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    const CheckResult check_result = run(job);
+    CHECK_MESSAGE(check_result.ok, check_result.first_failure);
   } catch (const Error& thrown) {
     error = thrown;
   }
@@ -85,8 +85,8 @@ bool asks(const Error& error, const Failure& failure) {
 TEST_CASE("without faults the job is right and holds nothing afterwards") {
   const Emulated emulated;
   for (const Job* job : {&the_job(), &attached_job()}) {
-    const Verdict verdict = run(*job);
-    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    const CheckResult check_result = run(*job);
+    CHECK_MESSAGE(check_result.ok, check_result.first_failure);
     check_nothing_held(emulated);
   }
 }
@@ -108,7 +108,7 @@ TEST_CASE(
         CHECK(error->kind() == ErrorKind::driver);
         CHECK(says(*error, failure.name));
         CHECK(asks(*error, failure));
-        const Verdict next = run(*job);
+        const CheckResult next = run(*job);
         CHECK_MESSAGE(next.ok, next.first_failure);
         check_nothing_held(emulated);
       }
@@ -133,8 +133,8 @@ TEST_CASE(
     CHECK_THROWS_AS(kernel.wait(), Error);
     emulated.control().fail_call(EMULATOR_FAULT_LOAD, 0, CUDA_SUCCESS);
     CHECK(kernel.tier() == Tier::attached);
-    const Verdict verdict = run(job);
-    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    const CheckResult check_result = run(job);
+    CHECK_MESSAGE(check_result.ok, check_result.first_failure);
   }
   check_nothing_held(emulated);
 }
@@ -217,8 +217,8 @@ TEST_CASE(
   CHECK(says(*error, "thread ("));
   CHECK(says(*error, "line "));
   emulated.control().reset_device(cuda::open_emulated(80)->device().ordinal);
-  const Verdict verdict = run(job);
-  CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  const CheckResult check_result = run(job);
+  CHECK_MESSAGE(check_result.ok, check_result.first_failure);
   check_nothing_held(emulated);
 }
 

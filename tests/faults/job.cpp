@@ -68,7 +68,7 @@ const Job& attached_job() {
   return job;
 }
 
-Verdict run(const Job& job) {
+CheckResult run(const Job& job) {
   Kernel kernel = compile(job.layout, job.options);
   if (job.options.attached) {
     const Kernel kept = kernel;

@@ -8,7 +8,7 @@
 
 #include <sparsekiln/compile.h>
 
-#include "autotune/oracle.h"
+#include "oracle/spmm_check.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
 
@@ -45,4 +45,4 @@ struct Job {
 
 /// Compiles (from the store), loads, lays out anew and back where the job is attached, allocates, copies,
 /// launches, waits, copies back, and judges. Throws what the library throws. Holds nothing afterwards.
-[[nodiscard]] sparsekiln::Verdict run(const Job& job);
+[[nodiscard]] sparsekiln::CheckResult run(const Job& job);

@@ -9,7 +9,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cost_model.h"
+#include "autotune/default_plan.h"
 #include "runtime/cuda/stream.h"
 #include "tests/kernels/layouts.h"
 #include "tests/kernels/suite.h"
@@ -24,10 +24,10 @@ std::string compare_with_baked(const Kernel& attached, const Layout& layout, Opt
                                std::int64_t n) {
   const Problem problem = make_problem(layout, options);
   const HostInputs exact = make_inputs(problem, n, Inputs::small_integers, 3);
-  const Verdict verdict = launch_and_check(attached, problem, exact, 8);
-  if (!verdict.ok) return verdict.first_failure;
+  const CheckResult check_result = launch_and_check(attached, problem, exact, 8);
+  if (!check_result.ok) return check_result.first_failure;
   const HostInputs random = make_inputs(problem, n, Inputs::random, 4);
-  if (const Verdict judged = launch_and_check(attached, problem, random); !judged.ok)
+  if (const CheckResult judged = launch_and_check(attached, problem, random); !judged.ok)
     return judged.first_failure;
   options.attached = false;
   const Kernel baked = compile(layout, options);
@@ -191,8 +191,9 @@ TEST_CASE("a workspace that the caller gives serves an attached kernel again and
       PoisonedOutput output(problem, 33);
       const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
       launch(kernel, problem, inputs, output, {static_cast<std::byte*>(workspace.data()), workspace.bytes()});
-      const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
-      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+      const CheckResult check_result =
+          check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
+      CHECK_MESSAGE(check_result.ok, check_result.first_failure);
     }
   }
 }
@@ -213,9 +214,9 @@ TEST_CASE("the layers of a pruned model, of seven shapes, share one compile for 
       compiled += kernels.back().from() == From::compiled;
       if (layer % 11 != 0) continue;
       const Problem problem = make_problem(layout, options);
-      const Verdict verdict =
+      const CheckResult check_result =
           launch_and_check(kernels.back(), problem, make_inputs(problem, 19, Inputs::small_integers, layer));
-      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+      CHECK_MESSAGE(check_result.ok, check_result.first_failure);
     }
   CHECK(kernels.size() == 224);
   CHECK(compiled <= 14);

@@ -37,11 +37,11 @@ TEST_CASE("one kernel serves any batch up to its bound, another one at each call
       for (std::size_t call = turn % share; call < kCalls.size(); call += share) {
         const std::int64_t n = kCalls[call];
         const HostInputs inputs = make_inputs(problem, n, Inputs::small_integers, ++seed);
-        const Verdict verdict = launch_and_check(kernel, problem, inputs);
+        const CheckResult check_result = launch_and_check(kernel, problem, inputs);
         CAPTURE(to_string(block));
         CAPTURE(precision.to_string());
         CAPTURE(n);
-        CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+        CHECK_MESSAGE(check_result.ok, check_result.first_failure);
       }
     }
   }
@@ -57,10 +57,10 @@ TEST_CASE("a dynamic batch keeps right where rows are split, whatever batch came
     CAPTURE(precision.to_string());
     CHECK(kernel.workspace_bytes(100) > 0);  // else no row is split, and this tests little
     for (const std::int64_t n : {100, 1, 33, 100, 8, 0, 64}) {
-      const Verdict verdict =
+      const CheckResult check_result =
           launch_and_check(kernel, problem, make_inputs(problem, n, Inputs::small_integers, 3), 8);
       CAPTURE(n);
-      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+      CHECK_MESSAGE(check_result.ok, check_result.first_failure);
     }
   }
 }

@@ -94,11 +94,11 @@ std::vector<Epilogue> all_epilogues() {
           {.scale = true, .bias = true, .activation = Activation::relu, .residual = true}};
 }
 /// And pairs of weights, last.
-std::vector<Epilogue> all_and_gated_epilogues() {
+std::vector<Epilogue> all_and_glu_epilogues() {
   std::vector<Epilogue> epilogues = all_epilogues();
-  epilogues.push_back({.activation = Activation::silu, .gated = true});
+  epilogues.push_back({.activation = Activation::silu, .glu = true});
   epilogues.push_back(
-      {.scale = true, .bias = true, .activation = Activation::gelu, .gated = true, .residual = true});
+      {.scale = true, .bias = true, .activation = Activation::gelu, .glu = true, .residual = true});
   return epilogues;
 }
 
@@ -117,7 +117,7 @@ Space vector_space(const Target& target) {
                  {DType::f16, DType::f32}};
   space.tables = {TableForm::constant};
   space.packed = {false, true};
-  space.epilogues = all_and_gated_epilogues();
+  space.epilogues = all_and_glu_epilogues();
   space.operations = {Operation::forward, Operation::grad_input};
   space.orders = {ActivationOrder::batch_major, ActivationOrder::feature_major};
   return space;
@@ -147,7 +147,7 @@ Space simt_space(const Target& target) {
   Space space;
   space.variant = Variant::simt;
   space.loads = all_loads();
-  space.epilogues = all_and_gated_epilogues();
+  space.epilogues = all_and_glu_epilogues();
   space.archs = {target.arch};
   space.tile_n = {8, 16, 40, 64, 128};
   space.tile_out = {1, 2, 4, 8};
@@ -165,7 +165,7 @@ Space mma_space(const Target& target) {
   Space space;
   space.variant = Variant::mma;
   space.loads = all_loads();
-  space.epilogues = all_and_gated_epilogues();
+  space.epilogues = all_and_glu_epilogues();
   space.archs = {target.arch};
   space.tile_n = {8, 16, 24, 64, 128};
   space.tile_out = {0, 8, 16, 32};
@@ -340,7 +340,7 @@ Case case_of(const Space& space, const Row& row) {
 
 /// Whether config, block and types go together. Most rows that are tried do not, and refusing one takes the
 /// emitter some microseconds: what was found once is kept. That y's type does not matter, of epilogues only
-/// whether they are gated, of loads the derivative, and strict_absent and gates only where rows are merged,
+/// whether they are glu, of loads the derivative, and strict_absent and gates only where rows are merged,
 /// is known here: a case that is refused all the same fails when it is run.
 ///
 /// Cases of more than `most_work` multiplications do not fit either: the largest blocks, layouts and batches
@@ -381,8 +381,8 @@ class Fit {
     if (row[kTypes] == kUnset) return true;
     const Types& types = space_.types[static_cast<std::size_t>(row[kTypes])];
     index = index * kOperands + (types.math == Math::tf32 ? 3 : static_cast<std::size_t>(types.dtype));
-    const bool gated = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))].gated;
-    const std::size_t kind = gated ? 1 : loads.derivative != Activation::none ? 2 : 0;
+    const bool glu = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))].glu;
+    const std::size_t kind = glu ? 1 : loads.derivative != Activation::none ? 2 : 0;
     // What does not fit without these does not fit with them: known before they are chosen.
     return is_known_to_fit(row, 3 * index, kEpilogue, kLoads) &&
            (kind == 0 || is_known_to_fit(row, 3 * index + kind));
@@ -568,10 +568,11 @@ std::string run(const Case& test) {
       HostInputs inputs = make_inputs(problem, n, kind, kSeed, width + padding);
       if (planted) plant_non_finite(problem, inputs, kSeed);
       inputs_text += Suite::current().take_seed(seed_turn);
-      const Verdict verdict = launch_and_check(kernel, problem, inputs, padding);
-      if (!verdict.ok)
-        return fmt::format("{}: {} ({} wrong, {} unwritten, {} stray)", inputs_text, verdict.first_failure,
-                           verdict.wrong, verdict.unwritten, verdict.stray);
+      const CheckResult check_result = launch_and_check(kernel, problem, inputs, padding);
+      if (!check_result.ok)
+        return fmt::format("{}: {} ({} wrong, {} unwritten, {} stray)", inputs_text,
+                           check_result.first_failure, check_result.wrong, check_result.unwritten,
+                           check_result.stray);
     }
   } catch (const std::exception& error) {
     return fmt::format("{}: {}", inputs_text, error.what());

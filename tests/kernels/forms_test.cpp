@@ -7,7 +7,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cost_model.h"
+#include "autotune/default_plan.h"
 #include "tests/kernels/layouts.h"
 #include "tests/kernels/suite.h"
 #include "tests/kernels/table.h"
@@ -64,10 +64,10 @@ TEST_CASE("tensor-core kernels whose stages hold a half of a block are right by 
             "mma tile_n=128 tile_out=0 stages=8 warps=8 split=1 rows=1 merge=1 table=constant operand_a={}",
             operand));
         const Problem problem = make_problem(layout, options);
-        const Verdict verdict = launch_and_check(compile(layout, options), problem,
-                                                 make_inputs(problem, 128, Inputs::small_integers, 3));
+        const CheckResult check_result = launch_and_check(
+            compile(layout, options), problem, make_inputs(problem, 128, Inputs::small_integers, 3));
         CAPTURE(name(operation));
         CAPTURE(name(order));
-        CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+        CHECK_MESSAGE(check_result.ok, check_result.first_failure);
       }
 }

@@ -97,8 +97,8 @@ TEST_CASE("a kernel without blocks computes zeros of no weight at all, or of one
   }
 }
 
-TEST_CASE("a gated pair without blocks is given neither weight") {
-  EmptyProduct product(Operation::forward, {.activation = Activation::silu, .gated = true});
+TEST_CASE("a glu pair without blocks is given neither weight") {
+  EmptyProduct product(Operation::forward, {.activation = Activation::silu, .glu = true});
   CHECK(product.refusal_of({}) == "");
   CHECK(product.wrote_zeros());
 }

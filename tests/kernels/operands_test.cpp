@@ -243,17 +243,17 @@ TEST_CASE("a batch of matrices is computed without a copy, as one product where 
       for (std::int64_t m = 0; m < kMatrices; ++m)
         std::copy_n(spread.begin() + m * (kN * kOut + gap) * 4, kN * kOut * 4,
                     output.y() + m * kN * kOut * 4);
-      const Verdict verdict = check(problem, inputs, output, Adder::float32);
-      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+      const CheckResult check_result = check(problem, inputs, output, Adder::float32);
+      CHECK_MESSAGE(check_result.ok, check_result.first_failure);
     }
 }
 
 namespace {
 
 /// A gradient of the weight with operands that fit it, of which a test then spoils one.
-class GradientOperand {
+class SddmmOperand {
  public:
-  explicit GradientOperand(bool gates)
+  explicit SddmmOperand(bool gates)
       : kernel_(compile(patterns::block_diagonal(4, 4, 4), options(gates))),
         memory_(Suite::current().device(), kRegion * 8) {
     const std::vector<float> fives(memory_.bytes() / sizeof(float), 5.0F);
@@ -313,7 +313,7 @@ class GradientOperand {
 }  // namespace
 
 TEST_CASE("what a gradient of the weight computes overlaps neither what it reads nor one another") {
-  GradientOperand operand(true);
+  SddmmOperand operand(true);
   operand.must_refuse("dw", [](Operands& o) { o.dw.data = o.w.data; });
   operand.must_refuse("dw", [](Operands& o) { o.dw.data = static_cast<std::byte*>(o.w.data) + 1024; });
   operand.must_refuse("dw", [](Operands& o) { o.dgates.data = o.dw.data; });
@@ -323,13 +323,13 @@ TEST_CASE("what a gradient of the weight computes overlaps neither what it reads
 }
 
 TEST_CASE("the gradient of no matrices at all is zeros") {
-  GradientOperand operand(false);
+  SddmmOperand operand(false);
   Operands none = operand.operands();
-  none.x = view(operand.at(0), DType::f32, 0, GradientOperand::kN, GradientOperand::kFeatures);
-  none.dy = view(operand.at(1), DType::f32, 0, GradientOperand::kN, GradientOperand::kFeatures);
+  none.x = view(operand.at(0), DType::f32, 0, SddmmOperand::kN, SddmmOperand::kFeatures);
+  none.dy = view(operand.at(1), DType::f32, 0, SddmmOperand::kN, SddmmOperand::kFeatures);
   const std::vector<float> dw = operand.launch(none);
   CHECK(std::all_of(dw.begin(), dw.end(), [](float value) { return value == 0; }));
-  CHECK(operand.launch(operand.operands()).front() == 5 * 5 * GradientOperand::kN);
+  CHECK(operand.launch(operand.operands()).front() == 5 * 5 * SddmmOperand::kN);
 }
 
 TEST_CASE("matrices of y may lie side by side, but not over one another, nor back over x") {

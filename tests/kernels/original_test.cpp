@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/patterns.h>
 
-#include "runtime/trial.h"
+#include "runtime/test_launch.h"
 #include "tests/kernels/pairwise.h"
 #include "tests/kernels/suite.h"
 #include "tests/kernels/table.h"
@@ -30,10 +30,10 @@ Options options_of(std::int32_t block, std::int64_t n, Operation operation) {
 }
 
 /// What is wrong with one launch on small integers; empty where nothing is.
-std::string wrong(const Layout& layout, const Options& options, TrialLaunch launch) {
+std::string wrong(const Layout& layout, const Options& options, TestLaunchShape launch) {
   const Kernel kernel = compile(layout, options);
-  const auto trial = make_trial(make_problem(layout, options), launch, Inputs::small_integers, 1);
-  const auto layer = trial->place(kernel, Suite::current().device());
+  const auto test_launch = make_test_launch(make_problem(layout, options), launch, Inputs::small_integers, 1);
+  const auto layer = test_launch->place(kernel, Suite::current().device());
   layer->launch(kernel);
   Suite::current().device()->synchronize();
   return layer->judge(kernel.binary().plan, nullptr).first_failure;

@@ -19,7 +19,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
-#include "runtime/trial.h"
+#include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 #include "tests/kernels/table.h"
 
@@ -36,7 +36,7 @@ struct Drawn {
   std::int32_t workers = 1;
   std::int32_t missing_in = 0, missing_out = 0;  ///< features that the last blocks lack
   Options options;
-  TrialLaunch launch;
+  TestLaunchShape launch;
 
   [[nodiscard]] Layout layout() const {
     const auto grid = static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
@@ -85,9 +85,9 @@ constexpr std::array kEpilogues{
     Epilogue{.bias = true, .activation = Activation::gelu},
     Epilogue{.activation = Activation::gelu_tanh, .residual = true},
     Epilogue{.scale = true, .bias = true, .activation = Activation::silu, .residual = true},
-    Epilogue{.activation = Activation::silu, .gated = true},
-    Epilogue{.bias = true, .activation = Activation::gelu, .gated = true, .residual = true},
-    Epilogue{.scale = true, .activation = Activation::relu, .gated = true},
+    Epilogue{.activation = Activation::silu, .glu = true},
+    Epilogue{.bias = true, .activation = Activation::gelu, .glu = true, .residual = true},
+    Epilogue{.scale = true, .activation = Activation::relu, .glu = true},
 };
 
 Drawn draw(std::uint64_t seed) {
@@ -166,15 +166,15 @@ Outcome run(const Drawn& drawn) {
     }
     for (const Inputs kind : {Inputs::small_integers, Inputs::random}) {
       (void)Suite::current().take_seed(static_cast<std::size_t>(drawn.seed % 3));
-      const auto trial = make_trial(problem, drawn.launch, kind, drawn.seed);
-      const auto layer = trial->place(*kernel, Suite::current().device());
+      const auto test_launch = make_test_launch(problem, drawn.launch, kind, drawn.seed);
+      const auto layer = test_launch->place(*kernel, Suite::current().device());
       layer->launch(*kernel);
       Suite::current().device()->synchronize();
-      const Verdict verdict = layer->judge(kernel->binary().plan, nullptr);
-      if (!verdict.ok)
+      const CheckResult check_result = layer->judge(kernel->binary().plan, nullptr);
+      if (!check_result.ok)
         return {{},
                 fmt::format("{}: {}", kind == Inputs::random ? "random" : "small integers",
-                            verdict.first_failure)};
+                            check_result.first_failure)};
     }
   } catch (const std::exception& error) {
     return {{}, error.what()};
@@ -210,7 +210,7 @@ Drawn shrunk(Drawn failing) {
       [](Drawn& d) { d.options.epilogue.scale = false; },
       [](Drawn& d) { d.options.epilogue.bias = false; },
       [](Drawn& d) { d.options.epilogue.residual = false; },
-      [](Drawn& d) { d.options.epilogue.gated = false; },
+      [](Drawn& d) { d.options.epilogue.glu = false; },
       [](Drawn& d) { d.options.epilogue.activation = Activation::none; },
       [](Drawn& d) { d.options.derivative = Activation::none; },
       [](Drawn& d) { d.options.gates = d.options.gate_gradient = false; },
@@ -248,7 +248,7 @@ bool may_be_refused(const Drawn& drawn) {
   if (Suite::current().on_cpu()) return false;
   if (o.attached && o.operation == Operation::grad_weight) return true;
   // Multiplied block by block, whose 8 inputs of 16 bits do not fill the tensor core's k.
-  return o.epilogue.gated && o.dtype != DType::f32 && o.block.in == 8;
+  return o.epilogue.glu && o.dtype != DType::f32 && o.block.in == 8;
 }
 
 /// A refusal without its numbers.

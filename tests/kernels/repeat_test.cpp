@@ -5,7 +5,7 @@
 
 #include <sparsekiln/patterns.h>
 
-#include "runtime/trial.h"
+#include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 
 using namespace sparsekiln;
@@ -51,14 +51,14 @@ TEST_CASE("repeated runs of every operation give the same bits, in both orders o
         options.order = order;
         options.epilogue.scale = true;
         const Kernel kernel = compile(layout, options);
-        const auto trial =
-            make_trial(make_problem(layout, options),
-                       {.n = 33, .pairs = operation == Operation::grad_weight ? 3 : 1}, Inputs::random, 21);
+        const auto test_launch = make_test_launch(
+            make_problem(layout, options), {.n = 33, .pairs = operation == Operation::grad_weight ? 3 : 1},
+            Inputs::random, 21);
         std::vector<std::byte> first;
         for (std::size_t i = 0; i < Suite::current().repeats(); ++i) {
           CAPTURE(i);
           (void)Suite::current().take_seed(i);
-          const auto layer = trial->place(kernel, Suite::current().device());
+          const auto layer = test_launch->place(kernel, Suite::current().device());
           layer->launch(kernel);
           Suite::current().device()->synchronize();
           std::vector<std::byte> image;
@@ -100,8 +100,9 @@ TEST_CASE("a workspace that the caller gives is used, and left ready for the nex
     for (int i = 0; i < 3; ++i) {
       PoisonedOutput output(problem, 33);
       launch(kernel, problem, inputs, output, {static_cast<std::byte*>(workspace.data()), workspace.bytes()});
-      const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
-      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+      const CheckResult check_result =
+          check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
+      CHECK_MESSAGE(check_result.ok, check_result.first_failure);
     }
   }
 }

@@ -10,7 +10,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
-#include "runtime/trial.h"
+#include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 
 using namespace sparsekiln;
@@ -32,21 +32,21 @@ Options cut_options(Operation operation, Batch batch, Precision precision) {
 }
 
 /// Launches with as many seeds as it takes to meet all kinds of strides.
-void check_launches(const Layout& layout, const Options& options, const TrialLaunch& launch) {
+void check_launches(const Layout& layout, const Options& options, const TestLaunchShape& launch) {
   const Kernel kernel = compile(layout, options);
   const Problem problem = make_problem(layout, options);
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-    const auto trial = make_trial(problem, launch, Inputs::small_integers, seed);
-    const auto layer = trial->place(kernel, Suite::current().device());
+    const auto test_launch = make_test_launch(problem, launch, Inputs::small_integers, seed);
+    const auto layer = test_launch->place(kernel, Suite::current().device());
     layer->launch(kernel);
     Suite::current().device()->synchronize();
-    const Verdict verdict = layer->judge(kernel.binary().plan, nullptr);
+    const CheckResult check_result = layer->judge(kernel.binary().plan, nullptr);
     CAPTURE(name(options.operation));
     CAPTURE(name(options.dtype));
     CAPTURE(name(options.order));
     CAPTURE(to_string(options.batch));
     CAPTURE(seed);
-    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    CHECK_MESSAGE(check_result.ok, check_result.first_failure);
   }
 }
 

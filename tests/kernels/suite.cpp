@@ -9,7 +9,7 @@
 
 #include "compiler/spmm.h"
 #include "runtime/cuda/emulator.h"
-#include "runtime/resident_operands.h"
+#include "runtime/resident_spmm.h"
 
 namespace sparsekiln::test {
 namespace {
@@ -103,7 +103,7 @@ void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inpu
             std::span<std::byte> workspace) {
   const std::shared_ptr<const Device>& device = Suite::current().device();
   if (problem.epilogue.scale) output.set(inputs.y);
-  ResidentOperands operands(kernel, problem, device, inputs, output);
+  ResidentSpmm operands(kernel, problem, device, inputs, output);
   operands[0].workspace = workspace.data();
   operands[0].workspace_size = static_cast<std::int64_t>(workspace.size());
   kernel(operands[0]);
@@ -117,8 +117,8 @@ std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem
   return {output.image().begin(), output.image().end()};
 }
 
-Verdict launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
-                         std::int64_t padding) {
+CheckResult launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
+                             std::int64_t padding) {
   const Spmm product(problem);
   const std::int64_t row = product.feature_major() ? inputs.n : product.out_features();
   PoisonedOutput output(problem, inputs.n, packed_stride(product, product.out_dtype, row) + padding);

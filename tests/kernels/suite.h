@@ -8,7 +8,7 @@
 
 #include <sparsekiln/compile.h>
 
-#include "autotune/oracle.h"
+#include "oracle/spmm_check.h"
 #include "runtime/device.h"
 
 namespace sparsekiln::test {
@@ -83,7 +83,7 @@ void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inpu
 
 /// Launches with the given kind of inputs and judges y; `padding` elements lie between the rows of x and of
 /// y.
-[[nodiscard]] Verdict launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
-                                       std::int64_t padding = 0);
+[[nodiscard]] CheckResult launch_and_check(const Kernel& kernel, const Problem& problem,
+                                           const HostInputs& inputs, std::int64_t padding = 0);
 
 }  // namespace sparsekiln::test

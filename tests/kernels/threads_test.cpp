@@ -7,7 +7,7 @@
 
 #include <sparsekiln/patterns.h>
 
-#include "runtime/trial.h"
+#include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 
 // Kernels on threads that never touched the device: no context is current there.
@@ -40,8 +40,8 @@ TEST_CASE("a new thread launches what another one compiled, and makes the worksp
   const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
   const Kernel kernel = compile(wide(), options);
   CHECK(kernel.workspace_bytes(33) > 0);  // else no row is split, and this tests little
-  const Verdict verdict = on_new_thread([&] { return launch_and_check(kernel, problem, inputs); });
-  CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  const CheckResult check_result = on_new_thread([&] { return launch_and_check(kernel, problem, inputs); });
+  CHECK_MESSAGE(check_result.ok, check_result.first_failure);
 }
 
 TEST_CASE("a new thread compiles, launches and drops the last handle") {
@@ -50,8 +50,8 @@ TEST_CASE("a new thread compiles, launches and drops the last handle") {
   const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
   Kernel kernel;
   on_new_thread([&] { kernel = compile(wide(), options); });
-  const Verdict verdict = on_new_thread([&] { return launch_and_check(kernel, problem, inputs); });
-  CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  const CheckResult check_result = on_new_thread([&] { return launch_and_check(kernel, problem, inputs); });
+  CHECK_MESSAGE(check_result.ok, check_result.first_failure);
   on_new_thread([&] { kernel = Kernel(); });
   CHECK(on_new_thread([&] { return compile(wide(), options).from(); }) == From::store);
 }
@@ -64,8 +64,8 @@ TEST_CASE("a new thread gives a kernel another layout and launches it") {
   on_new_thread([&] { kernel.relayout(next); });
   const Problem problem = make_problem(next, options);
   const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
-  const Verdict verdict = on_new_thread([&] { return launch_and_check(kernel, problem, inputs); });
-  CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  const CheckResult check_result = on_new_thread([&] { return launch_and_check(kernel, problem, inputs); });
+  CHECK_MESSAGE(check_result.ok, check_result.first_failure);
 }
 
 TEST_CASE("a new thread waits for the baked kernel of a tiered one and launches it") {
@@ -75,12 +75,12 @@ TEST_CASE("a new thread waits for the baked kernel of a tiered one and launches 
   const Problem problem = make_problem(wide(), options);
   const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
   const Kernel kernel = compile(wide(), options);
-  const Verdict verdict = on_new_thread([&] {
+  const CheckResult check_result = on_new_thread([&] {
     kernel.wait();
     return launch_and_check(kernel, problem, inputs);
   });
   CHECK(kernel.tier() == Tier::baked);
-  CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  CHECK_MESSAGE(check_result.ok, check_result.first_failure);
 }
 
 TEST_CASE("gradients are computed on a thread that did nothing before, as PyTorch's backward does") {
@@ -91,13 +91,13 @@ TEST_CASE("gradients are computed on a thread that did nothing before, as PyTorc
   CHECK(launch_and_check(kernel, problem, make_inputs(problem, 33, Inputs::small_integers, 4)).ok);
   const auto& device = Suite::current().device();
   std::vector<Kernel> gradients;
-  std::vector<std::unique_ptr<const Trial>> trials;
-  std::vector<std::unique_ptr<Layer>> layers;
+  std::vector<std::unique_ptr<const TestLaunch>> trials;
+  std::vector<std::unique_ptr<PlacedOperands>> layers;
   for (const Operation operation : {Operation::grad_input, Operation::grad_weight}) {
     Options options = forward;
     options.operation = operation;
     gradients.push_back(compile(wide(), options));
-    trials.push_back(make_trial(make_problem(wide(), options), {.n = 33}, Inputs::small_integers, 7));
+    trials.push_back(make_test_launch(make_problem(wide(), options), {.n = 33}, Inputs::small_integers, 7));
     layers.push_back(trials.back()->place(gradients.back(), device));
   }
   on_new_thread([&] {
@@ -105,7 +105,7 @@ TEST_CASE("gradients are computed on a thread that did nothing before, as PyTorc
   });
   device->synchronize();
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const Verdict verdict = layers[i]->judge(gradients[i].binary().plan, nullptr);
-    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    const CheckResult check_result = layers[i]->judge(gradients[i].binary().plan, nullptr);
+    CHECK_MESSAGE(check_result.ok, check_result.first_failure);
   }
 }

@@ -189,8 +189,9 @@ TEST_CASE(
         const HostInputs inputs = make_inputs(problem, n, Inputs::small_integers, 3);
         PoisonedOutput output(problem, n);
         launch(kernel, problem, inputs, output, workspace.bytes());
-        const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
-        CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+        const CheckResult check_result =
+            check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
+        CHECK_MESSAGE(check_result.ok, check_result.first_failure);
         CHECK(workspace.guard_holds());
       }
     }

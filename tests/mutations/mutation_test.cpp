@@ -48,7 +48,7 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
 
 /// Tries up to `most` places for each fault, spread over the kernel.
 void check_all_caught(const Subject& subject, const std::vector<Fault>& faults, std::size_t most) {
-  const Trial unchanged =
+  const TestLaunch unchanged =
       try_out(*subject.binary, subject.problem, subject.binary->ptx, subject.device, 0, kSeeds);
   REQUIRE_MESSAGE(!unchanged.caught, "the kernel as it is: " << unchanged.how);
   for (const Fault fault : faults) {
@@ -57,7 +57,8 @@ void check_all_caught(const Subject& subject, const std::vector<Fault>& faults, 
     const std::size_t count = std::min(most, all.size());
     for (std::size_t i = 0; i < count; ++i) {
       const Mutation& mutation = all[i * all.size() / count];
-      const Trial trial = try_out(*subject.binary, subject.problem, mutation.ptx, subject.device, 0, kSeeds);
+      const TestLaunch trial =
+          try_out(*subject.binary, subject.problem, mutation.ptx, subject.device, 0, kSeeds);
       CHECK_MESSAGE(trial.caught, name(mutation.fault)
                                       << " is not found: PTX line " << mutation.line << ", '"
                                       << mutation.before << "' became '" << mutation.after << "'");

@@ -10,13 +10,13 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
 
-#include "autotune/inputs.h"
-#include "autotune/oracle.h"
-#include "autotune/weight_gradient.h"
 #include "compiler/spmm.h"
+#include "oracle/sddmm_check.h"
+#include "oracle/spmm_check.h"
+#include "oracle/spmm_inputs.h"
 #include "runtime/device.h"
-#include "runtime/resident_gradient.h"
-#include "runtime/resident_operands.h"
+#include "runtime/resident_sddmm.h"
+#include "runtime/resident_spmm.h"
 
 namespace sparsekiln::test {
 namespace {
@@ -29,12 +29,12 @@ std::string judge(const Kernel& kernel, const Problem& problem, const std::share
   const HostInputs inputs = make_inputs(problem, problem.batch.bound(), kind, 1);
   for (int launch = 0; launch < 2; ++launch) {
     PoisonedOutput output(problem, inputs.n);
-    ResidentOperands operands(kernel, problem, device, inputs, output);
+    ResidentSpmm operands(kernel, problem, device, inputs, output);
     kernel(operands[0]);
     device->synchronize();
     operands.fetch(output);
-    const Verdict verdict = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
-    if (!verdict.ok) return "the oracle: " + verdict.first_failure;
+    const CheckResult check_result = check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
+    if (!check_result.ok) return "the oracle: " + check_result.first_failure;
   }
   return {};
 }
@@ -42,15 +42,15 @@ std::string judge(const Kernel& kernel, const Problem& problem, const std::share
 std::string judge_gradient(const Kernel& kernel, const Problem& problem,
                            const std::shared_ptr<const Device>& device, Inputs kind) {
   const Sddmm gradient(problem);
-  const WeightGradientInputs inputs =
-      make_inputs(gradient, {.n = problem.batch.bound(), .pairs = 2}, kind, 1);
-  WeightGradientOutputs outputs(gradient, inputs);
-  ResidentGradient operands(gradient, device, inputs, outputs);
+  const SddmmInputs inputs = make_inputs(gradient, {.n = problem.batch.bound(), .pairs = 2}, kind, 1);
+  SddmmOutputs outputs(gradient, inputs);
+  ResidentSddmm operands(gradient, device, inputs, outputs);
   kernel(operands[0]);
   device->synchronize();
   operands.fetch(outputs);
-  const Verdict verdict = check(gradient, inputs, outputs, adder_of(gradient.ieee(), kernel.binary().plan));
-  return verdict.ok ? "" : "the oracle: " + verdict.first_failure;
+  const CheckResult check_result =
+      check(gradient, inputs, outputs, adder_of(gradient.ieee(), kernel.binary().plan));
+  return check_result.ok ? "" : "the oracle: " + check_result.first_failure;
 }
 
 /// What is found; empty where nothing is.
@@ -103,8 +103,8 @@ Ended in_child(Work work) {
 
 }  // namespace
 
-Trial try_out(const Binary& binary, const Problem& problem, const std::string& ptx, const std::string& device,
-              std::uint64_t first_seed, int seeds) {
+TestLaunch try_out(const Binary& binary, const Problem& problem, const std::string& ptx,
+                   const std::string& device, std::uint64_t first_seed, int seeds) {
   Binary changed = binary;
   changed.code.clear();
   changed.ptx = ptx;

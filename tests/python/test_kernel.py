@@ -85,9 +85,9 @@ def test_gates_scale_blocks_and_have_a_gradient():
     layout = sk.patterns.random(3, 4, 0.6, seed=1)
     x, w, dy = operands(layout, (8, 8), 5)
     gates = np.linspace(-1, 2, layout.blocks, dtype=np.float32)
-    gated = w * gates[:, None, None]
+    glu = w * gates[:, None, None]
     compiled = lambda op, **how: sk.compile(layout, 8, 5, op=op, gates=True, target="cpu", **how)
-    dense = dense_weight(layout, gated)
+    dense = dense_weight(layout, glu)
     np.testing.assert_allclose(compiled("forward")(x, w, gates=gates), x @ dense.T, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(compiled("grad_input")(dy, w, gates=gates), dy @ dense, rtol=1e-4, atol=1e-4)
     with pytest.raises(sk.InvalidArgument, match="gates"):

@@ -8,7 +8,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/inputs.h"
+#include "oracle/spmm_inputs.h"
 #include "runtime/device.h"
 
 namespace sparsekiln {

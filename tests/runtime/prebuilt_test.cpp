@@ -15,9 +15,9 @@
 #include "runtime/build.h"
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
-#include "runtime/seen.h"
 #include "runtime/stored_binary.h"
 #include "runtime/stored_layout.h"
+#include "runtime/stored_requests.h"
 #include "tests/temporary_folder.h"
 
 namespace sparsekiln {
@@ -250,11 +250,11 @@ TEST_CASE("what a store has seen is asked for again just as it was") {
   options.in_features = 0;
   options.batch = Batch::up_to(16);
   static_cast<void>(build(layout, options));
-  const SeenKernels seen = seen_in_store(options.cache_dir);
+  const StoredRequests seen = stored_requests_in(options.cache_dir);
   const Layout one_block = Layout::from_mask(1, 1, std::vector<std::uint8_t>{1});
   CHECK(seen.left_out.empty());
   REQUIRE(seen.kernels.size() == 2);
-  for (const SeenKernel& kernel : seen.kernels) {
+  for (const StoredRequest& kernel : seen.kernels) {
     CHECK(kernel.current);
     CHECK((kernel.options.attached ? one_block : layout) == kernel.layout);
     Options again = kernel.options;

@@ -49,7 +49,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
                                    const Config& config, const Options& options) {
   [[maybe_unused]] const auto& [operation, shape, batch, dtype, out_dtype, math, order, strict_absent, ends,
                                 derivative, gates, bias_gradient, gate_gradient, alignment] = computation;
-  [[maybe_unused]] const auto& [scale, bias, activation, gated, residual] = epilogue;
+  [[maybe_unused]] const auto& [scale, bias, activation, glu, residual] = epilogue;
   [[maybe_unused]] const auto& [out, in] = block;
   [[maybe_unused]] const auto& [kind, arch, workers] = target;
   [[maybe_unused]] const auto& [up_to, numbers] = ranged;
@@ -79,7 +79,7 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.problem.epilogue.bias = true; },
       [](Asked& a) { a.problem.epilogue.activation = Activation::relu; },
       [](Asked& a) { a.problem.epilogue.activation = Activation::gelu; },
-      [](Asked& a) { a.problem.epilogue.gated = true; },
+      [](Asked& a) { a.problem.epilogue.glu = true; },
       [](Asked& a) { a.problem.epilogue.residual = true; },
       [](Asked& a) { a.problem.derivative = Activation::relu; },
       [](Asked& a) { a.problem.gates = true; },
@@ -224,7 +224,7 @@ TEST_CASE("requests that differ in one wish are different rows of the table") {
       [](Request& r) { r.options.epilogue.bias = true; },
       [](Request& r) { r.options.epilogue.activation = Activation::relu; },
       [](Request& r) { r.options.epilogue.activation = Activation::gelu; },
-      [](Request& r) { r.options.epilogue.gated = true; },
+      [](Request& r) { r.options.epilogue.glu = true; },
       [](Request& r) { r.options.epilogue.residual = true; },
       [](Request& r) { r.options.derivative = Activation::relu; },
       [](Request& r) { r.options.gates = true; },

@@ -84,7 +84,7 @@ TEST_CASE("no activation calls into a library on any level") {
         const Target target{Target::Kind::cpu, level, 2};
         Problem problem = small_problem(DType::f16);
         problem.epilogue = {
-            .scale = true, .bias = true, .activation = activation, .gated = true, .residual = true};
+            .scale = true, .bias = true, .activation = activation, .glu = true, .residual = true};
         const auto object = compile_object(source_for(problem, target, tile_n).text, target);
         for (const char* symbol :
              {"fmaf", "exp", "erf", "tanh", "rint", "floor", "roundeven", "__truncsfhf2"})

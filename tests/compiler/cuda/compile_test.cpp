@@ -92,7 +92,7 @@ TEST_CASE("chunks that pass through many registers, for want of asynchronous cop
           need_nvrtc()) {
   const Target target{Target::Kind::cuda, "sm_75", 6};
   const Epilogue whole{
-      .scale = true, .bias = true, .activation = Activation::gelu, .gated = true, .residual = true};
+      .scale = true, .bias = true, .activation = Activation::gelu, .glu = true, .residual = true};
   struct Form {
     BlockShape block;
     std::int64_t n;

@@ -83,7 +83,7 @@ TEST_CASE("the source of a small layout has a header, constants, one table and o
   CHECK(count(source.text, "extern \"C\" __global__ void __launch_bounds__(32, 1) sparsekiln_forward_0(") ==
         1);
   CHECK(count(source.text,
-              "linear_simt<Config0>(x, w, y, workspace, n, x_stride, y_stride, ends, Table0{});") == 1);
+              "spmm_simt<Config0>(x, w, y, workspace, n, x_stride, y_stride, ends, Table0{});") == 1);
   CHECK(count(source.text, "#include") == 0);
   CHECK(count(source.text, "#pragma once") == 0);
 }
@@ -116,7 +116,7 @@ TEST_CASE("entries share tables that are equal") {
   CHECK(count(source.text, " steps_1[] = ") == 0);
   CHECK(count(source.text, "steps_0[index]") == 2);
   CHECK(count(source.text, "extern \"C\" __global__") == 2);
-  CHECK(count(source.text, "template <class Config>\n__device__ __forceinline__ void linear_simt") == 1);
+  CHECK(count(source.text, "template <class Config>\n__device__ __forceinline__ void spmm_simt") == 1);
 }
 
 TEST_CASE("entries with split rows keep their counters in the same bytes of the workspace") {

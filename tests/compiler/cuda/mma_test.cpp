@@ -174,9 +174,9 @@ TEST_CASE("an entry of a tensor-core kernel asks for dynamic shared memory") {
   REQUIRE(source.entries.size() == 1);
   CHECK(source.entries.front().dynamic_shared_bytes == 4 * 128 * (64 + 32));
   CHECK(source.entries.front().threads == 128);
-  CHECK(source.text.find("linear_mma<Config0>(x, w, y, workspace, n, x_stride, y_stride, ends, Table0{});") !=
+  CHECK(source.text.find("spmm_mma<Config0>(x, w, y, workspace, n, x_stride, y_stride, ends, Table0{});") !=
         std::string::npos);
-  CHECK(source.text.find("linear_simt") == std::string::npos);
+  CHECK(source.text.find("spmm_simt") == std::string::npos);
   CHECK(source.text.find("#include") == std::string::npos);
 }
 

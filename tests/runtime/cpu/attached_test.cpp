@@ -13,11 +13,11 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/oracle.h"
 #include "compiler/build.h"
-#include "runtime/resident_operands.h"
+#include "oracle/spmm_check.h"
+#include "runtime/resident_spmm.h"
 #include "tests/runtime/cpu/product_fixture.h"
-#include "tests/runtime/cpu/weight_gradient_fixture.h"
+#include "tests/runtime/cpu/sddmm_fixture.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -68,7 +68,7 @@ std::vector<std::byte> bytes_of_product(const Kernel& kernel, const Problem& pro
                                         const HostInputs& inputs) {
   PoisonedOutput output(problem, inputs.n);
   if (problem.epilogue.scale) output.set(inputs.y);
-  ResidentOperands operands(kernel, problem, sparsekiln::open_device("cpu"), inputs, output);
+  ResidentSpmm operands(kernel, problem, sparsekiln::open_device("cpu"), inputs, output);
   kernel(operands[0]);
   operands.fetch(output);
   return {output.image().begin(), output.image().end()};
@@ -84,10 +84,10 @@ bool same_product(const Binary& shared, const Problem& problem, const Config& co
 }
 
 bool same_gradient(const Binary& shared, const Problem& problem, const Config& config,
-                   const WeightGradientLaunch& launch, Inputs kind = Inputs::random) {
+                   const SddmmLaunch& launch, Inputs kind = Inputs::random) {
   const Kernel attached = attached_kernel(shared, problem);
   const Kernel baked = baked_kernel(problem, shared.target, config);
-  const WeightGradientInputs inputs = make_inputs(Sddmm(problem), launch, kind, 5);
+  const SddmmInputs inputs = make_inputs(Sddmm(problem), launch, kind, 5);
   return bytes_of(launched(attached, problem, inputs)) == bytes_of(launched(baked, problem, inputs));
 }
 
@@ -130,11 +130,11 @@ TEST_CASE("one attached code is right on every awkward layout") {
         const Kernel kernel = attached_kernel(shared, problem);
         const HostInputs inputs = make_inputs(problem, 20, Inputs::small_integers, 2);
         PoisonedOutput output(problem, inputs.n);
-        ResidentOperands operands(kernel, problem, sparsekiln::open_device("cpu"), inputs, output);
+        ResidentSpmm operands(kernel, problem, sparsekiln::open_device("cpu"), inputs, output);
         kernel(operands[0]);
         operands.fetch(output);
-        const Verdict verdict = check(problem, inputs, output, Adder::float32);
-        CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+        const CheckResult check_result = check(problem, inputs, output, Adder::float32);
+        CHECK_MESSAGE(check_result.ok, check_result.first_failure);
       }
     }
 }
@@ -150,7 +150,7 @@ TEST_CASE("an attached product takes every epilogue, derivative, gate and order 
   const std::vector<Form> forms = {
       {.epilogue = {.bias = true, .activation = Activation::gelu}},
       {.epilogue = {.scale = true, .residual = true}},
-      {.epilogue = {.bias = true, .activation = Activation::silu, .gated = true}},
+      {.epilogue = {.bias = true, .activation = Activation::silu, .glu = true}},
       {.epilogue = {}, .gates = true},
       {.epilogue = {}, .derivative = Activation::relu},
       {.epilogue = {.bias = true}, .order = ActivationOrder::feature_major},
@@ -183,7 +183,7 @@ TEST_CASE("an attached gradient of the weight has the bits of the baked one on a
     for (const std::int32_t stages : {kEachForItself, kPackedOnce})
       for (const bool ends : {false, true}) {
         const BlockShape block = kBlocks[turn % kBlocks.size()];
-        const Config config = gradient_config(32, stages, block.in == 8 ? 3 : block.in == 32 ? 2 : 1, 2);
+        const Config config = sddmm_config(32, stages, block.in == 8 ? 3 : block.in == 32 ? 2 : 1, 2);
         Problem problem = gradient_of(another_layout(), block, 40, dtype, dtype);
         problem.bias_gradient = ends;
         problem.epilogue.scale = ends && turn % 2 == 0;
@@ -210,7 +210,7 @@ TEST_CASE("attached kernels have the bits of baked ones on every level of this h
       for (const DType dtype : {DType::f32, DType::bf16}) {
         const bool gradient = operation == Operation::grad_weight;
         Problem problem = product_of(another_layout(), {16, 16}, 33, dtype, dtype, operation);
-        const Config config = gradient ? gradient_config(32, kEachForItself, 2) : vector_config(16, 2);
+        const Config config = gradient ? sddmm_config(32, kEachForItself, 2) : vector_config(16, 2);
         const Binary shared = shared_binary(problem, {Target::Kind::cpu, level, 2}, config);
         problem.layout = patterns::random(9, 14, 0.6, 3);
         CAPTURE(level);
@@ -234,7 +234,7 @@ TEST_CASE("attached layouts are cut anywhere within their last blocks, with one 
         problem.bias_gradient = gradient;
         problem.cut_in_features = turn % 3 != 1 ? 1 : 0;  // which are cut; where comes below
         problem.cut_out_features = turn % 3 != 2 ? 1 : 0;
-        const Config config = gradient ? gradient_config(32, tile_n == 1 ? kEachForItself : kPackedOnce)
+        const Config config = gradient ? sddmm_config(32, tile_n == 1 ? kEachForItself : kPackedOnce)
                                        : vector_config(tile_n, 2);
         const Binary shared = shared_binary(problem, host(2), config);
         for (const std::int32_t missing : {1, 3, 7}) {
@@ -258,7 +258,7 @@ TEST_CASE("attached layouts are cut anywhere within their last blocks, with one 
 TEST_CASE("an attached gradient is stored past the caches, and rounded by multiply-adds, where it is much") {
   for (const DType dtype : kTypes)
     for (const std::int32_t stages : {kEachForItself, kPackedOnce}) {
-      const Config config = gradient_config(64, stages, 1, 1);
+      const Config config = sddmm_config(64, stages, 1, 1);
       Problem problem = gradient_of(another_layout(), {32, 32}, 20, dtype, dtype);
       const Binary shared = shared_binary(problem, host(2), config);
       for (const std::int64_t n : {1, 20})

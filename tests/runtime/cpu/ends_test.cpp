@@ -6,9 +6,9 @@
 #include <limits>
 #include <optional>
 
-#include "autotune/inputs.h"
-#include "autotune/oracle.h"
-#include "autotune/poisoned_output.h"
+#include "oracle/poisoned_output.h"
+#include "oracle/spmm_check.h"
+#include "oracle/spmm_inputs.h"
 #include "tests/runtime/cpu/product_fixture.h"
 
 // Everything around a product: epilogues, gates, derivatives, feature-major activations, ragged edges.
@@ -40,7 +40,7 @@ class GuardedCopy {
   std::byte* data_ = nullptr;
 };
 
-Verdict run_guarded(const Problem& problem, const Binary& binary, const HostInputs& inputs) {
+CheckResult run_guarded(const Problem& problem, const Binary& binary, const HostInputs& inputs) {
   const auto module = open_device()->load(std::make_shared<Binary>(binary));
   PoisonedOutput output(problem, inputs.n);
   if (problem.epilogue.scale) output.set(inputs.y);
@@ -84,8 +84,8 @@ constexpr std::int32_t kSide = 7;  ///< blocks
 
 constexpr std::array<Epilogue, 4> kEpilogues = {
     Epilogue{}, Epilogue{.scale = true, .bias = true, .activation = Activation::gelu, .residual = true},
-    Epilogue{.bias = true, .activation = Activation::silu, .gated = true},
-    Epilogue{.scale = true, .activation = Activation::gelu_tanh, .gated = true, .residual = true}};
+    Epilogue{.bias = true, .activation = Activation::silu, .glu = true},
+    Epilogue{.scale = true, .activation = Activation::gelu_tanh, .glu = true, .residual = true}};
 constexpr std::array<BlockShape, 5> kBlocks = {BlockShape{8, 8}, {16, 8}, {8, 32}, {32, 16}, {64, 64}};
 constexpr std::array<std::int64_t, 5> kBatches = {1, 3, 16, 29, 66};
 constexpr std::array<std::int32_t, 4> kTiles = {1, 16, 48, 64};
@@ -126,11 +126,11 @@ void check_ends(const std::string& emitted, const std::string& assembled, std::s
                                       {Target::Kind::cpu, assembled, workers});
         const std::int64_t n = kBatches[turn % kBatches.size()];
         for (const Inputs kind : {Inputs::small_integers, Inputs::random}) {
-          const Verdict verdict = run_guarded(problem, *binary, make_inputs(problem, n, kind, turn));
+          const CheckResult check_result = run_guarded(problem, *binary, make_inputs(problem, n, kind, turn));
           CAPTURE(emitted);
           CAPTURE(turn);
           CAPTURE(n);
-          CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+          CHECK_MESSAGE(check_result.ok, check_result.first_failure);
         }
       }
 }
@@ -155,12 +155,12 @@ void check_cut_blocks(const std::string& emitted, const std::string& assembled) 
           problem.alignment = static_cast<std::int32_t>(size_of(out_dtype));
           const auto binary = build_for(problem, {Target::Kind::cpu, emitted, 2}, vector_config(tile_n),
                                         {Target::Kind::cpu, assembled, 2});
-          const Verdict verdict =
+          const CheckResult check_result =
               run_guarded(problem, *binary, make_inputs(problem, 17, Inputs::small_integers, 1));
           CAPTURE(emitted);
           CAPTURE(to_string(block));
           CAPTURE(tile_n);
-          CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+          CHECK_MESSAGE(check_result.ok, check_result.first_failure);
         }
 }
 
@@ -194,8 +194,8 @@ TEST_CASE("weights of features that are not there may be anything") {
             }
         REQUIRE(planted > 0);
         const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(tile_n));
-        const Verdict verdict = run_guarded(problem, *binary, inputs);
-        CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+        const CheckResult check_result = run_guarded(problem, *binary, inputs);
+        CHECK_MESSAGE(check_result.ok, check_result.first_failure);
       }
 }
 
@@ -222,8 +222,8 @@ TEST_CASE("nothing of a block is used whose gate is zero, nor of its x") {
         for (std::int64_t k = 0; k < product.block.in; ++k)
           store(dtype, std::numeric_limits<float>::quiet_NaN(), inputs.x.data(), token * inputs.x_stride + k);
       const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(16));
-      const Verdict verdict = run_guarded(problem, *binary, inputs);
-      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+      const CheckResult check_result = run_guarded(problem, *binary, inputs);
+      CHECK_MESSAGE(check_result.ok, check_result.first_failure);
     }
 }
 
@@ -237,8 +237,8 @@ TEST_CASE("y is not read where beta is zero") {
       store(DType::f32, std::numeric_limits<float>::quiet_NaN(), inputs.y.bytes.data(),
             static_cast<std::int64_t>(i));
     const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(tile_n));
-    const Verdict verdict = run_guarded(problem, *binary, inputs);
-    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    const CheckResult check_result = run_guarded(problem, *binary, inputs);
+    CHECK_MESSAGE(check_result.ok, check_result.first_failure);
   }
 }
 

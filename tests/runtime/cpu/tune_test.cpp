@@ -16,7 +16,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cost_model.h"
+#include "autotune/default_plan.h"
 #include "autotune/record_json.h"
 #include "autotune/shipped_records.h"
 #include "compiler/build.h"

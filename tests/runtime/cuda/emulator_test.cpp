@@ -8,7 +8,7 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/oracle.h"
+#include "oracle/spmm_check.h"
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/stream.h"
 #include "tests/runtime/cuda/stub_session.h"
@@ -20,13 +20,13 @@ namespace {
 
 constexpr const char* kVariable = "SPARSEKILN_EMULATOR";
 
-struct Layer {
+struct ReadOnlyStore {
   Layout layout = patterns::random(3, 3, 0.5, 2);
   Options options;
   Problem problem;
   HostInputs inputs;
 
-  explicit Layer(const std::string& target) {
+  explicit ReadOnlyStore(const std::string& target) {
     options.block = {8, 8};
     options.batch = 5;
     options.target = target;
@@ -38,7 +38,7 @@ struct Layer {
 
 /// Launches `times` times through `launch(kernel, operands)` and judges what is in y then.
 template <class Launch>
-Verdict run(const Layer& layer, const Device& device, const Kernel& kernel, Launch launch) {
+CheckResult run(const ReadOnlyStore& layer, const Device& device, const Kernel& kernel, Launch launch) {
   const auto shared_device = std::shared_ptr<const Device>(std::shared_ptr<void>(), &device);
   PoisonedOutput output(layer.problem, 5);
   DeviceMemory x(shared_device, layer.inputs.x.size());
@@ -126,26 +126,26 @@ TEST_CASE("an emulated target is resolved without the emulator, and its context 
 }
 
 TEST_CASE("a kernel is compiled once for an emulated device and launched with no context current") {
-  const Layer layer("emulated:sm_80");
+  const ReadOnlyStore layer("emulated:sm_80");
   const Kernel kernel = compile(layer.layout, layer.options);
   CHECK(compile(layer.layout, layer.options).from() == From::memory);
   const auto device = open_device("emulated:sm_80");
   static_cast<void>(open_device("emulated:sm_90"));
-  const Verdict verdict = run(layer, *device, kernel,
-                              [](const Kernel& launched, const Operands& operands) { launched(operands); });
-  CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+  const CheckResult check_result = run(
+      layer, *device, kernel, [](const Kernel& launched, const Operands& operands) { launched(operands); });
+  CHECK_MESSAGE(check_result.ok, check_result.first_failure);
 }
 
 TEST_CASE("kernels of several emulated devices are launched by turns on one thread") {
   for (int turn = 0; turn < 2; ++turn)
     for (const char* const target : {"emulated:sm_80", "emulated:sm_90"}) {
       CAPTURE(target);
-      const Layer layer(target);
+      const ReadOnlyStore layer(target);
       const Kernel kernel = compile(layer.layout, layer.options);
-      const Verdict verdict =
+      const CheckResult check_result =
           run(layer, *open_device(target), kernel,
               [](const Kernel& launched, const Operands& operands) { launched(operands); });
-      CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+      CHECK_MESSAGE(check_result.ok, check_result.first_failure);
       CHECK(Driver::find(DriverKind::emulator)->current_context() == nullptr);
     }
 }
@@ -155,7 +155,7 @@ TEST_CASE("the emulator serves as the machine's driver, captured launches includ
   const ScopedVariable driver("SPARSEKILN_CUDA_DRIVER", library.c_str());
   // On a thread of its own, where "cuda" leaves a context current: one library serves both kinds of target.
   std::async(std::launch::async, [] {
-    const Layer layer("cuda:0");
+    const ReadOnlyStore layer("cuda:0");
     const auto device = open_device("cuda:0");
     CHECK(device->target() == Target{Target::Kind::cuda, "sm_90", 132});
     const Kernel kernel = compile(layer.layout, layer.options);
@@ -163,17 +163,18 @@ TEST_CASE("the emulator serves as the machine's driver, captured launches includ
     DeviceMemory workspace(device, static_cast<std::size_t>(kernel.workspace_bytes(5)));
     const std::vector<std::byte> zeros(workspace.bytes());
     device->copy_in(workspace.data(), zeros.data(), zeros.size());
-    const Verdict verdict = run(layer, *device, kernel, [&](const Kernel& launched, Operands operands) {
-      operands.stream = stream.handle();
-      operands.workspace = workspace.data();
-      operands.workspace_size = static_cast<std::int64_t>(workspace.bytes());
-      stream.begin_capture();
-      launched(operands);
-      const Graph graph = stream.end_capture();
-      graph.launch(stream.handle());
-      stream.synchronize();
-    });
-    CHECK_MESSAGE(verdict.ok, verdict.first_failure);
+    const CheckResult check_result =
+        run(layer, *device, kernel, [&](const Kernel& launched, Operands operands) {
+          operands.stream = stream.handle();
+          operands.workspace = workspace.data();
+          operands.workspace_size = static_cast<std::int64_t>(workspace.bytes());
+          stream.begin_capture();
+          launched(operands);
+          const Graph graph = stream.end_capture();
+          graph.launch(stream.handle());
+          stream.synchronize();
+        });
+    CHECK_MESSAGE(check_result.ok, check_result.first_failure);
   }).get();
 }
 
@@ -193,7 +194,7 @@ TEST_CASE("counters and seed are set and read through the class") {
   emulator.set_seed(77);
   CHECK(emulator.seed() == 77);
   emulator.set_seed(seed);
-  const Layer layer("emulated:sm_80");
+  const ReadOnlyStore layer("emulated:sm_80");
   const Kernel kernel = compile(layer.layout, layer.options);
   emulator.reset_counters();
   CHECK(emulator.counters().empty());

@@ -1,0 +1,98 @@
+#include "compiler/cpu/sddmm.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/attach.h"
+#include "compiler/cpu/layout_ir.h"
+#include "compiler/cpu/level.h"
+#include "compiler/cpu/module.h"
+#include "compiler/cpu/sddmm_geometry.h"
+#include "compiler/cpu/sddmm_panels.h"
+#include "compiler/cpu/sddmm_pass.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+/// Of Config::tile_n: what a worker has of the batch on its stack, and in L1.
+constexpr std::int32_t kMostChunk = 256;
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
+
+void emit_passes(EmittedModule& module, const SddmmGeometry& geometry, LayoutIr& layout, const Entry& entry) {
+  if (geometry.packed) emit_panel_pass(module.ir(), entry.passes.front(), geometry, layout);
+  SddmmPass(module.ir(), geometry, layout).emit(entry.passes.back());
+}
+
+std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {
+  const Layout& layout = gradient.layout;
+  const std::string computed =
+      attached(plan) ? fmt::format("dw of blocks of {}, any layout of them", to_string(gradient.block))
+                     : fmt::format("dw of {} blocks of {} in {} x {} (layout {}), x[n, {}], dy[n, {}]",
+                                   layout.blocks(), to_string(gradient.block), layout.rows(), layout.cols(),
+                                   layout.digest().hex(), gradient.in_features(), gradient.out_features());
+  return fmt::format(
+      "; Sparsekiln: {}, {}\n"
+      "; {} -> {}, accumulated in f32; batch {}; target {}\n"
+      "; plan {}\n"
+      "; runs = {{ row, first_block, blocks, first_of_row }}, stretches = {{ row, first_block, behind }}\n",
+      name(gradient.operation), computed, name(gradient.dtype), name(gradient.out_dtype),
+      to_string(gradient.batch), target.to_string(), to_string(plan));
+}
+
+}  // namespace
+
+void validate(const Sddmm& gradient, const Target& target, const Config& config) {
+  validate_config(gradient, target, config);
+  const std::string given = to_string(config);
+  if (config.tile_n < 1 || config.tile_n > kMostChunk)
+    refuse(fmt::format("config '{}': tile_n is 1 to {} batch entries", given, kMostChunk));
+  if (config.stages != 1 && config.stages != 2)
+    refuse(fmt::format(
+        "config '{}': stages is 2 where x and dy are packed for all workers beforehand, else 1", given));
+  if (config.rows < 1 || config.rows > kMostRunBlocks ||
+      (config.rows > 1 && config.rows * gradient.block.in > kMostPanelWidth))
+    refuse(fmt::format("config '{}': rows is 1, or up to {} blocks of {} features in all", given,
+                       kMostRunBlocks, kMostPanelWidth));
+  if (config.tile_out != 0 || config.merge != 1 || config.packed)
+    refuse(fmt::format("config '{}': {} has no such choice; tile_out=0 merge=1 packed=0 would work", given,
+                       name(gradient.operation)));
+}
+
+Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
+            const std::vector<BlockRuns>& schedules) {
+  const Level& level = level_of(target);
+  const bool without_layout = attached(plan);
+  EmittedModule module(target);
+  Source source;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const SddmmGeometry geometry(gradient, level, plan[i].config);
+    const std::string suffix = entry_suffix(plan, i);
+    Entry entry;
+    entry.up_to = plan[i].up_to;
+    entry.tile_n = 0;
+    if (geometry.packed) entry.passes.push_back("pack" + suffix);
+    entry.passes.push_back("weight_gradient" + suffix);
+    if (without_layout) {
+      entry.workers = 0;
+      entry.arguments = {Argument::tables};
+      LayoutIr layout(module);
+      emit_passes(module, geometry, layout, entry);
+    } else {
+      LayoutData data = sddmm_data(gradient, geometry, schedules[i], plan[i].up_to);
+      describe(data, entry);
+      LayoutIr layout(module, {"worker_begin", "runs", "columns", "stretches", "stretch_begin"}, suffix,
+                      std::move(data));
+      emit_passes(module, geometry, layout, entry);
+    }
+    source.entries.push_back(std::move(entry));
+  }
+  source.text = module.text(heading(gradient, target, plan));
+  return source;
+}
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,142 @@
+#include "compiler/cpu/sddmm_geometry.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sparsekiln::cpu {
+namespace {
+
+/// Of dw: a processor's last level of cache holds less, or has better use for it.
+constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
+
+/// The most of a register tile's row.
+constexpr std::int32_t kRowVectors = 4;
+
+/// Vector registers of 16 hold twelve sums, three words that are broadcast and one vector; where
+/// multiply-adds are two instructions, products need some too. AVX-512 has 32.
+std::int32_t most_sums(const Level& level) {
+  if (level.lanes == 16) return 24;
+  return level.fused ? 12 : 8;
+}
+
+PanelSide side_of(SddmmSide side, std::int32_t block_width, std::int64_t cut_features) {
+  PanelSide result;
+  result.side = side;
+  result.block_width = block_width;
+  result.width = std::min(block_width, kMostPanelWidth);
+  result.cut = cut_features % block_width != 0;
+  return result;
+}
+
+/// `total` in the fewest shares of at most `most`, the large ones first.
+std::vector<std::int32_t> shares(std::int32_t total, std::int32_t most) {
+  const std::int32_t count = (total + most - 1) / most;
+  std::vector<std::int32_t> result;
+  for (std::int32_t i = 0; i < count; ++i) result.push_back((total + count - 1 - i) / count);
+  return result;
+}
+
+/// What a worker computes without regard to the lengths of runs.
+struct Stretches {
+  std::vector<std::int32_t> fields;  ///< kStretchFields each
+  std::vector<std::int32_t> worker_begin;
+};
+
+Stretches stretches_of(const BlockRuns& schedule) {
+  Stretches result;
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
+    result.worker_begin.push_back(static_cast<std::int32_t>(result.fields.size()) / kStretchFields);
+    const BlockRun* before = nullptr;
+    for (const BlockRun& run : schedule.runs_of(worker)) {
+      const std::int32_t behind = run.first + run.blocks;
+      if (before != nullptr && before->row == run.row && before->first + before->blocks == run.first)
+        result.fields.back() = behind;
+      else
+        result.fields.insert(result.fields.end(), {run.row, run.first, behind});
+      before = &run;
+    }
+  }
+  result.worker_begin.push_back(static_cast<std::int32_t>(result.fields.size()) / kStretchFields);
+  return result;
+}
+
+void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedule) {
+  std::vector<std::int32_t>& runs = data.tables[kRuns];
+  for (const BlockRun& run : schedule.runs)
+    runs.insert(runs.end(), {run.row, run.first, run.blocks, run.first_of_row ? 1 : 0});
+  const auto col = gradient.layout.col();
+  std::vector<std::int32_t>& columns = data.tables[kBlockColumns];
+  columns.assign(col.begin(), col.end());
+  // What a worker looks ahead to, behind the last of all.
+  runs.insert(runs.end(), kRunFields, 0);
+  columns.insert(columns.end(), kMostRunBlocks, 0);
+  data.tables[kRunBegin] = schedule.worker_begin;
+  Stretches stretches = stretches_of(schedule);
+  data.tables[kStretches] = std::move(stretches.fields);
+  data.tables[kStretchBegin] = std::move(stretches.worker_begin);
+}
+
+}  // namespace
+
+SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Config& config)
+    : dtype(gradient.dtype),
+      out_dtype(gradient.out_dtype),
+      block(gradient.block),
+      order(gradient.order),
+      derivative(gradient.derivative),
+      alignment(gradient.alignment),
+      scale(gradient.epilogue.scale),
+      gates(gradient.gates),
+      bias_gradient(gradient.bias_gradient),
+      gate_gradient(gradient.gate_gradient),
+      x(side_of(SddmmSide::x, block.in, gradient.cut_in)),
+      dy(side_of(SddmmSide::dy, block.out, gradient.cut_out)),
+      chunk(config.tile_n),
+      lanes(std::min(level.lanes, block.in)),
+      most_sums(cpu::most_sums(level)),
+      run_blocks(config.rows),
+      packed(config.stages > 1) {
+  // Stores of whole rows of blocks follow each other. Parts of lines that wait for their rest would be
+  // written one by one.
+  const bool whole_rows = block.in / lanes <= kRowVectors;
+  const bool can_stream =
+      level.name.starts_with("x86-64") && lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
+  streams = can_stream && whole_rows;
+  streams_products = can_stream && !packed;
+  const bool bare = !scale && !gates && !gate_gradient && derivative == Activation::none && !x.cut && !dy.cut;
+  exact_products = dtype == DType::bf16 && out_dtype == DType::bf16 && !packed && bare &&
+                   order == ActivationOrder::batch_major;
+}
+
+SddmmTile SddmmGeometry::tile(std::int32_t blocks) const {
+  const std::int32_t vectors = run_width(blocks) / lanes;
+  SddmmTile tile;
+  tile.vectors = vectors % kRowVectors == 0 ? kRowVectors : vectors % 3 == 0 ? 3 : vectors % 2 == 0 ? 2 : 1;
+  tile.outputs = shares(dy.width, most_sums / tile.vectors);
+  return tile;
+}
+
+LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, const BlockRuns& schedule,
+                      std::int64_t most_entries) {
+  const std::int64_t dw_elements = gradient.layout.blocks() * geometry.block_elements();
+  const bool large = dw_elements * static_cast<std::int64_t>(size_of(geometry.out_dtype)) >= kStreamedBytes;
+  LayoutData data;
+  put_tables(data, gradient, schedule);
+  data[LayoutNumber::workers] = schedule.workers();
+  data[LayoutNumber::in_features] = gradient.in_features();
+  data[LayoutNumber::out_features] = gradient.out_features();
+  data[LayoutNumber::x_panels] = std::int64_t{gradient.layout.cols()} * geometry.x.panels_of_block();
+  data[LayoutNumber::dy_panels] = std::int64_t{gradient.layout.rows()} * geometry.dy.panels_of_block();
+  data[LayoutNumber::streams] = geometry.streams && large ? 1 : 0;
+  data[LayoutNumber::streams_products] = geometry.streams_products && large ? 1 : 0;
+  // Each worker looks at all of x and dy, which must be little beside what it stores.
+  const bool many = dw_elements > schedule.workers() * (gradient.in_features() + gradient.out_features());
+  data[LayoutNumber::many_products] = geometry.exact_products && many ? 1 : 0;
+  if (geometry.packed)
+    data[LayoutNumber::tile_bytes] = static_cast<std::int64_t>(kMostPairs) * most_entries *
+                                     (data[LayoutNumber::x_panels] * geometry.x.row_bytes() +
+                                      data[LayoutNumber::dy_panels] * geometry.dy.row_bytes());
+  return data;
+}
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <llvm/IR/Value.h>
+#include <sparsekiln/config.h>
+
+#include "compiler/block_runs.h"
+#include "compiler/cpu/layout_data.h"
+#include "compiler/cpu/level.h"
+#include "compiler/sddmm.h"
+
+namespace sparsekiln::cpu {
+
+/// Which operand of the gradient of the weight a panel holds.
+enum class SddmmSide : std::uint8_t { x, dy };
+
+/// x or dy as the register tiles read it: *panels* of a block's features, or of 64 where a block is wider, as
+/// float32, [batch entry][feature], what a derivative does to dy done.
+struct PanelSide {
+  SddmmSide side = SddmmSide::x;
+  std::int32_t width = 0;        ///< features of a panel
+  std::int32_t block_width = 0;  ///< features of a block: one panel, or several
+  bool cut = false;              ///< the last block has features that the operand has not
+  [[nodiscard]] std::int32_t panels_of_block() const { return block_width / width; }
+  /// Which number of the layout says how many features the operand has, and panels all blocks.
+  [[nodiscard]] LayoutNumber features() const {
+    return side == SddmmSide::x ? LayoutNumber::in_features : LayoutNumber::out_features;
+  }
+  [[nodiscard]] LayoutNumber panels() const {
+    return side == SddmmSide::x ? LayoutNumber::x_panels : LayoutNumber::dy_panels;
+  }
+  /// Bytes from one batch entry to the next in a panel.
+  [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{4} * width; }
+};
+
+/// Sums that are held in registers: `vectors` of x's features for each of some of dy's.
+struct SddmmTile {
+  std::int32_t vectors = 1;
+  std::vector<std::int32_t> outputs;  ///< of each tile of a panel of dy, in order
+};
+
+/// The numbers of one entry of a gradient of the weight which do not depend on the layout.
+struct SddmmGeometry {
+  SddmmGeometry(const Sddmm& gradient, const Level& level, const Config& config);
+
+  DType dtype;
+  DType out_dtype;
+  BlockShape block;
+  ActivationOrder order;
+  Activation derivative;
+  std::int32_t alignment;  ///< of activations, bytes
+  bool scale;
+  bool gates;
+  bool bias_gradient;
+  bool gate_gradient;
+  PanelSide x;
+  PanelSide dy;
+  std::int32_t chunk;       ///< batch entries whose panels are in L1 while register tiles go over them
+  std::int32_t lanes;       ///< of a vector: those of the level, or a block's features where they are fewer
+  std::int32_t most_sums;   ///< vectors, of a register tile
+  std::int32_t run_blocks;  ///< the most of a run
+  /// Panels of all of x and dy are made once, by a pass of its own, and lie in the workspace; else each
+  /// worker makes those of a chunk on its stack.
+  bool packed;
+  /// dw goes past the caches, of a layout where it is more than they hold and would only be read to be
+  /// overwritten: LayoutNumber::streams.
+  bool streams;
+  /// Likewise of an only batch entry's outer product, which is not summed by tiles.
+  bool streams_products;
+  /// An only batch entry's products are rounded to bf16 by multiply-adds, of a layout where they are many
+  /// (LayoutNumber::many_products), and where operands are neither too large nor too small: see
+  /// SddmmPass::exact_products.
+  bool exact_products;
+
+  [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
+  /// Features of x that the register tiles of a run of `blocks` blocks go over together.
+  [[nodiscard]] std::int32_t run_width(std::int32_t blocks) const { return blocks * x.width; }
+  /// The tile of a run of `blocks` blocks: as many sums as registers have room for.
+  [[nodiscard]] SddmmTile tile(std::int32_t blocks) const;
+};
+
+/// The tables of one entry, as the current pass reads them: see SddmmTable.
+struct SddmmTables {
+  llvm::Value* worker_begin = nullptr;
+  llvm::Value* runs = nullptr;
+  llvm::Value* columns = nullptr;
+  llvm::Value* stretches = nullptr;
+  llvm::Value* stretch_begin = nullptr;
+};
+
+/// What the code of an entry takes of its layout. `most_entries`: the largest n that it serves.
+[[nodiscard]] LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry,
+                                    const BlockRuns& schedule, std::int64_t most_entries);
+inline constexpr std::int32_t kRunFields = 4;
+inline constexpr std::int32_t kStretchFields = 3;
+
+/// Of Config::rows: runs of each length have code of their own.
+inline constexpr std::int32_t kMostRunBlocks = 4;
+/// Features of a panel where blocks are wider.
+inline constexpr std::int32_t kMostPanelWidth = 64;
+
+}  // namespace sparsekiln::cpu

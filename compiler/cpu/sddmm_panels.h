@@ -1,0 +1,81 @@
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "compiler/cpu/layout_ir.h"
+#include "compiler/cpu/sddmm_geometry.h"
+#include "compiler/cpu/vector_ir.h"
+
+namespace sparsekiln::cpu {
+
+/// One operand of all pairs as it lies in memory, and its panels.
+class PanelSource {
+ public:
+  using Value = llvm::Value;
+
+  /// Reads the strides of the current pass's call; to be made where a pass begins.
+  PanelSource(VectorIr& v, const SddmmGeometry& geometry, const LayoutIr& layout, const PanelSide& side);
+
+  /// Writes the batch entries [begin, end) of pair `pair`'s panels [first_panel, last_panel), `panel_bytes`
+  /// apart, to `to`, where batch entry `begin` of the first one begins.
+  void gather(Value* pair, Value* first_panel, Value* last_panel, Value* begin, Value* end, Value* to,
+              Value* panel_bytes);
+  /// One batch entry of a panel, where it lies if it is float32 already, else gathered to `to`.
+  [[nodiscard]] Value* row(Value* pair, Value* panel, Value* entry, Value* to);
+  /// Loads vectors of it, by their first feature, as float32; only what takes more than that is gathered.
+  [[nodiscard]] std::function<Value*(std::int64_t)> row_reader(Value* pair, Value* panel, Value* entry,
+                                                               Value* to);
+  /// Where it lies in memory, of batch-major activations.
+  [[nodiscard]] Value* address(Value* pair, Value* panel, Value* entry) {
+    return at(operand(pair), entry, v_.times(panel, side_.width)).dy_or_x;
+  }
+  /// Bytes of a panel of a whole pair.
+  [[nodiscard]] Value* panel_bytes() { return v_.times(n_, side_.row_bytes()); }
+  /// Where in the workspace the panels of `pair` begin, of a packed geometry.
+  [[nodiscard]] Value* packed(Value* pair);
+
+  [[nodiscard]] const PanelSide& side() const { return side_; }
+
+ private:
+  /// Addresses of an element.
+  struct Operand {
+    Value* dy_or_x = nullptr;
+    Value* z = nullptr;  ///< null: no derivative
+  };
+  [[nodiscard]] Operand operand(Value* pair);
+  [[nodiscard]] Value* base(Value* pair, std::size_t member);
+  [[nodiscard]] bool feature_major() const { return g_.order == ActivationOrder::feature_major; }
+  [[nodiscard]] bool derives() const {
+    return side_.side == SddmmSide::dy && g_.derivative != Activation::none;
+  }
+  [[nodiscard]] Operand at(const Operand& from, Value* entry, Value* feature);
+  /// `lanes` neighbours in memory, `first` behind `from`, as the products take them.
+  [[nodiscard]] Value* loaded(const Operand& from, std::int32_t first, std::int32_t lanes);
+  /// Calls `whole` or `cut` for a panel, and the latter with how many features it has.
+  void by_extent(Value* panel, const std::function<void()>& whole, const std::function<void(Value*)>& cut);
+  void gather_rows(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
+  void gather_columns(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
+  void clear_rows(Value* entries, Value* to);
+  void copy_one(const Operand& from, Value* entry, Value* feature, Value* to);
+
+  VectorIr& v_;
+  const SddmmGeometry& g_;
+  const PanelSide& side_;
+  Value* features_ = nullptr;  ///< of the operand, where its last block is cut
+  Value* x_row_bytes_;         ///< of the panels of one batch entry
+  Value* dy_row_bytes_;
+  Value* n_;
+  Value* stride_bytes_;       ///< from one row of the operand to the next
+  Value* z_stride_bytes_;     ///< likewise of z
+  Value* rounded_ = nullptr;  ///< a vector of the operands' type on the stack
+};
+
+/// Pass 0 of a packed geometry: all panels of x and dy, which the workers share.
+void emit_panel_pass(VectorIr& v, std::string_view name, const SddmmGeometry& geometry,
+                     const LayoutIr& layout);
+
+/// The number of pairs of the current pass's call.
+[[nodiscard]] llvm::Value* pair_count(VectorIr& v);
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+
+#include "compiler/cpu/row_pass.h"
+
+namespace sparsekiln::cpu {
+
+/// A pass over batch tiles of few tokens, on x as it lies: block by block, so that the weight is one stream;
+/// of each block, one register tile of outputs after the other against the x of all tokens. Between blocks
+/// the sums of the tiles lie in L1; those of an only tile stay in registers.
+class SmallBatchPass : public RowPass {
+ public:
+  using RowPass::RowPass;
+
+ protected:
+  /// Sums in registers: eight keep two 4-cycle multiply-adders busy.
+  static constexpr std::int32_t kChains = 8;
+  static constexpr std::int64_t kLine = 64;
+
+  struct Block {
+    Value* w;
+    Value* ahead;  ///< what is to be prefetched while `w` is read: maybe no memory of the weight
+    Values xs;     ///< of its columns, by token
+  };
+
+  /// Register tiles of a block.
+  [[nodiscard]] virtual std::int32_t tiles() const = 0;
+  /// Bytes of the weight from one tile to the next.
+  [[nodiscard]] virtual std::int64_t tile_weight_bytes() const = 0;
+  /// Lanes of a sum; a tile has kChains of them.
+  [[nodiscard]] virtual std::int32_t sum_lanes() const = 0;
+  [[nodiscard]] virtual Block locate(const Values& tokens, Value* step) = 0;
+  /// Adds the products of the tile of a block whose weight begins at block.w.
+  [[nodiscard]] virtual Values multiply_tile(const Block& block, Values sums) = 0;
+  /// Adds up what is one output's: vectors_ → [tile_n][block_out].
+  virtual void reduce(Value* sums) = 0;
+
+  void begin() override;
+  void store_outputs(Value* output_block) final;
+  Values token_rows();
+  [[nodiscard]] std::int64_t sum_bytes() const { return std::int64_t{4} * sum_lanes(); }
+
+  Value* vectors_ = nullptr;  ///< [tile][kChains] sums
+
+ private:
+  void accumulate(Value* sums, Value* first, Value* steps) final;
+  void accumulate_weight(Value* sums, Value* first, Value* steps, const Values& tokens);
+  [[nodiscard]] Values load_sums(Value* from);
+  void store_sums(const Values& sums, Value* to);
+  [[nodiscard]] std::int64_t tile_sums_bytes() const { return kChains * sum_bytes(); }
+
+  Value* x_ = nullptr;
+  Value* x_row_bytes_ = nullptr;
+};
+
+}  // namespace sparsekiln::cpu

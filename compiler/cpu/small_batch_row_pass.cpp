@@ -1,0 +1,121 @@
+#include <algorithm>
+
+#include <llvm/IR/IntrinsicsX86.h>
+
+#include "compiler/cpu/small_batch_pass.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+/// Bytes of the weight; far enough for memory, near enough for L1.
+constexpr std::int64_t kPrefetchAhead = 2048;
+
+/// Lanes are words of k; a register tile is as many rows of a block as there are chains for each token.
+class SmallBatchRowPass final : public SmallBatchPass {
+ public:
+  using SmallBatchPass::SmallBatchPass;
+
+ private:
+  [[nodiscard]] std::int32_t tiles() const override { return g_.block_out / outputs(); }
+  [[nodiscard]] std::int64_t tile_weight_bytes() const override { return row_bytes() * outputs(); }
+  [[nodiscard]] std::int32_t sum_lanes() const override { return std::min(lanes_, g_.block_words); }
+  Block locate(const Values& tokens, Value* step) override;
+  [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
+  void reduce(Value* sums) override;
+  [[nodiscard]] Value* load_words(Value* address, unsigned align);
+  [[nodiscard]] Value* multiply_words(Value* w, Value* x, Value* sum);
+
+  [[nodiscard]] bool dot() const { return g_.pairs() && v_.level.dot_bf16 && sum_lanes() == lanes_; }
+  /// Outputs of a register tile. Blocks have a multiple of eight.
+  [[nodiscard]] std::int32_t outputs() const { return kChains / g_.tile_n; }
+  [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_words; }
+};
+
+SmallBatchPass::Block SmallBatchRowPass::locate(const Values& tokens, Value* step) {
+  Value* x = v_.times(v_.entry(tables_.columns, step, "column"), row_bytes());
+  Value* w = v_.settled(v_.at(w_, v_.times(step, g_.block_bytes()), "w.block"));
+  Block block{w, v_.beyond(w, kPrefetchAhead), {}};
+  for (Value* token : tokens) block.xs.push_back(v_.settled(v_.at(token, x)));
+  return block;
+}
+
+SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Values sums) {
+  const std::int64_t vector_bytes = std::int64_t{g_.word_bytes} * sum_lanes();
+  for (std::int64_t line = 0; line < (tile_weight_bytes() + kLine - 1) / kLine; ++line)
+    v_.prefetch(v_.beyond(block.ahead, line * kLine));
+  for (std::int64_t k = 0; k < row_bytes(); k += vector_bytes) {
+    Values xv;
+    for (Value* x : block.xs) xv.push_back(load_words(v_.at(x, k), g_.aligned(vector_bytes)));
+    for (std::int32_t output = 0; output < outputs(); ++output) {
+      Value* weight = load_words(v_.at(block.w, output * row_bytes() + k),
+                                 static_cast<unsigned>(std::min<std::int64_t>(16, vector_bytes)));
+      for (std::int32_t token = 0; token < g_.tile_n; ++token) {
+        Value*& sum = sums[static_cast<std::size_t>(output * g_.tile_n + token)];
+        sum = multiply_words(weight, xv[static_cast<std::size_t>(token)], sum);
+      }
+    }
+    sums = v_.pinned(sums);
+  }
+  return sums;
+}
+
+/// Floats, or where they are pairs the words as integers.
+SmallBatchPass::Value* SmallBatchRowPass::load_words(Value* address, unsigned align) {
+  return g_.pairs() ? v_.load(v_.ints(sum_lanes()), address, align)
+                    : v_.load_floats(g_.dtype, address, sum_lanes(), align);
+}
+
+SmallBatchPass::Value* SmallBatchRowPass::multiply_words(Value* w, Value* x, Value* sum) {
+  if (!g_.pairs()) return v_.multiply_add(x, w, sum);
+  if (dot()) {
+    auto* pairs = llvm::FixedVectorType::get(ir_.getBFloatTy(), static_cast<unsigned>(2 * sum_lanes()));
+    return ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {},
+                               {sum, ir_.CreateBitCast(x, pairs), ir_.CreateBitCast(w, pairs)});
+  }
+  const auto half = [&](Value* words, bool upper) {  // of each word, as float
+    Value* bits = upper ? ir_.CreateAnd(words, v_.splat(ir_.getInt32(0xffff0000), sum_lanes()))
+                        : ir_.CreateShl(words, v_.splat(ir_.getInt32(16), sum_lanes()));
+    return ir_.CreateBitCast(bits, v_.floats(sum_lanes()));
+  };
+  sum = v_.multiply_add(half(x, false), half(w, false), sum);
+  return v_.multiply_add(half(x, true), half(w, true), sum);
+}
+
+/// The lanes of each vector become one sum.
+void SmallBatchRowPass::reduce(Value* sums) {
+  constexpr std::int32_t kOutputs = 4;  // at a time: a square of the narrowest vectors
+  auto* type = v_.floats(sum_lanes());
+  for (std::int32_t token = 0; token < g_.tile_n; ++token)
+    v_.loop("reduce", v_.constant(0), v_.constant(g_.block_out / kOutputs), [&](Value* i) {
+      Value* output = v_.times(i, kOutputs);
+      Values lanes;
+      for (std::int32_t o = 0; o < kOutputs; ++o) {
+        Value* number = v_.plus(v_.times(v_.plus(output, v_.constant(o)), g_.tile_n), v_.constant(token));
+        Value* sum = v_.load(type, v_.at(vectors_, v_.times(number, sum_bytes())), 16);
+        for (std::int32_t width = sum_lanes() / 2; width >= kOutputs; width /= 2) {
+          std::vector<int> low;
+          std::vector<int> high;
+          for (int lane = 0; lane < width; ++lane) {
+            low.push_back(lane);
+            high.push_back(lane + width);
+          }
+          sum = ir_.CreateFAdd(ir_.CreateShuffleVector(sum, low), ir_.CreateShuffleVector(sum, high));
+        }
+        lanes.push_back(sum);
+      }
+      lanes = v_.transpose(lanes);
+      Value* total = ir_.CreateFAdd(ir_.CreateFAdd(lanes[0], lanes[2]), ir_.CreateFAdd(lanes[1], lanes[3]));
+      v_.store(total,
+               v_.at(sums, v_.times(v_.plus(output, v_.constant(std::int64_t{token} * g_.block_out)), 4)),
+               16);
+    });
+}
+
+}  // namespace
+
+void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
+                               LayoutIr& layout) {
+  SmallBatchRowPass(ir, geometry, layout).emit(name, "");
+}
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,238 @@
+#include "compiler/cuda/sddmm.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/cuda/sddmm_shape.h"
+#include "compiler/cuda/table_text.h"
+#include "compiler/cuda/tables.h"
+#include "compiler/cuda/template_text.h"
+#include "compiler/cuda/types.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
+
+std::string_view function_of(const Config& config) {
+  return config.variant == Variant::mma ? "sddmm_mma" : "sddmm_simt";
+}
+
+void write_header(std::string& text, const Sddmm& gradient, const Target& target, const Plan& plan) {
+  const Layout& layout = gradient.layout;
+  text += fmt::format(
+      "// Sparsekiln: {} of a block-sparse linear layer, dw[out, in] = dy[n, out]^T * x[n, in] on its "
+      "blocks\n"
+      "//   layout  W[{}, {}], {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
+      "//   digest  {}\n"
+      "//   batch   {}\n"
+      "//   types   {} to {}, math {}, {}\n"
+      "//   target  {}\n",
+      name(gradient.operation), gradient.out_features(), gradient.in_features(), layout.rows(), layout.cols(),
+      to_string(gradient.block), layout.blocks(), layout.statistics().density, layout.digest().hex(),
+      to_string(gradient.batch), name(gradient.dtype), name(gradient.out_dtype), name(gradient.math),
+      name(gradient.order), target.to_string());
+  for (std::size_t i = 0; i < plan.size(); ++i)
+    text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
+}
+
+/// The arrays of one entry, and `struct Table<index>` which reads them. Returns their bytes.
+std::int64_t write_tables(std::string& text, const Sddmm& gradient, const BlockRuns& schedule, TableForm form,
+                          std::size_t index) {
+  std::vector<std::int32_t> runs;
+  for (const BlockRun& run : schedule.runs)
+    runs.insert(runs.end(), {run.row, run.first, run.blocks, run.first_of_row ? 1 : 0});
+  const auto col = gradient.layout.col();
+  const std::vector<std::int32_t> columns(col.begin(), col.end());
+  text +=
+      "\n// Each worker's first run; four numbers a run: block row, first block, blocks, whether first of "
+      "its row;\n"
+      "// the column of each block.\n";
+  write_numbers(text, "worker_begin", index, form, schedule.worker_begin);
+  write_numbers(text, "runs", index, form, runs);
+  write_numbers(text, "columns", index, form, columns);
+  text += fmt::format(
+      "struct Table{0} {{\n"
+      "  __device__ static int worker(int index) {{ return worker_begin_{0}[index]; }}\n"
+      "  __device__ static sparsekiln::BlockRun run(int index) {{\n"
+      "    return {{runs_{0}[4 * index], runs_{0}[4 * index + 1], runs_{0}[4 * index + 2], runs_{0}[4 * "
+      "index + "
+      "3]}};\n"
+      "  }}\n"
+      "  __device__ static int column(int block) {{ return columns_{0}[block]; }}\n"
+      "}};\n",
+      index);
+  return static_cast<std::int64_t>(4 * (schedule.worker_begin.size() + runs.size() + columns.size()));
+}
+
+/// A parameter behind those that all kernels have.
+struct Parameter {
+  Argument argument;
+  std::string_view type;  ///< Element: x's
+  std::string_view name;
+  bool of_ends = true;  ///< a member of SddmmEpilogue
+};
+
+std::vector<Parameter> parameters_of(const Sddmm& gradient) {
+  std::vector<Parameter> parameters;
+  if (gradient.derivative != Activation::none)
+    parameters.push_back({Argument::z_stride, "long long", "z_stride", false});
+  if (gradient.epilogue.scale)
+    parameters.insert(parameters.end(),
+                      {{Argument::alpha, "float", "alpha"}, {Argument::beta, "float", "beta"}});
+  if (gradient.gates) parameters.push_back({Argument::gates, "const float*", "gates"});
+  if (gradient.bias_gradient) parameters.push_back({Argument::dbias, "float*", "dbias"});
+  if (gradient.gate_gradient)
+    parameters.insert(parameters.end(),
+                      {{Argument::dgates, "float*", "dgates"}, {Argument::w, "const Element*", "w"}});
+  return parameters;
+}
+
+std::string declarations_of(const Sddmm& gradient, const Target& target, const Config& config,
+                            const SddmmShape& shape) {
+  std::string text = fmt::format(
+      "  using Operand = sparsekiln::{};\n"
+      "  using Element = Operand::Element;\n"
+      "  using Output = sparsekiln::{};\n"
+      "  using Derivative = sparsekiln::{};\n",
+      operand_of(gradient.dtype), output_of(gradient.out_dtype), activation_of(gradient.derivative));
+  if (config.variant == Variant::mma)
+    text += fmt::format("  using Product = sparsekiln::{};\n", product_of(gradient.dtype));
+  text += fmt::format(
+      "  enum : int {{\n"
+      "    block_out = {},\n"
+      "    block_in = {},\n"
+      "    width = {},  // blocks of a run\n"
+      "    chunk = {},  // batch entries of a stage\n"
+      "    stages = {},\n"
+      "    threads = {},\n"
+      "    alignment = {},     // bytes that addresses and strides of activations are multiples of\n"
+      "    in_features = {},   // where the last block column is cut; 0: it is whole\n"
+      "    out_features = {},  // likewise of the last block row\n",
+      gradient.block.out, gradient.block.in, config.rows, config.tile_n, config.stages, shape.threads,
+      gradient.alignment, gradient.cut_in, gradient.cut_out);
+  text += config.variant == Variant::mma
+              ? fmt::format("    warps_out = {},\n    warps_in = {},\n    warps_n = {},\n", shape.warps_out,
+                            shape.warps_in, shape.warps_n)
+              : fmt::format("    tile_out = {},\n", config.tile_out);
+  text += fmt::format(
+      "  }};\n"
+      "  enum : bool {{ async_copy = {}, feature_major = {}, scales = {}, has_gates = {}, has_derivative = "
+      "{}, "
+      "has_bias_gradient = {}, has_gate_gradient = {} }};\n",
+      target.compute_capability() >= 80, gradient.feature_major(), gradient.epilogue.scale, gradient.gates,
+      gradient.derivative != Activation::none, gradient.bias_gradient, gradient.gate_gradient);
+  return text;
+}
+
+void write_kernel(std::string& text, const Sddmm& gradient, const Target& target, const Config& config,
+                  const SddmmShape& shape, std::size_t index, const std::string& symbol) {
+  std::string declared;
+  std::string ends;
+  for (const Parameter& parameter : parameters_of(gradient)) {
+    const bool element = parameter.type == "const Element*";
+    declared +=
+        fmt::format(",\n    {} {}", element ? fmt::format("const Config{}::Element*", index) : parameter.type,
+                    parameter.name);
+    if (parameter.of_ends) ends += fmt::format("  ends.{0} = {0};\n", parameter.name);
+  }
+  text += fmt::format(
+      "\nstruct Config{0} {{\n"
+      "  using Table = Table{0};\n"
+      "{1}"
+      "}};\n"
+      "extern \"C\" __global__ void __launch_bounds__({2}, 1) {3}(\n"
+      "    const sparsekiln::ActivationPairs pairs, Config{0}::Output::Element* __restrict__ dw, int n,\n"
+      "    long long x_stride, long long dy_stride{4}) {{\n"
+      "  sparsekiln::SddmmEpilogue<Config{0}> ends;\n"
+      "{5}"
+      "  sparsekiln::{6}<Config{0}>(pairs, dw, n, x_stride, dy_stride, {7}, ends, Table{0}{{}});\n"
+      "}}\n",
+      index, declarations_of(gradient, target, config, shape), shape.threads, symbol, declared, ends,
+      function_of(config), gradient.derivative == Activation::none ? "0" : "z_stride");
+}
+
+void validate_variant(const Sddmm& gradient, const Target& target, const Config& config) {
+  if (config.variant != Variant::simt && config.variant != Variant::mma)
+    refuse(fmt::format("variant {} computes no {}; simt and mma do", name(config.variant),
+                       name(gradient.operation)));
+  if (config.variant == Variant::simt) {
+    if (!gradient.ieee())
+      refuse(fmt::format(
+          "variant simt computes {} in f32 with math ieee, not {} with math {}; variant mma would "
+          "work",
+          name(gradient.operation), name(gradient.dtype), name(gradient.math)));
+    return;
+  }
+  if (gradient.ieee())
+    refuse(
+        "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "
+        "will do, would work");
+  require_tensor_cores(gradient, target);
+}
+
+}  // namespace
+
+void validate(const Sddmm& gradient, const Target& target, const Config& config) {
+  if (target.compute_capability() < 75)
+    refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
+  validate_variant(gradient, target, config);
+  if (config.packed || config.merge != 1 || config.operand_a != Config().operand_a)
+    refuse(fmt::format("config '{}' of {}: packed=0 merge=1 operand_a=x would work", to_string(config),
+                       name(gradient.operation)));
+  if (config.table != TableForm::constant && config.table != TableForm::global)
+    refuse(fmt::format("table={} of {}: its layout is baked; table=constant or table=global would work",
+                       name(config.table), name(gradient.operation)));
+  if (config.split < 1) refuse("a config's split is 1 or more");
+  static_cast<void>(sddmm_shape(gradient, target, config));
+  if (config.table == TableForm::constant && table_bound(gradient, config) > kConstantTableLimit)
+    refuse(
+        fmt::format("a table of up to {} bytes does not fit the {} bytes of constant memory; table=global "
+                    "would work",
+                    table_bound(gradient, config), kConstantTableLimit));
+}
+
+std::int64_t table_bound(const Sddmm& gradient, const Config& config) {
+  const std::int64_t runs = run_bound(gradient, config.rows);
+  // A run has four numbers and at most a worker of its own, a block has its column.
+  return 4 * (5 * runs + 2 + gradient.layout.blocks() + 3);
+}
+
+Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
+            const std::vector<BlockRuns>& schedules) {
+  Source source;
+  write_header(source.text, gradient, target, plan);
+  std::set<std::string> written;
+  for (const RangedConfig& range : plan)
+    write_template(source.text, fmt::format("{}.cuh", function_of(range.config)), written);
+  std::int64_t constant_bytes = 0;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const Config& config = plan[i].config;
+    const SddmmShape shape = sddmm_shape(gradient, target, config);
+    Entry entry;
+    entry.up_to = plan[i].up_to;
+    entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), i)};
+    entry.tile_n = 0;
+    entry.workers = schedules[i].workers();
+    entry.threads = shape.threads;
+    entry.dynamic_shared_bytes = shape.shared_bytes;
+    entry.arguments = {Argument::pairs, Argument::y, Argument::n, Argument::x_stride, Argument::y_stride};
+    for (const Parameter& parameter : parameters_of(gradient)) entry.arguments.push_back(parameter.argument);
+    const std::int64_t bytes = write_tables(source.text, gradient, schedules[i], config.table, i);
+    if (config.table == TableForm::constant) constant_bytes += bytes;
+    write_kernel(source.text, gradient, target, config, shape, i, entry.passes.front());
+    source.entries.push_back(std::move(entry));
+  }
+  if (constant_bytes > kConstantTableLimit)
+    refuse(
+        fmt::format("the tables of {} entries take {} bytes, more than the {} of constant memory; "
+                    "table=global would work",
+                    plan.size(), constant_bytes, kConstantTableLimit));
+  return source;
+}
+
+}  // namespace sparsekiln::cuda

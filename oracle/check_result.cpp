@@ -1,0 +1,46 @@
+#include "oracle/check_result.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "compiler/element.h"
+
+namespace sparsekiln {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+Adder adder_of(bool ieee, const Plan& plan) {
+  const bool tensor_cores = !ieee && std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
+    return range.config.variant == Variant::mma || range.config.variant == Variant::stream;
+  });
+  return tensor_cores ? Adder::tensor_cores : Adder::float32;
+}
+
+double loss(Adder adder) {
+  constexpr double kProductsAtOnce = 4;
+  return adder == Adder::tensor_cores ? 2 * (kProductsAtOnce + 1) / kProductsAtOnce : 1;
+}
+
+double error_ratio(double value, double expected, double bound) {
+  if (std::isnan(expected)) return std::isnan(value) ? 0 : kInf;
+  if (value == expected) return 0;
+  const double error = std::fabs(value - expected);
+  return std::isfinite(error) && bound > 0 ? error / bound : kInf;
+}
+
+double exact_ratio(double value, double expected) {
+  if (std::isnan(expected)) return std::isnan(value) ? 0 : kInf;
+  return value == expected && std::signbit(value) == std::signbit(expected) ? 0 : kInf;
+}
+
+double rounded(double exact, DType type) {
+  float value = 0;
+  store(type, static_cast<float>(exact), &value, 0);
+  return to_float(type, &value, 0);
+}
+
+}  // namespace sparsekiln

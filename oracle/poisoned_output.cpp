@@ -1,0 +1,123 @@
+#include "oracle/poisoned_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include <sparsekiln/error.h>
+
+namespace sparsekiln {
+namespace {
+
+/// A quiet NaN with a payload, neither the hardware's default nor one that a conversion of such a NaN gives.
+std::uint32_t poison(DType type) {
+  switch (type) {
+    case DType::f32:
+      return 0x7fd5a5a5u;
+    case DType::f16:
+      return 0x7f35u;
+    case DType::bf16:
+      return 0x7fd5u;
+  }
+  return 0;
+}
+
+template <class Bits>
+void fill(std::span<std::byte> image, Bits pattern) {
+  for (std::size_t i = 0; i + sizeof(Bits) <= image.size(); i += sizeof(Bits))
+    std::memcpy(image.data() + i, &pattern, sizeof(Bits));
+}
+
+/// Where element `at` of the image lies, with the result's [0, 0] at element `origin`.
+std::string place(const std::string& y, std::int64_t at, std::int64_t origin, std::int64_t rows,
+                  std::int64_t length, std::int64_t stride) {
+  const std::int64_t i = at - origin;
+  if (i < 0) return fmt::format("{} elements before {}", -i, y);
+  if (i >= rows * stride) return fmt::format("{} elements after {}", i - rows * stride + 1, y);
+  if (i % stride < length) return fmt::format("{}[{}, {}]", y, i / stride, i % stride);
+  return fmt::format("{} elements after the row {}[{}, :]", i % stride - length + 1, y, i / stride);
+}
+
+}  // namespace
+
+PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride)
+    : PoisonedOutput(problem.out_dtype, problem.feature_major(), n, problem.out_features(),
+                     row_stride != 0 ? row_stride
+                                     : packed_stride(problem, problem.out_dtype,
+                                                     problem.feature_major() ? n : problem.out_features()),
+                     "y") {}
+
+PoisonedOutput::PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name)
+    : PoisonedOutput(dtype, false, rows, width, width, std::move(name)) {}
+
+PoisonedOutput::PoisonedOutput(DType dtype, bool feature_major, std::int64_t n, std::int64_t width,
+                               std::int64_t row_stride, std::string name)
+    : name_(std::move(name)),
+      dtype_(dtype),
+      feature_major_(feature_major),
+      n_(n),
+      width_(width),
+      row_stride_(row_stride) {
+  if (row_stride_ < row_length())
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("{} with rows of {} elements was asked for at a stride of {}; it must be {} or more",
+                    name_, row_length(), row_stride_, row_length()));
+  // A whole tile too many is the usual stray write: room for 128 rows, within reason.
+  const auto bytes = static_cast<std::int64_t>(size_of(dtype_));
+  guard_ = std::clamp<std::int64_t>(128 * row_stride_ * bytes, 4096, 1 << 22) / 256 * 256;
+  image_.resize(static_cast<std::size_t>(2 * guard_ + rows() * row_stride_ * bytes));
+  if (bytes == 4)
+    fill<std::uint32_t>(image_, poison(dtype_));
+  else
+    fill<std::uint16_t>(image_, static_cast<std::uint16_t>(poison(dtype_)));
+}
+
+TensorView PoisonedOutput::view(void* memory) const {
+  return strided_view(static_cast<std::byte*>(memory) + guard_, dtype_, rows(), row_length(), row_stride_);
+}
+
+void PoisonedOutput::set(const HostActivation& contents) {
+  if (contents.n != n_ || contents.features != width_ || contents.dtype != dtype_)
+    throw Error(ErrorKind::internal, "what y held before was of another shape or type");
+  for (std::int64_t row = 0; row < rows(); ++row)
+    std::memcpy(y() + static_cast<std::size_t>(row * row_stride_) * size_of(dtype_),
+                contents.bytes.data() + static_cast<std::size_t>(row * contents.stride) * size_of(dtype_),
+                static_cast<std::size_t>(row_length()) * size_of(dtype_));
+}
+
+PoisonedOutput::Findings PoisonedOutput::inspect() const {
+  Findings findings;
+  const auto bytes = static_cast<std::int64_t>(size_of(dtype_));
+  const std::int64_t elements = static_cast<std::int64_t>(image_.size()) / bytes;
+  const std::int64_t origin = guard_ / bytes;
+  const std::uint32_t pattern = poison(dtype_);
+  const auto poisoned = [&](std::int64_t at) {
+    static_assert(std::endian::native == std::endian::little);
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, image_.data() + at * bytes, static_cast<std::size_t>(bytes));
+    return bits == pattern;
+  };
+  const auto inspect_range = [&](std::int64_t begin, std::int64_t end, bool must_be_poisoned) {
+    for (std::int64_t at = begin; at < end; ++at) {
+      if (poisoned(at) == must_be_poisoned) continue;
+      ++(must_be_poisoned ? findings.stray : findings.unwritten);
+      if (findings.first.empty())
+        findings.first = fmt::format("{} was {}", place(name_, at, origin, rows(), row_length(), row_stride_),
+                                     must_be_poisoned ? "written" : "not written");
+    }
+  };
+  inspect_range(0, origin, true);
+  for (std::int64_t row = 0; row < rows(); ++row) {
+    const std::int64_t begin = origin + row * row_stride_;
+    inspect_range(begin, begin + row_length(), false);
+    inspect_range(begin + row_length(), begin + row_stride_, true);
+  }
+  inspect_range(origin + rows() * row_stride_, elements, true);
+  return findings;
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sparsekiln/problem.h>
+#include <sparsekiln/tensor_view.h>
+
+#include "compiler/spmm.h"
+#include "oracle/spmm_inputs.h"
+
+namespace sparsekiln {
+
+/// The host image of a y under test, filled with a NaN that no arithmetic produces: y itself (unless it is
+/// given what it holds before), the gaps between its rows where the stride is wider, and a guard zone before
+/// and after. Copy the image to the
+/// device's memory, launch with `view`, copy it back: what a kernel left out, and what it wrote beside y, is
+/// then known.
+class PoisonedOutput {
+ public:
+  /// `row_stride` in elements; 0: packed_stride of a row. Throws `invalid_argument` where it is less than a
+  /// row.
+  PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride = 0);
+  /// Of any matrix: rows of `width` elements. `name` is what messages call it.
+  PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name);
+  /// What y holds before the launch, for kernels that read it: of this n and width.
+  void set(const HostActivation& y);
+
+  [[nodiscard]] std::span<std::byte> image() { return image_; }
+  [[nodiscard]] std::span<const std::byte> image() const { return image_; }
+  /// y within the memory that holds the image; as aligned as that memory, up to 256 bytes.
+  [[nodiscard]] TensorView view(void* memory) const;
+  [[nodiscard]] void* address(void* memory) const { return static_cast<std::byte*>(memory) + guard_; }
+
+  /// y in the image: n rows of out_features elements, row_stride apart; feature-major, out_features rows of
+  /// n.
+  [[nodiscard]] const std::byte* y() const { return image_.data() + guard_; }
+  [[nodiscard]] std::byte* y() { return image_.data() + guard_; }
+  /// Where an element of y lies, in elements from y() on.
+  [[nodiscard]] std::int64_t at(std::int64_t entry, std::int64_t feature) const {
+    return feature_major_ ? feature * row_stride_ + entry : entry * row_stride_ + feature;
+  }
+  [[nodiscard]] std::int64_t n() const { return n_; }
+  [[nodiscard]] std::int64_t width() const { return width_; }
+  [[nodiscard]] std::int64_t row_stride() const { return row_stride_; }
+  [[nodiscard]] DType dtype() const { return dtype_; }
+
+  /// What the poison tells.
+  struct Findings {
+    std::int64_t unwritten = 0;  ///< elements of y that still hold the poison
+    std::int64_t stray = 0;      ///< elements beside y that no longer do
+    std::string first;           ///< where the first of them is; empty where there is none
+  };
+  [[nodiscard]] Findings inspect() const;
+
+ private:
+  [[nodiscard]] std::int64_t rows() const { return feature_major_ ? width_ : n_; }
+  [[nodiscard]] std::int64_t row_length() const { return feature_major_ ? n_ : width_; }
+
+  PoisonedOutput(DType dtype, bool feature_major, std::int64_t n, std::int64_t width, std::int64_t row_stride,
+                 std::string name);
+
+  std::string name_;
+  DType dtype_;
+  bool feature_major_;
+  std::int64_t n_;
+  std::int64_t width_;
+  std::int64_t row_stride_;
+  std::int64_t guard_;  ///< bytes before y, and at least as many after it
+  std::vector<std::byte> image_;
+};
+
+}  // namespace sparsekiln

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <vector>
+
+#include "compiler/sddmm.h"
+#include "oracle/check_result.h"
+#include "oracle/sddmm_inputs.h"
+
+namespace sparsekiln {
+
+/// The gradients in float64, before alpha and beta, and what rounding errors of their sums scale with:
+///
+///   dw      Σ dyᵀ·x         of_dw      |dy|ᵀ·|x|     [blocks, block_out, block_in], before gates
+///   dbias   Σ dy            of_dbias   Σ |dy|        [out_features]
+///   dgates  Σ dw·W          of_dgates  Σ of_dw·|W|   [blocks]
+///
+/// with dy multiplied by the derivative where there is one, and with `Math::tf32` x and dy rounded to tf32
+/// for dw. dbias and dgates are empty where they are not asked for.
+struct SddmmReference {
+  std::vector<double> dw, of_dw;
+  std::vector<double> dbias, of_dbias;
+  std::vector<double> dgates, of_dgates;
+};
+
+/// Sums in ascending order of pairs and batch entries; exact for integers below 2^53. A block row is summed
+/// by one thread: the result does not depend on their number.
+[[nodiscard]] SddmmReference reference(const Sddmm& gradient, const SddmmInputs& inputs);
+
+/// Judges what a launch computed, element by element, against float64, as check of oracle.h judges products.
+///
+/// Small integers: each element equals the exact result, rounded once to its type, bit for bit.
+///
+/// Random, with the gradients and their magnitudes named as above, u and u_out the unit roundoffs of float32
+/// and of dw's type, and c(K) = min(K, 10·√K) as in oracle.h, K the batch entries of all pairs, E the
+/// elements of a block, and a the adder's loss:
+///
+///   dw = s·Σ + beta·old, s = alpha·gate   |error| ≤ a·c(K)·u·|s|·of_dw + 4u·(|s·Σ| + |beta·old|) +
+///   u_out·|dw| dbias                                 |error| ≤ a·c(K)·u·|alpha|·of_dbias + 4u·(… ) +
+///   u·|dbias| dgates                                |error| ≤ (a·c(K) + c(E))·u·|alpha|·of_dgates + 4u·(… )
+///   + u·|dgates|
+///
+/// (below the normal numbers u_out of the smallest of them)
+/// and what a derivative may be off added to each, as for products. The four roundings are those of s, of its
+/// product with Σ, of beta·old and of their sum. All elements must have been written, and none beside them.
+[[nodiscard]] CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmOutputs& outputs,
+                                Adder adder);
+/// As above, for who checks many results of the same inputs: `want` is their reference.
+[[nodiscard]] CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmReference& want,
+                                const SddmmOutputs& outputs, Adder adder);
+
+}  // namespace sparsekiln

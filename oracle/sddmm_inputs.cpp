@@ -1,0 +1,148 @@
+#include "oracle/sddmm_inputs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "compiler/element.h"
+#include "oracle/arbitrary_strides.h"
+#include "oracle/spmm_inputs.h"
+
+namespace sparsekiln {
+namespace {
+
+/// Streams of draws, each with a seed of its own.
+enum Stream : std::uint64_t { kWeight, kGates, kOldDw, kOldDbias, kOldDgates, kPairs };
+
+/// The largest magnitude of each integer input. Sums grow by alpha and beta, by gates, and over a block.
+std::int64_t largest_integer(const Sddmm& gradient, const SddmmLaunch& launch) {
+  const auto k = static_cast<double>(std::max<std::int64_t>(launch.n * launch.pairs, 1));
+  double growth = gradient.gates ? 2 : 1;
+  if (gradient.gate_gradient) growth *= static_cast<double>(gradient.block_elements());
+  if (gradient.epilogue.scale) growth *= std::max(1.0F, launch.alpha) + std::max(launch.beta, -launch.beta);
+  return largest_integer(k, growth, gradient.out_dtype);
+}
+
+struct Filler {
+  Inputs kind;
+  std::int64_t largest;
+  std::uint64_t seed;
+
+  [[nodiscard]] std::vector<std::byte> dense(DType type, std::int64_t elements, std::uint64_t stream,
+                                             std::int64_t at_most = 8) const {
+    std::vector<std::byte> to(static_cast<std::size_t>(elements) * size_of(type));
+    fill(type, to.data(), 0, elements, kind, std::min(largest, at_most), draw(seed, stream), 0);
+    return to;
+  }
+  /// Rows with NaN behind each.
+  [[nodiscard]] std::vector<std::byte> rows(DType type, std::int64_t rows, std::int64_t width,
+                                            std::int64_t stride, std::uint64_t stream) const {
+    std::vector<std::byte> to(static_cast<std::size_t>(strided_elements(rows, width, stride)) *
+                              size_of(type));
+    const std::vector<float> gap(static_cast<std::size_t>(stride - width),
+                                 std::numeric_limits<float>::quiet_NaN());
+    for (std::int64_t row = 0; row < rows; ++row) {
+      fill(type, to.data(), row * stride, width, kind, largest, draw(seed, stream), row * width);
+      if (row + 1 < rows) store(type, gap, to.data(), row * stride + width);
+    }
+    return to;
+  }
+};
+
+void put(PoisonedOutput& output, const std::vector<std::byte>& old) {
+  if (!old.empty()) std::memcpy(output.y(), old.data(), old.size());
+}
+
+}  // namespace
+
+SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs kind, std::uint64_t seed) {
+  const Filler filler{kind, kind == Inputs::small_integers ? largest_integer(gradient, launch) : 0, seed};
+  const bool features_first = gradient.feature_major();
+  const auto width = [&](std::int64_t features) { return features_first ? launch.n : features; };
+  const auto count = [&](std::int64_t features) { return features_first ? features : launch.n; };
+  const std::int64_t in = gradient.in_features();
+  const std::int64_t out = gradient.out_features();
+  SddmmInputs inputs;
+  inputs.kind = kind;
+  inputs.seed = seed;
+  inputs.n = launch.n;
+  // Feature-major rows of n elements are rounded up to what a launch takes.
+  const std::int64_t unit = gradient.alignment / static_cast<std::int64_t>(size_of(gradient.dtype));
+  const auto stride = [&](std::int64_t features) {
+    return (width(features) + unit - 1) / unit * unit + launch.padding;
+  };
+  inputs.x_stride = stride(in);
+  inputs.dy_stride = stride(out);
+  for (std::int64_t pair = 0; pair < launch.pairs; ++pair) {
+    const auto stream = static_cast<std::uint64_t>(kPairs + 3 * pair);
+    inputs.pairs.push_back(
+        {filler.rows(gradient.dtype, count(in), width(in), inputs.x_stride, stream),
+         filler.rows(gradient.dtype, count(out), width(out), inputs.dy_stride, stream + 1),
+         gradient.derivative == Activation::none
+             ? std::vector<std::byte>{}
+             : filler.rows(gradient.dtype, count(out), width(out), inputs.dy_stride, stream + 2)});
+  }
+  const std::int64_t blocks = gradient.layout.blocks();
+  const std::int64_t weights = blocks * gradient.block_elements();
+  if (gradient.gate_gradient) {
+    inputs.w = filler.dense(gradient.dtype, weights, kWeight, 1);
+    poison_beyond(gradient.layout, gradient.block, out, in, gradient.dtype, inputs.w.data());
+  }
+  if (gradient.gates) {
+    inputs.gates = filler.dense(DType::f32, blocks, kGates, 2);
+    for (std::int64_t block = 0; block < blocks; block += 3) store(DType::f32, 0, inputs.gates.data(), block);
+  }
+  if (!gradient.epilogue.scale) return inputs;
+  inputs.alpha = launch.alpha;
+  inputs.beta = launch.beta;
+  if (launch.beta == 0) return inputs;
+  inputs.old_dw = filler.dense(gradient.out_dtype, weights, kOldDw);
+  if (gradient.bias_gradient) inputs.old_dbias = filler.dense(DType::f32, out, kOldDbias);
+  if (gradient.gate_gradient) inputs.old_dgates = filler.dense(DType::f32, blocks, kOldDgates);
+  return inputs;
+}
+
+SddmmOutputs::SddmmOutputs(const Sddmm& gradient, const SddmmInputs& inputs)
+    : dw(gradient.out_dtype, gradient.layout.blocks() * gradient.block.out, gradient.block.in, "dw"),
+      dbias(DType::f32, gradient.bias_gradient ? 1 : 0, gradient.out_features(), "dbias"),
+      dgates(DType::f32, gradient.gate_gradient ? 1 : 0, gradient.layout.blocks(), "dgates") {
+  put(dw, inputs.old_dw);
+  put(dbias, inputs.old_dbias);
+  put(dgates, inputs.old_dgates);
+}
+
+Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmOutputs& outputs,
+                     const SddmmAddresses& addresses, std::vector<ActivationPair>& pairs) {
+  std::uint64_t views_made = 0;
+  const auto activation = [&](const void* data, std::int64_t features, std::int64_t stride) {
+    const std::int64_t rows = gradient.feature_major() ? features : inputs.n;
+    const std::int64_t row = gradient.feature_major() ? inputs.n : features;
+    return with_arbitrary_strides(strided_view(data, gradient.dtype, rows, row, stride),
+                                  draw(inputs.seed, views_made++));
+  };
+  pairs.clear();
+  for (const LaunchPairs::Pair& pair : addresses.pairs) {
+    ActivationPair& views = pairs.emplace_back();
+    views.x = activation(pair.x, gradient.in_features(), inputs.x_stride);
+    views.dy = activation(pair.dy, gradient.out_features(), inputs.dy_stride);
+    if (gradient.derivative != Activation::none)
+      views.z = activation(pair.z, gradient.out_features(), inputs.dy_stride);
+  }
+  const std::int64_t blocks = gradient.layout.blocks();
+  const auto [out, in] = gradient.block;
+  Operands operands;
+  operands.dw = view(outputs.dw.address(addresses.dw), gradient.out_dtype, blocks, out, in);
+  if (gradient.bias_gradient)
+    operands.dbias = view(outputs.dbias.address(addresses.dbias), DType::f32, gradient.out_features());
+  if (gradient.gates) operands.gates = view(addresses.gates, DType::f32, blocks);
+  if (gradient.gate_gradient) {
+    operands.dgates = view(outputs.dgates.address(addresses.dgates), DType::f32, blocks);
+    operands.w = view(addresses.w, gradient.dtype, blocks, out, in);
+  }
+  operands.alpha = inputs.alpha;
+  operands.beta = inputs.beta;
+  operands.pairs = pairs;
+  return operands;
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,200 @@
+#include "oracle/spmm_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <sparsekiln/error.h>
+
+#include "compiler/element.h"
+#include "oracle/reference_epilogue.h"
+#include "oracle/spmm_reference.h"
+
+namespace sparsekiln {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+/// How far a sum of one block row may be off, as a factor of its magnitude and absolutely.
+struct Tolerance {
+  double of_magnitude;
+  double absolute;
+};
+
+Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder adder) {
+  const auto blocks = problem.layout.row(static_cast<std::int32_t>(row)).size();
+  const double k = static_cast<double>(blocks) * problem.block.in;
+  const double roundings = std::min(k, 10 * std::sqrt(k));
+  const double u = element_format(DType::f32).unit_roundoff;
+  // An x that was multiplied by a derivative may be off by that error and fall on the other side of a
+  // rounding; with it goes a w.
+  const double largest_product = kind == Inputs::small_integers ? 64 : 1;
+  const double off = derivative_error(problem.derivative);
+  const double absolute =
+      off == 0 ? 0 : roundings * largest_product * (off + 2 * element_format(problem.dtype).unit_roundoff);
+  if (kind == Inputs::small_integers && off == 0) return {0, 0};
+  return {loss(adder) * roundings * u, absolute};
+}
+
+class Judge {
+ public:
+  Judge(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder)
+      : problem_(problem), inputs_(inputs), output_(output) {
+    for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
+      tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
+  }
+
+  /// Compares batch entry n with entry `at` of the products with W and, where glu, V.
+  void compare(std::int64_t n, const Reference& w, const Reference& v, std::int64_t at,
+               CheckResult& check_result) {
+    const bool integers = inputs_.kind == Inputs::small_integers;
+    for (std::int64_t o = 0; o < output_.width(); ++o) {
+      const double got = to_float(output_.dtype(), output_.y(), output_.at(n, o));
+      const auto i = static_cast<std::size_t>(at * output_.width() + o);
+      const Bounded expected = apply(problem_.epilogue, ends(n, o), sum(w, i, o), sum(v, i, o));
+      const bool exact = integers && expected.error == 0;
+      const double want = exact ? rounded(expected.value, output_.dtype()) : expected.value;
+      // Neighbours are never closer than u_out·|y|, so half of it lets nothing but equality pass.
+      const ElementFormat& out = element_format(output_.dtype());
+      const double bound = exact ? out.unit_roundoff / 2 * std::fabs(got)
+                                 : std::max(out.unit_roundoff * std::fabs(got), out.least) + expected.error;
+      // Equal to the rounded result is right, an Inf of overflow, too.
+      double ratio = got == rounded(want, output_.dtype()) ? 0 : error_ratio(got, want, bound);
+      if (exact && ratio == 0 && std::signbit(got) != std::signbit(want) && !std::isnan(want) &&
+          signs_count())
+        ratio = kInf;
+      check_result.max_error_ratio = std::max(check_result.max_error_ratio, ratio);
+      if (ratio > 1 && check_result.wrong++ == 0)
+        first_wrong_ = fmt::format(
+            "y[{}, {}] is {}, expected {}{}: off by {:.3g}, allowed {:.3g} (block row {}, {} blocks)", n, o,
+            got, exact ? "exactly " : "", want, std::fabs(got - want), exact ? 0 : bound,
+            o / problem_.block.out,
+            problem_.layout.row(static_cast<std::int32_t>(o / problem_.block.out)).size());
+      if (std::isfinite(want)) {
+        error2_ += (got - want) * (got - want);
+        norm2_ += want * want;
+      }
+    }
+  }
+
+  void conclude(CheckResult& check_result) const {
+    const PoisonedOutput::Findings findings = output_.inspect();
+    check_result.unwritten = findings.unwritten;
+    check_result.stray = findings.stray;
+    check_result.rel_error = error2_ == 0 ? 0 : std::sqrt(error2_ / norm2_);
+    check_result.ok = check_result.wrong == 0 && findings.unwritten == 0 && findings.stray == 0;
+    check_result.first_failure = findings.first.empty() ? first_wrong_ : findings.first;
+  }
+
+ private:
+  /// The sign of a zero is what sums of integers give; an epilogue may turn it.
+  [[nodiscard]] bool signs_count() const { return problem_.epilogue == Epilogue{}; }
+  [[nodiscard]] Bounded sum(const Reference& product, std::size_t i, std::int64_t o) const {
+    if (product.y.empty()) return {};
+    const Tolerance& limit = tolerance_[static_cast<std::size_t>(o / problem_.block.out)];
+    const double magnitude = product.magnitude.empty() ? 0 : product.magnitude[i];
+    return {product.y[i], limit.absolute + (limit.of_magnitude == 0 ? 0 : limit.of_magnitude * magnitude)};
+  }
+  [[nodiscard]] EpilogueOperands ends(std::int64_t n, std::int64_t o) const {
+    const Epilogue& epilogue = problem_.epilogue;
+    const DType type = problem_.out_dtype;
+    const auto element = [](const HostActivation& of, std::int64_t entry, std::int64_t feature) {
+      return double{to_float(of.dtype, of.bytes.data(), of.at(entry, feature))};
+    };
+    EpilogueOperands operands;
+    if (epilogue.scale) {
+      operands.alpha = inputs_.alpha;
+      operands.beta = inputs_.beta;
+      if (inputs_.beta != 0) operands.y = element(inputs_.y, n, o);
+    }
+    if (epilogue.bias) operands.bias = to_float(type, inputs_.bias.data(), o);
+    if (epilogue.bias && epilogue.glu) operands.v_bias = to_float(type, inputs_.v_bias.data(), o);
+    if (epilogue.residual) operands.residual = element(inputs_.residual, n, o);
+    return operands;
+  }
+
+  const Spmm& problem_;
+  const HostInputs& inputs_;
+  const PoisonedOutput& output_;
+  std::vector<Tolerance> tolerance_;
+  double error2_ = 0;
+  double norm2_ = 0;
+  std::string first_wrong_;
+};
+
+}  // namespace
+
+Adder adder_of(const Spmm& problem, const Plan& plan) { return adder_of(problem.ieee(), plan); }
+
+namespace {
+
+constexpr std::int64_t kBatch = 256;  // entries of a stretch: bounds the memory that a reference takes
+
+/// The products of one stretch of the batch.
+struct Stretch {
+  Reference w;
+  Reference v;
+};
+
+Stretch stretch_of(const Spmm& problem, const HostInputs& inputs, std::int64_t first) {
+  const std::int64_t count = std::min(kBatch, inputs.n - first);
+  const bool magnitude = inputs.kind == Inputs::random || derivative_error(problem.derivative) != 0;
+  HostOperands operands = inputs.operands();
+  Stretch stretch;
+  stretch.w = reference(problem, operands, first, count, magnitude);
+  operands.w = inputs.v.data();
+  if (problem.epilogue.glu) stretch.v = reference(problem, operands, first, count, magnitude);
+  return stretch;
+}
+
+/// `of(first)` is { w, v } of the stretch that begins there.
+template <class Of>
+CheckResult check_stretches(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
+                            Adder adder, Of of) {
+  if (output.n() != inputs.n || output.width() != problem.out_features() ||
+      output.dtype() != problem.out_dtype)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("y is [{}, {}] {}, but the problem with n = {} makes [{}, {}] {}", output.n(),
+                            output.width(), name(output.dtype()), inputs.n, inputs.n, problem.out_features(),
+                            name(problem.out_dtype)));
+  CheckResult check_result;
+  Judge judge(problem, inputs, output, adder);
+  for (std::int64_t first = 0; first < inputs.n; first += kBatch) {
+    const auto& [w, v] = of(first);
+    for (std::int64_t n = 0; n < std::min(kBatch, inputs.n - first); ++n)
+      judge.compare(first + n, w, v, n, check_result);
+  }
+  judge.conclude(check_result);
+  return check_result;
+}
+
+}  // namespace
+
+CheckResult check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder) {
+  return check_stretches(problem, inputs, output, adder,
+                         [&](std::int64_t first) { return stretch_of(problem, inputs, first); });
+}
+
+Expected expect(const Spmm& problem, const HostInputs& inputs) {
+  Expected expected;
+  for (std::int64_t first = 0; first < inputs.n; first += kBatch) {
+    Stretch stretch = stretch_of(problem, inputs, first);
+    expected.w.push_back(std::move(stretch.w));
+    expected.v.push_back(std::move(stretch.v));
+  }
+  return expected;
+}
+
+CheckResult check(const Spmm& problem, const HostInputs& inputs, const Expected& expected,
+                  const PoisonedOutput& output, Adder adder) {
+  return check_stretches(problem, inputs, output, adder, [&](std::int64_t first) {
+    const auto i = static_cast<std::size_t>(first / kBatch);
+    return std::pair<const Reference&, const Reference&>(expected.w[i], expected.v[i]);
+  });
+}
+
+}  // namespace sparsekiln

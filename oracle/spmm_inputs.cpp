@@ -1,0 +1,148 @@
+#include "oracle/spmm_inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include <sparsekiln/error.h>
+
+#include "compiler/element.h"
+
+namespace sparsekiln {
+std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t length) {
+  const std::int64_t unit =
+      std::max<std::int64_t>(1, what.alignment / static_cast<std::int64_t>(size_of(dtype)));
+  return (length + unit - 1) / unit * unit;
+}
+
+std::int64_t strided_elements(std::int64_t rows, std::int64_t length, std::int64_t stride) {
+  return rows == 0 ? 0 : (rows - 1) * stride + length;
+}
+
+namespace {
+
+/// Of x and W. With an epilogue there is room for what it adds, and for halves: see make_inputs.
+std::int64_t largest_integer(const Spmm& problem) {
+  const std::int64_t k = std::int64_t{problem.layout.statistics().longest_row} * problem.block.in;
+  return largest_integer(static_cast<double>(k), problem.epilogue == Epilogue{} ? 1 : 16, problem.out_dtype);
+}
+
+/// The streams of one seed.
+enum Stream : std::uint64_t { kX, kW, kV, kBias, kVBias, kResidual, kY, kZ, kGates };
+
+/// Fills operands of one kind from one seed.
+class Filler {
+ public:
+  Filler(const Spmm& problem, Inputs kind, std::uint64_t seed)
+      : problem_(problem),
+        kind_(kind),
+        seed_(seed),
+        largest_(kind == Inputs::small_integers ? largest_integer(problem) : 0) {}
+
+  [[nodiscard]] HostActivation activation(Stream stream, DType dtype, std::int64_t n, std::int64_t features,
+                                          std::int64_t stride = 0) const {
+    HostActivation made{dtype, problem_.order, n, features, stride, {}};
+    const std::int64_t length = made.row_length();
+    if (stride == 0) made.stride = packed_stride(problem_, dtype, length);
+    if (made.stride < length)
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("x with rows of {} elements was asked for at a stride of {}; it must be {} or more",
+                      length, stride, length));
+    made.bytes.resize(static_cast<std::size_t>(strided_elements(made.rows(), length, made.stride)) *
+                      size_of(dtype));
+    const std::vector<float> gap(static_cast<std::size_t>(made.stride - length),
+                                 std::numeric_limits<float>::quiet_NaN());
+    for (std::int64_t row = 0; row < made.rows(); ++row) {
+      fill_from(stream, dtype, made.bytes.data(), row * made.stride, length, row * length);
+      if (row + 1 < made.rows()) store(dtype, gap, made.bytes.data(), row * made.stride + length);
+    }
+    return made;
+  }
+  [[nodiscard]] std::vector<std::byte> dense(Stream stream, DType dtype, std::int64_t elements) const {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(elements) * size_of(dtype));
+    fill_from(stream, dtype, bytes.data(), 0, elements, 0);
+    return bytes;
+  }
+  /// The blocks of a weight; NaN beyond the last features, of which nothing may come.
+  [[nodiscard]] std::vector<std::byte> weight(Stream stream) const {
+    const BlockShape block = problem_.weight_block();
+    const bool turned = problem_.by_columns();
+    std::vector<std::byte> bytes =
+        dense(stream, problem_.dtype, problem_.weight.blocks() * std::int64_t{block.out} * block.in);
+    poison_beyond(problem_.weight, block, turned ? problem_.in_features() : problem_.out_features(),
+                  turned ? problem_.out_features() : problem_.in_features(), problem_.dtype, bytes.data());
+    return bytes;
+  }
+  /// A third of them 0, a third 1, the rest something between.
+  [[nodiscard]] std::vector<std::byte> gates() const {
+    const auto blocks = static_cast<std::size_t>(problem_.layout.blocks());
+    std::vector<float> values(blocks);
+    constexpr std::array kValues{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f};
+    for (std::size_t i = 0; i < blocks; ++i)
+      values[i] = kValues[draw(draw(seed_, kGates), i) % kValues.size()];
+    std::vector<std::byte> bytes(blocks * sizeof(float));
+    store(DType::f32, values, bytes.data(), 0);
+    return bytes;
+  }
+
+ private:
+  void fill_from(Stream stream, DType dtype, void* to, std::int64_t first, std::int64_t count,
+                 std::int64_t position) const {
+    fill(dtype, to, first, count, kind_, largest_, draw(seed_, stream), position);
+  }
+
+  const Spmm& problem_;
+  Inputs kind_;
+  std::uint64_t seed_;
+  std::int64_t largest_;
+};
+
+}  // namespace
+
+HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
+                       std::int64_t x_stride) {
+  const Filler filler(problem, kind, seed);
+  HostActivation x = filler.activation(kX, problem.dtype, n, problem.in_features(), x_stride);
+  HostInputs inputs;
+  inputs.kind = kind;
+  inputs.seed = seed;
+  inputs.n = n;
+  inputs.x_stride = x.stride;
+  inputs.x = std::move(x.bytes);
+  inputs.w = filler.weight(kW);
+  const Epilogue& ends = problem.epilogue;
+  const std::int64_t out = problem.out_features();
+  if (ends.glu) inputs.v = filler.weight(kV);
+  if (ends.bias) inputs.bias = filler.dense(kBias, problem.out_dtype, out);
+  if (ends.bias && ends.glu) inputs.v_bias = filler.dense(kVBias, problem.out_dtype, out);
+  if (ends.residual) inputs.residual = filler.activation(kResidual, problem.out_dtype, n, out);
+  if (ends.scale) {
+    inputs.alpha = 0.5;
+    inputs.beta = -2;
+    inputs.y = filler.activation(kY, problem.out_dtype, n, out);
+  }
+  if (problem.derivative != Activation::none)
+    inputs.z = filler.activation(kZ, problem.dtype, n, problem.in_features());
+  if (problem.gates) inputs.gates = filler.gates();
+  return inputs;
+}
+
+void plant_non_finite(const Spmm& problem, HostInputs& inputs, std::uint64_t seed) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr std::array kPlants = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), kInf};
+  if (inputs.n == 0 || problem.in_features() == 0) return;
+  const HostActivation place{problem.dtype,         problem.order,   inputs.n,
+                             problem.in_features(), inputs.x_stride, {}};
+  for (std::size_t i = 0; i < kPlants.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(draw(seed, 2 * i) % static_cast<std::uint64_t>(inputs.n));
+    const auto k =
+        static_cast<std::int64_t>(draw(seed, 2 * i + 1) % static_cast<std::uint64_t>(problem.in_features()));
+    store(problem.dtype, kPlants[i], inputs.x.data(), place.at(row, k));
+  }
+}
+
+}  // namespace sparsekiln

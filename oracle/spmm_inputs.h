@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <sparsekiln/problem.h>
+
+#include "compiler/spmm.h"
+#include "oracle/draw.h"
+#include "oracle/spmm_reference.h"
+
+namespace sparsekiln {
+
+/// An activation in host memory: [n, features], or feature-major [features, n], rows of contiguous elements
+/// `stride` apart. Its memory ends with the last row.
+struct HostActivation {
+  DType dtype = DType::f32;
+  ActivationOrder order = ActivationOrder::batch_major;
+  std::int64_t n = 0;
+  std::int64_t features = 0;
+  std::int64_t stride = 0;  ///< elements
+  std::vector<std::byte> bytes;
+
+  [[nodiscard]] std::int64_t rows() const { return order == ActivationOrder::batch_major ? n : features; }
+  [[nodiscard]] std::int64_t row_length() const {
+    return order == ActivationOrder::batch_major ? features : n;
+  }
+  /// Where an element lies, in elements.
+  [[nodiscard]] std::int64_t at(std::int64_t entry, std::int64_t feature) const {
+    return order == ActivationOrder::batch_major ? entry * stride + feature : feature * stride + entry;
+  }
+};
+
+/// The operands that a product reads, in host memory; those that it has not are empty.
+struct HostInputs {
+  Inputs kind = Inputs::random;
+  std::uint64_t seed = 0;
+  std::int64_t n = 0;
+  std::int64_t x_stride = 0;      ///< elements
+  std::vector<std::byte> x;       ///< as HostActivation has it; what lies between the rows is NaN
+  std::vector<std::byte> w;       ///< blocks × block_out × block_in elements
+  std::vector<std::byte> v;       ///< likewise
+  std::vector<std::byte> bias;    ///< out_features elements of the output type
+  std::vector<std::byte> v_bias;  ///< likewise
+  HostActivation residual;        ///< of the output type
+  HostActivation y;               ///< what y holds before, where beta is not 0
+  HostActivation z;               ///< like x
+  std::vector<std::byte> gates;   ///< a float for each block: some of them 0, some 1
+  float alpha = 1;
+  float beta = 0;
+
+  [[nodiscard]] HostOperands operands() const {
+    return {x.data(),       w.data(), x_stride,
+            z.bytes.data(), z.stride, reinterpret_cast<const float*>(gates.data())};
+  }
+};
+
+/// The least distance of rows of `length` elements that the computation allows, in elements.
+[[nodiscard]] std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t length);
+
+/// From the first element of such rows to behind the last one.
+[[nodiscard]] std::int64_t strided_elements(std::int64_t rows, std::int64_t length, std::int64_t stride);
+
+/// Inputs for a batch of n; the same arguments give the same bytes on every machine. `x_stride` 0:
+/// packed_stride of a row. Weights beyond the last features are NaN. Throws `invalid_argument` where the
+/// stride is less than a row, or where rows are too long for exact integers.
+[[nodiscard]] HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
+                                     std::int64_t x_stride = 0);
+
+/// Overwrites a few elements of x, chosen by the seed, with Inf, -Inf and NaN; the rest of x stays.
+void plant_non_finite(const Spmm& problem, HostInputs& inputs, std::uint64_t seed);
+
+}  // namespace sparsekiln

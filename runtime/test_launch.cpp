@@ -1,0 +1,166 @@
+#include "runtime/test_launch.h"
+
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "compiler/sddmm.h"
+#include "compiler/spmm.h"
+#include "oracle/sddmm_check.h"
+#include "oracle/spmm_check.h"
+#include "runtime/resident_sddmm.h"
+#include "runtime/resident_spmm.h"
+
+namespace sparsekiln {
+namespace {
+
+/// Bytes of what a trial expects, that it keeps from one check to the next.
+constexpr double kMostKept = 1 << 30;
+
+/// Operands is ResidentSpmm or ResidentSddmm, Outputs what it fetches.
+template <class Resident, class Outputs>
+class ResidentTestLaunch : public PlacedOperands {
+ public:
+  ResidentTestLaunch(Resident resident, Outputs outputs)
+      : resident_(std::move(resident)), outputs_(std::move(outputs)) {}
+  std::size_t bytes() const override { return resident_.bytes(); }
+
+ protected:
+  Operands& operands(std::size_t copy) override { return resident_[copy]; }
+  std::size_t copies() const override { return resident_.copies(); }
+  const Outputs& fetch() {
+    resident_.fetch(outputs_);
+    return outputs_;
+  }
+
+ private:
+  Resident resident_;
+  Outputs outputs_;
+};
+
+void append(const PoisonedOutput& output, std::vector<std::byte>* image) {
+  if (image != nullptr) image->insert(image->end(), output.image().begin(), output.image().end());
+}
+
+class SpmmTestLaunch final : public TestLaunch {
+ public:
+  SpmmTestLaunch(const Problem& problem, const TestLaunchShape& launch, Inputs kind, std::uint64_t seed)
+      : problem_(problem), padding_(launch.padding) {
+    const Spmm product(problem);
+    inputs_ = make_inputs(product, launch.n, kind, seed,
+                          stride(product, product.dtype, launch.n, product.in_features()));
+    if (!launch.accumulates) inputs_.beta = 0;
+  }
+
+  std::unique_ptr<PlacedOperands> place(const Kernel& kernel, const std::shared_ptr<const Device>& device,
+                                        int copies) const override {
+    const Spmm product(problem_);
+    PoisonedOutput output(product, inputs_.n,
+                          stride(product, product.out_dtype, inputs_.n, product.out_features()));
+    if (inputs_.beta != 0) output.set(inputs_.y);
+    ResidentSpmm resident(kernel, problem_, device, inputs_, output, copies);
+    return std::make_unique<OnDevice>(*this, std::move(resident), std::move(output));
+  }
+
+ private:
+  class OnDevice final : public ResidentTestLaunch<ResidentSpmm, PoisonedOutput> {
+   public:
+    OnDevice(const SpmmTestLaunch& test_launch, ResidentSpmm resident, PoisonedOutput output)
+        : ResidentTestLaunch(std::move(resident), std::move(output)), test_launch_(test_launch) {}
+    CheckResult judge(const Plan& plan, std::vector<std::byte>* image) override {
+      const PoisonedOutput& output = fetch();
+      append(output, image);
+      return test_launch_.check(output, adder_of(test_launch_.problem_, plan));
+    }
+
+   private:
+    const SpmmTestLaunch& test_launch_;
+  };
+
+  /// Elements from one row of an activation to the next.
+  [[nodiscard]] std::int64_t stride(const Spmm& product, DType dtype, std::int64_t n,
+                                    std::int64_t features) const {
+    return packed_stride(product, dtype, product.feature_major() ? n : features) + padding_;
+  }
+
+  /// Keeps what it expects where that is no burden, for the results of more kernels.
+  [[nodiscard]] CheckResult check(const PoisonedOutput& output, Adder adder) const {
+    const Spmm product(problem_);
+    const double bytes = 16.0 * product.weights() * static_cast<double>(inputs_.n) *
+                         static_cast<double>(product.out_features());
+    if (bytes > kMostKept) return sparsekiln::check(product, inputs_, output, adder);
+    std::call_once(expects_, [&] { expected_ = expect(product, inputs_); });
+    return sparsekiln::check(product, inputs_, expected_, output, adder);
+  }
+
+  Problem problem_;
+  std::int64_t padding_;
+  HostInputs inputs_;
+  mutable std::once_flag expects_;
+  mutable Expected expected_;
+};
+
+class SddmmTestLaunch final : public TestLaunch {
+ public:
+  SddmmTestLaunch(const Problem& problem, const TestLaunchShape& launch, Inputs kind, std::uint64_t seed)
+      : gradient_(problem),
+        inputs_(make_inputs(gradient_,
+                            {.n = launch.n,
+                             .pairs = launch.pairs,
+                             .padding = launch.padding,
+                             .beta = launch.accumulates ? 1.0f : 0.0f},
+                            kind, seed)) {}
+
+  std::unique_ptr<PlacedOperands> place(const Kernel&, const std::shared_ptr<const Device>& device,
+                                        int copies) const override {
+    SddmmOutputs outputs(gradient_, inputs_);
+    ResidentSddmm resident(gradient_, device, inputs_, outputs, copies);
+    return std::make_unique<OnDevice>(*this, std::move(resident), std::move(outputs));
+  }
+
+ private:
+  class OnDevice final : public ResidentTestLaunch<ResidentSddmm, SddmmOutputs> {
+   public:
+    OnDevice(const SddmmTestLaunch& test_launch, ResidentSddmm resident, SddmmOutputs outputs)
+        : ResidentTestLaunch(std::move(resident), std::move(outputs)), test_launch_(test_launch) {}
+    CheckResult judge(const Plan& plan, std::vector<std::byte>* image) override {
+      const SddmmOutputs& outputs = fetch();
+      for (const PoisonedOutput* output : {&outputs.dw, &outputs.dbias, &outputs.dgates})
+        append(*output, image);
+      return test_launch_.check(outputs, adder_of(test_launch_.gradient_.ieee(), plan));
+    }
+
+   private:
+    const SddmmTestLaunch& test_launch_;
+  };
+
+  [[nodiscard]] CheckResult check(const SddmmOutputs& outputs, Adder adder) const {
+    const double bytes = 16.0 * static_cast<double>(gradient_.layout.blocks() * gradient_.block_elements());
+    if (bytes > kMostKept) return sparsekiln::check(gradient_, inputs_, outputs, adder);
+    std::call_once(expects_, [&] { expected_ = reference(gradient_, inputs_); });
+    return sparsekiln::check(gradient_, inputs_, expected_, outputs, adder);
+  }
+
+  Sddmm gradient_;
+  SddmmInputs inputs_;
+  mutable std::once_flag expects_;
+  mutable SddmmReference expected_;
+};
+
+}  // namespace
+
+void PlacedOperands::launch(const Kernel& kernel, void* stream) {
+  Operands& next = operands(next_);
+  next.stream = stream;
+  next_ = next_ + 1 < copies() ? next_ + 1 : 0;
+  kernel(next);
+}
+
+std::unique_ptr<const TestLaunch> make_test_launch(const Problem& problem, const TestLaunchShape& launch,
+                                                   Inputs kind, std::uint64_t seed) {
+  if (problem.operation == Operation::grad_weight)
+    return std::make_unique<SddmmTestLaunch>(problem, launch, kind, seed);
+  return std::make_unique<SpmmTestLaunch>(problem, launch, kind, seed);
+}
+
+}  // namespace sparsekiln

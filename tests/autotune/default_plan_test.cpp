@@ -1,0 +1,166 @@
+#include "autotune/default_plan.h"
+
+#include <string>
+
+#include <doctest/doctest.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
+
+#include "compiler/build.h"
+#include "compiler/schedule.h"
+
+namespace sparsekiln {
+namespace {
+
+constexpr std::int32_t kSides[] = {8, 16, 32, 64, 128};
+
+Problem problem_of(const Layout& layout, BlockShape block, Batch batch) {
+  Problem problem;
+  problem.layout = layout;
+  problem.block = block;
+  problem.batch = batch;
+  return problem;
+}
+
+TEST_CASE("the chosen plan of every block shape and batch can be emitted, for small and large GPUs") {
+  const Layout layout = patterns::random(6, 5, 0.4, 1);
+  for (const char* target : {"t4", "a100", "h100", "b200"})
+    for (const std::int32_t out : kSides)
+      for (const std::int32_t in : kSides)
+        for (const Batch batch :
+             {Batch(0), Batch(1), Batch(33), Batch::up_to(1), Batch::up_to(100), Batch::up_to(100000)}) {
+          CAPTURE(target);
+          CAPTURE(out);
+          CAPTURE(in);
+          CAPTURE(to_string(batch));
+          const Problem problem = problem_of(layout, {out, in}, batch);
+          const Plan plan = choose_plan(problem, Target::parse(target));
+          REQUIRE(plan.back().up_to == batch.bound());
+          REQUIRE_NOTHROW((void)emit_source(problem, Target::parse(target), plan));
+        }
+}
+
+TEST_CASE("the chosen plan of every type that tensor cores take can be emitted, and uses them") {
+  struct Types {
+    DType dtype, out_dtype;
+    Math math;
+  };
+  const Layout layout = patterns::random(6, 5, 0.4, 1);
+  for (const char* target : {"t4", "a100", "h100", "b200"})
+    for (const Types types :
+         {Types{DType::f16, DType::f16, Math::ieee}, Types{DType::bf16, DType::f32, Math::ieee},
+          Types{DType::f32, DType::f32, Math::tf32}})
+      for (const std::int32_t out : kSides)
+        for (const std::int32_t in : kSides)
+          for (const Batch batch : {Batch(1), Batch(33), Batch::up_to(100000)}) {
+            if (types.dtype != DType::f16 && std::string(target) == "t4") continue;
+            CAPTURE(target);
+            CAPTURE(out);
+            CAPTURE(in);
+            CAPTURE(name(types.dtype));
+            CAPTURE(to_string(batch));
+            Problem problem = problem_of(layout, {out, in}, batch);
+            problem.dtype = types.dtype;
+            problem.out_dtype = types.out_dtype;
+            problem.math = types.math;
+            const Plan plan = choose_plan(problem, Target::parse(target));
+            for (const RangedConfig& range : plan)
+              CHECK(range.config.variant == (range.up_to <= 16 ? Variant::stream : Variant::mma));
+            REQUIRE_NOTHROW((void)emit_source(problem, Target::parse(target), plan));
+          }
+}
+
+TEST_CASE("the tables of all entries of a dynamic batch fit the constant memory, or are elsewhere") {
+  const Problem problem = problem_of(patterns::random(1800, 1800, 0.003, 1), {8, 8}, Batch::up_to(8192));
+  const Target target = Target::parse("h100");
+  CHECK_NOTHROW((void)emit_source(problem, target, choose_plan(problem, target)));
+}
+
+TEST_CASE(
+    "from the smallest n of a range to the largest, most of the workers have work and none has far more") {
+  const Problem problem = problem_of(patterns::random(384, 384, 0.1, 1), {32, 32}, Batch::up_to(8192));
+  const Target target = Target::parse("h100");
+  const Plan plan = choose_plan(problem, target);
+  for (std::size_t entry = 0; entry < plan.size(); ++entry) {
+    CAPTURE(plan[entry].up_to);
+    const Config& config = plan[entry].config;
+    const std::int64_t smallest = scheduled_n(problem.batch, plan, entry);
+    const Schedule schedule = make_schedule(problem, target, config, smallest);
+    const std::int64_t ctas = schedule.workers() * ((smallest + config.tile_n - 1) / config.tile_n);
+    CHECK(ctas * 10 >= std::int64_t{target.workers} * config.split * 7);
+  }
+}
+
+TEST_CASE("a workspace for a dynamic batch of up to 8192 stays below 128 MiB") {
+  const Problem problem = problem_of(patterns::random(9, 200, 0.6, 1), {128, 128}, Batch::up_to(8192));
+  const Target target = Target::parse("h100");
+  const Plan plan = choose_plan(problem, target);
+  for (std::size_t entry = 0; entry < plan.size(); ++entry) {
+    CAPTURE(plan[entry].up_to);
+    const Config& config = plan[entry].config;
+    const Schedule schedule = make_schedule(problem, target, config, scheduled_n(problem.batch, plan, entry));
+    const std::int64_t tiles = (plan[entry].up_to + config.tile_n - 1) / config.tile_n;
+    CHECK(tiles * schedule.partials * problem.block.out * config.tile_n * 4 < (std::int64_t{128} << 20));
+  }
+}
+
+TEST_CASE("the plan of attached tables is the same for all layouts, and can be emitted") {
+  const auto check = [](Operation operation, Batch batch, const Target& target) {
+    Problem small = problem_of(patterns::random(3, 4, 0.5, 1), {32, 32}, batch);
+    Problem large = problem_of(patterns::random(120, 90, 0.9, 2), {32, 32}, batch);
+    small.operation = large.operation = operation;
+    const Plan plan = choose_attached_plan(small, target);
+    CHECK(plan == choose_attached_plan(large, target));
+#ifndef SPARSEKILN_CPU
+    if (target.kind == Target::Kind::cpu) return;  // nobody to emit it
+#endif
+    CHECK(emit_source(small, target, plan) == emit_source(large, target, plan));
+  };
+  const Target cpu{Target::Kind::cpu, "x86-64-v3", 2};
+  for (const Batch batch : {Batch(33), Batch::up_to(300)}) {
+    for (const Operation operation : {Operation::forward, Operation::grad_input}) {
+      check(operation, batch, Target::parse("h100"));
+      check(operation, batch, cpu);
+    }
+    check(Operation::grad_weight, batch, cpu);
+  }
+}
+
+TEST_CASE("a baked plan and its attached twin differ in the form of their tables alone") {
+  const Target target = Target::parse("h100");
+  const Problem problem = problem_of(patterns::random(30, 40, 0.5, 1), {32, 32}, Batch::up_to(300));
+  const Plan attached = choose_attached_plan(problem, target);
+  const Plan baked = with_baked_tables(attached, problem, target);
+  for (const RangedConfig& range : baked) CHECK(range.config.table != TableForm::attached);
+  CHECK(with_attached_tables(baked) == attached);
+  CHECK_NOTHROW((void)emit_source(problem, target, baked));
+}
+
+TEST_CASE("a baked plan keeps the form that it has") {
+  const Target target = Target::parse("h100");
+  const Problem problem = problem_of(patterns::random(2, 2, 0.5, 1), {32, 32}, 8);
+  Plan plan = choose_plan(problem, target);
+  plan[0].config.table = TableForm::global;
+  CHECK(with_baked_tables(plan, problem, target) == plan);
+}
+
+TEST_CASE("the cpu's plan for the gradient of the weight has a range for each config that it takes") {
+  Problem problem = problem_of(patterns::random(30, 40, 0.5, 1), {32, 32}, Batch::up_to(300));
+  problem.operation = Operation::grad_weight;
+  const Target target{Target::Kind::cpu, "x86-64-v3", 2};
+  const Plan plan = choose_plan(problem, target);
+  REQUIRE(plan.size() == 2);
+  CHECK(plan[0].up_to == 8);
+  CHECK(plan[0].config.stages == 1);
+  CHECK(plan[1].up_to == 300);
+  CHECK(plan[1].config.stages == 2);
+}
+
+TEST_CASE("the gradient of the weight bakes its layout on CUDA targets") {
+  Problem problem = problem_of(patterns::random(3, 4, 0.5, 1), {32, 32}, 8);
+  problem.operation = Operation::grad_weight;
+  CHECK_THROWS_AS((void)choose_attached_plan(problem, Target::parse("h100")), Error);
+}
+
+}  // namespace
+}  // namespace sparsekiln

@@ -1,0 +1,322 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
+
+#include "compiler/cuda/sddmm.h"
+#include "oracle/sddmm_check.h"
+#include "runtime/resident_sddmm.h"
+#include "tests/kernels/layouts.h"
+#include "tests/kernels/pairwise.h"
+#include "tests/kernels/suite.h"
+#include "tests/kernels/table.h"
+
+using namespace sparsekiln;
+using namespace sparsekiln::test;
+
+namespace {
+
+/// What comes with dw.
+struct Ends {
+  bool scale = false;
+  float beta = 0;
+  bool bias = false;
+  bool gates = false;
+  bool gate_gradient = false;
+  Activation derivative = Activation::none;
+};
+constexpr std::array kEnds{
+    Ends{},
+    Ends{.scale = true},
+    Ends{.scale = true, .beta = -1},
+    Ends{.bias = true},
+    Ends{.gates = true},
+    Ends{.gates = true, .gate_gradient = true},
+    Ends{.derivative = Activation::relu},
+    Ends{.bias = true, .derivative = Activation::gelu},
+    Ends{.gates = true, .derivative = Activation::silu},
+    Ends{.scale = true, .beta = 2, .bias = true, .gates = true, .gate_gradient = true},
+    Ends{.scale = true,
+         .bias = true,
+         .gates = true,
+         .gate_gradient = true,
+         .derivative = Activation::gelu_tanh},
+};
+
+struct Types {
+  DType dtype;
+  DType out;
+  Math math = Math::ieee;
+};
+constexpr std::array kTypes{
+    Types{DType::f32, DType::f32}, Types{DType::f32, DType::f32, Math::tf32}, Types{DType::f16, DType::f16},
+    Types{DType::f16, DType::f32}, Types{DType::bf16, DType::bf16},           Types{DType::bf16, DType::f32},
+};
+constexpr std::array kSides{8, 16, 32, 64, 128};
+constexpr std::array<std::int64_t, 9> kBatches{0, 1, 7, 16, 33, 64, 65, 100, 130};
+constexpr std::array<std::int64_t, 3> kPairCounts{1, 2, 8};
+constexpr std::array kWidths{1, 2, 4, 8};
+constexpr std::array kChunks{8, 16, 32, 64};
+constexpr std::array kWarps{1, 2, 4, 8};
+constexpr std::array kStages{2, 3, 5};
+constexpr std::array kTileOuts{0, 4, 8};
+constexpr std::array kOrders{ActivationOrder::batch_major, ActivationOrder::feature_major};
+constexpr std::array kAlignments{16, 8, 4, 2};
+constexpr std::array kForms{TableForm::constant, TableForm::global};
+constexpr std::array kWorkers{1, 3, 132};
+
+enum Axis : std::size_t {
+  kBlockOut,
+  kBlockIn,
+  kType,
+  kWidth,
+  kChunk,
+  kWarp,
+  kStage,
+  kTileOut,
+  kOrder,
+  kLayout,
+  kBatch,
+  kPair,
+  kEnd,
+  kForm,
+  kWorker,
+  kDynamic,
+  kWide,
+  kCut,
+  kAlignment,
+  kRandom,
+  kAxes
+};
+
+/// One kernel, and how it is launched.
+struct SddmmCase {
+  Layout layout;
+  Options options;
+  SddmmLaunch launch;
+  bool random = true;  ///< after small integers, random numbers
+
+  [[nodiscard]] std::string to_string() const {
+    return fmt::format(
+        "{} x {} blocks of {}, {} present{}, batch {} of {}, {}, aligned to {}, {} pairs, {} to {}{}, ends "
+        "{}{}{}{} {}, "
+        "beta {}, target {}, config '{}'",
+        layout.rows(), layout.cols(), sparsekiln::to_string(options.block), layout.blocks(),
+        options.in_features != 0 ? ", cut" : "", launch.n, sparsekiln::to_string(options.batch),
+        name(options.order), options.alignment, launch.pairs, name(options.dtype), name(*options.out_dtype),
+        options.math == Math::tf32 ? " by tf32" : "", options.epilogue.scale ? "scale " : "",
+        options.bias_gradient ? "bias " : "", options.gates ? "gates " : "",
+        options.gate_gradient ? "gate gradient" : "", name(options.derivative), launch.beta, options.target,
+        options.config ? sparsekiln::to_string(*options.config) : "default");
+  }
+};
+
+Options options_of(const Ends& ends, const Types& types, BlockShape block, Batch batch) {
+  Options options = Suite::current().options(block, batch, {types.dtype, types.math});
+  options.operation = Operation::grad_weight;
+  options.out_dtype = types.out;
+  options.epilogue.scale = ends.scale;
+  options.bias_gradient = ends.bias;
+  options.gates = ends.gates;
+  options.gate_gradient = ends.gate_gradient;
+  options.derivative = ends.derivative;
+  return options;
+}
+
+template <class Array>
+auto value(const Array& array, const Row& row, Axis axis) {
+  return array[static_cast<std::size_t>(row[axis] == kUnset ? 0 : row[axis])];
+}
+
+SddmmCase case_of(const Row& row) {
+  const std::int64_t n = value(kBatches, row, kBatch);
+  const bool dynamic = row[kDynamic] == 1;
+  SddmmCase test;
+  test.layout = value(test_layouts(), row, kLayout).make();
+  test.options = options_of(value(kEnds, row, kEnd), value(kTypes, row, kType),
+                            {value(kSides, row, kBlockOut), value(kSides, row, kBlockIn)},
+                            dynamic ? Batch::up_to(n + 10) : Batch(n));
+  test.options.order = value(kOrders, row, kOrder);
+  test.options.alignment =
+      std::max(value(kAlignments, row, kAlignment), static_cast<int>(size_of(test.options.dtype)));
+  if (row[kCut] == 1) {
+    test.options.in_features = std::int64_t{test.layout.cols()} * test.options.block.in - 3;
+    test.options.out_features = std::int64_t{test.layout.rows()} * test.options.block.out - 6;
+  }
+  if (!dynamic) {  // else the config is chosen
+    Config config;
+    config.variant = Suite::current().on_cpu()                                             ? Variant::vector
+                     : test.options.dtype == DType::f32 && test.options.math == Math::ieee ? Variant::simt
+                                                                                           : Variant::mma;
+    config.rows = value(kWidths, row, kWidth);
+    config.tile_n = value(kChunks, row, kChunk);
+    config.warps = value(kWarps, row, kWarp);
+    config.stages = value(kStages, row, kStage);
+    config.tile_out = value(kTileOuts, row, kTileOut);
+    config.table = value(kForms, row, kForm);
+    test.options.config = config;
+  }
+  test.options.target = Suite::current().target_with(value(kWorkers, row, kWorker));
+  test.launch = {.n = n,
+                 .pairs = value(kPairCounts, row, kPair),
+                 .padding = row[kWide] == 1 ? 16 : 0,
+                 .beta = value(kEnds, row, kEnd).beta};
+  test.random = !Suite::current().only_pairs() || row[kRandom] == 1;
+  return test;
+}
+
+/// What a launch costs on the emulator, and whether integers stay exact.
+bool affordable(const Row& row) {
+  constexpr double kMostWork = 1.5e6;
+  static const std::vector<std::int64_t> blocks = [] {
+    std::vector<std::int64_t> result;
+    for (const NamedLayout& layout : test_layouts()) result.push_back(layout.make().blocks());
+    return result;
+  }();
+  const double elements = value(kSides, row, kBlockOut) * value(kSides, row, kBlockIn);
+  const auto entries = static_cast<double>(value(kBatches, row, kBatch) * value(kPairCounts, row, kPair));
+  if (static_cast<double>(value(blocks, row, kLayout)) * elements * entries > kMostWork) return false;
+  return !value(kEnds, row, kEnd).gate_gradient || entries * elements * 8 <= 0x1p24;
+}
+
+/// Whether there is such a kernel, by the axes that decide it: asked once for each of their values.
+bool exists(const Row& row) {
+  static std::map<Row, bool> known;
+  const Row key(row.begin(), row.begin() + kLayout);
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  Row asked(kAxes, 0);
+  std::copy(key.begin(), key.end(), asked.begin());
+  asked[kForm] = 1;
+  const SddmmCase test = case_of(asked);
+  bool built = true;
+  try {
+    cuda::validate(Sddmm(make_problem(test.layout, test.options)), Suite::current().device()->target(),
+                   *test.options.config);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid_argument) throw;
+    built = false;
+  }
+  return known[key] = built;
+}
+
+bool fits(const Row& row) {
+  const auto set = [&](Axis from, Axis to) {
+    return std::find(row.begin() + from, row.begin() + to, kUnset) == row.begin() + to;
+  };
+  if (!set(kBlockOut, kLayout)) return true;
+  if (!exists(row)) return false;
+  return !set(kLayout, kForm) || affordable(row);
+}
+
+/// The bytes of everything that a launch computed.
+std::vector<std::byte> images_of(const SddmmOutputs& outputs) {
+  std::vector<std::byte> bytes;
+  for (const PoisonedOutput* output : {&outputs.dw, &outputs.dbias, &outputs.dgates})
+    bytes.insert(bytes.end(), output->image().begin(), output->image().end());
+  return bytes;
+}
+
+SddmmOutputs launched(const Kernel& kernel, const Sddmm& gradient, const SddmmInputs& inputs) {
+  SddmmOutputs outputs(gradient, inputs);
+  ResidentSddmm operands(gradient, Suite::current().device(), inputs, outputs);
+  kernel(operands[0]);
+  Suite::current().device()->synchronize();
+  operands.fetch(outputs);
+  return outputs;
+}
+
+/// Empty where all is well.
+std::string run(const SddmmCase& test, std::size_t number) {
+  try {
+    const Kernel kernel = compile(test.layout, test.options);
+    const Sddmm gradient(make_problem(test.layout, test.options));
+    for (const Inputs kind : {Inputs::small_integers, Inputs::random}) {
+      if (kind == Inputs::random && !test.random) continue;
+      const std::string seed = Suite::current().take_seed(number);
+      const SddmmInputs inputs = make_inputs(gradient, test.launch, kind, number);
+      const CheckResult check_result = check(gradient, inputs, launched(kernel, gradient, inputs),
+                                             adder_of(gradient.ieee(), kernel.binary().plan));
+      if (!check_result.ok)
+        return fmt::format("{}{}: {}", kind == Inputs::random ? "random" : "small integers", seed,
+                           check_result.first_failure);
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+std::vector<SddmmCase> all_gradients() {
+  std::vector<int> sizes(kAxes);
+  const auto set = [&](Axis axis, std::size_t size) { sizes[axis] = static_cast<int>(size); };
+  set(kBlockOut, kSides.size());
+  set(kBlockIn, kSides.size());
+  set(kType, kTypes.size());
+  set(kWidth, kWidths.size());
+  set(kChunk, kChunks.size());
+  set(kWarp, kWarps.size());
+  set(kStage, kStages.size());
+  set(kTileOut, kTileOuts.size());
+  set(kOrder, kOrders.size());
+  set(kAlignment, kAlignments.size());
+  set(kLayout, test_layouts().size());
+  set(kBatch, kBatches.size());
+  set(kPair, kPairCounts.size());
+  set(kEnd, kEnds.size());
+  set(kForm, kForms.size());
+  set(kWorker, kWorkers.size());
+  set(kDynamic, 2);
+  set(kWide, 2);
+  set(kCut, 2);
+  set(kRandom, 2);
+  std::vector<SddmmCase> cases;
+  const CoveringArray array = pairwise(sizes, fits);
+  for (std::size_t i = 0; i < array.rows.size(); i += Suite::current().every())
+    cases.push_back(case_of(array.rows[i]));
+  return cases;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "gradients of the weight are right for every pair of layout, block, batch, order, type, ends and "
+    "config" *
+    doctest::test_suite("tables")) {
+  if (Suite::current().on_cpu()) return;
+  static const std::vector<SddmmCase> cases = all_gradients();
+  MESSAGE(cases.size(), " gradients of the weight");
+  REQUIRE(cases.size() * Suite::current().every() >= test_layouts().size());
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    parts.push_back(
+        {cases[i].to_string(), cases[i].layout, cases[i].options, [i] { return run(cases[i], i); }});
+  run_table(parts);
+}
+
+TEST_CASE("repeated gradients of the weight have the same bits") {
+  if (Suite::current().on_cpu()) return;
+  for (const Types& types : {kTypes[0], kTypes[3], kTypes[1]}) {
+    if (types.dtype == DType::f32 && types.math == Math::tf32 &&
+        Suite::current().device()->target().compute_capability() < 80)
+      continue;
+    const Options options = options_of(kEnds[9], types, {16, 32}, 70);
+    const Layout layout = patterns::random(4, 8, 0.5, 5);
+    const Kernel kernel = compile(layout, options);
+    const Sddmm gradient(make_problem(layout, options));
+    const SddmmInputs inputs = make_inputs(gradient, {.n = 70, .pairs = 2}, Inputs::random, 21);
+    const std::vector<std::byte> first = images_of(launched(kernel, gradient, inputs));
+    for (std::size_t i = 1; i < Suite::current().repeats(); ++i) {
+      CAPTURE(i);
+      (void)Suite::current().take_seed(i);  // an order of its own
+      REQUIRE(images_of(launched(kernel, gradient, inputs)) == first);
+    }
+  }
+}

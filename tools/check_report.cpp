@@ -1,0 +1,58 @@
+#include "tools/check_report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln::tools {
+
+std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked) {
+  if (target.kind == Target::Kind::cpu) return open_device("cpu");
+  return open_device(asked.starts_with("cuda") || asked.starts_with("emulated") ? asked : "cuda");
+}
+
+std::int64_t batch_of(std::optional<std::int64_t> asked, Batch batch) {
+  if (!asked) return batch.bound();
+  if (*asked < 0 || *asked > batch.bound() || (!batch.dynamic() && *asked != batch.bound()))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--n {} does not fit --batch {}: {}", *asked, to_string(batch),
+                            batch.dynamic() ? fmt::format("it is 0 to {}", batch.bound())
+                                            : fmt::format("--batch up-to:{} takes it", *asked)));
+  return *asked;
+}
+
+CheckResult judge(const Kernel& kernel, const std::shared_ptr<const Device>& device,
+                  const TestLaunch& test_launch, std::vector<std::byte>* image) {
+  const std::unique_ptr<PlacedOperands> placed = test_launch.place(kernel, device);
+  placed->launch(kernel);
+  device->synchronize();
+  if (image != nullptr) image->clear();
+  return placed->judge(kernel.binary().plan, image);
+}
+
+Json describe(const CheckResult& check_result) {
+  return {{"ok", check_result.ok},
+          {"wrong", check_result.wrong},
+          {"unwritten", check_result.unwritten},
+          {"stray", check_result.stray},
+          {"first_failure", check_result.first_failure}};
+}
+
+void report_check(const Checked& checked, Answer& answer) {
+  const double ratio = std::max(checked.exact.max_error_ratio, checked.random.max_error_ratio);
+  answer.json["checked"] = true;
+  answer.json["rel_error"] = checked.random.rel_error;
+  answer.json["max_error_ratio"] = ratio;
+  answer.json["exact"] = describe(checked.exact);
+  answer.json["random"] = describe(checked.random);
+  answer.text += fmt::format(
+      "check: small integers {}, random {}; relative error {:.3g}, largest error / bound {:.3g}\n",
+      checked.exact.ok ? "exact" : "WRONG", checked.random.ok ? "ok" : "WRONG", checked.random.rel_error,
+      ratio);
+  for (const CheckResult* check_result : {&checked.exact, &checked.random})
+    if (!check_result->ok) answer.text += fmt::format("  {}\n", check_result->first_failure);
+  if (!checked.ok()) answer.status = kFailed;
+}
+
+}  // namespace sparsekiln::tools
