@@ -50,19 +50,12 @@ double imbalance(double shares, double threads) {
   return shares <= 0 ? 1 : std::ceil(shares / threads) * threads / shares;
 }
 
-/// Blocks of the product that is computed: forward's as they are, else turned.
-BlockShape block_of(const Problem& problem) {
-  if (problem.operation != Operation::grad_input) return problem.block;
-  return {problem.block.in, problem.block.out};
-}
-
 using Tile = ExpectedTile;
 
 /// Whether elements of bf16 are multiplied as the halves of pairs: where the processor has no such product,
 /// and where forward's weight lies in pairs.
-bool halves(const Problem& problem, const Target& target) {
-  return problem.dtype == DType::bf16 && problem.operation == Operation::forward &&
-         target.arch != "x86-64-v4-bf16";
+bool halves(const Spmm& problem, const Target& target) {
+  return problem.dtype == DType::bf16 && !problem.by_columns() && target.arch != "x86-64-v4-bf16";
 }
 
 /// What compiler/cpu/level.cpp makes of a config, in the mean.
@@ -90,20 +83,19 @@ double step_cycles(const Tile& tile, std::int32_t lanes, bool halves) {
   return std::max({sums / 2, words / 2, kLatency}) + 2 * spilled + (halves ? words / 4 : 0);
 }
 
-double element_bytes(const Problem& problem) { return static_cast<double>(size_of(problem.dtype)); }
+double element_bytes(const Computation& problem) { return static_cast<double>(size_of(problem.dtype)); }
 
 /// Words narrower than 32 bits are widened first: two instructions a vector.
-double widening(const Problem& problem) { return problem.dtype == DType::f32 ? 0 : 1; }
+double widening(const Computation& problem) { return problem.dtype == DType::f32 ? 0 : 1; }
 
-Prediction product(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
+}  // namespace
+
+Prediction predict(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
   const std::int32_t lanes = lanes_of(target.arch);
-  const BlockShape block = block_of(problem);
-  const bool turned = problem.operation == Operation::grad_input;
-  const double weights = problem.epilogue.glu ? 2 : 1;
-  const double blocks = static_cast<double>(problem.layout.blocks()) * weights;
-  const double rows = turned ? problem.layout.cols() : problem.layout.rows();
-  const double inputs =
-      static_cast<double>(turned ? problem.layout.rows() : problem.layout.cols()) * block.in;
+  const BlockShape block = problem.block;
+  const double blocks = static_cast<double>(problem.layout.blocks()) * problem.weights();
+  const double rows = problem.layout.rows();
+  const double inputs = static_cast<double>(problem.layout.cols()) * block.in;
   const double elements = blocks * block.out * block.in;
   const double tiles = std::ceil(static_cast<double>(std::max<std::int64_t>(n, 1)) / config.tile_n);
   const double threads = std::max(target.workers, 1);
@@ -148,8 +140,7 @@ Prediction product(const Problem& problem, const Target& target, const Config& c
   return prediction;
 }
 
-Prediction weight_gradient(const Problem& problem, const Target& target, const Config& config,
-                           std::int64_t n) {
+Prediction predict(const Sddmm& problem, const Target& target, const Config& config, std::int64_t n) {
   const std::int32_t lanes = lanes_of(target.arch);
   const auto blocks = static_cast<double>(problem.layout.blocks());
   const double threads = std::max(target.workers, 1);
@@ -175,17 +166,10 @@ Prediction weight_gradient(const Problem& problem, const Target& target, const C
           memory > busy ? Bound::memory : Bound::arithmetic};
 }
 
-}  // namespace
-
-ExpectedTile expected_tile(const Problem& problem, const Target& target, const Config& config) {
+ExpectedTile expected_tile(const Spmm& problem, const Target& target, const Config& config) {
   const std::int32_t lanes = lanes_of(target.arch);
   if (config.tile_n < lanes) return {};  // thin: one output after the other
-  return register_tile(block_of(problem).out, lanes, halves(problem, target), config);
-}
-
-Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
-  return problem.operation == Operation::grad_weight ? weight_gradient(problem, target, config, n)
-                                                     : product(problem, target, config, n);
+  return register_tile(problem.block.out, lanes, halves(problem, target), config);
 }
 
 }  // namespace sparsekiln::cpu

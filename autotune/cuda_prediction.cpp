@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "autotune/architecture.h"
-#include "autotune/cuda_instructions.h"
 #include "autotune/cuda_work.h"
 #include "compiler/cuda/multiprocessor.h"
 
@@ -42,9 +41,9 @@ struct Share {
 };
 
 /// Chunks of a CTA that are on their way at once. With one stage nothing is done while it is filled.
-double chunks_ahead(const Config& config) {
+double chunks_ahead(const CtaCosts& costs, const Config& config) {
   const double ahead = config.stages == 1 ? 0.5 : config.stages - 1;
-  return config.variant == Variant::stream ? ahead * config.warps : ahead;
+  return costs.chunk_per_warp ? ahead * config.warps : ahead;
 }
 
 /// The time of `ctas` CTAs on one multiprocessor, which has room for them at once.
@@ -58,7 +57,7 @@ Times wave(const Architecture& figures, const CtaCosts& costs, const Config& con
   of(times, Bound::instructions) =
       ctas * std::max(share.instructions / issued, share.shared_bytes / Architecture::kSharedBytes) * cycle;
   of(times, Bound::cache) = ctas * share.global_bytes / Architecture::kCacheBytes * cycle;
-  of(times, Bound::latency) = share.chunks / chunks_ahead(config) * share.memory_us;
+  of(times, Bound::latency) = share.chunks / chunks_ahead(costs, config) * share.memory_us;
   return times;
 }
 
@@ -113,15 +112,14 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
 
 }  // namespace
 
-Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
-  if (problem.operation == Operation::grad_weight) {
-    const Sddmm gradient(problem);
-    const SddmmCosts costs = loop_costs(gradient, target, config);
-    return timed(problem, target, config, costs, estimate(gradient, target, config, costs, n));
-  }
-  const Spmm product(problem);
-  const LoopCosts costs = loop_costs(product, target, config);
-  return timed(problem, target, config, costs, estimate(product, target, config, costs, n));
+Prediction predict(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
+  const LoopCosts costs = loop_costs(problem, target, config);
+  return timed(problem, target, config, costs, estimate(problem, target, config, costs, n));
+}
+
+Prediction predict(const Sddmm& gradient, const Target& target, const Config& config, std::int64_t n) {
+  const SddmmCosts costs = loop_costs(gradient, target, config);
+  return timed(gradient, target, config, costs, estimate(gradient, target, config, costs, n));
 }
 
 }  // namespace sparsekiln::cuda

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "autotune/cuda_counts.h"
-#include "autotune/cuda_instructions.h"
+#include "compiler/cuda/families.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -26,13 +26,12 @@ std::int64_t table_bytes(const Counts& counts, ChunkShape chunk) {
 }
 
 /// Bytes of tables in global memory that a CTA's warps read for one batch tile, all CTAs together. Each warp
-/// looks at every step, and at the last one as often as it has stages; the lanes of variant stream look at
-/// those of their own chunks side by side, which is counted roughly, as is what merged steps have besides.
+/// looks at every step, and at the last one as often as it has stages; the lanes of a warp with chunks of its
+/// own look at those side by side, which is counted roughly, as is what merged steps have besides.
 std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Counts& counts, bool several) {
   const std::int64_t warps = costs.threads / 32;
-  const bool side_by_side = config.variant == Variant::stream;
-  const std::int64_t steps = side_by_side ? counts.chunks + 2 * warps * counts.workers
-                                          : warps * (counts.chunks + counts.workers * config.stages);
+  const std::int64_t steps = costs.chunk_per_warp ? counts.chunks + 2 * warps * counts.workers
+                                                  : warps * (counts.chunks + counts.workers * config.stages);
   const std::int64_t merged = warps * 4 * (config.merge - 1) * counts.chunks * costs.shape.blocks;
   const std::int64_t tiles = several ? warps * 4 * counts.chunks : 0;  // which tile a chunk is of
   const std::int64_t splits =
@@ -126,6 +125,16 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
 }
 
 }  // namespace
+
+LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
+  LoopCosts costs = find_family(problem, config.variant)->tuning->loop_costs(problem, target, config);
+  costs.shape.weights = problem.weights();
+  return costs;
+}
+
+SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config) {
+  return find_family(gradient, config.variant)->tuning->loop_costs(gradient, target, config);
+}
 
 Work work_of(const Spmm& problem, const Target& target, const Config& config, const Schedule& schedule,
              std::int64_t n) {

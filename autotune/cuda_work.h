@@ -5,8 +5,8 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/target.h>
 
-#include "autotune/cuda_instructions.h"
 #include "compiler/block_runs.h"
+#include "compiler/cuda/loop_tuning.h"
 #include "compiler/schedule.h"
 #include "compiler/sddmm.h"
 #include "compiler/spmm.h"
@@ -25,6 +25,10 @@ struct Work {
   std::int64_t ctas = 0;
   double largest = 1;  ///< the work of the CTA that has most, of the mean
 };
+
+/// What the code of a config's family does each time. For configs that validate.
+[[nodiscard]] LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config);
+[[nodiscard]] SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config);
 
 /// Of a schedule that make_schedule gave. Exact in bytes and products where no block row or column is cut, no
 /// block's gate is 0, beta is 0, there is no bias, and the tables are in constant memory; or in global

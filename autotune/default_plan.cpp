@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
@@ -11,7 +12,7 @@
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/sddmm.h"
 #include "compiler/cuda/tables.h"
-#include "compiler/sddmm.h"
+#include "compiler/problem_kind.h"
 
 namespace sparsekiln {
 namespace {
@@ -76,30 +77,49 @@ Plan choose_plan(const Sddmm& gradient, const Target& target) {
   return {{bound, config}};
 }
 
+Plan choose_plan(const Spmm& problem, const Target& target) {
+  Plan plan = choose_numbers(problem, target);
+  if (target.kind == Target::Kind::cuda) choose_tables(plan, problem, target);
+  return plan;
+}
+
 [[noreturn]] void refuse_attached(Operation operation) {
   throw Error(ErrorKind::invalid_argument,
               fmt::format("attached tables of {}: its layout is baked; leave `attached` and `tiered` out",
                           name(operation)));
 }
 
+/// For any layout: `problem` has an empty one.
+Plan choose_attached_numbers(const Spmm& problem, const Target& target) {
+  return choose_numbers(problem, target);
+}
+
+Plan choose_attached_numbers(const Sddmm& gradient, const Target& target) {
+  if (target.kind == Target::Kind::cuda) refuse_attached(gradient.operation);
+  return choose_cpu_plan(gradient, target);
+}
+
+/// The form that suits the layout, where all tables were attached.
+void choose_baked_tables(Plan& plan, const Spmm& problem, const Target& target) {
+  choose_tables(plan, problem, target);
+}
+
+[[noreturn]] void choose_baked_tables(Plan&, const Sddmm& gradient, const Target&) {
+  refuse_attached(gradient.operation);
+}
+
 }  // namespace
 
 Plan choose_plan(const Problem& problem, const Target& target) {
-  if (problem.operation == Operation::grad_weight) return choose_plan(Sddmm(problem), target);
-  const Spmm product(problem);
-  Plan plan = choose_numbers(product, target);
-  if (target.kind == Target::Kind::cuda) choose_tables(plan, product, target);
-  return plan;
+  return std::visit([&](const auto& computed) { return choose_plan(computed, target); },
+                    computed_by(problem));
 }
 
 Plan choose_attached_plan(const Problem& problem, const Target& target) {
   Problem any = problem;
   any.layout = Layout();
-  if (problem.operation == Operation::grad_weight) {
-    if (target.kind == Target::Kind::cuda) refuse_attached(problem.operation);
-    return with_attached_tables(choose_cpu_plan(Sddmm(any), target));
-  }
-  return with_attached_tables(choose_numbers(any, target));
+  return with_attached_tables(std::visit(
+      [&](const auto& computed) { return choose_attached_numbers(computed, target); }, computed_by(any)));
 }
 
 Plan with_attached_tables(Plan plan) {
@@ -111,8 +131,9 @@ Plan with_baked_tables(Plan plan, const Problem& problem, const Target& target) 
   const bool any = std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
     return range.config.table == TableForm::attached;
   });
-  if (any && problem.operation == Operation::grad_weight) refuse_attached(problem.operation);
-  if (any) choose_tables(plan, problem, target);
+  if (any)
+    std::visit([&](const auto& computed) { choose_baked_tables(plan, computed, target); },
+               computed_by(problem));
   return plan;
 }
 

@@ -1,7 +1,10 @@
 #include "autotune/prediction.h"
 
+#include <variant>
+
 #include "autotune/cpu_prediction.h"
 #include "autotune/cuda_prediction.h"
+#include "compiler/problem_kind.h"
 
 namespace sparsekiln {
 
@@ -22,8 +25,12 @@ std::string_view name(Bound bound) {
 }
 
 Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
-  return target.kind == Target::Kind::cpu ? cpu::predict(problem, target, config, n)
-                                          : cuda::predict(problem, target, config, n);
+  return std::visit(
+      [&](const auto& computed) {
+        return target.kind == Target::Kind::cpu ? cpu::predict(computed, target, config, n)
+                                                : cuda::predict(computed, target, config, n);
+      },
+      computed_by(problem));
 }
 
 Floor floor_of(const Problem& problem, std::int64_t n) {

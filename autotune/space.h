@@ -22,9 +22,9 @@ struct Space {
   std::vector<RejectedConfig> rejected;
 };
 
-/// Goes through the axes that are declared for the target and the operation (above the code), and asks the
-/// compiler of each config whether it works. Never changes what a caller sees of a kernel: how the weight
-/// lies (Config::packed) is no axis, and neither are attached tables.
+/// Goes through the axes of the families of kernels for the target and the kind of problem
+/// (FamilyTuning::axes), and asks the compiler of each config whether it works. Never changes what a caller
+/// sees of a kernel: how the weight lies (Config::packed) is no axis, and neither are attached tables.
 [[nodiscard]] Space space_of(const Problem& problem, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 
 #include <sparsekiln/error.h>
 
@@ -10,13 +11,14 @@
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
 //   version:u32  target  plan  operands  entries  code  ptx  log  compiler  options  source:16 bytes
 // Version 1 was the first, version 2 added a config's operand_a, version 3 its rows and
-// merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation. A reader
-// knows one version: whoever stores Binaries has the compiler's digest in the key.
+// merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation, version
+// 7 an entry's launch attributes. A reader knows one version: whoever stores Binaries has the compiler's
+// digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 6;
+constexpr std::uint32_t kVersion = 7;
 
 void put(ByteWriter& out, const Config& config) {
   out.put(config.variant);
@@ -34,7 +36,7 @@ void put(ByteWriter& out, const Config& config) {
 
 Config get_config(ByteReader& in) {
   Config config;
-  config.variant = in.get_enum(Variant::vector);
+  config.variant = in.get_enum(std::rbegin(kVariants)->value);
   config.tile_n = in.get<std::int32_t>();
   config.tile_out = in.get<std::int32_t>();
   config.stages = in.get<std::int32_t>();
@@ -137,6 +139,8 @@ void put(ByteWriter& out, const Entry& entry) {
   out.put(entry.tile_n);
   out.put(entry.threads);
   out.put(entry.dynamic_shared_bytes);
+  for (const std::int32_t ctas : entry.attributes.cluster) out.put(ctas);
+  put_flags(out, {entry.attributes.overlaps_previous});
   out.put(static_cast<std::uint64_t>(entry.arguments.size()));
   for (const Argument argument : entry.arguments) out.put(argument);
   out.put(entry.workspace.counter_bytes);
@@ -173,6 +177,8 @@ Entry get_entry(ByteReader& in) {
   entry.tile_n = in.get<std::int32_t>();
   entry.threads = in.get<std::int32_t>();
   entry.dynamic_shared_bytes = in.get<std::int32_t>();
+  for (std::int32_t& ctas : entry.attributes.cluster) ctas = in.get<std::int32_t>();
+  entry.attributes.overlaps_previous = in.get_bool();
   for (std::size_t arguments = in.get_count(1); arguments > 0; --arguments)
     entry.arguments.push_back(in.get_enum(Argument::tables));
   entry.workspace.counter_bytes = in.get<std::int64_t>();
@@ -181,9 +187,14 @@ Entry get_entry(ByteReader& in) {
   entry.tables = get_tables(in);
   if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that nobody takes");
   const bool waits = entry.takes_tables() && entry.tables.bytes.empty();  // for a layout
-  const bool usable = (waits ? entry.workers == 0 : entry.workers > 0) && entry.tables.counters >= 0 &&
-                      entry.tile_n >= 0 && entry.threads > 0 && !entry.passes.empty() &&
-                      entry.workspace.counter_bytes >= 0 && entry.workspace.bytes_per_tile >= 0;
+  constexpr std::int32_t kMostClustered = 16;                             // CTAs along one dimension
+  const auto& cluster = entry.attributes.cluster;
+  const bool clusters_exist = std::all_of(
+      cluster.begin(), cluster.end(), [](std::int32_t ctas) { return ctas >= 1 && ctas <= kMostClustered; });
+  const bool usable = clusters_exist && (waits ? entry.workers == 0 : entry.workers > 0) &&
+                      entry.tables.counters >= 0 && entry.tile_n >= 0 && entry.threads > 0 &&
+                      !entry.passes.empty() && entry.workspace.counter_bytes >= 0 &&
+                      entry.workspace.bytes_per_tile >= 0;
   if (!usable) in.fail("an entry that cannot be launched");
   return entry;
 }

@@ -12,10 +12,9 @@
 #include "compiler/cuda/nvrtc.h"
 #include "compiler/cuda/resources.h"
 #include "compiler/cuda/sddmm.h"
+#include "compiler/problem_kind.h"
 #include "compiler/schedule.h"
-#include "compiler/sddmm.h"
 #include "compiler/source.h"
-#include "compiler/spmm.h"
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/emit.h"
 #include "compiler/cpu/object.h"
@@ -31,10 +30,8 @@ namespace {
       "target cpu: this build of Sparsekiln has no LLVM (meson option cpu); a CUDA target would work");
 }
 
-// What is computed is a Spmm, or a Sddmm for the gradient of the weight: each has its schedules and emitters.
-
-template <class Computed>
-void validate(const Computed& computed, const Target& target, const Config& config) {
+template <class Kind>
+void validate(const Kind& computed, const Target& target, const Config& config) {
   if (target.kind == Target::Kind::cuda) return cuda::validate(computed, target, config);
 #ifdef SPARSEKILN_CPU
   cpu::validate(computed, target, config);
@@ -43,8 +40,8 @@ void validate(const Computed& computed, const Target& target, const Config& conf
 #endif
 }
 
-template <class Computed, class Schedules>
-Source write_source(const Computed& computed, const Target& target, const Plan& plan,
+template <class Kind, class Schedules>
+Source write_source(const Kind& computed, const Target& target, const Plan& plan,
                     const Schedules& schedules) {
   if (target.kind == Target::Kind::cuda) return cuda::emit(computed, target, plan, schedules);
 #ifdef SPARSEKILN_CPU
@@ -80,8 +77,7 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan) {
   if (plan.empty() || plan.back().up_to < problem.batch.bound())
     throw Error(ErrorKind::internal, fmt::format("the plan '{}' does not reach a batch of {}",
                                                  to_string(plan), to_string(problem.batch)));
-  return problem.operation == Operation::grad_weight ? emit(Sddmm(problem), target, plan)
-                                                     : emit(Spmm(problem), target, plan);
+  return std::visit([&](const auto& computed) { return emit(computed, target, plan); }, computed_by(problem));
 }
 
 OperandContract contract_of(const Problem& problem, const Plan& plan) {
@@ -110,24 +106,21 @@ void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolcha
 
 }  // namespace
 
-struct ConfigCheck::Computed {
+struct ConfigCheck::Asked {
   Target target;
-  std::variant<Spmm, Sddmm> what;
+  Computed computed;
 };
 
 ConfigCheck::ConfigCheck(const Problem& problem, const Target& target) {
   validate(problem);
-  if (problem.operation == Operation::grad_weight)
-    computed_ = std::make_unique<const Computed>(Computed{target, Sddmm(problem)});
-  else
-    computed_ = std::make_unique<const Computed>(Computed{target, Spmm(problem)});
+  asked_ = std::make_unique<const Asked>(Asked{target, computed_by(problem)});
 }
 
 ConfigCheck::~ConfigCheck() = default;
 
 std::string ConfigCheck::refusal(const Config& config) const {
   try {
-    std::visit([&](const auto& what) { validate(what, computed_->target, config); }, computed_->what);
+    std::visit([&](const auto& computed) { validate(computed, asked_->target, config); }, asked_->computed);
     return {};
   } catch (const Error& error) {
     return error.what();

@@ -31,8 +31,8 @@ class ConfigCheck {
   [[nodiscard]] std::string refusal(const Config& config) const;
 
  private:
-  struct Computed;
-  std::unique_ptr<const Computed> computed_;
+  struct Asked;
+  std::unique_ptr<const Asked> asked_;
 };
 
 /// Digest of the compiler's own sources and templates, taken when this library was built (hexadecimal).

@@ -12,8 +12,6 @@
 namespace sparsekiln {
 namespace {
 
-constexpr std::array kVariants{Named{Variant::simt, "simt"}, Named{Variant::mma, "mma"},
-                               Named{Variant::stream, "stream"}, Named{Variant::vector, "vector"}};
 constexpr std::array kForms{Named{TableForm::constant, "constant"}, Named{TableForm::global, "global"},
                             Named{TableForm::unrolled, "unrolled"}, Named{TableForm::attached, "attached"}};
 

@@ -1,6 +1,7 @@
 """Writes compiler_digest(): a SHA-256 over the sources of compiler/, templates/ and the public headers.
 
-File names (relative to the project) and contents count; absolute paths, times and what else is in the tree do not.
+File names (relative to the project) and contents count; absolute paths, times and what else is in the tree do not. Nor
+do files whose names end in _tuning: what the tuner knows of families of kernels, which decides no byte of a Binary.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ def main(output: str, root: str, depfile: str) -> None:
         path
         for room in ("compiler", "templates", "include")
         for path in (base / room).rglob("*")
-        if path.suffix in {".h", ".cpp", ".cuh"}
+        if path.suffix in {".h", ".cpp", ".cuh"} and not path.stem.endswith("_tuning")
     )
     digest = hashlib.sha256()
     for path in files:

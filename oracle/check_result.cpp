@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compiler/cuda/families.h"
 #include "compiler/element.h"
 
 namespace sparsekiln {
@@ -14,8 +15,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 }  // namespace
 
 Adder adder_of(bool ieee, const Plan& plan) {
-  const bool tensor_cores = !ieee && std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
-    return range.config.variant == Variant::mma || range.config.variant == Variant::stream;
+  const bool tensor_cores = std::any_of(plan.begin(), plan.end(), [&](const RangedConfig& range) {
+    return cuda::on_tensor_cores(range.config.variant, ieee);
   });
   return tensor_cores ? Adder::tensor_cores : Adder::float32;
 }

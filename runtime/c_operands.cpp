@@ -42,9 +42,10 @@ std::int32_t device_of(std::string_view name, const DLTensor& tensor) {
 TensorView view_of(std::string_view name, const DLTensor* tensor) {
   if (tensor == nullptr) return {};
   TensorView view;
-  if (tensor->ndim < 1 || tensor->ndim > 3)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("operand {}: it has {} dimensions; 1 to 3 are taken", name, tensor->ndim));
+  if (tensor->ndim < 1 || tensor->ndim > kMaxRank)
+    throw Error(
+        ErrorKind::invalid_argument,
+        fmt::format("operand {}: it has {} dimensions; 1 to {} are taken", name, tensor->ndim, kMaxRank));
   view.data = static_cast<std::byte*>(tensor->data) + tensor->byte_offset;
   view.dtype = dtype_of(name, tensor->dtype);
   view.device = device_of(name, *tensor);

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <span>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/problem_kind.h"
 #include "runtime/operands.h"
 
 namespace sparsekiln {
@@ -29,11 +33,18 @@ std::string device_name(std::int32_t device) {
 [[noreturn, gnu::cold]] void refuse_device(std::string_view name, std::int32_t is, std::int32_t wanted) {
   refuse(name, fmt::format("it lies on {}, the kernel is on {}", device_name(is), device_name(wanted)));
 }
+/// What every launch of an operation takes.
+std::string main_operands(Operation operation) {
+  switch (kind_of(operation)) {
+    case ProblemKind::spmm:
+      return fmt::format("{}, w and {}", places_of(operation).from_name, places_of(operation).to_name);
+    case ProblemKind::sddmm:
+      return "x, dy (or pairs of them) and dw";
+  }
+  return {};
+}
 [[noreturn, gnu::cold]] void refuse_missing(std::string_view name, const OperandContract& contract) {
-  std::string takes = contract.operation == Operation::grad_weight
-                          ? "x, dy (or pairs of them) and dw"
-                          : fmt::format("{}, w and {}", places_of(contract.operation).from_name,
-                                        places_of(contract.operation).to_name);
+  std::string takes = main_operands(contract.operation);
   if (contract.derivative != Activation::none) takes += ", z";
   if (contract.gates) takes += ", gates";
   if (contract.bias_gradient) takes += ", dbias";
@@ -43,33 +54,36 @@ std::string device_name(std::int32_t device) {
   refuse(name, fmt::format("it was not given; a kernel of {} takes {}", sparsekiln::name(contract.operation),
                            takes));
 }
+/// "[4, 32, 16]": the first `rank` of them.
+std::string list_of(const std::int64_t (&extents)[kMaxRank], std::int32_t rank) {
+  const auto count = static_cast<std::size_t>(std::clamp(rank, 0, kMaxRank));
+  return fmt::format("[{}]", fmt::join(std::span(extents).first(count), ", "));
+}
+std::string shape_of(const TensorView& view) { return list_of(view.shape, view.rank); }
 [[noreturn, gnu::cold]] void refuse_matrix(std::string_view name, const TensorView& is, std::int64_t features,
                                            bool feature_major) {
-  const std::string shape = fmt::format("[{}, {}{}]", is.shape[0], is.shape[1],
-                                        is.rank == 3 ? fmt::format(", {}", is.shape[2]) : "");
   refuse(name,
          fmt::format("rank {} and shape {}, but the kernel takes {}, or a batch of such matrices", is.rank,
-                     shape,
+                     shape_of(is),
                      feature_major ? fmt::format("[{}, n]", features) : fmt::format("[n, {}]", features)));
 }
 [[noreturn, gnu::cold]] void refuse_weight(std::string_view name, const TensorView& is,
                                            const OperandContract& wanted) {
-  refuse(name, fmt::format("rank {} and shape [{}, {}, {}], but the kernel takes dense [{}, {}, {}]{}",
-                           is.rank, is.shape[0], is.shape[1], is.shape[2], wanted.blocks, wanted.block.out,
-                           wanted.block.in, wanted.blocks == 0 ? ", or no such operand" : ""));
+  refuse(name, fmt::format("rank {} and shape {}, but the kernel takes dense [{}, {}, {}]{}", is.rank,
+                           shape_of(is), wanted.blocks, wanted.block.out, wanted.block.in,
+                           wanted.blocks == 0 ? ", or no such operand" : ""));
 }
 [[noreturn, gnu::cold]] void refuse_packed(std::string_view name, const TensorView& is,
                                            std::int64_t elements) {
-  refuse(name,
-         fmt::format("rank {}, shape [{}, {}, {}] and strides [{}, {}, {}], but the kernel takes the {} "
-                     "elements that Kernel::pack made, dense, of any rank",
-                     is.rank, is.shape[0], is.shape[1], is.shape[2], is.stride[0], is.stride[1], is.stride[2],
-                     elements));
+  refuse(name, fmt::format(
+                   "rank {}, shape {} and strides {}, but the kernel takes the {} elements that Kernel::pack "
+                   "made, dense, of rank 1 to {}",
+                   is.rank, shape_of(is), list_of(is.stride, is.rank), elements, kMaxRank));
 }
 [[noreturn, gnu::cold]] void refuse_vector(std::string_view name, const TensorView& is,
                                            std::int64_t elements) {
-  refuse(name, fmt::format("rank {}, shape [{}] and stride [{}], but the kernel takes dense [{}]", is.rank,
-                           is.shape[0], is.stride[0], elements));
+  refuse(name, fmt::format("rank {}, shape {} and strides {}, but the kernel takes dense [{}]", is.rank,
+                           shape_of(is), list_of(is.stride, is.rank), elements));
 }
 [[noreturn, gnu::cold]] void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element,
                                            std::int64_t least, std::int64_t unit) {
@@ -225,7 +239,7 @@ Region check_dense(std::string_view name, const TensorView& view, DType type, st
 void check_packed(std::string_view name, const TensorView& w, const OperandContract& contract) {
   if (w.dtype != contract.dtype) refuse_type(name, w.dtype, contract.dtype);
   const std::int64_t all = weight_elements(contract);
-  if (w.rank < 1 || w.rank > 3) refuse_packed(name, w, all);
+  if (w.rank < 1 || w.rank > kMaxRank) refuse_packed(name, w, all);
   if (all == 0) {
     if (std::find(w.shape, w.shape + w.rank, 0) == w.shape + w.rank) refuse_packed(name, w, all);
     return;
@@ -512,8 +526,13 @@ std::int64_t weight_elements(const OperandContract& contract) {
 
 CheckedOperands check_operands(const Operands& operands, const OperandContract& contract,
                                std::int32_t device) {
-  return contract.operation == Operation::grad_weight ? check_sddmm(operands, contract, device)
-                                                      : check_product(operands, contract, device);
+  switch (kind_of(contract.operation)) {
+    case ProblemKind::spmm:
+      return check_product(operands, contract, device);
+    case ProblemKind::sddmm:
+      return check_sddmm(operands, contract, device);
+  }
+  throw Error(ErrorKind::internal, "operands of an unknown kind of problem");
 }
 
 }  // namespace sparsekiln

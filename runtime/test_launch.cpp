@@ -2,10 +2,11 @@
 
 #include <mutex>
 #include <span>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
-#include "compiler/sddmm.h"
-#include "compiler/spmm.h"
+#include "compiler/problem_kind.h"
 #include "oracle/sddmm_check.h"
 #include "oracle/spmm_check.h"
 #include "runtime/resident_sddmm.h"
@@ -44,9 +45,9 @@ void append(const PoisonedOutput& output, std::vector<std::byte>* image) {
 
 class SpmmTestLaunch final : public TestLaunch {
  public:
-  SpmmTestLaunch(const Problem& problem, const TestLaunchShape& launch, Inputs kind, std::uint64_t seed)
+  SpmmTestLaunch(const Problem& problem, const Spmm& product, const TestLaunchShape& launch, Inputs kind,
+                 std::uint64_t seed)
       : problem_(problem), padding_(launch.padding) {
-    const Spmm product(problem);
     inputs_ = make_inputs(product, launch.n, kind, seed,
                           stride(product, product.dtype, launch.n, product.in_features()));
     if (!launch.accumulates) inputs_.beta = 0;
@@ -102,8 +103,9 @@ class SpmmTestLaunch final : public TestLaunch {
 
 class SddmmTestLaunch final : public TestLaunch {
  public:
-  SddmmTestLaunch(const Problem& problem, const TestLaunchShape& launch, Inputs kind, std::uint64_t seed)
-      : gradient_(problem),
+  SddmmTestLaunch(const Problem&, const Sddmm& gradient, const TestLaunchShape& launch, Inputs kind,
+                  std::uint64_t seed)
+      : gradient_(gradient),
         inputs_(make_inputs(gradient_,
                             {.n = launch.n,
                              .pairs = launch.pairs,
@@ -147,6 +149,14 @@ class SddmmTestLaunch final : public TestLaunch {
   mutable SddmmReference expected_;
 };
 
+/// The test launch of each kind of problem.
+template <class Kind>
+struct TestLaunchFor;
+template <>
+struct TestLaunchFor<Spmm> : std::type_identity<SpmmTestLaunch> {};
+template <>
+struct TestLaunchFor<Sddmm> : std::type_identity<SddmmTestLaunch> {};
+
 }  // namespace
 
 void PlacedOperands::launch(const Kernel& kernel, void* stream) {
@@ -158,9 +168,12 @@ void PlacedOperands::launch(const Kernel& kernel, void* stream) {
 
 std::unique_ptr<const TestLaunch> make_test_launch(const Problem& problem, const TestLaunchShape& launch,
                                                    Inputs kind, std::uint64_t seed) {
-  if (problem.operation == Operation::grad_weight)
-    return std::make_unique<SddmmTestLaunch>(problem, launch, kind, seed);
-  return std::make_unique<SpmmTestLaunch>(problem, launch, kind, seed);
+  return std::visit(
+      [&]<class Kind>(const Kind& computed) -> std::unique_ptr<const TestLaunch> {
+        using Made = typename TestLaunchFor<Kind>::type;
+        return std::make_unique<Made>(problem, computed, launch, kind, seed);
+      },
+      computed_by(problem));
 }
 
 }  // namespace sparsekiln

@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 
 #include "compiler/block_runs.h"
 #include "compiler/build.h"
+#include "compiler/problem_kind.h"
 #include "compiler/schedule.h"
 #include "tools/binary_report.h"
 #include "tools/command.h"
@@ -26,15 +28,22 @@ struct CompileRequest {
   std::filesystem::path output;
 };
 
+Json describe_entry(const Spmm& problem, const Binary& binary, std::size_t entry) {
+  return describe_schedule(make_schedule(problem, binary.target, binary.plan[entry].config,
+                                         scheduled_n(problem.batch, binary.plan, entry)));
+}
+
+Json describe_entry(const Sddmm& gradient, const Binary& binary, std::size_t entry) {
+  return describe_schedule(make_block_runs(gradient, binary.target, binary.plan[entry].config));
+}
+
 Json describe_schedules(const Problem& problem, const Binary& binary) {
   Json ranges = Json::array();
+  const Computed computed = computed_by(problem);
   for (std::size_t entry = 0; entry < binary.plan.size(); ++entry) {
     const RangedConfig& range = binary.plan[entry];
     Json whole = {{"up_to", range.up_to}, {"config", to_string(range.config)}};
-    whole.update(problem.operation == Operation::grad_weight
-                     ? describe_schedule(make_block_runs(Sddmm(problem), binary.target, range.config))
-                     : describe_schedule(make_schedule(problem, binary.target, range.config,
-                                                       scheduled_n(problem.batch, binary.plan, entry))));
+    whole.update(std::visit([&](const auto& kind) { return describe_entry(kind, binary, entry); }, computed));
     ranges.push_back(whole);
   }
   return {{"target", binary.target.to_string()}, {"ranges", ranges}};

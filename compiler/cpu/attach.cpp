@@ -1,20 +1,20 @@
 #include "compiler/cpu/attach.h"
 
 #include <cstddef>
+#include <variant>
 #include <vector>
 
 #include "compiler/block_runs.h"
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/product_data.h"
 #include "compiler/cpu/sddmm_geometry.h"
+#include "compiler/problem_kind.h"
 #include "compiler/schedule.h"
-#include "compiler/sddmm.h"
-#include "compiler/spmm.h"
 
 namespace sparsekiln::cpu {
 namespace {
 
-void attach_product(const Spmm& product, Binary& binary) {
+void attach(const Spmm& product, Binary& binary) {
   const Plan& plan = binary.plan;
   const Level& level = level_of(binary.target);
   std::vector<Schedule> schedules;
@@ -32,7 +32,7 @@ void attach_product(const Spmm& product, Binary& binary) {
   }
 }
 
-void attach_gradient(const Sddmm& gradient, Binary& binary) {
+void attach(const Sddmm& gradient, Binary& binary) {
   for (std::size_t i = 0; i < binary.plan.size(); ++i) {
     const RangedConfig& range = binary.plan[i];
     const LayoutData data =
@@ -47,8 +47,7 @@ void attach_gradient(const Sddmm& gradient, Binary& binary) {
 }  // namespace
 
 void attach_tables(const Problem& problem, Binary& binary) {
-  if (problem.operation == Operation::grad_weight) return attach_gradient(Sddmm(problem), binary);
-  attach_product(Spmm(problem), binary);
+  std::visit([&](const auto& computed) { attach(computed, binary); }, computed_by(problem));
 }
 
 }  // namespace sparsekiln::cpu

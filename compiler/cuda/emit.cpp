@@ -1,17 +1,17 @@
 #include "compiler/cuda/emit.h"
 
-#include <algorithm>
-#include <array>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/config.h>
 #include <sparsekiln/error.h>
 
 #include "compiler/attach.h"
-#include "compiler/cuda/family.h"
+#include "compiler/cuda/families.h"
+#include "compiler/cuda/refusal.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/cuda/template_text.h"
@@ -21,22 +21,20 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Every family of kernels.
-const std::array kFamilies{&kSimt, &kMma, &kStream};
-
-const Family* family_of(Variant variant) {
-  const auto* const found = std::find_if(kFamilies.begin(), kFamilies.end(),
-                                         [&](const Family* family) { return family->variant == variant; });
-  return found == kFamilies.end() ? nullptr : *found;
+/// Throws `invalid_argument` where there is none.
+const SpmmFamily& family_of(const Spmm& problem, const Target& target, const Config& config) {
+  const SpmmFamily* const family = find_family(problem, config.variant);
+  if (family == nullptr)
+    refuse(fmt::format("variant {} for {}: CUDA targets have {}", name(config.variant), target.arch,
+                       variants_for(problem)));
+  return *family;
 }
 
 Instance instance_of(const Spmm& problem, const Target& target, const Config& config) {
-  Instance instance = family_of(config.variant)->instantiate(problem, target, config);
+  Instance instance = family_of(problem, target, config).instantiate(problem, target, config);
   instance.chunk.weights = problem.weights();
   return instance;
 }
-
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
 void write_header(std::string& text, const Spmm& problem, const Target& target, const Plan& plan) {
   const Layout& weight = problem.weight;
@@ -96,65 +94,73 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return text;
 }
 
-void write_instantiation(std::string& text, const Spmm& problem, const Config& config, const Family& family,
-                         const Instance& instance, bool splits, std::int32_t workers, std::size_t index,
-                         const std::string& symbol) {
-  text += fmt::format(
-      "\nstruct Config{0} {{\n"
-      "  using Table = Table{0};\n"
-      "{1}"
-      "  enum : int {{\n"
-      "    block_out = {2},\n"
-      "    block_in = {3},\n"
-      "    tile_n = {4},  // batch entries of a tile\n"
-      "    rows = {5},  // output tiles of an item\n"
-      "    weights = {17},  // 2: every other one is of V, and glu by the one before\n"
-      "    merge = {6},  // block rows of an output tile\n"
-      "    threads = {7},\n"
-      "    unrolled_workers = {8},\n"
-      "    alignment = {18},  // bytes that addresses and strides of activations are multiples of\n"
-      "    in_features = {19},  // where the last block column is cut; 0: it is whole\n"
-      "    out_features = {20},  // likewise of the last block row\n"
-      "  }};\n"
-      "  // splits: some items are shared; full_tiles: no batch tile lacks entries; by_columns: blocks of W "
-      "are\n"
-      "  // read as if they were transposed; feature_major: x[in, n] and y[out, n].\n"
-      "  enum : bool {{ splits = {9}, full_tiles = {10}, by_columns = {11}, feature_major = {12} }};\n"
-      "  using Activation = sparsekiln::{13};\n"
-      "  using Derivative = sparsekiln::{22};  // whose derivative at z x is multiplied by\n"
-      "  enum : bool {{ scales = {14}, has_bias = {15}, has_residual = {16}, has_gates = {21}, has_z = {23} "
-      "}};\n"
-      "}};\n",
-      index, instance.declarations, problem.block.out, problem.block.in, config.tile_n,
-      config.rows * problem.weights(), config.merge, instance.threads,
-      config.table == TableForm::unrolled ? workers : 0, splits,
-      !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0, problem.by_columns(),
-      problem.feature_major(), activation_of(problem.epilogue.activation), problem.epilogue.scale,
-      problem.epilogue.bias, problem.epilogue.residual, problem.weights(), problem.alignment, problem.cut_in,
-      problem.cut_out, problem.gates, activation_of(problem.derivative),
-      problem.derivative != Activation::none);
+/// The members of Config in templates/spmm.cuh, besides those of its family.
+Declarations declarations_of(const Spmm& problem, const Config& config, const Instance& instance) {
+  Declarations members;
+  members.append(instance.declarations);
+  members.number("block_out", problem.block.out);
+  members.number("block_in", problem.block.in);
+  members.number("tile_n", config.tile_n, "batch entries of a tile");
+  members.number("rows", config.rows * problem.weights(), "output tiles of an item");
+  members.number("weights", problem.weights(), "2: every other one is of V, and glu by the one before");
+  members.number("merge", config.merge, "block rows of an output tile");
+  members.number("threads", instance.threads);
+  members.number("alignment", problem.alignment,
+                 "bytes that addresses and strides of activations are multiples of");
+  members.number("in_features", problem.cut_in, "where the last block column is cut; 0: it is whole");
+  members.number("out_features", problem.cut_out, "where the last block row is cut; 0: it is whole");
+  members.flag("full_tiles", !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0,
+               "no batch tile lacks entries");
+  members.flag("by_columns", problem.by_columns(), "blocks of W are read as if they were transposed");
+  members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
+  members.flag("scales", problem.epilogue.scale);
+  members.flag("has_bias", problem.epilogue.bias);
+  members.flag("has_residual", problem.epilogue.residual);
+  members.flag("has_gates", problem.gates);
+  members.flag("has_z", problem.derivative != Activation::none);
+  members.type("Activation", fmt::format("sparsekiln::{}", activation_of(problem.epilogue.activation)));
+  members.type("Derivative", fmt::format("sparsekiln::{}", activation_of(problem.derivative)),
+               "whose derivative at z x is multiplied by");
+  return members;
+}
+
+/// One kernel: the struct Config<index> and the function that is launched.
+struct KernelText {
+  std::size_t index;
+  std::string_view symbol;
+  std::string_view function;  ///< the template
+  std::int32_t threads;
+  bool takes_tables;    ///< from the launch
+  std::string members;  ///< of Config
+};
+
+void write_kernel(std::string& text, const Spmm& problem, const KernelText& kernel) {
   std::string declared;
   std::string ends;
   for (const Parameter& parameter : parameters_of(problem)) {
     declared += fmt::format(",\n    {} {}", parameter.declaration, parameter.member);
     ends += fmt::format("  ends.{0} = {0};\n", parameter.member);
   }
-  const bool from_launch = config.table == TableForm::attached;
+  declared = replaced(declared, "Element", fmt::format("Config{}::Output::Element", kernel.index));
+  declared = replaced(declared, "Operand", fmt::format("Config{}::Element", kernel.index));
+  if (kernel.takes_tables) declared += fmt::format(", const Table{} table", kernel.index);
   text += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__({2}, 1) {0}(\n"
-      "    const Config{1}::Element* __restrict__ x, const Config{1}::Element* __restrict__ w,\n"
-      "    Config{1}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
-      "    long long y_stride{6}{4}) {{\n"
-      "  sparsekiln::Ends<Config{1}> ends;\n"
-      "{7}"
-      "  sparsekiln::{3}<Config{1}>(x, w, y, workspace, n, x_stride, y_stride, ends, {5});\n"
+      "\nstruct Config{index} {{\n"
+      "  using Table = Table{index};\n"
+      "{members}"
+      "}};\n"
+      "extern \"C\" __global__ void __launch_bounds__({threads}, 1) {symbol}(\n"
+      "    const Config{index}::Element* __restrict__ x, const Config{index}::Element* __restrict__ w,\n"
+      "    Config{index}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
+      "    long long y_stride{declared}) {{\n"
+      "  sparsekiln::Ends<Config{index}> ends;\n"
+      "{ends}"
+      "  sparsekiln::{function}<Config{index}>(x, w, y, workspace, n, x_stride, y_stride, ends, {table});\n"
       "}}\n",
-      symbol, index, instance.threads, family.function,
-      from_launch ? fmt::format(", const Table{} table", index) : "",
-      from_launch ? "table" : fmt::format("Table{}{{}}", index),
-      replaced(replaced(declared, "Element", fmt::format("Config{}::Output::Element", index)), "Operand",
-               fmt::format("Config{}::Element", index)),
-      ends);
+      fmt::arg("index", kernel.index), fmt::arg("members", kernel.members),
+      fmt::arg("threads", kernel.threads), fmt::arg("symbol", kernel.symbol), fmt::arg("declared", declared),
+      fmt::arg("ends", ends), fmt::arg("function", kernel.function),
+      fmt::arg("table", kernel.takes_tables ? "table" : fmt::format("Table{}{{}}", kernel.index)));
 }
 
 void validate_table(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk) {
@@ -178,14 +184,11 @@ void validate_table(const Spmm& problem, const Target& target, const Config& con
 void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
-  const Family* const family = family_of(config.variant);
-  if (family == nullptr)
-    refuse(fmt::format("variant {} for {}: CUDA targets have simt, mma and stream", name(config.variant),
-                       target.arch));
-  family->validate(problem, target);
+  const SpmmFamily& family = family_of(problem, target, config);
+  family.validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight as it lies; packed=0 would work", name(config.variant)));
-  if (config.variant == Variant::simt && config.operand_a != Config().operand_a)
+  if (family.arithmetic == Arithmetic::cuda_cores && config.operand_a != Config().operand_a)
     refuse(fmt::format("variant {} has no tensor core to choose an operand of; leave operand_a out",
                        name(config.variant)));
   if (config.split < 1) refuse("a config's split is 1 or more");
@@ -214,6 +217,77 @@ ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& 
   return instance_of(problem, target, config).chunk;
 }
 
+namespace {
+
+/// What is known of an entry without its layout.
+Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& instance, std::size_t index) {
+  Entry entry;
+  entry.up_to = range.up_to;
+  entry.passes = {fmt::format("sparsekiln_{}_{}", name(problem.operation), index)};
+  entry.workers = 0;
+  entry.tile_n = range.config.tile_n;
+  entry.threads = instance.threads;
+  entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
+  entry.attributes = instance.attributes;
+  entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
+                     Argument::n, Argument::x_stride, Argument::y_stride};
+  for (const Parameter& parameter : parameters_of(problem)) entry.arguments.push_back(parameter.argument);
+  return entry;
+}
+
+/// Writes the kernels of a plan, one after the other.
+class KernelWriter {
+ public:
+  KernelWriter(const Spmm& problem, const Target& target, Source& source)
+      : problem_(problem), target_(target), source_(source), tables_(source.text) {}
+
+  void write_baked(const RangedConfig& range, const Schedule& schedule, std::int64_t counters_in_front) {
+    const Instance instance = instance_of(problem_, target_, range.config);
+    Entry entry = entry_of(problem_, range, instance, index());
+    entry.workers = schedule.workers();
+    entry.workspace = workspace_of(problem_, range.config, schedule, counters_in_front);
+    tables_.write(index(), make_tables(schedule, instance.chunk), range.config.table,
+                  {schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile});
+    write(range.config, instance, std::move(entry), schedule.counters > 0);
+  }
+
+  /// Whoever attaches a layout fills in what the entry lacks.
+  void write_attached(const RangedConfig& range) {
+    const Instance instance = instance_of(problem_, target_, range.config);
+    Entry entry = entry_of(problem_, range, instance, index());
+    entry.arguments.push_back(Argument::tables);
+    tables_.write(index(), {}, range.config.table, {});
+    write(range.config, instance, std::move(entry), true);
+  }
+
+  [[nodiscard]] std::int64_t constant_bytes() const { return tables_.constant_bytes(); }
+
+ private:
+  [[nodiscard]] std::size_t index() const { return source_.entries.size(); }
+
+  /// `splits`: some items are shared.
+  void write(const Config& config, const Instance& instance, Entry entry, bool splits) {
+    Declarations members = declarations_of(problem_, config, instance);
+    members.number("unrolled_workers", config.table == TableForm::unrolled ? entry.workers : 0);
+    members.flag("splits", splits, "some items are shared");
+    write_kernel(source_.text, problem_,
+                 {.index = index(),
+                  .symbol = entry.passes.front(),
+                  .function = family_of(problem_, target_, config).function,
+                  .threads = instance.threads,
+                  .takes_tables = config.table == TableForm::attached,
+                  .members = members.text()});
+    source_.entries.push_back(std::move(entry));
+  }
+
+  const Spmm& problem_;
+  const Target& target_;
+  Source& source_;
+  TableWriter tables_;
+};
+
+}  // namespace
+
 Source emit(const Spmm& problem, const Target& target, const Plan& plan,
             const std::vector<Schedule>& schedules) {
   const bool without_layout = attached(plan);
@@ -226,38 +300,16 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
   write_header(source.text, problem, target, plan);
   std::set<std::string> written;
   for (const RangedConfig& range : plan)
-    write_template(source.text, fmt::format("{}.cuh", family_of(range.config.variant)->function), written);
+    write_template(source.text, fmt::format("{}.cuh", family_of(problem, target, range.config).function),
+                   written);
 
+  KernelWriter writer(problem, target, source);
   const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(plan, schedules);
-  TableWriter writer(source.text);
   for (std::size_t i = 0; i < plan.size(); ++i) {
-    const Config& config = plan[i].config;
-    const Family& family = *family_of(config.variant);
-    const Instance instance = instance_of(problem, target, config);
-    Entry entry;
-    entry.up_to = plan[i].up_to;
-    entry.passes = {fmt::format("sparsekiln_{}_{}", name(problem.operation), i)};
-    entry.tile_n = config.tile_n;
-    entry.threads = instance.threads;
-    entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
-    entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
-                       Argument::n, Argument::x_stride, Argument::y_stride};
-    for (const Parameter& parameter : parameters_of(problem)) entry.arguments.push_back(parameter.argument);
-    Tables tables;
-    TableFigures figures;
-    if (without_layout) {
-      entry.arguments.push_back(Argument::tables);
-      entry.workers = 0;  // whoever attaches a layout fills in the rest
-    } else {
-      entry.workers = schedules[i].workers();
-      entry.workspace = workspace_of(problem, config, schedules[i], counters_in_front);
-      tables = make_tables(schedules[i], instance.chunk);
-      figures = {schedules[i].counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile};
-    }
-    writer.write(i, tables, config.table, figures);
-    write_instantiation(source.text, problem, config, family, instance,
-                        without_layout || schedules[i].counters > 0, entry.workers, i, entry.passes.front());
-    source.entries.push_back(std::move(entry));
+    if (without_layout)
+      writer.write_attached(plan[i]);
+    else
+      writer.write_baked(plan[i], schedules[i], counters_in_front);
   }
   if (writer.constant_bytes() > kConstantTableLimit)
     refuse(fmt::format(

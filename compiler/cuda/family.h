@@ -1,14 +1,18 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
+#include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/cuda/declarations.h"
+#include "compiler/cuda/loop_tuning.h"
 #include "compiler/cuda/tables.h"
+#include "compiler/family_tuning.h"
+#include "compiler/sddmm.h"
 #include "compiler/spmm.h"
 
 namespace sparsekiln::cuda {
@@ -17,24 +21,42 @@ namespace sparsekiln::cuda {
 struct Instance {
   std::int32_t threads = 0;               ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;  ///< a CTA
-  ChunkShape chunk;
-  /// Declarations of the template's Config, each on a line of its own, besides those that all families share:
-  /// Table, block_out, block_in, tile_n, rows, merge, threads, splits and unrolled_workers.
-  std::string declarations;
+  LaunchAttributes attributes;
+  ChunkShape chunk;  ///< of products
+  /// Members of the template's Config besides those that all families of its kind of problem share.
+  Declarations declarations;
 };
 
-/// What one family of kernels adds to the emitter: a function of the same name as its header in templates/.
+/// What multiplies: CUDA cores add in IEEE 754's float32, tensor cores several products at once, truncated.
+enum class Arithmetic : std::uint8_t {
+  cuda_cores,    ///< float32 with math ieee
+  tensor_cores,  ///< every other type
+  either,        ///< whichever takes the problem's types
+};
+
+/// What the tuner asks of a family of CUDA kernels besides.
+template <class Computed, class Costs>
+struct CudaTuning : FamilyTuning<Computed> {
+  /// For configs that the compiler accepts.
+  Costs (*loop_costs)(const Computed&, const Target&, const Config&);
+};
+
+/// A family of kernels for one kind of problem: a header of templates/ and all that the rest of the library
+/// asks of it. A file of this folder defines it, and a line in meson.build names that: nothing else does.
+template <class Computed, class Costs>
 struct Family {
   Variant variant;
-  std::string_view function;  ///< "spmm_simt"
+  std::string_view function;  ///< "spmm_simt", the template; its header has the same name
+  Arithmetic arithmetic;
   /// Throws `invalid_argument`, with what would work, where the family does not compute the problem.
-  void (*validate)(const Spmm&, const Target&);
+  void (*validate)(const Computed&, const Target&);
   /// Throws `invalid_argument` where the config's numbers do not go together.
-  Instance (*instantiate)(const Spmm&, const Target&, const Config&);
+  Instance (*instantiate)(const Computed&, const Target&, const Config&);
+  const CudaTuning<Computed, Costs>* tuning;
 };
-
-extern const Family kSimt;    ///< CUDA cores
-extern const Family kMma;     ///< tensor cores
-extern const Family kStream;  ///< small batches
+using SpmmTuning = CudaTuning<Spmm, LoopCosts>;
+using SpmmFamily = Family<Spmm, LoopCosts>;
+using SddmmTuning = CudaTuning<Sddmm, SddmmCosts>;
+using SddmmFamily = Family<Sddmm, SddmmCosts>;
 
 }  // namespace sparsekiln::cuda

@@ -1,14 +1,13 @@
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 
 #include "compiler/cuda/family.h"
 #include "compiler/cuda/mma_shape.h"
+#include "compiler/cuda/mma_tuning.h"
+#include "compiler/cuda/refusal.h"
 #include "compiler/cuda/types.h"
 
 namespace sparsekiln::cuda {
 namespace {
-
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
 void validate(const Spmm& problem, const Target& target) {
   if (problem.dtype == DType::f32 && problem.math != Math::tf32)
@@ -24,25 +23,24 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   instance.threads = shape.threads;
   instance.chunk = shape.chunk;
   instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
-  instance.declarations = fmt::format(
-      "  using Product = sparsekiln::{};\n"
-      "  using Element = Product::Element;\n"
-      "  using Output = sparsekiln::{};\n"
-      "  enum : int {{\n"
-      "    chunk_units = {},  // 16 bytes of k each, of one stage's rows\n"
-      "    stages = {},\n"
-      "    warps_out = {},\n"
-      "    warps_n = {},\n"
-      "    run = {},  // neighbouring outputs of a thread\n"
-      "  }};\n"
-      "  enum : bool {{ weight_a = {}, async_copy = {} }};\n",
-      product_of(problem.dtype), output_of(problem.out_dtype), shape.chunk_units, config.stages,
-      shape.warps_out, shape.warps_n, shape.run, config.operand_a == OperandA::w, shape.async_copy);
+  Declarations& members = instance.declarations;
+  members.type("Product", fmt::format("sparsekiln::{}", product_of(problem.dtype)));
+  members.type("Element", "Product::Element");
+  members.type("Output", fmt::format("sparsekiln::{}", output_of(problem.out_dtype)));
+  members.number("chunk_units", shape.chunk_units, "16 bytes of k each, of one stage's rows");
+  members.number("stages", config.stages);
+  members.number("warps_out", shape.warps_out);
+  members.number("warps_n", shape.warps_n);
+  members.number("run", shape.run, "neighboring outputs of a thread");
+  members.flag("weight_a", config.operand_a == OperandA::w);
+  members.flag("async_copy", shape.async_copy);
   return instance;
 }
 
 }  // namespace
 
-const Family kMma{Variant::mma, "spmm_mma", validate, instantiate};
+extern const SpmmFamily kSpmmMma;
+const SpmmFamily kSpmmMma{Variant::mma, "spmm_mma",  Arithmetic::tensor_cores,
+                          validate,     instantiate, &kSpmmMmaTuning};
 
 }  // namespace sparsekiln::cuda

@@ -4,15 +4,15 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 
 #include "compiler/cuda/multiprocessor.h"
+#include "compiler/cuda/refusal.h"
 
 namespace sparsekiln::cuda {
 namespace {
 
 constexpr std::int32_t kRowsA = 16;    ///< of a tensor-core tile, m16n8
-constexpr std::int32_t kColumnsB = 8;  ///< likewise
+constexpr std::int32_t kColumnsB = 8;  ///< of the same tile
 constexpr std::int32_t kMostTileN = 256;
 constexpr std::int32_t kMostWarps = 16;
 constexpr std::int32_t kMostStages = 8;
@@ -22,13 +22,9 @@ constexpr std::int32_t kMostSums = 128;    ///< a thread
 constexpr std::int32_t kRegisterFile = 65536;
 constexpr std::int32_t kMostRegisters = 255;  ///< a thread
 constexpr std::int32_t kOtherRegisters = 56;  ///< a thread, besides sums and fragments
-/// Likewise, where a chunk passes through registers, besides those: the addresses of its copies live as long.
+/// The same where a chunk passes through registers, besides those: the addresses of its copies live as long.
 /// So many that nothing is let through which NVRTC 13 spills for sm_75.
 constexpr std::int32_t kOtherRegistersStaged = 88;
-
-[[noreturn]] void refuse(const Config& config, const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
-}
 
 bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
 
@@ -59,7 +55,7 @@ std::int32_t fragments_of(const WarpGrid& warps, const TileGrid& tile, OperandA 
   return a == OperandA::w ? 4 * out + 2 * n : 4 * n + 2 * out;
 }
 
-/// Neighbouring outputs of a thread, where W is read by columns and its outputs are in their own order: as
+/// Neighboring outputs of a thread, where W is read by columns and its outputs are in their own order: as
 /// many as make whole sectors of what a warp stores at once, 32 bytes of eight lanes (W as A) or of four.
 std::int32_t run_by_columns(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
   const bool floats = problem.dtype == DType::f32;
@@ -70,7 +66,7 @@ std::int32_t run_by_columns(const WarpGrid& warps, const TileGrid& tile, const S
   return floats || exchanges ? 4 : 2;
 }
 
-/// Neighbouring outputs of a thread: of as many tiles as its warp has, to 16 bytes.
+/// Neighboring outputs of a thread: of as many tiles as its warp has, to 16 bytes.
 std::int32_t run_of(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
   if (problem.by_columns()) return run_by_columns(warps, tile, problem, a);
   const DType out_dtype = problem.out_dtype;
@@ -116,34 +112,40 @@ std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_
          (activations_of(problem) * config.tile_n + config.merge * problem.block.out);
 }
 
-}  // namespace
+bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
-MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& config) {
-  const BlockShape block = problem.block;
-  MmaShape shape;
-  shape.async_copy = target.compute_capability() >= 80;
-  const bool weight_a = config.operand_a == OperandA::w;
-  const std::int32_t rows_n = weight_a ? kColumnsB : kRowsA;
-  const std::int32_t rows_out = weight_a ? kRowsA : kColumnsB;
-  const std::int32_t most_stages = shape.async_copy ? kMostStages : 2;
-  const std::int32_t outputs = block.out * config.merge;
+/// Rows of the operand that holds the outputs, and of the one that holds the batch entries.
+std::int32_t rows_out(const Config& config) { return config.operand_a == OperandA::w ? kRowsA : kColumnsB; }
+std::int32_t rows_n(const Config& config) { return config.operand_a == OperandA::w ? kColumnsB : kRowsA; }
+
+/// Output tiles of an item.
+std::int32_t tiles_of(const Spmm& problem, const Config& config) { return config.rows * problem.weights(); }
+
+std::int32_t block_units(const Spmm& problem) {
+  return problem.block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / 16;
+}
+
+void check_numbers(const Spmm& problem, const Target& target, const Config& config) {
+  const std::int32_t most_stages = has_async_copy(target) ? kMostStages : 2;
   if (problem.by_columns() && config.merge != 1)
     refuse(config,
            fmt::format("{} reads blocks by columns, which does not merge block rows; merge=1 would work",
                        name(problem.operation)));
-  if (outputs % rows_out != 0)
+  if (problem.block.out * config.merge % rows_out(config) != 0)
     refuse(config,
            fmt::format("operand_a=w wants blocks of {} outputs or more, not {}; operand_a=x{} would work",
-                       kRowsA, block.out, problem.by_columns() ? "" : " or merge=2"));
-  if (!within(config.tile_n, rows_n, kMostTileN) || config.tile_n % rows_n != 0)
-    refuse(config, fmt::format("tile_n is a multiple of {} up to {} with operand_a={}", rows_n, kMostTileN,
-                               name(config.operand_a)));
+                       kRowsA, problem.block.out, problem.by_columns() ? "" : " or merge=2"));
+  if (!within(config.tile_n, rows_n(config), kMostTileN) || config.tile_n % rows_n(config) != 0)
+    refuse(config, fmt::format("tile_n is a multiple of {} up to {} with operand_a={}", rows_n(config),
+                               kMostTileN, name(config.operand_a)));
   if (!within(config.warps, 1, kMostWarps)) refuse(config, fmt::format("warps is 1 to {}", kMostWarps));
   if (!within(config.stages, 1, most_stages))
     refuse(config, fmt::format("stages is 1 to {} for {}{}", most_stages, target.arch,
-                               shape.async_copy ? "" : ", which has no asynchronous copy"));
+                               has_async_copy(target) ? "" : ", which has no asynchronous copy"));
+}
 
-  const TileGrid tile{outputs / rows_out, config.tile_n / rows_n};
+/// The tile over the warps. Throws where they do not share it out.
+WarpGrid share_out(const Spmm& problem, const Config& config, const TileGrid& tile) {
   const WarpGrid warps = choose_warps(problem, config, tile);
   if (warps.out == 0)
     refuse(config,
@@ -152,33 +154,33 @@ MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& conf
                        config.warps,
                        config.tile_out == 0 ? "" : fmt::format(" of {} outputs each", config.tile_out),
                        tile.out, tile.n));
-  if (const std::int32_t tiles = tile.n / warps.n;
-      problem.feature_major() && weight_a && problem.dtype == DType::f32 && tiles > 1 && tiles % 2 != 0)
+  if (const std::int32_t tiles = tile.n / warps.n; problem.feature_major() &&
+                                                   config.operand_a == OperandA::w &&
+                                                   problem.dtype == DType::f32 && tiles > 1 && tiles % 2 != 0)
     refuse(config,
            fmt::format("feature-major floats with operand_a=w are read in pairs of tiles, and a warp has "
                        "{}; operand_a=x or another tile_n would work",
                        tiles));
-  shape.threads = 32 * config.warps;
-  shape.warps_out = warps.out;
-  shape.warps_n = warps.n;
-  shape.run = run_of(warps, tile, problem, config.operand_a);
-  const std::int32_t tiles = config.rows * problem.weights();  // of an item
-  shape.sums = tiles * sums_of(warps, tile);
-  const std::int32_t block_units = block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / 16;
+  return warps;
+}
+
+/// The largest chunk for which shared memory and registers have room: `fragments` are those of a thread.
+void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, const Config& config,
+                  std::int32_t fragments) {
+  const std::int32_t units = block_units(problem);
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kMmaStaticShared;
-  shape.chunk_units = std::min(kLargestChunk, block_units * (tiles == 1 ? kMostBlocks : 1));
+  shape.chunk_units = std::min(kLargestChunk, units * (tiles_of(problem, config) == 1 ? kMostBlocks : 1));
   if (shape.chunk_units < 2)
     refuse(config,
            fmt::format("{} multiplies block by block, and the {} inputs of one do not fill the tensor "
                        "core's k; {} would work",
-                       config.rows > 1 ? fmt::format("rows={}", config.rows) : "a glu pair", block.in,
+                       config.rows > 1 ? fmt::format("rows={}", config.rows) : "a glu pair", problem.block.in,
                        config.rows > 1 ? "rows=1" : "blocks of 16 inputs, or f32,"));
-  const std::int32_t least_units = std::max(2, block_units / kMostParts);  // the tables count parts to there
+  const std::int32_t least_units = std::max(2, units / kMostParts);  // the tables count parts to there
   while (shape.chunk_units > least_units && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
     shape.chunk_units /= 2;
   const auto registers_fit = [&] {
-    const std::int32_t registers = shape.sums + fragments_of(warps, tile, config.operand_a) +
-                                   held_registers(problem, config, shape) +
+    const std::int32_t registers = shape.sums + fragments + held_registers(problem, config, shape) +
                                    (shape.async_copy ? kOtherRegisters : kOtherRegistersStaged);
     return registers <= kMostRegisters && registers * shape.threads <= kRegisterFile;
   };
@@ -189,14 +191,31 @@ MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& conf
                        "more warps or a smaller tile_n would work",
                        shape.sums, shape.threads));
   shape.shared_bytes = shared_bytes(problem, config, shape.chunk_units);
-  if (shape.chunk_units > block_units)
-    shape.chunk.blocks = shape.chunk_units / block_units;
-  else
-    shape.chunk.parts = block_units / shape.chunk_units;
   if (shape.shared_bytes > most_bytes)
     refuse(config,
            fmt::format("needs {} bytes of shared memory of {}; fewer stages or a smaller tile_n would work",
                        shape.shared_bytes, most_bytes));
+}
+
+}  // namespace
+
+MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& config) {
+  check_numbers(problem, target, config);
+  const TileGrid tile{problem.block.out * config.merge / rows_out(config), config.tile_n / rows_n(config)};
+  const WarpGrid warps = share_out(problem, config, tile);
+  MmaShape shape;
+  shape.async_copy = has_async_copy(target);
+  shape.threads = 32 * config.warps;
+  shape.warps_out = warps.out;
+  shape.warps_n = warps.n;
+  shape.run = run_of(warps, tile, problem, config.operand_a);
+  shape.sums = tiles_of(problem, config) * sums_of(warps, tile);
+  choose_chunk(shape, problem, target, config, fragments_of(warps, tile, config.operand_a));
+  const std::int32_t units = block_units(problem);
+  if (shape.chunk_units > units)
+    shape.chunk.blocks = shape.chunk_units / units;
+  else
+    shape.chunk.parts = units / shape.chunk_units;
   return shape;
 }
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 
-#include "compiler/cuda/sddmm_shape.h"
+#include "compiler/cuda/families.h"
+#include "compiler/cuda/refusal.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/cuda/template_text.h"
@@ -15,12 +15,6 @@
 
 namespace sparsekiln::cuda {
 namespace {
-
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
-
-std::string_view function_of(const Config& config) {
-  return config.variant == Variant::mma ? "sddmm_mma" : "sddmm_simt";
-}
 
 void write_header(std::string& text, const Sddmm& gradient, const Target& target, const Plan& plan) {
   const Layout& layout = gradient.layout;
@@ -92,87 +86,79 @@ std::vector<Parameter> parameters_of(const Sddmm& gradient) {
   return parameters;
 }
 
-std::string declarations_of(const Sddmm& gradient, const Target& target, const Config& config,
-                            const SddmmShape& shape) {
-  std::string text = fmt::format(
-      "  using Operand = sparsekiln::{};\n"
-      "  using Element = Operand::Element;\n"
-      "  using Output = sparsekiln::{};\n"
-      "  using Derivative = sparsekiln::{};\n",
-      operand_of(gradient.dtype), output_of(gradient.out_dtype), activation_of(gradient.derivative));
-  if (config.variant == Variant::mma)
-    text += fmt::format("  using Product = sparsekiln::{};\n", product_of(gradient.dtype));
-  text += fmt::format(
-      "  enum : int {{\n"
-      "    block_out = {},\n"
-      "    block_in = {},\n"
-      "    width = {},  // blocks of a run\n"
-      "    chunk = {},  // batch entries of a stage\n"
-      "    stages = {},\n"
-      "    threads = {},\n"
-      "    alignment = {},     // bytes that addresses and strides of activations are multiples of\n"
-      "    in_features = {},   // where the last block column is cut; 0: it is whole\n"
-      "    out_features = {},  // likewise of the last block row\n",
-      gradient.block.out, gradient.block.in, config.rows, config.tile_n, config.stages, shape.threads,
-      gradient.alignment, gradient.cut_in, gradient.cut_out);
-  text += config.variant == Variant::mma
-              ? fmt::format("    warps_out = {},\n    warps_in = {},\n    warps_n = {},\n", shape.warps_out,
-                            shape.warps_in, shape.warps_n)
-              : fmt::format("    tile_out = {},\n", config.tile_out);
-  text += fmt::format(
-      "  }};\n"
-      "  enum : bool {{ async_copy = {}, feature_major = {}, scales = {}, has_gates = {}, has_derivative = "
-      "{}, "
-      "has_bias_gradient = {}, has_gate_gradient = {} }};\n",
-      target.compute_capability() >= 80, gradient.feature_major(), gradient.epilogue.scale, gradient.gates,
-      gradient.derivative != Activation::none, gradient.bias_gradient, gradient.gate_gradient);
-  return text;
+/// The members of Config in templates/sddmm.cuh, besides those of its family.
+Declarations declarations_of(const Sddmm& gradient, const Target& target, const Config& config,
+                             const Instance& instance) {
+  Declarations members;
+  members.type("Operand", fmt::format("sparsekiln::{}", operand_of(gradient.dtype)));
+  members.type("Element", "Operand::Element");
+  members.type("Output", fmt::format("sparsekiln::{}", output_of(gradient.out_dtype)));
+  members.type("Derivative", fmt::format("sparsekiln::{}", activation_of(gradient.derivative)));
+  members.number("block_out", gradient.block.out);
+  members.number("block_in", gradient.block.in);
+  members.number("width", config.rows, "blocks of a run");
+  members.number("chunk", config.tile_n, "batch entries of a stage");
+  members.number("stages", config.stages);
+  members.number("threads", instance.threads);
+  members.number("alignment", gradient.alignment,
+                 "bytes that addresses and strides of activations are multiples of");
+  members.number("in_features", gradient.cut_in, "where the last block column is cut; 0: it is whole");
+  members.number("out_features", gradient.cut_out, "where the last block row is cut; 0: it is whole");
+  members.flag("async_copy", target.compute_capability() >= 80);
+  members.flag("feature_major", gradient.feature_major());
+  members.flag("scales", gradient.epilogue.scale);
+  members.flag("has_gates", gradient.gates);
+  members.flag("has_derivative", gradient.derivative != Activation::none);
+  members.flag("has_bias_gradient", gradient.bias_gradient);
+  members.flag("has_gate_gradient", gradient.gate_gradient);
+  members.append(instance.declarations);
+  return members;
 }
 
-void write_kernel(std::string& text, const Sddmm& gradient, const Target& target, const Config& config,
-                  const SddmmShape& shape, std::size_t index, const std::string& symbol) {
+/// One kernel: the struct Config<index> and the function that is launched.
+struct KernelText {
+  std::size_t index;
+  std::string_view symbol;
+  std::string_view function;  ///< the template
+  std::int32_t threads;
+  std::string members;  ///< of Config
+};
+
+void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& kernel) {
   std::string declared;
   std::string ends;
   for (const Parameter& parameter : parameters_of(gradient)) {
     const bool element = parameter.type == "const Element*";
-    declared +=
-        fmt::format(",\n    {} {}", element ? fmt::format("const Config{}::Element*", index) : parameter.type,
-                    parameter.name);
+    declared += fmt::format(",\n    {} {}",
+                            element ? fmt::format("const Config{}::Element*", kernel.index) : parameter.type,
+                            parameter.name);
     if (parameter.of_ends) ends += fmt::format("  ends.{0} = {0};\n", parameter.name);
   }
   text += fmt::format(
-      "\nstruct Config{0} {{\n"
-      "  using Table = Table{0};\n"
-      "{1}"
+      "\nstruct Config{index} {{\n"
+      "  using Table = Table{index};\n"
+      "{members}"
       "}};\n"
-      "extern \"C\" __global__ void __launch_bounds__({2}, 1) {3}(\n"
-      "    const sparsekiln::ActivationPairs pairs, Config{0}::Output::Element* __restrict__ dw, int n,\n"
-      "    long long x_stride, long long dy_stride{4}) {{\n"
-      "  sparsekiln::SddmmEpilogue<Config{0}> ends;\n"
-      "{5}"
-      "  sparsekiln::{6}<Config{0}>(pairs, dw, n, x_stride, dy_stride, {7}, ends, Table{0}{{}});\n"
+      "extern \"C\" __global__ void __launch_bounds__({threads}, 1) {symbol}(\n"
+      "    const sparsekiln::ActivationPairs pairs, Config{index}::Output::Element* __restrict__ dw, int n,\n"
+      "    long long x_stride, long long dy_stride{declared}) {{\n"
+      "  sparsekiln::SddmmEpilogue<Config{index}> ends;\n"
+      "{ends}"
+      "  sparsekiln::{function}<Config{index}>(pairs, dw, n, x_stride, dy_stride, {z_stride}, ends,\n"
+      "      Table{index}{{}});\n"
       "}}\n",
-      index, declarations_of(gradient, target, config, shape), shape.threads, symbol, declared, ends,
-      function_of(config), gradient.derivative == Activation::none ? "0" : "z_stride");
+      fmt::arg("index", kernel.index), fmt::arg("members", kernel.members),
+      fmt::arg("threads", kernel.threads), fmt::arg("symbol", kernel.symbol), fmt::arg("declared", declared),
+      fmt::arg("ends", ends), fmt::arg("function", kernel.function),
+      fmt::arg("z_stride", gradient.derivative == Activation::none ? "0" : "z_stride"));
 }
 
-void validate_variant(const Sddmm& gradient, const Target& target, const Config& config) {
-  if (config.variant != Variant::simt && config.variant != Variant::mma)
-    refuse(fmt::format("variant {} computes no {}; simt and mma do", name(config.variant),
-                       name(gradient.operation)));
-  if (config.variant == Variant::simt) {
-    if (!gradient.ieee())
-      refuse(fmt::format(
-          "variant simt computes {} in f32 with math ieee, not {} with math {}; variant mma would "
-          "work",
-          name(gradient.operation), name(gradient.dtype), name(gradient.math)));
-    return;
-  }
-  if (gradient.ieee())
-    refuse(
-        "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "
-        "will do, would work");
-  require_tensor_cores(gradient, target);
+const SddmmFamily& family_of(const Sddmm& gradient, const Config& config) {
+  const SddmmFamily* const family = find_family(gradient, config.variant);
+  if (family == nullptr)
+    refuse(fmt::format("variant {} computes no {}; {} do", name(config.variant), name(gradient.operation),
+                       variants_for(gradient)));
+  return *family;
 }
 
 }  // namespace
@@ -180,7 +166,8 @@ void validate_variant(const Sddmm& gradient, const Target& target, const Config&
 void validate(const Sddmm& gradient, const Target& target, const Config& config) {
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
-  validate_variant(gradient, target, config);
+  const SddmmFamily& family = family_of(gradient, config);
+  family.validate(gradient, target);
   if (config.packed || config.merge != 1 || config.operand_a != Config().operand_a)
     refuse(fmt::format("config '{}' of {}: packed=0 merge=1 operand_a=x would work", to_string(config),
                        name(gradient.operation)));
@@ -188,7 +175,7 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
     refuse(fmt::format("table={} of {}: its layout is baked; table=constant or table=global would work",
                        name(config.table), name(gradient.operation)));
   if (config.split < 1) refuse("a config's split is 1 or more");
-  static_cast<void>(sddmm_shape(gradient, target, config));
+  static_cast<void>(family.instantiate(gradient, target, config));
   if (config.table == TableForm::constant && table_bound(gradient, config) > kConstantTableLimit)
     refuse(
         fmt::format("a table of up to {} bytes does not fit the {} bytes of constant memory; table=global "
@@ -208,23 +195,30 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
   write_header(source.text, gradient, target, plan);
   std::set<std::string> written;
   for (const RangedConfig& range : plan)
-    write_template(source.text, fmt::format("{}.cuh", function_of(range.config)), written);
+    write_template(source.text, fmt::format("{}.cuh", family_of(gradient, range.config).function), written);
   std::int64_t constant_bytes = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Config& config = plan[i].config;
-    const SddmmShape shape = sddmm_shape(gradient, target, config);
+    const SddmmFamily& family = family_of(gradient, config);
+    const Instance instance = family.instantiate(gradient, target, config);
     Entry entry;
     entry.up_to = plan[i].up_to;
     entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), i)};
     entry.tile_n = 0;
     entry.workers = schedules[i].workers();
-    entry.threads = shape.threads;
-    entry.dynamic_shared_bytes = shape.shared_bytes;
+    entry.threads = instance.threads;
+    entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
+    entry.attributes = instance.attributes;
     entry.arguments = {Argument::pairs, Argument::y, Argument::n, Argument::x_stride, Argument::y_stride};
     for (const Parameter& parameter : parameters_of(gradient)) entry.arguments.push_back(parameter.argument);
     const std::int64_t bytes = write_tables(source.text, gradient, schedules[i], config.table, i);
     if (config.table == TableForm::constant) constant_bytes += bytes;
-    write_kernel(source.text, gradient, target, config, shape, i, entry.passes.front());
+    write_kernel(source.text, gradient,
+                 {.index = i,
+                  .symbol = entry.passes.front(),
+                  .function = family.function,
+                  .threads = instance.threads,
+                  .members = declarations_of(gradient, target, config, instance).text()});
     source.entries.push_back(std::move(entry));
   }
   if (constant_bytes > kConstantTableLimit)

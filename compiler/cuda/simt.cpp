@@ -1,14 +1,13 @@
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 
 #include "compiler/cuda/family.h"
+#include "compiler/cuda/refusal.h"
 #include "compiler/cuda/simt_shape.h"
+#include "compiler/cuda/simt_tuning.h"
 #include "compiler/cuda/types.h"
 
 namespace sparsekiln::cuda {
 namespace {
-
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
 void validate(const Spmm& problem, const Target& target) {
   if (!problem.ieee()) require_tensor_cores(problem, target);  // what another variant would need
@@ -29,21 +28,20 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   Instance instance;
   instance.threads = shape.threads;
   instance.chunk.parts = problem.block.in / shape.chunk;
-  instance.declarations = fmt::format(
-      "  using Element = float;\n"
-      "  using Output = sparsekiln::F32Output;\n"
-      "  enum : int {{\n"
-      "    tile_out = {},  // outputs a thread\n"
-      "    stages = {},\n"
-      "    chunk = {},  // k of one stage\n"
-      "  }};\n"
-      "  enum : bool {{ async_copy = {} }};\n",
-      config.tile_out, config.stages, shape.chunk, shape.async_copy);
+  Declarations& members = instance.declarations;
+  members.type("Element", "float");
+  members.type("Output", "sparsekiln::F32Output");
+  members.number("tile_out", config.tile_out, "outputs a thread");
+  members.number("stages", config.stages);
+  members.number("chunk", shape.chunk, "k of one stage");
+  members.flag("async_copy", shape.async_copy);
   return instance;
 }
 
 }  // namespace
 
-const Family kSimt{Variant::simt, "spmm_simt", validate, instantiate};
+extern const SpmmFamily kSpmmSimt;
+const SpmmFamily kSpmmSimt{Variant::simt, "spmm_simt", Arithmetic::cuda_cores,
+                           validate,      instantiate, &kSpmmSimtTuning};
 
 }  // namespace sparsekiln::cuda

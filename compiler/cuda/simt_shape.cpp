@@ -4,8 +4,8 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 
+#include "compiler/cuda/refusal.h"
 #include "compiler/cuda/tables.h"
 
 namespace sparsekiln::cuda {
@@ -19,10 +19,6 @@ constexpr std::int32_t kOtherRegisters = 40;   ///< a thread, besides sums: addr
 /// Of a chunk on its way through a thread's registers, where there is no asynchronous copy: with their
 /// addresses, more of them than these spill (ptxas 13.0).
 constexpr std::int32_t kMostHeldQuads = 12;
-
-[[noreturn]] void refuse(const Config& config, const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
-}
 
 bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
 

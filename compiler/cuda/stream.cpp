@@ -1,16 +1,15 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 
 #include "compiler/cuda/family.h"
+#include "compiler/cuda/refusal.h"
 #include "compiler/cuda/stream_shape.h"
+#include "compiler/cuda/stream_tuning.h"
 #include "compiler/cuda/types.h"
 
 namespace sparsekiln::cuda {
 namespace {
-
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
 
 void validate(const Spmm& problem, const Target& target) {
   if (problem.epilogue.glu)
@@ -45,27 +44,24 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   instance.threads = shape.threads;
   instance.chunk = shape.chunk;
   instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
-  instance.declarations = fmt::format(
-      "{}"
-      "  using Output = sparsekiln::{};\n"
-      "  enum : int {{\n"
-      "    stages = {},\n"
-      "    warps = {},\n"
-      "    shared_bytes = {},  // dynamic\n"
-      "    run = {},  // neighbouring outputs of a thread\n"
-      "  }};\n"
-      "  enum : bool {{ tensor_cores = {}, weight_a = {}, async_copy = {} }};\n",
-      shape.tensor_cores ? fmt::format("  using Product = sparsekiln::{};\n"
-                                       "  using Element = Product::Element;\n",
-                                       product_of(problem.dtype))
-                         : "  using Element = float;\n",
-      output_of(problem.out_dtype), config.stages, config.warps, shape.shared_bytes, shape.run,
-      shape.tensor_cores, config.operand_a == OperandA::w, shape.async_copy);
+  Declarations& members = instance.declarations;
+  if (shape.tensor_cores) members.type("Product", fmt::format("sparsekiln::{}", product_of(problem.dtype)));
+  members.type("Element", shape.tensor_cores ? "Product::Element" : "float");
+  members.type("Output", fmt::format("sparsekiln::{}", output_of(problem.out_dtype)));
+  members.number("stages", config.stages);
+  members.number("warps", config.warps);
+  members.number("shared_bytes", shape.shared_bytes, "dynamic");
+  members.number("run", shape.run, "neighboring outputs of a thread");
+  members.flag("tensor_cores", shape.tensor_cores);
+  members.flag("weight_a", config.operand_a == OperandA::w);
+  members.flag("async_copy", shape.async_copy);
   return instance;
 }
 
 }  // namespace
 
-const Family kStream{Variant::stream, "spmm_stream", validate, instantiate};
+extern const SpmmFamily kSpmmStream;
+const SpmmFamily kSpmmStream{Variant::stream, "spmm_stream", Arithmetic::either,
+                             validate,        instantiate,   &kSpmmStreamTuning};
 
 }  // namespace sparsekiln::cuda

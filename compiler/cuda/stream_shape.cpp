@@ -4,9 +4,9 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 
 #include "compiler/cuda/multiprocessor.h"
+#include "compiler/cuda/refusal.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -16,10 +16,6 @@ constexpr std::int32_t kMostWarps = 16;
 constexpr std::int32_t kMostSums = 128;  ///< a thread
 constexpr std::int32_t kRegisterFile = 65536;
 constexpr std::int32_t kOtherRegisters = 72;  ///< a thread, besides sums and fragments
-
-[[noreturn]] void refuse(const Config& config, const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("config '{}': {}", to_string(config), why));
-}
 
 bool is_power(std::int32_t value, std::int32_t least, std::int32_t most) {
   return value >= least && value <= most && std::has_single_bit(static_cast<std::uint32_t>(value));

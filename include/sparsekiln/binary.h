@@ -83,18 +83,34 @@ struct TableImage {
   return tile_n == 0 ? 1 : (n + tile_n - 1) / tile_n;
 }
 
+/// What a CUDA launch may ask for besides the grid, the CTA and dynamic shared memory.
+struct LaunchAttributes {
+  /// CTAs of a cluster: workers, whose number is a multiple, and batch tiles, of which the grid has as many
+  /// rows as make whole clusters. 1 and 1: no clusters. sm_90 and later.
+  std::array<std::int32_t, 2> cluster{1, 1};
+  /// The launch may begin before the one before it in its stream has ended (programmatic dependent launch):
+  /// the kernel itself waits for what it reads. sm_90 and later.
+  bool overlaps_previous = false;
+
+  [[nodiscard]] bool clustered() const { return cluster[0] * cluster[1] != 1; }
+  [[nodiscard]] bool any() const { return clustered() || overlaps_previous; }
+  friend bool operator==(const LaunchAttributes&, const LaunchAttributes&) = default;
+};
+
 /// One entry point and the recipe for launching it.
 ///
 /// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, min(batch tiles, 65535), 1), and a CTA goes on to
-/// batch tile + gridDim.y. CPU: every pass is run over all (worker, batch tile) pairs, a pass starts when the
-/// one before it has ended on all.
+/// batch tile + gridDim.y; every pass is a kernel of its own, launched in the same stream with the same grid,
+/// arguments and attributes. CPU: every pass is run over all (worker, batch tile) pairs, a pass starts when
+/// the one before it has ended on all.
 struct Entry {
   std::int64_t up_to = 0;           ///< the largest n this entry serves; entries ascend
-  std::vector<std::string> passes;  ///< symbol names, run in this order; CUDA has one
+  std::vector<std::string> passes;  ///< symbol names, run in this order
   std::int32_t workers = 1;         ///< grid.x
   std::int32_t tile_n = 1;          ///< batch entries a tile; 0: one tile has the whole batch
   std::int32_t threads = 1;         ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;
+  LaunchAttributes attributes;  ///< CUDA's; the cpu has none
   /// In the order of the kernel's parameters. A pass of the cpu takes LaunchOperands whole, and has none here
   /// but `tables`.
   std::vector<Argument> arguments;

@@ -14,6 +14,14 @@ enum class Variant : std::uint8_t {
   stream,  ///< small batches, all types: each warp streams its own blocks of the weight
   vector,  ///< the cpu target's vector units, through LLVM
 };
+struct NamedVariant {
+  Variant value;
+  std::string_view name;
+};
+/// Every variant, in the order of the enumerators: configs are written and read by it, and a stored Binary is
+/// checked against its last row.
+inline constexpr NamedVariant kVariants[] = {
+    {Variant::simt, "simt"}, {Variant::mma, "mma"}, {Variant::stream, "stream"}, {Variant::vector, "vector"}};
 [[nodiscard]] std::string_view name(Variant variant);
 
 /// Where the coordinates of the schedule live.

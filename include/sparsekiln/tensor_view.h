@@ -10,15 +10,18 @@ namespace sparsekiln {
 inline constexpr std::int32_t kAnyDevice = -2;   ///< its owner does not say; it is not checked
 inline constexpr std::int32_t kHostDevice = -1;  ///< the memory of the cpu target
 
+/// The most dimensions of a tensor.
+inline constexpr std::int32_t kMaxRank = 5;
+
 /// A tensor that someone else owns: address, type, device, shape and strides (in elements). Checked at every
 /// launch at no cost; nothing is copied. Activations have rank 2, or 3 for a batch of matrices; weights 3
-/// (any, where packed); a bias and gates 1.
+/// (any, where packed); a bias and gates 1. Dimensions from `rank` on are 0.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
   std::int32_t rank = 0;
-  std::int64_t shape[3] = {0, 0, 0};
-  std::int64_t stride[3] = {0, 0, 0};
+  std::int64_t shape[kMaxRank] = {};
+  std::int64_t stride[kMaxRank] = {};
   std::int32_t device = kAnyDevice;
 };
 

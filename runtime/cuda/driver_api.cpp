@@ -51,6 +51,7 @@ constexpr DriverSymbol kSymbols[] = {
     required<&DriverApi::func_set_attribute>("cuFuncSetAttribute", 9000),
     optional<&DriverApi::func_load>("cuFuncLoad", 12040),
     required<&DriverApi::launch_kernel>("cuLaunchKernel", 4000),
+    optional<&DriverApi::launch_kernel_ex>("cuLaunchKernelEx", 11060),
 
     required<&DriverApi::mem_alloc>("cuMemAlloc", 3020),
     required<&DriverApi::mem_free>("cuMemFree", 3020),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "compiler/batch_bound.h"
 #include "runtime/cuda/attached_tables.h"
+#include "runtime/cuda/launch_attributes.h"
 #include "runtime/cuda/launch_plan.h"
 #include "runtime/cuda/loaded_code.h"
 #include "runtime/cuda/stream_workspaces.h"
@@ -30,10 +32,7 @@ std::size_t workspace_bound(const Binary& binary) {
 
 /// Whether an entry is one that a CUDA launch can carry out, for every n it serves.
 void check_entry(const Entry& entry) {
-  if (entry.passes.size() != 1) {
-    throw Error(ErrorKind::internal,
-                fmt::format("a CUDA kernel of {} passes: one is needed", entry.passes.size()));
-  }
+  if (entry.passes.empty()) throw Error(ErrorKind::internal, "a CUDA kernel without passes");
   if (entry.up_to <= kMostBatch) return;
   throw Error(
       ErrorKind::invalid_argument,
@@ -43,13 +42,25 @@ void check_entry(const Entry& entry) {
 
 /// One entry, ready: everything that cuLaunchKernel wants but the operands.
 struct Launchable {
-  CUfunction function;
+  std::vector<CUfunction> passes;
   unsigned workers;
   std::int32_t tile_n;
   unsigned threads;
   unsigned dynamic_shared_bytes;
   LaunchPlan plan;
-  const void* tables;  ///< of an attached layout; else null
+  std::vector<CUlaunchAttribute> attributes;  ///< none: cuLaunchKernel does
+  unsigned cluster_rows;                      ///< batch tiles of a cluster
+  const void* tables;                         ///< of an attached layout; else null
+
+  /// Rows of the grid for so many batch tiles: whole clusters. Of more tiles than the grid has rows, a CTA
+  /// computes several: tile, tile + gridDim.y …
+  [[nodiscard]] unsigned rows(std::int64_t tiles) const {
+    const auto most = static_cast<unsigned>(std::min(tiles, kMaxGridY));
+    if (cluster_rows == 1) [[likely]]
+      return most;
+    const unsigned whole = (most + cluster_rows - 1) / cluster_rows * cluster_rows;
+    return whole <= kMaxGridY ? whole : whole - cluster_rows;
+  }
 };
 
 void allow_dynamic_shared(const Context& context, CUfunction function, const Entry& entry) {
@@ -88,13 +99,11 @@ class ContextModule final : public Module {
         launch_kernel_(context_->api().launch_kernel) {
     for (std::size_t index = 0; index < binary_->entries.size(); ++index) {
       const Entry& entry = binary_->entries[index];
-      const CUfunction function = code_->function(entry.passes.front());
-      check_threads(*context_, function, entry);
-      allow_dynamic_shared(*context_, function, entry);
-      entries_.push_back({function, static_cast<unsigned>(entry.workers), entry.tile_n,
+      entries_.push_back({passes_of(entry), static_cast<unsigned>(entry.workers), entry.tile_n,
                           static_cast<unsigned>(entry.threads),
                           static_cast<unsigned>(entry.dynamic_shared_bytes), LaunchPlan(entry.arguments),
-                          tables_.argument(index)});
+                          launch_attributes(*context_, entry),
+                          static_cast<unsigned>(entry.attributes.cluster[1]), tables_.argument(index)});
     }
   }
 
@@ -109,6 +118,7 @@ class ContextModule final : public Module {
         entries_(other.entries_) {
     for (std::size_t index = 0; index < entries_.size(); ++index) {
       entries_[index].workers = static_cast<unsigned>(binary_->entries[index].workers);
+      entries_[index].attributes = launch_attributes(*context_, binary_->entries[index]);
       entries_[index].tables = tables_.argument(index);
     }
   }
@@ -131,14 +141,17 @@ class ContextModule final : public Module {
     }
     const Launchable& entry = entries_[index];
     LaunchPlan::Values values(entry.plan, launch, entry.tables);
-    const std::int64_t tiles = batch_tiles(launch.n, entry.tile_n);
-    // Of more tiles than the grid has rows, a CTA computes several: tile, tile + gridDim.y …
-    const auto rows = static_cast<unsigned>(std::min(tiles, kMaxGridY));
-    const CUresult result = launch_kernel_(entry.function, entry.workers, rows, 1, entry.threads, 1, 1,
-                                           entry.dynamic_shared_bytes, static_cast<CUstream>(launch.stream),
-                                           values.pointers(), nullptr);
-    if (result != CUDA_SUCCESS) [[unlikely]]
-      fail(result, index, launch.n);
+    const unsigned rows = entry.rows(batch_tiles(launch.n, entry.tile_n));
+    for (std::size_t pass = 0; pass < entry.passes.size(); ++pass) {
+      const CUresult result =
+          entry.attributes.empty()
+              ? launch_kernel_(entry.passes[pass], entry.workers, rows, 1, entry.threads, 1, 1,
+                               entry.dynamic_shared_bytes, static_cast<CUstream>(launch.stream),
+                               values.pointers(), nullptr)
+              : launch_with_attributes(entry, entry.passes[pass], rows, launch.stream, values.pointers());
+      if (result != CUDA_SUCCESS) [[unlikely]]
+        fail(result, binary_->entries[index], pass, launch.n);
+    }
   }
 
   void* workspace(void* stream, std::int64_t bytes) const override {
@@ -156,13 +169,40 @@ class ContextModule final : public Module {
   }
 
  private:
-  [[noreturn]] void fail(CUresult result, std::size_t index, std::int64_t n) const {
-    const Entry& entry = binary_->entries[index];
+  /// The kernels of an entry, resident, which may have its threads and its shared memory.
+  [[nodiscard]] std::vector<CUfunction> passes_of(const Entry& entry) const {
+    std::vector<CUfunction> passes;
+    for (const std::string& pass : entry.passes) {
+      const CUfunction function = code_->function(pass);
+      check_threads(*context_, function, entry);
+      allow_dynamic_shared(*context_, function, entry);
+      passes.push_back(function);
+    }
+    return passes;
+  }
+
+  [[nodiscard]] CUresult launch_with_attributes(const Launchable& entry, CUfunction function, unsigned rows,
+                                                void* stream, void** parameters) const {
+    CUlaunchConfig config{};
+    config.gridDimX = entry.workers;
+    config.gridDimY = rows;
+    config.gridDimZ = 1;
+    config.blockDimX = entry.threads;
+    config.blockDimY = 1;
+    config.blockDimZ = 1;
+    config.sharedMemBytes = entry.dynamic_shared_bytes;
+    config.hStream = static_cast<CUstream>(stream);
+    config.attrs = const_cast<CUlaunchAttribute*>(entry.attributes.data());  // they are read
+    config.numAttrs = static_cast<unsigned>(entry.attributes.size());
+    return context_->api().launch_kernel_ex(&config, function, parameters, nullptr);
+  }
+
+  [[noreturn]] void fail(CUresult result, const Entry& entry, std::size_t pass, std::int64_t n) const {
     context_->driver().fail(
         result,
         fmt::format(
             "launching {} for a batch of {} on {} ({} threads a CTA, {} bytes of dynamic shared memory)",
-            entry.passes.front(), n, context_->device().name, entry.threads, entry.dynamic_shared_bytes));
+            entry.passes[pass], n, context_->device().name, entry.threads, entry.dynamic_shared_bytes));
   }
 
   std::shared_ptr<const Context> context_;

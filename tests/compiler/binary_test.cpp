@@ -29,6 +29,7 @@ Binary sample() {
   Entry entry;
   entry.up_to = 64;
   entry.passes = {"first", "second"};
+  entry.attributes = {.cluster = {2, 1}, .overlaps_previous = true};
   entry.arguments = {Argument::x, Argument::y_stride};
   entry.workspace = {64, 4096};
   entry.resources.registers = 40;
@@ -66,6 +67,15 @@ TEST_CASE("a flipped byte is refused or changes nothing but what it says, and ne
     } catch (const Error& error) {
       CHECK(error.kind() == ErrorKind::cache);
     }
+  }
+}
+
+TEST_CASE("clusters that no grid has are refused") {
+  Binary binary = sample();
+  for (const std::int32_t ctas : {0, -1, 17}) {
+    CAPTURE(ctas);
+    binary.entries.back().attributes.cluster = {1, ctas};
+    CHECK_THROWS_AS((void)deserialize(serialize(binary)), Error);
   }
 }
 

@@ -152,8 +152,15 @@ TEST_CASE("a kernel is compiled, described, and run on DLPack tensors") {
   x.tensor.device.device_type = kDLMetal;
   CHECK(sk_kernel_run(copy, &operands) == SK_INVALID_ARGUMENT);
   x.tensor.device.device_type = kDLCPU;
-  x.tensor.ndim = 4;
-  CHECK(sk_kernel_run(copy, &operands) == SK_INVALID_ARGUMENT);
+  const auto refusal_in_dimensions = [&](std::size_t count) {
+    x.shape.insert(x.shape.begin(), count - x.shape.size(), 1);
+    x.tensor.shape = x.shape.data();
+    x.tensor.ndim = static_cast<int>(count);
+    CHECK(sk_kernel_run(copy, &operands) == SK_INVALID_ARGUMENT);
+    return std::string(sk_error_message());
+  };
+  CHECK(refusal_in_dimensions(5).find("x: rank 5 and shape [1, 1, 1, ") != std::string::npos);
+  CHECK(refusal_in_dimensions(6).find("x: it has 6 dimensions; 1 to 5 are taken") != std::string::npos);
   sk_kernel_free(copy);
 }
 

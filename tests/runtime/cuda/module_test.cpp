@@ -106,6 +106,71 @@ TEST_CASE("every entry is launched by its own recipe") {
   CHECK(value_of<std::int32_t>(made.arguments[0]) == 640);
 }
 
+TEST_CASE("the passes of an entry are launched in order, with the same grid and arguments") {
+  const StubSession session;
+  Binary binary = stub_binary();
+  binary.code = code_of("cubin sm_90\nkernel prepare 8 8 8 8 4 8 8\nkernel forward 8 8 8 8 4 8 8\n");
+  binary.entries.front().passes = {"prepare", "forward"};
+  const auto module = cuda::open_device(0)->load(shared(binary));
+  stub::record();
+  module->launch(0, launch_of(40));
+  const std::vector<stub::Launch> made = stub::launches();
+  REQUIRE(made.size() == 2);
+  CHECK(made[0].function == "prepare");
+  CHECK(made[1].function == "forward");
+  CHECK(made[0].grid == made[1].grid);
+  CHECK(made[0].arguments == made[1].arguments);
+}
+
+TEST_CASE("clusters and overlap go to the driver as attributes of the launch") {
+  const StubSession session;
+  Binary binary = stub_binary();
+  binary.entries.front().attributes = {.cluster = {4, 1}, .overlaps_previous = true};
+  const auto module = cuda::open_device(0)->load(shared(binary));
+  stub::record();
+  const Launch launch = launch_of(33);
+  module->launch(0, launch);
+  CHECK(stub::calls() == std::vector<std::string>{"cuLaunchKernelEx"});
+  const stub::Launch made = stub::launches().at(0);
+  CHECK(made.cluster == std::array<unsigned, 3>{4, 1, 1});
+  CHECK(made.overlaps_previous);
+  CHECK(made.grid == std::array<unsigned, 3>{132, 2, 1});
+  CHECK(made.block == std::array<unsigned, 3>{128, 1, 1});
+  CHECK(value_of<const void*>(made.arguments.at(0)) == launch.x);
+}
+
+TEST_CASE("a grid of clusters has as many rows as make whole clusters") {
+  const StubSession session;
+  Binary binary = stub_binary();
+  binary.entries.front().up_to = std::int64_t{1} << 30;
+  binary.entries.front().attributes.cluster = {1, 2};
+  const auto module = cuda::open_device(0)->load(shared(binary));
+  stub::record();
+  for (const std::int64_t n : {1, 33, 65, 1 << 30}) module->launch(0, launch_of(n));
+  std::vector<unsigned> rows;
+  for (const stub::Launch& launch : stub::launches()) rows.push_back(launch.grid[1]);
+  CHECK(rows == std::vector<unsigned>{2, 2, 4, 65534});
+}
+
+TEST_CASE("launch attributes that the device or the driver does not have are refused with what would work") {
+  const StubSession session(true);
+  stub::hide("cuLaunchKernelEx");
+  Binary binary = stub_binary();
+  binary.entries.front().attributes.overlaps_previous = true;
+  const auto driver = error_of([&] { static_cast<void>(cuda::open_device(0)->load(shared(binary))); });
+  CHECK(says(driver, "by cuLaunchKernelEx, which this driver does not have; one for CUDA 11.6 or later"));
+  const auto device = error_of([&] { static_cast<void>(cuda::open_device(1)->load(shared(binary))); });
+  CHECK(says(device, "takes sm_90 or later, and Stub T4 is sm_75"));
+}
+
+TEST_CASE("workers that do not make whole clusters are refused when the kernel is loaded") {
+  const StubSession session;
+  Binary binary = stub_binary();
+  binary.entries.front().attributes.cluster = {5, 1};
+  const auto error = error_of([&] { static_cast<void>(cuda::open_device(0)->load(shared(binary))); });
+  CHECK(says(error, "the 132 workers of the kernel forward are not clusters of 5"));
+}
+
 TEST_CASE("all functions are resident when loading returns, and a launch makes none so") {
   const StubSession session;
   const auto device = cuda::open_device(0);

@@ -235,10 +235,21 @@ CUresult func_set_attribute(CUfunction function, CUfunction_attribute, int value
   return value <= 232448 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult launch_kernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                       CUstream stream, void** parameters, void**) {
-  if (const CUresult result = note_on_stream("cuLaunchKernel", stream); result != CUDA_SUCCESS) return result;
+/// What cuLaunchKernelEx has besides a grid.
+void add_attributes(stub::Launch& launch, const CUlaunchConfig& config) {
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+      launch.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
+                        attribute.value.clusterDim.z};
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      launch.overlaps_previous = attribute.value.programmaticStreamSerializationAllowed != 0;
+  }
+}
+
+CUresult record_launch(const CUlaunchConfig& config, CUfunction function, void** parameters) {
+  const CUstream stream = config.hStream;
+  const unsigned shared_bytes = config.sharedMemBytes;
   if (function->context != current_context()) return CUDA_ERROR_INVALID_HANDLE;
   if (shared_bytes > 48 * 1024 && static_cast<int>(shared_bytes) > function->dynamic_shared) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -246,9 +257,14 @@ CUresult launch_kernel(CUfunction function, unsigned grid_x, unsigned grid_y, un
   State& s = state();
   const bool capturing = !is_special(stream) && stream->capturing.load(std::memory_order_relaxed);
   if (!capturing && !s.recording.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
-  stub::Launch launch{
-      function->name, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, stream, {},
-      capturing};
+  stub::Launch launch{function->name,
+                      {config.gridDimX, config.gridDimY, config.gridDimZ},
+                      {config.blockDimX, config.blockDimY, config.blockDimZ},
+                      shared_bytes,
+                      stream,
+                      {},
+                      capturing};
+  add_attributes(launch, config);
   for (std::size_t i = 0; i < function->sizes.size(); ++i) {
     const auto* bytes = static_cast<const std::byte*>(parameters[i]);
     launch.arguments.emplace_back(bytes, bytes + function->sizes[i]);
@@ -256,6 +272,20 @@ CUresult launch_kernel(CUfunction function, unsigned grid_x, unsigned grid_y, un
   const std::lock_guard lock(s.mutex);
   (capturing ? stream->captured : s.launches).push_back(std::move(launch));
   return CUDA_SUCCESS;
+}
+
+CUresult launch_kernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                       CUstream stream, void** parameters, void**) {
+  if (const CUresult result = note_on_stream("cuLaunchKernel", stream); result != CUDA_SUCCESS) return result;
+  return record_launch({grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, nullptr, 0},
+                       function, parameters);
+}
+
+CUresult launch_kernel_ex(const CUlaunchConfig* config, CUfunction function, void** parameters, void**) {
+  if (const CUresult result = note_on_stream("cuLaunchKernelEx", config->hStream); result != CUDA_SUCCESS)
+    return result;
+  return record_launch(*config, function, parameters);
 }
 
 CUresult mem_alloc(CUdeviceptr* memory, std::size_t bytes) {
@@ -455,6 +485,7 @@ const Symbol kSymbols[] = {
     symbol("cuFuncSetAttribute", 9000, func_set_attribute),
     symbol("cuFuncLoad", 12040, func_load),
     symbol("cuLaunchKernel", 4000, launch_kernel),
+    symbol("cuLaunchKernelEx", 11060, launch_kernel_ex),
     symbol("cuMemAlloc", 3020, mem_alloc),
     symbol("cuMemFree", 3020, mem_free),
     symbol("cuMemcpyHtoD", 3020, memcpy_htod),

@@ -29,6 +29,8 @@ struct Launch {
   void* stream = nullptr;
   std::vector<std::vector<std::byte>> arguments;
   bool captured = false;  ///< into a graph
+  std::array<unsigned, 3> cluster{1, 1, 1};
+  bool overlaps_previous = false;  ///< programmatic stream serialization
 };
 
 /// The file of this library.

@@ -1,0 +1,66 @@
+#include "autotune/cpu_families.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "autotune/cpu_defaults.h"
+#include "autotune/cpu_prediction.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+template <class Computed>
+std::optional<Config> offered_default(const Computed& computed, const Target& target, std::int64_t n) {
+  return default_config(computed, target, n);
+}
+
+const char* rejection(const Spmm& problem, const Target& target, const Config& config);
+
+const FamilyTuning<Spmm> kSpmmVector{.variant = Variant::vector,
+                                     .axes = {.tile_n = {1, 2, 4, 8, 16, 24, 32, 48, 64},
+                                              .tile_out = {0, 2, 3, 4, 6, 8},
+                                              .stages = {1},
+                                              .warps = {1},
+                                              .split = {1, 2, 4, 8},
+                                              .tiles = {{1, 1}},
+                                              .table = {TableForm::global},
+                                              .operand_a = {OperandA::x}},
+                                     .rejection = rejection,
+                                     .default_config = offered_default<Spmm>};
+const FamilyTuning<Sddmm> kSddmmVector{.variant = Variant::vector,
+                                       .axes = {.tile_n = {16, 32, 64, 128},
+                                                .tile_out = {0},
+                                                .stages = {1, 2},
+                                                .warps = {1},
+                                                .split = {1, 2, 4, 8},
+                                                .tiles = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}},
+                                                .table = {TableForm::global},
+                                                .operand_a = {OperandA::x}},
+                                       .rejection = rejects_nothing<Sddmm>,
+                                       .default_config = offered_default<Sddmm>};
+
+const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
+  const auto tile = expected_tile(problem, target, config);
+  Config less = config;
+  const auto same = [&](std::int32_t tile_out) {
+    less.tile_out = tile_out;
+    return tile_out < config.tile_out && expected_tile(problem, target, less) == tile;
+  };
+  const auto& values = kSpmmVector.axes.tile_out;
+  return std::any_of(values.begin(), values.end(), same) ? "a smaller tile_out gives the same register tiles"
+                                                         : nullptr;
+}
+
+}  // namespace
+
+const std::array<const FamilyTuning<Spmm>*, 1>& tunings_for(const Spmm&) {
+  static constexpr std::array<const FamilyTuning<Spmm>*, 1> kAll{&kSpmmVector};
+  return kAll;
+}
+
+const std::array<const FamilyTuning<Sddmm>*, 1>& tunings_for(const Sddmm&) {
+  static constexpr std::array<const FamilyTuning<Sddmm>*, 1> kAll{&kSddmmVector};
+  return kAll;
+}
+
+}  // namespace sparsekiln::cpu

@@ -1,0 +1,54 @@
+#include "compiler/cuda/loop_tuning.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+/// Of an activation function at one value, or of its derivative with the product; erf has branches.
+double function_costs(Activation function, bool derivative) {
+  switch (function) {
+    case Activation::none:
+      return 0;
+    case Activation::relu:
+      return derivative ? 7 : 2;
+    case Activation::gelu:
+      return derivative ? 50 : 45;
+    case Activation::gelu_tanh:
+      return derivative ? 40 : 30;
+    case Activation::silu:
+      return derivative ? 35 : 25;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::int32_t halves(const Target& target, DType dtype) {
+  return target.compute_capability() < 80 && dtype != DType::f32 ? 2 : 1;
+}
+
+bool full_tiles(const Spmm& problem, const Config& config) {
+  return !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0;
+}
+
+double value_costs(const Computation& problem) {
+  const Epilogue& epilogue = problem.epilogue;
+  return function_costs(epilogue.activation, false) + if_it(epilogue.bias, 2) + if_it(epilogue.scale, 5) +
+         if_it(epilogue.residual, 5) + if_it(epilogue.glu, 2);
+}
+
+double activation_costs(const Computation& problem) {
+  const auto element = static_cast<double>(size_of(problem.dtype));
+  return 1.6 * (16.0 / problem.alignment - 1) + 16 / element * function_costs(problem.derivative, true);
+}
+
+double gate_costs(const Computation& problem) {
+  return if_it(problem.gates, 6 * 16 / static_cast<double>(size_of(problem.dtype)));
+}
+
+std::int32_t tile_for(std::int64_t n, std::int32_t least, std::int32_t most) {
+  std::int32_t tile = least;
+  while (tile < most && tile < n) tile *= 2;
+  return tile;
+}
+
+}  // namespace sparsekiln::cuda

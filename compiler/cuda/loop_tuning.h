@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+#include "compiler/cuda/tables.h"
+#include "compiler/spmm.h"
+
+// How often a kernel does what follows from its template; what that takes each time, in PTX, was fitted to
+// the emulator's counters of 289 kernels, and is checked against them by tests/counters/prediction_test.cpp.
+
+namespace sparsekiln::cuda {
+
+/// What a CTA takes of its multiprocessor.
+struct CtaCosts {
+  std::int32_t threads = 0;
+  std::int32_t registers = 0;     ///< a thread, an estimate
+  std::int64_t shared_bytes = 0;  ///< static and dynamic
+  /// Each warp goes through chunks of its own, as many at a time as there are warps; else all warps of a CTA
+  /// multiply the same one.
+  bool chunk_per_warp = false;
+};
+
+/// What the code of a product does each time, all warps of a CTA together. Instructions are of warps, and
+/// those of tensor cores apart.
+struct LoopCosts : CtaCosts {
+  ChunkShape shape;
+  std::int64_t chunk_products = 0;      ///< tensor-core instructions of a chunk
+  std::int64_t chunk_fmas = 0;          ///< multiply-adds on CUDA cores, of threads: part of `chunk`
+  std::int64_t chunk_shared_bytes = 0;  ///< through shared memory, of a chunk
+  double begin = 0;                     ///< instructions: of a CTA on one batch tile, besides what follows
+  double chunk = 0;
+  double load = 0;     ///< of a chunk that brings a tile of x
+  double item = 0;     ///< that ends
+  double store = 0;    ///< of an item that reaches y
+  double entries = 0;  ///< as well, for each 8 batch entries that exist
+  double part = 0;     ///< of a part of a split item
+};
+
+/// The same of a gradient of the weight. A chunk has config.tile_n batch entries.
+struct SddmmCosts : CtaCosts {
+  std::int32_t warps_in = 1;            ///< groups of warps, side by side along the inputs of a run
+  std::int64_t group_products = 0;      ///< of a group that has blocks to multiply, in a chunk
+  std::int64_t group_fmas = 0;          ///< of the same group, on CUDA cores, of threads
+  std::int64_t group_shared_bytes = 0;  ///< of the same group
+  std::int64_t chunk_shared_bytes = 0;  ///< of copies
+  double begin = 0;                     ///< instructions: of a CTA
+  double run = 0;
+  double chunk = 0;  ///< of a run
+  double group = 0;  ///< of a group that has blocks to multiply, in a chunk
+  double block = 0;  ///< that is written
+};
+
+inline constexpr std::int32_t kMostRegisters = 255;  ///< a thread
+inline constexpr double kEntries = 8;                ///< of LoopCosts::entries
+
+[[nodiscard]] constexpr std::int32_t ceil_div(std::int32_t value, std::int32_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+/// The costs of what not all kernels have.
+[[nodiscard]] constexpr double if_it(bool has, double costs) { return has ? costs : 0; }
+
+/// Tensor-core instructions for a product 32 bytes deep: m16n8k16 is not there before sm_80.
+[[nodiscard]] std::int32_t halves(const Target& target, DType dtype);
+/// Whether no batch tile lacks entries, as the emitter has it.
+[[nodiscard]] bool full_tiles(const Spmm& problem, const Config& config);
+/// Instructions of the epilogue, for a value of y.
+[[nodiscard]] double value_costs(const Computation& problem);
+/// Instructions of a copy of x by one pass of a warp, besides the copy itself: narrower ones, and the
+/// derivative at z.
+[[nodiscard]] double activation_costs(const Computation& problem);
+/// The same for a copy of W: a block's gate.
+[[nodiscard]] double gate_costs(const Computation& problem);
+
+/// FamilyTuning::rejection of families on CUDA cores and on tensor cores: each multiplies types that the
+/// other does not.
+inline constexpr const char* kOtherArithmetic =
+    "tensor cores multiply types that CUDA cores do not, and the other way round";
+template <class Computed>
+[[nodiscard]] const char* rejects_all_but_ieee(const Computed& computed, const Target&, const Config&) {
+  return computed.ieee() ? nullptr : kOtherArithmetic;
+}
+template <class Computed>
+[[nodiscard]] const char* rejects_ieee(const Computed& computed, const Target&, const Config&) {
+  return computed.ieee() ? kOtherArithmetic : nullptr;
+}
+
+/// The smallest power of two from `least` to `most` that holds n.
+[[nodiscard]] std::int32_t tile_for(std::int64_t n, std::int32_t least, std::int32_t most);
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/target.h>
+
+#include "compiler/cuda/family.h"
+#include "compiler/cuda/sddmm_shape.h"
+#include "compiler/sddmm.h"
+
+namespace sparsekiln::cuda {
+
+/// Of a gradient of the weight on CUDA cores: tile_out is the outputs and the inputs of a thread, 4 or 8.
+/// Throws `invalid_argument` where the config's numbers do not go together.
+[[nodiscard]] SddmmShape sddmm_simt_shape(const Sddmm& gradient, const Target& target, const Config& config);
+
+/// What the tuner knows of it.
+extern const SddmmTuning kSddmmSimtTuning;
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/target.h>
+
+// What the tuner asks of a family of kernels, on any target. It decides which configs are tried and chosen,
+// never what a config computes: compiler_digest leaves files out whose names end in _tuning.
+
+namespace sparsekiln {
+
+/// An item's output tiles, and the block rows of each: Config::rows and Config::merge.
+struct ItemTiles {
+  std::int32_t rows;
+  std::int32_t merge;
+};
+
+/// The values of a config's numbers that the tuner tries. A family's space is their product, less what
+/// constraints and the compiler refuse.
+struct SearchAxes {
+  std::initializer_list<std::int32_t> tile_n;
+  std::initializer_list<std::int32_t> tile_out;
+  std::initializer_list<std::int32_t> stages;
+  std::initializer_list<std::int32_t> warps;
+  std::initializer_list<std::int32_t> split;
+  std::initializer_list<ItemTiles> tiles;
+  std::initializer_list<TableForm> table;
+  std::initializer_list<OperandA> operand_a;
+};
+
+/// For one kind of problem: Computed is Spmm or Sddmm.
+template <class Computed>
+struct FamilyTuning {
+  Variant variant;
+  SearchAxes axes;
+  /// Why a config within the axes is never worth a try, though it may work; null where it may be the fastest.
+  const char* (*rejection)(const Computed&, const Target&, const Config&);
+  /// The config for a batch of n where nothing was measured, besides the form of its tables; nothing where
+  /// another family is the one to take.
+  std::optional<Config> (*default_config)(const Computed&, const Target&, std::int64_t n);
+};
+
+/// For families that reject nothing.
+template <class Computed>
+[[nodiscard]] const char* rejects_nothing(const Computed&, const Target&, const Config&) {
+  return nullptr;
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,52 @@
+#include "runtime/cuda/launch_attributes.h"
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr int kFirstCapability = 90;
+
+void check_support(const Context& context, const Entry& entry) {
+  const DeviceInfo& device = context.device();
+  if (device.compute_capability < kFirstCapability)
+    throw Error(ErrorKind::driver,
+                fmt::format("the kernel {} is launched in clusters or before the one before it ends, which "
+                            "takes sm_90 or later, and {} is sm_{}; compile for this device",
+                            entry.passes.front(), device.name, device.compute_capability));
+  if (context.api().launch_kernel_ex == nullptr)
+    throw Error(ErrorKind::driver,
+                fmt::format("the kernel {} is launched with attributes, by cuLaunchKernelEx, which this "
+                            "driver does not have; one for CUDA 11.6 or later would work",
+                            entry.passes.front()));
+}
+
+}  // namespace
+
+std::vector<CUlaunchAttribute> launch_attributes(const Context& context, const Entry& entry) {
+  const LaunchAttributes& asked = entry.attributes;
+  std::vector<CUlaunchAttribute> attributes;
+  if (!asked.any()) return attributes;
+  check_support(context, entry);
+  if (asked.clustered()) {
+    if (entry.workers % asked.cluster[0] != 0)
+      throw Error(ErrorKind::internal, fmt::format("the {} workers of the kernel {} are not clusters of {}",
+                                                   entry.workers, entry.passes.front(), asked.cluster[0]));
+    CUlaunchAttribute cluster{};
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim.x = static_cast<unsigned>(asked.cluster[0]);
+    cluster.value.clusterDim.y = static_cast<unsigned>(asked.cluster[1]);
+    cluster.value.clusterDim.z = 1;
+    attributes.push_back(cluster);
+  }
+  if (asked.overlaps_previous) {
+    CUlaunchAttribute overlap{};
+    overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    overlap.value.programmaticStreamSerializationAllowed = 1;
+    attributes.push_back(overlap);
+  }
+  return attributes;
+}
+
+}  // namespace sparsekiln::cuda
