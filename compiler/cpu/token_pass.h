@@ -18,8 +18,8 @@ namespace sparsekiln::cpu {
 ///   W, one block      |        |
 ///   +-----------+  +--v-----+--v-----+
 ///   | tile 0    |->| sums   | sums   |  a register *tile*: `outputs` rows of the block x one group, its
-///   +-----------+  +--------+--------+  accumulators in registers. Each word of W is broadcast over the lanes.
-///   | tile 1    |->| sums   | sums   |
+///   +-----------+  +--------+--------+  accumulators in registers. Each word of W is broadcast over the
+///   lanes. | tile 1    |->| sums   | sums   |
 ///   +-----------+  +--------+--------+
 ///
 ///   for each chunk of the block row's steps (a *step* is one block; the x of a chunk fits L1)
@@ -59,7 +59,7 @@ class TokenPass final : public GatheringPass {
     std::int64_t x_lines;  ///< of x
     Value* w;              ///< where the next chunk's weight begins
     Value* share;          ///< the number of this tile's first share
-    Value* w_last;  ///< the last byte of the weight to fetch; null where blocks are contiguous
+    Value* w_last;         ///< the last byte of the weight to fetch; null where blocks are contiguous
   };
 
   // RowPass
@@ -73,8 +73,8 @@ class TokenPass final : public GatheringPass {
   void repeat(std::string_view name, std::int64_t count, const std::function<void(Value*)>& body);
 
   // Blocks that are copied before they are multiplied (token_pass_copy.cpp)
-  /// Copies the blocks of a chunk that are used, once for all register tiles, which then need not convert what
-  /// they broadcast. Returns the number of these blocks.
+  /// Copies the blocks of a chunk that are used, once for all register tiles, which then need not convert
+  /// what they broadcast. Returns the number of these blocks.
   Value* copy_weight(Value* begin, Value* end);
   void copy_step(Value* step, Value* block, Value* number, Value* gate);
   void copy_block(Value* from, Value* to, Value* gate);
@@ -103,8 +103,8 @@ class TokenPass final : public GatheringPass {
   [[nodiscard]] std::int64_t panel_row_bytes() const { return std::int64_t{4} * g_.tile_n; }
   [[nodiscard]] std::int32_t group_tokens() const { return g_.tile.vectors * lanes_; }
 
-  /// The blocks of a chunk as they are multiplied, in the order of the weight, as float32 or pairs; null where
-  /// blocks are multiplied in place.
+  /// The blocks of a chunk as they are multiplied, in the order of the weight, as float32 or pairs; null
+  /// where blocks are multiplied in place.
   Value* copied_ = nullptr;
   Value* gates_ = nullptr;
   Value* used_columns_ = nullptr;  ///< i32, of the chunk's blocks whose gate is not zero
