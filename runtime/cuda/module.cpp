@@ -52,8 +52,8 @@ struct Launchable {
   unsigned cluster_rows;                      ///< batch tiles of a cluster
   const void* tables;                         ///< of an attached layout; else null
 
-  /// Rows of the grid for so many batch tiles: whole clusters. Of more tiles than the grid has rows, a CTA
-  /// computes several: tile, tile + gridDim.y …
+  /// Rows of the grid for so many batch tiles: whole clusters. Where there are more tiles than the grid has
+  /// rows, a CTA computes several: tile, tile + gridDim.y …
   [[nodiscard]] unsigned rows(std::int64_t tiles) const {
     const auto most = static_cast<unsigned>(std::min(tiles, kMaxGridY));
     if (cluster_rows == 1) [[likely]]
