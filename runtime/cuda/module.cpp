@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,18 +64,19 @@ struct Launchable {
   }
 };
 
-void allow_dynamic_shared(const Context& context, CUfunction function, const Entry& entry) {
+void allow_dynamic_shared(const Context& context, CUfunction function, const Entry& entry,
+                          std::string_view pass) {
   if (entry.dynamic_shared_bytes + entry.resources.shared_bytes <= kSharedWithoutAsking) return;
   const CUresult result = context.api().func_set_attribute(
       function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, entry.dynamic_shared_bytes);
   if (result == CUDA_SUCCESS) return;
-  context.driver().fail(result,
-                        fmt::format("giving the kernel {} {} bytes of shared memory a CTA, where {} has {}",
-                                    entry.passes.front(), entry.dynamic_shared_bytes, context.device().name,
-                                    context.device().shared_bytes_per_cta));
+  context.driver().fail(
+      result,
+      fmt::format("giving the kernel {} {} bytes of shared memory a CTA, where {} has {}", pass,
+                  entry.dynamic_shared_bytes, context.device().name, context.device().shared_bytes_per_cta));
 }
 
-void check_threads(const Context& context, CUfunction function, const Entry& entry) {
+void check_threads(const Context& context, CUfunction function, const Entry& entry, std::string_view pass) {
   int most = 0;
   const CUresult result =
       context.api().func_get_attribute(&most, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function);
@@ -85,7 +87,7 @@ void check_threads(const Context& context, CUfunction function, const Entry& ent
       fmt::format(
           "the kernel {} wants {} threads a CTA, and on {} it can have {}; choose a config with fewer "
           "warps",
-          entry.passes.front(), entry.threads, context.device().name, most));
+          pass, entry.threads, context.device().name, most));
 }
 
 class ContextModule final : public Module {
@@ -174,8 +176,8 @@ class ContextModule final : public Module {
     std::vector<CUfunction> passes;
     for (const std::string& pass : entry.passes) {
       const CUfunction function = code_->function(pass);
-      check_threads(*context_, function, entry);
-      allow_dynamic_shared(*context_, function, entry);
+      check_threads(*context_, function, entry, pass);
+      allow_dynamic_shared(*context_, function, entry, pass);
       passes.push_back(function);
     }
     return passes;
