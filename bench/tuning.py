@@ -154,7 +154,7 @@ def tables(rows: list[dict], whole: dict, budget: str) -> str:
         f"(median), over all problems {whole['pooled_correlation']:.2f}",
         f"- the config that the model ranks first, over the best: {whole['pick']:.3f} (median), "
         f"{whole['worst_pick']:.3f} (worst)", "",
-        "| hidden | density | block | best, µs | floor, µs | default / tuned, run 1 | run 2 | agree | tried | correlation | pick |",
+        "| hidden | density | block | best, µs | bound, µs | default / tuned, run 1 | run 2 | agree | tried | correlation | pick |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for row in rows:
