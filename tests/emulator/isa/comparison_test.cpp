@@ -101,7 +101,7 @@ TEST_CASE("setp orders integers of every type") {
     const std::uint64_t top = std::uint64_t{1} << (bits - 1);
     const std::uint64_t all = top - 1 + top;
     const std::vector<std::uint64_t> values{0, 1, 2, top - 1, top, top + 1, all - 1, all};
-    // In doubles only the order counts: of 64 bits, the neighbours at the ends would fall together.
+    // In doubles only the order counts: of 64 bits, the neighbors at the ends would fall together.
     const auto place = [=](std::uint64_t value, bool is_signed) {
       std::uint64_t rank = 0;
       for (const std::uint64_t other : values)

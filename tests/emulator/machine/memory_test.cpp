@@ -43,7 +43,7 @@ TEST_CASE("a read past the end of an allocation says how far past which end") {
   kernel.zeros(128);
   CHECK(kernel.always(
       FaultKind::out_of_bounds,
-      {"reads 4 bytes at 0x70000000080", "0 bytes behind the allocation of 128 bytes at 0x70000000000",
+      {"reads 4 bytes at 0x70000000080", "0 bytes after the allocation of 128 bytes at 0x70000000000",
        "thread (28,0,0)", "ld.global.u32 %r2, [%rd3+16];", "PTX line"}));
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("constant memory can only be read, and within its end") {
   kernel.parameters = {address + 12};
   CHECK_NOTHROW((void)kernel.run());
   kernel.parameters = {address + 16};
-  CHECK_THROWS_WITH_AS((void)kernel.run(), doctest::Contains("0 bytes behind c of 16 bytes"), Fault);
+  CHECK_THROWS_WITH_AS((void)kernel.run(), doctest::Contains("0 bytes after c of 16 bytes"), Fault);
   Kernel as_global("ld.global.u32 %r2, [%rd0];");
   as_global.parameters = {as_global.memory().allocate(16, true, "c")->address};
   CHECK_THROWS_AS((void)as_global.run(), Fault);
