@@ -62,7 +62,7 @@ class Gpu(unittest.TestCase):
         return done.returncode, done.stderr, took.read_text() if took.exists() else None, calls.exists()
 
     def given(self, *arguments):
-        """Exit status, and what each program was given beside --build."""
+        """Exit status, and the arguments of each program apart from --build."""
         (self.tree / "arguments").unlink(missing_ok=True)
         status, self.said, _, _ = self.gpu(*arguments)
         lines = (self.tree / "arguments").read_text().splitlines() if (self.tree / "arguments").exists() else []

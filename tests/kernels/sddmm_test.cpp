@@ -24,7 +24,7 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// What comes with dw.
+/// What is computed in addition to dw.
 struct Ends {
   bool scale = false;
   float beta = 0;
@@ -151,7 +151,7 @@ SddmmCase case_of(const Row& row) {
     test.options.in_features = std::int64_t{test.layout.cols()} * test.options.block.in - 3;
     test.options.out_features = std::int64_t{test.layout.rows()} * test.options.block.out - 6;
   }
-  if (!dynamic) {  // else the config is chosen
+  if (!dynamic) {  // otherwise the config is chosen
     Config config;
     config.variant = Suite::current().on_cpu()                                             ? Variant::vector
                      : test.options.dtype == DType::f32 && test.options.math == Math::ieee ? Variant::simt
@@ -187,7 +187,7 @@ bool affordable(const Row& row) {
   return !value(kEnds, row, kEnd).gate_gradient || entries * elements * 8 <= 0x1p24;
 }
 
-/// Whether there is such a kernel, by the axes that decide it: asked once for each of their values.
+/// Whether there is such a kernel, by the axes that decide it: evaluated once for each of their values.
 bool exists(const Row& row) {
   static std::map<Row, bool> known;
   const Row key(row.begin(), row.begin() + kLayout);
@@ -233,7 +233,7 @@ SddmmOutputs launched(const Kernel& kernel, const Sddmm& gradient, const SddmmIn
   return outputs;
 }
 
-/// Empty where all is well.
+/// Empty if all is right.
 std::string run(const SddmmCase& test, std::size_t number) {
   try {
     const Kernel kernel = compile(test.layout, test.options);
@@ -287,7 +287,7 @@ std::vector<SddmmCase> all_gradients() {
 }  // namespace
 
 TEST_CASE(
-    "gradients of the weight are right for every pair of layout, block, batch, order, type, ends and "
+    "gradients of the weight are right for every pair of layout, block, batch, order, type, epilogue and "
     "config" *
     doctest::test_suite("tables")) {
   if (Suite::current().on_cpu()) return;
@@ -315,7 +315,7 @@ TEST_CASE("repeated gradients of the weight have the same bits") {
     const std::vector<std::byte> first = images_of(launched(kernel, gradient, inputs));
     for (std::size_t i = 1; i < Suite::current().repeats(); ++i) {
       CAPTURE(i);
-      (void)Suite::current().take_seed(i);  // an order of its own
+      (void)Suite::current().take_seed(i);  // another order
       REQUIRE(images_of(launched(kernel, gradient, inputs)) == first);
     }
   }
