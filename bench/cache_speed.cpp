@@ -236,7 +236,7 @@ std::vector<Row> rows(const Size& size) {
       {"warm_compile", "`compile()` for this host in a new process, loading included", 10},
       {"warm_build", "`build()` for sm_90 in a new process", 10},
       {"look_up", "one look-up", 0},
-      {"reader_alone", fmt::format("longest look-up of {}, nobody trimming", entries), 0},
+      {"reader_alone", fmt::format("longest look-up of {}, without a trim", entries), 0},
       {"reader_while_trimming", fmt::format("longest look-up while {} are trimmed to {}", entries, left), 5},
       {"reader_held_up", "the same, without waiting for a processor", 0},
       {"trim", "that trim", 0},

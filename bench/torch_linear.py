@@ -84,14 +84,14 @@ def inference(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor) 
 
 def training(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: torch.Tensor) -> dict:
     def step(layer):
-        optimiser = torch.optim.SGD(layer.parameters(), lr=1e-3)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
         leaf = x.clone().requires_grad_()
 
         def run():
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             leaf.grad = None
             layer(leaf).backward(dy)
-            optimiser.step()
+            optimizer.step()
 
         return run
 

@@ -10,9 +10,8 @@ namespace sparsekiln {
 
 /// The 16-byte units of a chunk that a thread copies, where each k is a row of kWide units. All units of a
 /// thread belong to one of the chunk's kBlocks blocks, `own`, which has kDepth rows; the threads of one block
-/// take its units in memory order. Of 8 neighboring threads, which write at once, kShare copy from each
-/// block. Units of different blocks go to different places of a line, so that the writes meet no bank
-/// conflict.
+/// take its units in memory order. 8 neighboring threads write at once; kShare of them copy from each block.
+/// Units of different blocks go to different places of a line, so that the writes meet no bank conflict.
 template <int kThreads, int kWide, int kDepth, int kBlocks, class Places>
 struct ColumnPasses {
   enum : int {

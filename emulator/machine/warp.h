@@ -105,9 +105,9 @@ struct Access {
 };
 
 /// Checks bounds, alignment, and what Checks ask for; counts; records for races. Gives the host address of
-/// every lane's bytes in `host`, valid until the next call. Throws Fault. Call it before data is moved. Of a
-/// write it returns the lanes that write what an earlier lane of `mask` writes as well: after_common_write is
-/// for them.
+/// every lane's bytes in `host`, valid until the next call. Throws Fault. Call it before data is moved.
+/// For a write it returns the lanes that write what an earlier lane of `mask` writes as well:
+/// after_common_write is for them.
 Mask access(Warp& warp, const Instruction& instruction, Mask mask, const Access& access,
             const std::uint64_t* addresses, std::byte** host);
 

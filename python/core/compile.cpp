@@ -70,7 +70,7 @@ class Wishes {
   std::vector<const char*> pack_names_;
 };
 
-/// Of a tuning run: hears Ctrl-C, and tells the caller how far it has come.
+/// Watches a tuning run: reacts to Ctrl-C, and reports progress to the caller.
 class Watch {
  public:
   explicit Watch(nb::object progress) : progress_(std::move(progress)) {}

@@ -16,7 +16,7 @@
 namespace sparsekiln::python {
 namespace {
 
-/// Of a call, by its name in sk_operands.
+/// An operand of a call, by its name in sk_operands.
 struct Operand {
   std::string_view name;
   const DLTensor* sk_operands::* place;

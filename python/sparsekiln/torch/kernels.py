@@ -177,7 +177,7 @@ def _rebuild(digest: str, cols: int, crow: torch.Tensor, col: torch.Tensor) -> L
     if layout.digest != digest:
         raise ValueError(
             f"crow_indices and col_indices hold the layout {layout.digest}, but this call was made for {digest}: they were "
-            "written to behind the layer's back; use BlockSparseLinear.relayout, or export the program again"
+            "changed outside of the layer; use BlockSparseLinear.relayout, or export the program again"
         )
     kernels = kernels_of(layout)
     _recent.append(kernels)

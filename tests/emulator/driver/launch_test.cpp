@@ -146,7 +146,7 @@ TEST_CASE("occupancy follows from threads, blocks and shared memory of a multipr
   CHECK(blocks("nothing", 128, 32 * 1024) == 6);  // of 33 KB each in 228
   CHECK(blocks("hungry", 32, 0) == 5);            // of 41 KB each
   CHECK(blocks("nothing", 2000, 0) == 0);
-  CHECK(blocks("nothing", 32, 100 * 1024) == 0);  // nobody asked for it
+  CHECK(blocks("nothing", 32, 100 * 1024) == 0);  // it was not requested
   int count = 0;
   CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, nullptr, 32, 0) == CUDA_ERROR_INVALID_HANDLE);
   CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel(module, "nothing"), 0, 0) ==

@@ -79,7 +79,7 @@ TEST_CASE("labels are statements, before and after the branch") {
     CHECK(target.kind == Operand::Kind::label);
     CHECK(target.index == targets[branch]);
   }
-  CHECK(function.statements.size() == 7);  // END is behind the last
+  CHECK(function.statements.size() == 7);  // END is after the last
 }
 
 TEST_CASE("a label in braces is known only there, and may be used again elsewhere") {
