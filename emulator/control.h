@@ -51,8 +51,8 @@ void emulatorResetCounters(void);
  * kernel follow from the lines. If memory runs out, or `use` throws, the rest is left out. */
 void emulatorCounters(void (*use)(const EmulatorLine* line, void* with), void* with);
 
-/* The n-th call (from 1) of one kind from now on returns `result` (a CUresult) and does nothing else. There is
- * one fault at a time for each kind; n = 0 clears it. */
+/* The n-th call (from 1) of one kind from now on returns `result` (a CUresult) and does nothing else. There
+ * is one fault at a time for each kind; n = 0 clears it. */
 enum {
   EMULATOR_FAULT_ALLOCATE = 0, /* cuMemAlloc, cuMemAllocHost */
   EMULATOR_FAULT_LOAD,         /* cuModuleLoadData, cuModuleLoadDataEx, cuLibraryLoadData */

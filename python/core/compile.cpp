@@ -18,7 +18,7 @@ namespace {
 
 namespace nb = nanobind;
 
-/// sk_options and the text that they point at.
+/// sk_options and the text that its members point to.
 class Wishes {
  public:
   explicit Wishes(const nb::dict& from) {
@@ -27,7 +27,7 @@ class Wishes {
       if (const nb::object value = from[name]; !value.is_none())
         field = texts_.emplace_back(nb::cast<std::string>(value)).c_str();
     };
-    texts_.reserve(32);  // what c_str points at stays
+    texts_.reserve(32);  // so that pointers from c_str stay valid
     text("batch", options_.batch);
     text("dtype", options_.dtype);
     text("out_dtype", options_.out_dtype);
