@@ -116,7 +116,7 @@ TEST_CASE("lanes that took both sides of a branch run together again after it") 
   CHECK(divergent(run) == 1);
 }
 
-TEST_CASE("on each way of a branch only its own lanes are active") {
+TEST_CASE("on each side of a branch only its own lanes are active") {
   const WarpRun run = run_warp(R"(
       setp.lt.u32 %p1, %lane, 7;
       @%p1 bra SMALL;
