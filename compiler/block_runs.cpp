@@ -26,7 +26,7 @@ std::vector<BlockRun> cut_rows(const Sddmm& gradient, std::int32_t width) {
   return runs;
 }
 
-/// The worker of each run: that in whose share of the cost the run's middle lies.
+/// The worker of each run: the one whose share of the cost contains the middle of the run.
 std::vector<std::int32_t> in_stretches(const std::vector<BlockRun>& runs, std::int64_t total,
                                        std::int32_t workers) {
   std::vector<std::int32_t> worker;
