@@ -114,7 +114,7 @@ class Gpu(unittest.TestCase):
         self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GPU 0: Test GPU'\necho '| CUDA Version: 12.4  |'\n")
         status, said, took, called = self.gpu()
         self.assertEqual((status, took, called), (1, None, False), said)
-        self.assertIn("knows CUDA 12.4", said)
+        self.assertIn("supports CUDA 12.4", said)
         self.assertIn("pip install 'nvidia-cuda-nvrtc-cu12<12.5'", said)
         self.write("cuda/libnvrtc.so.12", "")
         self.assert_takes_portable("there is no build/")
