@@ -65,7 +65,7 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
 struct Parameter {
   Argument argument;
   std::string_view declaration;  ///< Element: y's; Operand: W's
-  std::string_view member;       ///< of Ends in templates/epilogue.cuh
+  std::string_view member;       ///< of EpilogueArguments in templates/epilogue.cuh
 };
 
 /// What a kernel reads besides x and W.
@@ -153,7 +153,7 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
       "    const Config{index}::Element* __restrict__ x, const Config{index}::Element* __restrict__ w,\n"
       "    Config{index}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
       "    long long y_stride{declared}) {{\n"
-      "  sparsekiln::Ends<Config{index}> ends;\n"
+      "  sparsekiln::EpilogueArguments<Config{index}> ends;\n"
       "{ends}"
       "  sparsekiln::{function}<Config{index}>(x, w, y, workspace, n, x_stride, y_stride, ends, {table});\n"
       "}}\n",

@@ -11,7 +11,7 @@
 namespace sparsekiln::cuda {
 
 /// Bytes of shared memory besides SddmmShape::shared_bytes: the pairs, see
-/// templates/load_entries.cuh.
+/// templates/load_batch_rows.cuh.
 inline constexpr std::int32_t kSddmmStaticShared = 256;
 inline constexpr std::int32_t kMostSddmmChunk = 128;  ///< batch entries of a stage
 inline constexpr std::int32_t kMostSddmmWarps = 16;
