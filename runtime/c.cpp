@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/sparsekiln.h>
 
+#include "compiler/activation.h"
 #include "runtime/c_operands.h"
 
 using sparsekiln::Error;
@@ -168,6 +169,16 @@ sparsekiln::Options options_of(const sk_options& from) {
 const char* sk_error_message(void) { return last_failure.message.c_str(); }
 const char* sk_error_log(void) { return last_failure.log.c_str(); }
 const char* sk_version(void) { return SPARSEKILN_VERSION; }
+
+const char* sk_activation_name(size_t number) {
+  const auto rows = sparsekiln::activation_rows().subspan(1);
+  return number < rows.size() ? rows[number].name.data() : nullptr;
+}
+
+int sk_activation_takes_result(size_t number) {
+  const auto rows = sparsekiln::activation_rows().subspan(1);
+  return number < rows.size() && rows[number].derivative_from_result ? 1 : 0;
+}
 
 sk_status sk_layout_from_csr(int64_t rows, int64_t cols, const int32_t* crow, const int32_t* col,
                              sk_layout** layout) {

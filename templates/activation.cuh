@@ -1,25 +1,42 @@
 #pragma once
 
 // Activation functions and their derivatives in float32, made of multiply-adds and divisions alone, so that
-// every architecture gives the same bits. Errors: below (16 + 8·z²)·2^-24 of a function's value, derivatives
-// below 64·2^-24; oracle/reference_epilogue.h counts on it, and the kernel suite judges by it.
-// compiler/cpu/activation_ir.cpp takes the same steps.
+// every architecture gives the same bits. How far each may be off is in its row in compiler/activation.cpp;
+// the oracle and the kernel suite judge by it. compiler/cpu/activation_ir.cpp takes the same steps.
 
 namespace sparsekiln {
 
-/// e^t for t <= 0, and 0 below -87, where it leaves the normal numbers. Range reduction by Cody & Waite
-/// (1980), ln 2 in two parts; the polynomial is a minimax fit on [-ln 2 / 2, ln 2 / 2], off by 4e-9.
-__device__ __forceinline__ float exp_of_negative(float t) {
-  const int power = __float2int_rn(t * 1.44269504f);
+/// e^t = 2^power · (1 + r·quotient) for t <= 0, above -87; returns the quotient, (e^r - 1) / r. Range
+/// reduction by Cody & Waite (1980), ln 2 in two parts; the polynomial is a minimax fit on [-ln 2 / 2, ln 2 /
+/// 2], off by 4e-9.
+__device__ __forceinline__ float exp_quotient(float t, int& power, float& r) {
+  power = __float2int_rn(t * 1.44269504f);
   const float k = static_cast<float>(power);
-  const float r = __fmaf_rn(k, 2.12194440e-4f, __fmaf_rn(k, -0.693359375f, t));
+  r = __fmaf_rn(k, 2.12194440e-4f, __fmaf_rn(k, -0.693359375f, t));
   float p = __fmaf_rn(1.3751407e-3f, r, 8.368916e-3f);
   p = __fmaf_rn(p, r, 4.1669533e-2f);
   p = __fmaf_rn(p, r, 1.6666518e-1f);
   p = __fmaf_rn(p, r, 4.9999988e-1f);
-  p = __fmaf_rn(p, r, 1.0f);
-  p = __fmaf_rn(p, r, 1.0f);
+  return __fmaf_rn(p, r, 1.0f);
+}
+
+/// e^t for t <= 0, and 0 below -87, where it leaves the normal numbers.
+__device__ __forceinline__ float exp_of_negative(float t) {
+  int power;
+  float r;
+  const float quotient = exp_quotient(t, power, r);
+  const float p = __fmaf_rn(quotient, r, 1.0f);
   return t < -87.0f ? 0.0f : p * __int_as_float((power + 127) << 23);
+}
+
+/// e^t - 1 for t <= 0, accurate relative to itself also near 0.
+__device__ __forceinline__ float expm1_of_negative(float t) {
+  int power;
+  float r;
+  const float quotient = exp_quotient(t, power, r);
+  const float q = quotient * r;
+  const float scale = __int_as_float((power + 127) << 23);
+  return t < -87.0f ? -1.0f : __fmaf_rn(scale, q, scale - 1.0f);
 }
 
 __device__ __forceinline__ float sigmoid(float t) {

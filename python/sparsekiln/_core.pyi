@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 version: str
+activations: dict[str, bool]
+"""By name: whether the derivative may be taken at the result, so that y may be given for z."""
 
 class Layout:
     @staticmethod

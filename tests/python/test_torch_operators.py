@@ -76,7 +76,7 @@ class _Seen(torch.utils._python_dispatch.TorchDispatchMode):
         return operator(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", FUNCTIONS)
 def test_a_mode_sees_the_operators_and_results_have_the_same_bits(activation):
     layer = make_layer(activation=activation)
     x, dy = torch.randn(6, 100), torch.randn(6, 120)
