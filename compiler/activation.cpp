@@ -37,6 +37,9 @@ double silu_derivative(double z) {
   return s + z * s * (1 - s);
 }
 
+double hardswish(double z) { return z * std::min(std::max(z + 3, 0.0), 6.0) / 6; }
+double hardswish_derivative(double z) { return z <= -3 ? 0 : z >= 3 ? 1 : z / 3 + 0.5; }
+
 // The units of each row are what a scan of float32 against float64 gives (tests/compiler/activation_test.cpp,
 // tests/kernels/activation_test.cpp), rounded up, with room for levels that round a multiply-add twice.
 constexpr std::array kRows{
@@ -90,6 +93,16 @@ constexpr std::array kRows{
                   .derivative_units = 64,
                   .value_cost = 25,
                   .derivative_cost = 35},
+    ActivationRow{.value = Activation::hardswish,
+                  .name = "hardswish",
+                  .device = "HardSwish",
+                  .function = hardswish,
+                  .derivative = hardswish_derivative,
+                  .lipschitz = 1.5,  // just below z = 3
+                  .value_units = 4,
+                  .derivative_units = 2,
+                  .value_cost = 7,
+                  .derivative_cost = 12},
 };
 static_assert(std::is_sorted(kRows.begin(), kRows.end(),
                              [](const auto& a, const auto& b) { return a.value < b.value; }) &&

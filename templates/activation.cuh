@@ -101,4 +101,15 @@ struct GeluTanh {
   }
 };
 
+/// z · relu6(z + 3) / 6, with the sixth taken first: z times six may overflow.
+struct HardSwish {
+  __device__ static __forceinline__ float apply(float z) {
+    const float above = z + 3.0f < 0 ? 0.0f : z + 3.0f;
+    return z * ((above > 6.0f ? 6.0f : above) * 0.16666667f);
+  }
+  __device__ static __forceinline__ float derivative(float z) {
+    return z <= -3.0f ? 0.0f : z >= 3.0f ? 1.0f : __fmaf_rn(z, 0.33333334f, 0.5f);
+  }
+};
+
 }  // namespace sparsekiln

@@ -190,6 +190,20 @@ Value* silu_derivative(const Reals& of, Value* z) {
   return of.multiply_add(of.ir.CreateFMul(z, s), of.ir.CreateFSub(of.all(1), s), s);
 }
 
+Value* hardswish(const Reals& of, Value* z) {
+  auto& ir = of.ir;
+  Value* t = ir.CreateFAdd(z, of.all(3));
+  Value* above = ir.CreateSelect(ir.CreateFCmpOLT(t, of.all(0)), of.all(0), t);
+  Value* both = ir.CreateSelect(ir.CreateFCmpOGT(above, of.all(6)), of.all(6), above);
+  return ir.CreateFMul(z, ir.CreateFMul(both, of.all(1.0 / 6)));
+}
+Value* hardswish_derivative(const Reals& of, Value* z) {
+  auto& ir = of.ir;
+  Value* rise = of.multiply_add(z, of.all(1.0 / 3), of.all(0.5));
+  Value* below = ir.CreateSelect(ir.CreateFCmpOGE(z, of.all(3)), of.all(1), rise);
+  return ir.CreateSelect(ir.CreateFCmpOLE(z, of.all(-3)), of.all(0), below);
+}
+
 struct ActivationCode {
   Value* (*function)(const Reals& of, Value* z);
   Value* (*derivative)(const Reals& of, Value* z);
@@ -208,6 +222,8 @@ ActivationCode code_of(Activation activation) {
       return {gelu_tanh, gelu_tanh_derivative};
     case Activation::silu:
       return {silu, silu_derivative};
+    case Activation::hardswish:
+      return {hardswish, hardswish_derivative};
   }
   return {identity, one};
 }

@@ -42,6 +42,7 @@ _DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 _NAMED_OTHERWISE = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "hardswish": jax.nn.hard_swish,
 }
 
 
