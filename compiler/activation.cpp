@@ -40,6 +40,12 @@ double silu_derivative(double z) {
 double hardswish(double z) { return z * std::min(std::max(z + 3, 0.0), 6.0) / 6; }
 double hardswish_derivative(double z) { return z <= -3 ? 0 : z >= 3 ? 1 : z / 3 + 0.5; }
 
+double mish(double z) { return z * std::tanh(std::log1p(std::exp(z))); }
+double mish_derivative(double z) {
+  const double t = std::tanh(std::log1p(std::exp(z)));
+  return t + z * sigmoid(z) * (1 - t * t);
+}
+
 // The units of each row are what a scan of float32 against float64 gives (tests/compiler/activation_test.cpp,
 // tests/kernels/activation_test.cpp), rounded up, with room for levels that round a multiply-add twice.
 constexpr std::array kRows{
@@ -103,6 +109,16 @@ constexpr std::array kRows{
                   .derivative_units = 2,
                   .value_cost = 7,
                   .derivative_cost = 12},
+    ActivationRow{.value = Activation::mish,
+                  .name = "mish",
+                  .device = "Mish",
+                  .function = mish,
+                  .derivative = mish_derivative,
+                  .lipschitz = 1.089,  // near z = 1.49
+                  .value_units = 6,
+                  .derivative_units = 5,
+                  .value_cost = 32,
+                  .derivative_cost = 42},
 };
 static_assert(std::is_sorted(kRows.begin(), kRows.end(),
                              [](const auto& a, const auto& b) { return a.value < b.value; }) &&

@@ -111,5 +111,31 @@ struct HardSwish {
     return z <= -3.0f ? 0.0f : z >= 3.0f ? 1.0f : __fmaf_rn(z, 0.33333334f, 0.5f);
   }
 };
+/// z · tanh(ln(1 + e^z)), which is z·n / (n + 2) with n = e^z·(e^z + 2). Written with e^-|z|, so that nothing
+/// overflows; all terms are positive, so that nothing cancels.
+struct Mish {
+  struct Quotient {
+    float above;
+    float below;
+    float e;       ///< e^-|z|
+    float weight;  ///< e for z <= 0, else e²
+  };
+  __device__ static __forceinline__ Quotient quotient(float z) {
+    const float e = exp_of_negative(-fabsf(z));
+    const float square = e * e;
+    const float above = __fmaf_rn(2.0f, e, z > 0 ? 1.0f : square);
+    return {above, __fmaf_rn(2.0f, z > 0 ? square : 1.0f, above), e, z > 0 ? square : e};
+  }
+  __device__ static __forceinline__ float apply(float z) {
+    const Quotient q = quotient(z);
+    return z * __fdiv_rn(q.above, q.below);
+  }
+  /// The quotient, and z times its derivative, 4·weight·(1 + e) / below².
+  __device__ static __forceinline__ float derivative(float z) {
+    const Quotient q = quotient(z);
+    const float r = __fdiv_rn(1.0f, q.below);
+    return r * __fmaf_rn(z * q.weight * __fmaf_rn(4.0f, q.e, 4.0f), r, q.above);
+  }
+};
 
 }  // namespace sparsekiln

@@ -204,6 +204,35 @@ Value* hardswish_derivative(const Reals& of, Value* z) {
   return ir.CreateSelect(ir.CreateFCmpOLE(z, of.all(-3)), of.all(0), below);
 }
 
+/// tanh(ln(1 + e^z)) as a quotient, and what its derivative takes besides.
+struct MishQuotient {
+  Value* above;
+  Value* below;
+  Value* e;
+  Value* weight;
+};
+MishQuotient mish_quotient(const Reals& of, Value* z) {
+  auto& ir = of.ir;
+  Value* e = of.exp_of_negative(ir.CreateFNeg(of.absolute(z)));
+  Value* square = ir.CreateFMul(e, e);
+  Value* positive = of.is_positive(z);
+  Value* above = of.multiply_add(of.all(2), e, ir.CreateSelect(positive, of.all(1), square));
+  Value* below = of.multiply_add(of.all(2), ir.CreateSelect(positive, square, of.all(1)), above);
+  return {above, below, e, ir.CreateSelect(positive, square, e)};
+}
+Value* mish(const Reals& of, Value* z) {
+  const MishQuotient q = mish_quotient(of, z);
+  return of.ir.CreateFMul(z, of.ir.CreateFDiv(q.above, q.below));
+}
+Value* mish_derivative(const Reals& of, Value* z) {
+  auto& ir = of.ir;
+  const MishQuotient q = mish_quotient(of, z);
+  Value* r = ir.CreateFDiv(of.all(1), q.below);
+  Value* weighted = ir.CreateFMul(z, q.weight);
+  Value* rise = ir.CreateFMul(weighted, of.multiply_add(of.all(4), q.e, of.all(4)));
+  return ir.CreateFMul(r, of.multiply_add(rise, r, q.above));
+}
+
 struct ActivationCode {
   Value* (*function)(const Reals& of, Value* z);
   Value* (*derivative)(const Reals& of, Value* z);
@@ -224,6 +253,8 @@ ActivationCode code_of(Activation activation) {
       return {silu, silu_derivative};
     case Activation::hardswish:
       return {hardswish, hardswish_derivative};
+    case Activation::mish:
+      return {mish, mish_derivative};
   }
   return {identity, one};
 }
