@@ -46,6 +46,9 @@ double mish_derivative(double z) {
   return t + z * sigmoid(z) * (1 - t * t);
 }
 
+double leaky_relu(double z) { return z > 0 ? z : 0.01 * z; }
+double leaky_relu_derivative(double z) { return z > 0 ? 1 : 0.01; }
+
 // The units of each row are what a scan of float32 against float64 gives (tests/compiler/activation_test.cpp,
 // tests/kernels/activation_test.cpp), rounded up, with room for levels that round a multiply-add twice.
 constexpr std::array kRows{
@@ -119,6 +122,17 @@ constexpr std::array kRows{
                   .derivative_units = 5,
                   .value_cost = 32,
                   .derivative_cost = 42},
+    ActivationRow{.value = Activation::leaky_relu,
+                  .name = "leaky_relu",
+                  .device = "LeakyRelu",
+                  .function = leaky_relu,
+                  .derivative = leaky_relu_derivative,
+                  .lipschitz = 1,
+                  .derivative_from_result = true,
+                  .value_units = 2,
+                  .derivative_units = 1,
+                  .value_cost = 3,
+                  .derivative_cost = 8},
 };
 static_assert(std::is_sorted(kRows.begin(), kRows.end(),
                              [](const auto& a, const auto& b) { return a.value < b.value; }) &&

@@ -137,5 +137,9 @@ struct Mish {
     return r * __fmaf_rn(z * q.weight * __fmaf_rn(4.0f, q.e, 4.0f), r, q.above);
   }
 };
+struct LeakyRelu {
+  __device__ static __forceinline__ float apply(float z) { return z > 0 ? z : z * 0.01f; }
+  __device__ static __forceinline__ float derivative(float z) { return z > 0 ? 1.0f : 0.01f; }
+};
 
 }  // namespace sparsekiln

@@ -233,6 +233,13 @@ Value* mish_derivative(const Reals& of, Value* z) {
   return ir.CreateFMul(r, of.multiply_add(rise, r, q.above));
 }
 
+Value* leaky_relu(const Reals& of, Value* z) {
+  return of.ir.CreateSelect(of.is_positive(z), z, of.ir.CreateFMul(z, of.all(0.01)));
+}
+Value* leaky_relu_derivative(const Reals& of, Value* z) {
+  return of.ir.CreateSelect(of.is_positive(z), of.all(1), of.all(0.01));
+}
+
 struct ActivationCode {
   Value* (*function)(const Reals& of, Value* z);
   Value* (*derivative)(const Reals& of, Value* z);
@@ -255,6 +262,8 @@ ActivationCode code_of(Activation activation) {
       return {hardswish, hardswish_derivative};
     case Activation::mish:
       return {mish, mish_derivative};
+    case Activation::leaky_relu:
+      return {leaky_relu, leaky_relu_derivative};
   }
   return {identity, one};
 }

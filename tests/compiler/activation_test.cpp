@@ -59,6 +59,7 @@ TEST_CASE("the activations pass through known values") {
   CHECK(at_one(Activation::gelu_tanh) == doctest::Approx(0.8411919906082768).epsilon(1e-14));
   CHECK(at_one(Activation::hardswish) == doctest::Approx(0.6666666666666666).epsilon(1e-14));
   CHECK(at_one(Activation::mish) == doctest::Approx(0.8650983882673103).epsilon(1e-14));
+  CHECK(at_one(Activation::leaky_relu) == doctest::Approx(1.0).epsilon(1e-14));
 }
 
 TEST_CASE("a NaN stays a NaN through every activation") {
