@@ -49,6 +49,12 @@ double mish_derivative(double z) {
 double leaky_relu(double z) { return z > 0 ? z : 0.01 * z; }
 double leaky_relu_derivative(double z) { return z > 0 ? 1 : 0.01; }
 
+double hyperbolic_tangent(double z) { return std::tanh(z); }
+double tanh_derivative(double z) {
+  const double cosine = std::cosh(z);
+  return 1 / (cosine * cosine);
+}
+
 // The units of each row are what a scan of float32 against float64 gives (tests/compiler/activation_test.cpp,
 // tests/kernels/activation_test.cpp), rounded up, with room for levels that round a multiply-add twice.
 constexpr std::array kRows{
@@ -133,6 +139,16 @@ constexpr std::array kRows{
                   .derivative_units = 1,
                   .value_cost = 3,
                   .derivative_cost = 8},
+    ActivationRow{.value = Activation::tanh,
+                  .name = "tanh",
+                  .device = "Tanh",
+                  .function = hyperbolic_tangent,
+                  .derivative = tanh_derivative,
+                  .lipschitz = 1,
+                  .value_units = 5,
+                  .derivative_units = 4,
+                  .value_cost = 30,
+                  .derivative_cost = 32},
 };
 static_assert(std::is_sorted(kRows.begin(), kRows.end(),
                              [](const auto& a, const auto& b) { return a.value < b.value; }) &&

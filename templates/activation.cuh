@@ -141,5 +141,17 @@ struct LeakyRelu {
   __device__ static __forceinline__ float apply(float z) { return z > 0 ? z : z * 0.01f; }
   __device__ static __forceinline__ float derivative(float z) { return z > 0 ? 1.0f : 0.01f; }
 };
+/// (1 - e) / (1 + e) with e = e^-2|z|, and the sign of z.
+struct Tanh {
+  __device__ static __forceinline__ float apply(float z) {
+    const float m = expm1_of_negative(-2.0f * fabsf(z));
+    const float magnitude = fabsf(__fdiv_rn(m, 2.0f + m));
+    return __uint_as_float(__float_as_uint(magnitude) | (__float_as_uint(z) & 0x80000000u));
+  }
+  __device__ static __forceinline__ float derivative(float z) {
+    const float e = exp_of_negative(-2.0f * fabsf(z));
+    return __fdiv_rn(4.0f * e, (1.0f + e) * (1.0f + e));
+  }
+};
 
 }  // namespace sparsekiln

@@ -240,6 +240,19 @@ Value* leaky_relu_derivative(const Reals& of, Value* z) {
   return of.ir.CreateSelect(of.is_positive(z), of.all(1), of.all(0.01));
 }
 
+Value* tanh(const Reals& of, Value* z) {
+  auto& ir = of.ir;
+  Value* m = of.expm1_of_negative(ir.CreateFMul(of.all(-2), of.absolute(z)));
+  Value* quotient = ir.CreateFDiv(m, ir.CreateFAdd(of.all(2), m));
+  return ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, quotient, z);
+}
+Value* tanh_derivative(const Reals& of, Value* z) {
+  auto& ir = of.ir;
+  Value* e = of.exp_of_negative(ir.CreateFMul(of.all(-2), of.absolute(z)));
+  Value* sum = ir.CreateFAdd(of.all(1), e);
+  return ir.CreateFDiv(ir.CreateFMul(of.all(4), e), ir.CreateFMul(sum, sum));
+}
+
 struct ActivationCode {
   Value* (*function)(const Reals& of, Value* z);
   Value* (*derivative)(const Reals& of, Value* z);
@@ -264,6 +277,8 @@ ActivationCode code_of(Activation activation) {
       return {mish, mish_derivative};
     case Activation::leaky_relu:
       return {leaky_relu, leaky_relu_derivative};
+    case Activation::tanh:
+      return {tanh, tanh_derivative};
   }
   return {identity, one};
 }

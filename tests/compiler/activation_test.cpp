@@ -60,6 +60,7 @@ TEST_CASE("the activations pass through known values") {
   CHECK(at_one(Activation::hardswish) == doctest::Approx(0.6666666666666666).epsilon(1e-14));
   CHECK(at_one(Activation::mish) == doctest::Approx(0.8650983882673103).epsilon(1e-14));
   CHECK(at_one(Activation::leaky_relu) == doctest::Approx(1.0).epsilon(1e-14));
+  CHECK(at_one(Activation::tanh) == doctest::Approx(0.7615941559557649).epsilon(1e-14));
 }
 
 TEST_CASE("a NaN stays a NaN through every activation") {
