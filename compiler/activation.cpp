@@ -55,6 +55,11 @@ double tanh_derivative(double z) {
   return 1 / (cosine * cosine);
 }
 
+double sigmoid_derivative(double z) {
+  const double e = std::exp(-std::fabs(z));
+  return e / ((1 + e) * (1 + e));
+}
+
 // The units of each row are what a scan of float32 against float64 gives (tests/compiler/activation_test.cpp,
 // tests/kernels/activation_test.cpp), rounded up, with room for levels that round a multiply-add twice.
 constexpr std::array kRows{
@@ -148,6 +153,16 @@ constexpr std::array kRows{
                   .value_units = 5,
                   .derivative_units = 4,
                   .value_cost = 30,
+                  .derivative_cost = 32},
+    ActivationRow{.value = Activation::sigmoid,
+                  .name = "sigmoid",
+                  .device = "Sigmoid",
+                  .function = sigmoid,
+                  .derivative = sigmoid_derivative,
+                  .lipschitz = 0.25,
+                  .value_units = 4,
+                  .derivative_units = 1,
+                  .value_cost = 24,
                   .derivative_cost = 32},
 };
 static_assert(std::is_sorted(kRows.begin(), kRows.end(),

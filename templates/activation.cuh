@@ -153,5 +153,12 @@ struct Tanh {
     return __fdiv_rn(4.0f * e, (1.0f + e) * (1.0f + e));
   }
 };
+struct Sigmoid {
+  __device__ static __forceinline__ float apply(float z) { return sigmoid(z); }
+  __device__ static __forceinline__ float derivative(float z) {
+    const float e = exp_of_negative(-fabsf(z));
+    return __fdiv_rn(e, (1.0f + e) * (1.0f + e));
+  }
+};
 
 }  // namespace sparsekiln

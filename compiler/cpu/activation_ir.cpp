@@ -253,6 +253,14 @@ Value* tanh_derivative(const Reals& of, Value* z) {
   return ir.CreateFDiv(ir.CreateFMul(of.all(4), e), ir.CreateFMul(sum, sum));
 }
 
+Value* sigmoid(const Reals& of, Value* z) { return of.sigmoid(z); }
+Value* sigmoid_derivative(const Reals& of, Value* z) {
+  auto& ir = of.ir;
+  Value* e = of.exp_of_negative(ir.CreateFNeg(of.absolute(z)));
+  Value* sum = ir.CreateFAdd(of.all(1), e);
+  return ir.CreateFDiv(e, ir.CreateFMul(sum, sum));
+}
+
 struct ActivationCode {
   Value* (*function)(const Reals& of, Value* z);
   Value* (*derivative)(const Reals& of, Value* z);
@@ -279,6 +287,8 @@ ActivationCode code_of(Activation activation) {
       return {leaky_relu, leaky_relu_derivative};
     case Activation::tanh:
       return {tanh, tanh_derivative};
+    case Activation::sigmoid:
+      return {sigmoid, sigmoid_derivative};
   }
   return {identity, one};
 }

@@ -61,6 +61,7 @@ TEST_CASE("the activations pass through known values") {
   CHECK(at_one(Activation::mish) == doctest::Approx(0.8650983882673103).epsilon(1e-14));
   CHECK(at_one(Activation::leaky_relu) == doctest::Approx(1.0).epsilon(1e-14));
   CHECK(at_one(Activation::tanh) == doctest::Approx(0.7615941559557649).epsilon(1e-14));
+  CHECK(at_one(Activation::sigmoid) == doctest::Approx(0.7310585786300049).epsilon(1e-14));
 }
 
 TEST_CASE("a NaN stays a NaN through every activation") {
