@@ -4,7 +4,7 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
-#include "compiler/cpu/emit.h"
+#include "compiler/cpu/call.h"
 #include "compiler/cpu/gathering_pass.h"
 #include "compiler/cpu/packed_weight.h"
 

@@ -172,7 +172,8 @@ TEST_CASE("every wish that decides the bytes changes the key") {
        [](Options& o) { o.strict_absent = true; }, [](Options& o) { o.epilogue.bias = true; },
        [](Options& o) { o.gates = true; }, [](Options& o) { o.in_features = 500; },
        [](Options& o) { o.out_features = 500; }, [](Options& o) { o.alignment = 4; },
-       [](Options& o) { o.target = "sm_80:108"; }, [](Options& o) { o.attached = true; },
+       [](Options& o) { o.target = "sm_80:108"; },
+       [](Options& o) { o.specialization = Specialization::attached; },
        [&](Options& o) { o.config = pinned; }});
   Options single = sample_options();
   single.dtype = DType::f32;
@@ -235,8 +236,8 @@ TEST_CASE("requests that differ in one wish are different rows of the table") {
       [](Request& r) { r.options.out_features = 500; },
       [](Request& r) { r.options.target = "cpu"; },
       [](Request& r) { r.options.config = Config{}; },
-      [](Request& r) { r.options.attached = true; },
-      [](Request& r) { r.options.tiered = true; },
+      [](Request& r) { r.options.specialization = Specialization::attached; },
+      [](Request& r) { r.options.specialization = Specialization::tiered; },
       [](Request& r) { r.options.cache_dir = "elsewhere"; },
       [](Request& r) { r.options.packs = {"a.pack"}; },
       [](Request& r) { r.options.packs = {"b.pack"}; },
