@@ -5,7 +5,7 @@
 namespace sparsekiln {
 
 void Module::pack(const void*, void*) const {
-  throw Error(ErrorKind::driver, "w: kernels of this device read the weight as it lies; packed=0 would work");
+  throw Error(ErrorKind::driver, "w: kernels of this device read the weight unpacked; packed=0 would work");
 }
 
 std::unique_ptr<Module> Module::relayout(std::shared_ptr<const Binary>) const {

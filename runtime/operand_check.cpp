@@ -301,7 +301,7 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
                              reads.v_bias, reads.gates});
   if (z.view != nullptr) refuse_overlaps(computed, {z.region(features.from, feature_major)});
   if (residual.view == nullptr) return;
-  // In place is safe: whoever writes an element has read it just before.
+  // In place is safe: the thread that writes an element has read it just before.
   const bool in_place = residual.view->data == y.view->data && residual.stride == y.stride &&
                         residual.matrix_bytes == y.matrix_bytes;
   if (!in_place) refuse_overlaps(computed, {residual.region(features.to, feature_major)});

@@ -27,7 +27,7 @@ Region Activation2D::region(std::int64_t features, bool feature_major) const {
   if (joins) {
     region.rows *= matrices;
     region.stride_bytes = joined_stride * bytes;
-  } else {  // as one stretch: what is between the matrices may be used by nobody else
+  } else {  // as one range: what is between the matrices must not be used by anything else
     const std::int64_t last = (matrices - 1) * std::abs(matrix_bytes) + region.bytes();
     const std::int64_t before = matrix_bytes < 0 ? (matrices - 1) * matrix_bytes : 0;
     region = {name, region.begin + before, 1, last, last};

@@ -144,7 +144,7 @@ Sizes read_sizes(LineReader& lines, const Banner& banner) {
 /// The entries in the order of the file; of a symmetric one both triangles.
 std::vector<Entry> read_entries(LineReader& lines, const Banner& banner, const Sizes& sizes) {
   std::vector<Entry> entries;
-  // The shortest entry is "1 1\n": what a lying count makes us reserve is bounded by the file.
+  // The shortest entry is "1 1\n": a false count cannot make us reserve more than the file's size allows.
   entries.reserve(std::min(static_cast<std::size_t>(sizes.entries), lines.bytes_left() / 4 + 1) *
                   (banner.symmetric ? 2 : 1));
   for (std::int64_t i = 0; i < sizes.entries; ++i) {
@@ -156,7 +156,7 @@ std::vector<Entry> read_entries(LineReader& lines, const Banner& banner, const S
     expect_line_end(lines, *line);
     if (banner.symmetric && col > row)
       lines.refuse(
-          fmt::format("entry ({}, {}) lies above the diagonal; a symmetric file holds the lower triangle",
+          fmt::format("entry ({}, {}) is above the diagonal; a symmetric file holds the lower triangle",
                       row + 1, col + 1));
     entries.push_back({row, col, static_cast<std::uint32_t>(lines.line()), present});
     if (banner.symmetric && row != col)
