@@ -7,7 +7,7 @@ namespace sparsekiln::emulator {
 enum class AccessSpace : std::uint8_t { global, shared, local, constant, generic };
 enum class AccessKind : std::uint8_t { read, write, atomic };
 
-/// Which threads an operation is seen by, or ordered for (PTX ISA 8.5).
+/// Which threads an operation is visible to, or ordered for (PTX ISA 8.5).
 enum class Scope : std::uint8_t { block, cluster, device, system };
 
 /// One access of a warp: each lane of `mask` touches `bytes` at its address. `strong`: relaxed or stronger,
