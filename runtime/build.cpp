@@ -14,6 +14,7 @@
 #include "cache/store.h"
 #include "compiler/attach.h"
 #include "compiler/build.h"
+#include "compiler/computation_fields.h"
 #include "compiler/cuda/compatibility.h"
 #include "compiler/cuda/nvrtc.h"
 #include "compiler/stored_binaries.h"
@@ -246,21 +247,8 @@ std::string_view name(Tier tier) { return tier == Tier::baked ? "baked" : "attac
 
 Problem make_problem(const Layout& layout, const Options& options) {
   Problem problem;
-  problem.operation = options.operation;
+  static_cast<Computation&>(problem) = computation_of(options);
   problem.layout = layout;
-  problem.block = options.block;
-  problem.batch = options.batch;
-  problem.dtype = options.dtype;
-  problem.out_dtype = options.out_dtype.value_or(options.dtype);
-  problem.math = options.math;
-  problem.order = options.order;
-  problem.strict_absent = options.strict_absent;
-  problem.epilogue = options.epilogue;
-  problem.derivative = options.derivative;
-  problem.gates = options.gates;
-  problem.bias_gradient = options.bias_gradient;
-  problem.gate_gradient = options.gate_gradient;
-  problem.alignment = options.alignment;
   // Whole blocks have one spelling, so that they are one kernel.
   if (options.in_features != problem.in_features()) problem.cut_in_features = options.in_features;
   if (options.out_features != problem.out_features()) problem.cut_out_features = options.out_features;
