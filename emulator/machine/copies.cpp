@@ -91,7 +91,7 @@ void complete(Warp& warp, PendingCopy& copy, Mask lanes) {
     const LaneGroup group = first_group(lanes, static_cast<int>(copy.bytes),
                                         [&](int lane) { return std::uint64_t{copy.to[lane]}; });
     lanes &= ~group.lanes;
-    // Whoever touched these bytes since the copy began has been stopped already.
+    // An access to these bytes since the copy began has faulted already.
     Conflict none;
     (void)block.shared_lines[group.line].add(group, touch, block.stamp, viewer, none);
   }
@@ -110,7 +110,7 @@ void complete_where(Warp& warp, Mask mask, Awaited awaited) {
   copies.tidy();
 }
 
-/// From now on nobody may touch what is being filled.
+/// From now on no thread may access what is being filled.
 void mark_filling(const Warp& warp, const Instruction& instruction, const PendingCopy& copy) {
   each_lane_of(copy.lanes, [&](int lane) {
     ByteMask& filling = warp.block->shared_filling[copy.to[lane] / kCellBytes];

@@ -10,7 +10,8 @@
 
 namespace sparsekiln::emulator {
 
-/// What is watched. All on by default; bounds are watched always, so that no kernel can hurt the process.
+/// What is checked. All checks are on by default; bounds are always checked, so that no kernel can damage the
+/// process.
 struct Checks {
   bool unwritten = true;  ///< reads of memory that nothing wrote
   bool races = true;

@@ -87,7 +87,7 @@ void fault_missing(const Warp& warp, const Instruction& instruction, int lane, M
                           " but does not execute the instruction with it";
   if (parted == 0) fault(FaultKind::barrier_not_reached, warp, instruction, lane, who);
   fault(FaultKind::divergence_not_supported, warp, instruction, lane,
-        who + ": it is on another way of a branch, and the emulator has lanes meet only behind the branch");
+        who + ": it is on another side of a branch, and in the emulator lanes meet only after the branch");
 }
 
 }  // namespace sparsekiln::emulator

@@ -77,7 +77,7 @@ struct Warp {
 /// Says that others may find changed what they wait for: memory, by an atomic. Other writes are known by
 /// access().
 void memory_changed(Warp& warp);
-/// Whether races are watched: else nobody needs to call synchronize_through.
+/// Whether races are checked: otherwise synchronize_through need not be called.
 [[nodiscard]] bool checks_order(const Warp& warp);
 
 /// Counts a branch that the active lanes leave in two directions (LineCounters::divergent).
@@ -91,7 +91,7 @@ void count_tensor(Warp& warp, const Instruction& instruction, std::uint64_t oper
 enum class AccessSpace : std::uint8_t { global, shared, local, constant, generic };
 enum class AccessKind : std::uint8_t { read, write, atomic };
 
-/// Which threads an operation is seen by, or ordered for (PTX ISA 8.5).
+/// Which threads an operation is visible to, or ordered for (PTX ISA 8.5).
 enum class Scope : std::uint8_t { block, cluster, device, system };
 
 /// One access of a warp: each lane of `mask` touches `bytes` at its address. `strong`: relaxed or stronger,
@@ -105,9 +105,9 @@ struct Access {
 };
 
 /// Checks bounds, alignment, and what Checks ask for; counts; records for races. Gives the host address of
-/// every lane's bytes in `host`, valid until the next call. Throws Fault. Call it before data is moved. Of a
-/// write it returns the lanes that write what an earlier lane of `mask` writes as well: after_common_write is
-/// for them.
+/// every lane's bytes in `host`, valid until the next call. Throws Fault. Call it before data is moved.
+/// For a write it returns the lanes that write what an earlier lane of `mask` writes as well:
+/// after_common_write is for them.
 Mask access(Warp& warp, const Instruction& instruction, Mask mask, const Access& access,
             const std::uint64_t* addresses, std::byte** host);
 
@@ -130,7 +130,7 @@ void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes
 void commit_copies(Warp& warp, Mask mask);
 /// Until at most `pending` of each lane's groups are on their way.
 void wait_copies(Warp& warp, Mask mask, std::uint32_t pending);
-/// Of all copies, committed or not.
+/// The same for all copies, committed or not.
 void wait_all_copies(Warp& warp, Mask mask);
 
 /// bar.sync, bar.arrive, and their likes: barrier `id` (0 to 15) of `threads` threads (0: the whole block). A

@@ -72,7 +72,7 @@ class Decoder {
   // ---- the instruction made ----
   /// Its handler, kind, immediate, detail and traits are the family's to set; operands and guard are done.
   virtual Instruction& instruction() = 0;
-  /// Keeps data beside the program for Instruction::table.
+  /// Keeps data with the program for Instruction::table.
   virtual const std::uint64_t* keep(std::vector<std::uint64_t> data) = 0;
   /// Says how many bytes a lane's access has, for Program::narrowest_access.
   virtual void accesses(int bytes) = 0;

@@ -18,13 +18,13 @@ namespace {
 
 namespace nb = nanobind;
 
-/// sk_options and the text that they point at.
+/// sk_options and the text that its members point to.
 class Wishes {
  public:
   /// `fields`: texts by the names of sk_field. `from`: other members of sk_options by their names.
   Wishes(const nb::dict& fields, const nb::dict& from) {
     sk_options_init(&options_);
-    texts_.reserve(2 * nb::len(fields) + 8);  // what c_str points at stays
+    texts_.reserve(2 * nb::len(fields) + 8);  // so that pointers from c_str stay valid
     const auto kept = [&](nb::handle text) {
       return texts_.emplace_back(nb::cast<std::string>(text)).c_str();
     };
@@ -63,7 +63,7 @@ class Wishes {
   std::vector<const char*> pack_names_;
 };
 
-/// Of a tuning run: hears Ctrl-C, and tells the caller how far it has come.
+/// Watches a tuning run: reacts to Ctrl-C, and reports progress to the caller.
 class Watch {
  public:
   explicit Watch(nb::object progress) : progress_(std::move(progress)) {}

@@ -1,4 +1,4 @@
-"""Arrays of frameworks without DLPack's C exchange interface: what sparsekiln._core asks for in Python."""
+"""Arrays of frameworks without DLPack's C exchange interface: the functions that sparsekiln._core calls for them."""
 
 import sys
 from typing import Any
@@ -12,7 +12,7 @@ _IMMUTABLE = {"jax", "jaxlib", "tensorflow"}
 
 
 def exportable(array: Any, written: bool) -> tuple[Any, bool]:
-    """The array, and False; or, of bfloat16 that NumPy does not export, its 16-bit words, and True."""
+    """The array, and False; for bfloat16 that NumPy does not export, its 16-bit words, and True."""
     if written and _framework(array) in _IMMUTABLE:
         raise TypeError(f"arrays of {_framework(array)} are never written to; give a NumPy array, or leave the output out")
     if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
@@ -21,7 +21,7 @@ def exportable(array: Any, written: bool) -> tuple[Any, bool]:
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """Not initialised, of `like`'s framework and device. dtype: "float32", "float16" or "bfloat16"."""
+    """An uninitialized array of `like`'s framework and device. dtype: "float32", "float16" or "bfloat16"."""
     if isinstance(like, np.ndarray):
         return np.empty(shape, _DTYPES.get(dtype) or _bfloat16())
     framework = _framework(like)
@@ -55,7 +55,7 @@ def current_stream(array: Any) -> int:
 
 
 def refuse_gradient(operand: str) -> None:
-    """Of an array that requires grad: a kernel's result would have none."""
+    """Refuses an array that requires grad: a kernel's result would have none."""
     if sys.modules["torch"].is_grad_enabled():
         raise TypeError(
             f"operand {operand} requires grad, and no gradient flows through a kernel: sparsekiln.torch has layers, and .detach() "
@@ -64,7 +64,7 @@ def refuse_gradient(operand: str) -> None:
 
 
 def was_written(array: Any) -> None:
-    """Tells autograd that a tensor has other values now."""
+    """Tells autograd that a tensor's values have changed."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor) and not array.is_inference():
         torch.autograd.graph.increment_version(array)
