@@ -65,8 +65,8 @@ struct Workspace {
 
 /// The tables of an attached layout, as they are copied to a CUDA device: the arrays that the kernel's
 /// argument points at, one after the other, little-endian as every target is. The cpu's code reads them from
-/// host memory: numbers that stand for the layout (its rows, its columns, its cut features), and then the
-/// arrays of its schedule.
+/// host memory: numbers of the layout (its features, its last row and column, bytes of workspace), and then
+/// the arrays of its schedule.
 struct TableImage {
   static constexpr std::size_t kArrays = 7;
   static constexpr std::int64_t kAlignment = 16;
