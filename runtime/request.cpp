@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "compiler/attach.h"
 #include "compiler/build.h"
 #include "compiler/computation_fields.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln {
 namespace {
@@ -37,11 +37,10 @@ std::size_t RequestHash::operator()(const Request& request) const {
   for (const std::uint8_t byte : request.layout.bytes) state = (state << 8) ^ (state >> 56) ^ byte;
   for (const ComputationField& field : computation_fields()) state = mix(state, field.bits(options));
   const std::uint64_t numbers[] = {
-      static_cast<std::uint64_t>(options.in_features),   static_cast<std::uint64_t>(options.out_features),
-      static_cast<std::uint64_t>(options.attached),      static_cast<std::uint64_t>(options.tiered),
-      std::hash<std::string>{}(options.target),          std::hash<std::string>{}(options.cache_dir.native()),
-      static_cast<std::uint64_t>(options.require),       static_cast<std::uint64_t>(options.tuning),
-      reinterpret_cast<std::uintptr_t>(request.context),
+      static_cast<std::uint64_t>(options.in_features),      static_cast<std::uint64_t>(options.out_features),
+      static_cast<std::uint64_t>(options.specialization),   std::hash<std::string>{}(options.target),
+      std::hash<std::string>{}(options.cache_dir.native()), static_cast<std::uint64_t>(options.require),
+      static_cast<std::uint64_t>(options.tuning),           reinterpret_cast<std::uintptr_t>(request.context),
   };
   for (const std::uint64_t number : numbers) state = mix(state, number);
   for (const std::filesystem::path& pack : options.packs)

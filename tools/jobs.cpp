@@ -16,6 +16,7 @@
 
 #include "compiler/computation_fields.h"
 #include "compiler/layout_file/disk.h"
+#include "runtime/build.h"
 #include "runtime/stored_requests.h"
 #include "tools/json_tree.h"
 

@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/attach.h"
 #include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/module.h"
 #include "compiler/cpu/passes.h"
 #include "compiler/cpu/product_data.h"
 #include "compiler/cpu/vector_ir.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln::cpu {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <sparsekiln/error.h>
 
-#include "compiler/cpu/packed_weight.h"
+#include "compiler/cpu/weight_order.h"
 
 namespace sparsekiln::cpu {
 namespace {

@@ -10,13 +10,13 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/attach.h"
 #include "compiler/cuda/family.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/cuda/template_text.h"
 #include "compiler/cuda/types.h"
 #include "compiler/named.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln::cuda {
 namespace {

@@ -64,12 +64,12 @@ class Kernel {
   /// change while threads launch, give each launch a copy of the handle: its operands and its workspace are
   /// then checked against the layout that it runs with.
   ///
-  /// Throws `invalid_argument` for a kernel that is not attached (Options::attached) or is tiered, and for
-  /// another grid; `driver` where memory is short. The handle is then as it was.
+  /// Throws `invalid_argument` for a kernel that is not attached (Specialization::attached) or is tiered, and
+  /// for another grid; `driver` where memory is short. The handle is then as it was.
   void relayout(const Layout& layout);
 
   /// What serves launches from now on. `attached` becomes `baked`, once, on a kernel that was compiled with
-  /// Options::tiered.
+  /// Specialization::tiered.
   [[nodiscard]] Tier tier() const noexcept;
   /// Of a tiered kernel: returns when the baked kernel serves; throws, at every call, what its making threw:
   /// the attached one is then in service for good. Of others: returns at once. The last handle of a tiered

@@ -57,7 +57,7 @@ struct Drawn {
     if (missing_in != 0) text += fmt::format(", {} inputs less", missing_in);
     if (missing_out != 0) text += fmt::format(", {} outputs less", missing_out);
     if (o.alignment != 16) text += fmt::format(", alignment {}", o.alignment);
-    if (o.attached) text += ", attached";
+    if (o.specialization != Specialization::baked) text += fmt::format(", {}", name(o.specialization));
     if (launch.padding != 0) text += fmt::format(", rows {} elements apart", launch.padding);
     if (launch.pairs != 1) text += fmt::format(", {} pairs", launch.pairs);
     if (!launch.accumulates) text += ", beta 0";
@@ -124,8 +124,8 @@ Drawn draw(std::uint64_t seed) {
     o.gate_gradient = o.gates && random() % 2 == 0;
     drawn.launch.pairs = pick(random, std::array<std::int64_t, 3>{1, 2, 5});
   }
-  o.attached = !Suite::current().on_cpu() && random() % 6 == 0;
-  if (!o.attached && random() % 5 == 0) {
+  if (!Suite::current().on_cpu() && random() % 6 == 0) o.specialization = Specialization::attached;
+  if (o.specialization == Specialization::baked && random() % 5 == 0) {
     drawn.missing_in = static_cast<std::int32_t>(random() % 8);
     drawn.missing_out = static_cast<std::int32_t>(random() % 8);
   }
@@ -219,7 +219,7 @@ Drawn shrunk(Drawn failing) {
       [](Drawn& d) { d.missing_in = 0; },
       [](Drawn& d) { d.missing_out = 0; },
       [](Drawn& d) { d.options.alignment = 16; },
-      [](Drawn& d) { d.options.attached = false; },
+      [](Drawn& d) { d.options.specialization = Specialization::baked; },
       [](Drawn& d) { d.options.order = ActivationOrder::batch_major; },
       [](Drawn& d) { d.options.out_dtype = DType::f32; },
       [](Drawn& d) { d.launch.padding = 0; },
@@ -246,7 +246,7 @@ Drawn shrunk(Drawn failing) {
 bool may_be_refused(const Drawn& drawn) {
   const Options& o = drawn.options;
   if (Suite::current().on_cpu()) return false;
-  if (o.attached && o.operation == Operation::grad_weight) return true;
+  if (o.specialization == Specialization::attached && o.operation == Operation::grad_weight) return true;
   // It is multiplied block by block, and the block's 8 inputs of 16 bits do not fill the tensor core's k.
   return o.epilogue.glu && o.dtype != DType::f32 && o.block.in == 8;
 }
