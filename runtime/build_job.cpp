@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/computation_fields.h"
 #include "runtime/cuda/driver.h"
 
 namespace sparsekiln {
@@ -30,21 +31,8 @@ void check_options(const Options& options) {
 
 Problem make_problem(const Layout& layout, const Options& options) {
   Problem problem;
-  problem.operation = options.operation;
+  static_cast<Computation&>(problem) = computation_of(options);
   problem.layout = layout;
-  problem.block = options.block;
-  problem.batch = options.batch;
-  problem.dtype = options.dtype;
-  problem.out_dtype = options.out_dtype.value_or(options.dtype);
-  problem.math = options.math;
-  problem.order = options.order;
-  problem.strict_absent = options.strict_absent;
-  problem.epilogue = options.epilogue;
-  problem.derivative = options.derivative;
-  problem.gates = options.gates;
-  problem.bias_gradient = options.bias_gradient;
-  problem.gate_gradient = options.gate_gradient;
-  problem.alignment = options.alignment;
   // Whole blocks have one spelling, so that they are one kernel.
   if (options.in_features != problem.in_features()) problem.cut_in_features = options.in_features;
   if (options.out_features != problem.out_features()) problem.cut_out_features = options.out_features;

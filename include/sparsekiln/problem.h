@@ -9,7 +9,7 @@
 
 namespace sparsekiln {
 
-/// Element types. A new one is a row in the table of compiler/problem.cpp.
+/// Element types.
 enum class DType : std::uint8_t { f32, f16, bf16 };
 [[nodiscard]] std::string_view name(DType type);
 [[nodiscard]] std::size_t size_of(DType type);  ///< bytes of one element
@@ -100,7 +100,7 @@ class Batch {
   std::int64_t bound_;
   bool dynamic_ = false;
 };
-/// "64", or "up-to:8192" ("..8192" likewise). Throws `invalid_argument`.
+/// "64", or "up-to:8192", which may be written "..8192". Throws `invalid_argument`.
 [[nodiscard]] Batch parse_batch(std::string_view text);
 [[nodiscard]] std::string to_string(Batch batch);
 

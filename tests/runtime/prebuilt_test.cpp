@@ -163,7 +163,7 @@ TEST_CASE("what is missing is named: its fields, the packs, the nearest entry an
   CAPTURE(message);
   for (const char* part :
        {"a.pack", "operation=grad_input", "target=sm_90:7", "operation forward", "target sm_80:108",
-        "`sparsekiln precompile FILE --block 16x16 --batch 8 --dtype f32 --op grad_input --arch sm_90:7 -o "})
+        "`sparsekiln precompile FILE --op grad_input --block 16x16 --batch 8 --arch sm_90:7 -o "})
     CHECK(message.find(part) != std::string::npos);
   options.packs.clear();
   CHECK(message_of(sample_layout(), options).find("no packs are given") != std::string::npos);
@@ -179,11 +179,9 @@ TEST_CASE("the command has every option that is not as usual, quoted for a shell
   problem.cut_in_features = 100;
   problem.alignment = 4;
   CHECK(precompile_command(problem, Target::parse("h100"), true, "simt tile_n=8", "it's.npy") ==
-        "sparsekiln precompile 'it'\\''s.npy' --block 32x32 --batch up-to:64 --dtype f32 --math tf32 --op "
-        "forward "
-        "--strict-absent --epilogue bias+gelu --in-features 100 --alignment 4 --attached --config 'simt "
-        "tile_n=8' "
-        "--arch sm_90:132 -o kernels.pack");
+        "sparsekiln precompile 'it'\\''s.npy' --batch up-to:64 --math tf32 --strict-absent --epilogue "
+        "bias+gelu --alignment 4 --in-features 100 --attached --config 'simt tile_n=8' --arch sm_90:132 "
+        "-o kernels.pack");
   CHECK(precompile_command(Problem{}, Target::parse("h100"), false, "", "it's\n\\\x1b.npy")
             .starts_with("sparsekiln precompile $'it\\'s\\x0a\\\\\\x1b.npy' "));
 }
