@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "autotune/cpu_defaults.h"
+#include "compiler/cpu_levels.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -14,7 +14,6 @@ namespace {
 // microarchitecture of Intel, AMD and VIA CPUs, 2023).
 constexpr double kHertz = 3e9;
 constexpr double kLatency = 4;
-constexpr double kRegisters = 16;  // AVX2; AVX-512 has 32
 
 // Bytes a cycle that a core gets from where a stretch of that size lies, and what one core has of each level
 // (the last one is shared).
@@ -55,30 +54,28 @@ using Tile = ExpectedTile;
 /// Whether elements of bf16 are multiplied as the halves of pairs: where the processor has no such product,
 /// and where forward's weight lies in pairs.
 bool halves(const Spmm& problem, const Target& target) {
-  return problem.dtype == DType::bf16 && !problem.by_columns() && target.arch != "x86-64-v4-bf16";
+  return problem.dtype == DType::bf16 && !problem.by_columns() && !level_of(target).dot_bf16;
 }
 
 /// What compiler/cpu/level.cpp makes of a config, in the mean.
-Tile register_tile(double block_out, std::int32_t lanes, bool halves, const Config& config) {
-  const std::int32_t available = std::max(config.tile_n / lanes, 1);
-  const bool avx2 = lanes == 8;
-  const bool wide =
-      avx2 && available % 4 == 0 && config.tile_out <= 3 && (block_out > 8 || config.tile_out > 0);
+Tile register_tile(double block_out, const Level& level, bool halves, const Config& config) {
+  const std::int32_t available = std::max(config.tile_n / level.lanes, 1);
+  const bool wide = level.wide_outputs > 0 && available % 4 == 0 && config.tile_out <= level.wide_outputs &&
+                    (block_out > 2 * level.tile_outputs || config.tile_out > 0);
   const double vectors = wide ? 4 : available % 2 == 0 ? 2 : available % 3 == 0 ? 3 : 1;
-  const double most = lanes == 16 ? 8 : 4;
-  const double fitting = wide ? (halves ? 2 : 3) : vectors == 1 ? 2 * most : most;
+  const double most = level.tile_outputs;
+  const double fitting = wide ? level.wide_outputs - (halves ? 1 : 0) : vectors == 1 ? 2 * most : most;
   const double cap = config.tile_out > 0 ? config.tile_out : fitting;
   return {block_out / std::ceil(block_out / cap), vectors};
 }
 
 /// Cycles of one step of k on a register tile: what is multiplied, loaded, and waited for.
-double step_cycles(const Tile& tile, std::int32_t lanes, bool halves) {
+double step_cycles(const Tile& tile, const Level& level, bool halves) {
   const double sums = tile.outputs * tile.vectors;
-  const double registers = lanes == 16 ? 2 * kRegisters : kRegisters;
   // The shorter side is held, and of the longer one a vector; halves need the mask that cuts them off.
   const double others = std::min(tile.outputs, tile.vectors) + (halves ? 2 : 1);
   // A vector of sums that has no register goes to memory and back.
-  const double spilled = std::max(0.0, sums + others - registers);
+  const double spilled = std::max(0.0, sums + others - level.registers);
   const double words = tile.outputs + tile.vectors;
   return std::max({sums / 2, words / 2, kLatency}) + 2 * spilled + (halves ? words / 4 : 0);
 }
@@ -91,7 +88,7 @@ double widening(const Computation& problem) { return problem.dtype == DType::f32
 }  // namespace
 
 Prediction predict(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
-  const std::int32_t lanes = lanes_of(target.arch);
+  const std::int32_t lanes = level_of(target).lanes;
   const BlockShape block = problem.block;
   const double blocks = static_cast<double>(problem.layout.blocks()) * problem.weights();
   const double rows = problem.layout.rows();
@@ -112,11 +109,11 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
     compute = elements / lanes * std::max(0.5 * config.tile_n, 0.5 + widening(problem)) +
               blocks * block.out * config.tile_n;  // adding lanes up
   } else {
-    const Tile tile = register_tile(block.out, lanes, in_halves, config);
+    const Tile tile = register_tile(block.out, level_of(target), in_halves, config);
     const double register_tiles =
         block.out / tile.outputs * (static_cast<double>(config.tile_n) / lanes / tile.vectors);
     const double steps = blocks * register_tiles * block.in;
-    compute = steps * step_cycles(tile, lanes, in_halves) + blocks * register_tiles * kTileCycles;
+    compute = steps * step_cycles(tile, level_of(target), in_halves) + blocks * register_tiles * kTileCycles;
     // A block's part of the panel comes from where the panel lies, and goes through L1 once for each chunk.
     const double panel_bytes = 4 * inputs * config.tile_n;
     panels = 4 * blocks * block.in * config.tile_n / bytes_per_cycle(panel_bytes);
@@ -141,18 +138,18 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
 }
 
 Prediction predict(const Sddmm& problem, const Target& target, const Config& config, std::int64_t n) {
-  const std::int32_t lanes = lanes_of(target.arch);
+  const std::int32_t lanes = level_of(target).lanes;
   const auto blocks = static_cast<double>(problem.layout.blocks());
   const double threads = std::max(target.workers, 1);
   const double entries = static_cast<double>(std::max<std::int64_t>(n, 1));
   const double chunks = std::ceil(entries / config.tile_n);
   const double vectors = std::max(1.0, static_cast<double>(problem.block.in) / lanes * config.rows);
   const double row = std::min(vectors, 4.0);
-  const double outputs = std::floor((lanes == 16 ? 24 : 12) / row);
+  const double outputs = std::floor(level_of(target).gradient_sums / row);
   const Tile tile{std::min<double>(outputs, problem.block.out), row};
   const double sums_of_tile = tile.outputs * tile.vectors;
   const double all_sums = blocks * problem.block.out * problem.block.in / lanes;
-  const double products = all_sums / sums_of_tile * entries * step_cycles(tile, lanes, false);
+  const double products = all_sums / sums_of_tile * entries * step_cycles(tile, level_of(target), false);
   const double sums = all_sums * chunks * 2;  // to L1 and back for each chunk
   const double bytes =
       blocks * problem.block.out * problem.block.in * static_cast<double>(size_of(problem.out_dtype));
@@ -167,9 +164,9 @@ Prediction predict(const Sddmm& problem, const Target& target, const Config& con
 }
 
 ExpectedTile expected_tile(const Spmm& problem, const Target& target, const Config& config) {
-  const std::int32_t lanes = lanes_of(target.arch);
-  if (config.tile_n < lanes) return {};  // thin: one output after the other
-  return register_tile(problem.block.out, lanes, halves(problem, target), config);
+  const Level& level = level_of(target);
+  if (config.tile_n < level.lanes) return {};  // a small batch: one output at a time
+  return register_tile(problem.block.out, level, halves(problem, target), config);
 }
 
 }  // namespace sparsekiln::cpu

@@ -48,7 +48,7 @@ sk::Options options_of(const Case& asked) {
           .batch = asked.n,
           .dtype = asked.dtype,
           .target = "emulated:sm_90:132",
-          .attached = true,
+          .specialization = sk::Specialization::attached,
           .cache_dir = store.path()};
 }
 

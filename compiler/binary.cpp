@@ -1,93 +1,58 @@
 #include <sparsekiln/binary.h>
 
 #include <algorithm>
-#include <initializer_list>
-#include <iterator>
+#include <string_view>
 
 #include <sparsekiln/error.h>
 
 #include "compiler/bytes.h"
+#include "compiler/computation_fields.h"
 
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
 //   version:u32  target  plan  operands  entries  code  ptx  log  compiler  options  source:16 bytes
 // Version 1 was the first, version 2 added a config's operand_a, version 3 its rows and
 // merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation, version
-// 7 an entry's launch attributes. A reader knows one version: whoever stores Binaries has the compiler's
-// digest in the key.
+// 7 an entry's launch attributes, and plan and computation as text, as identities have them. A reader knows
+// one version: what stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
 constexpr std::uint32_t kVersion = 7;
 
-void put(ByteWriter& out, const Config& config) {
-  out.put(config.variant);
-  out.put(config.tile_n);
-  out.put(config.tile_out);
-  out.put(config.stages);
-  out.put(config.warps);
-  out.put(config.split);
-  out.put(config.rows);
-  out.put(config.merge);
-  out.put(config.table);
-  out.put(config.operand_a);
-  out.put(static_cast<std::uint8_t>(config.packed));
+/// A text that `parse` reads and `write` gives back: one value has one byte form.
+template <typename Parse, typename Write>
+auto get_parsed(ByteReader& in, const Parse& parse, const Write& write) {
+  const std::string text = in.get_text();
+  const auto value = [&] {
+    try {
+      return parse(text);
+    } catch (const Error& error) {
+      in.fail(error.what());
+    }
+  }();
+  if (write(value) != text) in.fail("a text that is not spelled as this version does");
+  return value;
 }
 
-Config get_config(ByteReader& in) {
-  Config config;
-  config.variant = in.get_enum(std::rbegin(kVariants)->value);
-  config.tile_n = in.get<std::int32_t>();
-  config.tile_out = in.get<std::int32_t>();
-  config.stages = in.get<std::int32_t>();
-  config.warps = in.get<std::int32_t>();
-  config.split = in.get<std::int32_t>();
-  config.rows = in.get<std::int32_t>();
-  config.merge = in.get<std::int32_t>();
-  config.table = in.get_enum(TableForm::attached);
-  config.operand_a = in.get_enum(OperandA::w);
-  config.packed = in.get_bool();
-  return config;
-}
-
-void put_flags(ByteWriter& out, std::initializer_list<bool> flags) {
-  for (const bool flag : flags) out.put(static_cast<std::uint8_t>(flag));
+Plan get_plan(ByteReader& in) {
+  return get_parsed(in, parse_plan, [](const Plan& plan) { return to_string(plan); });
 }
 
 void put(ByteWriter& out, const Computation& what) {
-  out.put(what.operation);
-  out.put(what.block.out);
-  out.put(what.block.in);
-  out.put(what.batch.bound());
-  put_flags(out, {what.batch.dynamic()});
-  out.put(what.dtype);
-  out.put(what.out_dtype);
-  out.put(what.math);
-  out.put(what.order);
-  out.put(what.epilogue.activation);
-  out.put(what.derivative);
-  put_flags(out, {what.strict_absent, what.epilogue.scale, what.epilogue.bias, what.epilogue.glu,
-                  what.epilogue.residual, what.gates, what.bias_gradient, what.gate_gradient});
-  out.put(what.alignment);
+  for (const ComputationField& field : computation_fields()) out.put_text(field.text(what));
 }
 
 Computation get_computation(ByteReader& in) {
   Computation what;
-  what.operation = in.get_enum(Operation::grad_weight);
-  what.block.out = in.get<std::int32_t>();
-  what.block.in = in.get<std::int32_t>();
-  const auto bound = in.get<std::int64_t>();
-  what.batch = in.get_bool() ? Batch::up_to(bound) : Batch(bound);
-  what.dtype = in.get_enum(DType::bf16);
-  what.out_dtype = in.get_enum(DType::bf16);
-  what.math = in.get_enum(Math::tf32);
-  what.order = in.get_enum(ActivationOrder::feature_major);
-  what.epilogue.activation = in.get_enum(Activation::silu);
-  what.derivative = in.get_enum(Activation::silu);
-  for (bool* const flag : {&what.strict_absent, &what.epilogue.scale, &what.epilogue.bias, &what.epilogue.glu,
-                           &what.epilogue.residual, &what.gates, &what.bias_gradient, &what.gate_gradient})
-    *flag = in.get_bool();
-  what.alignment = in.get<std::int32_t>();
+  for (const ComputationField& field : computation_fields()) {
+    const auto read = [&](std::string_view text) {
+      Computation with = what;
+      field.read(with, text);
+      return with;
+    };
+    what = get_parsed(in, read, [&](const Computation& with) { return field.text(with); });
+  }
   return what;
 }
 
@@ -96,7 +61,7 @@ void put(ByteWriter& out, const OperandContract& operands) {
   out.put(operands.in_features);
   out.put(operands.out_features);
   out.put(operands.blocks);
-  put_flags(out, {operands.packed});
+  out.put(static_cast<std::uint8_t>(operands.packed));
 }
 
 OperandContract get_operands(ByteReader& in) {
@@ -217,11 +182,7 @@ std::vector<std::byte> serialize(const Binary& binary) {
   out.put(binary.target.kind);
   out.put_text(binary.target.arch);
   out.put(binary.target.workers);
-  out.put(static_cast<std::uint64_t>(binary.plan.size()));
-  for (const RangedConfig& range : binary.plan) {
-    out.put(range.up_to);
-    put(out, range.config);
-  }
+  out.put_text(to_string(binary.plan));
   put(out, binary.operands);
   out.put(static_cast<std::uint64_t>(binary.entries.size()));
   for (const Entry& entry : binary.entries) put(out, entry);
@@ -242,10 +203,7 @@ Binary deserialize(std::span<const std::byte> bytes) {
     binary.target.kind = in.get_enum(Target::Kind::cuda);
     binary.target.arch = in.get_text();
     binary.target.workers = in.get<std::int32_t>();
-    for (std::size_t ranges = in.get_count(8); ranges > 0; --ranges) {
-      const auto up_to = in.get<std::int64_t>();
-      binary.plan.push_back({up_to, get_config(in)});
-    }
+    binary.plan = get_plan(in);
     binary.operands = get_operands(in);
     for (std::size_t entries = in.get_count(8); entries > 0; --entries)
       binary.entries.push_back(get_entry(in));

@@ -80,6 +80,12 @@ std::span<const BlockRun> BlockRuns::runs_of(std::int32_t worker) const {
   return std::span(runs).subspan(begin, end - begin);
 }
 
+std::vector<BlockRuns> make_schedules(const Sddmm& gradient, const Target& target, const Plan& plan) {
+  std::vector<BlockRuns> schedules;
+  for (const RangedConfig& range : plan) schedules.push_back(make_block_runs(gradient, target, range.config));
+  return schedules;
+}
+
 std::int64_t run_bound(const Sddmm& gradient, std::int32_t width) {
   const std::int64_t rows = gradient.layout.rows();
   const std::int64_t blocks = gradient.layout.blocks();

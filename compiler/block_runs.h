@@ -43,6 +43,10 @@ struct BlockRuns {
 /// input gives the same schedule for every n.
 [[nodiscard]] BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Config& config);
 
+/// One schedule for each range of a plan.
+[[nodiscard]] std::vector<BlockRuns> make_schedules(const Sddmm& gradient, const Target& target,
+                                                    const Plan& plan);
+
 /// No schedule of this gradient with config.rows = `width` has more runs. It is derived from the layout's
 /// size alone.
 [[nodiscard]] std::int64_t run_bound(const Sddmm& gradient, std::int32_t width);

@@ -1,10 +1,69 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 
+#include <sparsekiln/options.h>
 #include <sparsekiln/problem.h>
 
 namespace sparsekiln {
+
+/// One field of a Computation, as text. All that names, stores, reads or passes on the fields runs over the
+/// table of these: identities, stored requests, Binaries, the command line, jobs files, the command that
+/// makes a pack, reports, the C interface and, through that, Python. A new member of Computation and of
+/// Options is a new row of the table in computation_fields.cpp, which does not compile without it.
+struct ComputationField {
+  /// How values are written where there are types, such as in JSON.
+  enum class Kind : std::uint8_t { word, flag, number, word_or_number };
+
+  std::string_view name;      ///< "activation order" is "order": in identities, records and the C interface
+  std::string_view argument;  ///< of `compile` in Python
+  std::string_view option;    ///< of the command line, without its dashes
+  std::string_view axis;      ///< key of a jobs file that has a list of values; empty: one value, see job_key
+  std::string_view follows;   ///< the field whose value this one has where it is not stated; empty: none
+  std::string_view example;
+  std::string_view help;
+  Kind kind = Kind::word;
+
+  /// The value for readers, and as identities spell it: these keep words that have been renamed since records
+  /// were written. Flags are "yes" and "no".
+  [[nodiscard]] std::string text(const Computation& what) const { return calls.text(what); }
+  [[nodiscard]] std::string stored_text(const Computation& what) const { return calls.stored_text(what); }
+  /// Reads both. Throws `invalid_argument` saying what would work.
+  void read(Computation& what, std::string_view text) const { calls.read(what, text, name); }
+  void read(Options& options, std::string_view text) const { calls.read_option(options, text, name); }
+  /// For hashing; equal values have equal bits.
+  [[nodiscard]] std::uint64_t bits(const Options& options) const { return calls.bits(options); }
+
+  /// The text of the default; empty for a field that follows another one.
+  [[nodiscard]] std::string usual() const { return follows.empty() ? text(Computation{}) : ""; }
+  /// All values, as a list for readers; empty where there are too many.
+  [[nodiscard]] std::string choices() const { return calls.choices(); }
+  /// The key of a jobs file: `axis`, else the option's name as one word.
+  [[nodiscard]] std::string job_key() const;
+
+  struct Calls {
+    std::string (*text)(const Computation&);
+    std::string (*stored_text)(const Computation&);
+    void (*read)(Computation&, std::string_view text, std::string_view field);
+    void (*read_option)(Options&, std::string_view text, std::string_view field);
+    void (*decide)(Computation&, const Options&);
+    std::uint64_t (*bits)(const Options&);
+    std::string (*choices)();
+  } calls;
+};
+
+/// In the order of identities.
+[[nodiscard]] std::span<const ComputationField> computation_fields();
+
+/// The field of that name. Throws `invalid_argument` that lists the names.
+[[nodiscard]] const ComputationField& computation_field(std::string_view name);
+
+/// What the options decide.
+[[nodiscard]] Computation computation_of(const Options& options);
 
 /// As identities spell it: as `to_string`, but for words that have been renamed since records were written.
 /// `parse_epilogue` reads both.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include <sparsekiln/compile.h>
+#include <sparsekiln/problem.h>
 
 namespace sparsekiln {
 

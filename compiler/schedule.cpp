@@ -364,4 +364,12 @@ std::int64_t scheduled_n(Batch batch, const Plan& plan, std::size_t entry) {
   return entry == 0 ? 1 : plan[entry - 1].up_to + 1;
 }
 
+std::vector<Schedule> make_schedules(const Spmm& problem, const Target& target, const Plan& plan) {
+  std::vector<Schedule> schedules;
+  for (std::size_t entry = 0; entry < plan.size(); ++entry)
+    schedules.push_back(
+        make_schedule(problem, target, plan[entry].config, scheduled_n(problem.batch, plan, entry)));
+  return schedules;
+}
+
 }  // namespace sparsekiln

@@ -123,4 +123,8 @@ struct ScheduleFigures {
 [[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
                                      std::int64_t n);
 
+/// One schedule for each range of a plan, each for its scheduled_n.
+[[nodiscard]] std::vector<Schedule> make_schedules(const Spmm& problem, const Target& target,
+                                                   const Plan& plan);
+
 }  // namespace sparsekiln

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <thread>
 
+#include "compiler/activation.h"
 #include "compiler/element.h"
-#include "oracle/reference_epilogue.h"
 
 namespace sparsekiln {
 namespace {
@@ -133,9 +133,9 @@ void read_x(const Spmm& problem, const HostOperands& operands, std::int64_t entr
   if (problem.derivative != Activation::none) {
     scratch.resize(to.size());
     read_entry(problem, operands.z, operands.z_stride, entry, scratch);
+    const auto derivative = row_of(problem.derivative).derivative;
     for (std::size_t k = 0; k < to.size(); ++k)
-      to[k] =
-          rounded_to_type(problem.dtype, double{to[k]} * derivative(problem.derivative, double{scratch[k]}));
+      to[k] = rounded_to_type(problem.dtype, double{to[k]} * derivative(double{scratch[k]}));
   }
   round_operands(problem, to);
 }

@@ -2,10 +2,12 @@
 #include <sparsekiln/printable.h>
 
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <cstddef>
 #include <exception>
-#include <functional>
+#include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +16,10 @@
 #include <fmt/format.h>
 #include <sparsekiln/sparsekiln.h>
 
+#include "compiler/activation.h"
+#include "compiler/computation_fields.h"
 #include "runtime/c_operands.h"
+#include "runtime/c_structs.h"
 
 using sparsekiln::Error;
 using sparsekiln::ErrorKind;
@@ -25,9 +30,20 @@ struct sk_layout {
   std::string digest;
 };
 
+/// The text of each of computation_fields().
+using FieldTexts = std::vector<std::string>;
+
 struct sk_kernel {
+  explicit sk_kernel(sparsekiln::Kernel of) : kernel(std::move(of)) {
+    FieldTexts texts;
+    for (const sparsekiln::ComputationField& field : sparsekiln::computation_fields())
+      texts.push_back(field.text(kernel.binary().operands));
+    fields = std::make_shared<const FieldTexts>(std::move(texts));
+  }
+
   sparsekiln::Kernel kernel;
-  std::string epilogue, target, config, key;  // as they were last described
+  std::shared_ptr<const FieldTexts> fields;  // no relayout changes them
+  std::string target, config, key;           // as they were last described
 };
 
 namespace {
@@ -76,14 +92,83 @@ T& given(T* object, const char* name) {
   return *object;
 }
 
+/// Bytes of the first version of each struct: up to the end of the member that was its last.
 template <typename Struct>
-const Struct& sized(const Struct* object, const char* name) {
-  const std::size_t size = given(object, name).size;
-  if (size != sizeof(Struct))
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("{} has size {}, and this library's has {}: set it by the struct's init", name,
-                            size, sizeof(Struct)));
-  return *object;
+constexpr std::size_t kFirstSize = 0;
+template <>
+constexpr std::size_t kFirstSize<sk_pattern> =
+    offsetof(sk_pattern, random_blocks) + sizeof(sk_pattern::random_blocks);
+template <>
+constexpr std::size_t kFirstSize<sk_options> = offsetof(sk_options, require) + sizeof(sk_options::require);
+template <>
+constexpr std::size_t kFirstSize<sk_operands> = offsetof(sk_operands, stream) + sizeof(sk_operands::stream);
+
+/// A caller's struct, with the defaults that its init function sets.
+template <typename Struct>
+Struct taken(const Struct* object, void (*init)(Struct*, std::size_t), const char* name) {
+  Struct defaults;
+  init(&defaults, sizeof(defaults));
+  return sparsekiln::read_struct(&given(object, name), defaults, kFirstSize<Struct>, name);
+}
+
+/// Writes a view as large as the caller's.
+template <typename Struct>
+void give_view(Struct* view, const Struct& value) {
+  sparsekiln::write_struct(view, sparsekiln::size_to_write(&given(view, "view"), "view"), value);
+}
+
+const FieldTexts& usual_texts() {
+  static const FieldTexts texts = [] {
+    FieldTexts all;
+    for (const sparsekiln::ComputationField& field : sparsekiln::computation_fields())
+      all.push_back(field.usual());
+    return all;
+  }();
+  return texts;
+}
+
+/// The text of the field of that name.
+const char* text_of(const FieldTexts& texts, std::string_view name) {
+  const auto index = &sparsekiln::computation_field(name) - sparsekiln::computation_fields().data();
+  return texts[static_cast<std::size_t>(index)].c_str();
+}
+
+/// Members of sk_options that stand for a field. Those that have been added since have none.
+struct TextMember {
+  std::string_view field;
+  const char* sk_options::* text;
+};
+constexpr std::array kTextMembers{
+    TextMember{"operation", &sk_options::operation}, TextMember{"batch", &sk_options::batch},
+    TextMember{"dtype", &sk_options::dtype},         TextMember{"out_dtype", &sk_options::out_dtype},
+    TextMember{"math", &sk_options::math},           TextMember{"order", &sk_options::activation_order},
+    TextMember{"epilogue", &sk_options::epilogue},   TextMember{"derivative", &sk_options::derivative},
+};
+struct FlagMember {
+  std::string_view field;
+  int sk_options::* set;
+};
+constexpr std::array kFlagMembers{FlagMember{"strict_absent", &sk_options::strict_absent},
+                                  FlagMember{"gates", &sk_options::gates},
+                                  FlagMember{"bias_gradient", &sk_options::bias_gradient},
+                                  FlagMember{"gate_gradient", &sk_options::gate_gradient}};
+
+/// What decides the computation, of `from`.
+void read_fields(const sk_options& from, sparsekiln::Options& options) {
+  using sparsekiln::computation_field;
+  options.block = {from.block_out, from.block_in};
+  options.alignment = from.alignment;
+  for (const auto& [field, member] : kTextMembers) {
+    const bool left_out = from.*member == nullptr && !computation_field(field).follows.empty();
+    if (!left_out) computation_field(field).read(options, &given(from.*member, field.data()));
+  }
+  for (const auto& [field, member] : kFlagMembers)
+    computation_field(field).read(options, from.*member != 0 ? "yes" : "no");
+  const std::span<const sk_field> named(from.fields, from.fields == nullptr ? 0 : from.field_count);
+  for (const auto& [name, text] : named) {
+    const std::string_view field = &given(name, "name of a field");
+    computation_field(field).read(options, &given(text, "text of a field"));
+  }
 }
 
 sk_layout* handle(Layout layout) {
@@ -134,28 +219,14 @@ sparsekiln::Tuning parse_tuning(std::string_view text) {
 sparsekiln::Options options_of(const sk_options& from) {
   using namespace sparsekiln;
   Options options;
-  options.block = {from.block_out, from.block_in};
-  options.batch = parse_batch(&given(from.batch, "batch"));
-  options.dtype = parse_dtype(&given(from.dtype, "dtype"));
-  if (from.out_dtype != nullptr) options.out_dtype = parse_dtype(from.out_dtype);
-  options.operation = parse_operation(&given(from.operation, "operation"));
-  options.math = parse_math(&given(from.math, "math"));
-  options.order = parse_activation_order(&given(from.activation_order, "activation_order"));
-  options.strict_absent = from.strict_absent != 0;
-  options.epilogue = parse_epilogue(&given(from.epilogue, "epilogue"));
-  options.derivative = parse_activation(&given(from.derivative, "derivative"));
-  options.gates = from.gates != 0;
-  options.bias_gradient = from.bias_gradient != 0;
-  options.gate_gradient = from.gate_gradient != 0;
+  read_fields(from, options);
   options.in_features = from.in_features;
   options.out_features = from.out_features;
-  options.alignment = from.alignment;
   options.target = &given(from.target, "target");
   if (from.config != nullptr) options.config = parse_config(from.config);
   options.tuning = parse_tuning(&given(from.tuning, "tuning"));
   options.tuning_seconds = from.tuning_seconds;
-  options.attached = from.attached != 0;
-  options.tiered = from.tiered != 0;
+  options.specialization = specialization_of(from.attached != 0, from.tiered != 0);
   options.cache_dir = &given(from.cache_dir, "cache_dir");
   for (const char* const* pack = from.packs; pack != nullptr && *pack != nullptr; ++pack)
     options.packs.emplace_back(*pack);
@@ -168,6 +239,17 @@ sparsekiln::Options options_of(const sk_options& from) {
 const char* sk_error_message(void) { return last_failure.message.c_str(); }
 const char* sk_error_log(void) { return last_failure.log.c_str(); }
 const char* sk_version(void) { return SPARSEKILN_VERSION; }
+int sk_interface_version(void) { return SK_INTERFACE_VERSION; }
+
+const char* sk_activation_name(size_t number) {
+  const auto rows = sparsekiln::activation_rows().subspan(1);
+  return number < rows.size() ? rows[number].name.data() : nullptr;
+}
+
+int sk_activation_takes_result(size_t number) {
+  const auto rows = sparsekiln::activation_rows().subspan(1);
+  return number < rows.size() && rows[number].derivative_from_result ? 1 : 0;
+}
 
 sk_status sk_layout_from_csr(int64_t rows, int64_t cols, const int32_t* crow, const int32_t* col,
                              sk_layout** layout) {
@@ -203,79 +285,92 @@ sk_status sk_layout_transposed(const sk_layout* layout, sk_layout** transposed) 
 
 void sk_layout_free(sk_layout* layout) { delete layout; }
 
-void sk_pattern_init(sk_pattern* pattern) {
-  *pattern = {};
-  pattern->size = sizeof(*pattern);
+void sk_pattern_init_sized(sk_pattern* pattern, size_t size) {
+  sparsekiln::write_struct(pattern, size, sk_pattern{});
 }
 
 sk_status sk_layout_pattern(const char* name, const sk_pattern* parameters, sk_layout** layout) {
-  return guarded(
-      [&] { given(layout, "layout") = handle(pattern(&given(name, "name"), sized(parameters, "pattern"))); });
+  return guarded([&] {
+    given(layout, "layout") =
+        handle(pattern(&given(name, "name"), taken(parameters, sk_pattern_init_sized, "pattern")));
+  });
 }
 
 sk_status sk_layout_describe(const sk_layout* layout, sk_layout_view* view) {
   return guarded([&] {
     const Layout& grid = given(layout, "layout").layout;
-    sized(view, "view");
-    *view = {sizeof(*view),
-             grid.rows(),
-             grid.cols(),
-             grid.blocks(),
-             grid.statistics().density,
-             grid.crow().data(),
-             grid.col().data(),
-             layout->digest.c_str()};
+    give_view(view, {.size = 0,
+                     .rows = grid.rows(),
+                     .cols = grid.cols(),
+                     .blocks = grid.blocks(),
+                     .density = grid.statistics().density,
+                     .crow = grid.crow().data(),
+                     .col = grid.col().data(),
+                     .digest = layout->digest.c_str()});
   });
 }
 
-void sk_options_init(sk_options* options) {
+size_t sk_field_count(void) { return sparsekiln::computation_fields().size(); }
+
+sk_status sk_field_describe(size_t index, sk_field_view* view) {
+  return guarded([&] {
+    const auto fields = sparsekiln::computation_fields();
+    if (index >= fields.size())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("field {}: there are {}, counted from 0", index, fields.size()));
+    const sparsekiln::ComputationField& field = fields[index];
+    give_view(view, {.size = 0,
+                     .name = field.name.data(),
+                     .argument = field.argument.data(),
+                     .option = field.option.data(),
+                     .usual = usual_texts()[index].c_str(),
+                     .help = field.help.data(),
+                     .is_flag = field.kind == sparsekiln::ComputationField::Kind::flag});
+  });
+}
+
+void sk_options_init_sized(sk_options* options, size_t size) {
   const sparsekiln::Options defaults;
-  *options = {};
-  options->size = sizeof(*options);
-  options->block_out = defaults.block.out;
-  options->block_in = defaults.block.in;
-  options->batch = "1";
-  options->dtype = "f32";
-  options->operation = "forward";
-  options->math = "ieee";
-  options->activation_order = "batch-major";
-  options->epilogue = "none";
-  options->derivative = "none";
-  options->alignment = defaults.alignment;
-  options->target = "auto";
-  options->tuning = "recorded";
-  options->tuning_seconds = defaults.tuning_seconds;
-  options->cache_dir = "";
-  options->require = "anything";
+  sk_options usual{};
+  usual.block_out = defaults.block.out;
+  usual.block_in = defaults.block.in;
+  for (const auto& [field, member] : kTextMembers)
+    if (sparsekiln::computation_field(field).follows.empty()) usual.*member = text_of(usual_texts(), field);
+  usual.alignment = defaults.alignment;
+  usual.target = "auto";
+  usual.tuning = "recorded";
+  usual.tuning_seconds = defaults.tuning_seconds;
+  usual.cache_dir = "";
+  usual.require = "anything";
+  sparsekiln::write_struct(options, size, usual);
 }
 
 sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kernel** kernel) {
   return guarded([&] {
-    const sk_options& given_options = sized(options, "options");
+    const sk_options given_options = taken(options, sk_options_init_sized, "options");
     sparsekiln::Options wishes = options_of(given_options);
     Watch watch(given_options);
     sk_kernel*& made = given(kernel, "kernel");
     if (given_options.tuning_watch != nullptr) wishes.tuning_watch = &watch;
-    made = new sk_kernel{sparsekiln::compile(given(layout, "layout").layout, wishes), {}, {}, {}, {}};
+    made = new sk_kernel(sparsekiln::compile(given(layout, "layout").layout, wishes));
   });
 }
 
 sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy) {
-  return guarded(
-      [&] { given(copy, "copy") = new sk_kernel{given(kernel, "kernel").kernel, {}, {}, {}, {}}; });
+  return guarded([&] { given(copy, "copy") = new sk_kernel(given(kernel, "kernel")); });
 }
 
 void sk_kernel_free(sk_kernel* kernel) { delete kernel; }
 
-void sk_operands_init(sk_operands* operands) {
-  *operands = {};
-  operands->size = sizeof(*operands);
-  operands->alpha = 1;
+void sk_operands_init_sized(sk_operands* operands, size_t size) {
+  sk_operands none{};
+  none.alpha = 1;
+  sparsekiln::write_struct(operands, size, none);
 }
 
 sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands) {
   return guarded([&] {
-    const sk_operands& from = sized(operands, "operands");
+    const sk_operands from = taken(operands, sk_operands_init_sized, "operands");
     using sparsekiln::view_of;
     given(kernel, "kernel")
         .kernel({.x = view_of("x", from.x),
@@ -315,34 +410,38 @@ sk_status sk_kernel_wait(const sk_kernel* kernel) {
 sk_status sk_kernel_describe(sk_kernel* kernel, sk_kernel_view* view) {
   return guarded([&] {
     sk_kernel& described = given(kernel, "kernel");
-    sized(view, "view");
     const sparsekiln::Binary& binary = described.kernel.binary();
     const sparsekiln::OperandContract& operands = binary.operands;
-    described.epilogue = to_string(operands.epilogue);
+    const auto text = [&](std::string_view field) { return text_of(*described.fields, field); };
     described.target = binary.target.to_string();
     described.config = to_string(binary.plan);
     described.key = described.kernel.key().hex();
-    *view = {.size = sizeof(*view),
-             .operation = name(operands.operation).data(),
-             .dtype = name(operands.dtype).data(),
-             .out_dtype = name(operands.out_dtype).data(),
-             .activation_order = name(operands.order).data(),
-             .in_features = operands.in_features,
-             .out_features = operands.out_features,
-             .blocks = operands.blocks,
-             .block_out = operands.block.out,
-             .block_in = operands.block.in,
-             .batch = operands.batch.bound(),
-             .epilogue = described.epilogue.c_str(),
-             .derivative = name(operands.derivative).data(),
-             .gates = operands.gates,
-             .bias_gradient = operands.bias_gradient,
-             .gate_gradient = operands.gate_gradient,
-             .target = described.target.c_str(),
-             .config = described.config.c_str(),
-             .key = described.key.c_str(),
-             .source = name(described.kernel.from()).data(),
-             .tier = name(described.kernel.tier()).data(),
-             .compile_ms = described.kernel.compile_ms()};
+    give_view(view, {.size = 0,
+                     .operation = text("operation"),
+                     .dtype = text("dtype"),
+                     .out_dtype = text("out_dtype"),
+                     .activation_order = text("order"),
+                     .in_features = operands.in_features,
+                     .out_features = operands.out_features,
+                     .blocks = operands.blocks,
+                     .block_out = operands.block.out,
+                     .block_in = operands.block.in,
+                     .batch = operands.batch.bound(),
+                     .epilogue = text("epilogue"),
+                     .derivative = text("derivative"),
+                     .gates = operands.gates,
+                     .bias_gradient = operands.bias_gradient,
+                     .gate_gradient = operands.gate_gradient,
+                     .target = described.target.c_str(),
+                     .config = described.config.c_str(),
+                     .key = described.key.c_str(),
+                     .source = name(described.kernel.from()).data(),
+                     .tier = name(described.kernel.tier()).data(),
+                     .compile_ms = described.kernel.compile_ms()});
   });
+}
+
+sk_status sk_kernel_field(const sk_kernel* kernel, const char* name, const char** text) {
+  return guarded(
+      [&] { given(text, "text") = text_of(*given(kernel, "kernel").fields, &given(name, "name")); });
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/computation_fields.h"
 #include "compiler/cuda/compatibility.h"
 
 namespace sparsekiln {
@@ -32,7 +33,6 @@ std::string quoted(std::string_view word) {
 
 std::string precompile_command(const Problem& problem, const Target& target, bool attached,
                                std::string_view config, std::string_view file, int driver_version) {
-  const Problem usual;
   std::string text = "sparsekiln precompile " + quoted(file);
   const auto option = [&](bool given, std::string_view name, std::string_view value) {
     if (given) text += fmt::format(" --{} {}", name, quoted(value));
@@ -40,22 +40,18 @@ std::string precompile_command(const Problem& problem, const Target& target, boo
   const auto flag = [&](bool given, std::string_view name) {
     if (given) text += fmt::format(" --{}", name);
   };
-  option(true, "block", to_string(problem.block));
-  option(true, "batch", to_string(problem.batch));
-  option(true, "dtype", name(problem.dtype));
-  option(problem.out_dtype != problem.dtype, "out-dtype", name(problem.out_dtype));
-  option(problem.math != usual.math, "math", name(problem.math));
-  option(true, "op", name(problem.operation));
-  option(problem.order != usual.order, "activation-order", name(problem.order));
-  flag(problem.strict_absent, "strict-absent");
-  option(problem.epilogue != usual.epilogue, "epilogue", to_string(problem.epilogue));
-  option(problem.derivative != usual.derivative, "derivative", name(problem.derivative));
-  flag(problem.gates, "gate");
-  flag(problem.bias_gradient, "bias-gradient");
-  flag(problem.gate_gradient, "gate-gradient");
+  Options stated;  // by the words so far
+  for (const ComputationField& field : computation_fields()) {
+    const std::string value = field.text(problem);
+    if (value == field.text(computation_of(stated))) continue;
+    field.read(stated, value);
+    if (field.kind == ComputationField::Kind::flag)
+      flag(true, field.option);
+    else
+      option(true, field.option, value);
+  }
   option(problem.cut_in_features != 0, "in-features", fmt::format("{}", problem.cut_in_features));
   option(problem.cut_out_features != 0, "out-features", fmt::format("{}", problem.cut_out_features));
-  option(problem.alignment != usual.alignment, "alignment", fmt::format("{}", problem.alignment));
   flag(attached, "attached");
   option(!config.empty(), "config", config);
   option(true, "arch", target.to_string());

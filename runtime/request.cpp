@@ -2,13 +2,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 
 #include <fmt/format.h>
 
-#include "compiler/attach.h"
 #include "compiler/build.h"
 #include "compiler/computation_fields.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln {
 namespace {
@@ -30,43 +29,18 @@ std::uint64_t mix(std::uint64_t state, const Config& config) {
   return state;
 }
 
-std::uint64_t flags(std::initializer_list<bool> values) {
-  std::uint64_t bits = 0;
-  for (const bool value : values) bits = bits << 1 | (value ? 1 : 0);
-  return bits;
-}
-
-std::string_view word(bool value) { return value ? "yes" : "no"; }
-
 }  // namespace
 
 std::size_t RequestHash::operator()(const Request& request) const {
   const Options& options = request.options;
   std::uint64_t state = 0;
   for (const std::uint8_t byte : request.layout.bytes) state = (state << 8) ^ (state >> 56) ^ byte;
+  for (const ComputationField& field : computation_fields()) state = mix(state, field.bits(options));
   const std::uint64_t numbers[] = {
-      static_cast<std::uint64_t>(options.block.out),
-      static_cast<std::uint64_t>(options.block.in),
-      static_cast<std::uint64_t>(options.batch.bound()),
-      static_cast<std::uint64_t>(options.batch.dynamic()),
-      static_cast<std::uint64_t>(options.dtype),
-      options.out_dtype ? 1 + static_cast<std::uint64_t>(*options.out_dtype) : 0,
-      static_cast<std::uint64_t>(options.operation),
-      static_cast<std::uint64_t>(options.math),
-      static_cast<std::uint64_t>(options.order),
-      flags({options.strict_absent, options.epilogue.scale, options.epilogue.bias, options.epilogue.glu,
-             options.epilogue.residual, options.gates, options.bias_gradient, options.gate_gradient,
-             options.attached, options.tiered}),
-      static_cast<std::uint64_t>(options.epilogue.activation),
-      static_cast<std::uint64_t>(options.derivative),
-      static_cast<std::uint64_t>(options.in_features),
-      static_cast<std::uint64_t>(options.out_features),
-      static_cast<std::uint64_t>(options.alignment),
-      std::hash<std::string>{}(options.target),
-      std::hash<std::string>{}(options.cache_dir.native()),
-      static_cast<std::uint64_t>(options.require),
-      static_cast<std::uint64_t>(options.tuning),
-      reinterpret_cast<std::uintptr_t>(request.context),
+      static_cast<std::uint64_t>(options.in_features),      static_cast<std::uint64_t>(options.out_features),
+      static_cast<std::uint64_t>(options.specialization),   std::hash<std::string>{}(options.target),
+      std::hash<std::string>{}(options.cache_dir.native()), static_cast<std::uint64_t>(options.require),
+      static_cast<std::uint64_t>(options.tuning),           reinterpret_cast<std::uintptr_t>(request.context),
   };
   for (const std::uint64_t number : numbers) state = mix(state, number);
   for (const std::filesystem::path& pack : options.packs)
@@ -78,23 +52,10 @@ std::size_t RequestHash::operator()(const Request& request) const {
 std::vector<std::pair<std::string, std::string>> stated_fields(const Computation& what, const Target& target,
                                                                const Plan& plan) {
   std::vector<std::pair<std::string, std::string>> fields;
-  const auto add = [&](std::string_view field, std::string_view value) { fields.emplace_back(field, value); };
-  add("operation", name(what.operation));
-  add("block", to_string(what.block));
-  add("batch", to_string(what.batch));
-  add("dtype", name(what.dtype));
-  add("out_dtype", name(what.out_dtype));
-  add("math", name(what.math));
-  add("order", name(what.order));
-  add("strict_absent", word(what.strict_absent));
-  add("epilogue", stored_text(what.epilogue));
-  add("derivative", name(what.derivative));
-  add("gates", word(what.gates));
-  add("bias_gradient", word(what.bias_gradient));
-  add("gate_gradient", word(what.gate_gradient));
-  add("alignment", fmt::format("{}", what.alignment));
-  add("target", target.to_string());
-  add("plan", to_string(plan));
+  for (const ComputationField& field : computation_fields())
+    fields.emplace_back(field.name, field.stored_text(what));
+  fields.emplace_back("target", target.to_string());
+  fields.emplace_back("plan", to_string(plan));
   return fields;
 }
 

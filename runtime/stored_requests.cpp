@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -15,15 +16,20 @@
 #include "cache/read_only_store.h"
 #include "cache/store.h"
 #include "compiler/build.h"
+#include "compiler/computation_fields.h"
 #include "runtime/stored_layout.h"
 
 namespace sparsekiln {
 namespace {
 
-/// The fields of an identity by name. `at` throws std::out_of_range where there is none of it.
+/// The fields of an identity by name. `at` and `value_of` throw std::out_of_range where there is none of it.
 using Fields = std::map<std::string, std::string, std::less<>>;
 
-bool flag(const Fields& fields, const char* name) { return fields.at(name) == "yes"; }
+const std::string& value_of(const Fields& fields, std::string_view name) {
+  const auto field = fields.find(name);
+  if (field == fields.end()) throw std::out_of_range("no such field");
+  return field->second;
+}
 
 /// What identity_of writes as ROWSxCOLS.
 std::pair<std::int64_t, std::int64_t> pair_of(const std::string& text) {
@@ -39,23 +45,11 @@ std::pair<std::int64_t, std::int64_t> pair_of(const std::string& text) {
 StoredRequest kernel_of(const Fields& fields) {
   StoredRequest seen;
   Options& options = seen.options;
-  options.operation = parse_operation(fields.at("operation"));
+  for (const ComputationField& field : computation_fields())
+    field.read(options, value_of(fields, field.name));
   std::tie(options.out_features, options.in_features) = pair_of(fields.at("features"));
-  options.block = parse_block_shape(fields.at("block"));
-  options.batch = parse_batch(fields.at("batch"));
-  options.dtype = parse_dtype(fields.at("dtype"));
-  options.out_dtype = parse_dtype(fields.at("out_dtype"));
-  options.math = parse_math(fields.at("math"));
-  options.order = parse_activation_order(fields.at("order"));
-  options.strict_absent = flag(fields, "strict_absent");
-  options.epilogue = parse_epilogue(fields.at("epilogue"));
-  options.derivative = parse_activation(fields.at("derivative"));
-  options.gates = flag(fields, "gates");
-  options.bias_gradient = flag(fields, "bias_gradient");
-  options.gate_gradient = flag(fields, "gate_gradient");
-  options.alignment = static_cast<std::int32_t>(std::stoi(fields.at("alignment")));
   options.target = fields.at("target");
-  options.attached = fields.at("layout") == "attached";
+  if (fields.at("layout") == "attached") options.specialization = Specialization::attached;
   seen.plan = parse_plan(fields.at("plan"));
   seen.current = fields.at("compiler") == compiler_digest();
   return seen;
@@ -77,11 +71,16 @@ StoredRequest stored_request(const cache::ReadOnlyStore& store, const cache::Ide
   const Fields fields(identity.fields().begin(), identity.fields().end());
   try {
     StoredRequest kernel = kernel_of(fields);
-    kernel.layout = kernel.options.attached ? Layout::from_mask(1, 1, std::vector<std::uint8_t>{1})
-                                            : layout_of(store, fields.at("layout"));
+    kernel.layout = kernel.options.specialization == Specialization::attached
+                        ? Layout::from_mask(1, 1, std::vector<std::uint8_t>{1})
+                        : layout_of(store, fields.at("layout"));
     return kernel;
-  } catch (const std::logic_error&) {  // a field is missing, or no number
+  } catch (const std::logic_error&) {  // a field is missing
     throw Error(ErrorKind::cache, "its identity is not one that this version writes");
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid_argument) throw;
+    throw Error(ErrorKind::cache,
+                fmt::format("its identity is not one that this version writes: {}", error.what()));
   }
 }
 

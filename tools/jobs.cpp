@@ -14,7 +14,9 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/computation_fields.h"
 #include "compiler/layout_file/disk.h"
+#include "runtime/build.h"
 #include "runtime/stored_requests.h"
 #include "tools/json_tree.h"
 
@@ -47,22 +49,18 @@ using Kind = JsonNode::Kind;
 /// A key of a job: how one value of it is put into a request. A key that is an axis has a list of values, and
 /// a job stands for all combinations.
 struct Key {
-  std::string_view name;
+  std::string name;
   bool axis;
-  Kind kind;
-  std::string_view wants;
+  std::vector<Kind> kinds;  ///< that a value may have
+  std::string wants;
   std::function<void(Request&, const JsonNode&)> set;
 };
 
 auto text_into(std::string Request::* field) {
   return [field](Request& request, const JsonNode& node) { request.*field = node.text; };
 }
-auto truth_into(bool Request::* field) {
-  return [field](Request& request, const JsonNode& node) { request.*field = node.truth; };
-}
 
-template <typename Integer>
-auto number_into(Integer Request::* field) {
+auto number_into(std::int64_t Request::* field) {
   return [field](Request& request, const JsonNode& node) {
     const char* const end = node.text.data() + node.text.size();
     const auto [rest, status] = std::from_chars(node.text.data(), end, request.*field);
@@ -71,42 +69,67 @@ auto number_into(Integer Request::* field) {
   };
 }
 
-const std::vector<Key>& known_keys() {
-  static const std::vector<Key> keys{
-      {"layouts", true, Kind::text, "layout files",
+std::vector<Kind> kinds_of(ComputationField::Kind kind) {
+  switch (kind) {
+    case ComputationField::Kind::word:
+      return {Kind::text};
+    case ComputationField::Kind::flag:
+      return {Kind::boolean};
+    case ComputationField::Kind::number:
+      return {Kind::number};
+    case ComputationField::Kind::word_or_number:
+      return {Kind::text, Kind::number};
+  }
+  return {};
+}
+
+/// The key of the field that stands at `index` in a Request.
+Key key_of(const ComputationField& field, std::size_t index) {
+  const bool flag = field.kind == ComputationField::Kind::flag;
+  const char* const quote = field.kind == ComputationField::Kind::number ? "" : "\"";
+  return {field.job_key(), !field.axis.empty(), kinds_of(field.kind),
+          flag ? "true or false"
+               : fmt::format("{} such as {}{}{}", field.axis.empty() ? "a value" : field.axis, quote,
+                             field.example, quote),
+          [index, flag](Request& request, const JsonNode& node) {
+            request.fields[index] = flag ? (node.truth ? "yes" : "no") : node.text;
+          }};
+}
+
+std::vector<Key> make_keys() {
+  std::vector<Key> keys{
+      {"layouts",
+       true,
+       {Kind::text},
+       "layout files",
        [](Request& r, const JsonNode& node) { r.file = node.text; }},
-      {"operations", true, Kind::text, "operations such as \"forward\"", text_into(&Request::operation)},
-      {"blocks", true, Kind::text, "block shapes such as \"32\" or \"8x32\"", text_into(&Request::block)},
-      {"batches", true, Kind::text, "batches such as 64 or \"up-to:8192\"", text_into(&Request::batch)},
-      {"dtypes", true, Kind::text, "types such as \"f16\"", text_into(&Request::dtype)},
-      {"archs", true, Kind::text, "architectures such as \"sm_90\"", text_into(&Request::target)},
-      {"epilogues", true, Kind::text, "epilogues such as \"none\" or \"bias+gelu\"",
-       text_into(&Request::epilogue)},
-      {"out_dtype", false, Kind::text, "a type such as \"f32\"", text_into(&Request::out_dtype)},
-      {"math", false, Kind::text, "\"ieee\" or \"tf32\"", text_into(&Request::math)},
-      {"activation_order", false, Kind::text, "\"batch-major\" or \"feature-major\"",
-       text_into(&Request::activation_order)},
-      {"derivative", false, Kind::text, "an activation such as \"relu\"", text_into(&Request::derivative)},
-      {"config", false, Kind::text, "a config such as \"mma tile_n=64 warps=2\"",
-       text_into(&Request::config)},
-      {"strict_absent", false, Kind::boolean, "true or false", truth_into(&Request::strict_absent)},
-      {"gate", false, Kind::boolean, "true or false", truth_into(&Request::gates)},
-      {"bias_gradient", false, Kind::boolean, "true or false", truth_into(&Request::bias_gradient)},
-      {"gate_gradient", false, Kind::boolean, "true or false", truth_into(&Request::gate_gradient)},
-      {"attached", false, Kind::boolean, "true or false", truth_into(&Request::attached)},
-      {"in_features", false, Kind::number, "a whole number", number_into(&Request::in_features)},
-      {"out_features", false, Kind::number, "a whole number", number_into(&Request::out_features)},
-      {"alignment", false, Kind::number, "a whole number", number_into(&Request::alignment)},
-  };
+      {"archs", true, {Kind::text}, "architectures such as \"sm_90\"", text_into(&Request::target)}};
+  const auto fields = computation_fields();
+  for (std::size_t i = 0; i < fields.size(); ++i) keys.push_back(key_of(fields[i], i));
+  keys.push_back({"config",
+                  false,
+                  {Kind::text},
+                  "a config such as \"mma tile_n=64 warps=2\"",
+                  text_into(&Request::config)});
+  keys.push_back({"attached", false, {Kind::boolean}, "true or false", [](Request& r, const JsonNode& node) {
+                    r.attached = node.truth;
+                  }});
+  keys.push_back(
+      {"in_features", false, {Kind::number}, "a whole number", number_into(&Request::in_features)});
+  keys.push_back(
+      {"out_features", false, {Kind::number}, "a whole number", number_into(&Request::out_features)});
+  return keys;
+}
+
+const std::vector<Key>& known_keys() {
+  static const std::vector<Key> keys = make_keys();
   return keys;
 }
 
 /// The values of a key, which are of the kinds that it takes.
 std::vector<const JsonNode*> values_of(const fs::path& file, const Key& key, const JsonNode& node) {
   const auto fits = [&](const JsonNode& value) {
-    const bool number_for_text =
-        value.kind == Kind::number && (key.name == "batches" || key.name == "blocks");
-    return value.kind == key.kind || number_for_text;
+    return std::find(key.kinds.begin(), key.kinds.end(), value.kind) != key.kinds.end();
   };
   if (!key.axis) {
     if (!fits(node))

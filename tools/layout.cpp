@@ -159,14 +159,14 @@ void add_show(CLI::App& layout, Invocation& invocation) {
   CLI::Option* const schedule = app.add_flag("--schedule", request->schedule,
                                              "also who computes what, what is saved and how it balances");
   request->scheduled.target = "h100";
-  request->scheduled.dtype = "f16";
-  request->scheduled.batch = "64";
+  request->scheduled.text_of("dtype") = "f16";
+  request->scheduled.text_of("batch") = "64";
   const auto of_schedule = [&](const char* option, std::string& value, const char* help) {
     app.add_option(option, value, help)->capture_default_str()->needs(schedule);
   };
-  of_schedule("--block", request->scheduled.block, "block shape of the schedule's kernel");
-  of_schedule("--batch", request->scheduled.batch, "its batch");
-  of_schedule("--dtype", request->scheduled.dtype, "its type: f32, bf16, f16");
+  of_schedule("--block", request->scheduled.text_of("block"), "block shape of the schedule's kernel");
+  of_schedule("--batch", request->scheduled.text_of("batch"), "its batch");
+  of_schedule("--dtype", request->scheduled.text_of("dtype"), "its type: f32, bf16, f16");
   of_schedule("--target", request->scheduled.target,
               "its target: an architecture (sm_90, sm_80:108), h100, cpu");
   of_schedule("--config", request->scheduled.config,

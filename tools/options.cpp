@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/computation_fields.h"
+
 namespace sparsekiln::tools {
 namespace {
 
@@ -15,6 +17,18 @@ bool reads_as(const std::string& text) {
   Number value{};
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   return status == std::errc{} && end == text.data() + text.size();
+}
+
+/// An option, or a flag, whose text goes to `text`.
+void add_field(CLI::App& app, const ComputationField& field, std::string& text) {
+  const std::string option = fmt::format("--{}", field.option);
+  const std::string choices = field.choices();
+  const std::string help =
+      choices.empty() ? std::string(field.help) : fmt::format("{}: {}", field.help, choices);
+  if (field.kind == ComputationField::Kind::flag)
+    app.add_flag_function(option, [&text](std::int64_t given) { text = given > 0 ? "yes" : "no"; }, help);
+  else
+    app.add_option(option, text, help)->capture_default_str();
 }
 
 }  // namespace
@@ -50,39 +64,12 @@ CLI::Validator real_number() {
 }
 
 void add_problem(CLI::App& app, Request& request) {
-  app.add_option("--block", request.block, "block shape: 32, or OUTxIN such as 8x32")->capture_default_str();
-  app.add_option("--batch", request.batch, "batch: 64, or up-to:8192 for any n up to 8192")
-      ->capture_default_str();
-  app.add_option("--dtype", request.dtype, "type of activations and weight: f32, bf16, f16")
-      ->capture_default_str();
-  app.add_option("--out-dtype", request.out_dtype, "type of the result (as --dtype where not given)");
-  app.add_option("--math", request.math,
-                 "how f32 products are formed: ieee, or tf32 (operands rounded to it)")
-      ->capture_default_str();
-  app.add_option("--op", request.operation, "operation: forward, grad_input, grad_weight")
-      ->capture_default_str();
-  app.add_option("--activation-order", request.activation_order,
-                 "memory order of activations: batch-major [n, features], feature-major [features, n]")
-      ->capture_default_str();
-  app.add_option("--epilogue", request.epilogue,
-                 "what is fused behind the product: none, or scale, bias, relu, gelu, gelu_tanh, silu, glu, "
-                 "residual joined by +, such as bias+gelu")
-      ->capture_default_str();
-  app.add_option("--derivative", request.derivative,
-                 "of gradients: the activation whose derivative dy is multiplied by as it is loaded")
-      ->capture_default_str();
-  app.add_flag("--strict-absent", request.strict_absent,
-               "no config that fills absent blocks with zeros: an Inf in x could spread through them");
-  app.add_flag("--gate", request.gates, "scale every block by a number of its own; zeros are skipped");
-  app.add_flag("--bias-gradient", request.bias_gradient, "of grad_weight: the gradient of the bias, too");
-  app.add_flag("--gate-gradient", request.gate_gradient, "of grad_weight: the gradient of the gates, too");
+  const auto fields = computation_fields();
+  for (std::size_t i = 0; i < fields.size(); ++i) add_field(app, fields[i], request.fields[i]);
   app.add_option("--in-features", request.in_features, "where the layout's last column is cut")
       ->check(whole_number());
   app.add_option("--out-features", request.out_features, "where the layout's last row is cut")
       ->check(whole_number());
-  app.add_option("--alignment", request.alignment,
-                 "bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2")
-      ->capture_default_str();
   app.add_option("--config", request.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
   app.add_flag(
       "--attached", request.attached,

@@ -12,6 +12,8 @@
 #include <sparsekiln/printable.h>
 #include <sparsekiln/problem.h>
 
+#include "compiler/computation_fields.h"
+
 namespace sparsekiln::tools {
 namespace {
 
@@ -166,25 +168,15 @@ std::string title(const ReportEntry& entry) {
                                  record.field("target"), record.field("layout").substr(0, 8));
   if (record.field("batch") != std::to_string(entry.contest->n))
     text += fmt::format(", at n = {}", entry.contest->n);
-  struct Usual {
-    std::string_view field, value;
-  };
-  constexpr std::array kUsual = {Usual{"features", "0x0"},
-                                 Usual{"math", "ieee"},
-                                 Usual{"order", "batch-major"},
-                                 Usual{"strict_absent", "no"},
-                                 Usual{"epilogue", "none"},
-                                 Usual{"derivative", "none"},
-                                 Usual{"gates", "no"},
-                                 Usual{"bias_gradient", "no"},
-                                 Usual{"gate_gradient", "no"},
-                                 Usual{"alignment", "16"},
-                                 Usual{"out_dtype", std::string_view()}};
-  for (const auto& [field, usual] : kUsual) {
+  const auto tell = [&](std::string_view field, std::string_view usual) {
     const std::string_view value = record.field(field);
-    if (value.empty() || value == usual || (field == "out_dtype" && value == record.field("dtype"))) continue;
-    text += fmt::format(", {} {}", field, value);
-  }
+    if (!value.empty() && value != usual) text += fmt::format(", {} {}", field, value);
+  };
+  tell("features", "0x0");
+  constexpr std::array<std::string_view, 4> kTold{"operation", "block", "batch", "dtype"};
+  for (const ComputationField& field : computation_fields())
+    if (std::find(kTold.begin(), kTold.end(), field.name) == kTold.end())
+      tell(field.name, field.follows.empty() ? field.usual() : record.field(field.follows));
   return printable(text);
 }
 

@@ -1,31 +1,31 @@
 #include "tools/request.h"
 
+#include "compiler/computation_fields.h"
 #include "runtime/prebuilt.h"
 
 namespace sparsekiln::tools {
 
+std::vector<std::string> usual_texts() {
+  std::vector<std::string> texts;
+  for (const ComputationField& field : computation_fields()) texts.push_back(field.usual());
+  return texts;
+}
+
+std::string& Request::text_of(std::string_view field) {
+  const auto index = &computation_field(field) - computation_fields().data();
+  return fields[static_cast<std::size_t>(index)];
+}
+
 Options Request::options() const {
   Options options;
-  options.block = parse_block_shape(block);
-  options.batch = parse_batch(batch);
-  options.dtype = parse_dtype(dtype);
-  if (!out_dtype.empty()) options.out_dtype = parse_dtype(out_dtype);
-  options.math = parse_math(math);
-  options.operation = parse_operation(operation);
-  options.order = parse_activation_order(activation_order);
-  options.epilogue = parse_epilogue(epilogue);
-  options.derivative = parse_activation(derivative);
-  options.strict_absent = strict_absent;
-  options.gates = gates;
-  options.bias_gradient = bias_gradient;
-  options.gate_gradient = gate_gradient;
+  const auto known = computation_fields();
+  for (std::size_t i = 0; i < known.size(); ++i)
+    if (fields[i] != known[i].usual()) known[i].read(options, fields[i]);
   options.in_features = in_features;
   options.out_features = out_features;
-  options.alignment = alignment;
   options.target = target;
   if (!config.empty()) options.config = parse_config(config);
-  options.attached = attached;
-  options.tiered = tiered;
+  options.specialization = specialization_of(attached, tiered);
   options.cache_dir = cache_dir;
   options.packs = packs;
   options.require = parse_require(require);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sparsekiln/compile.h>
@@ -10,26 +11,17 @@
 
 namespace sparsekiln::tools {
 
+/// Of each of computation_fields() the default, as text.
+[[nodiscard]] std::vector<std::string> usual_texts();
+
 /// The layout file and the options that say what to compile of it, as typed: shared by `compile`, `run`,
 /// `verify` and `precompile`.
 struct Request {
   std::filesystem::path file;
-  std::string block = "32";
-  std::string batch = "1";
-  std::string dtype = "f32";
-  std::string out_dtype;  ///< empty: as dtype
-  std::string math = "ieee";
-  std::string operation = "forward";
-  std::string activation_order = "batch-major";
-  std::string epilogue = "none";
-  std::string derivative = "none";
-  bool strict_absent = false;
-  bool gates = false;
-  bool bias_gradient = false;
-  bool gate_gradient = false;
+  /// A text for each of computation_fields(), in their order.
+  std::vector<std::string> fields = usual_texts();
   std::int64_t in_features = 0;  ///< 0: all of the layout's
   std::int64_t out_features = 0;
-  std::int32_t alignment = 16;
   std::string target = "auto";
   std::string config;  ///< empty: tuned, or chosen by the cost model
   bool attached = false;
@@ -38,6 +30,8 @@ struct Request {
   std::vector<std::filesystem::path> packs;
   std::string require = "anything";
 
+  /// The text of the field of that name.
+  [[nodiscard]] std::string& text_of(std::string_view field);
   /// Throws `invalid_argument` for what is unknown, saying what is known. Reads no file.
   [[nodiscard]] Options options() const;
 };

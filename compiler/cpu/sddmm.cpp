@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/attach.h"
 #include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/module.h"
 #include "compiler/cpu/sddmm_geometry.h"
 #include "compiler/cpu/sddmm_panels.h"
 #include "compiler/cpu/sddmm_pass.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln::cpu {
 namespace {

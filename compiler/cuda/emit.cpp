@@ -9,7 +9,6 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/attach.h"
 #include "compiler/cuda/families.h"
 #include "compiler/cuda/refusal.h"
 #include "compiler/cuda/table_text.h"
@@ -17,6 +16,7 @@
 #include "compiler/cuda/template_text.h"
 #include "compiler/cuda/types.h"
 #include "compiler/named.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln::cuda {
 namespace {

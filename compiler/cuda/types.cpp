@@ -1,11 +1,9 @@
 #include "compiler/cuda/types.h"
 
-#include <array>
-
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/named.h"
+#include "compiler/activation.h"
 
 namespace sparsekiln::cuda {
 
@@ -21,12 +19,7 @@ std::string_view operand_of(DType type) {
   return type == DType::f16 ? "F16Operand" : type == DType::bf16 ? "Bf16Operand" : "F32Operand";
 }
 
-std::string_view activation_of(Activation activation) {
-  constexpr std::array kNames{Named{Activation::none, "NoActivation"}, Named{Activation::relu, "Relu"},
-                              Named{Activation::gelu, "Gelu"}, Named{Activation::gelu_tanh, "GeluTanh"},
-                              Named{Activation::silu, "Silu"}};
-  return name_in(kNames, activation);
-}
+std::string_view activation_of(Activation activation) { return row_of(activation).device; }
 
 void require_tensor_cores(const Computation& problem, const Target& target) {
   if (problem.dtype != DType::f16 && target.compute_capability() < 80)

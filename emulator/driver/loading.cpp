@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "emulator/program/decode.h"
-#include "emulator/ptx/module.h"
+#include "emulator/ptx/parse.h"
 
 namespace sparsekiln::driver {
 namespace {

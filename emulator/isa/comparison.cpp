@@ -7,7 +7,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/types.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// Comparison and selection (PTX ISA 9.7.6, 9.7.7), and testp (9.7.3.1).
 namespace sparsekiln::emulator {

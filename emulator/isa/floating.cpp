@@ -7,7 +7,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/number.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// Floating-point arithmetic of f32 and f64 (PTX ISA 9.7.3). The NaN that an f32 instruction makes is
 /// unspecified there; here it is the one that hardware makes (number::kNan32). f64 keeps payloads as the host

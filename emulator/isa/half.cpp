@@ -7,7 +7,7 @@
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/number.h"
 #include "emulator/isa/number_rows.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// Arithmetic of f16 and bf16, single or in pairs (PTX ISA 9.7.4, and 9.7.3 for ex2 and tanh). Each result is
 /// the exact one rounded once. The NaN of an instruction is the canonical one (number::kNan16).

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "emulator/machine/warp.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// What the modifiers of memory instructions say (PTX ISA 9.7.9, and 8.2 to 8.5 for order and scope).
 namespace sparsekiln::emulator {

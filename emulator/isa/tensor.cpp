@@ -5,7 +5,7 @@
 #include "emulator/isa/number_rows.h"
 #include "emulator/isa/row8.h"
 #include "emulator/isa/tensor_integer.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// mma.sync (PTX ISA 9.7.14.5), D[16][8] = A[16][K] · B[K][8] + C, with fragments as in its tables "Matrix
 /// Fragments for mma.m16n8k…". The ISA does not specify the order and rounding of the sums; here an element

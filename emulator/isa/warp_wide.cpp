@@ -6,7 +6,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/types.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// Instructions in which lanes of a warp exchange values (PTX ISA 9.7.9.6, 9.7.13: shfl, vote, match, redux,
 /// activemask, elect).

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstring>
 
 #include "emulator/machine/traffic.h"
@@ -257,12 +256,6 @@ LaneAddresses::LaneAddresses(const std::uint64_t* given, Mask mask) {
   if (mask == kAllLanes) return;
   const std::uint64_t some = given[std::countr_zero(mask)];
   for (int lane = 0; lane < kLanes; ++lane) at[lane] = (mask >> lane & 1) != 0 ? at[lane] : some;
-}
-
-std::string hex(std::uint64_t value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
 }
 
 std::string Request::text(std::uint64_t address) const {

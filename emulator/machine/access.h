@@ -4,6 +4,7 @@
 #include <string>
 
 #include "emulator/machine/block.h"
+#include "emulator/machine/warp.h"
 
 namespace sparsekiln::emulator {
 
@@ -47,5 +48,4 @@ void watch_sources(const Request& request, Mask lanes, const std::uint64_t* addr
 /// Lanes of `mask` that have the address of an earlier one.
 [[nodiscard]] Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes);
 
-[[nodiscard]] std::string hex(std::uint64_t value);
 }  // namespace sparsekiln::emulator

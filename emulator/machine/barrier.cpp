@@ -1,8 +1,7 @@
-#include "emulator/machine/barrier.h"
-
 #include <bit>
 
 #include "emulator/machine/block.h"
+#include "emulator/machine/warp.h"
 
 namespace sparsekiln::emulator {
 namespace {

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "emulator/machine/warp.h"
+
 namespace sparsekiln::emulator {
 namespace {
 

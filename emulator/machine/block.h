@@ -6,13 +6,13 @@
 #include <new>
 #include <vector>
 
-#include "emulator/machine/barrier.h"
-#include "emulator/machine/copies.h"
+#include "emulator/machine/barrier_state.h"
 #include "emulator/machine/grid.h"
 #include "emulator/machine/order.h"
+#include "emulator/machine/pending_copies.h"
 #include "emulator/machine/random.h"
 #include "emulator/machine/shadow.h"
-#include "emulator/machine/warp.h"
+#include "emulator/machine/warp_state.h"
 
 namespace sparsekiln::emulator {
 

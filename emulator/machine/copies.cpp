@@ -1,5 +1,3 @@
-#include "emulator/machine/copies.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -173,14 +171,6 @@ void watch_sources(const Request& request, Mask lanes, const std::uint64_t* addr
       if (copy.lanes != 0 && copy.from_begin < end && begin < copy.from_end) meet(copy, w);
     }
   }
-}
-
-void WarpCopies::tidy() {
-  while (first < pending.size() && pending[first].lanes == 0) ++first;
-  constexpr std::size_t kMostDone = 64;
-  if (first < kMostDone && first < pending.size()) return;
-  pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(first));
-  first = 0;
 }
 
 void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes, const std::uint64_t* to,

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "emulator/machine/access.h"
+#include "emulator/machine/report.h"
 #include "emulator/machine/shadow.h"
 
 namespace sparsekiln::emulator {

@@ -3,10 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "emulator/machine/counters.h"
-#include "emulator/machine/launch.h"
+#include "emulator/machine/launch_request.h"
 #include "emulator/machine/memory.h"
 #include "emulator/machine/order.h"
 #include "emulator/program/program.h"

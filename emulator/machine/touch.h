@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "emulator/machine/warp.h"
+#include "emulator/machine/memory_access.h"
+#include "emulator/program/program.h"
 
 namespace sparsekiln::emulator {
 

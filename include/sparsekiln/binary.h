@@ -48,8 +48,8 @@ enum class Argument : std::uint8_t {
   dgates,           ///< pointer
   alpha,            ///< float
   beta,             ///< float
-  pairs,            ///< LaunchPairs of compiler/launch_operands.h, by value
-  tables,  ///< the layout's, uploaded when the kernel was loaded: AttachedTables of templates/schedule.cuh.
+  pairs,            ///< grad_weight: the addresses of kMostPairs pairs (x, dy, z) and their count, by value
+  tables,  ///< the layout's: pointers to the arrays of a TableImage, uploaded when the kernel was loaded.
            ///< On the cpu TableImage::bytes
 };
 
@@ -63,10 +63,10 @@ struct Workspace {
   friend bool operator==(const Workspace&, const Workspace&) = default;
 };
 
-/// The tables of an attached layout, as they are copied to the device: the arrays that AttachedTables of
-/// templates/schedule.cuh points at, one after the other, in the memory order of every target
-/// (little-endian). On the cpu the code reads them where they are: numbers, then the arrays of
-/// compiler/cpu/layout_data.h.
+/// The tables of an attached layout, as they are copied to a CUDA device: the arrays that the kernel's
+/// argument points at, one after the other, little-endian as every target is. The cpu's code reads them from
+/// host memory: numbers of the layout (its features, its last row and column, bytes of workspace), and then
+/// the arrays of its schedule.
 struct TableImage {
   static constexpr std::size_t kArrays = 7;
   static constexpr std::int64_t kAlignment = 16;

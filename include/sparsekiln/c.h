@@ -7,8 +7,13 @@
  *
  * Every function that can fail returns an sk_status; what it was about to give back is then as it was, and
  * sk_error_message() says why. Functions are thread-safe as their C++ namesakes are. Text is UTF-8 and ends
- * with 0; what a function gives out lives as long as the object it is of. Structs begin with their size,
- * which the init functions set, and of views the caller: it must be this library's own. */
+ * with 0; what a function gives out lives as long as the object it is of.
+ *
+ * Structs begin with their size, which the init functions set, and of views the caller. They grow at their
+ * ends alone. So a program that was compiled with an older or a newer header than the library works: members
+ * that its struct lacks have their defaults, and of a view only the members that it has are written. Where
+ * its struct is the larger one, what the library does not know of it must be zeros (else
+ * SK_INVALID_ARGUMENT), and of a view it becomes zeros. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +39,14 @@ const char* sk_error_message(void);
 const char* sk_error_log(void);
 /* "0.1.0" */
 const char* sk_version(void);
+/* The name of an activation, "relu" being number 0; null for a number past the last. */
+const char* sk_activation_name(size_t number);
+/* Whether its derivative may be taken at its result: then y may be given for z. 0 past the last. */
+int sk_activation_takes_result(size_t number);
+/* Of this header, and of the library: one more with each function, struct or member that is added. None is
+ * taken away. */
+#define SK_INTERFACE_VERSION 1
+int sk_interface_version(void);
 
 /* ---- layouts (layout.h, patterns.h) ---- */
 
@@ -62,7 +75,10 @@ typedef struct sk_pattern {
   int diagonal; /* barabasi_albert */
   int64_t stride, window, global_blocks, random_blocks;
 } sk_pattern;
-void sk_pattern_init(sk_pattern* pattern); /* all zeros */
+/* All zeros. `size` is that of the caller's struct: here and below, so that none is written beyond its end.
+ */
+void sk_pattern_init_sized(sk_pattern* pattern, size_t size);
+static inline void sk_pattern_init(sk_pattern* pattern) { sk_pattern_init_sized(pattern, sizeof(*pattern)); }
 /* `name` is that of the function in patterns.h: "watts_strogatz". */
 sk_status sk_layout_pattern(const char* name, const sk_pattern* pattern, sk_layout** layout);
 
@@ -76,6 +92,27 @@ typedef struct sk_layout_view {
 } sk_layout_view;
 sk_status sk_layout_describe(const sk_layout* layout, sk_layout_view* view);
 
+/* ---- what is computed, as text (Computation of problem.h) ---- */
+
+/* A field by its name, and its text: {"gate_gradient", "yes"}. This struct does not grow. */
+typedef struct sk_field {
+  const char* name;
+  const char* text;
+} sk_field;
+
+/* What there are. All this text lives as long as the library. */
+typedef struct sk_field_view {
+  size_t size;
+  const char* name;     /* "operation" */
+  const char* argument; /* what other languages call it: "op" */
+  const char* option;   /* of the command, without dashes: "op" */
+  const char* usual;    /* the text of the default: "forward"; "" of out_dtype, which is as dtype */
+  const char* help;
+  int is_flag; /* its texts are "yes" and "no" */
+} sk_field_view;
+size_t sk_field_count(void);
+sk_status sk_field_describe(size_t index, sk_field_view* view); /* index from 0 */
+
 /* ---- kernels (compile.h) ---- */
 
 /* Told how far tuning has come, now and then, on the calling thread; 0 stops it, and what was measured is
@@ -83,7 +120,7 @@ sk_status sk_layout_describe(const sk_layout* layout, sk_layout_view* view);
 typedef int (*sk_tuning_watch)(void* context, size_t settled, size_t candidates, double best_us,
                                double seconds);
 
-/* Fields as in struct Options; text is read by the parse function of the type. */
+/* Members as in struct Options; text is read by the parse function of the type. */
 typedef struct sk_options {
   size_t size;
   int32_t block_out, block_in;
@@ -109,9 +146,14 @@ typedef struct sk_options {
   const char* cache_dir;    /* "": the usual one */
   const char* const* packs; /* ends with null; null: none */
   const char* require;      /* "anything", "prebuilt" */
+  /* Fields of what is computed, which come after the members of these names: every field that there is can be
+   * said so, and those that are added will have no member. */
+  const sk_field* fields;
+  size_t field_count;
 } sk_options;
 /* The defaults of struct Options. */
-void sk_options_init(sk_options* options);
+void sk_options_init_sized(sk_options* options, size_t size);
+static inline void sk_options_init(sk_options* options) { sk_options_init_sized(options, sizeof(*options)); }
 
 typedef struct sk_kernel sk_kernel;
 
@@ -129,7 +171,11 @@ typedef struct sk_operands {
   int64_t workspace_size; /* bytes: to be stated with a workspace */
   void* stream;           /* a CUstream */
 } sk_operands;
-void sk_operands_init(sk_operands* operands); /* alpha 1, beta 0, nothing else */
+/* alpha 1, beta 0, nothing else */
+void sk_operands_init_sized(sk_operands* operands, size_t size);
+static inline void sk_operands_init(sk_operands* operands) {
+  sk_operands_init_sized(operands, sizeof(*operands));
+}
 sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands);
 
 sk_status sk_kernel_workspace_bytes(const sk_kernel* kernel, int64_t n, int64_t* bytes);
@@ -159,6 +205,8 @@ typedef struct sk_kernel_view {
 } sk_kernel_view;
 /* Text is good until the next call of this function for this handle. */
 sk_status sk_kernel_describe(sk_kernel* kernel, sk_kernel_view* view);
+/* What the kernel computes, by the name of a field. The text lives as long as the handle. */
+sk_status sk_kernel_field(const sk_kernel* kernel, const char* name, const char** text);
 
 #ifdef __cplusplus
 }

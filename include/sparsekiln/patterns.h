@@ -5,7 +5,7 @@
 #include <sparsekiln/layout.h>
 
 /// Sparsity patterns. Sizes are in blocks. The same arguments give the same layout on every machine: random
-/// draws come from a stated generator and stated mappings (compiler/random.h), never from `std::`
+/// draws come from a stated generator and stated mappings, never from `std::`
 /// distributions. Every function throws `invalid_argument` for sizes or probabilities out of range, naming
 /// the argument.
 namespace sparsekiln::patterns {

@@ -21,38 +21,29 @@ namespace nb = nanobind;
 /// sk_options and the text that its members point to.
 class Wishes {
  public:
-  explicit Wishes(const nb::dict& from) {
+  /// `fields`: texts by the names of sk_field. `from`: other members of sk_options by their names.
+  Wishes(const nb::dict& fields, const nb::dict& from) {
     sk_options_init(&options_);
-    const auto text = [&](const char* name, const char*& field) {
-      if (const nb::object value = from[name]; !value.is_none())
-        field = texts_.emplace_back(nb::cast<std::string>(value)).c_str();
+    texts_.reserve(2 * nb::len(fields) + 8);  // so that pointers from c_str stay valid
+    const auto kept = [&](nb::handle text) {
+      return texts_.emplace_back(nb::cast<std::string>(text)).c_str();
     };
-    texts_.reserve(32);  // so that pointers from c_str stay valid
-    text("batch", options_.batch);
-    text("dtype", options_.dtype);
-    text("out_dtype", options_.out_dtype);
-    text("operation", options_.operation);
-    text("math", options_.math);
-    text("activation_order", options_.activation_order);
-    text("epilogue", options_.epilogue);
-    text("derivative", options_.derivative);
+    for (const auto [name, text] : fields) fields_.push_back({kept(name), kept(text)});
+    options_.fields = fields_.data();
+    options_.field_count = fields_.size();
+    const auto text = [&](const char* name, const char*& member) {
+      if (const nb::object value = from[name]; !value.is_none()) member = kept(value);
+    };
     text("target", options_.target);
     text("config", options_.config);
     text("tuning", options_.tuning);
     text("cache_dir", options_.cache_dir);
     text("require", options_.require);
-    options_.block_out = nb::cast<std::int32_t>(from["block_out"]);
-    options_.block_in = nb::cast<std::int32_t>(from["block_in"]);
     const auto flag = [&](const char* name) { return nb::cast<bool>(from[name]) ? 1 : 0; };
-    options_.strict_absent = flag("strict_absent");
-    options_.gates = flag("gates");
-    options_.bias_gradient = flag("bias_gradient");
-    options_.gate_gradient = flag("gate_gradient");
     options_.attached = flag("attached");
     options_.tiered = flag("tiered");
     options_.in_features = nb::cast<std::int64_t>(from["in_features"]);
     options_.out_features = nb::cast<std::int64_t>(from["out_features"]);
-    options_.alignment = nb::cast<std::int32_t>(from["alignment"]);
     options_.tuning_seconds = nb::cast<double>(from["tuning_seconds"]);
     for (const nb::handle pack : nb::cast<nb::sequence>(from["packs"]))
       packs_.push_back(nb::cast<std::string>(pack));
@@ -60,12 +51,14 @@ class Wishes {
     pack_names_.push_back(nullptr);
     options_.packs = pack_names_.data();
   }
+  Wishes(const Wishes&) = delete;
 
   [[nodiscard]] sk_options& get() { return options_; }
 
  private:
   sk_options options_{};
   std::vector<std::string> texts_;
+  std::vector<sk_field> fields_;
   std::vector<std::string> packs_;
   std::vector<const char*> pack_names_;
 };
@@ -109,8 +102,9 @@ class Watch {
   std::unique_ptr<nb::python_error> error_;
 };
 
-Kernel compile(const Layout& layout, nb::object shown, const nb::dict& options, nb::object progress) {
-  Wishes wishes(options);
+Kernel compile(const Layout& layout, nb::object shown, const nb::dict& fields, const nb::dict& options,
+               nb::object progress) {
+  Wishes wishes(fields, options);
   Watch watch(std::move(progress));
   wishes.get().tuning_watch = Watch::goes_on;
   wishes.get().tuning_context = &watch;
@@ -129,10 +123,28 @@ Kernel compile(const Layout& layout, nb::object shown, const nb::dict& options, 
   return made;
 }
 
+nb::list computation_fields() {
+  nb::list all;
+  for (std::size_t i = 0; i < sk_field_count(); ++i) {
+    sk_field_view view{};
+    view.size = sizeof(view);
+    check(sk_field_describe(i, &view));
+    nb::dict field;
+    field["name"] = view.name;
+    field["argument"] = view.argument;
+    field["usual"] = view.usual;
+    field["help"] = view.help;
+    field["is_flag"] = view.is_flag != 0;
+    all.append(field);
+  }
+  return all;
+}
+
 }  // namespace
 
 void bind_compile(nb::module_& module) {
-  module.def("compile", compile, nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
+  module.def("compile", compile, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none());
+  module.def("computation_fields", computation_fields);
 }
 
 }  // namespace sparsekiln::python

@@ -334,6 +334,19 @@ sk_kernel* Kernel::copy() const {
 sk_kernel_view Kernel::view() const { return now_->view(); }
 nb::object Kernel::layout() const { return now_->layout; }
 
+nb::dict Kernel::computation() const {
+  nb::dict texts;
+  for (std::size_t i = 0; i < sk_field_count(); ++i) {
+    sk_field_view field{};
+    field.size = sizeof(field);
+    check(sk_field_describe(i, &field));
+    const char* text = nullptr;
+    check(sk_kernel_field(now_->handle.get(), field.name, &text));
+    texts[field.argument] = text;
+  }
+  return texts;
+}
+
 void bind_kernel(nb::module_& module) {
   nb::class_<Kernel>(
       module, "Kernel",
@@ -357,6 +370,7 @@ void bind_kernel(nb::module_& module) {
       .def("workspace_bytes", &Kernel::workspace_bytes, nb::arg("n"))
       .def("wait", &Kernel::wait)
       .def_prop_ro("layout", &Kernel::layout)
+      .def_prop_ro("computation", &Kernel::computation)
       .def_prop_ro("op", [](const Kernel& self) { return std::string(self.view().operation); })
       .def_prop_ro("dtype", [](const Kernel& self) { return std::string(self.view().dtype); })
       .def_prop_ro("out_dtype", [](const Kernel& self) { return std::string(self.view().out_dtype); })

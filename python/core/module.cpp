@@ -1,3 +1,5 @@
+#include <cstddef>
+
 #include <nanobind/nanobind.h>
 #include <sparsekiln/c.h>
 
@@ -12,6 +14,10 @@
 NB_MODULE(_core, module) {
   module.doc() = "The C interface of sparsekiln, for the package around it.";
   module.attr("version") = sk_version();
+  nanobind::dict activations;
+  for (std::size_t i = 0; sk_activation_name(i) != nullptr; ++i)
+    activations[sk_activation_name(i)] = sk_activation_takes_result(i) != 0;
+  module.attr("activations") = activations;
   sparsekiln::python::bind_layout(module);
   sparsekiln::python::bind_kernel(module);
   sparsekiln::python::bind_compile(module);

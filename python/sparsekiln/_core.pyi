@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 
 version: str
+activations: dict[str, bool]
+"""By name: whether the derivative may be taken at the result, so that y may be given for z."""
 
 class Layout:
     @staticmethod
@@ -66,6 +68,10 @@ class Kernel:
     @property
     def layout(self) -> Any: ...
     @property
+    def computation(self) -> dict[str, str]:
+        """What was compiled, as text: {"op": "forward", "block": "32x32", ...}, by the arguments of sparsekiln.compile that
+        decide the numbers of the result."""
+    @property
     def op(self) -> str: ...
     @property
     def dtype(self) -> str: ...
@@ -92,8 +98,11 @@ class Kernel:
     @property
     def compile_ms(self) -> float: ...
 
-def compile(layout: Layout, shown: Any, options: dict[str, Any],
+def compile(layout: Layout, shown: Any, fields: dict[str, str], options: dict[str, Any],
             progress: Callable[[int, int, float, float], None] | None) -> Kernel: ...
+def computation_fields() -> list[dict[str, Any]]:
+    """What decides a computation: for each field its name, the argument of sparsekiln.compile, the text of the default
+    ("" where it is that of another field), a line of help, and whether its texts are "yes" and "no"."""
 def register_xla_kernel(key: str, kernel: Kernel, arguments: list[str], results: list[str]) -> None: ...
 def has_xla_kernel(key: str) -> bool: ...
 def xla_handlers() -> dict[str, object]:

@@ -63,7 +63,7 @@ def compile(
     batch: n, or up_to(bound).
     dtype: of W and what it is multiplied with: "f32", "bf16", "f16", or a dtype of NumPy or PyTorch. Sums are float32.
     op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
-    epilogue: what happens before y is stored, joined by "+": scale, bias, relu, gelu, gelu_tanh or silu, glu, residual.
+    epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
     out_dtype: of what is computed; as dtype where None.
     math: "ieee", or "tf32" for float32 on tensor cores.
@@ -86,20 +86,34 @@ def compile(
 
     Raises InvalidArgument (a ValueError), or Error.
     """
+    fields = _texts(locals())
     layout = layout if isinstance(layout, Layout) else Layout(layout)
-    block_out, block_in = map(operator.index, block if isinstance(block, (tuple, list)) else (block, block))
     options = {
-        "block_out": block_out, "block_in": block_in, "batch": str(batch), "dtype": _dtype(dtype),
-        "out_dtype": None if out_dtype is None else _dtype(out_dtype), "operation": op, "math": math,
-        "activation_order": order, "strict_absent": strict_absent, "epilogue": epilogue, "derivative": derivative,
-        "gates": gates, "bias_gradient": bias_gradient, "gate_gradient": gate_gradient, "in_features": in_features,
-        "out_features": out_features, "alignment": alignment, "target": target, "config": config, "tuning": tuning,
+        "in_features": in_features, "out_features": out_features, "target": target, "config": config, "tuning": tuning,
         "tuning_seconds": tuning_seconds, "attached": attached, "tiered": tiered,
         "cache_dir": "" if cache_dir is None else os.fspath(cache_dir), "packs": [os.fspath(pack) for pack in packs],
         "require": require,
     }  # fmt: skip
     with _bar(progress if tuning == "now" else False) as told:
-        return _core.compile(layout._core, layout, options, told)
+        return _core.compile(layout._core, layout, fields, options, told)
+
+
+def _texts(arguments: dict[str, Any]) -> dict[str, str]:
+    """Of the arguments of compile() those that decide the computation, as text, by the names of its fields."""
+    texts = {}
+    for field in _core.computation_fields():
+        given = arguments[field["argument"]]
+        if given is not None:
+            texts[field["name"]] = ("yes" if given else "no") if field["is_flag"] else _text(given, field["argument"])
+    return texts
+
+
+def _text(given: Any, argument: str) -> str:
+    if argument in ("dtype", "out_dtype"):
+        return _dtype(given)
+    if argument == "block":
+        return "x".join(str(operator.index(side)) for side in (given if isinstance(given, (tuple, list)) else [given]))
+    return str(given)
 
 
 def _dtype(given: Any) -> str:

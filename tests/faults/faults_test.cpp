@@ -9,6 +9,7 @@
 #include <sparsekiln/error.h>
 
 #include "runtime/cuda/stream.h"
+#include "runtime/open_device.h"
 #include "tests/faults/job.h"
 
 using namespace sparsekiln;
@@ -95,7 +96,7 @@ TEST_CASE("whichever call fails, the error says what was asked, nothing leaks, a
   const Emulated emulated;
   for (const Job* job : {&the_job(), &attached_job()})
     for (const Failure& failure : failures()) {
-      CAPTURE(job->options.attached);
+      CAPTURE(job->options.specialization == Specialization::attached);
       CAPTURE(name_of_fault(failure.kind));
       unsigned n = 1;
       for (; n < 100; ++n) {
@@ -121,7 +122,7 @@ TEST_CASE(
     "a tiered kernel whose baked code cannot be loaded continues with the attached one, and leaks nothing") {
   const Emulated emulated;
   Job job = the_job();
-  job.options.tiered = true;
+  job.options.specialization = Specialization::tiered;
   job.options.batch = 10;  // not what the store has
   job.problem = make_problem(job.layout, job.options);
   job.inputs = make_inputs(job.problem, 10, Inputs::small_integers, 1);

@@ -29,7 +29,7 @@ std::string compare_with_baked(const Kernel& attached, const Layout& layout, Opt
   const HostInputs random = make_inputs(problem, n, Inputs::random, 4);
   if (const CheckResult judged = launch_and_check(attached, problem, random); !judged.ok)
     return judged.first_failure;
-  options.attached = false;
+  options.specialization = Specialization::baked;
   const Kernel baked = compile(layout, options);
   if (baked.workspace_bytes(n) != attached.workspace_bytes(n)) return "another workspace than baked";
   if (image_of_run(attached, problem, random) != image_of_run(baked, problem, random))
@@ -39,7 +39,7 @@ std::string compare_with_baked(const Kernel& attached, const Layout& layout, Opt
 
 Options attached_options(BlockShape block, Batch batch, Precision precision) {
   Options options = Suite::current().options(block, batch, precision);
-  options.attached = true;
+  options.specialization = Specialization::attached;
   return options;
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("a kernel that cannot take another layout says why and keeps its own")
   CHECK(message_of(kernel, patterns::random(4, 6, 0.5, 1)).find("the kernel's has 6 x 4") !=
         std::string::npos);
   CHECK(kernel.binary().operands.blocks == layout.blocks());
-  options.attached = false;
+  options.specialization = Specialization::baked;
   CHECK(message_of(compile(layout, options), layout).find("in its code") != std::string::npos);
 }
 

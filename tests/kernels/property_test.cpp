@@ -19,6 +19,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
+#include "compiler/activation.h"
 #include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 #include "tests/kernels/table.h"
@@ -57,7 +58,7 @@ struct Drawn {
     if (missing_in != 0) text += fmt::format(", {} inputs less", missing_in);
     if (missing_out != 0) text += fmt::format(", {} outputs less", missing_out);
     if (o.alignment != 16) text += fmt::format(", alignment {}", o.alignment);
-    if (o.attached) text += ", attached";
+    if (o.specialization != Specialization::baked) text += fmt::format(", {}", name(o.specialization));
     if (launch.padding != 0) text += fmt::format(", rows {} elements apart", launch.padding);
     if (launch.pairs != 1) text += fmt::format(", {} pairs", launch.pairs);
     if (!launch.accumulates) text += ", beta 0";
@@ -88,6 +89,11 @@ constexpr std::array kEpilogues{
     Epilogue{.activation = Activation::silu, .glu = true},
     Epilogue{.bias = true, .activation = Activation::gelu, .glu = true, .residual = true},
     Epilogue{.scale = true, .activation = Activation::relu, .glu = true},
+    Epilogue{.activation = Activation::sigmoid, .glu = true},
+    Epilogue{.bias = true, .activation = Activation::tanh, .glu = true},
+    Epilogue{.scale = true, .bias = true, .activation = Activation::hardswish},
+    Epilogue{.bias = true, .activation = Activation::mish, .residual = true},
+    Epilogue{.bias = true, .activation = Activation::leaky_relu},
 };
 
 Drawn draw(std::uint64_t seed) {
@@ -115,17 +121,18 @@ Drawn draw(std::uint64_t seed) {
   const bool forward = o.operation == Operation::forward;
   o.epilogue = pick(random, kEpilogues);
   if (!forward) o.epilogue = Epilogue{.scale = o.epilogue.scale};
-  constexpr std::array kActivations{Activation::none, Activation::none,      Activation::relu,
-                                    Activation::gelu, Activation::gelu_tanh, Activation::silu};
-  if (!forward) o.derivative = pick(random, kActivations);
+  // Every other gradient has a derivative.
+  const auto activations = activation_rows();
+  const std::size_t which = random() % (2 * activations.size());
+  if (!forward && which < activations.size()) o.derivative = activations[which].value;
   o.gates = random() % 6 == 0;
   if (o.operation == Operation::grad_weight) {
     o.bias_gradient = random() % 4 == 0;
     o.gate_gradient = o.gates && random() % 2 == 0;
     drawn.launch.pairs = pick(random, std::array<std::int64_t, 3>{1, 2, 5});
   }
-  o.attached = !Suite::current().on_cpu() && random() % 6 == 0;
-  if (!o.attached && random() % 5 == 0) {
+  if (!Suite::current().on_cpu() && random() % 6 == 0) o.specialization = Specialization::attached;
+  if (o.specialization == Specialization::baked && random() % 5 == 0) {
     drawn.missing_in = static_cast<std::int32_t>(random() % 8);
     drawn.missing_out = static_cast<std::int32_t>(random() % 8);
   }
@@ -219,7 +226,7 @@ Drawn shrunk(Drawn failing) {
       [](Drawn& d) { d.missing_in = 0; },
       [](Drawn& d) { d.missing_out = 0; },
       [](Drawn& d) { d.options.alignment = 16; },
-      [](Drawn& d) { d.options.attached = false; },
+      [](Drawn& d) { d.options.specialization = Specialization::baked; },
       [](Drawn& d) { d.options.order = ActivationOrder::batch_major; },
       [](Drawn& d) { d.options.out_dtype = DType::f32; },
       [](Drawn& d) { d.launch.padding = 0; },
@@ -246,7 +253,7 @@ Drawn shrunk(Drawn failing) {
 bool may_be_refused(const Drawn& drawn) {
   const Options& o = drawn.options;
   if (Suite::current().on_cpu()) return false;
-  if (o.attached && o.operation == Operation::grad_weight) return true;
+  if (o.specialization == Specialization::attached && o.operation == Operation::grad_weight) return true;
   // It is multiplied block by block, and the block's 8 inputs of 16 bits do not fill the tensor core's k.
   return o.epilogue.glu && o.dtype != DType::f32 && o.block.in == 8;
 }

@@ -58,7 +58,7 @@ TEST_CASE("a new thread compiles, launches and drops the last handle") {
 
 TEST_CASE("a new thread gives a kernel another layout and launches it") {
   Options options = threads_options();
-  options.attached = true;
+  options.specialization = Specialization::attached;
   Kernel kernel = compile(wide(), options);
   const Layout next = patterns::random(4, 48, 0.4, 6);
   on_new_thread([&] { kernel.relayout(next); });
@@ -71,7 +71,7 @@ TEST_CASE("a new thread gives a kernel another layout and launches it") {
 TEST_CASE("a new thread waits for the baked kernel of a tiered one and launches it") {
   Options options = threads_options();
   options.cache_dir = Suite::current().cache_dir() / "threads-tiered";
-  options.tiered = true;
+  options.specialization = Specialization::tiered;
   const Problem problem = make_problem(wide(), options);
   const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
   const Kernel kernel = compile(wide(), options);

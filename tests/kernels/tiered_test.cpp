@@ -19,7 +19,7 @@ namespace {
 Options tiered_options(Batch batch, const std::string& store) {
   Options options = Suite::current().options({16, 16}, batch);
   options.cache_dir = Suite::current().cache_dir() / store;
-  options.tiered = true;
+  options.specialization = Specialization::tiered;
   return options;
 }
 
@@ -94,7 +94,7 @@ TEST_CASE("if baking fails, the attached kernel stays in use, and waiting says w
   const Layout layout = patterns::random(20, 20, 0.9, 1);
   Options options = tiered_options(9, "failing");
   Options plain = options;
-  plain.tiered = false;
+  plain.specialization = Specialization::baked;
   Config config = compile(layout, plain).binary().plan.front().config;
   config.table = TableForm::unrolled;
   options.config = config;
@@ -105,20 +105,18 @@ TEST_CASE("if baking fails, the attached kernel stays in use, and waiting says w
   CHECK(launch_and_check(kernel, problem, make_inputs(problem, 9, Inputs::small_integers, 1)).ok);
 }
 
-TEST_CASE("a tiered kernel takes no other layout, and attached and tiered exclude each other") {
+TEST_CASE("a tiered kernel takes no other layout") {
   if (Suite::current().on_cpu()) return;
   const Layout layout = patterns::random(5, 7, 0.5, 5);
   Options options = tiered_options(9, "refused");
   Kernel kernel = compile(layout, options);
   CHECK_THROWS_AS(kernel.relayout(layout), Error);
-  options.attached = true;
-  CHECK_THROWS_AS((void)compile(layout, options), Error);
 }
 
 TEST_CASE("the cpu target returns the baked kernel for a tiered request") {
   if (!Suite::current().on_cpu()) return;
   const Layout layout = patterns::random(5, 7, 0.5, 6);
   Options options = Suite::current().options({16, 16}, 9);
-  options.tiered = true;
+  options.specialization = Specialization::tiered;
   CHECK(compile(layout, options).tier() == Tier::baked);
 }

@@ -145,10 +145,12 @@ TEST_CASE("workspace_bytes is the maximum over all smaller batches, whatever the
     for (const std::int32_t side : {8, 32}) {
       Options options = split_options({side, side}, Batch::up_to(300));
       options.operation = operation;
-      options.attached = operation != Operation::grad_weight || Suite::current().on_cpu();
+      const bool attached = operation != Operation::grad_weight || Suite::current().on_cpu();
+      options.specialization = attached ? Specialization::attached : Specialization::baked;
       Kernel kernel = compile(patterns::random(3, 64, 0.6, 7), options);
       for (const double density : {0.9, 0.3, 0.01}) {
-        if (options.attached) kernel.relayout(patterns::random(3, 64, density, 7));
+        if (options.specialization == Specialization::attached)
+          kernel.relayout(patterns::random(3, 64, density, 7));
         CAPTURE(name(operation));
         CAPTURE(side);
         CAPTURE(density);
@@ -289,7 +291,7 @@ struct TwoLayouts {
   }();
   Kernel kernel = [this] {
     Options options = split_options({32, 32}, 40);
-    options.attached = true;
+    options.specialization = Specialization::attached;
     return compile(even, options);
   }();
 };

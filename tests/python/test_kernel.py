@@ -1,3 +1,4 @@
+import inspect
 import os
 import signal
 import subprocess
@@ -132,7 +133,7 @@ def test_errors_name_the_operand_and_say_what_would_work():
 
 
 @pytest.mark.parametrize("wish, says", [
-    ({"block": 12}, "12"), ({"dtype": "f64"}, "f64"), ({"op": "backward"}, "backward"), ({"epilogue": "tanh"}, "tanh"),
+    ({"block": 12}, "12"), ({"dtype": "f64"}, "f64"), ({"op": "backward"}, "backward"), ({"epilogue": "cube"}, "cube"),
     ({"target": "tpu"}, "tpu"), ({"batch": -1}, "-1"), ({"tuning": "later"}, "later"), ({"require": "luck"}, "luck"),
 ])  # fmt: skip
 def test_options_that_make_no_sense_are_refused(wish, says):
@@ -155,6 +156,30 @@ def test_a_kernel_says_what_it_is(tmp_path):
     assert kernel.layout is layout and kernel.source == "compiled" and kernel.tier == "baked"
     assert len(kernel.key) == 32 and kernel.compile_ms > 0 and "tile_n" in kernel.config
     assert sk.compile(layout, 8, 4, target="cpu", cache_dir=tmp_path).source == "memory"
+
+
+def test_every_field_of_a_computation_is_an_argument_of_compile_with_the_same_default():
+    parameters = inspect.signature(sk.compile).parameters
+    for field in sk._core.computation_fields():
+        usual = parameters[field["argument"]].default
+        if field["argument"] == "batch":  # has another default, as it has always had
+            continue
+        if field["is_flag"]:
+            assert usual is (field["usual"] == "yes")
+        elif field["usual"] == "":
+            assert usual is None
+        elif field["argument"] == "block":
+            assert field["usual"] == f"{usual}x{usual}"
+        else:
+            assert str(usual) == field["usual"]
+
+
+def test_a_kernel_says_what_decided_its_computation():
+    kernel = sk.compile(np.eye(2) == 1, (8, 16), sk.up_to(4), np.float16, "grad_weight", target="cpu", gates=True)
+    said = kernel.computation
+    assert said.keys() == {field["argument"] for field in sk._core.computation_fields()}
+    assert {"op": "grad_weight", "block": "8x16", "batch": "up-to:4", "dtype": "f16", "gates": "yes"}.items() <= said.items()
+    assert said["bias_gradient"] == "no" and said["out_dtype"] == "f16"
 
 
 def test_torch_tensors_are_taken_as_they_are():

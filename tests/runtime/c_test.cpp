@@ -12,6 +12,8 @@
 
 #include <doctest/doctest.h>
 
+#include "compiler/activation.h"
+
 extern "C" int header_is_c(void);
 
 namespace {
@@ -46,6 +48,55 @@ sk_layout* exchange() {
 TEST_CASE("the header is C, and the version is that of the project") {
   CHECK(header_is_c() == 1);
   CHECK(std::string_view(sk_version()) == SPARSEKILN_VERSION);
+  CHECK(sk_interface_version() == SK_INTERFACE_VERSION);
+}
+
+TEST_CASE("every field of a computation is described, with the text of its default") {
+  std::string said;
+  for (std::size_t i = 0; i < sk_field_count(); ++i) {
+    sk_field_view field{};
+    field.size = sizeof(field);
+    REQUIRE(sk_field_describe(i, &field) == SK_OK);
+    said += std::string(field.argument) + "=" + field.usual + (field.is_flag != 0 ? "? " : " ");
+  }
+  CHECK(said.find("op=forward ") == 0);
+  CHECK(said.find("dtype=f32 out_dtype= ") != std::string::npos);
+  CHECK(said.find("gate_gradient=no? ") != std::string::npos);
+  sk_field_view field{};
+  field.size = sizeof(field);
+  CHECK(sk_field_describe(sk_field_count(), &field) == SK_INVALID_ARGUMENT);
+}
+
+TEST_CASE("a view is written as far as its size says, and not at all where that was not set") {
+  sk_layout* layout = exchange();
+  sk_layout_view view{};
+  CHECK(sk_layout_describe(layout, &view) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("view has size 0") != std::string::npos);
+  view.size = offsetof(sk_layout_view, blocks);
+  view.blocks = 77;
+  REQUIRE(sk_layout_describe(layout, &view) == SK_OK);
+  CHECK(view.cols == 2);
+  CHECK(view.blocks == 77);
+  struct {
+    sk_layout_view view;
+    std::int64_t newer;
+  } larger{};
+  larger.view.size = sizeof(larger);
+  larger.newer = 77;
+  REQUIRE(sk_layout_describe(layout, &larger.view) == SK_OK);
+  CHECK(larger.view.blocks == 2);
+  CHECK(larger.newer == 0);
+  sk_layout_free(layout);
+}
+
+TEST_CASE("activations are numbered from relu on, to the last one that there is") {
+  REQUIRE(sk_activation_name(0) != nullptr);
+  CHECK(std::string_view(sk_activation_name(0)) == "relu");
+  CHECK(sk_activation_takes_result(0) == 1);
+  std::size_t count = 0;
+  while (sk_activation_name(count) != nullptr) ++count;
+  CHECK(count == sparsekiln::activation_rows().size() - 1);
+  CHECK(sk_activation_takes_result(count) == 0);
 }
 
 TEST_CASE("layouts are described, and their copies in other forms are equal") {
@@ -162,6 +213,73 @@ TEST_CASE("a kernel is compiled, described, and run on DLPack tensors") {
   CHECK(refusal_in_dimensions(5).find("x: rank 5 and shape [1, 1, 1, ") != std::string::npos);
   CHECK(refusal_in_dimensions(6).find("x: it has 6 dimensions; 1 to 5 are taken") != std::string::npos);
   sk_kernel_free(copy);
+}
+
+/// The text of a field of what a kernel computes.
+std::string field_of(const sk_kernel* kernel, const char* name) {
+  const char* text = "";
+  CHECK(sk_kernel_field(kernel, name, &text) == SK_OK);
+  return text;
+}
+
+TEST_CASE("fields by name come after the members, and a kernel says each of its fields") {
+  sk_layout* layout = exchange();
+  sk_options options;
+  sk_options_init(&options);
+  options.block_out = options.block_in = 8;
+  options.target = "cpu";
+  const std::array<sk_field, 3> fields = {
+      {{"operation", "grad_weight"}, {"gates", "yes"}, {"block", "16x8"}}};
+  options.fields = fields.data();
+  options.field_count = fields.size();
+  sk_kernel* kernel = nullptr;
+  REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
+  CHECK(field_of(kernel, "operation") == "grad_weight");
+  CHECK(field_of(kernel, "gates") == "yes");
+  CHECK(field_of(kernel, "block") == "16x8");
+  CHECK(field_of(kernel, "batch") == "1");
+  const char* text = nullptr;
+  CHECK(sk_kernel_field(kernel, "colour", &text) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("strict_absent") != std::string::npos);
+  sk_kernel_free(kernel);
+
+  kernel = nullptr;
+  const std::array<sk_field, 1> unknown = {{{"gates", "maybe"}}};
+  options.fields = unknown.data();
+  options.field_count = 1;
+  CHECK(sk_compile(layout, &options, &kernel) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("gates 'maybe'") != std::string::npos);
+  CHECK(kernel == nullptr);
+  sk_layout_free(layout);
+}
+
+TEST_CASE("options of a program that knows no fields by name are taken, and so are those of a newer one") {
+  sk_layout* layout = exchange();
+  sk_options older;
+  sk_options_init_sized(&older, offsetof(sk_options, fields));
+  older.block_out = older.block_in = 8;
+  older.target = "cpu";
+  older.fields = reinterpret_cast<const sk_field*>(&older);  // what lies after a smaller struct
+  older.field_count = 77;
+  sk_kernel* kernel = nullptr;
+  REQUIRE_MESSAGE(sk_compile(layout, &older, &kernel) == SK_OK, sk_error_message());
+  sk_kernel_free(kernel);
+
+  struct {
+    sk_options options;
+    std::int64_t newer;
+  } larger;
+  larger.newer = 77;
+  sk_options_init_sized(&larger.options, sizeof(larger));
+  CHECK(larger.newer == 0);
+  larger.options.block_out = larger.options.block_in = 8;
+  larger.options.target = "cpu";
+  REQUIRE_MESSAGE(sk_compile(layout, &larger.options, &kernel) == SK_OK, sk_error_message());
+  sk_kernel_free(kernel);
+  larger.newer = 1;
+  CHECK(sk_compile(layout, &larger.options, &kernel) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("not all zero") != std::string::npos);
+  sk_layout_free(layout);
 }
 
 TEST_CASE("a workspace has its size stated, and one that is a byte too small is refused") {

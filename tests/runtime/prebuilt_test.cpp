@@ -163,7 +163,7 @@ TEST_CASE("what is missing is named: its fields, the packs, the nearest entry an
   CAPTURE(message);
   for (const char* part :
        {"a.pack", "operation=grad_input", "target=sm_90:7", "operation forward", "target sm_80:108",
-        "`sparsekiln precompile FILE --block 16x16 --batch 8 --dtype f32 --op grad_input --arch sm_90:7 -o "})
+        "`sparsekiln precompile FILE --op grad_input --block 16x16 --batch 8 --arch sm_90:7 -o "})
     CHECK(message.find(part) != std::string::npos);
   options.packs.clear();
   CHECK(message_of(sample_layout(), options).find("no packs are given") != std::string::npos);
@@ -179,11 +179,9 @@ TEST_CASE("the command has every option that is not as usual, quoted for a shell
   problem.cut_in_features = 100;
   problem.alignment = 4;
   CHECK(precompile_command(problem, Target::parse("h100"), true, "simt tile_n=8", "it's.npy") ==
-        "sparsekiln precompile 'it'\\''s.npy' --block 32x32 --batch up-to:64 --dtype f32 --math tf32 --op "
-        "forward "
-        "--strict-absent --epilogue bias+gelu --in-features 100 --alignment 4 --attached --config 'simt "
-        "tile_n=8' "
-        "--arch sm_90:132 -o kernels.pack");
+        "sparsekiln precompile 'it'\\''s.npy' --batch up-to:64 --math tf32 --strict-absent --epilogue "
+        "bias+gelu --alignment 4 --in-features 100 --attached --config 'simt tile_n=8' --arch sm_90:132 "
+        "-o kernels.pack");
   CHECK(precompile_command(Problem{}, Target::parse("h100"), false, "", "it's\n\\\x1b.npy")
             .starts_with("sparsekiln precompile $'it\\'s\\x0a\\\\\\x1b.npy' "));
 }
@@ -246,7 +244,7 @@ TEST_CASE("what a store has seen is asked for again just as it was") {
   options.target = "sm_80:5";
   const Layout layout = sample_layout();
   static_cast<void>(build(layout, options));
-  options.attached = true;
+  options.specialization = Specialization::attached;
   options.in_features = 0;
   options.batch = Batch::up_to(16);
   static_cast<void>(build(layout, options));
@@ -256,7 +254,7 @@ TEST_CASE("what a store has seen is asked for again just as it was") {
   REQUIRE(seen.kernels.size() == 2);
   for (const StoredRequest& kernel : seen.kernels) {
     CHECK(kernel.current);
-    CHECK((kernel.options.attached ? one_block : layout) == kernel.layout);
+    CHECK((kernel.options.specialization == Specialization::attached ? one_block : layout) == kernel.layout);
     Options again = kernel.options;
     again.cache_dir = options.cache_dir;
     const BuildJob job = job_of(kernel.layout, again);

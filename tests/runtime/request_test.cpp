@@ -29,9 +29,9 @@ Asked sample() {
   return asked;
 }
 
-// What decides a Binary's bytes, counted. Who adds a field and comes here because this does not compile: it
-// belongs into identity_of (or, of Options, into RequestHash and make_problem), and into the lists of changes
-// below.
+// What decides a Binary's bytes, counted. Who adds a field and comes here because this does not compile: what
+// is no member of Computation, whose fields are a table, belongs into identity_of (or, of Options, into
+// RequestHash and make_problem), and all of it into the lists of changes below.
 struct KnownProblem : Computation {
   Layout layout;
   std::int64_t cut_in_features = 0;
@@ -56,7 +56,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
   [[maybe_unused]] const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, table,
                                 operand_a, packed] = config;
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15, o16, o17,
-                                o18, o19, o20, o21, o22, o23, o24, o25, o26] = options;
+                                o18, o19, o20, o21, o22, o23, o24, o25] = options;
 }
 
 Digest key(const Asked& asked) { return identity_of(asked.problem, asked.target, asked.plan).key(); }
@@ -111,6 +111,52 @@ TEST_CASE("every field that decides the bytes changes the key") {
     changes[change](asked);
     CHECK(keys.insert(key(asked)).second);
   }
+}
+
+/// The fields and values that decide a Binary besides its layout, one a line.
+std::string stated(const Problem& problem) {
+  std::string text;
+  for (const auto& [field, value] : stated_fields(problem, {Target::Kind::cuda, "sm_90", 132}, {}))
+    text += field + "=" + value + "\n";
+  return text;
+}
+
+TEST_CASE("identities spell a problem as stores and records of earlier versions have it") {
+  CHECK(stated({}) ==
+        "operation=forward\nblock=32x32\nbatch=1\ndtype=f32\nout_dtype=f32\nmath=ieee\n"
+        "order=batch-major\nstrict_absent=no\nepilogue=none\nderivative=none\ngates=no\n"
+        "bias_gradient=no\ngate_gradient=no\nalignment=16\ntarget=sm_90:132\nplan=\n");
+  Problem gradient;
+  gradient.operation = Operation::grad_weight;
+  gradient.block = {8, 64};
+  gradient.batch = Batch::up_to(8192);
+  gradient.math = Math::tf32;
+  gradient.derivative = Activation::gelu_tanh;
+  gradient.gates = gradient.bias_gradient = gradient.gate_gradient = true;
+  gradient.alignment = 4;
+  CHECK(stated(gradient) ==
+        "operation=grad_weight\nblock=8x64\nbatch=up-to:8192\ndtype=f32\nout_dtype=f32\nmath=tf32\n"
+        "order=batch-major\nstrict_absent=no\nepilogue=none\nderivative=gelu_tanh\ngates=yes\n"
+        "bias_gradient=yes\ngate_gradient=yes\nalignment=4\ntarget=sm_90:132\nplan=\n");
+  Problem pair;  // of a GLU variant, which was spelled "gated" when the first records were written
+  pair.batch = 64;
+  pair.dtype = DType::bf16;
+  pair.order = ActivationOrder::feature_major;
+  pair.strict_absent = true;
+  pair.epilogue = parse_epilogue("scale+bias+silu+glu+residual");
+  CHECK(stated(pair) ==
+        "operation=forward\nblock=32x32\nbatch=64\ndtype=bf16\nout_dtype=f32\nmath=ieee\n"
+        "order=feature-major\nstrict_absent=yes\nepilogue=scale+bias+silu+gated+residual\n"
+        "derivative=none\ngates=no\nbias_gradient=no\ngate_gradient=no\nalignment=16\n"
+        "target=sm_90:132\nplan=\n");
+  Problem half;
+  half.operation = Operation::grad_input;
+  half.dtype = half.out_dtype = DType::f16;
+  half.epilogue = parse_epilogue("scale");
+  CHECK(stated(half) ==
+        "operation=grad_input\nblock=32x32\nbatch=1\ndtype=f16\nout_dtype=f16\nmath=ieee\n"
+        "order=batch-major\nstrict_absent=no\nepilogue=scale\nderivative=none\ngates=no\n"
+        "bias_gradient=no\ngate_gradient=no\nalignment=16\ntarget=sm_90:132\nplan=\n");
 }
 
 TEST_CASE("with attached tables the layout has no part in the key, and all else has") {
@@ -172,7 +218,8 @@ TEST_CASE("every wish that decides the bytes changes the key") {
        [](Options& o) { o.strict_absent = true; }, [](Options& o) { o.epilogue.bias = true; },
        [](Options& o) { o.gates = true; }, [](Options& o) { o.in_features = 500; },
        [](Options& o) { o.out_features = 500; }, [](Options& o) { o.alignment = 4; },
-       [](Options& o) { o.target = "sm_80:108"; }, [](Options& o) { o.attached = true; },
+       [](Options& o) { o.target = "sm_80:108"; },
+       [](Options& o) { o.specialization = Specialization::attached; },
        [&](Options& o) { o.config = pinned; }});
   Options single = sample_options();
   single.dtype = DType::f32;
@@ -235,8 +282,8 @@ TEST_CASE("requests that differ in one wish are different rows of the table") {
       [](Request& r) { r.options.out_features = 500; },
       [](Request& r) { r.options.target = "cpu"; },
       [](Request& r) { r.options.config = Config{}; },
-      [](Request& r) { r.options.attached = true; },
-      [](Request& r) { r.options.tiered = true; },
+      [](Request& r) { r.options.specialization = Specialization::attached; },
+      [](Request& r) { r.options.specialization = Specialization::tiered; },
       [](Request& r) { r.options.cache_dir = "elsewhere"; },
       [](Request& r) { r.options.packs = {"a.pack"}; },
       [](Request& r) { r.options.packs = {"b.pack"}; },

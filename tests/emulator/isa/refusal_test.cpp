@@ -4,7 +4,7 @@
 #include <string>
 
 #include "emulator/program/decode.h"
-#include "emulator/ptx/module.h"
+#include "emulator/ptx/parse.h"
 #include "tests/emulator/one_warp.h"
 
 using namespace sparsekiln;

@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "emulator/ptx/parse.h"
 #include "tests/emulator/ptx/text.h"
 
 using namespace sparsekiln::ptx;

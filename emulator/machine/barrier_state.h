@@ -3,9 +3,13 @@
 #include <array>
 #include <cstdint>
 
-#include "emulator/machine/warp.h"
+#include "emulator/program/program.h"
 
 namespace sparsekiln::emulator {
+
+/// What a warp does at a barrier: waits, goes on, or waits for the answer of a reduction.
+enum class BarrierKind : std::uint8_t { sync, arrive, reduce_and, reduce_or, reduce_popc };
+inline constexpr std::uint32_t kNoRow = 0xffffffffu;
 
 /// One barrier of a block (PTX ISA 9.7.13.1). Warps arrive as a whole, that is, with all of their threads
 /// that have not ended. When the expected number has arrived, those that wait continue and the barrier is

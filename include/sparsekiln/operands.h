@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <sparsekiln/tensor_view.h>
+
+namespace sparsekiln {
+
+/// One step of a recurrent network: what grad_weight sums over.
+struct ActivationPair {
+  TensorView x;   ///< [n, in_features]
+  TensorView dy;  ///< [n, out_features]
+  TensorView z;   ///< [n, out_features], with Problem::derivative
+};
+
+/// The operands of a linear layer; each operation and epilogue has its own, and looks at no other.
+///
+///   forward      y[n, out] = x[n, in] · W[out, in]ᵀ, and what Problem::epilogue makes of it
+///   grad_input   dx[n, in] = dy[n, out] · W[out, in]
+///   grad_weight  dw = dy[n, out]ᵀ · x[n, in] on the blocks of the layout
+///
+/// Activations are [n, features], rows contiguous; feature-major [features, n], rows contiguous too. With
+/// three dimensions they are batches of such matrices, of any stride: as one product where they lie like one
+/// matrix of a batch that the kernel takes, else one launch each, in order. The stride of an axis of extent 1
+/// may be any number. What is computed must not overlap what is read. Every element of it is written; it is
+/// read where beta != 0 alone.
+struct Operands {
+  TensorView x;  ///< [n, in_features]
+  /// [blocks, block_out, block_in], dense, row-major over the layout. Where Kernel::packed_elements() is not
+  /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements. Where
+  /// the layout has no blocks it may be left out, as may v and dw.
+  TensorView w;
+  TensorView y;         ///< [n, out_features]
+  TensorView dy;        ///< [n, out_features], of x's type
+  TensorView dx;        ///< [n, in_features], of y's type
+  TensorView dw;        ///< like w, of the output type
+  TensorView v;         ///< Epilogue::glu: like w
+  TensorView bias;      ///< [out_features], of the output type
+  TensorView v_bias;    ///< Epilogue::glu and bias: like bias
+  TensorView residual;  ///< like y
+  TensorView z;         ///< Problem::derivative: like dy
+  TensorView gates;     ///< [blocks], float32
+  TensorView dbias;     ///< Problem::bias_gradient: [out_features], float32
+  TensorView dgates;    ///< Problem::gate_gradient: [blocks], float32
+  /// Of grad_weight, instead of x, dy and z: up to kMostPairs of them, each of the batch n, summed in this
+  /// order.
+  std::span<const ActivationPair> pairs = {};
+  float alpha = 1;  ///< Epilogue::scale
+  float beta = 0;   ///< Epilogue::scale
+  /// At least workspace_bytes(n) bytes, aligned to 64, where n is the batch of what is launched: of all
+  /// matrices where they run as one product, else of one. Of one kernel: zeroed before the first launch, then
+  /// good for any n that it is large enough for. Two launches that may overlap must not share it, and two
+  /// kernels must not, unless it is zeroed in between. Null: the kernel keeps one per stream, on the cpu one
+  /// per calling thread; a launch that is captured into a graph must be given one, for that graph alone.
+  void* workspace = nullptr;
+  /// Bytes from `workspace` on that the launch may write. To be stated: a workspace of fewer bytes than
+  /// workspace_bytes(n) is refused.
+  std::int64_t workspace_size = 0;
+  void* stream = nullptr;  ///< a CUstream (cudaStream_t); ignored on the cpu
+};
+
+}  // namespace sparsekiln

@@ -1,0 +1,117 @@
+#include "compiler/computation_fields.h"
+
+#include <set>
+#include <string>
+
+#include <doctest/doctest.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln {
+namespace {
+
+/// With no field as it is by default.
+Computation unusual() {
+  Computation what;
+  what.operation = Operation::grad_weight;
+  what.block = {16, 8};
+  what.batch = Batch::up_to(64);
+  what.dtype = DType::bf16;
+  what.out_dtype = DType::bf16;
+  what.math = Math::tf32;
+  what.order = ActivationOrder::feature_major;
+  what.strict_absent = true;
+  what.epilogue = {
+      .scale = true, .bias = true, .activation = Activation::silu, .glu = true, .residual = true};
+  what.derivative = Activation::gelu_tanh;
+  what.gates = true;
+  what.bias_gradient = true;
+  what.gate_gradient = true;
+  what.alignment = 4;
+  return what;
+}
+
+TEST_CASE("options without a wish decide the computation that has no wish either") {
+  CHECK(computation_of(Options{}) == Computation{});
+}
+
+TEST_CASE("every field can be read from its text, alone") {
+  const Computation all = unusual();
+  for (const ComputationField& field : computation_fields()) {
+    CAPTURE(field.name);
+    for (const std::string& text : {field.text(all), field.stored_text(all)}) {
+      CAPTURE(text);
+      Computation read;
+      field.read(read, text);
+      CHECK(field.text(read) == field.text(all));
+      CHECK_FALSE(read == Computation{});
+    }
+    Options options;
+    field.read(options, field.text(all));
+    CHECK(field.text(computation_of(options)) == field.text(all));
+    CHECK(field.bits(options) != field.bits(Options{}));
+  }
+}
+
+TEST_CASE("options with the texts of all fields decide the computation that had these") {
+  Options options;
+  for (const ComputationField& field : computation_fields()) field.read(options, field.text(unusual()));
+  CHECK(computation_of(options) == unusual());
+}
+
+TEST_CASE("the text of the default reads as the default, but for fields that follow another one") {
+  for (const ComputationField& field : computation_fields()) {
+    CAPTURE(field.name);
+    CHECK(field.usual().empty() == !field.follows.empty());
+    if (!field.follows.empty()) continue;
+    Computation read = unusual();
+    field.read(read, field.usual());
+    CHECK(field.text(read) == field.text(Computation{}));
+  }
+}
+
+TEST_CASE("the output type follows the type of the operands until it is stated") {
+  Options options;
+  computation_field("dtype").read(options, "bf16");
+  CHECK(computation_of(options).out_dtype == DType::bf16);
+  computation_field("out_dtype").read(options, "f32");
+  CHECK(computation_of(options).out_dtype == DType::f32);
+}
+
+TEST_CASE("no two fields have a name in common, wherever they are named") {
+  std::set<std::string_view> names, arguments, options;
+  std::set<std::string> keys;
+  for (const ComputationField& field : computation_fields()) {
+    CAPTURE(field.name);
+    CHECK(names.insert(field.name).second);
+    CHECK(arguments.insert(field.argument).second);
+    CHECK(options.insert(field.option).second);
+    CHECK(keys.insert(field.job_key()).second);
+    CHECK_FALSE(field.help.empty());
+  }
+}
+
+TEST_CASE("an enumeration lists its values, and the list grows with it") {
+  CHECK(computation_field("math").choices() == "ieee, tf32");
+  const std::string activations = computation_field("derivative").choices();
+  CHECK(activations.starts_with("none, relu, gelu"));
+}
+
+TEST_CASE("a text that no value has is refused, with the field or the kind of value in the message") {
+  const auto message = [](std::string_view field, std::string_view text) {
+    Computation what;
+    try {
+      computation_field(field).read(what, text);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::invalid_argument);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(message("gates", "maybe").find("gates 'maybe'") != std::string::npos);
+  CHECK(message("alignment", "8 bytes").find("alignment 8 bytes") != std::string::npos);
+  CHECK(message("dtype", "f12").find("f12") != std::string::npos);
+  CHECK_THROWS_AS((void)computation_field("colour"), Error);
+}
+
+}  // namespace
+}  // namespace sparsekiln
