@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "autotune/cpu_defaults.h"
+#include "compiler/element.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -93,7 +94,7 @@ double step_cycles(const Tile& tile, std::int32_t lanes, bool halves) {
 double element_bytes(const Problem& problem) { return static_cast<double>(size_of(problem.dtype)); }
 
 /// Words narrower than 32 bits are widened first: two instructions a vector.
-double widening(const Problem& problem) { return problem.dtype == DType::f32 ? 0 : 1; }
+double widening(const Problem& problem) { return problem.dtype == problem.sum_type() ? 0 : 1; }
 
 Prediction product(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
   const std::int32_t lanes = lanes_of(target.arch);
@@ -175,6 +176,30 @@ Prediction weight_gradient(const Problem& problem, const Target& target, const C
           memory > busy ? Bound::memory : Bound::arithmetic};
 }
 
+/// Plain passes (compiler/cpu/plain_spmm.h, plain_sddmm.h): eight sums in registers for six loads, and x, and
+/// dy, copied element by element for each block.
+Prediction plain(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
+  constexpr double kCyclesOfEight = 5;  // multiply-adds of a register tile
+  constexpr double kCopyCycles = 3;     // an element
+  constexpr double kStoreCycles = 4;    // an element
+  const bool gradient = problem.operation == Operation::grad_weight;
+  const BlockShape block = block_of(problem);
+  const double lanes = 4.0 * lanes_of(target.arch) / static_cast<double>(size_of(problem.sum_type()));
+  const double blocks = static_cast<double>(problem.layout.blocks());
+  const double tiles = std::ceil(static_cast<double>(std::max<std::int64_t>(n, 1)) / config.tile_n);
+  const double entries = tiles * config.tile_n;
+  const double filled = gradient ? lanes : std::min<double>(lanes, config.tile_n);
+  const double products = problem.flops(1) / 2 * entries / filled / 8 * kCyclesOfEight;
+  const double copied = blocks * entries * (block.in + (gradient ? block.out : 0)) * kCopyCycles;
+  const double stored = gradient ? blocks * block.out * block.in
+                                 : entries * static_cast<double>(problem.operation == Operation::forward
+                                                                     ? problem.out_features()
+                                                                     : problem.in_features());
+  const double threads = std::max(target.workers, 1);
+  const double cycles = (products + copied + stored * kStoreCycles) / threads;
+  return {kLaunchUs + (threads > 1 ? kPassUs : 0) + cycles / kHertz * 1e6, Bound::arithmetic};
+}
+
 }  // namespace
 
 ExpectedTile expected_tile(const Problem& problem, const Target& target, const Config& config) {
@@ -184,6 +209,7 @@ ExpectedTile expected_tile(const Problem& problem, const Target& target, const C
 }
 
 Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
+  if (element(problem.dtype).cpu == CpuPasses::plain) return plain(problem, target, config, n);
   return problem.operation == Operation::grad_weight ? weight_gradient(problem, target, config, n)
                                                      : product(problem, target, config, n);
 }

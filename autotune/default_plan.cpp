@@ -11,6 +11,7 @@
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/sddmm.h"
 #include "compiler/cuda/tables.h"
+#include "compiler/cuda/types.h"
 #include "compiler/sddmm.h"
 
 namespace sparsekiln {
@@ -85,6 +86,7 @@ Plan choose_plan(const Sddmm& gradient, const Target& target) {
 }  // namespace
 
 Plan choose_plan(const Problem& problem, const Target& target) {
+  if (target.kind == Target::Kind::cuda) cuda::require_types(problem, target);
   if (problem.operation == Operation::grad_weight) return choose_plan(Sddmm(problem), target);
   const Spmm product(problem);
   Plan plan = choose_numbers(product, target);
@@ -93,6 +95,7 @@ Plan choose_plan(const Problem& problem, const Target& target) {
 }
 
 Plan choose_attached_plan(const Problem& problem, const Target& target) {
+  if (target.kind == Target::Kind::cuda) cuda::require_types(problem, target);
   Problem any = problem;
   any.layout = Layout();
   if (problem.operation == Operation::grad_weight) {

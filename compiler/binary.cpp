@@ -76,8 +76,8 @@ Computation get_computation(ByteReader& in) {
   what.block.in = in.get<std::int32_t>();
   const auto bound = in.get<std::int64_t>();
   what.batch = in.get_bool() ? Batch::up_to(bound) : Batch(bound);
-  what.dtype = in.get_enum(DType::bf16);
-  what.out_dtype = in.get_enum(DType::bf16);
+  what.dtype = in.get_enum(kLastDType);
+  what.out_dtype = in.get_enum(kLastDType);
   what.math = in.get_enum(Math::tf32);
   what.order = in.get_enum(ActivationOrder::feature_major);
   what.epilogue.activation = in.get_enum(Activation::silu);

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/sparsekiln.h>
 
+#include "compiler/element.h"
 #include "runtime/c_operands.h"
 
 using sparsekiln::Error;
@@ -168,6 +169,20 @@ sparsekiln::Options options_of(const sk_options& from) {
 const char* sk_error_message(void) { return last_failure.message.c_str(); }
 const char* sk_error_log(void) { return last_failure.log.c_str(); }
 const char* sk_version(void) { return SPARSEKILN_VERSION; }
+
+const sk_element_type* sk_element_type_at(size_t index) {
+  static const std::vector<sk_element_type> types = [] {
+    std::vector<sk_element_type> made;
+    // The texts of the rows are literals, which end with 0.
+    for (const sparsekiln::Element& type : sparsekiln::elements()) {
+      const sparsekiln::Element& sums = sparsekiln::element(type.arithmetic);
+      made.push_back({type.name.data(), type.array_name.data(), sums.name.data(), sums.array_name.data(),
+                      type.dlpack.code, type.dlpack.bits, type.cuda.output.empty() ? 0 : 1});
+    }
+    return made;
+  }();
+  return index < types.size() ? &types[index] : nullptr;
+}
 
 sk_status sk_layout_from_csr(int64_t rows, int64_t cols, const int32_t* crow, const int32_t* col,
                              sk_layout** layout) {

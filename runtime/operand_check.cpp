@@ -329,7 +329,7 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   if (ends.bias && ends.glu)
     v_bias = check_dense("v_bias", operands.v_bias, contract.out_dtype, to_features, contract, device);
   if (contract.gates)
-    gates = check_dense("gates", operands.gates, DType::f32, contract.blocks, contract, device);
+    gates = check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
   check_scale(operands, contract);
   if (to_features == 0) checked.matrices = 0;
   if (checked.matrices == 0) return checked;
@@ -438,14 +438,16 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
   Region w;
   computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
   if (contract.bias_gradient)
-    computed[1] = check_dense("dbias", operands.dbias, DType::f32, contract.out_features, contract, device);
+    computed[1] =
+        check_dense("dbias", operands.dbias, contract.sum_type(), contract.out_features, contract, device);
   if (contract.gate_gradient) {
-    computed[2] = check_dense("dgates", operands.dgates, DType::f32, contract.blocks, contract, device);
+    computed[2] =
+        check_dense("dgates", operands.dgates, contract.sum_type(), contract.blocks, contract, device);
     w = check_weight("w", operands.w, contract.dtype, contract, device);
   }
   Region gates;
   if (contract.gates)
-    gates = check_dense("gates", operands.gates, DType::f32, contract.blocks, contract, device);
+    gates = check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
   for (const Region& region : computed) refuse_overlaps(region, {w, gates});
   for (const auto& [one, other] : {std::pair{0, 1}, {0, 2}, {1, 2}})
     if (overlap(computed[one], computed[other])) refuse_shared(computed[one].name, computed[other].name);

@@ -53,7 +53,7 @@ void add_problem(CLI::App& app, Request& request) {
   app.add_option("--block", request.block, "block shape: 32, or OUTxIN such as 8x32")->capture_default_str();
   app.add_option("--batch", request.batch, "batch: 64, or up-to:8192 for any n up to 8192")
       ->capture_default_str();
-  app.add_option("--dtype", request.dtype, "type of activations and weight: f32, bf16, f16")
+  app.add_option("--dtype", request.dtype, "type of activations and weight: f32, bf16, f16, f64")
       ->capture_default_str();
   app.add_option("--out-dtype", request.out_dtype, "type of the result (as --dtype where not given)");
   app.add_option("--math", request.math,

@@ -9,17 +9,24 @@ namespace {
 
 using Value = llvm::Value;
 
-/// Vectors like one that is given. Names of functions are those of templates/activation.cuh, which says where
-/// their numbers come from.
+/// Vectors like one that is given, of float32 or float64. Names of functions are those of
+/// templates/activation.cuh, which says where the numbers of float32 come from; exponentials and error
+/// functions of float64 are the C library's (runtime/cpu/loaded_object.cpp gives them to the linker).
 class Floats {
  public:
   Floats(VectorIr& v, Value* like)
       : v_(v), ir_(v.ir), type_(llvm::cast<llvm::FixedVectorType>(like->getType())) {}
 
-  [[nodiscard]] Value* all(float value) const { return llvm::ConstantFP::get(type_, double{value}); }
+  /// The constant, rounded to the type.
+  [[nodiscard]] Value* all(double value) const { return llvm::ConstantFP::get(type_, value); }
+  /// A constant that float32 has as templates/activation.cuh spells it, and float64 in full.
+  [[nodiscard]] Value* all(float of_float32, double of_float64) const {
+    return all(is_float64() ? of_float64 : double{of_float32});
+  }
   [[nodiscard]] Value* absolute(Value* x) const { return ir_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
 
   [[nodiscard]] Value* exp_of_negative(Value* t) const {
+    if (is_float64()) return called("exp", t);
     // Rounded to the nearest integer by an addition: then the lowest bits are the integer's.
     constexpr float kOnes = 0x1.8p23F;
     constexpr std::uint32_t kBits = 0x4b400000;
@@ -46,6 +53,11 @@ class Floats {
     Value* density;
   };
   [[nodiscard]] Normal normal_cdf(Value* z) const {
+    if (is_float64()) {
+      Value* density = exp_of_negative(ir_.CreateFMul(all(-0.5), ir_.CreateFMul(z, z)));
+      Value* tails = called("erfc", ir_.CreateFMul(z, all(-0.70710678118654752440)));  // -√½
+      return {ir_.CreateFMul(all(0.5), tails), density};
+    }
     Value* t = ir_.CreateFDiv(all(1), v_.multiply_add(absolute(z), all(0.25F), all(1)));
     constexpr std::array kRest = {-1.5011372e-1F, 2.9047611e-1F, -1.9922151e-1F, 1.9713987e-1F,
                                   3.4939222e-2F,  1.0321850e-1F, 9.8593190e-2F,  9.9792838e-2F};
@@ -58,11 +70,23 @@ class Floats {
   }
 
   [[nodiscard]] Value* tanh_argument(Value* z) const {
-    Value* cubic = v_.multiply_add(ir_.CreateFMul(z, z), all(0.044715F), all(1));
-    return ir_.CreateFMul(ir_.CreateFMul(all(1.5957691F), z), cubic);
+    Value* cubic = v_.multiply_add(ir_.CreateFMul(z, z), all(0.044715F, 0.044715), all(1));
+    return ir_.CreateFMul(ir_.CreateFMul(all(1.5957691F, 1.5957691216057307118), z), cubic);
   }
 
  private:
+  [[nodiscard]] bool is_float64() const { return type_->getElementType()->isDoubleTy(); }
+  /// A function of the C library, lane by lane.
+  [[nodiscard]] Value* called(const char* name, Value* x) const {
+    auto* of_double = llvm::FunctionType::get(ir_.getDoubleTy(), {ir_.getDoubleTy()}, false);
+    const llvm::FunctionCallee function = v_.module.getOrInsertFunction(name, of_double);
+    Value* result = llvm::PoisonValue::get(type_);
+    for (unsigned lane = 0; lane < type_->getNumElements(); ++lane) {
+      Value* one = ir_.CreateCall(function, {ir_.CreateExtractElement(x, std::uint64_t{lane})});
+      result = ir_.CreateInsertElement(result, one, std::uint64_t{lane});
+    }
+    return result;
+  }
   [[nodiscard]] Value* words(std::uint32_t value) const {
     return v_.splat(ir_.getInt32(value), static_cast<std::int32_t>(type_->getNumElements()));
   }
@@ -105,13 +129,14 @@ Value* derivative(VectorIr& v, Activation activation, Value* z) {
       return ir.CreateSelect(ir.CreateFCmpOGT(z, floats.all(0)), floats.all(1), floats.all(0));
     case Activation::gelu: {
       const auto [cdf, density] = floats.normal_cdf(z);
-      return v.multiply_add(ir.CreateFMul(z, floats.all(0.39894228F)), density, cdf);  // 1 / √(2π)
+      return v.multiply_add(ir.CreateFMul(z, floats.all(0.39894228F, 0.39894228040143267794)), density,
+                            cdf);  // 1 / √(2π)
     }
     case Activation::gelu_tanh: {
       Value* s = floats.sigmoid(floats.tanh_argument(z));
       Value* rise = ir.CreateFMul(ir.CreateFMul(z, s), ir.CreateFSub(floats.all(1), s));
-      Value* inner = v.multiply_add(ir.CreateFMul(z, z), floats.all(0.134145F), floats.all(1));
-      return v.multiply_add(rise, ir.CreateFMul(floats.all(1.5957691F), inner), s);
+      Value* inner = v.multiply_add(ir.CreateFMul(z, z), floats.all(0.134145F, 0.134145), floats.all(1));
+      return v.multiply_add(rise, ir.CreateFMul(floats.all(1.5957691F, 1.5957691216057307118), inner), s);
     }
     case Activation::silu: {
       Value* s = floats.sigmoid(z);

@@ -4,6 +4,8 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/TargetParser/Triple.h>
 
+#include "compiler/cpu/element_ir.h"
+
 namespace sparsekiln::cpu {
 
 using Value = llvm::Value;
@@ -201,35 +203,17 @@ VectorIr::Values VectorIr::transpose(Values rows) {
   return rows;
 }
 
-namespace {
-
-std::int32_t lanes_of(const Value* vector) {
-  return static_cast<std::int32_t>(llvm::cast<llvm::FixedVectorType>(vector->getType())->getNumElements());
-}
-
-}  // namespace
-
 Value* VectorIr::load_floats(DType type, Value* address, std::int32_t lanes, unsigned align) {
   return widened(type, load_elements(type, address, lanes, align));
 }
 
-llvm::Type* VectorIr::element_type(DType type) {
-  if (type == DType::f32) return ir.getFloatTy();
-  return type == DType::f16 && level.f16c ? ir.getHalfTy() : static_cast<llvm::Type*>(ir.getInt16Ty());
-}
+llvm::Type* VectorIr::element_type(DType type) { return element_ir(type).stored(*this); }
 
 Value* VectorIr::load_elements(DType type, Value* address, std::int32_t lanes, unsigned align) {
   return load(llvm::FixedVectorType::get(element_type(type), static_cast<unsigned>(lanes)), address, align);
 }
 
-Value* VectorIr::widened(DType type, Value* elements) {
-  if (type == DType::f32) return elements;
-  const std::int32_t lanes = lanes_of(elements);
-  if (type == DType::f16 && level.f16c) return ir.CreateFPExt(elements, floats(lanes));
-  Value* bits = ir.CreateZExt(elements, ints(lanes));
-  if (type == DType::f16) return widened_f16(bits);
-  return ir.CreateBitCast(ir.CreateShl(bits, words_of(16, lanes)), floats(lanes));
-}
+Value* VectorIr::widened(DType type, Value* elements) { return element_ir(type).widened(*this, elements); }
 
 Value* VectorIr::load_clipped(DType type, Value* base, Value* first, Value* end, std::int32_t lanes) {
   const auto bytes = static_cast<std::int64_t>(size_of(type));
@@ -249,66 +233,7 @@ Value* VectorIr::load_clipped(DType type, Value* base, Value* first, Value* end,
 }
 
 Value* VectorIr::rounded_to(DType type, Value* values, bool short_nans) {
-  if (type == DType::f32) return values;
-  if (type == DType::bf16) return rounded_to_bf16(values, short_nans);
-  if (!level.f16c) return rounded_to_f16(values);
-  const auto count = static_cast<unsigned>(lanes_of(values));
-  Value* halves = ir.CreateFPTrunc(values, llvm::FixedVectorType::get(ir.getHalfTy(), count));
-  if (count < 8) return halves;
-  // vcvtps2ph into memory takes twice as long as into a register that is stored then.
-  Value* words = ir.CreateBitCast(halves, llvm::FixedVectorType::get(ir.getInt16Ty(), count));
-  return ir.CreateBitCast(in_register(words), halves->getType());
-}
-
-Value* VectorIr::rounded_to_bf16(Value* values, bool short_nans) {
-  const std::int32_t lanes = lanes_of(values);
-  Value* bits = ir.CreateBitCast(values, ints(lanes));
-  Value* odd = ir.CreateAnd(ir.CreateLShr(bits, words_of(16, lanes)), words_of(1, lanes));
-  Value* rounded = ir.CreateAdd(ir.CreateAdd(bits, words_of(0x7fff, lanes)), odd);
-  if (!short_nans) {
-    Value* quiet = ir.CreateOr(bits, words_of(0x400000, lanes));
-    rounded = ir.CreateSelect(ir.CreateFCmpUNO(values, values), quiet, rounded);
-  }
-  Value* upper = ir.CreateLShr(rounded, words_of(16, lanes));
-  return ir.CreateTrunc(upper, llvm::FixedVectorType::get(ir.getInt16Ty(), static_cast<unsigned>(lanes)));
-}
-
-Value* VectorIr::rounded_to_f16(Value* values) {
-  const std::int32_t lanes = lanes_of(values);
-  const auto all = [&](std::uint32_t bits) { return words_of(bits, lanes); };
-  Value* bits = ir.CreateBitCast(values, ints(lanes));
-  Value* sign = ir.CreateAnd(ir.CreateLShr(bits, all(16)), all(0x8000));
-  Value* magnitude = ir.CreateAnd(bits, all(0x7fffffff));
-  Value* odd = ir.CreateAnd(ir.CreateLShr(magnitude, all(13)), all(1));
-  Value* rebiased = ir.CreateSub(magnitude, all(112U << 23));
-  Value* normal = ir.CreateLShr(ir.CreateAdd(ir.CreateAdd(rebiased, all(0xfff)), odd), all(13));
-  // Below 2^-14 the spacing is 2^-24, which is that of f32 just above 0.5: the addition rounds.
-  Value* half = ir.CreateBitCast(all(0x3f000000), floats(lanes));
-  Value* shifted = ir.CreateFAdd(ir.CreateBitCast(magnitude, floats(lanes)), half);
-  Value* subnormal = ir.CreateSub(ir.CreateBitCast(shifted, ints(lanes)), all(0x3f000000));
-  Value* payload = ir.CreateAnd(ir.CreateLShr(magnitude, all(13)), all(0x1ff));
-  Value* result = ir.CreateSelect(ir.CreateICmpULT(magnitude, all(0x38800000)), subnormal, normal);
-  // 65520 and above round to infinity.
-  result = ir.CreateSelect(ir.CreateICmpUGE(magnitude, all(0x477ff000)), all(0x7c00), result);
-  result = ir.CreateSelect(ir.CreateFCmpUNO(values, values), ir.CreateOr(payload, all(0x7e00)), result);
-  return ir.CreateTrunc(ir.CreateOr(result, sign),
-                        llvm::FixedVectorType::get(ir.getInt16Ty(), static_cast<unsigned>(lanes)));
-}
-
-Value* VectorIr::widened_f16(Value* bits) {
-  const std::int32_t lanes = lanes_of(bits);
-  const auto all = [&](std::uint32_t word) { return words_of(word, lanes); };
-  Value* sign = ir.CreateShl(ir.CreateAnd(bits, all(0x8000)), all(16));
-  Value* magnitude = ir.CreateShl(ir.CreateAnd(bits, all(0x7fff)), all(13));
-  Value* normal = ir.CreateAdd(magnitude, all(112U << 23));
-  // A fraction at exponent -14, less 2^-14: exact, and nothing is subnormal in f32.
-  Value* smallest = ir.CreateBitCast(all(113U << 23), floats(lanes));
-  Value* fraction = ir.CreateBitCast(ir.CreateAdd(magnitude, all(113U << 23)), floats(lanes));
-  Value* subnormal = ir.CreateBitCast(ir.CreateFSub(fraction, smallest), ints(lanes));
-  Value* infinite = ir.CreateAdd(magnitude, all(224U << 23));  // or NaN
-  Value* result = ir.CreateSelect(ir.CreateICmpULT(magnitude, all(1U << 23)), subnormal, normal);
-  result = ir.CreateSelect(ir.CreateICmpUGE(magnitude, all(31U << 23)), infinite, result);
-  return ir.CreateBitCast(ir.CreateOr(result, sign), floats(lanes));
+  return element_ir(type).rounded(*this, values, short_nans);
 }
 
 }  // namespace sparsekiln::cpu

@@ -178,6 +178,7 @@ void validate_variant(const Sddmm& gradient, const Target& target, const Config&
 }  // namespace
 
 void validate(const Sddmm& gradient, const Target& target, const Config& config) {
+  require_types(gradient, target);
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   validate_variant(gradient, target, config);

@@ -3,6 +3,7 @@
 
 #include "python/core/command.h"
 #include "python/core/compile.h"
+#include "python/core/element_types.h"
 #include "python/core/kernel.h"
 #include "python/core/layout.h"
 #ifdef SPARSEKILN_XLA
@@ -12,6 +13,11 @@
 NB_MODULE(_core, module) {
   module.doc() = "The C interface of sparsekiln, for the package around it.";
   module.attr("version") = sk_version();
+  nanobind::list types;
+  for (std::size_t i = 0; const sk_element_type* type = sk_element_type_at(i); ++i)
+    types.append(nanobind::make_tuple(type->name, type->array_name, type->sum_array_name,
+                                      static_cast<int>(type->dlpack_bits), type->on_cuda != 0));
+  module.attr("element_types") = nanobind::tuple(types);
   sparsekiln::python::bind_layout(module);
   sparsekiln::python::bind_kernel(module);
   sparsekiln::python::bind_compile(module);

@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 
 version: str
+#: Of each element type its name, NumPy's name of it and of the type in which it is summed, its bits, and whether CUDA
+#: targets compute with it.
+element_types: tuple[tuple[str, str, str, int, bool], ...]
 
 class Layout:
     @staticmethod
@@ -43,7 +46,8 @@ class Kernel:
     Operands are arrays of NumPy, PyTorch, JAX, CuPy, or whatever speaks DLPack, on the kernel's device, of its dtype; rows
     are contiguous, at any distance. With three dimensions activations are batches of matrices. Outputs that are not given
     are made in the first operand's framework. By name come bias[out], v (of glu), v_bias, residual, z, gates[blocks],
-    the outputs dbias[out] and dgates[blocks] (float32), alpha and beta (of scale), workspace, and stream, a number: the
+    the outputs dbias[out] and dgates[blocks] (float32, of float64
+    operands float64), alpha and beta (of scale), workspace, and stream, a number: the
     framework's current one where it is not given. A workspace is a dense array of any type, on the same device, of at least
     workspace_bytes(n) bytes, zeroed before its first use; n is the batch, of all matrices if they lie like one that the
     kernel takes.

@@ -49,6 +49,7 @@ TEST_CASE("one kernel serves any batch up to its bound, another one at each call
 
 TEST_CASE("a dynamic batch keeps right where rows are split, whatever batch came before") {
   for (const Precision& precision : Suite::current().precisions()) {
+    if (!Suite::splits_rows(precision)) continue;
     Options options = Suite::current().options({32, 32}, Batch::up_to(100), precision);
     options.target = Suite::current().target_with(132);
     const Layout layout = patterns::random(3, 64, 0.6, 7);

@@ -96,7 +96,8 @@ def check_bsr(weight: Tensor) -> None:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None) -> Tensor:
     """act(x · Wᵀ + bias), W a BSR tensor [out, in] of PyTorch, which is not copied.
 
-    x[..., in] -> [..., out]; blocks have sides of 8, 16, 32, 64 or 128; float32, bfloat16 or float16, sums in float32.
+    x[..., in] -> [..., out]; blocks have sides of 8, 16, 32, 64 or 128; float32, bfloat16 or float16,
+    sums in float32, or on the cpu float64, sums in float64.
     `activation` is None, "relu", "gelu", "gelu_tanh" or "silu".
 
     Gradients flow to x, to bias, and through the weight to the values that it was made from. A BSR tensor that is a
