@@ -39,8 +39,8 @@ struct Candidate {
   /// Each of them over the default's sample of the same round: what tells fast from slow where others are at
   /// work on the machine now and then.
   std::vector<double> relative;
-  /// Of the finals: one sample a round, interleaved with those of the other finalists. The i-th of each are
-  /// of the same round; where the last round was not ended, some have one less.
+  /// The samples of the finals, one a round, interleaved with those of the other finalists. The i-th of each
+  /// are of the same round; where the last round was not ended, some have one less.
   std::vector<double> final_us;
 
   /// What its time is taken to be: of the finals, else of all samples, else (modelled) the prediction;
@@ -79,7 +79,7 @@ struct Standing {
   const Candidate* standard = nullptr;  ///< the default, where it has a time
   double margin = 0;   ///< second over best, less 1: 0.03 is 3 %. Below 0 where a tie went to the slower
   double speedup = 1;  ///< default over best
-  bool tie = false;    ///< the best is not distinguishable from another one that is behind it in the order
+  bool tie = false;    ///< the best is not distinguishable from another one that comes later in the order
   bool measured = false;
 };
 
@@ -88,7 +88,7 @@ inline constexpr double kTie = 0.02;
 
 /// Chooses the fastest; among those that tie with it (within kTie by the median of the ratios of their
 /// rounds, or where the 20th to 80th percentile of these spans 1) the first in the contest's order whose
-/// median is not above the default's by more than kTie. Modelled times stand back behind measured ones.
+/// median is not above the default's by more than kTie. Measured times come before modelled ones.
 [[nodiscard]] Standing standing(const Contest& contest);
 
 /// Where measurements were taken. Part of a record's identity, never of a Binary's.

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kMostBytes = std::size_t{1} << 26;
-/// Of one object: an object of Json looks for a name among all others.
+/// The members of one object by name: an object of Json would compare a name with all others.
 constexpr std::size_t kMostNames = 256;
 constexpr int kDeepest = 16;
 

@@ -14,7 +14,7 @@ struct Spread {
 
 /// The q-quantile (0 to 1) of ascending values, linear between neighbours. At least one value.
 [[nodiscard]] double quantile(std::span<const double> ascending, double q);
-/// Of values in any order; zeros where there are none.
+/// The spread of values in any order; zeros where there are none.
 [[nodiscard]] Spread spread(std::vector<double> values);
 
 }  // namespace sparsekiln

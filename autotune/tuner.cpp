@@ -28,7 +28,7 @@ constexpr std::size_t kFinalists = 4;  ///< and the default
 constexpr int kFewestRounds = 11;
 constexpr int kMostRounds = 41;
 constexpr double kExplore = 0.6;  ///< of the budget
-constexpr double kHalve = 0.75;   ///< likewise, from the beginning
+constexpr double kHalve = 0.75;   ///< the same limit, from the beginning
 
 /// What is the same in reasons that differ in their numbers; a config quoted in front is left out.
 std::string shape_of(std::string reason) {
@@ -151,7 +151,7 @@ class Tuner {
     candidate.compile_ms = compiled.ms;
     if (compiled.binary == nullptr) return fail(index, std::move(compiled.failure));
     candidate.resources = compiled.binary->entries.front().resources;
-    // The default is held to nothing but its answer: it is what a user gets who does not tune.
+    // The default must only compute the right result: it is what a user gets who does not tune.
     const bool standard = index == standard_;
     if (!standard && spills(candidate.resources))
       return settle(index, Outcome::pruned,
@@ -324,12 +324,12 @@ Contest make_contest(const Problem& problem, const Target& target, const RangedC
                    [](const Candidate& a, const Candidate& b) { return a.predicted_us < b.predicted_us; });
   contest.candidates.push_back(candidate_of(chosen.config));
   const double best = candidates.empty() ? 0 : candidates.front().predicted_us;
-  const std::string behind = fmt::format("the cost model ranks it behind {} others", kMostCandidates);
+  const std::string later = fmt::format("the cost model ranks it after {} others", kMostCandidates);
   const std::string no_chance =
       fmt::format("the cost model gives it over {} times the time of the best", kNoChance);
   for (Candidate& candidate : candidates) {
     if (contest.candidates.size() == kMostCandidates)
-      groups.add(candidate.config, behind);
+      groups.add(candidate.config, later);
     else if (candidate.predicted_us > kNoChance * best)
       groups.add(candidate.config, no_chance);
     else

@@ -33,7 +33,7 @@ class Workbench {
   virtual void compile(std::span<const Config> configs, const Done& done,
                        const std::function<bool()>& stop) = 0;
   /// Loads a compiled candidate and holds its answer to the oracles. Returns what is wrong with it; empty
-  /// where nothing is. May throw Error likewise.
+  /// where nothing is. May throw Error, too.
   [[nodiscard]] virtual std::string check(const Config& config, std::shared_ptr<const Binary> binary) = 0;
   /// Whether there is a clock that means something.
   [[nodiscard]] virtual bool measures() const = 0;
@@ -54,7 +54,8 @@ struct TuneLimits {
 [[nodiscard]] Contest make_contest(const Problem& problem, const Target& target, const RangedConfig& chosen);
 
 /// The same with what an earlier contest of the same problem found out. What the space has no more, but was
-/// measured, stays. Of another compiler only what was measured counts: with this one the rest may work.
+/// measured, stays. Results of another compiler count only where they were measured: the rest may work with
+/// this one.
 [[nodiscard]] Contest merged(Contest fresh, const Contest& earlier, bool same_compiler);
 
 /// Nothing is left to try, and the finals were held (where times can be measured).

@@ -26,7 +26,7 @@ std::vector<BlockRun> cut_rows(const Sddmm& gradient, std::int32_t width) {
   return runs;
 }
 
-/// The worker of each run: that in whose share of the cost the run's middle lies.
+/// The worker of each run: the one whose share of the cost contains the middle of the run.
 std::vector<std::int32_t> in_stretches(const std::vector<BlockRun>& runs, std::int64_t total,
                                        std::int32_t workers) {
   std::vector<std::int32_t> worker;
@@ -66,7 +66,7 @@ std::vector<std::int64_t> loads_of(const std::vector<BlockRun>& runs, const std:
   return loads;
 }
 
-/// Whether nobody is idle, and the largest load is at most 5 % above the mean.
+/// Whether every worker has work, and the largest load is at most 5 % above the mean.
 bool balanced(const std::vector<std::int64_t>& loads, std::int64_t total) {
   const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
   return *least > 0 && 20 * *most * static_cast<std::int64_t>(loads.size()) <= 21 * total;

@@ -57,8 +57,8 @@ class RowsOfColumns {
     return at == kNoMask ? nullptr : masks_.data() + at;
   }
 
-  /// Of a column without a mask. Empty for one that so many rows share that it tells them apart the least,
-  /// where there are too many such.
+  /// The rows of a column without a mask. Empty for one that so many rows share that it tells them apart the
+  /// least, where there are too many such.
   [[nodiscard]] std::span<const std::int32_t> list(std::int32_t column) const {
     const std::int32_t length = this->length(static_cast<std::size_t>(column));
     if (length > longest_) return {};
@@ -142,7 +142,7 @@ class Agglomeration {
   }
 
  private:
-  /// Of a row that is taken; below 0 whatever is added to it.
+  /// The score of a row that is taken; below 0 whatever is added to it.
   static constexpr std::int32_t kTaken = std::numeric_limits<std::int32_t>::min();
 
   void begin_cluster() {

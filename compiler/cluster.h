@@ -18,7 +18,7 @@ struct RowSets {
   [[nodiscard]] static RowSets of(const Layout& layout);
 };
 
-/// A place of a cluster that no row has.
+/// A position of a cluster that no row has.
 inline constexpr std::int32_t kNoRow = -1;
 
 /// Puts rows that share columns into clusters of `size`, so that the sum over the clusters of the columns
@@ -29,9 +29,10 @@ inline constexpr std::int32_t kNoRow = -1;
 /// A greedy agglomeration over an inverted index, as in the row reordering of Labini, Bernaschi, Nutt,
 /// Silvestri & Vella 2022 (Blocking Sparse Matrices to Leverage Dense-Specific Multiplication, after Saad
 /// 2003): a cluster takes the row that shares most columns with it. The clusters are ordered by the mean of
-/// their columns: neighbours in time then read neighbouring columns, which lie in L2. Where rows in their own
-/// order do as well, they are left in it. Deterministic. About O(sum of the squares of the columns' lengths):
-/// a long column's rows are counted some at once, and beyond a bound only the shorter columns are looked at.
+/// their columns: clusters that run together then read adjacent columns, which are in L2. Where rows in their
+/// own order do as well, they are left in it. Deterministic. About O(sum of the squares of the columns'
+/// lengths): a long column's rows are counted some at once, and beyond a bound only the shorter columns are
+/// looked at.
 [[nodiscard]] std::vector<std::int32_t> cluster_rows(const RowSets& sets, std::int32_t size);
 
 /// Sets of the clusters of an order that cluster_rows gave.

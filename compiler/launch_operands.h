@@ -6,7 +6,8 @@
 
 namespace sparsekiln {
 
-/// Where the (x, dy) pairs of grad_weight lie, as a kernel takes them. All have the strides of the first.
+/// The addresses of the (x, dy) pairs of grad_weight, as a kernel takes them. All have the strides of the
+/// first.
 struct LaunchPairs {
   struct Pair {
     const void* x = nullptr;
@@ -19,7 +20,7 @@ struct LaunchPairs {
 
 /// What a launch hands to a kernel: what an Argument names is the member of that name. Plain data, read by
 /// the code of the cpu target too. x and y stand for what an operation reads and writes in their places: dy
-/// and dx of grad_input. Of grad_weight y is dw, x and dy are in `pairs`, and x_stride and y_stride theirs.
+/// and dx of grad_input. For grad_weight y is dw, x and dy are in `pairs`, and x_stride and y_stride theirs.
 struct LaunchOperands {
   const void* x = nullptr;
   const void* w = nullptr;

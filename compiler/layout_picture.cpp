@@ -12,7 +12,7 @@ namespace sparsekiln {
 
 namespace {
 
-/// How the rows, or columns, of a grid lie under the cells of one axis of a picture.
+/// Which rows, or columns, of a grid each cell of one axis of a picture covers.
 class Axis {
  public:
   Axis(std::int64_t blocks, std::int64_t cells) : blocks_(blocks), cells_(cells) {}

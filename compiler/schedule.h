@@ -57,7 +57,7 @@ struct Item {
 /// cluster, whose steps go through the columns that any of its rows needs, in ascending order, and in a
 /// column through its tiles. With rows = merge = 1 every block row is its own place, tile and cluster. Every
 /// present block appears exactly once. Parts of a cluster ascend in k, and are summed in ascending order of
-/// part whoever arrives last, so the result is deterministic.
+/// part by the worker that arrives last, so the result is deterministic.
 struct Schedule {
   std::int32_t rows = 1;                   ///< Config::rows
   std::int32_t merge = 1;                  ///< Config::merge
@@ -101,7 +101,8 @@ struct ScheduleFigures {
 /// No schedule of this layout over at most `workers` CTAs has more items. From the layout's size alone.
 [[nodiscard]] std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers);
 
-/// Bytes of the arrival counters in front of a workspace: room for every entry of a plan at its largest n.
+/// Bytes of the arrival counters at the beginning of a workspace: room for every entry of a plan at its
+/// largest n.
 [[nodiscard]] std::int64_t counter_bytes(const Plan& plan, const std::vector<Schedule>& schedules);
 
 /// The n that each entry of a plan is scheduled for: the smallest it serves, which has the fewest batch tiles

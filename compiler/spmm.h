@@ -11,13 +11,13 @@ namespace sparsekiln {
 ///
 ///              x        y         B
 ///   forward    x[n,in]  y[n,out]  W
-///   grad_input dy[n,out] dx[n,in] Wᵀ, whose blocks lie in memory as W's do: their columns are contiguous
+///   grad_input dy[n,out] dx[n,in] Wᵀ, whose blocks are in memory as W's are: their columns are contiguous
 ///
 /// The members of Computation mean the same of the product: a block has block.out of y's features and
 /// block.in of x's.
 struct Spmm : Computation {
-  /// Implicit: whoever has a Problem has its product. Throws `invalid_argument` for grad_weight, which is
-  /// none.
+  /// Implicit: a Problem can be passed where its SpMM is wanted. Throws `invalid_argument` for grad_weight,
+  /// which is none.
   Spmm(const Problem& problem);  // NOLINT(google-explicit-constructor)
 
   Layout weight;             ///< W's
@@ -27,7 +27,7 @@ struct Spmm : Computation {
 
   /// Weights that x is multiplied with: 2 of a glu pair.
   [[nodiscard]] std::int32_t weights() const { return epilogue.glu ? 2 : 1; }
-  /// A block of B lies in memory column by column, [in][out]; else row by row, [out][in].
+  /// A block of B is in column-major order, [in][out]; else in row-major order, [out][in].
   [[nodiscard]] bool by_columns() const { return operation == Operation::grad_input; }
   /// W's.
   [[nodiscard]] BlockShape weight_block() const {

@@ -14,7 +14,7 @@
 
 // The byte form, all fields little-endian:
 //   payload := magic:u32 version:u32 made-for:16 bytes count:u64 row* binary*
-//   made-for := the key of the identity it lies under
+//   made-for := the key of the identity it is stored under
 //   row     := nvrtc:u32 size:u64      strictly descending by nvrtc
 //   binary  := as compiler/binary.cpp writes it, of the row's size; in the order of the rows, nothing follows
 //
@@ -23,7 +23,7 @@
 //
 // The rows stand in front, so that a listing need not read the binaries. Before version 1 a payload was one
 // binary without rows, which begins with its own version instead of the magic: it is refused. No program asks
-// for one, for the compiler's digest is part of the identity it lies under.
+// for one, for the compiler's digest is part of the identity it is stored under.
 
 namespace sparsekiln {
 namespace {

@@ -24,8 +24,8 @@ enum class Adder : std::uint8_t {
   float32,       ///< IEEE 754's: CUDA cores and the cpu
   tensor_cores,  ///< adds several products at once, and truncates
 };
-/// Of the kernels of a plan: tensor cores where any of them uses those. `ieee`: float32 products that only
-/// float32 arithmetic forms.
+/// The adder of the kernels of a plan: tensor cores where any of them uses those. `ieee`: float32 products
+/// that only float32 arithmetic forms.
 [[nodiscard]] Adder adder_of(bool ieee, const Plan& plan);
 /// How many roundings of one sum are as bad as what the adder does to it, see oracle.h.
 [[nodiscard]] double loss(Adder adder);

@@ -21,7 +21,7 @@ void fill(std::span<std::byte> image, const Element& element) {
     std::memcpy(image.data() + at, &element.unlikely_nan, element.bytes);
 }
 
-/// Where element `at` of the image lies, with the result's [0, 0] at element `origin`.
+/// The position of element `at` of the image, with the result's [0, 0] at element `origin`.
 std::string place(const std::string& y, std::int64_t at, std::int64_t origin, std::int64_t rows,
                   std::int64_t length, std::int64_t stride) {
   const std::int64_t i = at - origin;
@@ -56,7 +56,7 @@ PoisonedOutput::PoisonedOutput(DType dtype, bool feature_major, std::int64_t n, 
         ErrorKind::invalid_argument,
         fmt::format("{} with rows of {} elements was asked for at a stride of {}; it must be {} or more",
                     name_, row_length(), row_stride_, row_length()));
-  // A whole tile too many is the usual stray write: room for 128 rows, within reason.
+  // The usual stray write is one whole tile too many: room for 128 rows, up to a limit.
   const auto bytes = static_cast<std::int64_t>(size_of(dtype_));
   guard_ = std::clamp<std::int64_t>(128 * row_stride_ * bytes, 4096, 1 << 22) / 256 * 256;
   image_.resize(static_cast<std::size_t>(2 * guard_ + rows() * row_stride_ * bytes));

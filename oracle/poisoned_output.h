@@ -24,7 +24,7 @@ class PoisonedOutput {
   /// `row_stride` in elements; 0: packed_stride of a row. Throws `invalid_argument` where it is less than a
   /// row.
   PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride = 0);
-  /// Of any matrix: rows of `width` elements. `name` is what messages call it.
+  /// An output that is any matrix: rows of `width` elements. `name` is what messages call it.
   PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name);
   /// What y holds before the launch, for kernels that read it: of this n and width.
   void set(const HostActivation& y);
@@ -39,7 +39,7 @@ class PoisonedOutput {
   /// n.
   [[nodiscard]] const std::byte* y() const { return image_.data() + guard_; }
   [[nodiscard]] std::byte* y() { return image_.data() + guard_; }
-  /// Where an element of y lies, in elements from y() on.
+  /// The offset of an element of y, in elements from y() on.
   [[nodiscard]] std::int64_t at(std::int64_t entry, std::int64_t feature) const {
     return feature_major_ ? feature * row_stride_ + entry : entry * row_stride_ + feature;
   }

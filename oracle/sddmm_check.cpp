@@ -31,7 +31,7 @@ std::int64_t whole_out(const Sddmm& gradient) {
 struct Chunk {
   std::int64_t count = 0;
   std::vector<double> x;         ///< as the math takes it
-  std::vector<double> dy;        ///< likewise
+  std::vector<double> dy;        ///< the same of dy
   std::vector<double> whole_dy;  ///< not rounded to tf32
 };
 

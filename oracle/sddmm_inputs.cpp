@@ -34,7 +34,7 @@ struct Filler {
     fill(type, to.data(), 0, elements, kind, std::min(largest, at_most), draw(seed, stream), 0);
     return to;
   }
-  /// Rows with NaN behind each.
+  /// Rows with NaN after each.
   [[nodiscard]] std::vector<std::byte> rows(DType type, std::int64_t rows, std::int64_t width,
                                             std::int64_t stride, std::uint64_t stream) const {
     std::vector<std::byte> to(static_cast<std::size_t>(strided_elements(rows, width, stride)) *

@@ -16,7 +16,7 @@
 namespace sparsekiln {
 
 /// What a launch of grad_weight reads, in host memory. Activations are n rows of features, or feature-major
-/// rows of n; what lies between the rows is NaN, and their memory ends with the last one.
+/// rows of n; what is between the rows is NaN, and their memory ends with the last one.
 struct SddmmInputs {
   struct Pair {
     std::vector<std::byte> x;
@@ -27,7 +27,7 @@ struct SddmmInputs {
   std::uint64_t seed = 0;
   std::int64_t n = 0;
   std::int64_t x_stride = 0;   ///< elements
-  std::int64_t dy_stride = 0;  ///< likewise, z's too
+  std::int64_t dy_stride = 0;  ///< the same of dy and z
   std::vector<Pair> pairs;
   std::vector<std::byte> w;      ///< where there is a gate gradient
   std::vector<std::byte> gates;  ///< of the type of sums, where there are gates; every third is 0
@@ -39,7 +39,7 @@ struct SddmmInputs {
   std::vector<std::byte> old_dgates;
 };
 
-/// Besides the problem, what there is to choose of a launch.
+/// What there is to choose of a launch in addition to the problem.
 struct SddmmLaunch {
   std::int64_t n = 1;
   std::int64_t pairs = 1;
@@ -63,7 +63,7 @@ struct SddmmOutputs {
   PoisonedOutput dgates;  ///< a row of blocks
 };
 
-/// Where copies of the inputs and of the images lie.
+/// The addresses of copies of the inputs and of the images.
 struct SddmmAddresses {
   std::vector<LaunchPairs::Pair> pairs;
   const void* w = nullptr;

@@ -15,7 +15,7 @@
 
 namespace sparsekiln {
 
-/// Of the kernels of a plan: tensor cores where any of them uses those.
+/// The adder of the kernels of a plan: tensor cores where any of them uses those.
 [[nodiscard]] Adder adder_of(const Spmm& problem, const Plan& plan);
 
 /// Judges y = x·Bᵀ (compiler/spmm.h: B is W; or Wᵀ, where x is dy and y is dx), element by element, against

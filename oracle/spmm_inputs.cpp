@@ -24,7 +24,8 @@ std::int64_t strided_elements(std::int64_t rows, std::int64_t length, std::int64
 
 namespace {
 
-/// Of x and W. With an epilogue there is room for what it adds, and for halves: see make_inputs.
+/// The largest integer of x and W. With an epilogue there is room for what it adds, and for halves: see
+/// make_inputs.
 std::int64_t largest_integer(const Spmm& problem) {
   const std::int64_t k = std::int64_t{problem.layout.statistics().longest_row} * problem.block.in;
   return largest_integer(static_cast<double>(k), problem.epilogue == Epilogue{} ? 1 : 16, problem.out_dtype);

@@ -26,7 +26,7 @@ struct HostActivation {
   [[nodiscard]] std::int64_t row_length() const {
     return order == ActivationOrder::batch_major ? features : n;
   }
-  /// Where an element lies, in elements.
+  /// The offset of an element, in elements.
   [[nodiscard]] std::int64_t at(std::int64_t entry, std::int64_t feature) const {
     return order == ActivationOrder::batch_major ? entry * stride + feature : feature * stride + entry;
   }
@@ -38,11 +38,11 @@ struct HostInputs {
   std::uint64_t seed = 0;
   std::int64_t n = 0;
   std::int64_t x_stride = 0;      ///< elements
-  std::vector<std::byte> x;       ///< as HostActivation has it; what lies between the rows is NaN
+  std::vector<std::byte> x;       ///< as HostActivation has it; what is between the rows is NaN
   std::vector<std::byte> w;       ///< blocks × block_out × block_in elements
-  std::vector<std::byte> v;       ///< likewise
+  std::vector<std::byte> v;       ///< as w
   std::vector<std::byte> bias;    ///< out_features elements of the output type
-  std::vector<std::byte> v_bias;  ///< likewise
+  std::vector<std::byte> v_bias;  ///< as bias
   HostActivation residual;        ///< of the output type
   HostActivation y;               ///< what y holds before, where beta is not 0
   HostActivation z;               ///< like x
@@ -58,7 +58,7 @@ struct HostInputs {
 /// The least distance of rows of `length` elements that the computation allows, in elements.
 [[nodiscard]] std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t length);
 
-/// From the first element of such rows to behind the last one.
+/// From the first element of such rows to the end of the last one.
 [[nodiscard]] std::int64_t strided_elements(std::int64_t rows, std::int64_t length, std::int64_t stride);
 
 /// Inputs for a batch of n; the same arguments give the same bytes on every machine. `x_stride` 0:

@@ -57,8 +57,8 @@ int ordinal_of(std::string_view text) {
 }
 
 /// A primary context that this library opened stays for the life of the process, as with CUDA's own runtime:
-/// the threads it was made current on know nothing of our handles. Another context belongs to whoever made
-/// it.
+/// the threads it was made current on know nothing of our handles. Another context belongs to the caller who
+/// made it.
 std::shared_ptr<const Device> open_cuda(int ordinal) {
   static std::mutex mutex;
   // Never destroyed: at the end of the process the driver may be gone before us.
@@ -97,7 +97,7 @@ std::shared_ptr<const Device> open_cpu() {
 }  // namespace
 
 void Module::pack(const void*, void*) const {
-  throw Error(ErrorKind::driver, "w: kernels of this device read the weight as it lies; packed=0 would work");
+  throw Error(ErrorKind::driver, "w: kernels of this device read the weight unpacked; packed=0 would work");
 }
 
 std::unique_ptr<Module> Module::relayout(std::shared_ptr<const Binary>) const {

@@ -41,8 +41,8 @@ class Module {
   [[nodiscard]] virtual std::unique_ptr<Module> relayout(std::shared_ptr<const Binary> binary) const;
 };
 
-/// `driver`: the device takes the code of a Binary in no form that it has. Compiled anew, for the driver that
-/// is there, it may be taken.
+/// `driver`: the device takes the code of a Binary in no form that it has. Compiled again, for the driver
+/// that is there, it may be taken.
 class CodeRefused : public Error {
  public:
   CodeRefused(const std::string& message, std::string log = {})

@@ -19,7 +19,7 @@ namespace sparsekiln {
 [[nodiscard]] Environment environment_on(const Target& target, const Device& device);
 
 /// That of the device which `asked` names, or of this machine's processor; nothing where it names an
-/// architecture of GPUs: no GPU is opened that nobody asked for.
+/// architecture of GPUs: no GPU is opened unless it was asked for.
 [[nodiscard]] std::optional<Environment> environment_of(const Target& target, std::string_view asked);
 
 }  // namespace sparsekiln

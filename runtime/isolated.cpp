@@ -130,7 +130,7 @@ bool drain(Child& child) {
   }
 }
 
-/// Of a child that has closed its pipe and ended.
+/// The result of a child that has closed its pipe and ended.
 Isolated conclude(Child& child, int status) {
   Isolated result;
   result.ms = ms_since(child.begin);

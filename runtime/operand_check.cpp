@@ -109,7 +109,7 @@ struct Region {
   [[nodiscard]] std::int64_t bytes() const { return (rows - 1) * stride_bytes + row_bytes; }
 };
 
-/// False where two regions surely share no byte. Columns of one wider tensor do not: their rows lie in turn.
+/// False where two regions surely share no byte. Columns of one wider tensor do not: their rows alternate.
 bool overlap(const Region& a, const Region& b) {
   if (a.empty() || b.empty()) return false;
   const auto a_begin = reinterpret_cast<std::uintptr_t>(a.begin);
@@ -132,7 +132,7 @@ struct Activation2D {
   std::int64_t stride = 0;  ///< elements from row to row of one matrix
   std::int64_t matrices = 1;
   std::int64_t matrix_bytes = 0;   ///< from one to the next
-  bool joins = true;               ///< all of them lie like one matrix …
+  bool joins = true;               ///< all of them are laid out as one matrix …
   std::int64_t joined_stride = 0;  ///< … with as many elements from row to row
 
   /// What a kernel is launched with: all of the matrices at once, or one of them.
@@ -146,14 +146,14 @@ struct Activation2D {
     if (joins) {
       region.rows *= matrices;
       region.stride_bytes = joined_stride * bytes;
-    } else {  // as one stretch: what is between the matrices may be used by nobody else
+    } else {  // as one range: what is between the matrices must not be used by anything else
       const std::int64_t last = (matrices - 1) * std::abs(matrix_bytes) + region.bytes();
       const std::int64_t before = matrix_bytes < 0 ? (matrices - 1) * matrix_bytes : 0;
       region = {name, region.begin + before, 1, last, last};
     }
     return region;
   }
-  /// Whether no two matrices share an element: they lie one behind the other, or all side by side in each row
+  /// Whether no two matrices share an element: they follow one another, or all are side by side in each row
   /// of one wider matrix.
   [[nodiscard]] bool apart(std::int64_t features, bool feature_major) const {
     if (matrices <= 1 || joins) return true;
@@ -338,7 +338,7 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   const Region computed = y.region(to_features, feature_major);
   refuse_overlaps(computed, {x.region(from_features, feature_major), w, v, bias, v_bias, gates});
   if (z.view != nullptr) refuse_overlaps(computed, {z.region(from_features, feature_major)});
-  // In place is safe: whoever writes an element has read it just before.
+  // In place is safe: the thread that writes an element has read it just before.
   const bool in_place = ends.residual && operands.residual.data == to.data && residual.stride == y.stride &&
                         residual.matrix_bytes == y.matrix_bytes;
   if (ends.residual && !in_place) refuse_overlaps(computed, {residual.region(to_features, feature_major)});

@@ -41,7 +41,7 @@ struct CheckedOperands {
 [[nodiscard]] CheckedOperands check_operands(const Operands& operands, const OperandContract& contract,
                                              std::int32_t device);
 
-/// Of a weight as it lies (`name` says which operand it is), without looking at its device.
+/// Checks an unpacked weight (`name` says which operand it is), without looking at its device.
 void check_blocks(std::string_view name, const TensorView& weight, DType type,
                   const OperandContract& contract);
 /// Null or not a multiple of `alignment`: throws `invalid_argument`.

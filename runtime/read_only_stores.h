@@ -15,7 +15,7 @@
 namespace sparsekiln {
 
 /// The read-only layers that stand in front of the store for one request, in the order in which they are
-/// asked. Not thread-safe: made anew for each request, from layers that are open already.
+/// asked. Not thread-safe: made for each request, from stores that are open already.
 class ReadOnlyStores {
  public:
   ReadOnlyStores() = default;
@@ -26,7 +26,7 @@ class ReadOnlyStores {
   /// Whether a layer holds what `accept` takes under this identity: asked in order, until it does. Throws
   /// Error(cache) for a damaged entry, by the same rule.
   bool find(const cache::Identity& identity, const std::function<bool(std::span<const std::byte>)>& accept);
-  /// Of all entries. Throws as `get` does.
+  /// The identities of all entries. Throws as `get` does.
   [[nodiscard]] std::vector<cache::Identity> identities();
 
   /// Their paths, for people: "a.pack, b.pack"; "none" where there is none.

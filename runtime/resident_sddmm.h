@@ -24,7 +24,7 @@ class ResidentSddmm {
   [[nodiscard]] std::size_t copies() const { return copies_.size(); }
   /// Copies the first results back, once the device has come to rest.
   void fetch(SddmmOutputs& outputs) const;
-  /// Of one copy of everything.
+  /// Bytes of one copy of all operands.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:

@@ -25,7 +25,7 @@ class ResidentSpmm {
   [[nodiscard]] std::size_t copies() const { return operands_.size(); }
   /// Copies the first y back, once the device has come to rest.
   void fetch(PoisonedOutput& output) const;
-  /// Of one copy of everything.
+  /// Bytes of one copy of all operands.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:

@@ -20,7 +20,8 @@ class Sampler {
 
   /// Milliseconds a launch, of one sample.
   [[nodiscard]] double sample_ms() const { return ms_of_(launches_); }
-  /// One launch that is not timed: behind those of another kernel, for what they left in the caches.
+  /// One launch that is not timed, to run after those of another kernel: it replaces what they left in the
+  /// caches.
   void refresh() const { (void)ms_of_(1); }
   [[nodiscard]] int launches_per_sample() const { return launches_; }
 
@@ -41,8 +42,8 @@ struct Rotation {
   std::int64_t l2_bytes = 0;
   bool cold = false;
 };
-/// Of operands of so many bytes. On the cpu there is one copy: its caches are as warm as its layers are
-/// small.
+/// The rotation of operands of so many bytes. On the cpu there is one copy: its caches are as warm as layers
+/// are small.
 [[nodiscard]] Rotation rotate(std::int64_t bytes_of_one, const Device& device);
 
 }  // namespace sparsekiln

@@ -14,7 +14,7 @@
 namespace sparsekiln {
 namespace {
 
-/// Bytes of what a trial expects, that it keeps from one check to the next.
+/// Bytes of the expected results that a test launch keeps from one check to the next.
 constexpr double kMostKept = 1 << 30;
 
 /// Operands is ResidentSpmm or ResidentSddmm, Outputs what it fetches.

@@ -13,7 +13,7 @@
 
 namespace sparsekiln {
 
-/// The operands of a trial on a device, in copies that launches take in turn.
+/// The operands of a test launch on a device, in copies that launches take in turn.
 class PlacedOperands {
  public:
   virtual ~PlacedOperands() = default;
@@ -43,7 +43,7 @@ class TestLaunch {
                                                               int copies = 1) const = 0;
 };
 
-/// Besides the problem, what there is to choose of a launch.
+/// What there is to choose of a launch in addition to the problem.
 struct TestLaunchShape {
   std::int64_t n = 1;
   std::int64_t padding = 0;  ///< elements between the rows of activations; keeps the alignment
@@ -51,8 +51,8 @@ struct TestLaunchShape {
   bool accumulates = true;   ///< with Epilogue::scale: beta is not 0
 };
 
-/// A launch of `problem`. The same arguments make the same trial on every machine. Throws `invalid_argument`
-/// where integers cannot be exact.
+/// A launch of `problem`. The same arguments make the same operands on every machine. Throws
+/// `invalid_argument` where integers cannot be exact.
 [[nodiscard]] std::unique_ptr<const TestLaunch> make_test_launch(const Problem& problem,
                                                                  const TestLaunchShape& launch, Inputs kind,
                                                                  std::uint64_t seed);

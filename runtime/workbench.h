@@ -17,7 +17,7 @@
 
 namespace sparsekiln {
 
-/// What tests put in the place of compiling, loading and timing, to see what comes of broken ones.
+/// What tests use instead of compiling, loading and timing, to see how broken ones are handled.
 struct WorkbenchHooks {
   std::function<Binary(const Problem&, const Target&, const Plan&)> build;  ///< in the child process
 };
@@ -29,7 +29,7 @@ class DeviceWorkbench final : public Workbench {
     std::size_t at_once = 1;                   ///< compiles
     std::chrono::milliseconds of_one{60'000};  ///< compile
   };
-  /// Of a problem with a fixed batch. `device`: where candidates run, opened as `asked`; null where the
+  /// `problem` has a fixed batch. `device`: where candidates run, opened as `asked`; null where the
   /// target has none here, and nothing is checked or timed. An emulated one checks, and has no clock.
   DeviceWorkbench(const Problem& problem, const Target& target, std::shared_ptr<const Device> device,
                   std::string asked, const Limits& limits, WorkbenchHooks hooks = {});

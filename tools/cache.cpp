@@ -193,12 +193,12 @@ std::optional<std::string> source_of(const Folder& folder, const cache::Identity
   return std::nullopt;
 }
 
-/// Of a file from which no entry could be read.
+/// The row of a file from which no entry could be read.
 std::string state_without_entry(cache::Damage damage) {
   if (damage == cache::Damage::none) return "is gone by now";
   if (damage == cache::Damage::other_version)
     return "is of another version of the store's format, which its programs go on using";
-  return fmt::format("is damaged ({}); the next program that wants it makes it anew", cache::name(damage));
+  return fmt::format("is damaged ({}); the next program that wants it makes it again", cache::name(damage));
 }
 
 Answer inspect(const CacheRequest& request) {
@@ -265,7 +265,7 @@ Answer inspect(const CacheRequest& request) {
   return answer;
 }
 
-/// Empty where an entry is whole, or gone meanwhile. Of one of another version `other` is set.
+/// Empty where an entry is whole, or gone meanwhile. `other` is set for one of another version.
 std::string damage_of(const Folder& folder, const File& file, bool& other) {
   try {
     cache::Damage damage{};

@@ -97,7 +97,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   [[nodiscard]] std::size_t line() const {
     const std::size_t before = std::min(at == 0 ? 0 : at - 1, text_.size());
-    // On from the last value, or from the beginning where an error lies before it.
+    // From the last value on, or from the beginning where an error comes before it.
     if (before < counted_to_) counted_to_ = counted_ = 0;
     const std::string_view rest = text_.substr(counted_to_, before - counted_to_);
     counted_ += static_cast<std::size_t>(std::count(rest.begin(), rest.end(), '\n'));

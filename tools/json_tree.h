@@ -8,7 +8,7 @@
 
 namespace sparsekiln::tools {
 
-/// A JSON document of which every value knows its line, so that whoever reads it can say where it is wrong.
+/// A JSON document of which every value knows its line, so that a reader can say where it is wrong.
 struct JsonNode {
   enum class Kind { null, boolean, number, text, list, object };
 

@@ -18,7 +18,7 @@ struct NamedBytes {
 [[nodiscard]] NamedBytes named(std::string name, std::span<const std::byte> bytes);
 
 /// Writes files into a folder, which is made where it is missing: all of them or none. Files of other names
-/// in the folder stay. Throws `io`, and then leaves nothing behind.
+/// in the folder stay. Throws `io`, and then leaves no file.
 void publish_folder(const std::filesystem::path& folder, const std::vector<NamedBytes>& files);
 
 }  // namespace sparsekiln::tools

@@ -89,7 +89,7 @@ void add_records(CLI::App& root, Invocation& invocation) {
       *root.add_subcommand("records", "takes what `tune` has found from one machine to another");
   group.require_subcommand(1);
   add(group, invocation, "export", "writes all records of the store to a file", export_records);
-  add(group, invocation, "import", "puts the records of a file into the store, in the place of its own",
+  add(group, invocation, "import", "puts the records of a file into the store, replacing its own",
       import_records);
 }
 

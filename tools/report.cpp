@@ -72,12 +72,12 @@ std::vector<Record> chosen(std::vector<Record> records, const Choice& choice) {
   return records;
 }
 
-/// Of a file of JSON lines, or of a folder of a store.
+/// The records of a file of JSON lines, or of a folder of a store.
 std::vector<Record> records_of(const fs::path& from, const Choice& choice) {
   return chosen(fs::is_directory(from) ? stored_records(from) : read_records(from), choice);
 }
 
-/// Of all files, or of the store.
+/// The records of all files, or of the store.
 std::vector<Record> chosen_records(const ReportRequest& request, const Choice& choice, std::string& origin) {
   if (request.files.empty()) {
     const cache::Store store(request.folder);

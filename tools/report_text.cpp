@@ -57,7 +57,7 @@ std::string check_result(const ReportEntry& entry) {
   std::string text = standing.standard == nullptr
                          ? "  the default has no time"
                          : fmt::format("  tuning: {:.3f}x as fast as the default", standing.speedup);
-  if (standing.tie) text += "; the best ties with another that is behind it in the order";
+  if (standing.tie) text += "; the best ties with another that comes later in the order";
   if (standing.second != nullptr)
     text += fmt::format("; margin to the second {:+.1f} %", standing.margin * 100);
   return text + "\n";

@@ -6,8 +6,8 @@
 
 namespace sparsekiln::tools {
 
-/// A store that cannot be used fails nothing, but whoever waits for every compile wants to know: adds
-/// Built::cache_warning, if there is one, and Built::pack_warning likewise.
+/// A store that cannot be used fails nothing, but a user who waits for every compile wants to know: adds
+/// Built::cache_warning, and Built::pack_warning, where there is one.
 void warn_if_not_kept(const Built& built, Answer& answer);
 
 /// The same for a Kernel, which does not carry the warning: asks `build` again, which has the Binary at hand.

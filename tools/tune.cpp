@@ -186,7 +186,7 @@ void add_tune(CLI::App& root, Invocation& invocation) {
                  "candidates to compile at once (one a processor where not given)")
       ->check(whole_number());
   app.add_flag("--from-store", request->from_store, "all kernels that the store has seen, too");
-  app.add_flag("--again", request->again, "time the best anew where a problem is tuned already");
+  app.add_flag("--again", request->again, "time the best again where a problem is tuned already");
   app.add_flag("--model", request->model, "compile and measure nothing: what the cost model says");
   app.add_flag("--space", request->space, "list all configs, and why those cannot serve that do not");
   add_problem(app, request->what);

@@ -132,7 +132,7 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   const std::string given = to_string(config);
   if (problem.by_columns() && config.packed)
     refuse(
-        fmt::format("{} on the cpu target reads W as it lies; packed=0 would work", name(problem.operation)));
+        fmt::format("{} on the cpu target reads W unpacked; packed=0 would work", name(problem.operation)));
   const bool thin = config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4;
   if (!thin &&
       (config.tile_n < level.lanes || config.tile_n > kMostTokens || config.tile_n % level.lanes != 0))

@@ -62,7 +62,7 @@ void GatheringPass::flush_waiting() {
   v_.store(v_.constant(0), waiting_, 8);
 }
 
-/// Where y is feature-major the sums of an output, [block_out][tile_n], lie as they will.
+/// Where y is feature-major, the sums of an output, [block_out][tile_n], are contiguous as y is.
 void GatheringPass::store_features(Value* row) {
   v_.loop("output", v_.constant(0), epilogue_.outputs_of(row), [&](Value* output) {
     Value* feature = v_.plus(v_.times(row, g_.block_out), output);

@@ -6,8 +6,9 @@
 
 namespace sparsekiln::cpu {
 
-/// A pass whose block rows wait, batch-major, for neighbouring rows until two lines of y are full: tokens of
-/// y may all lie in one set of the caches, so that a line written in halves would be fetched for each.
+/// A pass that, where y is batch-major, holds the outputs of block rows back until those of neighboring block
+/// rows fill two cache lines of y. Rows of y may all map to one set of the cache, and a line that is written
+/// in halves would be fetched again for each half.
 class GatheringPass : public RowPass {
  public:
   using RowPass::RowPass;

@@ -5,21 +5,21 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Of x in one chunk of blocks. Two chunks, the one in use and the one being fetched, share L1 (32 KiB on
-/// most processors) with the weight and the sums.
+/// Bytes of x in one chunk of blocks. Two chunks, the one in use and the one being fetched, share L1 (32 KiB
+/// on most processors) with the weight and the sums.
 constexpr std::int32_t kChunkBytes = 8192;
-/// Of a chunk's weight, where it is widened to float32 beforehand; all register tiles read it from L1.
+/// Bytes of a chunk's weight where it is widened to float32 first; all register tiles read it from L1.
 constexpr std::int32_t kWidenedBytes = 16384;
 
-/// Elements of a block that is too small for a stream of its own, where blocks lie apart.
+/// Elements of a block that is too small to be read as a stream of its own, where blocks are not contiguous.
 constexpr std::int32_t kGroupedBlock = 1024;
-/// Where more tokens share a block, and its sums' way through L1 costs more.
+/// The same limit on packed x, where more batch rows share a block and moving its sums through L1 costs more.
 constexpr std::int32_t kGroupedBlockOfPanels = 128;
-/// Of the sums of a group of items, which each row of W goes through in order: L2 holds them, and the more
-/// there are, the more blocks share their x.
+/// Bytes of the sums of a group of items, through which each row of W goes in order. L2 holds them, and the
+/// more there are, the more blocks share their x.
 constexpr std::int32_t kGroupBytes = 65536;
 
-/// What passes that read x, or the weight, as it lies do not do.
+/// Problems that the passes which read x, or the weight, in place cannot compute.
 bool must_pack(const Spmm& problem) {
   return problem.feature_major() || problem.gates || problem.derivative != Activation::none ||
          problem.cut_in != 0;
@@ -28,8 +28,8 @@ bool must_copy(const Spmm& problem) {
   return problem.feature_major() || problem.gates || problem.cut_in != 0;
 }
 
-/// Such a product has no thin tiles: one vector of tokens takes their place. A weight that is packed for them
-/// lies as W does.
+/// A product that must pack has no small-batch tiles: one vector of batch rows replaces them. A weight that
+/// is packed for a small-batch tile is in W's order.
 Config computed(const Spmm& problem, const Level& level, Config config) {
   if (config.tile_n >= level.lanes || !must_pack(problem)) return config;
   config.tile_n = level.lanes;

@@ -27,26 +27,27 @@ enum class LayoutNumber : std::uint8_t {
   x_panels,       ///< of a gradient of the weight, see PanelSide
   dy_panels,
   streams,           ///< 1: dw goes past the caches, see SddmmGeometry; else 0
-  streams_products,  ///< likewise, of an only batch entry
+  streams_products,  ///< 1: the same for a batch of one
   many_products,     ///< 1: dw is much beside x and dy
 };
 inline constexpr std::size_t kLayoutNumbers = 16;
 
-/// The tables of an entry, each of 32-bit integers. Of the two kinds of entries each has its own.
+/// The tables of an entry, each of 32-bit integers. SpMM and SDDMM entries each have their own.
 enum ProductTable : std::size_t {
   kWorkerBegin,  ///< workers + 1 offsets into items
   kItems,        ///< kItemFields each, in the order of schedule.h's Item
-  kColumns,      ///< the block column of each step, and kColumnsBehind zeros behind the last
-  kBlocks,       ///< likewise the number of its block; baked, empty: each step's block has its number
-  kGroupBegin,   ///< workers + 1 offsets into groups; empty, as the next two: no groups
-  kGroups,       ///< kGroupFields each: first item, items, first step, steps
-  kSlots,        ///< the item of each step within its group
+  kColumns,      ///< the block column of each step, then kColumnsBehind zeros
+  kBlocks,  ///< the block number of each step, then zeros; empty where baked and each step's block has its
+            ///< number
+  kGroupBegin,  ///< workers + 1 offsets into groups; empty, as the next two: no groups
+  kGroups,      ///< kGroupFields each: first item, items, first step, steps
+  kSlots,       ///< the item of each step within its group
 };
 enum SddmmTable : std::size_t {
   kRunBegin,      ///< workers + 1 offsets into runs
   kRuns,          ///< kRunFields each, in the order of block_runs.h's BlockRun
   kBlockColumns,  ///< the block column of each block, by its number
-  kStretches,     ///< neighbouring runs of a block row as one: row, first block, the one behind the last
+  kStretches,     ///< adjacent runs of a block row as one: row, first block, end
   kStretchBegin,  ///< workers + 1 offsets into stretches
 };
 
@@ -76,7 +77,7 @@ struct LayoutData {
 /// What an entry of a plan adds to the names of its passes and tables.
 [[nodiscard]] std::string entry_suffix(const Plan& plan, std::size_t entry);
 
-/// Of the recipe of an entry what its layout decides: workers and workspace.
+/// Sets what the layout decides in the recipe of an entry: workers and workspace.
 void describe(const LayoutData& data, Entry& entry);
 
 }  // namespace sparsekiln::cpu

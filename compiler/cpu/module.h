@@ -23,7 +23,7 @@ class EmittedModule {
   [[nodiscard]] VectorIr& ir() { return ir_; }
   /// A constant array of 32-bit numbers, aligned to a cache line.
   llvm::GlobalVariable* table(const std::string& name, const std::vector<std::int32_t>& values);
-  /// The textual IR behind `heading`, verified: throws `internal` where it is malformed.
+  /// `heading`, then the textual IR, verified. Throws `internal` where it is malformed.
   [[nodiscard]] std::string text(const std::string& heading) const;
 
  private:

@@ -46,7 +46,7 @@ std::unique_ptr<llvm::TargetMachine> machine_for(const Level& level, const std::
                                   llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
-/// Of an error that code generation meets, which LLVM would print before it ended the process.
+/// Catches an error of code generation, which LLVM would print before it ended the process.
 void note_errors(const llvm::DiagnosticInfo* info, void* log) {
   if (info->getSeverity() != llvm::DS_Error) return;
   llvm::raw_string_ostream stream(*static_cast<std::string*>(log));

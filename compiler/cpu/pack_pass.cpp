@@ -177,8 +177,8 @@ void PackPass::pack_features(Value* word, Value* end) {
   Value* whole = ir_.CreateSDiv(present, v_.constant(side_));
   v_.loop("word", word, end, [&](Value* k) {
     Value* to = v_.settled(v_.at(panel_, v_.times(k, std::int64_t{4} * g_.tile_n)));
-    const auto vectors = [&](std::string_view name, Value* first, Value* behind, bool clipped) {
-      v_.loop(name, first, behind, [&](Value* vector) {
+    const auto vectors = [&](std::string_view name, Value* first, Value* stop, bool clipped) {
+      v_.loop(name, first, stop, [&](Value* vector) {
         Value* token = v_.times(vector, side_);
         v_.store(tokens_of(k, v_.plus(first_token_, token), clipped), v_.at(to, v_.times(token, 4)), 16);
       });

@@ -9,11 +9,11 @@
 namespace sparsekiln::cpu {
 
 /// Elements along k of a word, the unit in which the passes read x and the weight: the two of 32 bits where
-/// bf16 lies in pairs along k, which are multiplied as pairs. Else one, and one of 16 bits is widened to
+/// bf16 is contiguous along k, which are multiplied as pairs. Else one, and one of 16 bits is widened to
 /// float32 before it is multiplied.
 [[nodiscard]] std::int32_t word_elements(DType dtype, bool by_columns);
 
-/// How the blocks of a product lie in memory (compiler/spmm.h).
+/// The memory order of the blocks of a product (compiler/spmm.h).
 enum class WeightOrder : std::uint8_t {
   rows,     ///< [output][word], as W has them for forward
   columns,  ///< [word][output], as W has them for the gradient of its input
@@ -21,7 +21,7 @@ enum class WeightOrder : std::uint8_t {
 };
 
 /// Distances within the share of a block's weight that one register tile reads, in words.
-/// By columns the share begins at its first output, else behind the words of the outputs before it.
+/// By columns the share begins at its first output, else after the words of the outputs before it.
 struct WeightStrides {
   std::int64_t output;  ///< from one output to the next
   std::int64_t k;       ///< from one word of k to the next

@@ -34,11 +34,11 @@ struct Geometry {
   bool cuts_in;                ///< x has no features for the end of the last block column
   bool cuts_out;               ///< y has none for the end of the last block row
   std::int32_t word_elements;  ///< along k
-  std::int32_t word_bytes;     ///< of x and the weight as they lie in memory
+  std::int32_t word_bytes;     ///< of unpacked x and of the weight, in memory
   std::int32_t block_words;    ///< of one row of a block
   std::int32_t block_out;
   std::int32_t tile_n;
-  bool thin;  ///< fewer tokens than a vector has lanes: nothing is packed
+  bool thin;  ///< a small batch: fewer batch rows than a vector has lanes; nothing is packed
   Axis axis;
   WeightOrder order;
   RegisterTile tile;
@@ -49,7 +49,7 @@ struct Geometry {
                              ///< float32, else [tile_n][block_out]
   [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
   [[nodiscard]] std::int64_t out_bytes() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
-  /// Of vectors of `bytes` bytes in x and y.
+  /// The alignment of vectors of `bytes` bytes in x and y.
   [[nodiscard]] unsigned aligned(std::int64_t bytes) const {
     return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, alignment}));
   }
@@ -61,11 +61,12 @@ struct Geometry {
   /// Pairs of bf16 along k.
   [[nodiscard]] bool pairs() const { return word_elements == 2; }
   [[nodiscard]] std::int32_t block_in() const { return block_words * word_elements; }
-  /// Blocks are not multiplied as they lie.
+  /// Blocks are copied, and converted, before they are multiplied.
   [[nodiscard]] bool copies_weight() const { return widens() || gates || cuts_in; }
   /// Words are narrower in memory than the float32 they are multiplied as.
   [[nodiscard]] bool widens() const { return word_bytes < 4; }
-  /// Along outputs, words of k of one token that lie together in the panel: a cache line, or a block's.
+  /// Along outputs, the words of k of one batch row that are contiguous in the panel: a cache line, or a
+  /// block's.
   [[nodiscard]] std::int32_t line_words() const { return std::min(16, block_words); }
 };
 
@@ -83,7 +84,7 @@ struct Tables {
 inline constexpr std::int32_t kItemFields = 7;
 /// Items of a worker whose steps go through W in its order, so that small blocks are one stream.
 inline constexpr std::int32_t kGroupFields = 4;
-/// Of a chunk.
+/// The most blocks of a chunk.
 inline constexpr std::int32_t kMostBlocks = 32;
 /// The most steps that a pass looks ahead, to prefetch.
 inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
@@ -100,7 +101,7 @@ void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometr
 /// Along tokens, on packed x. Every output is one chain of float32 multiply-adds from 0, ascending in block
 /// column and k (pairs of bf16: the even one first; vdpbf16ps fixes its own order of the two), one such chain
 /// for each part of a split row. It is rounded once to y's type, when it is stored. `pack`: the pack pass
-/// where this one is to call it, because nobody shares its panel; else empty.
+/// where this one is to call it, because no other worker uses its panel; else empty.
 void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
                      std::string_view pack);
 
@@ -108,14 +109,15 @@ void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geomet
 void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
                       std::string_view pack);
 
-/// Thin, by rows: along k, on x as it lies, so that the weight streams by at full width.
+/// Small batches, by rows: lanes are words of k, x is read in place, so that the weight is read as one stream
+/// of whole vectors.
 /// Every output (of a part) is one such chain for each lane, lane l of L summing the words l, l + L … of
 /// every block, where L is the fewer of a vector's lanes and a block's words in k; then the upper half of the
 /// lanes is added to the lower one until one lane is left.
 void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
                                LayoutIr& layout);
 
-/// Thin, by columns: along outputs, broadcasting x as it lies.
+/// Small batches, by columns: lanes are outputs, and elements of x are broadcast in place.
 /// Every output (of a part) is C such chains, chain c summing the words c, c + C … of every block, where C is
 /// as many as make eight sums of a register tile's outputs and tokens; then the upper half of the chains is
 /// added to the lower one until one is left. Where items are grouped C is 2 at most, the first chain goes on

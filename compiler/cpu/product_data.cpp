@@ -16,7 +16,7 @@ struct Groups {
   std::vector<std::int32_t> fields;  ///< kGroupFields each
   std::vector<std::int32_t> slots;   ///< of each step
   std::vector<Step> steps;           ///< those of the schedule, in their new order
-  std::vector<Item> items;           ///< likewise; only of a part is first_step right
+  std::vector<Item> items;           ///< in the same order; first_step is right for parts of rows alone
 };
 
 Groups group(const Schedule& schedule, std::int32_t most) {
@@ -28,13 +28,13 @@ Groups group(const Schedule& schedule, std::int32_t most) {
   std::vector<std::pair<std::int32_t, Step>> steps;  // slot, step
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
-    const std::int32_t behind = schedule.worker_begin[static_cast<std::size_t>(worker) + 1];
+    const std::int32_t end = schedule.worker_begin[static_cast<std::size_t>(worker) + 1];
     std::int32_t count = 0;
-    for (std::int32_t first = schedule.worker_begin[static_cast<std::size_t>(worker)]; first < behind;
+    for (std::int32_t first = schedule.worker_begin[static_cast<std::size_t>(worker)]; first < end;
          first += count) {
       count = 1;
       if (whole(first))
-        while (count < most && first + count < behind && whole(first + count)) ++count;
+        while (count < most && first + count < end && whole(first + count)) ++count;
       steps.clear();
       for (std::int32_t slot = 0; slot < count; ++slot)
         for (const Step& step : schedule.steps_of(schedule.items[static_cast<std::size_t>(first + slot)]))

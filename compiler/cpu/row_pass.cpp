@@ -34,18 +34,18 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
   first_token_ = v_.times(v_.batch_tile, g_.tile_n);
   workspace_ = locate_workspace(v_, g_, layout_);
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "items.begin");
-  Value* behind = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "items.end");
-  items(first, behind);
+  Value* end = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "items.end");
+  items(first, end);
   this->end();
   v_.end_pass();
 }
 
-void RowPass::items(Value* first, Value* behind) {
-  if (!grouped()) return v_.loop("item", first, behind, [&](Value* number) { item(number); });
+void RowPass::items(Value* first, Value* end) {
+  if (!grouped()) return v_.loop("item", first, end, [&](Value* number) { item(number); });
   Value* begin = v_.entry(tables_.group_begin, v_.worker, "groups.begin");
-  Value* end = v_.entry(tables_.group_begin, v_.plus(v_.worker, v_.constant(1)), "groups.end");
+  Value* groups_end = v_.entry(tables_.group_begin, v_.plus(v_.worker, v_.constant(1)), "groups.end");
   Value* own_sums = own_sums_;
-  v_.loop("group", begin, end, [&](Value* number) {
+  v_.loop("group", begin, groups_end, [&](Value* number) {
     Value* only = v_.entry(tables_.groups, v_.times(number, kGroupFields), "first_item");
     Value* parts = v_.entry(tables_.items, v_.plus(v_.times(only, kItemFields), v_.constant(4)), "parts");
     Value* whole = ir_.CreateICmpEQ(parts, v_.constant(1), "whole");

@@ -10,9 +10,9 @@
 
 namespace sparsekiln::cpu {
 
-/// The skeleton of a pass that computes the product: goes through a worker's items, lets the parts of a split
-/// row meet, and stores rows that are whole. How a row's steps are summed up, and where its sums lie until
-/// they are stored, is the derived class's.
+/// The frame of a pass that computes SpMM: it iterates over a worker's items, adds up the parts of a split
+/// block row, and stores block rows that are complete. A derived class says how the steps of a block row are
+/// accumulated and where its accumulators are until they are stored.
 class RowPass {
  public:
   RowPass(VectorIr& v, const Geometry& geometry, LayoutIr& layout);
@@ -29,7 +29,7 @@ class RowPass {
 
   /// Allocates what a pass needs of the stack; called once, before everything.
   virtual void begin() {}
-  /// Stores what store_outputs held back; called once, behind everything.
+  /// Stores what store_outputs held back; called once, after everything else.
   virtual void end() {}
   /// Writes the sums of `steps` steps from `first`, Geometry::sums_bytes of them, to `sums`.
   virtual void accumulate(Value* sums, Value* first, Value* steps) = 0;
@@ -41,7 +41,7 @@ class RowPass {
 
   [[nodiscard]] Value* stack(std::int64_t bytes, const char* name);
   /// Calls `body(begin, end, length)` for the chunks of `steps` steps from `first`, Geometry::chunk at most.
-  /// They are equally long, for a short rest would cost as much as it computes.
+  /// Chunks are equally long, because a short remainder would cost as much as a whole chunk.
   void for_each_chunk(Value* first, Value* steps, const std::function<void(Value*, Value*, Value*)>& body);
   /// Calls `body(sums)` for each weight, with its share of `sums`.
   void for_each_weight(Value* sums, const std::function<void(Value*)>& body);
@@ -68,8 +68,8 @@ class RowPass {
   Value* own_sums_ = nullptr;  ///< Geometry::sums_bytes on the stack
 
  private:
-  /// Computes the items from number `first` to before `behind`.
-  void items(Value* first, Value* behind);
+  /// Computes the items from number `first` to before `end`.
+  void items(Value* first, Value* end);
   void item(Value* number);
   void group(Value* number);
   void combine(Value* parts, Value* first_partial);

@@ -45,7 +45,7 @@ std::string heading(const Sddmm& gradient, const Target& target, const Plan& pla
       "; Sparsekiln: {}, {}\n"
       "; {} -> {}, accumulated in {}; batch {}; target {}\n"
       "; plan {}\n"
-      "; runs = {{ row, first_block, blocks, first_of_row }}, stretches = {{ row, first_block, behind }}\n",
+      "; runs = {{ row, first_block, blocks, first_of_row }}, stretches = {{ row, first_block, end }}\n",
       name(gradient.operation), computed, name(gradient.dtype), name(gradient.out_dtype),
       name(gradient.sum_type()), to_string(gradient.batch), target.to_string(), to_string(plan));
 }

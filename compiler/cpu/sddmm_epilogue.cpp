@@ -97,7 +97,7 @@ void SddmmPass::store_bias(Value* row, Value* dy_panel) {
   });
 }
 
-/// Of a tile's first sum, within dw and W.
+/// The offset of a tile's first accumulator within dw and W.
 SddmmPass::Value* SddmmPass::element_of(const Run& run, const Tile& tile) {
   Value* output = v_.plus(v_.times(run.dy_panel, g_.dy.width), tile.output);
   Value* feature = v_.plus(v_.times(run.x_panel, g_.x.width), tile.feature);
@@ -129,7 +129,7 @@ SddmmPass::Value* SddmmPass::within(const Run& run, const Tile& tile, std::int32
   return ir_.CreateAnd(existing_features, v_.splat(output_exists, g_.lanes));
 }
 
-/// Zeros beyond the edges, whatever lies there.
+/// Writes zeros beyond the edges of partial blocks, whatever the accumulators hold.
 SddmmPass::Value* SddmmPass::cut(const Run& run, const Tile& tile, std::size_t number, Value* vector) {
   const auto i = static_cast<std::int32_t>(number);
   Value* exists = within(run, tile, i / tile.vectors, i % tile.vectors);
@@ -206,7 +206,7 @@ void SddmmPass::store_tile(const Run& run, const Tile& tile, Values sums) {
   Value* alpha = g_.scale ? v_.splat(alpha_, g_.lanes) : nullptr;
   for (std::size_t i = 0; i < sums.size(); ++i) {
     if (g_.gates) {
-      // Of a gate of 0 whatever was summed is nothing.
+      // A gate of 0 makes zeros of whatever was accumulated.
       Value* scale = scales[static_cast<std::size_t>(block_of(tile, vector_of(i)))];
       llvm::Constant* zeros = llvm::Constant::getNullValue(scale->getType());
       sums[i] = ir_.CreateSelect(ir_.CreateFCmpOEQ(scale, zeros), zeros, ir_.CreateFMul(sums[i], scale));

@@ -6,7 +6,8 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Of dw: a processor's last level of cache holds less, or has better use for it.
+/// Bytes of dw from which it bypasses the caches: the last level of a processor's cache holds less, or is
+/// needed for operands.
 constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
 
 /// The most of a register tile's row.
@@ -48,11 +49,11 @@ Stretches stretches_of(const BlockRuns& schedule) {
     result.worker_begin.push_back(static_cast<std::int32_t>(result.fields.size()) / kStretchFields);
     const BlockRun* before = nullptr;
     for (const BlockRun& run : schedule.runs_of(worker)) {
-      const std::int32_t behind = run.first + run.blocks;
+      const std::int32_t end = run.first + run.blocks;
       if (before != nullptr && before->row == run.row && before->first + before->blocks == run.first)
-        result.fields.back() = behind;
+        result.fields.back() = end;
       else
-        result.fields.insert(result.fields.end(), {run.row, run.first, behind});
+        result.fields.insert(result.fields.end(), {run.row, run.first, end});
       before = &run;
     }
   }
@@ -67,7 +68,7 @@ void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedu
   const auto col = gradient.layout.col();
   std::vector<std::int32_t>& columns = data.tables[kBlockColumns];
   columns.assign(col.begin(), col.end());
-  // What a worker looks ahead to, behind the last of all.
+  // What a worker prefetches after the last run of all.
   runs.insert(runs.end(), kRunFields, 0);
   columns.insert(columns.end(), kMostRunBlocks, 0);
   data.tables[kRunBegin] = schedule.worker_begin;

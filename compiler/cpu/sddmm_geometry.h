@@ -61,16 +61,16 @@ struct SddmmGeometry {
   std::int32_t lanes;       ///< of a vector: those of the level, or a block's features where they are fewer
   std::int32_t most_sums;   ///< vectors, of a register tile
   std::int32_t run_blocks;  ///< the most of a run
-  /// Panels of all of x and dy are made once, by a pass of its own, and lie in the workspace; else each
+  /// Panels of all of x and dy are made once, by a pass of its own, in the workspace; else each
   /// worker makes those of a chunk on its stack.
   bool packed;
   /// dw goes past the caches, of a layout where it is more than they hold and would only be read to be
   /// overwritten: LayoutNumber::streams.
   bool streams;
-  /// Likewise of an only batch entry's outer product, which is not summed by tiles.
+  /// The same for the outer product of a batch of one, which is not accumulated by tiles.
   bool streams_products;
-  /// An only batch entry's products are rounded to bf16 by multiply-adds, of a layout where they are many
-  /// (LayoutNumber::many_products), and where operands are neither too large nor too small: see
+  /// The products of a batch of one are rounded to bf16 by multiply-adds where a layout has many of them
+  /// (LayoutNumber::many_products) and operands are neither too large nor too small: see
   /// SddmmPass::exact_products.
   bool exact_products;
 

@@ -1,4 +1,4 @@
-// Of a batch of one nothing is summed: dw is an outer product, and stores are what should count.
+// A batch of one has nothing to accumulate: dw is an outer product, and its cost should be that of stores.
 
 #include <algorithm>
 #include <bit>
@@ -61,7 +61,7 @@ void SddmmPass::for_each_stretch(bool exact) {
     run.row = field(0, "row");
     Value* dy = exact ? multipliers_ : gather_dy(run.row);
     if (exact) store_multipliers(run.row, word_tile());
-    v_.loop("block", field(1, "first"), field(2, "behind"), [&](Value* block) {
+    v_.loop("block", field(1, "first"), field(2, "end"), [&](Value* block) {
       run.first = block;
       clear_gate_sums(1);
       v_.loop("dy_panel", zero, v_.constant(g_.dy.panels_of_block()), [&](Value* dy_panel) {
@@ -76,7 +76,7 @@ void SddmmPass::for_each_stretch(bool exact) {
   });
 }
 
-/// One batch entry of a block row's panels of dy, one behind the other.
+/// One batch row of a block row's panels of dy, concatenated.
 SddmmPass::Value* SddmmPass::gather_dy(Value* row) {
   Value* zero = v_.constant(0);
   Value* first = v_.times(row, g_.dy.panels_of_block());
@@ -164,7 +164,7 @@ SddmmPass::Value* SddmmPass::is_moderate(PanelSource& source) {
 /// Products of bf16 have 16 digits, so with D = (2^16 + 1) · dy, which float32 holds, x · D is
 /// 2^16 · x · dy + x · dy, and float32 has digits for the first term and for eight of the second: it rounds
 /// the second to bf16, to nearest even. Taking the first term away leaves that. (Of Veltkamp's splitting,
-/// 1968.) As well x may be lifted in place of dy.
+/// 1968.) x may be scaled up instead of dy as well.
 void SddmmPass::exact_products(const Run& run) {
   const WordTile shape = word_tile();
   const std::int64_t step = shape.multiplier_bytes();

@@ -75,7 +75,7 @@ PanelSource::Operand PanelSource::at(const Operand& from, Value* entry, Value* f
 
 PanelSource::Value* PanelSource::loaded(const Operand& from, std::int32_t first, std::int32_t lanes) {
   const auto element = static_cast<std::int32_t>(size_of(g_.dtype));
-  // Feature-major, vectors begin where chunks do. Single elements may lie anywhere.
+  // Feature-major, vectors begin where chunks do. Single elements may be at any address.
   const std::int32_t of_chunk = feature_major() && !g_.packed ? g_.chunk & -g_.chunk : lanes;
   const auto align = static_cast<unsigned>(
       lanes == 1 ? element : std::min({16, g_.alignment, element * lanes, element * of_chunk}));
@@ -104,7 +104,7 @@ void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Val
     });
   };
   if (feature_major()) return panels(begin, end, to);
-  // All panels of a batch entry before the next one's: they lie side by side.
+  // All panels of a batch row come before those of the next: they are adjacent in memory.
   v_.loop("gather", begin, end, [&](Value* entry) {
     panels(entry, v_.plus(entry, v_.constant(1)),
            v_.at(to, v_.times(v_.ir.CreateSub(entry, begin), side_.row_bytes())));
@@ -232,18 +232,18 @@ void emit_panel_pass(VectorIr& v, std::string_view name, const SddmmGeometry& g,
     const std::int32_t together = kStretch / side->width;
     Value* all_panels = layout.number(side->panels());
     Value* stretches = ir.CreateSDiv(v.plus(all_panels, v.constant(together - 1)), v.constant(together));
-    // Of all pairs.
+    // Workers share the batch rows of all pairs.
     Value* all = ir.CreateMul(pairs, stretches);
     Value* first = ir.CreateSDiv(ir.CreateMul(v.worker, all), workers);
     Value* last = ir.CreateSDiv(ir.CreateMul(v.plus(v.worker, v.constant(1)), all), workers);
     v.loop("stretch", first, last, [&](Value* stretch) {
       Value* pair = ir.CreateSDiv(stretch, stretches);
       Value* panel = v.times(ir.CreateSub(stretch, ir.CreateMul(pair, stretches)), together);
-      Value* behind =
+      Value* end =
           ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v.plus(panel, v.constant(together)), all_panels);
       Value* bytes = source.panel_bytes();
-      source.gather(pair, panel, behind, v.constant(0), n,
-                    v.at(source.packed(pair), ir.CreateMul(panel, bytes)), bytes);
+      source.gather(pair, panel, end, v.constant(0), n, v.at(source.packed(pair), ir.CreateMul(panel, bytes)),
+                    bytes);
     });
   }
   v.end_pass();

@@ -9,7 +9,7 @@
 
 namespace sparsekiln::cpu {
 
-/// One operand of all pairs as it lies in memory, and its panels.
+/// One operand of all pairs in memory, and its panels.
 class PanelSource {
  public:
   using Value = llvm::Value;
@@ -21,12 +21,12 @@ class PanelSource {
   /// apart, to `to`, where batch entry `begin` of the first one begins.
   void gather(Value* pair, Value* first_panel, Value* last_panel, Value* begin, Value* end, Value* to,
               Value* panel_bytes);
-  /// One batch entry of a panel, where it lies if it is float32 already, else gathered to `to`.
+  /// One batch row of a panel: in place if it is float32 already, else gathered to `to`.
   [[nodiscard]] Value* row(Value* pair, Value* panel, Value* entry, Value* to);
   /// Loads vectors of it, by their first feature, as float32; only what takes more than that is gathered.
   [[nodiscard]] std::function<Value*(std::int64_t)> row_reader(Value* pair, Value* panel, Value* entry,
                                                                Value* to);
-  /// Where it lies in memory, of batch-major activations.
+  /// The address in memory of batch-major activations.
   [[nodiscard]] Value* address(Value* pair, Value* panel, Value* entry) {
     return at(operand(pair), entry, v_.times(panel, side_.width)).dy_or_x;
   }
@@ -50,9 +50,9 @@ class PanelSource {
     return side_.side == SddmmSide::dy && g_.derivative != Activation::none;
   }
   [[nodiscard]] Operand at(const Operand& from, Value* entry, Value* feature);
-  /// `lanes` neighbours in memory, `first` behind `from`, as the products take them.
+  /// `lanes` contiguous elements, from element `first` after `from`, converted as the products take them.
   [[nodiscard]] Value* loaded(const Operand& from, std::int32_t first, std::int32_t lanes);
-  /// Calls `whole` or `cut` for a panel, and the latter with how many features it has.
+  /// Calls `whole` for a panel of a whole block and `cut` for one of a partial block, with its features.
   void by_extent(Value* panel, const std::function<void()>& whole, const std::function<void(Value*)>& cut);
   void gather_rows(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
   void gather_columns(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
@@ -67,7 +67,7 @@ class PanelSource {
   Value* dy_row_bytes_;
   Value* n_;
   Value* stride_bytes_;       ///< from one row of the operand to the next
-  Value* z_stride_bytes_;     ///< likewise of z
+  Value* z_stride_bytes_;     ///< bytes between rows of z
   Value* rounded_ = nullptr;  ///< a vector of the operands' type on the stack
 };
 

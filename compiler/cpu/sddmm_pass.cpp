@@ -45,9 +45,9 @@ void SddmmPass::emit(std::string_view name) {
   dy_.emplace(v_, g_, layout_, g_.dy);
   locate_ends();
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "runs.begin");
-  Value* behind = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "runs.end");
+  Value* end = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "runs.end");
   const auto for_each_run = [&](const auto& body) {
-    v_.loop("run", first, behind, [&](Value* number) {
+    v_.loop("run", first, end, [&](Value* number) {
       body(number);
       if (g_.bias_gradient) bias_of_run(number);
     });
@@ -273,9 +273,9 @@ SddmmPass::Values SddmmPass::multiply(const Chunk& chunk, const Tile& tile, std:
     carried.push_back(v_.settled(v_.at(chunk.x[static_cast<std::size_t>(block)], v_.times(tile.feature, 4))));
   const auto turn = [&](std::int32_t entries) {
     return [&, entries](Value* number, const Values& now) {
-      const auto behind_sums = now.begin() + static_cast<std::ptrdiff_t>(count);
-      Values next(now.begin(), behind_sums);
-      const Values addresses(behind_sums, now.end());
+      const auto after_sums = now.begin() + static_cast<std::ptrdiff_t>(count);
+      Values next(now.begin(), after_sums);
+      const Values addresses(after_sums, now.end());
       if (entries == kUnroll && chunk.next_dy != nullptr) {
         prefetch_share(g_.dy, chunk.next_dy, number, tile, tiles);
         for (Value* panel : chunk.next_x) prefetch_share(g_.x, panel, number, tile, tiles);

@@ -11,10 +11,10 @@
 
 namespace sparsekiln::cpu {
 
-/// The pass that computes the gradient of the weight: the runs of a worker, one after the other.
+/// The pass that computes SDDMM, the gradient of the weight: the runs of a worker, in order.
 ///
 /// Every element of dw is one chain of float32 multiply-adds from 0, ascending in pair and batch entry, so it
-/// does not depend on how blocks are shared out, or of an only batch entry its product (of bf16 with
+/// does not depend on how blocks are shared out, or for a batch of one its product (for bf16 with
 /// the chain's sign of 0); then scaled, and rounded once to dw's type. Lanes are x's features, dy is
 /// broadcast. Sums stay in registers while a register tile goes over a chunk of the batch, and on the stack
 /// between chunks.
@@ -57,24 +57,24 @@ class SddmmPass {
     std::int32_t first_vector = 0;  ///< of all blocks' panels, of a run of several
     Value* streams = nullptr;       ///< whether its stores go past the caches
   };
-  /// Of exact products: what is computed for `outputs` outputs in one turn.
+  /// Exact products: what one iteration computes for `outputs` outputs.
   struct WordTile {
     std::int32_t words = 0;    ///< of a vector, of two floats' lanes
     std::int32_t rows = 1;     ///< of a block in a vector
     std::int32_t vectors = 0;  ///< of x
     std::int32_t outputs = 0;
     bool lifts_x = false;  ///< x is lifted, else dy
-    /// Of dy, for `rows` outputs.
+    /// The factors of dy, for `rows` outputs.
     [[nodiscard]] std::int64_t multiplier_bytes() const {
       return std::int64_t{4} * (lifts_x ? 1 : 2) * (rows == 1 ? 1 : words / 2);
     }
   };
-  /// Of two factors that are multiplied, one is (2^16 + 1) and -2^16 times itself, the other is itself twice.
+  /// One of two factors is held as (2^16 + 1) times and as -2^16 times itself, the other as itself twice.
   struct Lifted {
     Value* lift = nullptr;
     Value* lower = nullptr;
   };
-  /// Of every second word of x a vector of floats.
+  /// A vector of floats from every second word of x.
   struct Words {
     Lifted even;
     Lifted odd;
@@ -91,7 +91,7 @@ class SddmmPass {
   Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
   void prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile, std::int32_t tiles);
   void multiply_entry(const Values& dy_and_x, std::int64_t entry, const Tile& tile, Values& sums);
-  // Of weight_gradient_products.cpp, one batch entry.
+  // sddmm_outer_product.cpp: a batch of one.
   void outer_products();
   void outer_products_as_known();
   void for_each_stretch(bool exact);
@@ -110,7 +110,7 @@ class SddmmPass {
   Words split_words(Value* from, const WordTile& shape);
   /// A vector of words of dw.
   Value* rounded_products(const Words& x, const Lifted& dy);
-  // Of weight_gradient_ends.cpp, what happens to the sums, and what comes with them.
+  // sddmm_epilogue.cpp: what is done to the accumulators, and the other gradients.
   void locate_ends();
   /// Batch entries that the run's sums need: none where all of its gates are 0.
   Value* needed_entries(const Run& run);
@@ -150,7 +150,7 @@ class SddmmPass {
   LayoutIr& layout_;
   SddmmTables tables_;
   Value* streams_ = nullptr;           ///< of sums
-  Value* streams_products_ = nullptr;  ///< of an only batch entry's outer product
+  Value* streams_products_ = nullptr;  ///< for the outer product of a batch of one
   Value* many_products_ = nullptr;
   Value* dw_ = nullptr;
   Value* n_ = nullptr;

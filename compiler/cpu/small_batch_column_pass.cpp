@@ -47,7 +47,7 @@ class SmallBatchColumnPass final : public SmallBatchPass {
     return grouped() ? std::min(kGroupChains, most) : most;
   }
   [[nodiscard]] std::int32_t tile_outputs() const { return vectors() * sum_lanes(); }
-  /// Of one word of k, all outputs.
+  /// The products of one word of k with all outputs.
   [[nodiscard]] std::int64_t column_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_out; }
   [[nodiscard]] std::size_t sum_of(std::int32_t chain, std::int32_t token, std::int32_t vector) const {
     return static_cast<std::size_t>((chain * g_.tile_n + token) * vectors() + vector);
@@ -108,9 +108,9 @@ SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, V
   carried.push_back(block.ahead);
   carried.insert(carried.end(), block.xs.begin(), block.xs.end());
   const auto turn = [&](Value*, const Values& now) {
-    const auto behind_sums = now.begin() + static_cast<std::ptrdiff_t>(count);
-    Values next(now.begin(), behind_sums);
-    const Block at{behind_sums[0], behind_sums[1], Values(behind_sums + 2, now.end())};
+    const auto after_sums = now.begin() + static_cast<std::ptrdiff_t>(count);
+    Values next(now.begin(), after_sums);
+    const Block at{after_sums[0], after_sums[1], Values(after_sums + 2, now.end())};
     multiply_turn(at, next);
     next.push_back(v_.at(at.w, kUnroll * column_bytes()));
     next.push_back(v_.beyond(at.ahead, kUnroll * column_bytes()));

@@ -46,7 +46,7 @@ void SmallBatchPass::accumulate_weight(Value* sums, Value* first, Value* steps, 
   reduce(sums);
 }
 
-/// Missing tokens read the last one; what they give is never stored.
+/// Missing batch rows read the last one; what they give is never stored.
 SmallBatchPass::Values SmallBatchPass::token_rows() {
   Value* last = ir_.CreateSub(n_, v_.constant(1));
   Values rows;

@@ -6,9 +6,9 @@
 
 namespace sparsekiln::cpu {
 
-/// A pass over batch tiles of few tokens, on x as it lies: block by block, so that the weight is one stream;
-/// of each block, one register tile of outputs after the other against the x of all tokens. Between blocks
-/// the sums of the tiles lie in L1; those of an only tile stay in registers.
+/// A pass over batch tiles of few batch rows, which reads x in place: it takes block by block, so that the
+/// weight is one stream, and multiplies each register tile of a block's outputs with the x of all batch rows.
+/// Between blocks the accumulators of the tiles are in L1; those of a single tile stay in registers.
 class SmallBatchPass : public RowPass {
  public:
   using RowPass::RowPass;

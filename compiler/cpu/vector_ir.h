@@ -14,7 +14,7 @@
 
 namespace sparsekiln::cpu {
 
-/// A thin layer over IRBuilder in the terms of the kernels: byte addresses, aligned vectors, loops that carry
+/// IRBuilder in the terms of the kernels: byte addresses, aligned vectors, loops that carry
 /// values. The current insertion point is always the end of an open block.
 class VectorIr {
  public:
@@ -35,7 +35,7 @@ class VectorIr {
   [[nodiscard]] Value* at(Value* base, std::int64_t bytes) {
     return bytes == 0 ? base : at(base, constant(bytes));
   }
-  /// As `at`, for an address that may lie outside the memory of `base`: to be prefetched, never to be read.
+  /// As `at`, for an address that may be outside the memory of `base`: to be prefetched, never to be read.
   [[nodiscard]] Value* beyond(Value* base, Value* bytes) { return ir.CreateGEP(ir.getInt8Ty(), base, bytes); }
   [[nodiscard]] Value* beyond(Value* base, std::int64_t bytes) { return beyond(base, constant(bytes)); }
   /// The address in a register of its own. LLVM would else take it apart, keep the sum of its invariant terms
@@ -51,7 +51,7 @@ class VectorIr {
   [[nodiscard]] Value* plus(Value* a, Value* b) { return ir.CreateAdd(a, b); }
   [[nodiscard]] Value* load(llvm::Type* type, Value* address, unsigned align, const char* name = "");
   void store(Value* value, Value* address, unsigned align);
-  /// As `load`, of what nobody writes while a launch runs: no store is in the way of moving it.
+  /// As `load`, from memory that no thread writes during a launch: stores do not keep LLVM from moving it.
   [[nodiscard]] Value* unchanging(llvm::Type* type, Value* address, unsigned align, const char* name = "");
   /// A field of the pass's Call.
   [[nodiscard]] Value* argument(llvm::Type* type, std::size_t offset, const char* name) {
@@ -82,7 +82,7 @@ class VectorIr {
   [[nodiscard]] llvm::Type* element_type(DType type);
   /// `lanes` elements at `address` in the type that they are summed in (sum_type), exactly.
   [[nodiscard]] Value* load_floats(DType type, Value* address, std::int32_t lanes, unsigned align);
-  /// The same in two steps: as the elements lie, and as they are summed.
+  /// The same in two steps: the elements in their own type, then as they are summed.
   [[nodiscard]] Value* load_elements(DType type, Value* address, std::int32_t lanes, unsigned align);
   [[nodiscard]] Value* widened(DType type, Value* elements);
   /// As load_elements, from `base[first]` on, but zeros from `base[end]` on, which are not read; end > 0.

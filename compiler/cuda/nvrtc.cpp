@@ -143,10 +143,10 @@ std::shared_ptr<const Nvrtc> Nvrtc::open(const std::filesystem::path& candidate,
   std::sort(library->architectures.begin(), library->architectures.end());
   library->path = file_of(reinterpret_cast<const void*>(f.version), candidate);
 
-  // NVRTC opens its second library by bare name, and finds it only where it lies on the loader's path or is
+  // NVRTC opens its second library by bare name, and finds it only where it is on the loader's path or is
   // already loaded. Failing here is no error yet: the loader's path may still have it.
   const std::string builtins = fmt::format("libnvrtc-builtins.so.{}.{}", major, minor);
-  std::error_code unknown;  // a link to the library may lie anywhere
+  std::error_code unknown;  // a link to the library may be anywhere
   const std::filesystem::path real = std::filesystem::canonical(library->path, unknown);
   dlopen(((unknown ? library->path : real).parent_path() / builtins).c_str(), RTLD_NOW | RTLD_LOCAL);
   return std::make_shared<const Nvrtc>(std::move(library));

@@ -98,7 +98,7 @@ class Cubin {
     return sum;
   }
   static std::string_view string_at(std::span<const std::byte> strings, std::uint64_t offset) {
-    if (offset >= strings.size()) broken("a name lies beyond its table");
+    if (offset >= strings.size()) broken("a name is beyond its table");
     const char* const start = reinterpret_cast<const char*>(strings.data()) + offset;
     const auto rest = static_cast<std::size_t>(strings.size() - offset);
     return {start, strnlen(start, rest)};

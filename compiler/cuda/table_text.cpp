@@ -45,7 +45,7 @@ std::string_view memory_of(TableForm form) {
   return form == TableForm::constant ? "__constant__" : "__device__";
 }
 
-/// Appends an array; C++ has no empty ones, so an empty one gets an element that nobody reads.
+/// Appends an array; C++ has no empty ones, so an empty one gets an element that is never read.
 template <class Element>
 void write_array(std::string& text, std::string_view type, std::string_view name, std::size_t index,
                  TableForm form, const std::vector<Element>& elements) {
@@ -70,7 +70,7 @@ void TableWriter::write_arrays(std::size_t index, const Tables& tables, TableFor
   text_ += "// Steps: bits as sparsekiln::Step reads them, and their block of W.\n";
   write_array(text_, "uint2", "steps", index, form, tables.steps);
   if (!tables.more_blocks.empty()) write_array(text_, "int", "more_blocks", index, form, tables.more_blocks);
-  text_ += "// The chunk behind the last one of each item.\n";
+  text_ += "// The chunk after the last one of each item.\n";
   write_array(text_, "int", "item_ends", index, form, tables.item_ends);
   text_ += "// Block rows of the items; -1: none.\n";
   write_array(text_, "int", "rows", index, form, tables.rows);

@@ -39,7 +39,7 @@ class ItemChunks {
     while ((tables_.steps.size() - first) % blocks != 0) add_absent();
     tables_.item_ends.push_back(static_cast<std::int32_t>(tables_.steps.size() / blocks));
   }
-  /// The chunk behind the last one.
+  /// The chunk after the last one.
   void add_unused() {
     for (std::int32_t block = 0; block < chunk_.blocks; ++block) add_absent();
   }
@@ -94,7 +94,7 @@ Tables make_tables(const Schedule& schedule, ChunkShape chunk) {
   }
   begin_worker();
   chunks.add_unused();
-  tables.item_ends.push_back(-1);  // behind the last item: read, and no chunk's number
+  tables.item_ends.push_back(-1);  // after the last item: read, and not the number of a chunk
   return tables;
 }
 

@@ -15,7 +15,7 @@ namespace sparsekiln::cuda {
 struct ChunkShape {
   std::int32_t blocks = 1;   ///< blocks of a chunk
   std::int32_t parts = 1;    ///< chunks of a block, at most kMostParts
-  std::int32_t weights = 1;  ///< W and V of a glu pair: a tile of each, one after the other, share x
+  std::int32_t weights = 1;  ///< W and V of a GLU: a tile of each, in turn, share x
   friend bool operator==(const ChunkShape&, const ChunkShape&) = default;
 };
 inline constexpr std::int32_t kMostParts = 8;
@@ -47,7 +47,7 @@ struct Tables {
   std::vector<Step> steps;                ///< ChunkShape::blocks for each chunk, and for one more
   std::vector<std::int32_t> more_blocks;  ///< merge - 1 for each step
   std::vector<std::int32_t>
-      item_ends;  ///< the chunk behind each item's last (an item without steps has none); one more entry
+      item_ends;  ///< the chunk after each item's last (an item without steps has none); one more entry
   std::vector<std::int32_t> rows;    ///< rows × merge block rows for each item; -1: none
   std::vector<std::int32_t> splits;  ///< of each item: its place in `parts`; -1: whole
   std::vector<SplitPart> parts;
@@ -59,7 +59,7 @@ struct Tables {
 
 /// What the tables of one module may take of the 64 KB of `__constant__` memory.
 inline constexpr std::int64_t kConstantTableLimit = 64 * 1024 - 256;
-/// The chunks that are unrolled at most: each is compiled anew.
+/// The most chunks that are unrolled: each is compiled separately.
 inline constexpr std::int64_t kUnrolledChunks = 8;
 
 /// No schedule of this problem over at most `workers` CTAs (target.workers × config.split) has more chunks,

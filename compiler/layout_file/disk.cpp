@@ -109,7 +109,7 @@ class Temporary {
 }  // namespace
 
 std::string read_file(const fs::path& file) {
-  // Without O_NONBLOCK a pipe that nobody writes to would hold us here.
+  // Without O_NONBLOCK, opening a pipe without a writer would block.
   const Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (descriptor.number() < 0) fail("read", file, reason(errno));
   struct stat status{};
@@ -151,7 +151,7 @@ void replace_file(const fs::path& file, const std::function<void(const Sink&)>& 
   if (fs::is_directory(status)) fail("write", file, reason(EISDIR));
   if (fs::exists(status) && !fs::is_regular_file(status)) fail("write", file, "it is no regular file");
   if (file.filename().empty()) fail("write", file, "the name of a file was expected");
-  // Renaming would put the file in the place of the link.
+  // Renaming would replace the link with the file.
   const fs::path target =
       fs::is_symlink(file, error) && fs::exists(status) ? fs::canonical(file, error) : file;
   if (target.empty()) fail("write", file, error.message());

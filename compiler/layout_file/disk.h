@@ -19,7 +19,7 @@ inline constexpr std::size_t kMaxFileBytes = std::size_t{1} << 32;
 /// Replaces a file, or makes it, with what `write` puts into its sink: all or nothing, through a temporary in
 /// the same folder that is renamed. A link is followed; what exists and is no regular file (a device, a
 /// folder) is left alone. Throws `io`: "cannot write 'F': why"; what `write` throws passes through. Either
-/// way nothing is left behind.
+/// way nothing is left on disk.
 void replace_file(const std::filesystem::path& file, const std::function<void(const Sink&)>& write);
 
 }  // namespace sparsekiln::layout_file

@@ -137,7 +137,7 @@ Layout parse_mtx(std::string_view text, std::string_view name) {
         fmt::format("a symmetric matrix is square, this one has {} rows and {} columns", rows, cols));
 
   std::vector<Entry> entries;
-  // The shortest entry is "1 1\n": what a lying count makes us reserve is bounded by the file.
+  // The shortest entry is "1 1\n": a false count cannot make us reserve more than the file's size allows.
   entries.reserve(std::min(static_cast<std::size_t>(count), lines.bytes_left() / 4 + 1) *
                   (banner.symmetric ? 2 : 1));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -149,7 +149,7 @@ Layout parse_mtx(std::string_view text, std::string_view name) {
     expect_line_end(lines, *line);
     if (banner.symmetric && col > row)
       lines.refuse(
-          fmt::format("entry ({}, {}) lies above the diagonal; a symmetric file holds the lower triangle",
+          fmt::format("entry ({}, {}) is above the diagonal; a symmetric file holds the lower triangle",
                       row + 1, col + 1));
     entries.push_back({row, col, static_cast<std::uint32_t>(lines.line()), present});
     if (banner.symmetric && row != col)

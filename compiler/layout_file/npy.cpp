@@ -176,7 +176,7 @@ ArrayHeader read_header(std::string_view text, std::size_t offset, std::string_v
   return array;
 }
 
-/// Checks magic, version and length; gives where the header's text lies.
+/// Checks magic, version and length; gives where the header's text is.
 std::string_view find_header(std::string_view file, std::string_view name) {
   if (!file.starts_with(kMagic))
     refuse_at_byte(name, 0,

@@ -6,8 +6,8 @@
 
 namespace sparsekiln::cuda {
 
-/// A context of one device. A primary context is retained while this lives; another one belongs to whoever
-/// made it.
+/// A context of one device. A primary context is retained while this lives; another one belongs to the caller
+/// who made it.
 class Context {
  public:
   /// A primary context, by the device's number; -1: the context that is current on the calling thread, else
@@ -24,7 +24,7 @@ class Context {
   [[nodiscard]] CUcontext handle() const noexcept { return handle_; }
   [[nodiscard]] const DeviceInfo& device() const noexcept { return device_; }
   /// Whether a thread that has no context is given this one for good, as the CUDA runtime does with primary
-  /// contexts. Others are entered for a call and left again: one that somebody else made may be destroyed at
+  /// contexts. Others are entered for a call and left again: one that the caller made may be destroyed at
   /// any time, and where the context of an emulated device stayed, nothing could put another one in its
   /// place.
   [[nodiscard]] bool stays_current() const noexcept { return retained_ && kind_ == DriverKind::cuda; }

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr const char* kLibrary = "libsparsekiln_emulator.so";
 constexpr const char* kVariable = "SPARSEKILN_EMULATOR";
 
-/// Where the library lies beside a program, in a build folder and where both are installed, and last the
+/// Where the library is: next to a program, in a build folder and where both are installed, and last the
 /// build folder itself.
 std::vector<fs::path> likely_folders() {
   std::vector<fs::path> folders;

@@ -48,7 +48,7 @@ struct CountedLine {
 /// process.
 class Emulator {
  public:
-  /// Of this process. Throws `driver` where there is none.
+  /// The emulator of this process. Throws `driver` where there is none.
   Emulator();
 
   [[nodiscard]] const Driver& driver() const noexcept { return *driver_; }
@@ -60,7 +60,7 @@ class Emulator {
   [[nodiscard]] unsigned checks() const { return checks_(); }
   /// Host threads that a launch may use; 0: as many as the process may run on.
   void set_threads(int threads) const { set_threads_(threads); }
-  /// Of the kernel that last did something wrong; empty where none did.
+  /// The report of the kernel that last did something wrong; empty where none did.
   [[nodiscard]] std::string last_report() const { return last_report_(); }
   void reset_counters() const { reset_counters_(); }
   /// By kernel, then by line.

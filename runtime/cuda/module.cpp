@@ -132,7 +132,7 @@ class ContextModule final : public Module {
     const Launchable& entry = entries_[index];
     LaunchPlan::Values values(entry.plan, launch, entry.tables);
     const std::int64_t tiles = batch_tiles(launch.n, entry.tile_n);
-    // Of more tiles than the grid has rows, a CTA computes several: tile, tile + gridDim.y …
+    // Where there are more tiles than the grid has rows, a CTA computes several: tile, tile + gridDim.y …
     const auto rows = static_cast<unsigned>(std::min(tiles, kMaxGridY));
     const CUresult result = launch_kernel_(entry.function, entry.workers, rows, 1, entry.threads, 1, 1,
                                            entry.dynamic_shared_bytes, static_cast<CUstream>(launch.stream),

@@ -48,7 +48,7 @@ TEST_CASE("mtx: zeros of integer and real files are absent") {
 
 TEST_CASE("mtx: a symmetric file holds the lower triangle") {
   CHECK(parse(kSymmetric + "3 3 3\n1 1\n3 1\n3 2\n") == mask(3, 3, {1, 0, 1, 0, 0, 1, 1, 1, 0}));
-  CHECK(refuses(kSymmetric + "3 3 1\n1 2\n", "line 3: entry (1, 2) lies above the diagonal"));
+  CHECK(refuses(kSymmetric + "3 3 1\n1 2\n", "line 3: entry (1, 2) is above the diagonal"));
   CHECK(refuses(kSymmetric + "2 3 0\n",
                 "line 2: a symmetric matrix is square, this one has 2 rows and 3 columns"));
 }

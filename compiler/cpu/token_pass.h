@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "compiler/cpu/gathering_pass.h"
+
+namespace sparsekiln::cpu {
+
+/// SpMM with the lanes of a vector along batch rows. A worker computes one block row of y for one batch tile
+/// at a time, from the panel that the pack pass made of x:
+///
+///                  panel of x, [word of k][tile_n]
+///                  +--------+--------+  tile.vectors vectors of `lanes` batch rows: a *group*
+///                  | group 0| group 1|  ...                    (tile_n = all groups of the batch tile)
+///                  +--------+--------+
+///   W, one block      |        |
+///   +-----------+  +--v-----+--v-----+
+///   | tile 0    |->| sums   | sums   |  a register *tile*: `outputs` rows of the block x one group, its
+///   +-----------+  +--------+--------+  accumulators in registers. Each word of W is broadcast over the
+///   lanes. | tile 1    |->| sums   | sums   |
+///   +-----------+  +--------+--------+
+///
+///   for each chunk of the block row's steps (a *step* is one block; the x of a chunk fits L1)
+///     for each weight (W, and V of a GLU)
+///       copy_weight       where blocks are converted, gated or partial: once for all register tiles
+///       for each register tile and group
+///         load_sums       accumulators are in L1 between chunks
+///         for each step   block_product: for each word of k, multiply
+///         store_sums
+///
+/// Small blocks by columns are taken in the order of W instead (accumulate_group): their items share one
+/// stream of the weight, and the accumulators of all of them are in L2.
+class TokenPass final : public GatheringPass {
+ public:
+  using GatheringPass::GatheringPass;
+
+ private:
+  /// A register tile of one block.
+  struct Tile {
+    Value* output;  ///< its first one
+    std::int32_t outputs;
+    Value* group;
+    Value* number;  ///< among the tiles and groups of a block
+  };
+  /// Steps that register tiles go over with their accumulators in registers.
+  struct Chunk {
+    Value* first;   ///< step of the schedule
+    Value* length;  ///< in steps of the schedule
+    Value* begin;   ///< what its steps are numbered from, here and below: with gates from 0, used ones only
+    Value* end;
+  };
+  /// Which part of 32-bit words is multiplied: all of a float32; a pair of bf16 by one instruction; one half.
+  enum class WordPart { whole, pair, lower, upper };
+  /// What the register tiles of a chunk prefetch together of the next one, an equal share in each iteration.
+  struct Prefetch {
+    std::int64_t w_lines;  ///< cache lines of the weight, an iteration
+    std::int64_t x_lines;  ///< of x
+    Value* w;              ///< where the next chunk's weight begins
+    Value* share;          ///< the number of this tile's first share
+    Value* w_last;         ///< the last byte of the weight to fetch; null where blocks are contiguous
+  };
+
+  // RowPass
+  void begin() override;
+  void accumulate(Value* sums, Value* first, Value* steps) override;
+  void accumulate_group(Value* first, Value* last) override;
+  void gather_sums(Value* sums, Value* first, Value* gathered) override;
+
+  // Loops over register tiles
+  void for_each_tile(const std::function<void(const Tile&)>& body);
+  void repeat(std::string_view name, std::int64_t count, const std::function<void(Value*)>& body);
+
+  // Blocks that are copied before they are multiplied (token_pass_copy.cpp)
+  /// Copies the blocks of a chunk that are used, once for all register tiles, which then need not convert
+  /// what they broadcast. Returns the number of these blocks.
+  Value* copy_weight(Value* begin, Value* end);
+  void copy_step(Value* step, Value* block, Value* number, Value* gate);
+  void copy_block(Value* from, Value* to, Value* gate);
+  void zero_missing(Value* block);
+  Value* used_column(Value* step);
+  [[nodiscard]] std::int64_t copied_block_bytes() const {
+    return std::int64_t{4} * g_.block_out * g_.block_words;
+  }
+
+  // The product of one block and one register tile
+  Values block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums);
+  Value* tile_weight(Value* step, const Chunk& chunk, const Tile& tile);
+  Prefetch prefetch_of(Value* scheduled, const Chunk& chunk, const Tile& tile, std::int64_t iterations);
+  void emit_prefetch(const Prefetch& prefetch, Value* w, Value* x);
+  void multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums);
+  void multiply_words(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, WordPart part,
+                      Values& sums);
+  Value* factor(Value* words, WordPart part);
+  Value* block_of(Value* step);
+
+  // Accumulators in L1, [output][tile_n]
+  Value* sums_address(Value* sums, Value* output, Value* group);
+  Values load_sums(Value* address, std::int32_t outputs);
+  void store_sums(Value* address, const Values& values, std::int32_t outputs);
+  /// From one word of k to the next in the panel.
+  [[nodiscard]] std::int64_t panel_row_bytes() const { return std::int64_t{4} * g_.tile_n; }
+  [[nodiscard]] std::int32_t group_tokens() const { return g_.tile.vectors * lanes_; }
+
+  /// The blocks of a chunk as they are multiplied, in the order of the weight, as float32 or pairs; null
+  /// where blocks are multiplied in place.
+  Value* copied_ = nullptr;
+  Value* gates_ = nullptr;
+  Value* used_columns_ = nullptr;  ///< i32, of the chunk's blocks whose gate is not zero
+};
+
+}  // namespace sparsekiln::cpu
