@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <string_view>
 
+#include "compiler/cpu_levels.h"
 #include "compiler/element.h"
 
 namespace sparsekiln::cpu {
@@ -67,14 +67,8 @@ bool is_plain(DType type) { return element(type).cpu == CpuPasses::plain; }
 
 }  // namespace
 
-// Said here, too: a build without LLVM has no emitter to ask.
-std::int32_t lanes_of(std::string_view level) {
-  if (level.starts_with("x86-64-v4")) return 16;
-  return level == "x86-64-v3" ? 8 : 4;
-}
-
 Config default_config(const Spmm& problem, const Target& target, std::int64_t n) {
-  const std::int32_t lanes = lanes_of(target.arch);
+  const std::int32_t lanes = level_of(target).lanes;
   Config config;
   config.variant = Variant::vector;
   config.tile_n = is_plain(problem.dtype) ? plain_tile_for(n) : tile_for(n, lanes);
@@ -85,7 +79,7 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
 }
 
 Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n) {
-  const std::int32_t vectors = std::max(1, gradient.block.in / lanes_of(target.arch));
+  const std::int32_t vectors = std::max(1, gradient.block.in / level_of(target).lanes);
   Config config;
   config.variant = Variant::vector;
   config.tile_n = kChunk;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
@@ -11,9 +10,6 @@
 #include "compiler/spmm.h"
 
 namespace sparsekiln::cpu {
-
-/// Tokens a vector register of a level holds.
-[[nodiscard]] std::int32_t lanes_of(std::string_view level);
 
 /// The config of the cpu target for a batch of `n` where nothing was measured. Of the problem, only the
 /// number of block rows matters; an empty layout stands for any.

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "autotune/cpu_defaults.h"
+#include "compiler/cpu_levels.h"
 #include "compiler/element.h"
 
 namespace sparsekiln::cpu {
@@ -15,7 +15,6 @@ namespace {
 // microarchitecture of Intel, AMD and VIA CPUs, 2023).
 constexpr double kHertz = 3e9;
 constexpr double kLatency = 4;
-constexpr double kRegisters = 16;  // AVX2; AVX-512 has 32
 
 // Bytes a cycle that a core gets from where a stretch of that size lies, and what one core has of each level
 // (the last one is shared).
@@ -63,30 +62,28 @@ using Tile = ExpectedTile;
 /// and where forward's weight lies in pairs.
 bool halves(const Problem& problem, const Target& target) {
   return problem.dtype == DType::bf16 && problem.operation == Operation::forward &&
-         target.arch != "x86-64-v4-bf16";
+         !level_of(target).dot_bf16;
 }
 
 /// What compiler/cpu/level.cpp makes of a config, in the mean.
-Tile register_tile(double block_out, std::int32_t lanes, bool halves, const Config& config) {
-  const std::int32_t available = std::max(config.tile_n / lanes, 1);
-  const bool avx2 = lanes == 8;
-  const bool wide =
-      avx2 && available % 4 == 0 && config.tile_out <= 3 && (block_out > 8 || config.tile_out > 0);
+Tile register_tile(double block_out, const Level& level, bool halves, const Config& config) {
+  const std::int32_t available = std::max(config.tile_n / level.lanes, 1);
+  const bool wide = level.wide_outputs > 0 && available % 4 == 0 && config.tile_out <= level.wide_outputs &&
+                    (block_out > 2 * level.tile_outputs || config.tile_out > 0);
   const double vectors = wide ? 4 : available % 2 == 0 ? 2 : available % 3 == 0 ? 3 : 1;
-  const double most = lanes == 16 ? 8 : 4;
-  const double fitting = wide ? (halves ? 2 : 3) : vectors == 1 ? 2 * most : most;
+  const double most = level.tile_outputs;
+  const double fitting = wide ? level.wide_outputs - (halves ? 1 : 0) : vectors == 1 ? 2 * most : most;
   const double cap = config.tile_out > 0 ? config.tile_out : fitting;
   return {block_out / std::ceil(block_out / cap), vectors};
 }
 
 /// Cycles of one step of k on a register tile: what is multiplied, loaded, and waited for.
-double step_cycles(const Tile& tile, std::int32_t lanes, bool halves) {
+double step_cycles(const Tile& tile, const Level& level, bool halves) {
   const double sums = tile.outputs * tile.vectors;
-  const double registers = lanes == 16 ? 2 * kRegisters : kRegisters;
   // The shorter side is held, and of the longer one a vector; halves need the mask that cuts them off.
   const double others = std::min(tile.outputs, tile.vectors) + (halves ? 2 : 1);
   // A vector of sums that has no register goes to memory and back.
-  const double spilled = std::max(0.0, sums + others - registers);
+  const double spilled = std::max(0.0, sums + others - level.registers);
   const double words = tile.outputs + tile.vectors;
   return std::max({sums / 2, words / 2, kLatency}) + 2 * spilled + (halves ? words / 4 : 0);
 }
@@ -97,7 +94,7 @@ double element_bytes(const Problem& problem) { return static_cast<double>(size_o
 double widening(const Problem& problem) { return problem.dtype == problem.sum_type() ? 0 : 1; }
 
 Prediction product(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
-  const std::int32_t lanes = lanes_of(target.arch);
+  const std::int32_t lanes = level_of(target).lanes;
   const BlockShape block = block_of(problem);
   const bool turned = problem.operation == Operation::grad_input;
   const double weights = problem.epilogue.glu ? 2 : 1;
@@ -121,11 +118,11 @@ Prediction product(const Problem& problem, const Target& target, const Config& c
     compute = elements / lanes * std::max(0.5 * config.tile_n, 0.5 + widening(problem)) +
               blocks * block.out * config.tile_n;  // adding lanes up
   } else {
-    const Tile tile = register_tile(block.out, lanes, in_halves, config);
+    const Tile tile = register_tile(block.out, level_of(target), in_halves, config);
     const double register_tiles =
         block.out / tile.outputs * (static_cast<double>(config.tile_n) / lanes / tile.vectors);
     const double steps = blocks * register_tiles * block.in;
-    compute = steps * step_cycles(tile, lanes, in_halves) + blocks * register_tiles * kTileCycles;
+    compute = steps * step_cycles(tile, level_of(target), in_halves) + blocks * register_tiles * kTileCycles;
     // A block's part of the panel comes from where the panel lies, and goes through L1 once for each chunk.
     const double panel_bytes = 4 * inputs * config.tile_n;
     panels = 4 * blocks * block.in * config.tile_n / bytes_per_cycle(panel_bytes);
@@ -151,18 +148,18 @@ Prediction product(const Problem& problem, const Target& target, const Config& c
 
 Prediction weight_gradient(const Problem& problem, const Target& target, const Config& config,
                            std::int64_t n) {
-  const std::int32_t lanes = lanes_of(target.arch);
+  const std::int32_t lanes = level_of(target).lanes;
   const auto blocks = static_cast<double>(problem.layout.blocks());
   const double threads = std::max(target.workers, 1);
   const double entries = static_cast<double>(std::max<std::int64_t>(n, 1));
   const double chunks = std::ceil(entries / config.tile_n);
   const double vectors = std::max(1.0, static_cast<double>(problem.block.in) / lanes * config.rows);
   const double row = std::min(vectors, 4.0);
-  const double outputs = std::floor((lanes == 16 ? 24 : 12) / row);
+  const double outputs = std::floor(level_of(target).gradient_sums / row);
   const Tile tile{std::min<double>(outputs, problem.block.out), row};
   const double sums_of_tile = tile.outputs * tile.vectors;
   const double all_sums = blocks * problem.block.out * problem.block.in / lanes;
-  const double products = all_sums / sums_of_tile * entries * step_cycles(tile, lanes, false);
+  const double products = all_sums / sums_of_tile * entries * step_cycles(tile, level_of(target), false);
   const double sums = all_sums * chunks * 2;  // to L1 and back for each chunk
   const double bytes =
       blocks * problem.block.out * problem.block.in * static_cast<double>(size_of(problem.out_dtype));
@@ -184,7 +181,7 @@ Prediction plain(const Problem& problem, const Target& target, const Config& con
   constexpr double kStoreCycles = 4;    // an element
   const bool gradient = problem.operation == Operation::grad_weight;
   const BlockShape block = block_of(problem);
-  const double lanes = 4.0 * lanes_of(target.arch) / static_cast<double>(size_of(problem.sum_type()));
+  const double lanes = 4.0 * level_of(target).lanes / static_cast<double>(size_of(problem.sum_type()));
   const double blocks = static_cast<double>(problem.layout.blocks());
   const double tiles = std::ceil(static_cast<double>(std::max<std::int64_t>(n, 1)) / config.tile_n);
   const double entries = tiles * config.tile_n;
@@ -203,9 +200,9 @@ Prediction plain(const Problem& problem, const Target& target, const Config& con
 }  // namespace
 
 ExpectedTile expected_tile(const Problem& problem, const Target& target, const Config& config) {
-  const std::int32_t lanes = lanes_of(target.arch);
+  const std::int32_t lanes = level_of(target).lanes;
   if (config.tile_n < lanes) return {};  // thin: one output after the other
-  return register_tile(block_of(problem).out, lanes, halves(problem, target), config);
+  return register_tile(block_of(problem).out, level_of(target), halves(problem, target), config);
 }
 
 Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/activation.h"
 #include "compiler/cuda/mma_shape.h"
 #include "compiler/cuda/sddmm_shape.h"
 #include "compiler/cuda/simt_shape.h"
@@ -31,34 +32,17 @@ bool full_tiles(const Spmm& problem, const Config& config) {
   return !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0;
 }
 
-/// Of an activation function at one value, or of its derivative with the product; erf has branches.
-double function_costs(Activation function, bool derivative) {
-  switch (function) {
-    case Activation::none:
-      return 0;
-    case Activation::relu:
-      return derivative ? 7 : 2;
-    case Activation::gelu:
-      return derivative ? 50 : 45;
-    case Activation::gelu_tanh:
-      return derivative ? 40 : 30;
-    case Activation::silu:
-      return derivative ? 35 : 25;
-  }
-  return 0;
-}
-
 /// Of the epilogue, a value of y.
 double value_costs(const Computation& problem) {
   const Epilogue& epilogue = problem.epilogue;
-  return function_costs(epilogue.activation, false) + if_it(epilogue.bias, 2) + if_it(epilogue.scale, 5) +
+  return row_of(epilogue.activation).value_cost + if_it(epilogue.bias, 2) + if_it(epilogue.scale, 5) +
          if_it(epilogue.residual, 5) + if_it(epilogue.glu, 2);
 }
 
 /// Of a copy of x by one pass of a warp, besides the copy itself: narrower ones, and the derivative at z.
 double activation_costs(const Computation& problem) {
   const auto element = static_cast<double>(size_of(problem.dtype));
-  return 1.6 * (16.0 / problem.alignment - 1) + 16 / element * function_costs(problem.derivative, true);
+  return 1.6 * (16.0 / problem.alignment - 1) + 16 / element * row_of(problem.derivative).derivative_cost;
 }
 
 /// Likewise of W: a block's gate.

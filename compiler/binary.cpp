@@ -5,6 +5,7 @@
 
 #include <sparsekiln/error.h>
 
+#include "compiler/activation.h"
 #include "compiler/bytes.h"
 
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
@@ -80,8 +81,8 @@ Computation get_computation(ByteReader& in) {
   what.out_dtype = in.get_enum(kLastDType);
   what.math = in.get_enum(Math::tf32);
   what.order = in.get_enum(ActivationOrder::feature_major);
-  what.epilogue.activation = in.get_enum(Activation::silu);
-  what.derivative = in.get_enum(Activation::silu);
+  what.epilogue.activation = in.get_enum(activation_rows().back().value);
+  what.derivative = in.get_enum(activation_rows().back().value);
   for (bool* const flag : {&what.strict_absent, &what.epilogue.scale, &what.epilogue.bias, &what.epilogue.glu,
                            &what.epilogue.residual, &what.gates, &what.bias_gradient, &what.gate_gradient})
     *flag = in.get_bool();

@@ -9,6 +9,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/activation.h"
 #include "compiler/batch_bound.h"
 #include "compiler/computation_fields.h"
 #include "compiler/named.h"
@@ -24,10 +25,6 @@ constexpr std::array kMaths{Named{Math::ieee, "ieee"}, Named{Math::tf32, "tf32"}
 
 constexpr std::array kOrders{Named{ActivationOrder::batch_major, "batch-major"},
                              Named{ActivationOrder::feature_major, "feature-major"}};
-
-constexpr std::array kActivations{Named{Activation::none, "none"}, Named{Activation::relu, "relu"},
-                                  Named{Activation::gelu, "gelu"}, Named{Activation::gelu_tanh, "gelu_tanh"},
-                                  Named{Activation::silu, "silu"}};
 
 /// The parts of an epilogue besides its activation, by the word that names them.
 struct EpiloguePart {
@@ -71,8 +68,8 @@ std::string_view name(ActivationOrder order) { return name_in(kOrders, order); }
 ActivationOrder parse_activation_order(std::string_view text) {
   return parse_in(kOrders, text, "activation order");
 }
-std::string_view name(Activation activation) { return name_in(kActivations, activation); }
-Activation parse_activation(std::string_view text) { return parse_in(kActivations, text, "activation"); }
+std::string_view name(Activation activation) { return name_in(activation_rows(), activation); }
+Activation parse_activation(std::string_view text) { return parse_in(activation_rows(), text, "activation"); }
 
 namespace {
 
@@ -103,14 +100,14 @@ Epilogue parse_epilogue(std::string_view text) {
     if (part != kEpilogueParts.end() && !(epilogue.*part->part)) {
       epilogue.*part->part = true;
     } else {
-      const auto* const known = std::find_if(kActivations.begin() + 1, kActivations.end(),
-                                             [&](const auto& row) { return row.name == word; });
-      if (known == kActivations.end() || epilogue.activation != Activation::none)
+      const auto activations = activation_rows().subspan(1);
+      const auto known = std::find_if(activations.begin(), activations.end(),
+                                      [&](const ActivationRow& row) { return row.name == word; });
+      if (known == activations.end() || epilogue.activation != Activation::none)
         refuse(
             fmt::format("epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
-                        "scale, bias, one activation (relu, gelu, gelu_tanh, silu), glu and residual, "
-                        "joined by +, such as bias+gelu",
-                        printable(text), printable(word)));
+                        "scale, bias, one activation ({}), glu and residual, joined by +, such as bias+gelu",
+                        printable(text), printable(word), activation_names()));
       epilogue.activation = known->value;
     }
     if (plus == std::string_view::npos) return epilogue;

@@ -9,6 +9,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/cpu_levels.h"
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/object.h"
 #endif
@@ -35,15 +36,13 @@ constexpr std::array kGpus{
     Preset{"gb10", "sm_121", 48},
 };
 
-constexpr std::array<std::string_view, 5> kLevels{"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16",
-                                                  "generic"};
 constexpr std::int32_t kMaxWorkers = 1 << 16;
 
 std::string known() {
   std::string presets;
   for (const Preset& gpu : kGpus) presets += fmt::format("{}, ", gpu.name);
   return fmt::format("one of cpu, {}{}, or sm_75 and later, each with :WORKERS at will", presets,
-                     fmt::join(kLevels, ", "));
+                     cpu::level_names());
 }
 
 /// The digits of "sm_90a" as 90; 0 where the text is no architecture.
@@ -83,7 +82,7 @@ Target Target::parse(std::string_view text) {
       std::find_if(kGpus.begin(), kGpus.end(), [&](const Preset& gpu) { return gpu.name == name; });
   if (name == "cpu") {
     target = host();
-  } else if (std::find(kLevels.begin(), kLevels.end(), name) != kLevels.end()) {
+  } else if (cpu::find_level(name) != nullptr) {
     target = {Kind::cpu, std::string(name), host_threads()};
   } else if (preset != kGpus.end()) {
     target = {Kind::cuda, std::string(preset->arch), preset->workers};

@@ -1,19 +1,12 @@
 #include "oracle/reference_epilogue.h"
 
 #include <cmath>
-#include <numbers>
 
+#include "compiler/activation.h"
 #include "compiler/element.h"
 
 namespace sparsekiln {
 namespace {
-
-constexpr double kSqrt2OverPi = 0.79788456080286535588;
-constexpr double kCubic = 0.044715;  ///< of the approximation by tanh
-constexpr double kLipschitz = 1.13;  ///< gelu's steepest, near z = 1.41; silu's is 1.0998
-
-double sigmoid(double t) { return 1 / (1 + std::exp(-t)); }
-double normal_cdf(double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; }
 
 /// A result of arithmetic on exact operands, which needs no rounding.
 bool is_exact(double value) { return std::fabs(value) <= 0x1p22 && value * 2 == std::rint(value * 2); }
@@ -24,12 +17,8 @@ Bounded rounded(Bounded value, double u) {
 }
 
 Bounded activated(Activation activation, Bounded z, double u) {
-  if (activation == Activation::none) return z;
-  const double value = activate(activation, z.value);
-  if (activation == Activation::relu) return {value, z.error};
-  constexpr double kLeastExp = 0x1p-125;  // e^-87, below which a kernel's exponential is 0
-  const double relative = (16 + 8 * z.value * z.value) * u;
-  return {value, kLipschitz * z.error + relative * std::fabs(value) + kLeastExp * std::fabs(z.value)};
+  const ActivationRow& row = row_of(activation);
+  return {row.function(z.value), row.lipschitz * z.error + function_error(row, z.value, u)};
 }
 
 /// alpha·sum + bias, one multiply-add.
@@ -38,42 +27,6 @@ Bounded scaled(double alpha, Bounded sum, double bias, double u) {
 }
 
 }  // namespace
-
-double activate(Activation activation, double z) {
-  switch (activation) {
-    case Activation::none:
-      return z;
-    case Activation::relu:
-      return std::isnan(z) || z > 0 ? z : 0;
-    case Activation::gelu:
-      return z * normal_cdf(z);
-    case Activation::gelu_tanh:
-      return z * sigmoid(2 * kSqrt2OverPi * (z + kCubic * z * z * z));
-    case Activation::silu:
-      return z * sigmoid(z);
-  }
-  return z;
-}
-
-double derivative(Activation activation, double z) {
-  switch (activation) {
-    case Activation::none:
-      return 1;
-    case Activation::relu:
-      return z > 0 ? 1 : 0;
-    case Activation::gelu:
-      return normal_cdf(z) + z * std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi);
-    case Activation::gelu_tanh: {
-      const double s = sigmoid(2 * kSqrt2OverPi * (z + kCubic * z * z * z));
-      return s + z * s * (1 - s) * 2 * kSqrt2OverPi * (1 + 3 * kCubic * z * z);
-    }
-    case Activation::silu: {
-      const double s = sigmoid(z);
-      return s + z * s * (1 - s);
-    }
-  }
-  return 1;
-}
 
 Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounded sum, Bounded v_sum,
               DType sums) {
@@ -91,7 +44,7 @@ Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounde
 }
 
 double derivative_error(Activation activation, DType sums) {
-  return activation == Activation::none || activation == Activation::relu ? 0 : 64 * error_of_operation(sums);
+  return row_of(activation).derivative_units * error_of_operation(sums);
 }
 
 double error_of_operation(DType sums) {

@@ -8,10 +8,6 @@ namespace sparsekiln {
 
 // Epilogues in float64, for references, with how far a kernel's sums may be off.
 
-[[nodiscard]] double activate(Activation activation, double z);
-/// Of `activate`, at z; of relu at 0: 0.
-[[nodiscard]] double derivative(Activation activation, double z);
-
 /// A number that a kernel has up to an error.
 struct Bounded {
   double value = 0;
@@ -28,11 +24,10 @@ struct EpilogueOperands {
   double y = 0;  ///< before
 };
 
-/// The epilogue of one output (see Epilogue) of x·Wᵀ and, where glu, x·Vᵀ. Errors are bounded to first order
-/// in u = error_of_operation(sums): those of the sums pass through activations with their Lipschitz constant
-/// (below 1.13 for all of them), each rounding adds u of its result, but none where the result is an integer
-/// or a half, up to 2^22: such are exact. An activation but relu is off by up to (16 + 8·z²)·u of its own
-/// value, and by as much as an exponential below e^-87 makes.
+/// The epilogue of one output (see Epilogue) of x·Wᵀ and, where glu, x·Vᵀ. Errors are bounded to first order in
+/// u = error_of_operation(sums): those of the sums pass through activations with their Lipschitz
+/// constant, and an activation adds what its own row says (compiler/activation.h). Each rounding adds u of
+/// its result, but none where the result is an integer or a half, up to 2^22: such are exact.
 [[nodiscard]] Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounded sum,
                             Bounded v_sum, DType sums = DType::f32);
 

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/activation.h"
 #include "compiler/element.h"
 #include "oracle/reference_epilogue.h"
 
@@ -49,8 +50,9 @@ class Reader {
     chunk.dy = widen(from.dy, first, chunk.count, out, inputs_.dy_stride);
     if (gradient_.derivative != Activation::none) {
       const std::vector<double> z = widen(from.z, first, chunk.count, out, inputs_.dy_stride);
+      const auto derivative = row_of(gradient_.derivative).derivative;
       for (std::size_t i = 0; i < z.size(); ++i)
-        chunk.dy[i] = rounded(chunk.dy[i] * derivative(gradient_.derivative, z[i]), gradient_.dtype);
+        chunk.dy[i] = rounded(chunk.dy[i] * derivative(z[i]), gradient_.dtype);
     }
     chunk.whole_dy = chunk.dy;
     if (gradient_.math == Math::tf32) {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <thread>
 
+#include "compiler/activation.h"
 #include "compiler/element.h"
 #include "oracle/check_result.h"
-#include "oracle/reference_epilogue.h"
 
 namespace sparsekiln {
 namespace {
@@ -129,8 +129,9 @@ void read_x(const Spmm& problem, const HostOperands& operands, std::int64_t entr
   if (problem.derivative != Activation::none) {
     scratch.resize(to.size());
     read_entry(problem, operands.z, operands.z_stride, entry, scratch);
+    const auto derivative = row_of(problem.derivative).derivative;
     for (std::size_t k = 0; k < to.size(); ++k)
-      to[k] = rounded(to[k] * derivative(problem.derivative, scratch[k]), problem.dtype);
+      to[k] = rounded(to[k] * derivative(scratch[k]), problem.dtype);
   }
   round_operands(problem, to);
 }

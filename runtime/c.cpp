@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/sparsekiln.h>
 
+#include "compiler/activation.h"
 #include "compiler/element.h"
 #include "runtime/c_operands.h"
 
@@ -182,6 +183,16 @@ const sk_element_type* sk_element_type_at(size_t index) {
     return made;
   }();
   return index < types.size() ? &types[index] : nullptr;
+}
+
+const char* sk_activation_name(size_t number) {
+  const auto rows = sparsekiln::activation_rows().subspan(1);
+  return number < rows.size() ? rows[number].name.data() : nullptr;
+}
+
+int sk_activation_takes_result(size_t number) {
+  const auto rows = sparsekiln::activation_rows().subspan(1);
+  return number < rows.size() && rows[number].derivative_from_result ? 1 : 0;
 }
 
 sk_status sk_layout_from_csr(int64_t rows, int64_t cols, const int32_t* crow, const int32_t* col,

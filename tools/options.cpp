@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/activation.h"
+
 namespace sparsekiln::tools {
 namespace {
 
@@ -64,9 +66,11 @@ void add_problem(CLI::App& app, Request& request) {
   app.add_option("--activation-order", request.activation_order,
                  "memory order of activations: batch-major [n, features], feature-major [features, n]")
       ->capture_default_str();
-  app.add_option("--epilogue", request.epilogue,
-                 "what is fused behind the product: none, or scale, bias, relu, gelu, gelu_tanh, silu, glu, "
-                 "residual joined by +, such as bias+gelu")
+  app.add_option(
+         "--epilogue", request.epilogue,
+         fmt::format("what is fused behind the product: none, or scale, bias, one activation ({}), glu, "
+                     "residual joined by +, such as bias+gelu",
+                     activation_names()))
       ->capture_default_str();
   app.add_option("--derivative", request.derivative,
                  "of gradients: the activation whose derivative dy is multiplied by as it is loaded")

@@ -145,11 +145,11 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   const std::int32_t tokens =
       tile.tokens.empty() ? 1 : *std::max_element(tile.tokens.begin(), tile.tokens.end());
   const std::int32_t sums = (tile.tokens.empty() ? tile.largest() : tokens) * tile.vectors;
-  if (!thin && sums > level.most_sums)
+  if (!thin && sums > level.most_sums())
     refuse(
         fmt::format("config '{}': its register tile has {} sums, and {} holds {}; a smaller tile_out would "
                     "work",
-                    given, sums, level.name, level.most_sums));
+                    given, sums, level.name, level.most_sums()));
   if (config.rows != 1 || config.merge != 1)
     refuse(fmt::format("config '{}': the cpu target computes row by row; rows=1 merge=1 would work", given));
 }

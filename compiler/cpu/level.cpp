@@ -1,32 +1,11 @@
 #include "compiler/cpu/level.h"
 
 #include <algorithm>
-#include <array>
-
-#include <fmt/format.h>
-
-#include <sparsekiln/error.h>
 
 #include "compiler/cpu/packed_weight.h"
 
 namespace sparsekiln::cpu {
 namespace {
-
-constexpr std::string_view kLinux = "x86_64-unknown-linux-gnu";
-
-// Eight sums keep two 4-cycle multiply-adders busy, twelve have some to spare. On AVX2, three outputs by four
-// vectors are twelve with 7 loads for 12 multiply-adds (two of each a cycle), where four by two take 6 for 8;
-// sums, three weights and one vector of x fill the registers; but eight outputs are twice four, and no sum of
-// threes. Six tokens by two vectors of outputs, 8 for 12, are as good; blocks of 16 gain some tenth by them,
-// for one tile has all of a block's outputs, and others nothing. AVX-512 has registers for eight by two: 10
-// for 16.
-constexpr std::array kLevels = {
-    Level{"x86-64", kLinux, "x86-64", "", 4, 4, 0, 0, 0, 14, false, false, false},
-    Level{"x86-64-v3", kLinux, "x86-64-v3", "", 8, 4, 3, 16, 6, 14, true, false, true},
-    Level{"x86-64-v4", kLinux, "x86-64-v4", "", 16, 8, 0, 0, 0, 30, true, false, true},
-    Level{"x86-64-v4-bf16", kLinux, "x86-64-v4", "+avx512bf16", 16, 8, 0, 0, 0, 30, true, true, true},
-    Level{"generic", "", "generic", "", 4, 4, 0, 0, 0, 14, false, false, false},
-};
 
 /// `total` in the fewest shares of at most `most`, which differ by one at most.
 std::vector<std::int32_t> shares(std::int32_t total, std::int32_t most) {
@@ -37,15 +16,6 @@ std::vector<std::int32_t> shares(std::int32_t total, std::int32_t most) {
 }
 
 }  // namespace
-
-const Level& level_of(const Target& target) {
-  for (const Level& level : kLevels)
-    if (target.kind == Target::Kind::cpu && level.name == target.arch) return level;
-  std::string known;
-  for (const Level& level : kLevels) known += fmt::format("{}{}", known.empty() ? "" : ", ", level.name);
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("the cpu target has no level '{}'; it has {}", target.arch, known));
-}
 
 std::int32_t RegisterTile::largest() const { return *std::max_element(outputs.begin(), outputs.end()); }
 

@@ -1,36 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
-#include <sparsekiln/target.h>
+
+#include "compiler/cpu_levels.h"
 
 namespace sparsekiln::cpu {
-
-/// What the emitter knows of an instruction set level. Nothing is read from the host: objects for a level are
-/// the same bytes on every machine.
-struct Level {
-  std::string_view name;      ///< as in Target::arch
-  std::string_view triple;    ///< empty: LLVM's default, the host's
-  std::string_view cpu;       ///< LLVM's name of the level
-  std::string_view features;  ///< beyond it
-  std::int32_t lanes;         ///< 32-bit lanes of a vector register
-  std::int32_t tile_outputs;  ///< the most outputs of a register tile two or three vectors of tokens wide
-  std::int32_t wide_outputs;  ///< of one four vectors wide; 0: such tiles are not used
-  /// Of the blocks whose packed weight is read in vectors of outputs; 0: none are. Two vectors.
-  std::int32_t broadcast_outputs;
-  std::int32_t tile_tokens;  ///< the most tokens of such a block's register tile
-  std::int32_t most_sums;    ///< vectors of a register tile, beside what it multiplies
-  bool fused;                ///< has a fused multiply-add
-  bool dot_bf16;             ///< has vdpbf16ps
-  bool f16c;                 ///< converts between f16 and f32 in one instruction
-};
-
-/// The level of a cpu target. Throws `invalid_argument` and lists the levels.
-[[nodiscard]] const Level& level_of(const Target& target);
 
 /// What the lanes of a vector stand for.
 enum class Axis : std::uint8_t {

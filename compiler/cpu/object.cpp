@@ -1,5 +1,6 @@
 #include "compiler/cpu/object.h"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,7 +24,7 @@
 
 #include <sparsekiln/error.h>
 
-#include "compiler/cpu/level.h"
+#include "compiler/cpu_levels.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -102,14 +103,14 @@ std::string compiler_version() { return "LLVM " LLVM_VERSION_STRING; }
 std::string host_level() {
   if (!llvm::Triple(llvm::sys::getProcessTriple()).isX86()) return "generic";
   const llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
-  const auto has = [&](std::initializer_list<const char*> names) {
-    for (const char* feature : names)
-      if (!features.lookup(feature)) return false;
-    return true;
-  };
-  if (!has({"avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe"})) return "x86-64";
-  if (!has({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"})) return "x86-64-v3";
-  return has({"avx512bf16"}) ? "x86-64-v4-bf16" : "x86-64-v4";
+  std::string best;
+  for (const Level& level : levels()) {
+    const bool has_all = std::all_of(level.host_features.begin(), level.host_features.end(),
+                                     [&](std::string_view feature) { return features.lookup(feature); });
+    if (!has_all || level.name == "generic") break;
+    best = level.name;
+  }
+  return best;
 }
 
 }  // namespace sparsekiln::cpu

@@ -13,13 +13,6 @@ constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
 /// The most of a register tile's row.
 constexpr std::int32_t kRowVectors = 4;
 
-/// Vector registers of 16 hold twelve sums, three words that are broadcast and one vector; where
-/// multiply-adds are two instructions, products need some too. AVX-512 has 32.
-std::int32_t most_sums(const Level& level) {
-  if (level.lanes == 16) return 24;
-  return level.fused ? 12 : 8;
-}
-
 PanelSide side_of(SddmmSide side, std::int32_t block_width, std::int64_t cut_features) {
   PanelSide result;
   result.side = side;
@@ -94,14 +87,14 @@ SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Co
       dy(side_of(SddmmSide::dy, block.out, gradient.cut_out)),
       chunk(config.tile_n),
       lanes(std::min(level.lanes, block.in)),
-      most_sums(cpu::most_sums(level)),
+      most_sums(level.gradient_sums),
       run_blocks(config.rows),
       packed(config.stages > 1) {
   // Stores of whole rows of blocks follow each other. Parts of lines that wait for their rest would be
   // written one by one.
   const bool whole_rows = block.in / lanes <= kRowVectors;
   const bool can_stream =
-      level.name.starts_with("x86-64") && lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
+      level.streaming_stores && lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
   streams = can_stream && whole_rows;
   streams_products = can_stream && !packed;
   const bool bare = !scale && !gates && !gate_gradient && derivative == Activation::none && !x.cut && !dy.cut;

@@ -47,8 +47,8 @@ Value* VectorIr::settled(Value* address) {
   return ir.CreateCall(type, llvm::InlineAsm::get(type, "", "=r,0", false), {address});
 }
 VectorIr::Values VectorIr::pinned(const Values& values) {
-  // Elsewhere registers have other names, and AVX-512 has twice as many.
-  if (!llvm::Triple(module.getTargetTriple()).isX86() || level.lanes == 16 || values.size() < 2)
+  // Elsewhere registers have other names; where there are 32 of them, the scheduler does not run out.
+  if (!llvm::Triple(module.getTargetTriple()).isX86() || level.registers > 16 || values.size() < 2)
     return values;
   std::string outputs;
   std::string inputs;

@@ -1,12 +1,10 @@
 #include "compiler/cuda/types.h"
 
-#include <array>
-
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/activation.h"
 #include "compiler/element.h"
-#include "compiler/named.h"
 
 namespace sparsekiln::cuda {
 
@@ -23,12 +21,7 @@ void require_types(const Computation& problem, const Target& target) {
                       name(type), target.arch, element(type).array_name));
 }
 
-std::string_view activation_of(Activation activation) {
-  constexpr std::array kNames{Named{Activation::none, "NoActivation"}, Named{Activation::relu, "Relu"},
-                              Named{Activation::gelu, "Gelu"}, Named{Activation::gelu_tanh, "GeluTanh"},
-                              Named{Activation::silu, "Silu"}};
-  return name_in(kNames, activation);
-}
+std::string_view activation_of(Activation activation) { return row_of(activation).device; }
 
 void require_tensor_cores(const Computation& problem, const Target& target) {
   if (problem.dtype != DType::f16 && target.compute_capability() < 80)

@@ -34,6 +34,10 @@ const char* sk_error_message(void);
 const char* sk_error_log(void);
 /* "0.1.0" */
 const char* sk_version(void);
+/* The name of an activation, "relu" being number 0; null for a number past the last. */
+const char* sk_activation_name(size_t number);
+/* Whether its derivative may be taken at its result: then y may be given for z. 0 past the last. */
+int sk_activation_takes_result(size_t number);
 
 /* ---- element types (enum DType of problem.h) ---- */
 

@@ -36,8 +36,22 @@ enum class ActivationOrder : std::uint8_t { batch_major, feature_major };
 [[nodiscard]] ActivationOrder parse_activation_order(std::string_view text);
 
 /// Activation functions. gelu is x·Φ(x), Φ the normal distribution's; gelu_tanh its approximation by tanh
-/// (Hendrycks & Gimpel 2016, arXiv:1606.08415); silu is x·sigmoid(x), also called swish.
-enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
+/// (Hendrycks & Gimpel 2016, arXiv:1606.08415); silu is x·sigmoid(x), also called swish; hardswish is
+/// x·relu6(x + 3) / 6 (Howard et al. 2019, arXiv:1905.02244); mish is x·tanh(ln(1 + e^x)) (Misra 2019,
+/// arXiv:1908.08681); leaky_relu is x, or 0.01·x below 0 (Maas et al. 2013); tanh is the hyperbolic tangent;
+/// sigmoid is 1 / (1 + e^-x).
+enum class Activation : std::uint8_t {
+  none,
+  relu,
+  gelu,
+  gelu_tanh,
+  silu,
+  hardswish,
+  mish,
+  leaky_relu,
+  tanh,
+  sigmoid
+};
 [[nodiscard]] std::string_view name(Activation activation);
 [[nodiscard]] Activation parse_activation(std::string_view text);
 

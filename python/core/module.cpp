@@ -1,3 +1,5 @@
+#include <cstddef>
+
 #include <nanobind/nanobind.h>
 #include <sparsekiln/c.h>
 
@@ -18,6 +20,10 @@ NB_MODULE(_core, module) {
     types.append(nanobind::make_tuple(type->name, type->array_name, type->sum_array_name,
                                       static_cast<int>(type->dlpack_bits), type->on_cuda != 0));
   module.attr("element_types") = nanobind::tuple(types);
+  nanobind::dict activations;
+  for (std::size_t i = 0; sk_activation_name(i) != nullptr; ++i)
+    activations[sk_activation_name(i)] = sk_activation_takes_result(i) != 0;
+  module.attr("activations") = activations;
   sparsekiln::python::bind_layout(module);
   sparsekiln::python::bind_kernel(module);
   sparsekiln::python::bind_compile(module);

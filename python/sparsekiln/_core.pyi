@@ -9,6 +9,8 @@ version: str
 #: Of each element type its name, NumPy's name of it and of the type in which it is summed, its bits, and whether CUDA
 #: targets compute with it.
 element_types: tuple[tuple[str, str, str, int, bool], ...]
+activations: dict[str, bool]
+"""By name: whether the derivative may be taken at the result, so that y may be given for z."""
 
 class Layout:
     @staticmethod

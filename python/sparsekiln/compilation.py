@@ -63,7 +63,7 @@ def compile(
     dtype: of W and what it is multiplied with: "f32", "bf16", "f16", "f64" (on the cpu), or a dtype of NumPy or PyTorch. Sums
         are float32, of "f64" float64.
     op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
-    epilogue: what happens before y is stored, joined by "+": scale, bias, relu, gelu, gelu_tanh or silu, glu, residual.
+    epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
     out_dtype: of what is computed; as dtype where None.
     math: "ieee", or "tf32" for float32 on tensor cores.

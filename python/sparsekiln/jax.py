@@ -38,11 +38,11 @@ _TARGET = "sparsekiln_linear"  # of XLA's custom calls
 _MOST = 65536  # rows of one launch: more are taken in several, or, where they are summed, by a kernel for them
 
 
-_ACTIVATIONS = {
-    "relu": jax.nn.relu,
+# Those that are not found in jax.nn by their name.
+_NAMED_OTHERWISE = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
-    "silu": jax.nn.silu,
+    "hardswish": jax.nn.hard_swish,
 }
 
 
@@ -87,8 +87,9 @@ def linear(
         layout.
       layout: rows are output features, columns input features, in blocks. Static: not traced.
       bias: ``[out_features]`` of x's type.
-      activation: ``"relu"``, ``"gelu"``, ``"gelu_tanh"`` or ``"silu"``. Fused into the product; where gradients
-        are taken, all but relu are computed from a stored pre-activation, rounded to x's type.
+      activation: one of ``sparsekiln.activations``, such as ``"gelu"``. Fused into the product; where gradients are
+        taken, it is computed from a stored pre-activation, rounded to x's type, unless its derivative is seen in its
+        result, as that of relu is.
       block: features of a block: 8, 16, 32, 64 or 128; or ``(out, in)``.
       math: ``"ieee"``, or ``"tf32"`` for float32 on tensor cores.
       target: ``"cpu"`` or ``"cuda"``, CUDA's current device; by default that of ``jax.default_backend()``.
@@ -126,7 +127,7 @@ def prepare(
     needed = [("forward", activation)]
     if gradients:
         # Without its activation where that is computed from what is stored.
-        needed += [("forward", None)] if activation not in (None, "relu") else []
+        needed += [] if _takes_result(activation) else [("forward", None)]
         needed += [("grad_input", activation), ("grad_weight", activation)]
     for op, function in needed:
         _key(layer, op, function, _MOST)
@@ -140,8 +141,8 @@ def _layer(layout, block, dtype, activation, bias, math, target) -> _Layer:
         )
     if np.dtype(dtype).name not in NAMES:
         raise TypeError(f"x is {np.dtype(dtype).name}; sparsekiln multiplies {listed()}")
-    if activation not in (None, *_ACTIVATIONS):
-        raise ValueError(f"activation {activation!r} is none of {', '.join(map(repr, _ACTIVATIONS))} or None")
+    if activation not in (None, *sparsekiln.activations):
+        raise ValueError(f"activation {activation!r} is none of {', '.join(map(repr, sparsekiln.activations))} or None")
     block = tuple(map(int, block)) if isinstance(block, (tuple, list)) else (int(block), int(block))
     return _Layer(layout, block, NAMES[np.dtype(dtype).name], activation, bias, math, target or _target())
 
@@ -235,6 +236,16 @@ def _call(layer: _Layer, op: str, activation: str | None, results, *arguments):
 # ---- the product and its gradients ----
 
 
+def _function(activation: str):
+    """act(z) as JAX computes it."""
+    return _NAMED_OTHERWISE.get(activation) or getattr(jax.nn, activation)
+
+
+def _takes_result(activation: str | None) -> bool:
+    """Whether the backward pass does with y instead of z."""
+    return activation is None or _core.activations[activation]
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _linear(layer: _Layer, x, w, bias):
     return _forward(layer, layer.activation, x, w, bias)
@@ -248,11 +259,11 @@ def _forward(layer: _Layer, activation: str | None, x, w, bias):
 def _linear_fwd(layer: _Layer, x, w, bias):
     if layer.activation is None:
         return _forward(layer, None, x, w, bias), (x, w, None)
-    if layer.activation == "relu":  # whose derivative is seen in its result
-        y = _forward(layer, "relu", x, w, bias)
+    if _takes_result(layer.activation):
+        y = _forward(layer, layer.activation, x, w, bias)
         return y, (x, w, y)
     z = _forward(layer, None, x, w, bias)
-    y = _ACTIVATIONS[layer.activation](z.astype(SUMS[z.dtype.name])).astype(z.dtype)
+    y = _function(layer.activation)(z.astype(SUMS[z.dtype.name])).astype(z.dtype)
     return y, (x, w, z)
 
 

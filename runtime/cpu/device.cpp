@@ -18,9 +18,9 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cpu/emit.h"
-#include "compiler/cpu/level.h"
 #include "compiler/cpu/object.h"
 #include "compiler/cpu/packed_weight.h"
+#include "compiler/cpu_levels.h"
 #include "runtime/cpu/loaded_object.h"
 #include "runtime/cpu/thread_pool.h"
 
@@ -40,18 +40,6 @@ void* allocate_aligned(std::size_t bytes, std::align_val_t alignment = kAlignmen
 /// layout's columns, block by block, and each visit to another small page would miss the first TLB.
 constexpr std::align_val_t kHugePage{std::size_t{2} << 20};
 constexpr std::size_t kWorthHugePages = std::size_t{1} << 18;
-
-/// Levels a host of the first one runs, best first.
-constexpr std::array<std::string_view, 4> kLevels = {"x86-64-v4-bf16", "x86-64-v4", "x86-64-v3", "x86-64"};
-
-bool runs(std::string_view host, std::string_view level) {
-  if (level == "generic")
-    return true;  // compiled for a host's family; the object says which, and linking checks it
-  const auto* of_host = std::find(kLevels.begin(), kLevels.end(), host);
-  const auto* of_level = std::find(kLevels.begin(), kLevels.end(), level);
-  if (of_host == kLevels.end() || of_level == kLevels.end()) return false;
-  return of_host <= of_level;
-}
 
 /// Memory that a calling thread keeps for its launches of any kernel: a launch has returned before the next
 /// one of the same thread starts, and other threads have their own.

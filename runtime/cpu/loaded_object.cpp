@@ -1,9 +1,7 @@
 #include "runtime/cpu/loaded_object.h"
 
-#include <cmath>
 #include <map>
 #include <mutex>
-#include <utility>
 
 #include <fmt/format.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
@@ -23,19 +21,6 @@ namespace {
   throw Error(ErrorKind::driver, fmt::format("{}: {}", what, llvm::toString(std::move(error))));
 }
 
-/// The functions of the C library that float64 activations call (compiler/cpu/activation_ir.cpp). A process
-/// need not have them among its global symbols: a Python extension brings its own libraries.
-void define_math(llvm::orc::LLJIT& jit) {
-  using Function = double (*)(double);
-  constexpr std::pair<const char*, Function> kFunctions[] = {{"exp", std::exp}, {"erfc", std::erfc}};
-  llvm::orc::SymbolMap symbols;
-  for (const auto& [name, function] : kFunctions)
-    symbols[jit.mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(function),
-                                          llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
-  if (auto error = jit.getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(symbols))))
-    fail("loading a cpu kernel", std::move(error));
-}
-
 }  // namespace
 
 struct LoadedObject::Linker {
@@ -47,7 +32,6 @@ LoadedObject::LoadedObject(std::span<const std::byte> object) : linker_(std::mak
   auto jit = llvm::orc::LLJITBuilder().create();
   if (!jit) fail("loading a cpu kernel", jit.takeError());
   linker_->jit = std::move(*jit);
-  define_math(*linker_->jit);
   const llvm::StringRef bytes(reinterpret_cast<const char*>(object.data()), object.size());
   if (auto error = linker_->jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(bytes, "kernel.o")))
     fail("loading a cpu kernel", std::move(error));

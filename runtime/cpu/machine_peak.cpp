@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "compiler/cpu/level.h"
 #include "compiler/cpu/object.h"
+#include "compiler/cpu_levels.h"
 #include "runtime/cpu/thread_pool.h"
 
 namespace sparsekiln::cpu {

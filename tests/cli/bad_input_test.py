@@ -77,7 +77,7 @@ _SENSELESS_REQUESTS = [
     (["--op", "backward"], ["'backward'", "forward"]),
     (["--op", "grad_input", "--epilogue", "bias"], ["epilogue bias of grad_input", "scale or none", "bias_gradient"]),
     (["--op", "grad_weight", "--epilogue", "scale+relu"], ["epilogue scale+relu of grad_weight", "derivative"]),
-    (["--epilogue", "tanh"], ["'tanh'", "gelu_tanh"]),
+    (["--epilogue", "cube"], ["'cube'", "gelu_tanh"]),
     (["--epilogue", "bias+bias"], ["'bias'", "twice"]),
     (["--epilogue", "glu"], ["glu", "silu+glu"]),
     (["--derivative", "relu"], ["derivative relu of forward", "epilogue relu"]),

@@ -19,6 +19,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
+#include "compiler/activation.h"
 #include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 #include "tests/kernels/table.h"
@@ -88,6 +89,11 @@ constexpr std::array kEpilogues{
     Epilogue{.activation = Activation::silu, .glu = true},
     Epilogue{.bias = true, .activation = Activation::gelu, .glu = true, .residual = true},
     Epilogue{.scale = true, .activation = Activation::relu, .glu = true},
+    Epilogue{.activation = Activation::sigmoid, .glu = true},
+    Epilogue{.bias = true, .activation = Activation::tanh, .glu = true},
+    Epilogue{.scale = true, .bias = true, .activation = Activation::hardswish},
+    Epilogue{.bias = true, .activation = Activation::mish, .residual = true},
+    Epilogue{.bias = true, .activation = Activation::leaky_relu},
 };
 
 Drawn draw(std::uint64_t seed) {
@@ -115,9 +121,10 @@ Drawn draw(std::uint64_t seed) {
   const bool forward = o.operation == Operation::forward;
   o.epilogue = pick(random, kEpilogues);
   if (!forward) o.epilogue = Epilogue{.scale = o.epilogue.scale};
-  constexpr std::array kActivations{Activation::none, Activation::none,      Activation::relu,
-                                    Activation::gelu, Activation::gelu_tanh, Activation::silu};
-  if (!forward) o.derivative = pick(random, kActivations);
+  // Every other gradient has a derivative.
+  const auto activations = activation_rows();
+  const std::size_t which = random() % (2 * activations.size());
+  if (!forward && which < activations.size()) o.derivative = activations[which].value;
   o.gates = random() % 6 == 0;
   if (o.operation == Operation::grad_weight) {
     o.bias_gradient = random() % 4 == 0;

@@ -5,13 +5,8 @@ import torch
 import sparsekiln
 from sparsekiln.torch import BlockSparseLinear
 
-FUNCTIONS = {
-    "none": lambda z: z,
-    "relu": torch.nn.functional.relu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
-    "silu": torch.nn.functional.silu,
-}
+FUNCTIONS = {"none": lambda z: z, **{name: getattr(torch.nn.functional, name, None) for name in sparsekiln.activations}}
+FUNCTIONS["gelu_tanh"] = lambda z: torch.nn.functional.gelu(z, approximate="tanh")
 _ROUNDING = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 

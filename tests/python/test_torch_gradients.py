@@ -151,7 +151,7 @@ def test_gradients_are_computed_for_those_that_want_one(activation, wanted):
             assert tensor.grad is None
 
 
-@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", FUNCTIONS)
 def test_a_second_backward_pass(activation):
     layer = make_layer(40, 48, activation=activation)
     generator = torch.Generator().manual_seed(4)

@@ -76,7 +76,7 @@ class _Seen(torch.utils._python_dispatch.TorchDispatchMode):
         return operator(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", FUNCTIONS)
 def test_a_mode_sees_the_operators_and_results_have_the_same_bits(activation):
     layer = make_layer(activation=activation)
     x, dy = torch.randn(6, 100), torch.randn(6, 120)
@@ -93,7 +93,7 @@ def test_a_mode_sees_the_operators_and_results_have_the_same_bits(activation):
         dispatched = run()
     for one, other in zip(direct, dispatched):
         assert torch.equal(one, other)
-    forward = "linear" if activation in ("none", "relu") else "linear_with_preactivation"
+    forward = "linear" if activation in ("none", "relu", "leaky_relu") else "linear_with_preactivation"
     assert [name for name in seen.names if "sparsekiln" in name] == [
         f"sparsekiln::{forward}", "sparsekiln::linear_grad_input", "sparsekiln::linear_grad_weight"
     ]  # fmt: skip

@@ -13,6 +13,8 @@
 #include <doctest/doctest.h>
 #include <sparsekiln/problem.h>
 
+#include "compiler/activation.h"
+
 extern "C" int header_is_c(void);
 
 namespace {
@@ -47,6 +49,16 @@ sk_layout* exchange() {
 TEST_CASE("the header is C, and the version is that of the project") {
   CHECK(header_is_c() == 1);
   CHECK(std::string_view(sk_version()) == SPARSEKILN_VERSION);
+}
+
+TEST_CASE("activations are numbered from relu on, to the last one that there is") {
+  REQUIRE(sk_activation_name(0) != nullptr);
+  CHECK(std::string_view(sk_activation_name(0)) == "relu");
+  CHECK(sk_activation_takes_result(0) == 1);
+  std::size_t count = 0;
+  while (sk_activation_name(count) != nullptr) ++count;
+  CHECK(count == sparsekiln::activation_rows().size() - 1);
+  CHECK(sk_activation_takes_result(count) == 0);
 }
 
 TEST_CASE("layouts are described, and their copies in other forms are equal") {

@@ -98,7 +98,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: st
 
     x[..., in] -> [..., out]; blocks have sides of 8, 16, 32, 64 or 128; float32, bfloat16 or float16,
     sums in float32, or on the cpu float64, sums in float64.
-    `activation` is None, "relu", "gelu", "gelu_tanh" or "silu".
+    `activation` is None or one of sparsekiln.activations.
 
     Gradients flow to x, to bias, and through the weight to the values that it was made from. A BSR tensor that is a
     leaf itself gets its gradient from torch.autograd.grad; its .grad is beyond PyTorch. torch.compile breaks the graph

@@ -23,7 +23,7 @@ class BlockSparseLinear(torch.nn.Module):
     in_features, out_features  need not be multiples of the block: the last blocks are cut
     layout      sparsekiln.Layout, or what makes one: [rows, cols] of blocks, rows of output features
     block       side of a block: 8, 16, 32, 64 or 128; or (out, in)
-    activation  None, "relu", "gelu", "gelu_tanh" or "silu": computed with the product
+    activation  None or one of sparsekiln.activations, such as "gelu": computed with the product
     dtype       float32, bfloat16, float16, or on the cpu float64; sums are float32, of float64 float64
 
     Parameters: `values` [blocks, block_out, block_in], row-major over the layout, and `bias` [out_features]. Buffers:

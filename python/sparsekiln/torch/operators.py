@@ -16,6 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 from . import products
+from .products import FROM_RESULT
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
@@ -82,13 +83,12 @@ def _(x, dy, z, crow, col, digest, block_out, block_in, in_features, out_feature
     return x.new_empty((col.shape[0], block_out, block_in)), x.new_empty(out_features if bias else 0)
 
 
-# dy · act'(z), differentiable; of relu, z may be y.
-_DERIVATIVES = {
-    "relu": lambda dy, z: torch.ops.aten.threshold_backward(dy, z, 0),
-    "gelu": torch.ops.aten.gelu_backward,
-    "gelu_tanh": lambda dy, z: torch.ops.aten.gelu_backward(dy, z, approximate="tanh"),
-    "silu": lambda dy, z: dy * torch.sigmoid(z) * (1 + z * (1 - torch.sigmoid(z))),
-}
+def _derived(activation: str, dy: Tensor, z: Tensor) -> Tensor:
+    """dy · act'(z), differentiable; for activations in FROM_RESULT z may be y."""
+    differentiable = torch.is_grad_enabled()
+    with torch.enable_grad():
+        at = z if z.requires_grad else z.detach().requires_grad_()
+        return torch.autograd.grad(products.ACTIVATIONS[activation](at), at, dy, create_graph=differentiable)[0]
 
 
 def _save(ctx, inputs: tuple, y: Tensor, z: Tensor | None) -> None:
@@ -97,10 +97,10 @@ def _save(ctx, inputs: tuple, y: Tensor, z: Tensor | None) -> None:
     ctx.set_materialize_grads(False)
     ctx.arguments = digest, in_features, out_features
     ctx.activation = activation
-    if activation == "relu":
+    if activation in FROM_RESULT:
         z = y
     ctx.save_for_backward(
-        x if activation not in ("none", "relu") or ctx.needs_input_grad[1] else None, values,
+        x if activation not in FROM_RESULT or ctx.needs_input_grad[1] else None, values,
         None if activation == "none" else bias, crow, col, None if activation == "none" else z,
     )  # fmt: skip
 
@@ -112,12 +112,12 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
     twice = torch.is_grad_enabled()
     if dy is None and dz is None:
         return (None,) * 9
-    if activation not in ("none", "relu") and (z is None or twice):
+    if activation not in FROM_RESULT and (z is None or twice):
         z = _ops.linear(x, values, bias, crow, col, *ctx.arguments, "none")
     if dy is None:
         dy, z, activation = dz, None, "none"
     elif activation != "none" and (twice or dz is not None or not (needs[0] or needs[1])):
-        dy = _DERIVATIVES[activation](dy, z)
+        dy = _derived(activation, dy, z)
         dy = dy if dz is None else dy + dz
         z, activation = None, "none"
     elif dz is not None:
@@ -131,7 +131,7 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
         block_out, block_in = values.shape[1:]
         dw, dbias = grad_weight(x, dy, z, crow, col, digest, block_out, block_in, *features, activation, needs[2])
     elif needs[2]:
-        dbias = (dy if z is None else _DERIVATIVES[activation](dy, z)).sum(0)
+        dbias = (dy if z is None else _derived(activation, dy, z)).sum(0)
     return dx, dw, dbias if needs[2] else None, *(None,) * 6
 
 
@@ -199,7 +199,7 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, *arguments):
-        if arguments[-1] in ("none", "relu"):
+        if arguments[-1] in FROM_RESULT:
             y, z = products.linear(*arguments), None
         else:
             y, z = products.linear_with_preactivation(*arguments)
@@ -253,6 +253,6 @@ def call(*arguments) -> Tensor:
     )
     if unobserved(x, values):
         return _Direct.apply(*arguments) if needs_gradient else products.linear(*arguments)
-    if needs_gradient and activation not in ("none", "relu"):
+    if needs_gradient and activation not in FROM_RESULT:
         return _ops.linear_with_preactivation(*arguments)[0]
     return _ops.linear(*arguments)

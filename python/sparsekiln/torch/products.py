@@ -6,23 +6,30 @@ sentence or brought into a form that it takes.
 """
 
 import contextlib
+import functools
+from collections.abc import Callable
 
 import torch
 
 import sparsekiln
+from sparsekiln import _core
 
 from .kernels import Use, find
 from .operands import blocks_for, check_bias, check_indices, check_matrix, check_weight, dense, readable
 
 Tensor = torch.Tensor
 
+def _function(activation: str) -> Callable[[Tensor], Tensor]:
+    if activation == "gelu_tanh":
+        return functools.partial(torch.nn.functional.gelu, approximate="tanh")
+    return getattr(torch.nn.functional, activation)
+
+
 #: act(z) as PyTorch computes it.
-ACTIVATIONS = {
-    "relu": torch.relu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": lambda z: torch.nn.functional.gelu(z, approximate="tanh"),
-    "silu": torch.nn.functional.silu,
-}
+ACTIVATIONS = {name: _function(name) for name in sparsekiln.activations}
+
+#: Activations whose derivative may be taken at their result, and none: z is not needed for the backward pass.
+FROM_RESULT = {"none", *(name for name, takes_result in _core.activations.items() if takes_result)}
 
 
 def _run(kernel, n: int, *operands: Tensor, **named: Tensor | None):

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/activation.h"
 #include "compiler/cpu/emit.h"
 #include "compiler/schedule.h"
 
@@ -78,18 +79,30 @@ TEST_CASE("no level calls into a library") {
 
 TEST_CASE("no activation calls into a library on any level") {
   for (const char* level : {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"})
-    for (const Activation activation :
-         {Activation::relu, Activation::gelu, Activation::gelu_tanh, Activation::silu})
+    for (const ActivationRow& row : activation_rows().subspan(1))
       for (const std::int32_t tile_n : {1, 32}) {
         const Target target{Target::Kind::cpu, level, 2};
         Problem problem = small_problem(DType::f16);
         problem.epilogue = {
-            .scale = true, .bias = true, .activation = activation, .glu = true, .residual = true};
+            .scale = true, .bias = true, .activation = row.value, .glu = true, .residual = true};
         const auto object = compile_object(source_for(problem, target, tile_n).text, target);
         for (const char* symbol :
              {"fmaf", "exp", "erf", "tanh", "rint", "floor", "roundeven", "__truncsfhf2"})
           CHECK_FALSE(holds(object, symbol));
       }
+}
+
+TEST_CASE("no derivative of an activation calls into a library on any level") {
+  for (const char* level : {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"})
+    for (const ActivationRow& row : activation_rows().subspan(1)) {
+      const Target target{Target::Kind::cpu, level, 2};
+      Problem problem = small_problem(DType::f32);
+      problem.operation = Operation::grad_input;
+      problem.derivative = row.value;
+      const auto object = compile_object(source_for(problem, target).text, target);
+      for (const char* symbol : {"fmaf", "exp", "erf", "tanh", "copysign"})
+        CHECK_FALSE(holds(object, symbol));
+    }
 }
 
 TEST_CASE("nothing around a product calls into a library on any level") {

@@ -11,6 +11,7 @@
 #include <sparsekiln/patterns.h>
 
 #include "autotune/default_plan.h"
+#include "compiler/activation.h"
 #include "compiler/attach.h"
 #include "compiler/build.h"
 #include "compiler/element.h"
@@ -98,6 +99,11 @@ TEST_CASE("plain passes do all that comes with a product") {
       {.scale = true, .bias = true, .activation = Activation::relu, .residual = true},
       {.bias = true, .activation = Activation::gelu},
       {.activation = Activation::gelu_tanh, .residual = true},
+      {.bias = true, .activation = Activation::hardswish},
+      {.activation = Activation::mish},
+      {.activation = Activation::leaky_relu},
+      {.activation = Activation::tanh},
+      {.activation = Activation::sigmoid, .glu = true},
       {.activation = Activation::silu, .glu = true},
       {.scale = true, .bias = true, .activation = Activation::gelu, .glu = true, .residual = true}};
   std::size_t turn = 0;
@@ -118,18 +124,16 @@ TEST_CASE("plain passes do all that comes with a product") {
 }
 
 TEST_CASE("plain passes do all that comes with gradients") {
-  constexpr std::array kDerivatives = {Activation::none, Activation::relu, Activation::gelu,
-                                       Activation::gelu_tanh, Activation::silu};
   std::size_t turn = 0;
   for (const auto& types : plain_types())
     for (const Operation operation : {Operation::grad_input, Operation::grad_weight})
       for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major})
-        for (const Activation derivative : kDerivatives)
+        for (const ActivationRow& row : activation_rows())
           for (const bool cut : {false, true}) {
             const bool of_weight = operation == Operation::grad_weight;
             Problem problem = plain_problem(operation, grid(kAwkward), {8, 16}, 40, types);
             problem.order = order;
-            problem.derivative = derivative;
+            problem.derivative = row.value;
             problem.epilogue.scale = turn % 2 == 0;
             problem.gates = turn % 3 != 0;
             problem.bias_gradient = of_weight && turn % 2 == 0;
