@@ -24,10 +24,10 @@ struct EpilogueOperands {
   double y = 0;  ///< before
 };
 
-/// The epilogue of one output (see Epilogue) of x·Wᵀ and, where glu, x·Vᵀ. Errors are bounded to first order in
-/// u = error_of_operation(sums): those of the sums pass through activations with their Lipschitz
-/// constant, and an activation adds what its own row says (compiler/activation.h). Each rounding adds u of
-/// its result, but none where the result is an integer or a half, up to 2^22: such are exact.
+/// The epilogue of one output (see Epilogue) of x·Wᵀ and, where glu, x·Vᵀ. Errors are bounded to first order
+/// in u = error_of_operation(sums): those of the sums pass through activations with their Lipschitz constant,
+/// and an activation adds what its own row says (compiler/activation.h). Each rounding adds u of its result,
+/// but none where the result is an integer or a half, up to 2^22: such are exact.
 [[nodiscard]] Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounded sum,
                             Bounded v_sum, DType sums = DType::f32);
 

@@ -104,7 +104,7 @@ def test_jax_computes_in_float64_where_it_is_enabled():
     import sparsekiln.jax as layers
 
     layout = sk.patterns.random(3, 2, 0.7, seed=3)
-    with jax.experimental.enable_x64():
+    with jax.enable_x64(True):
         x, w, _ = (jax.numpy.asarray(array) for array in operands(layout, (8, 8), 5))
         assert x.dtype == np.float64
         bias = jax.numpy.linspace(-1, 1, 24)
