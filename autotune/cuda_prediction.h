@@ -6,7 +6,7 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
-#include "autotune/prediction.h"
+#include "autotune/predicted_time.h"
 
 namespace sparsekiln::cuda {
 

@@ -5,22 +5,6 @@
 
 namespace sparsekiln {
 
-std::string_view name(Bound bound) {
-  switch (bound) {
-    case Bound::memory:
-      return "memory";
-    case Bound::cache:
-      return "cache";
-    case Bound::arithmetic:
-      return "arithmetic";
-    case Bound::instructions:
-      return "instructions";
-    case Bound::latency:
-      return "latency";
-  }
-  return "";
-}
-
 Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
   return target.kind == Target::Kind::cpu ? cpu::predict(problem, target, config, n)
                                           : cuda::predict(problem, target, config, n);

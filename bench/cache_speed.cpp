@@ -1,13 +1,14 @@
-/// What a store with 10,000 entries costs those who read it.
+/// What a store with 10,000 entries costs its readers.
 ///
-/// `warm_compile` and `warm_build` answer from the store in a process of their own each time: the wall time
-/// in `compile` for this host, and in `build` for an sm_90. `look_up` is one `Store::get` in a process that
+/// `warm_compile` and `warm_build` answer from the store in a new process each time: the wall time in
+/// `compile` for this host, and in `build` for an sm_90. `look_up` is one `Store::get` in a process that
 /// holds the store. `reader_while_trimming` is the longest of all gets while 10,000 entries are trimmed to
-/// 1,000, `reader_held_up` the same without the time in which the reader could have run and had no processor,
-/// `reader_alone` the longest of 10,000 by the clock while nobody trims; `trim` is how long that trim takes.
+/// 1,000. `reader_held_up` is the same without the time in which the reader could have run and had no
+/// processor. `reader_alone` is the longest of 10,000 by the clock without a trim; `trim` is how long that
+/// trim takes.
 ///
-///   cache_speed [--short] [Google Benchmark's options]
-///   cache_speed --write docs/cache.md    puts its table between the marks in that file
+///  cache_speed [--short] [Google Benchmark's options]
+///  cache_speed --write docs/cache.md    puts its table between the marks in that file
 ///
 /// With --short the store has 200 entries, of which 20 are left.
 
@@ -61,7 +62,7 @@ cache::Identity identity_of(int n) {
   return identity;
 }
 
-/// Fills a folder with entries that nobody asks for.
+/// Fills a folder with entries that are never requested.
 void fill(const std::filesystem::path& path, int entries) {
   const cache::Folder folder(path);
   const std::vector<std::byte> payload(kPayload, std::byte{0x5a});
@@ -71,7 +72,7 @@ void fill(const std::filesystem::path& path, int entries) {
   }
 }
 
-/// The full store that all measurements share which change nothing in it.
+/// The full store that is shared by all measurements that do not change it.
 const std::filesystem::path& full_store(const Size& size) {
   static const TemporaryFolder folder;
   static const bool filled = (fill(folder.path(), size.entries), true);
@@ -207,7 +208,7 @@ void reader_held_up(benchmark::State& state, const Size& size) {
   trim_beside_reader(state, size, [](double, const Longest& longest) { return longest.held; });
 }
 
-/// A reader alone: what the machine itself does to the longest of its look-ups.
+/// A reader alone: how long the machine itself delays its look-ups.
 void reader_alone(benchmark::State& state, const Size& size) {
   for (auto _ : state) {
     cache::Store store(full_store(size));
@@ -235,7 +236,7 @@ std::vector<Row> rows(const Size& size) {
       {"warm_compile", "`compile()` for this host in a new process, loading included", 10},
       {"warm_build", "`build()` for sm_90 in a new process", 10},
       {"look_up", "one look-up", 0},
-      {"reader_alone", fmt::format("longest look-up of {}, nobody trimming", entries), 0},
+      {"reader_alone", fmt::format("longest look-up of {}, without a trim", entries), 0},
       {"reader_while_trimming", fmt::format("longest look-up while {} are trimmed to {}", entries, left), 5},
       {"reader_held_up", "the same, without waiting for a processor", 0},
       {"trim", "that trim", 0},

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/device.h"
+#include "runtime/open_device.h"
 #include "runtime/test_launch.h"
 
 namespace sparsekiln::bench {

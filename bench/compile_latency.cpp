@@ -1,12 +1,12 @@
-/// What it costs to come to a kernel, and to launch it: the headline layer (12288 wide, block 32, 90 %
+/// What it costs to obtain a kernel, and to launch it: the headline layer (12288 wide, block 32, 90 %
 /// sparse).
 ///
-/// `cold` and `store` run in a process of their own each time, as a user meets them: NVRTC is loaded, nothing
-/// is warm. What is timed is the time inside `build` (`compile_ms`). `memory` is a `compile` in a process
-/// that holds the same kernel already. `launch` is a launch on the driver made for the tests, which does
-/// nothing, beside the bare call. Both are of the same layer, compiled for that driver's GPU.
+/// `cold` and `store` run in a new process each time, like a user's program: NVRTC is loaded and no cache is
+/// filled. The time is that inside `build` (`compile_ms`). `memory` is a `compile` in a process that already
+/// holds the same kernel. `launch` is a launch on a stub driver made for the tests, which does nothing,
+/// compared with the bare call. Both use the same layer, compiled for that driver's GPU.
 ///
-///   compile_latency [--short] [Google Benchmark's options]
+///  compile_latency [--short] [Google Benchmark's options]
 
 #include <cstdint>
 #include <cstdio>

@@ -18,14 +18,14 @@ namespace sparsekiln::bench {
 /// `invalid_argument` for the name of another clock.
 void choose_clock(const std::optional<std::string>& clock, std::int32_t threads);
 
-/// The middle one; 0 of none.
+/// The median; 0 if there are none.
 [[nodiscard]] double median(std::vector<double> values);
 
-/// Something that is called again and again; how often in a round is found out by the first calls.
+/// A function that is called repeatedly; the first calls determine how often it runs in a round.
 class Contestant {
  public:
   explicit Contestant(std::function<void()> call);
-  /// Seconds a call (seconds_of), behind one for the caches.
+  /// Seconds per call (seconds_of), after one call to fill the caches.
   [[nodiscard]] double measure() const;
 
  private:
@@ -33,7 +33,7 @@ class Contestant {
   int calls_ = 1;
 };
 
-/// What was measured in each round of all contestants, by name: a busy machine hurts those of one round
+/// What was measured in each round of all contestants, by name: a busy machine affects those of one round
 /// alike.
 class Rounds {
  public:

@@ -1,17 +1,17 @@
-// The backward pass on this machine's processors against forward, at the same shapes.
+// The backward pass on this machine's processors compared with forward, at the same shapes.
 //
 // Square layers of random blocks. Every iteration of a benchmark is one round of all operations, one after
-// the other on the same threads, so that a busy machine hurts them alike; the counters are medians over the
+// the other on the same threads, so that a busy machine affects them alike. The counters are medians over the
 // rounds of what was measured, or of ratios within a round:
-//   forward, grad_input, grad_weight              GFLOP/s of present blocks
-//   grad_input_vs_forward, grad_weight_vs_forward  its rate over forward's: at least 0.8 is asked for
-// Behind the last benchmark: geometric mean and worst of each ratio.
+//  forward, grad_input, grad_weight              GFLOP/s of present blocks
+//  grad_input_vs_forward, grad_weight_vs_forward  its rate over forward's, which should be at least 0.8
+// After the last benchmark come the geometric mean and the worst of each ratio.
 //
-//   --short         measures small layers alone, for tests (bench/command_line.h)
-//   --dtype=TEXT    of activations and weight: f32 (the default), bf16, f16
-//   --threads=N     all that the process may use, where not given
-//   --clock=cpu     processor time of the process over its threads, in place of wall-clock time: for machines
-//                   with other work to do
+//  --short         measures only small layers, for tests (bench/command_line.h)
+//  --dtype=TEXT    of activations and weight: f32 (the default), bf16, f16
+//  --threads=N     by default all that the process may use
+//  --clock=cpu     processor time of the process over its threads, instead of wall-clock time: for machines
+//                  with other work to do
 
 #include <algorithm>
 #include <array>

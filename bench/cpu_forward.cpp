@@ -1,22 +1,22 @@
-// Forward on this machine's processors against oneDNN's dense matmul, and against what the machine can do:
+// Forward on this machine's processors compared with oneDNN's dense matmul, and with what the machine can do:
 // the peak of its multiply-adders and, for n = 1, how fast it reads as many bytes as the weight has.
 //
 // Layers of 4096 × 4096 in f32, random blocks. Every iteration of a benchmark is one round of all
-// contestants, one after the other on the same threads, so that a busy machine hurts them alike; the
+// contestants, one after the other on the same threads, so that a busy machine affects them alike. The
 // counters are medians over the rounds of what was measured, or of ratios within a round:
-//   of_peak, packed_of_peak       ours over the FMA peak; FLOPs of present blocks only
-//   packed_gain                   time with the weight as it lies over that with the packed one
-//   vs_onednn, vs_prepacked       time of oneDNN over ours packed: with the weight as plain [out, in] memory,
-//                                 and in the order that oneDNN likes best (reordered before the clock starts)
-//   of_bandwidth, packed_…        (n = 1) present bytes of the weight a second, over those of a reading loop
-//   pack_ms                       packing the weight, once, outside of the clock
+//  of_peak, packed_of_peak       ours over the FMA peak; FLOPs of present blocks only
+//  packed_gain                   time with the unpacked weight over that with the packed one
+//  vs_onednn, vs_prepacked       time of oneDNN over ours packed: with the weight as plain [out, in] memory,
+//                                and in the order that oneDNN prefers (reordered before the clock starts)
+//  of_bandwidth, packed_…        (n = 1) present bytes of the weight a second, over those of a reading loop
+//  pack_ms                       packing the weight, once, outside of the clock
 // Packing x and writing y are inside it.
 //
-//   --short         measures small layers alone, for tests (bench/command_line.h)
-//   --config=TEXT   measures another config (its `packed` is ignored)
-//   --clock=cpu     processor time of the process over its threads, in place of wall-clock time: for machines
-//                   with other work to do. All contestants keep their threads spinning while they wait, so
-//                   that idle threads count.
+//  --short         measures only small layers, for tests (bench/command_line.h)
+//  --config=TEXT   measures another config (its `packed` is ignored)
+//  --clock=cpu     processor time of the process over its threads, instead of wall-clock time: for machines
+//                  with other work to do. All contestants keep their threads spinning while they wait, so
+//                  that idle threads count.
 
 #include <algorithm>
 #include <chrono>
@@ -77,7 +77,7 @@ class Dense {
     using Type = dnnl::memory::data_type;
     using Tag = dnnl::memory::format_tag;
     const dnnl::memory::desc source({n, features}, Type::f32, Tag::ab);
-    const dnnl::memory::desc plain({features, features}, Type::f32, Tag::ba);  // W[out, in] as it lies
+    const dnnl::memory::desc plain({features, features}, Type::f32, Tag::ba);  // W[out, in], unpacked
     const dnnl::memory::desc any({features, features}, Type::f32, Tag::any);
     const dnnl::memory::desc result({n, features}, Type::f32, Tag::ab);
     const dnnl::matmul::primitive_desc form(dnnl::matmul::desc(source, prepacked ? any : plain, result),
@@ -110,7 +110,7 @@ class Dense {
   std::unordered_map<int, dnnl::memory> operands_;
 };
 
-/// Our kernel, through the public face; with `packed`, on a weight that was packed before.
+/// Our kernel, through the public interface; with `packed`, on a weight that was packed before.
 class Sparse {
  public:
   Sparse(const Layout& layout, std::int64_t n, const Options& options, const std::vector<float>& weight)

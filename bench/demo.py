@@ -1,7 +1,7 @@
-"""The main job: python3 bench/demo.py BUILD_DIR [--json FILE] [--short]
+"""The main use: python3 bench/demo.py BUILD_DIR [--json FILE] [--short]
 
 The layer of the published headline (headline.py) at three sparsities. Draws a layout, compiles each for sm_80 and sm_90,
-compiles and runs each on the best target of this machine, checks the results by the oracles, and times the same layer dense
+compiles and runs each on the best target of this machine, checks the results by the oracles, and times the same dense layer
 in the same run. Prints what it measured; exit status 1 if anything is wrong.
 """
 
@@ -23,7 +23,7 @@ _CUBINS = ("sm_80", "sm_90")
 
 
 class Wrong(Exception):
-    """Something that the demo must show did not happen."""
+    """A result that the demo must show is missing."""
 
 
 class Tool:
@@ -49,7 +49,7 @@ def say(text: str = "") -> None:
 
 
 def compile_twice(tool: Tool, layer: Headline, layout: dict, target: str) -> dict:
-    """Cold, then from the store in a second process; the answer of the first with the time of the second."""
+    """Compiles cold, then from the store in a second process; returns the answer of the first with the time of the second."""
     request = layer.request("compile", layout["file"], target)
     cold, warm = tool.json(*request), tool.json(*request)
     if (cold["from"], warm["from"]) != ("compiled", "store"):
@@ -146,7 +146,7 @@ def demo(build: pathlib.Path, folder: pathlib.Path, layer: Headline, samples: in
     for sparsity, layout in layouts.items():
         compiled = compile_twice(tool, layer, layout, target)
         ran = run(tool, layer, layout, target, samples)
-        # Beside each run, so that a machine that slows down slows down both.
+        # Timed with each run, so that a machine that slows down affects both.
         dense = dense_on_gpu(layer) if on_gpu else dense_on_cpu(build, layer, doctor["cpu"]["threads"], samples)
         results.append({"sparsity": sparsity, "layout": layout, "compile": compiled, "run": ran, "dense": dense})
     say(f"Compiled and run on {results[0]['run']['device']}, checked by the oracles:")

@@ -1,9 +1,9 @@
 // Times oneDNN's matmul primitive on a dense layer y[n, out] = x[n, in] · W[out, in]ᵀ in float32, with the
-// weight in plain [out, in] memory, as we hold it: nothing is packed or reordered before the clock starts.
-// OMP_NUM_THREADS says how many threads. Prints one JSON document.
+// weight in plain [out, in] memory, as we store it: nothing is packed or reordered before the clock starts.
+// OMP_NUM_THREADS sets the number of threads. Prints one JSON document.
 //
-//   dense_cpu IN OUT N [SAMPLES]
-//   dense_cpu --short                 a small layer, for tests
+//  dense_cpu IN OUT N [SAMPLES]
+//  dense_cpu --short                 a small layer, for tests
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ namespace {
 
 using dnnl::memory;
 
-/// Values in [-1, 1) that differ: zeros and denormals would not cost what numbers cost.
+/// Different values in [-1, 1): zeros and denormals would have other costs than usual numbers.
 std::vector<float> numbers(std::int64_t count) {
   std::vector<float> values(static_cast<std::size_t>(count));
   std::uint32_t state = 1;
@@ -36,7 +36,7 @@ std::vector<float> numbers(std::int64_t count) {
   return values;
 }
 
-/// Throws where an element of y's diagonal is not what float64 gives.
+/// Throws if an element of y's diagonal differs from that in float64.
 void check(const std::vector<float>& x, const std::vector<float>& w, const std::vector<float>& y,
            std::int64_t in, std::int64_t out, std::int64_t n) {
   for (std::int64_t i = 0; i < std::min(n, out); ++i) {

@@ -19,7 +19,7 @@
 #include "bench/check_kernel.h"
 #include "bench/command_line.h"
 #include "runtime/cuda/emulator.h"
-#include "runtime/device.h"
+#include "runtime/open_device.h"
 #include "runtime/test_launch.h"
 #include "tests/temporary_folder.h"
 

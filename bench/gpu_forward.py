@@ -5,8 +5,8 @@ Dense: the same layer as one product in cuBLAS through PyTorch or CuPy, whicheve
 (TF32 off). Both by CUDA events, medians of as many samples of many launches each, and both cold: the dense weight is
 several times larger than any L2, and `run` takes turns among copies of its operands until they are, too. The layers
 are compiled ahead, all at once. Writes DIR/bench.json as it goes; a part that fails or hangs is recorded as such, and
-the others are measured all the same; what --minutes do not allow is left to the next call. At the end all is in
-DIR/bench-DEVICE-COMMIT.tar.gz as well. Exit status: 0 all is well, 1 a part failed, 3 some were not reached.
+the others are measured all the same; what --minutes do not allow is left to the next call. At the end everything is also
+in DIR/bench-DEVICE-COMMIT.tar.gz. Exit status: 0 success, 1 a part failed, 3 some were not reached.
 """
 
 import concurrent.futures
@@ -28,7 +28,7 @@ from headline import Headline
 
 _WARM_UP, _SAMPLES, _LAUNCHES = 50, 30, 10  # launches before; samples; launches a sample, so that their cost hides
 _SECONDS = 240  # a command of sparsekiln, or the dense product
-_BEGIN, _END = 0.8, 0.95  # of the minutes: then nothing more is begun, and what runs is cut off
+_BEGIN, _END = 0.8, 0.95  # of the minutes: after _BEGIN nothing more is started, at _END what runs is stopped
 
 
 class NotReached(Exception):
@@ -36,7 +36,7 @@ class NotReached(Exception):
 
 
 def seconds_left(until: float) -> float:
-    """What a command may take, at most _SECONDS; NotReached where there is nothing."""
+    """The time limit of a command, at most _SECONDS; NotReached if nothing is left."""
     left = min(_SECONDS, until - time.monotonic())
     if left <= 0:
         raise NotReached
@@ -44,7 +44,7 @@ def seconds_left(until: float) -> float:
 
 
 def too_long(allowed: float) -> str:
-    """What is wrong with a command that took longer; NotReached where the end of the minutes cut it off."""
+    """What is wrong with a command that took longer; NotReached if the end of the minutes stopped it."""
     if allowed < _SECONDS:
         raise NotReached
     return f"ran longer than {_SECONDS} s"
@@ -106,7 +106,7 @@ def _answer(pipe, measure, layer: Headline) -> None:
 
 
 def isolated(measure, layer: Headline, until: float) -> dict:
-    """What it returns, in a process of its own: a library that crashes or hangs takes nothing with it."""
+    """What the function returns, in a process of its own: a library that crashes or hangs affects nothing else."""
     allowed = seconds_left(until)
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe(duplex=False)
@@ -141,7 +141,7 @@ def dense(layer: Headline, until: float) -> dict:
 
 
 def call(tool: pathlib.Path, arguments: list[str], environment: dict, until: float) -> dict:
-    """The document of a command with --json; {"ok": False, "why": …} where it leaves none."""
+    """The document of a command with --json; {"ok": False, "why": …} if it leaves none."""
     command = f"sparsekiln {' '.join(arguments)}"
     allowed = seconds_left(until)
     try:
@@ -156,7 +156,7 @@ def call(tool: pathlib.Path, arguments: list[str], environment: dict, until: flo
         return {"ok": False, "why": f"{command}: exit status {done.returncode}: {done.stderr.strip()}"}
     if done.returncode == 0 and answer["ok"]:
         return answer
-    # A wrong result is a whole document, verdicts and times included; an Error says why.
+    # A wrong result is a whole document, with check results and times; an Error says why.
     failures = [answer.get(oracle, {}).get("first_failure") for oracle in ("exact", "random")]
     failures += [answer.get("error", {}).get("message"), done.stderr.strip()]
     why = next((failure for failure in failures if failure), f"exit status {done.returncode}")

@@ -1,7 +1,7 @@
-"""What a run on a GPU leaves behind: a JSON file that says what was measured, where and of which commit, a log, and
-both in one archive to bring back.
+"""The results of a run on a GPU: a JSON file that says what was measured, where and of which commit, a log, and both in
+one archive to bring back.
 
-Results are written as they come, so that a run that was cut off goes on where it stopped. Those of another program,
+Results are written as they come, so that a run that was interrupted continues where it stopped. Those of another program,
 device, driver or request are put aside, never mixed.
 """
 
@@ -28,14 +28,14 @@ _KEPT_OF_LOG = 500_000  # bytes, where the archive is larger
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What all that runs on a GPU server takes."""
+    """The options of all programs that run on a GPU server."""
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--minutes", type=float, default=8, metavar="N", help="what is not done by then is left (8)")
 
 
 def _query(fields: tuple[str, ...], pci_bus_id: str) -> list[str]:
-    """What nvidia-smi answers for each field of one card; ValueError with its own words where it does not."""
+    """What nvidia-smi answers for each field of one card; ValueError with its own words if it does not."""
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", f"--id={pci_bus_id}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -48,8 +48,8 @@ def _query(fields: tuple[str, ...], pci_bus_id: str) -> list[str]:
 
 
 def _ask_smi(fields: tuple[str, ...], pci_bus_id: str) -> dict:
-    """Field → value. What cannot be had is under "unanswered" with the reason: one field that this nvidia-smi does
-    not know must not take the others with it."""
+    """Field → value. A field without an answer is under "unanswered" with the reason: one field that this nvidia-smi does
+    not know must not affect the others."""
     if not pci_bus_id:
         return {"unanswered": {field: "the driver does not say which card this is" for field in fields}}
     try:
@@ -66,7 +66,7 @@ def _ask_smi(fields: tuple[str, ...], pci_bus_id: str) -> dict:
 
 
 def doctor(tool: pathlib.Path) -> dict:
-    """What `sparsekiln doctor` found: driver, devices, NVRTC, host. SystemExit where it does not answer."""
+    """What `sparsekiln doctor` found: driver, devices, NVRTC, host. SystemExit if it does not answer."""
     try:
         done = subprocess.run([tool, "doctor", "--json"], capture_output=True, text=True, timeout=120)
         found = json.loads(done.stdout)
@@ -77,10 +77,10 @@ def doctor(tool: pathlib.Path) -> dict:
 
 
 def device(driver: dict) -> dict:
-    """The GPU that `--target cuda` means here, its driver and its clocks. SystemExit where there is none.
+    """The GPU that `--target cuda` means here, its driver and its clocks. SystemExit if there is none.
 
-    The command is asked (`driver` is doctor's answer), not nvidia-smi: the two number the cards differently,
-    CUDA_VISIBLE_DEVICES not the least reason. The card's place on the PCI bus is what both know it by.
+    The command is asked (`driver` is doctor's answer), not nvidia-smi: the two number the cards differently, among other
+    reasons because of CUDA_VISIBLE_DEVICES. Both know the card by its place on the PCI bus.
     """
     if not driver["devices"]:
         raise SystemExit(f"no NVIDIA GPU here: {driver.get('why') or 'the driver finds none'}")
@@ -98,7 +98,7 @@ def clocks(pci_bus_id: str) -> dict:
 
 
 def commit(build: pathlib.Path) -> str:
-    """The commit that `build` was made of: as the portable build noted it, else the tree's."""
+    """The commit that `build` was made from: as the portable build recorded it, otherwise the tree's."""
     note = build / "COMMIT"
     if note.is_file():
         return note.read_text().strip()
@@ -114,7 +114,7 @@ class Results:
     """The JSON file of one program's results, part by part."""
 
     def __init__(self, path: pathlib.Path, program: pathlib.Path, build: pathlib.Path, asked: dict | None = None):
-        """`asked`: what is to be measured; results of something else are not taken over."""
+        """`asked`: what is to be measured; results of other requests are not reused."""
         self.path = path
         self.log = path.with_suffix(".log")
         found = doctor((build / "tools" / "sparsekiln").resolve())
@@ -125,7 +125,7 @@ class Results:
             "driver": gpu["driver_version"],
         }
         if asked:
-            identity["asked"] = json.loads(json.dumps(asked))  # as it is read back
+            identity["asked"] = json.loads(json.dumps(asked))  # in the form in which it is read back
         self.document = {
             "identity": identity,
             "commit": commit(build),
@@ -169,7 +169,7 @@ class Results:
         temporary.replace(self.path)
 
     def say(self, text: str) -> None:
-        """Prints it, and keeps it in the log."""
+        """Prints the line, and keeps it in the log."""
         print(text, flush=True)
         with self.log.open("a") as log:
             log.write(f"{text}\n")

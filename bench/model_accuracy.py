@@ -1,8 +1,8 @@
-"""Whether the cpu target's cost model ranks as the clock does: python3 bench/model_accuracy.py BUILD_DIR [--write docs/tuning-model.md] [--short]
+"""Whether the cpu target's model ranks configs as measurements do: python3 bench/model_accuracy.py BUILD_DIR [--write docs/tuning-model.md] [--short]
 
 Layers of 2560 hidden units, 25, 6.56 and 2.71 % dense, blocks of 32, 16 and 8, batch 64: forward in float32, and at 6.56 %
-both gradients, and forward in bfloat16. Of each, every candidate is measured (bench/tuning.py has a budget, and comes to
-those alone that the model ranks first), but what the model gives over three times the time of its best. Of each problem
+both gradients, and forward in bfloat16. For each of them, every candidate is measured whose predicted time is at most three
+times that of the best (bench/tuning.py has a budget, and reaches only those that the model ranks first). For each problem
 
   correlation  Spearman's, of the model's times and the measured ones, over all configs that were measured
   pick         measured time of the config that the model ranks first, over that of the best

@@ -1,7 +1,7 @@
 """Makes layouts and a jobs file for `sparsekiln precompile`: COUNT kernels for sm_80, sm_90 and sm_100.
 
-Usage: precompile_jobs.py COUNT FOLDER [--short]. COUNT is a multiple of 4: of each layout forward and grad_input, for two
-batches. With --short 4 of them, for sm_90 alone. SPARSEKILN_TOOL names the command (else build/tools/sparsekiln).
+Usage: precompile_jobs.py COUNT FOLDER [--short]. COUNT is a multiple of 4: forward and grad_input of each layout, for two
+batches. With --short 4 kernels, for sm_90 only. SPARSEKILN_TOOL names the command (by default build/tools/sparsekiln).
 """
 
 import json

@@ -24,7 +24,7 @@ def marks(script: str) -> tuple[str, str]:
 
 
 def add_write(to: argparse.ArgumentParser, script: str) -> None:
-    """--write FILE, refused at once where the file lacks the marks of `script`."""
+    """--write FILE, refused at once if the file lacks the marks of `script`."""
 
     def document(text: str) -> pathlib.Path:
         path = pathlib.Path(text)

@@ -2,11 +2,11 @@
 /// 384), 10 % and 50 % present, for an H100's 132 multiprocessors, f32 and bf16.
 ///
 /// `attach` is the part without a device: schedule and tables. `relayout` is Kernel::relayout as a whole on
-/// the emulated device, the upload and the release of the old tables included; on a GPU the copy over the bus
-/// takes the place of the emulator's. Layouts alternate, and are made beforehand. Where the emulator needs
-/// only seconds for it, the last kernel is launched and what it computes checked.
+/// the emulated device, including the upload and the release of the old tables; on a GPU, the copy over the
+/// bus replaces that of the emulator. Layouts alternate, and are made beforehand. If the emulator needs only
+/// seconds for it, the last kernel is launched and its results are checked.
 ///
-///   relayout_speed [--short] [Google Benchmark's options]
+///  relayout_speed [--short] [Google Benchmark's options]
 
 #include <array>
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace sk = sparsekiln;
 
 namespace {
 
-/// Multiply-adds that the emulator does in seconds.
+/// As many multiply-adds as the emulator does in seconds.
 constexpr double kQuick = 1 << 24;
 
 /// What is measured.
@@ -48,7 +48,7 @@ sk::Options options_of(const Case& asked) {
           .batch = asked.n,
           .dtype = asked.dtype,
           .target = "emulated:sm_90:132",
-          .attached = true,
+          .specialization = sk::Specialization::attached,
           .cache_dir = store.path()};
 }
 

@@ -2,10 +2,10 @@
 
 4096 features in and out, 10 % dense in blocks of 32, batch 64, float32, on this machine's cpu, with a bias: inference,
 and a step of training (forward, both gradients, SGD). All contestants take turns in every round; times are medians over
-the rounds, and ratios medians of the rounds' ratios. PyTorch has no gradients through BSR tensors on a cpu; that of the
-contest is put together by hand from the products that it does have, see _BsrStep.
+the rounds, and ratios medians of the rounds' ratios. PyTorch has no gradients through BSR tensors on a cpu; those of the
+contest are computed from the products that it does have, see _BsrStep.
 
-Then what a call costs besides its kernel: a layer of one block, called a thousand times in a row.
+Then what a call costs in addition to its kernel: a layer of one block, called a thousand times in a row.
 """
 
 import json
@@ -84,14 +84,14 @@ def inference(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor) 
 
 def training(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: torch.Tensor) -> dict:
     def step(layer):
-        optimiser = torch.optim.SGD(layer.parameters(), lr=1e-3)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
         leaf = x.clone().requires_grad_()
 
         def run():
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.zero_grad(set_to_none=True)
             leaf.grad = None
             layer(leaf).backward(dy)
-            optimiser.step()
+            optimizer.step()
 
         return run
 

@@ -1,8 +1,8 @@
 """What tuning gains on the cpu target: python3 bench/tuning.py BUILD_DIR [--budget 8s] [--json FILE] [--records FILE] [--write docs/tuning.md] [--short]
 
 Layers of 2560, 5120 and 10240 hidden units, 25, 6.56 and 2.71 % dense, blocks of 32, 16 and 8, batch 64, float32: the
-sizes that Gray, Radford and Kingma (2017) trained with. Tunes each of them twice, in two stores that know nothing of
-each other, and holds the results against each other, against the default, and against the cost model:
+sizes that Gray, Radford and Kingma (2017) trained with. Tunes each of them twice, in two independent stores, and compares
+the results with each other, with the default, and with the model:
 
   gain         default over tuned, from rounds in which both took turns
   agreement    whether the two runs chose the same config, or one that ties with the other's
@@ -45,7 +45,7 @@ def ranks(values: list[float]) -> list[float]:
 
 
 def correlation(a: list[float], b: list[float]) -> float:
-    """Spearman's."""
+    """Spearman's rank correlation."""
     if len(a) < 3 or len(set(a)) == 1 or len(set(b)) == 1:
         return math.nan
     return statistics.correlation(ranks(a), ranks(b))
@@ -56,17 +56,17 @@ def time_of(candidate: dict) -> float:
 
 
 def relative_time(candidate: dict) -> float:
-    """Over the default's of the same rounds: what others do on the machine meanwhile is not in it."""
+    """The time relative to the default's of the same rounds: other work on the machine does not affect it."""
     return statistics.median(candidate["relative"])
 
 
 def timed(record: dict) -> list[dict]:
-    """Of its only contest."""
+    """The candidates of its only contest."""
     return [one for one in record["contests"][0]["candidates"] if one["outcome"] == "measured" and one["samples_us"]]
 
 
 def ties(record: dict, config: str, best: str) -> bool:
-    """Whether this run, too, cannot tell `config` from its best."""
+    """Whether this run, too, cannot distinguish `config` from its best."""
     if config == best:
         return True
     times = {one["config"]: one for one in timed(record)}
@@ -121,7 +121,7 @@ def gain(record: dict, best: str) -> float:
 
 
 def shipped(record: dict) -> dict:
-    """With what decides alone: the finalists."""
+    """The record with only what decides: the finalists."""
     contest = record["contests"][0]
     finalists = [one | {"samples_us": [], "relative": []} for one in contest["candidates"] if one["final_us"]]
     return record | {"contests": [contest | {"candidates": finalists, "pruned": []}]}
@@ -154,7 +154,7 @@ def tables(rows: list[dict], whole: dict, budget: str) -> str:
         f"(median), over all problems {whole['pooled_correlation']:.2f}",
         f"- the config that the model ranks first, over the best: {whole['pick']:.3f} (median), "
         f"{whole['worst_pick']:.3f} (worst)", "",
-        "| hidden | density | block | best, µs | floor, µs | default / tuned, run 1 | run 2 | agree | tried | correlation | pick |",
+        "| hidden | density | block | best, µs | bound, µs | default / tuned, run 1 | run 2 | agree | tried | correlation | pick |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     for row in rows:

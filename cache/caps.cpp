@@ -19,7 +19,7 @@ void take(const char* variable, std::uint64_t& cap, std::string& complaint) {
     return;
   }
   complaint +=
-      fmt::format("{}{} is '{}', which is no positive number such as 20000, 512M or 2G; the cap stays at {}",
+      fmt::format("{}{} is '{}', not a positive number such as 20000, 512M or 2G; the cap stays at {}",
                   complaint.empty() ? "" : "; ", variable, printable(value), cap);
 }
 

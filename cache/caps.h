@@ -15,11 +15,12 @@ struct Caps {
   friend bool operator==(const Caps&, const Caps&) = default;
 };
 
-/// "1000", "512K", "512M", "2G", "1T": a positive number, with a power of 1024 where there is a letter.
+/// Reads "1000", "512K", "512M", "2G" or "1T": a positive number, multiplied by a power of 1024 if a letter
+/// follows.
 [[nodiscard]] std::optional<std::uint64_t> parse_amount(std::string_view text);
 
-/// The caps that SPARSEKILN_CACHE_MAX_BYTES and SPARSEKILN_CACHE_MAX_FILES set. A value that makes no sense
-/// leaves the default, and `complaint` says what was asked, what is wrong and what works; else it is empty.
+/// Reads the caps that SPARSEKILN_CACHE_MAX_BYTES and SPARSEKILN_CACHE_MAX_FILES set. An invalid value leaves
+/// the default, and `complaint` says what was asked, what is wrong and what works; otherwise it is empty.
 [[nodiscard]] Caps caps_from_environment(std::string& complaint);
 
 }  // namespace sparsekiln::cache

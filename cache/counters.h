@@ -4,7 +4,8 @@
 
 namespace sparsekiln::cache {
 
-/// What a store has answered and done: in this process (Store::counters), or in all so far (Store::totals).
+/// Counts of what a store has done: in this process (Store::counters), or in all processes so far
+/// (Store::totals).
 struct Counters {
   std::uint64_t hits = 0;         ///< requests answered by the store
   std::uint64_t misses = 0;       ///< requests that it could not answer
@@ -15,7 +16,7 @@ struct Counters {
   friend bool operator==(const Counters&, const Counters&) = default;
 };
 [[nodiscard]] Counters operator+(const Counters& a, const Counters& b);
-/// What came since `before`.
+/// The difference since `before`.
 [[nodiscard]] Counters operator-(const Counters& now, const Counters& before);
 
 }  // namespace sparsekiln::cache

@@ -28,9 +28,9 @@ namespace sparsekiln::cache {
 // Versions
 //   1  first
 //
-// A reader takes its own version only. Change the number with any change of the grammar, the canonical text
-// of an Identity included; entries are cheap to make anew, so no reader of old versions is kept. Magic,
-// version and their places never change, which lets every version know the others for what they are.
+// A reader accepts only its own version. Change the number with any change of the grammar, which includes the
+// canonical text of an Identity; entries are cheap to make again, so no reader of old versions is kept.
+// Magic, version and their positions never change, so that every version recognizes the others.
 
 namespace {
 
@@ -47,7 +47,7 @@ void append_text(std::vector<std::byte>& out, std::string_view text) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-/// Whether the bytes begin as an entry of this version does.
+/// Whether the bytes start like an entry of this version.
 Damage inspect_start(std::span<const std::byte> bytes) {
   const std::size_t prefix = std::min(bytes.size(), kMagic.size());
   if (prefix > 0 && std::memcmp(bytes.data(), kMagic.data(), prefix) != 0) return Damage::foreign;
@@ -61,7 +61,7 @@ Damage inspect_frame(std::span<const std::byte> bytes) {
   if (const Damage damage = inspect_start(bytes); damage != Damage::none) return damage;
   if (bytes.size() < kHeaderBytes + kChecksumBytes) return Damage::truncated;
 
-  // Compared by taking away from what is there, never by adding up what is claimed: no sum can overflow.
+  // Sizes are subtracted from what there is instead of added up, so that nothing can overflow.
   std::uint64_t rest = bytes.size() - kHeaderBytes - kChecksumBytes;
   const std::uint64_t identity_size = read_at<std::uint32_t>(bytes, kIdentitySizeOffset);
   const std::uint64_t payload_size = read_at<std::uint64_t>(bytes, kPayloadSizeOffset);

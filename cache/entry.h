@@ -16,7 +16,7 @@ struct StoredEntry {
   std::vector<std::byte> payload;
 };
 
-/// The byte form of an entry; its grammar stands above the code.
+/// Encodes an entry; the grammar stands above the code.
 [[nodiscard]] std::vector<std::byte> encode(const Identity& identity, std::span<const std::byte> payload);
 
 /// Why bytes are not the wanted entry.
@@ -24,22 +24,23 @@ enum class Damage {
   none,
   truncated,      ///< shorter than its own header says
   foreign,        ///< not an entry of this store at all
-  other_version,  ///< an entry in another format version: no harm done to it, no use for it
+  other_version,  ///< an entry in another format version: it is left alone and not used
   checksum,       ///< the checksum does not match
   malformed,      ///< intact but not what this version writes, or longer than its own header says
   misnamed,       ///< whole, but under the name of another identity
 };
-/// The field's name, with a space for the underscore.
+/// The enumerator's name, with a space instead of the underscore.
 [[nodiscard]] std::string_view name(Damage damage);
 
-/// Reads an entry with bounds; `damage` says why there is none.
+/// Reads an entry with bounds; if there is none, `damage` says why.
 [[nodiscard]] std::optional<StoredEntry> decode(std::span<const std::byte> bytes, Damage& damage);
 
-/// The identity from the first bytes of an entry, as it stands there: no checksum vouches for it.
-/// `truncated`: more bytes are needed.
+/// Reads the identity from the first bytes of an entry, without checking the checksum. `truncated`: more
+/// bytes are needed.
 [[nodiscard]] std::optional<Identity> decode_identity(std::span<const std::byte> start, Damage& damage);
 
-/// What the first bytes of an entry have of its payload, unchecked; nothing where decode_identity reads none.
+/// The part of the payload that is in the first bytes of an entry, unchecked; empty if decode_identity cannot
+/// read them.
 [[nodiscard]] std::span<const std::byte> payload_beginning(std::span<const std::byte> start);
 
 }  // namespace sparsekiln::cache

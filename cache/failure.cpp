@@ -24,7 +24,7 @@ constexpr std::string_view kFields[] = {"what", "message", "log", "source", "too
 std::optional<std::int64_t> parse_seconds(std::string_view text) {
   std::int64_t seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  // Bounded, so that no arithmetic on it overflows: what it says is not trusted.
+  // Bounded, so that no arithmetic on it overflows: the value is not trusted.
   const bool sound = error == std::errc{} && end == text.data() + text.size() && seconds >= 0 &&
                      seconds < std::int64_t{1} << 33;
   return sound && fmt::format("{}", seconds) == text ? std::optional(seconds) : std::nullopt;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kSkew = std::chrono::hours(1);
 
-/// A file that is gone again unless it was published.
+/// A file that is removed again unless it was published.
 class Temporary {
  public:
   Temporary(int folder, const std::string& name) : folder_(folder) {
@@ -39,7 +39,7 @@ class Temporary {
   [[nodiscard]] int write(std::span<const std::byte> bytes) {
     if (error_ != 0) return error_;
     if (const int error = write_all(file_.get(), bytes); error != 0) return error;
-    // NFS says only now that the disk is full. After EINTR, Linux has closed the file all the same.
+    // NFS reports a full disk only now. After EINTR, Linux has closed the file all the same.
     return ::close(file_.release()) == 0 || errno == EINTR ? 0 : errno;
   }
 
@@ -72,8 +72,8 @@ Descriptor::~Descriptor() {
 
 std::string random_word() {
   std::uint64_t random = 0;
-  // Random rather than the process id, which two machines that share a folder may both have. Should it fail,
-  // O_EXCL still keeps two writers apart.
+  // Random rather than the process id, which two machines that share a folder may both have. If two names are
+  // the same, O_EXCL still keeps two writers apart.
   if (::getrandom(&random, sizeof(random), GRND_NONBLOCK) < 0)
     random = static_cast<std::uint64_t>(::getpid());
   return fmt::format("{:016x}", random);

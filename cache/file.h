@@ -13,7 +13,7 @@
 
 namespace sparsekiln::cache {
 
-/// What stamps and ages of files are told in: the machine's own, which may be set back.
+/// The clock of the stamps and ages of files: the system's, which may be set back.
 using WallClock = std::chrono::system_clock;
 using Stamp = WallClock::time_point;
 
@@ -31,41 +31,41 @@ class Descriptor {
 
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] bool open() const { return fd_ >= 0; }
-  /// Gives the descriptor up to the caller, who closes it.
+  /// Gives the descriptor to the caller, who must close it.
   [[nodiscard]] int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
 };
 
-/// How the store opens what is there already: never through a link, and never waiting for a pipe's other end.
+/// How the store opens files that exist: never through a link, and never waiting for the other end of a pipe.
 extern const int kReadFlags;
-/// How it makes what must not be there yet.
+/// How it creates files that must not exist yet.
 extern const int kCreateFlags;
-/// Files of the store are their owner's alone.
+/// Only their owner may read or write files of the store.
 inline constexpr mode_t kFileMode = 0600;
 
-/// 64 random bits in hexadecimal; this process's id where the kernel has none yet.
+/// 64 random bits in hexadecimal; the process id if the kernel has no random bits yet.
 [[nodiscard]] std::string random_word();
-/// A name beside `name` that nobody else uses: `name`, 64 random bits, ".tmp".
+/// A unique name next to `name`: `name`, 64 random bits, ".tmp".
 [[nodiscard]] std::string temporary_name(std::string_view name);
 
-/// Fills `bytes` from a file and cuts them to what there was. 0, or errno.
+/// Fills `bytes` from a file and shortens them to the size of the file. Returns 0 or errno.
 [[nodiscard]] int read_into(int file, std::vector<std::byte>& bytes);
-/// Writes all of `bytes`. 0, or errno.
+/// Writes all of `bytes`. Returns 0 or errno.
 [[nodiscard]] int write_all(int file, std::span<const std::byte> bytes);
-/// Makes `name` in an open folder hold exactly these bytes, at once for every reader: a temporary file beside
-/// it, written and closed, takes its name. 0, or the errno of what failed first; leaves no other file behind.
+/// Gives `name` in an open folder exactly these bytes, atomically for every reader: a temporary file next to
+/// it is written, closed and renamed. Returns 0, or the errno of what failed first; leaves no other file.
 [[nodiscard]] int replace_file(int folder, const std::string& name, std::span<const std::byte> bytes);
 
 /// When a file was last stamped (its mtime).
 [[nodiscard]] Stamp stamp_of(const struct stat& status);
 /// Sets the stamp of an open file. False where the file system does not allow it.
 bool set_stamp(int file, Stamp stamp);
-/// Whether `stamp` is so far ahead of `now` that the clock must have been set back, and nobody knows how old
-/// it is. Up to an hour is another machine's clock.
+/// Whether `stamp` is so far after `now` that the clock must have been set back, and the age of the file is
+/// unknown. Up to an hour may be another machine's clock.
 [[nodiscard]] bool is_ahead(Stamp stamp, Stamp now);
-/// Whether `stamp` is `age` or more before `now`, or ahead of it.
+/// Whether `stamp` is `age` or more before `now`, or in the future.
 [[nodiscard]] bool is_older(Stamp stamp, WallClock::duration age, Stamp now);
 
 }  // namespace sparsekiln::cache

@@ -14,28 +14,28 @@
 
 namespace sparsekiln::cache {
 
-// What lies in the folder
+// The contents of the folder
 //
-//   <folder>/<kk>/<name>                 an entry; kk is the first two characters of its name
-//   <folder>/<kk>/<name>.failed          the entry of a failed compile, see failure.cpp
-//   <folder>/<kk>/<name>.lock            held by who makes that entry, see lock.cpp
-//   <folder>/<kk>/<name>.journal         what is known so far of that entry, see journal.h
-//   <folder>/<kk>/<name>.<random>.tmp    a file being written, or what a killed writer left
-//   <folder>/<kk>/<name>.bad             what did not read as the file it was named for; at most one a name
-//   <folder>/counters                    one line from each process, see totals.cpp
-//   <folder>/trimmed                     empty; its stamp says when the last trim began
+//  <folder>/<kk>/<name>                 an entry; kk is the first two characters of its name
+//  <folder>/<kk>/<name>.failed          the entry of a failed compile, see failure.cpp
+//  <folder>/<kk>/<name>.lock            held by the process that makes that entry, see lock.cpp
+//  <folder>/<kk>/<name>.journal         what is known so far about that entry, see journal.h
+//  <folder>/<kk>/<name>.<random>.tmp    a file being written, or left by a killed writer
+//  <folder>/<kk>/<name>.bad             what could not be read as the file it was named for; at most one per
+//  name <folder>/counters                    one line from each process, see totals.cpp <folder>/trimmed
+//  empty; its stamp says when the last trim started
 //
 // The name of an entry is its key in hexadecimal and ".entry", so the fan-out is 256: 20,000 entries make
-// about 80 files a folder, which is quick to list on any file system. Folders are made 0700, files 0600.
-// What else lies there is nobody's: it is listed, and neither read nor removed.
+// about 80 files per folder, which any file system lists quickly. Folders are created with mode 0700, files
+// with 0600. Other files are listed, and neither read nor removed.
 //
 // Publishing writes the temporary file in the entry's own folder, closes it and renames it: readers see the
-// old file or the new one, whole. It does not fsync. After a power failure the name may stand for an empty or
-// torn file; its checksum does not hold then, which makes it a miss and one compile. An fsync would cost
-// every compile milliseconds (on network file systems far more) to save that one.
+// old file or the new one, complete. There is no fsync. After a power failure, the name may refer to an empty
+// or torn file; its checksum is then wrong, which makes it a miss and costs one compile. An fsync would cost
+// every compile milliseconds (much more on network file systems) to save that one.
 //
-// The stamp of a file is its mtime. A hit renews that of its entry (never atime, which file systems keep as
-// they like), and the oldest stamp goes first, see trim.cpp.
+// The stamp of a file is its mtime. A hit renews that of its entry (never atime, which file systems maintain
+// in different ways), and the oldest stamp is removed first, see trim.cpp.
 
 namespace {
 
@@ -58,8 +58,8 @@ bool belongs_to_us(const struct stat& status) {
   return status.st_uid == ::geteuid() && (status.st_mode & kWritableByOthers) == 0;
 }
 
-/// mkdir -p. What a concurrent process made meanwhile is as good; whether it is ours is checked once it is
-/// open.
+/// mkdir -p. A folder that a concurrent process made is as good; whether it belongs to this user is checked
+/// once it is open.
 void make_folders(const std::filesystem::path& path) {
   if (::mkdir(path.c_str(), kFolderMode) == 0 || errno == EEXIST) return;
   const bool parent_missing = errno == ENOENT && path.has_relative_path() && path.parent_path() != path;
@@ -134,7 +134,7 @@ std::optional<Folder::Found> Folder::read(const std::string& name) const {
       fail("cannot read the cache entry", file(name), reason(errno));
   } else {
     if (errno == ENOENT) return std::nullopt;
-    const bool no_file = errno == ELOOP || errno == ENXIO;  // a symbolic link; a socket
+    const bool no_file = errno == ELOOP || errno == ENXIO;  // a symbolic link, or a socket
     if (!no_file) fail("cannot read the cache entry", file(name), reason(errno));
     if (::fstatat(shard.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
   }
@@ -145,7 +145,7 @@ std::optional<Folder::Found> Folder::read(const std::string& name) const {
   if (!readable || static_cast<std::uintmax_t>(status.st_size) > kMaxFileBytes) return found;
 
   found.bytes.resize(static_cast<std::size_t>(status.st_size));
-  // What was cut meanwhile is read as far as it goes; its checksum will say so.
+  // If the file was truncated meanwhile, what is left is read; the checksum shows the damage.
   if (const int error = read_into(found.file.get(), found.bytes); error != 0)
     fail("cannot read the cache entry", file(name), reason(error));
   return found;
@@ -170,7 +170,7 @@ bool Folder::set_aside(const std::string& name, const Found& found) const {
   const Descriptor shard = open_shard(name, false);
   struct stat status{};
   if (!shard.open() || ::fstatat(shard.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
-  // Another process may have published a good file in the meantime: that one stays.
+  // Another process may have published a good file in the meantime: that file stays.
   if (status.st_dev != found.device || status.st_ino != found.number) return false;
   return ::renameat(shard.get(), name.c_str(), shard.get(), (name + ".bad").c_str()) == 0;
 }
@@ -190,7 +190,7 @@ void Folder::check_writable() const {
     check(root.get(), ".", path_);
     return;
   }
-  // Not there yet: could it be made in the nearest folder that is?
+  // It does not exist yet: could it be created in the nearest folder that exists?
   std::filesystem::path ancestor = path_.parent_path();
   while (!check(AT_FDCWD, ancestor.c_str(), ancestor) && ancestor.has_relative_path())
     ancestor = ancestor.parent_path();

@@ -6,17 +6,17 @@
 
 namespace sparsekiln::cache {
 
-// The canonical text, one line a field, so that it can be read in a dump of an entry:
+// The canonical text, with one line for each field, so that it can be read in a dump of an entry:
 //
-//   identity := field*
-//   field    := length(name) ' ' length(value) ' ' name '=' value '\n'
-//   length   := bytes, in decimal without leading zeros
+//  identity := field*
+//  field    := length(name) ' ' length(value) ' ' name '=' value '\n'
+//  length   := bytes, in decimal without leading zeros
 //
-// The lengths make it unambiguous: names and values may hold any byte, '=' and '\n' included.
+// The lengths make it unambiguous: names and values may contain any byte, also '=' and '\n'.
 
 namespace {
 
-/// Takes a length and the space behind it off the front of `text`.
+/// Removes a length and the space after it from the front of `text`.
 std::optional<std::size_t> take_length(std::string_view& text) {
   std::size_t length = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
@@ -27,7 +27,7 @@ std::optional<std::size_t> take_length(std::string_view& text) {
   return length;
 }
 
-/// Takes `length` bytes and the terminator behind them off the front of `text`.
+/// Removes `length` bytes and the terminator after them from the front of `text`.
 std::optional<std::string_view> take(std::string_view& text, std::size_t length, char terminator) {
   if (length >= text.size() || text[length] != terminator) return std::nullopt;
   const std::string_view taken = text.substr(0, length);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kEnding = ".journal";
 
-/// Cuts off what a killed writer left of a line.
+/// Removes what a killed writer left of a line.
 void end_on_a_line(int file) {
   struct stat status{};
   if (::fstat(file, &status) != 0) return;
@@ -78,7 +78,7 @@ void Journal::remove() {
   file_ = Descriptor();
   try {
     folder_.remove(name_);
-  } catch (const Error&) {  // it says nothing that the entry does not, and is swept some day
+  } catch (const Error&) {  // the journal repeats what the entry says, and is removed some day
   }
 }
 

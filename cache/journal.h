@@ -9,24 +9,24 @@
 
 namespace sparsekiln::cache {
 
-/// What is known so far of an entry that takes long to make, line by line beside it: a process that is killed
-/// loses at most the line it was writing. Whoever holds the key's lock may write.
+/// What is known so far about an entry that takes long to make, line by line, in a file next to the entry: a
+/// process that is killed loses at most the line that it was writing. Whoever holds the key's lock may write.
 class Journal {
  public:
-  /// Of the entry `name`; looks at nothing yet.
+  /// The journal of the entry `name`; accesses nothing yet.
   Journal(Folder folder, const std::string& name);
 
-  /// The whole lines there are; none where there is no journal, or it cannot be read.
+  /// The complete lines; none if there is no journal, or it cannot be read.
   [[nodiscard]] std::vector<std::string> lines() const;
-  /// Adds a line (without its newline) in one write. Does nothing where the folder does not allow it: the
-  /// work goes on.
+  /// Adds a line (given without its newline) in one write. Does nothing if the folder does not allow it: the
+  /// work continues.
   void append(std::string_view line);
   void remove();
 
  private:
   Folder folder_;
   std::string name_;
-  Descriptor file_;  ///< once something was appended
+  Descriptor file_;  ///< open once something was appended
   bool refused_ = false;
 };
 

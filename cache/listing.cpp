@@ -26,14 +26,14 @@ bool has_key(std::string_view name) {
   return name.size() > kKeyDigits && is_hexadecimal(name.substr(0, kKeyDigits)) && name[kKeyDigits] == '.';
 }
 
-/// Calls `visit(name, status)` for what lies in an open folder, until `stop` says so.
+/// Calls `visit(name, status)` for the files in an open folder, until `stop` returns true.
 template <typename Visit>
 void visit_folder(Descriptor folder, const std::function<bool()>& stop, Visit visit) {
   const auto close = [](DIR* directory) { ::closedir(directory); };
   const int fd = folder.get();
   const std::unique_ptr<DIR, decltype(close)> directory(::fdopendir(fd), close);
   if (directory == nullptr) return;
-  static_cast<void>(folder.release());  // the directory's now
+  static_cast<void>(folder.release());  // the directory owns it now
   while (const dirent* entry = stop && stop() ? nullptr : ::readdir(directory.get())) {
     const std::string name = entry->d_name;
     struct stat status{};
@@ -56,7 +56,7 @@ File file_of(const Folder& folder, std::string shard, const std::string& name, c
   return file;
 }
 
-/// The first bytes of a listed file, `size` at most.
+/// The first bytes of a listed file, at most `size`.
 std::vector<std::byte> read_head(const Folder& folder, const File& file, std::size_t size) {
   const Descriptor shard = folder.open_shard(file.name, false);
   if (!shard.open()) return {};
@@ -136,7 +136,7 @@ std::vector<File> list(const Folder& folder, const std::function<bool()>& stop) 
                    [&](const std::string& name, const struct stat& status) {
                      files.push_back(file_of(folder, shard, name, status));
                    });
-    } catch (const Error&) {  // someone else's: it is not used, hence not listed
+    } catch (const Error&) {  // the folder belongs to someone else: it is not used, hence not listed
     }
   }
   std::ranges::sort(files, [](const File& a, const File& b) {

@@ -6,13 +6,13 @@
 
 namespace sparsekiln::cache {
 
-/// Appends an unsigned integer, its lowest byte first, as all files of this room hold them.
+/// Appends an unsigned integer, lowest byte first, as in all files of this module.
 template <typename Integer>
 void append_integer(std::vector<std::byte>& out, Integer value) {
   for (std::size_t i = 0; i < sizeof(Integer); ++i) out.push_back(static_cast<std::byte>(value >> (8 * i)));
 }
 
-/// The integer at `offset`, which must lie within the bytes.
+/// The integer at `offset`, which must be within the bytes.
 template <typename Integer>
 [[nodiscard]] Integer read_at(std::span<const std::byte> bytes, std::size_t offset) {
   Integer value = 0;

@@ -21,15 +21,15 @@
 
 namespace sparsekiln::cache {
 
-// The file of a lock, version 1: one line of text, its words parted by single blanks.
+// The file of a lock, version 1: one line of text, whose words are separated by single blanks.
 //
-//   lock    := "sparsekiln-lock-1" host process started mark '\n'
-//   host    := boot id '/' inode of the namespace of process ids
-//   process := process id, in decimal
-//   started := field 22 of /proc/PID/stat, in decimal
-//   mark    := 16 hexadecimal digits
+//  lock    := "sparsekiln-lock-1" host process started mark '\n'
+//  host    := boot id '/' inode of the namespace of process ids
+//  process := process id, in decimal
+//  started := field 22 of /proc/PID/stat, in decimal
+//  mark    := 16 hexadecimal digits
 //
-// What does not read like this says nothing about its holder, and is given the time of one not known.
+// Other content says nothing about the holder, which is then treated as unknown.
 
 namespace {
 
@@ -46,7 +46,7 @@ std::string first_line(const char* path) {
   return line;
 }
 
-/// Boot and process-id namespace: containers of one machine share the first alone.
+/// Boot and process-id namespace: containers of one machine share only the first.
 std::string this_host() {
   struct stat space{};
   const bool known = ::stat("/proc/self/ns/pid", &space) == 0;
@@ -54,7 +54,7 @@ std::string this_host() {
                      known ? static_cast<std::uint64_t>(space.st_ino) : 0u);
 }
 
-/// What /proc says of a process that this one can see.
+/// What /proc says about a process that this one can see.
 struct Process {
   char state = '?';
   std::uint64_t started = 0;
@@ -62,7 +62,8 @@ struct Process {
 
 std::optional<Process> look_up(std::int64_t process) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", process).c_str());
-  // The second field is the program's name in brackets, and may hold brackets and blanks: read on behind it.
+  // The second field is the program's name in brackets, and may contain brackets and blanks: continue after
+  // it.
   const std::size_t behind_name = line.rfind(')');
   if (behind_name == std::string::npos) return std::nullopt;
   std::istringstream fields(line.substr(behind_name + 1));
@@ -80,7 +81,7 @@ bool parse_number(std::string_view text, Number& number) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// The file of a lock as a waiter sees it.
+/// The file of a lock as a waiter reads it.
 struct Seen {
   std::string text;
   std::uintmax_t device = 0;
@@ -89,7 +90,7 @@ struct Seen {
   friend bool operator==(const Seen&, const Seen&) = default;
 };
 
-/// Nothing where there is no such file.
+/// Empty if there is no such file.
 std::optional<Seen> look(int folder, const std::string& file) {
   struct stat status{};
   if (::fstatat(folder, file.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
@@ -112,9 +113,9 @@ Attempt create(int folder, const std::string& file, const std::string& text) {
   return Attempt::impossible;
 }
 
-/// Removes the lock that was judged, and no other: it is renamed first, to a name of this caller's own, where
-/// nobody can change what it is. Another waiter may have taken over meanwhile; its lock is put back. False
-/// where the folder does not allow it.
+/// Removes the lock that was examined, and no other: it is first renamed to a name of this caller's own,
+/// where no other process can change it. Another waiter may have taken over meanwhile; its lock is put back.
+/// False if the folder does not allow it.
 bool remove_judged(int folder, const std::string& file, const Seen& judged) {
   const std::string aside = temporary_name(file);
   if (::renameat(folder, file.c_str(), folder, aside.c_str()) != 0) return errno == ENOENT;
@@ -123,15 +124,15 @@ bool remove_judged(int folder, const std::string& file, const Seen& judged) {
   return true;
 }
 
-/// What a waiter knows of the lock it waits for.
+/// What a waiter knows about the lock that it waits for.
 class Watch {
  public:
   Watch(const Patience& patience, Monotonic::time_point began) : patience_(patience), seen_since_(began) {}
 
-  /// Whether the lock's holder has no claim to it any more.
+  /// Whether the lock's holder has lost its claim to it.
   bool abandoned(const Seen& seen, Monotonic::time_point now) {
     if (!seen_ || !(*seen_ == seen)) {
-      if (seen_) seen_since_ = now;  // else it may have been there when the waiting began
+      if (seen_) seen_since_ = now;  // otherwise it may have existed before the waiting began
       seen_ = seen;
       holder_ = Holder::parse(seen.text);
     }
@@ -143,7 +144,7 @@ class Watch {
  private:
   Patience patience_;
   std::optional<Seen> seen_;
-  std::optional<Holder> holder_;  ///< what it says, where it says anything
+  std::optional<Holder> holder_;  ///< what the file says, if it says anything
   Monotonic::time_point seen_since_;
 };
 
@@ -200,7 +201,7 @@ KeyLock KeyLock::acquire(const Folder& folder, const std::string& name, const Pa
       const auto seen = look(shard.get(), name);
       const bool taken_over =
           seen && watch.abandoned(*seen, Monotonic::now()) && remove_judged(shard.get(), name, *seen);
-      // Once, for a folder may answer so for ever; else the next turn may have it.
+      // Only once, since a folder may return this forever; otherwise the next attempt may succeed.
       if (taken_over && !std::exchange(took_over, true)) continue;
     } catch (const Error&) {
       return {folder, name, {}};
@@ -221,7 +222,7 @@ KeyLock::~KeyLock() {
     if (!shard.open()) return;
     const auto seen = look(shard.get(), name_);
     if (seen && seen->text == text_) ::unlinkat(shard.get(), name_.c_str(), 0);
-  } catch (const Error&) {  // the folder is ours no more: nothing here can or should remove the file
+  } catch (const Error&) {  // the folder is no longer ours: nothing here can or should remove the file
   }
 }
 

@@ -7,7 +7,7 @@ namespace sparsekiln::cache {
 
 std::optional<std::vector<std::byte>> Memory::get(const Identity& identity) {
   const std::lock_guard lock(mutex_);
-  if (order_.empty()) return std::nullopt;  // the usual case: the disk works
+  if (order_.empty()) return std::nullopt;  // the usual case, in which the disk works
   const auto found = by_identity_.find(identity.canonical());
   if (found == by_identity_.end()) return std::nullopt;
   order_.splice(order_.begin(), order_, found->second);

@@ -14,8 +14,8 @@
 
 namespace sparsekiln::cache {
 
-/// What could not be written to disk, kept for this process: bounded, the least recently used goes first.
-/// Thread-safe.
+/// Keeps for this process what could not be written to disk. Its size is bounded; the least recently used is
+/// removed first. Thread-safe.
 class Memory {
  public:
   static constexpr std::size_t kDefaultLimit = std::size_t{256} << 20;
@@ -24,7 +24,7 @@ class Memory {
   explicit Memory(std::size_t limit = kDefaultLimit) : limit_(limit) {}
 
   [[nodiscard]] std::optional<std::vector<std::byte>> get(const Identity& identity);
-  /// Keeps a copy; one that alone exceeds the limit is not kept.
+  /// Keeps a copy, unless it exceeds the limit by itself.
   void put(const Identity& identity, std::span<const std::byte> payload);
   void forget(const Identity& identity);
 
@@ -43,7 +43,7 @@ class Memory {
   std::size_t used_ = 0;
   Order order_;
   std::unordered_map<std::string_view, Order::iterator>
-      by_identity_;  // views into order_, whose nodes stay put
+      by_identity_;  // views into order_, whose nodes do not move
 };
 
 }  // namespace sparsekiln::cache

@@ -33,14 +33,14 @@ std::string reason(int error) { return std::generic_category().message(error); }
   throw Error(ErrorKind::io, fmt::format("cannot write '{}': {}", printable(file.string()), wrong));
 }
 
-/// A pack holds machine code, so who may write it may run code as whoever reads it.
+/// A pack holds machine code, so whoever may write it may run code with the rights of whoever reads it.
 void check_mode(const fs::path& file, const struct stat& status) {
   if (!S_ISREG(status.st_mode)) refuse(file, "it is not a regular file");
   if ((status.st_mode & S_IWOTH) != 0)
     refuse(file, fmt::format("anyone may write to it (mode {:04o}); chmod o-w it", status.st_mode & 07777u));
 }
 
-/// A file that is gone again unless it was renamed.
+/// A file that is removed again unless it was renamed.
 class Temporary {
  public:
   explicit Temporary(const fs::path& beside) : shown_(beside) {
@@ -64,7 +64,7 @@ class Temporary {
     if (const int error = write_all(file_.get(), bytes); error != 0) fail_to_write(shown_, reason(error));
   }
 
-  /// A pack takes long to make and is carried to other machines: it shall be on the disk when it is there.
+  /// A pack takes long to make and is copied to other machines: it must be on the disk when its name appears.
   void rename() {
     if (::fsync(file_.get()) != 0) fail_to_write(shown_, reason(errno));
     if (::close(file_.release()) != 0 && errno != EINTR) fail_to_write(shown_, reason(errno));
@@ -78,7 +78,7 @@ class Temporary {
   Descriptor file_;
 };
 
-/// A link stays one: what it leads to is replaced.
+/// A link is kept: the file that it refers to is replaced.
 fs::path behind_links(const fs::path& file) {
   std::error_code broken;
   const fs::path real = fs::canonical(file, broken);
@@ -156,13 +156,13 @@ std::optional<std::vector<std::byte>> Pack::get(const Identity& identity) const 
 void check_pack_can_be_written(const fs::path& file) {
   struct stat status{};
   if (::stat(file.c_str(), &status) == 0) {
-    if (!S_ISREG(status.st_mode)) fail_to_write(file, "it is there and no regular file");
+    if (!S_ISREG(status.st_mode)) fail_to_write(file, "it exists and is not a regular file");
     const Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     std::array<std::byte, 8> begin{};
     const ssize_t got = descriptor.open() ? ::read(descriptor.get(), begin.data(), begin.size()) : -1;
     if (got < 0) fail_to_write(file, reason(errno));
     if (got != 0 && !begins_as_pack({begin.data(), static_cast<std::size_t>(got)}))
-      fail_to_write(file, "it is there and no pack; remove it, or choose another name");
+      fail_to_write(file, "it exists and is not a pack; remove it, or choose another name");
   } else if (errno != ENOENT) {
     fail_to_write(file, reason(errno));
   }

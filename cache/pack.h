@@ -15,8 +15,8 @@ namespace sparsekiln::cache {
 
 /// A read-only store in one file, mapped into memory. Immutable and thread-safe.
 ///
-/// The file is trusted to stay as it is while it is mapped: replace a pack by renaming another one over it,
-/// as write_pack does, and never write into it or cut it.
+/// The file must not change while it is mapped: replace a pack by renaming another one over it, as write_pack
+/// does, and never write into it or truncate it.
 class Pack {
  public:
   /// Opens a pack and checks its index. Throws Error(cache) naming the file and what is wrong with it.
@@ -27,21 +27,22 @@ class Pack {
   ~Pack();
 
   [[nodiscard]] const std::filesystem::path& file() const { return file_; }
-  /// Ascending by key.
+  /// In ascending order of keys.
   [[nodiscard]] const std::vector<PackRow>& rows() const { return rows_; }
-  /// Of the whole file.
+  /// The size of the whole file, in bytes.
   [[nodiscard]] std::size_t bytes() const { return mapped_.size(); }
 
-  /// The row of a key; null where there is none.
+  /// The row of a key; null if there is none.
   [[nodiscard]] const PackRow* find(const Digest& key) const;
-  /// An entry as it lies in the file, not checked.
+  /// The bytes of an entry, not checked.
   [[nodiscard]] std::span<const std::byte> stored(const PackRow& row) const;
-  /// An entry, checked in full. Throws Error(cache) naming file, entry and damage.
+  /// An entry, checked in full. Throws Error(cache) that names file, entry and damage.
   [[nodiscard]] StoredEntry entry(const PackRow& row) const;
-  /// The identity of an entry, of which only that is read; checked against the row's key. Throws as `entry`.
+  /// The identity of an entry; nothing else of it is read. It is checked against the row's key. Throws like
+  /// `entry`.
   [[nodiscard]] Identity identity(const PackRow& row) const;
-  /// The payload stored under exactly this identity. Throws as `entry`; an entry of another format version is
-  /// not what is asked for.
+  /// The payload stored under exactly this identity. Throws like `entry`; an entry of another format version
+  /// counts as absent.
   [[nodiscard]] std::optional<std::vector<std::byte>> get(const Identity& identity) const;
 
  private:
@@ -53,12 +54,12 @@ class Pack {
   std::vector<PackRow> rows_;
 };
 
-/// Makes `file` a pack of these entries: all or nothing, through a temporary in the same folder that is
-/// renamed. The same entries give the same bytes. A file that is there and no pack is not replaced, nor is
-/// what is no regular file. Throws Error(io) naming the file; it is then as it was.
+/// Writes these entries to `file` as a pack: completely or not at all, through a temporary file in the same
+/// folder that is renamed. The same entries give the same bytes. A file that exists is replaced only if it is
+/// a pack. Throws Error(io) that names the file, which is then unchanged.
 void write_pack(const std::filesystem::path& file, const PackEntries& entries);
 
-/// Throws as write_pack would, as far as that shows beforehand; makes nothing.
+/// Throws what write_pack would throw, as far as that is known beforehand; creates nothing.
 void check_pack_can_be_written(const std::filesystem::path& file);
 
 }  // namespace sparsekiln::cache

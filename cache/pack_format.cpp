@@ -24,15 +24,16 @@ namespace sparsekiln::cache {
 //   size     := u64                    bytes of the entry
 //   entry    := as in cache/entry.cpp, with a checksum of its own; in the order of the rows
 //
-// The first entry begins behind the last row, every other one where the one before it ends, and the file ends
-// with the last: the same entries have one pack, byte for byte. No time, no name and no path is in it.
+// The first entry starts right after the last row, and each other entry where the one before it ends; the
+// file ends with the last one. So the same entries have one pack, byte for byte. It contains no time, name or
+// path.
 //
 // Versions
-//   1  first
+//  1  first
 //
-// A reader takes its own version only, and refuses a newer one by name. Magic, version and their places never
-// change. An entry of another version than this program's is treated as entries of the store are: it is
-// whole, and nothing that is asked for.
+// A reader accepts only its own version, and refuses a newer one by name. Magic, version and their positions
+// never change. An entry of another version than this program's is treated like such an entry of the store:
+// it is intact, and counts as absent.
 
 namespace {
 
@@ -51,7 +52,7 @@ void append_digest(std::vector<std::byte>& out, const Digest& digest) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-/// Of the header in front of the checksum, and of the rows behind it.
+/// The checksum of the header before it and of the rows after it.
 Digest checksum_of(std::span<const std::byte> header, std::span<const std::byte> rows) {
   std::vector<std::byte> checked(header.begin(), header.begin() + kChecksumOffset);
   checked.insert(checked.end(), rows.begin(), rows.end());
@@ -67,7 +68,7 @@ PackRow row_at(std::span<const std::byte> rows, std::size_t index) {
   return row;
 }
 
-/// What the first bytes show, before a row is looked at; empty where nothing is wrong.
+/// What the first bytes show, before a row is read; empty if nothing is wrong.
 std::string wrong_with_header(std::span<const std::byte> bytes) {
   if (!begins_as_pack(bytes)) return "it is not a pack";
   if (bytes.size() < kReservedOffset) return "it is cut off within its header";
@@ -117,7 +118,7 @@ std::vector<PackRow> read_pack_index(std::span<const std::byte> bytes, std::uint
   const auto rows = bytes.subspan(kHeaderBytes, count * kRowBytes);
   const Digest expected = checksum_of(bytes, rows);
   if (std::memcmp(expected.bytes.data(), bytes.data() + kChecksumOffset, kKeyBytes) != 0) {
-    wrong = "the checksum of its index does not hold";
+    wrong = "the checksum of its index is wrong";
     return {};
   }
   std::vector<PackRow> read;
@@ -126,7 +127,7 @@ std::vector<PackRow> read_pack_index(std::span<const std::byte> bytes, std::uint
   for (std::size_t index = 0; index < count; ++index) {
     const PackRow row = row_at(rows, index);
     if (!read.empty() && !(read.back().key < row.key)) wrong = "its index is not in the order of keys";
-    if (row.offset != end) wrong = "its entries do not lie one behind the other";
+    if (row.offset != end) wrong = "its entries do not follow each other";
     if (end > pack_size || row.size > pack_size - end) wrong = "it is cut off within its entries";
     if (!wrong.empty()) return {};
     end += row.size;

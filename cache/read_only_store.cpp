@@ -47,17 +47,17 @@ class PackReader final : public ReadOnlyStore {
   std::shared_ptr<const Pack> pack_;
 };
 
-/// More than an identity has; what does not fit is read whole.
+/// More than an identity has; a larger one is read as a whole.
 constexpr std::size_t kPeekedBytes = 8192;
 constexpr std::size_t kMostBytes = Folder::kMaxFileBytes;
 
-/// Refuses what anyone may write to.
+/// Refuses files that anyone may write to.
 void check_mode(const fs::path& path, const struct stat& status) {
   if ((status.st_mode & S_IWOTH) != 0)
     refuse(path, fmt::format("anyone may write to it (mode {:04o}); chmod o-w it", status.st_mode & 07777u));
 }
 
-/// Up to `most` bytes from the beginning of a regular file; nothing where there is none.
+/// Up to `most` bytes from the beginning of a regular file; empty if there is none.
 std::optional<std::vector<std::byte>> read_beginning(const fs::path& file, std::size_t most) {
   const Descriptor opened(::open(file.c_str(), kReadFlags));
   if (!opened.open() && errno == EACCES)
@@ -73,8 +73,8 @@ std::optional<std::vector<std::byte>> read_beginning(const fs::path& file, std::
   return bytes;
 }
 
-/// The folder of a store that somebody else keeps, and may trim and mend while it is read: what is gone or
-/// torn is not there.
+/// The folder of a store that somebody else maintains, and may trim and repair while it is read: what is
+/// missing or torn counts as absent.
 class FolderReader final : public ReadOnlyStore {
  public:
   explicit FolderReader(const fs::path& path) : ReadOnlyStore(path) {
@@ -114,14 +114,14 @@ class FolderReader final : public ReadOnlyStore {
   }
 
  private:
-  /// As cache/folder.cpp lays them.
+  /// The same paths as in cache/folder.cpp.
   fs::path file_of(const Identity& identity) const {
     const std::string name = identity.file_name();
     return path() / name.substr(0, 2) / name;
   }
 };
 
-/// What tells one state of a file from another.
+/// What distinguishes one state of a file from another.
 struct Seen {
   std::uintmax_t device, number, size, seconds, nanoseconds;
   friend bool operator==(const Seen&, const Seen&) = default;

@@ -26,7 +26,7 @@ constexpr const char* kNoFolder =
     "there is no folder for the cache: neither SPARSEKILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME names one; "
     "set SPARSEKILN_CACHE_DIR to a folder of your own";
 
-/// The variable's value as a path; empty where it is unset.
+/// The variable's value as a path; empty if it is not set.
 std::filesystem::path from_environment(const char* variable) {
   const char* value = std::getenv(variable);
   return value == nullptr ? std::filesystem::path{} : std::filesystem::path(value);
@@ -35,7 +35,7 @@ std::filesystem::path from_environment(const char* variable) {
 constexpr const char* kFailed = ".failed";
 constexpr const char* kLock = ".lock";
 constexpr std::chrono::hours kStampAge{1};       // a hit renews a stamp that is older
-constexpr std::uint64_t kUncountedEvents = 256;  // at most, until they are written down
+constexpr std::uint64_t kUncountedEvents = 256;  // at most, until they are written to the folder
 
 /// Sets the stamp of an entry that was used, but not at every use.
 void renew_stamp(const Folder::Found& found) {
@@ -43,12 +43,12 @@ void renew_stamp(const Folder::Found& found) {
   if (found.stamp > now || is_older(found.stamp, kStampAge, now)) set_stamp(found.file.get(), now);
 }
 
-/// Whether the compiler itself refused the source: then it will do so again.
+/// Whether the compiler itself refused the source: then it would do so again.
 bool is_refusal(const Error& error) {
   return error.kind() == ErrorKind::compile && !error.log().empty() && !error.source().empty();
 }
 
-/// Empty where nobody knows, too.
+/// Empty also if it is unknown.
 std::string name_of(const Store::Toolchain& toolchain) {
   try {
     return toolchain ? toolchain() : std::string();
@@ -77,7 +77,7 @@ struct Store::State {
   Memory memory;
   Warn warn;
   std::atomic<bool> warned = false;
-  std::string complaint;  // before the caps, which it comes of
+  std::string complaint;  // declared before the caps, which set it
   const Caps caps;
   const Patience patience;
 
@@ -88,8 +88,8 @@ struct Store::State {
   std::atomic<std::uint64_t> failures = 0;
 
   std::mutex written_down_mutex;
-  Counters written_down;             // of the counters, what the folder's file has
-  const pid_t process = ::getpid();  // a forked child leaves it to its parent
+  Counters written_down;             // the counters that the folder's file already has
+  const pid_t process = ::getpid();  // a forked child leaves them to its parent
   std::atomic<std::uint64_t> events = 0;
 
   std::mutex last_write_mutex;
@@ -118,7 +118,7 @@ struct Store::State {
     try {
       append_totals(folder, now - written_down);
       written_down = now;
-    } catch (const Error&) {  // whoever needs the folder says so; statistics do not
+    } catch (const Error&) {  // callers that need the folder report that; statistics do not
     }
   }
 
@@ -136,19 +136,19 @@ struct Store::State {
       not_on_disk.insert_or_assign(identity.key().hex(), failure);
   }
 
-  /// The payload of the file `name`; what is there but is not it is set aside.
+  /// The payload of the file `name`; a file that is not that entry is set aside.
   std::optional<std::vector<std::byte>> read(const std::string& name, const Identity& identity) {
     const auto found = folder.read(name);
     if (!found) return std::nullopt;
 
     Damage damage = Damage::none;
     std::optional<StoredEntry> entry = decode(found->bytes, damage);
-    // The name is a hash: only the identity itself says that this is the entry that was asked for.
+    // The name is a hash: only the identity itself shows that this is the entry that was asked for.
     if (entry && entry->identity == identity) {
       renew_stamp(*found);
       return std::move(entry->payload);
     }
-    // A file of another version is whole and may serve another program that shares the folder.
+    // A file of another version is intact and may serve another program that shares the folder.
     if (damage != Damage::other_version && folder.set_aside(name, *found)) count(quarantined);
     return std::nullopt;
   }
@@ -176,7 +176,7 @@ struct Store::State {
     trimmer.published(entry.size());
   }
 
-  /// Throws the failure that is remembered of this identity and toolchain.
+  /// Throws the failure that is remembered for this identity and toolchain.
   void throw_failure(const Identity& identity, const Toolchain& toolchain) {
     const auto payload = find_on_disk(identity.file_name() + kFailed, identity);
     const auto failure = payload ? decode_failure(*payload) : std::nullopt;
@@ -192,7 +192,7 @@ struct Store::State {
     if (failure.toolchain.empty()) return;
     try {
       write(identity.file_name() + kFailed, identity, encode(failure));
-    } catch (const Error&) {  // what matters is being thrown already
+    } catch (const Error&) {  // the important error is being thrown already
     }
   }
 };
@@ -248,7 +248,7 @@ Store::Got Store::get_or_make(const Identity& identity, const Accept& accept, co
   std::optional<KeyLock> lock;
   if (!look() && state_->on_disk()) {
     lock.emplace(KeyLock::acquire(state_->folder, identity.file_name() + kLock, state_->patience, look));
-    if (!found) look();  // it may have come between the first look and the lock
+    if (!found) look();  // it may have arrived between the first look and the lock
   }
   state_->count(found ? state_->hits : state_->misses);
   if (found) return {std::move(*found), false};

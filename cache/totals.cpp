@@ -13,18 +13,19 @@
 
 namespace sparsekiln::cache {
 
-// The file of counters: lines of five numbers in decimal, parted by single blanks, in the order of Counters.
+// The file of counters: lines of five numbers in decimal, separated by single blanks, in the order of
+// Counters.
 //
-//   line := hits ' ' misses ' ' stores ' ' quarantined ' ' failures '\n'
+//  line := hits ' ' misses ' ' stores ' ' quarantined ' ' failures '\n'
 //
-// Each process appends what happened in it with one write, which lines of other processes cannot get into on
-// a file system of this machine. Where they can, or a process was killed, a line does not read, and is left
-// out of the sum. Later versions may add numbers behind these five.
+// Each process appends its counts with one write, which lines of other processes cannot interrupt on a local
+// file system. Where they can, or if a process was killed, a line cannot be read and is left out of the sum.
+// Later versions may add numbers after these five.
 
 namespace {
 
 constexpr const char* kName = "counters";
-constexpr std::size_t kLargest = std::size_t{16} << 20;  // what is behind this is not read
+constexpr std::size_t kLargest = std::size_t{16} << 20;  // what follows is not read
 constexpr std::size_t kGrown = 4096;
 
 std::string line_of(const Counters& counters) {
@@ -73,7 +74,7 @@ Counters sum_totals(std::string_view text) {
   Counters sum;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
-    if (end == std::string_view::npos) break;  // the rest of a write that was cut short
+    if (end == std::string_view::npos) break;  // the rest of a write that was interrupted
     if (const auto counters = parse_line(text.substr(0, end))) sum = sum + *counters;
     text.remove_prefix(end + 1);
   }

@@ -48,17 +48,17 @@ bool may_go(const File& file) {
   return file.kind == FileKind::entry || file.kind == FileKind::failed || file.kind == FileKind::bad;
 }
 
-/// When a file was last used; long ago, where nobody knows.
+/// When a file was last used; long ago if that is unknown.
 Stamp last_use(const File& file, Stamp now) { return is_ahead(file.stamp, now) ? Stamp::min() : file.stamp; }
 
 std::uint64_t goal(std::uint64_t used, std::uint64_t cap) { return used > cap ? cap - cap / 10 : cap; }
 
-/// Opens the folders of one file after the other, each once where the files are in order.
+/// Opens the folders of one file after the other, each only once if the files are in order.
 class Shards {
  public:
   explicit Shards(const Folder& folder) : folder_(folder) {}
 
-  /// The open folder that `file` lies in; -1 where there is none any more.
+  /// The open folder that contains `file`; -1 if it no longer exists.
   int of(const File& file) {
     if (!current_ || *current_ != file.shard) {
       descriptor_ = file.shard.empty() ? folder_.open_root(false) : folder_.open_shard(file.shard, false);
@@ -73,7 +73,7 @@ class Shards {
   Descriptor descriptor_;
 };
 
-/// Whether the name still stands for the file that was listed, unused since.
+/// Whether the name still refers to the file that was listed, unused since.
 bool unchanged(int folder, const File& file) {
   struct stat status{};
   return ::fstatat(folder, file.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -122,7 +122,7 @@ Removed remove(const Folder& folder, std::span<const File> files, const std::fun
     try {
       const int shard = shards.of(file);
       if (shard < 0 || !unchanged(shard, file) || ::unlinkat(shard, file.name.c_str(), 0) != 0) continue;
-    } catch (const Error&) {  // the folder has become someone else's since it was listed
+    } catch (const Error&) {  // the folder belongs to someone else by now
       continue;
     }
     ++removed.files;
@@ -135,7 +135,7 @@ Removed trim(const Folder& folder, const Caps& caps, const std::function<bool()>
   const Stamp now = WallClock::now();
   mark_trimmed(folder, now);
   std::vector<File> files = surplus(list(folder, stop), caps, now);
-  std::ranges::sort(files, {}, &File::shard);  // each folder in the folder is opened once
+  std::ranges::sort(files, {}, &File::shard);  // each folder inside the folder is opened once
   const Removed removed = remove(folder, files, stop);
   compact_totals(folder);
   return removed;

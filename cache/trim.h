@@ -10,32 +10,33 @@
 
 namespace sparsekiln::cache {
 
-/// What was taken out of a folder.
+/// What was removed from a folder.
 struct Removed {
   std::uint64_t files = 0;
   std::uint64_t bytes = 0;
 };
 
-/// Which of the files are to go: what is stale (temporaries and locks of an hour, failures when they are
-/// forgotten, bad files of a week), and, where a cap is exceeded by what is left, the oldest stamps until no
-/// more than 90 % of that cap are there. Stamps in the future count as oldest. `other` files neither count
-/// nor go.
+/// The files to be removed: stale ones (temporary files and locks older than an hour, failures that are
+/// forgotten, bad files older than a week), and, if the rest exceeds a cap, those with the oldest stamps
+/// until at most 90 % of that cap are left. Stamps in the future count as oldest. `other` files are neither
+/// counted nor removed.
 [[nodiscard]] std::vector<File> surplus(std::vector<File> files, const Caps& caps, Stamp now);
 
-/// Removes listed files that are still what they were when listed, until `stop` says so.
+/// Removes listed files that have not changed since they were listed, until `stop` returns true.
 Removed remove(const Folder& folder, std::span<const File> files, const std::function<bool()>& stop = {});
 
 /// Stamps the folder as trimmed, removes the surplus, and shortens the file of counters. Any number of
-/// processes may do this at once, while others read and write. Throws Error(cache) where the folder cannot be
+/// processes may do this at once, while others read and write. Throws Error(cache) if the folder cannot be
 /// used.
 Removed trim(const Folder& folder, const Caps& caps, const std::function<bool()>& stop = {});
 
-/// Whether the folder has not been trimmed for ten minutes, by anyone.
+/// Whether no process has trimmed the folder for ten minutes.
 [[nodiscard]] bool trim_is_due(const Folder& folder, Stamp now);
 
-/// What clear() removes: all that the store has, or what was remembered of failed compiles, or set aside.
+/// What clear() removes: everything in the store, or the remembered failures, or the files that were set
+/// aside.
 enum class Clear : std::uint8_t { all, failed, bad };
-/// Locks and temporaries in use stay; the counters do. Throws as trim().
+/// Locks and temporary files in use stay, and so do the counters. Throws like trim().
 Removed clear(const Folder& folder, Clear which);
 
 }  // namespace sparsekiln::cache

@@ -16,7 +16,8 @@ namespace {
 using Monotonic = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kGrace{1};
-/// Files that a trim looks at or removes in one go, so that readers on the same processor have their turn.
+/// The number of files that a trim examines or removes at a time, so that readers on the same processor get
+/// their turn.
 constexpr std::uint64_t kWithoutRest = 64;
 constexpr std::chrono::milliseconds kRest{1};
 constexpr std::uint64_t kShare = 20;  // of a cap: 5 %
@@ -55,21 +56,21 @@ void Trimmer::start() {
   process_ = ::getpid();
   try {
     thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {  // there is no thread to be had: the next put tries again
+  } catch (const std::system_error&) {  // no thread is available: the next put tries again
     running_ = false;
   }
 }
 
 void Trimmer::run() {
-  // At the priority of everyone: with a lower one it could be stopped for long while the kernel holds the
-  // lock of a folder for it, which readers of that folder then wait for.
+  // It runs at normal priority: with a lower one it could be stopped for long while the kernel holds the lock
+  // of a folder for it, and readers of that folder would wait for that lock.
   try {
     std::uint64_t files = 0;
     trim(folder_, caps_, [this, &files] {
       if (++files % kWithoutRest == 0) std::this_thread::sleep_for(kRest);
       return Monotonic::now() >= deadline_.load();
     });
-  } catch (const std::exception&) {  // the disk, or memory: the next trim may do
+  } catch (const std::exception&) {  // the disk, or memory: the next trim may succeed
   }
   running_ = false;
 }

@@ -13,21 +13,21 @@
 
 namespace sparsekiln::cache {
 
-/// Trims a folder off the hot path: on a thread that lives as long as one trim. Thread-safe.
+/// Trims a folder in the background, on a thread that lives as long as one trim. Thread-safe.
 ///
-/// A trim begins after a put where nobody has trimmed for ten minutes, or where this process has published
-/// 5 % of a cap since its last trim: so n processes exceed the caps by n times 5 % at most.
+/// A trim starts after a put if no process has trimmed for ten minutes, or if this process has published 5 %
+/// of a cap since its last trim: so n processes exceed the caps by n times 5 % at most.
 class Trimmer {
  public:
   Trimmer(const Folder& folder, const Caps& caps) : folder_(folder), caps_(caps) {}
   Trimmer(const Trimmer&) = delete;
   Trimmer& operator=(const Trimmer&) = delete;
-  /// A trim under way may go on for a second, so that programs which end soon trim as well.
+  /// A running trim may continue for a second, so that short programs trim as well.
   ~Trimmer();
 
-  /// A file of so many bytes was published.
+  /// Call when a file of so many bytes was published.
   void published(std::uint64_t bytes);
-  /// Returns when no trim is under way.
+  /// Returns when no trim is running.
   void wait();
 
  private:
@@ -37,9 +37,9 @@ class Trimmer {
 
   const Folder& folder_;
   Caps caps_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   std::thread thread_;
-  pid_t process_ = 0;  // that started the thread: a forked child has none
+  pid_t process_ = 0;  // the process that started the thread: a forked child has none
   std::uint64_t bytes_ = 0;
   std::uint64_t files_ = 0;
   std::atomic<bool> running_ = false;

@@ -1,14 +1,11 @@
 #include "compiler/attach.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/cuda/attach.h"
-#ifdef SPARSEKILN_CPU
 #include "compiler/cpu/attach.h"
-#endif
+#include "compiler/cuda/attach.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln {
 namespace {
@@ -24,26 +21,13 @@ Problem problem_of(const Layout& layout, const OperandContract& operands, Cuts c
 }
 
 void attach_tables(const Problem& problem, Binary& binary) {
-  if (binary.target.kind == Target::Kind::cuda) return cuda::attach_tables(problem, binary);
-#ifdef SPARSEKILN_CPU
-  cpu::attach_tables(problem, binary);
-#else
-  throw Error(
-      ErrorKind::invalid_argument,
-      "target cpu: this build of Sparsekiln has no LLVM (meson option cpu); a CUDA target would work");
-#endif
+  if (binary.target.kind == Target::Kind::cuda)
+    cuda::attach_tables(problem, binary);
+  else
+    cpu::attach_tables(problem, binary);
 }
 
 }  // namespace
-
-bool attached(const Plan& plan) {
-  const auto is = [](const RangedConfig& range) { return range.config.table == TableForm::attached; };
-  const bool any = std::any_of(plan.begin(), plan.end(), is);
-  if (any && !std::all_of(plan.begin(), plan.end(), is))
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("plan '{}': all of its configs have attached tables, or none", to_string(plan)));
-  return any;
-}
 
 Binary attach(const Layout& layout, const Binary& shared, Cuts cuts) {
   if (!attached(shared.plan))

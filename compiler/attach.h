@@ -3,13 +3,9 @@
 #include <cstdint>
 
 #include <sparsekiln/binary.h>
-#include <sparsekiln/config.h>
 #include <sparsekiln/layout.h>
 
 namespace sparsekiln {
-
-/// Whether the layout comes with the launch. Throws `invalid_argument` where only some of the configs say so.
-[[nodiscard]] bool attached(const Plan& plan);
 
 /// Features where the last block row and column of a layout are cut, as of a Problem; 0: whole blocks.
 struct Cuts {

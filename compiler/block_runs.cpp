@@ -39,13 +39,13 @@ std::vector<std::int32_t> in_stretches(const std::vector<BlockRun>& runs, std::i
   return worker;
 }
 
-/// The costliest run next, to the worker with the least to do; of equals the first.
+/// The costliest run goes to the worker with the least to do, the first one if there are several.
 std::vector<std::int32_t> longest_first(const std::vector<BlockRun>& runs, std::int32_t workers) {
   std::vector<std::size_t> order(runs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return cost_of(runs[a]) > cost_of(runs[b]); });
-  using Load = std::pair<std::int64_t, std::int32_t>;  // and whose it is
+  using Load = std::pair<std::int64_t, std::int32_t>;  // with the worker's number
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   for (std::int32_t worker = 0; worker < workers; ++worker) loads.emplace(0, worker);
   std::vector<std::int32_t> result(runs.size());
@@ -66,7 +66,7 @@ std::vector<std::int64_t> loads_of(const std::vector<BlockRun>& runs, const std:
   return loads;
 }
 
-/// Whether every worker has work, and the largest load is at most 5 % above the mean.
+/// Whether no worker is idle, and the largest load is at most 5 % above the mean.
 bool balanced(const std::vector<std::int64_t>& loads, std::int64_t total) {
   const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
   return *least > 0 && 20 * *most * static_cast<std::int64_t>(loads.size()) <= 21 * total;
@@ -78,6 +78,12 @@ std::span<const BlockRun> BlockRuns::runs_of(std::int32_t worker) const {
   const auto begin = static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker)]);
   const auto end = static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker) + 1]);
   return std::span(runs).subspan(begin, end - begin);
+}
+
+std::vector<BlockRuns> make_schedules(const Sddmm& gradient, const Target& target, const Plan& plan) {
+  std::vector<BlockRuns> schedules;
+  for (const RangedConfig& range : plan) schedules.push_back(make_block_runs(gradient, target, range.config));
+  return schedules;
 }
 
 std::int64_t run_bound(const Sddmm& gradient, std::int32_t width) {

@@ -12,18 +12,18 @@
 
 namespace sparsekiln {
 
-/// Neighbouring blocks of one block row, which are computed side by side from the same tiles of dy.
+/// Neighboring blocks of one block row, which are computed together from the same tiles of dy.
 struct BlockRun {
   std::int32_t row = 0;
-  std::int32_t first = 0;     ///< number of its first block, as the layout counts; the others follow
-  std::int32_t blocks = 0;    ///< 1 to Config::rows; 0: a row without blocks, of which only dy is summed
-  bool first_of_row = false;  ///< of every block row one run: the one that sums dy for the bias
+  std::int32_t first = 0;     ///< number of its first block in the layout; the others follow
+  std::int32_t blocks = 0;    ///< 1 to Config::rows; 0: a row without blocks, for which only dy is summed
+  bool first_of_row = false;  ///< one run of every block row: the one that sums dy for the bias
   friend bool operator==(const BlockRun&, const BlockRun&) = default;
 };
 
-/// Who computes which blocks of dw, each from the whole batch: the schedule of a Sddmm. Every present block
-/// is in exactly one run, and every block row without blocks has a run where, and only where, the gradient
-/// of a bias wants it. A block is summed by one worker alone, in ascending order of pairs and batch entries.
+/// Who computes which blocks of dw, each from the whole batch: the schedule of an Sddmm. Every present block
+/// is in exactly one run. A block row without blocks has a run if, and only if, the gradient of a bias needs
+/// it. A block is summed by one worker alone, in ascending order of pairs and batch rows.
 struct BlockRuns {
   std::vector<BlockRun> runs;              ///< grouped by worker
   std::vector<std::int32_t> worker_begin;  ///< workers + 1 offsets into runs
@@ -36,14 +36,19 @@ struct BlockRuns {
 /// What a run costs: its tile of dy, and its tiles of x.
 [[nodiscard]] constexpr std::int64_t cost_of(const BlockRun& run) { return 1 + std::int64_t{run.blocks}; }
 
-/// Cuts block rows into runs of config.rows blocks, of which the last of a row has what is left, and shares
-/// these out over at most target.workers × config.split workers, none of them idle: in contiguous stretches,
-/// or, where those leave the largest worker more than 5 % above the mean, longest first (Graham 1969), which
-/// is within 4/3 of the best. An empty layout has one worker, without runs. O(runs · log runs); the same
-/// input gives the same schedule, whatever n.
+/// Divides block rows into runs of config.rows blocks, the last of a row with what is left, and distributes
+/// the runs over at most target.workers × config.split workers, none of them idle: in contiguous ranges, or,
+/// if those leave the largest worker more than 5 % above the mean, longest first (Graham 1969), which is
+/// within 4/3 of the optimum. An empty layout has one worker, without runs. O(runs · log runs); the same
+/// input gives the same schedule for every n.
 [[nodiscard]] BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Config& config);
 
-/// No schedule of this gradient with config.rows = `width` has more runs. From the layout's size alone.
+/// One schedule for each range of a plan.
+[[nodiscard]] std::vector<BlockRuns> make_schedules(const Sddmm& gradient, const Target& target,
+                                                    const Plan& plan);
+
+/// No schedule of this gradient with config.rows = `width` has more runs. It is derived from the layout's
+/// size alone.
 [[nodiscard]] std::int64_t run_bound(const Sddmm& gradient, std::int32_t width);
 
 }  // namespace sparsekiln

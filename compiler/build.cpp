@@ -6,73 +6,41 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/attach.h"
 #include "compiler/block_runs.h"
+#include "compiler/cpu/emit.h"
+#include "compiler/cpu/object.h"
+#include "compiler/cpu/sddmm.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/nvrtc_choice.h"
 #include "compiler/cuda/resources.h"
 #include "compiler/cuda/sddmm.h"
+#include "compiler/plan.h"
 #include "compiler/schedule.h"
 #include "compiler/sddmm.h"
 #include "compiler/source.h"
 #include "compiler/spmm.h"
-#ifdef SPARSEKILN_CPU
-#include "compiler/cpu/emit.h"
-#include "compiler/cpu/object.h"
-#include "compiler/cpu/sddmm.h"
-#endif
 
 namespace sparsekiln {
 namespace {
-
-[[noreturn, maybe_unused]] void refuse_cpu() {
-  throw Error(
-      ErrorKind::invalid_argument,
-      "target cpu: this build of Sparsekiln has no LLVM (meson option cpu); a CUDA target would work");
-}
 
 // What is computed is a Spmm, or a Sddmm for the gradient of the weight: each has its schedules and emitters.
 
 template <class Computed>
 void validate(const Computed& computed, const Target& target, const Config& config) {
-  if (target.kind == Target::Kind::cuda) return cuda::validate(computed, target, config);
-#ifdef SPARSEKILN_CPU
-  cpu::validate(computed, target, config);
-#else
-  refuse_cpu();
-#endif
+  if (target.kind == Target::Kind::cuda)
+    cuda::validate(computed, target, config);
+  else
+    cpu::validate(computed, target, config);
 }
 
-template <class Computed, class Schedules>
-Source write_source(const Computed& computed, const Target& target, const Plan& plan,
-                    const Schedules& schedules) {
-  if (target.kind == Target::Kind::cuda) return cuda::emit(computed, target, plan, schedules);
-#ifdef SPARSEKILN_CPU
-  return cpu::emit(computed, target, plan, schedules);
-#else
-  refuse_cpu();
-#endif
-}
-
-Source emit(const Spmm& product, const Target& target, const Plan& plan) {
-  std::vector<Schedule> schedules;
-  for (std::size_t entry = 0; entry < plan.size(); ++entry) {
-    const Config& config = plan[entry].config;
-    validate(product, target, config);
-    if (config.table == TableForm::attached) continue;
-    schedules.push_back(make_schedule(product, target, config, scheduled_n(product.batch, plan, entry)));
-  }
-  return write_source(product, target, plan, schedules);
-}
-
-Source emit(const Sddmm& gradient, const Target& target, const Plan& plan) {
-  std::vector<BlockRuns> schedules;
-  for (const RangedConfig& range : plan) {
-    validate(gradient, target, range.config);
-    if (range.config.table == TableForm::attached) continue;
-    schedules.push_back(make_block_runs(gradient, target, range.config));
-  }
-  return write_source(gradient, target, plan, schedules);
+template <class Computed>
+Source emit(const Computed& computed, const Target& target, const Plan& plan) {
+  for (const RangedConfig& range : plan) validate(computed, target, range.config);
+  decltype(make_schedules(computed, target, plan)) schedules;
+  if (!attached(plan)) schedules = make_schedules(computed, target, plan);
+  return target.kind == Target::Kind::cuda ? cuda::emit(computed, target, plan, schedules)
+                                           : cpu::emit(computed, target, plan, schedules);
 }
 
 Source emit(const Problem& problem, const Target& target, const Plan& plan) {
@@ -97,7 +65,7 @@ OperandContract contract_of(const Problem& problem, const Plan& plan) {
 }
 
 void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolchain) {
-  const auto nvrtc = cuda::Nvrtc::find(toolchain, binary.target.arch);
+  const auto nvrtc = cuda::find_nvrtc(toolchain, binary.target.arch);
   cuda::NvrtcOutput output = nvrtc->compile(source.text, binary.target.arch);
   binary.code = std::move(output.cubin);
   binary.ptx = std::move(output.ptx);
@@ -106,6 +74,14 @@ void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolcha
   binary.options = cuda::Nvrtc::options(binary.target.arch);
   for (Entry& entry : binary.entries)
     entry.resources = cuda::read_resources(binary.code, entry.passes.front(), binary.log);
+}
+
+void compile_cpu(Binary& binary, const Source& source) {
+  binary.code = cpu::compile_object(source.text, binary.target);
+  binary.compiler = cpu::compiler_version();
+  binary.options = binary.target.arch;
+  for (Entry& entry : binary.entries)
+    entry.resources.code_bytes = static_cast<std::int64_t>(binary.code.size());
 }
 
 }  // namespace
@@ -143,17 +119,10 @@ Binary build_binary(const Problem& problem, const Target& target, const Plan& pl
   binary.operands = contract_of(problem, plan);
   binary.entries = source.entries;
   binary.source = Digest::of(source.text);
-  if (target.kind == Target::Kind::cuda) {
+  if (target.kind == Target::Kind::cuda)
     compile_cuda(binary, source, toolchain);
-    return binary;
-  }
-#ifdef SPARSEKILN_CPU
-  binary.code = cpu::compile_object(source.text, target);
-  binary.compiler = cpu::compiler_version();
-  binary.options = target.arch;
-  for (Entry& entry : binary.entries)
-    entry.resources.code_bytes = static_cast<std::int64_t>(binary.code.size());
-#endif
+  else
+    compile_cpu(binary, source);
   return binary;
 }
 

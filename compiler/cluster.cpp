@@ -13,14 +13,14 @@ namespace {
 
 /// Steps of the inverted index that clustering may take: some tens of milliseconds.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 25;
-/// A mask has a byte a row, of eight in a word.
+/// A mask has one byte per row, eight in a word.
 constexpr std::size_t kWordRows = 8;
 /// Words of a mask that are added at once: some vector registers.
 constexpr std::size_t kMaskWords = 8;
 constexpr std::size_t kMaskRows = kMaskWords * kWordRows;
 /// A step over this many rows of a mask takes about as long as one over a row of a list.
 constexpr std::int32_t kMaskSpeed = 16;
-/// A column is a mask from one row in so many on.
+/// A column is a mask if it has more than one row in so many.
 constexpr std::int64_t kSparsestMask = 16;
 
 std::span<const std::int32_t> columns_of(const RowSets& sets, std::int32_t row) {
@@ -29,7 +29,7 @@ std::span<const std::int32_t> columns_of(const RowSets& sets, std::int32_t row) 
   return std::span(sets.cols).subspan(begin, end - begin);
 }
 
-/// Which rows need a column: a list of them, or where they are many, a mask over all rows.
+/// Which rows need a column: a list of them, or, if they are many, a mask over all rows.
 class RowsOfColumns {
  public:
   explicit RowsOfColumns(const RowSets& sets)
@@ -51,14 +51,14 @@ class RowsOfColumns {
   /// Rows in whole kMaskRows, as a mask has them.
   [[nodiscard]] std::size_t padded_rows() const { return padded_rows_; }
 
-  /// Null for a column that has a list.
+  /// Null for a column with a list.
   [[nodiscard]] const std::uint64_t* mask(std::int32_t column) const {
     const std::ptrdiff_t at = mask_[static_cast<std::size_t>(column)];
     return at == kNoMask ? nullptr : masks_.data() + at;
   }
 
-  /// The rows of a column without a mask. Empty for one that so many rows share that it tells them apart the
-  /// least, where there are too many such.
+  /// The rows of a column without a mask. Empty for a column that so many rows share that it distinguishes
+  /// them the least, if there are too many such columns.
   [[nodiscard]] std::span<const std::int32_t> list(std::int32_t column) const {
     const std::int32_t length = this->length(static_cast<std::size_t>(column));
     if (length > longest_) return {};
@@ -72,7 +72,7 @@ class RowsOfColumns {
   [[nodiscard]] std::int32_t length(std::size_t column) const { return begin_[column + 1] - begin_[column]; }
   [[nodiscard]] bool is_mask(std::int32_t length) const { return length * kSparsestMask >= rows_; }
 
-  /// The shorter columns, as many as can be gone through once for each of their rows.
+  /// The shorter columns, as many as can be visited once for each of their rows.
   void limit() {
     std::vector<std::int32_t> lengths;
     lengths.reserve(mask_.size());
@@ -81,7 +81,7 @@ class RowsOfColumns {
     std::int64_t steps = 0;
     for (const std::int32_t length : lengths) {
       steps += std::int64_t{length} * (is_mask(length) ? rows_ / kMaskSpeed + 1 : length);
-      if (steps > kMostSteps) {  // all of this length are left out: none tells rows apart better
+      if (steps > kMostSteps) {  // all of this length are left out: none distinguishes rows better
         longest_ = std::min(longest_, length - 1);
         return;
       }
@@ -113,7 +113,7 @@ class RowsOfColumns {
   std::int32_t longest_ = 0;
 };
 
-/// Takes rows out of those that are left, one cluster after the other.
+/// Removes rows from those that are left, one cluster after the other.
 class Agglomeration {
  public:
   explicit Agglomeration(const RowSets& sets)
@@ -122,7 +122,7 @@ class Agglomeration {
         shared_(rows_of_.padded_rows(), 0),
         taken_(rows_of_.padded_rows(), 0),
         needed_(static_cast<std::size_t>(sets.columns), 0) {
-    std::fill(taken_.begin() + sets.rows(), taken_.end(), 1);  // rows that are not there
+    std::fill(taken_.begin() + sets.rows(), taken_.end(), 1);  // rows that do not exist
   }
 
   std::vector<std::int32_t> run(std::int32_t size) {
@@ -142,7 +142,7 @@ class Agglomeration {
   }
 
  private:
-  /// The score of a row that is taken; below 0 whatever is added to it.
+  /// The score of a row that is taken; it stays below 0 whatever is added to it.
   static constexpr std::int32_t kTaken = std::numeric_limits<std::int32_t>::min();
 
   void begin_cluster() {
@@ -183,7 +183,7 @@ class Agglomeration {
     add_masks();
   }
 
-  /// At most kMostMasks of them: the sum of each row is a byte still.
+  /// At most kMostMasks of them, so that the sum for each row still fits into a byte.
   void add_masks() {
     if (masks_.empty()) return;
     any_mask_ = true;
@@ -198,8 +198,8 @@ class Agglomeration {
     masks_.clear();
   }
 
-  /// The row that shares most columns with the cluster; of equals the lowest; where none shares any, the next
-  /// one that is left.
+  /// The row that shares most columns with the cluster, the lowest if there are several; if none shares any,
+  /// the next row that is left.
   std::int32_t best(std::int32_t seed) {
     std::int32_t found = kNoRow;
     std::int32_t most = 0;
@@ -233,7 +233,7 @@ class Agglomeration {
   std::vector<const std::uint64_t*> masks_;  ///< to be added
   bool any_mask_ = false;                    ///< the cluster has added some
   std::vector<std::int32_t> columns_;        ///< that it needs
-  std::int32_t left_ = 0;                    ///< below, all are taken
+  std::int32_t left_ = 0;                    ///< all rows below it are taken
 };
 
 /// The columns that each cluster of an order needs.
@@ -333,7 +333,7 @@ RowSets unite(const RowSets& sets, const std::vector<std::int32_t>& order, std::
     constexpr std::int32_t kDense = 8;  // of so many columns, one
     if (united.cols.end() - from < sets.columns / kDense) {
       std::sort(from, united.cols.end());
-    } else {  // to look at every column costs less than to sort
+    } else {  // visiting every column costs less than sorting
       united.cols.resize(first);
       for (std::int32_t column = 0; column < sets.columns; ++column)
         if (last[static_cast<std::size_t>(column)] == cluster) united.cols.push_back(column);

@@ -55,7 +55,7 @@ void check_csr(std::int64_t rows, std::int64_t cols, std::span<const std::int32_
     refuse(fmt::format("layout: crow ends at {}, but col has {} entries", crow.back(), col.size()));
 }
 
-/// XXH3-128 over little-endian 32-bit words, whatever the byte order of this machine.
+/// XXH3-128 over little-endian 32-bit words, in any byte order of this machine.
 class WordHash {
  public:
   WordHash() : state_(XXH3_createState()) {
@@ -92,7 +92,7 @@ class WordHash {
   std::unique_ptr<XXH3_state_t, Free> state_;
 };
 
-/// The canonical form: rows, cols, crow, col. The lengths follow from what stands before them.
+/// The canonical form: rows, cols, crow, col. The lengths follow from the values before them.
 Digest digest_of(std::int32_t rows, std::int32_t cols, const Indices& crow, const Indices& col) {
   WordHash hash;
   const std::int32_t extents[] = {rows, cols};
@@ -151,7 +151,7 @@ struct Layout::Grid {
     Indices block_of;
   };
 
-  /// Made when first asked for: the forward product does without.
+  /// Made at the first request, since the forward product does not need it.
   const ColumnView& columns() const {
     std::call_once(columns_once_, [this] {
       ColumnView view;
@@ -173,7 +173,7 @@ struct Layout::Grid {
     return columns_;
   }
 
-  /// Likewise.
+  /// Made at the first request as well.
   const std::shared_ptr<const Grid>& transposed() const {
     std::call_once(transposed_once_, [this] {
       transposed_ = std::make_shared<const Grid>(cols, rows, columns().ccol, columns().row_of);

@@ -19,7 +19,7 @@ namespace {
 
 namespace formats = layout_file;
 
-/// A format is a row of this table; the last one takes every other ending.
+/// A format is a row of this table; the last one takes every other extension.
 struct Format {
   std::string_view ending;
   Layout (*parse)(std::string_view text, std::string_view name);

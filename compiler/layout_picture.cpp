@@ -12,12 +12,12 @@ namespace sparsekiln {
 
 namespace {
 
-/// Which rows, or columns, of a grid each cell of one axis of a picture covers.
+/// How the rows, or columns, of a grid are assigned to the cells of one axis of a picture.
 class Axis {
  public:
   Axis(std::int64_t blocks, std::int64_t cells) : blocks_(blocks), cells_(cells) {}
 
-  /// The cells [first, last) that show a block; one where blocks share cells.
+  /// The cells [first, last) that show a block; one cell if blocks share cells.
   [[nodiscard]] std::int64_t first_cell(std::int64_t block) const {
     return blocks_ < cells_ ? (block * cells_ + blocks_ - 1) / blocks_ : ((block + 1) * cells_ - 1) / blocks_;
   }

@@ -10,7 +10,7 @@
 
 #include "compiler/random.h"
 
-/// What the patterns share: checks of their arguments, and grids made row by row.
+/// Shared by the patterns: checks of their arguments, and grids made row by row.
 namespace sparsekiln::patterns {
 
 /// Throws `invalid_argument`: "pattern: WHAT".
@@ -22,17 +22,18 @@ void check_range(std::string_view argument, std::int64_t value, std::int64_t lea
 void check_extent(std::string_view argument, std::int64_t value);
 /// As above, for a probability or a density; NaN is refused.
 void check_fraction(std::string_view argument, double value);
-/// Throws `invalid_argument` where a pattern has more blocks than a layout can hold.
+/// Throws `invalid_argument` if a pattern has more blocks than a layout can hold.
 void check_blocks(std::int64_t blocks);
 
 /// round(density · rows · cols), halves up.
 [[nodiscard]] std::int64_t blocks_of(std::int64_t rows, std::int64_t cols, double density);
 
-/// Ranges [first, last) of columns, of which a row is the union.
+/// Ranges [first, last) of columns; a row is their union.
 using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// A grid of which `ranges_of(row, ranges)` states each row. Ranges may overlap, touch, be empty or reach
-/// beyond the grid. Rows are counted before memory is taken, so that a pattern too large is refused at once.
+/// A grid whose rows `ranges_of(row, ranges)` defines. Ranges may overlap, touch, be empty or extend beyond
+/// the grid. Rows are counted before memory is allocated, so that a pattern that is too large is refused at
+/// once.
 class RowUnion {
  public:
   explicit RowUnion(std::int64_t cols) : cols_(cols) {}
@@ -64,23 +65,23 @@ class RowUnion {
     ranges_of(row, ranges_);
     return make_disjoint();
   }
-  /// Sorts, clips and trims the ranges; gives the number of columns in them.
+  /// Sorts, clips and trims the ranges; returns the number of columns in them.
   std::int64_t make_disjoint();
 
   std::int64_t cols_;
   Ranges ranges_;
 };
 
-/// The columns of one row that are taken, and uniform draws from those that are not. One object serves many
-/// rows; the cost of a row is proportional to what it takes, never to the width of the grid, but for rows
-/// more than half full.
+/// The columns of one row that are taken, and uniform draws from the others. One object serves many rows. The
+/// cost of a row is proportional to the number of columns that it takes, not to the width of the grid, except
+/// for rows more than half full.
 class FreeColumns {
  public:
   explicit FreeColumns(std::int64_t cols);
 
-  /// Starts a row with these columns taken; never will more than `most_taken` be.
+  /// Starts a row with these columns taken; never more than `most_taken` will be.
   void start(const std::vector<std::int32_t>& taken, std::int64_t most_taken);
-  /// Takes a column that is free, uniformly. There must be one.
+  /// Takes a free column, uniformly. There must be one.
   std::int32_t take(SplitMix64& random);
   /// Takes a free column in exchange for a taken one, which is free from then on.
   std::int32_t exchange(std::int32_t taken, SplitMix64& random);
@@ -90,7 +91,7 @@ class FreeColumns {
 
   std::vector<std::uint32_t> taken_in_;  ///< the row that took the column last
   std::uint32_t row_ = 0;
-  bool listed_ = false;  ///< free columns stand in a list; else they are found by trying
+  bool listed_ = false;  ///< whether free columns are in a list; otherwise they are found by trying
   std::vector<std::int32_t> free_;
 };
 

@@ -1,5 +1,5 @@
-// The patterns that draw. What each draws, and in which order, decides the layouts that a seed gives: a
-// change here changes what users measured and stored, and shows in the golden digests of
+// The patterns with random draws. What each draws, and in which order, decides the layouts that a seed gives.
+// A change here changes what users measured and stored, and is detected by the golden digests of
 // tests/compiler/patterns_test.cpp.
 
 #include <sparsekiln/patterns.h>
@@ -63,9 +63,9 @@ std::vector<std::int64_t> sample(std::int64_t bound, std::int64_t count, SplitMi
   return values;
 }
 
-/// Shares what only one of two rows has at random between them, so that neither their lengths nor the
-/// columns' change: one trade of the Curveball algorithm (Strona et al. 2014). The rows are, and stay,
-/// ascending.
+/// Redistributes at random the columns that only one of two rows has, so that neither the lengths of the rows
+/// nor those of the columns change: one trade of the Curveball algorithm (Strona et al. 2014). The rows are,
+/// and stay, ascending.
 void trade(Indices& a, Indices& b, SplitMix64& random) {
   Indices both;
   Indices only_one;
@@ -87,7 +87,7 @@ Layout random(std::int64_t rows, std::int64_t cols, double density, std::uint64_
   const std::int64_t blocks = blocks_of(rows, cols, density);
   const std::int64_t cells = rows * cols;
   SplitMix64 generator(seed);
-  // The present cells are drawn, or the absent ones where they are fewer.
+  // The present cells are drawn, or the absent ones if they are fewer.
   const bool invert = blocks > cells / 2;
   const auto drawn = sample(cells, invert ? cells - blocks : blocks, generator);
   Indices crow(static_cast<std::size_t>(rows) + 1);
@@ -119,7 +119,7 @@ Layout balanced_random(std::int64_t rows, std::int64_t cols, double density, std
   const Indices row_order = shuffled_sequence(rows, generator);
   const Indices col_order = shuffled_sequence(cols, generator);
 
-  // Dealing the columns round and round gives every row and every column its number of blocks, within one.
+  // Dealing the columns in rotation gives every row and every column its number of blocks, within one.
   std::vector<Indices> grid(static_cast<std::size_t>(rows));
   std::int64_t dealt = 0;
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -129,8 +129,8 @@ Layout balanced_random(std::int64_t rows, std::int64_t cols, double density, std
     std::sort(row.begin(), row.end());
   }
 
-  // Trades between random pairs of rows keep all counts and forget the dealing (Carstens, Berger & Strona
-  // 2018, global trades: each round pairs every row with another).
+  // Trades between random pairs of rows keep all counts and remove the order of the dealing (Carstens, Berger
+  // & Strona 2018, global trades: each round pairs every row with another).
   constexpr int kRounds = 16;
   for (int round = 0; round < kRounds; ++round) {
     const Indices order = shuffled_sequence(rows, generator);
@@ -153,7 +153,7 @@ Layout watts_strogatz(std::int64_t rows, std::int64_t cols, double density, doub
   Indices columns;
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t length = (row + 1) * blocks / rows - row * blocks / rows;
-    // The run is centred on the scaled diagonal, at (row + 1/2) · cols / rows, and wraps around the ring of
+    // The run is centered on the scaled diagonal, at (row + 1/2) · cols / rows, and wraps around the ring of
     // columns.
     const std::int64_t twice_first = (2 * row + 1) * cols - length * rows + 2 * rows * cols;
     const std::int64_t first = twice_first / (2 * rows) % cols;
@@ -176,7 +176,7 @@ Layout barabasi_albert(std::int64_t size, std::int64_t edges, bool diagonal, std
   check_blocks(2 * edges * (size - edges) + (diagonal ? size : 0));
   SplitMix64 generator(seed);
   std::vector<Indices> grid(static_cast<std::size_t>(size));
-  Indices ends;  // each node as often as it has edges: a uniform draw prefers nodes with many
+  Indices ends;  // each node as often as it has edges, so that a uniform draw prefers nodes with many
   ends.reserve(static_cast<std::size_t>(2 * edges * (size - edges)));
   Indices targets(static_cast<std::size_t>(edges));
   std::iota(targets.begin(), targets.end(),

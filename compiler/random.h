@@ -25,8 +25,8 @@ class SplitMix64 {
 };
 
 /// An integer of [0, bound), uniform without bias; `bound` > 0. Lemire 2019, "Fast random integer generation
-/// in an interval", algorithm 5: the upper half of a 64 × 64-bit product, drawn again where the lower half
-/// falls into the 2^64 mod bound surplus values.
+/// in an interval", algorithm 5: the upper half of a 64 × 64-bit product, drawn again if the lower half is
+/// among the 2^64 mod bound surplus values.
 [[nodiscard]] constexpr std::uint64_t draw_below(SplitMix64& random, std::uint64_t bound) {
   __extension__ using Wide = unsigned __int128;
   Wide product = Wide{random()} * bound;

@@ -14,7 +14,7 @@
 namespace sparsekiln {
 namespace {
 
-/// A worker is never given fewer steps than this by cutting clusters: below, the combine costs more than it
+/// Splitting clusters never gives a worker fewer steps than this: below, the combine costs more than it
 /// saves.
 constexpr std::int64_t kStepsWorthCutting = 4;
 
@@ -95,7 +95,7 @@ Shares longest_first(const Lengths& lengths, std::int32_t workers) {
   return shares;
 }
 
-/// Clusters laid end to end and cut at the multiples of the mean, rounded to whole steps.
+/// Clusters placed one after the other and split at the multiples of the mean, rounded to whole steps.
 Shares cut(const Lengths& lengths, std::int32_t workers) {
   Shares shares(static_cast<std::size_t>(workers));
   const auto cut_after = [&](std::int64_t worker) { return lengths.total() * (worker + 1) / workers; };
@@ -144,21 +144,21 @@ std::vector<std::int32_t> place_rows(const Layout& layout, std::int32_t rows, st
   return places;
 }
 
-/// A present block, and the place in its cluster of the sums that it adds to.
+/// A present block, and the place in its cluster of the accumulators that it is added to.
 struct Present {
   std::int32_t col;
   std::int32_t place;
   std::int32_t block;
 };
 
-/// The blocks of every cluster, in the order of column and place, as cluster_begin, one offset a cluster and
-/// one more, says. Sorted by column, then, the order kept, by cluster: O(blocks + columns + places).
+/// The blocks of every cluster, in the order of column and place; cluster_begin has one offset per cluster
+/// and one more. They are sorted by column and then, stably, by cluster: O(blocks + columns + places).
 std::vector<Present> in_order_of_steps(const Layout& layout, const Schedule& schedule,
                                        const std::vector<std::int32_t>& cluster_begin) {
   const std::int32_t size = schedule.rows * schedule.merge;
   const auto blocks = static_cast<std::size_t>(layout.blocks());
   std::vector<Present> sorted(blocks);
-  if (size == 1) {  // as they are
+  if (size == 1) {  // in their own order
     std::size_t block = 0;
     for (const std::int32_t col : layout.col()) {
       sorted[block] = {col, 0, static_cast<std::int32_t>(block)};
@@ -187,7 +187,7 @@ std::vector<Present> in_order_of_steps(const Layout& layout, const Schedule& sch
   return sorted;
 }
 
-/// Where the blocks of each cluster begin among all, if those of one follow those of the other.
+/// Where the blocks of each cluster begin among all blocks, if clusters follow each other.
 std::vector<std::int32_t> begins_of_clusters(const Layout& layout, const Schedule& schedule) {
   const auto size = static_cast<std::size_t>(schedule.rows) * static_cast<std::size_t>(schedule.merge);
   std::vector<std::int32_t> begins{0};
@@ -229,15 +229,15 @@ std::vector<std::int32_t> add_steps(const Layout& layout, Schedule& schedule) {
   return first_steps;
 }
 
-/// The schedule is of the product's layout; its blocks are found where W has them.
+/// The schedule is that of the product's layout; blocks are numbered as in W.
 void name_blocks_of_weight(const Spmm& problem, Schedule& schedule) {
   for (Step& step : schedule.steps)
     for (std::int32_t& block : step.block)
       if (block >= 0) block = problem.block_of_weight(block);
 }
 
-/// Shares become items, with add_steps' beginnings; parts of a cluster were met in ascending order, since
-/// cuts ascend with the worker.
+/// Shares become items, with the beginnings from add_steps. Parts of a cluster occur in ascending order,
+/// since split positions ascend with the worker.
 void add_items(Schedule& schedule, const Shares& shares, const std::vector<std::int32_t>& first_steps) {
   std::vector<std::int32_t> parts(first_steps.size() - 1, 0);
   schedule.worker_begin.push_back(0);
@@ -347,7 +347,7 @@ std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t
   const std::int64_t clusters = rounded_up(layout.rows(), std::max(config.rows * config.merge, 1));
   const std::int64_t most_cost = layout.blocks() + clusters;  // a cluster without steps counts one
   const std::int64_t useful = std::max(clusters, most_cost / kStepsWorthCutting);
-  return clusters + std::min(workers, useful);  // each boundary between workers cuts one cluster at most
+  return clusters + std::min(workers, useful);  // each boundary between workers splits at most one cluster
 }
 
 std::int64_t counter_bytes(const Plan& plan, const std::vector<Schedule>& schedules) {
@@ -362,6 +362,14 @@ std::int64_t counter_bytes(const Plan& plan, const std::vector<Schedule>& schedu
 std::int64_t scheduled_n(Batch batch, const Plan& plan, std::size_t entry) {
   if (!batch.dynamic()) return batch.bound();
   return entry == 0 ? 1 : plan[entry - 1].up_to + 1;
+}
+
+std::vector<Schedule> make_schedules(const Spmm& problem, const Target& target, const Plan& plan) {
+  std::vector<Schedule> schedules;
+  for (std::size_t entry = 0; entry < plan.size(); ++entry)
+    schedules.push_back(
+        make_schedule(problem, target, plan[entry].config, scheduled_n(problem.batch, plan, entry)));
+  return schedules;
 }
 
 }  // namespace sparsekiln

@@ -21,12 +21,12 @@ inline constexpr std::int32_t kMostMerged = 4;
 /// The most output tiles of one item, Config::rows.
 inline constexpr std::int32_t kMostRows = 8;
 
-/// The atom of a schedule: one tile of x times one block, or times as many blocks as Config::merge stacks.
+/// One step of a schedule: a tile of x times one block, or times as many blocks as Config::merge stacks.
 struct Step {
   /// By Role. output: the output tile (see Schedule::row_of_place); input: the block column. Unused: 0.
   std::array<std::int32_t, 4> operand{};
-  /// Number of the weight's block, as its layout counts, for each of the tile's block rows; -1 where it is
-  /// absent and zeros take its place. At least one is there.
+  /// Number of the weight's block, in the order of its layout, for each of the tile's block rows; -1 if the
+  /// block is absent and replaced by zeros. At least one is present.
   std::array<std::int32_t, kMostMerged> block{-1, -1, -1, -1};
   std::uint32_t flags = 0;  ///< of StepFlag
   [[nodiscard]] std::int32_t output() const { return operand[0]; }
@@ -34,11 +34,12 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 enum StepFlag : std::uint32_t {
-  kSameInput = 1,  ///< the step before it, of the same item, has the same input: its tile of x is there
+  /// the step before it, of the same item, has the same input: its tile of x is loaded already
+  kSameInput = 1,
 };
 
-/// A stretch of the steps of one cluster, which accumulate into its Config::rows output tiles: all of them,
-/// or one part of a split cluster.
+/// A range of the steps of one cluster, which accumulate into its Config::rows output tiles: all of the
+/// steps, or one part of a split cluster.
 struct Item {
   std::int32_t tile = 0;        ///< the cluster's first output tile
   std::int32_t first_step = 0;  ///< index into Schedule::steps
@@ -53,15 +54,16 @@ struct Item {
 
 /// Who computes what, in which order, for one batch tile.
 ///
-/// Block rows have places: `merge` neighbouring places are one output tile, `rows` neighbouring tiles one
-/// cluster, whose steps go through the columns that any of its rows needs, in ascending order, and in a
-/// column through its tiles. With rows = merge = 1 every block row is its own place, tile and cluster. Every
-/// present block appears exactly once. Parts of a cluster ascend in k, and are summed in ascending order of
-/// part by the worker that arrives last, so the result is deterministic.
+/// Block rows have places: `merge` neighboring places are one output tile, and `rows` neighboring tiles one
+/// cluster. The steps of a cluster go through the columns that any of its rows needs, in ascending order, and
+/// in each column through its tiles. With rows = merge = 1 every block row is its own place, tile and
+/// cluster. Every present block occurs exactly once. The parts of a cluster are in ascending order of k, and
+/// are added in ascending order of part in any order of arrival, so the result is deterministic.
 struct Schedule {
-  std::int32_t rows = 1;                   ///< Config::rows
-  std::int32_t merge = 1;                  ///< Config::merge
-  std::vector<std::int32_t> row_of_place;  ///< clusters × rows × merge block rows; -1: a place without one
+  std::int32_t rows = 1;   ///< Config::rows
+  std::int32_t merge = 1;  ///< Config::merge
+  /// clusters × rows × merge block rows; -1: a place without a block row
+  std::vector<std::int32_t> row_of_place;
   std::vector<Step> steps;                 ///< cluster by cluster
   std::vector<Item> items;                 ///< grouped by worker
   std::vector<std::int32_t> worker_begin;  ///< workers + 1 offsets into items
@@ -74,19 +76,20 @@ struct Schedule {
   [[nodiscard]] std::span<const std::int32_t> rows_of_tile(std::int32_t tile) const;
   [[nodiscard]] std::span<const Item> items_of(std::int32_t worker) const;
   [[nodiscard]] std::span<const Step> steps_of(const Item& item) const;
-  /// Steps of one worker, an item without steps counted as one.
+  /// Steps of one worker; an item without steps counts as one.
   [[nodiscard]] std::int64_t cost(std::int32_t worker) const;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-/// What a schedule costs beside the arithmetic on present blocks, of one batch tile.
+/// What a schedule costs in addition to the arithmetic on present blocks, for one batch tile.
 struct ScheduleFigures {
   std::int64_t steps = 0;
   std::int64_t loads = 0;          ///< tiles of x that are read: steps without kSameInput
   std::int64_t one_row_loads = 0;  ///< those of a schedule of single rows: present blocks
-  std::int64_t filled = 0;         ///< blocks of zeros that merging multiplies; not those that fill up chunks
-  std::int64_t largest_cost = 0;   ///< of a worker
-  double mean_cost = 0;            ///< of the workers
+  /// blocks of zeros that merging multiplies, without those that fill up chunks
+  std::int64_t filled = 0;
+  std::int64_t largest_cost = 0;  ///< of a worker
+  double mean_cost = 0;           ///< of the workers
   /// Share of the loads that clustering saves, 0 to 1.
   [[nodiscard]] double saved() const {
     return one_row_loads == 0 ? 0 : 1 - static_cast<double>(loads) / static_cast<double>(one_row_loads);
@@ -98,24 +101,30 @@ struct ScheduleFigures {
 };
 [[nodiscard]] ScheduleFigures figures(const Schedule& schedule);
 
-/// No schedule of this layout over at most `workers` CTAs has more items. From the layout's size alone.
+/// No schedule of this layout over at most `workers` CTAs has more items. It is derived from the layout's
+/// size alone.
 [[nodiscard]] std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers);
 
-/// Bytes of the arrival counters at the beginning of a workspace: room for every entry of a plan at its
-/// largest n.
+/// Bytes of the arrival counters at the start of a workspace: enough for every entry of a plan at its largest
+/// n.
 [[nodiscard]] std::int64_t counter_bytes(const Plan& plan, const std::vector<Schedule>& schedules);
 
-/// The n that each entry of a plan is scheduled for: the smallest it serves, which has the fewest batch tiles
-/// to share out. A fixed batch has one n.
+/// The n that each entry of a plan is scheduled for: the smallest that it serves, which has the fewest batch
+/// tiles to distribute. A fixed batch has one n.
 [[nodiscard]] std::int64_t scheduled_n(Batch batch, const Plan& plan, std::size_t entry);
 
 /// Clusters the block rows of a product (cluster.h) and balances the clusters over target.workers ×
-/// config.split CTAs, shared by the batch tiles of n = `n`. Whole clusters first: in contiguous runs, else
-/// longest first (Graham 1969); only where both leave the largest worker more than 5 % above the mean are
-/// clusters cut, at multiples of the mean. Then no worker exceeds the mean by more than one step. O(blocks +
-/// rows · log rows) and the clustering; the same input gives the same schedule. Throws `invalid_argument`
-/// where config.rows or config.merge is out of range, or merging is excluded by Problem::strict_absent.
+/// config.split CTAs, shared by the batch tiles of n = `n`. Whole clusters are tried first: in contiguous
+/// runs, otherwise longest first (Graham 1969). Only if both leave the largest worker more than 5 % above the
+/// mean are clusters split, at multiples of the mean. Then no worker exceeds the mean by more than one step.
+/// O(blocks + rows · log rows) and the clustering; the same input gives the same schedule. Throws
+/// `invalid_argument` if config.rows or config.merge is out of range, or merging is excluded by
+/// Problem::strict_absent.
 [[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
                                      std::int64_t n);
+
+/// One schedule for each range of a plan, each for its scheduled_n.
+[[nodiscard]] std::vector<Schedule> make_schedules(const Spmm& problem, const Target& target,
+                                                   const Plan& plan);
 
 }  // namespace sparsekiln

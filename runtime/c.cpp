@@ -156,8 +156,7 @@ sparsekiln::Options options_of(const sk_options& from) {
   if (from.config != nullptr) options.config = parse_config(from.config);
   options.tuning = parse_tuning(&given(from.tuning, "tuning"));
   options.tuning_seconds = from.tuning_seconds;
-  options.attached = from.attached != 0;
-  options.tiered = from.tiered != 0;
+  options.specialization = specialization_of(from.attached != 0, from.tiered != 0);
   options.cache_dir = &given(from.cache_dir, "cache_dir");
   for (const char* const* pack = from.packs; pack != nullptr && *pack != nullptr; ++pack)
     options.packs.emplace_back(*pack);

@@ -11,9 +11,9 @@
 
 #include "autotune/default_plan.h"
 #include "runtime/build.h"
-#include "runtime/device.h"
 #include "runtime/elapsed.h"
 #include "runtime/kernel.h"
+#include "runtime/open_device.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
 
@@ -113,7 +113,8 @@ std::string_view device_for(const Target& target, std::string_view asked) {
 }
 
 std::pair<Handle, From> make(const BuildJob& job, const Options& options) {
-  const bool tiered = options.tiered && job.target.kind == Target::Kind::cuda;
+  const bool tiered =
+      options.specialization == Specialization::tiered && job.target.kind == Target::Kind::cuda;
   std::optional<Built> found = tiered ? find_built(job) : std::nullopt;
   const auto device = [&] { return open_device(device_for(job.target, options.target)); };
   if (tiered && !found) return make_tiered(job, device());

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <sparsekiln/binary.h>
@@ -77,15 +76,6 @@ class Device {
                         std::size_t bytes) const = 0;  ///< device → host, blocking
   virtual void synchronize() const = 0;  ///< throws `driver` where anything queued before failed
 };
-
-/// "cpu" (or an x86-64 level), "auto", "cuda", "cuda:1", "emulated", "emulated:sm_80" (what follows the colon
-/// is a target; its workers are the schedule's, the device has its own). Throws `driver` where there is none.
-[[nodiscard]] std::shared_ptr<const Device> open_device(std::string_view text);
-
-/// The CUDA context that a kernel for `target` (as in Options) would be loaded in, made current where the
-/// thread had none (an emulated one is not); null for the cpu. Kernels of different contexts are different.
-/// Throws as `open_device` does.
-[[nodiscard]] const void* context_for(std::string_view target);
 
 /// Memory of a device, owned.
 class DeviceMemory {

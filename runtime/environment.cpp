@@ -3,6 +3,7 @@
 #include <sparsekiln/error.h>
 
 #include "runtime/cuda/driver.h"
+#include "runtime/open_device.h"
 
 namespace sparsekiln {
 namespace {

@@ -7,6 +7,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/attach.h"
+#include "compiler/plan.h"
 #include "runtime/operand_check.h"
 
 namespace sparsekiln {
@@ -97,8 +98,9 @@ void Kernel::relayout(const Layout& layout) {
   const Binary& binary = *impl_->binary;
   const OperandContract& operands = binary.operands;
   if (impl_->baking.valid() || !attached(binary.plan))
-    refuse("relayout", fmt::format("this kernel {}; one that was compiled with Options::attached would work",
-                                   impl_->baking.valid() ? "is tiered" : "has its layout in its code"));
+    refuse("relayout",
+           fmt::format("this kernel {}; one that was compiled with Specialization::attached would work",
+                       impl_->baking.valid() ? "is tiered" : "has its layout in its code"));
   const auto blocks_of = [](std::int64_t features, std::int32_t side) {
     return (features + side - 1) / side;
   };

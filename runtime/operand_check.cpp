@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "runtime/operand_region.h"
 #include "runtime/operands.h"
 
 namespace sparsekiln {
@@ -97,74 +98,6 @@ std::string device_name(std::int32_t device) {
   refuse(computed,
          fmt::format("it overlaps {}, which is computed as well; memory of its own would work", other));
 }
-
-/// Rows of elements at one distance: of an activation, or, as one row, of dense memory.
-struct Region {
-  std::string_view name;
-  const std::byte* begin = nullptr;
-  std::int64_t rows = 0;
-  std::int64_t row_bytes = 0;
-  std::int64_t stride_bytes = 0;
-  [[nodiscard]] bool empty() const { return begin == nullptr || rows == 0 || row_bytes == 0; }
-  [[nodiscard]] std::int64_t bytes() const { return (rows - 1) * stride_bytes + row_bytes; }
-};
-
-/// False where two regions surely share no byte. Columns of one wider tensor do not: their rows alternate.
-bool overlap(const Region& a, const Region& b) {
-  if (a.empty() || b.empty()) return false;
-  const auto a_begin = reinterpret_cast<std::uintptr_t>(a.begin);
-  const auto b_begin = reinterpret_cast<std::uintptr_t>(b.begin);
-  if (a_begin + static_cast<std::uintptr_t>(a.bytes()) <= b_begin ||
-      b_begin + static_cast<std::uintptr_t>(b.bytes()) <= a_begin)
-    return false;
-  if (a.stride_bytes != b.stride_bytes || a.rows == 1 || b.rows == 1) return true;
-  const auto stride = a.stride_bytes;
-  const auto apart = static_cast<std::int64_t>(b_begin - a_begin);
-  const std::int64_t behind = (apart % stride + stride) % stride;  // of a's row, b's begins
-  return behind < a.row_bytes || behind + b.row_bytes > stride;
-}
-
-/// A checked activation: matrices of n × features.
-struct Activation2D {
-  std::string_view name;
-  const TensorView* view = nullptr;
-  std::int64_t n = 0;
-  std::int64_t stride = 0;  ///< elements from row to row of one matrix
-  std::int64_t matrices = 1;
-  std::int64_t matrix_bytes = 0;   ///< from one to the next
-  bool joins = true;               ///< all of them are laid out as one matrix …
-  std::int64_t joined_stride = 0;  ///< … with as many elements from row to row
-
-  /// What a kernel is launched with: all of the matrices at once, or one of them.
-  [[nodiscard]] std::int64_t launch_stride(bool joined) const { return joined ? joined_stride : stride; }
-  [[nodiscard]] Region region(std::int64_t features, bool feature_major) const {
-    const auto bytes = static_cast<std::int64_t>(size_of(view->dtype));
-    const std::int64_t rows = feature_major ? features : n;
-    Region region{name, static_cast<const std::byte*>(view->data), rows,
-                  (feature_major ? n : features) * bytes, stride * bytes};
-    if (matrices <= 1) return region;
-    if (joins) {
-      region.rows *= matrices;
-      region.stride_bytes = joined_stride * bytes;
-    } else {  // as one range: what is between the matrices must not be used by anything else
-      const std::int64_t last = (matrices - 1) * std::abs(matrix_bytes) + region.bytes();
-      const std::int64_t before = matrix_bytes < 0 ? (matrices - 1) * matrix_bytes : 0;
-      region = {name, region.begin + before, 1, last, last};
-    }
-    return region;
-  }
-  /// Whether no two matrices share an element: they follow one another, or all are side by side in each row
-  /// of one wider matrix.
-  [[nodiscard]] bool apart(std::int64_t features, bool feature_major) const {
-    if (matrices <= 1 || joins) return true;
-    Activation2D one = *this;
-    one.matrices = 1;
-    const Region region = one.region(features, feature_major);
-    const std::int64_t step = std::abs(matrix_bytes);
-    return region.empty() || step >= region.bytes() ||
-           (step >= region.row_bytes && (matrices - 1) * step + region.row_bytes <= region.stride_bytes);
-  }
-};
 
 void check_device(std::string_view name, const TensorView& view, std::int32_t device) {
   if (view.device != kAnyDevice && view.device != device) refuse_device(name, view.device, device);
@@ -291,82 +224,132 @@ void check_scale(const Operands& operands, const OperandContract& contract) {
          "the kernel was compiled without it; epilogue scale would work");
 }
 
-CheckedOperands check_product(const Operands& operands, const OperandContract& contract,
-                              std::int32_t device) {
+/// The features of a product's x and y.
+struct Features {
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+};
+Features features_of(const OperandContract& contract) {
+  return contract.operation == Operation::forward ? Features{contract.in_features, contract.out_features}
+                                                  : Features{contract.out_features, contract.in_features};
+}
+
+/// The activations of a product: x is read, y is computed. One that the kernel does not take has no view.
+struct ProductActivations {
+  Activation2D x;
+  Activation2D y;
+  Activation2D residual;
+  Activation2D z;
+};
+
+ProductActivations check_activations(const Operands& operands, const OperandContract& contract,
+                                     std::int32_t device) {
   const OperandPlaces places = places_of(contract.operation);
-  const bool forward = contract.operation == Operation::forward;
-  const bool feature_major = contract.feature_major();
-  const std::int64_t from_features = forward ? contract.in_features : contract.out_features;
-  const std::int64_t to_features = forward ? contract.out_features : contract.in_features;
   const TensorView& from = operands.*places.from;
   const TensorView& to = operands.*places.to;
   if (from.rank == 0) refuse_missing(places.from_name, contract);
   if (to.rank == 0) refuse_missing(places.to_name, contract);
-  const Activation2D x =
-      check_activation(places.from_name, from, contract.dtype, from_features, contract, device);
-  const Activation2D y =
-      check_activation(places.to_name, to, contract.out_dtype, to_features, contract, device);
-  Activation2D residual;
-  Activation2D z;
-  const Epilogue& ends = contract.epilogue;
-  if (ends.residual)
-    residual =
-        check_activation("residual", operands.residual, contract.out_dtype, to_features, contract, device);
+  const auto check = [&](std::string_view name, const TensorView& view, DType type, std::int64_t features) {
+    return check_activation(name, view, type, features, contract, device);
+  };
+  const Features features = features_of(contract);
+  ProductActivations checked;
+  checked.x = check(places.from_name, from, contract.dtype, features.from);
+  checked.y = check(places.to_name, to, contract.out_dtype, features.to);
+  if (contract.epilogue.residual)
+    checked.residual = check("residual", operands.residual, contract.out_dtype, features.to);
   if (contract.derivative != Activation::none)
-    z = check_activation("z", operands.z, contract.dtype, from_features, contract, device);
+    checked.z = check("z", operands.z, contract.dtype, features.from);
+  return checked;
+}
 
-  CheckedOperands checked;
-  const bool joined = join_matrices(
-      {&x, &y, ends.residual ? &residual : nullptr, contract.derivative != Activation::none ? &z : nullptr},
-      contract, checked);
-  const Region w = check_weight("w", operands.w, contract.dtype, contract, device);
+/// What a product reads besides activations; what the kernel does not take is empty.
+struct ProductParameters {
+  Region w;
   Region v;
   Region bias;
   Region v_bias;
   Region gates;
-  if (ends.glu) v = check_weight("v", operands.v, contract.dtype, contract, device);
-  if (ends.bias) bias = check_dense("bias", operands.bias, contract.out_dtype, to_features, contract, device);
-  if (ends.bias && ends.glu)
-    v_bias = check_dense("v_bias", operands.v_bias, contract.out_dtype, to_features, contract, device);
+};
+
+ProductParameters check_parameters(const Operands& operands, const OperandContract& contract,
+                                   std::int32_t device) {
+  const Epilogue& ends = contract.epilogue;
+  const std::int64_t features = features_of(contract).to;
+  const auto vector = [&](std::string_view name, const TensorView& view) {
+    return check_dense(name, view, contract.out_dtype, features, contract, device);
+  };
+  ProductParameters checked;
+  checked.w = check_weight("w", operands.w, contract.dtype, contract, device);
+  if (ends.glu) checked.v = check_weight("v", operands.v, contract.dtype, contract, device);
+  if (ends.bias) checked.bias = vector("bias", operands.bias);
+  if (ends.bias && ends.glu) checked.v_bias = vector("v_bias", operands.v_bias);
   if (contract.gates)
-    gates = check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
-  check_scale(operands, contract);
-  if (to_features == 0) checked.matrices = 0;
-  if (checked.matrices == 0) return checked;
+    checked.gates = check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
+  return checked;
+}
 
-  if (!y.apart(to_features, feature_major)) refuse_itself(y.name);
-  const Region computed = y.region(to_features, feature_major);
-  refuse_overlaps(computed, {x.region(from_features, feature_major), w, v, bias, v_bias, gates});
-  if (z.view != nullptr) refuse_overlaps(computed, {z.region(from_features, feature_major)});
+/// What is computed may overlap nothing that is read, except a residual in the same place.
+void refuse_overlaps(const ProductActivations& activations, const ProductParameters& reads,
+                     const OperandContract& contract) {
+  const auto& [x, y, residual, z] = activations;
+  const bool feature_major = contract.feature_major();
+  const Features features = features_of(contract);
+  if (!y.apart(features.to, feature_major)) refuse_itself(y.name);
+  const Region computed = y.region(features.to, feature_major);
+  refuse_overlaps(computed, {x.region(features.from, feature_major), reads.w, reads.v, reads.bias,
+                             reads.v_bias, reads.gates});
+  if (z.view != nullptr) refuse_overlaps(computed, {z.region(features.from, feature_major)});
+  if (residual.view == nullptr) return;
   // In place is safe: the thread that writes an element has read it just before.
-  const bool in_place = ends.residual && operands.residual.data == to.data && residual.stride == y.stride &&
+  const bool in_place = residual.view->data == y.view->data && residual.stride == y.stride &&
                         residual.matrix_bytes == y.matrix_bytes;
-  if (ends.residual && !in_place) refuse_overlaps(computed, {residual.region(to_features, feature_major)});
+  if (!in_place) refuse_overlaps(computed, {residual.region(features.to, feature_major)});
+}
 
+/// `joined`: the matrices of a batch are launched as one.
+void set_activations(const ProductActivations& activations, bool joined, CheckedOperands& checked) {
+  const auto& [x, y, residual, z] = activations;
   LaunchOperands& launch = checked.first;
-  launch.x = from.data;
-  launch.w = operands.w.data;
-  launch.y = to.data;
+  launch.x = x.view->data;
   launch.x_stride = x.launch_stride(joined);
+  checked.x_step = x.matrix_bytes;
+  launch.y = y.view->data;
   launch.y_stride = y.launch_stride(joined);
+  checked.y_step = y.matrix_bytes;
+  if (residual.view != nullptr) {
+    launch.residual = residual.view->data;
+    launch.residual_stride = residual.launch_stride(joined);
+    checked.residual_step = residual.matrix_bytes;
+  }
+  if (z.view != nullptr) {
+    launch.z = z.view->data;
+    launch.z_stride = z.launch_stride(joined);
+    checked.z_step = z.matrix_bytes;
+  }
+}
+
+CheckedOperands check_product(const Operands& operands, const OperandContract& contract,
+                              std::int32_t device) {
+  const ProductActivations activations = check_activations(operands, contract, device);
+  const auto taken = [](const Activation2D& one) { return one.view != nullptr ? &one : nullptr; };
+  CheckedOperands checked;
+  const bool joined = join_matrices(
+      {&activations.x, &activations.y, taken(activations.residual), taken(activations.z)}, contract, checked);
+  const ProductParameters parameters = check_parameters(operands, contract, device);
+  check_scale(operands, contract);
+  if (features_of(contract).to == 0) checked.matrices = 0;
+  if (checked.matrices == 0) return checked;
+  refuse_overlaps(activations, parameters, contract);
+  set_activations(activations, joined, checked);
+  LaunchOperands& launch = checked.first;
+  launch.w = operands.w.data;
   launch.v = operands.v.data;
   launch.bias = operands.bias.data;
   launch.v_bias = operands.v_bias.data;
   launch.gates = operands.gates.data;
   launch.alpha = operands.alpha;
   launch.beta = operands.beta;
-  checked.x_step = x.matrix_bytes;
-  checked.y_step = y.matrix_bytes;
-  if (ends.residual) {
-    launch.residual = operands.residual.data;
-    launch.residual_stride = residual.launch_stride(joined);
-    checked.residual_step = residual.matrix_bytes;
-  }
-  if (z.view != nullptr) {
-    launch.z = operands.z.data;
-    launch.z_stride = z.launch_stride(joined);
-    checked.z_step = z.matrix_bytes;
-  }
   return checked;
 }
 

@@ -11,8 +11,8 @@
 #include <sparsekiln/printable.h>
 
 #include "autotune/plan_distance.h"
-#include "compiler/attach.h"
 #include "compiler/cuda/compatibility.h"
+#include "compiler/plan.h"
 #include "compiler/stored_binaries.h"
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
@@ -84,27 +84,27 @@ std::string nearest(const cache::Identity& wanted, ReadOnlyStores& layers) {
 
 }  // namespace
 
-Plan held_plan(const BuildJob& job, ReadOnlyStores& layers) {
-  const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
+Plan held_plan(const BuildJob& job, Plan wanted, ReadOnlyStores& layers) {
+  const cache::Identity identity = identity_of(job.problem, job.target, wanted);
   std::set<int> ignored;
-  if (hold(layers, wanted, job, ignored)) return job.plan;
+  if (hold(layers, identity, job, ignored)) return wanted;
   std::optional<Plan> best;
   double least = 0;
-  for (const cache::Identity& identity : layers.identities()) {
-    const auto names = differences(wanted, identity);
+  for (const cache::Identity& other : layers.identities()) {
+    const auto names = differences(identity, other);
     if (!names || names->size() != 1 || names->front() != kPlan) continue;
     Plan plan;
     try {
-      plan = parse_plan(value_of(identity, kPlan));
+      plan = parse_plan(value_of(other, kPlan));
     } catch (const Error&) {
       continue;  // no program of this version wrote it
     }
-    const double far = distance(job.plan, plan);
-    if ((best && far >= least) || !hold(layers, identity, job, ignored)) continue;
+    const double far = distance(wanted, plan);
+    if ((best && far >= least) || !hold(layers, other, job, ignored)) continue;
     best = std::move(plan);
     least = far;
   }
-  return best.value_or(job.plan);
+  return best.value_or(std::move(wanted));
 }
 
 std::string MissingPrebuilt::Parts::text(std::string_view file) const {

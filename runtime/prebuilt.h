@@ -6,7 +6,7 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
 
-#include "runtime/build.h"
+#include "runtime/build_job.h"
 #include "runtime/read_only_stores.h"
 
 namespace sparsekiln {
@@ -34,8 +34,8 @@ class MissingPrebuilt : public Error {
   Parts parts_;
 };
 
-/// The plan of a job among those that its layers hold for its problem, target and driver: the one it has, if
-/// they do, else the nearest to it; the one it has where there is none at all.
-[[nodiscard]] Plan held_plan(const BuildJob& job, ReadOnlyStores& layers);
+/// The plan to take of those that the layers hold for the job's problem, target and driver: `wanted` itself
+/// if they do, else the nearest to it; `wanted` where there is none at all.
+[[nodiscard]] Plan held_plan(const BuildJob& job, Plan wanted, ReadOnlyStores& layers);
 
 }  // namespace sparsekiln

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "compiler/attach.h"
 #include "compiler/build.h"
 #include "compiler/computation_fields.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln {
 namespace {
@@ -55,8 +55,8 @@ std::size_t RequestHash::operator()(const Request& request) const {
       static_cast<std::uint64_t>(options.math),
       static_cast<std::uint64_t>(options.order),
       flags({options.strict_absent, options.epilogue.scale, options.epilogue.bias, options.epilogue.glu,
-             options.epilogue.residual, options.gates, options.bias_gradient, options.gate_gradient,
-             options.attached, options.tiered}),
+             options.epilogue.residual, options.gates, options.bias_gradient, options.gate_gradient}),
+      static_cast<std::uint64_t>(options.specialization),
       static_cast<std::uint64_t>(options.epilogue.activation),
       static_cast<std::uint64_t>(options.derivative),
       static_cast<std::uint64_t>(options.in_features),

@@ -55,7 +55,7 @@ StoredRequest kernel_of(const Fields& fields) {
   options.gate_gradient = flag(fields, "gate_gradient");
   options.alignment = static_cast<std::int32_t>(std::stoi(fields.at("alignment")));
   options.target = fields.at("target");
-  options.attached = fields.at("layout") == "attached";
+  if (fields.at("layout") == "attached") options.specialization = Specialization::attached;
   seen.plan = parse_plan(fields.at("plan"));
   seen.current = fields.at("compiler") == compiler_digest();
   return seen;
@@ -77,8 +77,9 @@ StoredRequest stored_request(const cache::ReadOnlyStore& store, const cache::Ide
   const Fields fields(identity.fields().begin(), identity.fields().end());
   try {
     StoredRequest kernel = kernel_of(fields);
-    kernel.layout = kernel.options.attached ? Layout::from_mask(1, 1, std::vector<std::uint8_t>{1})
-                                            : layout_of(store, fields.at("layout"));
+    kernel.layout = kernel.options.specialization == Specialization::attached
+                        ? Layout::from_mask(1, 1, std::vector<std::uint8_t>{1})
+                        : layout_of(store, fields.at("layout"));
     return kernel;
   } catch (const std::logic_error&) {  // a field is missing, or no number
     throw Error(ErrorKind::cache, "its identity is not one that this version writes");

@@ -20,13 +20,13 @@
 #include "autotune/record_json.h"
 #include "autotune/tuner.h"
 #include "cache/store.h"
-#include "compiler/attach.h"
 #include "compiler/build.h"
 #include "compiler/layout_picture.h"
-#include "runtime/build.h"
+#include "compiler/plan.h"
 #include "runtime/elapsed.h"
 #include "runtime/environment.h"
 #include "runtime/records.h"
+#include "runtime/stores.h"
 #ifdef SPARSEKILN_CPU
 #include "runtime/cpu/machine_peak.h"
 #endif

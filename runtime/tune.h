@@ -8,7 +8,7 @@
 #include <sparsekiln/compile.h>
 
 #include "autotune/record.h"
-#include "runtime/build.h"
+#include "runtime/build_job.h"
 #include "runtime/workbench.h"
 
 namespace sparsekiln {

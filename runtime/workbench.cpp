@@ -6,7 +6,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/build.h"
-#include "runtime/build.h"
+#include "runtime/build_job.h"
 #include "runtime/isolated.h"
 
 namespace sparsekiln {

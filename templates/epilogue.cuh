@@ -4,77 +4,81 @@
 #include "ptx.cuh"
 #include "schedule.cuh"
 
-// Epilogues: what becomes of the sums of an item. A Tile offers kRows output tiles of kN × kOut values a
-// thread, at(r, j, i), and their places n_of(j) and out_of(i); kRun values from a multiple of kRun on are
-// neighbours along out, within one block row. The first kHolders threads have such values; n_of(j) of the
-// others is behind every batch.
+// Epilogues: what is done with the accumulators of an item.
+//
+// A Tile has kRows output tiles of kN × kOut values per thread. at(r, j, i) is a value, n_of(j) its batch row
+// and out_of(i) its output. kRun values that start at a multiple of kRun are consecutive outputs of one block
+// row. Only the first kHolders threads have values; for the others, n_of(j) is beyond every batch.
 
 namespace sparsekiln {
 
-/// What a kernel reads besides x and W (Epilogue and Computation in include/sparsekiln/problem.h have the
-/// formulas); what Config has not is not looked at.
+/// The arguments of the epilogue and of what changes the operands: everything that a kernel reads except x
+/// and W. The formulas stand at Epilogue and Computation in include/sparsekiln/problem.h. Members that Config
+/// does not use are not read.
 template <class Config>
-struct Ends {
+struct EpilogueArguments {
   using Element = typename Config::Output::Element;
   float alpha = 1;
   float beta = 0;
   const Element* bias = nullptr;
-  const typename Config::Element* v = nullptr;  ///< the other weight of a glu pair
+  const typename Config::Element* v = nullptr;  ///< the second weight of a GLU
   const Element* v_bias = nullptr;
-  const Element* residual = nullptr;  ///< of the batch tile's first entry
+  const Element* residual = nullptr;  ///< the first batch row of the batch tile
   long long residual_stride = 0;
   const float* gates = nullptr;
   const typename Config::Element* z = nullptr;
   long long z_stride = 0;
 };
 
-/// Where the sums of one batch tile go.
+/// Where the outputs of one batch tile are written.
 template <class Config>
 struct Destination {
-  typename Config::Output::Element* y;  ///< of the first batch entry
+  typename Config::Output::Element* y;  ///< the first batch row of the tile
   long long y_stride;
-  int valid;  ///< batch entries that exist
+  int valid;  ///< number of batch rows that exist
   void* workspace;
   int batch_tile;
-  Ends<Config> ends;
+  EpilogueArguments<Config> epilogue;
 };
 
-/// alpha · sum + bias, of W or V.
+/// alpha · sum + bias, for W or V.
 template <class Config>
-__device__ __forceinline__ float scaled(float sum, float bias, const Ends<Config>& ends) {
-  if constexpr (Config::scales && Config::has_bias) return __fmaf_rn(ends.alpha, sum, bias);
-  if constexpr (Config::scales) return ends.alpha * sum;
+__device__ __forceinline__ float scaled(float sum, float bias, const EpilogueArguments<Config>& epilogue) {
+  if constexpr (Config::scales && Config::has_bias) return __fmaf_rn(epilogue.alpha, sum, bias);
+  if constexpr (Config::scales) return epilogue.alpha * sum;
   if constexpr (Config::has_bias) return sum + bias;
   return sum;
 }
 
-/// What becomes of neighbouring sums of one batch entry, the first of which goes to `y`.
+/// Adds the residual and beta · y to consecutive outputs of one batch row, the first of which is written to
+/// `y`.
 template <class Config, int kRun>
-__device__ __forceinline__ void end(float (&run)[kRun], long long at_residual,
-                                    const typename Config::Output::Element* y, const Ends<Config>& ends) {
+__device__ __forceinline__ void add_residual_and_y(float (&run)[kRun], long long at_residual,
+                                                   const typename Config::Output::Element* y,
+                                                   const EpilogueArguments<Config>& epilogue) {
   using Output = typename Config::Output;
   if constexpr (Config::has_residual) {
     float residual[kRun];
-    Output::read(ends.residual + at_residual, residual);
+    Output::read(epilogue.residual + at_residual, residual);
 #pragma unroll
     for (int v = 0; v < kRun; ++v) run[v] += residual[v];
   }
   if constexpr (Config::scales) {
-    if (ends.beta != 0) {
+    if (epilogue.beta != 0) {
       float before[kRun];
       Output::read(y, before);
 #pragma unroll
-      for (int v = 0; v < kRun; ++v) run[v] = __fmaf_rn(ends.beta, before[v], run[v]);
+      for (int v = 0; v < kRun; ++v) run[v] = __fmaf_rn(epilogue.beta, before[v], run[v]);
     }
   }
 }
 
-/// Ends and writes neighbouring values of one batch entry, as wide as the alignment of activations lets it:
-/// kPiece at once; one by one where only the first `left` exist.
+/// Finishes and writes consecutive outputs of one batch row. A store writes kPiece values, as many as the
+/// alignment of activations allows. Where only the first `left` outputs exist, values are written one by one.
 template <class Config, int kRun>
 __device__ __forceinline__ void write(const float (&run)[kRun], long long at_residual,
                                       typename Config::Output::Element* y, long long left,
-                                      const Ends<Config>& ends) {
+                                      const EpilogueArguments<Config>& epilogue) {
   using Output = typename Config::Output;
   enum : int {
     kAligned = Config::alignment / int{sizeof(typename Output::Element)},
@@ -86,27 +90,27 @@ __device__ __forceinline__ void write(const float (&run)[kRun], long long at_res
       float piece[kPiece];
 #pragma unroll
       for (int v = 0; v < kPiece; ++v) piece[v] = run[first + v];
-      end<Config>(piece, at_residual + first, y + first, ends);
+      add_residual_and_y<Config>(piece, at_residual + first, y + first, epilogue);
       Output::write(y + first, piece);
     } else {
 #pragma unroll
       for (int v = first; v < first + kPiece; ++v) {
         if (v >= left) continue;
         float one[1] = {run[v]};
-        end<Config>(one, at_residual + v, y + v, ends);
+        add_residual_and_y<Config>(one, at_residual + v, y + v, epilogue);
         Output::write(y + v, one);
       }
     }
   }
 }
 
-/// y[n, out], or y[out, n], = the epilogue of its sum, for the batch entries, the block rows and the features
-/// that exist.
+/// Applies the epilogue and writes y[n, out], or y[out, n], for the batch rows, block rows and features that
+/// exist.
 template <class Config, class Tile>
 __device__ __forceinline__ void store(const typename Config::Table& table, int item, const Tile& tile,
                                       const Destination<Config>& to) {
   enum : int {
-    kRun = Config::feature_major ? 1 : int{Tile::kRun},  ///< outputs that lie together
+    kRun = Config::feature_major ? 1 : int{Tile::kRun},  ///< consecutive outputs in memory
     kTiles = int{Tile::kRows} / Config::weights,
   };
   const auto place_of = [](int n, long long feature, long long stride) {
@@ -124,15 +128,16 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
       if (Config::merge > 1 && row < 0) continue;
       const long long feature = static_cast<long long>(row) * Config::block_out +
                                 (Config::merge == 1 ? out : out % Config::block_out);
-      const long long left = Config::out_features - feature;  // where the last block row is cut
+      const long long left = Config::out_features - feature;  // in a partial last block row
       if (Config::out_features != 0 && left <= 0) continue;
       float bias[Config::weights][kRun] = {};
       if constexpr (Config::has_bias) {
 #pragma unroll
         for (int v = 0; v < kRun; ++v) {
           if (Config::out_features != 0 && v >= left) continue;
-          bias[0][v] = Config::Output::read(to.ends.bias + feature + v);
-          if constexpr (Config::weights > 1) bias[1][v] = Config::Output::read(to.ends.v_bias + feature + v);
+          bias[0][v] = Config::Output::read(to.epilogue.bias + feature + v);
+          if constexpr (Config::weights > 1)
+            bias[1][v] = Config::Output::read(to.epilogue.v_bias + feature + v);
         }
       }
 #pragma unroll
@@ -143,20 +148,20 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
 #pragma unroll
         for (int v = 0; v < kRun; ++v) {
           run[v] = Config::Activation::apply(
-              scaled<Config>(tile.at(r * Config::weights, j, i + v), bias[0][v], to.ends));
+              scaled<Config>(tile.at(r * Config::weights, j, i + v), bias[0][v], to.epilogue));
           if constexpr (Config::weights > 1)
-            run[v] *= scaled<Config>(tile.at(r * Config::weights + 1, j, i + v), bias[1][v], to.ends);
+            run[v] *= scaled<Config>(tile.at(r * Config::weights + 1, j, i + v), bias[1][v], to.epilogue);
         }
-        write<Config>(run, place_of(n, feature, to.ends.residual_stride),
-                      to.y + place_of(n, feature, to.y_stride), left, to.ends);
+        write<Config>(run, place_of(n, feature, to.epilogue.residual_stride),
+                      to.y + place_of(n, feature, to.y_stride), left, to.epilogue);
       }
     }
   }
 }
 
-/// Leaves the sums of one part of a split item in the workspace. True in the CTA that comes last, whose tile
-/// then holds part 0 + part 1 + …, in this order whoever came when, and whose item's counter is zero again.
-/// Nobody waits.
+/// Writes the accumulators of one part of a split item to the workspace. Returns true in the CTA that arrives
+/// last: its tile then holds part 0 + part 1 + … in this order, whatever the order of arrival, and the item's
+/// counter is zero again. No CTA waits for another.
 template <int kThreads, class Tile>
 __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsigned* counters,
                                         float* partials) {
@@ -177,7 +182,7 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
     if (holds) own[v * kHolders] = value(v);
   __syncthreads();
   if (thread == 0) {
-    __threadfence();  // for the sums of all threads, which the barrier has put before it
+    __threadfence();  // publishes the partial sums of all threads, which the barrier orders before it
     last = atomicAdd(counters + split.counter, 1u) + 1 == static_cast<unsigned>(split.parts);
     __threadfence();
   }
@@ -197,7 +202,8 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
   return true;
 }
 
-/// The end of an item: the sums go to y, those of a part by way of the workspace.
+/// Finishes an item: its accumulators are written to y, or, for a part of a split item, to the workspace
+/// first.
 template <class Config, class Tile>
 __device__ __forceinline__ void finish(const typename Config::Table& table, int item, Tile& tile,
                                        const Destination<Config>& to) {

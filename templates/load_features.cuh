@@ -1,14 +1,14 @@
 #pragma once
 
-#include "load_entries.cuh"
+#include "load_batch_rows.cuh"
 
-// Feature-major operands of the gradient of the weight: a row of shared memory is a feature, the entries of a
-// chunk side by side.
+// Feature-major operands of the gradient of the weight: a row of shared memory is a feature, with the batch
+// rows of a chunk next to each other.
 
 namespace sparsekiln {
 
-/// As for batch-major operands: of every kPerPass-th feature one unit. Of a row's last unit no more is read
-/// than entries exist.
+/// The same for feature-major operands: a thread copies one unit of every kPerPass-th feature. In the last
+/// unit of a feature, only batch rows that exist are read.
 template <class Config, int kSide, int kBlocks, int kEnd, template <int> class RowsOf>
 struct ActivationCopy<Config, kSide, kBlocks, kEnd, RowsOf, true> {
   enum : int {
@@ -19,8 +19,8 @@ struct ActivationCopy<Config, kSide, kBlocks, kEnd, RowsOf, true> {
     kPerPass = Config::threads / kUnits,
     kPasses = (kFeatures + kPerPass - 1) / kPerPass,
     kBytes = kFeatures * kUnits * 16,
-    kOfBlock = kPerPass < kSide ? kSide / kPerPass : 1,  ///< passes that stay in a block
-    kVisited = (kPasses + kOfBlock - 1) / kOfBlock,      ///< blocks that a thread copies of
+    kOfBlock = kPerPass < kSide ? kSide / kPerPass : 1,  ///< passes within one block
+    kVisited = (kPasses + kOfBlock - 1) / kOfBlock,      ///< blocks that a thread copies from
   };
   enum : bool { kPartial = true };
   static_assert(Config::threads % kUnits == 0);
@@ -38,7 +38,8 @@ struct ActivationCopy<Config, kSide, kBlocks, kEnd, RowsOf, true> {
     }
   };
 
-  /// To this thread's unit of its first feature, were that of block column 0. `stride`: of a feature, bytes.
+  /// From an operand's first element to this thread's unit of its first feature in block column 0. `stride`:
+  /// bytes from one feature to the next.
   __device__ static __forceinline__ long long first(const Features&, long long stride) {
     return feature() % kSide * stride + unit() * 16;
   }

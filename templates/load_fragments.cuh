@@ -4,20 +4,22 @@
 #include "ptx_mma.cuh"
 #include "swizzle.cuh"
 
-// Fragments of the tensor cores, from an operand's tile in shared memory. Tiles of A have 16 rows, those of B
-// 8 columns; a k-step is 32 bytes of k. A lane's first address is place(); with the address of the stage
-// added, load_a and load_b read the fragments of kTiles tiles of k-step kStep, kFirst bytes from there on.
+// Fragments for the tensor cores, read from an operand's tile in shared memory. Tiles of A have 16 rows,
+// tiles of B have 8 columns; a k-step is 32 bytes of k. place_a() and place_b() give a lane's first address
+// within a stage. load_a and load_b take that address plus the address of the stage, and read the fragments
+// of kTiles tiles of k-step kStep, starting kFirst bytes further on.
 
 namespace sparsekiln {
 
-/// Of an operand whose rows are contiguous along k, kUnits × 16 bytes each.
+/// Fragments of an operand whose rows are contiguous along k, kUnits × 16 bytes each.
 template <class Product, int kUnits, int kTiles>
 struct RowFragments {
   using Rows = Swizzle<kUnits>;
   enum : int { kRowBytes = kUnits * 16 };
 
-  /// Of A, matrices 0 and 1 are rows 0 to 7 and 8 to 15 of its first unit, 2 and 3 of its second; of B, 0 and
-  /// 1 are both units of columns 0 to 7, 2 and 3 those of columns 8 to 15. `first`: the warp's first row.
+  /// For A, matrices 0 and 1 are rows 0 to 7 and 8 to 15 of the first unit, and matrices 2 and 3 the same
+  /// rows of the second unit. For B, matrices 0 and 1 are both units of columns 0 to 7, and matrices 2 and 3
+  /// both units of columns 8 to 15. `first`: the warp's first row.
   __device__ static __forceinline__ unsigned place_a(int first, int lane) {
     return static_cast<unsigned>(Rows::offset(first + lane % 16, lane / 16));
   }
@@ -59,18 +61,18 @@ struct RowFragments {
   }
 };
 
-/// Of an operand of which each k is a row, kWide elements contiguous; a warp has `kColumns` of them. Its
-/// unit is a square of 16 columns × a k-step: a tile of A, or two of B.
+/// Fragments of an operand in which each k is a row of kWide contiguous elements; a warp has `kColumns`
+/// columns. It is read in squares of 16 columns × a k-step: a tile of A, or two tiles of B.
 ///
-/// Matrix loads transpose elements of 16 bits, and a square's columns are in order. Floats are read as they
-/// lie, pairs of columns at once: of a square, columns 2 · i and 2 · i + 1 are rows i and i + 8 of A, or
-/// column i of B's first and second tile.
+/// Matrix loads transpose elements of 16 bits, and the columns of a square are in order. Floats are read
+/// without transposing, a pair of columns at once: columns 2 · i and 2 · i + 1 of a square are rows i and i +
+/// 8 of A, or column i of the first and second tile of B.
 template <class Product, int kWide, int kColumns, bool kA>
 struct ColumnFragments {
   enum : bool { kWords = sizeof(typename Product::Element) == 4 };
   enum : int {
     kTiles = kColumns / (kA ? 16 : 8),
-    kElements = 16 / int{sizeof(typename Product::Element)},  ///< of a unit
+    kElements = 16 / int{sizeof(typename Product::Element)},  ///< elements of a unit
     kUnits = kWide / kElements,
     kRowBytes = kUnits * 16,
     kStepBytes = 2 * kElements * kRowBytes,
@@ -102,10 +104,10 @@ struct ColumnFragments {
   }
 
  private:
-  enum : bool { kOnlyHalf = kTiles == 1 && !kA };  ///< and no square
+  enum : bool { kOnlyHalf = kTiles == 1 && !kA };  ///< half a square, and no whole one
 
-  /// Matrices 0 and 1 are the first and second half of a k-step's rows, of columns 0 to 7; 2 and 3 those of
-  /// columns 8 to 15. Of floats, a lane has row lane % 4 and the row four behind it.
+  /// Matrices 0 and 1 are the first and second half of a k-step's rows for columns 0 to 7; matrices 2 and 3
+  /// are the same for columns 8 to 15. For floats, a lane reads row lane % 4 and the row four after it.
   __device__ static __forceinline__ unsigned place(int first, int lane) {
     if constexpr (kWords) {
       const int column = first + (kOnlyHalf ? lane / 4 : lane / 4 * 2);
@@ -130,7 +132,7 @@ struct ColumnFragments {
 #pragma unroll
     for (int v = 0; v < 4; ++v) words[v / 2][v % 2] = Product::convert(words[v / 2][v % 2]);
   }
-  /// The first 8 columns of a square, the last of a warp.
+  /// The first 8 columns of a square, where they are the last of a warp.
   template <int kOffset, int kSquare>
   __device__ static __forceinline__ void load_half(unsigned (&words)[2], unsigned shared) {
     const unsigned from = Places::template ahead<kSquare * kSquareUnits>(shared);
@@ -140,7 +142,7 @@ struct ColumnFragments {
       ptx::load_word<kOffset>(words[0], from);
       ptx::load_word<kOffset + 4 * kRowBytes>(words[1], from);
     } else {
-      // Lanes stand on pairs of a square: here each takes one column of half as many.
+      // Lanes address pairs of columns in a square, but here each lane reads one column of half as many.
       static_assert(!kWords || kOnlyHalf, "a warp has whole squares of floats, or half of one");
     }
     words[0] = Product::convert(words[0]);

@@ -8,112 +8,115 @@
 #include "schedule.cuh"
 #include "swizzle.cuh"
 
-// Operand loading for tensor cores: x and W to swizzled shared memory, rows that are contiguous along k, or
-// of W rows for each k where it is read by columns.
+// Operand loading for SpMM on tensor cores: chunks of x and W are copied from global to shared memory,
+// several chunks ahead of the arithmetic, in the order that ldmatrix reads without bank conflicts.
+//
+// One chunk. A tile of x has tile_n rows, a tile of W has block_out · merge rows. A row has kUnits units of
+// 16 bytes along k. Thread t copies unit t % kUnits of row t / kUnits, and in each further pass the same unit
+// of the row kPassRows = threads / kUnits further down. For kUnits = 4, row.unit stand in shared memory as
+// follows (swizzle.cuh): two rows fill a line of 128 bytes, and the position of a unit is combined with the
+// number of its line by exclusive or. ldmatrix reads, for instance, 0.0 to 7.0, which are in eight different
+// columns.
+//
+//             bank 0     4     8    12    16    20    24    28
+//   line 0        0.0   0.1   0.2   0.3   1.0   1.1   1.2   1.3    written by threads 0 to 7
+//   line 1        2.1   2.0   2.3   2.2   3.1   3.0   3.3   3.2    written by threads 8 to 15
+//   line 2        4.2   4.3   4.0   4.1   5.2   5.3   5.0   5.1
+//   line 3        6.3   6.2   6.1   6.0   7.3   7.2   7.1   7.0
+//
+// Operands that are not contiguous along k (x feature-major, W by columns) have a row for each k instead, and
+// load_columns.cuh says which units a thread copies.
+//
+// All stages. With one output tile per item, a stage has everything of one chunk. With several output tiles
+// (kRing), tiles of x are in a ring of their own with as many places: a chunk with the same input as the
+// chunk before is multiplied with the tile that is there. z is there if x is multiplied by an activation's
+// derivative.
+//
+//   one tile       | z x W | z x W | z x W |
+//   several tiles  | x z | x z | x z | W | W | W |
+//
+// The time of one chunk, where copies are asynchronous and there are several stages:
+//
+//   acquire()      waits for the copies of this chunk; scales W and derives x in place; barrier;
+//                  selects the chunk that goes to the stage that was read last
+//   x(), w()       give the addresses to read from
+//   queue_ahead()  queues the copies of the selected chunk, while the first fragments are being read
+//   release()      closes the group of copies and reads the next step of the schedule
 
 namespace sparsekiln {
 
-/// The stages of dynamic shared memory through which chunks of x (tile_n rows) and W (block_out · merge rows)
-/// pass. A row of a chunk has chunk_units × 16 bytes: of one block, or of several blocks of the item. By
-/// columns, W has a row of block_out for each k of the chunk (ColumnsOfW). Where an item has too few blocks
-/// to fill its last chunk, both operands are filled with zeros, so that no Inf of x meets a zero of the fill;
-/// where merging stacks a block that is absent, its rows of W are.
-///
-/// With one output tile an item, a stage has x and W. With several, tiles of x have a ring of their own, of
-/// as many places: a chunk that has the same input as the one before is multiplied with the tile that is
-/// there.
+/// The stages of dynamic shared memory through which the chunks of a worker pass. A row of a chunk has
+/// chunk_units × 16 bytes, from one block or from several blocks of the item. Where an item has too few
+/// blocks to fill its last chunk, both operands are filled with zeros, so that no Inf of x is multiplied by a
+/// zero of the fill; where merging stacks a block that is absent, its rows of W become zeros.
 ///
 /// For each chunk: acquire(); read x() and w(), and call queue_ahead() in between; release().
 template <class Config>
-struct SwizzledStages {
+class SwizzledStages {
+ public:
   using Element = typename Config::Element;
   using Table = typename Config::Table;
   using Rows = Swizzle<Config::chunk_units>;
   using Order = RowOrder<Config::weight_a, Config::run>;
+
+  // What the config asks for.
+  enum : bool {
+    kAsync = Config::async_copy,                 ///< otherwise a chunk passes through registers
+    kRegisters = Config::stages > 1 && !kAsync,  ///< … and is kept there while another is multiplied
+    kRing = Config::rows > 1,                    ///< tiles of x have a ring of their own
+    kColumnsW = Config::by_columns,              ///< W has a row for each k
+    kColumnsX = Config::feature_major,           ///< x has a row for each k
+    kGates = Config::has_gates,                  ///< blocks of W are scaled
+  };
+
+  // A chunk, in units and in elements.
   enum : int {
-    kUnits = Config::chunk_units,
+    kUnits = Config::chunk_units,  ///< of a row
     kElementBytes = sizeof(Element),
     kElements = 16 / kElementBytes,  ///< of a unit
     kBlockUnits = Config::block_in / kElements,
-    kBlocks = kUnits > kBlockUnits ? kUnits / kBlockUnits : 1,
-    kParts = kUnits < kBlockUnits ? kBlockUnits / kUnits : 1,
-    kStride = 1,
+    kBlocks = kUnits > kBlockUnits ? kUnits / kBlockUnits : 1,    ///< of a chunk
+    kSegments = kUnits < kBlockUnits ? kBlockUnits / kUnits : 1,  ///< of a block, each of them a chunk
+    kStride = 1,  ///< from one chunk of the worker to the next
     kOutputs = Config::block_out * Config::merge,
     kBlockElements = Config::block_out * Config::block_in,
-    kCountX = Config::tile_n * kUnits,
+    kDepth = kUnits * kElements / kBlocks,      ///< k's of a chunk from each of its blocks
+    kWarpOut = kOutputs / Config::warps_out,    ///< outputs of a warp
+    kWarpN = Config::tile_n / Config::warps_n,  ///< batch rows of a warp
+  };
+
+  // How the threads share the copies of a chunk.
+  enum : int {
+    kCountX = Config::tile_n * kUnits,  ///< units
     kCountW = kOutputs * kUnits,
     kPassesX = (kCountX + Config::threads - 1) / Config::threads,
     kPassesW = (kCountW + Config::threads - 1) / Config::threads,
     kPasses = kPassesX * (Config::has_z ? 2 : 1) + kPassesW,
     kPassRows = Config::threads / kUnits,
     kPassBytes = kPassRows * kUnits * 16,
-    kBytesX = kCountX * 16,
-    kTileX = kBytesX * (Config::has_z ? 2 : 1),  ///< with z's
-    kBytesW = kCountW * 16,
-    kWanted = Config::merge > 1 ? kPassesW : 1,  ///< blocks that a thread copies rows of
-    kDepth = kUnits * kElements / kBlocks,       ///< k's of a chunk, of each of its blocks
-    kWarpOut = kOutputs / Config::warps_out,     ///< outputs of a warp
-    kWarpN = Config::tile_n / Config::warps_n,   ///< its batch entries
+    kWanted = Config::merge > 1 ? kPassesW : 1,  ///< blocks whose rows a thread copies
   };
   enum : bool {
-    kAsync = Config::async_copy,  ///< else a chunk passes through registers
-    kRegisters = Config::stages > 1 && !kAsync,
-    kRing = Config::rows > 1,  ///< x has its own
-    /// Everything of a chunk that is there is copied; else missing batch entries, and missing blocks of a
+    /// Whether all units of every chunk are copied. Otherwise missing batch rows, and missing blocks of a
     /// chunk that has others, become zeros.
     kWhole = Config::full_tiles && kBlocks == 1 && Config::merge == 1 && Config::in_features == 0,
-    kStepped = (kPassRows & (kPassRows - 1)) == 0,  ///< passes of W are constants apart
-    kColumnsW = Config::by_columns,
-    kColumnsX = Config::feature_major,
-    /// Some units are there in part.
+    /// Whether units may exist in part.
     kPartial = (kColumnsX && !Config::full_tiles) || Config::in_features != 0,
-    kGlu = Config::has_gates,
-    kSkips = kGlu && kBlocks == 1,  ///< a chunk whose gate is 0 is left out
+    kStepped = (kPassRows & (kPassRows - 1)) == 0,  ///< addresses of the passes of W differ by constants
+    kSkips = kGates && kBlocks == 1,                ///< a chunk whose gate is 0 is left out
   };
-  enum : int {
-    kFirstW = kRing ? Config::stages * kTileX : kTileX,
-    kNextW = kRing ? kBytesW : kTileX + kBytesW,  ///< from one stage of W to the next
-    kEndW = kFirstW + Config::stages * kNextW,
-  };
-  using Walk = Feed<Table, kBlocks, Config::merge, kWanted, kGlu>;
-  struct NoColumns {
-    template <class From>
-    __device__ __forceinline__ NoColumns(const From&, int, int) {}
-  };
-  template <int kAll, int kOfWarp>
-  using Places = ColumnSwizzle<kAll / kElements, kOfWarp / kElements, kElementBytes == 4>;
-  using ColumnsX = ColumnsOfX<Config, kDepth, kBlocks, Places<Config::tile_n, kWarpN>>;
-  using RowsX = RowsOfX<Config, kUnits>;
-  using TileX = typename Select<kColumnsX, ColumnsX, RowsX>::Type;
-  struct NoTile {};
-  using TileZ = typename Select<Config::has_z, TileX, NoTile>::Type;
-  using ColumnsW = typename Select<kColumnsW, ColumnsOfW<Config, kDepth, kBlocks, Places<kOutputs, kWarpOut>>,
-                                   NoColumns>::Type;
 
-  const int row;          ///< of shared memory, that this thread copies to in the first pass
-  const unsigned place;   ///< its unit there, from the first row of x or W on, in bytes
-  const unsigned shared;  ///< where the stages begin
-  const char* w_row;
-  const long long v_ahead;  ///< bytes from W to V, of a glu pair
-  Walk feed;
-  TileX tile_x;
-  TileZ tile_z;
-  ColumnsW columns_w;
-  unsigned reading;    ///< the address of the W of the stage that is read
-  unsigned reading_x;  ///< in the ring of x, if it has one
-  unsigned next_x;     ///< where in it the next tile goes
-  // The chunk that is being copied.
-  unsigned writing_x = 0;  ///< where this thread's first unit of x goes
-  unsigned writing_w = 0;  ///< likewise
-  const char* from_w = nullptr;
-  int bytes_w = 16;    ///< of this thread's units of rows of W, what x has features for
-  bool live = false;   ///< there is something to copy
-  bool has_x = false;  ///< a tile of x, too
-  bool has_w = true;   ///< and blocks of W
-  /// Of the chunk that is read and of those that are on their way behind it: the gates of the blocks that
-  /// this thread copies.
-  float gate[kGlu ? Config::stages : 1];
-  uint4 held[kAsync ? 1 : kPasses];
+  // Shared memory, in bytes.
+  enum : int {
+    kBytesX = kCountX * 16,
+    kTileX = kBytesX * (Config::has_z ? 2 : 1),  ///< x and z
+    kBytesW = kCountW * 16,
+    kFirstW = kRing ? Config::stages * kTileX : kTileX,
+    kNextW = kRing ? kBytesW : kTileX + kBytesW,  ///< from W of one stage to W of the next
+    kEndW = kFirstW + Config::stages * kNextW,
+    kX = kRing ? 0 : -kBytesX,                         ///< from x() to the tile of x
+    kZ = kX + (kRing ? int{kBytesX} : -int{kBytesX}),  ///< from x() to the tile of z
+  };
 
   __device__ __forceinline__ SwizzledStages(const Table& table, int worker, const Source<Config>& from)
       : row(static_cast<int>(threadIdx.x / kUnits)),
@@ -141,10 +144,11 @@ struct SwizzledStages {
   }
 
   __device__ static __forceinline__ int first() { return 0; }
-  /// The stage that was read last is filled next. `same_input`: as the table says of the chunk.
+  /// Makes the next chunk readable. The stage that was read last is filled next. `same_input`: what the table
+  /// says about the chunk.
   __device__ __forceinline__ void acquire(bool same_input) {
     if constexpr (kAsync && Config::stages > 1) ptx::wait_copies<Config::stages - 2>();
-    if constexpr (Config::stages > 1) amend(gate[kGlu ? 1 : 0], after(reading), same_input);
+    if constexpr (Config::stages > 1) amend(gate[kGates ? 1 : 0], after(reading), same_input);
     __syncthreads();
     if constexpr (kRing)
       if (!same_input) reading_x = after_x(reading_x);
@@ -160,18 +164,14 @@ struct SwizzledStages {
       __syncthreads();
     }
   }
-  /// Whether the chunk is to be left out: then it is skip() instead of the products.
+  /// Whether the chunk contributes nothing: then skip() is called instead of the multiplication.
   __device__ __forceinline__ bool skipped() const { return kSkips && gate[0] == 0; }
   __device__ __forceinline__ void skip() { queue_ahead(); }
-  /// Addresses of x and W are these plus constants.
-  enum : int {
-    kX = kRing ? 0 : -kBytesX,
-    kZ = kX + (kRing ? int{kBytesX} : -int{kBytesX}),  ///< behind x in its ring, else in front of it
-  };
+  /// The chunk's operands: x is kX bytes from x(), W at w().
   __device__ __forceinline__ unsigned x() const { return kRing ? reading_x : reading; }
   __device__ __forceinline__ unsigned w() const { return reading; }
-  /// Queues the copies of a later chunk: between the loads of the first fragments and their products, so that
-  /// neither waits for them.
+  /// Queues the copies of a later chunk. To be called between the loads of the first fragments and their
+  /// products, so that neither waits for the copies.
   __device__ __forceinline__ void queue_ahead() {
     if constexpr (kAsync && Config::stages > 1) copy_all();
   }
@@ -180,7 +180,26 @@ struct SwizzledStages {
   }
 
  private:
-  /// Which of a step's stacked blocks the rows of a thread's passes are of.
+  // ---- the types of the operands' copies ----
+
+  using ScheduleFeed = Feed<Table, kBlocks, Config::merge, kWanted, kGates>;
+  struct NoColumns {
+    template <class From>
+    __device__ __forceinline__ NoColumns(const From&, int, int) {}
+  };
+  template <int kAll, int kOfWarp>
+  using Places = ColumnSwizzle<kAll / kElements, kOfWarp / kElements, kElementBytes == 4>;
+  using ColumnsX = ColumnsOfX<Config, kDepth, kBlocks, Places<Config::tile_n, kWarpN>>;
+  using RowsX = RowsOfX<Config, kUnits>;
+  using TileX = typename Select<kColumnsX, ColumnsX, RowsX>::Type;
+  struct NoTile {};
+  using TileZ = typename Select<Config::has_z, TileX, NoTile>::Type;
+  using ColumnsW = typename Select<kColumnsW, ColumnsOfW<Config, kDepth, kBlocks, Places<kOutputs, kWarpOut>>,
+                                   NoColumns>::Type;
+
+  // ---- which units this thread copies ----
+
+  /// Which of a step's stacked blocks the rows of a thread's passes belong to.
   struct Merged {
     int row;
     __device__ __forceinline__ int operator()(int pass) const {
@@ -201,7 +220,7 @@ struct SwizzledStages {
     else
       return {first, stride, valid, place};
   }
-  /// Which this is of the 8 neighbouring threads that copy from the same block of a chunk.
+  /// Which this thread is of the 8 neighboring threads that copy from the same block of a chunk.
   __device__ static __forceinline__ int sibling() {
     enum : int {
       kOfBlock = kUnits < kBlockUnits ? int{kUnits} : int{kBlockUnits}
@@ -209,95 +228,78 @@ struct SwizzledStages {
     return static_cast<int>(threadIdx.x % 8 / kUnits) * kOfBlock + unit() % kBlockUnits;
   }
   __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x % kUnits); }
-  /// The stage behind one, by the addresses of their W.
-  __device__ __forceinline__ unsigned after(unsigned stage) const {
-    const unsigned next = stage + kNextW;
-    return next == shared + kEndW ? shared + kFirstW : next;
-  }
-  /// The place in the ring of x behind one of it.
-  __device__ __forceinline__ unsigned after_x(unsigned place_of_x) const {
-    const unsigned next = place_of_x + kTileX;
-    return next == shared + Config::stages * kTileX ? shared : next;
-  }
-
-  /// Turns to the feed's chunk, which goes to the stage whose W is at `stage`.
-  __device__ __forceinline__ void begin(unsigned stage) {
-    live = !feed.done();
-    has_x = !kRing || !feed.step.same_input();
-    if constexpr (kGlu) {
-#pragma unroll
-      for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
-      gate[Config::stages - 1] = feed.gate;
-    }
-    if constexpr (kSkips) {
-      has_w = feed.gate != 0;
-      if constexpr (!kRing) has_x = has_w;  // else other chunks may want it
-    }
-    writing_x = kRing ? next_x : stage;
-    if constexpr (kRing)
-      if (live && has_x) next_x = after_x(next_x);
-    writing_x += tile_x.place;
-    tile_x.begin(feed.step.column(), feed.step.part(), present());
-    if constexpr (Config::has_z) tile_z.begin(feed.step.column(), feed.step.part(), present());
-    writing_w = stage + place_w();
-    if constexpr (kColumnsW) {
-      columns_w.begin(feed.block[0], feed.step.column(), feed.step.part());
-    } else {
-      from_w = w_row;
-      if constexpr (Config::weights > 1) from_w += feed.step.tile() % 2 != 0 ? v_ahead : 0;
-      if constexpr (Config::merge == 1)
-        from_w += static_cast<long long>(feed.block[0]) * (kBlockElements * kElementBytes);
-      if constexpr (kParts > 1) from_w += feed.step.part() * (kUnits * 16);
-      bytes_w = RowsX::existing_bytes(feed.step.column(), feed.step.part());
-    }
-  }
-  /// The block of the chunk that this thread copies is there.
-  __device__ __forceinline__ bool present() const {
-    return kBlocks == 1 || (kGlu ? feed.gate != 0 : feed.step.present());
-  }
-  /// Scales the weights and derives the inputs that this thread has copied for the chunk that is read next,
-  /// whose W is at `stage`: behind what makes them visible to itself, and in front of the barrier that makes
-  /// them so to others.
-  __device__ __forceinline__ void amend(float factor, unsigned stage, bool same_input) {
-    if constexpr (kGlu)
-      if (factor != 0 && factor != 1) scale_passes<0>(factor, stage);
-    if constexpr (Config::has_z) {
-      const unsigned tile = !kRing ? stage : Config::stages > 1 ? after_x(reading_x) : reading_x;
-      if (!(kRing && same_input) && !(kSkips && !kRing && factor == 0)) derive_passes<0>(tile + tile_x.place);
-    }
-  }
-  template <int kPass>
-  __device__ __forceinline__ void derive_passes(unsigned first) {
-    using Derive = DeriveUnit<typename Config::Product, typename Config::Derivative, kZ - kX>;
-    tile_x.template copy<kPass, kX>(Derive{}, first, true);
-    if constexpr (kPass + 1 < kPassesX) derive_passes<kPass + 1>(first);
-  }
-  template <int kPass>
-  __device__ __forceinline__ void scale_passes(float factor, unsigned stage) {
-    copy_w<kPass>(ScaleUnit<typename Config::Product>{factor}, stage + place_w());
-    if constexpr (kPass + 1 < kPassesW) scale_passes<kPass + 1>(factor, stage);
-  }
   __device__ __forceinline__ unsigned place_w() const {
     if constexpr (kColumnsW)
       return columns_w.place;
     else
       return place;
   }
-  /// Its copies, all that there are.
+  /// Whether the block of the chunk that this thread copies exists.
+  __device__ __forceinline__ bool present() const {
+    return kBlocks == 1 || (kGates ? feed.gate != 0 : feed.step.present());
+  }
+
+  // ---- the order of the stages ----
+
+  /// The stage after one, both by the address of their W.
+  __device__ __forceinline__ unsigned after(unsigned stage) const {
+    const unsigned next = stage + kNextW;
+    return next == shared + kEndW ? shared + kFirstW : next;
+  }
+  /// The place after one in the ring of x.
+  __device__ __forceinline__ unsigned after_x(unsigned place_of_x) const {
+    const unsigned next = place_of_x + kTileX;
+    return next == shared + Config::stages * kTileX ? shared : next;
+  }
+
+  // ---- copying a chunk ----
+
+  /// Selects the feed's chunk for the stage whose W is at `stage`.
+  __device__ __forceinline__ void begin(unsigned stage) {
+    live = !feed.done();
+    has_x = !kRing || !feed.step.same_input();
+    if constexpr (kGates) {
+#pragma unroll
+      for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
+      gate[Config::stages - 1] = feed.gate;
+    }
+    if constexpr (kSkips) {
+      has_w = feed.gate != 0;
+      if constexpr (!kRing) has_x = has_w;  // in a ring, other chunks may use it
+    }
+    writing_x = kRing ? next_x : stage;
+    if constexpr (kRing)
+      if (live && has_x) next_x = after_x(next_x);
+    writing_x += tile_x.place;
+    tile_x.begin(feed.step.column(), feed.step.segment(), present());
+    if constexpr (Config::has_z) tile_z.begin(feed.step.column(), feed.step.segment(), present());
+    writing_w = stage + place_w();
+    if constexpr (kColumnsW) {
+      columns_w.begin(feed.block[0], feed.step.column(), feed.step.segment());
+    } else {
+      from_w = w_row;
+      if constexpr (Config::weights > 1) from_w += feed.step.tile() % 2 != 0 ? v_ahead : 0;
+      if constexpr (Config::merge == 1)
+        from_w += static_cast<long long>(feed.block[0]) * (kBlockElements * kElementBytes);
+      if constexpr (kSegments > 1) from_w += feed.step.segment() * (kUnits * 16);
+      bytes_w = RowsX::existing_bytes(feed.step.column(), feed.step.segment());
+    }
+  }
+  /// Copies all units of the selected chunk, or reads them into registers.
   __device__ __forceinline__ void copy_all() {
     if constexpr (kAsync)
       pass_through(Queues{});
     else
       pass_through(Fetches{held});
   }
-  /// Makes them land in their stage, at once or later.
+  /// Completes these copies, at once or later, and advances to the next chunk.
   __device__ __forceinline__ void end() {
     if constexpr (!kAsync) pass_through(Puts{held});
     feed.advance(Merged{row});
     if constexpr (kAsync) ptx::commit_copies();
   }
 
-  // What is done with the units of a chunk, pass by pass: of<kPass>() is that of one.
+  // What is done with the units of a chunk: of<kPass>() is the operation for one pass.
   struct Queues {
     template <int kPass>
     __device__ __forceinline__ QueueUnits<kElementBytes, kWhole> of() const {
@@ -336,7 +338,7 @@ struct SwizzledStages {
     copy_w<kPass>(uses.template of<kPasses - kPassesW + kPass>(), writing_w);
     if constexpr (kPass + 1 < kPassesW) pass_through_w<kPass + 1>(uses);
   }
-  /// Calls use.unit for this thread's unit of W of a pass, if it has one.
+  /// Calls use.unit for this thread's unit of W in a pass, if it has one.
   template <int kPass, class Use>
   __device__ __forceinline__ void copy_w(Use use, unsigned first) {
     if constexpr (kColumnsW)
@@ -348,12 +350,12 @@ struct SwizzledStages {
   __device__ __forceinline__ void copy_rows_w(Use use, unsigned first_unit) {
     if (!in_tile<kCountW, kPass>()) return;
     enum : int { kTo = kPass * kPassBytes };
-    const unsigned to = Rows::template turned<kPassRows, kPass>(first_unit);
+    const unsigned to = Rows::template flipped<kPassRows, kPass>(first_unit);
     if constexpr (Config::merge == 1 && kStepped) {
       enum : int { kFrom = Order::output(kPass * kPassRows) * Config::block_in * kElementBytes };
       use.template unit<kTo, kFrom>(to, from_w, present() ? bytes_w : 0);
     } else {
-      // The rows of one pass may be of another block than those of the first.
+      // The rows of this pass may belong to another block than those of the first pass.
       const int first = Order::output(row);
       const int output = first + Order::template below<kPassRows>(row, kPass);
       const int block = Config::merge == 1 ? 0 : feed.block[kWanted > 1 ? kPass : 0];
@@ -369,6 +371,69 @@ struct SwizzledStages {
   __device__ static __forceinline__ bool in_tile() {
     return kCount % Config::threads == 0 || static_cast<int>(threadIdx.x) + kPass * Config::threads < kCount;
   }
+
+  // ---- changing a chunk in shared memory ----
+
+  /// Scales the weights and multiplies the inputs by the derivative, for the chunk that is read next, whose W
+  /// is at `stage`. Each thread does that for what it has copied: after its copies are visible to itself, and
+  /// before the barrier that makes them visible to all threads.
+  __device__ __forceinline__ void amend(float factor, unsigned stage, bool same_input) {
+    if constexpr (kGates)
+      if (factor != 0 && factor != 1) scale_passes<0>(factor, stage);
+    if constexpr (Config::has_z) {
+      const unsigned tile = !kRing ? stage : Config::stages > 1 ? after_x(reading_x) : reading_x;
+      if (!(kRing && same_input) && !(kSkips && !kRing && factor == 0)) derive_passes<0>(tile + tile_x.place);
+    }
+  }
+  template <int kPass>
+  __device__ __forceinline__ void derive_passes(unsigned first) {
+    using Derive = DeriveUnit<typename Config::Product, typename Config::Derivative, kZ - kX>;
+    tile_x.template copy<kPass, kX>(Derive{}, first, true);
+    if constexpr (kPass + 1 < kPassesX) derive_passes<kPass + 1>(first);
+  }
+  template <int kPass>
+  __device__ __forceinline__ void scale_passes(float factor, unsigned stage) {
+    copy_w<kPass>(ScaleUnit<typename Config::Product>{factor}, stage + place_w());
+    if constexpr (kPass + 1 < kPassesW) scale_passes<kPass + 1>(factor, stage);
+  }
+
+  // ---- this thread's first units ----
+
+  const int row;          ///< the row of shared memory that it writes in the first pass
+  const unsigned place;   ///< byte offset of its unit from the first row of x or W
+  const unsigned shared;  ///< address of the stages
+  const char* w_row;
+  const long long v_ahead;  ///< bytes from W to V, the second weight of a GLU
+
+  // ---- where chunks come from ----
+
+  ScheduleFeed feed;
+  TileX tile_x;
+  TileZ tile_z;
+  ColumnsW columns_w;
+
+  // ---- the chunk that is read ----
+
+  unsigned reading;    ///< address of its W
+  unsigned reading_x;  ///< address of its x in the ring, if there is one
+  unsigned next_x;     ///< where in the ring the next tile goes
+
+  // ---- the chunk that is being copied ----
+
+  unsigned writing_x = 0;  ///< where this thread's first unit of x goes
+  unsigned writing_w = 0;  ///< where this thread's first unit of W goes
+  const char* from_w = nullptr;
+  int bytes_w = 16;    ///< bytes of this thread's units of rows of W for which x has features
+  bool live = false;   ///< whether there is anything to copy
+  bool has_x = false;  ///< whether that includes a tile of x
+  bool has_w = true;   ///< whether that includes blocks of W
+
+  // ---- what goes with several chunks ----
+
+  /// The gates of the blocks that this thread copies: of the chunk that is read, and of the chunks after it
+  /// that are being copied.
+  float gate[kGates ? Config::stages : 1];
+  uint4 held[kAsync ? 1 : kPasses];
 };
 
 }  // namespace sparsekiln

@@ -3,21 +3,21 @@
 #include "ptx.cuh"
 #include "schedule.cuh"
 
-// Operand loading: tiles of x and W, row by row along k, from global to shared memory. Constants are
-// enumerators: NVRTC would emit a variable for each static constexpr member.
+// Operand loading for CUDA cores: tiles of x and W are copied from global to shared memory, row by row along
+// k. Constants are enumerators, because NVRTC would emit a variable for each static constexpr member.
 
 namespace sparsekiln {
 
-/// How much of a tile exists: its first rows, and their first columns.
+/// How much of a tile exists: the number of its first rows and of their first columns.
 struct Extent {
   int rows;
   int columns;
 };
 
-/// Copies kRows × kCols floats, rows `stride` apart, to shared rows of kCols + 4: an odd number of 16-byte
-/// units, so that eight threads reading one column of quads in eight neighbouring rows meet no bank conflict.
-/// Rows and columns that do not exist are not read and become zeros, as far as kGuard says that there are
-/// any. Addresses are multiples of kAlignment bytes.
+/// Copies kRows × kCols floats, whose rows are `stride` apart, to shared rows of kCols + 4 floats: an odd
+/// number of 16-byte units, so that eight threads that read one column of quads in eight neighboring rows
+/// meet no bank conflict. kGuard says whether rows or columns may be missing; these are not read and become
+/// zeros. Addresses are multiples of kAlignment bytes.
 enum Guard : int { kGuardNothing = 0, kGuardRows = 1, kGuardColumns = 2 };
 template <int kRows, int kCols, int kThreads, int kGuard, int kAlignment>
 struct TileCopy {
@@ -29,7 +29,8 @@ struct TileCopy {
     kPerThread = (kCount + kThreads - 1) / kThreads,
   };
 
-  /// Calls use(i, row, column, readable) for each quad of this thread; readable: how many of its floats are.
+  /// Calls use(i, row, column, readable) for each quad of this thread. readable: how many of its floats
+  /// exist.
   template <class Use>
   __device__ static __forceinline__ void for_each(Extent there, Use use) {
 #pragma unroll
@@ -45,7 +46,7 @@ struct TileCopy {
     }
   }
 
-  /// Queues the copy; ptx::commit_copies and wait_copies are the caller's.
+  /// Queues the copies. The caller calls ptx::commit_copies and wait_copies.
   __device__ static __forceinline__ void async(float* shared, const float* global, long long stride,
                                                Extent there) {
     for_each(there, [=](int, int row, int column, int readable) {
@@ -76,7 +77,7 @@ struct TileCopy {
       }
     });
   }
-  /// Changes this thread's floats in shared memory: change(value, its place).
+  /// Changes this thread's floats in shared memory to change(value, its index).
   template <class Change>
   __device__ static __forceinline__ void amend(float* shared, Change change) {
     for_each({kRows, kCols}, [&](int, int row, int column, int) {
@@ -87,7 +88,7 @@ struct TileCopy {
                           change(value.w, place + 3));
     });
   }
-  /// Writes them to shared memory.
+  /// Writes the quads from registers to shared memory.
   __device__ static __forceinline__ void put(float* shared, const float4 (&held)[kPerThread]) {
     for_each({kRows, kCols}, [&](int i, int row, int column, int) {
       *reinterpret_cast<float4*>(shared + row * kPitch + column) = held[i];
@@ -96,39 +97,41 @@ struct TileCopy {
 };
 
 /// The stages of shared memory through which chunks of x (tile_n × chunk) and W (block_out × chunk) pass, and
-/// the order in which they are filled: one stage is filled and used in turn; several are filled ahead, by
-/// asynchronous copies (sm_80) or, two of them, through registers. Tiles of x have places of their own, as
-/// many as there are stages: a chunk that has the same input as the one before finds its tile there.
+/// the order in which they are filled. One stage is filled and used in turn; several stages are filled ahead,
+/// by asynchronous copies (sm_80) or, two of them, through registers. Tiles of x are in buffers of their own,
+/// as many as there are stages: a chunk that has the same input as the one before uses the tile that is
+/// there.
 ///
-/// For each chunk: acquire(), read x() and w() release().
+/// For each chunk: acquire(), read x() and w(), release().
 template <class Config>
 struct OperandStages {
   using Table = typename Config::Table;
   enum : bool { kColumnsX = Config::feature_major };
   enum : bool { kColumns = Config::by_columns };
   enum : int {
-    kCut = Config::in_features != 0,
-    kGuardX = kColumnsX ? kGuardColumns | (kCut ? int{kGuardRows} : 0)
-                        : kGuardRows | (kCut ? int{kGuardColumns} : 0),
-    kGuardW = !kCut      ? int{kGuardNothing}
-              : kColumns ? int{kGuardRows}
-                         : int{kGuardColumns},
+    kPartialBlocks = Config::in_features != 0,
+    kGuardX = kColumnsX ? kGuardColumns | (kPartialBlocks ? int{kGuardRows} : 0)
+                        : kGuardRows | (kPartialBlocks ? int{kGuardColumns} : 0),
+    kGuardW = !kPartialBlocks ? int{kGuardNothing}
+              : kColumns      ? int{kGuardRows}
+                              : int{kGuardColumns},
   };
-  /// Its rows are batch entries; or k's, where features are rows.
+  /// Its rows are batch rows, or k's if x is feature-major.
   using CopyX =
       TileCopy<kColumnsX ? Config::chunk : Config::tile_n, kColumnsX ? Config::tile_n : Config::chunk,
                Config::threads, kGuardX, Config::alignment>;
-  /// Its rows are outputs; or k's, where blocks are read by columns.
+  /// Its rows are outputs, or k's if blocks are read by columns.
   using CopyW = TileCopy<kColumns ? Config::chunk : Config::block_out,
                          kColumns ? Config::block_out : Config::chunk, Config::threads, kGuardW, 16>;
-  enum : bool { kGlu = Config::has_gates };
-  using Walk = Feed<Table, 1, 1, 1, kGlu>;
+  enum : bool { kGates = Config::has_gates };
+  using ScheduleFeed = Feed<Table, 1, 1, 1, kGates>;
   enum : int {
     kBlocks = 1,
-    kRowW = Config::by_columns ? Config::block_out : Config::block_in,  ///< of a block of W, in memory
+    /// length of a row of a block of W in memory
+    kRowW = Config::by_columns ? Config::block_out : Config::block_in,
     kStride = 1,
     kAllX = Config::stages * int{CopyX::kFloats},
-    kFirstW = kAllX * (Config::has_z ? 2 : 1),  ///< behind the tiles of z, which go with those of x
+    kFirstW = kAllX * (Config::has_z ? 2 : 1),  ///< after the tiles of x and z
     kFloats = kFirstW + Config::stages * int{CopyW::kFloats},
   };
   enum : bool {
@@ -138,21 +141,22 @@ struct OperandStages {
 
   float* const shared;
   const Source<Config> from;
-  Walk feed;
-  int filling = 0;                     ///< stage of W that the next chunk goes to
-  int filling_x = Config::stages - 1;  ///< place that the last tile of x went to
+  ScheduleFeed feed;
+  int filling = 0;                     ///< the stage of W that the next chunk goes to
+  int filling_x = Config::stages - 1;  ///< the buffer that the last tile of x went to
   int current = Config::stages - 1;
   int current_x = Config::stages - 1;
-  bool holds = false;    ///< registers hold a chunk
-  bool holds_x = false;  ///< with a tile of x
-  /// Of the block of the chunk that is read, and of those that are on their way behind it.
-  float gate[kGlu ? Config::stages : 1];
+  bool holds = false;    ///< whether registers hold a chunk
+  bool holds_x = false;  ///< whether they hold a tile of x
+  /// The gate of the block of the chunk that is read, and of the blocks of the chunks after it that are being
+  /// copied.
+  float gate[kGates ? Config::stages : 1];
   float4 held_x[kRegisters ? CopyX::kPerThread : 1];
   float4 held_z[kRegisters && Config::has_z ? CopyX::kPerThread : 1];
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
 
   __device__ __forceinline__ OperandStages(const Table& table, int worker, const Source<Config>& source)
-      : shared(shared_memory()), from(source), feed(table, worker, 0, OnlyBlock{}, source.gates) {
+      : shared(shared_memory()), from(source), feed(table, worker, 0, SingleBlock{}, source.gates) {
     if constexpr (kAsync) {
 #pragma unroll
       for (int stage = 0; stage < Config::stages - 1; ++stage) queue();
@@ -168,11 +172,11 @@ struct OperandStages {
     if (!same_input) current_x = next(current_x);
     if constexpr (kAsync) {
       ptx::wait_copies<Config::stages - 2>();
-      amend(gate[kGlu ? 1 : 0], same_input);
+      amend(gate[kGates ? 1 : 0], same_input);
       __syncthreads();
       queue();
     } else if constexpr (kRegisters) {
-      amend(gate[kGlu ? 1 : 0], same_input);
+      amend(gate[kGates ? 1 : 0], same_input);
       __syncthreads();
       fetch();
     } else {
@@ -182,8 +186,8 @@ struct OperandStages {
       __syncthreads();
     }
   }
-  /// Whether the chunk is to be left out: then it is skip() instead of the products.
-  __device__ __forceinline__ bool skipped() const { return kGlu && gate[0] == 0; }
+  /// Whether the chunk contributes nothing: then skip() is called instead of the multiplication.
+  __device__ __forceinline__ bool skipped() const { return kGates && gate[0] == 0; }
   __device__ __forceinline__ void skip() {}
   __device__ __forceinline__ const float* x() const { return shared + current_x * CopyX::kFloats; }
   __device__ __forceinline__ const float* w() const { return shared + kFirstW + current * CopyW::kFloats; }
@@ -192,7 +196,7 @@ struct OperandStages {
   }
 
  private:
-  struct OnlyBlock {
+  struct SingleBlock {
     __device__ __forceinline__ int operator()(int) const { return 0; }
   };
   __device__ static __forceinline__ float* shared_memory() {
@@ -204,16 +208,16 @@ struct OperandStages {
   }
   __device__ __forceinline__ float* to_x() const { return shared + filling_x * CopyX::kFloats; }
   __device__ __forceinline__ float* to_w() const { return shared + kFirstW + filling * CopyW::kFloats; }
-  /// Whether the feed's chunk brings a tile of x; turns to the place that this goes to.
-  __device__ __forceinline__ bool turn_x() {
+  /// Whether a tile of x is to be copied for the feed's chunk. Selects the buffer that it goes to.
+  __device__ __forceinline__ bool advance_x() {
     const bool brings = Config::rows == 1 || !feed.step.same_input();
     if (brings) filling_x = next(filling_x);
-    // Where no other chunk may want it, a gate of 0 leaves it out.
-    return brings && (!kGlu || Config::rows > 1 || feed.gate != 0);
+    // a gate of 0 makes the tile unnecessary, unless other chunks may use it
+    return brings && (!kGates || Config::rows > 1 || feed.gate != 0);
   }
-  /// Notes the gate of the feed's chunk. Whether it has weights that count.
+  /// Stores the gate of the feed's chunk. Returns whether it is not 0.
   __device__ __forceinline__ bool note_gate() {
-    if constexpr (kGlu) {
+    if constexpr (kGates) {
 #pragma unroll
       for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
       gate[Config::stages - 1] = feed.gate;
@@ -222,15 +226,16 @@ struct OperandStages {
       return true;
     }
   }
-  /// Scales the weights and derives the inputs that this thread has copied for the chunk that is read next:
-  /// behind what makes them visible to itself, and in front of the barrier that makes them so to others.
+  /// Scales the weights and multiplies the inputs by the derivative, for the chunk that is read next. Each
+  /// thread does that for what it has copied: after its copies are visible to itself, and before the barrier
+  /// that makes them visible to all threads.
   __device__ __forceinline__ void amend(float factor, bool same_input) {
-    if constexpr (kGlu)
+    if constexpr (kGates)
       if (factor != 0 && factor != 1)
         CopyW::amend(shared + kFirstW + current * CopyW::kFloats,
                      [=](float value, int) { return value * factor; });
     if constexpr (Config::has_z) {
-      if (same_input || (kGlu && Config::rows == 1 && factor == 0)) return;
+      if (same_input || (kGates && Config::rows == 1 && factor == 0)) return;
       float* const tile = shared + current_x * CopyX::kFloats;
       CopyX::amend(tile, [=](float value, int place) {
         return value * Config::Derivative::derivative(tile[kAllX + place]);
@@ -239,7 +244,7 @@ struct OperandStages {
   }
   __device__ __forceinline__ const float* chunk_of(const float* activation, long long stride) const {
     const long long first =
-        static_cast<long long>(feed.step.column()) * Config::block_in + feed.step.part() * Config::chunk;
+        static_cast<long long>(feed.step.column()) * Config::block_in + feed.step.segment() * Config::chunk;
     return activation + first * (kColumnsX ? stride : 1);
   }
   __device__ __forceinline__ const float* x_chunk() const { return chunk_of(from.x, from.x_stride); }
@@ -247,13 +252,13 @@ struct OperandStages {
   __device__ __forceinline__ const float* w_chunk() const {
     const float* const weight = Config::weights > 1 && feed.step.tile() % 2 != 0 ? from.v : from.w;
     return weight + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
-           feed.step.part() * (kColumns ? Config::chunk * Config::block_out : Config::chunk);
+           feed.step.segment() * (kColumns ? Config::chunk * Config::block_out : Config::chunk);
   }
   __device__ __forceinline__ bool live() const { return !feed.done(); }
-  /// k's of the feed's chunk that are features of x.
+  /// The number of k's of the feed's chunk that are features of x.
   __device__ __forceinline__ int depth() const {
     if constexpr (Config::in_features == 0) return Config::chunk;
-    return features_left<Config>(feed.step.column()) - feed.step.part() * Config::chunk;
+    return features_left<Config>(feed.step.column()) - feed.step.segment() * Config::chunk;
   }
   __device__ __forceinline__ Extent extent_x() const {
     return kColumnsX ? Extent{depth(), from.valid} : Extent{from.valid, depth()};
@@ -262,24 +267,24 @@ struct OperandStages {
   __device__ __forceinline__ void queue() {
     const bool weighs = note_gate();
     if (live()) {
-      if (turn_x()) {
+      if (advance_x()) {
         CopyX::async(to_x(), x_chunk(), from.x_stride, extent_x());
         if constexpr (Config::has_z) CopyX::async(to_x() + kAllX, z_chunk(), from.z_stride, extent_x());
       }
       if (weighs) CopyW::async(to_w(), w_chunk(), kRowW, extent_w());
     }
-    feed.advance(OnlyBlock{});
+    feed.advance(SingleBlock{});
     ptx::commit_copies();
     filling = next(filling);
   }
   __device__ __forceinline__ void fetch() {
-    holds_x = live() && turn_x();
+    holds_x = live() && advance_x();
     holds = note_gate() && live();
     if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, extent_x());
     if constexpr (Config::has_z)
       if (holds_x) CopyX::fetch(held_z, z_chunk(), from.z_stride, extent_x());
     if (holds) CopyW::fetch(held_w, w_chunk(), kRowW, extent_w());
-    feed.advance(OnlyBlock{});
+    feed.advance(SingleBlock{});
   }
   __device__ __forceinline__ void put() {
     if (holds_x) CopyX::put(to_x(), held_x);
@@ -293,7 +298,7 @@ struct OperandStages {
     if (live()) {
       float4 quads_x[CopyX::kPerThread];
       float4 quads_w[CopyW::kPerThread];
-      const bool brings_x = turn_x();
+      const bool brings_x = advance_x();
       if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, extent_x());
       if (weighs) CopyW::fetch(quads_w, w_chunk(), kRowW, extent_w());
       if (brings_x) CopyX::put(to_x(), quads_x);
@@ -303,7 +308,7 @@ struct OperandStages {
       }
       if (weighs) CopyW::put(to_w(), quads_w);
     }
-    feed.advance(OnlyBlock{});
+    feed.advance(SingleBlock{});
   }
 };
 

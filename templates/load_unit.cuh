@@ -5,17 +5,19 @@
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
 
-// What is done with the units of a tile, 16 bytes each, one thread's one after the other. A loader goes
-// through those of a thread with one of these:
+// Operations on the units of a tile, 16 bytes each. A loader applies one of these operations to the units of
+// a thread, one after the other:
 //
-//   unit<kTo, kFrom, kAlignment>(to, from, bytes)
+//  unit<kTo, kFrom, kAlignment>(to, from, bytes)
 //
-// `to` + kTo in shared memory, `from` + kFrom in global memory, a multiple of kAlignment bytes. Of the unit's
-// 16 bytes those from `bytes` on are not read, and are zeros.
+// The unit goes to `to` + kTo in shared memory and comes from `from` + kFrom in global memory, an address
+// that is a multiple of kAlignment bytes. Only the first `bytes` of its 16 bytes are read; the others become
+// zeros.
 
 namespace sparsekiln {
 
-/// The first elements of a unit, and zeros. A register has no index: each element asks for itself.
+/// Reads the first elements of a unit; the others are zeros. Registers cannot be indexed, so there is a
+/// condition for each element.
 template <int kElementBytes>
 __device__ __forceinline__ uint4 read_elements(const char* from, int bytes) {
   unsigned words[4];
@@ -33,8 +35,8 @@ __device__ __forceinline__ uint4 read_elements(const char* from, int bytes) {
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/// Queues asynchronous copies, as wide as the alignment lets them be: of 16, 8 or 4 bytes. There are none of
-/// 2 (PTX ISA, "cp.async"): such a unit is read and written at once. kWhole: `bytes` is 16.
+/// Queues asynchronous copies of 16, 8 or 4 bytes, as the alignment allows. There are none of 2 bytes (PTX
+/// ISA, "cp.async"), so such a unit is read and written at once. kWhole: `bytes` is always 16.
 template <int kElementBytes, bool kWhole>
 struct QueueUnits {
   template <int kTo, int kFrom, int kAlignment = 16>
@@ -42,7 +44,7 @@ struct QueueUnits {
     if constexpr (kAlignment < 4)
       ptx::store_shared(to + static_cast<unsigned>(kTo), read_elements<kElementBytes>(from + kFrom, bytes));
     else if constexpr (kAlignment < 16)
-      parts<kTo, kFrom, kAlignment>(to, from, bytes);
+      pieces<kTo, kFrom, kAlignment>(to, from, bytes);
     else if constexpr (kWhole)
       ptx::copy_async<kTo, kFrom>(to, from);
     else
@@ -50,14 +52,14 @@ struct QueueUnits {
   }
 
  private:
-  template <int kTo, int kFrom, int kBytes, int kPart = 0>
-  __device__ __forceinline__ void parts(unsigned to, const char* from, int bytes) const {
-    ptx::copy_async_part<kBytes, kTo + kPart, kFrom + kPart>(to, from, min(max(bytes - kPart, 0), kBytes));
-    if constexpr (kPart + kBytes < 16) parts<kTo, kFrom, kBytes, kPart + kBytes>(to, from, bytes);
+  template <int kTo, int kFrom, int kBytes, int kPiece = 0>
+  __device__ __forceinline__ void pieces(unsigned to, const char* from, int bytes) const {
+    ptx::copy_async_part<kBytes, kTo + kPiece, kFrom + kPiece>(to, from, min(max(bytes - kPiece, 0), kBytes));
+    if constexpr (kPiece + kBytes < 16) pieces<kTo, kFrom, kBytes, kPiece + kBytes>(to, from, bytes);
   }
 };
 
-/// Reads a unit into registers. kPartial: `bytes` may be something between 0 and 16.
+/// Reads a unit into registers. kPartial: `bytes` may be between 0 and 16.
 template <int kElementBytes, bool kPartial>
 struct FetchUnit {
   uint4& into;
@@ -71,7 +73,7 @@ struct FetchUnit {
   }
 };
 
-/// Writes it from there to shared memory.
+/// Writes a unit from registers to shared memory.
 struct PutUnit {
   const uint4& value;
   template <int kTo, int kFrom, int kAlignment = 16>
@@ -80,8 +82,7 @@ struct PutUnit {
   }
 };
 
-/// Multiplies it, where it lies in shared memory, by the derivative of a function at the unit kZ bytes from
-/// there.
+/// Multiplies a unit in shared memory by the derivative of a function at the unit kZ bytes further on.
 template <class Product, class Function, int kZ>
 struct DeriveUnit {
   template <int kTo, int kFrom, int kAlignment = 16>
@@ -98,7 +99,7 @@ struct DeriveUnit {
   }
 };
 
-/// Scales it there.
+/// Multiplies a unit in shared memory by a factor.
 template <class Product>
 struct ScaleUnit {
   float factor;

@@ -4,24 +4,25 @@
 #include "ptx_mma.cuh"
 #include "schedule.cuh"
 
-// Operand loading for small batches, where the weight's bytes take longest: each warp goes its own way from
-// global memory to its own shared memory, and waits for no other.
+// Operand loading for small batches, where reading the weight takes most of the time: each warp copies from
+// global memory to its own shared memory, and never waits for another warp.
 
 namespace sparsekiln {
 
-/// Walks every kStride-th chunk of a worker, one warp's, ahead of the copies: the lanes read the steps of the
-/// next 32 / kBlocks chunks at once, as many chunks before the first of them is copied, and hand them round.
+/// Reads the steps of every kStride-th chunk of a worker, which are those of one warp, ahead of the copies.
+/// The lanes read the steps of the next 32 / kBlocks chunks at once, as many chunks before the first of them
+/// is copied, and exchange them by shuffles.
 template <class Table, int kBlocks, int kStride>
 struct WarpFeed {
-  enum : int { kHeld = 32 / kBlocks };  ///< chunks
+  enum : int { kHeld = 32 / kBlocks };  ///< chunks whose steps are held
 
   const Table table;
   const int own;  ///< which of a chunk's blocks this lane copies
-  int chunk;      ///< that comes next
+  int chunk;      ///< the next chunk
   const int end;
-  int at = 0;   ///< its place among those that are held
-  uint2 held;   ///< this lane's step of them
-  uint2 later;  ///< likewise, of those behind them
+  int at = 0;   ///< the position of that chunk among those held
+  uint2 held;   ///< the step that this lane holds
+  uint2 later;  ///< likewise, of the chunks after those
 
   __device__ __forceinline__ WarpFeed(Table from, int worker, int own_block, int first)
       : table(from),
@@ -46,22 +47,23 @@ struct WarpFeed {
   }
 
  private:
-  /// Of the chunk that is so many turns ahead. Behind the last there is one that can be read.
+  /// Reads this lane's step of the chunks that start `ahead` positions further on. After the last chunk there
+  /// is one that can be read.
   __device__ __forceinline__ uint2 look(int ahead) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
     return table.step(min(chunk + (ahead + lane / kBlocks) * kStride, end) * kBlocks + lane % kBlocks);
   }
 };
 
-/// The stages through which the chunks of one warp pass: of the worker's chunks every Config::warps-th.
+/// The stages through which the chunks of one warp pass: every Config::warps-th chunk of the worker.
 ///
-/// A chunk is 64 bytes of k of all rows of W and x: a part of a block, a block, or kBlocks blocks of the
-/// item. Rows are dealt out eight at a time, a unit: lane l has the 16 bytes l % 4 of row l / 4. Every lane
-/// finds what it copied where it put it, in words that are its own fragments of the tensor core's operands as
-/// long as both operands take their k's in this order, and any 32 lanes meet every bank alike.
+/// A chunk is 64 bytes of k of all rows of W and x: a segment of a block, a block, or kBlocks blocks of the
+/// item. Rows are copied in units of eight rows: lane l copies the 16 bytes l % 4 of row l / 4. Each lane
+/// reads what it has copied itself: the words are its own fragments of the tensor core's operands, as long as
+/// both operands take their k's in this order. Reads of 32 lanes use all banks equally.
 ///
 /// Where an item has too few blocks to fill its last chunk, both operands are filled with zeros; so are rows
-/// of x without a batch entry.
+/// of x that have no batch row.
 ///
 /// For each chunk: acquire(); read x() and w(); release().
 template <class Config>
@@ -72,7 +74,8 @@ struct WarpStages {
     kStride = Config::warps,
     kElementBytes = sizeof(Element),
     kRowBytes = Config::block_in * kElementBytes,
-    kBlockLanes = kRowBytes < 64 ? kRowBytes / 16 : 4,  ///< of the four that share a row, those of one block
+    /// how many of the four lanes that share a row copy from the same block
+    kBlockLanes = kRowBytes < 64 ? kRowBytes / 16 : 4,
     kBlocks = 4 / kBlockLanes,
     kBlockBytes = Config::block_out * kRowBytes,
     kUnitBytes = 32 * 16,
@@ -81,19 +84,19 @@ struct WarpStages {
     kStageBytes = (kUnitsX + kUnitsW) * kUnitBytes,
     kWarpBytes = Config::stages * kStageBytes,
   };
-  using Walk = WarpFeed<Table, kBlocks, kStride>;
+  using ScheduleFeed = WarpFeed<Table, kBlocks, kStride>;
 
-  const int row = static_cast<int>(threadIdx.x % 32 / 4);  ///< of a unit, that this lane copies
+  const int row = static_cast<int>(threadIdx.x % 32 / 4);  ///< the row of a unit that this lane copies
   const unsigned first_stage = ptx::kept(warp_memory());
   const char* const x_row;
   const char* const w_row;
-  const long long x_unit;  ///< from one unit of x to the next, bytes
-  const int valid;         ///< batch entries of the tile that exist
-  Walk feed;
+  const long long x_unit;  ///< bytes from one unit of x to the next
+  const int valid;         ///< batch rows of the tile that exist
+  ScheduleFeed feed;
   unsigned reading = first_stage + (Config::stages - 1) * kStageBytes;  ///< the stage that is read
   unsigned writing = first_stage;                                       ///< the stage that is filled next
-  bool held_any = false;                                                ///< `held` has a chunk
-  uint4 held[Config::async_copy ? 1 : kUnitsX + kUnitsW];  ///< where there is no asynchronous copy
+  bool held_any = false;                                                ///< whether `held` has a chunk
+  uint4 held[Config::async_copy ? 1 : kUnitsX + kUnitsW];  ///< for targets without asynchronous copies
 
   __device__ __forceinline__ WarpStages(const Table& table, int worker, const Source<Config>& from)
       : x_row(ptx::kept(reinterpret_cast<const char*>(from.x) + row * from.x_stride * kElementBytes +
@@ -113,7 +116,7 @@ struct WarpStages {
   __device__ __forceinline__ void acquire(bool) {
     reading = after(reading);
     if constexpr (Config::async_copy) ptx::wait_copies<Config::stages - 2>();
-    // Lanes may read what others copied, and have read what is overwritten now.
+    // Lanes may read what others have copied, and others have read what is overwritten now.
     if constexpr (!Config::tensor_cores) __syncwarp();
     take();
     if constexpr (Config::async_copy) put();
@@ -121,7 +124,8 @@ struct WarpStages {
   __device__ __forceinline__ void release() {
     if constexpr (!Config::async_copy) put();
   }
-  /// Where the first unit lies; unit u follows at u · kUnitBytes, of each the 16 bytes of lane l at 16 · l.
+  /// The address of the first unit. Unit u follows at u · kUnitBytes, and within it the 16 bytes of lane l at
+  /// 16 · l.
   __device__ __forceinline__ unsigned x() const { return reading; }
   __device__ __forceinline__ unsigned w() const { return reading + kUnitsX * kUnitBytes; }
 
@@ -136,7 +140,8 @@ struct WarpStages {
     const unsigned next = stage + kStageBytes;
     return next == first_stage + kWarpBytes ? first_stage : next;
   }
-  /// Queues the copies of the next chunk, or reads it into registers; put() makes it land in its stage.
+  /// Queues the copies of the next chunk, or reads it into registers; put() completes the transfer to its
+  /// stage.
   __device__ __forceinline__ void take() {
     held_any = !feed.done();
     if (held_any) {
@@ -145,16 +150,16 @@ struct WarpStages {
       const char* from_x = x_row + static_cast<long long>(step.column()) * kRowBytes;
       const char* from_w = w_row + static_cast<long long>(feed.block()) * kBlockBytes;
       if constexpr (kRowBytes > 64) {
-        from_x += step.part() * 64;
-        from_w += step.part() * 64;
+        from_x += step.segment() * 64;
+        from_w += step.segment() * 64;
       }
-      const int entries = present ? valid - row : 0;
+      const int batch_rows = present ? valid - row : 0;
       if constexpr (Config::async_copy) {
         const unsigned to = writing + threadIdx.x % 32 * 16;
-        copy_x<0>(to, from_x, entries);
+        copy_x<0>(to, from_x, batch_rows);
         copy_w<0>(to, from_w, present);
       } else {
-        fetch(from_x, entries, from_w, present);
+        fetch(from_x, batch_rows, from_w, present);
       }
     }
     feed.advance();
@@ -169,21 +174,22 @@ struct WarpStages {
     }
     writing = after(writing);
   }
-  /// `entries`: batch entries from this lane's first row on that exist.
+  /// `batch_rows`: batch rows from this lane's first row on that exist.
   template <int kUnit>
-  __device__ __forceinline__ void copy_x(unsigned to, const char* from, int entries) const {
-    ptx::copy_async<kUnit * kUnitBytes, 0>(to, from + kUnit * x_unit, 8 * kUnit < entries ? 16 : 0);
-    if constexpr (kUnit + 1 < kUnitsX) copy_x<kUnit + 1>(to, from, entries);
+  __device__ __forceinline__ void copy_x(unsigned to, const char* from, int batch_rows) const {
+    ptx::copy_async<kUnit * kUnitBytes, 0>(to, from + kUnit * x_unit, 8 * kUnit < batch_rows ? 16 : 0);
+    if constexpr (kUnit + 1 < kUnitsX) copy_x<kUnit + 1>(to, from, batch_rows);
   }
   template <int kUnit>
   __device__ __forceinline__ void copy_w(unsigned to, const char* from, bool present) const {
     ptx::copy_async<(kUnitsX + kUnit) * kUnitBytes, kUnit * 8 * kRowBytes>(to, from, present ? 16 : 0);
     if constexpr (kUnit + 1 < kUnitsW) copy_w<kUnit + 1>(to, from, present);
   }
-  __device__ __forceinline__ void fetch(const char* from_x, int entries, const char* from_w, bool present) {
+  __device__ __forceinline__ void fetch(const char* from_x, int batch_rows, const char* from_w,
+                                        bool present) {
 #pragma unroll
     for (int unit = 0; unit < kUnitsX + kUnitsW; ++unit) {
-      const bool exists = unit < kUnitsX ? 8 * unit < entries : present;
+      const bool exists = unit < kUnitsX ? 8 * unit < batch_rows : present;
       const char* const from =
           unit < kUnitsX ? from_x + unit * x_unit : from_w + (unit - kUnitsX) * (8 * kRowBytes);
       held[unit] = make_uint4(0, 0, 0, 0);

@@ -2,8 +2,8 @@
 
 #include "ptx.cuh"
 
-// Element types of y: how neighbouring sums become elements, and elements of y, of a residual or of a bias
-// become floats. A run is aligned to its own size.
+// Element types of y: how consecutive float32 results become elements, and how elements of y, of a residual
+// or of a bias become floats. A run is aligned to its own size.
 
 namespace sparsekiln {
 
@@ -21,7 +21,8 @@ struct F32Output {
   }
 };
 
-/// 16-bit types, two of which fill a word: Type has pack(low, high), and unpack(element) to a float.
+/// Types of 16 bits, two of which fill a word. Type has pack(low, high), and unpack(element), which returns a
+/// float.
 template <class Type>
 struct PackedOutput {
   using Element = unsigned short;
@@ -48,7 +49,7 @@ struct PackedOutput {
     for (int v = 0; v < kRun; ++v) run[v] = Type::unpack(words[v / 2] >> (v % 2 * 16));
   }
 };
-/// `unpack` looks at the lower 16 bits alone.
+/// `unpack` reads only the lower 16 bits.
 struct F16Output : PackedOutput<F16Output> {
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_f16(low, high); }
   __device__ static __forceinline__ float unpack(unsigned bits) { return ptx::unpack_f16(bits); }

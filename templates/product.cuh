@@ -3,20 +3,20 @@
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
 
-// What the tensor cores do with each type of operand.
+// Operations on each operand type of the tensor cores.
 
 namespace sparsekiln {
 
-/// Operand types: what is done to fragments, and which instruction takes them. Of two elements in a word,
-/// `unpack` gives the lower one.
+/// Operand types: how fragments are converted, and which instruction multiplies them. `unpack` returns the
+/// lower of the two elements in a word.
 struct F16Product {
   using Element = unsigned short;
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_f16(low, high); }
   __device__ static __forceinline__ float unpack(unsigned bits) { return ptx::unpack_f16(bits); }
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
-  __device__ static __forceinline__ void mma(float (&sums)[4], const unsigned (&a)[4],
+  __device__ static __forceinline__ void mma(float (&accumulators)[4], const unsigned (&a)[4],
                                              const unsigned (&b)[2]) {
-    ptx::mma_f16(sums, a, b);
+    ptx::mma_f16(accumulators, a, b);
   }
 };
 struct Bf16Product {
@@ -24,21 +24,22 @@ struct Bf16Product {
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_bf16(low, high); }
   __device__ static __forceinline__ float unpack(unsigned bits) { return __uint_as_float(bits << 16); }
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
-  __device__ static __forceinline__ void mma(float (&sums)[4], const unsigned (&a)[4],
+  __device__ static __forceinline__ void mma(float (&accumulators)[4], const unsigned (&a)[4],
                                              const unsigned (&b)[2]) {
-    ptx::mma_bf16(sums, a, b);
+    ptx::mma_bf16(accumulators, a, b);
   }
 };
 struct Tf32Product {
   using Element = float;
   __device__ static __forceinline__ unsigned convert(unsigned word) { return ptx::round_tf32(word); }
-  __device__ static __forceinline__ void mma(float (&sums)[4], const unsigned (&a)[4],
+  __device__ static __forceinline__ void mma(float (&accumulators)[4], const unsigned (&a)[4],
                                              const unsigned (&b)[2]) {
-    ptx::mma_tf32(sums, a, b);
+    ptx::mma_tf32(accumulators, a, b);
   }
 };
 
-/// A word of elements, each changed in float32 and rounded to its type: change(element, the one of `other`).
+/// Changes each element of a word in float32 and rounds it to its type: change(element, the element of
+/// `other`).
 template <class Product, class Change>
 __device__ __forceinline__ unsigned changed(unsigned word, unsigned other, Change change) {
   if constexpr (sizeof(typename Product::Element) == 4) {

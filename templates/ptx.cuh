@@ -1,6 +1,6 @@
 #pragma once
 
-// Small wrappers of PTX instructions, so that emitted sources include no CUDA toolkit header.
+// Small wrappers of PTX instructions, so that emitted sources need no header of the CUDA toolkit.
 
 namespace sparsekiln::ptx {
 
@@ -13,8 +13,8 @@ __device__ __forceinline__ void copy_async(float* shared, const float* global, i
                : "memory");
 }
 
-/// Likewise of 8 or 4 bytes, for addresses that are multiples of no more: .ca has all three sizes, .cg
-/// only 16.
+/// The same for 8 or 4 bytes, for addresses that are aligned to no more: .ca has all three sizes, .cg only
+/// 16.
 template <int kBytes>
 __device__ __forceinline__ void copy_async_part(float* shared, const float* global, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(
@@ -23,18 +23,18 @@ __device__ __forceinline__ void copy_async_part(float* shared, const float* glob
                : "memory");
 }
 
-/// Ends a group of queued copies.
+/// Closes a group of queued copies.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits until at most `kPending` of this thread's groups are on their way.
+/// Waits until at most `kPending` of this thread's groups are incomplete.
 template <int kPending>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-/// Reads four floats of shared memory. In assembly, since NVVM else splits some of such loads in two, in an
-/// order that changes from process to process (seen with NVRTC 13.0), and the same source must give the same
-/// code.
+/// Reads four floats of shared memory. This is assembly because NVVM splits some of these loads in two, in an
+/// order that changes from process to process (observed with NVRTC 13.0), and the same source must give the
+/// same code.
 __device__ __forceinline__ float4 load_shared(const float* shared) {
   float4 value;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -44,7 +44,7 @@ __device__ __forceinline__ float4 load_shared(const float* shared) {
   return value;
 }
 
-/// Writes neighbouring words at once. In assembly, since NVVM splits such stores into words.
+/// Writes consecutive words at once. This is assembly because NVVM splits such stores into words.
 __device__ __forceinline__ void store_global(void* global, const unsigned (&words)[2]) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(global), "r"(words[0]), "r"(words[1]) : "memory");
 }
@@ -62,8 +62,8 @@ __device__ __forceinline__ void store_global(void* global, const float (&words)[
                : "memory");
 }
 
-/// Reads neighbouring words at once. Volatile: not before a store to the same place, of an earlier batch
-/// tile.
+/// Reads consecutive words at once. It is volatile so that it is not moved before a store to the same address
+/// that belongs to an earlier batch tile.
 __device__ __forceinline__ void load_global(const void* global, unsigned (&words)[1]) {
   asm volatile("ld.global.b32 %0, [%1];" : "=r"(words[0]) : "l"(global) : "memory");
 }
@@ -89,14 +89,14 @@ __device__ __forceinline__ void load_global(const void* global, float (&words)[4
                : "memory");
 }
 
-/// Reads what another CTA wrote before a fence: never from this multiprocessor's L1.
+/// Reads what another CTA wrote before a fence. It never reads this multiprocessor's L1.
 __device__ __forceinline__ float load_relaxed(const float* global) {
   float value;
   asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(global) : "memory");
   return value;
 }
 
-/// Two floats rounded to nearest even; `low` is the element at the lower address.
+/// Rounds two floats to nearest even; `low` is the element at the lower address.
 __device__ __forceinline__ unsigned pack_f16(float low, float high) {
   unsigned packed;
 #if __CUDA_ARCH__ >= 800

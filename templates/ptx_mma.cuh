@@ -1,8 +1,8 @@
 #pragma once
 
-// Wrappers of the instructions that feed and run the tensor cores. Shared memory is addressed by its 32-bit
-// window address; fragments are words as the PTX ISA's tables of "Warp-Level Matrix Instructions" lay them
-// out.
+// Wrappers of the instructions that load operands for the tensor cores and run them. Shared memory is
+// addressed by its 32-bit window address. Fragments are words in the order of the tables in the PTX ISA,
+// "Warp-Level Matrix Instructions".
 
 namespace sparsekiln::ptx {
 
@@ -12,8 +12,8 @@ __device__ __forceinline__ unsigned dynamic_shared() {
   return static_cast<unsigned>(__cvta_generic_to_shared(dynamic_shared_memory));
 }
 
-/// cp.async of 16 bytes, of which the first `bytes` are read and the rest become zeros; with 0, nothing is
-/// read. Offsets, in bytes, are part of the instruction.
+/// cp.async of 16 bytes. The first `bytes` are read and the others become zeros; with 0, nothing is read.
+/// Offsets, in bytes, are part of the instruction.
 template <int kTo, int kFrom>
 __device__ __forceinline__ void copy_async(unsigned shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0+%3], [%1+%4], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes),
@@ -27,7 +27,7 @@ __device__ __forceinline__ void copy_async(unsigned shared, const void* global) 
                : "memory");
 }
 
-/// Likewise of 8 or 4 bytes.
+/// The same for 8 or 4 bytes.
 template <int kBytes, int kTo, int kFrom>
 __device__ __forceinline__ void copy_async_part(unsigned shared, const void* global, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0+%3], [%1+%4], %5, %2;" ::"r"(shared), "l"(global), "r"(bytes),
@@ -35,7 +35,7 @@ __device__ __forceinline__ void copy_async_part(unsigned shared, const void* glo
                : "memory");
 }
 
-/// Keeps a value in a register: it is not computed again from what it was made of.
+/// An optimization barrier: the value stays in a register and is not recomputed.
 template <class Value>
 __device__ __forceinline__ Value kept(Value value) {
   if constexpr (sizeof(Value) == 8)
@@ -51,7 +51,7 @@ __device__ __forceinline__ void store_shared(unsigned shared, const uint4& value
                : "memory");
 }
 
-/// What one lane wrote or copied: 16 bytes.
+/// Reads 16 bytes.
 template <int kOffset>
 __device__ __forceinline__ void load_shared(unsigned (&words)[4], unsigned shared) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4+%5];"
@@ -80,7 +80,7 @@ __device__ __forceinline__ void store_shared(unsigned shared, float value) {
   asm volatile("st.shared.f32 [%0+%2], %1;" ::"r"(shared), "f"(value), "n"(kOffset) : "memory");
 }
 
-/// Neighbouring floats at once.
+/// Writes consecutive floats at once.
 __device__ __forceinline__ void store_shared(unsigned shared, const float (&values)[2]) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared), "f"(values[0]), "f"(values[1]) : "memory");
 }
@@ -90,8 +90,8 @@ __device__ __forceinline__ void store_shared(unsigned shared, const float (&valu
                : "memory");
 }
 
-/// Matrices of 8 rows × 16 bytes; lanes 8m … 8m + 7 address the rows of matrix m. Of each matrix, a lane
-/// gets word lane % 4 of row lane / 4.
+/// Reads matrices of 8 rows × 16 bytes; lanes 8m … 8m + 7 address the rows of matrix m. A lane receives word
+/// lane % 4 of row lane / 4 of each matrix.
 template <int kOffset>
 __device__ __forceinline__ void load_matrices(unsigned (&words)[4], unsigned shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4+%5];"
@@ -107,8 +107,8 @@ __device__ __forceinline__ void load_matrices(unsigned (&words)[2], unsigned sha
                : "memory");
 }
 
-/// The same matrices transposed: of each, a lane gets elements lane / 4 of rows 2 · (lane % 4) and one more,
-/// where elements have 16 bits (PTX ISA, "ldmatrix").
+/// Reads the same matrices transposed, with elements of 16 bits: a lane receives element lane / 4 of rows 2 ·
+/// (lane % 4) and 2 · (lane % 4) + 1 of each matrix (PTX ISA, "ldmatrix").
 template <int kOffset>
 __device__ __forceinline__ void load_columns(unsigned (&words)[4], unsigned shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4+%5];"
@@ -135,8 +135,9 @@ __device__ __forceinline__ void load_words(unsigned& first, unsigned& second, un
                : "memory");
 }
 
-/// What the lane whose number differs in the bits of kLanes has. In assembly, since NVVM would keep sums that
-/// pass through the intrinsic as integers, and move each in front of and behind its products.
+/// Returns the value of the lane whose number differs in the bits of kLanes. This is assembly because NVVM
+/// would keep accumulators that pass through the intrinsic as integers, and move each before and after its
+/// products.
 template <int kLanes>
 __device__ __forceinline__ float exchanged(float value) {
   float got;
@@ -144,36 +145,39 @@ __device__ __forceinline__ float exchanged(float value) {
   return got;
 }
 
-/// sums += A · B, A 16 rows × 32 bytes of k, B 8 columns of as much.
-__device__ __forceinline__ void mma_f16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+/// accumulators += A · B. A has 16 rows × 32 bytes of k, B has 8 columns of as many bytes.
+__device__ __forceinline__ void mma_f16(float (&accumulators)[4], const unsigned (&a)[4],
+                                        const unsigned (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "+f"(accumulators[0]), "+f"(accumulators[1]), "+f"(accumulators[2]), "+f"(accumulators[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
-  // The halves of k: m16n8k16's fragments are those of two m16n8k8, one behind the other.
+  // m16n8k16's fragments are those of two m16n8k8, one for each half of k.
   asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%8}, {%0, %1, %2, "
       "%3};\n\t"
       "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%6, %7}, {%9}, {%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "+f"(accumulators[0]), "+f"(accumulators[1]), "+f"(accumulators[2]), "+f"(accumulators[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
-__device__ __forceinline__ void mma_bf16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+__device__ __forceinline__ void mma_bf16(float (&accumulators)[4], const unsigned (&a)[4],
+                                         const unsigned (&b)[2]) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "+f"(accumulators[0]), "+f"(accumulators[1]), "+f"(accumulators[2]), "+f"(accumulators[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-__device__ __forceinline__ void mma_tf32(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+__device__ __forceinline__ void mma_tf32(float (&accumulators)[4], const unsigned (&a)[4],
+                                         const unsigned (&b)[2]) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "+f"(accumulators[0]), "+f"(accumulators[1]), "+f"(accumulators[2]), "+f"(accumulators[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// A float rounded to tf32, to nearest, ties away from zero.
+/// Rounds a float to tf32, to nearest, ties away from zero.
 __device__ __forceinline__ unsigned round_tf32(unsigned value) {
   unsigned rounded;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(value)));

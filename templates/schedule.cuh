@@ -1,12 +1,12 @@
 #pragma once
 
-// The schedule as a kernel sees it: tables, read through the entry's `Table`, which are part of the emitted
-// source, or of the launch's arguments.
+// The schedule as a kernel reads it: tables, read through the entry's `Table`, which are either constants of
+// the emitted source or an argument of the launch.
 //
-// A chunk is what one stage of shared memory holds: a part of a block's columns, a block, or kBlocks blocks
-// of one item, of which the last chunk of an item may lack some. The table has kBlocks steps for each chunk,
-// and for one more behind the last, which nobody computes: to be read ahead. An item with nothing to add has
-// no chunks.
+// A chunk is what one stage of shared memory holds: a segment of a block's columns, a block, or kBlocks
+// blocks of one item. The last chunk of an item may have fewer blocks. The table has kBlocks steps for each
+// chunk, and for one more chunk after the last: it is read ahead but never computed. An item without blocks
+// has no chunks.
 
 namespace sparsekiln {
 
@@ -14,15 +14,19 @@ namespace sparsekiln {
 struct Step {
   unsigned bits;
 
-  __device__ __forceinline__ int column() const { return static_cast<int>(bits & 0xffffff); }  ///< of blocks
-  __device__ __forceinline__ int part() const { return static_cast<int>(bits >> 24 & 7); }  ///< of the block
-  __device__ __forceinline__ int tile() const { return static_cast<int>(bits >> 27 & 3); }  ///< of the item
-  __device__ __forceinline__ bool present() const { return (bits >> 29 & 1) == 0; }         ///< else zeros
-  /// The chunk before, of the same item, has the same tile of x.
+  /// The block column.
+  __device__ __forceinline__ int column() const { return static_cast<int>(bits & 0xffffff); }
+  /// Which segment of the block's columns, where a chunk holds less than a block.
+  __device__ __forceinline__ int segment() const { return static_cast<int>(bits >> 24 & 7); }
+  /// Which output tile of the item.
+  __device__ __forceinline__ int tile() const { return static_cast<int>(bits >> 27 & 3); }
+  /// Whether there is a block; otherwise the operands are filled with zeros.
+  __device__ __forceinline__ bool present() const { return (bits >> 29 & 1) == 0; }
+  /// Whether the chunk before it, of the same item, has the same tile of x.
   __device__ __forceinline__ bool same_input() const { return (bits >> 30 & 1) != 0; }
 };
 
-/// Where a worker's chunks and items begin; the next worker's are the end of this one's.
+/// Where a worker's chunks and items begin; they end where those of the next worker begin.
 struct __align__(8) WorkerBegin {
   int chunk;
   int item;
@@ -30,13 +34,13 @@ struct __align__(8) WorkerBegin {
 
 /// One part of an item that several CTAs share.
 struct __align__(16) SplitPart {
-  int slot;     ///< its partial sums
+  int slot;     ///< where its partial sums are in the workspace
   int first;    ///< the slot of the first part; the others follow in ascending order
-  int parts;    ///< of all
-  int counter;  ///< of their arrivals
+  int parts;    ///< number of parts of the item
+  int counter;  ///< the counter of parts that have arrived
 };
 
-/// A layout's tables in global memory, the last argument of a kernel that was compiled without them.
+/// A layout's tables in global memory: the last argument of a kernel that was compiled without them.
 struct AttachedTables {
   const WorkerBegin* worker_begin;
   const uint2* steps;
@@ -61,7 +65,7 @@ struct AttachedTables {
   __device__ __forceinline__ long long tile_bytes() const { return bytes_of_tile; }
 };
 
-/// One type or another.
+/// One of two types.
 template <bool kFirst, class First, class Second>
 struct Select {
   using Type = First;
@@ -71,42 +75,43 @@ struct Select<false, First, Second> {
   using Type = Second;
 };
 
-/// Where the operands of one batch tile come from.
+/// The operands of one batch tile.
 template <class Config>
 struct Source {
-  const typename Config::Element* x;  ///< of the first batch entry
+  const typename Config::Element* x;  ///< the first batch row of the tile
   const typename Config::Element* w;
-  const typename Config::Element* v;  ///< of a glu pair
-  const float* gates;                 ///< of the blocks of W, if they have some
-  const typename Config::Element* z;  ///< like x, if that is multiplied by the derivative of a function at z
+  const typename Config::Element* v;  ///< the second weight of a GLU
+  const float* gates;                 ///< one gate for each block of W, if the problem has gates
+  const typename Config::Element* z;  ///< like x, where x is multiplied by an activation's derivative at z
   long long x_stride;
   long long z_stride;
-  int valid;  ///< batch entries that exist
+  int valid;  ///< batch rows that exist
 };
 
-/// Features of x from the first of a block column on, where the last column is cut (in_features of the config
-/// is not 0).
+/// Features of x from the first one of a block column on. Only where the last block column is partial, so
+/// that in_features of the config is not 0.
 template <class Config>
 __device__ __forceinline__ int features_left(int column) {
   return Config::in_features - column * Config::block_in;
 }
 
-/// Walks the chunks of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
-/// read while the one before is being copied and multiplied, so that no copy waits for an index. Nor for a
-/// gate (kGlu): the step that says whose gate it is has been read one chunk earlier.
-template <class Table, int kBlocks, int kMerge, int kWanted, bool kGlu = false>
+/// Reads the schedule of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
+/// read while the chunk before it is copied and multiplied, so that no copy waits for an index. No copy waits
+/// for a gate either (kGates): the step that names its block is read one chunk earlier.
+template <class Table, int kBlocks, int kMerge, int kWanted, bool kGates = false>
 struct Feed {
-  static_assert(!kGlu || kMerge == 1, "the gate is that of the step's only block");
+  static_assert(!kGates || kMerge == 1, "the gate is that of the step's only block");
   const Table table;
   const float* const gates;
-  const int own;  ///< which of a chunk's blocks this thread copies
+  const int own;  ///< which of the chunk's blocks this thread copies
   int chunk;
   const int end;
   Step step{0};
-  int block[kWanted];  ///< of the rows that this thread copies; -1: absent from a merged step
-  float gate = 1;      ///< of the block; 0 where there is none
+  int block[kWanted];  ///< the blocks whose rows this thread copies; -1 where a merged step lacks the block
+  float gate = 1;      ///< of the block; 0 where there is no block
 
-  /// Where kMerge > 1, `wanted(i)` is the place in the step of the block that the thread's i-th rows are of.
+  /// Where kMerge > 1, `wanted(i)` is the position in the step of the block that the thread's i-th rows
+  /// belong to.
   template <class Wanted>
   __device__ __forceinline__ Feed(Table from, int worker, int own_block, Wanted wanted,
                                   const float* all_gates = nullptr)
@@ -115,25 +120,25 @@ struct Feed {
         own(own_block),
         chunk(from.worker(worker).chunk),
         end(from.worker(worker + 1).chunk) {
-    if constexpr (kGlu) later = table.step(chunk * kBlocks + own);
+    if constexpr (kGates) later = table.step(chunk * kBlocks + own);
     look(wanted);
   }
   __device__ __forceinline__ bool done() const { return chunk >= end; }
   template <class Wanted>
   __device__ __forceinline__ void advance(Wanted wanted) {
-    chunk = min(chunk + 1, end);  // there it stays, where a chunk can be read
+    chunk = min(chunk + 1, end);  // stays at the end, where one more chunk can be read
     look(wanted);
   }
 
  private:
-  uint2 later;  ///< the step of the chunk behind this one, where there are gates
+  uint2 later;  ///< the step of the chunk after this one, where there are gates
 
   template <class Wanted>
   __device__ __forceinline__ void look(Wanted wanted) {
     const int index = chunk * kBlocks + own;
-    const uint2 entry = kGlu ? later : table.step(index);
+    const uint2 entry = kGates ? later : table.step(index);
     step.bits = entry.x;
-    if constexpr (kGlu) {
+    if constexpr (kGates) {
       gate = step.present() ? gates[entry.y] : 0.0f;
       later = table.step(min(chunk + 1, end) * kBlocks + own);
     }

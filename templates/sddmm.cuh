@@ -1,23 +1,25 @@
 #pragma once
 
-#include "entry_rows.cuh"
-#include "load_entries.cuh"
+#include "batch_rows.cuh"
+#include "load_batch_rows.cuh"
 #include "load_features.cuh"
 #include "output.cuh"
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
 
-// Gradient of the weight of a block-sparse linear layer, dw = Σ over pairs of dyᵀ · x on present blocks.
+// SDDMM, the gradient of the weight of a block-sparse linear layer: dw = Σ over pairs of dyᵀ · x on present
+// blocks.
 //
-// A worker goes through its runs of blocks (compiler/block_runs.h). The CTA computes a run at once: a tile of
-// block_out × (width · block_in) sums, width · block_in columns of x gathered side by side. It streams the
-// batch entries of all pairs through shared memory in chunks, and every chunk serves all of the run's blocks.
-// Which of a chunk's entries a thread adds is the tile's to say: the kParts sums that an element of dw then
-// has are added in ascending order, so dw depends on nothing but the inputs and the config.
+// A worker has runs of blocks (compiler/block_runs.h) and computes one after the other. The accumulators of a
+// run are block_out × (width · block_in), for width · block_in columns of x that are gathered next to each
+// other. The batch rows of all pairs pass through shared memory in chunks, and every chunk serves all blocks
+// of the run. The Tile decides which batch rows of a chunk a thread adds. An element of dw then has
+// kBatchSlices partial sums, which are added in ascending order, so dw depends only on the inputs and the
+// config.
 
 namespace sparsekiln {
 
-/// What comes after the sums.
+/// The epilogue arguments: what is done with the accumulators.
 template <class Config>
 struct SddmmEpilogue {
   float alpha = 1;
@@ -28,32 +30,33 @@ struct SddmmEpilogue {
   const typename Config::Element* w = nullptr;
 };
 
-/// alpha · sum + beta · old, of which old is read where it counts.
+/// alpha · sum + beta · old. `old` is read only if beta is not 0.
 template <class Config>
-__device__ __forceinline__ float scaled_sum(const SddmmEpilogue<Config>& ends, float sum, const float* old) {
+__device__ __forceinline__ float scaled_sum(const SddmmEpilogue<Config>& epilogue, float sum,
+                                            const float* old) {
   if constexpr (!Config::scales) return sum;
-  const float value = ends.alpha * sum;
-  return ends.beta == 0 ? value : __fmaf_rn(ends.beta, *old, value);
+  const float value = epilogue.alpha * sum;
+  return epilogue.beta == 0 ? value : __fmaf_rn(epilogue.beta, *old, value);
 }
 
-/// The sums of a run in shared memory, [block_out][width · block_in].
+/// The accumulators of a run in shared memory, [block_out][width · block_in].
 template <class Config>
-struct SddmmSums {
+struct SharedAccumulators {
   enum : int {
     kColumns = Config::width * Config::block_in,
     kRun = 16 / static_cast<int>(sizeof(typename Config::Output::Element)),
     kQuads = kRun / 4,
     kOfBlock = Config::block_out * Config::block_in,
   };
-  using Rows = EntryRows<kColumns / 4, 4>;
+  using Rows = BatchRows<kColumns / 4, 4>;
 
   __device__ static __forceinline__ unsigned place(int row, int column) {
     return ptx::dynamic_shared() +
            Rows::offset(static_cast<unsigned>(row), static_cast<unsigned>(column) / 4) +
            static_cast<unsigned>(column) % 4 * 4;
   }
-  /// Elements from `element` on of block `block` of the run. Where a run has two quads, lanes take turns in
-  /// which of them they read first, so that each time 8 lanes read 8 quads of different banks.
+  /// Reads elements from `element` on of block `block` of the run. Where a thread reads two quads, half of
+  /// the lanes start with the second one, so that 8 lanes always read 8 quads in different banks.
   __device__ static __forceinline__ void read(int block, int element, float (&run)[kRun]) {
     const int row = element / Config::block_in;
     const int column = block * Config::block_in + element % Config::block_in;
@@ -67,10 +70,10 @@ struct SddmmSums {
   }
 };
 
-/// What of a block exists, where the last block row or column is cut.
+/// How much of a block exists, where the last block row or block column is partial.
 template <class Config>
 struct BlockExtent {
-  enum : bool { kCut = Config::in_features != 0 || Config::out_features != 0 };
+  enum : bool { kPartialBlocks = Config::in_features != 0 || Config::out_features != 0 };
   int outs = Config::block_out;
   int ins = Config::block_in;
 
@@ -78,41 +81,41 @@ struct BlockExtent {
     if constexpr (Config::out_features != 0) outs = Config::out_features - row * Config::block_out;
     if constexpr (Config::in_features != 0) ins = Config::in_features - column * Config::block_in;
   }
-  /// Element `element` of the block.
+  /// Whether element `element` of the block exists.
   __device__ __forceinline__ bool has(int element) const {
     return element / Config::block_in < outs && element % Config::block_in < ins;
   }
 };
 
-/// dw of a run. Its blocks are neighbours in memory: the threads write them from end to end, 16 bytes each.
-/// Beyond a cut they write zeros.
+/// Writes dw of a run. The run's blocks are consecutive in memory, and the threads write them in order, 16
+/// bytes each. Elements beyond a partial edge are written as zeros.
 template <class Config>
 __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::Output::Element* dw,
-                                          const SddmmEpilogue<Config>& ends,
+                                          const SddmmEpilogue<Config>& epilogue,
                                           const typename Config::Table& table) {
-  using Sums = SddmmSums<Config>;
-  enum : int { kRun = Sums::kRun, kOfBlock = Sums::kOfBlock / kRun };
-  auto* const to = dw + static_cast<long long>(run.first) * Sums::kOfBlock;
+  using Shared = SharedAccumulators<Config>;
+  enum : int { kRun = Shared::kRun, kOfBlock = Shared::kOfBlock / kRun };
+  auto* const to = dw + static_cast<long long>(run.first) * Shared::kOfBlock;
   const int end = run.blocks * kOfBlock;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < end; i += Config::threads) {
     const int block = i / kOfBlock;
     float values[kRun];
-    Sums::read(block, i % kOfBlock * kRun, values);
-    float scale = ends.alpha;
-    if constexpr (Config::has_gates) scale *= ends.gates[run.first + block];
+    Shared::read(block, i % kOfBlock * kRun, values);
+    float scale = epilogue.alpha;
+    if constexpr (Config::has_gates) scale *= epilogue.gates[run.first + block];
     if constexpr (Config::scales || Config::has_gates) {
 #pragma unroll
       for (int v = 0; v < kRun; ++v) values[v] = Config::has_gates && scale == 0 ? 0.0f : values[v] * scale;
     }
     auto* const place = to + static_cast<long long>(i) * kRun;
-    if (Config::scales && ends.beta != 0) {
+    if (Config::scales && epilogue.beta != 0) {
       float old[kRun];
       Config::Output::read(place, old);
 #pragma unroll
-      for (int v = 0; v < kRun; ++v) values[v] = __fmaf_rn(ends.beta, old[v], values[v]);
+      for (int v = 0; v < kRun; ++v) values[v] = __fmaf_rn(epilogue.beta, old[v], values[v]);
     }
-    if constexpr (BlockExtent<Config>::kCut) {
+    if constexpr (BlockExtent<Config>::kPartialBlocks) {
       const BlockExtent<Config> extent(run.row, table.column(run.first + block));
 #pragma unroll
       for (int v = 0; v < kRun; ++v) values[v] = extent.has(i % kOfBlock * kRun + v) ? values[v] : 0.0f;
@@ -121,25 +124,27 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
   }
 }
 
-/// Σ dw · W over each block of a run, one warp a block: lane l adds elements 32 · i + l in ascending order of
-/// i, and the lanes' sums are added in pairs, from lanes 16 apart to neighbours.
+/// Computes Σ dw · W over each block of a run, one warp per block. Lane l adds elements 32 · i + l in
+/// ascending order of i; the sums of the lanes are added in pairs, first those 16 lanes apart, at last
+/// neighbors.
 template <class Config>
-__device__ __forceinline__ void store_gate_gradients(const BlockRun& run, const SddmmEpilogue<Config>& ends,
+__device__ __forceinline__ void store_gate_gradients(const BlockRun& run,
+                                                     const SddmmEpilogue<Config>& epilogue,
                                                      const typename Config::Table& table) {
-  using Sums = SddmmSums<Config>;
+  using Shared = SharedAccumulators<Config>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 1
   for (int block = static_cast<int>(threadIdx.x) / 32; block < run.blocks; block += Config::threads / 32) {
-    const auto* const w = ends.w + static_cast<long long>(run.first + block) * Sums::kOfBlock;
-    const BlockExtent<Config> extent(run.row,
-                                     BlockExtent<Config>::kCut ? table.column(run.first + block) : 0);
+    const auto* const w = epilogue.w + static_cast<long long>(run.first + block) * Shared::kOfBlock;
+    const BlockExtent<Config> extent(
+        run.row, BlockExtent<Config>::kPartialBlocks ? table.column(run.first + block) : 0);
     float sum = 0;
 #pragma unroll 4
-    for (int i = lane; i < Sums::kOfBlock; i += 32) {
+    for (int i = lane; i < Shared::kOfBlock; i += 32) {
       float value[1];
       ptx::load_shared(value,
-                       Sums::place(i / Config::block_in, block * Config::block_in + i % Config::block_in));
-      if (!BlockExtent<Config>::kCut || extent.has(i))
+                       Shared::place(i / Config::block_in, block * Config::block_in + i % Config::block_in));
+      if (!BlockExtent<Config>::kPartialBlocks || extent.has(i))
         sum = __fmaf_rn(value[0], Config::Operand::read(w + i), sum);
     }
     sum += ptx::exchanged<16>(sum);
@@ -147,13 +152,13 @@ __device__ __forceinline__ void store_gate_gradients(const BlockRun& run, const 
     sum += ptx::exchanged<4>(sum);
     sum += ptx::exchanged<2>(sum);
     sum += ptx::exchanged<1>(sum);
-    float* const place = ends.dgates + run.first + block;
-    if (lane == 0) *place = scaled_sum(ends, sum, place);
+    float* const place = epilogue.dgates + run.first + block;
+    if (lane == 0) *place = scaled_sum(epilogue, sum, place);
   }
 }
 
-/// Sums dy over the batch entries of a block row: of every kGroups-th entry a thread has 4 bytes, and where
-/// they are feature-major of every kGroups-th unit the entries of kOuts features.
+/// Sums dy over the batch rows of a block row. A thread adds 4 bytes of every kGroups-th batch row;
+/// feature-major, all batch rows of every kGroups-th unit of kOuts features.
 template <class Config, class Stages>
 struct BiasSums {
   enum : int {
@@ -163,55 +168,57 @@ struct BiasSums {
                                                   : 1,
     kThreads = Config::block_out / kOuts,
     kGroups = Config::threads / kThreads,
-    kUnits = Config::chunk / (4 * kPerWord),  ///< of a feature
+    kUnits = Config::chunk / (4 * kPerWord),  ///< units of a feature
   };
   const int word = static_cast<int>(threadIdx.x) % kThreads;
   const int group = static_cast<int>(threadIdx.x) / kThreads;
-  float sums[kOuts];
+  float accumulators[kOuts];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kOuts; ++v) sums[v] = 0;
+    for (int v = 0; v < kOuts; ++v) accumulators[v] = 0;
   }
   __device__ __forceinline__ void add(unsigned dy) {
     if constexpr (Config::feature_major)
       add_features(dy);
     else
-      add_entries(dy);
+      add_batch_rows(dy);
   }
-  /// Adds the groups' sums in ascending order, by way of shared memory that nobody uses any more.
-  __device__ __forceinline__ void store(const BlockRun& run, const SddmmEpilogue<Config>& ends) const {
+  /// Adds the sums of the groups in ascending order, through shared memory that no thread reads any more.
+  __device__ __forceinline__ void store(const BlockRun& run, const SddmmEpilogue<Config>& epilogue) const {
     const unsigned shared = ptx::dynamic_shared();
 #pragma unroll
     for (int v = 0; v < kOuts; ++v) {
       const int out = Config::feature_major ? word + v * kThreads : word * kOuts + v;
-      ptx::store_shared<0>(shared + static_cast<unsigned>(group * Config::block_out + out) * 4, sums[v]);
+      ptx::store_shared<0>(shared + static_cast<unsigned>(group * Config::block_out + out) * 4,
+                           accumulators[v]);
     }
     __syncthreads();
     for (int out = static_cast<int>(threadIdx.x); out < Config::block_out; out += Config::threads) {
       float sum = 0;
       for (int g = 0; g < kGroups; ++g) {
-        float part[1];
-        ptx::load_shared(part, shared + static_cast<unsigned>(g * Config::block_out + out) * 4);
-        sum += part[0];
+        float group_sum[1];
+        ptx::load_shared(group_sum, shared + static_cast<unsigned>(g * Config::block_out + out) * 4);
+        sum += group_sum[0];
       }
       if (Config::out_features != 0 && run.row * Config::block_out + out >= Config::out_features) continue;
-      float* const place = ends.dbias + static_cast<long long>(run.row) * Config::block_out + out;
-      *place = scaled_sum(ends, sum, place);
+      float* const place = epilogue.dbias + static_cast<long long>(run.row) * Config::block_out + out;
+      *place = scaled_sum(epilogue, sum, place);
     }
     __syncthreads();
   }
 
  private:
-  __device__ __forceinline__ void add_entries(unsigned dy) {
+  __device__ __forceinline__ void add_batch_rows(unsigned dy) {
 #pragma unroll 4
-    for (int entry = group; entry < Config::chunk; entry += kGroups) {
+    for (int batch_row = group; batch_row < Config::chunk; batch_row += kGroups) {
       unsigned bits;
       ptx::load_word<0>(
-          bits, dy + Stages::RowsDy::offset(static_cast<unsigned>(entry), static_cast<unsigned>(word) / 4) +
-                    static_cast<unsigned>(word) % 4 * 4);
+          bits,
+          dy + Stages::RowsDy::offset(static_cast<unsigned>(batch_row), static_cast<unsigned>(word) / 4) +
+              static_cast<unsigned>(word) % 4 * 4);
 #pragma unroll
-      for (int v = 0; v < kPerWord; ++v) sums[v] += Config::Operand::of_word(bits, v);
+      for (int v = 0; v < kPerWord; ++v) accumulators[v] += Config::Operand::of_word(bits, v);
     }
   }
   __device__ __forceinline__ void add_features(unsigned dy) {
@@ -224,34 +231,35 @@ struct BiasSums {
                                                                static_cast<unsigned>(unit)));
 #pragma unroll
         for (int v = 0; v < 4 * kPerWord; ++v)
-          sums[out] += Config::Operand::of_word(words[v / kPerWord], v % kPerWord);
+          accumulators[out] += Config::Operand::of_word(words[v / kPerWord], v % kPerWord);
       }
     }
   }
 };
 
-/// The blocks of a run whose sums anybody needs, by bits: all, or those whose gate is not 0.
+/// The blocks of a run whose accumulators are needed, one bit each: all blocks, or those whose gate is not 0.
 template <class Config>
-__device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run, const SddmmEpilogue<Config>& ends) {
+__device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run,
+                                                  const SddmmEpilogue<Config>& epilogue) {
   unsigned wanted = (1u << run.blocks) - 1;
   if constexpr (Config::has_gates && !Config::has_gate_gradient) {
     for (int block = 0; block < run.blocks; ++block)
-      if (ends.gates[run.first + block] == 0) wanted &= ~(1u << block);
+      if (epilogue.gates[run.first + block] == 0) wanted &= ~(1u << block);
   }
   return wanted;
 }
 
-/// One CTA: worker blockIdx.x.
+/// The work of one CTA, worker blockIdx.x.
 ///
-/// Config names block_out, block_in, width, chunk (batch entries in a stage), stages, threads, async_copy,
-/// feature_major, alignment, in_features and out_features (0: no block is cut), the Table, the Operand and
-/// the Output, and which ends there are.
+/// Config names block_out, block_in, width, chunk (batch rows in a stage), stages, threads, async_copy,
+/// feature_major, alignment, in_features and out_features (0: all blocks are whole), the Table, the Operand,
+/// the Output, and which epilogue arguments there are.
 template <class Config, class Tile>
-__device__ __forceinline__ void grad_weight(const ActivationPairs& pairs,
-                                            typename Config::Output::Element* __restrict__ dw, int n,
-                                            long long x_stride, long long dy_stride, long long z_stride,
-                                            const SddmmEpilogue<Config>& ends, typename Config::Table table) {
-  using Stages = EntryStages<Config, Tile>;
+__device__ __forceinline__ void sddmm(const ActivationPairs& pairs,
+                                      typename Config::Output::Element* __restrict__ dw, int n,
+                                      long long x_stride, long long dy_stride, long long z_stride,
+                                      const SddmmEpilogue<Config>& epilogue, typename Config::Table table) {
+  using Stages = SddmmStages<Config, Tile>;
   const int count = ptx::kept(pairs.count);
   const ActivationPairs::Pair* const shared_pairs = pairs.shared();
   __syncthreads();
@@ -260,7 +268,7 @@ __device__ __forceinline__ void grad_weight(const ActivationPairs& pairs,
 #pragma unroll 1
   for (int item = table.worker(worker); item < end; ++item) {
     const BlockRun run = table.run(item);
-    const unsigned wanted = wanted_blocks(run, ends);
+    const unsigned wanted = wanted_blocks(run, epilogue);
     const bool sums_dy = Config::has_bias_gradient && run.first_of_row != 0;
     Tile tile;
     tile.clear();
@@ -277,15 +285,15 @@ __device__ __forceinline__ void grad_weight(const ActivationPairs& pairs,
       }
       stages.drain();
     }
-    if (Config::has_bias_gradient && sums_dy) bias.store(run, ends);
+    if (Config::has_bias_gradient && sums_dy) bias.store(run, epilogue);
 #pragma unroll 1
-    for (int part = 0; part < Tile::kParts; ++part) {
-      tile.put(part);
+    for (int slice = 0; slice < Tile::kBatchSlices; ++slice) {
+      tile.put(slice);
       __syncthreads();
     }
-    store_run(run, dw, ends, table);
-    if constexpr (Config::has_gate_gradient) store_gate_gradients(run, ends, table);
-    __syncthreads();  // the next run's copies overwrite what slower threads still read
+    store_run(run, dw, epilogue, table);
+    if constexpr (Config::has_gate_gradient) store_gate_gradients(run, epilogue, table);
+    __syncthreads();  // the copies of the next run overwrite what slower threads still read
   }
 }
 

@@ -3,39 +3,40 @@
 #include "product.cuh"
 #include "sddmm.cuh"
 
-// Gradient of the weight on tensor cores, summed in float32. dy is A, 16 rows a tile, x is B, 8 columns; both
-// are contiguous along them, not along k, the batch: 16-bit fragments are transposed by ldmatrix, floats are
-// read one by one. Feature-major operands are contiguous along k, and ldmatrix gives the fragments of all
-// types as they are. Of blocks with 8 outputs the lower half of A is zeros.
+// SDDMM on tensor cores, accumulated in float32. dy is A, with 16 rows per tile, and x is B, with 8 columns.
+// Both are contiguous along these rows and columns, and not along k, which is the batch: ldmatrix transposes
+// fragments of 16 bits, and floats are read one by one. Feature-major operands are contiguous along k, and
+// ldmatrix loads the fragments of all types without transposing them. For blocks with 8 outputs, the lower
+// half of A is zeros.
 //
-// Exact order: a chunk has tile_n batch entries, those behind the last are zeros. Of the k-steps (16 entries,
-// of floats 8) that a pair's chunks have, warps of part p take every kParts-th, from the p-th of each chunk
-// on, in ascending order; within a k-step the order is the hardware's. The parts are added in ascending
-// order.
+// Exact order: a chunk has tile_n batch rows; those after the last one that exists are zeros. A k-step is 16
+// batch rows, or 8 of floats. The warps of batch slice s take every kBatchSlices-th k-step of each of a
+// pair's chunks, from the s-th on, in ascending order; within a k-step the order is that of the hardware. The
+// slices are added in ascending order.
 
 namespace sparsekiln {
 
-/// The sums of a run: a grid of warps over it, warps_out × warps_in × kParts, and in each warp a grid of
-/// kA × kB tensor-core tiles (16 × 8).
+/// The accumulators of a run: a grid of warps_out × warps_in × kBatchSlices warps, each of which has a grid
+/// of kA × kB tensor-core tiles (16 × 8).
 template <class Config>
 struct SddmmMmaTile {
   using Product = typename Config::Product;
   enum : bool { kFloats = sizeof(typename Config::Element) == 4, kHalf = Config::block_out == 8 };
-  /// Rows of features are read by ldmatrix, whatever their type.
+  /// Rows of features are read by ldmatrix, for all types.
   template <int kUnits>
   using Rows =
-      EntryRows<kUnits, Config::feature_major ? 2 : static_cast<int>(sizeof(typename Config::Element))>;
-  using Sums = SddmmSums<Config>;
+      BatchRows<kUnits, Config::feature_major ? 2 : static_cast<int>(sizeof(typename Config::Element))>;
+  using Shared = SharedAccumulators<Config>;
   enum : int {
     kElement = static_cast<int>(sizeof(typename Config::Element)),
-    kParts = Config::warps_n,
+    kBatchSlices = Config::warps_n,
     kA = kHalf ? 1 : Config::block_out / (16 * Config::warps_out),
     kB = Config::width * Config::block_in / (8 * Config::warps_in),
-    kEntries = 32 / kElement,  ///< of a k-step
-    kSteps = Config::chunk / (kEntries * kParts),
+    kBatchRows = 32 / kElement,  ///< batch rows of a k-step
+    kSteps = Config::chunk / (kBatchRows * kBatchSlices),
     kRowA = Config::block_out * kElement,
     kRowB = Config::width * Config::block_in * kElement,
-    kRow = Config::chunk * kElement,  ///< of a feature
+    kRow = Config::chunk * kElement,  ///< bytes of a feature
   };
   using RowsF = Rows<kRow / 16>;
   using RowsA = Rows<kRowA / 16>;
@@ -44,14 +45,14 @@ struct SddmmMmaTile {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_out = static_cast<int>(threadIdx.x) / 32 % Config::warps_out;
   const int warp_in = static_cast<int>(threadIdx.x) / 32 / Config::warps_out % Config::warps_in;
-  const int part = static_cast<int>(threadIdx.x) / 32 / (Config::warps_out * Config::warps_in);
+  const int slice = static_cast<int>(threadIdx.x) / 32 / (Config::warps_out * Config::warps_in);
   const unsigned a_first = ptx::kept(first_a());
   const unsigned b_first = ptx::kept(first_b());
-  float sums[kA][kB][4];
+  float accumulators[kA][kB][4];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kA * kB * 4; ++v) sums[v / 4 / kB][v / 4 % kB][v % 4] = 0;
+    for (int v = 0; v < kA * kB * 4; ++v) accumulators[v / 4 / kB][v / 4 % kB][v % 4] = 0;
   }
 
   __device__ __forceinline__ void multiply(unsigned dy, unsigned x, unsigned wanted) {
@@ -59,19 +60,19 @@ struct SddmmMmaTile {
     multiply_steps<0>(dy, x);
   }
 
-  /// Adds the sums of one part to those that lie in shared memory; part 0 begins them.
-  __device__ __forceinline__ void put(int of_part) const {
-    if (part != of_part) return;
+  /// Adds the accumulators of one batch slice to those in shared memory; slice 0 writes them.
+  __device__ __forceinline__ void put(int wanted_slice) const {
+    if (slice != wanted_slice) return;
 #pragma unroll
     for (int i = 0; i < kA; ++i)
 #pragma unroll
       for (int j = 0; j < kB; ++j)
 #pragma unroll
         for (int half = 0; half < (kHalf ? 1 : 2); ++half) {
-          const unsigned place = Sums::place((warp_out * kA + i) * 16 + half * 8 + lane / 4,
-                                             (warp_in * kB + j) * 8 + lane % 4 * 2);
-          float pair[2] = {sums[i][j][half * 2], sums[i][j][half * 2 + 1]};
-          if (of_part != 0) {
+          const unsigned place = Shared::place((warp_out * kA + i) * 16 + half * 8 + lane / 4,
+                                               (warp_in * kB + j) * 8 + lane % 4 * 2);
+          float pair[2] = {accumulators[i][j][half * 2], accumulators[i][j][half * 2 + 1]};
+          if (wanted_slice != 0) {
             float before[2];
             ptx::load_shared(before, place);
             pair[0] += before[0];
@@ -82,54 +83,57 @@ struct SddmmMmaTile {
   }
 
  private:
-  /// The blocks of the run that this warp's columns are of, by bits.
+  /// The blocks of the run that this warp's columns belong to, one bit each.
   __device__ __forceinline__ unsigned columns() const {
     const int first = warp_in * kB * 8;
     const int last = first + kB * 8 - 1;
     return (2u << last / Config::block_in) - (1u << first / Config::block_in);
   }
-  /// This lane's place in the rows of the first k-step. Of ldmatrix's matrices, of A 0 and 1 are units 0 and
-  /// 1 of entries 0 to 7, 2 and 3 of entries 8 to 15; of B 0 and 1 are entries 0 to 7 and 8 to 15 of unit 0,
-  /// 2 and 3 of unit 1. Of floats a lane reads entries lane % 4 and lane % 4 + 4 of column lane / 4.
+  /// This lane's offset in the rows of the first k-step. For ldmatrix, matrices 0 and 1 of A are units 0 and
+  /// 1 of batch rows 0 to 7, and matrices 2 and 3 those of batch rows 8 to 15. Matrices 0 and 1 of B are
+  /// batch rows 0 to 7 and 8 to 15 of unit 0, and matrices 2 and 3 those of unit 1. For floats, a lane reads
+  /// batch rows lane % 4 and lane % 4 + 4 of column lane / 4.
   ///
-  /// Feature-major, where a k-step is two units, of A 0 and 1 are features 0 to 7 and 8 to 15 of unit 0, 2
-  /// and 3 of unit 1; of B 0 and 1 are units 0 and 1 of features 0 to 7, 2 and 3 of features 8 to 15.
+  /// Feature-major, a k-step is two units. Matrices 0 and 1 of A are features 0 to 7 and 8 to 15 of unit 0,
+  /// and matrices 2 and 3 those of unit 1. Matrices 0 and 1 of B are units 0 and 1 of features 0 to 7, and
+  /// matrices 2 and 3 those of features 8 to 15.
   __device__ __forceinline__ unsigned first_a() const {
     if constexpr (Config::feature_major)
       return offset<RowsF>(warp_out * kA * 16 + lane % (kHalf ? 8 : 16),
-                           part * 2 + (kHalf ? lane / 8 % 2 : lane / 16));
-    const int entry = part * kEntries;
+                           slice * 2 + (kHalf ? lane / 8 % 2 : lane / 16));
+    const int batch_row = slice * kBatchRows;
     const int unit = warp_out * kA * 16 * kElement / 16;
     if constexpr (kFloats) return float_place<RowsA>(unit);
-    if constexpr (kHalf) return offset<RowsA>(entry + lane % 16, 0);
-    return offset<RowsA>(entry + lane % 8 + lane / 16 * 8, unit + lane / 8 % 2);
+    if constexpr (kHalf) return offset<RowsA>(batch_row + lane % 16, 0);
+    return offset<RowsA>(batch_row + lane % 8 + lane / 16 * 8, unit + lane / 8 % 2);
   }
   __device__ __forceinline__ unsigned first_b() const {
     if constexpr (Config::feature_major)
       return offset<RowsF>(warp_in * kB * 8 + lane % 8 + (kB > 1 ? lane / 16 * 8 : 0),
-                           part * 2 + lane / 8 % 2);
-    const int entry = part * kEntries;
+                           slice * 2 + lane / 8 % 2);
+    const int batch_row = slice * kBatchRows;
     const int unit = warp_in * kB * 8 * kElement / 16;
     if constexpr (kFloats) return float_place<RowsB>(unit);
-    return offset<RowsB>(entry + lane % 16, unit + (kB > 1 ? lane / 16 : 0));
+    return offset<RowsB>(batch_row + lane % 16, unit + (kB > 1 ? lane / 16 : 0));
   }
   template <class Of>
   __device__ __forceinline__ unsigned float_place(int unit) const {
-    return offset<Of>(part * kEntries + lane % 4, unit + lane / 16) + static_cast<unsigned>(lane) / 4 % 4 * 4;
+    return offset<Of>(slice * kBatchRows + lane % 4, unit + lane / 16) +
+           static_cast<unsigned>(lane) / 4 % 4 * 4;
   }
   template <class Of>
-  __device__ static __forceinline__ unsigned offset(int entry, int unit) {
-    return Of::offset(static_cast<unsigned>(entry), static_cast<unsigned>(unit));
+  __device__ static __forceinline__ unsigned offset(int batch_row, int unit) {
+    return Of::offset(static_cast<unsigned>(batch_row), static_cast<unsigned>(unit));
   }
 
-  // Tiles begin at multiples of their number, rounded up to a power of two, so that the exclusive or of the
-  // rows' order goes through: the place of tile t is that of tile 0 with t's bits turned. K-steps do not
-  // change the order. Feature-major, it is the other way round: a k-step's units are those of the first with
-  // bits turned, and tiles, whole periods of the rows' order, lie at constant distances.
+  // The first unit of tile t is t times a power of two, so the offset of tile t is that of tile 0 with bits
+  // of t flipped: the exclusive or of the swizzle does not change that. K-steps do not change the swizzle.
+  // Feature-major it is the other way round: the units of a k-step are those of the first one with bits
+  // flipped, and tiles, which are whole periods of the swizzle, are constant distances apart.
 
   template <int kStep>
   __device__ __forceinline__ void multiply_steps(unsigned dy, unsigned x) {
-    enum : int { kFirst = kStep * kParts * kEntries };
+    enum : int { kFirst = kStep * kBatchSlices * kBatchRows };
     unsigned a[kA][4];
     unsigned b[kB][2];
     if constexpr (Config::feature_major) {
@@ -142,7 +146,7 @@ struct SddmmMmaTile {
 #pragma unroll
     for (int j = 0; j < kB; ++j)
 #pragma unroll
-      for (int i = 0; i < kA; ++i) Product::mma(sums[i][j], a[i], b[j]);
+      for (int i = 0; i < kA; ++i) Product::mma(accumulators[i][j], a[i], b[j]);
     if constexpr (kStep + 1 < kSteps) multiply_steps<kStep + 1>(dy, x);
   }
   template <int kOffset, int kTile>
@@ -215,13 +219,14 @@ struct SddmmMmaTile {
   }
 };
 
-/// Config names what `grad_weight` needs, the Product and warps_out, warps_in and warps_n.
+/// Config names what `sddmm` needs, the Product, warps_out, warps_in and warps_n.
 template <class Config>
 __device__ __forceinline__ void sddmm_mma(const ActivationPairs& pairs,
                                           typename Config::Output::Element* __restrict__ dw, int n,
                                           long long x_stride, long long dy_stride, long long z_stride,
-                                          const SddmmEpilogue<Config>& ends, typename Config::Table table) {
-  grad_weight<Config, SddmmMmaTile<Config>>(pairs, dw, n, x_stride, dy_stride, z_stride, ends, table);
+                                          const SddmmEpilogue<Config>& epilogue,
+                                          typename Config::Table table) {
+  sddmm<Config, SddmmMmaTile<Config>>(pairs, dw, n, x_stride, dy_stride, z_stride, epilogue, table);
 }
 
 }  // namespace sparsekiln

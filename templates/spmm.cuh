@@ -3,7 +3,7 @@
 #include "epilogue.cuh"
 #include "schedule.cuh"
 
-// The walk that the linear kernels share.
+// The traversal of the schedule that all SpMM kernels share.
 
 namespace sparsekiln {
 
@@ -13,25 +13,25 @@ struct Items {
   const typename Config::Table& table;
   int item;
   const int end;
-  int item_end;  ///< the chunk behind its last
+  int item_end;  ///< the first chunk after the item
   Tile tile;
 
   __device__ __forceinline__ Items(const typename Config::Table& from, int first, int items_end)
       : table(from), item(first), end(items_end), item_end(from.item_end(first)) {
     tile.clear();
   }
-  /// Ends the items that end before a chunk: those that have no chunks, too.
+  /// Finishes the items that end before a chunk, also those that have no chunks.
   __device__ __forceinline__ void finish_before(int chunk, const Destination<Config>& to) {
     while (item_end <= chunk && item < end) {
-      auto&& sums = tile.gathered();
-      finish(table, item, sums, to);
+      auto&& accumulators = tile.gathered();
+      finish(table, item, accumulators, to);
       item_end = table.item_end(++item);
       tile.clear();
     }
   }
   template <class Operands>
   __device__ __forceinline__ void add(Operands& operands, int chunk) {
-    // Which tile it is and whether x has a new one: nothing to ask for where an item has one tile.
+    // The step says which tile it is and whether x has a new tile. An item with one tile needs neither.
     Step step{0};
     if constexpr (Config::rows > 1) step.bits = table.step(chunk * Operands::kBlocks).x;
     operands.acquire(step.same_input());
@@ -47,12 +47,12 @@ struct Items {
   }
 };
 
-/// A worker's share of one batch tile. kChunks > 0: its chunks, which are then unrolled, each with its own
-/// coordinates in the code.
+/// The work of one worker on one batch tile. If kChunks > 0, it is the number of chunks, and their loop is
+/// unrolled: each chunk has its own coordinates in the code.
 ///
-/// Operands runs ahead through the worker's chunks, from first() on every kStride-th; for each of them Tile
-/// adds the products to one of its output tiles. gathered() has the sums of an item's chunks in the form in
-/// which the epilogue shares them out over the threads.
+/// Operands loads the worker's chunks ahead, from first() on every kStride-th. For each of them, Tile adds
+/// the products to one of its output tiles. gathered() returns the accumulators of an item, distributed over
+/// the threads as the epilogue expects them.
 template <class Config, class Operands, class Tile, int kChunks>
 __device__ __forceinline__ void compute(const typename Config::Table& table, int worker,
                                         const Source<Config>& from, const Destination<Config>& to) {
@@ -77,7 +77,7 @@ __device__ __forceinline__ void compute(const typename Config::Table& table, int
   }
 }
 
-/// `compute` for a CTA's worker: with unrolled tables, the code that was made for it.
+/// Calls `compute` for a CTA's worker. If the tables are unrolled, each worker has its own code.
 template <class Config, class Operands, class Tile, int kWorker = 0>
 __device__ __forceinline__ void compute_share(const typename Config::Table& table, int worker,
                                               const Source<Config>& from, const Destination<Config>& to) {
@@ -91,17 +91,18 @@ __device__ __forceinline__ void compute_share(const typename Config::Table& tabl
   }
 }
 
-/// One CTA: worker blockIdx.x, batch tiles blockIdx.y, + gridDim.y, …
+/// The work of one CTA: worker blockIdx.x and batch tiles blockIdx.y, blockIdx.y + gridDim.y, …
 ///
 /// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue, whether rows
-/// are split, and whether x and y are feature-major: x[in, n] and y[out, n], strides from one feature to the
-/// next.
+/// are split, and whether x and y are feature-major: x[in, n] and y[out, n], with strides from one feature to
+/// the next.
 template <class Config, class Operands, class Tile>
-__device__ __forceinline__ void linear(const typename Config::Element* __restrict__ x,
-                                       const typename Config::Element* __restrict__ w,
-                                       typename Config::Output::Element* __restrict__ y, void* workspace,
-                                       int n, long long x_stride, long long y_stride,
-                                       const Ends<Config>& ends, typename Config::Table table) {
+__device__ __forceinline__ void spmm(const typename Config::Element* __restrict__ x,
+                                     const typename Config::Element* __restrict__ w,
+                                     typename Config::Output::Element* __restrict__ y, void* workspace, int n,
+                                     long long x_stride, long long y_stride,
+                                     const EpilogueArguments<Config>& epilogue,
+                                     typename Config::Table table) {
   const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
   const int worker = static_cast<int>(blockIdx.x);
   for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
@@ -109,12 +110,18 @@ __device__ __forceinline__ void linear(const typename Config::Element* __restric
     const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;
     const int valid = n - static_cast<int>(first_n);
     const auto ahead = [=](long long stride) { return Config::feature_major ? first_n : first_n * stride; };
-    const Source<Config> from{x + ahead(x_stride),           w,        ends.v,        ends.gates,
-                              ends.z + ahead(ends.z_stride), x_stride, ends.z_stride, valid};
-    Destination<Config> to{y + ahead(y_stride), y_stride, valid, workspace, batch_tile, ends};
-    to.ends.residual += ahead(ends.residual_stride);
+    const Source<Config> from{x + ahead(x_stride),
+                              w,
+                              epilogue.v,
+                              epilogue.gates,
+                              epilogue.z + ahead(epilogue.z_stride),
+                              x_stride,
+                              epilogue.z_stride,
+                              valid};
+    Destination<Config> to{y + ahead(y_stride), y_stride, valid, workspace, batch_tile, epilogue};
+    to.epilogue.residual += ahead(epilogue.residual_stride);
     compute_share<Config, Operands, Tile>(table, worker, from, to);
-    __syncthreads();  // the next tile's copies overwrite what slower threads still read
+    __syncthreads();  // the copies of the next tile overwrite what slower threads still read
   }
 }
 

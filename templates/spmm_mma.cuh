@@ -6,19 +6,19 @@
 #include "product.cuh"
 #include "spmm.cuh"
 
-// Product of a block-sparse linear layer on tensor cores, y = x · Bᵀ, summed in float32; B is W, or, by
-// columns, Wᵀ.
+// SpMM on tensor cores, accumulated in float32: y = x · Bᵀ, where B is W, or Wᵀ if blocks are read by
+// columns.
 //
-// x is contiguous along k, as mma.sync wants its A rows and B columns, and so is W. Where it is not, x
-// feature-major or W by columns, fragments are transposed on their way from shared memory. Which of them is A
-// (16 rows a tile) and which B (8 columns) is the config's choice. A k-step is 32 bytes of each row: 16
-// elements of 16 bits, or 8 floats. The order of summation is the hardware's within a k-step and ascending
-// over k-steps; the parts of a split row are added in ascending order.
+// mma.sync expects rows of A and columns of B that are contiguous along k. x and W usually are. Where x is
+// feature-major or W is read by columns, fragments are transposed when they are read from shared memory. The
+// config decides which of the two is A (16 rows per tile) and which is B (8 columns). A k-step is 32 bytes of
+// each row: 16 elements of 16 bits, or 8 floats. Products are summed in the hardware's order within a k-step
+// and in ascending order of k-steps; the parts of a split row are added in ascending order.
 
 namespace sparsekiln {
 
-/// The main loop's tiles, kRows of them: each block_out · merge × tile_n sums, a grid of warps over it, and
-/// in each warp a grid of kA × kB tensor-core tiles (16 × 8).
+/// The output tiles of the main loop, kRows of them. Each has block_out · merge × tile_n accumulators,
+/// distributed over a grid of warps; each warp has a grid of kA × kB tensor-core tiles (16 × 8).
 template <class Config>
 struct MmaTile {
   using Product = typename Config::Product;
@@ -45,12 +45,12 @@ struct MmaTile {
   enum : bool {
     kColumnsA = kWeightA ? kColumnsW : kColumnsX,
     kColumnsB = kWeightA ? kColumnsX : kColumnsW,
-    /// Columns of two tiles of B alternate, and rows of the halves of a tile of A, as ColumnFragments reads
-    /// floats.
+    /// Whether the columns of two tiles of B alternate, and the rows of the two halves of a tile of A:
+    /// ColumnFragments reads floats in that order.
     kAlternateB = kColumnsB && kFloats && kB > 1,
     kAlternateA = kColumnsA && kFloats,
-    /// Of two tiles of B, or of the halves of one of A, which read W in its own order, lanes exchange halves:
-    /// each then has neighbouring outputs enough for what a store writes to be whole sectors.
+    /// Whether lanes exchange halves of two tiles of B, or of the halves of one tile of A, where W is not
+    /// reordered. Each lane then has enough consecutive outputs to write whole sectors.
     kExchanges = kColumnsW && !kFloats && kRun == (kWeightA ? 2 : 4),
   };
   template <bool kColumns, int kWide, int kTiles, bool kA>
@@ -62,10 +62,10 @@ struct MmaTile {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp_a = static_cast<int>(threadIdx.x / 32 % kWarpsA);
   const int warp_b = static_cast<int>(threadIdx.x / 32 / kWarpsA);
-  /// Where this lane's part of the first k-step lies.
+  /// Offsets of this lane's fragments of the first k-step.
   const unsigned a_place = ptx::kept(FragmentsA::place_a(warp_a * kA * 16, lane));
   const unsigned b_place = ptx::kept(FragmentsB::place_b(warp_b * kB * 8, lane));
-  float sums[kRows][kA][kB][4];
+  float accumulators[kRows][kA][kB][4];
 
   __device__ __forceinline__ int n_of(int j) const {
     if constexpr (kWeightA && kAlternateB) return warp_b * kB * 8 + j / 4 * 16 + lane % 4 * 4 + j % 4;
@@ -73,7 +73,7 @@ struct MmaTile {
     const int tile = (warp_a * kA + j / 2) * 16;
     return tile + (kAlternateA ? lane / 4 * 2 + j % 2 : j % 2 * 8 + lane / 4);
   }
-  /// As RowOrder puts them, or ColumnFragments reads them.
+  /// The order is that of RowOrder, or that in which ColumnFragments reads.
   __device__ __forceinline__ int out_of(int i) const {
     enum : int { kLanes = kWeightA ? 8 : 4 };
     const int first = kWeightA ? warp_a * kA * 16 : warp_b * kB * 8;
@@ -83,8 +83,8 @@ struct MmaTile {
     return run + own * kRun;
   }
   __device__ __forceinline__ float& at(int r, int j, int i) {
-    if constexpr (kWeightA) return sums[r][i / 2][tile_b(j)][i % 2 * 2 + half_b(j)];
-    return sums[r][j / 2][tile_b(i)][j % 2 * 2 + half_b(i)];
+    if constexpr (kWeightA) return accumulators[r][i / 2][tile_b(j)][i % 2 * 2 + half_b(j)];
+    return accumulators[r][j / 2][tile_b(i)][j % 2 * 2 + half_b(i)];
   }
   __device__ __forceinline__ float at(int r, int j, int i) const {
     return const_cast<MmaTile*>(this)->at(r, j, i);
@@ -104,28 +104,29 @@ struct MmaTile {
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int v = 0; v < kRows * kA * kB * 4; ++v)
-      sums[v / 4 / kB / kA][v / 4 / kB % kA][v / 4 % kB][v % 4] = 0;
+      accumulators[v / 4 / kB / kA][v / 4 / kB % kA][v / 4 % kB][v % 4] = 0;
   }
 
-  /// Adds the products of one chunk to output tile `row`, which is the same for all threads: each has its
-  /// code, since registers have no index.
+  /// Adds the products of one chunk to output tile `row`, which is the same for all threads. Each tile has
+  /// its own code, since registers cannot be indexed.
   __device__ __forceinline__ void multiply(Stages& operands, int row) {
     if constexpr (kRows == 1) {
-      multiply_into(sums[0], operands);
+      multiply_into(accumulators[0], operands);
     } else {
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
-        if (r == row) multiply_into(sums[r], operands);
+        if (r == row) multiply_into(accumulators[r], operands);
     }
   }
 
  private:
-  // The tile of B, and the half of a lane's pair of its columns, of the lane's i-th value.
+  // The tile of B that the lane's i-th value belongs to, and which of the lane's two columns it is.
   __device__ static __forceinline__ int tile_b(int i) { return kAlternateB ? i / 4 * 2 + i % 2 : i / 2; }
   __device__ static __forceinline__ int half_b(int i) { return kAlternateB ? i / 2 % 2 : i % 2; }
 
-  /// Of lanes that are neighbours along the outputs, the first keeps `first` and gets that of the other,
-  /// whose outputs come next; the other keeps `second` and gets that of the first.
+  /// Exchanges values between two lanes that are neighbors along the outputs. The first lane keeps `first`
+  /// and receives the `first` of the other, whose outputs follow; the other lane keeps `second` and receives
+  /// the `second` of the first lane.
   __device__ __forceinline__ void exchange(float& first, float& second) const {
     const bool keeps_second = (kWeightA ? lane / 4 : lane) % 2 != 0;
     const float got = ptx::exchanged<(kWeightA ? 4 : 1)>(keeps_second ? first : second);
@@ -157,17 +158,18 @@ struct MmaTile {
   }
 };
 
-/// Config names block_in, chunk_units (16 bytes of k each, of one stage's rows), stages, warps_out × warps_n,
-/// weight_a (W's rows are A), run (neighbouring outputs of a thread), async_copy, the Product, and what
-/// `linear` needs.
+/// Config names block_in, chunk_units (units of 16 bytes of k in a row of a stage), stages, warps_out ×
+/// warps_n, weight_a (the rows of W are A), run (consecutive outputs of a thread), async_copy, the Product,
+/// and what `spmm` needs.
 template <class Config>
 __device__ __forceinline__ void spmm_mma(const typename Config::Element* __restrict__ x,
                                          const typename Config::Element* __restrict__ w,
                                          typename Config::Output::Element* __restrict__ y, void* workspace,
                                          int n, long long x_stride, long long y_stride,
-                                         const Ends<Config>& ends, typename Config::Table table) {
-  linear<Config, SwizzledStages<Config>, MmaTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, ends,
-                                                          table);
+                                         const EpilogueArguments<Config>& epilogue,
+                                         typename Config::Table table) {
+  spmm<Config, SwizzledStages<Config>, MmaTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, epilogue,
+                                                        table);
 }
 
 }  // namespace sparsekiln

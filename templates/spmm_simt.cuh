@@ -4,18 +4,18 @@
 #include "output.cuh"
 #include "spmm.cuh"
 
-// Product of a block-sparse linear layer on CUDA cores, y = x · Bᵀ in float32; B is W, or, by columns, Wᵀ.
+// SpMM on CUDA cores, in float32: y = x · Bᵀ, where B is W, or Wᵀ if blocks are read by columns.
 //
 // Exact order: an output is 0, to which one fused multiply-add for each k is applied, in ascending order of
-// the block column and of k within it; for a split row, once for each part, and the parts are added in
+// the block column and of k within it. For a split row, that holds for each part, and the parts are added in
 // ascending order.
 
 namespace sparsekiln {
 
-/// The main loop's tiles, kRows of them: each block_out × tile_n sums shared out over the threads. A thread's
-/// outputs lie block_out / tile_out apart: neighbouring threads read neighbouring rows of W, and store
-/// neighbouring outputs. By columns, a thread reads and stores runs of four neighbouring outputs, if it has
-/// so many, and its runs lie as far apart.
+/// The output tiles of the main loop, kRows of them. Each has block_out × tile_n accumulators, distributed
+/// over the threads. The outputs of a thread are block_out / tile_out apart, so that neighboring threads read
+/// neighboring rows of W and store neighboring outputs. By columns, a thread reads and stores runs of four
+/// consecutive outputs, if it has so many, with the same distance between its runs.
 template <class Config>
 struct SimtTile {
   enum : int {
@@ -28,42 +28,42 @@ struct SimtTile {
     kRows = Config::rows,
     kPitch = OperandStages<Config>::CopyX::kPitch,
     kPitchW = OperandStages<Config>::CopyW::kPitch,
-    /// Quads of k unrolled: as many as keep the loop's body near 512 multiply-adds.
+    /// How many quads of k are unrolled: as many as keep the loop's body near 512 multiply-adds.
     kUnroll = kN * kOut * 8 > 512 ? 1 : 512 / (kN * kOut * 4),
   };
 
   enum : bool { kColumnsX = Config::feature_major };
-  // Neighbours are threads along what y is contiguous along.
+  // Neighboring threads follow the dimension in which y is contiguous.
   const int first_out = static_cast<int>(kColumnsX ? threadIdx.x / kThreadsN : threadIdx.x % kThreadsOut);
   const int first_n = static_cast<int>(kColumnsX ? threadIdx.x % kThreadsN : threadIdx.x / kThreadsOut);
-  float sums[kRows][kN][kOut];
+  float accumulators[kRows][kN][kOut];
 
   __device__ __forceinline__ int n_of(int j) const { return first_n + j * kThreadsN; }
   __device__ __forceinline__ int out_of(int i) const {
     return (first_out + i / kRun * kThreadsOut) * kRun + i % kRun;
   }
-  __device__ __forceinline__ float& at(int r, int j, int i) { return sums[r][j][i]; }
-  __device__ __forceinline__ float at(int r, int j, int i) const { return sums[r][j][i]; }
+  __device__ __forceinline__ float& at(int r, int j, int i) { return accumulators[r][j][i]; }
+  __device__ __forceinline__ float at(int r, int j, int i) const { return accumulators[r][j][i]; }
 
   __device__ __forceinline__ SimtTile& gathered() { return *this; }
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kRows * kN * kOut; ++v) sums[v / kOut / kN][v / kOut % kN][v % kOut] = 0;
+    for (int v = 0; v < kRows * kN * kOut; ++v) accumulators[v / kOut / kN][v / kOut % kN][v % kOut] = 0;
   }
 
   /// Adds the products of one chunk to output tile `row`, the same for all threads, in ascending order of k.
   __device__ __forceinline__ void multiply(const OperandStages<Config>& operands, int row) {
     if constexpr (kRows == 1) {
-      multiply_into(sums[0], operands);
+      multiply_into(accumulators[0], operands);
     } else {
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
-        if (r == row) multiply_into(sums[r], operands);
+        if (r == row) multiply_into(accumulators[r], operands);
     }
   }
 
  private:
-  /// Four k's of a batch entry.
+  /// Four k's of a batch row.
   __device__ static __forceinline__ float4 load_input(const float* x, int n, int k) {
     if constexpr (!kColumnsX) return ptx::load_shared(x + n * kPitch + k);
     const float* const column = x + k * kPitch + n;
@@ -114,14 +114,14 @@ struct SimtTile {
 };
 
 /// Config names block_out, block_in, tile_n, tile_out, chunk (k in one stage), stages, threads, async_copy,
-/// and what `linear` needs.
+/// and what `spmm` needs.
 template <class Config>
 __device__ __forceinline__ void spmm_simt(const float* __restrict__ x, const float* __restrict__ w,
                                           float* __restrict__ y, void* workspace, int n, long long x_stride,
-                                          long long y_stride, const Ends<Config>& ends,
+                                          long long y_stride, const EpilogueArguments<Config>& epilogue,
                                           typename Config::Table table) {
-  linear<Config, OperandStages<Config>, SimtTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, ends,
-                                                          table);
+  spmm<Config, OperandStages<Config>, SimtTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, epilogue,
+                                                        table);
 }
 
 }  // namespace sparsekiln

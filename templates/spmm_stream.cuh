@@ -5,17 +5,17 @@
 #include "product.cuh"
 #include "spmm.cuh"
 
-// Forward product of a block-sparse linear layer for small batches, y = x · Wᵀ, summed in float32: the weight
-// is read once, at full width, by warps that share out the blocks of an item and meet where it ends.
+// SpMM for small batches, y = x · Wᵀ, accumulated in float32. The weight is read once, at full width, by
+// warps that share the blocks of an item and add their accumulators at its end.
 //
-// The order of summation: each warp adds up its chunks in ascending order, on tensor cores in the hardware's
-// order within a chunk; on CUDA cores four lanes share a row of a chunk, each adds up its 16 bytes of it by
-// one fused multiply-add for each k in ascending order, and their sums are added as (0 + 1) + (2 + 3). Then
-// the warps are added in ascending order, and then the parts of a split row.
+// Order of summation: each warp adds its chunks in ascending order. On tensor cores, the order within a chunk
+// is that of the hardware. On CUDA cores, four lanes share a row of a chunk; each adds its 16 bytes by one
+// fused multiply-add for each k in ascending order, and their sums are added as (0 + 1) + (2 + 3). Then the
+// warps are added in ascending order, and then the parts of a split row.
 
 namespace sparsekiln {
 
-/// The sums of an item, added up over the warps and shared out: kRun neighbouring outputs a thread.
+/// The sums of an item over all warps, distributed over the threads: kRun consecutive outputs per thread.
 template <class Config>
 struct GatheredTile {
   enum : int {
@@ -28,7 +28,7 @@ struct GatheredTile {
     kOut = Config::block_out / kLine,
     kN = Config::tile_n / kLines,
   };
-  float sums[kN][kOut];
+  float accumulators[kN][kOut];
 
   __device__ __forceinline__ int n_of(int j) const {
     const int thread = static_cast<int>(threadIdx.x);
@@ -38,14 +38,15 @@ struct GatheredTile {
   __device__ __forceinline__ int out_of(int i) const {
     return (i / kRun * kLine + static_cast<int>(threadIdx.x) % kLine) * kRun + i % kRun;
   }
-  __device__ __forceinline__ float& at(int, int j, int i) { return sums[j][i]; }
-  __device__ __forceinline__ float at(int, int j, int i) const { return sums[j][i]; }
+  __device__ __forceinline__ float& at(int, int j, int i) { return accumulators[j][i]; }
+  __device__ __forceinline__ float at(int, int j, int i) const { return accumulators[j][i]; }
 };
 
-/// Where warps leave their sums for each other, behind the stages: for each warp tile_n rows of block_out
-/// floats, and four more, so that the lanes of a fragment meet no bank conflict where W is A.
+/// The shared memory in which warps add their accumulators. It follows the stages and has, for each warp,
+/// tile_n rows of block_out floats and four more, so that the lanes of a fragment meet no bank conflict where
+/// W is A.
 template <class Config>
-struct Meeting {
+struct WarpReduction {
   enum : int {
     kPitch = (Config::block_out + 4) * 4,
     kWarpBytes = Config::tile_n * kPitch,
@@ -55,7 +56,7 @@ struct Meeting {
   __device__ static __forceinline__ unsigned place(int warp, int n, int out) {
     return ptx::dynamic_shared() + kFirst + warp * kWarpBytes + n * kPitch + out * 4;
   }
-  /// Adds up what all warps have put; the barrier between is the caller's.
+  /// Adds what all warps have written. The caller calls the barrier in between.
   __device__ static __forceinline__ GatheredTile<Config> sum() {
     using Tile = GatheredTile<Config>;
     Tile tile{};
@@ -75,13 +76,13 @@ struct Meeting {
           for (int v = 0; v < Tile::kRun; ++v) total[v] += next[v];
         }
 #pragma unroll
-        for (int v = 0; v < Tile::kRun; ++v) tile.sums[j][i + v] = total[v];
+        for (int v = 0; v < Tile::kRun; ++v) tile.accumulators[j][i + v] = total[v];
       }
     return tile;
   }
 };
 
-/// The sums of one warp on tensor cores, kA × kB tiles of them (16 × 8).
+/// The accumulators of one warp on tensor cores, kA × kB tiles of 16 × 8.
 template <class Config>
 struct WarpMmaTile {
   using Product = typename Config::Product;
@@ -91,13 +92,13 @@ struct WarpMmaTile {
     kA = (kWeightA ? Config::block_out : Config::tile_n) / 16,
     kB = (kWeightA ? Config::tile_n : Config::block_out) / 8,
   };
-  float sums[kA][kB][4];
+  float accumulators[kA][kB][4];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kA * kB * 4; ++v) sums[v / 4 / kB][v / 4 % kB][v % 4] = 0;
+    for (int v = 0; v < kA * kB * 4; ++v) accumulators[v / 4 / kB][v / 4 % kB][v % 4] = 0;
   }
-  /// A chunk is two products deep: words 0 and 1 of each lane are the first one's k, 2 and 3 the second's.
+  /// A chunk is two k-steps: words 0 and 1 of each lane belong to the first, words 2 and 3 to the second.
   __device__ __forceinline__ void multiply(const Stages& operands, int) {
     const unsigned own = threadIdx.x % 32 * 16;
     unsigned b[kB][4];
@@ -105,15 +106,16 @@ struct WarpMmaTile {
     multiply_rows<0>(b, (kWeightA ? operands.w() : operands.x()) + own);
   }
   __device__ __forceinline__ GatheredTile<Config> gathered() {
-    __syncthreads();  // the item before has been read
+    __syncthreads();  // all threads have read the item before
     const int lane = static_cast<int>(threadIdx.x % 32);
-    const int row = lane / 4;         // of a tile's eight upper rows
-    const int column = lane % 4 * 2;  // of its eight
-    const unsigned first = kWeightA ? Meeting<Config>::place(static_cast<int>(threadIdx.x / 32), column, row)
-                                    : Meeting<Config>::place(static_cast<int>(threadIdx.x / 32), row, column);
+    const int row = lane / 4;         // row within the upper eight of a tile
+    const int column = lane % 4 * 2;  // column within the eight of a tile
+    const unsigned first =
+        kWeightA ? WarpReduction<Config>::place(static_cast<int>(threadIdx.x / 32), column, row)
+                 : WarpReduction<Config>::place(static_cast<int>(threadIdx.x / 32), row, column);
     put<0>(first);
     __syncthreads();
-    return Meeting<Config>::sum();
+    return WarpReduction<Config>::sum();
   }
 
  private:
@@ -126,7 +128,7 @@ struct WarpMmaTile {
   }
   template <int kTile>
   __device__ __forceinline__ void multiply_rows(const unsigned (&b)[kB][4], unsigned shared) {
-    unsigned rows[2][4];  // the upper eight and the lower
+    unsigned rows[2][4];  // the upper eight and the lower eight
     load<0>(rows, shared + kTile * 2 * Stages::kUnitBytes);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -135,7 +137,7 @@ struct WarpMmaTile {
 #pragma unroll
       for (int j = 0; j < kB; ++j) {
         const unsigned column[2] = {b[j][2 * half], b[j][2 * half + 1]};
-        Product::mma(sums[kTile][j], a, column);
+        Product::mma(accumulators[kTile][j], a, column);
       }
     }
     if constexpr (kTile + 1 < kA) multiply_rows<kTile + 1>(b, shared);
@@ -148,22 +150,22 @@ struct WarpMmaTile {
       kN = kWeightA ? kColumn : kRow,
       kOut = kWeightA ? kRow : kColumn,
     };
-    ptx::store_shared<kN * Meeting<Config>::kPitch + kOut * 4>(
-        first, sums[kValue / 4 / kB][kValue / 4 % kB][kValue % 4]);
+    ptx::store_shared<kN * WarpReduction<Config>::kPitch + kOut * 4>(
+        first, accumulators[kValue / 4 / kB][kValue / 4 % kB][kValue % 4]);
     if constexpr (kValue + 1 < kA * kB * 4) put<kValue + 1>(first);
   }
 };
 
-/// The sums of one warp on CUDA cores: of each unit of W, a lane has a quarter of its row's.
+/// The accumulators of one warp on CUDA cores. In each unit of W, a lane has a quarter of its row.
 template <class Config>
 struct WarpSimtTile {
   using Stages = WarpStages<Config>;
   enum : int { kUnits = Stages::kUnitsW, kN = Config::tile_n };
-  float sums[kUnits][kN];
+  float accumulators[kUnits][kN];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kUnits * kN; ++v) sums[v / kN][v % kN] = 0;
+    for (int v = 0; v < kUnits * kN; ++v) accumulators[v / kN][v % kN] = 0;
   }
   __device__ __forceinline__ void multiply(const Stages& operands, int) {
     float x[kN][4];
@@ -171,19 +173,19 @@ struct WarpSimtTile {
     multiply_units<0>(x, operands.w() + threadIdx.x % 32 * 16);
   }
   __device__ __forceinline__ GatheredTile<Config> gathered() {
-    __syncthreads();  // the item before has been read
+    __syncthreads();  // all threads have read the item before
     const int lane = static_cast<int>(threadIdx.x % 32);
-    const unsigned first = Meeting<Config>::place(static_cast<int>(threadIdx.x / 32), 0, lane / 4);
+    const unsigned first = WarpReduction<Config>::place(static_cast<int>(threadIdx.x / 32), 0, lane / 4);
     put<0>(first, lane % 4);
     __syncthreads();
-    return Meeting<Config>::sum();
+    return WarpReduction<Config>::sum();
   }
 
  private:
-  template <int kEntry>
+  template <int kBatchRow>
   __device__ static __forceinline__ void load(float (&x)[kN][4], unsigned shared) {
-    ptx::load_shared<kEntry * 64>(x[kEntry], shared);
-    if constexpr (kEntry + 1 < kN) load<kEntry + 1>(x, shared);
+    ptx::load_shared<kBatchRow * 64>(x[kBatchRow], shared);
+    if constexpr (kBatchRow + 1 < kN) load<kBatchRow + 1>(x, shared);
   }
   template <int kUnit>
   __device__ __forceinline__ void multiply_units(const float (&x)[kN][4], unsigned shared) {
@@ -192,16 +194,17 @@ struct WarpSimtTile {
 #pragma unroll
     for (int v = 0; v < 4; ++v)
 #pragma unroll
-      for (int n = 0; n < kN; ++n) sums[kUnit][n] = __fmaf_rn(x[n][v], w[v], sums[kUnit][n]);
+      for (int n = 0; n < kN; ++n) accumulators[kUnit][n] = __fmaf_rn(x[n][v], w[v], accumulators[kUnit][n]);
     if constexpr (kUnit + 1 < kUnits) multiply_units<kUnit + 1>(x, shared);
   }
   template <int kValue>
   __device__ __forceinline__ void put(unsigned first, int quarter) const {
-    enum : int { kUnit = kValue / kN, kEntry = kValue % kN };
-    float total = sums[kUnit][kEntry];
+    enum : int { kUnit = kValue / kN, kBatchRow = kValue % kN };
+    float total = accumulators[kUnit][kBatchRow];
     total += __shfl_xor_sync(0xffffffff, total, 1);
     total += __shfl_xor_sync(0xffffffff, total, 2);
-    if (quarter == kEntry % 4) ptx::store_shared<kEntry * Meeting<Config>::kPitch + kUnit * 32>(first, total);
+    if (quarter == kBatchRow % 4)
+      ptx::store_shared<kBatchRow * WarpReduction<Config>::kPitch + kUnit * 32>(first, total);
     if constexpr (kValue + 1 < kUnits * kN) put<kValue + 1>(first, quarter);
   }
 };
@@ -215,17 +218,18 @@ struct WarpTile<Config, true> {
   using Type = WarpMmaTile<Config>;
 };
 
-/// Config names block_in, stages, warps, shared_bytes (dynamic, of a CTA), run (neighbouring outputs of a
-/// thread's sums where they are stored), async_copy, tensor_cores and for them weight_a (W's rows are A) and
-/// the Product, and what `linear` needs.
+/// Config names block_in, stages, warps, shared_bytes (dynamic shared memory of a CTA), run (consecutive
+/// outputs that a thread stores), async_copy, tensor_cores and for them weight_a (the rows of W are A) and
+/// the Product, and what `spmm` needs.
 template <class Config>
 __device__ __forceinline__ void spmm_stream(const typename Config::Element* __restrict__ x,
                                             const typename Config::Element* __restrict__ w,
                                             typename Config::Output::Element* __restrict__ y, void* workspace,
                                             int n, long long x_stride, long long y_stride,
-                                            const Ends<Config>& ends, typename Config::Table table) {
+                                            const EpilogueArguments<Config>& epilogue,
+                                            typename Config::Table table) {
   using Tile = typename WarpTile<Config, Config::tensor_cores>::Type;
-  linear<Config, WarpStages<Config>, Tile>(x, w, y, workspace, n, x_stride, y_stride, ends, table);
+  spmm<Config, WarpStages<Config>, Tile>(x, w, y, workspace, n, x_stride, y_stride, epilogue, table);
 }
 
 }  // namespace sparsekiln

@@ -1,4 +1,4 @@
-"""Checks what no compiler checks: which room includes which, what lies at the top, stray paths, file length.
+"""Checks what no compiler checks: which room includes which, circles of includes, what lies at the top, stray paths, file length.
 
 Prints one line a finding (file, line, what is wrong) and exits 1 if there is any.
 """
@@ -34,6 +34,7 @@ _TOP = {
 _LONGEST = 700
 _BY_PROGRAMS = ("tests/emulator/triton/ptx/", "docs/examples/")  # not for people to read
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+_SOURCES = {".h", ".cpp", ".cuh"}
 _STRAY_PATH = re.compile(r"(?<![\w.~}])/(?:home|work|opt|root|Users)/\w+")
 
 
@@ -62,13 +63,99 @@ def findings(file: str, text: str):
         yield f"{file}: {len(lines)} lines, {_LONGEST} at most"
     for number, line in enumerate(lines, 1):
         include = _INCLUDE.match(line)
-        if include and pathlib.PurePath(file).suffix in {".h", ".cpp", ".cuh"}:
+        if include and pathlib.PurePath(file).suffix in _SOURCES:
             finding = include_finding(file, *include.groups())
             if finding:
                 yield f"{file}:{number}: {finding}"
         stray = _STRAY_PATH.search(line)
         if stray:
             yield f"{file}:{number}: a path of one machine: {stray.group()}"
+
+
+def includes_of(texts: dict[str, str]) -> dict[str, dict[str, str]]:
+    """By the stem of each source: the stems that it includes, each with "FILE:LINE" of one include.
+
+    A header and the source file beside it have one stem. A public header has its own: what implements it lies elsewhere.
+    """
+    graph: dict[str, dict[str, str]] = {}
+    for file in sorted(texts):
+        path = pathlib.PurePosixPath(file)
+        stem = str(path.with_suffix(""))
+        to = graph.setdefault(stem, {})
+        for number, line in enumerate(texts[file].splitlines(), 1):
+            include = _INCLUDE.match(line)
+            if not include:
+                continue
+            target = include[2]
+            for candidate in (target, f"include/{target}", f"templates/{target}", str(path.parent / target)):
+                if candidate in texts:
+                    other = str(pathlib.PurePosixPath(candidate).with_suffix(""))
+                    if other != stem:
+                        to.setdefault(other, f"{file}:{number}")
+                    break
+    return graph
+
+
+def components(graph: dict[str, dict[str, str]]) -> list[list[str]]:
+    """The strongly connected components of more than one node (Tarjan 1972)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+    for root in sorted(graph):
+        if root in order:
+            continue
+        open_nodes = [(root, iter(sorted(graph[root])))]
+        while open_nodes:
+            node, successors = open_nodes[-1]
+            if node not in order:
+                order[node] = lowest[node] = len(order)
+                stack.append(node)
+            for successor in successors:
+                if successor not in order:
+                    open_nodes.append((successor, iter(sorted(graph[successor]))))
+                    break
+                if successor in stack:
+                    lowest[node] = min(lowest[node], order[successor])
+            else:
+                open_nodes.pop()
+                if open_nodes:
+                    above = open_nodes[-1][0]
+                    lowest[above] = min(lowest[above], lowest[node])
+                if lowest[node] == order[node]:
+                    at = stack.index(node)
+                    if len(stack) - at > 1:
+                        found.append(sorted(stack[at:]))
+                    del stack[at:]
+    return sorted(found)
+
+
+def shortest_circle(graph: dict[str, dict[str, str]], component: list[str]) -> list[str]:
+    """From the component's first node back to it, that node at both ends."""
+    start = component[0]
+    came_from = {start: start}
+    queue = [start]
+    for node in queue:
+        for successor in sorted(set(graph[node]) & set(component)):
+            if successor == start:
+                circle = [start, node]
+                while circle[-1] != start:
+                    circle.append(came_from[circle[-1]])
+                return circle[::-1]
+            if successor not in came_from:
+                came_from[successor] = node
+                queue.append(successor)
+    raise AssertionError("a component is strongly connected")
+
+
+def circles(texts: dict[str, str]):
+    """One finding for each set of files that include one another in a circle, with one circle of it in full."""
+    graph = includes_of(texts)
+    for component in components(graph):
+        circle = shortest_circle(graph, component)
+        first = graph[circle[0]][circle[1]]
+        others = f", in a knot of {len(component)} files" if len(component) > len(circle) - 1 else ""
+        yield f"{first}: files include one another in a circle: {' → '.join(circle)}{others}"
 
 
 def main() -> int:
@@ -78,6 +165,7 @@ def main() -> int:
         cwd=root, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     found = []
+    sources = {}
     for file in sorted(set(filter(None, listed.split("\0")))):
         if file.partition("/")[0] not in _TOP:
             found.append(f"{file}: nothing else belongs at the top")
@@ -88,6 +176,9 @@ def main() -> int:
         except UnicodeDecodeError:
             continue  # a picture, a layout, a fuzzer's seed
         found.extend(findings(file, text))
+        if pathlib.PurePath(file).suffix in _SOURCES:
+            sources[file] = text
+    found.extend(circles(sources))
     for finding in found:
         print(finding)
     return 1 if found else 0

@@ -201,6 +201,49 @@ std::string state_without_entry(cache::Damage damage) {
   return fmt::format("is damaged ({}); the next program that wants it makes it again", cache::name(damage));
 }
 
+/// Adds what failed to the answer; the files are its source and log.
+std::vector<NamedBytes> report_failure(const File& file, const cache::StoredEntry& entry, Answer& answer) {
+  const auto failure = cache::decode_failure(entry.payload);
+  if (!failure)
+    throw Error(ErrorKind::cache, fmt::format("'{}' is malformed", printable(file.path.string())));
+  answer.json["failure"] = {{"message", failure->message},
+                            {"log", failure->log},
+                            {"toolchain", failure->toolchain},
+                            {"made", unix_time(failure->made)}};
+  answer.text +=
+      fmt::format("failed with {}: {}\n{}\n", printable(failure->toolchain), failure->message, failure->log);
+  return {named(file.key + ".source", failure->source), named(file.key + ".log", failure->log)};
+}
+
+/// Adds the Binaries of a kernel to the answer. Gives one of them: all were made of one source.
+Binary report_binaries(const cache::StoredEntry& entry, Answer& answer) {
+  std::vector<Binary> binaries = deserialize_binaries(entry.identity, entry.payload);
+  answer.json["binaries"] = Json::array();
+  for (const Binary& binary : binaries) {
+    answer.json["binaries"].push_back({{"compiler", binary.compiler},
+                                       {"options", binary.options},
+                                       {"source", binary.source.hex()},
+                                       {"resources", describe_entries(binary)},
+                                       {"code_bytes", binary.code.size()}});
+    answer.text += fmt::format("made by {} {}, of source {}; {} bytes of code\n", printable(binary.compiler),
+                               printable(binary.options), binary.source.hex(), binary.code.size());
+  }
+  return std::move(binaries.front());
+}
+
+/// Adds what an entry holds to the answer; the files are all that can be extracted of it.
+std::vector<NamedBytes> report_contents(const Folder& folder, const File& file,
+                                        const cache::StoredEntry& entry, Answer& answer, bool extracts) {
+  if (file.kind == FileKind::failed) return report_failure(file, entry, answer);
+  std::vector<NamedBytes> files = files_of(entry);
+  if (field(entry.identity, "what") != "binary") return files;
+  const Binary binary = report_binaries(entry, answer);
+  if (!extracts) return files;
+  if (const auto source = source_of(folder, entry.identity, binary, answer))
+    files.push_back(named(file.key + (binary.target.kind == Target::Kind::cuda ? ".cu" : ".ll"), *source));
+  return files;
+}
+
 Answer inspect(const CacheRequest& request) {
   const Folder folder = folder_of(request.folder);
   const File file = find(folder, request.key);
@@ -220,48 +263,9 @@ Answer inspect(const CacheRequest& request) {
                             cache::name(file.kind), file.bytes, age(file.stamp));
   for (const auto& [name, value] : entry->identity.fields())
     answer.text += fmt::format("  {:<15} {}\n", printable(name), printable(value));
-  std::vector<NamedBytes> files;
-  if (file.kind == FileKind::failed) {
-    const auto failure = cache::decode_failure(entry->payload);
-    if (!failure)
-      throw Error(ErrorKind::cache, fmt::format("'{}' is malformed", printable(file.path.string())));
-    answer.json["failure"] = {{"message", failure->message},
-                              {"log", failure->log},
-                              {"toolchain", failure->toolchain},
-                              {"made", unix_time(failure->made)}};
-    answer.text += fmt::format("failed with {}: {}\n{}\n", printable(failure->toolchain), failure->message,
-                               failure->log);
-    files = {named(file.key + ".source", failure->source), named(file.key + ".log", failure->log)};
-  } else {
-    files = files_of(*entry);
-    if (field(entry->identity, "what") == "binary") {
-      const std::vector<Binary> binaries = deserialize_binaries(entry->identity, entry->payload);
-      answer.json["binaries"] = Json::array();
-      for (const Binary& binary : binaries) {
-        answer.json["binaries"].push_back({{"compiler", binary.compiler},
-                                           {"options", binary.options},
-                                           {"source", binary.source.hex()},
-                                           {"resources", describe_entries(binary)},
-                                           {"code_bytes", binary.code.size()}});
-        answer.text +=
-            fmt::format("made by {} {}, of source {}; {} bytes of code\n", printable(binary.compiler),
-                        printable(binary.options), binary.source.hex(), binary.code.size());
-      }
-      const Binary& binary = binaries.front();  // all were made of one source
-      const bool cuda = binary.target.kind == Target::Kind::cuda;
-      if (!request.extract_to.empty())
-        if (const auto source = source_of(folder, entry->identity, binary, answer))
-          files.push_back(named(file.key + (cuda ? ".cu" : ".ll"), *source));
-    }
-  }
-  if (request.extract_to.empty()) return answer;
-  publish_folder(request.extract_to, files);
-  answer.json["files"] = Json::array();
-  for (const NamedBytes& one : files) {
-    const std::string path = (request.extract_to / one.name).string();
-    answer.json["files"].push_back(path);
-    answer.text += fmt::format("wrote {}\n", printable(path));
-  }
+  const bool extracts = !request.extract_to.empty();
+  const std::vector<NamedBytes> files = report_contents(folder, file, *entry, answer, extracts);
+  if (extracts) publish_folder(request.extract_to, files, answer);
   return answer;
 }
 

@@ -1,4 +1,5 @@
 #include "tools/check_report.h"
+#include "runtime/open_device.h"
 
 #include <algorithm>
 

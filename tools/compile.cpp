@@ -28,15 +28,18 @@ struct CompileRequest {
 
 Json describe_schedules(const Problem& problem, const Binary& binary) {
   Json ranges = Json::array();
-  for (std::size_t entry = 0; entry < binary.plan.size(); ++entry) {
-    const RangedConfig& range = binary.plan[entry];
-    Json whole = {{"up_to", range.up_to}, {"config", to_string(range.config)}};
-    whole.update(problem.operation == Operation::grad_weight
-                     ? describe_schedule(make_block_runs(Sddmm(problem), binary.target, range.config))
-                     : describe_schedule(make_schedule(problem, binary.target, range.config,
-                                                       scheduled_n(problem.batch, binary.plan, entry))));
-    ranges.push_back(whole);
-  }
+  const auto describe = [&](const auto& schedules) {
+    for (std::size_t entry = 0; entry < binary.plan.size(); ++entry) {
+      const RangedConfig& range = binary.plan[entry];
+      Json whole = {{"up_to", range.up_to}, {"config", to_string(range.config)}};
+      whole.update(describe_schedule(schedules[entry]));
+      ranges.push_back(whole);
+    }
+  };
+  if (problem.operation == Operation::grad_weight)
+    describe(make_schedules(Sddmm(problem), binary.target, binary.plan));
+  else
+    describe(make_schedules(Spmm(problem), binary.target, binary.plan));
   return {{"target", binary.target.to_string()}, {"ranges", ranges}};
 }
 
@@ -64,19 +67,13 @@ Answer compile(const CompileRequest& request) {
   const Problem problem = make_problem(layout, options);
   const Built built = build_request(request.what, layout, options);
   Answer answer;
-  answer.json = {{"file", request.what.file.string()}, {"tiered", options.tiered}};
+  answer.json = {{"file", request.what.file.string()},
+                 {"tiered", options.specialization == Specialization::tiered}};
   answer.json.update(describe_binary(*built.binary, built.from, built.key, built.compile_ms));
   answer.text = summarize_binary(*built.binary, built.from, built.key, built.compile_ms);
   warn_if_not_kept(built, answer);
   if (request.output.empty()) return answer;
-  const std::vector<NamedBytes> files = all_stages(problem, built);
-  publish_folder(request.output, files);
-  Json names = Json::array();
-  for (const NamedBytes& file : files) {
-    names.push_back((request.output / file.name).string());
-    answer.text += fmt::format("wrote {}\n", printable((request.output / file.name).string()));
-  }
-  answer.json["files"] = names;
+  publish_folder(request.output, all_stages(problem, built), answer);
   return answer;
 }
 

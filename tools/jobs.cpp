@@ -15,6 +15,7 @@
 #include <sparsekiln/printable.h>
 
 #include "compiler/layout_file/disk.h"
+#include "runtime/build.h"
 #include "runtime/stored_requests.h"
 #include "tools/json_tree.h"
 

@@ -7,7 +7,7 @@
 
 #include <sparsekiln/compile.h>
 
-#include "runtime/build.h"
+#include "runtime/build_job.h"
 #include "tools/answer.h"
 #include "tools/request.h"
 

@@ -204,14 +204,9 @@ Answer extract(const PackRequest& request) {
   std::vector<NamedBytes> files;
   for (const PackRow& row : chosen(*pack, request))
     for (NamedBytes& file : files_of(pack->entry(row))) files.push_back(std::move(file));
-  publish_folder(request.output, files);
   Answer answer;
-  answer.json = {{"pack", pack->file().string()}, {"files", Json::array()}};
-  for (const NamedBytes& file : files) {
-    const std::string path = (request.output / file.name).string();
-    answer.json["files"].push_back(path);
-    answer.text += fmt::format("wrote {}\n", printable(path));
-  }
+  answer.json = {{"pack", pack->file().string()}};
+  publish_folder(request.output, files, answer);
   return answer;
 }
 

@@ -16,6 +16,7 @@
 #include "compiler/cuda/compatibility.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/stored_binaries.h"
+#include "runtime/build.h"
 #include "runtime/request.h"
 #include "runtime/stored_binary.h"
 #include "tools/progress.h"

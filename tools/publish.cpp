@@ -107,4 +107,14 @@ void publish_folder(const fs::path& folder, const std::vector<NamedBytes>& files
   }
 }
 
+void publish_folder(const fs::path& folder, const std::vector<NamedBytes>& files, Answer& answer) {
+  publish_folder(folder, files);
+  answer.json["files"] = Json::array();
+  for (const NamedBytes& file : files) {
+    const std::string path = (folder / file.name).string();
+    answer.json["files"].push_back(path);
+    answer.text += fmt::format("wrote {}\n", printable(path));
+  }
+}
+
 }  // namespace sparsekiln::tools

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/answer.h"
+
 namespace sparsekiln::tools {
 
 /// A file to be written: its name within a folder, and its bytes.
@@ -20,5 +22,8 @@ struct NamedBytes {
 /// Writes files into a folder, which is made where it is missing: all of them or none. Files of other names
 /// in the folder stay. Throws `io`, and then leaves no file.
 void publish_folder(const std::filesystem::path& folder, const std::vector<NamedBytes>& files);
+/// The same, and lists their paths in the answer: "files" in its JSON, and a line each in its text.
+void publish_folder(const std::filesystem::path& folder, const std::vector<NamedBytes>& files,
+                    Answer& answer);
 
 }  // namespace sparsekiln::tools

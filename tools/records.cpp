@@ -11,8 +11,8 @@
 
 #include "autotune/record_json.h"
 #include "cache/store.h"
-#include "runtime/build.h"
 #include "runtime/records.h"
+#include "runtime/stores.h"
 #include "tools/command.h"
 #include "tools/options.h"
 

@@ -24,8 +24,7 @@ Options Request::options() const {
   options.alignment = alignment;
   options.target = target;
   if (!config.empty()) options.config = parse_config(config);
-  options.attached = attached;
-  options.tiered = tiered;
+  options.specialization = specialization_of(attached, tiered);
   options.cache_dir = cache_dir;
   options.packs = packs;
   options.require = parse_require(require);

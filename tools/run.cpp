@@ -102,17 +102,21 @@ void await_baked(const Kernel& kernel, const std::shared_ptr<const Device>& devi
   answer.text += fmt::format("tiered: {} first, now {}\n", name(first), name(kernel.tier()));
 }
 
+void check_request(const RunRequest& request, std::string_view target, bool emulated) {
+  if ((request.counters || request.annotate) && !emulated)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--target {}: only the emulator counts, --target emulated or emulated:sm_80",
+                            printable(target)));
+  if (request.repeat < 1)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--repeat {}: 1 or more samples are timed", request.repeat));
+}
+
 Answer run(const RunRequest& request) {
   const Options options = request.what.options();
   const std::int64_t n = batch_of(request.n, options.batch);
   const bool emulated = options.target.starts_with("emulated");
-  if ((request.counters || request.annotate) && !emulated)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("--target {}: only the emulator counts, --target emulated or emulated:sm_80",
-                            printable(options.target)));
-  if (request.repeat < 1)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("--repeat {}: 1 or more samples are timed", request.repeat));
+  check_request(request, options.target, emulated);
   const Layout layout = Layout::load(request.what.file);
   const Problem problem = make_problem(layout, options);
   const Kernel kernel = compile_request(request.what, layout, options);
@@ -125,7 +129,8 @@ Answer run(const RunRequest& request) {
   warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
   const std::unique_ptr<const TestLaunch> random =
       make_test_launch(problem, {.n = n}, Inputs::random, request.seed);
-  if (options.tiered) await_baked(kernel, device, *random, request.check, answer);
+  if (options.specialization == Specialization::tiered)
+    await_baked(kernel, device, *random, request.check, answer);
   answer.json["tier"] = name(kernel.tier());
   answer.json["checked"] = request.check;
   Checked checked;

@@ -118,6 +118,60 @@ void list_space(const KernelJob& job, Answer& answer) {
       {{"name", job.name}, {"configs", std::move(configs)}, {"rejected", std::move(rejected)}});
 }
 
+/// While this lives, an interrupt (SIGINT) sets `interrupted`, unless whoever started this process ignores
+/// it.
+class InterruptWatch {
+ public:
+  InterruptWatch() {
+    interrupted = false;
+    before_ = std::signal(SIGINT, interrupt);
+    if (before_ == SIG_IGN) std::signal(SIGINT, SIG_IGN);
+  }
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+  ~InterruptWatch() {
+    if (before_ != SIG_ERR) std::signal(SIGINT, before_);
+  }
+
+ private:
+  void (*before_)(int);
+};
+
+Record tune_one(const TuneRequest& request, const BuildJob& job, TuneBar& bar,
+                std::chrono::duration<double> budget) {
+  if (request.model) return untuned(job, request.target);
+  return tune(job, request.target,
+              {.budget = budget,
+               .again = request.again,
+               .at_once = static_cast<std::size_t>(request.workers),
+               .stop = [] { return interrupted.load(); },
+               .progress = [&](const TuningProgress& now) { bar.draw(now); }});
+}
+
+/// The records of the jobs, each problem once, until the run is interrupted. Where the space alone is asked
+/// for, the answer lists that, and there are none.
+std::vector<Record> tune_jobs(const TuneRequest& request, const std::vector<KernelJob>& jobs,
+                              std::chrono::duration<double> budget, Answer& answer) {
+  std::vector<Record> records;
+  std::set<std::vector<std::pair<std::string, std::string>>> done;  ///< a store has a problem once a config
+  const InterruptWatch watch;
+  for (std::size_t i = 0; i < jobs.size() && !interrupted; ++i) {
+    if (request.space) {
+      list_space(jobs[i], answer);
+      continue;
+    }
+    if (!done.insert(problem_fields(jobs[i].job.problem, jobs[i].job.target)).second) continue;
+    try {
+      TuneBar bar(i, jobs.size(), budget.count());
+      records.push_back(tune_one(request, jobs[i].job, bar, budget));
+    } catch (const Error& error) {
+      if (jobs.size() == 1 || error.kind() != ErrorKind::invalid_argument) throw;
+      answer.warnings.push_back(fmt::format("left out: {}: {}", jobs[i].name, error.what()));
+    }
+  }
+  return records;
+}
+
 Answer tune_all(const TuneRequest& request) {
   Answer answer;
   answer.json["problems"] = Json::array();
@@ -131,33 +185,7 @@ Answer tune_all(const TuneRequest& request) {
   if (jobs.empty())
     throw Error(ErrorKind::invalid_argument,
                 "tune: of what? Give layout files, a jobs file (.json), or --from-store");
-  std::vector<Record> records;
-  std::set<std::vector<std::pair<std::string, std::string>>> done;  ///< a store has a problem once a config
-  interrupted = false;
-  const auto before = std::signal(SIGINT, interrupt);
-  if (before == SIG_IGN) std::signal(SIGINT, SIG_IGN);  // as who started this wants it
-  for (std::size_t i = 0; i < jobs.size() && !interrupted; ++i) {
-    if (request.space) {
-      list_space(jobs[i], answer);
-      continue;
-    }
-    if (!done.insert(problem_fields(jobs[i].job.problem, jobs[i].job.target)).second) continue;
-    try {
-      TuneBar bar(i, jobs.size(), budget.count());
-      records.push_back(request.model
-                            ? untuned(jobs[i].job, request.target)
-                            : tune(jobs[i].job, request.target,
-                                   {.budget = budget,
-                                    .again = request.again,
-                                    .at_once = static_cast<std::size_t>(request.workers),
-                                    .stop = [] { return interrupted.load(); },
-                                    .progress = [&](const TuningProgress& now) { bar.draw(now); }}));
-    } catch (const Error& error) {
-      if (jobs.size() == 1 || error.kind() != ErrorKind::invalid_argument) throw;
-      answer.warnings.push_back(fmt::format("left out: {}: {}", jobs[i].name, error.what()));
-    }
-  }
-  if (before != SIG_ERR) std::signal(SIGINT, before);
+  const std::vector<Record> records = tune_jobs(request, jobs, budget, answer);
   const std::vector<ReportEntry> entries = entries_of(records);
   for (const ReportEntry& entry : entries) answer.json["problems"].push_back(describe(entry));
   if (!entries.empty()) answer.text += report_text(entries);

@@ -11,6 +11,7 @@
 #include <sparsekiln/printable.h>
 
 #include "runtime/cuda/emulator.h"
+#include "runtime/open_device.h"
 #include "runtime/test_launch.h"
 #include "tools/binary_report.h"
 #include "tools/check_report.h"

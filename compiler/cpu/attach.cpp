@@ -19,10 +19,7 @@ namespace {
 void attach_product(const Spmm& product, Binary& binary) {
   const Plan& plan = binary.plan;
   const Level& level = level_of(binary.target);
-  std::vector<Schedule> schedules;
-  for (std::size_t i = 0; i < plan.size(); ++i)
-    schedules.push_back(
-        make_schedule(product, binary.target, plan[i].config, scheduled_n(product.batch, plan, i)));
+  const std::vector<Schedule> schedules = make_schedules(product, binary.target, plan);
   const std::int64_t counters_in_front = counter_bytes(plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Entry& entry = binary.entries[i];
@@ -41,11 +38,11 @@ void attach_product(const Spmm& product, Binary& binary) {
 }
 
 void attach_gradient(const Sddmm& gradient, Binary& binary) {
+  const std::vector<BlockRuns> schedules = make_schedules(gradient, binary.target, binary.plan);
   for (std::size_t i = 0; i < binary.plan.size(); ++i) {
     const RangedConfig& range = binary.plan[i];
-    const LayoutData data =
-        sddmm_data(gradient, SddmmGeometry(gradient, level_of(binary.target), range.config),
-                   make_block_runs(gradient, binary.target, range.config), range.up_to);
+    const SddmmGeometry geometry(gradient, level_of(binary.target), range.config);
+    const LayoutData data = sddmm_data(gradient, geometry, schedules[i], range.up_to);
     Entry& entry = binary.entries[i];
     describe(data, entry);
     entry.tables = image_of(data);

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/attach.h"
 #include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/module.h"
@@ -16,6 +15,7 @@
 #include "compiler/cpu/product_data.h"
 #include "compiler/cpu/vector_ir.h"
 #include "compiler/element.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln::cpu {
 namespace {

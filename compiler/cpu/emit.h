@@ -5,17 +5,11 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
-#include "compiler/launch_operands.h"
 #include "compiler/schedule.h"
 #include "compiler/source.h"
 #include "compiler/spmm.h"
 
 namespace sparsekiln::cpu {
-
-/// Everything a pass reads. One pointer to it, the worker and the batch tile are a pass's parameters:
-/// `void pass(const Call*, int32_t worker, int32_t batch_tile)`. In the workspace lie the counters of all
-/// batch tiles, then (64-byte aligned) the parts of each.
-using Call = LaunchOperands;
 
 /// Writes the LLVM module (textual IR) for an x86-64 level or "generic". Pure; schedules[i] belongs to
 /// plan[i]. For an attached plan there are no schedules, the text does not depend on the layout, and the

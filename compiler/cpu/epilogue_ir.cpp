@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "compiler/cpu/activation_ir.h"
-#include "compiler/cpu/emit.h"
+#include "compiler/cpu/call.h"
 
 namespace sparsekiln::cpu {
 

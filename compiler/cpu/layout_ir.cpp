@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "compiler/cpu/emit.h"
+#include "compiler/cpu/call.h"
 
 namespace sparsekiln::cpu {
 

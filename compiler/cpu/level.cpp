@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/cpu/packed_weight.h"
+#include "compiler/cpu/weight_order.h"
 
 namespace sparsekiln::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <llvm/IR/Intrinsics.h>
 
 #include "compiler/cpu/activation_ir.h"
-#include "compiler/cpu/emit.h"
+#include "compiler/cpu/call.h"
 #include "compiler/cpu/passes.h"
 
 namespace sparsekiln::cpu {

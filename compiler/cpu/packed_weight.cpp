@@ -5,23 +5,6 @@
 
 namespace sparsekiln::cpu {
 
-std::int32_t word_elements(DType dtype, bool by_columns) {
-  return dtype == DType::bf16 && !by_columns ? 2 : 1;
-}
-
-WeightStrides weight_strides(WeightOrder order, std::int32_t tile_outputs, std::int32_t block_out,
-                             std::int32_t block_words) {
-  switch (order) {
-    case WeightOrder::rows:
-      return {block_words, 1};
-    case WeightOrder::columns:
-      return {1, block_out};
-    case WeightOrder::packed:
-      return {1, tile_outputs};
-  }
-  return {};
-}
-
 void pack_weight(std::int64_t blocks, BlockShape block, DType dtype, const RegisterTile& tile, const void* w,
                  void* packed) {
   const std::int32_t elements = word_elements(dtype, false);

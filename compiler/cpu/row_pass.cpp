@@ -5,7 +5,7 @@
 
 #include <llvm/IR/Intrinsics.h>
 
-#include "compiler/cpu/emit.h"
+#include "compiler/cpu/call.h"
 
 namespace sparsekiln::cpu {
 

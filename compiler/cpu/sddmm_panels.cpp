@@ -6,7 +6,7 @@
 #include <llvm/IR/Intrinsics.h>
 
 #include "compiler/cpu/activation_ir.h"
-#include "compiler/cpu/emit.h"
+#include "compiler/cpu/call.h"
 
 namespace sparsekiln::cpu {
 namespace {

@@ -7,7 +7,7 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
-#include "compiler/cpu/emit.h"
+#include "compiler/cpu/call.h"
 
 namespace sparsekiln::cpu {
 namespace {

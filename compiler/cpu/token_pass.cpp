@@ -6,7 +6,7 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
-#include "compiler/cpu/emit.h"
+#include "compiler/cpu/call.h"
 #include "compiler/cpu/packed_weight.h"
 
 namespace sparsekiln::cpu {

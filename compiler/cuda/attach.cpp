@@ -41,10 +41,7 @@ TableImage image_of(const Tables& tables, std::int32_t counters) {
 void attach_tables(const Problem& problem, Binary& binary) {
   const Spmm product(problem);
   const Plan& plan = binary.plan;
-  std::vector<Schedule> schedules;
-  for (std::size_t entry = 0; entry < plan.size(); ++entry)
-    schedules.push_back(
-        make_schedule(product, binary.target, plan[entry].config, scheduled_n(problem.batch, plan, entry)));
+  const std::vector<Schedule> schedules = make_schedules(product, binary.target, plan);
   const std::int64_t counters_in_front = counter_bytes(plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Entry& entry = binary.entries[i];

@@ -10,13 +10,13 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/attach.h"
 #include "compiler/cuda/family.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/cuda/template_text.h"
 #include "compiler/cuda/types.h"
 #include "compiler/named.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -67,7 +67,7 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
 struct Parameter {
   Argument argument;
   std::string_view declaration;  ///< Element: y's; Operand: W's
-  std::string_view member;       ///< of Ends in templates/epilogue.cuh
+  std::string_view member;       ///< of EpilogueArguments in templates/epilogue.cuh
 };
 
 /// What a kernel reads besides x and W.
@@ -145,7 +145,7 @@ void write_instantiation(std::string& text, const Spmm& problem, const Config& c
       "    const Config{1}::Element* __restrict__ x, const Config{1}::Element* __restrict__ w,\n"
       "    Config{1}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
       "    long long y_stride{6}{4}) {{\n"
-      "  sparsekiln::Ends<Config{1}> ends;\n"
+      "  sparsekiln::EpilogueArguments<Config{1}> ends;\n"
       "{7}"
       "  sparsekiln::{3}<Config{1}>(x, w, y, workspace, n, x_stride, y_stride, ends, {5});\n"
       "}}\n",

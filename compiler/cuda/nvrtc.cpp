@@ -14,7 +14,6 @@
 #include <sparsekiln/printable.h>
 
 #include "compiler/cuda/compatibility.h"
-#include "compiler/cuda/nvrtc_choice.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -150,13 +149,6 @@ std::shared_ptr<const Nvrtc> Nvrtc::open(const std::filesystem::path& candidate,
   const std::filesystem::path real = std::filesystem::canonical(library->path, unknown);
   dlopen(((unknown ? library->path : real).parent_path() / builtins).c_str(), RTLD_NOW | RTLD_LOCAL);
   return std::make_shared<const Nvrtc>(std::move(library));
-}
-
-std::shared_ptr<const Nvrtc> Nvrtc::find(const Toolchain& toolchain, std::string_view arch) {
-  const NvrtcSurvey survey = survey_nvrtc();
-  auto best = choose(survey, toolchain, arch);
-  if (best == nullptr) throw Error(ErrorKind::compile, why_none(survey, toolchain, arch));
-  return best;
 }
 
 const std::filesystem::path& Nvrtc::path() const { return library_->path; }

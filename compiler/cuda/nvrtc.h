@@ -7,8 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/toolchain.h"
-
 namespace sparsekiln::cuda {
 
 /// What one compile gives.
@@ -18,17 +16,9 @@ struct NvrtcOutput {
   std::string log;  ///< compiler's and ptxas's report, timings stripped: the same source gives the same log
 };
 
-/// The NVRTC library, loaded at run time. Thread-safe.
+/// The NVRTC library, loaded at run time. Thread-safe. Which one to take: nvrtc_choice.h.
 class Nvrtc {
  public:
-  /// The newest whose cubins and PTX the toolchain's driver loads, else the newest whose cubins it loads, of
-  /// those that know `arch` ("sm_90"; empty: any); nvrtc_choice.h says more. Looks in SPARSEKILN_NVRTC (a
-  /// file or a folder; nothing else is tried where it is set), CUDA_HOME, CUDA_PATH, the loader's path
-  /// (libnvrtc.so.13 and .12), the usual toolkit folder, and nvidia/*/lib of the active Python environment
-  /// (VIRTUAL_ENV; else the project's own). Throws `compile` saying what was found where, and what would
-  /// work.
-  [[nodiscard]] static std::shared_ptr<const Nvrtc> find(const Toolchain& toolchain = {},
-                                                         std::string_view arch = {});
   /// The library at a path, or of a bare name on the loader's path; null, and `why_not`, where that is no
   /// NVRTC of version 12 or later. It is never unloaded: it keeps state of its own.
   [[nodiscard]] static std::shared_ptr<const Nvrtc> open(const std::filesystem::path& candidate,

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
 #include "compiler/cuda/compatibility.h"
@@ -78,6 +79,13 @@ std::shared_ptr<const Nvrtc> choose(const NvrtcSurvey& survey, const Toolchain& 
     if (!arch.empty() && !nvrtc->compiles_for(arch)) continue;
     if (best == nullptr || serves_better(driver, nvrtc->version(), best->version())) best = nvrtc;
   }
+  return best;
+}
+
+std::shared_ptr<const Nvrtc> find_nvrtc(const Toolchain& toolchain, std::string_view arch) {
+  const NvrtcSurvey survey = survey_nvrtc();
+  auto best = choose(survey, toolchain, arch);
+  if (best == nullptr) throw Error(ErrorKind::compile, why_none(survey, toolchain, arch));
   return best;
 }
 

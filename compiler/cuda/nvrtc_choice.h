@@ -30,6 +30,14 @@ struct NvrtcSurvey {
 [[nodiscard]] std::string why_none(const NvrtcSurvey& survey, const Toolchain& toolchain,
                                    std::string_view arch = {});
 
+/// The NVRTC to compile with: the newest whose cubins and PTX the toolchain's driver loads, else the newest
+/// whose cubins it loads, of those that know `arch` ("sm_90"; empty: any). Looks in SPARSEKILN_NVRTC (a file
+/// or a folder; nothing else is tried where it is set), CUDA_HOME, CUDA_PATH, the loader's path
+/// (libnvrtc.so.13 and .12), the usual toolkit folder, and nvidia/*/lib of the active Python environment
+/// (VIRTUAL_ENV; else the project's own). Throws `compile` saying what was found where, and what would work.
+[[nodiscard]] std::shared_ptr<const Nvrtc> find_nvrtc(const Toolchain& toolchain = {},
+                                                      std::string_view arch = {});
+
 /// What the toolchain's driver loads of what an NVRTC makes, for people: "loads its cubins and its PTX".
 [[nodiscard]] std::string describe_loads(const Toolchain& toolchain, int nvrtc);
 

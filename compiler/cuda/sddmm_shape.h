@@ -10,7 +10,7 @@
 namespace sparsekiln::cuda {
 
 /// Bytes of shared memory besides SddmmShape::shared_bytes: the pairs, see
-/// templates/load_entries.cuh.
+/// templates/load_batch_rows.cuh.
 inline constexpr std::int32_t kSddmmStaticShared = 256;
 
 /// How a config computes a gradient of the weight. Of it, tile_n is the batch entries of a stage; rows the

@@ -11,7 +11,7 @@ namespace sparsekiln::cuda {
 [[nodiscard]] std::string_view product_of(DType type);
 /// What they call an element type of y, templates/output.cuh.
 [[nodiscard]] std::string_view output_of(DType type);
-/// What they call an operand type that is read as floats, templates/load_entries.cuh.
+/// What they call an operand type that is read as floats, templates/load_batch_rows.cuh.
 [[nodiscard]] std::string_view operand_of(DType type);
 /// What they call an activation, templates/activation.cuh.
 [[nodiscard]] std::string_view activation_of(Activation activation);

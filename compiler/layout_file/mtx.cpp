@@ -119,32 +119,39 @@ Layout to_layout(std::int64_t rows, std::int64_t cols, const std::vector<Entry>&
   return Layout::from_csr(rows, cols, std::move(crow), std::move(col));
 }
 
-}  // namespace
+/// The line after the comments: "ROWS COLUMNS ENTRIES".
+struct Sizes {
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t entries = 0;
+};
 
-Layout parse_mtx(std::string_view text, std::string_view name) {
-  LineReader lines(text, name);
-  const Banner banner = read_banner(lines);
-
+Sizes read_sizes(LineReader& lines, const Banner& banner) {
   auto line = next_data_line(lines);
   if (!line) lines.refuse("expected the line of rows, columns and entries, found the end of the file");
-  const std::int64_t rows = read_integer(lines, *line, "rows", 0, Layout::kMaxExtent);
-  const std::int64_t cols = read_integer(lines, *line, "columns", 0, Layout::kMaxExtent);
-  const std::int64_t count =
-      read_integer(lines, *line, "entries", 0, std::min(rows * cols, Layout::kMaxBlocks));
+  Sizes sizes;
+  sizes.rows = read_integer(lines, *line, "rows", 0, Layout::kMaxExtent);
+  sizes.cols = read_integer(lines, *line, "columns", 0, Layout::kMaxExtent);
+  sizes.entries =
+      read_integer(lines, *line, "entries", 0, std::min(sizes.rows * sizes.cols, Layout::kMaxBlocks));
   expect_line_end(lines, *line);
-  if (banner.symmetric && rows != cols)
-    lines.refuse(
-        fmt::format("a symmetric matrix is square, this one has {} rows and {} columns", rows, cols));
+  if (banner.symmetric && sizes.rows != sizes.cols)
+    lines.refuse(fmt::format("a symmetric matrix is square, this one has {} rows and {} columns", sizes.rows,
+                             sizes.cols));
+  return sizes;
+}
 
+/// The entries in the order of the file; of a symmetric one both triangles.
+std::vector<Entry> read_entries(LineReader& lines, const Banner& banner, const Sizes& sizes) {
   std::vector<Entry> entries;
   // The shortest entry is "1 1\n": a false count cannot make us reserve more than the file's size allows.
-  entries.reserve(std::min(static_cast<std::size_t>(count), lines.bytes_left() / 4 + 1) *
+  entries.reserve(std::min(static_cast<std::size_t>(sizes.entries), lines.bytes_left() / 4 + 1) *
                   (banner.symmetric ? 2 : 1));
-  for (std::int64_t i = 0; i < count; ++i) {
-    line = next_data_line(lines);
-    if (!line) lines.refuse(fmt::format("the file ends after {} of {} entries", i, count));
-    const auto row = static_cast<std::int32_t>(read_integer(lines, *line, "the row", 1, rows) - 1);
-    const auto col = static_cast<std::int32_t>(read_integer(lines, *line, "the column", 1, cols) - 1);
+  for (std::int64_t i = 0; i < sizes.entries; ++i) {
+    auto line = next_data_line(lines);
+    if (!line) lines.refuse(fmt::format("the file ends after {} of {} entries", i, sizes.entries));
+    const auto row = static_cast<std::int32_t>(read_integer(lines, *line, "the row", 1, sizes.rows) - 1);
+    const auto col = static_cast<std::int32_t>(read_integer(lines, *line, "the column", 1, sizes.cols) - 1);
     const bool present = banner.field == Field::pattern || read_value(lines, *line, banner.field);
     expect_line_end(lines, *line);
     if (banner.symmetric && col > row)
@@ -156,12 +163,12 @@ Layout parse_mtx(std::string_view text, std::string_view name) {
       entries.push_back({col, row, static_cast<std::uint32_t>(lines.line()), present});
   }
   if (next_data_line(lines))
-    lines.refuse(fmt::format("expected the end of the file after {} entries", count));
-  if (std::ssize(entries) > Layout::kMaxBlocks)
-    refuse_at_line(
-        name, 1,
-        fmt::format("{} blocks are too many; at most {} are possible", entries.size(), Layout::kMaxBlocks));
+    lines.refuse(fmt::format("expected the end of the file after {} entries", sizes.entries));
+  return entries;
+}
 
+/// Row by row; refuses an entry that appears twice.
+void sort_entries(std::vector<Entry>& entries, std::string_view name) {
   const auto place = [](const Entry& entry) { return std::tuple(entry.row, entry.col); };
   const auto before = [](const Entry& a, const Entry& b) {
     return std::tie(a.row, a.col, a.line) < std::tie(b.row, b.col, b.line);
@@ -174,7 +181,21 @@ Layout parse_mtx(std::string_view text, std::string_view name) {
     refuse_at_line(name, twice[1].line,
                    fmt::format("entry ({}, {}) appears twice, first in line {}", twice->row + 1,
                                twice->col + 1, twice->line));
-  return to_layout(rows, cols, entries);
+}
+
+}  // namespace
+
+Layout parse_mtx(std::string_view text, std::string_view name) {
+  LineReader lines(text, name);
+  const Banner banner = read_banner(lines);
+  const Sizes sizes = read_sizes(lines, banner);
+  std::vector<Entry> entries = read_entries(lines, banner, sizes);
+  if (std::ssize(entries) > Layout::kMaxBlocks)
+    refuse_at_line(
+        name, 1,
+        fmt::format("{} blocks are too many; at most {} are possible", entries.size(), Layout::kMaxBlocks));
+  sort_entries(entries, name);
+  return to_layout(sizes.rows, sizes.cols, entries);
 }
 
 void write_mtx(const Layout& layout, const Sink& sink) {

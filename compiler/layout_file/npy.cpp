@@ -114,6 +114,21 @@ std::optional<std::int64_t> item_bytes(std::string_view descr) {
   return std::nullopt;
 }
 
+void read_descr(HeaderReader& header, ArrayHeader& array) {
+  const HeaderReader before = header;
+  const std::string_view type = header.string("a plain type such as '|b1' or '<i4'");
+  const auto bytes = item_bytes(type);
+  if (!bytes)
+    before.refuse(fmt::format("the type is {}; expected bool ('|b1') or an integer ('|u1', '<i4', '>i8' …)",
+                              quoted(type)));
+  array.item_bytes = *bytes;
+}
+
+void read_order(HeaderReader& header, ArrayHeader& array) {
+  array.fortran_order = header.accept("True");
+  if (!array.fortran_order && !header.accept("False")) header.refuse_here("True or False");
+}
+
 void read_shape(HeaderReader& header, ArrayHeader& array) {
   constexpr std::string_view kWanted = "a 2-D shape (rows, columns)";
   header.expect("(");
@@ -153,20 +168,12 @@ ArrayHeader read_header(std::string_view text, std::size_t offset, std::string_v
     *seen = true;
     header.expect(":");
     header.skip_blanks();
-    const HeaderReader value = header;
-    if (seen == &descr) {
-      const std::string_view type = header.string("a plain type such as '|b1' or '<i4'");
-      const auto bytes = item_bytes(type);
-      if (!bytes)
-        value.refuse(fmt::format(
-            "the type is {}; expected bool ('|b1') or an integer ('|u1', '<i4', '>i8' …)", quoted(type)));
-      array.item_bytes = *bytes;
-    } else if (seen == &order) {
-      array.fortran_order = header.accept("True");
-      if (!array.fortran_order && !header.accept("False")) header.refuse_here("True or False");
-    } else {
+    if (seen == &descr)
+      read_descr(header, array);
+    else if (seen == &order)
+      read_order(header, array);
+    else
       read_shape(header, array);
-    }
   }
   if (!descr || !order || !shape)
     header.refuse(fmt::format("the header has no key '{}'", !descr   ? "descr"

@@ -17,7 +17,7 @@ CUstreamCaptureMode& thread_mode() {
   return mode;
 }
 
-/// Whether `capture` forbids the calling thread what is not safe while it is under way.
+/// Whether `capture` forbids the calling thread calls that are not safe during the capture.
 bool forbids(const Capture& capture) {
   const CUstreamCaptureMode mode = thread_mode();
   if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) return false;

@@ -122,7 +122,7 @@ void emulatorSetThreads(int threads) {
 
 const char* emulatorLastReport() {
   return contained("", [] {
-    // Shared, not copied: there is no memory to be had where that was what went wrong.
+    // Shared, not copied: the fault may have been a lack of memory.
     thread_local std::shared_ptr<const std::string> kept;
     const std::lock_guard lock(process().report_mutex);
     kept = process().report;

@@ -8,7 +8,7 @@
 #include "emulator/driver/errors.h"
 #include "emulator/driver/host.h"
 
-// Initialisation, errors, devices (CUDA Driver API 13.0, sections 6.1 to 6.6).
+// Initialization, errors, devices (CUDA Driver API 13.0, sections 6.1 to 6.6).
 
 using namespace sparsekiln::driver;
 

@@ -33,7 +33,7 @@ inline constexpr int kSharedWithoutAsking = 48 * 1024;
 /// By ordinal.
 [[nodiscard]] std::span<const DeviceFacts> devices();
 
-/// Nothing for what is not known of this device, such as its clock: it has none.
+/// Empty for what is not known about this device, such as its clock: it has none.
 [[nodiscard]] std::optional<int> attribute(int ordinal, CUdevice_attribute which);
 
 }  // namespace sparsekiln::driver

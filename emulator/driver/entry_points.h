@@ -4,7 +4,7 @@
 
 namespace sparsekiln::driver {
 
-/// One interface of one function, as cuGetProcAddress hands it out.
+/// One interface of one function, as cuGetProcAddress returns it.
 struct EntryPoint {
   const char* name;  ///< without the suffix of its version: "cuMemAlloc"
   int version;       ///< CUDA that brought this interface, 1000 × major + 10 × minor

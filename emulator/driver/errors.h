@@ -4,9 +4,9 @@
 
 namespace sparsekiln::driver {
 
-/// "CUDA_ERROR_OUT_OF_MEMORY"; null for what is no CUresult.
+/// "CUDA_ERROR_OUT_OF_MEMORY"; null if the number is not a CUresult.
 [[nodiscard]] const char* error_name(CUresult result);
-/// "out of memory"; null for what is no CUresult.
+/// "out of memory"; null if the number is not a CUresult.
 [[nodiscard]] const char* error_text(CUresult result);
 
 }  // namespace sparsekiln::driver

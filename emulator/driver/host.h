@@ -2,8 +2,8 @@
 
 namespace sparsekiln::driver {
 
-/// What this host's processor lacks of what the emulator was compiled for ("AVX2, FMA"); empty where nothing.
-/// Compiled for any x86-64, unlike what it asks about.
+/// The processor features that the emulator was compiled for and this host lacks ("AVX2, FMA"); empty if
+/// there are none. This file is compiled for any x86-64, unlike the rest.
 [[nodiscard]] const char* missing_host_features();
 
 }  // namespace sparsekiln::driver

@@ -105,7 +105,8 @@ CUresult fail(Context& context, CUresult result, const char* report) {
   return process().blocking_launches ? result : CUDA_SUCCESS;
 }
 
-/// Blocks of a kernel that a multiprocessor has room for; registers, which nothing allocates, are left out.
+/// How many blocks of a kernel a multiprocessor holds; registers are not counted, since PTX does not allocate
+/// them.
 int blocks_per_multiprocessor(const Function& function, int threads, std::size_t dynamic_shared) {
   const DeviceFacts& device = devices()[function.context->device];
   const int warps = (threads + 31) / 32;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "emulator/program/decode.h"
-#include "emulator/ptx/module.h"
+#include "emulator/ptx/parse.h"
 
 namespace sparsekiln::driver {
 namespace {
@@ -85,7 +85,7 @@ class Loading {
     addresses_[variable.name] = made->address;
     module_->globals[variable.name] = {made->address, variable.bytes};
     if (constant) constant_bytes_ += static_cast<int>(variable.bytes);
-    // What has no initial value is zero (PTX ISA 9.0, 5.4.4).
+    // A variable without an initial value is zero (PTX ISA 9.0, 5.4.4).
     memory.fill(made->address, 0, variable.bytes);
     if (!variable.initial.empty())
       memory.write(made->address, variable.initial.data(),

@@ -6,7 +6,7 @@
 #include "emulator/driver/call.h"
 #include "emulator/driver/capture.h"
 
-// Memory (CUDA Driver API 13.0, sections 6.13 and 6.20). A range that does not lie in one allocation is
+// Memory (CUDA Driver API 13.0, sections 6.13 and 6.20). A range that is not within one allocation is
 // CUDA_ERROR_INVALID_VALUE.
 
 using namespace sparsekiln::driver;
@@ -58,7 +58,7 @@ CUresult on_device(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stre
   });
 }
 
-/// cuMemcpy: what lies in no allocation of the context is the host's.
+/// cuMemcpy: an address outside the allocations of the context is one of the host.
 CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream, bool blocking) {
   bool device_to = false;
   bool device_from = false;
@@ -297,7 +297,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* which, void
     const bool known = find_pointed(*context, pointer, pointed);
     for (unsigned i = 0; i < count; ++i) {
       if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
-      // Of a pointer that is not known, and of what is not known of one: zero, by the interface.
+      // For an unknown pointer, and for an unknown attribute, the interface asks for zero.
       if (!known || tell(pointed, which[i], pointer, data[i]) != CUDA_SUCCESS)
         std::memset(data[i], 0, size_of(which[i]));
     }

@@ -22,7 +22,7 @@ namespace sparsekiln::driver {
 /// Where the addresses of the next context begin: a pointer of one context is none of another's, and none of
 /// the host's, whose begin above the last of these.
 [[nodiscard]] std::uint64_t next_base();
-/// Behind the last address that any context hands out; programs and their libraries lie above
+/// The address after the last one that any context gives out; programs and their libraries are above
 /// 0x5500'0000'0000.
 inline constexpr std::uint64_t kDevicesEnd = 0x4b00'0000'0000;
 
@@ -38,7 +38,7 @@ struct Context {
   CUcontext handle = nullptr;
   std::atomic<unsigned> flags = 0;
   emulator::GlobalMemory memory;
-  /// Held by whoever runs a kernel or touches memory: what is queued runs at once, one after another.
+  /// Held while a kernel runs or memory is accessed: queued work runs at once, one piece after the other.
   std::mutex work;
   std::uint64_t launches = 0;  ///< so far; under `work`
   /// What a kernel did wrong: from then on the answer to every call that needs this context.

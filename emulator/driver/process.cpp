@@ -51,7 +51,7 @@ unsigned parse_checks(std::string_view text) {
 /// thousands.
 constexpr std::ptrdiff_t kUnloadedKept = 64;
 
-/// Makes room for one more where the kernels that nobody has any more are too many.
+/// Makes room for one more if there are too many kernels that are no longer loaded.
 void forget_oldest(std::vector<KernelCounters>& counters) {
   const auto unloaded = [](const KernelCounters& kernel) { return kernel.program.use_count() == 1; };
   if (std::count_if(counters.begin(), counters.end(), unloaded) < kUnloadedKept) return;

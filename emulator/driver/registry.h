@@ -11,15 +11,15 @@
 
 namespace sparsekiln::driver {
 
-/// A handle that no other object ever had or will have, so that a stale one, or one of another sort, is known
-/// as such. It is no address: nobody may look behind it.
+/// A handle that no other object ever had or will have, so that a stale handle, or one of another kind, is
+/// recognized. It is not an address and must not be dereferenced.
 [[nodiscard]] inline std::uint64_t next_handle() {
   static std::atomic<std::uint64_t> next = 0x0e00'0000'0000'0010;
   return next.fetch_add(16);
 }
 
-/// Objects of one sort by the handles that callers have of them. Thread-safe; an object lives on while
-/// somebody works with it.
+/// Objects of one kind by the handles that callers have of them. Thread-safe; an object lives as long as it
+/// is in use.
 template <class Handle, class T>
 class Registry {
  public:
@@ -33,7 +33,7 @@ class Registry {
     objects_[handle] = std::move(object);
   }
 
-  /// Null for what is no handle of this registry, or not any more.
+  /// Null if the handle is not, or no longer, one of this registry.
   [[nodiscard]] std::shared_ptr<T> find(Handle handle) const {
     const std::lock_guard lock(mutex_);
     const auto found = objects_.find(handle);
@@ -73,7 +73,7 @@ class Registry {
     return objects;
   }
 
-  /// Calls use(object) for each, while nobody can add or remove one.
+  /// Calls use(object) for each; none can be added or removed meanwhile.
   template <class Use>
   void each(Use use) const {
     const std::lock_guard lock(mutex_);

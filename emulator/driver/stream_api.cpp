@@ -81,8 +81,8 @@ CUresult make_stream(CUstream* made, unsigned flags, int priority) {
   });
 }
 
-/// An event recorded in a captured stream belongs to the capture: the time is when the graph runs, and nobody
-/// can ask for it.
+/// An event recorded in a captured stream belongs to the capture: its time is when the graph runs, and it
+/// cannot be queried.
 bool record_in_capture(const StreamUse& stream, Event& event) {
   const std::lock_guard lock(process().capturing);
   if (stream.made == nullptr || stream.made->capture == nullptr) return false;

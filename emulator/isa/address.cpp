@@ -3,7 +3,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/machine/memory.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// cvta and isspacep (PTX ISA 9.7.9.19, 9.7.9.20). The windows of shared and local memory in generic
 /// addresses are this emulator's (machine/memory.h).

@@ -7,7 +7,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/types.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// Comparison and selection (PTX ISA 9.7.6, 9.7.7), and testp (9.7.3.1).
 namespace sparsekiln::emulator {
@@ -116,7 +116,7 @@ bool holds(typename Number::Bits a, typename Number::Bits b) {
   return Comparison::of(Number::value(a), Number::value(b));
 }
 
-/// Of the low or the high half of a pair.
+/// For the low or the high half of a pair.
 template <class Number, class Comparison, int Shift>
 bool holds_in_half(std::uint32_t a, std::uint32_t b) {
   return holds<Number, Comparison>(static_cast<std::uint16_t>(a >> Shift),
@@ -168,7 +168,7 @@ void set_predicates_of_pair(Warp& warp, const Instruction& instruction, Mask mas
   write_results(warp, instruction, mask, low, high);
 }
 
-/// `set`: the upper half of `detail` is what stands for true.
+/// `set`: the upper half of `detail` is the value for true.
 template <class Number, class Comparison>
 void set_number(Warp& warp, const Instruction& instruction, Mask mask) {
   const Mask comparison = lanes::test<holds<Number, Comparison>>(warp, instruction, 1);
@@ -181,7 +181,7 @@ void set_number(Warp& warp, const Instruction& instruction, Mask mask) {
   });
 }
 
-/// What becomes of a comparison of Number by Comparison.
+/// The handler for a comparison of Number by Comparison.
 struct SetPredicate {
   template <class Number, class Comparison>
   static constexpr Handler run = set_predicate<Number, Comparison>;
@@ -195,7 +195,7 @@ struct SetNumber {
   static constexpr Handler run = set_number<Number, Comparison>;
 };
 
-/// Null where integers have no such comparison.
+/// Null if integers have no such comparison.
 template <class Form, class T>
 Handler integer_comparison(std::string_view name) {
   using Number = Plain<T>;
@@ -227,7 +227,7 @@ Handler float_comparison(std::string_view name) {
   return nullptr;
 }
 
-/// Null where the type has no such comparison.
+/// Null if the type has no such comparison.
 template <class Form>
 Handler comparison(std::string_view name, Type type, bool flush) {
   switch (type) {

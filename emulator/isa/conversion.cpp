@@ -8,7 +8,7 @@
 #include "emulator/isa/conversion_float.h"
 #include "emulator/isa/conversion_value.h"
 #include "emulator/isa/lanes.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// cvt (PTX ISA 9.7.9.21). What kernels convert often has a handler of its own, here and in conversion_float;
 /// the rest goes through conversion_value, lane by lane.

@@ -53,7 +53,7 @@ constexpr std::uint64_t kSat = 1 << 0;
 constexpr std::uint64_t kRelu = 1 << 1;
 constexpr std::uint64_t kFinite = 1 << 2;
 
-/// `row` within the limits, in `kept` if it does not stay as it is.
+/// `row` clamped to the limits; in `kept` if that changes it.
 const float* limited(const float* row, std::uint64_t limits, float greatest, float* kept) {
   if (limits == 0) return row;
   std::copy_n(row, kLanes, kept);

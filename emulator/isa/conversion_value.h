@@ -5,11 +5,11 @@
 #include "emulator/isa/number.h"
 #include "emulator/ptx/module.h"
 
-/// One value converted (PTX ISA 9.7.9.21), in every form that cvt has for a single source. It is the slow
-/// way: one lane at a time, everything decided while it runs.
+/// One value converted (PTX ISA 9.7.9.21), in every form that cvt has for a single source. It is slow: it
+/// handles one lane at a time and decides everything at run time.
 namespace sparsekiln::emulator {
 
-/// What a cvt says. As many bits as Instruction::detail has.
+/// The modifiers of a cvt, in as many bits as Instruction::detail has.
 struct Conversion {
   ptx::Type to = ptx::Type::s32;  ///< u8 to s64, f16, bf16, f32, f64
   ptx::Type from = ptx::Type::s32;

@@ -7,13 +7,13 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/number.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
-/// Floating-point arithmetic of f32 and f64 (PTX ISA 9.7.3). A NaN that an f32 instruction makes is
+/// Floating-point arithmetic of f32 and f64 (PTX ISA 9.7.3). The NaN that an f32 instruction makes is
 /// unspecified there; here it is the one that hardware makes (number::kNan32). f64 keeps payloads as the host
 /// does.
 ///
-/// Of approximate instructions the ISA gives error bounds, no results. Here each is computed in f64 and
+/// For approximate instructions the ISA gives error bounds and no results. Here each is computed in f64 and
 /// rounded once to f32, or divided as .rn would, which is within every bound.
 namespace sparsekiln::emulator {
 namespace {
@@ -177,7 +177,7 @@ void compute(Warp& warp, const Instruction& instruction, Mask mask) {
     lanes::map<ternary<Op, T, Ftz, Sat>>(warp, instruction, mask);
 }
 
-/// As `compute` of one operand, for what the host has no vectors for.
+/// Like `compute` with one operand, for operations without vector instructions on the host.
 template <class Op, bool Ftz>
 void compute_each(Warp& warp, const Instruction& instruction, Mask mask) {
   const float* a = lanes::operand<const float>(warp, instruction, 1);
@@ -185,8 +185,8 @@ void compute_each(Warp& warp, const Instruction& instruction, Mask mask) {
                       [=](int lane) { return unary<Op, float, Ftz, false>(a[lane]); });
 }
 
-/// As `compute`, with the host rounding as `detail` says (a mode of fesetround). What is computed comes from
-/// memory and goes to memory that fesetround might know of, so no compiler moves it over these calls.
+/// Like `compute`, with the host rounding as `detail` says (a mode of fesetround). Operands and results are
+/// in memory that fesetround might access, so no compiler moves the computation across these calls.
 template <class Op, class T, bool Ftz, bool Sat>
 [[gnu::noinline]] void compute_rounded(Warp& warp, const Instruction& instruction, Mask mask) {
   std::fesetround(static_cast<int>(instruction.detail));

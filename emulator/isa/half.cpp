@@ -7,12 +7,12 @@
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/number.h"
 #include "emulator/isa/number_rows.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
-/// Arithmetic of f16 and bf16, one by one or in pairs (PTX ISA 9.7.4, and 9.7.3 for ex2 and tanh). Each
-/// result is the exact one rounded once. The NaN of an instruction is the canonical one (number::kNan16).
+/// Arithmetic of f16 and bf16, single or in pairs (PTX ISA 9.7.4, and 9.7.3 for ex2 and tanh). Each result is
+/// the exact one rounded once. The NaN of an instruction is the canonical one (number::kNan16).
 ///
-/// ex2 and tanh have error bounds in the ISA, no results; here they are computed in f64 and rounded to the
+/// For ex2 and tanh the ISA has error bounds and no results; here they are computed in f64 and rounded to the
 /// format.
 namespace sparsekiln::emulator {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/types.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// Integer arithmetic (PTX ISA 9.7.1). Results wrap around unless .sat says otherwise.
 namespace sparsekiln::emulator {

@@ -28,7 +28,7 @@ template <class Use>
   for (int lane = 0; lane < kLanes; ++lane) use(lane);
 }
 
-/// Calls `use(lane)` for the lanes of `mask`, ascending: for what is not worth vectors.
+/// Calls `use(lane)` for the lanes of `mask`, in ascending order, where vectors do not pay off.
 template <class Use>
 inline void each_active(Mask mask, Use use) {
   for (; mask != 0; mask &= mask - 1) use(std::countr_zero(mask));
@@ -93,7 +93,7 @@ template <class T, class Value>
   }
 }
 
-/// As `produce`, one active lane after another: for what is slow, or no vectors serve.
+/// Like `produce`, one active lane after another, for slow operations or those without vectors.
 template <class T, class Value>
 inline void produce_each(T* to, Mask mask, Value value) {
   each_active(mask, [&](int lane) { to[lane] = value(lane); });

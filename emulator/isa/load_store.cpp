@@ -35,8 +35,8 @@ void synchronize(Warp& warp, const Instruction& instruction, Mask mask, const Fo
   });
 }
 
-/// The accesses of a warp: addresses are in the row behind `count` others of a load, in the first one of a
-/// store.
+/// The accesses of a warp. Addresses are in the first row of a store; in a load, they are in the row after
+/// `count` others.
 struct Lanes {
   alignas(64) std::uint64_t addresses[kLanes];
   std::byte* host[kLanes];
@@ -69,7 +69,7 @@ void load(Warp& warp, const Instruction& instruction, Mask mask) {
   synchronize(warp, instruction, mask, form, AccessKind::read, at.addresses);
 }
 
-/// Lanes that store to one place must store the same.
+/// Lanes that store to the same address must store the same value.
 template <class Memory, class Register>
 void check_common(const Warp& warp, const Instruction& instruction, const Form& form, const Lanes& at) {
   std::byte written[kLanes][16];

@@ -6,7 +6,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/types.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// Logic, shifts (PTX ISA 9.7.8), bits and bytes (9.7.1.12 to 9.7.1.22, 9.7.9.7).
 namespace sparsekiln::emulator {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "emulator/machine/warp.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// What the modifiers of memory instructions say (PTX ISA 9.7.9, and 8.2 to 8.5 for order and scope).
 namespace sparsekiln::emulator {
@@ -26,7 +26,7 @@ struct Ordering {
 
 /// How caches are used, which changes no result: `.ca` `.cg` …
 void take_cache_operator(Decoder& decoder, bool store);
-/// `.L1::…`, `.L2::…`: likewise. Each may stand once.
+/// `.L1::…`, `.L2::…`: likewise. Each may occur once.
 void take_cache_hints(Decoder& decoder, bool store);
 
 /// Says that an instruction is one of memory: its kind, and whether other blocks may notice it.

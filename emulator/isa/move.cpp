@@ -3,7 +3,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/types.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// mov (PTX ISA 9.7.9.3, 9.7.9.4): copies, constants, special registers, addresses; packs and unpacks
 /// vectors.

@@ -172,7 +172,7 @@ template <Rounding R>
       outwards = shrank & even;
       inwards = grew & even;
     }
-    // The neighbour away from zero or towards it is the next bits, from zero and from infinity as well.
+    // The neighbor away from zero or towards it has the next bits, also for zero and infinity.
     return canonical(float_of(bits - outwards + inwards));
   }
 }

@@ -5,12 +5,12 @@
 #include "emulator/isa/number_rows.h"
 #include "emulator/isa/row8.h"
 #include "emulator/isa/tensor_integer.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
-/// mma.sync (PTX ISA 9.7.14.5), D[16][8] = A[16][K] · B[K][8] + C, fragments by its tables "Matrix Fragments
-/// for mma.m16n8k…". The ISA leaves the order of the sums and their rounding open; here an element is C, to
-/// which one fused multiply-add in f32 is applied for each k in ascending order. Products of f16, bf16 and
-/// tf32 are exact in it.
+/// mma.sync (PTX ISA 9.7.14.5), D[16][8] = A[16][K] · B[K][8] + C, with fragments as in its tables "Matrix
+/// Fragments for mma.m16n8k…". The ISA does not specify the order and rounding of the sums; here an element
+/// is C, to which one fused multiply-add in f32 is applied for each k in ascending order. Products of f16,
+/// bf16 and tf32 are exact in it.
 namespace sparsekiln::emulator {
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// From a type of the PTX to one of the host: `pick` is called with a value of the host's type and gives the
 /// handler made for it.

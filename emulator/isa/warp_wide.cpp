@@ -6,7 +6,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/types.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 /// Instructions in which lanes of a warp exchange values (PTX ISA 9.7.9.6, 9.7.13: shfl, vote, match, redux,
 /// activemask, elect).
@@ -20,7 +20,7 @@ namespace {
 using ptx::Type;
 
 /// Calls use(group) for each group of lanes of `mask` that give the same member mask (row `members`). Faults
-/// where a lane is not in its own group, or a member that has not ended is not here.
+/// if a lane is not in its own group, or a member that has not ended does not execute the instruction.
 template <class Use>
 void each_group(Warp& warp, const Instruction& instruction, Mask mask, const std::uint32_t* members,
                 Use use) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstring>
 
 #include "emulator/machine/traffic.h"
@@ -15,7 +14,7 @@ void each_lane_of(Mask mask, Use use) {
   for (; mask != 0; mask &= mask - 1) use(std::countr_zero(mask));
 }
 
-/// Whether the bytes of every lane lie in [base, base + size).
+/// Whether the bytes of every lane are within [base, base + size).
 bool all_inside(const LaneAddresses& addresses, std::uint64_t base, std::uint64_t size, int bytes) {
   if (size < static_cast<std::uint64_t>(bytes)) return false;
   const std::uint64_t last = size - bytes;
@@ -24,7 +23,7 @@ bool all_inside(const LaneAddresses& addresses, std::uint64_t base, std::uint64_
   return outside == 0;
 }
 
-/// The lowest lane of the mask whose bytes do not lie in [base, base + size); 32: none.
+/// The lowest lane of the mask whose bytes are not within [base, base + size); 32 if there is none.
 int first_outside(const std::uint64_t* addresses, Mask mask, std::uint64_t base, std::uint64_t size,
                   int bytes) {
   for (; mask != 0; mask &= mask - 1) {
@@ -50,8 +49,8 @@ std::uint64_t begin_of(const Request& request, std::uint64_t address) {
   return address & ~static_cast<std::uint64_t>(request.access.bytes - 1);
 }
 
-/// Bytes that nothing wrote are not read; what is written counts as written. `written` are those of the whole
-/// memory, by cell, which begins at the address `memory`.
+/// Checks that no unwritten bytes are read, and marks what is written. `written` has the bytes of the whole
+/// memory, by cell; the memory starts at the address `memory`.
 void watch_written(const Request& request, const LaneGroup& group, ByteMask* written, std::uint64_t memory) {
   ByteMask* const cells = written + group.line * kCellsOfLine;
   if (all_cells_are(cells, 0xffff)) return;
@@ -77,7 +76,7 @@ void watch_order(const Request& request, const LaneGroup& group, const Touch& to
                    describe_thread(site) + ": " + describe_code(*site.program, with.touch.pc()));
 }
 
-/// A copy on its way that fills bytes from `address` of shared memory.
+/// An asynchronous copy that fills bytes from `address` of shared memory on.
 std::string describe_copy(const Block& block, std::uint64_t address) {
   for (std::size_t w = 0; w < block.copies.size(); ++w)
     for (const PendingCopy& copy : block.copies[w].pending)
@@ -219,7 +218,7 @@ void check_constant(const Request& request, const std::uint64_t* given, std::byt
     host[lane] = found->data.get() + (addresses.at[lane] - found->address);
 }
 
-/// Parts lanes by the window that a generic address lies in (PTX ISA 5.1, "Generic Addressing").
+/// Splits the lanes by the window that a generic address is in (PTX ISA 5.1, "Generic Addressing").
 void check_generic(Request request, const std::uint64_t* addresses, Mask common, std::byte** host,
                    Mask& shared, Mask& global) {
   Mask local = 0;
@@ -257,12 +256,6 @@ LaneAddresses::LaneAddresses(const std::uint64_t* given, Mask mask) {
   if (mask == kAllLanes) return;
   const std::uint64_t some = given[std::countr_zero(mask)];
   for (int lane = 0; lane < kLanes; ++lane) at[lane] = (mask >> lane & 1) != 0 ? at[lane] : some;
-}
-
-std::string hex(std::uint64_t value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
 }
 
 std::string Request::text(std::uint64_t address) const {

@@ -4,13 +4,14 @@
 #include <string>
 
 #include "emulator/machine/block.h"
+#include "emulator/machine/warp.h"
 
 namespace sparsekiln::emulator {
 
-/// What access() is made of, for asynchronous copies as well. Everything here leaves the counters alone.
+/// The steps of access(), which asynchronous copies use as well. Nothing here changes the counters.
 
-/// Addresses of a warp where lanes that take no part have those of one that does: loops may then treat all
-/// alike.
+/// Addresses of a warp, where inactive lanes have the address of an active one: loops may then treat all
+/// lanes alike.
 struct LaneAddresses {
   LaneAddresses(const std::uint64_t* given, Mask mask);
   std::uint64_t at[kLanes];
@@ -39,13 +40,12 @@ struct Request {
 void check_shared(const Request& request, const std::uint64_t* addresses, Mask common, std::byte** host);
 void check_global(const Request& request, const std::uint64_t* addresses, Mask common, std::byte** host);
 
-/// A copy that its thread has not waited for reads its source at any time from its issue on: what the block
-/// writes there meanwhile it may or may not copy, whatever the order of the issue and the write. (What other
-/// blocks write is left to the order of the issue's read: they run on host threads of their own.)
+/// Until its thread waits for a copy, the copy reads its source at any time after its issue. It may or may
+/// not copy what the block writes there meanwhile, whatever the order of the issue and the write. (For writes
+/// of other blocks, the order of the read at issue counts: those blocks run on host threads of their own.)
 void watch_sources(const Request& request, Mask lanes, const std::uint64_t* addresses);
 
 /// Lanes of `mask` that have the address of an earlier one.
 [[nodiscard]] Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes);
 
-[[nodiscard]] std::string hex(std::uint64_t value);
 }  // namespace sparsekiln::emulator

@@ -1,8 +1,7 @@
-#include "emulator/machine/barrier.h"
-
 #include <bit>
 
 #include "emulator/machine/block.h"
+#include "emulator/machine/warp.h"
 
 namespace sparsekiln::emulator {
 namespace {
@@ -56,7 +55,7 @@ void complete(Block& block, BarrierArrivals& barrier) {
   block.wake(done.waiting);
 }
 
-/// Whether all that the barrier waits for are there.
+/// Whether all warps that the barrier waits for have arrived.
 bool is_complete(const Block& block, const BarrierArrivals& barrier) {
   return barrier.count ==
          (barrier.whole ? static_cast<std::uint32_t>(std::popcount(block.living)) : barrier.expected);
@@ -75,7 +74,7 @@ void report_missing(const Block& block, std::uint32_t id) {
   std::uint32_t absent = ~(barrier.waiting | barrier.arrived);
   if (barrier.whole) absent &= block.living;
   auto missing = static_cast<std::uint32_t>(std::countr_zero(absent));
-  // A warp that has ended says more than one that waits elsewhere.
+  // A warp that has ended is a better explanation than one that waits elsewhere.
   for (std::uint32_t w = 0; w < block.grid.warps; ++w)
     if ((absent >> w & 1) != 0 && block.warps[w].live == 0) missing = w;
   const std::string where =

@@ -4,11 +4,13 @@
 #include <bit>
 #include <cstring>
 
+#include "emulator/machine/warp.h"
+
 namespace sparsekiln::emulator {
 namespace {
 
-/// Instructions that a warp may run before it is looked at whether it goes in circles; then twice as many,
-/// and so on.
+/// How many instructions a warp may run before the emulator checks whether it is in an endless loop; after
+/// that twice as many, and so on.
 constexpr std::uint64_t kFirstLook = 20'000;
 /// How many of them are looked at.
 constexpr std::uint32_t kLook = 65'536;
@@ -213,7 +215,7 @@ void report_endless(const Warp& warp, const std::string& why) {
   const Instruction& next = warp.block->grid.program.code[warp.pc];
   const int lane = std::countr_zero(warp.active);
   const std::string reason =
-      why.empty() ? "goes in circles, and nobody is left to change what it waits for" : why;
+      why.empty() ? "repeats itself, and no other warp is left that could change what it waits for" : why;
   Mask parted = 0;
   for (const Divergence& waiting : warp.diverged) parted |= waiting.lanes & ~warp.active & warp.live;
   if (parted == 0) fault(FaultKind::deadlock, warp, next, lane, reason);

@@ -6,13 +6,13 @@
 #include <new>
 #include <vector>
 
-#include "emulator/machine/barrier.h"
-#include "emulator/machine/copies.h"
+#include "emulator/machine/barrier_state.h"
 #include "emulator/machine/grid.h"
 #include "emulator/machine/order.h"
+#include "emulator/machine/pending_copies.h"
 #include "emulator/machine/random.h"
 #include "emulator/machine/shadow.h"
-#include "emulator/machine/warp.h"
+#include "emulator/machine/warp_state.h"
 
 namespace sparsekiln::emulator {
 
@@ -29,8 +29,8 @@ class LineAlignedBytes {
   std::unique_ptr<std::byte[], Free> bytes_;
 };
 
-/// What a warp was like, to see whether it comes back to exactly that: then, as nothing else has changed, it
-/// never leaves.
+/// The state of a warp, to check whether it returns to exactly this state: then, as nothing else has changed,
+/// it never leaves the loop.
 struct WarpSnapshot {
   std::vector<std::byte> registers;
   std::vector<Divergence> diverged;
@@ -42,8 +42,8 @@ struct WarpSnapshot {
   [[nodiscard]] bool same(const Warp& warp, std::uint64_t now) const;
 };
 
-/// One block of threads: its warps, memory, barriers, and who of them runs next. Used again for one block of
-/// the grid after the other.
+/// One block of threads: its warps, memory, barriers, and which of them runs next. It is reused for one block
+/// of the grid after the other.
 class Block {
  public:
   explicit Block(Grid& of);
@@ -108,15 +108,15 @@ class Block {
   std::vector<Patience> patience_;
 };
 
-/// Runs up to `budget` instructions of a warp, for as long as it is ready (machine/warp.cpp).
+/// Runs up to `budget` instructions of a warp, as long as it is ready (machine/warp.cpp).
 void run_slice(Warp& warp, const Instruction* code, std::uint64_t* executed, std::uint32_t budget);
 /// Fills the rows that have a value when a warp starts, for the `first` block that uses these registers or
 /// another (machine/special.cpp).
 void fill_fixed_rows(const Block& block, const Warp& warp, bool first);
-/// Fault of a warp that nothing can bring on: a deadlock, or lanes that wait for lanes of their own warp.
-/// `why` is empty where it goes in circles.
+/// Faults for a warp that cannot continue: a deadlock, or lanes that wait for lanes of their own warp. `why`
+/// is empty for an endless loop.
 [[noreturn]] void report_endless(const Warp& warp, const std::string& why);
-/// Fault of barrier `id` that some wait at and somebody will not reach.
+/// Faults for barrier `id`, where some threads wait and others will never arrive.
 [[noreturn]] void report_missing(const Block& block, std::uint32_t id);
 /// A warp ended: barriers that waited for it alone are complete (machine/barrier.cpp).
 void release_barriers(Block& block);

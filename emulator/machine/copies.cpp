@@ -1,5 +1,3 @@
-#include "emulator/machine/copies.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -91,7 +89,7 @@ void complete(Warp& warp, PendingCopy& copy, Mask lanes) {
     const LaneGroup group = first_group(lanes, static_cast<int>(copy.bytes),
                                         [&](int lane) { return std::uint64_t{copy.to[lane]}; });
     lanes &= ~group.lanes;
-    // Whoever touched these bytes since the copy began has been stopped already.
+    // An access to these bytes since the copy began has faulted already.
     Conflict none;
     (void)block.shared_lines[group.line].add(group, touch, block.stamp, viewer, none);
   }
@@ -110,7 +108,7 @@ void complete_where(Warp& warp, Mask mask, Awaited awaited) {
   copies.tidy();
 }
 
-/// From now on nobody may touch what is being filled.
+/// From now on no thread may access what is being filled.
 void mark_filling(const Warp& warp, const Instruction& instruction, const PendingCopy& copy) {
   each_lane_of(copy.lanes, [&](int lane) {
     ByteMask& filling = warp.block->shared_filling[copy.to[lane] / kCellBytes];
@@ -173,14 +171,6 @@ void watch_sources(const Request& request, Mask lanes, const std::uint64_t* addr
       if (copy.lanes != 0 && copy.from_begin < end && begin < copy.from_end) meet(copy, w);
     }
   }
-}
-
-void WarpCopies::tidy() {
-  while (first < pending.size() && pending[first].lanes == 0) ++first;
-  constexpr std::size_t kMostDone = 64;
-  if (first < kMostDone && first < pending.size()) return;
-  pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(first));
-  first = 0;
 }
 
 void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes, const std::uint64_t* to,

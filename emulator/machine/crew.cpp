@@ -17,7 +17,7 @@ void Crew::all(const std::function<void(unsigned)>& work) {
   try {
     while (threads_.size() + 1 < size_)
       threads_.emplace_back([this, member = static_cast<unsigned>(threads_.size() + 1)] { serve(member); });
-  } catch (const std::system_error&) {  // no more threads than these are to be had
+  } catch (const std::system_error&) {  // the host has no more threads than these
     size_ = static_cast<unsigned>(threads_.size() + 1);
   }
   {

@@ -10,7 +10,7 @@
 
 namespace sparsekiln::emulator {
 
-/// Host threads of one launch, which are there from the first piece of work that is worth them.
+/// The host threads of one launch, which start with the first work that is large enough for them.
 class Crew {
  public:
   explicit Crew(unsigned threads) : size_(threads) {}

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "emulator/machine/access.h"
+#include "emulator/machine/report.h"
 #include "emulator/machine/shadow.h"
 
 namespace sparsekiln::emulator {
@@ -58,13 +58,13 @@ std::string Grid::whereabouts(std::uint64_t address, bool constant) const {
   }
   const std::string where = constant ? " of constant memory" : " of global memory";
   const std::uint64_t past = below == nullptr ? ~std::uint64_t{0} : address - below->address;
-  if (below != nullptr && past < below->bytes) return ", the last of them behind the end of " + named(*below);
+  if (below != nullptr && past < below->bytes) return ", the last of them beyond the end of " + named(*below);
   const std::uint64_t behind = below == nullptr ? past : past - below->bytes;
   const std::uint64_t before = above == nullptr ? ~std::uint64_t{0} : above->address - address;
   constexpr std::uint64_t kNear = std::uint64_t{1} << 40;
   if (std::min(behind, before) > kNear) return where + ", where nothing is";
   if (before < behind) return ", " + std::to_string(before) + " bytes before " + named(*above);
-  return ", " + std::to_string(behind) + " bytes behind " + named(*below);
+  return ", " + std::to_string(behind) + " bytes after " + named(*below);
 }
 
 void Grid::block_place(std::uint32_t block, std::uint32_t (&at)[3]) const { place(block, request.grid, at); }

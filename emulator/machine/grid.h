@@ -3,10 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "emulator/machine/counters.h"
-#include "emulator/machine/launch.h"
+#include "emulator/machine/launch_request.h"
 #include "emulator/machine/memory.h"
 #include "emulator/machine/order.h"
 #include "emulator/program/program.h"
@@ -38,7 +39,7 @@ struct Grid {
   [[nodiscard]] bool alone() const { return blocks == 1; }
   /// The allocation that holds `address`, constant or not; null where none does.
   [[nodiscard]] Allocation* find(std::uint64_t address) const;
-  /// ", 12 bytes behind the allocation of 4096 bytes at 0x…": what lies near an address that is not in any
+  /// ", 12 bytes after the allocation of 4096 bytes at 0x…": what is near an address that is not in any
   /// allocation of the space.
   [[nodiscard]] std::string whereabouts(std::uint64_t address, bool constant) const;
   /// x, y, z of a block by its number, of a thread by its number in the block.

@@ -277,7 +277,7 @@ class Launch {
     const Turn& turn = parted != turns.end() ? *parted : turns.front();
     report_endless(turn.block->warps[turn.warp],
                    not_begun == 0 ? ""
-                                  : "goes in circles, and " + std::to_string(not_begun) +
+                                  : "repeats itself, and " + std::to_string(not_begun) +
                                         " blocks have not begun: the device holds no more than " +
                                         std::to_string(blocks.size()) + " of this kernel at once");
   }

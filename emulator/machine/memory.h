@@ -10,8 +10,8 @@
 
 namespace sparsekiln::emulator {
 
-/// Addresses as a program sees them. Global addresses are numbers of their own, never the host's: a host that
-/// follows one faults. Generic addresses are global ones, or lie in one of the windows.
+/// Addresses as a program uses them. Global addresses are numbers of their own, never the host's: a host that
+/// dereferences one faults. Generic addresses are global ones, or are in one of the windows.
 inline constexpr std::uint64_t kSharedWindow = 0x0100'0000'0000;  ///< generic address of shared address 0
 inline constexpr std::uint64_t kLocalWindow = 0x0200'0000'0000;
 inline constexpr std::uint64_t kWindowBytes = 0x0001'0000'0000;
@@ -35,8 +35,8 @@ struct Allocation {
   std::unique_ptr<Shadow> shadow;  ///< null for constants, which count as written
 };
 
-/// The memory of one context: allocations far apart, so that what runs over one end does not meet the next.
-/// Thread-safe; a running launch only looks up.
+/// The memory of one context. Allocations are far apart, so that an access beyond one end does not reach the
+/// next. Thread-safe; a running launch only looks up.
 class GlobalMemory {
  public:
   /// Addresses begin at `base`: memories of one process get different ones, so that an address tells which is
@@ -56,12 +56,13 @@ class GlobalMemory {
   [[nodiscard]] std::uint64_t used() const;
   [[nodiscard]] std::size_t allocations() const;
 
-  /// Host side of cuMemcpy and cuMemset; false where the range does not lie in one allocation. What is
-  /// written counts as written; what is read may be unwritten.
+  /// The host side of cuMemcpy and cuMemset; false if the range is not within one allocation. What is written
+  /// counts as written; what is read may be unwritten.
   bool write(std::uint64_t address, const void* from, std::uint64_t bytes);
   bool read(std::uint64_t address, void* to, std::uint64_t bytes) const;
   bool fill(std::uint64_t address, std::uint8_t value, std::uint64_t bytes);
-  /// Of a copy within the device: bytes that nothing wrote stay such at their new place. Ranges may overlap.
+  /// The same for a copy within the device: unwritten bytes stay unwritten at their new address. Ranges may
+  /// overlap.
   bool copy(std::uint64_t to, std::uint64_t from, std::uint64_t bytes);
 
   /// All allocations by address, for a launch; they stay where they are until released.

@@ -14,7 +14,7 @@
 namespace sparsekiln::emulator {
 
 /// Happens-before (PTX ISA 8.9, "Memory Consistency Model: Axioms"; "causality order"), as far as barriers,
-/// fences and synchronising accesses make it.
+/// fences and synchronizing accesses make it.
 ///
 /// Each warp has a time, which goes up by one where order is made: at barriers of the block, at barriers of
 /// the warp, at fences and releases. A touch carries its warp's time. All warps of a block have the same time
@@ -23,7 +23,7 @@ namespace sparsekiln::emulator {
 ///
 /// Where the ISA's rules are finer than what is kept here, order is assumed: no report is made that is not a
 /// race. So
-/// - a fence before a barrier also serves the threads that synchronise after it, and one after a barrier the
+/// - a fence before a barrier also serves the threads that synchronize after it, and one after a barrier the
 /// reads of
 ///   threads before it;
 /// - of strong accesses to one place the last stands for all, and a strong read for the write that it saw;
@@ -43,7 +43,7 @@ class Knowledge {
   void learn(std::uint32_t block, std::uint32_t warp, std::uint32_t lane, std::uint32_t time);
   [[nodiscard]] bool has(std::uint32_t block, std::uint32_t warp, std::uint32_t lane,
                          std::uint32_t time) const;
-  /// Of some lane of a warp.
+  /// For some lane of a warp.
   [[nodiscard]] bool has_some(std::uint32_t block, std::uint32_t warp, std::uint32_t time) const;
   [[nodiscard]] static KnowledgePtr join(const KnowledgePtr& a, const KnowledgePtr& b);
 
@@ -55,7 +55,7 @@ class Knowledge {
   std::vector<Entry> entries_;
 };
 
-/// A place in memory that threads synchronise through: what is known to those who read what is there.
+/// A place in memory that threads synchronize through: what is known to those who read what is there.
 struct SyncPlace {
   KnowledgePtr device;                                     ///< released for all
   std::unordered_map<std::uint32_t, KnowledgePtr> blocks;  ///< by block: released by it, for its own threads
@@ -83,7 +83,7 @@ class SyncPlaces {
   std::uint64_t greatest_ = 0;
 };
 
-/// What a thread knows beside what its block does. `[0]`: for its block, `[1]`: for the device.
+/// What a thread knows in addition to what its block does. `[0]`: for its block, `[1]`: for the device.
 struct ThreadOrder {
   KnowledgePtr known;                  ///< acquired since the last barrier
   std::array<KnowledgePtr, 2> fenced;  ///< what the last fence put before later strong writes

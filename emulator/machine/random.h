@@ -5,7 +5,7 @@
 namespace sparsekiln::emulator {
 
 /// Mixes bits (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014: SplitMix64's
-/// finaliser).
+/// finalizer).
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;

@@ -39,6 +39,9 @@ struct Site {
 /// "thread (5,0,0) of block (1,0,0)"
 [[nodiscard]] std::string describe_thread(const Site& site);
 
+/// "0x…"
+[[nodiscard]] std::string hex(std::uint64_t value);
+
 /// Thrown out of a handler; ends the launch. The message says what happened and names every side.
 class Fault : public std::runtime_error {
  public:

@@ -6,8 +6,8 @@
 namespace sparsekiln::emulator {
 namespace {
 
-/// Touches that one cell remembers beside those in its first line: enough for 16 bytes of which each has one
-/// writer and two readers. A bound, which costs at most a report.
+/// How many touches one cell remembers in addition to those in its first line: enough for 16 bytes of which
+/// each has one writer and two readers. It is a bound, beyond which a report may be missed.
 constexpr std::size_t kMostTouches = 48;
 
 }  // namespace

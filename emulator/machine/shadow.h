@@ -31,7 +31,7 @@ using ByteMask = std::uint16_t;
   return halves[0] == wanted && halves[1] == wanted;
 }
 
-/// Neighbouring lanes of one request whose bytes lie in one line.
+/// Neighboring lanes of one request whose bytes are in one line.
 struct LaneGroup {
   std::uint64_t line = 0;  ///< number, from the start of the memory
   Mask lanes = 0;

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "emulator/machine/block.h"
+#include "emulator/machine/warp.h"
 
 namespace sparsekiln::emulator {
 namespace {

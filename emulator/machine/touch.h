@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "emulator/machine/warp.h"
+#include "emulator/machine/memory_access.h"
+#include "emulator/program/program.h"
 
 namespace sparsekiln::emulator {
 
@@ -22,9 +23,9 @@ enum class Strength : std::uint8_t { weak, block, device };
   return reaches_device(access.scope) ? Strength::device : Strength::block;
 }
 
-/// Which lane touched which byte of a stretch of memory: byte b was touched by lane
-/// (first + (b >> step ^ turn)) mod 32. Neighbouring lanes side by side have turn 0; rows whose 16-byte units
-/// are swizzled have another.
+/// Which lane touched which byte of a range of memory: byte b was touched by lane (first + (b >> step ^
+/// turn)) mod 32. Neighboring lanes next to each other have turn 0; rows whose 16-byte units are swizzled
+/// have another one.
 struct LanePattern {
   std::uint8_t first_and_step = 0;
   std::uint8_t turn = 0;
@@ -74,7 +75,7 @@ struct Touch {
   }
   /// Several lanes of the warp have read each of these parts; the pattern names the last.
   [[nodiscard]] bool several() const { return (flags & kSeveral) != 0; }
-  /// Which lane of the warp has touched what is not known; the pattern is that of the last.
+  /// Which lane of the warp has touched it is not known; the pattern is that of the last one.
   [[nodiscard]] bool mixed() const { return (flags & kMixed) != 0; }
   [[nodiscard]] int lane_at(int byte) const { return pattern().lane_at(byte); }
 
@@ -119,8 +120,7 @@ template <class Holds>
   return a.block == b.block || (a.strength() == Strength::device && b.strength() == Strength::device);
 }
 
-/// Says which accesses come before those that a warp makes now. `slow` answers for what is not in the
-/// numbers.
+/// Says which accesses come before those that a warp makes now. `slow` decides what the numbers do not.
 struct Viewer {
   std::uint32_t block = 0;
   std::uint32_t warp = 0;
@@ -212,8 +212,8 @@ class Touches {
       return true;
     }
     if (morally_strong(touch, now)) {
-      // Of a chain of strong accesses the last stands for all. A strong read takes the place of the write
-      // that it saw: whether it synchronised is not known yet, and no order must be missed.
+      // The last of a chain of strong accesses represents all of them. A strong read replaces the write that
+      // it read: whether it synchronized is not known yet, and no order must be missed.
       if (now.writes() || touch.writes()) forget();
       return true;
     }

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "emulator/machine/counters.h"
-#include "emulator/machine/warp.h"
+#include "emulator/program/program.h"
 
 namespace sparsekiln::emulator {
 

@@ -1,58 +1,16 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <string>
 
+#include "emulator/machine/barrier_state.h"
 #include "emulator/machine/counters.h"
+#include "emulator/machine/memory_access.h"
 #include "emulator/machine/report.h"
-#include "emulator/program/program.h"
+#include "emulator/machine/warp_state.h"
 
 namespace sparsekiln::emulator {
-
-class Block;
-
-/// Lanes that wait. Either they took the other way at a branch and run from `pc` to `join` once the active
-/// lanes have arrived there, or (`pc` == `join`) they are all lanes of that branch, to go on together.
-/// program/flow.cpp pushes and pops.
-struct Divergence {
-  std::uint32_t pc = 0;    ///< where they go on
-  std::uint32_t join = 0;  ///< pc of the join instruction where they stop; kNoJoin: they run until they end
-  Mask lanes = 0;
-};
-inline constexpr std::uint32_t kNoJoin = 0xffffffffu;
-
-enum class WarpState : std::uint8_t {
-  ready,
-  waiting,     ///< at a barrier of the block
-  wants_turn,  ///< before an instruction that talks to other blocks
-  ended,
-};
-
-/// 32 lanes in lockstep. A handler reads and writes rows of `registers`, may move `pc`, and may leave
-/// `state`.
-struct Warp {
-  std::byte* registers = nullptr;
-  std::uint32_t pc = 0;  ///< of the next instruction
-  Mask active = 0;       ///< lanes that execute now
-  Mask live = 0;         ///< lanes that have not ended
-  WarpState state = WarpState::ready;
-  Block* block = nullptr;
-  std::uint32_t index = 0;  ///< of the warp in its block
-  std::vector<Divergence> diverged;
-  /// Counts what orders accesses: barriers, warp barriers, releases. See machine/order.h.
-  std::uint32_t time = 1;
-  bool turn_granted = false;  ///< the next instruction may talk to other blocks
-
-  template <class T>
-  [[nodiscard]] T* row(std::uint32_t offset) const {
-    return reinterpret_cast<T*>(registers + offset);
-  }
-  [[nodiscard]] Mask& predicate(std::uint32_t offset) const {
-    return *reinterpret_cast<Mask*>(registers + offset);
-  }
-};
 
 /// The pc of the instruction that runs.
 [[nodiscard]] std::uint32_t pc_of(const Warp& warp, const Instruction& instruction);
@@ -77,7 +35,7 @@ struct Warp {
 /// Says that others may find changed what they wait for: memory, by an atomic. Other writes are known by
 /// access().
 void memory_changed(Warp& warp);
-/// Whether races are watched: else nobody needs to call synchronize_through.
+/// Whether races are checked: otherwise synchronize_through need not be called.
 [[nodiscard]] bool checks_order(const Warp& warp);
 
 /// Counts a branch that the active lanes leave in two directions (LineCounters::divergent).
@@ -88,26 +46,10 @@ void count_tensor(Warp& warp, const Instruction& instruction, std::uint64_t oper
 
 // ---- memory as handlers use it (machine/access.cpp) ----
 
-enum class AccessSpace : std::uint8_t { global, shared, local, constant, generic };
-enum class AccessKind : std::uint8_t { read, write, atomic };
-
-/// Which threads an operation is seen by, or ordered for (PTX ISA 8.5).
-enum class Scope : std::uint8_t { block, cluster, device, system };
-
-/// One access of a warp: each lane of `mask` touches `bytes` at its address. `strong`: relaxed or stronger,
-/// or volatile; no race with other strong accesses within `scope`.
-struct Access {
-  AccessSpace space = AccessSpace::global;
-  AccessKind kind = AccessKind::read;
-  int bytes = 4;  ///< of a lane, vectors in full: 1 to 16
-  bool strong = false;
-  Scope scope = Scope::device;  ///< of a strong access
-};
-
 /// Checks bounds, alignment, and what Checks ask for; counts; records for races. Gives the host address of
-/// every lane's bytes in `host`, valid until the next call. Throws Fault. Call it before data is moved. Of a
-/// write it returns the lanes that write what an earlier lane of `mask` writes as well: after_common_write is
-/// for them.
+/// every lane's bytes in `host`, valid until the next call. Throws Fault. Call it before data is moved.
+/// For a write it returns the lanes that write what an earlier lane of `mask` writes as well:
+/// after_common_write is for them.
 Mask access(Warp& warp, const Instruction& instruction, Mask mask, const Access& access,
             const std::uint64_t* addresses, std::byte** host);
 
@@ -130,13 +72,11 @@ void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes
 void commit_copies(Warp& warp, Mask mask);
 /// Until at most `pending` of each lane's groups are on their way.
 void wait_copies(Warp& warp, Mask mask, std::uint32_t pending);
-/// Of all copies, committed or not.
+/// The same for all copies, committed or not.
 void wait_all_copies(Warp& warp, Mask mask);
 
 /// bar.sync, bar.arrive, and their likes: barrier `id` (0 to 15) of `threads` threads (0: the whole block). A
 /// warp that waits is left in WarpState::waiting; `result`, where it is not kNoRow, gets bar.red's answer.
-enum class BarrierKind : std::uint8_t { sync, arrive, reduce_and, reduce_or, reduce_popc };
-inline constexpr std::uint32_t kNoRow = 0xffffffffu;
 void barrier(Warp& warp, const Instruction& instruction, Mask mask, BarrierKind kind, std::uint32_t id,
              std::uint32_t threads, Mask predicate = 0, std::uint32_t result = kNoRow);
 /// bar.warp.sync: orders the accesses of the lanes of `members` among themselves.
@@ -146,7 +86,6 @@ void warp_barrier(Warp& warp, const Instruction& instruction, Mask mask, Mask me
 void fence(Warp& warp, const Instruction& instruction, Mask mask, Scope scope);
 /// What an atomic or a strong access does to the order of accesses, called after access(), lane by lane in
 /// the order in which they happen.
-enum class Semantics : std::uint8_t { relaxed, acquire, release, acquire_release };
 void synchronize_through(Warp& warp, const Instruction& instruction, int lane, AccessSpace space,
                          std::uint64_t address, AccessKind kind, Semantics semantics, Scope scope);
 

@@ -83,9 +83,10 @@ class Translation {
   void add_branch(StatementDecoder& decoder) {
     const bool uniform = decoder.take("uni");
     const std::uint32_t target = target_of(decoder, assembly_.function());
-    // To branch to where lanes end is to end: lanes that leave early keep nobody waiting where all meet. Nor
-    // do they at a barrier of the whole block, which waits for threads that have not ended (PTX
-    // ISA 9.7.13.1); a barrier of a number of threads goes on counting warps (machine/barrier.h).
+    // A branch to where lanes end is an end: lanes that leave early delay no others at the point where all
+    // meet. They do not delay a barrier of the whole block either, which waits for threads that have not
+    // ended (PTX ISA 9.7.13.1); a barrier of a number of threads continues to count warps
+    // (machine/barrier.h).
     if (ends_all_lanes(assembly_.function().statements[target])) {
       add_flow(decoder, Kind::branch, end_lanes, Flow::end);
       return;
@@ -133,7 +134,7 @@ class Emission {
       throw ptx::Error(assembly_.function().line, "function " + assembly_.function().name + " is too large");
   }
 
-  /// Where a branch's lanes may part.
+  /// Where a branch's lanes may diverge.
   [[nodiscard]] bool parts(const BasicBlock& block) const {
     const Draft& last = assembly_.drafts[block.last - 1];
     return last.flow == Flow::branch && last.guarded() && last.instruction.run == branch;

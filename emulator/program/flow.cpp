@@ -26,7 +26,7 @@ std::vector<std::uint32_t> reachable(const Edges& edges, std::uint32_t start,
   return found;
 }
 
-/// Nodes in the order in which a depth-first walk from `start` leaves them.
+/// Nodes in the order in which a depth-first search from `start` leaves them.
 std::vector<std::uint32_t> post_order(const Edges& edges, std::uint32_t start) {
   std::vector<char> seen(edges.size(), 0);
   std::vector<std::uint32_t> order;
@@ -101,7 +101,7 @@ Edges predecessors_of(std::span<const BasicBlock> blocks) {
   return predecessors;
 }
 
-/// Of the blocks `exits` the one that most blocks lead to; of many, the last.
+/// The block of `exits` that most blocks lead to; the last one if there are many.
 std::vector<std::uint32_t> leading_to_main_exit(const Edges& predecessors,
                                                 const std::vector<std::uint32_t>& exits,
                                                 const std::vector<char>& closed) {

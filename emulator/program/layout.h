@@ -1,12 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
-#include "emulator/program/decode.h"
+#include "emulator/ptx/module.h"
 
 namespace sparsekiln::emulator {
+
+/// Where the variables of a module lie, by name: 64-bit for global and constant memory, offsets for shared
+/// and local. The addresses are those that a program sees in that space.
+using Addresses = std::map<std::string, std::uint64_t, std::less<>>;
 
 /// Where each variable that a kernel may name lies, in the space it is in, and what that takes.
 struct Layout {

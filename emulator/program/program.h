@@ -46,7 +46,7 @@ enum class Kind : std::uint8_t {
 inline constexpr int kKinds = static_cast<int>(Kind::other) + 1;
 [[nodiscard]] const char* name(Kind kind);
 
-/// Flags of an instruction, for whoever looks at a program as a whole.
+/// Flags of an instruction, for code that examines a program as a whole.
 enum Trait : std::uint8_t {
   kTalksToBlocks = 1,  ///< an atomic, or a strong or volatile access, of memory that other blocks may reach
   kSyncsPartOfBlock = 2,

@@ -9,7 +9,7 @@
 
 namespace sparsekiln::emulator {
 
-/// Where virtual rows lie in the register file of a warp.
+/// The places of virtual rows in the register file of a warp.
 struct RowPlan {
   std::vector<std::uint32_t> offset;  ///< of each VirtualRow, in bytes; kNoRow: nothing uses it
   std::vector<std::uint32_t> zeroed;  ///< VirtualRows that are read where nothing wrote them: zero at start

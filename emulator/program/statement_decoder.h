@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "emulator/program/assembly.h"
-#include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 
 namespace sparsekiln::emulator {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-/// A PTX module as text says it, names resolved (PTX ISA 9.0, sections 4 and 5). What is here has been read
-/// and understood; what the parser does not know it refuses.
+/// A PTX module with names resolved (PTX ISA 9.0, sections 4 and 5). Everything in it has been read and
+/// understood; the parser refuses what it does not know.
 namespace sparsekiln::ptx {
 
 /// PTX that is malformed, or that this emulator does not implement exactly. The message names what was met.
@@ -86,7 +86,7 @@ struct Operand {
     real32,    ///< 0fXXXXXXXX: `bits`
     real64,    ///< 0dXXXXXXXXXXXXXXXX, or a decimal constant: `bits`
     variable,  ///< the address of `text`, + `offset`
-    label,     ///< `index`: statement to go to; one behind the last: the end of the function
+    label,     ///< `index`: the statement to go to; one after the last: the end of the function
     address,   ///< [base + offset]: `elements[0]` is the base (reg, variable or integer; a param's name is a
                ///< variable)
     vector,    ///< {a, b, …}: `elements`
@@ -147,9 +147,5 @@ struct Module {
   std::vector<Variable> variables;
   std::vector<Function> functions;
 };
-
-/// Reads a module. Bounded: a text of n bytes takes O(n) memory, and nesting is limited. Throws Error, and
-/// nothing else but std::bad_alloc, whatever the bytes are.
-[[nodiscard]] Module parse(std::string_view text);
 
 }  // namespace sparsekiln::ptx

@@ -172,7 +172,7 @@ std::int64_t OperandReader::read_offset() {
   return negative ? -distance : distance;
 }
 
-/// `[base+offset]`. What else may stand in it, as `[map, {x, y}]` of tensor copies, comes behind a comma.
+/// `[base+offset]`. Other content, such as `[map, {x, y}]` of tensor copies, comes after a comma.
 Operand OperandReader::read_address() {
   const int line = cursor_.peek().line;
   cursor_.expect('[');

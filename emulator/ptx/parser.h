@@ -44,8 +44,8 @@ void skip_pragma(Cursor& cursor);
 /// `.align 16`, if it is next: a power of two; 0 if it is not there.
 [[nodiscard]] std::uint32_t parse_alignment(Cursor& cursor);
 
-/// From what follows `.shared` and its like to the semicolon: `.align 16 .b8 smem[1024];` (5.3, 5.4).
-/// `external`: it stood behind `.extern`. A list of several variables gives several.
+/// From what follows `.shared` and the like to the semicolon: `.align 16 .b8 smem[1024];` (5.3, 5.4).
+/// `external`: it was preceded by `.extern`. A list of several variables gives several.
 [[nodiscard]] std::vector<Variable> parse_variables(Parse& parse, Space space, bool external);
 
 /// `(.param .u64 a, .param .align 8 .b8 b[24])` (5.1.6.1), if it is there; offsets are laid out.

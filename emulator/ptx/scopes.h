@@ -10,8 +10,8 @@
 
 namespace sparsekiln::ptx {
 
-/// The registers and labels of a function, by the scopes in which they are known (PTX ISA 4.6: what is
-/// declared in braces ends with them, and hides what is outside). Names lie in the module's text.
+/// The registers and labels of a function, by the scopes in which they are known (PTX ISA 4.6: a declaration
+/// in braces ends with them, and hides outer ones). Names refer to the module's text.
 class Scopes {
  public:
   /// Registers are added to `function` when they are first used: `.reg .b32 %r<1000000000>` costs nothing.

@@ -8,7 +8,7 @@
 
 namespace sparsekiln::ptx {
 
-/// A token of PTX (PTX ISA 4.3 to 4.5). `text` lies in the module's text.
+/// A token of PTX (PTX ISA 4.3 to 4.5). `text` refers to the module's text.
 struct Token {
   enum class Kind : std::uint8_t {
     end,
@@ -89,7 +89,7 @@ class Cursor {
   Token ahead_;
 };
 
-/// A name for a message: in quotes, cut where it is long, what is not printable left out.
+/// A name for a message: in quotes, shortened if it is long, without characters that are not printable.
 [[nodiscard]] std::string quoted(std::string_view name);
 
 }  // namespace sparsekiln::ptx

@@ -65,7 +65,7 @@ class Initialiser {
   void read() { read_at(0, 0); }
 
  private:
-  /// The elements of dimension `level` that start at byte `offset`; behind the last dimension, a scalar.
+  /// The elements of dimension `level` that start at byte `offset`; after the last dimension, a scalar.
   /// Recursion is limited by kMostDimensions.
   void read_at(std::size_t level, std::uint64_t offset) {
     if (level == shape_.dimensions.size()) return put(offset, scalar());

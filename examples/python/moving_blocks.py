@@ -1,9 +1,8 @@
 """Blocks that move during training, on scikit-learn's handwritten digits.
 
 Every few steps a layer drops its weakest blocks and grows as many others: where the gradient of the dense weight would be
-largest (RigL, Evci et al. 2020), or anywhere (SET, Mocanu et al. 2018). Held-out accuracy is set against the same network with
-the layout that it was born with, and against a dense one. `BlockSparseLinear.relayout` does the moving: values and Adam's
-moments move with the blocks, and nothing is compiled. The settings were found on other seeds than those that are reported.
+largest (RigL, Evci et al. 2020), or anywhere (SET, Mocanu et al. 2018). Held-out accuracy is compared with the same network with
+its first layout, and with a dense one. `BlockSparseLinear.relayout` moves the blocks: values and Adam's moments move with the blocks, and nothing is compiled. The settings were found on other seeds than those that are reported.
 """
 
 import math
@@ -29,7 +28,7 @@ BLOCK, HIDDEN, BATCH, EPOCHS = 8, 512, 64, 60
 DENSITIES = (0.01, 0.02, 0.05, 0.1)
 SEEDS = range(100, 108)
 RATE = 1e-2
-DECAY = 0.3  # so that blocks that no gradient comes to grow weak, and are dropped
+DECAY = 0.3  # so that blocks without a gradient become weak, and are dropped
 EVERY = 25  # steps from one relayout to the next
 MOVED, UNTIL = 0.5, 0.75  # that share of the blocks moves at first, and none after that part of the training
 
@@ -38,7 +37,7 @@ Promise = Callable[[Tensor, Tensor], Tensor]
 
 
 def anywhere(x: Tensor, dy: Tensor) -> Tensor:
-    """As much as chance has it."""
+    """A random number."""
     return torch.rand(dy.shape[1] // BLOCK, x.shape[1] // BLOCK)
 
 
@@ -69,7 +68,7 @@ class Network(nn.Module):
 
 
 def random_layout(inputs: int, density: float, seed: int) -> Layout:
-    """Of a layer inputs -> HIDDEN."""
+    """A layout for a layer inputs -> HIDDEN."""
     return patterns.random(HIDDEN // BLOCK, inputs // BLOCK, density, seed)
 
 
@@ -93,7 +92,7 @@ def moved(layer: BlockSparseLinear, promise: Tensor, count: int) -> Layout:
 
 
 def move(network: Network, optimizer: torch.optim.Optimizer, loss: Tensor, seen: list, promise: Promise, share: float) -> None:
-    """Moves that share of each layer's blocks; `seen` came from the network with the logits that `loss` is of."""
+    """Moves that share of each layer's blocks; `seen` came from the network together with the logits that `loss` was computed from."""
     gradients = torch.autograd.grad(loss, [y for _, y in seen])
     for layer, (x, _), dy in zip(network.hidden, seen, gradients):
         layer.relayout(moved(layer, promise(x.detach(), dy), round(share * layer.layout.blocks)), optimizer)
@@ -137,17 +136,17 @@ def train(network: Network, promise: Promise | None, epochs: int, seed: int, bar
 
 
 def on_a_path(network: Network) -> float:
-    """Per cent of the blocks that lie on a path from a pixel to a digit: something feeds them, and something reads them."""
+    """Per cent of the blocks on a path from a pixel to a digit: something feeds them, and something reads them."""
     first, second = (layer.layout.mask() for layer in network.hidden)
     return 100 * (first[second.any(0)].sum() + second[:, first.any(1)].sum()) / (first.sum() + second.sum())
 
 
 @dataclass
 class Result:
-    """Of one method at one density."""
+    """The results of one method at one density."""
 
     accuracy: np.ndarray  # [seeds, epochs], held out, per cent
-    path: float = 100.0  # per cent of the blocks that lie on one at the end, mean of the seeds
+    path: float = 100.0  # per cent of the blocks on one at the end, mean of the seeds
 
     @property
     def end(self) -> np.ndarray:
@@ -187,7 +186,7 @@ def relayout_seconds(density: float, times: int) -> float:
 
 
 def compile_seconds(density: float, times: int) -> float:
-    """Of the three kernels that train such a layer, with its layout baked into them; median."""
+    """Seconds to compile the three kernels that train such a layer, with its layout baked into them; median."""
 
     def compile_all(seed: int) -> None:
         with tempfile.TemporaryDirectory() as empty:
@@ -221,7 +220,7 @@ def story(results: dict[float, dict[str, Result]], dense: Result, relayout: floa
         "differences:\n\n"
         f"{moving}\n\n"
         f"At {100 * max(results):g} % a relayout of the second layer adds {1000 * relayout:.1f} ms to a step, the tables of its "
-        "kernels and the state of the optimiser included. To compile the three kernels with the layout baked in takes "
+        "kernels and the state of the optimizer included. To compile the three kernels with the layout baked in takes "
         f"{1000 * compiled:.0f} ms, {compiled / relayout:.0f} times as long.\n\n"
         "“On a path” are the blocks that something feeds and something reads, from a pixel to a digit, at the end."
     )

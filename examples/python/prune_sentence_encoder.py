@@ -40,7 +40,7 @@ class Kept:
 
     cosine: float  #: mean cosine of a sentence's two embeddings
     rank: float  #: Spearman's correlation of the similarities of all pairs of sentences
-    neighbours: float  #: share of the ten nearest neighbours of a sentence that are the same
+    neighbors: float  #: share of the ten nearest neighbors of a sentence that are the same
 
 
 @dataclass
@@ -153,11 +153,11 @@ def take_times(dense: SentenceTransformer, pruned: list[Pruned], verses: list[st
 
 
 def described(pruned: list[Pruned], dense_ms: float, steps: int, verses: int) -> str:
-    header = ["block", "density", "cosine", "unrepaired", "rank correlation", "same neighbours", "ms", "× dense", "× linear"]
+    header = ["block", "density", "cosine", "unrepaired", "rank correlation", "same neighbors", "ms", "× dense", "× linear"]
     rows = [["", "dense", "1.000", "", "1.000", "100 %", f"{dense_ms:.0f}", "1.00", "1.00"]]
     for one in pruned:
         cosines = [f"{kept.cosine:.3f}" for kept in (one.kept, one.unrepaired)]
-        order = [f"{one.kept.rank:.3f}", f"{100 * one.kept.neighbours:.0f} %"]
+        order = [f"{one.kept.rank:.3f}", f"{100 * one.kept.neighbors:.0f} %"]
         times = [f"{one.times.milliseconds:.0f}", f"{one.times.whole:.2f}", f"{one.times.linear:.2f}"]
         rows.append([str(one.block), f"{one.density:g}", *cosines, *order, *times])
     measured = (
@@ -168,7 +168,7 @@ def described(pruned: list[Pruned], dense_ms: float, steps: int, verses: int) ->
         "“Cosine” is that to the dense embedding, in the mean over the verses; “unrepaired” the same for the blocks of "
         f"largest norm, as `sparsify_` leaves them. All others were refitted and trained for {steps} steps a density on the "
         "Old Testament, each from the density above it. “Rank correlation” is Spearman's, of the similarities of all pairs; "
-        "“same neighbours” the share of a verse's ten nearest that the dense encoder finds too; “× dense” how many times as "
+        "“same neighbors” the share of a verse's ten nearest that the dense encoder finds too; “× dense” how many times as "
         "fast the encoder is, “× linear” its pruned layers alone, one after the other. Kernels of the sparse encoders compute "
         "GELU with the product."
     )
@@ -190,7 +190,7 @@ def gained(pruned: list[Pruned]) -> str:
     best = max(good, key=lambda one: one.times.whole)
     return (
         f"**The fastest encoder with a rank correlation of at least 0.9 has {named([best])}: {best.times.whole:.2f} times as "
-        f"fast, with {100 * best.kept.neighbours:.0f} % of the neighbours.**"
+        f"fast, with {100 * best.kept.neighbors:.0f} % of the neighbors.**"
     )
 
 
@@ -203,9 +203,9 @@ def shortfalls(pruned: list[Pruned]) -> list[str]:
     alike = [one for one in pruned if 0.97 <= one.times.whole < 1.05]
     if alike:
         said.append(f"Hardly any time is saved at {named(alike)}.")
-    poor = [one for one in pruned if one.kept.neighbours < 0.5]
+    poor = [one for one in pruned if one.kept.neighbors < 0.5]
     if poor:
-        said.append(f"More than half of a verse's neighbours are others at {named(poor)}.")
+        said.append(f"More than half of a verse's neighbors are others at {named(poor)}.")
     fastest = max(pruned, key=lambda one: one.times.whole)
     said.append(
         f"At {named([fastest])} the linear layers are {fastest.times.linear:.2f} times as fast, and the whole encoder "
@@ -220,12 +220,12 @@ def drawn(pruned: list[Pruned]):
         curve = [one for one in pruned if one.block == block]
         speed = [one.times.whole for one in curve]
         label = f"blocks of {block}" + (", by density" if index == 0 else "")
-        for panel, field in zip(axes, ("cosine", "rank", "neighbours")):
+        for panel, field in zip(axes, ("cosine", "rank", "neighbors")):
             kept = [getattr(one.kept, field) for one in curve]
             panel.plot([1, *speed], [1, *kept], "os"[index % 2] + "-", markersize=4, label=label)
             for one, x, y in zip(curve, speed, kept) if index == 0 else ():
                 panel.annotate(f"{one.density:g}", (x, y), (4, 3), textcoords="offset points", fontsize=7)
-    for panel, title in zip(axes, ("mean cosine to dense embedding", "rank correlation of pairs", "share of same 10 neighbours")):
+    for panel, title in zip(axes, ("mean cosine to dense embedding", "rank correlation of pairs", "share of same 10 neighbors")):
         panel.plot(1, 1, "kD", markersize=5, label="dense")
         panel.set(title=title, xlabel="times as fast as dense", ylim=(0, 1.04))
     axes[0].legend(loc="lower left")
@@ -271,7 +271,7 @@ def main() -> None:
                 pruned.append(Pruned(block, density, copy.deepcopy(encoder), kept, unrepaired))
     dense_ms = take_times(dense, pruned, new, rounds)
     text = described(pruned, dense_ms, options.steps, len(verses))
-    plot = "Three plots against speed, with a curve for each block size: cosine, rank correlation, share of same neighbours"
+    plot = "Three plots against speed, with a curve for each block size: cosine, rank correlation, share of same neighbors"
     reporting.publish(options, "prune_sentence_encoder", text, drawn(pruned), plot)
 
 

@@ -78,7 +78,7 @@ def parameters(model: nn.Module) -> int:
 
 
 def shares(model: CharacterLSTM) -> list[dict]:
-    """Groups of parameters for the optimiser, with the `share` of the learning rate that each takes.
+    """Groups of parameters for the optimizer, with the `share` of the learning rate that each takes.
 
     That of the two weights which the state goes through is in proportion to 1/√fan_in, as their first values are, with the
     fan-in that is present.
@@ -181,7 +181,7 @@ def train(
 
 
 def best_rate(name: str, make: Callable[[], CharacterLSTM], steps: int, text: Tensor) -> float:
-    """Of RATES the one with the fewest bits over the last fifth of a short training, on text that is read for the first time."""
+    """The rate of RATES with the fewest bits over the last fifth of a short training, on text that is read for the first time."""
     ends = {rate: statistics.fmean(train(name, make, rate, steps, text).trained[-(steps // 5) :]) for rate in RATES}
     return min(ends, key=ends.get)
 

@@ -32,6 +32,30 @@ enum class Require : std::uint8_t { anything, prebuilt };
 enum class Tuning : std::uint8_t { recorded, now };
 [[nodiscard]] std::string_view name(Tuning tuning);
 
+/// What a kernel's code is specialized to.
+///
+/// `baked`: to one layout, which is part of the code.
+///
+/// `attached`: to no layout; it comes as tables, which are uploaded to a GPU when the kernel is loaded. All
+/// layouts of a block shape, batch and types, whatever their size, share one compile, and Kernel::relayout
+/// takes another. On a GPU this costs a dependent load before the data; on the cpu the cost is hard to
+/// measure. The table form of a pinned `config` is replaced; the results have the bits of the kernel that is
+/// baked with the same config. `invalid_argument` on CUDA targets for grad_weight and for cut features, which
+/// the cpu takes: its code for layouts with a cut edge serves every cut of that edge.
+///
+/// `tiered`: `compile` answers with an attached kernel at once, makes the baked one on a thread of its own,
+/// and replaces the first by it for the launches that follow, see Kernel::tier. It has the same config except
+/// for the form of its tables, so its results have the same bits, and workspace_bytes and workspaces stay
+/// valid. Where the baked one is in the store, or the target is the cpu, it is the answer at once. `build`
+/// makes the baked one. Not together with Require::prebuilt.
+enum class Specialization : std::uint8_t { baked, attached, tiered };
+[[nodiscard]] std::string_view name(Specialization specialization);
+/// Throws `invalid_argument` for anything but these three names.
+[[nodiscard]] Specialization parse_specialization(std::string_view text);
+/// From two flags, as the command line and the C interface have them. Throws `invalid_argument` where both
+/// are set.
+[[nodiscard]] Specialization specialization_of(bool attached, bool tiered);
+
 /// How far a run of the tuner has come.
 struct TuningProgress {
   std::size_t contest = 0;  ///< of so many, counted from 0
@@ -79,19 +103,7 @@ struct Options {
   Tuning tuning = Tuning::recorded;
   double tuning_seconds = 30;           ///< the budget of Tuning::now
   TuningWatch* tuning_watch = nullptr;  ///< not owned
-  /// The layout is not baked into the code but comes as tables, which are uploaded to a GPU when the kernel
-  /// is loaded: all layouts of a block shape, batch and types, whatever their size, share one compile, and
-  /// Kernel::relayout takes another. The price on a GPU is a dependent load in front of the data; on the cpu
-  /// it is hard to measure. With a pinned `config` its table form is replaced; the results have the bits of
-  /// the kernel that is baked with the same config. `invalid_argument` on CUDA targets for grad_weight and
-  /// for cut features, which the cpu takes: code for layouts with a cut edge serves all cuts of that edge.
-  bool attached = false;
-  /// `compile` answers with an attached kernel at once, makes the baked one on a thread of its own, and puts
-  /// it in the place of the first for the launches that follow, see Kernel::tier. It has the same config
-  /// besides the form of its tables, so its results have the same bits, and workspace_bytes and workspaces
-  /// stay good. Where the baked one is in the store, or the target is the cpu, it is answered at once.
-  /// `build` makes the baked one. Not together with `attached`.
-  bool tiered = false;
+  Specialization specialization = Specialization::baked;
   /// The store's folder; empty: SPARSEKILN_CACHE_DIR, else XDG_CACHE_HOME/sparsekiln, else
   /// ~/.cache/sparsekiln.
   std::filesystem::path cache_dir;
@@ -103,7 +115,7 @@ struct Options {
   /// With Require::prebuilt the config is the cost model's where a pack holds it, else the nearest to it that
   /// a pack holds for this problem and target (one that `config` pins is never replaced). Where there is
   /// none: an Error (`cache`) that says what is missing and the command that makes it. Not together with
-  /// `tiered`.
+  /// Specialization::tiered.
   Require require = Require::anything;
 
   friend bool operator==(const Options&, const Options&) = default;
@@ -247,12 +259,12 @@ class Kernel {
   /// change while threads launch, give each launch a copy of the handle: its operands and its workspace are
   /// then checked against the layout that it runs with.
   ///
-  /// Throws `invalid_argument` for a kernel that is not attached (Options::attached) or is tiered, and for
-  /// another grid; `driver` where memory is short. The handle is then as it was.
+  /// Throws `invalid_argument` for a kernel that is not attached (Specialization::attached) or is tiered, and
+  /// for another grid; `driver` where memory is short. The handle is then as it was.
   void relayout(const Layout& layout);
 
   /// What serves launches from now on. `attached` becomes `baked`, once, on a kernel that was compiled with
-  /// Options::tiered.
+  /// Specialization::tiered.
   [[nodiscard]] Tier tier() const noexcept;
   /// Of a tiered kernel: returns when the baked kernel serves; throws, at every call, what its making threw:
   /// the attached one is then in service for good. Of others: returns at once. The last handle of a tiered

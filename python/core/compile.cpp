@@ -18,7 +18,7 @@ namespace {
 
 namespace nb = nanobind;
 
-/// sk_options and the text that they point at.
+/// sk_options and the text that its members point to.
 class Wishes {
  public:
   explicit Wishes(const nb::dict& from) {
@@ -27,7 +27,7 @@ class Wishes {
       if (const nb::object value = from[name]; !value.is_none())
         field = texts_.emplace_back(nb::cast<std::string>(value)).c_str();
     };
-    texts_.reserve(32);  // what c_str points at stays
+    texts_.reserve(32);  // so that pointers from c_str stay valid
     text("batch", options_.batch);
     text("dtype", options_.dtype);
     text("out_dtype", options_.out_dtype);
@@ -70,7 +70,7 @@ class Wishes {
   std::vector<const char*> pack_names_;
 };
 
-/// Of a tuning run: hears Ctrl-C, and tells the caller how far it has come.
+/// Watches a tuning run: reacts to Ctrl-C, and reports progress to the caller.
 class Watch {
  public:
   explicit Watch(nb::object progress) : progress_(std::move(progress)) {}

@@ -17,7 +17,7 @@
 namespace sparsekiln::python {
 namespace {
 
-/// Of a call, by its name in sk_operands.
+/// An operand of a call, by its name in sk_operands.
 struct Operand {
   std::string_view name;
   const DLTensor* sk_operands::* place;
@@ -47,7 +47,7 @@ constexpr std::size_t index_of(std::string_view name) {
   return kCount;
 }
 
-/// What positional arguments are, of an operation.
+/// What the positional arguments of an operation are.
 std::array<std::size_t, 3> positions(std::string_view operation) {
   if (operation == "forward") return {index_of("x"), index_of("w"), index_of("y")};
   if (operation == "grad_input") return {index_of("dy"), index_of("w"), index_of("dx")};
@@ -63,7 +63,7 @@ bool has_part(std::string_view epilogue, std::string_view part) {
   return false;
 }
 
-/// The operands that a kernel looks at, a bit for each.
+/// The operands that a kernel uses, one bit for each.
 std::uint32_t taken_by(const sk_kernel_view& kernel) {
   std::uint32_t taken = 0;
   const auto take = [&](std::string_view name, bool where = true) {
@@ -121,7 +121,7 @@ class Call {
     first_ = places[0];
   }
 
-  /// Borrows what was given and makes the outputs that were not; to be called with the GIL.
+  /// Borrows what was given and makes missing outputs; to be called with the GIL.
   const sk_operands& prepare() {
     for (std::size_t i = 0; i < kCount; ++i)
       if (objects_[i].is_valid()) take(i);
@@ -142,7 +142,7 @@ class Call {
     return operands_;
   }
 
-  /// What was given to be written to has other values now.
+  /// Marks the arrays that were written to as changed.
   void was_written() const {
     for (std::size_t i = 0; i < kCount; ++i)
       if (kOperands[i].written && given_[i]) tensors_[i]->was_written();
@@ -190,7 +190,7 @@ class Call {
     operands_.*operand.place = &tensors_[i].emplace(operand.name, objects_[i], operand.written).get();
   }
 
-  /// The main output, of the shape that the first operand asks for.
+  /// The main output, with the shape that follows from the first operand.
   void make(std::size_t output, const Tensor& like) {
     const DLDataType type = type_of(kernel_.out_dtype);
     const std::string_view operation = kernel_.operation;
@@ -215,8 +215,8 @@ class Call {
     take(output);
   }
 
-  /// On the device of the operands. Its size, which the library checks, is that of the elements that lie
-  /// together at its beginning: all of them where it is dense.
+  /// Checks that it is on the device of the operands. Its size, which the library checks, is the number of
+  /// contiguous elements at its beginning: all of them if it is dense.
   void take_workspace(const Tensor& like) {
     const DLTensor& space = workspace_->get();
     const DLDevice& device = like.get().device;
@@ -255,7 +255,7 @@ class Call {
   bool stream_given_ = false;
 };
 
-/// It may wait: for the making of a tiered kernel, for a device that still reads tables.
+/// It may wait for the baking of a tiered kernel, or for a device that still reads tables.
 void free_kernel(sk_kernel* kernel) {
   if (PyGILState_Check() == 0) return sk_kernel_free(kernel);
   const nb::gil_scoped_release released;
@@ -264,7 +264,7 @@ void free_kernel(sk_kernel* kernel) {
 
 }  // namespace
 
-/// A kernel with one layout. What a call checks, makes and launches is all of one of these.
+/// A kernel with one layout. What a call checks, makes and launches belongs to one of these.
 struct Kernel::LaidOut {
   LaidOut(std::shared_ptr<sk_kernel> handle_of, nb::object layout_of)
       : handle(std::move(handle_of)), layout(std::move(layout_of)), fixed(view()), taken(taken_by(fixed)) {}
@@ -279,7 +279,7 @@ struct Kernel::LaidOut {
   std::shared_ptr<sk_kernel> handle;
   nb::object layout;
   sk_kernel_view fixed;  ///< without the text that the handle keeps
-  std::uint32_t taken;   ///< a bit for each operand that this kernel looks at
+  std::uint32_t taken;   ///< one bit for each operand that this kernel uses
 };
 
 Kernel::Kernel(sk_kernel* kernel, nb::object layout)

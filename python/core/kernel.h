@@ -12,13 +12,14 @@ namespace sparsekiln::python {
 
 namespace nb = nanobind;
 
-/// An sk_kernel that is replaced where it gets another layout, under the GIL: a call takes the one that is
-/// there when it begins, and neither waits for relayout nor relayout for it.
+/// An sk_kernel that is replaced when it gets another layout, under the GIL: a call uses the one that is
+/// current when it begins, and neither waits for relayout nor relayout for it.
 class Kernel {
  public:
   Kernel(sk_kernel* kernel, nb::object layout);
 
-  /// The main output, or a tuple of it and the sums that were asked for. See sparsekiln.Kernel in _core.pyi.
+  /// Returns the main output, or a tuple of it and the sums that were asked for. See sparsekiln.Kernel in
+  /// _core.pyi.
   nb::object operator()(const nb::args& positional, const nb::kwargs& named) const;
   void relayout(const Layout& layout, nb::object shown);
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
@@ -30,7 +31,7 @@ class Kernel {
 
  private:
   struct LaidOut;
-  std::shared_ptr<const LaidOut> now_;  ///< read, replaced and let go under the GIL
+  std::shared_ptr<const LaidOut> now_;  ///< read, replaced and released under the GIL
 };
 
 void bind_kernel(nb::module_& module);

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::uint32_t kExchangeMajor = 1;
 
-/// Looked up once a type. Types with the interface are kept: its table must outlive the calls. Another type
-/// at the place of one without it is taken the slow way.
+/// Looked up once per type. Types with the interface are kept: its table must outlive the calls. Another type
+/// at the address of one without it is handled the slow way.
 const Exchange* exchange_of(nb::handle object) {
   static auto* const known = new std::unordered_map<PyObject*, const Exchange*>;  // under the GIL
   PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(object.ptr()));
@@ -35,8 +35,9 @@ const Exchange* exchange_of(nb::handle object) {
   return exchange;
 }
 
-/// Imported once: an import is a look-up by name, and calls are short. Under the GIL alone: a guard of the
-/// compiler's would be waited for with it by one thread, while the import of another waits for it.
+/// Imported once: an import is a look-up by name, and calls are short. It is protected by the GIL alone: with
+/// a guard of the compiler, one thread would wait for it while holding the GIL, and the import of another
+/// would wait for the GIL.
 nb::handle arrays() {
   static PyObject* module = nullptr;
   if (module == nullptr) module = nb::module_::import_("sparsekiln._arrays").release().ptr();

@@ -15,11 +15,11 @@ namespace sparsekiln::python {
 
 namespace nb = nanobind;
 
-/// An array of some framework as DLPack has it, for as long as this lives. Not to be moved: the tensor points
-/// into it.
+/// An array of some framework in the form of DLPack, for as long as this object lives. It must not be moved:
+/// the tensor points into it.
 class Tensor {
  public:
-  /// Throws TypeError naming the operand where `object` is no array, or (`written`) a read-only one.
+  /// Throws TypeError that names the operand if `object` is not an array, or (`written`) is read-only.
   Tensor(std::string_view operand, nb::handle object, bool written);
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
@@ -28,12 +28,12 @@ class Tensor {
   }
 
   [[nodiscard]] const DLTensor& get() const { return tensor_; }
-  /// Tells its framework that the values are others now.
+  /// Tells its framework that the values have changed.
   void was_written() const;
   /// The stream that its framework is using on its device; null on the cpu.
   [[nodiscard]] void* current_stream() const;
 
-  /// An array of the same framework and device, not initialised.
+  /// An uninitialized array of the same framework and device.
   [[nodiscard]] nb::object empty(std::initializer_list<std::int64_t> shape, DLDataType type) const;
 
  private:
@@ -43,7 +43,7 @@ class Tensor {
 
   nb::handle object_;
   const Exchange* exchange_ = nullptr;
-  Py_buffer buffer_{};  ///< `obj` null: not held
+  Py_buffer buffer_{};  ///< `obj` null: not in use
   std::optional<nb::ndarray<nb::ro>> held_;
   std::array<std::int64_t, kMostDimensions> strides_{};  ///< of buffer_, in elements
   DLTensor tensor_{};

@@ -1,9 +1,8 @@
 /// The XLA FFI: how a compiled JAX program launches a kernel, without Python and without the GIL.
 ///
-/// A custom call carries the kernel's key, a text that says all that the kernel was made from. The program
+/// A custom call contains the kernel's key, a text of everything that the kernel was made from. The program
 /// may come from JAX's compilation cache and have been compiled in another process, so a key must mean the
-/// same in all of them: an address or a counter would not. Here the key finds the handle that this process
-/// made.
+/// same in all of them: an address or a counter would not. The key finds the handle that this process made.
 
 #include "python/core/xla.h"
 
@@ -39,12 +38,12 @@ namespace {
 namespace ffi = xla::ffi;
 namespace nb = nanobind;
 
-/// An operand of sk_operands, and the shape it has without leading dimensions.
+/// An operand of sk_operands, and its shape without leading dimensions.
 struct Operand {
   std::string_view name;
   const DLTensor* sk_operands::* member;
   std::size_t rank;
-  bool activation;  ///< a row for each batch entry
+  bool activation;  ///< it has one row per batch row
 };
 
 constexpr std::array<Operand, 14> kOperands = {{
@@ -80,7 +79,7 @@ struct FreeKernel {
   void operator()(sk_kernel* kernel) const { sk_kernel_free(kernel); }
 };
 
-/// A kernel as a custom call launches it.
+/// A kernel in the form in which a custom call launches it.
 struct XlaKernel {
   std::unique_ptr<sk_kernel, FreeKernel> kernel;
   std::int64_t most = 0;  ///< rows of one launch
@@ -93,11 +92,11 @@ struct TextHash : std::hash<std::string_view> {
   using is_transparent = void;
 };
 
-/// The kernels of this process by their keys. They stay: a compiled program that names one may run at any
-/// time, and does not say when it goes.
+/// The kernels of this process by their keys. They are kept: a compiled program that names one may run at any
+/// time, and does not tell when it is destroyed.
 class XlaKernels {
  public:
-  /// Keeps the first of equal keys, for a program may be running it.
+  /// Keeps the first of equal keys, since a program may be running it.
   void add(std::string key, XlaKernel kernel) {
     const std::unique_lock lock(mutex_);
     kernels_.try_emplace(std::move(key), std::make_shared<const XlaKernel>(std::move(kernel)));
@@ -135,7 +134,7 @@ DLDataType dl_type(std::string_view name, ffi::DataType type) {
   }
 }
 
-/// One buffer of a custom call: leading dimensions that vmap put there, and the shape of the operand.
+/// One buffer of a custom call: leading dimensions added by vmap, and the shape of the operand.
 struct Buffer {
   const Operand* operand = nullptr;
   std::byte* data = nullptr;
@@ -188,7 +187,7 @@ std::vector<Buffer> buffers_of(const XlaKernel& kernel, ffi::RemainingArgs args,
     }
     n = buffer.shape[0];
   }
-  // A result has all that is mapped over; an argument that is not has a 1 there.
+  // A result has all mapped dimensions; an argument that is not mapped has a 1 there.
   for (const Buffer& buffer : buffers) {
     const auto& all = buffers.front().leading;
     bool fits = buffer.leading.size() == all.size();
@@ -203,8 +202,8 @@ std::vector<Buffer> buffers_of(const XlaKernel& kernel, ffi::RemainingArgs args,
   return buffers;
 }
 
-/// How many of the leading dimensions are left when the inner ones are counted among the rows: those over
-/// which activations alone are mapped, so that one launch does them.
+/// How many of the leading dimensions are left when the inner ones are counted as batch rows: those over
+/// which only activations are mapped, so that one launch computes them.
 std::size_t outer_dimensions(const std::vector<Buffer>& buffers) {
   const auto& all = buffers.front().leading;
   std::size_t outer = all.size();
@@ -229,9 +228,9 @@ std::int64_t matrix_at(const Buffer& buffer, const ffi::Span<const std::int64_t>
   return matrix;
 }
 
-/// One launch: of activations, `rows` rows from `first` on.
+/// One launch: `rows` batch rows of the activations from `first` on.
 struct Launch {
-  std::int64_t outer_index;  ///< over the dimensions that are not counted among the rows
+  std::int64_t outer_index;  ///< index over the dimensions that are not counted as batch rows
   std::int64_t first;
   std::int64_t rows;
 };
@@ -282,7 +281,7 @@ void run_all(const XlaKernel& kernel, const std::vector<Buffer>& buffers, DLDevi
   std::int64_t rows = activation->shape[0];
   for (std::size_t d = outer; d < all.size(); ++d) rows *= all[d];
 
-  // Rows of results are independent of each other; what is summed over the batch is of one launch.
+  // Rows of results are independent of each other; what is summed over the batch belongs to one launch.
   const bool by_rows = buffers.front().operand->activation;
   if (by_rows && rows == 0) return;
   const std::int64_t most = by_rows ? kernel.most : rows;

@@ -3,7 +3,7 @@
     import sparsekiln as sk
     layout = sk.patterns.watts_strogatz(rows=128, cols=128, density=0.1)   # in blocks
     linear = sk.compile(layout, block=32, batch=64, dtype="f32")
-    y = linear(x, w)      # x[64, 4096], w[blocks, 32, 32]; NumPy, PyTorch, JAX, CuPy: whatever speaks DLPack
+    y = linear(x, w)      # x[64, 4096], w[blocks, 32, 32]; NumPy, PyTorch, JAX, CuPy: every framework with DLPack
 
 The weight is W[out, in], as in torch.nn.Linear, and is stored as the blocks of its layout, row-major: byte for byte the
 `values()` of a PyTorch BSR tensor and the `data` of a scipy.sparse.bsr_array. Layers of PyTorch are in sparsekiln.torch,

@@ -1,4 +1,4 @@
-"""Arrays of frameworks without DLPack's C exchange interface: what sparsekiln._core asks for in Python."""
+"""Arrays of frameworks without DLPack's C exchange interface: the functions that sparsekiln._core calls for them."""
 
 import sys
 from typing import Any
@@ -47,7 +47,7 @@ def current_stream(array: Any) -> int:
 
 
 def refuse_gradient(operand: str) -> None:
-    """Of an array that requires grad: a kernel's result would have none."""
+    """Refuses an array that requires grad: a kernel's result would have none."""
     if sys.modules["torch"].is_grad_enabled():
         raise TypeError(
             f"operand {operand} requires grad, and no gradient flows through a kernel: sparsekiln.torch has layers, and .detach() "
@@ -56,7 +56,7 @@ def refuse_gradient(operand: str) -> None:
 
 
 def was_written(array: Any) -> None:
-    """Tells autograd that a tensor has other values now."""
+    """Tells autograd that a tensor's values have changed."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor) and not array.is_inference():
         torch.autograd.graph.increment_version(array)

@@ -1,4 +1,4 @@
-"""The extension: what the modules of this package are made of. Kernel is public."""
+"""The extension module that this package is built on. Kernel is public."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,23 +39,22 @@ class Layout:
     def col(self) -> np.ndarray: ...
 
 class Kernel:
-    """A compiled layer on a device: what sparsekiln.compile gives. Thread-safe.
+    """A compiled layer on a device, as sparsekiln.compile returns it. Thread-safe.
 
     forward     y[n, out] = x[n, in] W^T             kernel(x, w, y=None)
     grad_input  dx[n, in] = dy[n, out] W             kernel(dy, w, dx=None)
     grad_weight dw[blocks, block_out, block_in]      kernel(x, dy, dw=None)
 
-    Operands are arrays of NumPy, PyTorch, JAX, CuPy, or whatever speaks DLPack, on the kernel's device, of its dtype; rows
-    are contiguous, at any distance. With three dimensions activations are batches of matrices. Outputs that are not given
-    are made in the first operand's framework. By name come bias[out], v (of glu), v_bias, residual, z, gates[blocks],
-    the outputs dbias[out] and dgates[blocks] (float32, of float64
-    operands float64), alpha and beta (of scale), workspace, and stream, a number: the
-    framework's current one where it is not given. A workspace is a dense array of any type, on the same device, of at least
-    workspace_bytes(n) bytes, zeroed before its first use; n is the batch, of all matrices if they lie like one that the
-    kernel takes.
+    Operands are arrays of NumPy, PyTorch, JAX, CuPy, or another framework with DLPack, on the kernel's device, of its dtype;
+    rows are contiguous, at any distance. With three dimensions, activations are batches of matrices. Outputs that are not
+    given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias, residual, z,
+    gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, for float64 operands float64), alpha and beta (of scale), workspace, and stream, a
+    number, by default the framework's current one. A workspace is a dense array of any type, on the same device, of at least
+    workspace_bytes(n) bytes, zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
+    as one that the kernel takes.
 
-    The result is the main output, or a tuple of it and the sums that were asked for. On a GPU it is there when the stream
-    has come to it. Raises InvalidArgument, naming the operand.
+    The result is the main output, or a tuple of it and the sums that were asked for. On a GPU it is complete when the stream
+    has reached it. Raises InvalidArgument that names the operand.
     """
 
     def __call__(self, *operands: Any, x: Any = None, w: Any = None, y: Any = None, dy: Any = None, dx: Any = None,
@@ -63,12 +62,12 @@ class Kernel:
                  gates: Any = None, dbias: Any = None, dgates: Any = None, alpha: float = 1, beta: float = 0,
                  workspace: Any = None, stream: int | None = None) -> Any: ...
     def relayout(self, layout: Any) -> None:
-        """Of an attached kernel: computes another layout of the same grid from here on; nothing is compiled. Calls that have
-        begun, on other threads, end with the layout that they began with."""
+        """For an attached kernel: from now on it computes with another layout of the same grid; nothing is compiled. Calls
+        that have begun, on other threads, end with the layout that they began with."""
     def workspace_bytes(self, n: int) -> int:
         """Scratch bytes that serve every launch with a batch of at most n; never less for a larger n."""
     def wait(self) -> None:
-        """Of a tiered kernel: returns when the baked one serves."""
+        """For a tiered kernel: returns when the baked one is in use."""
     @property
     def layout(self) -> Any: ...
     @property
@@ -103,5 +102,5 @@ def compile(layout: Layout, shown: Any, options: dict[str, Any],
 def register_xla_kernel(key: str, kernel: Kernel, arguments: list[str], results: list[str]) -> None: ...
 def has_xla_kernel(key: str) -> bool: ...
 def xla_handlers() -> dict[str, object]:
-    """Where the package was built with jaxlib's headers."""
+    """Whether the package was built with jaxlib's headers."""
 def run_command_line(arguments: list[str]) -> int: ...

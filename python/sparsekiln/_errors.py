@@ -7,7 +7,7 @@ class Error(RuntimeError):
     """What went wrong: what was asked, what is wrong, and what would work.
 
     kind: "invalid argument", "compile", "driver", "file", "cache" or "internal".
-    log: the compiler's, whole, where there is one.
+    log: the compiler's whole log, if there is one.
     """
 
     def __init__(self, message: str, kind: str = "internal", log: str = "") -> None:
@@ -20,10 +20,10 @@ class Error(RuntimeError):
 
 
 class InvalidArgument(Error, ValueError):
-    """The request makes no sense; asking again will not help."""
+    """The request is invalid; asking again will not help."""
 
 
 def error_of(status: int, message: str, log: str) -> Error:
-    """That of a status of the C interface."""
+    """The exception for a status of the C interface."""
     kind = _KINDS[status]
     return (InvalidArgument if kind == "invalid argument" else Error)(message, kind, log)

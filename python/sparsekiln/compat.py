@@ -1,30 +1,30 @@
-"""The interface of 2017: ``BlocksparseMatMul`` as the blocksparse package for TensorFlow 1 had it.
+"""The interface of 2017: ``BlocksparseMatMul`` as in the blocksparse package for TensorFlow 1.
 
     from sparsekiln.compat import BlocksparseMatMul      # was: from blocksparse.matmul import BlocksparseMatMul
 
     bsmm = BlocksparseMatMul(sparsity, block_size=32)
     y = bsmm(x, w)
 
-Weights of that package compute the same here. Its conventions, which differ from those of the rest of sparsekiln:
+Weights of that package give the same results here. Its conventions, which differ from those of the rest of sparsekiln:
 
 - ``layout[c, k]``: rows are blocks of *input* features, columns blocks of *output* features. y = x · W, W[C, K].
-- ``w[i]`` is the block W[c, k] as it stands there, ``[input, output]``.
-- Blocks are numbered along a Morton curve, the column's bits above the row's (``block_order="morton"``).
+- ``w[i]`` is the block W[c, k] without transposing, ``[input, output]``.
+- Blocks are numbered along a Morton curve, with the column's bits above the row's (``block_order="morton"``).
 
 A product here is the one that sparsekiln calls the gradient of the input, of the same layout: no block is ever
-transposed. The order of the blocks is another matter: kernels take them row-major, so each call gathers w, and the
-gradient of w is scattered back, one copy of w each. ``block_order="rows"`` numbers them row-major and saves that.
+transposed. The order of the blocks differs, however: kernels take them row-major, so each call gathers w, and the
+gradient of w is scattered back, one copy of w each. ``block_order="rows"`` numbers them row-major and avoids that.
 
 Arrays are NumPy's, PyTorch's (differentiable, also on CUDA), or TensorFlow's (differentiable, on the CPU).
 
 - PyTorch: ``torch.compile`` breaks its graph at a call. ``sparsekiln.torch.BlockSparseLinear`` is what compiles;
   :meth:`BlocksparseMatMul.to_linear` gives it the weight.
-- TensorFlow: tensors are read where they lie, and results handed over, without a copy. In a graph
+- TensorFlow: tensors are read in place, and results are returned without a copy. In a graph
   (``tf.function``, ``tf.compat.v1`` sessions) the product is a Python function of the process that built the graph:
   each product waits for the GIL, and a saved graph does not hold it. Eager calls compute both gradients, whichever
   is asked for. Tensors on a GPU are copied to the host and back.
 
-Float32, bfloat16, float16 and, on the cpu, float64 are taken; sums are in float32, of float64 in float64.
+Types are float32, bfloat16 and float16, accumulated in float32, and on the cpu float64, accumulated in float64.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sparsekiln._dtypes import BYTES, NAMES, listed
 
 __all__ = ["BlocksparseMatMul"]
 
-_MOST = 65536  # of the batch of one kernel; larger batches get their own
+_MOST = 65536  # batch rows of one kernel; larger batches get their own
 
 _ORDERS = ("morton", "columns", "rows")
 
@@ -95,7 +95,7 @@ class BlocksparseMatMul:
         self.flops = self.blocks * self.bsize * self.bsize * 2
         self.sparsity = self.blocks / self.layout.size if self.layout.size else 0.0
 
-        # By its number in w, the number of a block among the rows; and the other way round.
+        # The number of a block among the rows, by its number in w, and the inverse.
         self._row_major = _numbering(rows, columns, block_order)
         self._number = np.argsort(self._row_major)
         self._in_order = bool(np.array_equal(self._row_major, np.arange(self.blocks)))
@@ -132,14 +132,14 @@ class BlocksparseMatMul:
         c, k = self._coordinates[block]
         return int(c), int(k)
 
-    # ---- initial weights: functions of (shape, dtype), as TensorFlow's initialisers ----
+    # ---- initial weights: functions of (shape, dtype), like TensorFlow's initializers ----
 
     def identity_init(self, scale: float = 1.0, gpu: bool = False) -> Callable:
-        """Times ``scale``, the identity on each block of the diagonal, which is repeated where W is not square.
+        """``scale`` times the identity on each block of the diagonal, which is repeated if W is not square.
 
-        ``gpu`` is of no account: the same weights are made.
+        ``gpu`` is ignored: the same weights are made.
         """
-        if isinstance(scale, bool):  # the first version had gpu in this place
+        if isinstance(scale, bool):  # the first version had gpu in this position
             scale = 1.0
         c, k = self._coordinates.T
         diagonal = c % max(self.KB, 1) == k % max(self.CB, 1)
@@ -178,7 +178,7 @@ class BlocksparseMatMul:
         return self.w_shape
 
     def to_linear(self, w: Any) -> tuple[sparsekiln.Layout, np.ndarray]:
-        """The layout and the weight as the rest of sparsekiln has them: W[out, in] by rows of output blocks.
+        """The layout and the weight in the form of the rest of sparsekiln: W[out, in] by rows of output blocks.
 
         ``BlockSparseLinear(bsmm.C, bsmm.K, layout, ...)`` with this weight computes what ``bsmm(x, w)`` does.
         """
@@ -193,11 +193,10 @@ class BlocksparseMatMul:
         """y = x · W.
 
         Args:
-          x: ``[N, C]``, or ``[C, N]`` with feature_axis 0. More dimensions of the batch are taken in the place
-            of N.
+          x: ``[N, C]``, or ``[C, N]`` with feature_axis 0. N may be several dimensions.
           w: ``w_shape``, of x's type.
           dw_dtype: the gradient of w has w's type, and nothing else may be asked for.
-          name: of no account.
+          name: ignored.
 
         Returns:
           ``[N, K]`` or ``[K, N]``, an array of x's framework, device and type.
@@ -233,11 +232,11 @@ class BlocksparseMatMul:
         if _type_name(x_type) != _type_name(w_type):
             raise TypeError(f"{name} is {_type_name(x_type)} and w is {_type_name(w_type)}; cast one of them")
 
-    # What follows takes arrays of NumPy or PyTorch, blocks of w by rows.
+    # From here on, arrays are NumPy's or PyTorch's, with blocks of w by rows.
 
     def _kernel(self, op: str, dtype: str, batch: int, target: str):
         most = _MOST if batch <= _MOST else 1 << (batch - 1).bit_length()
-        # Of feature-major rows, which are as long as the batch: the power of two that divides their bytes.
+        # Feature-major rows are as long as the batch: this is the power of two that divides their bytes.
         row_bytes = batch * BYTES[dtype]
         alignment = 16 if self.axis else min(16, row_bytes & -row_bytes or 16)
         asked = (op, dtype, most, alignment, target)
@@ -255,11 +254,11 @@ class BlocksparseMatMul:
         return self._kernels[asked]
 
     def _matrix(self, x):
-        """Two dimensions as kernels take them: dense, and aligned to 16 bytes."""
+        """Two dimensions in the form that kernels take: dense, and aligned to 16 bytes."""
         return _aligned(x.reshape(-1, x.shape[-1]) if self.axis else x.reshape(x.shape[0], -1))
 
     def _product(self, op: str, x, w, target: str, empty: Callable | None = None):
-        """grad_input: x · W. forward: x · Wᵀ. `empty` makes the result, as NumPy's; else the kernel does."""
+        """grad_input: x · W. forward: x · Wᵀ. `empty` makes the result, like NumPy's; without it the kernel does."""
         matrix = self._matrix(x)
         batch = matrix.shape[0] if self.axis else matrix.shape[1]
         features = self.K if op == "grad_input" else self.C
@@ -282,7 +281,7 @@ class BlocksparseMatMul:
 
 
 def _numbering(rows: np.ndarray, columns: np.ndarray, block_order: str) -> np.ndarray:
-    """Blocks, numbered row-major, in the order in which w has them."""
+    """Blocks, numbered row-major, in the order of w."""
     if block_order == "rows":
         return np.arange(len(rows))
     if block_order == "columns":
@@ -300,7 +299,7 @@ def _spread(value: np.ndarray) -> np.ndarray:
 
 
 def _aligned(array):
-    """The array, or a copy of it that kernels take, of NumPy or PyTorch."""
+    """The array, or a copy of it in a form that kernels take, of NumPy or PyTorch."""
     if isinstance(array, np.ndarray):
         array = np.ascontiguousarray(array)
         return array if array.ctypes.data % 16 == 0 else array.copy()
@@ -309,7 +308,7 @@ def _aligned(array):
 
 
 def _empty_aligned(shape, dtype) -> np.ndarray:
-    """As np.empty, aligned as TensorFlow asks of memory that it takes over."""
+    """Like np.empty, with the alignment that TensorFlow needs to take over the memory."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + 64, np.uint8)
     first = -memory.ctypes.data % 64
@@ -325,7 +324,7 @@ def _orthogonal(rows: int, columns: int) -> np.ndarray:
 
 
 def _type_name(dtype: Any) -> str:
-    """ "float32" for all that frameworks call so."""
+    """ "float32" for everything that frameworks call so."""
     if hasattr(dtype, "as_numpy_dtype"):  # TensorFlow
         return dtype.name
     text = str(dtype)
@@ -424,7 +423,7 @@ def _tensorflow(bsmm: BlocksparseMatMul) -> Callable:
         return bsmm._scattered(dw, _empty_aligned)
 
     def run(compute, shape, *tensors):
-        """compute of NumPy arrays, on tensors of one type."""
+        """Calls compute on NumPy arrays, for tensors of one type."""
         if not tf.executing_eagerly():
             result = tf.numpy_function(compute, tensors, tensors[0].dtype)
             result.set_shape(shape)
@@ -432,7 +431,7 @@ def _tensorflow(bsmm: BlocksparseMatMul) -> Callable:
         result = compute(*map(np.asarray, tensors))
         if result.size == 0:
             return tf.convert_to_tensor(result)
-        if result.dtype.name == "bfloat16":  # not among NumPy's types of DLPack
+        if result.dtype.name == "bfloat16":  # a type that NumPy cannot pass by DLPack
             return tf.bitcast(adopted(result.view(np.uint16)), tf.bfloat16)
         return adopted(result)
 

@@ -13,9 +13,9 @@ second derivatives are not defined.
 
 Kernels are compiled while JAX traces, for any batch up to 65536 rows: another batch size costs a trace, but no
 kernel. vmap over activations is one launch; over weights, one launch for each. A launch names its kernel by a text
-that says all it was made from, which is what JAX's persistent compilation cache and serialised programs hold: a
-process that runs such a program without tracing it calls :func:`prepare` first. Kernels stay for the life of the
-process.
+that contains everything it was made from, and JAX's persistent compilation cache and serialized programs hold that
+text: a process that runs such a program without tracing it calls :func:`prepare` first. Kernels stay for the life of
+the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sparsekiln._dtypes import NAMES, SUMS, listed
 __all__ = ["linear", "prepare"]
 
 _TARGET = "sparsekiln_linear"  # of XLA's custom calls
-_MOST = 65536  # rows of one launch: more are taken in several, or, where they are summed, by a kernel for them
+_MOST = 65536  # rows of one launch: more take several launches, or, if they are summed, a kernel of their own
 
 
 # Those that are not found in jax.nn by their name.
@@ -48,7 +48,7 @@ _NAMED_OTHERWISE = {
 
 @dataclasses.dataclass(frozen=True)
 class _Layer:
-    """What is known of a layer when JAX traces it. Equal layers share kernels and traces."""
+    """What is known about a layer when JAX traces it. Equal layers share kernels and traces."""
 
     layout: sparsekiln.Layout
     block: tuple[int, int]
@@ -95,7 +95,7 @@ def linear(
       target: ``"cpu"`` or ``"cuda"``, CUDA's current device; by default that of ``jax.default_backend()``.
 
     Returns:
-      ``[..., out_features]`` of x's type. Sums are in float32, of float64 in float64.
+      ``[..., out_features]`` of x's type, accumulated in float32, or for float64 in float64.
     """
     x = jnp.asarray(x)
     w = jnp.asarray(w)
@@ -120,13 +120,13 @@ def prepare(
 ) -> None:
     """Compiles the kernels of a layer, so that programs compiled elsewhere find them in this process.
 
-    The arguments are those of :func:`linear`; ``bias`` says whether there is one. Without ``gradients``, what
-    inference needs. Gradients are for batches of up to 65536 rows.
+    The arguments are those of :func:`linear`; ``bias`` says whether there is one. Without ``gradients``, only what
+    inference needs is compiled. Gradients are for batches of up to 65536 rows.
     """
     layer = _layer(layout, block, np.dtype(dtype), activation, bias, math, target)
     needed = [("forward", activation)]
     if gradients:
-        # Without its activation where that is computed from what is stored.
+        # Without its activation if that is computed from the stored pre-activation.
         needed += [] if _takes_result(activation) else [("forward", None)]
         needed += [("grad_input", activation), ("grad_weight", activation)]
     for op, function in needed:
@@ -172,7 +172,7 @@ def _target() -> str:
 
 # ---- kernels, by the key under which programs find them ----
 
-# What a custom call hands over, in its order, and what it gets back.
+# What a custom call passes, in its order, and what it gets back.
 _OPERANDS = {
     "forward": (["x", "w"], ["y"]),
     "grad_input": (["dy", "w"], ["dx"]),
@@ -193,7 +193,7 @@ def _register_handlers() -> None:
 
 @functools.cache
 def _key(layer: _Layer, op: str, activation: str | None, most: int) -> str:
-    """Compiles the kernel, where this process has not yet, and says its key."""
+    """Compiles the kernel, if this process has not done so, and returns its key."""
     _register_handlers()
     arguments, results = _OPERANDS[op]
     options: dict[str, Any] = {"block": layer.block, "dtype": layer.dtype, "op": op, "math": layer.math}
@@ -208,7 +208,7 @@ def _key(layer: _Layer, op: str, activation: str | None, most: int) -> str:
     if op == "grad_weight" and layer.bias:
         options["bias_gradient"] = True
         results = results + ["dbias"]
-    # All that decides the numbers, and nothing that only this process knows.
+    # The key has everything that decides the numbers, and nothing that only this process knows.
     said = "".join(f" {name}={_text(value)}" for name, value in sorted(options.items()))
     key = f"layout={layer.layout.digest} rows={layer.layout.rows} cols={layer.layout.cols} batch<={most}{said}"
     kernel = sparsekiln.compile(layer.layout, batch=sparsekiln.up_to(most), **options)
@@ -227,8 +227,8 @@ def _most(op: str, rows: int) -> int:
 def _call(layer: _Layer, op: str, activation: str | None, results, *arguments):
     """`results` are pairs of a shape and a type."""
     results = [jax.ShapeDtypeStruct(*result) for result in results]
-    # Leading dimensions of vmap arrive at the handler, 1 where an operand is not mapped: it counts them among
-    # the rows where it can.
+    # Leading dimensions of vmap arrive at the handler, as 1 if an operand is not mapped. The handler counts them
+    # as batch rows if it can.
     call = jax.ffi.ffi_call(_TARGET, results, vmap_method="expand_dims")
     return call(*arguments, key=_key(layer, op, activation, _most(op, arguments[0].shape[0])))
 

@@ -29,17 +29,17 @@ class Layout:
 
     @staticmethod
     def from_csr(rows: int, cols: int, crow: Any, col: Any) -> "Layout":
-        """BSR index arrays, crow[rows + 1] and col[blocks]. Raises ValueError where they are unsorted, duplicate or out of
-        range, naming the row."""
+        """BSR index arrays, crow[rows + 1] and col[blocks]. Raises ValueError that names the row if they are unsorted, duplicate
+        or out of range."""
         return Layout(_core.Layout.from_csr(rows, cols, _indices("crow", crow), _indices("col", col)))
 
     @staticmethod
     def load(path: str | os.PathLike) -> "Layout":
-        """.npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1."""
+        """Reads .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1."""
         return Layout(_core.Layout.load(os.fsencode(path)))
 
     def save(self, path: str | os.PathLike) -> None:
-        """In the format that the ending names; all or nothing."""
+        """Writes the format that the file's extension names; all or nothing."""
         self._core.save(os.fsencode(path))
 
     @property
@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def blocks(self) -> int:
-        """How many are present."""
+        """The number of present blocks."""
         return self._core.blocks
 
     @property
@@ -69,12 +69,12 @@ class Layout:
 
     @property
     def digest(self) -> str:
-        """Of the content: 32 hexadecimal digits."""
+        """The digest of the content: 32 hexadecimal digits."""
         return self._core.digest
 
     @property
     def crow(self) -> np.ndarray:
-        """int32[rows + 1], read-only: where each row begins in col."""
+        """int32[rows + 1], read-only: the start of each row in col."""
         return self._core.crow
 
     @property
@@ -114,7 +114,7 @@ class Layout:
 
 
 def _indices(name: str, values: Any) -> np.ndarray:
-    """int32, contiguous; refuses what does not fit."""
+    """int32, contiguous; raises ValueError for values that do not fit."""
     array = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
     if array.ndim != 1 or not (array.dtype.kind in "iu" or array.size == 0):
         raise ValueError(f"{name} has {array.ndim} dimensions of {array.dtype}; one dimension of integers would work")

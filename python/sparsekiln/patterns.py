@@ -18,7 +18,7 @@ def random(rows: int, cols: int, density: float, seed: int = 0) -> Layout:
 
 
 def balanced_random(rows: int, cols: int, density: float, seed: int = 0) -> Layout:
-    """Like random, but populations of rows differ by at most one, and those of columns."""
+    """Like random, but the numbers of blocks in rows differ by at most one, and so do those in columns."""
     return _pattern("balanced_random", rows=rows, cols=cols, density=density, seed=seed)
 
 

@@ -17,7 +17,8 @@
 
 #include <sparsekiln/error.h>
 
-#include "compiler/cpu/emit.h"
+#include "compiler/cpu/call.h"
+#include "compiler/cpu/level.h"
 #include "compiler/cpu/object.h"
 #include "compiler/cpu/packed_weight.h"
 #include "compiler/cpu_levels.h"

@@ -14,7 +14,7 @@
 #include <sparsekiln/printable.h>
 
 #include "compiler/cuda/compatibility.h"
-#include "runtime/cuda/emulator.h"
+#include "runtime/cuda/emulator_library.h"
 
 namespace sparsekiln::cuda {
 namespace {

@@ -40,7 +40,7 @@ TEST_CASE("the caps come from the environment, and are a gibibyte and 20,000 fil
   CHECK(Store(scratch.path()).caps() == Caps{512u << 20, 100});
 }
 
-TEST_CASE("a cap that makes no sense leaves the default, and is told once, by name") {
+TEST_CASE("an invalid cap leaves the default, and is reported once, by name") {
   const Variable bytes("SPARSEKILN_CACHE_MAX_BYTES", "lots"), files("SPARSEKILN_CACHE_MAX_FILES", "0");
   const ScratchFolder scratch;
   std::vector<std::string> warnings;

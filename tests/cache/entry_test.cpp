@@ -62,7 +62,7 @@ TEST_CASE("an entry has the documented bytes") {
   }());
 }
 
-TEST_CASE("an entry with any one bit flipped is no entry") {
+TEST_CASE("an entry with any one bit flipped is refused") {
   const auto entry = encode(sample_identity(), payload_of(300));
   for (std::size_t i = 0; i < entry.size(); ++i) {
     for (unsigned bit = 0; bit < 8; ++bit) {
@@ -74,7 +74,7 @@ TEST_CASE("an entry with any one bit flipped is no entry") {
   }
 }
 
-TEST_CASE("an entry cut at any length is truncated, and one with a byte more is malformed") {
+TEST_CASE("an entry shortened to any length is truncated, and one with an extra byte is malformed") {
   auto entry = encode(sample_identity(), payload_of(300));
   for (std::size_t length = 0; length < entry.size(); ++length) {
     CAPTURE(length);
@@ -86,7 +86,7 @@ TEST_CASE("an entry cut at any length is truncated, and one with a byte more is 
   CHECK(damage_of(entry) == Damage::malformed);
 }
 
-TEST_CASE("damage is told apart by kind") {
+TEST_CASE("each kind of damage is named") {
   const auto entry = encode(sample_identity(), payload_of(300));
   auto payload_byte = entry;
   payload_byte[entry.size() - 100] ^= std::byte{1};
@@ -101,7 +101,7 @@ TEST_CASE("damage is told apart by kind") {
   CHECK(damage_of(version) == Damage::other_version);
 }
 
-TEST_CASE("sizes that lie are found out, though the checksum holds") {
+TEST_CASE("wrong sizes are found although the checksum is right") {
   const auto entry = encode(sample_identity(), payload_of(300));
   const std::vector<std::byte> all_ones(8, std::byte{0xff});
   CHECK(damage_of(forge(entry, 12, std::span(all_ones).first(4))) == Damage::truncated);
@@ -115,7 +115,7 @@ TEST_CASE("sizes that lie are found out, though the checksum holds") {
   CHECK(damage_of(forge(entry, 12, both)) == Damage::truncated);
 }
 
-TEST_CASE("an identity that is no canonical text is malformed, though the checksum holds") {
+TEST_CASE("an identity that is not a canonical text is malformed although the checksum is right") {
   const auto entry = encode(sample_identity(), payload_of(300));
   CHECK(damage_of(forge(entry, 24, bytes_of("x"))) == Damage::malformed);
 }

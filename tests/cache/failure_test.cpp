@@ -51,7 +51,7 @@ bool says(const Error& error, const char* words) {
 
 }  // namespace
 
-TEST_CASE("a failure reads back as it was written") {
+TEST_CASE("a failure is read back unchanged") {
   const auto again = decode_failure(encode(sample()));
   REQUIRE(again.has_value());
   CHECK(again->message == sample().message);
@@ -61,7 +61,7 @@ TEST_CASE("a failure reads back as it was written") {
   CHECK(again->made == sample().made);
 }
 
-TEST_CASE("a failure cut at any length, and one with any byte changed, is read within its bounds") {
+TEST_CASE("a failure shortened to any length, or with any byte changed, is read within its bounds") {
   const auto bytes = encode(sample());
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     CAPTURE(i);
@@ -72,7 +72,7 @@ TEST_CASE("a failure cut at any length, and one with any byte changed, is read w
   }
 }
 
-TEST_CASE("a failure holds for an hour, for the same compiler, and not when it was made in the future") {
+TEST_CASE("a failure is valid for an hour, for the same compiler, and not if its time is in the future") {
   const Failure failure = sample();
   CHECK(holds(failure, "NVRTC 13.0", kNow));
   CHECK(holds(failure, "NVRTC 13.0", kNow + 59min));
@@ -99,7 +99,7 @@ TEST_CASE("a compile that failed is not tried again, and the error says that and
   CHECK(files_with(refusing.scratch.path(), ".failed").size() == 1);
 }
 
-TEST_CASE("another compiler tries again, and what it makes is what counts") {
+TEST_CASE("another compiler tries again, and its result is used") {
   Refusing refusing;
   static_cast<void>(refusing.ask());
   refusing.toolchain = "NVRTC 13.1";
@@ -115,12 +115,12 @@ TEST_CASE("another compiler tries again, and what it makes is what counts") {
   CHECK_FALSE(again.made);
 }
 
-TEST_CASE("errors of the machine, and of a compiler that is not there, are not remembered") {
+TEST_CASE("errors of the machine, and those of a missing compiler, are not remembered") {
   Refusing refusing;
   SUBCASE("of the driver") { refusing.kind = ErrorKind::driver; }
   SUBCASE("of this library") { refusing.kind = ErrorKind::internal; }
-  SUBCASE("without a log, for the compiler has said nothing") { refusing.log.clear(); }
-  SUBCASE("of a compiler that nobody knows") { refusing.toolchain.clear(); }
+  SUBCASE("without a log, since the compiler has said nothing") { refusing.log.clear(); }
+  SUBCASE("of an unknown compiler") { refusing.toolchain.clear(); }
   static_cast<void>(refusing.ask());
   static_cast<void>(refusing.ask());
   CHECK(refusing.compiles == 2);
@@ -138,7 +138,7 @@ TEST_CASE("a failure that is too old, from the future or damaged on disk is trie
   write_file(files.front(), encode(sample_identity(), encode(failure)));
   SUBCASE("damaged") { write_file(files.front(), bytes_of("garbage")); }
   SUBCASE("of another identity") { write_file(files.front(), encode(sample_identity("9"), encode(failure))); }
-  SUBCASE("no failure") { write_file(files.front(), encode(sample_identity(), payload_of(100))); }
+  SUBCASE("not a failure") { write_file(files.front(), encode(sample_identity(), payload_of(100))); }
   CHECK_FALSE(says(refusing.ask(), "old news"));
   CHECK(refusing.compiles == 2);
 }

@@ -33,7 +33,7 @@ void note(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("what is not there is made and stored, and what is there is not made") {
+TEST_CASE("a missing entry is made and stored, and an existing one is not made again") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   int made = 0;
@@ -49,7 +49,7 @@ TEST_CASE("what is not there is made and stored, and what is there is not made")
   CHECK(files_with(scratch.path(), ".lock").empty());
 }
 
-TEST_CASE("a payload that the caller cannot use is made anew, and takes its place") {
+TEST_CASE("a payload that the caller cannot use is made again and replaced") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   store.put(sample_identity(), payload_of(100, 1));
@@ -60,7 +60,7 @@ TEST_CASE("a payload that the caller cannot use is made anew, and takes its plac
   CHECK(store.get(sample_identity()) == payload_of(200, 2));
 }
 
-TEST_CASE("an error of making passes, and leaves no lock and no entry") {
+TEST_CASE("an error of making is passed on, and leaves no lock and no entry") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   const auto fails = []() -> std::vector<std::byte> { throw std::runtime_error("out of luck"); };
@@ -69,7 +69,7 @@ TEST_CASE("an error of making passes, and leaves no lock and no entry") {
   CHECK(store.get_or_make(sample_identity(), any, [] { return payload_of(10); }).made);
 }
 
-TEST_CASE("threads and processes that ask for the same at once make it once") {
+TEST_CASE("threads and processes that ask for the same entry at once make it once") {
   const ScratchFolder scratch;
   constexpr int kProcesses = 4, kThreads = 4, kKeys = 5;
   const fs::path folder = scratch.path() / "store", log = scratch.path() / "made";
@@ -102,7 +102,7 @@ TEST_CASE("threads and processes that ask for the same at once make it once") {
   CHECK(files_with(folder, ".lock").empty());
 }
 
-TEST_CASE("who has waited long enough makes it, too") {
+TEST_CASE("a process that has waited long enough makes the entry, too") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   bool second_made = false;
@@ -118,7 +118,7 @@ TEST_CASE("who has waited long enough makes it, too") {
   CHECK(files_with(scratch.path(), ".lock").empty());
 }
 
-TEST_CASE("one who waits is told of the failure, and does not try it as well") {
+TEST_CASE("a process that waits gets the failure, and does not try again") {
   const ScratchFolder scratch;
   const auto toolchain = [] { return std::string("NVRTC 13.0"); };
   int release[2];
@@ -157,7 +157,7 @@ TEST_CASE("one who waits is told of the failure, and does not try it as well") {
   ::close(release[1]);
 }
 
-TEST_CASE("where nothing can be written, everything is made and nobody waits") {
+TEST_CASE("if nothing can be written, everything is made and no process waits") {
   const ScratchFolder scratch;
   write_file(scratch.path() / "file", {});
   Store store(scratch.path() / "file");

@@ -26,7 +26,7 @@ TEST_CASE("an identity that differs in one field has another key") {
   }
 }
 
-TEST_CASE("fields whose texts run together the same way are told apart") {
+TEST_CASE("fields whose texts are the same when joined are distinguished") {
   const std::vector<Identity> alike = {
       Identity().add("a", "b=c"),
       Identity().add("a=b", "c"),
@@ -56,7 +56,7 @@ TEST_CASE("the canonical text has the documented form") {
   CHECK(Identity().add("dtype", "bf16").add("batch", "").canonical() == "5 4 dtype=bf16\n5 0 batch=\n");
 }
 
-TEST_CASE("a text that canonical() does not write is no identity") {
+TEST_CASE("a text that canonical() does not write is not an identity") {
   for (const std::string_view text :
        {"1", "1 ", "1 1", "1 1 a=b", "1 1 a b\n", "01 1 a=b\n", "1 2 a=b\n", "2 1 a=b\n", "1 1  a=b\n",
         "-1 1 a=b\n", "+1 1 a=b\n", "1 1 a=b\nx", "1 18446744073709551615 a=b\n",

@@ -47,20 +47,20 @@ TEST_CASE("a journal has the lines that were appended, in their order, for any r
   }
 }
 
-TEST_CASE("a journal's file is for its owner alone") {
+TEST_CASE("only its owner may read and write a journal's file") {
   const Scratch scratch;
   scratch.journal().append("a line");
   CHECK((fs::status(scratch.file()).permissions() & fs::perms::all) ==
         (fs::perms::owner_read | fs::perms::owner_write));
 }
 
-TEST_CASE("who opens a journal again goes on behind its last line") {
+TEST_CASE("a journal that is opened again continues after its last line") {
   const Scratch scratch;
   for (const char* line : {"one", "two", "three"}) scratch.journal().append(line);
   CHECK(scratch.journal().lines() == Lines{"one", "two", "three"});
 }
 
-TEST_CASE("what a killed writer left of a line is passed over, and cut off before the next is appended") {
+TEST_CASE("an incomplete line of a killed writer is skipped, and removed before the next is appended") {
   for (const std::string& torn : {std::string("t"), std::string("torn"), std::string(100'000, 'x')}) {
     const Scratch scratch;
     Journal(scratch.journal()).append("whole");
@@ -71,7 +71,7 @@ TEST_CASE("what a killed writer left of a line is passed over, and cut off befor
   }
 }
 
-TEST_CASE("a journal of nothing but a torn line begins anew") {
+TEST_CASE("a journal with only an incomplete line starts again") {
   const Scratch scratch;
   Journal(scratch.journal()).append("x");
   write_file(scratch.file(), bytes_of("torn"));
@@ -80,7 +80,7 @@ TEST_CASE("a journal of nothing but a torn line begins anew") {
   CHECK(read_file(scratch.file()) == bytes_of("next\n"));
 }
 
-TEST_CASE("a journal that was removed is gone, and may begin again") {
+TEST_CASE("a journal that was removed may start again") {
   const Scratch scratch;
   Journal journal = scratch.journal();
   journal.append("old");
@@ -94,7 +94,7 @@ TEST_CASE("a journal that was removed is gone, and may begin again") {
   CHECK_FALSE(fs::exists(scratch.file()));
 }
 
-TEST_CASE("where the folder cannot be written a journal does nothing, and says nothing") {
+TEST_CASE("if the folder cannot be written, a journal does nothing and reports nothing") {
   for (const char* path : {"/proc/no/such/folder", "/dev/null/folder"}) {
     Journal journal(Folder(path), kName);
     journal.append("a line");
@@ -104,7 +104,7 @@ TEST_CASE("where the folder cannot be written a journal does nothing, and says n
   }
 }
 
-TEST_CASE("what is no file of ours is neither read nor written") {
+TEST_CASE("a file that is not a journal is neither read nor written") {
   const Scratch scratch;
   scratch.journal().append("x");
   const fs::path elsewhere = scratch.scratch.path() / "elsewhere";
@@ -121,7 +121,7 @@ TEST_CASE("what is no file of ours is neither read nor written") {
   }
 }
 
-TEST_CASE("a store's journal lies beside its entry, and is listed as one") {
+TEST_CASE("a store's journal is next to its entry, and is listed as a journal") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   std::optional<Journal> journal = store.journal(sample_identity());
@@ -140,7 +140,7 @@ TEST_CASE("a store's journal lies beside its entry, and is listed as one") {
   CHECK(name(FileKind::journal) == "journal");
 }
 
-TEST_CASE("a journal that nobody went on with for a month is swept, and no earlier") {
+TEST_CASE("a journal is removed when nothing was added for a month, and not earlier") {
   const Stamp now{std::chrono::seconds(1'800'000'000)};
   const auto going = [&](WallClock::duration age) {
     File file;
@@ -155,7 +155,7 @@ TEST_CASE("a journal that nobody went on with for a month is swept, and no earli
   CHECK(going(24h * 30) == 1);
 }
 
-TEST_CASE("clearing a folder leaves the journal of what is being made") {
+TEST_CASE("clearing a folder leaves the journal of an entry that is being made") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   store.put(sample_identity("1"), payload_of(100));

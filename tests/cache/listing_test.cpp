@@ -36,7 +36,7 @@ struct Three {
 
 }  // namespace
 
-TEST_CASE("the kind of a file is told by its name") {
+TEST_CASE("the kind of a file follows from its name") {
   CHECK(kind_of(kKey + ".entry") == FileKind::entry);
   CHECK(kind_of(kKey + ".entry.failed") == FileKind::failed);
   CHECK(kind_of(kKey + ".entry.lock") == FileKind::lock);
@@ -74,7 +74,7 @@ TEST_CASE("every file of the folder is listed with its key, size and stamp, in o
   CHECK(entries == 3);
 }
 
-TEST_CASE("a folder that is not there is empty, and one that may not be used is an error") {
+TEST_CASE("a missing folder is empty, and one that may not be used is an error") {
   const ScratchFolder scratch;
   CHECK(list(Folder(scratch.path() / "none")).empty());
   ::chmod(scratch.path().c_str(), 0777);
@@ -131,7 +131,7 @@ TEST_CASE("an entry is verified whole, with its name") {
   CHECK(name(damage) == "misnamed");
 }
 
-TEST_CASE("the nearest entry is the one with the most fields in common, and what differs is told") {
+TEST_CASE("the nearest entry has the most fields in common, and its differences are listed") {
   Three three;
   Identity near = sample_identity("2");
   near.add("more", "yes");
@@ -159,7 +159,7 @@ TEST_CASE("the nearest entry is the one with the most fields in common, and what
   CHECK_FALSE(nearest(Folder(empty.path()), near).has_value());
 }
 
-TEST_CASE("a field that only the stored identity has is told as well") {
+TEST_CASE("a field that only the stored identity has is listed as well") {
   Identity wanted, stored;
   wanted.add("a", "1").add("b", "2");
   stored.add("a", "1").add("c", "3");

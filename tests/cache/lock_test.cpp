@@ -47,7 +47,7 @@ Holder dead_holder() {
 
 }  // namespace
 
-TEST_CASE("a lock is a file that says who holds it, and goes with its holder") {
+TEST_CASE("a lock is a file that names its holder, and is removed with it") {
   const Scene scene;
   {
     const KeyLock lock = KeyLock::acquire(scene.folder, kName, kLong, never);
@@ -63,7 +63,7 @@ TEST_CASE("a lock is a file that says who holds it, and goes with its holder") {
   CHECK(scene.files() == 0);
 }
 
-TEST_CASE("a lock that moves is held by what it moved to alone") {
+TEST_CASE("a lock that was moved is held only by its new object") {
   const Scene scene;
   std::optional<KeyLock> kept;
   {
@@ -76,7 +76,7 @@ TEST_CASE("a lock that moves is held by what it moved to alone") {
   CHECK(scene.files() == 0);
 }
 
-TEST_CASE("a lock that another process holds is waited for until what it is for has arrived") {
+TEST_CASE("a process waits for a lock of another one until the result has arrived") {
   const Scene scene;
   const KeyLock first = KeyLock::acquire(scene.folder, kName, kLong, never);
   int asked = 0;
@@ -85,7 +85,7 @@ TEST_CASE("a lock that another process holds is waited for until what it is for 
   CHECK(asked == 3);
 }
 
-TEST_CASE("who has waited for a live holder long enough goes on without the lock, and leaves it") {
+TEST_CASE("a process that has waited long enough for a live holder continues without the lock") {
   const Scene scene;
   const KeyLock first = KeyLock::acquire(scene.folder, kName, kLong, never);
   {
@@ -124,7 +124,7 @@ TEST_CASE("a lock whose holder was killed, but not yet collected by its parent, 
   CHECK(scene.files() == 0);
 }
 
-TEST_CASE("a lock whose holder's process id is another process's by now is taken over at once") {
+TEST_CASE("a lock whose holder's process id belongs to another process by now is taken over at once") {
   const Scene scene;
   Holder before = Holder::self();
   before.started += 1;
@@ -132,7 +132,7 @@ TEST_CASE("a lock whose holder's process id is another process's by now is taken
   CHECK(KeyLock::acquire(scene.folder, kName, kLong, never).held());
 }
 
-TEST_CASE("a lock from another machine is taken over when it has not changed for the time of waiting") {
+TEST_CASE("a lock from another machine is taken over if it does not change during the waiting time") {
   const Scene scene;
   Holder elsewhere = dead_holder();
   elsewhere.host = "elsewhere/1";
@@ -145,7 +145,7 @@ TEST_CASE("a lock from another machine is taken over when it has not changed for
   CHECK(scene.files() == 1);
 }
 
-TEST_CASE("a lock from another machine that keeps changing is left, and done without") {
+TEST_CASE("a lock from another machine that keeps changing is left, and the process continues without it") {
   const Scene scene;
   Holder elsewhere = dead_holder();
   elsewhere.host = "elsewhere/1";
@@ -160,7 +160,7 @@ TEST_CASE("a lock from another machine that keeps changing is left, and done wit
   CHECK(fs::exists(scene.file));
 }
 
-TEST_CASE("a lock that nobody has signed is taken over after the time that signing takes") {
+TEST_CASE("a lock without a holder is taken over after the time that a holder has to write its name") {
   const Scene scene;
   for (const std::string_view text : {"", "sparsekiln-lock-1 ", "garbage", "sparsekiln-lock-2 a 1 1 f\n"}) {
     CAPTURE(text);
@@ -170,7 +170,7 @@ TEST_CASE("a lock that nobody has signed is taken over after the time that signi
   }
 }
 
-TEST_CASE("a link in the place of a lock is replaced, and what it names is not touched") {
+TEST_CASE("a link where a lock should be is replaced, and its target is not changed") {
   const Scene scene;
   scene.lies_there("");
   fs::remove(scene.file);
@@ -180,14 +180,14 @@ TEST_CASE("a link in the place of a lock is replaced, and what it names is not t
   CHECK(read_file(scene.scratch.path() / "precious") == bytes_of("precious"));
 }
 
-TEST_CASE("a folder that allows no lock is done without one") {
+TEST_CASE("without a lock, a process continues in a folder that allows none") {
   const Scene scene;
   write_file(scene.scratch.path() / "file", {});
   CHECK_FALSE(KeyLock::acquire(Folder(scene.scratch.path() / "file"), kName, kLong, never).held());
   CHECK_FALSE(KeyLock::acquire(Folder("/proc/sparsekiln"), kName, kLong, never).held());
 }
 
-TEST_CASE("a lock that was taken over is not removed by who held it before") {
+TEST_CASE("a lock that was taken over is not removed by its former holder") {
   const Scene scene;
   Holder other = Holder::self();
   {
@@ -197,7 +197,7 @@ TEST_CASE("a lock that was taken over is not removed by who held it before") {
   CHECK(read_file(scene.file) == bytes_of(other.text()));
 }
 
-TEST_CASE("a holder reads back as it was written, and nothing else reads") {
+TEST_CASE("a holder is read back unchanged, and nothing else is accepted") {
   const Holder self = Holder::self();
   const std::string text = self.text();
   const auto again = Holder::parse(text);

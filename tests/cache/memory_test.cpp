@@ -30,7 +30,7 @@ TEST_CASE("memory drops the least recently used when it is full") {
   CHECK(memory.get(sample_identity("4")) == payload_of(1000, 4));
 }
 
-TEST_CASE("what alone exceeds the limit is not kept, and costs nothing else its place") {
+TEST_CASE("a payload that alone exceeds the limit is not kept, and displaces nothing") {
   Memory memory(2000);
   memory.put(sample_identity("1"), payload_of(1000, 1));
   memory.put(sample_identity("2"), payload_of(2000, 2));

@@ -63,7 +63,7 @@ bool contains(const std::optional<std::string>& text, const std::string& part) {
   return text && text->find(part) != std::string::npos;
 }
 
-TEST_CASE("a pack gives back every entry that was put into it, and nothing else") {
+TEST_CASE("a pack returns every entry that was put into it, and nothing else") {
   const ScratchFolder folder;
   for (const int count : {0, 1, 2, 17}) {
     CAPTURE(count);
@@ -97,7 +97,7 @@ TEST_CASE("a pack has the documented bytes") {
   CHECK(text.substr(40) == std::string(16, '\0') + std::string("\x48\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0", 16));
 }
 
-TEST_CASE("a pack that is cut off anywhere is refused") {
+TEST_CASE("a pack that is shortened to any length is refused") {
   const ScratchFolder folder;
   const fs::path file = folder.path() / "a.pack";
   write_pack(file, entries_up_to(3));
@@ -141,7 +141,7 @@ TEST_CASE("every flipped byte is found: in the index when the pack is opened, in
   }
 }
 
-TEST_CASE("a foreign file and a newer version are called what they are") {
+TEST_CASE("a foreign file and a newer version are named as such") {
   const ScratchFolder folder;
   const fs::path file = folder.path() / "a.pack";
   write_pack(file, entries_up_to(1));
@@ -165,7 +165,7 @@ TEST_CASE("a pack that anyone may write to is refused") {
   CHECK_THROWS_AS(static_cast<void>(Pack::open(file)), Error);
 }
 
-TEST_CASE("an entry in the place of another is not taken for it") {
+TEST_CASE("an entry at the position of another is not taken for it") {
   const ScratchFolder folder;
   const fs::path file = folder.path() / "a.pack";
   PackEntries entries;
@@ -177,7 +177,7 @@ TEST_CASE("an entry in the place of another is not taken for it") {
   CHECK_THROWS_AS(static_cast<void>(pack->entry(pack->rows().front())), Error);
 }
 
-TEST_CASE("writing replaces a pack, and never what is no pack") {
+TEST_CASE("writing replaces a pack, and never another file") {
   const ScratchFolder folder;
   const fs::path file = folder.path() / "a.pack";
   write_pack(file, entries_up_to(1));
@@ -194,7 +194,7 @@ TEST_CASE("writing replaces a pack, and never what is no pack") {
   CHECK(files == 2);
 }
 
-TEST_CASE("a pack is opened once, and anew when it was replaced") {
+TEST_CASE("a pack is opened once, and again when it was replaced") {
   const ScratchFolder folder;
   const fs::path file = folder.path() / "a.pack";
   write_pack(file, entries_up_to(1));
@@ -208,7 +208,7 @@ TEST_CASE("a pack is opened once, and anew when it was replaced") {
   CHECK(first->get(identity_number(0)) == payload_number(0));  // the old one is still whole
 }
 
-TEST_CASE("the folder of a store is a layer, too") {
+TEST_CASE("the folder of a store can be read like a pack") {
   const ScratchFolder folder;
   {
     Store store(folder.path() / "store");

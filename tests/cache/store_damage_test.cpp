@@ -61,7 +61,7 @@ TEST_CASE("a file with any one byte flipped is a miss and is set aside") {
   one.check_recovers();
 }
 
-TEST_CASE("a file cut at any length is a miss and is set aside") {
+TEST_CASE("a file shortened to any length is a miss and is set aside") {
   OneEntry one;
   for (std::size_t length = 0; length < one.entry.size(); ++length) {
     CAPTURE(length);
@@ -94,7 +94,7 @@ TEST_CASE("an entry of another format version is a miss and stays") {
   one.check_recovers();
 }
 
-TEST_CASE("a pipe, a link or a folder in the place of an entry is a miss and is set aside") {
+TEST_CASE("a pipe, a link or a folder where an entry should be is a miss and is set aside") {
   OneEntry one;
   fs::rename(one.file, one.scratch.path() / "whole");
   SUBCASE("a pipe") { REQUIRE(::mkfifo(one.file.c_str(), 0600) == 0); }

@@ -203,7 +203,7 @@ TEST_CASE("a full disk leaves the old entry, no temporary file, and the new payl
   CHECK_FALSE(watched.store.on_disk());
 }
 
-TEST_CASE("a store whose folder can be used again goes back to it") {
+TEST_CASE("a store uses its folder again when that is possible") {
   const ScratchFolder scratch;
   Watched watched(scratch.path());
   ::chmod(scratch.path().c_str(), 0777);
@@ -217,7 +217,7 @@ TEST_CASE("a store whose folder can be used again goes back to it") {
   CHECK(watched.warnings.size() == 1);
 }
 
-TEST_CASE("a store without anyone to warn works all the same") {
+TEST_CASE("a store without a warning function works") {
   const ScratchFolder scratch;
   write_file(scratch.path() / "file", {});
   Store store(scratch.path() / "file");

@@ -25,7 +25,7 @@ bool is_one_of_the_two(const std::vector<std::byte>& payload) {
 
 }  // namespace
 
-TEST_CASE("processes that put the same key while others read it never make a bad read") {
+TEST_CASE("processes that put the same key while others read it never cause a bad read") {
   const ScratchFolder scratch;
   const auto writer = [&](std::size_t size, unsigned seed) {
     return in_child([&, size, seed] {
@@ -101,7 +101,7 @@ TEST_CASE("threads that all fail to write warn once, and lose nothing") {
   CHECK(store.counters().failures == 200);
 }
 
-TEST_CASE("a writer killed half way leaves the key as it was") {
+TEST_CASE("a killed writer leaves the key unchanged") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   store.put(sample_identity("1"), payload_of(1000, 1));

@@ -44,7 +44,7 @@ TEST_CASE("an identity that differs in one field is a miss") {
   CHECK(store.get(sample_identity("64")) == payload_of(100));
 }
 
-TEST_CASE("a second put takes the place of the first") {
+TEST_CASE("a second put replaces the first") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   store.put(sample_identity(), payload_of(5000, 1));
@@ -53,7 +53,7 @@ TEST_CASE("a second put takes the place of the first") {
   CHECK(files_with(scratch.path(), ".entry").size() == 1);
 }
 
-TEST_CASE("an entry lies where file() says, and nothing else is left behind") {
+TEST_CASE("an entry is where file() says, and there is no other file") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   store.put(sample_identity(), payload_of(100));
@@ -62,7 +62,7 @@ TEST_CASE("an entry lies where file() says, and nothing else is left behind") {
   CHECK(files_with(scratch.path(), ".entry") == std::vector<fs::path>{store.file(sample_identity())});
 }
 
-TEST_CASE("folders are made by the first write, not before, and open to their owner only") {
+TEST_CASE("folders are created by the first write, not before, and only their owner may use them") {
   const ScratchFolder scratch;
   const fs::path folder = scratch.path() / "a" / "b";
   const mode_t umask_before = ::umask(0);
@@ -101,7 +101,7 @@ TEST_CASE("a relative folder stays where it was when the working directory chang
   CHECK(files_with(scratch.path(), ".entry").size() == 1);
 }
 
-TEST_CASE("a link to a folder of one's own is used") {
+TEST_CASE("a link to a folder of the user is used") {
   const ScratchFolder scratch;
   fs::create_directory(scratch.path() / "real");
   ::chmod((scratch.path() / "real").c_str(), 0700);
@@ -124,7 +124,7 @@ TEST_CASE("the default folder comes from the first variable that names one") {
   CHECK(Store::default_folder() == "/somewhere/.cache/sparsekiln");
 }
 
-TEST_CASE("without any variable the store lives in memory, and says what to set") {
+TEST_CASE("without any variable the store keeps entries in memory, and says what to set") {
   const Variable chosen("SPARSEKILN_CACHE_DIR", nullptr);
   const Variable base("XDG_CACHE_HOME", nullptr);
   const Variable home("HOME", nullptr);

@@ -14,7 +14,7 @@ using sparsekiln::cache::read_totals;
 using sparsekiln::cache::Store;
 using sparsekiln::cache::sum_totals;
 
-TEST_CASE("lines of counters are summed, and what is no such line counts nothing") {
+TEST_CASE("lines of counters are added, and other lines are ignored") {
   CHECK(sum_totals("") == Counters{});
   CHECK(sum_totals("1 2 3 4 5\n10 20 30 40 50\n") == Counters{11, 22, 33, 44, 55});
   CHECK(sum_totals("1 2 3 4 5 6\n") == Counters{1, 2, 3, 4, 5});
@@ -27,7 +27,7 @@ TEST_CASE("lines of counters are summed, and what is no such line counts nothing
   CHECK(sum_totals("1 1 1 1 1\n2 2 2 2 2") == Counters{1, 1, 1, 1, 1});
 }
 
-TEST_CASE("counters are kept over processes, and those of this one are among them") {
+TEST_CASE("counters are kept across processes, and include those of this one") {
   const ScratchFolder scratch;
   {
     Store store(scratch.path());
@@ -45,7 +45,7 @@ TEST_CASE("counters are kept over processes, and those of this one are among the
   CHECK(store.counters() == Counters{.hits = 1});
 }
 
-TEST_CASE("a long life is written down now and then") {
+TEST_CASE("the counts of a long-lived process are written from time to time") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   store.put(sample_identity(), payload_of(10));
@@ -67,7 +67,7 @@ TEST_CASE("a forked child leaves its parent's counters to the parent") {
   CHECK(read_totals(Folder(scratch.path())) == Counters{.stores = 1});
 }
 
-TEST_CASE("a grown file of counters becomes one line with the same sum") {
+TEST_CASE("a large file of counters becomes one line with the same sum") {
   const ScratchFolder scratch;
   const Folder folder(scratch.path());
   for (int n = 0; n < 1000; ++n) append_totals(folder, {1, 2, 3, 4, 5});
@@ -76,7 +76,7 @@ TEST_CASE("a grown file of counters becomes one line with the same sum") {
   CHECK(read_file(scratch.path() / "counters") == bytes_of("1000 2000 3000 4000 5000\n"));
 }
 
-TEST_CASE("a store that only looks makes no folder for its counters") {
+TEST_CASE("a store that only reads creates no folder for its counters") {
   const ScratchFolder scratch;
   {
     CHECK_FALSE(Store(scratch.path() / "store").get(sample_identity()).has_value());
@@ -84,7 +84,7 @@ TEST_CASE("a store that only looks makes no folder for its counters") {
   CHECK_FALSE(std::filesystem::exists(scratch.path() / "store"));
 }
 
-TEST_CASE("a link in the place of the counters is not followed") {
+TEST_CASE("a link where the counters should be is not followed") {
   const ScratchFolder scratch;
   write_file(scratch.path() / "precious", bytes_of("precious"));
   std::filesystem::create_symlink("precious", scratch.path() / "counters");

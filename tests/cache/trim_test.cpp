@@ -52,7 +52,7 @@ void fill(Store& store, const Folder& folder, int count, WallClock::duration ahe
 
 }  // namespace
 
-TEST_CASE("a folder within its caps loses nothing but what is stale") {
+TEST_CASE("a folder within its caps loses only stale files") {
   std::vector<File> files = entries(10);
   CHECK(surplus(files, {1000, 10}, kNow).empty());
   const std::pair<const char*, WallClock::duration> stale[] = {{".entry.0123456789abcdef.tmp", 1h},
@@ -79,7 +79,9 @@ TEST_CASE("a cap that is exceeded is trimmed to 90 %, oldest stamp first") {
   CHECK(surplus(entries(20), {2000, 20}, kNow).empty());
 }
 
-TEST_CASE("failed and bad files, locks and temporaries count, and the first two go by age like entries") {
+TEST_CASE(
+    "failed and bad files, locks and temporary files count, and the first two are removed by age like "
+    "entries") {
   std::vector<File> files = entries(10);
   files.push_back(listed(".entry.bad", 100, kNow - 2min));
   files.push_back(listed(".entry.failed", 100, kNow - 30min));
@@ -91,7 +93,7 @@ TEST_CASE("failed and bad files, locks and temporaries count, and the first two 
   CHECK(going[1].stamp == kNow - 9min);
 }
 
-TEST_CASE("what is not the store's neither counts nor goes") {
+TEST_CASE("files that are not the store's are neither counted nor removed") {
   std::vector<File> files = entries(3);
   for (int n = 0; n < 100; ++n) files.push_back(listed(".elf", 1'000'000, kNow - 1000h));
   CHECK(surplus(files, {300, 3}, kNow).empty());
@@ -105,7 +107,7 @@ TEST_CASE("an entry with a stamp in the future counts as the oldest") {
   CHECK(going[0].stamp == kNow + 24h);
 }
 
-TEST_CASE("trim removes the oldest entries and leaves the rest whole") {
+TEST_CASE("trim removes the oldest entries and leaves the others intact") {
   const ScratchFolder scratch;
   const Folder folder(scratch.path());
   Store store(scratch.path());
@@ -119,7 +121,7 @@ TEST_CASE("trim removes the oldest entries and leaves the rest whole") {
   }
 }
 
-TEST_CASE("a hit makes an entry young, without a second write within the hour") {
+TEST_CASE("a hit renews the stamp of an entry, without a second write within the hour") {
   const ScratchFolder scratch;
   Store store(scratch.path());
   store.put(sample_identity(), payload_of(10));
@@ -137,7 +139,7 @@ TEST_CASE("a hit makes an entry young, without a second write within the hour") 
   CHECK(stamp_of_file(file) == recent);
 }
 
-TEST_CASE("an entry used since it was listed, or published anew, is not removed") {
+TEST_CASE("an entry used or published since it was listed is not removed") {
   const ScratchFolder scratch;
   const Folder folder(scratch.path());
   Store store(scratch.path());
@@ -165,7 +167,7 @@ TEST_CASE("a store keeps its folder near its caps by itself") {
   CHECK(left >= 36);
 }
 
-TEST_CASE("a trim is due ten minutes after the last, and where its stamp is ahead of time") {
+TEST_CASE("a trim is due ten minutes after the last, and if its stamp is in the future") {
   const ScratchFolder scratch;
   const Folder folder(scratch.path() / "store");
   CHECK_FALSE(trim_is_due(folder, WallClock::now()));  // there is no folder
@@ -178,7 +180,7 @@ TEST_CASE("a trim is due ten minutes after the last, and where its stamp is ahea
   CHECK(trim_is_due(folder, last - 1min));
 }
 
-TEST_CASE("a put in a new process trims where nobody has for ten minutes") {
+TEST_CASE("a put in a new process trims if no process has for ten minutes") {
   const ScratchFolder scratch;
   const Folder folder(scratch.path());
   {
@@ -221,7 +223,7 @@ TEST_CASE("two processes that trim at once, while others write and read, do no h
   CHECK(store.counters().quarantined == 0);
 }
 
-TEST_CASE("clear removes what it is asked to, and never a lock or temporary in use") {
+TEST_CASE("clear removes what it is asked to, and never a lock or temporary file in use") {
   const ScratchFolder scratch;
   const Folder folder(scratch.path());
   Store store(scratch.path());

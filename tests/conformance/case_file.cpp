@@ -68,7 +68,7 @@ std::vector<Column> parse_columns(std::string_view text) {
   return columns;
 }
 
-/// One case as it is read; `finish` gives the threads their rows.
+/// One case while it is read; `finish` assigns rows to threads.
 class Reader {
  public:
   Reader(std::string file, std::string family, int line, std::string name) {

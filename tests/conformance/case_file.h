@@ -11,31 +11,33 @@
 
 namespace sparsekiln::conformance {
 
-/// One kernel with what the ISA says that it answers.
+// clang-format off
+/// One kernel, and the answers that the ISA specifies for it.
 ///
-/// A case file is lines; those that begin with # are comments, and what is indented belongs to the word
-/// above:
+/// A case file consists of lines. Those that begin with # are comments, and indented lines belong to the word
+/// above them:
 ///
-///     case mul.hi.s32 keeps the upper half        name of the case
-///     target 80                                   least compute capability × 10; 75 where nothing is said
-///     threads 8 4 2                               of the block; 32 where nothing is said
-///     blocks 2                                    of the grid, in up to three dimensions; 1 where nothing is
-///     said shared 1024                                 bytes of dynamic shared memory; 0 where nothing is
-///     said refused .cc is not implemented              the emulator must say so and not run it; hardware
-///     runs it in s32 a, s32 b                             registers of each thread with its inputs out s32
-///     d, f32 c[4]                         registers of each thread with its answers; c0 … c3 judge c
-///     relative 1e-3                       or `ulp 2`, `absolute 0.5`, `unordered`; else bit for bit module
-///     text beside the entry: variables, functions
+///     case mul.hi.s32 keeps the upper half    name of the case
+///     target 80                               least compute capability × 10; 75 by default
+///     threads 8 4 2                           of the block; 32 by default
+///     blocks 2                                of the grid, in up to three dimensions; 1 by default
+///     shared 1024                             bytes of dynamic shared memory; 0 by default
+///     refused .cc is not implemented          the emulator must say so and not run it; hardware runs it
+///     in s32 a, s32 b                         registers of each thread with its inputs
+///     out s32 d, f32 c[4]                     registers of each thread with its answers; c0 … c3
+///     judge c relative 1e-3                   or `ulp 2`, `absolute 0.5`, `unordered`; by default bit for bit
+///     module                                  text next to the entry: variables, functions
 ///       .shared .align 4 .b32 cell;
-///     ptx                                         the body
+///     ptx                                     the body
 ///       mul.hi.s32 d, a, b;
-///     rows                                        a thread each; from the first again where threads are left
+///     rows                                    one per thread; repeated from the first if there are too few
 ///       0x40000000 8 -> 2 0 0 0 0
-///     lanes                                       or a column each: `0..31` counts, `7*32` repeats
+///     lanes                                   or one column each: `0..31` counts, `7*32` repeats
 ///       a: 0..31
 ///
 /// In the body, `tid` is the thread's number in the grid, `lane` that in its warp, `scratch` the address of
 /// 64 KiB of zeros in global memory, `out_row` that of the thread's answers.
+// clang-format on
 struct Case {
   std::string family;  ///< name of the file
   std::string name;

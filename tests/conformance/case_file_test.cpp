@@ -52,14 +52,14 @@ TEST_CASE("rows are given to the threads from the first again") {
   CHECK(test.expected.at(30).at(0).bits == 10);
 }
 
-TEST_CASE("columns count, repeat, and go on in a further line") {
+TEST_CASE("columns count, repeat, and continue in a further line") {
   const Case test = parse_one("threads 8\nout u32 d\nptx\n  nothing;\nlanes\n  d: 3..5 9*2\n  d: 2..1 7\n");
   std::vector<std::uint64_t> values;
   for (const auto& row : test.expected) values.push_back(row.at(0).bits);
   CHECK(values == std::vector<std::uint64_t>{3, 4, 5, 9, 9, 2, 1, 7});
 }
 
-TEST_CASE("what is packed for the device is unpacked alike") {
+TEST_CASE("values that are packed for the device are unpacked to the same values") {
   const Case test =
       parse_one("in b16 a, b64 b, b32 c[2]\nout b32 z\nptx\n  nothing;\nrows\n  1 2 3 4 -> 0\n");
   CHECK(row_bytes(test.in) == 32);
@@ -69,7 +69,7 @@ TEST_CASE("what is packed for the device is unpacked alike") {
   CHECK(unpack(test.in, row.data()) == test.given.at(0));
 }
 
-TEST_CASE("a case that makes no sense is refused with its line") {
+TEST_CASE("an invalid case is refused with its line") {
   CHECK(refusal("in u32 a\n").find("the first word of a file is `case`") != std::string::npos);
   CHECK(refusal("case a\nin u31 a\n").find("it.cases:2: type 'u31' is not known") != std::string::npos);
   const std::string start = "case a\nthreads 2\nout u16 d\nptx\n  nothing;\n";
@@ -84,7 +84,7 @@ TEST_CASE("a case that makes no sense is refused with its line") {
         std::string::npos);
 }
 
-TEST_CASE("an answer is judged bit for bit where nothing else is said") {
+TEST_CASE("an answer is compared bit for bit by default") {
   CHECK(check_result("u32", "", "7", 7).empty());
   CHECK(check_result("u32", "", "7", 8).find("d is 0x00000008, not 0x00000007") != std::string::npos);
   CHECK_FALSE(check_result("f32", "", "0", 0x80000000).empty());
@@ -95,7 +95,7 @@ TEST_CASE("an answer is judged bit for bit where nothing else is said") {
   CHECK_FALSE(check_result("f16x2", "", "1|nan", 0x3c007e00).empty());
 }
 
-TEST_CASE("a thread that must store nothing must leave its place untouched") {
+TEST_CASE("a thread that must store nothing must leave its memory unchanged") {
   CHECK(check_result("u32", "", "-", 0xa5a5a5a5).empty());
   CHECK_FALSE(check_result("u32", "", "-", 0).empty());
   CHECK(check_result("u32", "", "*", 12345).empty());
@@ -125,7 +125,7 @@ TEST_CASE("another device's answer is the expectation, except where the ISA leav
   CHECK_FALSE(differences(test, {{1, 5, 0x7fffffff}}, {{2, 5, 0x7fffffff}}).empty());
 }
 
-TEST_CASE("two devices may each be off by the tolerance, to both sides") {
+TEST_CASE("two devices may each deviate by the tolerance, in opposite directions") {
   const Case test = parse_one("threads 1\nout f32 d\njudge d ulp 1\nptx\n  nothing;\nrows\n  -> 1\n");
   CHECK(differences(test, {{0x3f800001}}, {{0x3f7fffff}}).empty());
   CHECK_FALSE(differences(test, {{0x3f800002}}, {{0x3f7fffff}}).empty());

@@ -1,6 +1,6 @@
-"""The case files: those that are made by rule are as they are made, and NVIDIA's assembler takes every kernel.
+"""The case files: generated ones are up to date, and NVIDIA's assembler accepts every kernel.
 
-The second only where ptxas is found: in CUDA_HOME, on the path, or in the usual folder.
+The second check needs ptxas: in CUDA_HOME, on the path, or in the usual folder.
 """
 
 import concurrent.futures
@@ -22,7 +22,7 @@ def find_ptxas():
 
 
 def join(modules):
-    """One text of many modules that declare nothing beside their entry; None where they declare something."""
+    """One text of many modules that declare nothing next to their entry; None if they declare something."""
     head, bodies = None, []
     for number, module in enumerate(modules):
         head, body = module.split(".address_size 64\n", 1)

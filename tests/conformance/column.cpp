@@ -157,7 +157,7 @@ std::uint64_t parse_number(const Column& column, std::string_view text, bool& an
   return bits;
 }
 
-/// Bits as numbers on a line, so that neighbours differ by one and both zeros are 0.
+/// Bits as numbers on a line, so that neighbors differ by one and both zeros are 0.
 std::int64_t position(Format format, std::uint64_t bits) {
   const int magnitude_bits = format.exponent_bits + format.fraction_bits;
   const auto magnitude = static_cast<std::int64_t>(bits & low_bits(magnitude_bits));

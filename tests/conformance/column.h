@@ -21,7 +21,7 @@ enum class Kind : std::uint8_t {
   predicate,
 };
 
-/// What a difference from the expectation is allowed: none, or as the ISA bounds the instruction.
+/// The allowed difference from the expected value: none, or the bound that the ISA gives for the instruction.
 struct Tolerance {
   enum class Measure : std::uint8_t { exact, ulp, relative, absolute } measure = Measure::exact;
   double most = 0;
@@ -42,7 +42,7 @@ struct Column {
 /// The type's kind and bytes by its name ("u32", "bf16x2", "pred"); throws `invalid_argument` for another.
 [[nodiscard]] Column column_of_type(std::string_view type);
 
-/// What a thread must leave in a column.
+/// What a thread must store in a column.
 struct Expected {
   enum class Sort : std::uint8_t {
     value,      ///< these bits, or near them; a NaN stands for any NaN of its type
@@ -59,10 +59,10 @@ struct Expected {
 /// `invalid_argument`.
 [[nodiscard]] Expected parse_value(const Column& column, std::string_view text);
 
-/// Whether `got` is what is expected; for an empty answer yes, else what is wrong in one phrase.
+/// Whether `got` is what is expected: empty if it is, otherwise what is wrong in one phrase.
 [[nodiscard]] std::string compare(const Column& column, const Expected& expected, std::uint64_t got);
 
-/// For people: bits, and the number that they are.
+/// A readable form: the bits, and the number that they represent.
 [[nodiscard]] std::string show(const Column& column, std::uint64_t bits);
 
 /// What unwritten memory of the answer holds, in each byte.

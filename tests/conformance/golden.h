@@ -11,9 +11,9 @@
 
 namespace sparsekiln::conformance {
 
-/// What devices answered, as files that have {"answers": {"device", "compute_capability", "driver", "cases"}}
-/// (the results of `./dev gpu conformance` are one), of each case, by its title, a digest of what was asked,
-/// and the values of the threads in hexadecimal. An answer to another question is not compared.
+/// The answers of devices, as files with {"answers": {"device", "compute_capability", "driver", "cases"}}
+/// (the results of `./dev gpu conformance` are one). For each case, by its title, they have a digest of what
+/// was asked, and the values of the threads in hexadecimal. An answer to another question is not compared.
 class GoldenAnswers {
  public:
   struct Entry {
@@ -21,8 +21,8 @@ class GoldenAnswers {
     Answer answer;
   };
 
-  /// All answers of the .json files below a folder; none where there is no folder. Throws `invalid_argument`
-  /// for a file that is none.
+  /// All answers in the .json files below a folder; none if there is no folder. Throws `invalid_argument` for
+  /// another kind of file.
   [[nodiscard]] static GoldenAnswers load(const std::filesystem::path& folder);
   /// The answers to exactly this case, by each device that gave one.
   [[nodiscard]] std::vector<Entry> to(const Case& test) const;

@@ -44,7 +44,7 @@ const Answer kAnswer = {{7, 0x123456789abc}, {9, 0}};
 
 }  // namespace
 
-TEST_CASE("what a device answered is read as it was written") {
+TEST_CASE("the answers of a device are read back unchanged") {
   const Folder folder;
   AnswerWriter writer;
   const Case test = one_case("nothing;");

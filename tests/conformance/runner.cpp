@@ -14,7 +14,7 @@
 namespace sparsekiln::conformance {
 namespace {
 
-constexpr std::size_t kGuardBytes = 256;  ///< around the answers, to see what is written beside them
+constexpr std::size_t kGuardBytes = 256;  ///< around the answers, to detect writes next to them
 
 int device_number(const cuda::Driver& driver, std::string_view target) {
   const std::size_t colon = target.find(':');
@@ -100,7 +100,7 @@ void check_guards(const std::vector<std::uint8_t>& content) {
   const auto poisoned = [](std::uint8_t byte) { return byte == kPoison; };
   if (!std::all_of(content.begin(), content.begin() + kGuardBytes, poisoned) ||
       !std::all_of(content.end() - kGuardBytes, content.end(), poisoned))
-    throw Error(ErrorKind::driver, "the kernel wrote beside its answers");
+    throw Error(ErrorKind::driver, "the kernel wrote outside of its answers");
 }
 
 }  // namespace

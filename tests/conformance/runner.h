@@ -13,16 +13,16 @@
 
 namespace sparsekiln::conformance {
 
-/// What the threads of a case left, by thread of the grid and then by column.
+/// The answers of a case, by thread of the grid and then by column.
 using Answer = std::vector<std::vector<std::uint64_t>>;
 
-/// Runs cases on one device of a CUDA driver, be it of hardware or of software. Its context is current on the
-/// thread that made it, as long as it lives.
+/// Runs cases on one device of a CUDA driver, real or emulated. Its context is current on the thread that
+/// made it, as long as it lives.
 class Runner {
  public:
   /// `target`: "cuda", "cuda:1" for a device by number; "emulated", "emulated:sm_80" for one by architecture
-  /// of the driver that SPARSEKILN_CUDA_DRIVER names. Throws `driver`, or `invalid_argument` for what is
-  /// neither.
+  /// of the driver that SPARSEKILN_CUDA_DRIVER names. Throws `driver`, or `invalid_argument` for another
+  /// text.
   explicit Runner(std::string_view target);
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -30,12 +30,12 @@ class Runner {
 
   [[nodiscard]] const cuda::DeviceInfo& device() const { return device_; }
   [[nodiscard]] int driver_version() const { return driver_->version(); }
-  /// Whether the driver is one of software: it refuses what it does not do exactly.
+  /// Whether the driver is emulated: it refuses what it does not do exactly.
   [[nodiscard]] bool emulated() const { return emulator_.has_value(); }
   [[nodiscard]] bool takes(const Case& test) const { return test.target <= device_.compute_capability; }
 
-  /// Throws `driver` where the kernel is refused, does not run to its end, or writes around its answers. What
-  /// a kernel broke is opened anew for the next, as far as the driver allows.
+  /// Throws `driver` if the kernel is refused, does not run to its end, or writes outside of its answers. A
+  /// context that a kernel broke is opened again for the next one, as far as the driver allows.
   [[nodiscard]] Answer run(const Case& test);
 
  private:

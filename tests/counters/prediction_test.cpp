@@ -17,7 +17,7 @@
 #include "oracle/spmm_check.h"
 #include "oracle/spmm_inputs.h"
 #include "runtime/cuda/emulator.h"
-#include "runtime/device.h"
+#include "runtime/open_device.h"
 #include "runtime/operands.h"
 #include "runtime/resident_sddmm.h"
 #include "tests/temporary_folder.h"

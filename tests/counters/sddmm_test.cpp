@@ -11,7 +11,7 @@
 #include "compiler/block_runs.h"
 #include "oracle/sddmm_check.h"
 #include "runtime/cuda/emulator.h"
-#include "runtime/device.h"
+#include "runtime/open_device.h"
 #include "runtime/resident_sddmm.h"
 #include "tests/temporary_folder.h"
 

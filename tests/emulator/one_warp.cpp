@@ -4,7 +4,7 @@
 
 #include "emulator/machine/launch.h"
 #include "emulator/program/decode.h"
-#include "emulator/ptx/module.h"
+#include "emulator/ptx/parse.h"
 
 namespace sparsekiln::emulator {
 namespace {

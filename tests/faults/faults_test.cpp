@@ -9,6 +9,7 @@
 #include <sparsekiln/error.h>
 
 #include "runtime/cuda/stream.h"
+#include "runtime/open_device.h"
 #include "tests/faults/job.h"
 
 using namespace sparsekiln;
@@ -82,7 +83,7 @@ bool asks(const Error& error, const Failure& failure) {
 
 }  // namespace
 
-TEST_CASE("without faults the job is right and holds nothing afterwards") {
+TEST_CASE("without faults the job is right and releases everything") {
   const Emulated emulated;
   for (const Job* job : {&the_job(), &attached_job()}) {
     const CheckResult check_result = run(*job);
@@ -91,12 +92,11 @@ TEST_CASE("without faults the job is right and holds nothing afterwards") {
   }
 }
 
-TEST_CASE(
-    "whichever call fails, the error says what was asked, nothing stays behind, and the next job is right") {
+TEST_CASE("whichever call fails, the error says what was asked, nothing leaks, and the next job is right") {
   const Emulated emulated;
   for (const Job* job : {&the_job(), &attached_job()})
     for (const Failure& failure : failures()) {
-      CAPTURE(job->options.attached);
+      CAPTURE(job->options.specialization == Specialization::attached);
       CAPTURE(name_of_fault(failure.kind));
       unsigned n = 1;
       for (; n < 100; ++n) {
@@ -119,10 +119,10 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a tiered kernel whose baked code cannot be loaded goes on with the attached one, and leaves nothing") {
+    "a tiered kernel whose baked code cannot be loaded continues with the attached one, and leaks nothing") {
   const Emulated emulated;
   Job job = the_job();
-  job.options.tiered = true;
+  job.options.specialization = Specialization::tiered;
   job.options.batch = 10;  // not what the store has
   job.problem = make_problem(job.layout, job.options);
   job.inputs = make_inputs(job.problem, 10, Inputs::small_integers, 1);
@@ -148,7 +148,7 @@ TEST_CASE("an allocation that fails says how much was asked for") {
   CHECK(says(*first, "release device memory"));
 }
 
-TEST_CASE("a driver that takes no cubin gets the PTX, and one that takes neither is quoted on both") {
+TEST_CASE("a driver that refuses the cubin gets the PTX, and one that refuses both is quoted on both") {
   const Emulated emulated;
   // The emulator itself refuses every cubin: that the job runs at all is the first half.
   CHECK(run(the_job()).ok);
@@ -166,7 +166,7 @@ TEST_CASE("a driver that takes no cubin gets the PTX, and one that takes neither
     CHECK_MESSAGE(error.find(part) != std::string::npos, error);
 }
 
-TEST_CASE("code of the store that the driver takes in no form is compiled anew, once, and runs") {
+TEST_CASE("code of the store that the driver refuses in every form is compiled again, once, and runs") {
   const Emulated emulated;
   CHECK(run(the_job()).ok);
   emulated.control().fail_call(EMULATOR_FAULT_LOAD, 2, CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
@@ -175,7 +175,8 @@ TEST_CASE("code of the store that the driver takes in no form is compiled anew, 
   CHECK(kernel.from() == From::compiled);
 }
 
-TEST_CASE("loading from PTX compiles nothing anew: the store's entry serves, whatever form is loaded of it") {
+TEST_CASE(
+    "loading from PTX compiles nothing again: the store's entry serves, whichever form of it is loaded") {
   const Emulated emulated;
   CHECK(run(the_job()).ok);
   const Kernel kernel = compile(the_job().layout, the_job().options);
@@ -184,7 +185,7 @@ TEST_CASE("loading from PTX compiles nothing anew: the store's entry serves, wha
 }
 
 TEST_CASE(
-    "a kernel that reads beyond its operands is told by name, line and thread; after a reset all is well") {
+    "a kernel that reads beyond its operands is reported by name, line and thread, and a reset recovers") {
   const Emulated emulated;
   const Job& job = the_job();
   std::optional<Error> error;
@@ -222,7 +223,7 @@ TEST_CASE(
   check_nothing_held(emulated);
 }
 
-TEST_CASE("a kernel of a context that was reset is refused, and goes quietly") {
+TEST_CASE("a kernel of a context that was reset is refused, and can be destroyed") {
   const Emulated emulated;
   const Job& job = the_job();
   {
@@ -243,7 +244,7 @@ TEST_CASE("a kernel of a context that was reset is refused, and goes quietly") {
 }
 
 TEST_CASE(
-    "two emulated devices serve one thread, and other threads, without anyone making contexts current") {
+    "two emulated devices serve one thread, and other threads, without calls that make contexts current") {
   const Emulated emulated;
   Job other = the_job();
   other.options.target = "emulated:sm_90:132";

@@ -1,4 +1,5 @@
 #include "tests/faults/job.h"
+#include "runtime/open_device.h"
 
 #include <cstdlib>
 #include <stdexcept>
@@ -62,7 +63,7 @@ const Job& the_job() {
 const Job& attached_job() {
   static const Job job = [] {
     Job made = the_job();
-    made.options.attached = true;
+    made.options.specialization = Specialization::attached;
     return made;
   }();
   return job;
@@ -70,7 +71,7 @@ const Job& attached_job() {
 
 CheckResult run(const Job& job) {
   Kernel kernel = compile(job.layout, job.options);
-  if (job.options.attached) {
+  if (job.options.specialization == Specialization::attached) {
     const Kernel kept = kernel;
     kernel.relayout(patterns::random(job.layout.rows(), job.layout.cols(), 0.4, 6));
     kernel.relayout(job.layout);

@@ -43,6 +43,7 @@ struct Job {
 /// The same layer with its layout attached.
 [[nodiscard]] const Job& attached_job();
 
-/// Compiles (from the store), loads, lays out anew and back where the job is attached, allocates, copies,
-/// launches, waits, copies back, and judges. Throws what the library throws. Holds nothing afterwards.
+/// Compiles (from the store), loads, switches to another layout and back if the job is attached, allocates,
+/// copies, launches, waits, copies back, and checks the result. Throws what the library throws. Holds nothing
+/// afterwards.
 [[nodiscard]] sparsekiln::CheckResult run(const Job& job);

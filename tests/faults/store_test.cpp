@@ -1,5 +1,5 @@
-// The store in a hostile world: processes that end anywhere, disks that are full, folders that are not what
-// they should be. Whatever happens, what a caller gets is right.
+// The store with processes that end at any point, disks that are full, and folders that are not what they
+// should be. In every case a caller must get the right result.
 
 #include <array>
 #include <csignal>
@@ -36,14 +36,14 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A lock that lasts would be waited for until the test's own time is over.
+// A lock that remained would be waited for until the test times out.
 const Limits kLimits{.caps = Caps{}, .patience = {1h, 1ms}};
 
 bool any(std::span<const std::byte>) { return true; }
 
 std::vector<std::byte> made_payload() { return payload_of(3000, 7); }
 
-/// What a process does that needs one kernel.
+/// What a process that needs one kernel does.
 bool answer_is_right(const fs::path& folder) {
   Store store(folder, {}, kLimits);
   return store.get_or_make(sample_identity(), any, made_payload).payload == made_payload();
@@ -66,13 +66,13 @@ void check_nothing_lasts(const fs::path& folder) {
   CHECK((!found || *found == made_payload()));
   CHECK(answer_is_right(folder));
   CHECK(Store(folder).get(sample_identity()) == made_payload());
-  // Killed between publishing and releasing, its lock lies there until someone makes the key anew.
+  // If the writer was killed between publishing and releasing, its lock remains until that key is made again.
   fs::remove(reader.file(sample_identity()));
   CHECK(answer_is_right(folder));
   CHECK(locks_in(folder).empty());
 }
 
-/// What a folder holds before the writer comes: nothing, a damaged entry, a lock of one who is dead.
+/// What a folder contains before the writer starts: nothing, a damaged entry, or the lock of a dead process.
 enum class Before { nothing, damaged, locked };
 
 void prepare(Before before, const fs::path& folder) {
@@ -87,7 +87,7 @@ void prepare(Before before, const fs::path& folder) {
   opened.publish(name + ".lock", bytes_of(text));
 }
 
-/// Kills a writer when its n-th system call is done, before the next; false where it had ended by then.
+/// Kills a writer after its n-th system call and before the next; false if it had ended by then.
 bool kill_after(int n, Before before) {
   const ScratchFolder scratch;
   const fs::path folder = scratch.path() / "store";
@@ -119,7 +119,7 @@ std::string digest_of(const Built& built) {
 
 }  // namespace
 
-TEST_CASE("sixteen processes that ask for the same eight kernels at once compile eight, and all get theirs") {
+TEST_CASE("sixteen processes that ask for the same eight kernels at once compile eight, and all get them") {
   constexpr int kProcesses = 16, kKernels = 8;
   const ScratchFolder scratch;
   const Layout layout = patterns::random(4, 4, 0.5, 1);
@@ -130,7 +130,8 @@ TEST_CASE("sixteen processes that ask for the same eight kernels at once compile
     children.push_back(in_child([&, process] {
       char none = 0;
       ::close(start[1]);
-      if (::read(start[0], &none, 1) != 0) return 1;  // until nobody can write any more: all begin together
+      // until no process holds the other end: all start together
+      if (::read(start[0], &none, 1) != 0) return 1;
       std::ofstream out(scratch.path() / std::to_string(process));
       for (int n = 0; n < kKernels; ++n) {
         const int batch = 1 + (n + process) % kKernels;
@@ -174,7 +175,7 @@ TEST_CASE("a writer killed at any system call leaves no bad entry and no lock th
   MESSAGE("killed " << kills << " times");
 }
 
-TEST_CASE("a kernel's entry with any byte flipped, or cut anywhere, is never taken for a kernel") {
+TEST_CASE("a kernel's entry with any byte flipped, or shortened to any length, is never taken for a kernel") {
   const ScratchFolder scratch;
   const Built built = build(patterns::random(4, 4, 0.5, 1), small_kernel(1, scratch.path()));
   const std::vector<std::byte> payload = serialize(*built.binary);
@@ -185,14 +186,15 @@ TEST_CASE("a kernel's entry with any byte flipped, or cut anywhere, is never tak
     changed[i] ^= std::byte{0x41};
     Damage damage = Damage::none;
     taken += decode(changed, damage).has_value() ? 1 : 0;
-    // Exactly as long as it is cut, for AddressSanitizer to see a read behind its end.
+    // Exactly as long as the shortened payload, so that AddressSanitizer detects a read beyond its end.
     const std::vector<std::byte> cut(entry.begin(), entry.begin() + static_cast<std::ptrdiff_t>(i));
     taken += decode(cut, damage).has_value() ? 1 : 0;
   }
   CHECK(taken == 0);
 }
 
-TEST_CASE("a payload with any byte flipped, or cut anywhere, is refused or read within its bounds") {
+TEST_CASE(
+    "a payload with any byte flipped, or shortened to any length, is refused or read within its bounds") {
   const ScratchFolder scratch;
   const Built built = build(patterns::random(4, 4, 0.5, 1), small_kernel(1, scratch.path()));
   const std::vector<std::byte> payload = serialize(*built.binary);
@@ -212,7 +214,7 @@ TEST_CASE("a payload with any byte flipped, or cut anywhere, is refused or read 
   }
 }
 
-TEST_CASE("a full disk costs compiles, and never an answer") {
+TEST_CASE("a full disk costs compiles, and never a result") {
   const ScratchFolder scratch;
   const fs::path folder = scratch.path() / "disk";
   fs::create_directory(folder);
@@ -250,7 +252,7 @@ TEST_CASE("a full disk costs compiles, and never an answer") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("a folder mounted read-only answers what it holds, and the rest is made") {
+TEST_CASE("a folder mounted read-only serves its entries, and the others are made") {
   const ScratchFolder scratch;
   const fs::path folder = scratch.path() / "store";
   Store(folder).put(sample_identity(), made_payload());
@@ -273,7 +275,7 @@ TEST_CASE("a folder mounted read-only answers what it holds, and the rest is mad
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("whatever the folder is, the answer is right") {
+TEST_CASE("whatever the folder is, the result is right") {
   const ScratchFolder scratch;
   const fs::path folder = scratch.path() / "store", other = scratch.path() / "other";
   const std::string entry = sample_identity().key().hex() + ".entry";
@@ -288,7 +290,7 @@ TEST_CASE("whatever the folder is, the answer is right") {
     fs::remove(folder);
     write_file(folder, bytes_of("precious"));
   }
-  SUBCASE("a link to a folder of one's own") {
+  SUBCASE("a link to a folder of the user") {
     fs::remove(folder);
     fs::create_directory_symlink(other, folder);
   }
@@ -296,8 +298,8 @@ TEST_CASE("whatever the folder is, the answer is right") {
     fs::remove(folder);
     fs::create_directory_symlink("nothing", folder);
   }
-  SUBCASE("with a link in the place of a shard") { fs::create_directory_symlink(other, shard); }
-  SUBCASE("with a file in the place of a shard") { write_file(shard, {}); }
+  SUBCASE("with a link where a shard should be") { fs::create_directory_symlink(other, shard); }
+  SUBCASE("with a file where a shard should be") { write_file(shard, {}); }
   SUBCASE("writable by everyone") { ::chmod(folder.c_str(), 0777); }
   SUBCASE("someone else's") {
     if (::chown(folder.c_str(), 12345, 12345) != 0) {
@@ -305,11 +307,11 @@ TEST_CASE("whatever the folder is, the answer is right") {
       return;
     }
   }
-  SUBCASE("with a folder in the place of the lock") {
+  SUBCASE("with a folder where the lock should be") {
     fs::create_directories(shard / (entry + ".lock") / "inside");
     fs::permissions(shard, fs::perms::owner_all);
   }
-  SUBCASE("with a folder in the place of the failure") {
+  SUBCASE("with a folder where the failure should be") {
     fs::create_directories(shard / (entry + ".failed"));
     fs::permissions(shard, fs::perms::owner_all);
   }
@@ -317,7 +319,7 @@ TEST_CASE("whatever the folder is, the answer is right") {
   CHECK(answer_is_right(folder));
 }
 
-TEST_CASE("when the clock was set back, everything in the folder still serves or makes room") {
+TEST_CASE("when the clock was set back, everything in the folder can still be used or removed") {
   const ScratchFolder scratch;
   const Folder folder(scratch.path());
   for (unsigned n = 0; n < 10; ++n)
@@ -340,7 +342,7 @@ TEST_CASE("when the clock was set back, everything in the folder still serves or
   CHECK(files_with(scratch.path(), ".entry.").empty());
 }
 
-TEST_CASE("while a trimmer takes everything away again and again, every answer is right") {
+TEST_CASE("every result is right while a trimmer keeps removing everything") {
   const ScratchFolder scratch;
   const pid_t trimmer = in_child([&] {
     for (;;) static_cast<void>(trim(Folder(scratch.path()), {1, 1}));

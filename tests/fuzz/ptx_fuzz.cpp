@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "emulator/program/decode.h"
-#include "emulator/ptx/module.h"
+#include "emulator/ptx/parse.h"
 
 namespace {
 

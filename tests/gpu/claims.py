@@ -1,4 +1,4 @@
-"""The file of claims that processes which share the kernel suite write (tests/kernels/claims.h), seen from outside."""
+"""The file of claims that the processes of the kernel suite write (tests/kernels/claims.h), read by the program that starts them."""
 
 import dataclasses
 import fcntl
@@ -53,8 +53,8 @@ class Claims:
         self._read = 0
 
     def take_up(self) -> None:
-        """Leaves of an earlier run what it has passed, and, while it has left anything, what failed: a fault that all
-        have must not take the time of what was never reached. All else is to be done again."""
+        """Keeps from an earlier run what it has passed, and, while anything is left, what failed: a fault that occurs every
+        time must not take the time of parts that were never reached. Everything else is to be done again."""
         if self.path.exists():
             self.look()
             kept = [json.dumps({"planned": name, "parts": case.parts}) for name, case in self.cases.items()]
@@ -73,7 +73,7 @@ class Claims:
         with self.path.open("rb") as file:
             file.seek(self._read)
             added = file.read()
-        added = added[: added.rfind(b"\n") + 1]  # the last line may not be whole yet
+        added = added[: added.rfind(b"\n") + 1]  # the last line may not be complete yet
         self._read += len(added)
         for text in added.decode(errors="replace").splitlines():
             try:
@@ -110,7 +110,7 @@ class Claims:
         return [line for line in self.open.values() if line["worker"] == process]
 
     def fail(self, begun: dict, failure: str) -> None:
-        """Ends a part whose process cannot; one that could not be compiled is not to be run either."""
+        """Ends a part whose process cannot; a part that could not be compiled is not run either."""
         name = begun["begin"]
         ends = [name] if not name.startswith(COMPILE) else [name, name.removeprefix(COMPILE)]
         with self.path.open("ab") as file:

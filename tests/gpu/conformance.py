@@ -1,11 +1,11 @@
 """Runs the conformance cases on this machine's GPU: tests/gpu/conformance.py --build BUILD --out DIR [--minutes N].
 
-As many families of instructions at once as there are cores, a process each: the driver compiles their PTX. Writes
-DIR/conformance.json as it goes: a part a family, and under "answers" what the device answered. Copied to
-tests/conformance/golden/, the emulator is checked against these. A family that has passed is not run again, and one that the
-minutes do not allow is left to the next call. Where one fails, each of its cases runs in a process of its own, because
-a kernel that breaks its context takes those after it with it. The last line is `N passed, N failed`. Exit status:
-0 all passed, 1 some failed, 3 some were not reached. All is in one DIR/conformance-DEVICE-COMMIT.tar.gz as well.
+Runs as many families of instructions at once as there are cores, one process each: the driver compiles their PTX. Writes
+DIR/conformance.json as it goes: one part per family, and under "answers" what the device answered. When that file is copied
+to tests/conformance/golden/, the emulator is checked against it. A family that has passed is not run again, and one that the
+minutes do not allow is left to the next call. If a family fails, each of its cases runs in a process of its own, because a
+kernel that breaks its context makes those after it fail as well. The last line is `N passed, N failed`. Exit status:
+0 all passed, 1 some failed, 3 some were not reached. Everything is also in one DIR/conformance-DEVICE-COMMIT.tar.gz.
 """
 
 import argparse
@@ -117,9 +117,9 @@ def main() -> int:
     def is_done(name: str) -> bool:
         return results.has(name) and results[name]["ok"] and results[name]["cases"] == digests[name]
 
-    def tell(name: str, verdict: str) -> None:
+    def tell(name: str, outcome: str) -> None:
         result = results[name]
-        results.say(f"{verdict} {name} ({result['passed']} passed, {result['failed']} failed)")
+        results.say(f"{outcome} {name} ({result['passed']} passed, {result['failed']} failed)")
         for case, output in result.get("failures", {}).items():
             results.say(f"{case}\n{output}")
 
@@ -141,7 +141,7 @@ def main() -> int:
                 left.append(name)
                 results.say(f"left {name}")
                 continue
-            except Exception as error:  # answers that are cut off, a full disk …: the other families go on
+            except Exception as error:  # truncated answers, a full disk …: the other families continue
                 result = {"ok": False, "passed": 0, "failed": 1, "failures": {name: f"{type(error).__name__}: {error}"}}
             results.record(name, {**result, "cases": digests[name]})
             tell(name, "ok  " if result["ok"] else "FAIL")

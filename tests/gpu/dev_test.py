@@ -62,7 +62,7 @@ class Gpu(unittest.TestCase):
         return done.returncode, done.stderr, took.read_text() if took.exists() else None, calls.exists()
 
     def given(self, *arguments):
-        """Exit status, and what each program was given beside --build."""
+        """Exit status, and the arguments of each program apart from --build."""
         (self.tree / "arguments").unlink(missing_ok=True)
         status, self.said, _, _ = self.gpu(*arguments)
         lines = (self.tree / "arguments").read_text().splitlines() if (self.tree / "arguments").exists() else []
@@ -114,7 +114,7 @@ class Gpu(unittest.TestCase):
         self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GPU 0: Test GPU'\necho '| CUDA Version: 12.4  |'\n")
         status, said, took, called = self.gpu()
         self.assertEqual((status, took, called), (1, None, False), said)
-        self.assertIn("knows CUDA 12.4", said)
+        self.assertIn("supports CUDA 12.4", said)
         self.assertIn("pip install 'nvidia-cuda-nvrtc-cu12<12.5'", said)
         self.write("cuda/libnvrtc.so.12", "")
         self.assert_takes_portable("there is no build/")

@@ -1,7 +1,7 @@
-"""Lays out what a GPU server needs of a build: tests/gpu/portable.py BUILD FOLDER COMMIT.
+"""Collects what a GPU server needs from a build: tests/gpu/portable.py BUILD FOLDER COMMIT.
 
-FOLDER/ gets the programs that ./dev gpu runs, without symbols, the emulator's library to rehearse with, and COMMIT. What
-was there before is removed. The last line says how large it is.
+FOLDER/ gets the programs that ./dev gpu runs, without symbols, the emulator's library for rehearsals, and COMMIT. Its former
+contents are removed. The last line says how large it is.
 """
 
 import pathlib

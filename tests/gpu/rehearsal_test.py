@@ -1,8 +1,8 @@
-"""`./dev gpu` as it goes on a server: a tree with nothing but what is carried there, an empty environment, and the emulator
-in place of the driver. It is cut off, goes on, and survives a process that crashes.
+"""`./dev gpu` as on a server: a tree with only what is copied there, an empty environment, and the emulator instead of the
+driver. It is interrupted, continues, and survives a process that crashes.
 
-TEST_BUILD is the build whose programs are laid out. TEST_PORTABLE, instead, is a folder that ./dev build --portable made;
-TEST_EVERY then says of how large a part of the suite and the cases (each Nth).
+TEST_BUILD is the build whose programs are collected. TEST_PORTABLE, instead, is a folder that ./dev build --portable made;
+TEST_EVERY then selects a part of the suite and the cases (each Nth).
 """
 
 import json

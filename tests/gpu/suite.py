@@ -2,11 +2,11 @@
 
 As many processes as there are cores share the suite's kernels and test cases, first a quarter of the kernels of each
 table, then the other test cases, then the rest; each quarter is compiled as a whole before it is run. What is not
-reached within the minutes is left to the next call, which goes on from DIR; once nothing is left, what failed runs
-again. A process that crashes, hangs or loses its context fails what it was at, and another one goes on with the rest.
+reached within the minutes is left to the next call, which continues from DIR; once nothing is left, what failed runs
+again. A process that crashes, hangs or loses its context fails its current part, and another one continues with the rest.
 The last line is `N passed, N failed`, with what was not reached. Exit status: 0 all passed, 1 some failed, 3 some were not reached.
 
-Leaves DIR/test.json, DIR/test.log, DIR/test.claims (a line for each thing done, from which the next call goes on), and
+Leaves DIR/test.json, DIR/test.log, DIR/test.claims (a line for each thing done, from which the next call continues), and
 all of them in one DIR/test-DEVICE-COMMIT.tar.gz.
 """
 
@@ -33,7 +33,7 @@ _TELL_EACH = 15  # seconds
 
 
 def scratch_of(out: pathlib.Path) -> pathlib.Path:
-    """What is compiled stays there between calls with the same DIR, and is too much to bring back from a server."""
+    """A folder for compiled kernels. It stays between calls with the same DIR, and is too large to bring back from a server."""
     digest = hashlib.sha256(str(out.resolve()).encode()).hexdigest()[:12]
     folder = pathlib.Path(tempfile.gettempdir()) / f"sparsekiln-gpu-{os.getuid()}-{digest}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -82,7 +82,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=min(cores, _MOST_PROCESSES), metavar="N", help="processes")
     given = parser.parse_args()
     given.until = time.time() + 60 * given.minutes
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as if interrupted: ends the processes, keeps the results
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # like an interrupt: ends the processes, keeps the results
     binary = (given.build / "tests" / "kernels" / "test_kernels").resolve()
     results = Results(given.out / "test.json", binary, given.build, asked={"every": given.every, "only": given.only})
     claims = Claims(given.out / "test.claims")
@@ -103,9 +103,9 @@ def main() -> int:
         results.document["compiled_ahead"] = {"kernels": claims.compiled, "cpu_seconds": round(claims.compile_seconds, 1)}
         results.write()
     for name, part in results.document["parts"].items():
-        verdict = "FAIL" if part["failed"] else "ok  " if part["ok"] else "left"
+        outcome = "FAIL" if part["failed"] else "ok  " if part["ok"] else "left"
         counts = f"{part['passed']} passed, {part['failed']} failed, {part['not_reached']} not reached"
-        results.say(f"{verdict} {name} ({counts}, {part['seconds']} s)")
+        results.say(f"{outcome} {name} ({counts}, {part['seconds']} s)")
     done = left == 0 and claims.cases and not results.document["broken"]
     if done and not failed:
         shutil.rmtree(scratch, ignore_errors=True)

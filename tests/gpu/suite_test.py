@@ -1,4 +1,4 @@
-"""The GPU suite's driver, with a GPU and a test program that are scripts: it resumes, and believes nothing unproven."""
+"""The GPU suite's driver, with scripts instead of a GPU and a test program: it resumes, and counts only what has run."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _FIELDS = (
     "power.limit temperature.gpu ecc.mode.current memory.total"
 )
 _VALUES = "Test_GPU 580.95 9.0 1980 2619 1980 2619 1980 700.00 30 Enabled 81559"
-# Two cards, of which doctor's is nvidia-smi's second; a field that it does not know spoils the whole query.
+# Two cards, of which doctor's is nvidia-smi's second; one field that it does not know makes the whole query fail.
 _SMI = f"""#!/usr/bin/env python3
 import os, sys
 values = dict(zip("{_FIELDS}".split(), "{_VALUES}".split()))
@@ -37,8 +37,8 @@ print(", ".join(values[field] for field in arguments["query-gpu"].split(",")))
 _DOCTOR = """#!/bin/sh
 echo '{"cuda_driver": {"found": true, "cuda_version": 13000, "devices": [{"name": "Test GPU", "pci_bus_id": "0000:b3:00.0"}]}}'
 """
-# A program as test_kernels that shares the suite: cases "one" and "table" of three parts. What it is told to do at a
-# name, the file `orders` says.
+# A program like test_kernels that shares the suite: cases "one" and "table" with three parts. The file `orders` says what
+# it does at each name.
 _PROGRAM = """#!/usr/bin/env python3
 import fcntl, json, os, signal, sys, time
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))

@@ -17,15 +17,15 @@ def describe(status: int) -> str:
 
 
 class Workers:
-    """`count` processes of `command`. One that crashes, or is at one part for longer than `limit` seconds, fails that
-    part, and another takes its place; what has no part to blame is in `broken`."""
+    """`count` processes of `command`. One that crashes, or spends more than `limit` seconds on one part, fails that part,
+    and another replaces it; processes without a part are in `broken`."""
 
     def __init__(self, command: list[str], environment: dict, folder: pathlib.Path, count: int, claims: Claims, limit: float):
         self.command, self.environment, self.folder = command, environment, folder
         self.claims, self.limit = claims, limit
         self.broken: list[str] = []
         self._started = 0
-        self._most = count + 64  # crashes that are worth going on after
+        self._most = count + 64  # crashes after which it still continues
         self._running: list[tuple[subprocess.Popen, pathlib.Path]] = []
         for _ in range(count):
             self._start()
@@ -41,7 +41,7 @@ class Workers:
         self._running.append((process, log))
 
     def step(self, until: float) -> bool:
-        """Looks after all of them; False when none is left."""
+        """Checks all of them; False when none is left."""
         self.claims.look()
         now = time.time()
         for process, log in list(self._running):
@@ -75,7 +75,7 @@ class Workers:
         process.wait()
 
     def kill(self) -> None:
-        """Ends those that are left: what they had begun counts as not reached."""
+        """Ends the remaining ones: what they had begun counts as not reached."""
         for process, _ in self._running:
             self._kill(process)
         self._running.clear()

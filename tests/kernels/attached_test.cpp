@@ -19,7 +19,7 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// What an attached kernel gets wrong on a layout, beside the oracles and its baked twin.
+/// What an attached kernel gets wrong on a layout, according to the oracles and to the baked kernel.
 std::string compare_with_baked(const Kernel& attached, const Layout& layout, Options options,
                                std::int64_t n) {
   const Problem problem = make_problem(layout, options);
@@ -29,7 +29,7 @@ std::string compare_with_baked(const Kernel& attached, const Layout& layout, Opt
   const HostInputs random = make_inputs(problem, n, Inputs::random, 4);
   if (const CheckResult judged = launch_and_check(attached, problem, random); !judged.ok)
     return judged.first_failure;
-  options.attached = false;
+  options.specialization = Specialization::baked;
   const Kernel baked = compile(layout, options);
   if (baked.workspace_bytes(n) != attached.workspace_bytes(n)) return "another workspace than baked";
   if (image_of_run(attached, problem, random) != image_of_run(baked, problem, random))
@@ -39,11 +39,11 @@ std::string compare_with_baked(const Kernel& attached, const Layout& layout, Opt
 
 Options attached_options(BlockShape block, Batch batch, Precision precision) {
   Options options = Suite::current().options(block, batch, precision);
-  options.attached = true;
+  options.specialization = Specialization::attached;
   return options;
 }
 
-/// More workers than small layouts have rows for, so that some are split.
+/// More workers than small layouts have rows, so that some rows are split.
 std::string many_workers() { return Suite::current().target_with(Suite::current().on_cpu() ? 7 : 132); }
 
 std::string message_of(Kernel kernel, const Layout& layout) {
@@ -63,7 +63,7 @@ Layout redrawn(const Layout& like, double density, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("an attached kernel computes what the baked one does, bit by bit, on every layout") {
+TEST_CASE("an attached kernel computes the same bits as the baked one on every layout") {
   const std::vector<Precision> precisions = Suite::current().precisions();
   std::size_t turn = 0;
   for (const NamedLayout& named : test_layouts()) {
@@ -75,7 +75,8 @@ TEST_CASE("an attached kernel computes what the baked one does, bit by bit, on e
   }
 }
 
-TEST_CASE("an attached kernel does so where rows are split, clustered and merged") {
+TEST_CASE(
+    "an attached kernel computes the same bits as the baked one if rows are split, clustered and merged") {
   if (Suite::current().on_cpu()) return;
   struct Numbers {
     std::size_t precision;
@@ -98,7 +99,7 @@ TEST_CASE("an attached kernel does so where rows are split, clustered and merged
     split += kernel.workspace_bytes(17) > 0;
     CHECK(compare_with_baked(kernel, layout, options, 17) == "");
   }
-  CHECK(split > 0);  // else no row is split, and this tests little
+  CHECK(split > 0);  // otherwise no row is split, and this tests little
 }
 
 TEST_CASE("an attached kernel serves any batch up to its bound") {
@@ -116,7 +117,7 @@ TEST_CASE("an attached kernel serves any batch up to its bound") {
   }
 }
 
-TEST_CASE("an attached kernel of a small batch does so in every type") {
+TEST_CASE("an attached kernel for a small batch computes the same bits as the baked one in every type") {
   const Layout layout = patterns::random(5, 12, 0.5, 9);
   for (const Precision& precision : Suite::current().precisions())
     for (const std::int64_t n : {1, 16}) {
@@ -127,7 +128,7 @@ TEST_CASE("an attached kernel of a small batch does so in every type") {
     }
 }
 
-TEST_CASE("an attached gradient of the input is laid out anew, on grids that are not square") {
+TEST_CASE("an attached gradient of the input takes another layout on grids that are not square") {
   constexpr std::int64_t kN = 17;
   const Layout first = patterns::random(9, 4, 0.4, 11);
   Options options = attached_options({16, 8}, kN, {});
@@ -142,7 +143,7 @@ TEST_CASE("an attached gradient of the input is laid out anew, on grids that are
         std::string::npos);
 }
 
-TEST_CASE("a kernel is laid out anew and back, and its copies keep the layout that they had") {
+TEST_CASE("a kernel takes another layout and the first one again, and its copies keep their layout") {
   const Layout first = patterns::random(6, 24, 0.4, 1);
   for (const Precision& precision : Suite::current().precisions()) {
     Options options = attached_options({16, 16}, 9, precision);
@@ -163,18 +164,18 @@ TEST_CASE("a kernel is laid out anew and back, and its copies keep the layout th
   }
 }
 
-TEST_CASE("what cannot be laid out anew says why, and stays as it was") {
+TEST_CASE("a kernel that cannot take another layout says why and keeps its own") {
   const Layout layout = patterns::random(6, 4, 0.5, 1);
   Options options = attached_options({16, 16}, 9, {});
   Kernel kernel = compile(layout, options);
   CHECK(message_of(kernel, patterns::random(4, 6, 0.5, 1)).find("the kernel's has 6 x 4") !=
         std::string::npos);
   CHECK(kernel.binary().operands.blocks == layout.blocks());
-  options.attached = false;
+  options.specialization = Specialization::baked;
   CHECK(message_of(compile(layout, options), layout).find("in its code") != std::string::npos);
 }
 
-TEST_CASE("a workspace that the caller gives serves an attached kernel again and again") {
+TEST_CASE("a workspace that the caller gives serves many launches of an attached kernel") {
   Options options = attached_options({16, 32}, 33, {});
   options.target = many_workers();
   const Layout layout = patterns::random(4, 48, 0.7, 5);

@@ -21,8 +21,9 @@ Layout awkward() {
 
 }  // namespace
 
-TEST_CASE("one kernel serves any batch up to its bound, another one at each call, none at all included") {
-  // Where pairs have to do, a kernel has a third of the calls: every two of precision, block and call meet.
+TEST_CASE("one kernel serves any batch up to its bound, a different one at each call, also an empty one") {
+  // If pairs replace all combinations, a kernel has a third of the calls: any two of precision, block and
+  // call occur together.
   constexpr std::array<std::int64_t, 13> kCalls{64, 1, 0, 129, 7, 33, 128, 2, 0, 17, 127, 65, 1};
   const std::size_t share = Suite::current().only_pairs() ? 3 : 1;
   std::size_t turn = 0;
@@ -47,7 +48,7 @@ TEST_CASE("one kernel serves any batch up to its bound, another one at each call
   }
 }
 
-TEST_CASE("a dynamic batch keeps right where rows are split, whatever batch came before") {
+TEST_CASE("a dynamic batch is right if rows are split, whatever batch came before") {
   for (const Precision& precision : Suite::current().precisions()) {
     if (!Suite::splits_rows(precision)) continue;
     Options options = Suite::current().options({32, 32}, Batch::up_to(100), precision);
@@ -56,7 +57,7 @@ TEST_CASE("a dynamic batch keeps right where rows are split, whatever batch came
     const Kernel kernel = compile(layout, options);
     const Problem problem = make_problem(layout, options);
     CAPTURE(precision.to_string());
-    CHECK(kernel.workspace_bytes(100) > 0);  // else no row is split, and this tests little
+    CHECK(kernel.workspace_bytes(100) > 0);  // otherwise no row is split, and this tests little
     for (const std::int64_t n : {100, 1, 33, 100, 8, 0, 64}) {
       const CheckResult check_result =
           launch_and_check(kernel, problem, make_inputs(problem, n, Inputs::small_integers, 3), 8);

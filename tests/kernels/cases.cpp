@@ -29,20 +29,19 @@ struct Types {
   Math math = Math::ieee;
 };
 
-/// What is special about how operands are read, and y written.
+/// Special ways to read operands, and to write y.
 struct Loads {
   std::int32_t cut_in = 0;  ///< features that the last block column lacks
   std::int32_t cut_out = 0;
-  std::int32_t alignment = 16;  ///< 0: as little as the types allow
+  std::int32_t alignment = 16;  ///< 0: the least that the types allow
   bool gates = false;
   Activation derivative = Activation::none;
 
   [[nodiscard]] bool cut() const { return cut_in != 0 || cut_out != 0; }
 };
 
-/// The values of every axis for one family of kernels. The case list is this data; what does not go together
-/// is left to `validate`. Where a family has fewer values of an axis of kShared than others, it has the
-/// first.
+/// The values of every axis for one kernel family. The case list is this data; `validate` excludes
+/// combinations. If a family has fewer values of an axis of kShared than others, it has the first ones.
 struct Space {
   std::vector<std::int32_t> block_out = {8, 16, 32, 64, 128};
   std::vector<std::int32_t> block_in = {8, 16, 32, 64, 128};
@@ -70,7 +69,7 @@ struct Space {
   Variant variant = Variant::simt;
 };
 
-/// The levels that this host runs, its best one last.
+/// The levels that this host runs, the highest one last.
 std::vector<std::string> host_levels(const std::string& best) {
   constexpr std::array<std::string_view, 4> kLevels = {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"};
   std::vector<std::string> levels;
@@ -81,7 +80,8 @@ std::vector<std::string> host_levels(const std::string& best) {
   return {best};
 }
 
-/// Each part alone, and together with the others. The first one is none, the second what gradients have, too.
+/// Each part alone, and together with the others. The first one is empty, the second is the one that
+/// gradients have, too.
 std::vector<Epilogue> all_epilogues() {
   return {{},
           {.scale = true},
@@ -94,7 +94,7 @@ std::vector<Epilogue> all_epilogues() {
           {.scale = true, .bias = true, .residual = true},
           {.scale = true, .bias = true, .activation = Activation::relu, .residual = true}};
 }
-/// And pairs of weights, last.
+/// Epilogues with two weights, last.
 std::vector<Epilogue> all_and_glu_epilogues() {
   std::vector<Epilogue> epilogues = all_epilogues();
   epilogues.push_back({.activation = Activation::silu, .glu = true});
@@ -153,7 +153,7 @@ std::vector<Loads> all_loads() {
           {.cut_in = 1, .cut_out = 3, .alignment = 0, .gates = true, .derivative = Activation::gelu}};
 }
 
-/// Without it two stages are the most: what never fits only costs the search for cases its time.
+/// Without it there are at most two stages: values that never fit only slow the search for cases down.
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
 /// bf16 and tf32.
@@ -227,8 +227,8 @@ std::vector<Space> spaces_of(const Target& target) {
   return {simt_space(target), mma_space(target), stream_space(target)};
 }
 
-/// The axes in the order of a Row. Those that Fit looks at come first: a row that cannot be completed is
-/// then known for one after a few thousand tries.
+/// The axes in the order of a Row. Those that Fit examines come first, so that a row that cannot be completed
+/// is recognized after a few thousand tries.
 enum Axis : std::size_t {
   kBlockOut,
   kBlockIn,
@@ -257,7 +257,7 @@ enum Axis : std::size_t {
   kAxes
 };
 
-/// Axes that are the same for all families of kernels: a pair of their values need be tested with one of
+/// Axes that are the same for all kernel families: a pair of their values needs to be tested with only one of
 /// them.
 constexpr std::array<std::size_t, 10> kShared{kOrder, kEpilogue, kLoads, kStrict, kLayout,
                                               kBatch, kWorkers,  kSplit, kWide,   kBeside};
@@ -305,7 +305,7 @@ const std::vector<BlockShape>& grids() {
   return all;
 }
 
-/// Features along one axis of a layout; 0 where none are missing.
+/// Features along one axis of a layout; 0 if none are missing.
 std::int64_t features(std::int32_t blocks, std::int32_t side, std::int32_t cut) {
   return blocks == 0 || cut == 0 ? 0 : std::int64_t{blocks} * side - cut;
 }
@@ -355,12 +355,12 @@ Case case_of(const Space& space, const Row& row) {
 }
 
 /// Whether config, block and types go together. Most rows that are tried do not, and refusing one takes the
-/// emitter some microseconds: what was found once is kept. That y's type does not matter, of epilogues only
-/// whether they are glu, of loads the derivative, and strict_absent and gates only where rows are merged,
-/// is known here: a case that is refused all the same fails when it is run.
+/// emitter some microseconds, so results are kept. This class knows that y's type does not matter, that of an
+/// epilogue only the GLU matters, of the loads only the derivative, and that strict_absent and gates matter
+/// only if rows are merged. A case that is refused all the same fails when it is run.
 ///
 /// Cases of more than `most_work` multiplications do not fit either: the largest blocks, layouts and batches
-/// need not come all together.
+/// need not occur together.
 class Fit {
  public:
   Fit(const Space& space, double most_work) : space_(space), sizes_(sizes_of(space)), most_work_(most_work) {
@@ -372,16 +372,16 @@ class Fit {
     known_.assign(3 * count, Known::nothing);
   }
 
-  /// True while one of the axes is not yet chosen.
+  /// True while one of the axes has no value yet.
   [[nodiscard]] bool operator()(const Row& row) {
     if (row[kStrict] > 0 && row[kMerge] > 0) return false;
-    // Where rows are merged, an Inf may reach the others: Problem::strict_absent is for those who mind.
+    // If rows are merged, an Inf may reach the others; Problem::strict_absent excludes that.
     if (row[kMerge] > 0 && row[kBeside] != kUnset &&
         space_.beside[static_cast<std::size_t>(row[kBeside])] == Beside::planted)
       return false;
     const Loads& loads = space_.loads[static_cast<std::size_t>(std::max(row[kLoads], 0))];
     if (loads.gates && row[kMerge] > 0) return false;
-    // A derivative is of gradients, which have short epilogues and no merged rows.
+    // Derivatives belong to gradients, which have short epilogues and no merged rows.
     const bool gradient = row[kOperation] > 0 || loads.derivative != Activation::none;
     if (gradient && (row[kOperation] == 0 || row[kMerge] > 0 || row[kEpilogue] >= kEpiloguesOfGradients))
       return false;
@@ -400,7 +400,7 @@ class Fit {
             (types.math == Math::tf32 ? kOperands - 1 : static_cast<std::size_t>(types.dtype));
     const bool glu = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))].glu;
     const std::size_t kind = glu ? 1 : loads.derivative != Activation::none ? 2 : 0;
-    // What does not fit without these does not fit with them: known before they are chosen.
+    // What does not fit without these does not fit with them: that is known before they are chosen.
     return is_known_to_fit(row, 3 * index, kEpilogue, kLoads) &&
            (kind == 0 || is_known_to_fit(row, 3 * index + kind));
   }
@@ -412,7 +412,8 @@ class Fit {
   static constexpr std::array kLookedAt{kBlockOut, kBlockIn, kTileN, kTileOut, kStages,    kWarps, kArch,
                                         kOperandA, kRows,    kMerge, kPacked,  kOperation, kOrder};
 
-  /// Multiplications of a case, whole batch tiles; an axis that is not yet chosen counts as little as it can.
+  /// The multiplications of a case, with whole batch tiles; an axis without a value counts as little as it
+  /// can.
   [[nodiscard]] double work(const Row& row) const {
     const auto of = [&](const auto& values, Axis axis) {
       return row[axis] == kUnset ? 1.0 : static_cast<double>(values[static_cast<std::size_t>(row[axis])]);
@@ -421,7 +422,7 @@ class Fit {
     const double entries = std::ceil(of(space_.batches, kBatch) / tile) * tile;
     return of(space_.block_out, kBlockOut) * of(space_.block_in, kBlockIn) * entries * of(blocks_, kLayout);
   }
-  /// Looks it up, with some axes unset.
+  /// Looks the result up, with some axes unset.
   [[nodiscard]] bool is_known_to_fit(const Row& row, std::size_t index, auto... unset) {
     Known& known = known_[index];
     if (known == Known::nothing) {
@@ -518,7 +519,7 @@ std::vector<Case> make_cases() {
   return cases;
 }
 
-/// On a device a case is run with all that it can be; on the emulator, which needs longer, with its own.
+/// On a device a case is run with all kinds of inputs; on the emulator, which is slower, with its own.
 bool is_run(const Case& test, Beside beside) {
   if (Suite::current().emulated()) return test.beside == beside;
   return beside != Beside::planted || test.options.config->merge == 1;

@@ -24,20 +24,21 @@ std::string text_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("what one process has claimed no other one can, whatever both wrote in between") {
+TEST_CASE(
+    "a part that one process has claimed cannot be claimed by another, whatever both wrote in between") {
   const TemporaryFolder folder;
   Claims one(folder.path() / "claims", kLater);
   Claims other(folder.path() / "claims", kLater);
   CHECK(one.claim("first", "a kernel"));
   CHECK(other.claim("second", "a kernel"));
-  one.end("first", "");  // its own line lies after what it has not read
+  one.end("first", "");  // its own line is after lines that it has not read
   CHECK(!one.claim("second", "a kernel"));
   other.end("second", "wrong");
   CHECK(!other.claim("first", "a kernel"));
   CHECK(one.claim("third", "a kernel"));
 }
 
-TEST_CASE("a part that has an end in the file of claims is not to be claimed") {
+TEST_CASE("a part that has an end in the file of claims cannot be claimed") {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "claims") << R"({"end": "done", "ok": true})"
                                           << "\n{\"cut o\n";
@@ -46,13 +47,13 @@ TEST_CASE("a part that has an end in the file of claims is not to be claimed") {
   CHECK(claims.claim("cut o", ""));
 }
 
-TEST_CASE("when time is up nothing can be claimed") {
+TEST_CASE("nothing can be claimed when the time is over") {
   const TemporaryFolder folder;
   Claims claims(folder.path() / "claims", std::chrono::system_clock::now());
   CHECK(!claims.claim("first", ""));
 }
 
-TEST_CASE("a plan is written once by all, and output that is no UTF-8 does not spoil a line") {
+TEST_CASE("all processes together write a plan once, and output that is not UTF-8 does not break a line") {
   const TemporaryFolder folder;
   Claims one(folder.path() / "claims", kLater);
   Claims other(folder.path() / "claims", kLater);

@@ -18,7 +18,7 @@ void run_blocks_with(std::int32_t outputs) {
   for (const Case& test : all_cases())
     if (test.options.block.out == outputs)
       parts.push_back({test.to_string(), test.layout->make(), test.options, [&test] { return run(test); }});
-  const bool whole = Suite::current().every() == 1;  // of a slice, a side may have none
+  const bool whole = Suite::current().every() == 1;  // in a part of the list, a side may have none
   REQUIRE((!whole || parts.size() >= test_layouts().size()));
   if (!parts.empty()) run_table(parts);
 }
@@ -40,7 +40,7 @@ TEST_CASE("the case list has every layout, batch and block") {
   MESSAGE(all_cases().size(), " kernels in the case list");
 }
 
-TEST_CASE("the case list has every pair in each family of kernels, and shared pairs in one") {
+TEST_CASE("the case list has every pair in each kernel family, and shared pairs in one") {
   const CaseArrays& made = case_arrays();
   REQUIRE(made.arrays.size() == (Suite::current().on_cpu() ? 2 : 3));
   CHECK(uncovered(made.families, made.shared, made.arrays).empty());

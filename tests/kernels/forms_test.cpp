@@ -17,7 +17,7 @@ using namespace sparsekiln::test;
 
 // Forms of the table that the covering array leaves out: not every layout has them.
 
-TEST_CASE("unrolled kernels of short work are right" * doctest::test_suite("tables")) {
+TEST_CASE("unrolled kernels with few chunks are right" * doctest::test_suite("tables")) {
   if (Suite::current().device()->target().kind != Target::Kind::cuda) return;
   int compiled = 0;
   std::vector<Part> parts;
@@ -49,7 +49,7 @@ TEST_CASE("unrolled kernels of short work are right" * doctest::test_suite("tabl
   if (run_table(parts) == parts.size()) CHECK(compiled >= 8);
 }
 
-TEST_CASE("tensor-core kernels whose stages hold a half of a block are right by rows and by columns") {
+TEST_CASE("tensor-core kernels whose stages hold half a block are right by rows and by columns") {
   const Target target = Suite::current().device()->target();
   if (target.kind != Target::Kind::cuda || target.compute_capability() < 80) return;
   for (const Operation operation : {Operation::forward, Operation::grad_input})

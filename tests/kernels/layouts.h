@@ -7,13 +7,13 @@
 
 namespace sparsekiln::test {
 
-/// A small layout that is awkward in its own way.
+/// A small layout that is difficult in its own way.
 struct NamedLayout {
   std::string_view name;
   Layout (*make)();
 };
 
-/// One of each pattern, and the shapes on which others went wrong; the same on every machine.
+/// One of each pattern, and shapes that have caused errors; the same on every machine.
 [[nodiscard]] std::span<const NamedLayout> test_layouts();
 
 }  // namespace sparsekiln::test

@@ -31,7 +31,8 @@ class EmptyProduct {
     memory_.copy_in(nans.data());
   }
 
-  /// Launches with this weight, or gradient of it, in all of its places. Empty where that is taken.
+  /// Launches with this weight, or gradient of it, wherever the operation takes one. Empty if that is
+  /// accepted.
   std::string refusal_of(const TensorView& weight) {
     Operands operands;
     operands.w = operands.v = operands.dw = weight;
@@ -46,7 +47,7 @@ class EmptyProduct {
     }
     return {};
   }
-  /// Whether y or dx is there, and all zeros.
+  /// Whether y or dx is written, and is all zeros.
   [[nodiscard]] bool wrote_zeros() const {
     Suite::current().device()->synchronize();
     std::vector<float> all(memory_.bytes() / sizeof(float));
@@ -86,7 +87,7 @@ const std::vector<Operation>& operations() {
 
 }  // namespace
 
-TEST_CASE("a kernel without blocks computes zeros of no weight at all, or of one with no blocks") {
+TEST_CASE("a kernel without blocks computes zeros without a weight, and with one that has no blocks") {
   for (const Operation operation : operations()) {
     CAPTURE(name(operation));
     for (const TensorView& weight : {TensorView{}, weight_of(0)}) {
@@ -97,13 +98,13 @@ TEST_CASE("a kernel without blocks computes zeros of no weight at all, or of one
   }
 }
 
-TEST_CASE("a glu pair without blocks is given neither weight") {
+TEST_CASE("a GLU without blocks is given neither weight") {
   EmptyProduct product(Operation::forward, {.activation = Activation::silu, .glu = true});
   CHECK(product.refusal_of({}) == "");
   CHECK(product.wrote_zeros());
 }
 
-TEST_CASE("the gradient of a bias needs no block of a weight") {
+TEST_CASE("the gradient of a bias needs no block of the weight") {
   EmptyProduct product(Operation::grad_weight, {}, true);
   CHECK(product.refusal_of({}) == "");
   Suite::current().device()->synchronize();

@@ -17,7 +17,7 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// A kernel with operands that fit it, of which a test then spoils one.
+/// A kernel with operands that fit it; a test then changes one of them.
 class Operand {
  public:
   explicit Operand(Batch batch, Precision precision = {})
@@ -31,7 +31,7 @@ class Operand {
         w_(Suite::current().device(), inputs_.w.size() + 256),
         y_(Suite::current().device(), output_.image().size() + 256) {}
 
-  /// Launches with spoiled operands: that must be refused as an invalid argument which names `operand`, with
+  /// Launches with changed operands: that must be refused as an invalid argument that names `operand`, with
   /// nothing written.
   void must_refuse(const std::string& operand, const std::function<void(Operands&)>& spoil) {
     const auto& device = *Suite::current().device();
@@ -144,7 +144,7 @@ TEST_CASE("null and misaligned operands are refused") {
   }
 }
 
-TEST_CASE("strides that are misaligned, less than a row, or not dense within it are refused") {
+TEST_CASE("strides that are misaligned, shorter than a row, or not dense within it are refused") {
   for (const Precision& precision : Suite::current().precisions()) {
     CAPTURE(precision.to_string());
     Operand operand(Operand::kN, precision);
@@ -155,14 +155,14 @@ TEST_CASE("strides that are misaligned, less than a row, or not dense within it 
     operand.must_refuse("x", [](Operands& o) { o.x.stride[1] = 2; });
     operand.must_refuse("y", [](Operands& o) { o.y.stride[1] = 0; });
     operand.must_refuse("w", [](Operands& o) { o.w.stride[0] *= 2; });
-    // Rows that begin at all but the multiples of 16 bytes.
+    // Rows that start at addresses other than multiples of 16 bytes.
     const std::int64_t unit = 16 / static_cast<std::int64_t>(size_of(precision.dtype));
     operand.must_refuse("x", [&](Operands& o) { o.x.stride[0] += unit - 1; });
     operand.must_refuse("y", [&](Operands& o) { o.y.stride[0] += unit / 2; });
   }
 }
 
-TEST_CASE("what is computed must not overlap what is read, but may lie beside it in one tensor") {
+TEST_CASE("results must not overlap operands, but may be next to them in one tensor") {
   Operand operand(Operand::kN);
   operand.must_refuse("y", [](Operands& o) { o.x.data = o.y.data; });
   operand.must_refuse("y", [](Operands& o) { o.w.data = o.y.data; });
@@ -187,7 +187,7 @@ TEST_CASE("what is computed must not overlap what is read, but may lie beside it
   device->synchronize();
 }
 
-TEST_CASE("a view that says that it lies elsewhere is refused") {
+TEST_CASE("a view of another device is refused") {
   const std::int32_t elsewhere = Suite::current().on_cpu() ? 0 : kHostDevice;
   Operand operand(Operand::kN);
   operand.must_refuse("x", [&](Operands& o) { o.x.device = elsewhere; });
@@ -195,20 +195,20 @@ TEST_CASE("a view that says that it lies elsewhere is refused") {
   operand.must_refuse("y", [&](Operands& o) { o.y.device = elsewhere; });
 }
 
-TEST_CASE("alpha and beta are refused by a kernel that has no place for them") {
+TEST_CASE("alpha and beta are refused by a kernel that does not take them") {
   Operand operand(Operand::kN);
   operand.must_refuse("alpha", [](Operands& o) { o.alpha = 2; });
   operand.must_refuse("beta", [](Operands& o) { o.beta = 1; });
 }
 
-TEST_CASE("a batch of matrices is computed without a copy, as one product where it can be") {
+TEST_CASE("a batch of matrices is computed without a copy, as one product if that is possible") {
   constexpr std::int64_t kMatrices = 3;
   constexpr std::int64_t kN = 4;
   constexpr std::int64_t kIn = 48;
   constexpr std::int64_t kOut = 64;
   const Layout layout = patterns::random(4, 6, 0.5, 9);
   const auto& device = Suite::current().device();
-  // Elements from one matrix to the next: at once behind it, and with a gap.
+  // Elements from one matrix to the next: directly after it, and with a gap.
   for (const std::int64_t gap : {0, 16})
     for (const Batch batch : {Batch(kN), Batch(kMatrices * kN), Batch::up_to(64)}) {
       CAPTURE(gap);
@@ -250,7 +250,7 @@ TEST_CASE("a batch of matrices is computed without a copy, as one product where 
 
 namespace {
 
-/// A gradient of the weight with operands that fit it, of which a test then spoils one.
+/// A gradient of the weight with operands that fit it; a test then changes one of them.
 class SddmmOperand {
  public:
   explicit SddmmOperand(bool gates)
@@ -312,7 +312,7 @@ class SddmmOperand {
 
 }  // namespace
 
-TEST_CASE("what a gradient of the weight computes overlaps neither what it reads nor one another") {
+TEST_CASE("results of a gradient of the weight must overlap neither operands nor each other") {
   SddmmOperand operand(true);
   operand.must_refuse("dw", [](Operands& o) { o.dw.data = o.w.data; });
   operand.must_refuse("dw", [](Operands& o) { o.dw.data = static_cast<std::byte*>(o.w.data) + 1024; });
@@ -332,7 +332,7 @@ TEST_CASE("the gradient of no matrices at all is zeros") {
   CHECK(operand.launch(operand.operands()).front() == 5 * 5 * SddmmOperand::kN);
 }
 
-TEST_CASE("matrices of y may lie side by side, but not over one another, nor back over x") {
+TEST_CASE("matrices of y may be next to each other, but must overlap neither each other nor x") {
   constexpr std::int64_t kN = 4;
   const Layout layout = patterns::block_diagonal(4, 4, 4);
   const Kernel kernel = compile(layout, Suite::current().options({16, 16}, kN));
@@ -345,7 +345,7 @@ TEST_CASE("matrices of y may lie side by side, but not over one another, nor bac
                     .w = view(begin + 16384, DType::f32, 4, 16, 16),
                     .y = view(begin + 32768, DType::f32, 2, kN, 64)};
   CHECK_NOTHROW(kernel(operands));
-  operands.y.stride[0] = 64;  // side by side in rows of 128
+  operands.y.stride[0] = 64;  // next to each other in rows of 128
   operands.y.stride[1] = 128;
   CHECK_NOTHROW(kernel(operands));
   for (const std::int64_t stride : {0, 32, 96}) {

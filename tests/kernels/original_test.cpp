@@ -14,7 +14,7 @@
 #include "tests/kernels/suite.h"
 #include "tests/kernels/table.h"
 
-// The test cases of OpenAI's blocksparse (2017), as facts: layouts, block sizes, batches and depths. Full
+// The test cases of OpenAI's blocksparse (2017): layouts, block sizes, batches and depths. They have full
 // width on the cpu and on a GPU; the emulator has graphs of fewer blocks.
 
 using namespace sparsekiln;
@@ -22,14 +22,14 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// For the device of this run, as it is.
+/// For the device of this run, unchanged.
 Options options_of(std::int32_t block, std::int64_t n, Operation operation) {
   Options options = Suite::current().options({block, block}, n);
   options.operation = operation;
   return options;
 }
 
-/// What is wrong with one launch on small integers; empty where nothing is.
+/// What is wrong with one launch on small integers; empty if nothing is.
 std::string wrong(const Layout& layout, const Options& options, TestLaunchShape launch) {
   const Kernel kernel = compile(layout, options);
   const auto test_launch = make_test_launch(make_problem(layout, options), launch, Inputs::small_integers, 1);

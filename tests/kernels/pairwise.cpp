@@ -7,7 +7,7 @@
 namespace sparsekiln::test {
 namespace {
 
-/// Which pairs no row holds yet.
+/// Which pairs no row contains yet.
 class Missing {
  public:
   explicit Missing(std::span<const int> sizes) {
@@ -31,7 +31,7 @@ class Missing {
     missing_[at(pair.first_axis, pair.first, pair.second_axis, pair.second)] = 0;
     missing_[at(pair.second_axis, pair.second, pair.first_axis, pair.first)] = 0;
   }
-  /// Missing pairs of `value` with what `row` has.
+  /// Missing pairs of `value` with the values of `row`.
   [[nodiscard]] int gain(const Row& row, std::size_t axis, int value) const {
     int count = 0;
     const std::uint8_t* const missing = &missing_[at(axis, value, 0, 0)];
@@ -56,7 +56,7 @@ bool has_values(const Family& family, const Pair& pair) {
   return pair.first < family.sizes[pair.first_axis] && pair.second < family.sizes[pair.second_axis];
 }
 
-/// One family's array in the making.
+/// The array of one family while it is being made.
 class Generator {
  public:
   explicit Generator(const Family& family) : family_(family), missing_(family.sizes) {}
@@ -68,7 +68,7 @@ class Generator {
     if (has_values(family_, pair)) missing_.remove(pair);
   }
 
-  /// Adds a row with a missing pair; false where there is none, which is the end of that pair here.
+  /// Adds a row with a missing pair; false if there is none, which ends the search for that pair here.
   bool cover(const Pair& pair) {
     Row row(family_.sizes.size(), kUnset);
     row[pair.first_axis] = pair.first;
@@ -87,7 +87,7 @@ class Generator {
  private:
   [[nodiscard]] bool is_allowed(const Row& row) const { return !family_.allowed || family_.allowed(row); }
 
-  /// Sets what is unset from `axis` on, the value of most gain first; false where nothing is allowed.
+  /// Sets what is unset from `axis` on, the value with most gain first; false if nothing is allowed.
   [[nodiscard]] bool complete(Row& row, std::size_t axis) const {
     struct Choice {
       int value, gain;
@@ -96,7 +96,7 @@ class Generator {
     if (axis == row.size()) return true;
     const int size = family_.sizes[axis];
     std::vector<Choice> choices;
-    for (int i = 0; i < size; ++i) {  // ties go round, so that values appear equally often
+    for (int i = 0; i < size; ++i) {  // ties rotate, so that values appear equally often
       const int value = (i + static_cast<int>(array_.rows.size())) % size;
       choices.push_back({value, missing_.gain(row, axis, value)});
     }
@@ -115,8 +115,8 @@ class Generator {
   CoveringArray array_;
 };
 
-/// Calls `visit` with every pair that a family has: those of shared axes last, else first those of the axes
-/// with most values, which need most rows.
+/// Calls `visit` with every pair that a family has: those of shared axes last, and before them first those of
+/// the axes with most values, which need most rows.
 template <class Visit>
 void for_each_pair(std::span<const Family> families, std::span<const std::size_t> shared, Visit visit) {
   if (families.empty()) return;
@@ -195,7 +195,7 @@ std::vector<Pair> uncovered(std::span<const Family> families, std::span<const st
   std::vector<Pair> result;
   for_each_pair(families, shared, [&](const Pair& pair, bool once) {
     std::size_t holding = 0;
-    std::size_t without = 0;  // families that cannot
+    std::size_t without = 0;  // families that cannot contain it
     for (std::size_t i = 0; i < families.size(); ++i) {
       const auto& [rows, impossible] = arrays[i];
       const auto holds = [&](const Row& row) {

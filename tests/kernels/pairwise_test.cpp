@@ -12,7 +12,7 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// Counts pairs that are neither in a row nor said to be impossible.
+/// Counts pairs that are neither in a row nor listed as impossible.
 std::size_t uncovered(const std::vector<int>& sizes, const CoveringArray& array, Allowed allowed = {}) {
   const Family family{sizes, std::move(allowed)};
   return sparsekiln::test::uncovered(std::span(&family, 1), {}, std::span(&array, 1)).size();
@@ -34,7 +34,7 @@ TEST_CASE("the covering array holds every pair in far fewer rows than the produc
     }
 }
 
-TEST_CASE("the covering array obeys what is allowed, and names the pairs that this makes impossible") {
+TEST_CASE("the covering array has only allowed rows, and names the pairs that are impossible") {
   const std::vector<int> sizes = {5, 4, 3, 2};
   const Allowed allowed = [](const Row& row) {
     if (row[0] == 1 && row[1] == 2) return false;
@@ -51,13 +51,13 @@ TEST_CASE("the covering array is the same every time") {
   CHECK(pairwise(sizes).rows == pairwise(sizes).rows);
 }
 
-TEST_CASE("axes of a single value, and a single axis, cause no trouble") {
+TEST_CASE("axes with one value, and a single axis, are covered") {
   CHECK(pairwise(std::vector<int>{3, 1}).rows.size() == 3);
   CHECK(pairwise(std::vector<int>{3}).rows.empty());
   CHECK(pairwise(std::vector<int>{}).rows.empty());
 }
 
-TEST_CASE("a pair that no row holds, nor is impossible, is found") {
+TEST_CASE("a pair that is neither in a row nor impossible is found") {
   const std::vector<int> sizes = {3, 3, 2};
   CoveringArray array = pairwise(sizes);
   array.rows.pop_back();
@@ -82,7 +82,8 @@ TEST_CASE("pairs of shared axes are in one of several arrays, all others in each
   CHECK(rows <= 20 * (12 + 4));  // an array each would have 20 * (12 + 12 + 7)
 }
 
-TEST_CASE("a shared pair that one family does not allow is another's, and impossible where none allows it") {
+TEST_CASE(
+    "a shared pair that one family does not allow is given to another, and is impossible if none allows it") {
   const auto refuses = [](int first, int second) {
     return [=](const Row& row) { return row[0] != first || row[1] != second; };
   };

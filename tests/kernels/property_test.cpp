@@ -29,7 +29,7 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// A random problem and launch: plain numbers, so that a failing one can be made smaller.
+/// A random problem and launch as plain numbers, so that a failing one can be reduced.
 struct Drawn {
   std::uint64_t seed = 0;  ///< of layout and inputs
   std::int32_t rows = 1, cols = 1;
@@ -58,7 +58,7 @@ struct Drawn {
     if (missing_in != 0) text += fmt::format(", {} inputs less", missing_in);
     if (missing_out != 0) text += fmt::format(", {} outputs less", missing_out);
     if (o.alignment != 16) text += fmt::format(", alignment {}", o.alignment);
-    if (o.attached) text += ", attached";
+    if (o.specialization != Specialization::baked) text += fmt::format(", {}", name(o.specialization));
     if (launch.padding != 0) text += fmt::format(", rows {} elements apart", launch.padding);
     if (launch.pairs != 1) text += fmt::format(", {} pairs", launch.pairs);
     if (!launch.accumulates) text += ", beta 0";
@@ -68,7 +68,7 @@ struct Drawn {
 
 using Random = std::mt19937_64;
 
-/// Half of all draws are the plain value, which stands first.
+/// Half of all draws are the plain value, which comes first.
 template <class Value, std::size_t kCount>
 Value pick(Random& random, const std::array<Value, kCount>& values) {
   return random() % 2 == 0 ? values[0] : values[random() % kCount];
@@ -131,8 +131,8 @@ Drawn draw(std::uint64_t seed) {
     o.gate_gradient = o.gates && random() % 2 == 0;
     drawn.launch.pairs = pick(random, std::array<std::int64_t, 3>{1, 2, 5});
   }
-  o.attached = !Suite::current().on_cpu() && random() % 6 == 0;
-  if (!o.attached && random() % 5 == 0) {
+  if (!Suite::current().on_cpu() && random() % 6 == 0) o.specialization = Specialization::attached;
+  if (o.specialization == Specialization::baked && random() % 5 == 0) {
     drawn.missing_in = static_cast<std::int32_t>(random() % 8);
     drawn.missing_out = static_cast<std::int32_t>(random() % 8);
   }
@@ -143,7 +143,7 @@ Drawn draw(std::uint64_t seed) {
   return drawn;
 }
 
-/// What came of a problem.
+/// The result of a problem.
 struct Outcome {
   std::string refusal;  ///< no kernel computes it
   std::string failure;  ///< what is wrong
@@ -189,15 +189,15 @@ Outcome run(const Drawn& drawn) {
   return {};
 }
 
-/// Not where what starts this process ends a part that takes long (tests/gpu/suite.py): the failure itself
-/// would be lost with it.
+/// Not if the program that starts this process ends a part that takes long (tests/gpu/suite.py): the failure
+/// itself would be lost with it.
 bool may_shrink() {
   const char* const said = std::getenv("SPARSEKILN_TEST_SHRINK");
   return said == nullptr || std::string_view(said) != "0";
 }
 
-/// Makes a failing problem simpler, change by change, while it still fails: for a minute, and as long as the
-/// device's context works, without which everything fails. No change undoes another.
+/// Reduces a failing problem, change by change, while it still fails: for a minute, and as long as the
+/// device's context works, without which everything fails. No change reverts another.
 Drawn shrunk(Drawn failing) {
   using Change = std::function<void(Drawn&)>;
   const std::vector<Change> changes{
@@ -226,7 +226,7 @@ Drawn shrunk(Drawn failing) {
       [](Drawn& d) { d.missing_in = 0; },
       [](Drawn& d) { d.missing_out = 0; },
       [](Drawn& d) { d.options.alignment = 16; },
-      [](Drawn& d) { d.options.attached = false; },
+      [](Drawn& d) { d.options.specialization = Specialization::baked; },
       [](Drawn& d) { d.options.order = ActivationOrder::batch_major; },
       [](Drawn& d) { d.options.out_dtype = DType::f32; },
       [](Drawn& d) { d.launch.padding = 0; },
@@ -249,12 +249,12 @@ Drawn shrunk(Drawn failing) {
   return failing;
 }
 
-/// What is known to have no kernel; any other refusal is a failure.
+/// Problems that are known to have no kernel; any other refusal is a failure.
 bool may_be_refused(const Drawn& drawn) {
   const Options& o = drawn.options;
   if (Suite::current().on_cpu()) return false;
-  if (o.attached && o.operation == Operation::grad_weight) return true;
-  // Multiplied block by block, whose 8 inputs of 16 bits do not fill the tensor core's k.
+  if (o.specialization == Specialization::attached && o.operation == Operation::grad_weight) return true;
+  // It is multiplied block by block, and the block's 8 inputs of 16 bits do not fill the tensor core's k.
   return o.epilogue.glu && o.dtype != DType::f32 && o.block.in == 8;
 }
 

@@ -22,12 +22,12 @@ TEST_CASE("repeated runs give the same bits, split rows included") {
       CAPTURE(precision.to_string());
       CAPTURE(workers);
       if (workers == 132 && Suite::splits_rows(precision))
-        CHECK(kernel.workspace_bytes(33) > 0);  // else no row is split, and this tests little
+        CHECK(kernel.workspace_bytes(33) > 0);  // otherwise no row is split, and this tests little
       const HostInputs inputs = make_inputs(problem, 33, Inputs::random, 21);
       const std::vector<std::byte> first = image_of_run(kernel, problem, inputs);
       for (std::size_t i = 1; i < Suite::current().repeats(); ++i) {
         CAPTURE(i);
-        (void)Suite::current().take_seed(i);  // an order of its own
+        (void)Suite::current().take_seed(i);  // another order
         REQUIRE(image_of_run(kernel, problem, inputs) == first);
       }
     }
@@ -35,7 +35,7 @@ TEST_CASE("repeated runs give the same bits, split rows included") {
 
 TEST_CASE("repeated runs of every operation give the same bits, in both orders of activations") {
   const Layout layout = patterns::random(4, 12, 0.7, 5);
-  int turn = 0;  // an order for each precision and operation, in turn, has every pair of the three
+  int turn = 0;  // the order alternates, so that every pair of precision, operation and order occurs
   for (const Precision& precision : Suite::current().precisions())
     for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight}) {
       ++turn;
@@ -70,8 +70,8 @@ TEST_CASE("repeated runs of every operation give the same bits, in both orders o
     }
 }
 
-TEST_CASE("what lies in absent blocks' place, beside x's rows, is never read into y") {
-  // make_inputs fills the gaps between x's rows with NaN: one of them in y would show.
+TEST_CASE("values between the rows of x never reach y") {
+  // make_inputs fills the gaps between x's rows with NaN: one of them in y would be detected.
   for (const Precision& precision : Suite::current().precisions()) {
     const Options options = Suite::current().options({32, 16}, 17, precision);
     const Layout layout = patterns::banded(6, 6, 1);
@@ -83,7 +83,7 @@ TEST_CASE("what lies in absent blocks' place, beside x's rows, is never read int
   }
 }
 
-TEST_CASE("a workspace that the caller gives is used, and left ready for the next launch") {
+TEST_CASE("a workspace that the caller gives is used, and is ready for the next launch afterwards") {
   for (const Precision& precision : Suite::current().precisions()) {
     if (!Suite::splits_rows(precision)) continue;  // its kernels take no workspace
     Options options = Suite::current().options({16, 32}, 33, precision);

@@ -24,8 +24,8 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// What comes with dw.
-struct Ends {
+/// What is computed in addition to dw.
+struct Extras {
   bool scale = false;
   float beta = 0;
   bool bias = false;
@@ -33,22 +33,22 @@ struct Ends {
   bool gate_gradient = false;
   Activation derivative = Activation::none;
 };
-constexpr std::array kEnds{
-    Ends{},
-    Ends{.scale = true},
-    Ends{.scale = true, .beta = -1},
-    Ends{.bias = true},
-    Ends{.gates = true},
-    Ends{.gates = true, .gate_gradient = true},
-    Ends{.derivative = Activation::relu},
-    Ends{.bias = true, .derivative = Activation::gelu},
-    Ends{.gates = true, .derivative = Activation::silu},
-    Ends{.scale = true, .beta = 2, .bias = true, .gates = true, .gate_gradient = true},
-    Ends{.scale = true,
-         .bias = true,
-         .gates = true,
-         .gate_gradient = true,
-         .derivative = Activation::gelu_tanh},
+constexpr std::array kExtras{
+    Extras{},
+    Extras{.scale = true},
+    Extras{.scale = true, .beta = -1},
+    Extras{.bias = true},
+    Extras{.gates = true},
+    Extras{.gates = true, .gate_gradient = true},
+    Extras{.derivative = Activation::relu},
+    Extras{.bias = true, .derivative = Activation::gelu},
+    Extras{.gates = true, .derivative = Activation::silu},
+    Extras{.scale = true, .beta = 2, .bias = true, .gates = true, .gate_gradient = true},
+    Extras{.scale = true,
+           .bias = true,
+           .gates = true,
+           .gate_gradient = true,
+           .derivative = Activation::gelu_tanh},
 };
 
 struct Types {
@@ -86,7 +86,7 @@ enum Axis : std::size_t {
   kLayout,
   kBatch,
   kPair,
-  kEnd,
+  kExtra,
   kForm,
   kWorker,
   kDynamic,
@@ -106,7 +106,7 @@ struct SddmmCase {
 
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
-        "{} x {} blocks of {}, {} present{}, batch {} of {}, {}, aligned to {}, {} pairs, {} to {}{}, ends "
+        "{} x {} blocks of {}, {} present{}, batch {} of {}, {}, aligned to {}, {} pairs, {} to {}{}, extras "
         "{}{}{}{} {}, "
         "beta {}, target {}, config '{}'",
         layout.rows(), layout.cols(), sparsekiln::to_string(options.block), layout.blocks(),
@@ -119,15 +119,15 @@ struct SddmmCase {
   }
 };
 
-Options options_of(const Ends& ends, const Types& types, BlockShape block, Batch batch) {
+Options options_of(const Extras& extras, const Types& types, BlockShape block, Batch batch) {
   Options options = Suite::current().options(block, batch, {types.dtype, types.math});
   options.operation = Operation::grad_weight;
   options.out_dtype = types.out;
-  options.epilogue.scale = ends.scale;
-  options.bias_gradient = ends.bias;
-  options.gates = ends.gates;
-  options.gate_gradient = ends.gate_gradient;
-  options.derivative = ends.derivative;
+  options.epilogue.scale = extras.scale;
+  options.bias_gradient = extras.bias;
+  options.gates = extras.gates;
+  options.gate_gradient = extras.gate_gradient;
+  options.derivative = extras.derivative;
   return options;
 }
 
@@ -141,7 +141,7 @@ SddmmCase case_of(const Row& row) {
   const bool dynamic = row[kDynamic] == 1;
   SddmmCase test;
   test.layout = value(test_layouts(), row, kLayout).make();
-  test.options = options_of(value(kEnds, row, kEnd), value(kTypes, row, kType),
+  test.options = options_of(value(kExtras, row, kExtra), value(kTypes, row, kType),
                             {value(kSides, row, kBlockOut), value(kSides, row, kBlockIn)},
                             dynamic ? Batch::up_to(n + 10) : Batch(n));
   test.options.order = value(kOrders, row, kOrder);
@@ -151,7 +151,7 @@ SddmmCase case_of(const Row& row) {
     test.options.in_features = std::int64_t{test.layout.cols()} * test.options.block.in - 3;
     test.options.out_features = std::int64_t{test.layout.rows()} * test.options.block.out - 6;
   }
-  if (!dynamic) {  // else the config is chosen
+  if (!dynamic) {  // otherwise the config is chosen
     Config config;
     config.variant = Suite::current().on_cpu()                                             ? Variant::vector
                      : test.options.dtype == DType::f32 && test.options.math == Math::ieee ? Variant::simt
@@ -168,7 +168,7 @@ SddmmCase case_of(const Row& row) {
   test.launch = {.n = n,
                  .pairs = value(kPairCounts, row, kPair),
                  .padding = row[kWide] == 1 ? 16 : 0,
-                 .beta = value(kEnds, row, kEnd).beta};
+                 .beta = value(kExtras, row, kExtra).beta};
   test.random = !Suite::current().only_pairs() || row[kRandom] == 1;
   return test;
 }
@@ -184,10 +184,10 @@ bool affordable(const Row& row) {
   const double elements = value(kSides, row, kBlockOut) * value(kSides, row, kBlockIn);
   const auto entries = static_cast<double>(value(kBatches, row, kBatch) * value(kPairCounts, row, kPair));
   if (static_cast<double>(value(blocks, row, kLayout)) * elements * entries > kMostWork) return false;
-  return !value(kEnds, row, kEnd).gate_gradient || entries * elements * 8 <= 0x1p24;
+  return !value(kExtras, row, kExtra).gate_gradient || entries * elements * 8 <= 0x1p24;
 }
 
-/// Whether there is such a kernel, by the axes that decide it: asked once for each of their values.
+/// Whether there is such a kernel, by the axes that decide it: evaluated once for each of their values.
 bool exists(const Row& row) {
   static std::map<Row, bool> known;
   const Row key(row.begin(), row.begin() + kLayout);
@@ -233,7 +233,7 @@ SddmmOutputs launched(const Kernel& kernel, const Sddmm& gradient, const SddmmIn
   return outputs;
 }
 
-/// Empty where all is well.
+/// Empty if all is right.
 std::string run(const SddmmCase& test, std::size_t number) {
   try {
     const Kernel kernel = compile(test.layout, test.options);
@@ -270,7 +270,7 @@ std::vector<SddmmCase> all_gradients() {
   set(kLayout, test_layouts().size());
   set(kBatch, kBatches.size());
   set(kPair, kPairCounts.size());
-  set(kEnd, kEnds.size());
+  set(kExtra, kExtras.size());
   set(kForm, kForms.size());
   set(kWorker, kWorkers.size());
   set(kDynamic, 2);
@@ -287,7 +287,7 @@ std::vector<SddmmCase> all_gradients() {
 }  // namespace
 
 TEST_CASE(
-    "gradients of the weight are right for every pair of layout, block, batch, order, type, ends and "
+    "gradients of the weight are right for every pair of layout, block, batch, order, type, epilogue and "
     "config" *
     doctest::test_suite("tables")) {
   if (Suite::current().on_cpu()) return;
@@ -307,7 +307,7 @@ TEST_CASE("repeated gradients of the weight have the same bits") {
     if (types.dtype == DType::f32 && types.math == Math::tf32 &&
         Suite::current().device()->target().compute_capability() < 80)
       continue;
-    const Options options = options_of(kEnds[9], types, {16, 32}, 70);
+    const Options options = options_of(kExtras[9], types, {16, 32}, 70);
     const Layout layout = patterns::random(4, 8, 0.5, 5);
     const Kernel kernel = compile(layout, options);
     const Sddmm gradient(make_problem(layout, options));
@@ -315,7 +315,7 @@ TEST_CASE("repeated gradients of the weight have the same bits") {
     const std::vector<std::byte> first = images_of(launched(kernel, gradient, inputs));
     for (std::size_t i = 1; i < Suite::current().repeats(); ++i) {
       CAPTURE(i);
-      (void)Suite::current().take_seed(i);  // an order of its own
+      (void)Suite::current().take_seed(i);  // another order
       REQUIRE(images_of(launched(kernel, gradient, inputs)) == first);
     }
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kPasses = 4;
 
-/// doctest's filters take commas for separators.
+/// doctest's filters use commas as separators.
 std::string filter_of(const std::string& name) {
   std::string filter = "--test-case=";
   for (const char c : name) {
@@ -27,7 +27,7 @@ std::string filter_of(const std::string& name) {
   return filter;
 }
 
-/// What doctest said where the case failed; empty where it passed.
+/// What doctest printed if the case failed; empty if it passed.
 std::string failure_of(const std::string& name) {
   const std::string filter = filter_of(name);
   const std::array<const char*, 3> arguments{"test_kernels", filter.c_str(), "--no-colors"};
@@ -60,7 +60,7 @@ void run_share(Suite& suite, const ShareOptions& options, std::vector<SharedCase
                        .passes = kPasses,
                        .pass = pass});
       for (const SharedCase& test : cases)
-        if (test.table) (void)failure_of(test.name);  // the claims say what came of it
+        if (test.table) (void)failure_of(test.name);  // the claims contain the result
     }
     if (pass > 0) continue;
     for (const SharedCase& test : cases) {

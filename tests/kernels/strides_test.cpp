@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::array kOperations{Operation::forward, Operation::grad_input, Operation::grad_weight};
 
-/// Options of layers whose rows have a number of bytes that is no multiple of 16.
+/// Options of layers whose rows have a number of bytes that is not a multiple of 16.
 Options cut_options(Operation operation, Batch batch, Precision precision) {
   Options options = Suite::current().options({16, 16}, batch, precision);
   options.operation = operation;
@@ -31,7 +31,7 @@ Options cut_options(Operation operation, Batch batch, Precision precision) {
   return options;
 }
 
-/// Launches with as many seeds as it takes to meet all kinds of strides.
+/// Launches with as many seeds as it takes to get all kinds of strides.
 void check_launches(const Layout& layout, const Options& options, const TestLaunchShape& launch) {
   const Kernel kernel = compile(layout, options);
   const Problem problem = make_problem(layout, options);
@@ -60,7 +60,7 @@ std::string refusal_of(const Kernel& kernel, const Operands& operands) {
   return "(nothing was thrown)";
 }
 
-/// Memory of the device that holds integers from 1 to 5 at first.
+/// Device memory that holds integers from 1 to 5 at first.
 class Floats {
  public:
   explicit Floats(std::size_t count) : memory_(Suite::current().device(), count * sizeof(float)) {
@@ -113,7 +113,7 @@ TEST_CASE("a single feature of batch-major activations takes any stride within i
   }
 }
 
-TEST_CASE("matrices of one row each are one product, or a launch each, whatever lies between their rows") {
+TEST_CASE("matrices of one row each are one product, or a launch each, whatever is between their rows") {
   constexpr std::int64_t kMatrices = 3;
   constexpr std::int64_t kIn = 29;
   constexpr std::int64_t kOut = 43;
@@ -159,8 +159,7 @@ TEST_CASE("one row that is read for every matrix of a batch has a stride of 0") 
   CHECK(std::vector(result.begin(), result.begin() + 32) == std::vector(result.begin() + 32, result.end()));
 }
 
-TEST_CASE(
-    "pairs of one batch entry have the same gradient as matrices of a batch and as pairs of their own") {
+TEST_CASE("pairs with a batch of one have the same gradient as matrices of a batch and as separate pairs") {
   const Layout layout = patterns::block_diagonal(2, 2, 2);
   Options options = Suite::current().options({16, 16}, 1);
   options.operation = Operation::grad_weight;
@@ -196,7 +195,7 @@ TEST_CASE("a single block of a weight may have any stride to the next") {
   Suite::current().device()->synchronize();
 }
 
-TEST_CASE("extents that are negative, or too many entries to be counted, are refused") {
+TEST_CASE("negative extents, and more batch rows than can be counted, are refused") {
   const Layout layout = patterns::block_diagonal(2, 2, 2);
   const Kernel kernel = compile(layout, Suite::current().options({16, 16}, Batch::up_to(4)));
   const Floats memory(4096);
@@ -208,7 +207,7 @@ TEST_CASE("extents that are negative, or too many entries to be counted, are ref
   };
   CHECK(refusal_of(kernel, operands(-1, -1)).starts_with("x: rank 3 and shape [-1, -1, 32]"));
   CHECK(refusal_of(kernel, operands(-2, 1)).starts_with("x: "));
-  // 2^32 matrices of 2^32 entries: as many as none, counted in 64 bits.
+  // 2^32 matrices of 2^32 batch rows: their number is 0 in 64 bits.
   Operands many = operands(std::int64_t{1} << 32, std::int64_t{1} << 32);
   many.x.stride[0] = many.y.stride[0] = std::int64_t{1} << 37;
   CHECK(refusal_of(kernel, many).starts_with("x: a batch of 4294967296"));

@@ -10,6 +10,7 @@
 #include "compiler/element.h"
 #include "compiler/spmm.h"
 #include "runtime/cuda/emulator.h"
+#include "runtime/open_device.h"
 #include "runtime/resident_spmm.h"
 
 namespace sparsekiln::test {

@@ -21,48 +21,49 @@ struct Precision {
   [[nodiscard]] std::string to_string() const;
 };
 
-/// What this run of the program tests: the device that the command line names, and a store of its own.
+/// The device that this run of the program tests, named on the command line, and a store of its own.
 class Suite {
  public:
-  /// Throws `driver` where there is no such device. Of the case list, every `every`th is run.
+  /// Throws `driver` if there is no such device. Runs every `every`th case of the case list.
   Suite(const std::string& target, std::size_t every);
   ~Suite();
   Suite(const Suite&) = delete;
   Suite& operator=(const Suite&) = delete;
 
-  /// The one that main made.
+  /// The object that main created.
   [[nodiscard]] static const Suite& current();
 
   [[nodiscard]] const std::shared_ptr<const Device>& device() const { return device_; }
   [[nodiscard]] bool on_cpu() const { return device_->target().kind == Target::Kind::cpu; }
   [[nodiscard]] std::size_t every() const { return every_; }
-  /// The store: empty when the suite began and removed with it, where `keep_store` names no other.
+  /// The store. It is empty when the suite starts and removed with it, unless `keep_store` names another one.
   [[nodiscard]] const std::filesystem::path& cache_dir() const { return cache_dir_; }
-  /// From now on the store in `folder`, which stays.
+  /// From now on uses the store in `folder`, which is kept.
   void keep_store(std::filesystem::path folder);
-  /// From now on an empty one.
+  /// From now on uses an empty store.
   void take_empty_store();
   /// A request for this device and this store.
   [[nodiscard]] Options options(BlockShape block, Batch batch, Precision precision = {}) const;
-  /// All that the device computes, so that every family of kernels has its turn.
+  /// All precisions that the device computes, so that every kernel family is used.
   [[nodiscard]] std::vector<Precision> precisions() const;
   /// Whether kernels for this type share a row of blocks among workers; plain passes do not.
   [[nodiscard]] static bool splits_rows(const Precision& precision);
-  /// The device's architecture with another number of workers: many of them force rows to be split.
+  /// The device's architecture with another number of workers: many workers cause rows to be split.
   [[nodiscard]] std::string target_with(std::int32_t workers) const;
-  /// Another architecture that the device runs, with so many workers, as Options::target.
+  /// Another architecture that the device runs, with so many workers, in the form of Options::target.
   [[nodiscard]] std::string target_of(const std::string& arch, std::int32_t workers) const;
 
   [[nodiscard]] bool emulated() const { return !prefix_.empty(); }
-  /// Whether everything is run that can be: SPARSEKILN_TEST_FULL=1 (`./dev test --full`).
+  /// Whether all combinations are run: SPARSEKILN_TEST_FULL=1 (`./dev test --full`).
   [[nodiscard]] static bool full();
-  /// Whether pairs have to do for whole products: on the emulator, where nothing asks for everything.
+  /// Whether pairs replace all combinations: on the emulator, unless everything is asked for.
   [[nodiscard]] bool only_pairs() const { return emulated() && !full(); }
   /// How many launches are compared bit by bit: twenty, or one more than the emulator has seeds, which decide
-  /// all that differs between two of its launches.
+  /// all differences between two of its launches.
   [[nodiscard]] std::size_t repeats() const { return only_pairs() ? 4 : 20; }
-  /// On the emulator, what orders the launches from now on: seeds 0 and 1, and one that changes every day
-  /// (SPARSEKILN_TEST_SEED names another). Returns it in words for a report; elsewhere nothing.
+  /// Selects the seed on the emulator that orders the launches from now on: seeds 0 and 1, and one that
+  /// changes every day (SPARSEKILN_TEST_SEED names another). Returns a text about it for a report; empty on
+  /// other devices.
   std::string take_seed(std::size_t turn) const;
   [[nodiscard]] static std::uint64_t seed_of_today();
 
@@ -71,7 +72,7 @@ class Suite {
   std::shared_ptr<const Device> device_;
   std::size_t every_;
   std::filesystem::path cache_dir_;
-  std::filesystem::path made_;  ///< the store to remove; empty where there is none
+  std::filesystem::path made_;  ///< the store to remove; empty if there is none
 };
 
 /// Copies inputs and poison (or what y held before) to the device, launches, and copies y back into `output`.
@@ -83,7 +84,7 @@ void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inpu
 [[nodiscard]] std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem,
                                                   const HostInputs& inputs);
 
-/// Launches with the given kind of inputs and judges y; `padding` elements lie between the rows of x and of
+/// Launches with the given kind of inputs and checks y; `padding` elements are between the rows of x and of
 /// y.
 [[nodiscard]] CheckResult launch_and_check(const Kernel& kernel, const Problem& problem,
                                            const HostInputs& inputs, std::int64_t padding = 0);

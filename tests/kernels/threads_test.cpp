@@ -10,7 +10,7 @@
 #include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 
-// Kernels on threads that never touched the device: no context is current there.
+// Kernels on threads that never accessed the device: no context is current there.
 
 using namespace sparsekiln;
 using namespace sparsekiln::test;
@@ -34,12 +34,12 @@ Layout wide() { return patterns::random(4, 48, 0.7, 5); }
 
 }  // namespace
 
-TEST_CASE("a new thread launches what another one compiled, and makes the workspace") {
+TEST_CASE("a new thread launches a kernel that another one compiled, and creates the workspace") {
   const Options options = threads_options();
   const Problem problem = make_problem(wide(), options);
   const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
   const Kernel kernel = compile(wide(), options);
-  CHECK(kernel.workspace_bytes(33) > 0);  // else no row is split, and this tests little
+  CHECK(kernel.workspace_bytes(33) > 0);  // otherwise no row is split, and this tests little
   const CheckResult check_result = on_new_thread([&] { return launch_and_check(kernel, problem, inputs); });
   CHECK_MESSAGE(check_result.ok, check_result.first_failure);
 }
@@ -58,7 +58,7 @@ TEST_CASE("a new thread compiles, launches and drops the last handle") {
 
 TEST_CASE("a new thread gives a kernel another layout and launches it") {
   Options options = threads_options();
-  options.attached = true;
+  options.specialization = Specialization::attached;
   Kernel kernel = compile(wide(), options);
   const Layout next = patterns::random(4, 48, 0.4, 6);
   on_new_thread([&] { kernel.relayout(next); });
@@ -71,7 +71,7 @@ TEST_CASE("a new thread gives a kernel another layout and launches it") {
 TEST_CASE("a new thread waits for the baked kernel of a tiered one and launches it") {
   Options options = threads_options();
   options.cache_dir = Suite::current().cache_dir() / "threads-tiered";
-  options.tiered = true;
+  options.specialization = Specialization::tiered;
   const Problem problem = make_problem(wide(), options);
   const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
   const Kernel kernel = compile(wide(), options);
@@ -83,8 +83,8 @@ TEST_CASE("a new thread waits for the baked kernel of a tiered one and launches 
   CHECK_MESSAGE(check_result.ok, check_result.first_failure);
 }
 
-TEST_CASE("gradients are computed on a thread that did nothing before, as PyTorch's backward does") {
-  // Forward on this thread, then both gradients on a thread of the framework's, operands in place.
+TEST_CASE("gradients are computed on a thread that did nothing before, like that of PyTorch's backward") {
+  // Forward on this thread, then both gradients on a thread of the framework, with operands in place.
   const Options forward = threads_options();
   const Kernel kernel = compile(wide(), forward);
   const Problem problem = make_problem(wide(), forward);

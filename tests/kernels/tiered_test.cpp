@@ -19,7 +19,7 @@ namespace {
 Options tiered_options(Batch batch, const std::string& store) {
   Options options = Suite::current().options({16, 16}, batch);
   options.cache_dir = Suite::current().cache_dir() / store;
-  options.tiered = true;
+  options.specialization = Specialization::tiered;
   return options;
 }
 
@@ -39,10 +39,10 @@ TEST_CASE("a tiered kernel is attached, then baked, with the same bits and the s
   CHECK(kernel.workspace_bytes(33) == workspace);
   CHECK(image_of_run(kernel, problem, inputs) == before);
   CHECK(launch_and_check(kernel, problem, inputs).ok);
-  if (!Suite::current().on_cpu()) CHECK(workspace > 0);  // else no row is split, and this tests little
+  if (!Suite::current().on_cpu()) CHECK(workspace > 0);  // otherwise no row is split, and this tests little
 }
 
-TEST_CASE("where the baked kernel is in the store, compile answers with it at once") {
+TEST_CASE("if the baked kernel is in the store, compile returns it at once") {
   const Layout layout = patterns::random(5, 7, 0.5, 1);
   const Options options = tiered_options(9, "in-store");
   {
@@ -80,7 +80,7 @@ TEST_CASE("threads that launch while the baked kernel takes over all get the rig
   CHECK(kernel.tier() == Tier::baked);
 }
 
-TEST_CASE("the last handle of a tiered kernel may go while the baked one is made") {
+TEST_CASE("the last handle of a tiered kernel may be destroyed while the baked one is compiled") {
   if (Suite::current().on_cpu()) return;
   const Layout layout = patterns::random(5, 7, 0.5, 4);
   const Options options = tiered_options(9, "dropped");
@@ -88,13 +88,13 @@ TEST_CASE("the last handle of a tiered kernel may go while the baked one is made
   CHECK(compile(layout, options).from() == From::store);  // it was finished, and kept
 }
 
-TEST_CASE("where baking fails the attached kernel stays in service, and waiting says why") {
+TEST_CASE("if baking fails, the attached kernel stays in use, and waiting says why") {
   if (Suite::current().on_cpu()) return;
-  // Unrolled tables are refused for so long a layout; the same numbers with attached tables are not.
+  // Unrolled tables are refused for such a long layout; the same config with attached tables is not.
   const Layout layout = patterns::random(20, 20, 0.9, 1);
   Options options = tiered_options(9, "failing");
   Options plain = options;
-  plain.tiered = false;
+  plain.specialization = Specialization::baked;
   Config config = compile(layout, plain).binary().plan.front().config;
   config.table = TableForm::unrolled;
   options.config = config;
@@ -105,20 +105,18 @@ TEST_CASE("where baking fails the attached kernel stays in service, and waiting 
   CHECK(launch_and_check(kernel, problem, make_inputs(problem, 9, Inputs::small_integers, 1)).ok);
 }
 
-TEST_CASE("a tiered kernel is not laid out anew, and attached and tiered are not asked for together") {
+TEST_CASE("a tiered kernel takes no other layout") {
   if (Suite::current().on_cpu()) return;
   const Layout layout = patterns::random(5, 7, 0.5, 5);
   Options options = tiered_options(9, "refused");
   Kernel kernel = compile(layout, options);
   CHECK_THROWS_AS(kernel.relayout(layout), Error);
-  options.attached = true;
-  CHECK_THROWS_AS((void)compile(layout, options), Error);
 }
 
-TEST_CASE("the cpu target answers a tiered request with its baked kernel") {
+TEST_CASE("the cpu target returns the baked kernel for a tiered request") {
   if (!Suite::current().on_cpu()) return;
   const Layout layout = patterns::random(5, 7, 0.5, 6);
   Options options = Suite::current().options({16, 16}, 9);
-  options.tiered = true;
+  options.specialization = Specialization::tiered;
   CHECK(compile(layout, options).tier() == Tier::baked);
 }

@@ -23,7 +23,7 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// A zeroed workspace of a size, on the device, and memory after it that nobody may write.
+/// A zeroed workspace of a given size on the device, and memory after it that must not be written.
 class GuardedWorkspace {
  public:
   explicit GuardedWorkspace(std::int64_t bytes)
@@ -80,7 +80,7 @@ class Matrices {
     std::copy(stride.begin(), stride.end(), all.stride);
     return all;
   }
-  /// One of them, of two dimensions.
+  /// One of the matrices, with two dimensions.
   [[nodiscard]] TensorView view(std::int64_t matrix) const {
     return sparsekiln::view(static_cast<float*>(memory_.data()) + matrix * step_, DType::f32, n_, features_);
   }
@@ -95,15 +95,15 @@ class Matrices {
   DeviceMemory memory_;
 };
 
-/// More workers than the layouts here have rows for, so that some are split; on a GPU so few that large
-/// batches are split less than smaller ones, and take less.
+/// More workers than the layouts here have rows, so that some rows are split; on a GPU so few workers that
+/// large batches are split less than smaller ones, and take less.
 Options split_options(BlockShape block, Batch batch, Precision precision = {}) {
   Options options = Suite::current().options(block, batch, precision);
   options.target = Suite::current().target_with(Suite::current().on_cpu() ? 7 : 16);
   return options;
 }
 
-/// Why a launch was refused; empty where it was not.
+/// Why a launch was refused; empty if it was not.
 std::string refusal(const Kernel& kernel, const Operands& operands) {
   try {
     kernel(operands);
@@ -138,17 +138,19 @@ void check_matrices(const Kernel& kernel, std::int64_t matrices, std::int64_t n,
 
 }  // namespace
 
-TEST_CASE("workspace_bytes is the most that any smaller batch takes, whatever the layout and the operation") {
+TEST_CASE("workspace_bytes is the maximum over all smaller batches, whatever the layout and the operation") {
   int taken = 0;
   int falling = 0;  // batches that take less than a smaller one
   for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
     for (const std::int32_t side : {8, 32}) {
       Options options = split_options({side, side}, Batch::up_to(300));
       options.operation = operation;
-      options.attached = operation != Operation::grad_weight || Suite::current().on_cpu();
+      const bool attached = operation != Operation::grad_weight || Suite::current().on_cpu();
+      options.specialization = attached ? Specialization::attached : Specialization::baked;
       Kernel kernel = compile(patterns::random(3, 64, 0.6, 7), options);
       for (const double density : {0.9, 0.3, 0.01}) {
-        if (options.attached) kernel.relayout(patterns::random(3, 64, density, 7));
+        if (options.specialization == Specialization::attached)
+          kernel.relayout(patterns::random(3, 64, density, 7));
         CAPTURE(name(operation));
         CAPTURE(side);
         CAPTURE(density);
@@ -167,7 +169,7 @@ TEST_CASE("workspace_bytes is the most that any smaller batch takes, whatever th
       }
     }
   CHECK(taken > 0);
-  if (!Suite::current().on_cpu()) CHECK(falling > 0);  // else this tests little
+  if (!Suite::current().on_cpu()) CHECK(falling > 0);  // otherwise this tests little
 }
 
 TEST_CASE(
@@ -198,7 +200,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a workspace of a byte less, and one of no stated size, are refused with a sentence") {
+TEST_CASE("a workspace that is a byte too small, or has no stated size, is refused with a reason") {
   const Options options = split_options({32, 32}, Batch::up_to(258));
   const Kernel kernel = compile(patterns::random(3, 64, 0.6, 7), options);
   const OperandContract& contract = kernel.binary().operands;
@@ -225,7 +227,7 @@ TEST_CASE("a workspace of a byte less, and one of no stated size, are refused wi
   }
 }
 
-TEST_CASE("matrices take the workspace of one where the kernel takes them one by one") {
+TEST_CASE("matrices take the workspace of one if the kernel computes them one by one") {
   const Layout layout = patterns::random(3, 64, 0.6, 7);
   const Kernel fixed = compile(layout, split_options({32, 32}, 64));
   check_matrices(fixed, 3, 64, 0, fixed.workspace_bytes(64));
@@ -241,7 +243,7 @@ TEST_CASE("matrices that are one product take the workspace of all their rows") 
   check_matrices(kernel, 3, 5, 0, kernel.workspace_bytes(15));
 }
 
-TEST_CASE("the workspace of all rows is enough for matrices that are launched one by one") {
+TEST_CASE("the workspace for all rows is enough for matrices that are launched one by one") {
   const Kernel kernel = compile(patterns::random(3, 64, 0.6, 7), split_options({32, 32}, Batch::up_to(258)));
   const OperandContract& contract = kernel.binary().operands;
   const Matrices w(contract.blocks, 32, 32);
@@ -278,8 +280,8 @@ TEST_CASE("the gradient of the weight of eight pairs stays within its workspace"
 
 namespace {
 
-/// Two layouts of as many blocks, the first of whose rows are even, and of which the second's work is all in
-/// one row.
+/// Two layouts with the same number of blocks: the rows of the first are equal, and the second has all its
+/// work in one row.
 struct TwoLayouts {
   Layout even = patterns::block_diagonal(16, 16, 16);
   Layout uneven = [] {
@@ -289,14 +291,14 @@ struct TwoLayouts {
   }();
   Kernel kernel = [this] {
     Options options = split_options({32, 32}, 40);
-    options.attached = true;
+    options.specialization = Specialization::attached;
     return compile(even, options);
   }();
 };
 
 }  // namespace
 
-TEST_CASE("a workspace of the layout before is refused where the next one takes more") {
+TEST_CASE("the workspace of the previous layout is refused if the next layout takes more") {
   TwoLayouts layouts;
   Kernel& kernel = layouts.kernel;
   const Kernel before = kernel;
@@ -315,11 +317,11 @@ TEST_CASE("a workspace of the layout before is refused where the next one takes 
   CHECK(workspace.guard_holds());
 }
 
-TEST_CASE("threads that launch copies while another lays the kernel out never write after their workspace") {
+TEST_CASE("threads that launch copies while another changes the layout never write beyond their workspace") {
   constexpr int kLaunches = 60;  // of each thread
   TwoLayouts layouts;
   Kernel& shared = layouts.kernel;
-  std::mutex changing;  // of `shared`: a handle is not copied while another is put in its place
+  std::mutex changing;  // protects `shared`: a handle is not copied while it is being replaced
   const auto copy = [&] {
     const std::lock_guard lock(changing);
     return shared;
@@ -336,7 +338,7 @@ TEST_CASE("threads that launch copies while another lays the kernel out never wr
       for (int launch = 0; launch < kLaunches; ++launch) {
         GuardedWorkspace workspace(std::max<std::int64_t>(copy().workspace_bytes(40), 64));
         workspace.give(operands);
-        const std::string message = refusal(copy(), operands);  // perhaps of the other layout
+        const std::string message = refusal(copy(), operands);  // perhaps that of the other layout
         Suite::current().device()->synchronize();
         if (!workspace.guard_holds() || !(message.empty() || message.starts_with("workspace: "))) ++wrong;
         --left;

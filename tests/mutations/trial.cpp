@@ -14,7 +14,7 @@
 #include "oracle/sddmm_check.h"
 #include "oracle/spmm_check.h"
 #include "oracle/spmm_inputs.h"
-#include "runtime/device.h"
+#include "runtime/open_device.h"
 #include "runtime/resident_sddmm.h"
 #include "runtime/resident_spmm.h"
 

@@ -42,6 +42,7 @@ ACTIVATIONS = {
     **{name: getattr(jax.nn, name, None) for name in sparsekiln.activations},
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "hardswish": jax.nn.hard_swish,
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_layer import Dense, make_layer  # noqa: E402
+from dense_layer import FUNCTIONS, Dense, make_layer  # noqa: E402
 
 _ops = torch.ops.sparsekiln
 _BACKENDS = ["aot_eager", "inductor"]

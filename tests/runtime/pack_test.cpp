@@ -9,7 +9,7 @@
 #include <sparsekiln/patterns.h>
 
 #include "oracle/spmm_inputs.h"
-#include "runtime/device.h"
+#include "runtime/open_device.h"
 
 namespace sparsekiln {
 namespace {

@@ -246,7 +246,7 @@ TEST_CASE("what a store has seen is asked for again just as it was") {
   options.target = "sm_80:5";
   const Layout layout = sample_layout();
   static_cast<void>(build(layout, options));
-  options.attached = true;
+  options.specialization = Specialization::attached;
   options.in_features = 0;
   options.batch = Batch::up_to(16);
   static_cast<void>(build(layout, options));
@@ -256,7 +256,7 @@ TEST_CASE("what a store has seen is asked for again just as it was") {
   REQUIRE(seen.kernels.size() == 2);
   for (const StoredRequest& kernel : seen.kernels) {
     CHECK(kernel.current);
-    CHECK((kernel.options.attached ? one_block : layout) == kernel.layout);
+    CHECK((kernel.options.specialization == Specialization::attached ? one_block : layout) == kernel.layout);
     Options again = kernel.options;
     again.cache_dir = options.cache_dir;
     const BuildJob job = job_of(kernel.layout, again);

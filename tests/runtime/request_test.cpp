@@ -56,7 +56,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
   [[maybe_unused]] const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, table,
                                 operand_a, packed] = config;
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15, o16, o17,
-                                o18, o19, o20, o21, o22, o23, o24, o25, o26] = options;
+                                o18, o19, o20, o21, o22, o23, o24, o25] = options;
 }
 
 Digest key(const Asked& asked) { return identity_of(asked.problem, asked.target, asked.plan).key(); }
@@ -172,7 +172,8 @@ TEST_CASE("every wish that decides the bytes changes the key") {
        [](Options& o) { o.strict_absent = true; }, [](Options& o) { o.epilogue.bias = true; },
        [](Options& o) { o.gates = true; }, [](Options& o) { o.in_features = 500; },
        [](Options& o) { o.out_features = 500; }, [](Options& o) { o.alignment = 4; },
-       [](Options& o) { o.target = "sm_80:108"; }, [](Options& o) { o.attached = true; },
+       [](Options& o) { o.target = "sm_80:108"; },
+       [](Options& o) { o.specialization = Specialization::attached; },
        [&](Options& o) { o.config = pinned; }});
   Options single = sample_options();
   single.dtype = DType::f32;
@@ -235,8 +236,8 @@ TEST_CASE("requests that differ in one wish are different rows of the table") {
       [](Request& r) { r.options.out_features = 500; },
       [](Request& r) { r.options.target = "cpu"; },
       [](Request& r) { r.options.config = Config{}; },
-      [](Request& r) { r.options.attached = true; },
-      [](Request& r) { r.options.tiered = true; },
+      [](Request& r) { r.options.specialization = Specialization::attached; },
+      [](Request& r) { r.options.specialization = Specialization::tiered; },
       [](Request& r) { r.options.cache_dir = "elsewhere"; },
       [](Request& r) { r.options.packs = {"a.pack"}; },
       [](Request& r) { r.options.packs = {"b.pack"}; },

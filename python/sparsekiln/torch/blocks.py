@@ -1,4 +1,4 @@
-"""Blocks of a dense matrix: which of them are strongest, and the way there and back."""
+"""Blocks of a dense matrix: which of them have the largest norm, and conversions from and to dense."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ Tensor = torch.Tensor
 
 
 def parse_block(block: int | tuple[int, int]) -> tuple[int, int]:
-    """(block_out, block_in); ValueError for sides that there are no kernels for."""
+    """(block_out, block_in); ValueError for sides without kernels."""
     sides = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
     if len(sides) != 2 or any(side not in BLOCK_SIDES for side in sides):
         raise ValueError(f"there are no kernels for blocks of {block}; a block is (out, in), or one number, of {BLOCK_SIDES}")
@@ -34,7 +34,7 @@ def in_blocks(weight: Tensor, block: tuple[int, int]) -> Tensor:
 
 
 def strongest(weight: Tensor, density: float, block: tuple[int, int]) -> "sparsekiln.Layout":
-    """The layout of the blocks of largest Frobenius norm: density × all of them, rounded, and one at least."""
+    """The layout of the blocks of largest Frobenius norm: density × all of them, rounded, and at least one."""
     if not 0 < density <= 1:
         raise ValueError(f"a density of {density}; it is a fraction of the blocks, above 0 and up to 1")
     norms = in_blocks(weight.detach(), block).float().square().sum((2, 3)).cpu()
@@ -61,7 +61,7 @@ def moved(old: "sparsekiln.Layout", new: "sparsekiln.Layout") -> Tensor:
 
 
 def gathered(values: Tensor, origin: Tensor) -> Tensor:
-    """The blocks of `values` that `origin` (see moved) names; zeros for those that are new."""
+    """The blocks of `values` that `origin` (see moved) names; zeros for new ones."""
     origin = origin.to(values.device)
     result = values.new_zeros((origin.numel(), *values.shape[1:]))
     kept = origin >= 0

@@ -19,7 +19,7 @@ def apply(
     x: Tensor, values: Tensor, bias: Tensor | None, crow: Tensor, col: Tensor, digest: str, in_features: int,
     out_features: int, activation: str,
 ) -> Tensor:  # fmt: skip
-    """act(x[..., in] · Wᵀ + bias) -> [..., out], with W as the operators take it. Heeds torch.autocast."""
+    """act(x[..., in] · Wᵀ + bias) -> [..., out], with W in the form that the operators take. Follows torch.autocast."""
     if x.is_nested:
         raise TypeError("the input is a nested tensor; pad it with torch.nested.to_padded_tensor")
     if x.dim() == 0 or x.shape[-1] != in_features:
@@ -39,7 +39,7 @@ def _rows_of(x: Tensor) -> int:
 
 
 def _autocast(device: str, *tensors: Tensor | None) -> Sequence[Tensor | None]:
-    """As for nn.Linear: in the type of the region, where this device is in one, but for float64."""
+    """Like nn.Linear: casts to the type of the autocast region if this device is in one, except for float64."""
     if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
@@ -47,7 +47,7 @@ def _autocast(device: str, *tensors: Tensor | None) -> Sequence[Tensor | None]:
 
 
 def parse_activation(activation: str | None) -> str:
-    """"none" for None; ValueError for a name that is not known."""
+    """"none" for None; ValueError for an unknown name."""
     name = "none" if activation is None else activation
     if name != "none" and name not in ACTIVATIONS:
         raise ValueError(f"there is no activation {activation!r}; there are None, {', '.join(map(repr, ACTIVATIONS))}")
@@ -62,7 +62,7 @@ class _Indices(NamedTuple):
     kernels: object  # keeps them for as long as the tensor lives
 
 
-# Of BSR tensors, by their id(): one hands out new index tensors, of one version, at each time of asking.
+# The uses of BSR tensors, by their id(): each access to a BSR tensor returns new index tensors, all of one version.
 _indices: dict[int, _Indices] = {}
 
 
@@ -84,7 +84,7 @@ def _indices_of(weight: Tensor) -> _Indices:
 
 
 def check_bsr(weight: Tensor) -> None:
-    """TypeError for what is no 2-D BSR tensor."""
+    """Raises TypeError if the weight is not a 2-D BSR tensor."""
     if not isinstance(weight, torch.Tensor) or weight.layout != torch.sparse_bsr:
         kind = weight.layout if isinstance(weight, torch.Tensor) else type(weight).__name__
         raise TypeError(f"the weight is {kind}; linear takes a BSR tensor, such as weight.to_sparse_bsr((32, 32))")
@@ -94,15 +94,14 @@ def check_bsr(weight: Tensor) -> None:
 
 @torch.compiler.disable
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None) -> Tensor:
-    """act(x · Wᵀ + bias), W a BSR tensor [out, in] of PyTorch, which is not copied.
+    """act(x · Wᵀ + bias), where W is a BSR tensor [out, in] of PyTorch, which is not copied.
 
-    x[..., in] -> [..., out]; blocks have sides of 8, 16, 32, 64 or 128; float32, bfloat16 or float16,
-    sums in float32, or on the cpu float64, sums in float64.
+    x[..., in] -> [..., out]; blocks have sides of 8, 16, 32, 64 or 128; float32, bfloat16 or float16, accumulated in float32, or on the cpu float64.
     `activation` is None or one of sparsekiln.activations.
 
     Gradients flow to x, to bias, and through the weight to the values that it was made from. A BSR tensor that is a
-    leaf itself gets its gradient from torch.autograd.grad; its .grad is beyond PyTorch. torch.compile breaks the graph
-    here: in what is compiled take BlockSparseLinear.from_bsr.
+    leaf itself gets its gradient from torch.autograd.grad; PyTorch cannot set its .grad. torch.compile breaks the graph
+    here: in compiled code, use BlockSparseLinear.from_bsr.
     """
     check_bsr(weight)
     name = parse_activation(activation)

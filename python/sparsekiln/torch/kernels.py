@@ -1,4 +1,4 @@
-"""The kernels of a layout: made when they are first needed, and shared by all that use the layout."""
+"""The kernels of a layout: made when they are first needed, and shared by everything that uses the layout."""
 
 import threading
 import weakref
@@ -14,7 +14,7 @@ from sparsekiln._dtypes import NAMES
 #: From PyTorch's element types to the core's names. Sums are float32, of float64 they are float64.
 DTYPES = {getattr(torch, array_name): name for array_name, name in NAMES.items() if hasattr(torch, array_name)}
 
-#: Sides of a block that there are kernels for.
+#: Sides of blocks with kernels.
 BLOCK_SIDES = (8, 16, 32, 64, 128)
 
 # A dynamic kernel has code for ranges of the batch, and the last of them is open: one for 2^20 compiles as fast as
@@ -23,7 +23,7 @@ _BOUNDS = (1 << 20, 1 << 30)
 
 
 class Use(NamedTuple):
-    """One way of using a layout: everything that a kernel is compiled for but the layout and the batch."""
+    """One way of using a layout: everything that a kernel is compiled for except the layout and the batch."""
 
     operation: str
     block: tuple[int, int]
@@ -37,7 +37,7 @@ class Use(NamedTuple):
 
     @property
     def alignment(self) -> int:
-        """Bytes that rows of activations are multiples of where they follow one another: at most 16."""
+        """Bytes that the rows of contiguous activations are multiples of: at most 16."""
         step, element = 16, self.dtype.itemsize
         while self.in_features * element % step or self.out_features * element % step:
             step //= 2
@@ -45,7 +45,7 @@ class Use(NamedTuple):
 
 
 class LayoutKernels:
-    """A layout and the kernels that were made for it. Copies and pickles of it are itself, in the process they are in."""
+    """A layout and the kernels made for it. Copies and pickles of it are the same object, in the process they are in."""
 
     __slots__ = ("__weakref__", "_kernels", "_lock", "layout")
 
@@ -55,13 +55,13 @@ class LayoutKernels:
         self._lock = threading.Lock()
 
     def kernel(self, use: Use, n: int) -> "sparsekiln.Kernel":
-        """That serves a batch of `n`, and all others of its range."""
+        """The kernel for a batch of `n`, and for all others of its range."""
         bound = _BOUNDS[0] if n <= _BOUNDS[0] else _BOUNDS[1]
         kernel = self._kernels.get((use, bound))
         return self._compile(use, bound) if kernel is None else kernel
 
     def kernels(self) -> list["sparsekiln.Kernel"]:
-        """All that were made so far."""
+        """All kernels made so far."""
         with self._lock:
             return list(self._kernels.values())
 
@@ -83,7 +83,7 @@ class LayoutKernels:
 
 
 def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparsekiln.Kernel":
-    """For any batch up to `bound`."""
+    """A kernel for any batch up to `bound`."""
 
     def compiled(attached: bool) -> "sparsekiln.Kernel":
         return sparsekiln.compile(
@@ -93,9 +93,9 @@ def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparse
         )  # fmt: skip
 
     block_out, block_in = use.block
-    in_features = 0 if use.in_features == layout.cols * block_in else use.in_features  # 0: none is cut
+    in_features = 0 if use.in_features == layout.cols * block_in else use.in_features  # 0: no block is partial
     out_features = 0 if use.out_features == layout.rows * block_out else use.out_features
-    # What compile.h says: on CUDA neither the gradient of the weight nor cut features are attached.
+    # As compile.h says, CUDA kernels for the gradient of the weight or partial blocks cannot be attached.
     whole = in_features == 0 and out_features == 0
     return compiled(attached=use.device.type == "cpu" or (whole and use.operation != "grad_weight"))
 
@@ -108,7 +108,7 @@ def _target(device: torch.device) -> str:
     raise ValueError(f"sparsekiln has kernels for cpu and cuda tensors, not for those on {device}; move them there with .to()")
 
 
-# Layers hold the LayoutKernels that they use. Programs that torch.export wrote hold the index tensors alone: for
+# Layers hold the LayoutKernels that they use. Programs that torch.export wrote hold only the index tensors: for
 # them the last ones found are kept.
 _by_digest: "weakref.WeakValueDictionary[str, LayoutKernels]" = weakref.WeakValueDictionary()
 _recent: deque[LayoutKernels] = deque(maxlen=256)
@@ -116,7 +116,7 @@ _registry = threading.RLock()
 
 
 def kernels_of(layout: "sparsekiln.Layout") -> LayoutKernels:
-    """The one LayoutKernels of all equal layouts of this process."""
+    """The LayoutKernels shared by all equal layouts of this process."""
     with _registry:
         kernels = _by_digest.get(layout.digest)
         if kernels is None:
@@ -125,7 +125,7 @@ def kernels_of(layout: "sparsekiln.Layout") -> LayoutKernels:
 
 
 class Weight:
-    """Index tensors that were seen to hold the layout of a digest, and the kernels of it that were used with them."""
+    """Index tensors that are known to hold the layout of a digest, and the kernels of it that were used with them."""
 
     __slots__ = ("_ready", "col", "crow", "digest", "kernels", "versions")
 
@@ -135,25 +135,25 @@ class Weight:
         self._ready: dict[tuple, Any] = {}
 
     def ready(self, operation: str, n: int, *form: Any) -> Any:
-        """The kernel that served such a call before, or None."""
+        """The kernel of an earlier call like this one, or None."""
         return self._ready.get((operation, n > _BOUNDS[0], *form))
 
     def make(self, use: Use, n: int, *form: Any) -> "sparsekiln.Kernel":
-        """Finds the kernel for `use`; `form` is what tells it from the others of these index tensors."""
+        """Finds the kernel for `use`; `form` distinguishes it from the others of these index tensors."""
         kernel = self.kernels.kernel(use, n)
         self._ready[(use.operation, n > _BOUNDS[0], *form)] = kernel
         return kernel
 
 
-# By id() of the two index tensors; an entry goes when one of them does.
+# By id() of the two index tensors; an entry is removed with either of them.
 _checked: dict[tuple[int, int], Weight] = {}
 
 
 def find(digest: str, crow: torch.Tensor, col: torch.Tensor, cols: int) -> Weight:
-    """What is known of these index tensors (BSR, of `cols` block columns), which must hold the layout with this digest.
+    """What is known about these index tensors (BSR, of `cols` block columns), which must hold the layout with this digest.
 
-    They are compared when they come for the first time, and again when something has written to them since: ValueError
-    where they hold another layout than that of the digest.
+    They are compared when they first occur, and again after they have been written to: ValueError if they hold another
+    layout than that of the digest.
     """
     entry = _checked.get((id(crow), id(col)))
     if entry is not None and entry.digest == digest and entry.crow() is crow and entry.col() is col:
@@ -178,7 +178,7 @@ def _rebuild(digest: str, cols: int, crow: torch.Tensor, col: torch.Tensor) -> L
     if layout.digest != digest:
         raise ValueError(
             f"crow_indices and col_indices hold the layout {layout.digest}, but this call was made for {digest}: they were "
-            "written to behind the layer's back; use BlockSparseLinear.relayout, or export the program again"
+            "changed outside of the layer; use BlockSparseLinear.relayout, or export the program again"
         )
     kernels = kernels_of(layout)
     _recent.append(kernels)
@@ -186,7 +186,7 @@ def _rebuild(digest: str, cols: int, crow: torch.Tensor, col: torch.Tensor) -> L
 
 
 def _remember(crow: torch.Tensor, col: torch.Tensor, digest: str, kernels: LayoutKernels) -> Weight:
-    if crow.is_inference() or col.is_inference():  # PyTorch does not count what is written to them
+    if crow.is_inference() or col.is_inference():  # PyTorch does not count writes to them
         return Weight(None, None, (), digest, kernels)
     key = (id(crow), id(col))
 
@@ -203,7 +203,7 @@ def _remember(crow: torch.Tensor, col: torch.Tensor, digest: str, kernels: Layou
 def layout_from_indices(crow: torch.Tensor, col: torch.Tensor, cols: int) -> "sparsekiln.Layout":
     """The layout that BSR index tensors describe: crow [rows + 1] and col [blocks], of `cols` block columns.
 
-    ValueError where they are no integers, unsorted, duplicate or out of range.
+    ValueError if they are not integers, or unsorted, duplicate or out of range.
     """
     for name, tensor in (("crow_indices", crow), ("col_indices", col)):
         if tensor.dtype not in (torch.int32, torch.int64) or tensor.dim() != 1:

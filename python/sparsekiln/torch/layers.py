@@ -1,4 +1,4 @@
-"""BlockSparseLinear: nn.Linear whose weight has blocks where its layout says, and nothing elsewhere."""
+"""BlockSparseLinear: nn.Linear whose weight has only the blocks that its layout names."""
 
 import math
 from typing import Any
@@ -20,15 +20,15 @@ class BlockSparseLinear(torch.nn.Module):
     Takes x[..., in_features], gives [..., out_features], and is used like nn.Linear: in training, torch.compile,
     torch.export, autocast, DDP, on cpu and CUDA tensors. Kernels are compiled when they are first needed, for all batches.
 
-    in_features, out_features  need not be multiples of the block: the last blocks are cut
+    in_features, out_features  need not be multiples of the block: the last blocks are then partial
     layout      sparsekiln.Layout, or what makes one: [rows, cols] of blocks, rows of output features
     block       side of a block: 8, 16, 32, 64 or 128; or (out, in)
     activation  None or one of sparsekiln.activations, such as "gelu": computed with the product
-    dtype       float32, bfloat16, float16, or on the cpu float64; sums are float32, of float64 float64
+    dtype       float32, bfloat16 or float16, accumulated in float32, or on the cpu float64
 
     Parameters: `values` [blocks, block_out, block_in], row-major over the layout, and `bias` [out_features]. Buffers:
-    `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch. The state holds all of them: load_state_dict takes
-    over the layout that was saved. What `values` holds beyond the last feature is of no account.
+    `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch. The state holds all of them: load_state_dict adopts
+    the layout that was saved. What `values` holds beyond the last feature has no effect.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class BlockSparseLinear(torch.nn.Module):
         cls, linear: torch.nn.Linear, density: float = 0.1, block: int | tuple[int, int] = 32, layout: Any = None,
         activation: str | None = None,
     ) -> "BlockSparseLinear":  # fmt: skip
-        """Of a dense layer the blocks of largest Frobenius norm, `density` × all of them; or those of `layout`."""
+        """The blocks of largest Frobenius norm of a dense layer, `density` × all of them; or those of `layout`."""
         weight, sides = linear.weight.detach(), parse_block(block)
         if layout is None:
             layout = strongest(weight, density, sides)
@@ -91,7 +91,7 @@ class BlockSparseLinear(torch.nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """As nn.Linear, uniform in ±1/√fan_in, with the fan-in that each row of blocks has: its present features."""
+        """Like nn.Linear, uniform in ±1/√fan_in, with the fan-in of each row of blocks: its present features."""
         layout = self.layout
         self.crow_indices.copy_(torch.tensor(layout.crow))
         self.col_indices.copy_(torch.tensor(layout.col))
@@ -115,7 +115,7 @@ class BlockSparseLinear(torch.nn.Module):
         return torch.zeros(layout.rows).index_add_(0, rows, width[cols])
 
     def _clear_beyond(self) -> None:
-        """Zeros for what lies beyond the last features."""
+        """Sets the values beyond the last features to zero."""
         layout, (block_out, block_in) = self.layout, self.block
         beyond_out, beyond_in = layout.rows * block_out - self.out_features, layout.cols * block_in - self.in_features
         if beyond_out:
@@ -158,10 +158,10 @@ class BlockSparseLinear(torch.nn.Module):
     def relayout(self, layout: Any, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
         """Moves to another layout of the same grid: blocks that stay keep their values, new ones are zeros.
 
-        `values` stays the same Parameter, so that an optimiser goes on with it. What the optimiser keeps for each of its
-        elements (momentum, squares) moves along where `optimizer` is given, and so does `values.grad`. Without it, an
-        optimiser that has such state fails at its next step, or, where the number of blocks is the same, mixes up
-        blocks: give it, or make a new one. Call it between a step and the next forward pass.
+        `values` stays the same Parameter, so that an optimizer continues with it. What the optimizer keeps for each of its
+        elements (momentum, squares) moves along if `optimizer` is given, and so does `values.grad`. Without it, an
+        optimizer that has such state fails at its next step, or, if the number of blocks is the same, mixes up blocks: give
+        it, or make a new one. Call it between a step and the next forward pass.
 
         Returns int64 [blocks of the new layout]: each block's number in the old one, or -1. gather() applies it to other
         tensors shaped like `values`.
@@ -209,7 +209,7 @@ class BlockSparseLinear(torch.nn.Module):
         return whole[: self.out_features, : self.in_features]
 
     def to_bsr(self) -> Tensor:
-        """W as a BSR tensor of PyTorch that shares `values`. ValueError where features are no multiple of the block."""
+        """W as a BSR tensor of PyTorch that shares `values`. ValueError if features are not a multiple of the block."""
         shape = (self.layout.rows * self.block[0], self.layout.cols * self.block[1])
         if shape != (self.out_features, self.in_features):
             raise ValueError(
@@ -220,7 +220,7 @@ class BlockSparseLinear(torch.nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """W for code that looks at nn.Linear's: to_bsr(), or to_dense() where features are no multiple of the block."""
+        """W for code that reads nn.Linear's: to_bsr(), or to_dense() if features are not a multiple of the block."""
         whole = not (self.out_features % self.block[0] or self.in_features % self.block[1])
         return self.to_bsr() if whole else self.to_dense()
 
@@ -249,7 +249,7 @@ class BlockSparseLinear(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def _take_saved(self, values: Tensor, crow: Tensor, col: Tensor) -> str | None:
-        """Gets ready for these tensors; says what is wrong with them where something is."""
+        """Prepares for these tensors; returns what is wrong with them, if anything."""
         try:
             layout = layout_from_indices(crow, col, self.layout.cols)
             self._check_grid(layout)

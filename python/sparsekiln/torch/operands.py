@@ -1,4 +1,4 @@
-"""What the operators take: checks that end in a sentence, and the form in which kernels read it."""
+"""Checks of the operators' operands, with readable errors, and conversion to the form that kernels read."""
 
 import torch
 
@@ -8,7 +8,7 @@ Tensor = torch.Tensor
 
 
 def blocks_for(features: int, side: int) -> int:
-    """Blocks of this side that hold so many features; the last one may be cut."""
+    """Blocks of this side that hold so many features; the last one may be partial."""
     return (features + side - 1) // side
 
 
@@ -67,7 +67,7 @@ def check_bias(bias: Tensor | None, out_features: int, like: Tensor) -> None:
 
 
 def readable(matrix: Tensor, alignment: int) -> Tensor:
-    """As kernels read activations: rows contiguous and aligned, none over another. A copy where it is not so."""
+    """The matrix in the form in which kernels read activations: rows contiguous and aligned, none overlapping. Copies if needed."""
     columns = matrix.shape[1]
     if (
         not matrix.is_neg()
@@ -81,7 +81,7 @@ def readable(matrix: Tensor, alignment: int) -> Tensor:
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """As kernels read weights and biases: contiguous and aligned. A copy where it is not so."""
+    """The tensor in the form in which kernels read weights and biases: contiguous and aligned. Copies if needed."""
     if tensor.is_contiguous() and not tensor.is_neg() and tensor.data_ptr() % 16 == 0:
         return tensor.detach()
     return tensor.detach().resolve_neg().clone(memory_format=torch.contiguous_format)

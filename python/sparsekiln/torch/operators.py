@@ -5,9 +5,9 @@
     linear_grad_input          dx[n, in] = (dy · act'(z)) · W
     linear_grad_weight         dW[blocks, block_out, block_in] = (dy · act'(z))ᵀ · x, and the gradient of the bias
 
-W is given as a BSR tensor of PyTorch has it: `values` [blocks, block_out, block_in] with `crow` and `col`, besides the
-digest of the layout that these hold. The digest chooses the kernels, and the index tensors are held against it: where
-they differ the call is refused. All results are differentiable, the gradients once more.
+W is given as in a BSR tensor of PyTorch: `values` [blocks, block_out, block_in] with `crow` and `col`, and the digest of
+their layout. The digest selects the kernels, and the index tensors are checked against it: if they differ, the call is
+refused. All results are differentiable, and their gradients are differentiable once more.
 """
 
 from typing import Optional
@@ -92,7 +92,7 @@ def _derived(activation: str, dy: Tensor, z: Tensor) -> Tensor:
 
 
 def _save(ctx, inputs: tuple, y: Tensor, z: Tensor | None) -> None:
-    """What backward needs. Without z it is computed again, from all that the layer had."""
+    """What backward needs. Without z, it computes z again from the layer's operands."""
     x, values, bias, crow, col, digest, in_features, out_features, activation = inputs
     ctx.set_materialize_grads(False)
     ctx.arguments = digest, in_features, out_features
@@ -106,7 +106,7 @@ def _save(ctx, inputs: tuple, y: Tensor, z: Tensor | None) -> None:
 
 
 def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
-    """Of the two forward operators; dz is the gradient of z, where that is a result."""
+    """The backward of the two forward operators; dz is the gradient of z, if z is a result."""
     x, values, bias, crow, col, z = ctx.saved_tensors
     needs, activation = ctx.needs_input_grad, ctx.activation
     twice = torch.is_grad_enabled()
@@ -194,7 +194,7 @@ linear_grad_weight.register_autograd(_backward_of_grad_weight, setup_context=_sa
 
 
 class _Direct(torch.autograd.Function):
-    """The operators linear and linear_with_preactivation in one, past the dispatcher's Python, which takes longer than
+    """The operators linear and linear_with_preactivation in one, without the dispatcher's Python, which takes longer than
     the kernel of a small layer."""
 
     @staticmethod
@@ -222,7 +222,7 @@ _tracing = getattr(torch._C, "_get_tracing_state", None)
 
 
 def unobserved(*tensors: Tensor) -> bool:
-    """Whether nothing but autograd would see an operator that is called now on these: no tracing, mode or subclass."""
+    """Whether only autograd would observe an operator that is called now on these: no tracing, mode or subclass."""
     if torch.compiler.is_compiling() or None in (_dispatch_modes, _transforms, _tracing):
         return False
     if _dispatch_modes() or _transforms() is not None or _tracing() is not None:
@@ -244,7 +244,7 @@ def _jvp_is_open() -> bool:
 
 
 def call(*arguments) -> Tensor:
-    """y of the operator linear: its arguments, and its gradients, in the quickest way that is open."""
+    """y of the operator linear, with its arguments and its gradients, by the fastest way that is possible."""
     x, values, bias, *_, activation = arguments
     if not torch.compiler.is_compiling():
         _refuse_forward_mode()

@@ -1,8 +1,8 @@
-"""What a linear layer computes, by the kernels of its layout: on tensors that have memory, without a gradient.
+"""What a linear layer computes, by the kernels of its layout: on tensors with memory, without a gradient.
 
 Functions here are the bodies of the operators, with the same arguments; see operators.py. A call like an earlier one goes
-straight to its kernel, which checks its operands itself; what the kernel refuses is looked at here, and is refused with a
-sentence or brought into a form that it takes.
+straight to its kernel, which checks its operands itself. If the kernel refuses them, they are examined here, and are refused
+with a readable error or converted to a form that the kernel takes.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ FROM_RESULT = {"none", *(name for name, takes_result in _core.activations.items(
 
 
 def _run(kernel, n: int, *operands: Tensor, **named: Tensor | None):
-    """On the operands' device. A CUDA graph that is being captured gets a workspace of its own, zeroed at each replay."""
+    """Launches on the operands' device. A CUDA graph that is being captured gets a workspace of its own, zeroed at each replay."""
     if not operands[0].is_cuda:
         return kernel(*operands, **named)
     with torch.cuda.device(operands[0].device):
@@ -130,7 +130,7 @@ def check_grad_weight(
 def grad_weight(
     x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The second result, of the bias, is empty where `bias` is false."""
+    """The second result, the gradient of the bias, is empty if `bias` is false."""
     n = x.shape[0]
     form = (block_out, block_in, x.dtype, activation, in_features, out_features, bias)
     weight = find(digest, crow, col, blocks_for(in_features, block_in))

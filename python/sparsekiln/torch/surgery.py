@@ -1,4 +1,4 @@
-"""sparsify_: block-sparse layers in the place of a model's dense ones."""
+"""sparsify_: replaces a model's dense layers by block-sparse ones."""
 
 import fnmatch
 from collections.abc import Callable, Iterable
@@ -16,14 +16,14 @@ Where = Callable[[str, torch.nn.Linear], bool] | str | Iterable[str] | None
 
 @dataclass(frozen=True)
 class Replaced:
-    """What became of one nn.Linear."""
+    """What was done with one nn.Linear."""
 
-    name: str  #: as named_modules has it
+    name: str  #: as in named_modules
     shape: tuple[int, int]  #: [out, in]
     blocks: int = 0  #: kept
     of: int = 0  #: blocks of the grid
     norm_kept: float = 0.0  #: Frobenius norm of what was kept, over that of all of the weight
-    skipped: str = ""  #: why it was left as it is; empty where it was replaced
+    skipped: str = ""  #: why it was not replaced; empty if it was
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Report:
 def sparsify_(
     model: torch.nn.Module, density: float = 0.1, block: int | tuple[int, int] = 32, where: Where = None
 ) -> Report:
-    """Puts BlockSparseLinear in the place of the nn.Linear layers of `model`, with their blocks of largest norm.
+    """Replaces the nn.Linear layers of `model` by BlockSparseLinear with their blocks of largest norm.
 
     where  which of them: a function of a layer's name and the layer, a pattern of names ("encoder.*.output"), or
            several; None takes all
 
-    Works on the model in place: make optimisers afterwards. Left as they are, and reported with the reason: layers that
-    share their weight with another module, have hooks, or are of a subclass or a type that there are no kernels for.
+    Works on the model in place: make optimizers afterwards. Layers are not replaced, but reported with the reason, if they
+    share their weight with another module, have hooks, or are of a subclass or a type without kernels.
     """
     if isinstance(model, torch.nn.Linear):
         raise ValueError("the model is a nn.Linear itself, which cannot be replaced in place; take BlockSparseLinear.from_linear")

@@ -41,12 +41,8 @@ Binary shared_binary(const Problem& problem, const Plan& plan) {
 }
 
 Source emit_baked(const Problem& problem, Plan plan) {
-  std::vector<Schedule> schedules;
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    plan[i].config.table = TableForm::global;
-    schedules.push_back(make_schedule(problem, kTarget, plan[i].config, scheduled_n(problem.batch, plan, i)));
-  }
-  return emit(problem, kTarget, plan, schedules);
+  for (RangedConfig& range : plan) range.config.table = TableForm::global;
+  return emit(problem, kTarget, plan, make_schedules(problem, kTarget, plan));
 }
 
 template <typename Element>

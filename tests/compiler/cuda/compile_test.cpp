@@ -10,6 +10,7 @@
 
 #include "autotune/cuda_defaults.h"
 #include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/nvrtc_choice.h"
 #include "compiler/cuda/resources.h"
 #include "tests/compiler/cuda/need_nvrtc.h"
 #include "tests/compiler/cuda/simt_cases.h"
@@ -53,10 +54,10 @@ TEST_CASE("every block shape compiles without spills, twice to the same bytes" *
       CAPTURE(in);
       const Problem problem = skewed_problem({out, in}, Batch::up_to(64));
       const Source source = emit_plan(problem, target, two_entries(problem, target, 2));
-      const NvrtcOutput output = Nvrtc::find()->compile(source.text, target.arch);
+      const NvrtcOutput output = find_nvrtc()->compile(source.text, target.arch);
       for (const Entry& entry : source.entries) check_against_report(output, entry.passes.front());
       if (out != in) continue;
-      const NvrtcOutput again = Nvrtc::find()->compile(source.text, target.arch);
+      const NvrtcOutput again = find_nvrtc()->compile(source.text, target.arch);
       CHECK(output.cubin == again.cubin);
       CHECK(output.ptx == again.ptx);
       CHECK(output.log == again.log);
@@ -83,7 +84,7 @@ TEST_CASE("default kernels on CUDA cores with edges, gates and a derivative comp
     CAPTURE(to_string(config));
     CHECK(config.variant == Variant::simt);
     const Source source = emit_plan(problem, target, {{100, config}});
-    const NvrtcOutput output = Nvrtc::find()->compile(source.text, target.arch);
+    const NvrtcOutput output = find_nvrtc()->compile(source.text, target.arch);
     check_against_report(output, source.entries.front().passes.front());
   }
 }
@@ -117,14 +118,14 @@ TEST_CASE("chunks that pass through many registers, for want of asynchronous cop
     CAPTURE(to_string(problem.block));
     CAPTURE(to_string(config));
     const Source source = emit_plan(problem, target, {{form.n, config}});
-    const NvrtcOutput output = Nvrtc::find()->compile(source.text, target.arch);
+    const NvrtcOutput output = find_nvrtc()->compile(source.text, target.arch);
     check_against_report(output, source.entries.front().passes.front());
   }
 }
 
 TEST_CASE("every architecture that NVRTC knows from sm_75 on is compiled for, sm_90a among them" *
           need_nvrtc()) {
-  const auto nvrtc = Nvrtc::find();
+  const auto nvrtc = find_nvrtc();
   std::set<std::string> archs;
   for (const int arch : nvrtc->architectures())
     if (arch >= 75) archs.insert(fmt::format("sm_{}", arch));
@@ -149,7 +150,7 @@ TEST_CASE("stack, spills and constant memory are read where a kernel has them" *
       "  for (int i = 0; i < 64; ++i) held[i] = y[i * n + table[n]];\n"
       "  for (int i = 0; i < 64; ++i) y[i] = held[(i * n) & 63];\n"
       "}\n";
-  const NvrtcOutput output = Nvrtc::find()->compile(source, "sm_80");
+  const NvrtcOutput output = find_nvrtc()->compile(source, "sm_80");
   const Resources resources = read_resources(output.cubin, "local", output.log);
   CHECK(resources.stack_bytes >= 256);
   CHECK(resources.constant_bytes == 4000);
@@ -159,7 +160,7 @@ TEST_CASE("stack, spills and constant memory are read where a kernel has them" *
 
 TEST_CASE("a kernel that is not in the cubin, and a cubin that is cut short, are refused" * need_nvrtc()) {
   const NvrtcOutput output =
-      Nvrtc::find()->compile("extern \"C\" __global__ void k(int* y) { *y = 1; }\n", "sm_80");
+      find_nvrtc()->compile("extern \"C\" __global__ void k(int* y) { *y = 1; }\n", "sm_80");
   CHECK_THROWS_AS((void)read_resources(output.cubin, "other", output.log), Error);
   for (std::size_t length = 0; length + 1 < output.cubin.size(); length += 7) {
     try {

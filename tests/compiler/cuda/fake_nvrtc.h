@@ -10,6 +10,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/nvrtc_choice.h"
 #include "fake_nvrtc_path.h"
 #include "tests/temporary_folder.h"
 
@@ -22,7 +23,7 @@ class FakeNvrtcs {
   FakeNvrtcs() {
     // What a real NVRTC has to do is done by the one that this machine has.
     try {
-      static const std::string real = cuda::Nvrtc::find()->path().string();
+      static const std::string real = cuda::find_nvrtc()->path().string();
       ::setenv("SPARSEKILN_TEST_NVRTC", real.c_str(), 1);
     } catch (const Error&) {  // then nothing can be compiled, and all else be done
     }

@@ -8,6 +8,7 @@
 
 #include "autotune/cuda_defaults.h"
 #include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/nvrtc_choice.h"
 #include "compiler/cuda/resources.h"
 #include "tests/compiler/cuda/mma_cases.h"
 #include "tests/compiler/cuda/need_nvrtc.h"
@@ -24,7 +25,7 @@ std::size_t count(const std::string& text, std::string_view wanted) {
 /// Compiles one entry and holds it to what every kernel must keep: no spills, no message of the compilers.
 NvrtcOutput compile_clean(const Problem& problem, const Target& target, const Config& config) {
   const Source source = emit_plan(problem, target, {{problem.batch.bound(), config}});
-  const NvrtcOutput output = Nvrtc::find()->compile(source.text, target.arch);
+  const NvrtcOutput output = find_nvrtc()->compile(source.text, target.arch);
   const Resources resources = read_resources(output.cubin, source.entries.front().passes.front(), output.log);
   CHECK(resources.spill_load_bytes == 0);
   CHECK(resources.spill_store_bytes == 0);
@@ -167,7 +168,7 @@ TEST_CASE("tiles of 64 sums a thread compile without spills" * need_nvrtc()) {
 }
 
 TEST_CASE("tensor-core kernels compile for every architecture that has the instructions" * need_nvrtc()) {
-  const auto nvrtc = Nvrtc::find();
+  const auto nvrtc = find_nvrtc();
   for (const int arch : nvrtc->architectures()) {
     if (arch < 75) continue;
     CAPTURE(arch);

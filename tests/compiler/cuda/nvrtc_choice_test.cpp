@@ -78,9 +78,9 @@ TEST_CASE("a folder's libraries are asked for their version, and the newest that
   const FakeNvrtcs fakes;
   fakes.add("12.9");
   fakes.add("13.0");
-  CHECK(Nvrtc::find({13000})->name() == "NVRTC 13.0");
-  CHECK(Nvrtc::find({12090})->name() == "NVRTC 12.9");
-  CHECK(Nvrtc::find({12090}) == Nvrtc::find({12040}));
+  CHECK(find_nvrtc({13000})->name() == "NVRTC 13.0");
+  CHECK(find_nvrtc({12090})->name() == "NVRTC 12.9");
+  CHECK(find_nvrtc({12090}) == find_nvrtc({12040}));
 }
 
 TEST_CASE("a library that two names lead to is found once") {
@@ -95,7 +95,7 @@ TEST_CASE(
   const FakeNvrtcs fakes;
   const std::string file = fakes.add("13.0").string();
   try {
-    static_cast<void>(Nvrtc::find({12040, "550.54.14"}, "sm_90"));
+    static_cast<void>(find_nvrtc({12040, "550.54.14"}, "sm_90"));
     FAIL("an NVRTC was taken whose code this driver does not load");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::compile);

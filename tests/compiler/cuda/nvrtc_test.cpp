@@ -1,4 +1,5 @@
 #include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/nvrtc_choice.h"
 
 #include <cstdlib>
 #include <string>
@@ -43,7 +44,7 @@ class ScopedVariable {
 };
 
 TEST_CASE("one compile gives a cubin and PTX" * need_nvrtc()) {
-  const NvrtcOutput output = Nvrtc::find()->compile(kScale, "sm_90");
+  const NvrtcOutput output = find_nvrtc()->compile(kScale, "sm_90");
   REQUIRE(output.cubin.size() > 4);
   CHECK(output.cubin[0] == std::byte{0x7f});
   CHECK(output.cubin[1] == std::byte{'E'});
@@ -53,14 +54,14 @@ TEST_CASE("one compile gives a cubin and PTX" * need_nvrtc()) {
 }
 
 TEST_CASE("PTX names the lines of the source, and no folder of this machine" * need_nvrtc()) {
-  const NvrtcOutput output = Nvrtc::find()->compile("\n\n" + kScale, "sm_90");
+  const NvrtcOutput output = find_nvrtc()->compile("\n\n" + kScale, "sm_90");
   CHECK(output.ptx.find(".file\t1 \"/sparsekiln.cu\"") != std::string::npos);
   CHECK(output.ptx.find(".loc\t1 3 ") != std::string::npos);
   CHECK(Nvrtc::options("sm_90").find("line-info") != std::string::npos);
 }
 
 TEST_CASE("two compiles of one source agree byte for byte, log included" * need_nvrtc()) {
-  const auto nvrtc = Nvrtc::find();
+  const auto nvrtc = find_nvrtc();
   const NvrtcOutput first = nvrtc->compile(kScale, "sm_80");
   const NvrtcOutput second = nvrtc->compile(kScale, "sm_80");
   CHECK(first.cubin == second.cubin);
@@ -73,7 +74,7 @@ TEST_CASE("two compiles of one source agree byte for byte, log included" * need_
 TEST_CASE("a refused source comes back in the error, with the compiler's log" * need_nvrtc()) {
   const std::string source = "extern \"C\" __global__ void broken() { undeclared = 1; }\n";
   try {
-    (void)Nvrtc::find()->compile(source, "sm_90");
+    (void)find_nvrtc()->compile(source, "sm_90");
     FAIL("a source with an undeclared name was compiled");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::compile);
@@ -86,7 +87,7 @@ TEST_CASE("a refused source comes back in the error, with the compiler's log" * 
 TEST_CASE("an architecture that this NVRTC does not know is refused with the list of those it knows" *
           need_nvrtc()) {
   try {
-    (void)Nvrtc::find()->compile(kScale, "sm_35");
+    (void)find_nvrtc()->compile(kScale, "sm_35");
     FAIL("sm_35 was compiled for");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::compile);
@@ -96,20 +97,20 @@ TEST_CASE("an architecture that this NVRTC does not know is refused with the lis
 
 TEST_CASE("the library says where it is, its version, and its architectures in ascending order" *
           need_nvrtc()) {
-  const auto nvrtc = Nvrtc::find();
+  const auto nvrtc = find_nvrtc();
   CHECK(nvrtc->path().filename().string().find("nvrtc") != std::string::npos);
   CHECK(nvrtc->version() >= 12000);
   REQUIRE(nvrtc->architectures().size() > 1);
   for (std::size_t i = 1; i < nvrtc->architectures().size(); ++i)
     CHECK(nvrtc->architectures()[i - 1] < nvrtc->architectures()[i]);
-  CHECK(Nvrtc::find() == nvrtc);
+  CHECK(find_nvrtc() == nvrtc);
 }
 
 TEST_CASE("a library newer than the driver is refused" * need_nvrtc()) {
-  const auto any = Nvrtc::find();
+  const auto any = find_nvrtc();
   const ScopedVariable pinned("SPARSEKILN_NVRTC", any->path().c_str());
   try {
-    (void)Nvrtc::find({any->version() / 1000 * 1000 - 1000});
+    (void)find_nvrtc({any->version() / 1000 * 1000 - 1000});
     FAIL("a newer NVRTC was taken");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::compile);
@@ -123,7 +124,7 @@ TEST_CASE("SPARSEKILN_NVRTC is the only place where it is set, and the error nam
   const ScopedVariable toolkit("CUDA_HOME", "/usr");
   CHECK(search_nvrtc().candidates.empty());
   try {
-    (void)Nvrtc::find();
+    (void)find_nvrtc();
     FAIL("NVRTC was found where there is none");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::compile);

@@ -6,6 +6,7 @@
 
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/nvrtc_choice.h"
 #include "compiler/cuda/resources.h"
 #include "compiler/cuda/stream_shape.h"
 #include "tests/compiler/cuda/mma_cases.h"
@@ -107,7 +108,7 @@ TEST_CASE("what is not refused compiles without spills, at the edge of the regis
     CAPTURE(edge.side);
     CAPTURE(to_string(edge.config));
     const Source source = emit_plan(problem, target, {{40, edge.config}});
-    const NvrtcOutput output = Nvrtc::find()->compile(source.text, target.arch);
+    const NvrtcOutput output = find_nvrtc()->compile(source.text, target.arch);
     const Resources resources =
         read_resources(output.cubin, source.entries.front().passes.front(), output.log);
     CHECK(resources.spill_load_bytes == 0);

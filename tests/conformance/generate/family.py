@@ -25,7 +25,7 @@ def width_of(type_name):
 
 
 def literal(type_name, value):
-    """A value as a case file has it. None: the ISA leaves it open. A string stays as it is."""
+    """A value in the form of a case file. None: the ISA leaves it open. A string is not changed."""
     if value is None:
         return "*"
     if isinstance(value, str):

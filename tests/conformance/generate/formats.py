@@ -125,7 +125,7 @@ def _finish(form, bits, ftz, sat):
 
 
 def fma(form, a, b, c, mode="rn", ftz=False, sat=False):
-    """a × b + c, rounded once. Of a NaN the canonical one."""
+    """a × b + c, rounded once. A NaN becomes the canonical one."""
     if ftz:
         a, b, c = form.flush(a), form.flush(b), form.flush(c)
     product_sign = form.sign(a) ^ form.sign(b)
@@ -153,7 +153,7 @@ def sub(form, a, b, mode="rn", ftz=False, sat=False):
 
 
 def mul(form, a, b, mode="rn", ftz=False, sat=False):
-    """Its zero has the sign of the product, hence a zero of that sign to add."""
+    """Its zero has the sign of the product, so a zero of that sign is added."""
     zero = (form.sign(a) ^ form.sign(b)) * form.sign_bit
     return fma(form, a, b, zero, mode, ftz, sat)
 

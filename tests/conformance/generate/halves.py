@@ -201,7 +201,7 @@ def extremes(family, form):
 
 
 def modified(family):
-    """.ftz and .sat, which only f16 has (beside fma.relu)."""
+    """.ftz and .sat, which only f16 has (apart from fma.relu)."""
     rows = samples(F16) + [(0x03FF, 0x3C00), (0x0001, 0x8001), (0x0200, 0x4000)]
     for op in ("add", "mul"):
         rule = getattr(formats, op)

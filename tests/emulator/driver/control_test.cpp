@@ -33,7 +33,7 @@ const Line* find(const std::vector<Line>& lines, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("each sort of call fails on purpose, once, at the turn that was asked for, and does nothing then") {
+TEST_CASE("each kind of call can fail on purpose, once, at the requested call, and then does nothing") {
   const Session session;
   const CUfunction add_one = kernel(load_test_ptx(), "add_one");
   const CUdeviceptr memory = upload({1});
@@ -77,7 +77,7 @@ TEST_CASE("each sort of call fails on purpose, once, at the turn that was asked 
   emulatorFailCall(EMULATOR_FAULT_KINDS, 1, CUDA_ERROR_UNKNOWN);
 }
 
-TEST_CASE("counters say what each instruction of a kernel did, and begin anew when they are reset") {
+TEST_CASE("counters say what each instruction of a kernel did, and start from zero after a reset") {
   const Session session;
   const CUfunction add_one = kernel(load_test_ptx(), "add_one");
   const CUdeviceptr memory = upload(std::vector<std::uint32_t>(64, 0));
@@ -108,7 +108,7 @@ TEST_CASE("counters say what each instruction of a kernel did, and begin anew wh
   emulatorCounters(nullptr, nullptr);
 }
 
-TEST_CASE("of kernels that were unloaded, the counters of the 64 that ran last are kept") {
+TEST_CASE("the counters of the 64 unloaded kernels that ran last are kept") {
   const Session session;
   emulatorResetCounters();
   const CUmodule kept = load_test_ptx();
@@ -132,7 +132,7 @@ TEST_CASE("of kernels that were unloaded, the counters of the 64 that ran last a
   emulatorResetCounters();
 }
 
-TEST_CASE("what is held is counted, and gone when it is given back") {
+TEST_CASE("objects are counted while they exist") {
   const Session session;
   const EmulatorHeld before = emulatorHeld();
   CUmodule module = load_test_ptx();
@@ -157,7 +157,7 @@ TEST_CASE("what is held is counted, and gone when it is given back") {
   CHECK(after.events == before.events);
 }
 
-TEST_CASE("unwritten memory is watched for unless that is switched off") {
+TEST_CASE("reads of unwritten memory are detected unless that is switched off") {
   const std::string load_only = R"(.version 7.8
 .target sm_75
 .address_size 64

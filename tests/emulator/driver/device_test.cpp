@@ -17,7 +17,7 @@ int attribute(CUdevice device, CUdevice_attribute which) {
 
 }  // namespace
 
-TEST_CASE("there is a device for each architecture, sm_90 first, and its facts are the part's") {
+TEST_CASE("there is a device for each architecture, sm_90 first, with the attributes of a real part") {
   const Session session;
   int count = 0;
   REQUIRE(cuDeviceGetCount(&count) == CUDA_SUCCESS);
@@ -40,7 +40,7 @@ TEST_CASE("there is a device for each architecture, sm_90 first, and its facts a
   CHECK(bytes == std::size_t{80} << 30);
 }
 
-TEST_CASE("what is not known of a device, and devices that are not there, are refused") {
+TEST_CASE("unknown attributes and missing devices are refused") {
   const Session session;
   int value = 0;
   CHECK(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 0) == CUDA_ERROR_INVALID_VALUE);
@@ -57,7 +57,7 @@ TEST_CASE("what is not known of a device, and devices that are not there, are re
   CHECK(std::strlen(name) == 3);
 }
 
-TEST_CASE("a device is found again by where it is on the bus, and by no other text") {
+TEST_CASE("a device is found by its bus id, and by no other text") {
   const Session session;
   char id[16] = {};
   REQUIRE(cuDeviceGetPCIBusId(id, sizeof id, 2) == CUDA_SUCCESS);
@@ -111,7 +111,7 @@ TEST_CASE("each thread has a stack of contexts of its own") {
   CHECK(cuCtxPushCurrent(reinterpret_cast<CUcontext>(0x1234)) == CUDA_ERROR_INVALID_CONTEXT);
 }
 
-TEST_CASE("a kernel of one context is none of another's, of the same device as well") {
+TEST_CASE("a kernel of one context is invalid in another, also on the same device") {
   const Session session;
   const CUfunction nothing = kernel(load_test_ptx(), "nothing");
   CUcontext other = nullptr;
@@ -127,7 +127,7 @@ TEST_CASE("a kernel of one context is none of another's, of the same device as w
   CHECK(launch_plain(nothing) == CUDA_SUCCESS);
 }
 
-TEST_CASE("a context that was made is current, and what was in it is gone when it is destroyed") {
+TEST_CASE("a created context is current, and its objects are destroyed with it") {
   const Session session;
   const EmulatorHeld before = emulatorHeld();
   CUcontext made = nullptr;
@@ -159,7 +159,8 @@ TEST_CASE("a context that was made is current, and what was in it is gone when i
   CHECK(cuCtxDestroy(session.context()) == CUDA_ERROR_INVALID_CONTEXT);  // a primary one is released
 }
 
-TEST_CASE("a reset primary context is destroyed for who has it current, until someone retains it again") {
+TEST_CASE(
+    "a reset primary context is destroyed for threads that have it current, until it is retained again") {
   const Session session;
   const CUdeviceptr memory = upload({1});
   REQUIRE(cuDevicePrimaryCtxReset(session.device()) == CUDA_SUCCESS);

@@ -39,7 +39,7 @@ void* operator new(std::size_t bytes) { return allocate(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-TEST_CASE("without memory the last report is still there, and what is held is still counted") {
+TEST_CASE("without memory the last report is still available, and objects are still counted") {
   const Session session;
   const CUfunction add_one = kernel(load_test_ptx(), "add_one");
   const CUdeviceptr memory = upload({1});
@@ -67,7 +67,7 @@ TEST_CASE("without memory there are no counters, and no exception") {
   CHECK(lines > 0);
 }
 
-TEST_CASE("without memory a call of the driver answers so") {
+TEST_CASE("without memory a call of the driver returns that error") {
   const Session session;
   CUstream stream = nullptr;
   CUresult result = CUDA_SUCCESS;

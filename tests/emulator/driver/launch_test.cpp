@@ -88,7 +88,7 @@ TEST_CASE("a launch beyond the limits of a device or of the kernel is refused an
   CHECK(cuCtxSynchronize() == CUDA_SUCCESS);
 }
 
-TEST_CASE("shared memory above 48 KB is had by asking, up to what the device has") {
+TEST_CASE("shared memory above 48 KB must be requested, up to the limit of the device") {
   const Session session;
   const CUmodule module = load_test_ptx();
   const CUfunction nothing = kernel(module, "nothing");
@@ -108,7 +108,7 @@ TEST_CASE("shared memory above 48 KB is had by asking, up to what the device has
   CHECK(ask(hungry, 227 * 1024 - 40959) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("attributes of a launch: clusters of one are granted, larger ones are not there") {
+TEST_CASE("a launch may ask for clusters of one, and larger ones are refused") {
   const Session session;
   const CUfunction nothing = kernel(load_test_ptx(), "nothing");
   CUlaunchAttribute attributes[2] = {};
@@ -131,7 +131,7 @@ TEST_CASE("attributes of a launch: clusters of one are granted, larger ones are 
   CHECK(cuLaunchKernelEx(nullptr, nothing, nullptr, nullptr) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("occupancy is what threads, blocks and shared memory of a multiprocessor leave room for") {
+TEST_CASE("occupancy follows from threads, blocks and shared memory of a multiprocessor") {
   const Session session;
   const CUmodule module = load_test_ptx();
   const auto blocks = [&](const char* name, int threads, std::size_t dynamic_shared) {
@@ -146,14 +146,14 @@ TEST_CASE("occupancy is what threads, blocks and shared memory of a multiprocess
   CHECK(blocks("nothing", 128, 32 * 1024) == 6);  // of 33 KB each in 228
   CHECK(blocks("hungry", 32, 0) == 5);            // of 41 KB each
   CHECK(blocks("nothing", 2000, 0) == 0);
-  CHECK(blocks("nothing", 32, 100 * 1024) == 0);  // nobody asked for it
+  CHECK(blocks("nothing", 32, 100 * 1024) == 0);  // it was not requested
   int count = 0;
   CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, nullptr, 32, 0) == CUDA_ERROR_INVALID_HANDLE);
   CHECK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel(module, "nothing"), 0, 0) ==
         CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("what a kernel did wrong is the answer to all that follows, until the context is reset") {
+TEST_CASE("a kernel's fault is returned by all later calls until the context is reset") {
   const Session session;
   const CUfunction add_one = kernel(load_test_ptx(), "add_one");
   const CUdeviceptr memory = upload(Words(32, 1));
@@ -182,7 +182,7 @@ TEST_CASE("what a kernel did wrong is the answer to all that follows, until the 
   CHECK(cuDevicePrimaryCtxRelease(session.device()) == CUDA_SUCCESS);
 }
 
-TEST_CASE("a misaligned address and one of nobody's are what a device calls them") {
+TEST_CASE("a misaligned address and an unknown one give the errors of a real device") {
   for (const auto& [offset, result] :
        {std::pair{2u, CUDA_ERROR_MISALIGNED_ADDRESS}, std::pair{1u << 20, CUDA_ERROR_ILLEGAL_ADDRESS}}) {
     const Session session;
@@ -192,7 +192,7 @@ TEST_CASE("a misaligned address and one of nobody's are what a device calls them
   }
 }
 
-TEST_CASE("a fault in one context is none in another") {
+TEST_CASE("a fault in one context does not affect another") {
   const Session first(0);
   const CUdeviceptr memory = upload(Words(4, 1));
   CHECK(launch_add_one(kernel(load_test_ptx(), "add_one"), memory, kTooMany) == CUDA_SUCCESS);

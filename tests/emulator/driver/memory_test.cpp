@@ -20,8 +20,7 @@ TEST_CASE("what was copied to the device comes back, also in part, and from plac
   CHECK(download(first, 1) == Words{7});
 }
 
-TEST_CASE(
-    "a copy within the device makes no byte written that was not, and unwritten what it covers with such") {
+TEST_CASE("a copy within the device copies whether bytes are written") {
   const std::string reads_word = R"(.version 7.8
 .target sm_75
 .address_size 64
@@ -84,7 +83,7 @@ TEST_CASE("memory is set in bytes, halves and words") {
   CHECK(cuMemsetD8(0x10, 0, 1) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("a copy that runs over the end of an allocation moves nothing") {
+TEST_CASE("a copy beyond the end of an allocation copies nothing") {
   const Session session;
   const CUdeviceptr memory = upload({1, 2});
   Words host(3, 5);
@@ -101,7 +100,7 @@ TEST_CASE("a copy that runs over the end of an allocation moves nothing") {
   CHECK(host == Words{5, 5, 5});
 }
 
-TEST_CASE("an address of a device is never followed as one of the host's") {
+TEST_CASE("a device address is never dereferenced as a host address") {
   const Session session;
   const CUdeviceptr live = upload({1, 2});
   const CUdeviceptr freed = upload({3, 4});
@@ -112,7 +111,7 @@ TEST_CASE("an address of a device is never followed as one of the host's") {
   CHECK(cuMemcpyDtoH(reinterpret_cast<void*>(live), live, 8) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("allocations: none of nothing, none beyond the device, each freed once by its start") {
+TEST_CASE("an allocation has at least one byte, fits on the device, and is freed once by its start") {
   const Session session;
   CUdeviceptr memory = 0;
   CHECK(cuMemAlloc(&memory, 0) == CUDA_ERROR_INVALID_VALUE);
@@ -127,7 +126,7 @@ TEST_CASE("allocations: none of nothing, none beyond the device, each freed once
   CHECK(cuMemFree(0) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("free and total memory, and the range that an address lies in") {
+TEST_CASE("free and total memory and the range of an address can be queried") {
   const Session session;
   std::size_t free = 0;
   std::size_t total = 0;
@@ -144,7 +143,7 @@ TEST_CASE("free and total memory, and the range that an address lies in") {
   CHECK(cuMemGetAddressRange(&begin, &bytes, memory + 1024) == CUDA_ERROR_NOT_FOUND);
 }
 
-TEST_CASE("pinned memory is the host's, counts as held, and is freed once") {
+TEST_CASE("pinned memory is host memory, is counted, and is freed once") {
   const Session session;
   const std::size_t held = emulatorHeld().allocations;
   void* pinned = nullptr;
@@ -164,7 +163,7 @@ TEST_CASE("pinned memory is the host's, counts as held, and is freed once") {
   CHECK(cuMemHostAlloc(&pinned, 0, 0) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("a pointer is told by what it points to; a pointer of the host's is not known") {
+TEST_CASE("a pointer's attributes are those of its memory, and a host pointer is unknown") {
   const Session session;
   const CUdeviceptr memory = upload({0, 0});
   unsigned type = 0;
@@ -189,7 +188,7 @@ TEST_CASE("a pointer is told by what it points to; a pointer of the host's is no
   CHECK(context == nullptr);
 }
 
-TEST_CASE("an address of one device is none of another") {
+TEST_CASE("an address of one device is invalid on another") {
   const Session first(0);
   const CUdeviceptr memory = upload({1});
   const Session second(1);

@@ -72,7 +72,7 @@ TEST_CASE("machine code is answered with CUDA_ERROR_NO_BINARY_FOR_GPU, whatever 
   }
 }
 
-TEST_CASE("what is no PTX at all is an invalid image") {
+TEST_CASE("an image that is not PTX is invalid") {
   const Session session;
   for (const char* text : {"", "   ", "// nothing", "/* never ended", "hello", "version 7.8",
                            "\x7f"
@@ -94,7 +94,7 @@ TEST_CASE("PTX newer than the emulator, or for a newer device, is refused as suc
   CHECK(load(kernel_with("", ".version 7.8\n.target sm_80\n")).result == CUDA_SUCCESS);
 }
 
-TEST_CASE("what is malformed or not implemented is named with its line, in the buffer and in the report") {
+TEST_CASE("malformed or unimplemented code is named with its line, in the buffer and in the report") {
   const Session session;
   Loaded loaded = load(kernel_with("frobnicate.b32 %r1, %r2;"));
   CHECK(loaded.result == CUDA_ERROR_INVALID_PTX);
@@ -125,7 +125,7 @@ TEST_CASE("a module is loaded whole or not at all") {
   CHECK(free == total);
 }
 
-TEST_CASE("a log that is longer than its buffer is cut, and ends with NUL") {
+TEST_CASE("a log that is longer than its buffer is truncated, and ends with NUL") {
   const Session session;
   const Loaded loaded = load(kernel_with("frobnicate.b32 %r1, %r2;"), 8);
   CHECK(loaded.result == CUDA_ERROR_INVALID_PTX);
@@ -145,7 +145,7 @@ TEST_CASE("more static shared memory than a block may have is refused") {
   CHECK(says(loaded, "49160"));
 }
 
-TEST_CASE("null pointers and handles that are none, or not any more, are refused") {
+TEST_CASE("null pointers, invalid handles and stale handles are refused") {
   const Session session;
   CUmodule module = load_test_ptx();
   CUfunction function = kernel(module, "nothing");
@@ -169,7 +169,7 @@ TEST_CASE("null pointers and handles that are none, or not any more, are refused
   CHECK(launch_plain(function) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-TEST_CASE("a kernel's attributes are what its PTX says") {
+TEST_CASE("a kernel's attributes are those of its PTX") {
   const Session session;
   const CUmodule module = load_test_ptx();
   const auto attribute = [&](const char* name, CUfunction_attribute which) {
@@ -192,7 +192,7 @@ TEST_CASE("a kernel's attributes are what its PTX says") {
   CHECK(cuFuncGetParamInfo(kernel(module, "add_one"), 2, &offset, &bytes) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("a module is loaded from a file, and a file that is not there is said to be so") {
+TEST_CASE("a module is loaded from a file, and a missing file is reported") {
   const Session session;
   const std::filesystem::path file = std::filesystem::temp_directory_path() / "sparsekiln-driver-test.ptx";
   std::ofstream(file) << test_ptx();
@@ -203,7 +203,7 @@ TEST_CASE("a module is loaded from a file, and a file that is not there is said 
   CHECK(cuModuleLoad(&module, nullptr) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("a library's kernel is a function of each context that asks, and may be launched as it is") {
+TEST_CASE("a library's kernel is a function of each context that asks, and may be launched directly") {
   const Session session;
   const EmulatorHeld before = emulatorHeld();
   CUlibrary library = nullptr;

@@ -1,7 +1,7 @@
-"""What the emulator's library exports: names that cuda.h declares (or control.h), all of which libcuda has as well.
+"""The exports of the emulator's library: names that cuda.h (or control.h) declares, all of which libcuda has as well.
 
-SPARSEKILN_EMULATOR names the library, SPARSEKILN_CUDA_HEADER the cuda.h that it was built with. That a function has the
-type that cuda.h gives it the compiler has seen: the library includes it.
+SPARSEKILN_EMULATOR names the library, SPARSEKILN_CUDA_HEADER the cuda.h that it was built with. The compiler has checked
+that a function has the type that cuda.h gives it, since the library includes cuda.h.
 """
 
 import glob

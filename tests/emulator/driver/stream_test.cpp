@@ -74,7 +74,7 @@ TEST_CASE(
   CHECK(priority == -5);
 }
 
-TEST_CASE("a stream of one context is none of another's") {
+TEST_CASE("a stream of one context is invalid in another") {
   const Session first(0);
   const CUstream stream = make_stream();
   const Session second(1);
@@ -82,7 +82,7 @@ TEST_CASE("a stream of one context is none of another's") {
   CHECK(cuMemsetD8Async(upload({1}), 0, 1, stream) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-TEST_CASE("the time between two events is not negative; one that was not recorded has none") {
+TEST_CASE("the time between two events is not negative, and an event that was not recorded has none") {
   const Session session;
   const CUevent start = make_event();
   const CUevent stop = make_event();
@@ -106,7 +106,7 @@ TEST_CASE("the time between two events is not negative; one that was not recorde
   CHECK(cuEventCreate(&event, 64) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("what is captured runs when the graph does, as often as that") {
+TEST_CASE("captured work runs whenever the graph runs") {
   const Session session;
   const CUfunction add_one = kernel(load_test_ptx(), "add_one");
   const CUdeviceptr memory = upload({10, 20});
@@ -127,7 +127,7 @@ TEST_CASE("what is captured runs when the graph does, as often as that") {
   CHECK(emulatorHeld().graphs == 0);
 }
 
-TEST_CASE("a captured launch keeps its parameters as they were") {
+TEST_CASE("a captured launch keeps its parameters") {
   const Session session;
   const CUfunction add_one = kernel(load_test_ptx(), "add_one");
   const CUdeviceptr memory = upload({1, 1, 1});
@@ -144,7 +144,7 @@ TEST_CASE("a captured launch keeps its parameters as they were") {
   CHECK(download(memory, 3) == Words{2, 2, 1});
 }
 
-TEST_CASE("streams join a capture through events, and must come back before it ends") {
+TEST_CASE("streams join a capture through events, and must be joined again before it ends") {
   const Session session;
   const CUfunction add_one = kernel(load_test_ptx(), "add_one");
   const CUdeviceptr memory = upload({1});
@@ -176,7 +176,7 @@ TEST_CASE("streams join a capture through events, and must come back before it e
   CHECK(cuEventQuery(fork) == CUDA_ERROR_CAPTURED_EVENT);
 }
 
-TEST_CASE("what a capture does not allow is refused, and spoils it") {
+TEST_CASE("a call that a capture does not allow is refused, and invalidates the capture") {
   const Session session;
   const CUdeviceptr memory = upload({1});
   const CUstream stream = make_stream();
@@ -203,8 +203,7 @@ TEST_CASE("what a capture does not allow is refused, and spoils it") {
   CHECK(download(memory, 1) == Words{1});
 }
 
-TEST_CASE(
-    "the legacy stream cannot wait for a stream that is captured, one that does not block it can go on") {
+TEST_CASE("the legacy stream cannot wait for a captured stream, and non-blocking streams can continue") {
   const Session session;
   const CUdeviceptr memory = upload({1});
   CUgraph graph = nullptr;
@@ -223,7 +222,7 @@ TEST_CASE(
         CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-TEST_CASE("a thread that relaxes its mode may allocate while others capture, and gets its mode back") {
+TEST_CASE("a thread that relaxes its mode may allocate while others capture, and can restore its mode") {
   const Session session;
   const CUstream stream = make_stream();
   REQUIRE(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
@@ -245,7 +244,7 @@ TEST_CASE("a thread that relaxes its mode may allocate while others capture, and
   CHECK(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_ILLEGAL_STATE);
 }
 
-TEST_CASE("a fault in a graph is told by the next call, as that of a launch") {
+TEST_CASE("a fault in a graph is returned by the next call, like that of a launch") {
   const Session session;
   const CUfunction add_one = kernel(load_test_ptx(), "add_one");
   const CUdeviceptr memory = upload({1});
@@ -256,7 +255,7 @@ TEST_CASE("a fault in a graph is told by the next call, as that of a launch") {
   CHECK(cuStreamSynchronize(stream) == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-TEST_CASE("a function of the host's runs in its turn") {
+TEST_CASE("a host function runs in the order of its stream") {
   const Session session;
   const CUdeviceptr memory = upload({1});
   int seen = 0;
@@ -267,7 +266,7 @@ TEST_CASE("a function of the host's runs in its turn") {
 }
 
 TEST_CASE(
-    "a function of the host's may not call the driver, queued or in a graph, and the driver goes on after "
+    "a host function may not call the driver, queued or in a graph, and the driver continues after "
     "it") {
   const Session session;
   struct Answers {

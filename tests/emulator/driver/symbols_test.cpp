@@ -28,7 +28,7 @@ void* exported(const char* name) { return dlsym(RTLD_DEFAULT, name); }
 
 }  // namespace
 
-TEST_CASE("every function that the runtime asks a driver for is handed out at its version") {
+TEST_CASE("every function that the runtime needs is returned for its version") {
   for (const sparsekiln::cuda::DriverSymbol& symbol : sparsekiln::cuda::driver_symbols()) {
     CAPTURE(symbol.name);
     const Answer answer = ask(symbol.name, symbol.version, CU_GET_PROC_ADDRESS_LEGACY_STREAM);
@@ -38,7 +38,7 @@ TEST_CASE("every function that the runtime asks a driver for is handed out at it
   }
 }
 
-TEST_CASE("a name gives the newest interface that is not newer than asked") {
+TEST_CASE("a name gives the newest interface that is not newer than the requested version") {
   CHECK(ask("cuMemAlloc", 3020).address == exported("cuMemAlloc_v2"));
   CHECK(ask("cuMemAlloc", 13000).address == exported("cuMemAlloc_v2"));
   CHECK(ask("cuEventElapsedTime", 12070).address == exported("cuEventElapsedTime"));
@@ -50,7 +50,7 @@ TEST_CASE("a name gives the newest interface that is not newer than asked") {
   CHECK(ask("emulatorSetSeed", 1000).address == exported("emulatorSetSeed"));
 }
 
-TEST_CASE("below the first version of an interface there is none") {
+TEST_CASE("there is no interface below its first version") {
   for (const auto& [name, version] : {std::pair{"cuMemAlloc", 2000},
                                       {"cuDevicePrimaryCtxRelease", 7000},
                                       {"cuStreamBeginCapture", 10000},
@@ -65,7 +65,7 @@ TEST_CASE("below the first version of an interface there is none") {
   }
 }
 
-TEST_CASE("what is not there is not found, with a suffix or without") {
+TEST_CASE("missing functions are not found, with a suffix or without") {
   for (const char* name : {"cuMemAlloc_v2", "cuFrobnicate", "", "emulatorFrobnicate"}) {
     CAPTURE(name);
     const Answer answer = ask(name, 13000);

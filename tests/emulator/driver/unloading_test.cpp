@@ -124,7 +124,8 @@ TEST_CASE("modules come and go while another thread launches from its own") {
   CHECK(download(odd, 2) == Words{0, launched});
 }
 
-TEST_CASE("a module goes while another thread launches from it: each launch runs or finds no function") {
+TEST_CASE(
+    "a module is unloaded while another thread launches from it: each launch runs or finds no function") {
   const Session session;
   const CUdeviceptr memory = upload(Words(64, 0));
   std::uint32_t launched = 0;

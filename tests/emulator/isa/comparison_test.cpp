@@ -101,7 +101,7 @@ TEST_CASE("setp orders integers of every type") {
     const std::uint64_t top = std::uint64_t{1} << (bits - 1);
     const std::uint64_t all = top - 1 + top;
     const std::vector<std::uint64_t> values{0, 1, 2, top - 1, top, top + 1, all - 1, all};
-    // In doubles only the order counts: of 64 bits, the neighbours at the ends would fall together.
+    // In doubles only the order counts: of 64 bits, the neighbors at the ends would fall together.
     const auto place = [=](std::uint64_t value, bool is_signed) {
       std::uint64_t rank = 0;
       for (const std::uint64_t other : values)
@@ -129,7 +129,7 @@ TEST_CASE("setp orders floating-point numbers, and says where NaN stands") {
   }
 }
 
-TEST_CASE("setp.ftz takes subnormal numbers for zeros") {
+TEST_CASE("setp.ftz treats subnormal numbers as zeros") {
   const auto flush = [](double value, double least) { return std::abs(value) < least ? 0 : value; };
   for (const Row& row : kFloats) {
     check(row, ".ftz.f32", 32, kF32, [=](std::uint64_t v) { return flush(f32_of(v), 0x1p-126); });
@@ -149,7 +149,7 @@ TEST_CASE("setp of a pair answers for each half") {
   }
 }
 
-TEST_CASE("setp joins its answer with a predicate, and its opposite as well") {
+TEST_CASE("setp combines its result with a predicate, and its negation as well") {
   for (const std::string join : {"and", "or", "xor"})
     for (const std::string negation : {"", "!"}) {
       CAPTURE(join);

@@ -101,7 +101,8 @@ exact::Wide whole(Mode mode, Number number) {
 
 }  // namespace
 
-TEST_CASE("every pair of integer types is cut and extended as the types say, in registers of any width") {
+TEST_CASE(
+    "every pair of integer types is truncated and extended as the types say, in registers of any width") {
   std::mt19937_64 random(2);
   for (const Integer& to : kIntegers)
     for (const Integer& from : kIntegers)
@@ -217,7 +218,7 @@ TEST_CASE("every bf16 is the same number as f32") {
   });
 }
 
-TEST_CASE("every f16 comes back from f32 as it was, a NaN as the canonical one") {
+TEST_CASE("every f16 comes back from f32 unchanged, and a NaN as the canonical one") {
   for (std::uint32_t first = 0; first < 0x10000; first += 512) {
     std::vector<Given> in;
     std::string body;
@@ -317,7 +318,7 @@ TEST_CASE("integer rounding within a format keeps the format and the sign of zer
         std::bit_cast<std::uint64_t>(1e300));
 }
 
-TEST_CASE("floating point in wider registers: the low bits count, the others become zero") {
+TEST_CASE("floating point in wider registers uses the low bits, and the others become zero") {
   CHECK(convert("cvt.f32.f16", 32, 32, 0xffff3c00) == bits_of(1.0f));
   CHECK(convert("cvt.rn.f16.f32", 32, 32, bits_of(-1.0f)) == 0xbc00);
 }
@@ -334,7 +335,7 @@ TEST_CASE("only the active lanes of a guarded conversion are written") {
   CHECK(run.results[1][31] == 7);
 }
 
-TEST_CASE("generic addresses are global ones, or lie in a window") {
+TEST_CASE("generic addresses are global ones, or are in a window") {
   const Given in = lanes_of(64, [](int lane) { return 4096 + static_cast<std::uint64_t>(lane); });
   const WarpRun run = run_warp(
       "cvta.shared.u64 %out0, %in0; cvta.to.shared.u64 %out1, %out0; cvta.to.global.u64 %out2, %in0;"

@@ -27,7 +27,7 @@ struct Format {
   [[nodiscard]] int bits() const { return 1 + fraction + exponent; }
   [[nodiscard]] std::uint64_t infinity() const { return ((std::uint64_t{1} << exponent) - 1) << fraction; }
   [[nodiscard]] std::uint64_t sign() const { return std::uint64_t{1} << (fraction + exponent); }
-  /// Of the last bit of a subnormal number.
+  /// The exponent of the last bit of a subnormal number.
   [[nodiscard]] int least_exponent() const { return 2 - (1 << (exponent - 1)) - fraction; }
   [[nodiscard]] bool is_nan(std::uint64_t number) const { return (number & (sign() - 1)) > infinity(); }
   [[nodiscard]] bool is_finite(std::uint64_t number) const { return (number & infinity()) != infinity(); }
@@ -41,7 +41,7 @@ inline constexpr Format kTf32{10, 8};
 inline constexpr Format kF32{23, 8};
 inline constexpr Format kF64{52, 11};
 
-/// Of bits that are finite.
+/// The number with these bits, which must be finite.
 inline Number value(Format format, std::uint64_t bits) {
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << format.fraction) - 1);
   const int field = static_cast<int>((bits & format.infinity()) >> format.fraction);

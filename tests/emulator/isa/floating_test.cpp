@@ -98,7 +98,7 @@ std::optional<Number> root(const std::vector<Number>& x) {
 
 }  // namespace
 
-TEST_CASE("f32 sums, products and fused ones are rounded exactly in all four directions") {
+TEST_CASE("f32 sums, products and fused multiply-adds are rounded exactly in all four directions") {
   check_rounded("add", ".f32", exact::kF32, 2, plus);
   check_rounded("sub", ".f32", exact::kF32, 2, minus);
   check_rounded("mul", ".f32", exact::kF32, 2, times);
@@ -106,7 +106,7 @@ TEST_CASE("f32 sums, products and fused ones are rounded exactly in all four dir
   check_rounded("mad", ".f32", exact::kF32, 3, times_plus);
 }
 
-TEST_CASE("f64 sums, products and fused ones are rounded exactly in all four directions") {
+TEST_CASE("f64 sums, products and fused multiply-adds are rounded exactly in all four directions") {
   check_rounded("add", ".f64", exact::kF64, 2, plus);
   check_rounded("sub", ".f64", exact::kF64, 2, minus);
   check_rounded("mul", ".f64", exact::kF64, 2, times);
@@ -234,7 +234,7 @@ TEST_CASE("copysign takes the sign of its first operand") {
   CHECK(compute("copysign.f32", 32, {a, b})[0] == bits_of(-5.0f));
 }
 
-TEST_CASE("approximate functions lie within the error bounds of the ISA") {
+TEST_CASE("approximate functions are within the error bounds of the ISA") {
   struct Function {
     const char* opcode;
     double (*reference)(double);

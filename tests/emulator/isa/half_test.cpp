@@ -85,7 +85,7 @@ TEST_CASE("f16 and bf16 fused multiply-adds are rounded once") {
   check_rounded("fma.rn", 3, [](const auto& x) { return exact::sum(exact::product(x[0], x[1]), x[2]); });
 }
 
-TEST_CASE("a fused multiply-add sees bits that f32 has no room for") {
+TEST_CASE("a fused multiply-add uses bits that do not fit into f32") {
   // 1025 · 1025 / 2^20 + 2^-24: the product is a tie between two f16, which the addend breaks upwards.
   const std::uint16_t factor = 0x6401;  // 1025
   const std::uint16_t tie = 0x3c01;     // 1 + 2^-10
@@ -132,7 +132,7 @@ TEST_CASE(".sat and .relu bound results") {
   CHECK(compute("fma.rn.relu.bf16", 16, {all(0x7fc1), all(0x3f80), all(0x0000)})[0] == 0x7fff);
 }
 
-TEST_CASE("min and max of halves prefer numbers and order zeros, whatever the pair's other half does") {
+TEST_CASE("min and max of halves prefer numbers and order zeros, independently of the other half of a pair") {
   CHECK(compute("min.f16", 16, {all(0x7e01), all(0x3c00)})[0] == 0x3c00);
   CHECK(compute("max.f16", 16, {all(0x3c00), all(0xfe01)})[0] == 0x3c00);
   CHECK(compute("max.f16", 16, {all(0x7e01), all(0xfe01)})[0] == 0x7fff);
@@ -148,7 +148,7 @@ TEST_CASE("min and max of halves prefer numbers and order zeros, whatever the pa
   CHECK(compute("min.f16x2", 32, {a, b})[5] == 0x40003c00u);
 }
 
-TEST_CASE("neg and abs of halves touch the sign alone") {
+TEST_CASE("neg and abs of halves change only the sign") {
   CHECK(compute("neg.f16", 16, {all(0x3c00)})[0] == 0xbc00);
   CHECK(compute("abs.bf16", 16, {all(0xc000)})[0] == 0x4000);
   CHECK(compute("neg.ftz.f16", 16, {all(0x03ff)})[0] == 0x8000);
@@ -157,7 +157,7 @@ TEST_CASE("neg and abs of halves touch the sign alone") {
   CHECK(compute("neg.bf16x2", 32, {pair})[0] == 0x3c00c000u);
 }
 
-TEST_CASE("ex2 and tanh of halves lie within one unit of the last place") {
+TEST_CASE("ex2 and tanh of halves are within one unit in the last place") {
   for (int i = -40; i < 40; ++i) {
     const auto in = static_cast<std::uint16_t>(exact::rounded(exact::kF16, Mode::nearest_even, {i, -3}));
     const auto real = [](std::uint64_t bits) {

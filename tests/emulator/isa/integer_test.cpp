@@ -69,7 +69,7 @@ void check_signed(const std::string& opcode, const Reference& reference) {
     if (type.is_signed) check(opcode + "." + type.name, type, type, {type}, reference);
 }
 
-TEST_CASE("add, sub, min, max and sad in every integer type") {
+TEST_CASE("add, sub, min, max and sad are right in every integer type") {
   check_all("add", 2, [](const Exact* in) { return in[0] + in[1]; });
   check_all("sub", 2, [](const Exact* in) { return in[0] - in[1]; });
   check_all("min", 2, [](const Exact* in) { return in[0] < in[1] ? in[0] : in[1]; });
@@ -78,7 +78,7 @@ TEST_CASE("add, sub, min, max and sad in every integer type") {
             [](const Exact* in) { return in[2] + (in[0] < in[1] ? in[1] - in[0] : in[0] - in[1]); });
 }
 
-TEST_CASE("neg and abs in every signed type") {
+TEST_CASE("neg and abs are right in every signed type") {
   check_signed("neg", [](const Exact* in) { return -in[0]; });
   check_signed("abs", [](const Exact* in) { return in[0] < 0 ? -in[0] : in[0]; });
 }

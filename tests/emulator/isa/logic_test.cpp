@@ -35,7 +35,7 @@ void check(const std::string& opcode, int bits, const std::vector<int>& widths, 
   }
 }
 
-TEST_CASE("bitwise operations in every width") {
+TEST_CASE("bitwise operations are right in every width") {
   for (const int bits : {16, 32, 64}) {
     const std::string type = ".b" + std::to_string(bits);
     check("and" + type, bits, {bits, bits}, [](const std::uint64_t* in) { return in[0] & in[1]; });
@@ -133,7 +133,7 @@ TEST_CASE("prmt's modes pick as the ISA's table says") {
   }
 }
 
-/// 9.7.1.19, as it is written there.
+/// The algorithm of 9.7.1.19, word for word.
 std::uint64_t extracted(std::uint64_t a, std::uint64_t b, std::uint64_t c, int bits, bool is_signed) {
   const int msb = bits - 1;
   const auto pos = static_cast<int>(b & 0xff);
@@ -154,7 +154,7 @@ TEST_CASE("bfe extracts fields, also those that reach beyond the register") {
             [=](const std::uint64_t* in) { return extracted(in[0], in[1], in[2], bits, is_signed); });
 }
 
-TEST_CASE("bfi inserts fields, and loses what reaches beyond the register") {
+TEST_CASE("bfi inserts fields, and drops bits beyond the register") {
   for (const int bits : {32, 64})
     check("bfi.b" + std::to_string(bits), bits, {bits, bits, 0, 0}, [=](const std::uint64_t* in) {
       std::uint64_t f = in[1];
@@ -201,7 +201,7 @@ TEST_CASE("bits are counted, reversed and found") {
 }
 
 TEST_CASE("bmsk makes runs of ones, its operands clamped or wrapped") {
-  // 9.7.1.22, as it is written there.
+  // The algorithm of 9.7.1.22, word for word.
   const auto mask = [](std::uint64_t a, std::uint64_t b, bool clamp) {
     const std::uint64_t sum = (a & 31) + (b & 31);
     std::uint64_t mask0 = ones(32) << (a & 31) & ones(32);

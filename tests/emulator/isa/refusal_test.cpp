@@ -4,7 +4,7 @@
 #include <string>
 
 #include "emulator/program/decode.h"
-#include "emulator/ptx/module.h"
+#include "emulator/ptx/parse.h"
 #include "tests/emulator/one_warp.h"
 
 using namespace sparsekiln;
@@ -22,11 +22,11 @@ void decode_for(const char* arch, const std::string& body) {
 
 }  // namespace
 
-TEST_CASE("a predicate is no parameter that can be loaded") {
+TEST_CASE("a predicate parameter cannot be loaded") {
   CHECK_THROWS_AS(decode_for("sm_80", ".reg .pred %p1; ld.param.pred %p1, [a];"), ptx::Error);
 }
 
-TEST_CASE("variables that no device has room for are refused") {
+TEST_CASE("variables that are too large for every device are refused") {
   CHECK_THROWS_AS(decode_for("sm_80", ".reg .b32 %r1; .shared .b8 x[2147483648]; mov.u32 %r1, x;"),
                   ptx::Error);
   CHECK_THROWS_AS(decode_for("sm_80", ".reg .b32 %r1; .local .b8 x[1048576]; mov.u32 %r1, x;"), ptx::Error);
@@ -82,7 +82,8 @@ TEST_CASE("an atomic operation is refused for architectures that do not have it"
   }
 }
 
-TEST_CASE("a caller that rounds upwards gets what every other does, and goes on rounding upwards") {
+TEST_CASE(
+    "a caller that rounds upwards gets the same results as others, and still rounds upwards afterwards") {
   const Given one = lanes_of(32, [](int) { return 0x3f800000u; });   // 1
   const Given tiny = lanes_of(32, [](int) { return 0x30000000u; });  // 2^-31
   std::fesetround(FE_UPWARD);

@@ -172,7 +172,7 @@ TEST_CASE("mma multiplies small integers exactly, whatever the shape and the typ
   }
 }
 
-TEST_CASE("mma of fractions stays within the rounding of its sums") {
+TEST_CASE("mma of fractions is within the rounding of its sums") {
   std::mt19937_64 random(2);
   std::normal_distribution<double> normal;
   for (const Shape& shape : kShapes) {
@@ -270,7 +270,7 @@ TEST_CASE("mma of bytes clamps its sums with .satfinite and wraps them without")
   CHECK(sum("") == 0x8000000e);
 }
 
-TEST_CASE("tf32 operands are cut to 10 bits of fraction") {
+TEST_CASE("tf32 operands are truncated to 10 bits of fraction") {
   const Given cut = all(0x3f801fff);  // 1, and bits that take no part
   const WarpRun run = run_warp(
       "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%out0, %out1, %out2, %out3}, {%in0, %in0}, {%in0},"

@@ -84,7 +84,7 @@ TEST_CASE("a lane outside of its own member mask is a fault") {
   CHECK(failure("vote.sync.any.pred %p1, %p2, 0xfffffffe;").find("its own member mask") != std::string::npos);
 }
 
-TEST_CASE("a member that goes another way is a fault, one that has ended is not missed") {
+TEST_CASE("a member on another branch is a fault, and one that has ended is not") {
   CHECK(failure("setp.lt.u32 %p1, %lane, 8; @%p1 vote.sync.any.pred %p2, %p1, -1;")
             .find("lane 8 is in the member mask") != std::string::npos);
   CHECK(failure("setp.ge.u32 %p1, %lane, 8; @%p1 ret; vote.sync.any.pred %p2, %p1, -1;").empty());
@@ -114,7 +114,7 @@ TEST_CASE("members that are alive on another branch are refused as divergence, b
   }
 }
 
-TEST_CASE("groups of lanes with masks of their own take part side by side") {
+TEST_CASE("groups of lanes with separate masks execute independently") {
   const auto run = run_warp(R"(
       setp.lt.u32 %p1, %lane, 12;
       selp.b32 %r1, 0xfff, 0xfffff000, %p1;
@@ -129,7 +129,7 @@ TEST_CASE("groups of lanes with masks of their own take part side by side") {
   }
 }
 
-TEST_CASE("votes over all, some, no and mixed lanes") {
+TEST_CASE("votes are right over all, some, no and mixed lanes") {
   const struct {
     const char* predicate;
     bool all, any, uni;

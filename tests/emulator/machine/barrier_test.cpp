@@ -131,7 +131,7 @@ TEST_CASE("a last warp that is not full takes part in barriers") {
   CHECK(kernel.clean());
 }
 
-TEST_CASE("a block that spins on what nobody will write is a deadlock") {
+TEST_CASE("a block that spins on a value that is never written is a deadlock") {
   Kernel kernel("LOOP: ld.volatile.global.u32 %r2, [%rd0];\nsetp.eq.u32 %p0, %r2, 0;\n@%p0 bra LOOP;");
   kernel.zeros(4);
   CHECK(kernel.always(FaultKind::deadlock));

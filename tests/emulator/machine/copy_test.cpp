@@ -31,7 +31,7 @@ std::string text(std::initializer_list<const char*> parts) {
 
 }  // namespace
 
-TEST_CASE("what is copied is there after the wait") {
+TEST_CASE("copied data are readable after the wait") {
   Kernel kernel = copies(text({kCopy, "cp.async.commit_group;\ncp.async.wait_group 0;\n", kRead}));
   std::vector<std::uint32_t> values(512);
   for (std::uint32_t i = 0; i < 512; ++i) values[i] = i * 7;
@@ -59,7 +59,7 @@ TEST_CASE("a wait for all groups but one leaves the last on its way") {
   CHECK(copies(text({first.c_str(), "cp.async.commit_group;\ncp.async.wait_group 1;\n", kRead})).clean());
 }
 
-TEST_CASE("another thread needs a barrier behind the wait") {
+TEST_CASE("another thread needs a barrier after the wait") {
   const std::string other = "xor.b32 %r3, %r0, 32;\nshl.b32 %r3, %r3, 4;\nadd.u32 %r3, %r3, %r9;\n";
   const std::string read = "ld.shared.u32 %r4, [%r3];\n";
   CHECK(copies(text({other.c_str(), kCopy, "cp.async.wait_all;\nbar.sync 0;\n", read.c_str()})).clean());
@@ -73,7 +73,7 @@ TEST_CASE("a write to where a copy is on its way is a fault") {
   CHECK(copies(text({kCopy, "cp.async.wait_all;\nst.shared.u32 [%r2], %r0;"})).clean());
 }
 
-TEST_CASE("a write to where a copy may still be reading is a race, also behind a barrier") {
+TEST_CASE("a write to the source of a pending copy is a race, also after a barrier") {
   const char* const kStore = "st.global.u32 [%rd3+4], %r0;\n";
   const auto race = [](std::initializer_list<const char*> parts) {
     return copies(text(parts)).always(FaultKind::race, {"st.global.u32", "may still be reading", "cp.async"});
@@ -82,13 +82,13 @@ TEST_CASE("a write to where a copy may still be reading is a race, also behind a
   CHECK(race({kCopy, "cp.async.commit_group;\n", kStore, "cp.async.wait_group 0;"}));
   CHECK(copies(text({kCopy, "cp.async.wait_all;\n", kStore})).clean());
   CHECK(copies(text({kStore, kCopy, "cp.async.wait_all;"})).clean());
-  // What lies beside the source, and what a short source leaves out, is free.
+  // A write next to the source, or to a part that a short copy does not read, is no race.
   CHECK(
       copies(text({"cp.async.ca.shared.global [%r2], [%rd3], 4;\n", kStore, "cp.async.wait_all;"})).clean());
   CHECK(copies(text({"cp.async.cg.shared.global [%r2], [%rd3], 16, 4;\n", kStore, "cp.async.wait_all;"}))
             .clean());
-  // Thread 32 writes what thread 0 copies, after a barrier that thread 0 came to before its wait: seen by the
-  // seeds under which the write comes first.
+  // Thread 32 writes what thread 0 copies, after a barrier that thread 0 reached before its wait: the seeds
+  // under which the write comes first detect it.
   const char* const kOther = "setp.eq.u32 %p0, %r0, 32;\n@%p0 st.global.u32 [%rd0], %r0;\n";
   Kernel behind = copies(text({kCopy, "bar.sync 0;\n", kOther, "cp.async.wait_all;"}));
   int found = 0;

@@ -35,7 +35,7 @@ LineCounters shared(int bytes, F f, Mask mask = kAllLanes) {
 
 }  // namespace
 
-TEST_CASE("neighbouring words fill their sectors") {
+TEST_CASE("neighboring words fill their sectors") {
   const LineCounters counters = global(4, [](int lane) { return 4096 + 4 * lane; });
   CHECK(counters.global_requests == 1);
   CHECK(counters.global_sectors == 4);

@@ -1,4 +1,5 @@
 #include "kernel.h"
+#include "emulator/ptx/parse.h"
 
 #include <doctest/doctest.h>
 

@@ -39,7 +39,7 @@ class Kernel {
   std::uint64_t unwritten(std::uint64_t bytes);
   std::uint64_t zeros(std::uint64_t bytes);
 
-  /// Runs once more; global memory stays as it is.
+  /// Runs once more; global memory keeps its contents.
   Counters run(std::uint64_t seed = 0);
   /// The fault under a seed, if there is one, on fresh zeros.
   [[nodiscard]] std::optional<Fault> fault(std::uint64_t seed);

@@ -43,7 +43,7 @@ TEST_CASE("a read past the end of an allocation says how far past which end") {
   kernel.zeros(128);
   CHECK(kernel.always(
       FaultKind::out_of_bounds,
-      {"reads 4 bytes at 0x70000000080", "0 bytes behind the allocation of 128 bytes at 0x70000000000",
+      {"reads 4 bytes at 0x70000000080", "0 bytes after the allocation of 128 bytes at 0x70000000000",
        "thread (28,0,0)", "ld.global.u32 %r2, [%rd3+16];", "PTX line"}));
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("lanes may read from several allocations at once") {
   CHECK(kernel.read<std::uint32_t>(kernel.parameters[0] + 128 + 16 * 4) == 7);
 }
 
-TEST_CASE("lanes of a guard that is false touch nothing") {
+TEST_CASE("lanes whose guard is false access nothing") {
   Kernel kernel = own_word("setp.lt.u32 %p0, %r0, 4;\n@%p0 st.global.u32 [%rd3], %r0;");
   kernel.zeros(16);
   CHECK(kernel.clean());
@@ -146,7 +146,7 @@ TEST_CASE("shared memory is unwritten when a block starts") {
   CHECK(kernel.always(FaultKind::unwritten_read, {"block (1,0,0)"}));
 }
 
-TEST_CASE("unwritten bytes are seen where only some of a word were written") {
+TEST_CASE("unwritten bytes are detected in a partly written word") {
   Kernel kernel(
       "setp.ne.u32 %p1, %r0, 0;\n@%p1 ret;\nmov.u16 %h0, 1;\nst.shared.u16 [s], %h0;\nst.shared.u8 [s+2], "
       "%h0;\n"
@@ -155,7 +155,7 @@ TEST_CASE("unwritten bytes are seen where only some of a word were written") {
   CHECK(kernel.always(FaultKind::unwritten_read, {"byte at 0x403"}));
 }
 
-TEST_CASE("constant memory can only be read, and within its end") {
+TEST_CASE("constant memory can only be read, up to its end") {
   GlobalMemory memory(1 << 20);
   Allocation* const constant = memory.allocate(16, true, "c");
   REQUIRE(constant != nullptr);
@@ -166,7 +166,7 @@ TEST_CASE("constant memory can only be read, and within its end") {
   kernel.parameters = {address + 12};
   CHECK_NOTHROW((void)kernel.run());
   kernel.parameters = {address + 16};
-  CHECK_THROWS_WITH_AS((void)kernel.run(), doctest::Contains("0 bytes behind c of 16 bytes"), Fault);
+  CHECK_THROWS_WITH_AS((void)kernel.run(), doctest::Contains("0 bytes after c of 16 bytes"), Fault);
   Kernel as_global("ld.global.u32 %r2, [%rd0];");
   as_global.parameters = {as_global.memory().allocate(16, true, "c")->address};
   CHECK_THROWS_AS((void)as_global.run(), Fault);
@@ -183,7 +183,7 @@ TEST_CASE("a generic address reaches shared memory through its window") {
   CHECK(kernel.read<std::uint32_t>(kernel.parameters[0]) == 5);
 }
 
-TEST_CASE("checks can be left out, and bounds cannot") {
+TEST_CASE("checks can be switched off, except for bounds") {
   Kernel kernel = own_word("ld.global.u32 %r2, [%rd3];");
   kernel.unwritten(128);
   kernel.checks = {.unwritten = false, .races = false, .counters = false};

@@ -6,8 +6,8 @@ using namespace sparsekiln::emulator;
 
 namespace {
 
-/// The last block to arrive adds what all blocks left: p0 has a counter, p1 a word for each thread of each
-/// block, p2 the sums. As templates/epilogue.cuh does it.
+/// The last block to arrive adds what all blocks wrote: p0 has a counter, p1 a word for each thread of each
+/// block, p2 the sums. templates/epilogue.cuh works in the same way.
 Kernel last_arriver(const std::string& release, const std::string& acquire,
                     const std::string& load = "ld.relaxed.gpu.global.u32") {
   Kernel kernel(
@@ -51,7 +51,7 @@ Kernel flag(const std::string& raise, const std::string& look) {
 
 }  // namespace
 
-TEST_CASE("the last block may add what others left before their fence") {
+TEST_CASE("the last block may add what others wrote before their fence") {
   for (const char* load : {"ld.relaxed.gpu.global.u32", "ld.global.u32"}) {
     Kernel kernel = last_arriver("membar.gl;", "membar.gl;", load);
     REQUIRE(kernel.clean());
@@ -60,7 +60,7 @@ TEST_CASE("the last block may add what others left before their fence") {
   }
 }
 
-TEST_CASE("the last block must not, where they have no fence") {
+TEST_CASE("the last block must not add what others wrote without a fence") {
   CHECK(last_arriver("", "membar.gl;")
             .always(FaultKind::race, {"ld.relaxed.gpu", "st.global.u32 [%rd4], %r3;"}));
 }
@@ -91,7 +91,7 @@ TEST_CASE("fences before the barrier serve the thread that counts") {
   CHECK(kernel.clean());
 }
 
-TEST_CASE("release and acquire order what lies before and behind") {
+TEST_CASE("release and acquire order the accesses before and after them") {
   CHECK(flag("st.release.gpu.global.u32 [%rd0], %r3;", "ld.acquire.gpu.global.u32 %r4, [%rd0];").clean());
   CHECK(flag("atom.release.gpu.global.add.u32 %r6, [%rd0], 1;",
              "atom.acquire.gpu.global.add.u32 %r4, [%rd0], 0;")

@@ -24,7 +24,7 @@ Kernel two_warps(const std::string& body) {
 TEST_CASE("reading what another warp writes without a barrier is a race") {
   Kernel kernel = two_warps(
       words(32) + "st.shared.u32 [%r2], %r0;\nst.shared.u32 [%r2+256], %r0;\nld.shared.u32 %r4, [%r3];");
-  kernel.checks.unwritten = false;  // or that is seen first
+  kernel.checks.unwritten = false;  // otherwise that is reported first
   CHECK(kernel.always(FaultKind::race,
                       {"st.shared.u32 [%r2], %r0;", "ld.shared.u32 %r4, [%r3];", "races with the"}));
 }
@@ -53,7 +53,7 @@ TEST_CASE("lanes of one warp need a warp barrier between them") {
 }
 
 TEST_CASE("a warp barrier of some lanes orders those, and no others") {
-  // Lanes 0 to 15 exchange with their neighbours in pairs, behind a barrier of half of the warp.
+  // Lanes 0 to 15 exchange with their neighbors in pairs, after a barrier of half of the warp.
   const std::string write =
       "mov.u32 %r9, s;\nshl.b32 %r2, %r0, 2;\nadd.u32 %r2, %r2, %r9;\nxor.b32 %r3, %r0, 1;\nshl.b32 %r3, "
       "%r3, 2;\nadd.u32 "
@@ -92,7 +92,7 @@ TEST_CASE("a write is a race with any of several warps that read") {
   CHECK(kernel.always(FaultKind::race));
 }
 
-TEST_CASE("neighbouring bytes are no race") {
+TEST_CASE("neighboring bytes are no race") {
   Kernel kernel = two_warps(
       "cvt.u16.u32 %h0, %r0;\nmov.u32 %r9, s;\nadd.u32 %r2, %r9, %r0;\nst.shared.u8 [%r2], "
       "%h0;\nld.shared.u8 %h1, [%r2];");

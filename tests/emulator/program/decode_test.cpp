@@ -7,7 +7,9 @@
 
 #include "emulator/machine/memory.h"
 #include "emulator/program/decode.h"
+#include "emulator/program/decoder.h"
 #include "emulator/program/flow.h"
+#include "emulator/ptx/parse.h"
 
 namespace sparsekiln::emulator {
 namespace {

@@ -92,14 +92,14 @@ TEST_CASE("lanes of random code each do what one thread alone would do") {
   CHECK(finished > 1000);
 }
 
-/// Of all instructions.
+/// The divergent branches of all instructions.
 std::uint64_t divergent(const WarpRun& run) {
   std::uint64_t sum = 0;
   for (const LineCounters& line : run.counters) sum += line.divergent;
   return sum;
 }
 
-TEST_CASE("lanes that took both ways of a branch run together again behind it") {
+TEST_CASE("lanes that took both sides of a branch run together again after it") {
   const WarpRun run = run_warp(R"(
       setp.lt.u32 %p1, %lane, 7;
       @%p1 bra SMALL;
@@ -116,7 +116,7 @@ TEST_CASE("lanes that took both ways of a branch run together again behind it") 
   CHECK(divergent(run) == 1);
 }
 
-TEST_CASE("on each way of a branch only its own lanes are active") {
+TEST_CASE("on each side of a branch only its own lanes are active") {
   const WarpRun run = run_warp(R"(
       setp.lt.u32 %p1, %lane, 7;
       @%p1 bra SMALL;
@@ -128,7 +128,7 @@ TEST_CASE("on each way of a branch only its own lanes are active") {
   for (int lane = 0; lane < 32; ++lane) CHECK(run.results[0][lane] == (lane < 7 ? 0x7fu : 0xffffff80u));
 }
 
-TEST_CASE("lanes leave a loop one by one and meet behind it") {
+TEST_CASE("lanes leave a loop one by one and join after it") {
   const WarpRun run = run_warp(R"(
       mov.u32 %out0, 0;
     LOOP: add.u32 %out0, %out0, 3;
@@ -147,7 +147,7 @@ TEST_CASE("a branch that all lanes take is not divergent") {
                            {}, {32})) == 0);
 }
 
-TEST_CASE("lanes that return early are missed by nobody") {
+TEST_CASE("other lanes do not wait for lanes that return early") {
   const WarpRun run = run_warp(R"(
       setp.lt.u32 %p1, %lane, 20;
       @%p1 bra L;
@@ -160,7 +160,7 @@ TEST_CASE("lanes that return early are missed by nobody") {
     CHECK(run.results[0][lane] == (lane >= 20 && lane < 25 ? 0xdeadu : 0xfe0fffffu));
 }
 
-TEST_CASE("lanes that do more before they return early are missed by nobody that meets behind") {
+TEST_CASE("lanes that do more before they return early do not delay the others at their join") {
   const WarpRun run = run_warp(R"(
       mov.u32 %out0, 1;
       setp.lt.u32 %p1, %lane, 20;

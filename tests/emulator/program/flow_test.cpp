@@ -84,7 +84,7 @@ TEST_CASE("the ways of a diamond meet at its end") {
   CHECK(joins == std::vector<std::uint32_t>{3, 3, 3, kNoBlock});
 }
 
-TEST_CASE("lanes that leave a loop wait behind it") {
+TEST_CASE("lanes that leave a loop wait after it") {
   const auto joins = immediate_post_dominators(graph({{1}, {2}, {1, 3}, {}}));
   CHECK(joins[2] == 3);
 }

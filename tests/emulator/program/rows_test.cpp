@@ -39,7 +39,7 @@ void add_random_operands(std::mt19937& random, std::vector<Draft>& drafts,
   }
 }
 
-/// Walks through code on a random way, and knows which row each byte of the register file holds.
+/// Follows a random path through code, and knows which row each byte of the register file holds.
 class Walk {
  public:
   Walk(const std::vector<Draft>& drafts, const std::vector<VirtualRow>& rows, const RowPlan& plan)
@@ -58,7 +58,7 @@ class Walk {
       for (const std::uint32_t row : draft.read) check_held(row, at);
       if (taken)
         for (const std::uint32_t row : draft.written) {
-          // Some of the old value stays: what was not held before is not held now.
+          // Some of the old value is kept: what was not held before is not held now.
           const bool all = !draft.guarded() && !draft.partial;
           fill(row, all || holds(row) ? row : kLost);
         }

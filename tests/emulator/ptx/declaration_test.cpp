@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "emulator/ptx/parse.h"
 #include "tests/emulator/ptx/text.h"
 
 using namespace sparsekiln::ptx;
@@ -42,7 +43,7 @@ TEST_CASE("an array of bytes keeps the values that are written, and its full siz
   CHECK(variable.initial == Bytes{1, 0, 255, 255});
 }
 
-TEST_CASE("what is in global or constant memory is zero where nothing is said, in shared memory undefined") {
+TEST_CASE("variables in global or constant memory are zero by default, and undefined in shared memory") {
   const Module module = module_of(".global .u32 a; .const .f64 b[2]; .shared .f32 c;");
   REQUIRE(module.variables.size() == 3);
   CHECK(module.variables[0].initialised);
@@ -51,7 +52,7 @@ TEST_CASE("what is in global or constant memory is zero where nothing is said, i
   CHECK_FALSE(module.variables[2].initialised);
 }
 
-TEST_CASE("a variable is aligned as its type where nothing is said") {
+TEST_CASE("a variable has the alignment of its type by default") {
   CHECK(variable_of(".global .u64 a[3];").alignment == 8);
   CHECK(variable_of(".global .b8 a[3];").alignment == 1);
   CHECK(variable_of(".global .align 1 .u64 a;").alignment == 1);
@@ -70,13 +71,13 @@ TEST_CASE("integers are read in each base") {
         Bytes{10, 31, 15, 5, 7, 0});
 }
 
-TEST_CASE("nested values lie row after row, and rows that are cut short leave zeros") {
+TEST_CASE("nested values are stored row after row, and short rows are filled with zeros") {
   const Variable variable = variable_of(".global .b8 a[3][4] = {{1, 2}, {}, {3}};");
   CHECK(variable.bytes == 12);
   CHECK(variable.initial == Bytes{1, 2, 0, 0, 0, 0, 0, 0, 3});
 }
 
-TEST_CASE("the values say the size that an array leaves open") {
+TEST_CASE("the values determine the size of an array without one") {
   CHECK(variable_of(".global .b16 a[] = {1, 2, 3};").bytes == 6);
   CHECK(variable_of(".global .b16 a[][4] = {{1}, {2}};").bytes == 16);
 }
@@ -150,11 +151,11 @@ TEST_CASE("files are known by their numbers, wherever the text names them") {
   CHECK(module.files[3] == "third.cu");
 }
 
-TEST_CASE("a file that a .loc names has a place even where no .file does") {
+TEST_CASE("a file that a .loc names has an entry even without a .file") {
   CHECK(module_of(".entry k() { .loc 9 7 1\n ret; }").files.size() == 10);
 }
 
-TEST_CASE("sections of DWARF are passed over") {
+TEST_CASE("sections of DWARF are skipped") {
   const Module module = module_of(
       ".section .debug_str\n{\n$L__info_string0:\n.b8 115,0\n.b64 $L__a+12\n.b32 .debug_abbrev\n}\n"
       ".section\t.debug_loc\t{\t}\n.entry k() { ret; }");

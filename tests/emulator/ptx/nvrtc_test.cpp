@@ -1,14 +1,15 @@
 #include <algorithm>
 #include <cctype>
 
-#include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/nvrtc_choice.h"
+#include "emulator/ptx/parse.h"
 
 #include "tests/compiler/cuda/need_nvrtc.h"
 #include "tests/emulator/ptx/text.h"
 
 using namespace sparsekiln::ptx;
+using sparsekiln::cuda::find_nvrtc;
 using sparsekiln::cuda::need_nvrtc;
-using sparsekiln::cuda::Nvrtc;
 
 namespace {
 
@@ -54,7 +55,7 @@ TEST_SUITE_BEGIN("emulator/ptx what NVRTC writes");
 TEST_CASE("each architecture's PTX is read whole" * need_nvrtc()) {
   for (const char* arch : {"sm_75", "sm_80", "sm_90", "sm_90a"}) {
     CAPTURE(arch);
-    const std::string ptx = Nvrtc::find()->compile(kSource, arch).ptx;
+    const std::string ptx = find_nvrtc()->compile(kSource, arch).ptx;
     const Module module = parse(ptx);
     CHECK("sm_" + std::to_string(module.compute_capability) + (module.architecture_specific ? "a" : "") ==
           arch);
@@ -71,7 +72,7 @@ TEST_CASE("each architecture's PTX is read whole" * need_nvrtc()) {
 }
 
 TEST_CASE("module data comes with its bytes" * need_nvrtc()) {
-  const Module module = parse(Nvrtc::find()->compile(kSource, "sm_80").ptx);
+  const Module module = parse(find_nvrtc()->compile(kSource, "sm_80").ptx);
   const auto named = [&](std::string_view name) {
     const auto found =
         std::find_if(module.variables.begin(), module.variables.end(),

@@ -100,7 +100,7 @@ TEST_CASE("an address has a base and an offset") {
   CHECK(operand_of("[4096]").elements[0].bits == 4096);
 }
 
-TEST_CASE("a vector has elements: registers, numbers, places for nothing") {
+TEST_CASE("a vector has elements: registers, numbers, sinks") {
   const Operand vector = operand_of("{%r1, _, -1, 0f00000000}");
   REQUIRE(vector.kind == Kind::vector);
   REQUIRE(vector.elements.size() == 4);

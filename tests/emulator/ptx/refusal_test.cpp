@@ -34,7 +34,7 @@ TEST_CASE("a text must start as a module") {
     CHECK(refusal(refused.text) == refused.message);
 }
 
-TEST_CASE("what a module may hold but this emulator does not is refused by name") {
+TEST_CASE("valid module content that this emulator does not implement is refused by name") {
   for (const Refused& refused : std::initializer_list<Refused>{
            {".visible .func f() { ret; }", "line 4: not implemented: .func"},
            {"\n.extern .func (.param .b32 r) vprintf(.param .b64 a);", "line 5: not implemented: .func"},
@@ -58,7 +58,7 @@ TEST_CASE("what a module may hold but this emulator does not is refused by name"
     CHECK(module_refusal(refused.text) == refused.message);
 }
 
-TEST_CASE("a variable must make sense") {
+TEST_CASE("an invalid variable is refused") {
   for (const Refused& refused : std::initializer_list<Refused>{
            {".global .pred p;", "line 4: a variable of type .pred"},
            {".global .align 3 .b8 a;", "line 4: an alignment that is not a power of two"},
@@ -127,7 +127,7 @@ TEST_CASE("a launch bound must be one that a block can have") {
         "line 4: expected at most three sizes, found '1'");
 }
 
-TEST_CASE("what a kernel may hold but this emulator does not is refused by name and line") {
+TEST_CASE("valid kernel content that this emulator does not implement is refused by name and line") {
   for (const Refused& refused : std::initializer_list<Refused>{
            {"ret;\ncall.uni f, ();", "line 7: not implemented: call"},
            {".reg .b32 r;\nbrx.idx r, table;", "line 7: not implemented: brx"},
@@ -214,7 +214,7 @@ TEST_CASE("a text that stops anywhere is refused") {
   }
 }
 
-TEST_CASE("long names are cut in messages, and what cannot be printed is left out") {
+TEST_CASE("long names are shortened in messages, and unprintable characters are left out") {
   const std::string message = kernel_refusal("op " + std::string(5000, 'x') + ";");
   CHECK(message == "line 6: nothing is named '" + std::string(80, 'x') + "…'");
   CHECK(module_refusal(".file 1 2 \"\x01\"").size() < 200);

@@ -65,7 +65,7 @@ TEST_CASE("a name is declared once in a scope") {
   CHECK(kernel_refusal(".reg .b64 a2;\n.reg .b32 a<2>;").empty());
 }
 
-TEST_CASE("a name is gone where its braces close") {
+TEST_CASE("a name is unknown after its braces close") {
   CHECK(kernel_refusal("{ .reg .b32 t; }\nop t;") == "line 7: nothing is named 't'");
   CHECK(kernel_refusal("{ .reg .b32 %t<3>; op %t1; }\nop %t1;") == "line 7: no register '%t1'");
 }
@@ -79,10 +79,10 @@ TEST_CASE("labels are statements, before and after the branch") {
     CHECK(target.kind == Operand::Kind::label);
     CHECK(target.index == targets[branch]);
   }
-  CHECK(function.statements.size() == 7);  // END is behind the last
+  CHECK(function.statements.size() == 7);  // END is after the last
 }
 
-TEST_CASE("a label in braces is known there only, and may be there again") {
+TEST_CASE("a label in braces is known only there, and may be used again elsewhere") {
   const Function function = kernel_of(
       "{ L: op; bra L; bra DONE; bra OUT; DONE: }\n{ L: op; bra L; bra DONE; bra OUT; DONE: }\nOUT: op;");
   const auto target = [&](std::size_t statement) {
@@ -98,7 +98,7 @@ TEST_CASE("a label in braces is known there only, and may be there again") {
   CHECK(kernel_refusal("L: op;\nL: op;") == "line 7: the label 'L' is there twice");
 }
 
-TEST_CASE("braces nest, but not without end") {
+TEST_CASE("braces nest up to a limit") {
   const auto nested = [](std::size_t depth) {
     return std::string(depth, '{') + "op;" + std::string(depth, '}');
   };

@@ -42,7 +42,7 @@ TEST_CASE("a guard is a predicate, perhaps negated") {
   CHECK_FALSE(function.statements[3].guarded);
 }
 
-TEST_CASE("an instruction may span lines, several may share one, and empty ones are nothing") {
+TEST_CASE("an instruction may span lines, several may share one, and empty ones are ignored") {
   const Function function = kernel_of("op\n 1,\n 2; op 3; op;;\n");
   REQUIRE(function.statements.size() == 3);
   CHECK(function.statements[0].line == kFirstBodyLine);
@@ -50,7 +50,7 @@ TEST_CASE("an instruction may span lines, several may share one, and empty ones 
   CHECK(function.statements[0].operands.size() == 2);
 }
 
-TEST_CASE("an instruction knows its place in the source from the .loc before it") {
+TEST_CASE("an instruction has the source position of the .loc before it") {
   const Function function = kernel_of(
       "op;\n.loc 1 12 5\nop;\nop;\n.loc\t2 30 1, function_name $L__info_string0, inlined_at 1 14 9\nop;\n"
       ".loc 2 31 1, function_name $L__info_string0+35, inlined_at 1 14 9\nop;\n.pragma \"nounroll\";\nop;");
@@ -62,13 +62,13 @@ TEST_CASE("an instruction knows its place in the source from the .loc before it"
   }
 }
 
-TEST_CASE("the places of one kernel say nothing of the next") {
+TEST_CASE("the source positions of one kernel do not apply to the next") {
   const Module module = module_of(".entry a() { .loc 1 5 1\n op; }\n.entry b() { op; }");
   CHECK(module.functions[0].statements[0].source.line == 5);
   CHECK(module.functions[1].statements[0].source.line == 0);
 }
 
-TEST_CASE("inline assembly with scopes and comments is read as what stands around it") {
+TEST_CASE("inline assembly with scopes and comments is read like the code around it") {
   const Function function = kernel_of(
       ".reg .b32 %r<4>; .reg .f32 %f<3>;\n// begin inline asm\n{ .reg .b64 t; cvt.u64.u32 t, %r1;\n"
       "cp.async.cg.shared.global [%r2], [t], 16, %r3; }\n// end inline asm\nfma.rn.f32 %f1, %f2, %f2, "

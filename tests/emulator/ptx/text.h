@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include "emulator/ptx/module.h"
+#include "emulator/ptx/parse.h"
 
 namespace sparsekiln::ptx {
 

@@ -5,9 +5,9 @@
 writes NAME.ptx and NAME.json for each kernel. The JSON says how to launch it: `kernel` (entry point), `arch`,
 `shared` (bytes of dynamic shared memory), `num_warps` (a block has 32 times as many threads), `constants` (what was
 compiled in), and `arguments`: one entry a kernel parameter, in order, with `name` and `type` ("*fp16", "i32", and
-"*i8" for scratch that Triton adds: pass null, nothing here asks for any). Where `divisible_by_16` is set, a pointer
+"*i8" for scratch that Triton adds: pass null, no kernel here needs any). If `divisible_by_16` is set, a pointer
 must be aligned to 16 bytes and an integer be a multiple of 16: Triton was told so, as it is when it is called from
-Python. `global_scratch` and `profile_scratch` are the bytes a block that those pointers need.
+Python. `global_scratch` and `profile_scratch` are the bytes per block that those pointers need.
 
 Needs Triton from PyPI and nothing else; exits 77 (skipped) where it is missing.
 """

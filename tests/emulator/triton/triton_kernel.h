@@ -26,8 +26,7 @@ class EmulatedMemory {
   std::size_t bytes_;
 };
 
-/// A kernel that Triton compiled: ptx/NAME.ptx with the ptx/NAME.json beside it, which compile_triton.py
-/// describes.
+/// A kernel that Triton compiled: ptx/NAME.ptx and ptx/NAME.json, which compile_triton.py describes.
 class TritonKernel {
  public:
   using Argument = std::variant<CUdeviceptr, std::int32_t>;

@@ -15,6 +15,7 @@
 
 #include "compiler/build.h"
 #include "oracle/spmm_check.h"
+#include "runtime/open_device.h"
 #include "runtime/resident_spmm.h"
 #include "tests/runtime/cpu/product_fixture.h"
 #include "tests/runtime/cpu/sddmm_fixture.h"
@@ -295,7 +296,7 @@ Options attached_options(const Folder& store, Operation operation, Batch batch) 
   options.batch = batch;
   options.operation = operation;
   options.target = host(2).to_string();
-  options.attached = true;
+  options.specialization = Specialization::attached;
   options.cache_dir = store.path;
   return options;
 }
@@ -382,10 +383,10 @@ TEST_CASE("a kernel of cut features keeps them when it is laid out anew, and sha
   kernel.relayout(second);
   const Problem problem = make_problem(second, options);
   const HostInputs inputs = make_inputs(problem, 24, Inputs::random, 1);
-  options.attached = false;
+  options.specialization = Specialization::baked;
   CHECK(bytes_of_product(kernel, problem, inputs) ==
         bytes_of_product(compile(second, options), problem, inputs));
-  options.attached = true;
+  options.specialization = Specialization::attached;
   options.in_features = 2 * 32 - 9;
   options.out_features = 3 * 16 - 1;
   CHECK(build(patterns::random(3, 2, 0.9, 3), options).from == From::store);

@@ -12,6 +12,7 @@
 #include "compiler/cpu/object.h"
 #include "compiler/cpu/sddmm.h"
 #include "oracle/sddmm_check.h"
+#include "runtime/open_device.h"
 #include "runtime/resident_sddmm.h"
 
 namespace sparsekiln::cpu {

@@ -20,8 +20,10 @@
 #include "autotune/record_json.h"
 #include "autotune/shipped_records.h"
 #include "compiler/build.h"
+#include "runtime/build.h"
 #include "runtime/environment.h"
 #include "runtime/records.h"
+#include "runtime/stores.h"
 #include "tests/temporary_folder.h"
 
 namespace sparsekiln {

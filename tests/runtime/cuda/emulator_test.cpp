@@ -1,4 +1,5 @@
 #include "runtime/cuda/emulator.h"
+#include "runtime/cuda/emulator_library.h"
 
 #include <filesystem>
 #include <future>
@@ -11,6 +12,7 @@
 #include "oracle/spmm_check.h"
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/stream.h"
+#include "runtime/open_device.h"
 #include "tests/runtime/cuda/stub_session.h"
 
 using namespace sparsekiln;

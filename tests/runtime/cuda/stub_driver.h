@@ -1,11 +1,12 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/runtime/cuda/stub_launch.h"
 
 /// A CUDA driver for tests and for measuring what a launch costs on the host: the Driver API's functions that
 /// runtime/cuda calls, behind cuGetProcAddress, on two devices whose memory is the host's. A launch is
@@ -20,16 +21,6 @@
 /// architecture only; and PTX for up to the device's architecture, with `// kernel NAME SIZE…` lines. A line
 /// `broken` makes either invalid.
 namespace stub {
-
-struct Launch {
-  std::string function;
-  std::array<unsigned, 3> grid{};
-  std::array<unsigned, 3> block{};
-  unsigned shared_bytes = 0;
-  void* stream = nullptr;
-  std::vector<std::vector<std::byte>> arguments;
-  bool captured = false;  ///< into a graph
-};
 
 /// The file of this library.
 std::string path();

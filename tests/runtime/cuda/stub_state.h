@@ -11,7 +11,7 @@
 
 #include <cuda.h>
 
-#include "tests/runtime/cuda/stub_driver.h"
+#include "tests/runtime/cuda/stub_launch.h"
 
 // The driver's structures, as the handles of cuda.h name them.
 struct CUctx_st {

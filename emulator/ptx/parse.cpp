@@ -1,4 +1,4 @@
-#include "emulator/ptx/module.h"
+#include "emulator/ptx/parse.h"
 
 #include <limits>
 #include <string>

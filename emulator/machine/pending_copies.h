@@ -11,8 +11,8 @@ namespace sparsekiln::emulator {
 
 /// Asynchronous copies of one warp in one instruction, on their way (PTX ISA 9.7.9.25.3, cp.async).
 struct PendingCopy {
-  PendingCopy() {}    // NOLINT: leaves the arrays as they are
-  Mask lanes = 0;     ///< whose copy nobody has waited for
+  PendingCopy() {}    // NOLINT: leaves the arrays uninitialized
+  Mask lanes = 0;     ///< lanes that have not waited for their copy
   bool late = false;  ///< its data move when they are waited for
   std::uint32_t pc = 0;
   std::uint32_t bytes = 0;

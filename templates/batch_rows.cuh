@@ -2,18 +2,18 @@
 
 #include "swizzle.cuh"
 
-// Where operands lie in shared memory that are read along their rows' columns: a row for each batch entry,
-// kUnits × 16 bytes of its features.
+// The layout in shared memory of operands that are read along columns: each batch row has kUnits × 16 bytes
+// of its features.
 
 namespace sparsekiln {
 
 template <int kUnits, int kElementBytes>
-struct EntryRows;
+struct BatchRows;
 
-/// Of 16-bit elements, for ldmatrix: 8 neighbouring rows have any one of their units in 8 different places of
-/// a line of 128 bytes, so it meets no bank conflict.
+/// For elements of 16 bits, read by ldmatrix: the units with the same number in 8 neighboring rows are in 8
+/// different places of a line of 128 bytes, so reading them meets no bank conflict.
 template <int kUnits>
-struct EntryRows<kUnits, 2> {
+struct BatchRows<kUnits, 2> {
   __device__ static __forceinline__ unsigned offset(unsigned row, unsigned unit) {
     if constexpr (kUnits == 1)
       return row * 16;
@@ -24,10 +24,10 @@ struct EntryRows<kUnits, 2> {
   }
 };
 
-/// Of floats: 4 neighbouring rows have 8 floats of the same columns in different banks, and so have as many
-/// rows as fill 32 banks the columns of one block of 8 or 16.
+/// For floats: 8 floats of the same columns in 4 neighboring rows are in different banks. The columns of one
+/// block of 8 or 16 are in different banks in as many rows as fill 32 banks.
 template <int kUnits>
-struct EntryRows<kUnits, 4> {
+struct BatchRows<kUnits, 4> {
   __device__ static __forceinline__ unsigned offset(unsigned row, unsigned unit) {
     if constexpr (kUnits == 2)
       return row * 32 + unit * 16;
@@ -38,7 +38,7 @@ struct EntryRows<kUnits, 4> {
   }
 };
 
-/// As they come: for reads of whole rows.
+/// Rows without a swizzle, for reads of whole rows.
 template <int kUnits>
 struct PlainRows {
   __device__ static __forceinline__ unsigned offset(unsigned row, unsigned unit) {

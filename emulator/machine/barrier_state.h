@@ -3,20 +3,25 @@
 #include <array>
 #include <cstdint>
 
-#include "emulator/machine/warp.h"
+#include "emulator/program/program.h"
 
 namespace sparsekiln::emulator {
 
-/// One barrier of a block (PTX ISA 9.7.13.1): warps arrive, in whole, that is all of their threads that have
-/// not ended; when as many have as it was told, those that wait go on and it is empty again. A barrier of the
-/// whole block without a number of threads waits for no warp that has ended, and is complete when the last
-/// one that it waits for ends (9.7.12, exit). One with a number of threads counts arrivals alone.
+/// What a warp does at a barrier: waits, goes on, or waits for the answer of a reduction.
+enum class BarrierKind : std::uint8_t { sync, arrive, reduce_and, reduce_or, reduce_popc };
+inline constexpr std::uint32_t kNoRow = 0xffffffffu;
+
+/// One barrier of a block (PTX ISA 9.7.13.1). Warps arrive as a whole, that is, with all of their threads
+/// that have not ended. When the expected number has arrived, those that wait continue and the barrier is
+/// empty again. A barrier of the whole block without a number of threads does not wait for warps that have
+/// ended, and is complete when the last warp that it waits for ends (9.7.12, exit). A barrier with a number
+/// of threads counts arrivals alone.
 struct BarrierArrivals {
-  std::uint32_t expected = 0;  ///< warps; 0: nobody has arrived
-  std::uint32_t waiting = 0;   ///< one bit a warp
-  std::uint32_t arrived = 0;   ///< warps that went on
+  std::uint32_t expected = 0;  ///< warps; 0: none has arrived
+  std::uint32_t waiting = 0;   ///< one bit per warp
+  std::uint32_t arrived = 0;   ///< warps that arrived without waiting
   std::uint32_t count = 0;     ///< of arrivals
-  bool whole = false;          ///< of the whole block: no arrival gave a number of threads
+  bool whole = false;          ///< for the whole block: no arrival gave a number of threads
   BarrierKind kind = BarrierKind::sync;
   std::uint32_t votes = 0;                ///< of a reduction: predicates that hold
   std::uint32_t voters = 0;               ///< and threads that said

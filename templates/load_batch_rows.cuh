@@ -6,12 +6,13 @@
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
 
-// Operands of the gradient of the weight: batch entries of dy (a block row's features) and of x (those of a
-// run's block columns, side by side), from global to shared memory, in the order that they have there.
+// Operand loading for the gradient of the weight: batch rows of dy (the features of one block row) and of x
+// (the features of a run's block columns, next to each other) are copied from global to shared memory, in the
+// order that they have there.
 
 namespace sparsekiln {
 
-/// Where the pairs that are summed lie: LaunchPairs of compiler/launch_operands.h.
+/// The pairs of activations to be summed: LaunchPairs of compiler/launch_operands.h.
 struct ActivationPairs {
   struct Pair {
     const void* x;
@@ -21,9 +22,9 @@ struct ActivationPairs {
   Pair pair[8];
   int count;
 
-  /// Copies the pairs to shared memory, where they can be told apart by number: a parameter's addresses are
-  /// constants (read here in one go, so that the compiler needs no address in a register). To be followed by
-  /// a barrier.
+  /// Copies the pairs to shared memory, where a pair can be selected by number; a kernel parameter can only
+  /// be addressed by constants. All pairs are read at once, so that the compiler needs no address in a
+  /// register. The caller must call a barrier before it reads them.
   __device__ __forceinline__ const Pair* shared() const {
     __shared__ Pair copies[8];
     Pair read[8];
@@ -45,12 +46,12 @@ struct __align__(16) BlockRun {
   int first_of_row;
 };
 
-/// Operand types: an element as a float.
+/// Operand types: they convert an element to a float.
 struct F32Operand {
   using Element = float;
   __device__ static __forceinline__ float read(const float* from) { return *from; }
   __device__ static __forceinline__ float of_word(unsigned bits, int) { return __uint_as_float(bits); }
-  /// A word of dy times the derivative at a word of z.
+  /// A word of dy multiplied by the derivative at a word of z.
   template <class Activation>
   __device__ static __forceinline__ unsigned derived(unsigned dy, unsigned z) {
     return __float_as_uint(__uint_as_float(dy) * Activation::derivative(__uint_as_float(z)));
@@ -72,9 +73,10 @@ struct PackedOperand {
 using F16Operand = PackedOperand<F16Output>;
 using Bf16Operand = PackedOperand<Bf16Output>;
 
-/// A thread's share of copying a chunk of an operand, kSide features of each of kBlocks blocks: batch-major,
-/// where a row of shared memory is a batch entry, one unit of every kPerPass-th entry. Feature-major in
-/// load_features.cuh. kEnd: where the operand's features end within the last block; 0: nowhere.
+/// The units that a thread copies of a chunk: kSide features of each of kBlocks blocks. This one is for
+/// batch-major operands, where a row of shared memory is a batch row, and copies one unit of every
+/// kPerPass-th batch row. load_features.cuh has the feature-major one. kEnd: the number of features of the
+/// operand where the last block is partial, otherwise 0.
 template <class Config, int kSide, int kBlocks, int kEnd, template <int> class RowsOf, bool kFeatureMajor>
 struct ActivationCopy {
   enum : int {
@@ -86,15 +88,15 @@ struct ActivationCopy {
     kPasses = (Config::chunk + kPerPass - 1) / kPerPass,
     kBytes = Config::chunk * kUnits * 16,
   };
-  enum : bool { kPartial = kEnd != 0 };  ///< whether less than a whole unit may exist
+  enum : bool { kPartial = kEnd != 0 };  ///< whether a unit may exist in part
   static_assert(Config::threads % kUnits == 0);
   using Rows = RowsOf<kUnits>;
 
-  /// The features that this thread copies. column(block): the block column (or row) of a run's block, -1
-  /// where it becomes zeros.
+  /// The features that this thread copies. column(block) is the block column (or block row) of a run's block,
+  /// or -1 if the block is to become zeros.
   struct Features {
-    int first;  ///< of the block
-    int bytes;  ///< that exist of the thread's unit
+    int first;  ///< the block's first feature
+    int bytes;  ///< bytes of the thread's unit that exist
     template <class Column>
     __device__ __forceinline__ explicit Features(Column column) {
       const int found = column(unit() / kBlockUnits);
@@ -105,21 +107,22 @@ struct ActivationCopy {
     }
   };
 
-  /// From an operand's first entry to this thread's first unit, and from one chunk to the next. `stride`: of
-  /// an entry, bytes.
+  /// Bytes from an operand's first batch row to this thread's first unit, and from one chunk to the next.
+  /// `stride`: bytes from one batch row to the next.
   __device__ static __forceinline__ long long first(const Features& features, long long stride) {
-    return entry() * stride + static_cast<long long>(features.first) * kElement + unit() % kBlockUnits * 16;
+    return batch_row() * stride + static_cast<long long>(features.first) * kElement +
+           unit() % kBlockUnits * 16;
   }
   __device__ static __forceinline__ long long advance(long long stride) { return Config::chunk * stride; }
 
-  /// Calls use(pass, offset in shared memory, address, bytes that exist) for each unit. `from`: the thread's
-  /// first; `valid`: entries that exist.
+  /// Calls use(pass, offset in shared memory, address, bytes that exist) for each unit. `from`: address of
+  /// the thread's first unit; `valid`: batch rows that exist.
   template <class Use>
   __device__ static __forceinline__ void for_each(const Features& features, const char* from,
                                                   long long stride, int valid, Use use) {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int at = entry() + pass * kPerPass;
+      const int at = batch_row() + pass * kPerPass;
       if (Config::chunk % kPerPass != 0 && at >= Config::chunk) break;
       use(pass, Rows::offset(static_cast<unsigned>(at), static_cast<unsigned>(unit())), from,
           at < valid ? features.bytes : 0);
@@ -129,14 +132,15 @@ struct ActivationCopy {
 
  private:
   __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x) % kUnits; }
-  __device__ static __forceinline__ int entry() { return static_cast<int>(threadIdx.x) / kUnits; }
+  __device__ static __forceinline__ int batch_row() { return static_cast<int>(threadIdx.x) / kUnits; }
 };
 
-/// The stages of shared memory through which the chunks of one run pass, filled ahead by asynchronous copies
-/// (sm_80), or two of them through registers. Tile names how rows of each operand lie in shared memory. For
-/// each chunk: acquire(), read dy() and x(), release(); then drain().
+/// The stages of shared memory through which the chunks of one run pass. They are filled ahead by
+/// asynchronous copies (sm_80), or two of them through registers. Tile defines how the rows of each operand
+/// are laid out in shared memory. For each chunk: acquire(), read dy() and x(), release(). After the last
+/// one: drain().
 template <class Config, class Tile>
-class EntryStages {
+class SddmmStages {
  public:
   enum : int {
     kElement = static_cast<int>(sizeof(typename Config::Element)),
@@ -153,7 +157,7 @@ class EntryStages {
   };
 
   template <class Table>
-  __device__ __forceinline__ EntryStages(const ActivationPairs::Pair* pairs, int count, int n,
+  __device__ __forceinline__ SddmmStages(const ActivationPairs::Pair* pairs, int count, int n,
                                          long long x_stride, long long dy_stride, long long z_stride,
                                          const Table& table, const BlockRun& run, unsigned wanted)
       : pairs_(pairs),
@@ -169,7 +173,7 @@ class EntryStages {
     dy_first_ = CopyDy::first(dy_features_, dy_bytes_);
     z_first_ = CopyDy::first(dy_features_, z_bytes_);
     if (n_ == 0) pair_ = count_;
-    turn_to_pair();
+    begin_pair();
     if constexpr (Config::async_copy) {
 #pragma unroll
       for (int stage = 0; stage < Config::stages - 1; ++stage) queue();
@@ -179,7 +183,7 @@ class EntryStages {
     }
   }
 
-  /// Of all pairs.
+  /// The number of chunks of all pairs.
   __device__ __forceinline__ int chunks() const {
     return count_ * ((n_ + Config::chunk - 1) / Config::chunk);
   }
@@ -200,7 +204,8 @@ class EntryStages {
   __device__ __forceinline__ void release() {
     if constexpr (!Config::async_copy) put();
   }
-  /// After the last chunk, whose copies were the last to be waited for: nobody reads shared memory any more.
+  /// Call after the last chunk: no thread reads shared memory after it returns. All copies have arrived by
+  /// then.
   __device__ __forceinline__ void drain() { __syncthreads(); }
 
  private:
@@ -213,7 +218,7 @@ class EntryStages {
     return stage + 1 == Config::stages ? 0 : stage + 1;
   }
   __device__ __forceinline__ bool done() const { return pair_ >= count_; }
-  __device__ __forceinline__ void turn_to_pair() {
+  __device__ __forceinline__ void begin_pair() {
     if (done()) return;
     const ActivationPairs::Pair pair = pairs_[pair_];
     x_ = static_cast<const char*>(pair.x) + x_first_;
@@ -221,18 +226,18 @@ class EntryStages {
     if constexpr (Config::has_derivative) z_ = static_cast<const char*>(pair.z) + z_first_;
   }
   __device__ __forceinline__ void advance() {
-    entry_ += Config::chunk;
-    if (entry_ < n_) {
+    batch_row_ += Config::chunk;
+    if (batch_row_ < n_) {
       x_ += CopyX::advance(x_bytes_);
       dy_ += CopyDy::advance(dy_bytes_);
       if constexpr (Config::has_derivative) z_ += CopyDy::advance(z_bytes_);
       return;
     }
-    entry_ = 0;
+    batch_row_ = 0;
     ++pair_;
-    turn_to_pair();
+    begin_pair();
   }
-  __device__ __forceinline__ int valid() const { return n_ - entry_; }
+  __device__ __forceinline__ int valid() const { return n_ - batch_row_; }
   __device__ __forceinline__ void queue() {
     if (!done()) {
       const unsigned to = stage(filling_);
@@ -244,18 +249,18 @@ class EntryStages {
     ptx::commit_copies();
     filling_ = next(filling_);
   }
-  /// Queues copies of a chunk's units. What is not read becomes zeros.
+  /// Queues the copies of a chunk's units. Bytes that are not read become zeros.
   template <class Copy>
   __device__ __forceinline__ void copy(unsigned shared, const typename Copy::Features& features,
                                        const char* from, long long stride) const {
-    const char* const some = dy_;  // an address that may be named
+    const char* const some = dy_;  // a valid address, where nothing is read
     Copy::for_each(features, from, stride, valid(),
                    [=](int, unsigned offset, const char* address, int bytes) {
                      QueueUnits<kElement, false>().template unit<0, 0, Config::alignment>(
                          shared + offset, bytes != 0 ? address : some, bytes);
                    });
   }
-  /// Reads them to registers, and writes them from there.
+  /// Reads units into registers; put_held() writes them to shared memory.
   template <class Copy>
   __device__ __forceinline__ void hold(uint4 (&held)[Copy::kPasses], const typename Copy::Features& features,
                                        const char* from, long long stride) const {
@@ -271,7 +276,7 @@ class EntryStages {
       ptx::store_shared(shared + offset, held[pass]);
     });
   }
-  /// dy times the derivative, of what this thread has copied.
+  /// Multiplies the dy that this thread has copied by the derivative.
   __device__ __forceinline__ void derive() {
     CopyDy::for_each(dy_features_, nullptr, 0, 0, [&](int, unsigned offset, const char*, int) {
       unsigned dy[4];
@@ -313,16 +318,16 @@ class EntryStages {
   const ActivationPairs::Pair* const pairs_;
   const int count_;
   const int n_;
-  const long long x_bytes_;  ///< from one row in memory to the next, here and below
+  const long long x_bytes_;  ///< from one row in memory to the next; likewise below
   const long long dy_bytes_;
   const long long z_bytes_;
   const typename CopyX::Features x_features_;
   const typename CopyDy::Features dy_features_;
-  long long x_first_;  ///< of this thread, from a pair's x on, in bytes
+  long long x_first_;  ///< bytes from a pair's x to this thread's first unit
   long long dy_first_;
   long long z_first_;
-  int pair_ = 0;   ///< that the next chunk is of
-  int entry_ = 0;  ///< its first
+  int pair_ = 0;       ///< the pair of the next chunk
+  int batch_row_ = 0;  ///< the first batch row of the next chunk
   const char* x_ = nullptr;
   const char* dy_ = nullptr;
   const char* z_ = nullptr;

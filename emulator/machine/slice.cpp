@@ -1,8 +1,7 @@
-#include "emulator/machine/warp.h"
-
 #include <algorithm>
 
 #include "emulator/machine/block.h"
+#include "emulator/machine/warp.h"
 
 namespace sparsekiln::emulator {
 

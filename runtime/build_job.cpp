@@ -1,0 +1,76 @@
+#include "runtime/build_job.h"
+
+#include <string>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "runtime/cuda/driver.h"
+
+namespace sparsekiln {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
+
+/// What does not go together, whatever the problem is.
+void check_options(const Options& options) {
+  const bool prebuilt = options.require == Require::prebuilt;
+  if (options.specialization == Specialization::tiered && prebuilt)
+    refuse(
+        "tiered and prebuilt: a tiered kernel is compiled while it runs, and prebuilt never compiles; "
+        "leave one of them out");
+  if (options.tuning != Tuning::now) return;
+  if (prebuilt)
+    refuse("tuning now and prebuilt: tuning compiles, and prebuilt never does; leave one of them out");
+  if (!(options.tuning_seconds > 0 && options.tuning_seconds <= 1e6))
+    refuse(fmt::format("tuning for {} s: above 0, up to 1000000", options.tuning_seconds));
+}
+
+}  // namespace
+
+Problem make_problem(const Layout& layout, const Options& options) {
+  Problem problem;
+  problem.operation = options.operation;
+  problem.layout = layout;
+  problem.block = options.block;
+  problem.batch = options.batch;
+  problem.dtype = options.dtype;
+  problem.out_dtype = options.out_dtype.value_or(options.dtype);
+  problem.math = options.math;
+  problem.order = options.order;
+  problem.strict_absent = options.strict_absent;
+  problem.epilogue = options.epilogue;
+  problem.derivative = options.derivative;
+  problem.gates = options.gates;
+  problem.bias_gradient = options.bias_gradient;
+  problem.gate_gradient = options.gate_gradient;
+  problem.alignment = options.alignment;
+  // Whole blocks have one spelling, so that they are one kernel.
+  if (options.in_features != problem.in_features()) problem.cut_in_features = options.in_features;
+  if (options.out_features != problem.out_features()) problem.cut_out_features = options.out_features;
+  validate(problem);
+  return problem;
+}
+
+Toolchain toolchain_for(const Target& target, std::string_view asked) {
+  const bool by_driver = target.kind == Target::Kind::cuda && !asked.starts_with("emulated");
+  return by_driver ? cuda::machine_toolchain() : Toolchain{};
+}
+
+BuildJob job_without_plan(const Layout& layout, const Options& options) {
+  BuildJob job{.problem = make_problem(layout, options),
+               .target = resolve_target(options.target),
+               .plan = {},
+               .cache_dir = options.cache_dir,
+               .packs = options.packs,
+               .require = options.require,
+               .pinned = options.config.has_value()};
+  job.toolchain = toolchain_for(job.target, options.target);
+  check_options(options);
+  if (options.config && job.problem.batch.dynamic())
+    refuse(fmt::format("config '{}': a pinned config takes a fixed batch, not {}", to_string(*options.config),
+                       to_string(job.problem.batch)));
+  return job;
+}
+
+}  // namespace sparsekiln

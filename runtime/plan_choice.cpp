@@ -1,0 +1,109 @@
+#include "runtime/plan_choice.h"
+
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "autotune/default_plan.h"
+#include "compiler/plan.h"
+#include "runtime/environment.h"
+#include "runtime/prebuilt.h"
+#include "runtime/records.h"
+#include "runtime/stores.h"
+#include "runtime/tune.h"
+
+namespace sparsekiln {
+namespace {
+
+void tune_now(const BuildJob& job, const Options& options) {
+  TuneOptions how{.budget = std::chrono::duration<double>(options.tuning_seconds)};
+  TuningProgress progress;
+  bool going_on = true;
+  if (TuningWatch* const watch = options.tuning_watch) {
+    how.progress = [&](const TuningProgress& now) { progress = now; };
+    how.stop = [&, watch] {
+      going_on = going_on && watch->goes_on(progress);
+      return !going_on;
+    };
+  }
+  static_cast<void>(tune(job, options.target, how));
+}
+
+/// Tuned before, or now where that is asked for; else the cost model's.
+Plan tuned_plan(const BuildJob& job, const Options& options) {
+  const auto store = store_in(job.cache_dir);
+  const auto environment = environment_of(job.target, options.target);
+  if (options.tuning == Tuning::now) {
+    if (!environment)
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("tuning now for {}: this machine has no such device; `sparsekiln tune` on one "
+                              "that has, or leave tuning out",
+                              job.target.to_string()));
+    if (auto plan = own_plan(*store, job.problem, job.target, *environment)) return std::move(*plan);
+    tune_now(job, options);
+  }
+  if (auto plan = chosen_plan(*store, job.problem, job.target, environment)) return std::move(*plan);
+  return choose_plan(job.problem, job.target);
+}
+
+/// What the caller pins, with tables in the form that the specialization asks for.
+Plan pinned_plan(const BuildJob& job, const Config& config, Specialization specialization) {
+  Plan plan{{job.problem.batch.bound(), config}};
+  switch (specialization) {
+    case Specialization::baked:
+      return plan;
+    case Specialization::attached:
+      return with_attached_tables(std::move(plan));
+    case Specialization::tiered:
+      return with_baked_tables(std::move(plan), job.problem, job.target);
+  }
+  return plan;
+}
+
+/// What code for a target is specialized to: the cpu's answers a tiered request with the baked one.
+Specialization specialization_on(const Target& target, const Options& options) {
+  const bool baked = options.specialization == Specialization::tiered && target.kind == Target::Kind::cpu;
+  return baked ? Specialization::baked : options.specialization;
+}
+
+Plan wanted_plan(const BuildJob& job, const Options& options) {
+  const Specialization specialization = specialization_on(job.target, options);
+  if (options.config) return pinned_plan(job, *options.config, specialization);
+  switch (specialization) {
+    case Specialization::baked:
+      break;
+    case Specialization::attached:
+      return choose_attached_plan(job.problem, job.target);
+    case Specialization::tiered:
+      return with_baked_tables(choose_attached_plan(job.problem, job.target), job.problem, job.target);
+  }
+  return tuned_plan(job, options);
+}
+
+/// On CUDA targets code that serves every layout has whole blocks.
+void refuse_cut_layouts(const BuildJob& job, const Plan& plan, Specialization specialization) {
+  if (job.problem.cut_in_features == 0 && job.problem.cut_out_features == 0) return;
+  if (job.target.kind != Target::Kind::cuda) return;
+  if (specialization == Specialization::baked && !attached(plan)) return;
+  const std::string_view asked =
+      specialization == Specialization::baked ? "table=attached" : name(specialization);
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{} x {} features with {}: code that serves every layout has whole blocks; without "
+                          "{} it would work",
+                          job.problem.out_features(), job.problem.in_features(), asked, asked));
+}
+
+}  // namespace
+
+Plan plan_for(const BuildJob& job, const Options& options) {
+  Plan plan = wanted_plan(job, options);
+  refuse_cut_layouts(job, plan, options.specialization);
+  if (job.require != Require::prebuilt || job.pinned) return plan;
+  ReadOnlyStores packs = packs_of(job);
+  return held_plan(job, std::move(plan), packs);
+}
+
+}  // namespace sparsekiln
