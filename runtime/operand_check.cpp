@@ -285,7 +285,8 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   if (ends.bias) checked.bias = vector("bias", operands.bias);
   if (ends.bias && ends.glu) checked.v_bias = vector("v_bias", operands.v_bias);
   if (contract.gates)
-    checked.gates = check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
+    checked.gates =
+        check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
   return checked;
 }
 

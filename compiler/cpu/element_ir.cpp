@@ -1,6 +1,8 @@
-#include "compiler/cpu/element_ir.h"
-
 #include <array>
+
+#include "compiler/cpu/vector_ir.h"
+
+// What VectorIr does with element types.
 
 namespace sparsekiln::cpu {
 namespace {
@@ -104,6 +106,17 @@ Value* rounded_f16(VectorIr& v, Value* values, bool /*short_nans*/) {
   return v.ir.CreateBitCast(v.in_register(words), halves->getType());
 }
 
+/// How the code of the cpu target reads and writes one element type. A new type is a row in the table of
+/// this file, besides its row in compiler/element.cpp.
+struct ElementIr {
+  DType value;
+  /// What an element is loaded and stored as.
+  llvm::Type* (*stored)(VectorIr&);
+  /// A vector of elements in the type that they are summed in (sum_type), exactly.
+  llvm::Value* (*widened)(VectorIr&, llvm::Value* elements);
+  /// Back, as VectorIr::rounded_to says.
+  llvm::Value* (*rounded)(VectorIr&, llvm::Value* values, bool short_nans);
+};
 constexpr std::array kElements = {
     ElementIr{DType::f32, [](VectorIr& v) -> llvm::Type* { return v.ir.getFloatTy(); }, as_it_is, as_summed},
     ElementIr{DType::f16, stored_f16, widened_f16, rounded_f16},
@@ -118,8 +131,41 @@ constexpr bool in_order() {
 }
 static_assert(in_order(), "rows are found by their place");
 
+const ElementIr& element_ir(DType type) { return kElements.at(static_cast<std::size_t>(type)); }
+
 }  // namespace
 
-const ElementIr& element_ir(DType type) { return kElements.at(static_cast<std::size_t>(type)); }
+Value* VectorIr::load_floats(DType type, Value* address, std::int32_t lanes, unsigned align) {
+  return widened(type, load_elements(type, address, lanes, align));
+}
+
+llvm::Type* VectorIr::element_type(DType type) { return element_ir(type).stored(*this); }
+
+Value* VectorIr::load_elements(DType type, Value* address, std::int32_t lanes, unsigned align) {
+  return load(llvm::FixedVectorType::get(element_type(type), static_cast<unsigned>(lanes)), address, align);
+}
+
+Value* VectorIr::widened(DType type, Value* elements) { return element_ir(type).widened(*this, elements); }
+
+Value* VectorIr::load_clipped(DType type, Value* base, Value* first, Value* end, std::int32_t lanes) {
+  const auto bytes = static_cast<std::int64_t>(size_of(type));
+  auto* element = element_type(type);
+  Value* last = ir.CreateSub(end, constant(1));
+  Value* result =
+      llvm::Constant::getNullValue(llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes)));
+  for (std::int32_t lane = 0; lane < lanes; ++lane) {
+    Value* wanted = plus(first, constant(lane));
+    // No branch: what is not there is the last one, and zero is chosen after.
+    Value* index = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, last);
+    Value* value = load(element, at(base, times(index, bytes)), static_cast<unsigned>(bytes));
+    value = ir.CreateSelect(ir.CreateICmpSLE(wanted, last), value, llvm::Constant::getNullValue(element));
+    result = ir.CreateInsertElement(result, value, static_cast<std::uint64_t>(lane));
+  }
+  return result;
+}
+
+Value* VectorIr::rounded_to(DType type, Value* values, bool short_nans) {
+  return element_ir(type).rounded(*this, values, short_nans);
+}
 
 }  // namespace sparsekiln::cpu

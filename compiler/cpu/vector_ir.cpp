@@ -4,8 +4,6 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/TargetParser/Triple.h>
 
-#include "compiler/cpu/element_ir.h"
-
 namespace sparsekiln::cpu {
 
 using Value = llvm::Value;
@@ -201,39 +199,6 @@ VectorIr::Values VectorIr::transpose(Values rows) {
     }
   }
   return rows;
-}
-
-Value* VectorIr::load_floats(DType type, Value* address, std::int32_t lanes, unsigned align) {
-  return widened(type, load_elements(type, address, lanes, align));
-}
-
-llvm::Type* VectorIr::element_type(DType type) { return element_ir(type).stored(*this); }
-
-Value* VectorIr::load_elements(DType type, Value* address, std::int32_t lanes, unsigned align) {
-  return load(llvm::FixedVectorType::get(element_type(type), static_cast<unsigned>(lanes)), address, align);
-}
-
-Value* VectorIr::widened(DType type, Value* elements) { return element_ir(type).widened(*this, elements); }
-
-Value* VectorIr::load_clipped(DType type, Value* base, Value* first, Value* end, std::int32_t lanes) {
-  const auto bytes = static_cast<std::int64_t>(size_of(type));
-  auto* element = element_type(type);
-  Value* last = ir.CreateSub(end, constant(1));
-  Value* result =
-      llvm::Constant::getNullValue(llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes)));
-  for (std::int32_t lane = 0; lane < lanes; ++lane) {
-    Value* wanted = plus(first, constant(lane));
-    // No branch: what is not there is the last one, and zero is chosen after.
-    Value* index = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, last);
-    Value* value = load(element, at(base, times(index, bytes)), static_cast<unsigned>(bytes));
-    value = ir.CreateSelect(ir.CreateICmpSLE(wanted, last), value, llvm::Constant::getNullValue(element));
-    result = ir.CreateInsertElement(result, value, static_cast<std::uint64_t>(lane));
-  }
-  return result;
-}
-
-Value* VectorIr::rounded_to(DType type, Value* values, bool short_nans) {
-  return element_ir(type).rounded(*this, values, short_nans);
 }
 
 }  // namespace sparsekiln::cpu
