@@ -1,8 +1,10 @@
 #include "autotune/cpu_defaults.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "compiler/cpu_levels.h"
+#include "compiler/element.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -42,6 +44,13 @@ std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
   return static_cast<std::int32_t>(std::min<std::int64_t>(best, pairs * 2 * lanes));
 }
 
+/// Of plain passes, which copy what they read of x for each block: a power of two.
+std::int32_t plain_tile_for(std::int64_t n) {
+  constexpr std::int64_t kMostPlainTokens = 32;
+  const std::int64_t tokens = std::clamp<std::int64_t>(n, 1, kMostPlainTokens);
+  return static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
+}
+
 /// Shares of a batch tile for each thread. One, where the tiles of thin batches take microseconds, and where
 /// whole batch tiles keep all threads busy: then each packs x for itself, and none waits for another. Else
 /// more shares than threads, handed out one by one: a thread that the system takes away delays one of them;
@@ -54,13 +63,15 @@ std::int32_t split_for(std::int64_t n, std::int32_t tile_n, std::int32_t lanes, 
   return workers == 1 || tile_n < lanes || shared_out || few ? 1 : kShares;
 }
 
+bool is_plain(DType type) { return element(type).cpu == CpuPasses::plain; }
+
 }  // namespace
 
 Config default_config(const Spmm& problem, const Target& target, std::int64_t n) {
   const std::int32_t lanes = level_of(target).lanes;
   Config config;
   config.variant = Variant::vector;
-  config.tile_n = tile_for(n, lanes);
+  config.tile_n = is_plain(problem.dtype) ? plain_tile_for(n) : tile_for(n, lanes);
   config.warps = 1;
   config.table = TableForm::global;
   config.split = split_for(n, config.tile_n, lanes, std::max(target.workers, 1), problem.layout.rows());
@@ -79,7 +90,7 @@ Config default_config(const Sddmm& gradient, const Target& target, std::int64_t 
   const bool any = gradient.layout.rows() == 0;
   const std::int64_t features = any ? kFeaturesOfAny : gradient.in_features() + gradient.out_features();
   const std::int64_t packed_bytes = std::int64_t{4} * kMostPairs * n * features;
-  config.stages = n >= kPackedFrom && packed_bytes <= kMostPackedBytes ? 2 : 1;
+  config.stages = !is_plain(gradient.dtype) && n >= kPackedFrom && packed_bytes <= kMostPackedBytes ? 2 : 1;
   return config;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "compiler/cpu_levels.h"
+#include "compiler/element.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -83,11 +84,61 @@ double step_cycles(const Tile& tile, const Level& level, bool halves) {
 double element_bytes(const Computation& problem) { return static_cast<double>(size_of(problem.dtype)); }
 
 /// Words narrower than 32 bits are widened first: two instructions a vector.
-double widening(const Computation& problem) { return problem.dtype == DType::f32 ? 0 : 1; }
+double widening(const Computation& problem) { return problem.dtype == problem.sum_type() ? 0 : 1; }
+
+/// Plain passes (compiler/cpu/plain_spmm.h, plain_sddmm.h): eight sums in registers for six loads, and x, and
+/// dy, copied element by element for each block.
+struct PlainWork {
+  double products = 0;  ///< multiply-adds of one batch row
+  double filled = 0;    ///< lanes that have work
+  double copied = 0;    ///< elements of a block's sides
+  double stored = 0;    ///< elements
+};
+
+Prediction plain(const PlainWork& work, const Target& target, double blocks, double batch_rows) {
+  constexpr double kCyclesOfEight = 5;  // multiply-adds of a register tile
+  constexpr double kCopyCycles = 3;     // an element
+  constexpr double kStoreCycles = 4;    // an element
+  const double products = work.products * batch_rows / work.filled / 8 * kCyclesOfEight;
+  const double threads = std::max(target.workers, 1);
+  const double copied = blocks * batch_rows * work.copied * kCopyCycles;
+  const double cycles = (products + copied + work.stored * kStoreCycles) / threads;
+  return {kLaunchUs + (threads > 1 ? kPassUs : 0) + cycles / kHertz * 1e6, Bound::arithmetic};
+}
+
+double sum_lanes(const Computation& problem, const Target& target) {
+  return 4.0 * level_of(target).lanes / static_cast<double>(size_of(problem.sum_type()));
+}
+
+/// Batch rows of whole tiles.
+double padded_rows(std::int64_t n, const Config& config) {
+  return std::ceil(static_cast<double>(std::max<std::int64_t>(n, 1)) / config.tile_n) * config.tile_n;
+}
+
+Prediction predict_plain(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
+  const auto blocks = static_cast<double>(problem.layout.blocks());
+  const double rows = padded_rows(n, config);
+  return plain({.products = blocks * problem.weights() * problem.block.out * problem.block.in,
+                .filled = std::min<double>(sum_lanes(problem, target), config.tile_n),
+                .copied = static_cast<double>(problem.weight_block().in),
+                .stored = rows * static_cast<double>(problem.out_features())},
+               target, blocks, rows);
+}
+
+Prediction predict_plain(const Sddmm& problem, const Target& target, const Config& config, std::int64_t n) {
+  const auto blocks = static_cast<double>(problem.layout.blocks());
+  const double elements = static_cast<double>(problem.block.out) * problem.block.in;
+  return plain({.products = blocks * elements,
+                .filled = sum_lanes(problem, target),
+                .copied = static_cast<double>(problem.block.in + problem.block.out),
+                .stored = blocks * elements},
+               target, blocks, padded_rows(n, config));
+}
 
 }  // namespace
 
 Prediction predict(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
+  if (element(problem.dtype).cpu == CpuPasses::plain) return predict_plain(problem, target, config, n);
   const std::int32_t lanes = level_of(target).lanes;
   const BlockShape block = problem.block;
   const double blocks = static_cast<double>(problem.layout.blocks()) * problem.weights();
@@ -138,6 +189,7 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
 }
 
 Prediction predict(const Sddmm& problem, const Target& target, const Config& config, std::int64_t n) {
+  if (element(problem.dtype).cpu == CpuPasses::plain) return predict_plain(problem, target, config, n);
   const std::int32_t lanes = level_of(target).lanes;
   const auto blocks = static_cast<double>(problem.layout.blocks());
   const double threads = std::max(target.workers, 1);

@@ -12,6 +12,7 @@
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/sddmm.h"
 #include "compiler/cuda/tables.h"
+#include "compiler/cuda/types.h"
 #include "compiler/problem_kind.h"
 
 namespace sparsekiln {
@@ -111,11 +112,13 @@ void choose_baked_tables(Plan& plan, const Spmm& problem, const Target& target) 
 }  // namespace
 
 Plan choose_plan(const Problem& problem, const Target& target) {
+  if (target.kind == Target::Kind::cuda) cuda::require_types(problem, target);
   return std::visit([&](const auto& computed) { return choose_plan(computed, target); },
                     computed_by(problem));
 }
 
 Plan choose_attached_plan(const Problem& problem, const Target& target) {
+  if (target.kind == Target::Kind::cuda) cuda::require_types(problem, target);
   Problem any = problem;
   any.layout = Layout();
   return with_attached_tables(std::visit(

@@ -105,7 +105,7 @@ void put(ByteWriter& out, const Entry& entry) {
   out.put(entry.threads);
   out.put(entry.dynamic_shared_bytes);
   for (const std::int32_t ctas : entry.attributes.cluster) out.put(ctas);
-  put_flags(out, {entry.attributes.overlaps_previous});
+  out.put(static_cast<std::uint8_t>(entry.attributes.overlaps_previous));
   out.put(static_cast<std::uint64_t>(entry.arguments.size()));
   for (const Argument argument : entry.arguments) out.put(argument);
   out.put(entry.workspace.counter_bytes);

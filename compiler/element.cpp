@@ -5,10 +5,20 @@
 #include <cmath>
 #include <cstring>
 
+#include <dlpack/dlpack.h>
+
+#include "compiler/named.h"
+
 namespace sparsekiln {
 namespace {
 
 // A new type is a struct with its storage and two conversions, and a row in kElements.
+
+struct F64 {
+  using Bits = std::uint64_t;
+  static double widen(Bits bits) { return std::bit_cast<double>(bits); }
+  static Bits round(double value) { return std::bit_cast<Bits>(value); }
+};
 
 struct F32 {
   using Bits = std::uint32_t;
@@ -56,60 +66,125 @@ struct F16 {
   }
 };
 
-template <class Type>
-void load_all(const void* data, std::int64_t first, std::span<float> to) {
+template <class Type, class To>
+void load_all(const void* data, std::int64_t first, std::span<To> to) {
   const auto* from = static_cast<const std::byte*>(data) + first * std::int64_t{sizeof(typename Type::Bits)};
   for (std::size_t i = 0; i < to.size(); ++i) {
     typename Type::Bits bits;
     std::memcpy(&bits, from + i * sizeof(bits), sizeof(bits));
-    to[i] = Type::widen(bits);
+    to[i] = static_cast<To>(Type::widen(bits));
   }
 }
 
-template <class Type>
-void store_all(std::span<const float> values, void* data, std::int64_t first) {
+template <class Type, class From>
+void store_all(std::span<const From> values, void* data, std::int64_t first) {
+  using Arithmetic = decltype(Type::widen(0));
   auto* to = static_cast<std::byte*>(data) + first * std::int64_t{sizeof(typename Type::Bits)};
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const typename Type::Bits bits = Type::round(values[i]);
+    const typename Type::Bits bits = Type::round(static_cast<Arithmetic>(values[i]));
     std::memcpy(to + i * sizeof(bits), &bits, sizeof(bits));
   }
 }
 
-struct Element {
-  ElementFormat format;
-  void (*load)(const void*, std::int64_t, std::span<float>);
-  void (*store)(std::span<const float>, void*, std::int64_t);
+template <class Type>
+constexpr HostConversions conversions_of() {
+  return {load_all<Type, float>, load_all<Type, double>, store_all<Type, float>, store_all<Type, double>};
+}
+
+constexpr std::array kElements = {
+    Element{.value = DType::f32,
+            .name = "f32",
+            .array_name = "float32",
+            .bytes = 4,
+            .arithmetic = DType::f32,
+            .format = {24, 0x1p-24, 0x1.fffffep127, 0x1p-126, 0x1p-149},
+            .host = conversions_of<F32>(),
+            .dlpack = {kDLFloat, 32},
+            .cuda = {"Tf32Product", "F32Output", "F32Operand"},
+            .cpu = CpuPasses::tiled,
+            .unlikely_nan = 0x7fd5a5a5},
+    Element{.value = DType::f16,
+            .name = "f16",
+            .array_name = "float16",
+            .bytes = 2,
+            .arithmetic = DType::f32,
+            .format = {11, 0x1p-11, 65504.0, 0x1p-14, 0x1p-24},
+            .host = conversions_of<F16>(),
+            .dlpack = {kDLFloat, 16},
+            .cuda = {"F16Product", "F16Output", "F16Operand"},
+            .cpu = CpuPasses::tiled,
+            .unlikely_nan = 0x7f35},
+    Element{.value = DType::bf16,
+            .name = "bf16",
+            .array_name = "bfloat16",
+            .bytes = 2,
+            .arithmetic = DType::f32,
+            .format = {8, 0x1p-8, 0x1.fep127, 0x1p-126, 0x1p-133},
+            .host = conversions_of<Bf16>(),
+            .dlpack = {kDLBfloat, 16},
+            .cuda = {"Bf16Product", "Bf16Output", "Bf16Operand"},
+            .cpu = CpuPasses::tiled,
+            .unlikely_nan = 0x7fd5},
+    Element{.value = DType::f64,
+            .name = "f64",
+            .array_name = "float64",
+            .bytes = 8,
+            .arithmetic = DType::f64,
+            .format = {53, 0x1p-53, 0x1.fffffffffffffp1023, 0x1p-1022, 0x1p-1074},
+            .host = conversions_of<F64>(),
+            .dlpack = {kDLFloat, 64},
+            .cuda = {},
+            .cpu = CpuPasses::plain,
+            .unlikely_nan = 0x7ffda5a5a5a5a5a5},
 };
 
-/// Indexed by DType.
-constexpr std::array<Element, 3> kElements = {{
-    {{24, 0x1p-24, 0x1.fffffep127, 0x1p-149}, load_all<F32>, store_all<F32>},
-    {{11, 0x1p-11, 65504.0, 0x1p-24}, load_all<F16>, store_all<F16>},
-    {{8, 0x1p-8, 0x1.fep127, 0x1p-133}, load_all<Bf16>, store_all<Bf16>},
-}};
-static_assert(static_cast<int>(DType::f32) == 0 && static_cast<int>(DType::f16) == 1 &&
-              static_cast<int>(DType::bf16) == 2);
-
-const Element& element(DType type) { return kElements.at(static_cast<std::size_t>(type)); }
+constexpr bool in_order() {
+  for (std::size_t i = 0; i < kElements.size(); ++i)
+    if (static_cast<std::size_t>(kElements[i].value) != i) return false;
+  return true;
+}
+static_assert(in_order(), "rows are found by their place");
 
 }  // namespace
 
-const ElementFormat& element_format(DType type) { return element(type).format; }
+std::span<const Element> elements() { return kElements; }
+const Element& element(DType type) { return kElements.at(static_cast<std::size_t>(type)); }
+
+std::string_view name(DType type) { return element(type).name; }
+std::size_t size_of(DType type) { return element(type).bytes; }
+DType sum_type(DType type) { return element(type).arithmetic; }
+DType parse_dtype(std::string_view text) { return parse_in(kElements, text, "data type"); }
 
 float to_float(DType type, const void* data, std::int64_t i) {
   float value = 0;
-  element(type).load(data, i, {&value, 1});
+  element(type).host.to_floats(data, i, {&value, 1});
   return value;
 }
 
 void to_float(DType type, const void* data, std::int64_t first, std::span<float> to) {
-  element(type).load(data, first, to);
+  element(type).host.to_floats(data, first, to);
 }
 
-void store(DType type, float value, void* data, std::int64_t i) { element(type).store({&value, 1}, data, i); }
+double to_double(DType type, const void* data, std::int64_t i) {
+  double value = 0;
+  element(type).host.to_doubles(data, i, {&value, 1});
+  return value;
+}
+
+void to_double(DType type, const void* data, std::int64_t first, std::span<double> to) {
+  element(type).host.to_doubles(data, first, to);
+}
+
+void store(DType type, double value, void* data, std::int64_t i) {
+  element(type).host.from_doubles({&value, 1}, data, i);
+}
 
 void store(DType type, std::span<const float> values, void* data, std::int64_t first) {
-  element(type).store(values, data, first);
+  element(type).host.from_floats(values, data, first);
+}
+
+void store(DType type, std::span<const double> values, void* data, std::int64_t first) {
+  element(type).host.from_doubles(values, data, first);
 }
 
 float rounded_to_tf32(float value) {

@@ -17,14 +17,6 @@
 namespace sparsekiln {
 namespace {
 
-struct TypeRow {
-  DType value;
-  std::string_view name;
-  std::size_t bytes;
-};
-constexpr std::array kTypes{TypeRow{DType::f32, "f32", 4}, TypeRow{DType::f16, "f16", 2},
-                            TypeRow{DType::bf16, "bf16", 2}};
-
 constexpr std::array kOperations{Named{Operation::forward, "forward"},
                                  Named{Operation::grad_input, "grad_input"},
                                  Named{Operation::grad_weight, "grad_weight"}};
@@ -66,13 +58,6 @@ void validate_side(std::int64_t side, std::string_view which) {
 }
 
 }  // namespace
-
-std::string_view name(DType type) { return name_in(kTypes, type); }
-DType parse_dtype(std::string_view text) { return parse_in(kTypes, text, "data type"); }
-std::size_t size_of(DType type) {
-  return std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeRow& row) { return row.value == type; })
-      ->bytes;
-}
 
 std::string_view name(Operation operation) { return name_in(kOperations, operation); }
 Operation parse_operation(std::string_view text) { return parse_in(kOperations, text, "operation"); }
@@ -186,22 +171,26 @@ void validate_layout(const Layout& layout) {
 }
 
 void validate_types(const Problem& problem) {
-  if (problem.out_dtype != problem.dtype && problem.out_dtype != DType::f32)
-    refuse(fmt::format("output type {} of {} operands: it is {}f32", name(problem.out_dtype),
-                       name(problem.dtype),
-                       problem.dtype == DType::f32 ? "" : fmt::format("{} or ", name(problem.dtype))));
+  const DType sums = sum_type(problem.dtype);
+  if (problem.out_dtype != problem.dtype && problem.out_dtype != sums)
+    refuse(fmt::format("output type {} of {} operands: it is {}{}", name(problem.out_dtype),
+                       name(problem.dtype), name(problem.dtype),
+                       sums == problem.dtype ? "" : fmt::format(" or {}", name(sums))));
   if (problem.math != Math::ieee && problem.dtype != DType::f32)
     refuse(fmt::format("math {} with {} operands: it rounds f32 operands; math ieee would work",
                        name(problem.math), name(problem.dtype)));
   constexpr std::array<std::int32_t, 4> kAlignments{16, 8, 4, 2};
   // dw is no activation.
   const DType computed = problem.operation == Operation::grad_weight ? problem.dtype : problem.out_dtype;
-  const auto bytes = static_cast<std::int32_t>(std::max(size_of(problem.dtype), size_of(computed)));
+  const DType larger = size_of(computed) > size_of(problem.dtype) ? computed : problem.dtype;
+  const auto bytes = static_cast<std::int32_t>(size_of(larger));
   if (std::find(kAlignments.begin(), kAlignments.end(), problem.alignment) == kAlignments.end() ||
       problem.alignment < bytes)
-    refuse(fmt::format("activations of {} aligned to {} bytes: 16, 8{} would work",
-                       name(bytes == 4 ? DType::f32 : problem.dtype), problem.alignment,
-                       bytes == 4 ? " or 4" : ", 4 or 2"));
+    refuse(fmt::format("activations of {} aligned to {} bytes: 16{} would work", name(larger),
+                       problem.alignment,
+                       bytes >= 8   ? " or 8"
+                       : bytes == 4 ? ", 8 or 4"
+                                    : ", 8, 4 or 2"));
 }
 
 void validate_ends(const Problem& problem) {

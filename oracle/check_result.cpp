@@ -39,9 +39,9 @@ double exact_ratio(double value, double expected) {
 }
 
 double rounded(double exact, DType type) {
-  float value = 0;
-  store(type, static_cast<float>(exact), &value, 0);
-  return to_float(type, &value, 0);
+  double value = 0;  // room for one element of any type
+  store(type, exact, &value, 0);
+  return to_double(type, &value, 0);
 }
 
 }  // namespace sparsekiln

@@ -15,12 +15,13 @@
 namespace sparsekiln {
 namespace {
 
-float small_integer(std::uint64_t bits, std::int64_t r) {
-  const auto magnitude = static_cast<float>(1 + (((bits >> 32) * static_cast<std::uint64_t>(r)) >> 32));
-  return magnitude * static_cast<float>(1 - static_cast<int>(2 * (bits & 1)));  // no branch to mispredict
+double small_integer(std::uint64_t bits, std::int64_t r) {
+  const auto magnitude = static_cast<double>(1 + (((bits >> 32) * static_cast<std::uint64_t>(r)) >> 32));
+  return magnitude * static_cast<double>(1 - static_cast<int>(2 * (bits & 1)));  // no branch to mispredict
 }
 
-float uniform(std::uint64_t bits) {
+double uniform(std::uint64_t bits, bool all_of_float64) {
+  if (all_of_float64) return static_cast<double>(static_cast<std::int64_t>(bits) >> 11) * 0x1p-52;
   return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31f;
 }
 
@@ -35,15 +36,16 @@ std::uint64_t draw(std::uint64_t seed, std::uint64_t i) {
 
 void fill(DType type, void* to, std::int64_t first, std::int64_t count, Inputs kind, std::int64_t largest,
           std::uint64_t seed, std::int64_t position) {
-  std::array<float, 1024> values;
+  std::array<double, 1024> values;
+  const bool all_of_float64 = sum_type(type) == DType::f64;
   for (std::int64_t done = 0; done < count;) {
     const auto now = static_cast<std::size_t>(std::min<std::int64_t>(values.size(), count - done));
     const auto base = static_cast<std::uint64_t>(position + done);
     if (kind == Inputs::random)
-      for (std::size_t i = 0; i < now; ++i) values[i] = uniform(draw(seed, base + i));
+      for (std::size_t i = 0; i < now; ++i) values[i] = uniform(draw(seed, base + i), all_of_float64);
     else
       for (std::size_t i = 0; i < now; ++i) values[i] = small_integer(draw(seed, base + i), largest);
-    store(type, std::span(values).first(now), to, first + done);
+    store(type, std::span<const double>(values).first(now), to, first + done);
     done += static_cast<std::int64_t>(now);
   }
 }

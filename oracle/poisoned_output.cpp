@@ -9,26 +9,16 @@
 
 #include <sparsekiln/error.h>
 
+#include "compiler/element.h"
+
 namespace sparsekiln {
 namespace {
 
-/// A quiet NaN with a payload, neither the hardware's default nor one that a conversion of such a NaN gives.
-std::uint32_t poison(DType type) {
-  switch (type) {
-    case DType::f32:
-      return 0x7fd5a5a5u;
-    case DType::f16:
-      return 0x7f35u;
-    case DType::bf16:
-      return 0x7fd5u;
-  }
-  return 0;
-}
-
-template <class Bits>
-void fill(std::span<std::byte> image, Bits pattern) {
-  for (std::size_t i = 0; i + sizeof(Bits) <= image.size(); i += sizeof(Bits))
-    std::memcpy(image.data() + i, &pattern, sizeof(Bits));
+/// Fills the image with elements of these bits.
+void fill(std::span<std::byte> image, const Element& element) {
+  static_assert(std::endian::native == std::endian::little);
+  for (std::size_t at = 0; at + element.bytes <= image.size(); at += element.bytes)
+    std::memcpy(image.data() + at, &element.unlikely_nan, element.bytes);
 }
 
 /// The position of element `at` of the image, with the result's [0, 0] at element `origin`.
@@ -70,10 +60,7 @@ PoisonedOutput::PoisonedOutput(DType dtype, bool feature_major, std::int64_t n, 
   const auto bytes = static_cast<std::int64_t>(size_of(dtype_));
   guard_ = std::clamp<std::int64_t>(128 * row_stride_ * bytes, 4096, 1 << 22) / 256 * 256;
   image_.resize(static_cast<std::size_t>(2 * guard_ + rows() * row_stride_ * bytes));
-  if (bytes == 4)
-    fill<std::uint32_t>(image_, poison(dtype_));
-  else
-    fill<std::uint16_t>(image_, static_cast<std::uint16_t>(poison(dtype_)));
+  fill(image_, element(dtype_));
 }
 
 TensorView PoisonedOutput::view(void* memory) const {
@@ -94,12 +81,9 @@ PoisonedOutput::Findings PoisonedOutput::inspect() const {
   const auto bytes = static_cast<std::int64_t>(size_of(dtype_));
   const std::int64_t elements = static_cast<std::int64_t>(image_.size()) / bytes;
   const std::int64_t origin = guard_ / bytes;
-  const std::uint32_t pattern = poison(dtype_);
+  const Element& poison = element(dtype_);
   const auto poisoned = [&](std::int64_t at) {
-    static_assert(std::endian::native == std::endian::little);
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, image_.data() + at * bytes, static_cast<std::size_t>(bytes));
-    return bits == pattern;
+    return std::memcmp(image_.data() + at * bytes, &poison.unlikely_nan, poison.bytes) == 0;
   };
   const auto inspect_range = [&](std::int64_t begin, std::int64_t end, bool must_be_poisoned) {
     for (std::int64_t at = begin; at < end; ++at) {

@@ -6,7 +6,7 @@
 
 namespace sparsekiln {
 
-// Epilogues in float64, for references, with how far a kernel's float32 may be off.
+// Epilogues in float64, for references, with how far a kernel's sums may be off.
 
 /// A number that a kernel has up to an error.
 struct Bounded {
@@ -24,14 +24,18 @@ struct EpilogueOperands {
   double y = 0;  ///< before
 };
 
-/// The epilogue of one output (see Epilogue) of x·Wᵀ and, where glu, x·Vᵀ. Errors of float32 are bounded to
-/// first order in its unit roundoff u: those of the sums pass through activations with their Lipschitz
-/// constant, and an activation adds what its own row says (compiler/activation.h). Each rounding adds u of
-/// its result, but none where the result is an integer or a half, up to 2^22: such are exact.
+/// The epilogue of one output (see Epilogue) of x·Wᵀ and, where glu, x·Vᵀ. Errors are bounded to first order
+/// in u = error_of_operation(sums): those of the sums pass through activations with their Lipschitz constant,
+/// and an activation adds what its own row says (compiler/activation.h). Each rounding adds u of its result,
+/// but none where the result is an integer or a half, up to 2^22: such are exact.
 [[nodiscard]] Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounded sum,
-                            Bounded v_sum);
+                            Bounded v_sum, DType sums = DType::f32);
 
-/// By how much a derivative may be off: 0 for relu.
-[[nodiscard]] double derivative_error(Activation activation);
+/// By how much a derivative may be off, with sums of type `sums`: 0 for relu.
+[[nodiscard]] double derivative_error(Activation activation, DType sums);
+
+/// The error that one operation on sums of this type may have, relative to its result: the unit roundoff of
+/// float32. Of float64 twice its own, for the reference is computed in float64, too, and errs as much.
+[[nodiscard]] double error_of_operation(DType sums);
 
 }  // namespace sparsekiln

@@ -73,8 +73,8 @@ class Reader {
     for (std::int64_t n = 0; n < count; ++n)
       for (std::int64_t f = 0; f < width.features; ++f)
         result[static_cast<std::size_t>(n * width.whole + f)] =
-            to_float(gradient_.dtype, data.data(),
-                     gradient_.feature_major() ? f * stride + first + n : (first + n) * stride + f);
+            to_double(gradient_.dtype, data.data(),
+                      gradient_.feature_major() ? f * stride + first + n : (first + n) * stride + f);
     return result;
   }
   static void round(std::vector<double>& values) {
@@ -85,22 +85,32 @@ class Reader {
   const SddmmInputs& inputs_;
 };
 
+/// dw and dbias while they are summed: in float64, of float64 operands in `long double`.
+template <class Sum>
+struct Sums {
+  std::vector<Sum> dw;
+  std::vector<Sum> dbias;
+};
+
 /// Adds the products of a chunk to one block.
+template <class Sum>
 void add_block(const Chunk& chunk, BlockShape block, const double* dy, std::int64_t dy_stride,
-               const double* x, std::int64_t x_stride, double* sum, double* magnitude) {
+               const double* x, std::int64_t x_stride, Sum* sum, double* magnitude) {
   for (std::int64_t n = 0; n < chunk.count; ++n, dy += dy_stride, x += x_stride)
     for (std::int32_t o = 0; o < block.out; ++o) {
-      const double scale = dy[o];
-      double* const sums = sum + o * block.in;
+      const Sum scale = dy[o];
+      Sum* const sums = sum + o * block.in;
       double* const magnitudes = magnitude + o * block.in;
       for (std::int32_t i = 0; i < block.in; ++i) {
         sums[i] += scale * x[i];
-        magnitudes[i] += std::fabs(scale * x[i]);
+        magnitudes[i] += std::fabs(dy[o] * x[i]);
       }
     }
 }
 
-void add_row(const Sddmm& gradient, const Chunk& chunk, std::int32_t row, SddmmReference& result) {
+template <class Sum>
+void add_row(const Sddmm& gradient, const Chunk& chunk, std::int32_t row, Sums<Sum>& sums,
+             SddmmReference& result) {
   const auto [out, in] = gradient.block;
   const std::int64_t dy_stride = whole_out(gradient);
   const std::int64_t first_out = std::int64_t{row} * out;
@@ -108,14 +118,14 @@ void add_row(const Sddmm& gradient, const Chunk& chunk, std::int32_t row, SddmmR
   for (const std::int32_t col : gradient.layout.row(row)) {
     const std::int64_t at = block++ * gradient.block_elements();
     add_block(chunk, gradient.block, chunk.dy.data() + first_out, dy_stride,
-              chunk.x.data() + std::int64_t{col} * in, whole_in(gradient), result.dw.data() + at,
+              chunk.x.data() + std::int64_t{col} * in, whole_in(gradient), sums.dw.data() + at,
               result.of_dw.data() + at);
   }
   if (!gradient.bias_gradient) return;
   for (std::int64_t n = 0; n < chunk.count; ++n)
     for (std::int64_t o = first_out; o < std::min(first_out + out, gradient.out_features()); ++o) {
       const double value = chunk.whole_dy[static_cast<std::size_t>(n * dy_stride + o)];
-      result.dbias[static_cast<std::size_t>(o)] += value;
+      sums.dbias[static_cast<std::size_t>(o)] += value;
       result.of_dbias[static_cast<std::size_t>(o)] += std::fabs(value);
     }
 }
@@ -154,7 +164,7 @@ void sum_gates(const Sddmm& gradient, const SddmmInputs& inputs, SddmmReference&
   result.of_dgates = result.dgates;
   for_each_element(gradient, [&](std::int64_t block, std::int64_t element, bool exists) {
     if (!exists) return;
-    const double w = to_float(gradient.dtype, inputs.w.data(), element);
+    const double w = to_double(gradient.dtype, inputs.w.data(), element);
     const auto i = static_cast<std::size_t>(element);
     result.dgates[static_cast<std::size_t>(block)] += w * result.dw[i];
     result.of_dgates[static_cast<std::size_t>(block)] += std::fabs(w) * result.of_dw[i];
@@ -166,7 +176,7 @@ std::vector<std::byte> old_within(const Sddmm& gradient, const SddmmInputs& inpu
   std::vector<std::byte> old = inputs.old_dw;
   if (old.empty()) return old;
   for_each_element(gradient, [&](std::int64_t, std::int64_t element, bool exists) {
-    if (!exists) store(gradient.out_dtype, 0.0F, old.data(), element);
+    if (!exists) store(gradient.out_dtype, 0, old.data(), element);
   });
   return old;
 }
@@ -182,27 +192,27 @@ struct Tolerance {
 /// Compares one result with scale·sum + beta·old.
 class Judge {
  public:
-  Judge(const SddmmInputs& inputs, bool exact, CheckResult& check_result)
-      : inputs_(inputs), exact_(exact), check_result_(check_result) {}
+  /// `u`: what one operation on sums may err by.
+  Judge(const SddmmInputs& inputs, double u, bool exact, CheckResult& check_result)
+      : inputs_(inputs), u_(u), exact_(exact), check_result_(check_result) {}
 
   /// `scale(i)`: of element i.
   template <class Scale>
   void compare(const PoisonedOutput& output, std::string_view name, const std::vector<double>& sum,
                const std::vector<double>& magnitude, Tolerance tolerance, const std::vector<std::byte>& old,
                Scale scale) {
-    const double u = element_format(DType::f32).unit_roundoff;
     const double u_out = element_format(output.dtype()).unit_roundoff;
-    const double smallest = output.dtype() == DType::f16 ? 0x1p-14 : 0x1p-126;  // of the normal numbers
+    const double smallest = element_format(output.dtype()).smallest_normal;
     for (std::size_t i = 0; i < sum.size(); ++i) {
       const double s = scale(i);
       const double before = old.empty()
                                 ? 0
                                 : static_cast<double>(inputs_.beta) *
-                                      to_float(output.dtype(), old.data(), static_cast<std::int64_t>(i));
-      const double value = to_float(output.dtype(), output.y(), static_cast<std::int64_t>(i));
+                                      to_double(output.dtype(), old.data(), static_cast<std::int64_t>(i));
+      const double value = to_double(output.dtype(), output.y(), static_cast<std::int64_t>(i));
       const double want = s * sum[i] + before;
-      const double of_sum = u * tolerance.roundings * magnitude[i] + tolerance.absolute;
-      const double bound = std::fabs(s) * of_sum + 4 * u * (std::fabs(s * sum[i]) + std::fabs(before)) +
+      const double of_sum = u_ * tolerance.roundings * magnitude[i] + tolerance.absolute;
+      const double bound = std::fabs(s) * of_sum + 4 * u_ * (std::fabs(s * sum[i]) + std::fabs(before)) +
                            u_out * std::max(std::fabs(value), smallest);
       // A sum of nothing may come out with either sign of zero, as products with gates of zero do.
       const double ratio = !exact_                   ? error_ratio(value, want, bound)
@@ -238,6 +248,7 @@ class Judge {
   }
 
   const SddmmInputs& inputs_;
+  double u_;
   bool exact_;
   CheckResult& check_result_;
   double error2_ = 0;
@@ -246,23 +257,38 @@ class Judge {
 
 }  // namespace
 
-SddmmReference reference(const Sddmm& gradient, const SddmmInputs& inputs) {
+namespace {
+
+template <class Sum>
+SddmmReference summed(const Sddmm& gradient, const SddmmInputs& inputs) {
   const auto elements = static_cast<std::size_t>(gradient.layout.blocks() * gradient.block_elements());
   const auto outputs = static_cast<std::size_t>(gradient.bias_gradient ? gradient.out_features() : 0);
   SddmmReference result;
-  result.dw.resize(elements);
   result.of_dw.resize(elements);
-  result.dbias.resize(outputs);
   result.of_dbias.resize(outputs);
+  Sums<Sum> sums{std::vector<Sum>(elements), std::vector<Sum>(outputs)};
   const Reader reader(gradient, inputs);
   for (std::size_t pair = 0; pair < inputs.pairs.size(); ++pair)
     for (std::int64_t first = 0; first < inputs.n; first += kChunk) {
       const Chunk chunk = reader.read(pair, first);
       const double worth = static_cast<double>(elements) * static_cast<double>(chunk.count) / 2e6;
-      for_each_row(gradient, worth, [&](std::int32_t row) { add_row(gradient, chunk, row, result); });
+      for_each_row(gradient, worth, [&](std::int32_t row) { add_row(gradient, chunk, row, sums, result); });
     }
+  const auto in_float64 = [](const std::vector<Sum>& from, std::vector<double>& to) {
+    to.resize(from.size());
+    std::transform(from.begin(), from.end(), to.begin(), [](Sum sum) { return static_cast<double>(sum); });
+  };
+  in_float64(sums.dw, result.dw);
+  in_float64(sums.dbias, result.dbias);
   if (gradient.gate_gradient) sum_gates(gradient, inputs, result);
   return result;
+}
+
+}  // namespace
+
+SddmmReference reference(const Sddmm& gradient, const SddmmInputs& inputs) {
+  return gradient.sum_type() == DType::f64 ? summed<long double>(gradient, inputs)
+                                           : summed<double>(gradient, inputs);
 }
 
 CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmOutputs& outputs,
@@ -278,7 +304,7 @@ CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmR
   // A dy that was multiplied by a derivative may be off by its error, and fall on the other side of a
   // rounding; with it goes an x.
   const bool integers = inputs.kind == Inputs::small_integers;
-  const double off = derivative_error(gradient.derivative);
+  const double off = derivative_error(gradient.derivative, gradient.sum_type());
   constexpr double kTf32 = 0x1p-11;
   const double taken =
       gradient.math == Math::tf32 ? kTf32 : element_format(gradient.dtype).unit_roundoff;  // by products
@@ -289,11 +315,12 @@ CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmR
   const Tolerance of_gate{of_sum.roundings + likely_roundings(e), e * absolute};
   const auto constant = [&](std::size_t) { return alpha; };
   CheckResult check_result;
-  Judge judge(inputs, integers && off == 0, check_result);
+  Judge judge(inputs, error_of_operation(gradient.sum_type()), integers && off == 0, check_result);
   judge.compare(
       outputs.dw, "dw", want.dw, want.of_dw, of_sum, old_within(gradient, inputs), [&](std::size_t i) {
         if (!gradient.gates) return alpha;
-        return alpha * to_float(DType::f32, inputs.gates.data(), static_cast<std::int64_t>(i / elements));
+        return alpha *
+               to_double(gradient.sum_type(), inputs.gates.data(), static_cast<std::int64_t>(i / elements));
       });
   judge.compare(outputs.dbias, "dbias", want.dbias, want.of_dbias, of_sum, inputs.old_dbias, constant);
   judge.compare(outputs.dgates, "dgates", want.dgates, want.of_dgates, of_gate, inputs.old_dgates, constant);

@@ -8,7 +8,8 @@
 
 namespace sparsekiln {
 
-/// The gradients in float64, before alpha and beta, and what rounding errors of their sums scale with:
+/// The gradients in float64 (of float64 operands summed in `long double`), before alpha and beta, and what
+/// rounding errors of their sums scale with:
 ///
 ///   dw      Σ dyᵀ·x         of_dw      |dy|ᵀ·|x|     [blocks, block_out, block_in], before gates
 ///   dbias   Σ dy            of_dbias   Σ |dy|        [out_features]
@@ -30,7 +31,7 @@ struct SddmmReference {
 ///
 /// Small integers: each element equals the exact result, rounded once to its type, bit for bit.
 ///
-/// Random, with the gradients and their magnitudes named as above, u and u_out the unit roundoffs of float32
+/// Random, with the gradients and their magnitudes named as above, u and u_out the unit roundoffs of sums
 /// and of dw's type, and c(K) = min(K, 10·√K) as in oracle.h, K the batch entries of all pairs, E the
 /// elements of a block, and a the adder's loss:
 ///

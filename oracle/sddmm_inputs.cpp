@@ -82,6 +82,7 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
              ? std::vector<std::byte>{}
              : filler.rows(gradient.dtype, count(out), width(out), inputs.dy_stride, stream + 2)});
   }
+  const DType sums = gradient.sum_type();
   const std::int64_t blocks = gradient.layout.blocks();
   const std::int64_t weights = blocks * gradient.block_elements();
   if (gradient.gate_gradient) {
@@ -89,23 +90,23 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
     poison_beyond(gradient.layout, gradient.block, out, in, gradient.dtype, inputs.w.data());
   }
   if (gradient.gates) {
-    inputs.gates = filler.dense(DType::f32, blocks, kGates, 2);
-    for (std::int64_t block = 0; block < blocks; block += 3) store(DType::f32, 0, inputs.gates.data(), block);
+    inputs.gates = filler.dense(sums, blocks, kGates, 2);
+    for (std::int64_t block = 0; block < blocks; block += 3) store(sums, 0, inputs.gates.data(), block);
   }
   if (!gradient.epilogue.scale) return inputs;
   inputs.alpha = launch.alpha;
   inputs.beta = launch.beta;
   if (launch.beta == 0) return inputs;
   inputs.old_dw = filler.dense(gradient.out_dtype, weights, kOldDw);
-  if (gradient.bias_gradient) inputs.old_dbias = filler.dense(DType::f32, out, kOldDbias);
-  if (gradient.gate_gradient) inputs.old_dgates = filler.dense(DType::f32, blocks, kOldDgates);
+  if (gradient.bias_gradient) inputs.old_dbias = filler.dense(sums, out, kOldDbias);
+  if (gradient.gate_gradient) inputs.old_dgates = filler.dense(sums, blocks, kOldDgates);
   return inputs;
 }
 
 SddmmOutputs::SddmmOutputs(const Sddmm& gradient, const SddmmInputs& inputs)
     : dw(gradient.out_dtype, gradient.layout.blocks() * gradient.block.out, gradient.block.in, "dw"),
-      dbias(DType::f32, gradient.bias_gradient ? 1 : 0, gradient.out_features(), "dbias"),
-      dgates(DType::f32, gradient.gate_gradient ? 1 : 0, gradient.layout.blocks(), "dgates") {
+      dbias(gradient.sum_type(), gradient.bias_gradient ? 1 : 0, gradient.out_features(), "dbias"),
+      dgates(gradient.sum_type(), gradient.gate_gradient ? 1 : 0, gradient.layout.blocks(), "dgates") {
   put(dw, inputs.old_dw);
   put(dbias, inputs.old_dbias);
   put(dgates, inputs.old_dgates);
@@ -133,10 +134,11 @@ Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const Sdd
   Operands operands;
   operands.dw = view(outputs.dw.address(addresses.dw), gradient.out_dtype, blocks, out, in);
   if (gradient.bias_gradient)
-    operands.dbias = view(outputs.dbias.address(addresses.dbias), DType::f32, gradient.out_features());
-  if (gradient.gates) operands.gates = view(addresses.gates, DType::f32, blocks);
+    operands.dbias =
+        view(outputs.dbias.address(addresses.dbias), gradient.sum_type(), gradient.out_features());
+  if (gradient.gates) operands.gates = view(addresses.gates, gradient.sum_type(), blocks);
   if (gradient.gate_gradient) {
-    operands.dgates = view(outputs.dgates.address(addresses.dgates), DType::f32, blocks);
+    operands.dgates = view(outputs.dgates.address(addresses.dgates), gradient.sum_type(), blocks);
     operands.w = view(addresses.w, gradient.dtype, blocks, out, in);
   }
   operands.alpha = inputs.alpha;

@@ -30,10 +30,10 @@ struct SddmmInputs {
   std::int64_t dy_stride = 0;  ///< the same of dy and z
   std::vector<Pair> pairs;
   std::vector<std::byte> w;      ///< where there is a gate gradient
-  std::vector<std::byte> gates;  ///< float32, where there are gates; every third is 0
+  std::vector<std::byte> gates;  ///< of the type of sums, where there are gates; every third is 0
   float alpha = 1;
   float beta = 0;
-  /// With beta != 0 what the results held before: of the output type, and float32.
+  /// With beta != 0 what the results held before: of the output type, and of that of sums.
   std::vector<std::byte> old_dw;
   std::vector<std::byte> old_dbias;
   std::vector<std::byte> old_dgates;

@@ -29,11 +29,11 @@ Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder ad
   const auto blocks = problem.layout.row(static_cast<std::int32_t>(row)).size();
   const double k = static_cast<double>(blocks) * problem.block.in;
   const double roundings = std::min(k, 10 * std::sqrt(k));
-  const double u = element_format(DType::f32).unit_roundoff;
+  const double u = error_of_operation(problem.sum_type());
   // An x that was multiplied by a derivative may be off by that error and fall on the other side of a
   // rounding; with it goes a w.
   const double largest_product = kind == Inputs::small_integers ? 64 : 1;
-  const double off = derivative_error(problem.derivative);
+  const double off = derivative_error(problem.derivative, problem.sum_type());
   const double absolute =
       off == 0 ? 0 : roundings * largest_product * (off + 2 * element_format(problem.dtype).unit_roundoff);
   if (kind == Inputs::small_integers && off == 0) return {0, 0};
@@ -53,9 +53,10 @@ class Judge {
                CheckResult& check_result) {
     const bool integers = inputs_.kind == Inputs::small_integers;
     for (std::int64_t o = 0; o < output_.width(); ++o) {
-      const double got = to_float(output_.dtype(), output_.y(), output_.at(n, o));
+      const double got = to_double(output_.dtype(), output_.y(), output_.at(n, o));
       const auto i = static_cast<std::size_t>(at * output_.width() + o);
-      const Bounded expected = apply(problem_.epilogue, ends(n, o), sum(w, i, o), sum(v, i, o));
+      const Bounded expected =
+          apply(problem_.epilogue, ends(n, o), sum(w, i, o), sum(v, i, o), problem_.sum_type());
       const bool exact = integers && expected.error == 0;
       const double want = exact ? rounded(expected.value, output_.dtype()) : expected.value;
       // Neighbours are never closer than u_out·|y|, so half of it lets nothing but equality pass.
@@ -103,7 +104,7 @@ class Judge {
     const Epilogue& epilogue = problem_.epilogue;
     const DType type = problem_.out_dtype;
     const auto element = [](const HostActivation& of, std::int64_t entry, std::int64_t feature) {
-      return double{to_float(of.dtype, of.bytes.data(), of.at(entry, feature))};
+      return to_double(of.dtype, of.bytes.data(), of.at(entry, feature));
     };
     EpilogueOperands operands;
     if (epilogue.scale) {
@@ -111,8 +112,8 @@ class Judge {
       operands.beta = inputs_.beta;
       if (inputs_.beta != 0) operands.y = element(inputs_.y, n, o);
     }
-    if (epilogue.bias) operands.bias = to_float(type, inputs_.bias.data(), o);
-    if (epilogue.bias && epilogue.glu) operands.v_bias = to_float(type, inputs_.v_bias.data(), o);
+    if (epilogue.bias) operands.bias = to_double(type, inputs_.bias.data(), o);
+    if (epilogue.bias && epilogue.glu) operands.v_bias = to_double(type, inputs_.v_bias.data(), o);
     if (epilogue.residual) operands.residual = element(inputs_.residual, n, o);
     return operands;
   }
@@ -142,7 +143,8 @@ struct Stretch {
 
 Stretch stretch_of(const Spmm& problem, const HostInputs& inputs, std::int64_t first) {
   const std::int64_t count = std::min(kBatch, inputs.n - first);
-  const bool magnitude = inputs.kind == Inputs::random || derivative_error(problem.derivative) != 0;
+  const bool magnitude =
+      inputs.kind == Inputs::random || derivative_error(problem.derivative, problem.sum_type()) != 0;
   HostOperands operands = inputs.operands();
   Stretch stretch;
   stretch.w = reference(problem, operands, first, count, magnitude);

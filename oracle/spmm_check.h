@@ -23,7 +23,7 @@ namespace sparsekiln {
 ///
 /// Small integers: each element equals the exact sum, rounded once to the output type, bit for bit.
 ///
-/// Random: |error| ≤ a·c·u·(|x|·|W|ᵀ) + u_out·|y|, u and u_out the unit roundoffs of float32 and of the
+/// Random: |error| ≤ a·c·u·(|x|·|W|ᵀ) + u_out·|y|, u and u_out the unit roundoffs of the sums and of the
 /// output type, c = min(K, 10·√K) with K the products that this element sums, and a what the adder loses
 /// more than rounding would. K is the worst case of any order of summation, whether products are fused or
 /// rounded, and rows whole or in parts: no product passes through more than K roundings (Higham 2002,

@@ -85,8 +85,9 @@ class Filler {
     constexpr std::array kValues{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f};
     for (std::size_t i = 0; i < blocks; ++i)
       values[i] = kValues[draw(draw(seed_, kGates), i) % kValues.size()];
-    std::vector<std::byte> bytes(blocks * sizeof(float));
-    store(DType::f32, values, bytes.data(), 0);
+    const DType type = problem_.sum_type();
+    std::vector<std::byte> bytes(blocks * size_of(type));
+    store(type, values, bytes.data(), 0);
     return bytes;
   }
 

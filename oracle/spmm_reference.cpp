@@ -7,6 +7,7 @@
 
 #include "compiler/activation.h"
 #include "compiler/element.h"
+#include "oracle/check_result.h"
 
 namespace sparsekiln {
 namespace {
@@ -107,48 +108,43 @@ Multiply choose_multiply() {
   return multiply_portable<kMagnitude>;
 }
 
-void round_operands(const Spmm& problem, std::vector<float>& values) {
+void round_operands(const Spmm& problem, std::vector<double>& values) {
   if (problem.math == Math::tf32)
-    std::transform(values.begin(), values.end(), values.begin(), rounded_to_tf32);
-}
-
-float rounded_to_type(DType type, double value) {
-  float rounded = 0;
-  store(type, static_cast<float>(value), &rounded, 0);
-  return to_float(type, &rounded, 0);
+    std::transform(values.begin(), values.end(), values.begin(),
+                   [](double value) { return rounded_to_tf32(static_cast<float>(value)); });
 }
 
 /// All features of one batch entry.
 void read_entry(const Spmm& problem, const void* data, std::int64_t stride, std::int64_t entry,
-                std::vector<float>& to) {
-  if (!problem.feature_major()) return to_float(problem.dtype, data, entry * stride, to);
+                std::vector<double>& to) {
+  if (!problem.feature_major()) return to_double(problem.dtype, data, entry * stride, to);
   for (std::size_t k = 0; k < to.size(); ++k)
-    to[k] = to_float(problem.dtype, data, static_cast<std::int64_t>(k) * stride + entry);
+    to[k] = to_double(problem.dtype, data, static_cast<std::int64_t>(k) * stride + entry);
 }
 
 /// x as it is multiplied.
-void read_x(const Spmm& problem, const HostOperands& operands, std::int64_t entry, std::vector<float>& to,
-            std::vector<float>& scratch) {
+void read_x(const Spmm& problem, const HostOperands& operands, std::int64_t entry, std::vector<double>& to,
+            std::vector<double>& scratch) {
   read_entry(problem, operands.x, operands.x_stride, entry, to);
   if (problem.derivative != Activation::none) {
     scratch.resize(to.size());
     read_entry(problem, operands.z, operands.z_stride, entry, scratch);
     const auto derivative = row_of(problem.derivative).derivative;
     for (std::size_t k = 0; k < to.size(); ++k)
-      to[k] = rounded_to_type(problem.dtype, double{to[k]} * derivative(double{scratch[k]}));
+      to[k] = rounded(to[k] * derivative(scratch[k]), problem.dtype);
   }
   round_operands(problem, to);
 }
 
 /// A block of W as it is multiplied; false where it is skipped.
 bool read_block(const Spmm& problem, const HostOperands& operands, std::int32_t block,
-                std::vector<float>& to) {
-  const float gate = operands.gates == nullptr ? 1 : operands.gates[block];
+                std::vector<double>& to) {
+  const double gate = operands.gates == nullptr ? 1 : to_double(problem.sum_type(), operands.gates, block);
   if (gate == 0) return false;
-  to_float(problem.dtype, operands.w, static_cast<std::int64_t>(block) * static_cast<std::int64_t>(to.size()),
-           to);
+  to_double(problem.dtype, operands.w,
+            static_cast<std::int64_t>(block) * static_cast<std::int64_t>(to.size()), to);
   if (operands.gates != nullptr)
-    for (float& value : to) value = rounded_to_type(problem.dtype, double{value} * gate);
+    for (double& value : to) value = rounded(value * gate, problem.dtype);
   round_operands(problem, to);
   return true;
 }
@@ -164,8 +160,8 @@ class Chunk {
         whole_in_(std::int64_t{problem.layout.cols()} * problem.block.in),
         x_(static_cast<std::size_t>(tiles_ * whole_in_), Lanes{}) {
     const std::int64_t in = problem.in_features();
-    std::vector<float> row(static_cast<std::size_t>(in));
-    std::vector<float> scratch;
+    std::vector<double> row(static_cast<std::size_t>(in));
+    std::vector<double> scratch;
     for (std::int64_t n = 0; n < count; ++n) {
       read_x(problem, operands, first + n, row, scratch);
       Lanes* tile = x_.data() + n / kLanes * whole_in_;
@@ -175,14 +171,14 @@ class Chunk {
 
   /// Where one thread works.
   struct Scratch {
-    std::vector<float> narrow;
+    std::vector<double> narrow;
     std::vector<double> w;
     std::vector<Lanes> y, magnitude;
   };
   [[nodiscard]] Scratch scratch(bool with_magnitude) const {
     const auto block = static_cast<std::size_t>(problem_.block.out * problem_.block.in);
     const auto tile = static_cast<std::size_t>(tiles_ * problem_.block.out);
-    return {std::vector<float>(block), std::vector<double>(block), std::vector<Lanes>(tile, Lanes{}),
+    return {std::vector<double>(block), std::vector<double>(block), std::vector<Lanes>(tile, Lanes{}),
             std::vector<Lanes>(with_magnitude ? tile : 0, Lanes{})};
   }
 
@@ -211,7 +207,7 @@ class Chunk {
 
  private:
   /// A block of W in block column `col` as the product reads it, [out][in]; zeros beyond the last feature.
-  void widen(const std::vector<float>& narrow, std::int32_t col, std::vector<double>& w) const {
+  void widen(const std::vector<double>& narrow, std::int32_t col, std::vector<double>& w) const {
     const auto out = static_cast<std::size_t>(problem_.block.out);
     const auto in = static_cast<std::size_t>(problem_.block.in);
     const auto there = static_cast<std::size_t>(std::min<std::int64_t>(
@@ -237,6 +233,57 @@ class Chunk {
   std::vector<Lanes> x_;
 };
 
+/// One batch entry in `long double`, row by row.
+class ExtendedEntry {
+ public:
+  ExtendedEntry(const Spmm& problem, const HostOperands& operands, std::int64_t entry)
+      : problem_(problem), operands_(operands), x_(static_cast<std::size_t>(problem.in_features())) {
+    std::vector<double> scratch;
+    read_x(problem, operands, entry, x_, scratch);
+  }
+
+  void compute(double* y, double* magnitude) const {
+    const std::int64_t out = problem_.block.out;
+    std::vector<double> block(static_cast<std::size_t>(out * problem_.block.in));
+    std::vector<Sum> sums(static_cast<std::size_t>(out));
+    for (std::int32_t row = 0; row < problem_.layout.rows(); ++row) {
+      std::fill(sums.begin(), sums.end(), Sum{});
+      std::int32_t number = problem_.layout.crow()[static_cast<std::size_t>(row)];
+      for (const std::int32_t col : problem_.layout.row(row))
+        if (read_block(problem_, operands_, problem_.block_of_weight(number++), block)) add(block, col, sums);
+      const std::int64_t there = std::min(out, problem_.out_features() - row * out);
+      for (std::int64_t o = 0; o < there; ++o) {
+        y[row * out + o] = static_cast<double>(sums[static_cast<std::size_t>(o)].value);
+        if (magnitude != nullptr)
+          magnitude[row * out + o] = static_cast<double>(sums[static_cast<std::size_t>(o)].magnitude);
+      }
+    }
+  }
+
+ private:
+  struct Sum {
+    long double value = 0;
+    long double magnitude = 0;
+  };
+  void add(const std::vector<double>& block, std::int32_t col, std::vector<Sum>& sums) const {
+    const auto out = static_cast<std::size_t>(problem_.block.out);
+    const auto in = static_cast<std::size_t>(problem_.block.in);
+    const std::size_t first = static_cast<std::size_t>(col) * in;
+    const std::size_t there = std::min(in, x_.size() - first);
+    for (std::size_t o = 0; o < out; ++o)
+      for (std::size_t k = 0; k < there; ++k) {
+        const double w = problem_.by_columns() ? block[k * out + o] : block[o * in + k];
+        const long double product = static_cast<long double>(x_[first + k]) * w;
+        sums[o].value += product;
+        sums[o].magnitude += std::fabs(product);
+      }
+  }
+
+  const Spmm& problem_;
+  const HostOperands& operands_;
+  std::vector<double> x_;
+};
+
 /// Threads that pay: none beside the caller's for less work than starting one takes.
 std::size_t thread_count(const Spmm& problem, std::int64_t count) {
   const double worth = problem.flops(count) / 4e6;
@@ -251,6 +298,14 @@ Reference reference(const Spmm& problem, const HostOperands& operands, std::int6
                     bool with_magnitude) {
   const auto size = static_cast<std::size_t>(count * problem.out_features());
   Reference result{std::vector<double>(size), std::vector<double>(with_magnitude ? size : 0)};
+  if (problem.sum_type() == DType::f64) {
+    for (std::int64_t entry = 0; entry < count; ++entry) {
+      const std::int64_t at = entry * problem.out_features();
+      ExtendedEntry(problem, operands, first + entry)
+          .compute(result.y.data() + at, with_magnitude ? result.magnitude.data() + at : nullptr);
+    }
+    return result;
+  }
   const Multiply multiply = with_magnitude ? choose_multiply<true>() : choose_multiply<false>();
 
   for (std::int64_t done = 0; done < count; done += kChunk) {

@@ -14,13 +14,14 @@ namespace sparsekiln {
 struct HostOperands {
   const void* x = nullptr;
   const void* w = nullptr;
-  std::int64_t x_stride = 0;     ///< elements from one row of x to the next
-  const void* z = nullptr;       ///< with Problem::derivative, like x
-  std::int64_t z_stride = 0;     ///< elements
-  const float* gates = nullptr;  ///< with Problem::gates
+  std::int64_t x_stride = 0;    ///< elements from one row of x to the next
+  const void* z = nullptr;      ///< with Problem::derivative, like x
+  std::int64_t z_stride = 0;    ///< elements
+  const void* gates = nullptr;  ///< with Problem::gates, of the type of sums
 };
 
-/// The product in float64 for some batch entries, row-major [count, out_features].
+/// The product for some batch entries, row-major [count, out_features]: in float64, of float64 operands in
+/// `long double`, rounded once.
 struct Reference {
   std::vector<double> y;          ///< x·Bᵀ
   std::vector<double> magnitude;  ///< |x|·|B|ᵀ, what rounding errors scale with; empty unless asked for
@@ -29,8 +30,9 @@ struct Reference {
 /// Batch entries [first, first + count) of x·Bᵀ (compiler/spmm.h), of operands as Problem::derivative and
 /// gates make them, which rounds them to their type, with `Math::tf32` rounded to tf32. No epilogue. A
 /// product of two elements is exact in float64, and the sum of K of them is off by at most K·2^-53·magnitude;
-/// sums of integers below 2^53 are exact. Inf and NaN follow IEEE 754, and reach only the rows that have a
-/// block in their column. Uses the host's vector units and all its threads.
+/// sums of integers below 2^53 are exact. float64 operands are multiplied and summed in
+/// `long double`, which has 11 more bits on x86-64. Inf and NaN follow IEEE 754, and reach only the rows that
+/// have a block in their column. Uses the host's vector units and all its threads.
 [[nodiscard]] Reference reference(const Spmm& problem, const HostOperands& operands, std::int64_t first,
                                   std::int64_t count, bool with_magnitude);
 

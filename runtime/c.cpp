@@ -18,6 +18,7 @@
 
 #include "compiler/activation.h"
 #include "compiler/computation_fields.h"
+#include "compiler/element.h"
 #include "runtime/c_operands.h"
 #include "runtime/c_structs.h"
 
@@ -240,6 +241,20 @@ const char* sk_error_message(void) { return last_failure.message.c_str(); }
 const char* sk_error_log(void) { return last_failure.log.c_str(); }
 const char* sk_version(void) { return SPARSEKILN_VERSION; }
 int sk_interface_version(void) { return SK_INTERFACE_VERSION; }
+
+const sk_element_type* sk_element_type_at(size_t index) {
+  static const std::vector<sk_element_type> types = [] {
+    std::vector<sk_element_type> made;
+    // The texts of the rows are literals, which end with 0.
+    for (const sparsekiln::Element& type : sparsekiln::elements()) {
+      const sparsekiln::Element& sums = sparsekiln::element(type.arithmetic);
+      made.push_back({type.name.data(), type.array_name.data(), sums.name.data(), sums.array_name.data(),
+                      type.dlpack.code, type.dlpack.bits, type.cuda.output.empty() ? 0 : 1});
+    }
+    return made;
+  }();
+  return index < types.size() ? &types[index] : nullptr;
+}
 
 const char* sk_activation_name(size_t number) {
   const auto rows = sparsekiln::activation_rows().subspan(1);

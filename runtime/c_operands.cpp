@@ -1,22 +1,27 @@
 #include "runtime/c_operands.h"
 
+#include <string>
+
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+
+#include "compiler/element.h"
 
 namespace sparsekiln {
 namespace {
 
 DType dtype_of(std::string_view name, const DLDataType& type) {
-  if (type.lanes == 1) {
-    if (type.code == kDLFloat && type.bits == 32) return DType::f32;
-    if (type.code == kDLFloat && type.bits == 16) return DType::f16;
-    if (type.code == kDLBfloat && type.bits == 16) return DType::bf16;
+  std::string known;
+  for (const Element& element : elements()) {
+    if (type.lanes == 1 && type.code == element.dlpack.code && type.bits == element.dlpack.bits)
+      return element.value;
+    const bool last = &element == &elements().back();
+    known += fmt::format("{}{}", known.empty() ? "" : last ? " and " : ", ", element.array_name);
   }
   throw Error(
       ErrorKind::invalid_argument,
-      fmt::format("operand {}: its elements have {} bits and DLPack's type code {}; float32, float16 and "
-                  "bfloat16 are computed with",
-                  name, type.bits * type.lanes, type.code));
+      fmt::format("operand {}: its elements have {} bits and DLPack's type code {}; {} are computed with",
+                  name, type.bits * type.lanes, type.code, known));
 }
 
 std::int32_t device_of(std::string_view name, const DLTensor& tensor) {

@@ -299,7 +299,8 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   if (ends.bias) checked.bias = vector("bias", operands.bias);
   if (ends.bias && ends.glu) checked.v_bias = vector("v_bias", operands.v_bias);
   if (contract.gates)
-    checked.gates = check_dense("gates", operands.gates, DType::f32, contract.blocks, contract, device);
+    checked.gates =
+        check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
   return checked;
 }
 
@@ -435,14 +436,16 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
   Region w;
   computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
   if (contract.bias_gradient)
-    computed[1] = check_dense("dbias", operands.dbias, DType::f32, contract.out_features, contract, device);
+    computed[1] =
+        check_dense("dbias", operands.dbias, contract.sum_type(), contract.out_features, contract, device);
   if (contract.gate_gradient) {
-    computed[2] = check_dense("dgates", operands.dgates, DType::f32, contract.blocks, contract, device);
+    computed[2] =
+        check_dense("dgates", operands.dgates, contract.sum_type(), contract.blocks, contract, device);
     w = check_weight("w", operands.w, contract.dtype, contract, device);
   }
   Region gates;
   if (contract.gates)
-    gates = check_dense("gates", operands.gates, DType::f32, contract.blocks, contract, device);
+    gates = check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
   for (const Region& region : computed) refuse_overlaps(region, {w, gates});
   for (const auto& [one, other] : {std::pair{0, 1}, {0, 2}, {1, 2}})
     if (overlap(computed[one], computed[other])) refuse_shared(computed[one].name, computed[other].name);

@@ -49,7 +49,8 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
     if (ends.residual) operands.residual = view_of(place(inputs.residual.bytes), inputs.residual, any_seed());
     if (problem.derivative != Activation::none)
       operands.z = view_of(place(inputs.z.bytes), inputs.z, any_seed());
-    if (problem.gates) operands.gates = view(place(inputs.gates), DType::f32, problem.layout.blocks());
+    if (problem.gates)
+      operands.gates = view(place(inputs.gates), problem.sum_type(), problem.layout.blocks());
     operands.alpha = inputs.alpha;
     operands.beta = inputs.beta;
   }

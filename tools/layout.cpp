@@ -166,7 +166,7 @@ void add_show(CLI::App& layout, Invocation& invocation) {
   };
   of_schedule("--block", request->scheduled.text_of("block"), "block shape of the schedule's kernel");
   of_schedule("--batch", request->scheduled.text_of("batch"), "its batch");
-  of_schedule("--dtype", request->scheduled.text_of("dtype"), "its type: f32, bf16, f16");
+  of_schedule("--dtype", request->scheduled.text_of("dtype"), "its type: f32, bf16, f16, f64");
   of_schedule("--target", request->scheduled.target,
               "its target: an architecture (sm_90, sm_80:108), h100, cpu");
   of_schedule("--config", request->scheduled.config,

@@ -200,7 +200,7 @@ void add_report(CLI::App& root, Invocation& invocation) {
                  "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
                  "~/.cache/sparsekiln)");
   app.add_option("--op", request->operation, "only this operation: forward, grad_input, grad_weight");
-  app.add_option("--dtype", request->dtype, "only this type of activations and weight: f32, bf16, f16");
+  app.add_option("--dtype", request->dtype, "only this type of activations and weight: f32, bf16, f16, f64");
   app.add_option("--block", request->block, "only this block shape: 32, or OUTxIN such as 8x32");
   app.add_option("--target", request->target, "only this target: cpu, sm_90, sm_90:132 …");
   app.add_option("--layout", request->layout, "only layouts whose digest begins so");

@@ -6,8 +6,10 @@
 
 #include "compiler/block_runs.h"
 #include "compiler/cpu/level.h"
+#include "compiler/cpu/plain_spmm.h"
 #include "compiler/cpu/product_data.h"
 #include "compiler/cpu/sddmm_geometry.h"
+#include "compiler/element.h"
 #include "compiler/problem_kind.h"
 #include "compiler/schedule.h"
 
@@ -20,9 +22,15 @@ void attach(const Spmm& product, Binary& binary) {
   const std::vector<Schedule> schedules = make_schedules(product, binary.target, plan);
   const std::int64_t counters_in_front = counter_bytes(plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
+    Entry& entry = binary.entries[i];
+    if (element(product.dtype).cpu == CpuPasses::plain) {
+      const LayoutData data = plain_spmm_data(product, schedules[i]);
+      describe(data, entry);
+      entry.tables = image_of(data);
+      continue;
+    }
     const Geometry geometry(product, level, plan[i].config);
     const LayoutData data = product_data(product, geometry, schedules[i], counters_in_front);
-    Entry& entry = binary.entries[i];
     describe(data, entry);
     entry.passes = attached_passes(geometry, entry_suffix(plan, i), entry.workers);
     entry.tables = image_of(data);

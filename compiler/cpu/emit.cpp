@@ -11,8 +11,10 @@
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/module.h"
 #include "compiler/cpu/passes.h"
+#include "compiler/cpu/plain_spmm.h"
 #include "compiler/cpu/product_data.h"
 #include "compiler/cpu/vector_ir.h"
+#include "compiler/element.h"
 #include "compiler/plan.h"
 
 namespace sparsekiln::cpu {
@@ -80,6 +82,28 @@ Entry emit_attached(EmittedModule& module, const std::string& suffix, const Geom
   return entry;
 }
 
+bool plain(const Spmm& problem) { return element(problem.dtype).cpu == CpuPasses::plain; }
+
+/// `schedule`: null where the layout is attached.
+Entry emit_plain(EmittedModule& module, const std::string& suffix, const Spmm& problem, const Config& config,
+                 const Schedule* schedule) {
+  Entry entry;
+  entry.passes = {"product" + suffix};
+  entry.tile_n = config.tile_n;
+  if (schedule == nullptr) {
+    entry.workers = 0;
+    entry.arguments = {Argument::tables};
+    LayoutIr layout(module);
+    emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
+    return entry;
+  }
+  LayoutData data = plain_spmm_data(problem, *schedule);
+  describe(data, entry);
+  LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks"}, suffix, std::move(data));
+  emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
+  return entry;
+}
+
 std::string heading(const Spmm& problem, const Target& target, const Plan& plan) {
   const Layout& weight = problem.weight;
   const std::string computed =
@@ -91,18 +115,19 @@ std::string heading(const Spmm& problem, const Target& target, const Plan& plan)
                                    weight.digest().hex());
   return fmt::format(
       "; Sparsekiln: {}, {}\n"
-      "; {} -> {}, accumulated in f32; batch {}; target {}\n"
+      "; {} -> {}, accumulated in {}; batch {}; target {}\n"
       "; plan {}\n"
       "; call = LaunchOperands (compiler/launch_operands.h); items = {{ output, first_step, steps, part, "
       "parts, partial, counter }}\n",
       name(problem.operation), computed, name(problem.dtype), name(problem.out_dtype),
-      to_string(problem.batch), target.to_string(), to_string(plan));
+      name(problem.sum_type()), to_string(problem.batch), target.to_string(), to_string(plan));
 }
 
 }  // namespace
 
 void validate(const Spmm& problem, const Target& target, const Config& config) {
   validate_config(problem, target, config);
+  if (plain(problem)) return validate_plain(problem, config);
   const Level& level = level_of(target);
   const std::string given = to_string(config);
   if (problem.by_columns() && config.packed)
@@ -151,6 +176,12 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
   Source source;
   const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (plain(problem)) {
+      source.entries.push_back(emit_plain(module, entry_suffix(plan, i), problem, plan[i].config,
+                                          without_layout ? nullptr : &schedules[i]));
+      source.entries.back().up_to = plan[i].up_to;
+      continue;
+    }
     const Geometry geometry(problem, level, plan[i].config);
     refuse_two_orders(Geometry(problem, level, plan[0].config), geometry, plan);
     const std::string suffix = entry_suffix(plan, i);

@@ -10,9 +10,11 @@
 #include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/module.h"
+#include "compiler/cpu/plain_sddmm.h"
 #include "compiler/cpu/sddmm_geometry.h"
 #include "compiler/cpu/sddmm_panels.h"
 #include "compiler/cpu/sddmm_pass.h"
+#include "compiler/element.h"
 #include "compiler/plan.h"
 
 namespace sparsekiln::cpu {
@@ -23,7 +25,11 @@ constexpr std::int32_t kMostChunk = 256;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
-void emit_passes(EmittedModule& module, const SddmmGeometry& geometry, LayoutIr& layout, const Entry& entry) {
+bool plain(const Sddmm& gradient) { return element(gradient.dtype).cpu == CpuPasses::plain; }
+
+void emit_passes(EmittedModule& module, const Sddmm& gradient, const Config& config,
+                 const SddmmGeometry& geometry, LayoutIr& layout, const Entry& entry) {
+  if (plain(gradient)) return emit_plain_sddmm(module.ir(), entry.passes.back(), gradient, config, layout);
   if (geometry.packed) emit_panel_pass(module.ir(), entry.passes.front(), geometry, layout);
   SddmmPass(module.ir(), geometry, layout).emit(entry.passes.back());
 }
@@ -37,11 +43,11 @@ std::string heading(const Sddmm& gradient, const Target& target, const Plan& pla
                                    layout.digest().hex(), gradient.in_features(), gradient.out_features());
   return fmt::format(
       "; Sparsekiln: {}, {}\n"
-      "; {} -> {}, accumulated in f32; batch {}; target {}\n"
+      "; {} -> {}, accumulated in {}; batch {}; target {}\n"
       "; plan {}\n"
       "; runs = {{ row, first_block, blocks, first_of_row }}, stretches = {{ row, first_block, end }}\n",
       name(gradient.operation), computed, name(gradient.dtype), name(gradient.out_dtype),
-      to_string(gradient.batch), target.to_string(), to_string(plan));
+      name(gradient.sum_type()), to_string(gradient.batch), target.to_string(), to_string(plan));
 }
 
 }  // namespace
@@ -61,6 +67,7 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (config.tile_out != 0 || config.merge != 1 || config.packed)
     refuse(fmt::format("config '{}': {} has no such choice; tile_out=0 merge=1 packed=0 would work", given,
                        name(gradient.operation)));
+  if (plain(gradient)) validate_plain(gradient, config);
 }
 
 Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
@@ -81,13 +88,13 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
       entry.workers = 0;
       entry.arguments = {Argument::tables};
       LayoutIr layout(module);
-      emit_passes(module, geometry, layout, entry);
+      emit_passes(module, gradient, plan[i].config, geometry, layout, entry);
     } else {
       LayoutData data = sddmm_data(gradient, geometry, schedules[i], plan[i].up_to);
       describe(data, entry);
       LayoutIr layout(module, {"worker_begin", "runs", "columns", "stretches", "stretch_begin"}, suffix,
                       std::move(data));
-      emit_passes(module, geometry, layout, entry);
+      emit_passes(module, gradient, plan[i].config, geometry, layout, entry);
     }
     source.entries.push_back(std::move(entry));
   }

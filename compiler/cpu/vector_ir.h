@@ -78,14 +78,16 @@ class VectorIr {
   /// Transposes a square of rows.size() vectors with as many lanes (a power of two): Eklundh 1972, log2
   /// rounds of exchanging off-diagonal halves.
   [[nodiscard]] Values transpose(Values rows);
-  /// `lanes` elements at `address`, as float, exactly; of f32, f16 or bf16.
+  /// What an element of `type` is loaded and stored as.
+  [[nodiscard]] llvm::Type* element_type(DType type);
+  /// `lanes` elements at `address` in the type that they are summed in (sum_type), exactly.
   [[nodiscard]] Value* load_floats(DType type, Value* address, std::int32_t lanes, unsigned align);
-  /// The same in two steps: the elements in their own type, then as float.
+  /// The same in two steps: the elements in their own type, then as they are summed.
   [[nodiscard]] Value* load_elements(DType type, Value* address, std::int32_t lanes, unsigned align);
   [[nodiscard]] Value* widened(DType type, Value* elements);
   /// As load_elements, from `base[first]` on, but zeros from `base[end]` on, which are not read; end > 0.
   [[nodiscard]] Value* load_clipped(DType type, Value* base, Value* first, Value* end, std::int32_t lanes);
-  /// Floats as `type`, to be stored: nearest, ties to even, overflow to infinity, NaN kept and made quiet.
+  /// Sums as `type`, to be stored: nearest, ties to even, overflow to infinity, NaN kept and made quiet.
   /// `short_nans`: they are quiet, and zero in the bits that bf16 lacks, as what is computed of bf16 is.
   [[nodiscard]] Value* rounded_to(DType type, Value* values, bool short_nans = false);
 
@@ -95,18 +97,6 @@ class VectorIr {
   Value* call = nullptr;    ///< parameters of the current pass
   Value* worker = nullptr;  ///< widened to i64
   Value* batch_tile = nullptr;
-
- private:
-  /// What an element of `type` is loaded as.
-  [[nodiscard]] llvm::Type* element_type(DType type);
-  /// Integer operations on every level: vcvtneps2bf16 would flush subnormals, and levels would disagree.
-  [[nodiscard]] Value* rounded_to_bf16(Value* values, bool short_nans);
-  /// For levels without F16C, where LLVM would call into its library.
-  [[nodiscard]] Value* rounded_to_f16(Value* values);
-  [[nodiscard]] Value* widened_f16(Value* bits);
-  [[nodiscard]] Value* words_of(std::uint32_t bits, std::int32_t lanes) {
-    return splat(ir.getInt32(bits), lanes);
-  }
 };
 
 }  // namespace sparsekiln::cpu

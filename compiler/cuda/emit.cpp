@@ -182,6 +182,7 @@ void validate_table(const Spmm& problem, const Target& target, const Config& con
 }  // namespace
 
 void validate(const Spmm& problem, const Target& target, const Config& config) {
+  require_types(problem, target);
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const SpmmFamily& family = family_of(problem, target, config);

@@ -3,11 +3,6 @@
 #include "compiler/activation.h"
 
 namespace sparsekiln::cuda {
-namespace {
-
-double if_it(bool has, double costs) { return has ? costs : 0; }
-
-}  // namespace
 
 std::int32_t halves(const Target& target, DType dtype) {
   return target.compute_capability() < 80 && dtype != DType::f32 ? 2 : 1;

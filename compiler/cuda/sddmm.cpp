@@ -164,6 +164,7 @@ const SddmmFamily& family_of(const Sddmm& gradient, const Config& config) {
 }  // namespace
 
 void validate(const Sddmm& gradient, const Target& target, const Config& config) {
+  require_types(gradient, target);
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const SddmmFamily& family = family_of(gradient, config);

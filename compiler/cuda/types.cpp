@@ -4,19 +4,21 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/activation.h"
+#include "compiler/element.h"
 
 namespace sparsekiln::cuda {
 
-std::string_view product_of(DType type) {
-  return type == DType::f16 ? "F16Product" : type == DType::bf16 ? "Bf16Product" : "Tf32Product";
-}
+std::string_view product_of(DType type) { return element(type).cuda.product; }
+std::string_view output_of(DType type) { return element(type).cuda.output; }
+std::string_view operand_of(DType type) { return element(type).cuda.operand; }
 
-std::string_view output_of(DType type) {
-  return type == DType::f16 ? "F16Output" : type == DType::bf16 ? "Bf16Output" : "F32Output";
-}
-
-std::string_view operand_of(DType type) {
-  return type == DType::f16 ? "F16Operand" : type == DType::bf16 ? "Bf16Operand" : "F32Operand";
+void require_types(const Computation& problem, const Target& target) {
+  for (const DType type : {problem.dtype, problem.out_dtype})
+    if (element(type).cuda.output.empty())
+      throw Error(
+          ErrorKind::invalid_argument,
+          fmt::format("{} on {}: {} runs on the cpu target alone; target cpu, or dtype f32, would work",
+                      name(type), target.arch, element(type).array_name));
 }
 
 std::string_view activation_of(Activation activation) { return row_of(activation).device; }

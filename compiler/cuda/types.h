@@ -15,6 +15,8 @@ namespace sparsekiln::cuda {
 [[nodiscard]] std::string_view operand_of(DType type);
 /// What they call an activation, templates/activation.cuh.
 [[nodiscard]] std::string_view activation_of(Activation activation);
+/// Throws `invalid_argument`, with what would work, where CUDA kernels do not compute with an element type.
+void require_types(const Computation& problem, const Target& target);
 /// Throws `invalid_argument`, with what would work, where the target's tensor cores do not have the type.
 void require_tensor_cores(const Computation& problem, const Target& target);
 

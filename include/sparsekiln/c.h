@@ -48,6 +48,20 @@ int sk_activation_takes_result(size_t number);
 #define SK_INTERFACE_VERSION 1
 int sk_interface_version(void);
 
+/* ---- element types (enum DType of problem.h) ---- */
+
+typedef struct sk_element_type {
+  const char* name;           /* "f32": as options spell it */
+  const char* array_name;     /* "float32": as NumPy and PyTorch spell it */
+  const char* sum_name;       /* the name of the type of sums, gates, dbias and dgates: "f32" or "f64" */
+  const char* sum_array_name; /* "float32" or "float64" */
+  uint8_t dlpack_code;        /* DLDataTypeCode of dlpack.h */
+  uint8_t dlpack_bits;
+  int on_cuda; /* not 0: CUDA targets compute with it; the cpu target does with all */
+} sk_element_type;
+/* The type number `index`, counted from 0; null: there are no more. Good for the life of the process. */
+const sk_element_type* sk_element_type_at(size_t index);
+
 /* ---- layouts (layout.h, patterns.h) ---- */
 
 typedef struct sk_layout sk_layout;
@@ -125,7 +139,7 @@ typedef struct sk_options {
   size_t size;
   int32_t block_out, block_in;
   const char* batch;            /* "64", "up-to:8192" */
-  const char* dtype;            /* "f32", "bf16", "f16" */
+  const char* dtype;            /* "f32": the name of an sk_element_type */
   const char* out_dtype;        /* null: as dtype */
   const char* operation;        /* "forward", "grad_input", "grad_weight" */
   const char* math;             /* "ieee", "tf32" */

@@ -40,9 +40,9 @@ struct Operands {
   TensorView v_bias;    ///< Epilogue::glu and bias: like bias
   TensorView residual;  ///< like y
   TensorView z;         ///< Problem::derivative: like dy
-  TensorView gates;     ///< [blocks], float32
-  TensorView dbias;     ///< Problem::bias_gradient: [out_features], float32
-  TensorView dgates;    ///< Problem::gate_gradient: [blocks], float32
+  TensorView gates;     ///< [blocks], of sum_type(dtype)
+  TensorView dbias;     ///< Problem::bias_gradient: [out_features], of sum_type(dtype)
+  TensorView dgates;    ///< Problem::gate_gradient: [blocks], of sum_type(dtype)
   /// Of grad_weight, instead of x, dy and z: up to kMostPairs of them, each of the batch n, summed in this
   /// order.
   std::span<const ActivationPair> pairs = {};

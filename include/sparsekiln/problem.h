@@ -9,10 +9,15 @@
 
 namespace sparsekiln {
 
-/// Element types.
-enum class DType : std::uint8_t { f32, f16, bf16 };
+/// Element types: IEEE 754 binary32, binary16, bfloat16, and binary64, which the cpu target alone computes
+/// with.
+enum class DType : std::uint8_t { f32, f16, bf16, f64 };
+inline constexpr DType kLastDType = DType::f64;
 [[nodiscard]] std::string_view name(DType type);
 [[nodiscard]] std::size_t size_of(DType type);  ///< bytes of one element
+/// The type in which elements are multiplied and summed: f64 for f64, f32 for all others. Gates, dbias and
+/// dgates are of this type.
+[[nodiscard]] DType sum_type(DType type);
 [[nodiscard]] DType parse_dtype(std::string_view text);
 
 /// What a linear layer computes. y = x·Wᵀ; dx = dy·W; dW = dyᵀ·x on present blocks.
@@ -50,7 +55,7 @@ enum class Activation : std::uint8_t {
 [[nodiscard]] std::string_view name(Activation activation);
 [[nodiscard]] Activation parse_activation(std::string_view text);
 
-/// What happens to the sums before they are stored, in float32, rounded once to the output type:
+/// What happens to the sums before they are stored, in their type, rounded once to the output type:
 ///
 ///   z = alpha·(x·Wᵀ) + bias
 ///   a = act(z)                                       glu: act(z) · (alpha·(x·Vᵀ) + v_bias)
@@ -112,17 +117,17 @@ struct Computation {
   Operation operation = Operation::forward;
   BlockShape block;
   Batch batch = 1;
-  DType dtype = DType::f32;      ///< of W and what it is multiplied with (x, dy); accumulation is in float32
+  DType dtype = DType::f32;      ///< of W and what it is multiplied with (x, dy); sums are of sum_type(dtype)
   DType out_dtype = DType::f32;  ///< of what is computed (y, dx, dw)
   Math math = Math::ieee;
   ActivationOrder order = ActivationOrder::batch_major;
   bool strict_absent = false;  ///< excludes configs that merge rows by zero fill (an Inf could then spread)
   Epilogue epilogue;           ///< gradients have `scale` alone
-  /// Of gradients: dy is multiplied by the derivative of this function at z, in float32, rounded to dy's
+  /// Of gradients: dy is multiplied by the derivative of this function at z, in sum_type(), rounded to dy's
   /// type, as it is loaded. For relu z may as well be y, its result.
   Activation derivative = Activation::none;
-  /// Every block of W is scaled by a number of its own, in float32, and rounded to W's type; where that is 0
-  /// the block is skipped, whatever it holds. Of grad_weight: dw is multiplied by it.
+  /// Every block of W is scaled by a number of its own, in sum_type(), and rounded to W's type; where that is
+  /// 0 the block is skipped, whatever it holds. Of grad_weight: dw is multiplied by it.
   bool gates = false;
   bool bias_gradient = false;  ///< grad_weight also sums dy (after `derivative`) over the batch
   /// grad_weight also sums dw, before gates, times W over each block. Epilogue::scale, of grad_weight, scales
@@ -131,6 +136,8 @@ struct Computation {
   /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
   std::int32_t alignment = 16;
 
+  /// Of products, and of gates, dbias and dgates.
+  [[nodiscard]] DType sum_type() const { return sparsekiln::sum_type(dtype); }
   /// float32 products that only float32 arithmetic forms: not for tensor cores.
   [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }
   [[nodiscard]] bool feature_major() const { return order == ActivationOrder::feature_major; }

@@ -10,6 +10,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include "python/core/element_types.h"
 #include "python/core/errors.h"
 #include "python/core/tensors.h"
 
@@ -84,9 +85,10 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
   return taken;
 }
 
+/// Of a type's name, which a kernel has.
 DLDataType type_of(std::string_view dtype) {
-  if (dtype == "f32") return {kDLFloat, 32, 1};
-  return {static_cast<std::uint8_t>(dtype == "bf16" ? kDLBfloat : kDLFloat), 16, 1};
+  const sk_element_type* type = element_type_named(dtype);
+  return {type->dlpack_code, type->dlpack_bits, 1};
 }
 
 [[noreturn]] void raise(PyObject* type, const std::string& message) {
@@ -233,7 +235,7 @@ class Call {
   void make_sums(std::string_view name, std::int64_t size, const Tensor& like) {
     const std::size_t output = index_of(name);
     if (objects_[output].is_valid()) return;
-    objects_[output] = like.empty({size}, type_of("f32"));
+    objects_[output] = like.empty({size}, type_of(element_type_named(kernel_.dtype)->sum_name));
     take(output);
   }
 
@@ -356,8 +358,9 @@ void bind_kernel(nb::module_& module) {
       "grad_weight dw[blocks, block_out, block_in]  kernel(x, dy, dw=None)\n\n"
       "Operands are arrays of NumPy, PyTorch, JAX, CuPy, or what speaks DLPack, of the kernel's type,\n"
       "on its device; rows are contiguous, at any distance. By name: bias[out], v, v_bias, residual,\n"
-      "z, gates[blocks], the outputs dbias[out] and dgates[blocks] (float32), alpha, beta, workspace\n"
-      "(workspace_bytes(n) bytes, zeroed once), and stream, a number. The result is the main output,\n"
+      "z, gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, of float64\n"
+      "operands float64), alpha, beta, workspace (workspace_bytes(n) bytes, zeroed once), and stream, a "
+      "number. The result is the main output,\n"
       "or a tuple of it and the sums that were asked for; outputs that are not given are made.")
       .def("__call__", &Kernel::operator())
       .def(

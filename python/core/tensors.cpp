@@ -8,6 +8,8 @@
 
 #include <nanobind/stl/string.h>
 
+#include "python/core/element_types.h"
+
 namespace sparsekiln::python {
 namespace {
 
@@ -78,7 +80,7 @@ bool Tensor::take_buffer(bool written) {
     return false;
   }
   const std::string_view format = buffer_.format;
-  const bool known = format == "f" || format == "e";
+  const bool known = format == "f" || format == "e" || format == "d";
   const bool whole = buffer_.ndim <= kMostDimensions &&
                      std::all_of(buffer_.strides, buffer_.strides + buffer_.ndim,
                                  [&](Py_ssize_t stride) { return stride % buffer_.itemsize == 0; });
@@ -99,9 +101,12 @@ bool Tensor::take_buffer(bool written) {
 }
 
 void Tensor::take_array(std::string_view operand, bool written) {
-  // Types that DLPack exporters refuse, such as bfloat16 of NumPy, are passed as words of their size.
+  // Types that DLPack exporters refuse, such as NumPy's bfloat16, come as words of their size, with their
+  // name.
   const nb::object exportable = arrays().attr("exportable")(object_, written);
-  const bool bfloat16 = nb::cast<bool>(exportable[1]);
+  const nb::object name = exportable[1];
+  const sk_element_type* named =
+      name.is_none() ? nullptr : element_type_of_arrays(nb::cast<std::string>(name));
   nb::ndarray<> writable;
   nb::ndarray<nb::ro> array;
   if (written ? !nb::try_cast(exportable[0], writable) : !nb::try_cast(exportable[0], array)) {
@@ -116,7 +121,7 @@ void Tensor::take_array(std::string_view operand, bool written) {
   tensor_.data = const_cast<void*>(held_->data());
   tensor_.device = {static_cast<DLDeviceType>(held_->device_type()), held_->device_id()};
   tensor_.ndim = static_cast<int>(held_->ndim());
-  tensor_.dtype = {bfloat16 ? std::uint8_t{kDLBfloat} : type.code, type.bits, type.lanes};
+  tensor_.dtype = {named == nullptr ? type.code : named->dlpack_code, type.bits, type.lanes};
   tensor_.shape = const_cast<std::int64_t*>(held_->shape_ptr());
   tensor_.strides = const_cast<std::int64_t*>(held_->stride_ptr());
 }
@@ -153,8 +158,7 @@ nb::object Tensor::empty(std::initializer_list<std::int64_t> shape, DLDataType t
   }
   nb::list sizes;
   for (const std::int64_t size : shape) sizes.append(size);
-  const char* name = type.code == kDLBfloat ? "bfloat16" : type.bits == 16 ? "float16" : "float32";
-  return arrays().attr("empty")(object_, nb::tuple(sizes), name);
+  return arrays().attr("empty")(object_, nb::tuple(sizes), element_type_of(type)->array_name);
 }
 
 }  // namespace sparsekiln::python

@@ -126,8 +126,11 @@ DLDataType dl_type(std::string_view name, ffi::DataType type) {
       return {kDLFloat, 16, 1};
     case ffi::DataType::BF16:
       return {kDLBfloat, 16, 1};
+    case ffi::DataType::F64:
+      return {kDLFloat, 64, 1};
     default:
-      throw std::invalid_argument(fmt::format("{}: kernels take float32, float16 and bfloat16", name));
+      throw std::invalid_argument(
+          fmt::format("{}: kernels take float32, float16, bfloat16 and, on the cpu, float64", name));
   }
 }
 

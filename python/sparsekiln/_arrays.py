@@ -5,25 +5,23 @@ from typing import Any
 
 import numpy as np
 
-_DTYPES = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16)}
-
+from sparsekiln._dtypes import exported_name, numpy_dtype
 
 _IMMUTABLE = {"jax", "jaxlib", "tensorflow"}
 
 
-def exportable(array: Any, written: bool) -> tuple[Any, bool]:
-    """The array, and False; for bfloat16 that NumPy does not export, its 16-bit words, and True."""
+def exportable(array: Any, written: bool) -> tuple[Any, str | None]:
+    """The array, and None; or, of a type that NumPy does not export, such as bfloat16, words of its size, and its name."""
     if written and _framework(array) in _IMMUTABLE:
         raise TypeError(f"arrays of {_framework(array)} are never written to; give a NumPy array, or leave the output out")
-    if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
-        return array.view(np.uint16), True
-    return array, False
+    name = exported_name(array)
+    return (array, None) if name is None else (array.view(f"u{array.itemsize}"), name)
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """An uninitialized array of `like`'s framework and device. dtype: "float32", "float16" or "bfloat16"."""
+    """Not initialised, of `like`'s framework and device. dtype: NumPy's name, "float32"."""
     if isinstance(like, np.ndarray):
-        return np.empty(shape, _DTYPES.get(dtype) or _bfloat16())
+        return np.empty(shape, numpy_dtype(dtype))
     framework = _framework(like)
     if framework == "cupy":
         import cupy
@@ -38,12 +36,6 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 def _framework(array: Any) -> str:
     return type(array).__module__.partition(".")[0]
-
-
-def _bfloat16() -> np.dtype:
-    import ml_dtypes
-
-    return np.dtype(ml_dtypes.bfloat16)
 
 
 def current_stream(array: Any) -> int:

@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 
 version: str
+#: Of each element type its name, NumPy's name of it and of the type in which it is summed, its bits, and whether CUDA
+#: targets compute with it.
+element_types: tuple[tuple[str, str, str, int, bool], ...]
 activations: dict[str, bool]
 """By name: whether the derivative may be taken at the result, so that y may be given for z."""
 
@@ -45,7 +48,7 @@ class Kernel:
     Operands are arrays of NumPy, PyTorch, JAX, CuPy, or another framework with DLPack, on the kernel's device, of its dtype;
     rows are contiguous, at any distance. With three dimensions, activations are batches of matrices. Outputs that are not
     given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias, residual, z,
-    gates[blocks], the outputs dbias[out] and dgates[blocks] (float32), alpha and beta (of scale), workspace, and stream, a
+    gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, for float64 operands float64), alpha and beta (of scale), workspace, and stream, a
     number, by default the framework's current one. A workspace is a dense array of any type, on the same device, of at least
     workspace_bytes(n) bytes, zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
     as one that the kernel takes.

@@ -24,7 +24,7 @@ Arrays are NumPy's, PyTorch's (differentiable, also on CUDA), or TensorFlow's (d
   each product waits for the GIL, and a saved graph does not hold it. Eager calls compute both gradients, whichever
   is asked for. Tensors on a GPU are copied to the host and back.
 
-Types are float32, bfloat16 and float16, accumulated in float32.
+Types are float32, bfloat16 and float16, accumulated in float32, and on the cpu float64, accumulated in float64.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from typing import Any, Callable
 import numpy as np
 
 import sparsekiln
+from sparsekiln._dtypes import BYTES, NAMES, listed
 
 __all__ = ["BlocksparseMatMul"]
 
@@ -226,8 +227,8 @@ class BlocksparseMatMul:
             raise ValueError(f"{name} is {list(x_shape)}; with feature_axis={self.axis} it must be {wanted}")
         if tuple(w_shape) != self.w_shape:
             raise ValueError(f"w is {list(w_shape)}; this layout takes {list(self.w_shape)}")
-        if _type_name(x_type) not in ("float32", "float16", "bfloat16"):
-            raise TypeError(f"{name} is {_type_name(x_type)}; float32, float16 and bfloat16 are multiplied")
+        if _type_name(x_type) not in NAMES:
+            raise TypeError(f"{name} is {_type_name(x_type)}; {listed()} are multiplied")
         if _type_name(x_type) != _type_name(w_type):
             raise TypeError(f"{name} is {_type_name(x_type)} and w is {_type_name(w_type)}; cast one of them")
 
@@ -236,7 +237,7 @@ class BlocksparseMatMul:
     def _kernel(self, op: str, dtype: str, batch: int, target: str):
         most = _MOST if batch <= _MOST else 1 << (batch - 1).bit_length()
         # Feature-major rows are as long as the batch: this is the power of two that divides their bytes.
-        row_bytes = batch * (4 if dtype == "float32" else 2)
+        row_bytes = batch * BYTES[dtype]
         alignment = 16 if self.axis else min(16, row_bytes & -row_bytes or 16)
         asked = (op, dtype, most, alignment, target)
         if asked not in self._kernels:
@@ -244,7 +245,7 @@ class BlocksparseMatMul:
                 self._bsr,
                 block=self.bsize,
                 batch=sparsekiln.up_to(most),
-                dtype={"float32": "f32", "float16": "f16", "bfloat16": "bf16"}[dtype],
+                dtype=NAMES[dtype],
                 op=op,
                 order="batch-major" if self.axis else "feature-major",
                 alignment=alignment,

@@ -8,9 +8,8 @@ from typing import Any
 
 from sparsekiln import _core
 from sparsekiln._core import Kernel
+from sparsekiln._dtypes import NAMES
 from sparsekiln.layout import Layout
-
-_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 class up_to:
@@ -61,7 +60,8 @@ def compile(
     layout: a Layout, or what Layout() takes: one entry a block.
     block: elements of a block, one number or (out, in), of 8, 16, 32, 64 and 128.
     batch: n, or up_to(bound).
-    dtype: of W and what it is multiplied with: "f32", "bf16", "f16", or a dtype of NumPy or PyTorch. Sums are float32.
+    dtype: of W and what it is multiplied with: "f32", "bf16", "f16", "f64" (on the cpu), or a dtype of NumPy or PyTorch. Sums
+        are float32, of "f64" float64.
     op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
     epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
@@ -120,7 +120,7 @@ def _dtype(given: Any) -> str:
     """As the compiler spells it, of "f32", numpy.float32, torch.float32, numpy.dtype("float32")."""
     name = given if isinstance(given, str) else getattr(given, "__name__", None) or str(given)
     name = name.rpartition(".")[2]
-    return _DTYPES.get(name, name)
+    return NAMES.get(name, name)
 
 
 class _bar:

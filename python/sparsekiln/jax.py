@@ -30,13 +30,13 @@ import numpy as np
 
 import sparsekiln
 from sparsekiln import _core
+from sparsekiln._dtypes import NAMES, SUMS, listed
 
 __all__ = ["linear", "prepare"]
 
 _TARGET = "sparsekiln_linear"  # of XLA's custom calls
 _MOST = 65536  # rows of one launch: more take several launches, or, if they are summed, a kernel of their own
 
-_DTYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 # Those that are not found in jax.nn by their name.
 _NAMED_OTHERWISE = {
@@ -81,7 +81,8 @@ def linear(
     """``activation(x · Wᵀ + bias)``, W of the given layout.
 
     Args:
-      x: ``[..., in_features]``, float32, bfloat16 or float16. Any leading dimensions, also none.
+      x: ``[..., in_features]``, float32, bfloat16, float16, or on the cpu, with
+        ``jax_enable_x64``, float64. Any leading dimensions, also none.
       w: ``[blocks, block_out, block_in]`` of x's type: the present blocks of ``W[out, in]``, row-major over the
         layout.
       layout: rows are output features, columns input features, in blocks. Static: not traced.
@@ -94,7 +95,7 @@ def linear(
       target: ``"cpu"`` or ``"cuda"``, CUDA's current device; by default that of ``jax.default_backend()``.
 
     Returns:
-      ``[..., out_features]`` of x's type, accumulated in float32.
+      ``[..., out_features]`` of x's type, accumulated in float32, or for float64 in float64.
     """
     x = jnp.asarray(x)
     w = jnp.asarray(w)
@@ -138,12 +139,12 @@ def _layer(layout, block, dtype, activation, bias, math, target) -> _Layer:
             f"layout must be a sparsekiln.Layout, not {type(layout).__name__}: it is static, so under jax.jit "
             "close over it or name it in static_argnums"
         )
-    if np.dtype(dtype).name not in _DTYPES:
-        raise TypeError(f"x is {np.dtype(dtype).name}; sparsekiln multiplies float32, bfloat16 and float16")
+    if np.dtype(dtype).name not in NAMES:
+        raise TypeError(f"x is {np.dtype(dtype).name}; sparsekiln multiplies {listed()}")
     if activation not in (None, *sparsekiln.activations):
         raise ValueError(f"activation {activation!r} is none of {', '.join(map(repr, sparsekiln.activations))} or None")
     block = tuple(map(int, block)) if isinstance(block, (tuple, list)) else (int(block), int(block))
-    return _Layer(layout, block, _DTYPES[np.dtype(dtype).name], activation, bias, math, target or _target())
+    return _Layer(layout, block, NAMES[np.dtype(dtype).name], activation, bias, math, target or _target())
 
 
 def _check(layer: _Layer, x, w, bias) -> None:
@@ -262,7 +263,7 @@ def _linear_fwd(layer: _Layer, x, w, bias):
         y = _forward(layer, layer.activation, x, w, bias)
         return y, (x, w, y)
     z = _forward(layer, None, x, w, bias)
-    y = _function(layer.activation)(z.astype(jnp.float32)).astype(z.dtype)
+    y = _function(layer.activation)(z.astype(SUMS[z.dtype.name])).astype(z.dtype)
     return y, (x, w, z)
 
 
@@ -272,7 +273,7 @@ def _linear_bwd(layer: _Layer, saved, dy):
     (dx,) = _call(layer, "grad_input", layer.activation, [(x.shape, x.dtype)], dy, w, *at)
     sums = [(w.shape, w.dtype)]
     if layer.bias:
-        sums.append(((layer.out_features,), jnp.float32))
+        sums.append(((layer.out_features,), np.dtype(SUMS[x.dtype.name])))
     dw, *dbias = _call(layer, "grad_weight", layer.activation, sums, x, dy, *at)
     return dx, dw, dbias[0].astype(x.dtype) if dbias else None
 

@@ -16,6 +16,7 @@
 #endif
 
 #include <sparsekiln/error.h>
+#include <sparsekiln/tensor_view.h>
 
 #include "compiler/cpu/call.h"
 #include "compiler/cpu/level.h"

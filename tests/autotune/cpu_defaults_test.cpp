@@ -16,6 +16,24 @@ namespace {
 constexpr const char* kLevels[] = {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "generic"};
 
 #ifdef SPARSEKILN_CPU
+TEST_CASE("float64 gets configs that plain passes can run, whatever the operation and n") {
+  Problem problem;
+  problem.dtype = problem.out_dtype = DType::f64;
+  for (const char* level : kLevels)
+    for (const std::int64_t n : {0, 1, 3, 15, 33, 48, 300, 1 << 30}) {
+      CAPTURE(level);
+      CAPTURE(n);
+      const Target target{Target::Kind::cpu, level, 2};
+      for (const Operation operation : {Operation::forward, Operation::grad_input}) {
+        problem.operation = operation;
+        CHECK_NOTHROW(validate(problem, target, default_config(problem, target, n)));
+      }
+      problem.operation = Operation::grad_weight;
+      const Sddmm gradient(problem);
+      CHECK_NOTHROW(validate(gradient, target, default_config(gradient, target, n)));
+    }
+}
+
 TEST_CASE("the gradient of the input gets a config that the level can run, whatever n") {
   Problem problem;
   problem.operation = Operation::grad_input;

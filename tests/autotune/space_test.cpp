@@ -47,9 +47,10 @@ std::vector<Case> cases() {
   std::vector<Case> cases;
   for (const Target& target : targets())
     for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
-      for (const DType dtype : {DType::f32, DType::f16})
+      for (const DType dtype : {DType::f32, DType::f16, DType::f64})
         for (const Batch batch : {Batch(7), Batch::up_to(64)})
-          cases.push_back({problem_of(operation, dtype, batch), target});
+          if (dtype != DType::f64 || target.kind == Target::Kind::cpu)
+            cases.push_back({problem_of(operation, dtype, batch), target});
   return cases;
 }
 

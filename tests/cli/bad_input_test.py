@@ -68,6 +68,8 @@ _SENSELESS_REQUESTS = [
     (["--batch", "many"], ["'many'", "up-to:8192"]),
     (["--dtype", "int3"], ["'int3'", "f32", "bf16"]),
     (["--dtype", "f16", "--out-dtype", "bf16"], ["bf16", "f16", "f32"]),
+    (["--dtype", "f64", "--out-dtype", "f32"], ["output type f32 of f64", "it is f64"]),
+    (["--math", "tf32", "--dtype", "f64"], ["tf32", "f64", "f32"]),
     (["--math", "fp8"], ["'fp8'", "ieee", "tf32"]),
     (["--math", "tf32"], ["tf32", "ieee"]),
     (["--math", "tf32", "--dtype", "bf16"], ["tf32", "bf16", "f32"]),
@@ -171,6 +173,15 @@ class BadRequestTest(CommandTest):
             ["compile", "L.npy", "--dtype", "bf16", "--target", "sm_75"],
             ["bf16", "sm_75", "sm_80", "f16"],
         )
+
+    def test_cuda_targets_refuse_float64(self):
+        self.make("random", "--size", 4, "--density", 0.5)
+        for operation in ("forward", "grad_weight"):
+            for form in ([], ["--attached"], ["--config", "simt tile_n=32 tile_out=4 warps=4"]):
+                if operation == "grad_weight" and form == ["--attached"]:
+                    continue
+                request = ["compile", "L.npy", "--dtype", "f64", "--op", operation, "--target", "sm_90", *form]
+                self.assert_refused(_NO_SENSE, request, ["f64 on sm_90", "float64 runs on the cpu target", "f32"])
 
     def test_code_that_serves_every_layout_is_refused_cut_features_however_it_is_asked_for(self):
         self.make("random", "--size", 4, "--density", 0.5)

@@ -73,3 +73,39 @@ TEST_CASE("arrays are converted from any element on") {
   to_float(DType::bf16, bits.data(), 2, back);
   CHECK(back == std::vector<float>{-2, 0.5f});
 }
+
+TEST_CASE("every type is found by its name, and is summed in a type that is summed in itself") {
+  for (const Element& row : elements()) {
+    CHECK(parse_dtype(row.name) == row.value);
+    CHECK(&element(row.value) == &row);
+    CHECK(sum_type(row.arithmetic) == row.arithmetic);
+    CHECK(row.format.unit_roundoff == std::ldexp(1.0, -row.format.significand_bits));
+  }
+  CHECK(elements().size() == static_cast<std::size_t>(kLastDType) + 1);
+}
+
+TEST_CASE("the unlikely NaN of every type is a NaN, and not what storing a NaN gives") {
+  for (const Element& row : elements()) {
+    CAPTURE(row.name);
+    CHECK(std::isnan(to_double(row.value, &row.unlikely_nan, 0)));
+    std::uint64_t stored = 0;
+    store(row.value, std::numeric_limits<double>::quiet_NaN(), &stored, 0);
+    CHECK(std::isnan(to_double(row.value, &stored, 0)));
+    CHECK(stored != row.unlikely_nan);
+  }
+}
+
+TEST_CASE("float64 elements are stored and loaded without rounding, others are rounded as float32 first") {
+  const double third = 1.0 / 3;
+  double f64 = 0;
+  store(DType::f64, third, &f64, 0);
+  CHECK(f64 == third);
+  CHECK(to_double(DType::f64, &f64, 0) == third);
+  float f32 = 0;
+  store(DType::f32, third, &f32, 0);
+  CHECK(to_double(DType::f32, &f32, 0) == static_cast<float>(third));
+  const double above_tie = 1 + 0x1p-8 + 0x1p-40;  // as a float32 the tie, which goes to the even one
+  std::uint16_t bf16 = 0;
+  store(DType::bf16, above_tie, &bf16, 0);
+  CHECK(to_double(DType::bf16, &bf16, 0) == 1);
+}

@@ -41,7 +41,7 @@ TEST_CASE("batches that make no sense are refused") {
 }
 
 TEST_CASE("a message about an unknown type lists the known ones") {
-  CHECK_THROWS_WITH((void)parse_dtype("f33"), "data type 'f33' is not known: one of f32, f16, bf16");
+  CHECK_THROWS_WITH((void)parse_dtype("f33"), "data type 'f33' is not known: one of f32, f16, bf16, f64");
 }
 
 /// Why a problem is refused; empty where it is not.
@@ -69,6 +69,11 @@ TEST_CASE("what makes no sense on any target is refused, with what would work") 
           p.dtype = DType::f16;
           p.out_dtype = DType::bf16;
         }) == "output type bf16 of f16 operands: it is f16 or f32");
+  CHECK(refusal([](Problem& p) { p.dtype = DType::f64; }) == "output type f32 of f64 operands: it is f64");
+  CHECK(refusal([](Problem& p) {
+          p.dtype = p.out_dtype = DType::f64;
+          p.alignment = 4;
+        }) == "activations of f64 aligned to 4 bytes: 16 or 8 would work");
   CHECK(refusal([](Problem& p) { p.cut_out_features = 32; }) ==
         "32 output features: 3 blocks of 16 hold 33 to 48");
   CHECK(refusal([](Problem& p) { p.cut_in_features = 41; }) ==

@@ -13,6 +13,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/emit.h"
+#include "compiler/element.h"
 #include "compiler/spmm.h"
 
 #ifdef SPARSEKILN_CPU
@@ -123,6 +124,21 @@ Space vector_space(const Target& target) {
   return space;
 }
 
+/// The types that plain passes compute with, which have fewer choices.
+Space plain_space(const Target& target) {
+  Space space = vector_space(target);
+  space.tile_n = {1, 2, 4, 8, 16, 32, 64};
+  space.tile_out = {0};
+  space.packed = {false};
+  space.types.clear();
+  for (const Element& element : elements()) {
+    if (element.cpu != CpuPasses::plain) continue;
+    space.types.push_back({element.value, element.value});
+    if (element.arithmetic != element.value) space.types.push_back({element.value, element.arithmetic});
+  }
+  return space;
+}
+
 constexpr int kEpiloguesOfGradients = 2;
 
 /// Each alone, and together.
@@ -207,7 +223,7 @@ Space stream_space(const Target& target) {
 }
 
 std::vector<Space> spaces_of(const Target& target) {
-  if (target.kind == Target::Kind::cpu) return {vector_space(target)};
+  if (target.kind == Target::Kind::cpu) return {vector_space(target), plain_space(target)};
   return {simt_space(target), mma_space(target), stream_space(target)};
 }
 
@@ -380,7 +396,8 @@ class Fit {
     }
     if (row[kTypes] == kUnset) return true;
     const Types& types = space_.types[static_cast<std::size_t>(row[kTypes])];
-    index = index * kOperands + (types.math == Math::tf32 ? 3 : static_cast<std::size_t>(types.dtype));
+    index = index * kOperands +
+            (types.math == Math::tf32 ? kOperands - 1 : static_cast<std::size_t>(types.dtype));
     const bool glu = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))].glu;
     const std::size_t kind = glu ? 1 : loads.derivative != Activation::none ? 2 : 0;
     // What does not fit without these does not fit with them: that is known before they are chosen.
@@ -390,7 +407,8 @@ class Fit {
 
  private:
   enum class Known : std::uint8_t { nothing, fits, does_not };
-  static constexpr std::size_t kOperands = 4;  ///< types of x and W: f32, f16, bf16, and f32 by tf32
+  static constexpr std::size_t kOperands =
+      static_cast<std::size_t>(kLastDType) + 2;  ///< types of x and W, and f32 by tf32
   static constexpr std::array kLookedAt{kBlockOut, kBlockIn, kTileN, kTileOut, kStages,    kWarps, kArch,
                                         kOperandA, kRows,    kMerge, kPacked,  kOperation, kOrder};
 

@@ -115,7 +115,7 @@ Drawn draw(std::uint64_t seed) {
   const Precision precision = precisions[random() % precisions.size()];
   o.dtype = precision.dtype;
   o.math = precision.math;
-  o.out_dtype = random() % 3 == 0 ? DType::f32 : o.dtype;
+  o.out_dtype = random() % 3 == 0 ? sum_type(o.dtype) : o.dtype;
   o.operation = any(random, std::array{Operation::forward, Operation::grad_input, Operation::grad_weight});
   o.order = pick(random, std::array{ActivationOrder::batch_major, ActivationOrder::feature_major});
   const bool forward = o.operation == Operation::forward;

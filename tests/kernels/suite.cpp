@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "compiler/element.h"
 #include "compiler/spmm.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/open_device.h"
@@ -69,9 +70,13 @@ Options Suite::options(BlockShape block, Batch batch, Precision precision) const
 
 std::vector<Precision> Suite::precisions() const {
   constexpr Precision kTf32{DType::f32, Math::tf32};
-  if (on_cpu()) return {{DType::f32}, {DType::bf16}, {DType::f16}};
+  if (on_cpu()) return {{DType::f32}, {DType::bf16}, {DType::f16}, {DType::f64}};
   if (device_->target().compute_capability() < 80) return {{DType::f32}, {DType::f16}};
   return {{DType::f32}, {DType::f16}, {DType::bf16}, kTf32};
+}
+
+bool Suite::splits_rows(const Precision& precision) {
+  return element(precision.dtype).cpu == CpuPasses::tiled;
 }
 
 std::string Suite::target_with(std::int32_t workers) const {

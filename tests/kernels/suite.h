@@ -46,6 +46,8 @@ class Suite {
   [[nodiscard]] Options options(BlockShape block, Batch batch, Precision precision = {}) const;
   /// All precisions that the device computes, so that every kernel family is used.
   [[nodiscard]] std::vector<Precision> precisions() const;
+  /// Whether kernels for this type share a row of blocks among workers; plain passes do not.
+  [[nodiscard]] static bool splits_rows(const Precision& precision);
   /// The device's architecture with another number of workers: many workers cause rows to be split.
   [[nodiscard]] std::string target_with(std::int32_t workers) const;
   /// Another architecture that the device runs, with so many workers, in the form of Options::target.

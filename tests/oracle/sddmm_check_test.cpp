@@ -47,13 +47,13 @@ SddmmOutputs computed(const Sddmm& gradient, const SddmmInputs& inputs) {
   const auto put = [&](PoisonedOutput& output, const std::vector<double>& sums, auto scale) {
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const auto at = static_cast<std::int64_t>(i);
-      const double old = inputs.beta == 0 ? 0 : inputs.beta * to_float(output.dtype(), output.y(), at);
-      store(output.dtype(), static_cast<float>(scale(i) * sums[i] + old), output.y(), at);
+      const double old = inputs.beta == 0 ? 0 : inputs.beta * to_double(output.dtype(), output.y(), at);
+      store(output.dtype(), scale(i) * sums[i] + old, output.y(), at);
     }
   };
   put(outputs.dw, want.dw, [&](std::size_t i) {
     const auto block = static_cast<std::int64_t>(i) / gradient.block_elements();
-    return inputs.alpha * (gradient.gates ? to_float(DType::f32, inputs.gates.data(), block) : 1);
+    return inputs.alpha * (gradient.gates ? to_double(gradient.sum_type(), inputs.gates.data(), block) : 1);
   });
   const auto alpha = [&](std::size_t) { return inputs.alpha; };
   put(outputs.dbias, want.dbias, alpha);
@@ -64,7 +64,7 @@ SddmmOutputs computed(const Sddmm& gradient, const SddmmInputs& inputs) {
 }  // namespace
 
 TEST_CASE("the oracle passes what is right, for all ends, types and orders") {
-  for (const DType type : {DType::f32, DType::f16, DType::bf16})
+  for (const DType type : {DType::f32, DType::f16, DType::bf16, DType::f64})
     for (const Inputs kind : {Inputs::small_integers, Inputs::random})
       for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major})
         for (const float beta : {0.F, -1.F}) {

@@ -332,3 +332,31 @@ TEST_CASE("a plan adds with tensor cores where any of its kernels does") {
   CHECK(adder_of(tf32, {{8, stream}, {64, mma}}) == Adder::tensor_cores);
   CHECK(adder_of(ieee, {{8, stream}}) == Adder::float32);
 }
+
+TEST_CASE("float64 results pass where they are summed in float64, and not where they are summed in float32") {
+  for (const Inputs kind : {Inputs::small_integers, Inputs::random}) {
+    const Problem problem = sample(DType::f64);
+    const HostInputs inputs = make_inputs(problem, 5, kind, 1);
+    const auto [out, in] = problem.block;
+    PoisonedOutput summed(problem, 5);
+    PoisonedOutput narrow(problem, 5);
+    for (std::int64_t n = 0; n < 5; ++n)
+      for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
+        for (std::int32_t o = 0; o < out; ++o) {
+          double sum = 0;
+          std::int64_t block = problem.layout.crow()[static_cast<std::size_t>(row)];
+          for (const std::int32_t col : problem.layout.row(row)) {
+            for (std::int32_t k = 0; k < in; ++k)
+              sum += to_double(DType::f64, inputs.x.data(), n * inputs.x_stride + col * in + k) *
+                     to_double(DType::f64, inputs.w.data(), (block * out + o) * in + k);
+            ++block;
+          }
+          const std::int64_t at = n * summed.row_stride() + row * out + o;
+          store(DType::f64, sum, summed.y(), at);
+          store(DType::f64, static_cast<float>(sum), narrow.y(), at);
+        }
+    const CheckResult result = check(problem, inputs, summed);
+    CHECK_MESSAGE(result.ok, result.first_failure);
+    CHECK(check(problem, inputs, narrow).ok == (kind == Inputs::small_integers));
+  }
+}

@@ -4,7 +4,7 @@ import numpy as np
 
 import sparsekiln as sk
 
-UNIT_ROUNDOFF = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}
+UNIT_ROUNDOFF = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11, "f64": 2.0**-53}
 
 
 def dense_weight(layout: sk.Layout, values: np.ndarray) -> np.ndarray:
@@ -27,8 +27,8 @@ def blocks_of(layout: sk.Layout, weight: np.ndarray, block: tuple[int, int]) -> 
 def assert_close(got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, dtype: str = "f32") -> None:
     """|error| <= c * u * magnitude + u_out * |expected|, element by element; magnitude is |x| |W|^T.
 
-    u is float32's, in which sums are formed (of products that are exact), u_out the result's.
+    u is that of the type in which sums are formed, float32 or of float64 operands float64, u_out the result's.
     """
     error = np.abs(got.astype(np.float64) - expected)
-    bound = 32 * UNIT_ROUNDOFF["f32"] * magnitude + 1.01 * UNIT_ROUNDOFF[dtype] * np.abs(expected) + 1e-30
+    bound = 32 * UNIT_ROUNDOFF["f64" if dtype == "f64" else "f32"] * magnitude + 1.01 * UNIT_ROUNDOFF[dtype] * np.abs(expected) + 1e-30
     assert (error <= bound).all(), f"off by up to {(error / bound).max():.3g} times the bound"

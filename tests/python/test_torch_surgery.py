@@ -215,13 +215,13 @@ def test_a_layer_that_stands_in_two_places_stays_one_layer():
     assert len(report.layers) == 1
 
 
-def test_subclasses_hooks_and_float64_are_left_alone():
+def test_subclasses_hooks_and_complex_weights_are_left_alone():
     model = torch.nn.Sequential(
-        torch.nn.modules.linear.NonDynamicallyQuantizableLinear(32, 32), torch.nn.Linear(32, 32), torch.nn.Linear(32, 32).double()
+        torch.nn.modules.linear.NonDynamicallyQuantizableLinear(32, 32), torch.nn.Linear(32, 32), torch.nn.Linear(32, 32, dtype=torch.complex64)
     )
     model[1].register_forward_hook(lambda *_: None)
     report = sparsify_(model, 0.5)
-    assert [one.skipped for one in report.layers] == ["is a NonDynamicallyQuantizableLinear", "has hooks", "is torch.float64"]
+    assert [one.skipped for one in report.layers] == ["is a NonDynamicallyQuantizableLinear", "has hooks", "is torch.complex64"]
     assert not any(isinstance(one, BlockSparseLinear) for one in model)
 
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sparsekiln/problem.h>
 
 #include "compiler/activation.h"
 
@@ -374,3 +375,15 @@ TEST_CASE("a watch hears of tuning, and ends it") {
 #endif
 
 }  // namespace
+
+TEST_CASE("the C interface lists the element types with their names, DLPack types and types of sums") {
+  std::size_t count = 0;
+  for (; const sk_element_type* type = sk_element_type_at(count); ++count) {
+    const sparsekiln::DType value = sparsekiln::parse_dtype(type->name);
+    CHECK(sparsekiln::size_of(value) * 8 == type->dlpack_bits);
+    CHECK(sparsekiln::name(sparsekiln::sum_type(value)) == type->sum_name);
+  }
+  CHECK(count == static_cast<std::size_t>(sparsekiln::kLastDType) + 1);
+  CHECK(std::string(sk_element_type_at(3)->array_name) == "float64");
+  CHECK(sk_element_type_at(3)->on_cuda == 0);
+}

@@ -96,7 +96,7 @@ def check_bsr(weight: Tensor) -> None:
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None) -> Tensor:
     """act(x · Wᵀ + bias), where W is a BSR tensor [out, in] of PyTorch, which is not copied.
 
-    x[..., in] -> [..., out]; blocks have sides of 8, 16, 32, 64 or 128; float32, bfloat16 or float16, accumulated in float32.
+    x[..., in] -> [..., out]; blocks have sides of 8, 16, 32, 64 or 128; float32, bfloat16 or float16, accumulated in float32, or on the cpu float64.
     `activation` is None or one of sparsekiln.activations.
 
     Gradients flow to x, to bias, and through the weight to the values that it was made from. A BSR tensor that is a

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 import sparsekiln
+from sparsekiln._dtypes import NAMES
 
-#: PyTorch's name of an element type, and the core's. All of them are accumulated in float32.
-DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+#: From PyTorch's element types to the core's names. Sums are float32, of float64 they are float64.
+DTYPES = {getattr(torch, array_name): name for array_name, name in NAMES.items() if hasattr(torch, array_name)}
 
 #: Sides of blocks with kernels.
 BLOCK_SIDES = (8, 16, 32, 64, 128)

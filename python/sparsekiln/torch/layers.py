@@ -24,7 +24,7 @@ class BlockSparseLinear(torch.nn.Module):
     layout      sparsekiln.Layout, or what makes one: [rows, cols] of blocks, rows of output features
     block       side of a block: 8, 16, 32, 64 or 128; or (out, in)
     activation  None or one of sparsekiln.activations, such as "gelu": computed with the product
-    dtype       float32, bfloat16 or float16, accumulated in float32
+    dtype       float32, bfloat16 or float16, accumulated in float32, or on the cpu float64
 
     Parameters: `values` [blocks, block_out, block_in], row-major over the layout, and `bias` [out_features]. Buffers:
     `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch. The state holds all of them: load_state_dict adopts

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from sparsekiln._dtypes import CPU_ONLY
+
 from .kernels import DTYPES
 from .layers import BlockSparseLinear
 
@@ -123,6 +125,8 @@ def _reason_to_skip(name: str, layer: torch.nn.Linear, owners: dict[int, list[st
         return f"shares its weight with {others[0]}"
     if layer.weight.dtype not in DTYPES:
         return f"is {layer.weight.dtype}"
+    if layer.weight.is_cuda and str(layer.weight.dtype).removeprefix("torch.") in CPU_ONLY:
+        return f"is {layer.weight.dtype}, which runs on the cpu target alone"
     if layer.weight.is_meta:
         return "is on the meta device: it has no weight to choose from"
     if any((layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)):

@@ -1,0 +1,307 @@
+#include "compiler/cpu/plain_spmm.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <vector>
+
+#include <fmt/format.h>
+#include <llvm/IR/Intrinsics.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/cpu/activation_ir.h"
+#include "compiler/cpu/plain_ir.h"
+#include "compiler/launch_operands.h"
+
+namespace sparsekiln::cpu {
+namespace {
+
+constexpr std::int32_t kMostTokens = 64;
+/// Sums that are held in registers: as many chains as keep the multiply-adders busy.
+constexpr std::int32_t kMostSums = 8;
+constexpr std::int32_t kMostVectors = 2;  ///< of tokens, for each of their outputs
+
+class PlainSpmm {
+ public:
+  PlainSpmm(VectorIr& v, const Spmm& problem, const Config& config, LayoutIr& layout)
+      : v_(v), ir_(v.ir), p_(v, problem), problem_(problem), layout_(layout), tile_n_(config.tile_n) {
+    lanes_ = std::min(p_.most_lanes(), tile_n_);
+    vectors_ = std::min(kMostVectors, tile_n_ / lanes_);
+  }
+
+  void emit(const std::string& name) {
+    v_.begin_pass(name);
+    sums_ = p_.stack(problem_.weights() * block_sums(), "sums");
+    x_block_ = p_.stack(std::int64_t{problem_.block.in} * tile_n_, "x_block");
+    p_.clear(x_block_, std::int64_t{problem_.block.in} * tile_n_);  // tokens that are not there
+    locate();
+    Value* first = v_.entry(worker_begin_, v_.worker, "items.begin");
+    Value* end = v_.entry(worker_begin_, v_.plus(v_.worker, v_.constant(1)), "items.end");
+    v_.loop("item", first, end, [&](Value* number) { item(v_.times(number, kPlainItemFields)); });
+    v_.end_pass();
+  }
+
+ private:
+  using Value = llvm::Value;
+  using Values = VectorIr::Values;
+
+  /// An activation, [tokens, features] or feature-major.
+  struct Matrix {
+    Value* base = nullptr;
+    Value* stride = nullptr;
+  };
+
+  [[nodiscard]] std::int64_t block_sums() const { return std::int64_t{problem_.block.out} * tile_n_; }
+  [[nodiscard]] Value* pointer(std::size_t offset, const char* name) {
+    return v_.argument(ir_.getPtrTy(), offset, name);
+  }
+  [[nodiscard]] Matrix matrix(std::size_t base, std::size_t stride, const char* name) {
+    return {pointer(base, name), v_.argument(ir_.getInt64Ty(), stride, "stride")};
+  }
+  /// Where an element lies.
+  [[nodiscard]] Value* place(const Matrix& matrix, Value* token, Value* feature) {
+    Value* major = problem_.feature_major() ? feature : token;
+    Value* minor = problem_.feature_major() ? token : feature;
+    return v_.plus(ir_.CreateMul(major, matrix.stride), minor);
+  }
+
+  void locate() {
+    const Epilogue& epilogue = problem_.epilogue;
+    worker_begin_ = layout_.table(kWorkerBegin);
+    items_ = layout_.table(kItems);
+    columns_ = layout_.table(kColumns);
+    blocks_ = layout_.table(kBlocks);
+    x_ = matrix(offsetof(LaunchOperands, x), offsetof(LaunchOperands, x_stride), "x");
+    y_ = matrix(offsetof(LaunchOperands, y), offsetof(LaunchOperands, y_stride), "y");
+    weights_ = {pointer(offsetof(LaunchOperands, w), "w")};
+    if (epilogue.glu) weights_.push_back(pointer(offsetof(LaunchOperands, v), "v"));
+    if (problem_.derivative != Activation::none)
+      z_ = matrix(offsetof(LaunchOperands, z), offsetof(LaunchOperands, z_stride), "z");
+    if (problem_.gates) gates_ = pointer(offsetof(LaunchOperands, gates), "gates");
+    if (epilogue.bias) biases_ = {pointer(offsetof(LaunchOperands, bias), "bias")};
+    if (epilogue.bias && epilogue.glu) biases_.push_back(pointer(offsetof(LaunchOperands, v_bias), "v_bias"));
+    if (epilogue.residual)
+      residual_ =
+          matrix(offsetof(LaunchOperands, residual), offsetof(LaunchOperands, residual_stride), "residual");
+    if (epilogue.scale) {
+      alpha_ = p_.scalar(offsetof(LaunchOperands, alpha), "alpha");
+      beta_ = p_.scalar(offsetof(LaunchOperands, beta), "beta");
+    }
+    first_token_ = v_.times(v_.batch_tile, tile_n_);
+    Value* left =
+        ir_.CreateSub(v_.argument(ir_.getInt64Ty(), offsetof(LaunchOperands, n), "n"), first_token_);
+    tokens_ = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, v_.constant(tile_n_));
+  }
+
+  /// Features of a block that exist: all but of the last one, where that is cut.
+  [[nodiscard]] Value* existing(bool cut, Value* block, LayoutNumber last, LayoutNumber of_last,
+                                std::int32_t whole) {
+    if (!cut) return v_.constant(whole);
+    return ir_.CreateSelect(ir_.CreateICmpEQ(block, layout_.number(last)), layout_.number(of_last),
+                            v_.constant(whole));
+  }
+
+  void item(Value* fields) {
+    const auto field = [&](std::int64_t index, const char* name) {
+      return v_.entry(items_, v_.plus(fields, v_.constant(index)), name);
+    };
+    Value* row = field(0, "row");
+    Value* first = field(1, "first_step");
+    p_.clear(sums_, problem_.weights() * block_sums());
+    v_.loop("step", first, v_.plus(first, field(2, "steps")), [&](Value* step) {
+      Value* column = v_.entry(columns_, step, "column");
+      Value* block = v_.entry(blocks_, step, "block");
+      if (!problem_.gates) return add_block(column, block, nullptr);
+      Value* gate = p_.load_sums(gates_, block);
+      v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(column, block, gate); });
+    });
+    store_row(row);
+  }
+
+  /// Adds the products of one block.
+  void add_block(Value* column, Value* block, Value* gate) {
+    Value* inputs = existing(problem_.cut_in % problem_.block.in != 0, column, LayoutNumber::last_column,
+                             LayoutNumber::last_inputs, problem_.block.in);
+    copy_x(v_.times(column, problem_.block.in), inputs);
+    Value* first = v_.times(block, std::int64_t{problem_.block.out} * problem_.block.in);
+    for (std::size_t weight = 0; weight < weights_.size(); ++weight)
+      multiply(weights_[weight], first, gate, inputs, static_cast<std::int64_t>(weight) * block_sums());
+  }
+
+  /// x's features of one block column, as they are multiplied, [feature][token].
+  void copy_x(Value* first, Value* inputs) {
+    v_.loop("x_token", v_.constant(0), tokens_, [&](Value* token) {
+      v_.loop("x_feature", v_.constant(0), inputs, [&](Value* k) {
+        Value* from_token = v_.plus(first_token_, token);
+        Value* feature = v_.plus(first, k);
+        Value* value = p_.load_operand(x_.base, place(x_, from_token, feature));
+        if (z_.base != nullptr) {
+          Value* z = p_.load_operand(z_.base, place(z_, from_token, feature));
+          value = p_.as_operand(ir_.CreateFMul(value, derivative(v_, problem_.derivative, z)));
+        }
+        p_.store_sums(value, x_block_, v_.plus(v_.times(k, tile_n_), token));
+      });
+    });
+  }
+
+  /// One element of a weight's block, as it is multiplied.
+  [[nodiscard]] Value* weight_at(Value* w, Value* first, Value* output, Value* k, Value* gate) {
+    const auto [out, in] = problem_.block;
+    Value* within =
+        problem_.by_columns() ? v_.plus(v_.times(k, out), output) : v_.plus(v_.times(output, in), k);
+    Value* value = p_.load_operand(w, v_.plus(first, within));
+    return gate == nullptr ? value : p_.as_operand(ir_.CreateFMul(value, gate));
+  }
+
+  /// Adds x_block · Bᵀ to the sums from number `base` on: outputs × vectors of tokens at a time.
+  void multiply(Value* w, Value* first, Value* gate, Value* inputs, std::int64_t base) {
+    const std::int32_t outputs = kMostSums / vectors_;
+    const std::int32_t tokens = vectors_ * lanes_;
+    v_.loop("outputs", v_.constant(0), v_.constant(problem_.block.out / outputs), [&](Value* output_tile) {
+      v_.loop("tokens", v_.constant(0), v_.constant(tile_n_ / tokens), [&](Value* token_tile) {
+        Value* output = v_.times(output_tile, outputs);
+        Value* token = v_.times(token_tile, tokens);
+        const auto index = [&](std::int32_t o, std::int32_t vector) {
+          Value* row = v_.plus(v_.times(v_.plus(output, v_.constant(o)), tile_n_), token);
+          return v_.plus(row, v_.constant(base + std::int64_t{vector} * lanes_));
+        };
+        Values sums;
+        for (std::int32_t o = 0; o < outputs; ++o)
+          for (std::int32_t vector = 0; vector < vectors_; ++vector)
+            sums.push_back(p_.load_sums(sums_, index(o, vector), lanes_));
+        sums = v_.loop("k", v_.constant(0), inputs, sums, [&](Value* k, const Values& now) {
+          Values x;
+          for (std::int32_t vector = 0; vector < vectors_; ++vector)
+            x.push_back(p_.load_sums(
+                x_block_,
+                v_.plus(v_.plus(v_.times(k, tile_n_), token), v_.constant(std::int64_t{vector} * lanes_)),
+                lanes_));
+          Values next;
+          for (std::int32_t o = 0; o < outputs; ++o) {
+            Value* weight =
+                p_.broadcast(weight_at(w, first, v_.plus(output, v_.constant(o)), k, gate), lanes_);
+            for (std::int32_t vector = 0; vector < vectors_; ++vector)
+              next.push_back(v_.multiply_add(x[static_cast<std::size_t>(vector)], weight, now[next.size()]));
+          }
+          return next;
+        });
+        std::size_t i = 0;
+        for (std::int32_t o = 0; o < outputs; ++o)
+          for (std::int32_t vector = 0; vector < vectors_; ++vector)
+            p_.store_sums(sums[i++], sums_, index(o, vector));
+      });
+    });
+  }
+
+  void store_row(Value* row) {
+    Value* outputs = existing(problem_.cut_out % problem_.block.out != 0, row, LayoutNumber::last_row,
+                              LayoutNumber::last_outputs, problem_.block.out);
+    v_.loop("output", v_.constant(0), outputs, [&](Value* output) {
+      Value* feature = v_.plus(v_.times(row, problem_.block.out), output);
+      v_.loop("token", v_.constant(0), tokens_, [&](Value* token) {
+        store_output(v_.plus(v_.times(output, tile_n_), token), v_.plus(first_token_, token), feature);
+      });
+    });
+  }
+
+  /// alpha · sum + bias, of W or V.
+  [[nodiscard]] Value* scaled(Value* sum, std::size_t weight, Value* feature) {
+    Value* bias = problem_.epilogue.bias ? p_.load_output(biases_[weight], feature) : nullptr;
+    if (alpha_ == nullptr) return bias == nullptr ? sum : ir_.CreateFAdd(sum, bias);
+    return bias == nullptr ? ir_.CreateFMul(alpha_, sum) : v_.multiply_add(alpha_, sum, bias);
+  }
+
+  void store_output(Value* sum, Value* token, Value* feature) {
+    Value* result = activate(v_, problem_.epilogue.activation, scaled(p_.load_sums(sums_, sum), 0, feature));
+    if (problem_.epilogue.glu) {
+      Value* of_v = p_.load_sums(sums_, v_.plus(sum, v_.constant(block_sums())));
+      result = ir_.CreateFMul(result, scaled(of_v, 1, feature));
+    }
+    if (residual_.base != nullptr)
+      result = ir_.CreateFAdd(result, p_.load_output(residual_.base, place(residual_, token, feature)));
+    Value* y = place(y_, token, feature);
+    if (beta_ != nullptr)
+      result = v_.choose("old_y", p_.is_not_zero(beta_), result,
+                         [&] { return v_.multiply_add(beta_, p_.load_output(y_.base, y), result); });
+    p_.store_output(result, y_.base, y);
+  }
+
+  VectorIr& v_;
+  llvm::IRBuilder<>& ir_;
+  PlainIr p_;
+  const Spmm& problem_;
+  LayoutIr& layout_;
+  std::int32_t tile_n_;
+  std::int32_t lanes_ = 1;    ///< tokens of a vector
+  std::int32_t vectors_ = 1;  ///< of tokens, in registers
+  Value* worker_begin_ = nullptr;
+  Value* items_ = nullptr;
+  Value* columns_ = nullptr;
+  Value* blocks_ = nullptr;
+  Value* sums_ = nullptr;     ///< [weight][output][token]
+  Value* x_block_ = nullptr;  ///< [feature][token]
+  Matrix x_;
+  Matrix y_;
+  Matrix z_;
+  Matrix residual_;
+  Values weights_;
+  Values biases_;
+  Value* gates_ = nullptr;
+  Value* alpha_ = nullptr;
+  Value* beta_ = nullptr;
+  Value* first_token_ = nullptr;
+  Value* tokens_ = nullptr;  ///< of this batch tile that exist
+};
+
+}  // namespace
+
+void validate_plain(const Spmm& problem, const Config& config) {
+  const bool power = std::has_single_bit(static_cast<std::uint32_t>(std::max(config.tile_n, 0)));
+  if (power && config.tile_n <= kMostTokens && config.tile_out == 0 && !config.packed && config.rows == 1 &&
+      config.merge == 1)
+    return;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("config '{}' for {}: tile_n is a power of two up to {}; tile_out=0 packed=0 rows=1 "
+                          "merge=1 would work",
+                          to_string(config), name(problem.dtype), kMostTokens));
+}
+
+void emit_plain_spmm(VectorIr& ir, const std::string& name, const Spmm& problem, const Config& config,
+                     LayoutIr& layout) {
+  PlainSpmm(ir, problem, config, layout).emit(name);
+}
+
+LayoutData plain_spmm_data(const Spmm& problem, const Schedule& schedule) {
+  LayoutData data;
+  std::vector<std::int32_t>& items = data.tables[kItems];
+  std::vector<std::int32_t>& columns = data.tables[kColumns];
+  const auto count = [](std::size_t of) { return static_cast<std::int32_t>(of); };
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
+    data.tables[kWorkerBegin].push_back(count(items.size()) / kPlainItemFields);
+    for (const Item& item : schedule.items_of(worker)) {
+      if (item.part != 0) continue;
+      const auto row = problem.layout.row(item.tile);
+      items.insert(items.end(), {item.tile, count(columns.size()), count(row.size())});
+      columns.insert(columns.end(), row.begin(), row.end());
+      std::int32_t number = problem.layout.crow()[static_cast<std::size_t>(item.tile)];
+      for (std::size_t i = 0; i < row.size(); ++i)
+        data.tables[kBlocks].push_back(problem.block_of_weight(number++));
+    }
+  }
+  data.tables[kWorkerBegin].push_back(count(items.size()) / kPlainItemFields);
+  // An empty layout's tables are not read; a baked one has an address all the same.
+  for (std::vector<std::int32_t>* table : {&items, &columns, &data.tables[kBlocks]})
+    if (table->empty()) table->push_back(0);
+  data[LayoutNumber::workers] = schedule.workers();
+  data[LayoutNumber::in_features] = problem.in_features();
+  data[LayoutNumber::last_column] = problem.layout.cols() - 1;
+  data[LayoutNumber::last_inputs] =
+      problem.in_features() - data[LayoutNumber::last_column] * problem.block.in;
+  data[LayoutNumber::out_features] = problem.out_features();
+  data[LayoutNumber::last_row] = problem.layout.rows() - 1;
+  data[LayoutNumber::last_outputs] =
+      problem.out_features() - data[LayoutNumber::last_row] * problem.block.out;
+  return data;
+}
+
+}  // namespace sparsekiln::cpu
