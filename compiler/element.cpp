@@ -150,7 +150,7 @@ static_assert(in_order(), "rows are found by their place");
 std::span<const Element> elements() { return kElements; }
 const Element& element(DType type) { return kElements.at(static_cast<std::size_t>(type)); }
 
-std::string_view name(DType type) { return element(type).name; }
+std::string_view name(DType type) { return name_in(kElements, type); }
 std::size_t size_of(DType type) { return element(type).bytes; }
 DType sum_type(DType type) { return element(type).arithmetic; }
 DType parse_dtype(std::string_view text) { return parse_in(kElements, text, "data type"); }

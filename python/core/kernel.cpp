@@ -85,7 +85,7 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
   return taken;
 }
 
-/// Of a type's name, which a kernel has.
+/// The DLPack type of a name that a kernel has.
 DLDataType type_of(std::string_view dtype) {
   const sk_element_type* type = element_type_named(dtype);
   return {type->dlpack_code, type->dlpack_bits, 1};

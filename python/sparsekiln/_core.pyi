@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 version: str
-#: Of each element type its name, NumPy's name of it and of the type in which it is summed, its bits, and whether CUDA
+#: For each element type: its name, NumPy's name of it and of the type in which it is summed, its bits, and whether CUDA
 #: targets compute with it.
 element_types: tuple[tuple[str, str, str, int, bool], ...]
 activations: dict[str, bool]
