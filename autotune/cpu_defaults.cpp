@@ -10,15 +10,15 @@ namespace sparsekiln::cpu {
 namespace {
 
 /// Every batch tile reads the whole weight; beyond this its sums and panels crowd the weight out of L1.
-constexpr std::int32_t kMostTokens = 64;
+constexpr std::int32_t kMostBatchRows = 64;
 /// On AVX2 four vectors, the widest register tile, and on AVX-512 two. Wider batch tiles gain nothing on the
 /// one; on both the packed x of 4096 inputs takes half a MiB, what L2 has room for.
-constexpr std::int32_t kTokensOfWideVectors = 32;
+constexpr std::int32_t kBatchRowsOfWideVectors = 32;
 
 constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
 constexpr std::int64_t kRowsOfShare = 16;
 
-/// Of the gradient of the weight: batch entries of a chunk, whose panels share L1 with the sums.
+/// Of the gradient of the weight: batch rows of a chunk, whose panels share L1 with the sums.
 constexpr std::int32_t kChunk = 64;
 /// Vectors of x in a register tile, from as many blocks as have them.
 constexpr std::int32_t kRunVectors = 4;
@@ -31,14 +31,14 @@ constexpr std::int64_t kMostPackedBytes = std::int64_t{1} << 30;
 /// Of x and dy together, where the config is for all layouts: 4096 each.
 constexpr std::int64_t kFeaturesOfAny = 8192;
 
-/// Up to four tokens, or one vector of them, or else pairs of vectors, which the main loop wants; of the
-/// sizes that do, the one that computes the fewest tokens that are not there, and the preferred one of
+/// Up to four batch rows, or one vector of them, or else pairs of vectors, which the main loop wants; of the
+/// sizes that do, the one that computes the fewest batch rows that are not there, and the preferred one of
 /// equals.
 std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
   if (n <= lanes) return n > 4 ? lanes : n > 2 ? 4 : static_cast<std::int32_t>(std::max<std::int64_t>(n, 1));
   const auto computed = [&](std::int32_t tile) { return (n + tile - 1) / tile * tile; };
-  std::int32_t best = lanes >= 8 ? kTokensOfWideVectors : kMostTokens;
-  for (std::int32_t tile = kMostTokens; tile >= 32; tile -= 16)
+  std::int32_t best = lanes >= 8 ? kBatchRowsOfWideVectors : kMostBatchRows;
+  for (std::int32_t tile = kMostBatchRows; tile >= 32; tile -= 16)
     if (tile % (2 * lanes) == 0 && computed(tile) < computed(best)) best = tile;
   const std::int64_t pairs = (n + 2 * lanes - 1) / (2 * lanes);
   return static_cast<std::int32_t>(std::min<std::int64_t>(best, pairs * 2 * lanes));
@@ -46,12 +46,12 @@ std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
 
 /// Of plain passes, which copy what they read of x for each block: a power of two.
 std::int32_t plain_tile_for(std::int64_t n) {
-  constexpr std::int64_t kMostPlainTokens = 32;
-  const std::int64_t tokens = std::clamp<std::int64_t>(n, 1, kMostPlainTokens);
-  return static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
+  constexpr std::int64_t kMostPlainBatchRows = 32;
+  const std::int64_t batch_rows = std::clamp<std::int64_t>(n, 1, kMostPlainBatchRows);
+  return static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint64_t>(batch_rows)));
 }
 
-/// Shares of a batch tile for each thread. One, where the tiles of thin batches take microseconds, and where
+/// Shares of a batch tile for each thread. One, where the tiles of small batches take microseconds, and where
 /// whole batch tiles keep all threads busy: then each packs x for itself, and none waits for another. Else
 /// more shares than threads, handed out one by one: a thread that the system takes away delays one of them;
 /// but only of layouts that have rows enough to fill such shares evenly, for cutting rows costs more.

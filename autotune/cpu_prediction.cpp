@@ -29,7 +29,7 @@ constexpr double kLaunchUs = 0.5;
 constexpr double kPassUs = 1.5;      // a pass that all threads wait for, where there are several
 constexpr double kItemCycles = 60;   // of one share of a block row: begin, and store
 constexpr double kTileCycles = 8;    // of one register tile of a chunk
-constexpr double kGatherCycles = 6;  // of one batch entry of a block, whose panels its run makes for itself
+constexpr double kGatherCycles = 6;  // of one batch row of a block, whose panels its run makes for itself
 
 // What of the shorter of two streams is not hidden behind the longer one. For the panel measured, by
 // bench/model_accuracy.py: its lines come in as the multiply-adds ask for them, a step or two ahead.
@@ -150,13 +150,13 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
   const double shares = std::min(rows, config.split * threads);
   const double weight_bytes = elements * element_bytes(problem);
   const double from = bytes_per_cycle(weight_bytes);
-  const bool thin = config.tile_n < lanes;
+  const bool small_batch = config.tile_n < lanes;
   const bool in_halves = halves(problem, target);
 
   double compute = 0;  // cycles of all threads together, of one batch tile
   double panels = 0;
   double pack = 0;
-  if (thin) {
+  if (small_batch) {
     compute = elements / lanes * std::max(0.5 * config.tile_n, 0.5 + widening(problem)) +
               blocks * block.out * config.tile_n;  // adding lanes up
   } else {
@@ -178,7 +178,7 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
   const double units = shares * tiles;
   const double busy = (compute + items) * tiles / threads * imbalance(units, threads);
   const double packing = pack * tiles / threads;
-  const double passes = !thin && shares > 1 ? 2 : 1;
+  const double passes = !small_batch && shares > 1 ? 2 : 1;
   const double overhead = kLaunchUs + (threads > 1 ? passes * kPassUs : 0) + units / threads * 0.1;
   Prediction prediction;
   prediction.us = overhead + (overlapped(busy, memory, kWeightExposed) + packing) / kHertz * 1e6;

@@ -19,11 +19,10 @@ constexpr std::array<std::string_view, 1> kBf16{"avx512bf16"};
 // Eight sums keep two 4-cycle multiply-adders busy, twelve have some to spare. On AVX2, three outputs by four
 // vectors are twelve with 7 loads for 12 multiply-adds (two of each a cycle), where four by two take 6 for 8;
 // sums, three weights and one vector of x fill the registers; but eight outputs are twice four, and no sum of
-// threes. Six tokens by two vectors of outputs, 8 for 12, are as good; blocks of 16 gain some tenth by them,
-// for one tile has all of a block's outputs, and others nothing. AVX-512 has registers for eight by two: 10
-// for 16.
-// Of the gradient of the weight, 16 registers hold twelve sums, three words that are broadcast and one
-// vector; where multiply-adds are two instructions, products need some too.
+// threes. Six batch rows by two vectors of outputs, 8 for 12, are as good; blocks of 16 gain some tenth by
+// them, for one tile has all of a block's outputs, and others nothing. AVX-512 has registers for eight by
+// two: 10 for 16. Of the gradient of the weight, 16 registers hold twelve sums, three words that are
+// broadcast and one vector; where multiply-adds are two instructions, products need some too.
 constexpr std::array kLevels = {
     Level{.name = "x86-64",
           .triple = kLinux,
@@ -39,7 +38,7 @@ constexpr std::array kLevels = {
           .tile_outputs = 4,
           .wide_outputs = 0,
           .broadcast_outputs = 0,
-          .tile_tokens = 0,
+          .tile_batch_rows = 0,
           .gradient_sums = 8},
     Level{.name = "x86-64-v3",
           .triple = kLinux,
@@ -55,7 +54,7 @@ constexpr std::array kLevels = {
           .tile_outputs = 4,
           .wide_outputs = 3,
           .broadcast_outputs = 16,
-          .tile_tokens = 6,
+          .tile_batch_rows = 6,
           .gradient_sums = 12},
     Level{.name = "x86-64-v4",
           .triple = kLinux,
@@ -71,7 +70,7 @@ constexpr std::array kLevels = {
           .tile_outputs = 8,
           .wide_outputs = 0,
           .broadcast_outputs = 0,
-          .tile_tokens = 0,
+          .tile_batch_rows = 0,
           .gradient_sums = 24},
     Level{.name = "x86-64-v4-bf16",
           .triple = kLinux,
@@ -87,7 +86,7 @@ constexpr std::array kLevels = {
           .tile_outputs = 8,
           .wide_outputs = 0,
           .broadcast_outputs = 0,
-          .tile_tokens = 0,
+          .tile_batch_rows = 0,
           .gradient_sums = 24},
     Level{.name = "generic",
           .triple = "",
@@ -103,7 +102,7 @@ constexpr std::array kLevels = {
           .tile_outputs = 4,
           .wide_outputs = 0,
           .broadcast_outputs = 0,
-          .tile_tokens = 0,
+          .tile_batch_rows = 0,
           .gradient_sums = 8},
 };
 

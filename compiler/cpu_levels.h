@@ -30,12 +30,12 @@ struct Level {
   bool streaming_stores;   ///< stores that go past the caches
 
   // What suits it: see the table.
-  std::int32_t tile_outputs;  ///< the most outputs of a register tile two or three vectors of tokens wide
+  std::int32_t tile_outputs;  ///< the most outputs of a register tile two or three vectors of batch rows wide
   std::int32_t wide_outputs;  ///< of one four vectors wide; 0: such tiles are not used
   /// Of the blocks whose packed weight is read in vectors of outputs; 0: none are. Two vectors.
   std::int32_t broadcast_outputs;
-  std::int32_t tile_tokens;    ///< the most tokens of such a block's register tile
-  std::int32_t gradient_sums;  ///< vectors of sums of a register tile of grad_weight
+  std::int32_t tile_batch_rows;  ///< the most batch rows of such a block's register tile
+  std::int32_t gradient_sums;    ///< vectors of sums of a register tile of grad_weight
 
   /// Vectors of sums of any other register tile, besides what it multiplies.
   [[nodiscard]] std::int32_t most_sums() const { return registers - 2; }

@@ -20,7 +20,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-constexpr std::int32_t kMostTokens = 128;  ///< of a batch tile: its sums live on the stack and in L1
+constexpr std::int32_t kMostBatchRows = 128;  ///< of a batch tile: its sums live on the stack and in L1
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -34,13 +34,13 @@ void refuse_two_orders(const Geometry& one, const Geometry& other, const Plan& p
                     to_string(plan)));
 }
 
-/// `pack`: as of emit_token_pass.
+/// `pack`: as of emit_batch_row_pass.
 void emit_product(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
                   std::string_view pack) {
-  if (geometry.thin)
+  if (geometry.small_batch)
     return (geometry.axis == Axis::k ? emit_small_batch_row_pass : emit_small_batch_column_pass)(
         ir, name, geometry, layout);
-  (geometry.axis == Axis::output ? emit_output_pass : emit_token_pass)(ir, name, geometry, layout, pack);
+  (geometry.axis == Axis::output ? emit_output_pass : emit_batch_row_pass)(ir, name, geometry, layout, pack);
 }
 
 Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometry& geometry,
@@ -51,13 +51,13 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   const bool private_panel = data[LayoutNumber::workers] == 1;
   Entry entry;
   entry.passes = {product};
-  if (!geometry.thin && !private_panel) entry.passes = {pack, product};
+  if (!geometry.small_batch && !private_panel) entry.passes = {pack, product};
   entry.tile_n = geometry.tile_n;
   describe(data, entry);
   drop_known_blocks(data);
   LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks", "group_begin", "groups", "slots"},
                   suffix, std::move(data));
-  if (!geometry.thin) emit_pack_pass(module.ir(), pack, geometry, layout);
+  if (!geometry.small_batch) emit_pack_pass(module.ir(), pack, geometry, layout);
   emit_product(module.ir(), product, geometry, layout, private_panel ? pack : "");
   return entry;
 }
@@ -72,9 +72,9 @@ Entry emit_attached(EmittedModule& module, const std::string& suffix, const Geom
   entry.arguments = {Argument::tables};
   LayoutIr layout(module);
   VectorIr& v = module.ir();
-  if (!geometry.thin) emit_pack_pass(v, passes.front(), geometry, layout);
+  if (!geometry.small_batch) emit_pack_pass(v, passes.front(), geometry, layout);
   emit_product(v, passes.back(), geometry, layout, "");
-  if (geometry.thin) return entry;
+  if (geometry.small_batch) return entry;
   auto* both = v.begin_pass(attached_passes(geometry, suffix, 1).front());
   for (const std::string& pass : passes)
     v.ir.CreateCall(v.module.getFunction(pass), {both->getArg(0), both->getArg(1), both->getArg(2)});
@@ -133,19 +133,19 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (problem.by_columns() && config.packed)
     refuse(
         fmt::format("{} on the cpu target reads W unpacked; packed=0 would work", name(problem.operation)));
-  const bool thin = config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4;
-  if (!thin &&
-      (config.tile_n < level.lanes || config.tile_n > kMostTokens || config.tile_n % level.lanes != 0))
+  const bool small_batch = config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4;
+  if (!small_batch &&
+      (config.tile_n < level.lanes || config.tile_n > kMostBatchRows || config.tile_n % level.lanes != 0))
     refuse(fmt::format("config '{}': on {} tile_n is 1, 2, 4 or a multiple of {} up to {}", given, level.name,
-                       level.lanes, kMostTokens));
+                       level.lanes, kMostBatchRows));
   if (config.tile_out < 0 || config.tile_out > problem.block.out)
     refuse(fmt::format("config '{}': tile_out is 0 (automatic) to the block's {} outputs", given,
                        problem.block.out));
   const RegisterTile tile = register_tile(level, problem.block.out, problem.dtype, config);
-  const std::int32_t tokens =
-      tile.tokens.empty() ? 1 : *std::max_element(tile.tokens.begin(), tile.tokens.end());
-  const std::int32_t sums = (tile.tokens.empty() ? tile.largest() : tokens) * tile.vectors;
-  if (!thin && sums > level.most_sums())
+  const std::int32_t batch_rows =
+      tile.batch_rows.empty() ? 1 : *std::max_element(tile.batch_rows.begin(), tile.batch_rows.end());
+  const std::int32_t sums = (tile.batch_rows.empty() ? tile.largest() : batch_rows) * tile.vectors;
+  if (!small_batch && sums > level.most_sums())
     refuse(
         fmt::format("config '{}': its register tile has {} sums, and {} holds {}; a smaller tile_out would "
                     "work",

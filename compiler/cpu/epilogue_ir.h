@@ -8,7 +8,7 @@
 namespace sparsekiln::cpu {
 
 /// What becomes of sums, and where they go (Epilogue in include/sparsekiln/problem.h has the formula):
-/// vectors of neighbours in y, which are outputs, or where y is feature-major batch entries, and a rest one
+/// vectors of neighbours in y, which are outputs, or where y is feature-major batch rows, and a rest one
 /// by one.
 class EpilogueIr {
  public:
@@ -18,7 +18,7 @@ class EpilogueIr {
   /// Reads its part of the Call; called once, where a pass begins.
   void begin();
 
-  /// Neighbours in y: [major][minor ...] with `stride` between majors, which are batch entries, or where y is
+  /// Neighbours in y: [major][minor ...] with `stride` between majors, which are batch rows, or where y is
   /// feature-major features.
   struct Run {
     llvm::Value* sums;     ///< address of those of W

@@ -68,22 +68,22 @@ void GatheringPass::store_features(Value* row) {
     Value* feature = v_.plus(v_.times(row, g_.block_out), output);
     epilogue_.store({.sums = v_.settled(v_.at(own_sums_, v_.times(output, std::int64_t{4} * g_.tile_n))),
                      .v_bytes = g_.weight_sums_bytes(),
-                     .y = v_.settled(epilogue_.y_at(feature, first_token_)),
+                     .y = v_.settled(epilogue_.y_at(feature, first_batch_row_)),
                      .major = feature,
-                     .minor = first_token_,
-                     .count = present_tokens()});
+                     .minor = first_batch_row_,
+                     .count = present_batch_rows()});
   });
 }
 
-/// Ends the outputs of `rows` block rows from `first_row` on, writes the tokens that exist, and prefetches
-/// where the next ones will go.
+/// Ends the outputs of `rows` block rows from `first_row` on, writes the batch rows that exist, and
+/// prefetches where the next ones will go.
 void GatheringPass::flush(Value* first_row, Value* rows) {
   const std::int64_t row_bytes = g_.block_out * g_.out_bytes();
   Value* slot = ir_.CreateAnd(first_row, v_.constant(together() - 1));
   Value* waiting = v_.at(gathered_, v_.times(slot, std::int64_t{4} * g_.block_out));
-  v_.loop("token", v_.constant(0), present_tokens(), [&](Value* token) {
-    Value* from = v_.at(waiting, v_.times(token, std::int64_t{4} * gathered_outputs()));
-    Value* entry = v_.plus(first_token_, token);
+  v_.loop("batch_row", v_.constant(0), present_batch_rows(), [&](Value* batch_row) {
+    Value* from = v_.at(waiting, v_.times(batch_row, std::int64_t{4} * gathered_outputs()));
+    Value* entry = v_.plus(first_batch_row_, batch_row);
     Value* to = v_.settled(epilogue_.y_at(entry, v_.times(first_row, g_.block_out)));
     for (std::int64_t line = 0; line < together() * row_bytes; line += kLine)
       v_.prefetch(v_.beyond(to, together() * row_bytes + line));

@@ -55,13 +55,13 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given)
       block_out(problem.block.out) {
   Config config = computed(problem, level, given);
   tile_n = config.tile_n;
-  thin = tile_n < level.lanes;
-  axis = thin && problem.by_columns() ? Axis::output : axis_of(level, block_out, dtype, config);
+  small_batch = tile_n < level.lanes;
+  axis = small_batch && problem.by_columns() ? Axis::output : axis_of(level, block_out, dtype, config);
   order = config.packed          ? WeightOrder::packed
           : problem.by_columns() ? WeightOrder::columns
                                  : WeightOrder::rows;
-  if (!thin && axis == Axis::output && must_copy(problem)) {
-    axis = Axis::token;  // all outputs of a word are neighbours, whatever the register tile
+  if (!small_batch && axis == Axis::output && must_copy(problem)) {
+    axis = Axis::batch_row;  // all outputs of a word are neighbours, whatever the register tile
     order = WeightOrder::columns;
     config.packed = false;
   }
@@ -71,9 +71,9 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given)
   chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kMostBlocks);
   if (copies_weight()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * weights * block_out * tile_n;
-  const std::int32_t grouped_block = thin ? kGroupedBlock : kGroupedBlockOfPanels;
+  const std::int32_t grouped_block = small_batch ? kGroupedBlock : kGroupedBlockOfPanels;
   const bool grouped =
-      problem.by_columns() && (thin || !copies_weight()) && block_out * block_words <= grouped_block;
+      problem.by_columns() && (small_batch || !copies_weight()) && block_out * block_words <= grouped_block;
   group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
 }
 

@@ -20,7 +20,7 @@ enum class LayoutNumber : std::uint8_t {
   out_features,  ///< of y, or dy
   last_row,
   last_outputs,
-  words,          ///< of a product: of one batch entry of x, whole blocks; see Geometry
+  words,          ///< of a product: of one batch row of x, whole blocks; see Geometry
   counters,       ///< of one batch tile: split rows
   counter_bytes,  ///< of all batch tiles, in front of the workspace
   tile_bytes,     ///< of the workspace of one batch tile

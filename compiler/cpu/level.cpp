@@ -22,7 +22,7 @@ std::int32_t RegisterTile::largest() const { return *std::max_element(outputs.be
 Axis axis_of(const Level& level, std::int32_t block_out, DType dtype, const Config& config) {
   if (config.tile_n < level.lanes) return Axis::k;
   const bool broadcast = config.packed && config.tile_out == 0 && dtype == DType::f32;
-  return broadcast && block_out == level.broadcast_outputs ? Axis::output : Axis::token;
+  return broadcast && block_out == level.broadcast_outputs ? Axis::output : Axis::batch_row;
 }
 
 RegisterTile register_tile(const Level& level, std::int32_t block_out, DType dtype, const Config& config,
@@ -35,9 +35,9 @@ RegisterTile register_tile(const Level& level, std::int32_t block_out, DType dty
     case Axis::output:
       tile.outputs = {block_out};
       tile.vectors = block_out / level.lanes;
-      tile.tokens = shares(config.tile_n, level.tile_tokens);
+      tile.batch_rows = shares(config.tile_n, level.tile_batch_rows);
       break;
-    case Axis::token: {
+    case Axis::batch_row: {
       const std::int32_t available = config.tile_n / level.lanes;
       const bool wide = level.wide_outputs > 0 && available % 4 == 0 &&
                         config.tile_out <= level.wide_outputs &&

@@ -12,8 +12,8 @@ constexpr std::int64_t kPrefetchAhead = 4096;  ///< bytes of the weight, where a
 constexpr std::int64_t kLine = 64;
 constexpr std::int64_t kStepsAhead = 2;  ///< whose lines of x are prefetched
 
-/// One pass under construction. Names: step = one block, group = the tokens of one register tile, which has
-/// all outputs of a block. Every group goes over a chunk of the weight while it is in L1, with sums in
+/// One pass under construction. Names: step = one block, group = the batch rows of one register tile, which
+/// has all outputs of a block. Every group goes over a chunk of the weight while it is in L1, with sums in
 /// registers through the chunk and in L1 between chunks.
 class OutputPass final : public GatheringPass {
  public:
@@ -22,8 +22,8 @@ class OutputPass final : public GatheringPass {
  private:
   struct Group {
     Value* number;
-    Value* token;  ///< its first one
-    std::int32_t tokens;
+    Value* batch_row;  ///< its first one
+    std::int32_t batch_rows;
   };
 
   void accumulate(Value* sums, Value* first, Value* steps) override;
@@ -31,12 +31,12 @@ class OutputPass final : public GatheringPass {
   void for_each_group(const std::function<void(const Group&)>& body);
   Values block_product(Value* step, const Group& group, Values sums);
   void multiply(Value* w, Value* x, Values& sums);
-  Values load_sums(Value* address, std::int32_t tokens);
+  Values load_sums(Value* address, std::int32_t batch_rows);
   void store_sums(Value* address, const Values& values);
 
   [[nodiscard]] std::int32_t vectors() const { return g_.tile.vectors; }
   [[nodiscard]] std::int64_t vector_bytes() const { return std::int64_t{4} * lanes_; }
-  [[nodiscard]] std::int64_t token_sums_bytes() const { return std::int64_t{4} * g_.block_out; }
+  [[nodiscard]] std::int64_t batch_row_sums_bytes() const { return std::int64_t{4} * g_.block_out; }
 };
 
 void OutputPass::accumulate(Value* sums, Value* first, Value* steps) {
@@ -44,24 +44,24 @@ void OutputPass::accumulate(Value* sums, Value* first, Value* steps) {
   for_each_chunk(first, steps, [&](Value* begin, Value* end, Value*) {
     for_each_weight(sums, [&](Value* own) {
       for_each_group([&](const Group& group) {
-        Value* address = v_.settled(v_.at(own, v_.times(group.token, token_sums_bytes())));
+        Value* address = v_.settled(v_.at(own, v_.times(group.batch_row, batch_row_sums_bytes())));
         store_sums(address,
-                   v_.loop("step", begin, end, load_sums(address, group.tokens),
+                   v_.loop("step", begin, end, load_sums(address, group.batch_rows),
                            [&](Value* step, const Values& now) { return block_product(step, group, now); }));
       });
     });
   });
 }
 
-/// Calls `body` for the groups that have a token: one loop for each run of equally large ones.
+/// Calls `body` for the groups that have a batch row: one loop for each run of equally large ones.
 void OutputPass::for_each_group(const std::function<void(const Group&)>& body) {
-  const auto& tokens = g_.tile.tokens;
-  Value* present = present_tokens();
+  const auto& batch_rows = g_.tile.batch_rows;
+  Value* present = present_batch_rows();
   std::int64_t base = 0;
-  for (std::size_t begin = 0; begin < tokens.size();) {
+  for (std::size_t begin = 0; begin < batch_rows.size();) {
     std::size_t end = begin;
-    while (end < tokens.size() && tokens[end] == tokens[begin]) ++end;
-    const std::int32_t each = tokens[begin];
+    while (end < batch_rows.size() && batch_rows[end] == batch_rows[begin]) ++end;
+    const std::int32_t each = batch_rows[begin];
     const auto run = static_cast<std::int64_t>(end - begin);
     Value* needed = ir_.CreateSDiv(v_.plus(present, v_.constant(each - 1 - base)), v_.constant(each));
     Value* groups = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, needed, v_.constant(run));
@@ -76,20 +76,20 @@ void OutputPass::for_each_group(const std::function<void(const Group&)>& body) {
 
 OutputPass::Values OutputPass::block_product(Value* step, const Group& group, Values sums) {
   const std::int64_t line_words = g_.line_words();
-  const std::int64_t x_token = 4 * line_words;
-  const std::int64_t x_line = x_token * g_.tile_n;
+  const std::int64_t x_batch_row = 4 * line_words;
+  const std::int64_t x_line = x_batch_row * g_.tile_n;
   const std::int64_t lines = g_.block_words / line_words;
-  const std::int64_t w_line = token_sums_bytes() * line_words;
+  const std::int64_t w_line = batch_row_sums_bytes() * line_words;
   const auto x_of = [&](Value* column) {  // maybe of a step that is not there
     Value* block = v_.beyond(workspace_.panel, v_.times(column, x_line * lines));
-    return v_.settled(v_.beyond(block, v_.times(group.token, x_token)));
+    return v_.settled(v_.beyond(block, v_.times(group.batch_row, x_batch_row)));
   };
   Value* column = v_.entry(tables_.columns, step, "column");
   Value* next_column = v_.entry(tables_.columns, v_.plus(step, v_.constant(kStepsAhead)), "next_column");
   Value* w = v_.at(w_, v_.times(step, g_.block_bytes()), "w.block");
 
   // The groups of a chunk share the prefetching of the next one's weight, and every turn its share of that.
-  const std::int64_t turns = static_cast<std::int64_t>(g_.tile.tokens.size()) * lines;
+  const std::int64_t turns = static_cast<std::int64_t>(g_.tile.batch_rows.size()) * lines;
   const std::int64_t w_lines = (g_.block_bytes() + kLine * turns - 1) / (kLine * turns);
   const std::int64_t w_ahead_bytes = g_.chunk == 1 ? kPrefetchAhead : g_.chunk * g_.block_bytes();
   Value* share = v_.plus(v_.times(group.number, lines * w_lines * kLine), v_.constant(w_ahead_bytes));
@@ -106,10 +106,11 @@ OutputPass::Values OutputPass::block_product(Value* step, const Group& group, Va
     Value* x_turn = now[sum_count + 1];
     Value* x_ahead = now[sum_count + 2];
     Value* w_ahead = now[sum_count + 3];
-    for (std::int64_t at = 0; at < group.tokens * x_token; at += kLine) v_.prefetch(v_.beyond(x_ahead, at));
+    for (std::int64_t at = 0; at < group.batch_rows * x_batch_row; at += kLine)
+      v_.prefetch(v_.beyond(x_ahead, at));
     for (std::int64_t line = 0; line < w_lines; ++line) v_.prefetch(v_.beyond(w_ahead, line * kLine));
     for (std::int64_t k = 0; k < line_words; ++k) {
-      multiply(v_.at(w_turn, k * token_sums_bytes()), v_.at(x_turn, 4 * k), acc);
+      multiply(v_.at(w_turn, k * batch_row_sums_bytes()), v_.at(x_turn, 4 * k), acc);
       acc = v_.pinned(acc);
     }
     acc.push_back(v_.at(w_turn, w_line));
@@ -124,14 +125,15 @@ OutputPass::Values OutputPass::block_product(Value* step, const Group& group, Va
   return results;
 }
 
-/// One word of k: sums += the outputs' words of the weight, held in registers, times that word of each token.
+/// One word of k: sums += the outputs' words of the weight, held in registers, times that word of each batch
+/// row.
 void OutputPass::multiply(Value* w, Value* x, Values& sums) {
   Values weight;
   for (std::int32_t vector = 0; vector < vectors(); ++vector)
     weight.push_back(v_.load(v_.floats(lanes_), v_.at(w, vector_bytes() * vector), 16));
   for (std::size_t i = 0; i < sums.size();) {
-    const auto token = static_cast<std::int64_t>(i / weight.size());
-    Value* word = v_.load(ir_.getFloatTy(), v_.at(x, std::int64_t{4} * g_.line_words() * token), 4);
+    const auto batch_row = static_cast<std::int64_t>(i / weight.size());
+    Value* word = v_.load(ir_.getFloatTy(), v_.at(x, std::int64_t{4} * g_.line_words() * batch_row), 4);
     Value* broadcast = v_.splat(word, lanes_);
     for (Value* outputs : weight) {
       sums[i] = v_.multiply_add(broadcast, outputs, sums[i]);
@@ -140,10 +142,10 @@ void OutputPass::multiply(Value* w, Value* x, Values& sums) {
   }
 }
 
-/// A token's sums are a whole number of vectors, and tokens follow each other.
-OutputPass::Values OutputPass::load_sums(Value* address, std::int32_t tokens) {
+/// A batch row's sums are a whole number of vectors, and batch rows follow each other.
+OutputPass::Values OutputPass::load_sums(Value* address, std::int32_t batch_rows) {
   Values values;
-  for (std::int64_t i = 0; i < std::int64_t{tokens} * vectors(); ++i)
+  for (std::int64_t i = 0; i < std::int64_t{batch_rows} * vectors(); ++i)
     values.push_back(v_.load(v_.floats(lanes_), v_.at(address, i * vector_bytes()), 16));
   return values;
 }
@@ -154,9 +156,9 @@ void OutputPass::store_sums(Value* address, const Values& values) {
 }
 
 void OutputPass::gather_sums(Value* sums, Value* first, Value* gathered) {
-  v_.loop("token", v_.constant(0), present_tokens(), [&](Value* token) {
-    Value* from = v_.settled(v_.at(sums, v_.times(token, token_sums_bytes())));
-    Value* to = v_.plus(v_.times(token, gathered_outputs()), first);
+  v_.loop("batch_row", v_.constant(0), present_batch_rows(), [&](Value* batch_row) {
+    Value* from = v_.settled(v_.at(sums, v_.times(batch_row, batch_row_sums_bytes())));
+    Value* to = v_.plus(v_.times(batch_row, gathered_outputs()), first);
     store_sums(v_.settled(v_.at(gathered, v_.times(to, 4))), load_sums(from, 1));
   });
 }

@@ -10,12 +10,12 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Bytes of a batch entry that are packed before the next entries are looked at, so that every line of x that
+/// Bytes of a batch row that are packed before the next entries are looked at, so that every line of x that
 /// is fetched is used up while it is in L1, though rows of x may all fall into the same cache set.
 constexpr std::int64_t kStretchBytes = 256;
 
-/// A square of tokens × words at a time; a block with four words in a row allows no wider one. Where x is
-/// feature-major, a vector of tokens.
+/// A square of batch rows × words at a time; a block with four words in a row allows no wider one. Where x is
+/// feature-major, a vector of batch rows.
 class PackPass {
  public:
   PackPass(VectorIr& v, const Geometry& g, const LayoutIr& layout)
@@ -46,11 +46,11 @@ class PackPass {
   };
 
   Operand operand(std::size_t base, std::size_t stride, const char* name);
-  void pack_tokens(Value* word, Value* end);
-  void pack_square(const Values& xs, const Values& zs, const Values& present, Value* token, Value* k,
+  void pack_batch_rows(Value* word, Value* end);
+  void pack_square(const Values& xs, const Values& zs, const Values& present, Value* batch_row, Value* k,
                    bool clipped);
   void pack_features(Value* word, Value* end);
-  [[nodiscard]] Value* tokens_of(Value* k, Value* token, bool clipped);
+  [[nodiscard]] Value* batch_rows_of(Value* k, Value* batch_row, bool clipped);
   [[nodiscard]] Value* packed(const Elements& elements);
   template <class Load>
   [[nodiscard]] Elements both(const Load& load) {
@@ -66,7 +66,7 @@ class PackPass {
   Operand x_{};
   Operand z_{};
   Value* n_ = nullptr;
-  Value* first_token_ = nullptr;
+  Value* first_batch_row_ = nullptr;
   Value* in_features_ = nullptr;
   Value* panel_ = nullptr;
 };
@@ -83,7 +83,7 @@ void PackPass::emit(std::string_view name) {
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
   if (g_.cuts_in) in_features_ = layout_.number(LayoutNumber::in_features);
   panel_ = locate_workspace(v_, g_, layout_).panel;
-  first_token_ = v_.times(v_.batch_tile, g_.tile_n);
+  first_batch_row_ = v_.times(v_.batch_tile, g_.tile_n);
   const std::int64_t stretch_words = kStretchBytes / g_.word_bytes;
   Value* words = layout_.number(LayoutNumber::words);
   Value* workers = layout_.number(LayoutNumber::workers);
@@ -98,25 +98,25 @@ void PackPass::emit(std::string_view name) {
     if (g_.feature_major)
       pack_features(word, word_end);
     else
-      pack_tokens(word, word_end);
+      pack_batch_rows(word, word_end);
   });
   v_.end_pass();
 }
 
-void PackPass::pack_tokens(Value* word, Value* end) {
-  Value* last_token = ir_.CreateSub(n_, v_.constant(1), "last_token");
-  v_.loop("tokens", v_.constant(0), v_.constant(g_.tile_n / side_), [&](Value* group) {
-    Value* token = v_.times(group, side_);
+void PackPass::pack_batch_rows(Value* word, Value* end) {
+  Value* last_batch_row = ir_.CreateSub(n_, v_.constant(1), "last_batch_row");
+  v_.loop("batch_rows", v_.constant(0), v_.constant(g_.tile_n / side_), [&](Value* group) {
+    Value* batch_row = v_.times(group, side_);
     Values xs;
     Values zs;
     Values present;
     for (std::int32_t r = 0; r < side_; ++r) {
-      Value* wanted = v_.plus(v_.plus(first_token_, token), v_.constant(r));
-      // Missing tokens read the last one, and the zeros are chosen after: no branch, nothing beyond x.
-      Value* row = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, last_token);
+      Value* wanted = v_.plus(v_.plus(first_batch_row_, batch_row), v_.constant(r));
+      // Missing batch rows read the last one, and the zeros are chosen after: no branch, nothing beyond x.
+      Value* row = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, last_batch_row);
       xs.push_back(v_.at(x_.base, ir_.CreateMul(row, x_.stride_bytes)));
       if (z_.there()) zs.push_back(v_.at(z_.base, ir_.CreateMul(row, z_.stride_bytes)));
-      present.push_back(ir_.CreateICmpSLE(wanted, last_token));
+      present.push_back(ir_.CreateICmpSLE(wanted, last_batch_row));
     }
     Value* squares = ir_.CreateSDiv(ir_.CreateSub(end, word), v_.constant(side_));
     Value* whole = squares;
@@ -127,17 +127,17 @@ void PackPass::pack_tokens(Value* word, Value* end) {
       whole = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, v_.constant(0));
     }
     v_.loop("words", v_.constant(0), whole, [&](Value* square) {
-      pack_square(xs, zs, present, token, v_.plus(word, v_.times(square, side_)), false);
+      pack_square(xs, zs, present, batch_row, v_.plus(word, v_.times(square, side_)), false);
     });
     if (!g_.cuts_in) return;
     v_.loop("cut_words", whole, squares, [&](Value* square) {
-      pack_square(xs, zs, present, token, v_.plus(word, v_.times(square, side_)), true);
+      pack_square(xs, zs, present, batch_row, v_.plus(word, v_.times(square, side_)), true);
     });
   });
 }
 
-void PackPass::pack_square(const Values& xs, const Values& zs, const Values& present, Value* token, Value* k,
-                           bool clipped) {
+void PackPass::pack_square(const Values& xs, const Values& zs, const Values& present, Value* batch_row,
+                           Value* k, bool clipped) {
   // Pairs are moved as words of 32 bits.
   const DType moved = g_.widens() ? g_.dtype : DType::f32;
   const auto load = [&](Value* row) -> Value* {
@@ -161,10 +161,10 @@ void PackPass::pack_square(const Values& xs, const Values& zs, const Values& pre
     pitch = g_.line_words();
     Value* line = ir_.CreateSDiv(k, v_.constant(pitch));
     Value* within = ir_.CreateSub(k, v_.times(line, pitch));
-    to = v_.plus(v_.times(v_.plus(v_.times(line, g_.tile_n), token), pitch), within);
+    to = v_.plus(v_.times(v_.plus(v_.times(line, g_.tile_n), batch_row), pitch), within);
   } else {
     values = v_.transpose(values);
-    to = v_.plus(v_.times(k, pitch), token);
+    to = v_.plus(v_.times(k, pitch), batch_row);
   }
   to = v_.at(panel_, v_.times(to, 4));
   for (std::int32_t r = 0; r < side_; ++r)
@@ -172,24 +172,25 @@ void PackPass::pack_square(const Values& xs, const Values& zs, const Values& pre
 }
 
 void PackPass::pack_features(Value* word, Value* end) {
-  Value* present = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_token_),
+  Value* present = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_batch_row_),
                                              v_.constant(g_.tile_n));
   Value* whole = ir_.CreateSDiv(present, v_.constant(side_));
   v_.loop("word", word, end, [&](Value* k) {
     Value* to = v_.settled(v_.at(panel_, v_.times(k, std::int64_t{4} * g_.tile_n)));
     const auto vectors = [&](std::string_view name, Value* first, Value* stop, bool clipped) {
       v_.loop(name, first, stop, [&](Value* vector) {
-        Value* token = v_.times(vector, side_);
-        v_.store(tokens_of(k, v_.plus(first_token_, token), clipped), v_.at(to, v_.times(token, 4)), 16);
+        Value* batch_row = v_.times(vector, side_);
+        v_.store(batch_rows_of(k, v_.plus(first_batch_row_, batch_row), clipped),
+                 v_.at(to, v_.times(batch_row, 4)), 16);
       });
     };
-    vectors("tokens", v_.constant(0), whole, false);
-    vectors("last_tokens", whole, v_.constant(g_.tile_n / side_), true);
+    vectors("batch_rows", v_.constant(0), whole, false);
+    vectors("last_batch_rows", whole, v_.constant(g_.tile_n / side_), true);
   });
 }
 
-/// A vector of tokens of word k, as it is packed.
-PackPass::Value* PackPass::tokens_of(Value* k, Value* token, bool clipped) {
+/// A vector of batch rows of word k, as it is packed.
+PackPass::Value* PackPass::batch_rows_of(Value* k, Value* batch_row, bool clipped) {
   Values features;  // of the word
   for (std::int32_t half = 0; half < g_.word_elements; ++half) {
     Value* wanted = v_.plus(v_.times(k, g_.word_elements), v_.constant(half));
@@ -199,8 +200,8 @@ PackPass::Value* PackPass::tokens_of(Value* k, Value* token, bool clipped) {
                                           ir_.CreateSub(in_features_, v_.constant(1)));
     const Elements elements = both([&](const Operand& operand) {
       Value* row = v_.at(operand.base, ir_.CreateMul(feature, operand.stride_bytes));
-      if (clipped) return v_.load_clipped(g_.dtype, row, token, n_, side_);
-      return v_.load_elements(g_.dtype, v_.at(row, v_.times(token, element_bytes())), side_,
+      if (clipped) return v_.load_clipped(g_.dtype, row, batch_row, n_, side_);
+      return v_.load_elements(g_.dtype, v_.at(row, v_.times(batch_row, element_bytes())), side_,
                               g_.aligned(side_ * element_bytes()));
     });
     Value* value = g_.pairs() ? ir_.CreateZExt(elements.x, v_.ints(side_)) : packed(elements);

@@ -38,14 +38,14 @@ struct Geometry {
   std::int32_t block_words;    ///< of one row of a block
   std::int32_t block_out;
   std::int32_t tile_n;
-  bool thin;  ///< a small batch: fewer batch rows than a vector has lanes; nothing is packed
+  bool small_batch;  ///< a small batch: fewer batch rows than a vector has lanes; nothing is packed
   Axis axis;
   WeightOrder order;
   RegisterTile tile;
   std::int32_t chunk;        ///< blocks that a register tile goes over with its sums in registers, at most
   std::int32_t group_items;  ///< small blocks by columns: items whose steps are taken in the order of W; 1:
                              ///< each its own
-  std::int64_t sums_bytes;   ///< one block row's sums: [weights] times, along tokens [block_out][tile_n]
+  std::int64_t sums_bytes;   ///< one block row's sums: [weights] times, along batch rows [block_out][tile_n]
                              ///< float32, else [tile_n][block_out]
   [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
   [[nodiscard]] std::int64_t out_bytes() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
@@ -54,7 +54,7 @@ struct Geometry {
     return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, alignment}));
   }
   /// Bytes of a word of x in the packed x of one batch tile, see emit_pack_pass; 0: nothing is packed.
-  [[nodiscard]] std::int64_t panel_word_bytes() const { return thin ? 0 : std::int64_t{4} * tile_n; }
+  [[nodiscard]] std::int64_t panel_word_bytes() const { return small_batch ? 0 : std::int64_t{4} * tile_n; }
   [[nodiscard]] std::int64_t block_bytes() const {
     return std::int64_t{word_bytes} * block_out * block_words;
   }
@@ -91,19 +91,19 @@ inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
 
 /// Pass 0: x[n, in], or where it is feature-major x[in, n], → panels, [word][tile_n] of a batch tile, or
 /// along outputs [line][tile_n][line_words()], times the derivative where there is one, widened to float32
-/// where words are narrower; missing tokens of the last tile and features of the last block become zeros.
+/// where words are narrower; missing batch rows of the last tile and features of the last block become zeros.
 /// Workers share the words.
 void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const LayoutIr& layout);
 
 /// The passes that compute the product, forward or the gradient of the input: the block products of a
 /// worker's items in one batch tile, the combine of split rows, and the store to y.
 ///
-/// Along tokens, on packed x. Every output is one chain of float32 multiply-adds from 0, ascending in block
-/// column and k (pairs of bf16: the even one first; vdpbf16ps fixes its own order of the two), one such chain
-/// for each part of a split row. It is rounded once to y's type, when it is stored. `pack`: the pack pass
-/// where this one is to call it, because no other worker uses its panel; else empty.
-void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
-                     std::string_view pack);
+/// Along batch rows, on packed x. Every output is one chain of float32 multiply-adds from 0, ascending in
+/// block column and k (pairs of bf16: the even one first; vdpbf16ps fixes its own order of the two), one such
+/// chain for each part of a split row. It is rounded once to y's type, when it is stored. `pack`: the pack
+/// pass where this one is to call it, because no other worker uses its panel; else empty.
+void emit_batch_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
+                         std::string_view pack);
 
 /// Along outputs: the same chains, so the same results bit for bit, for float32.
 void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
@@ -119,9 +119,9 @@ void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geomet
 
 /// Small batches, by columns: lanes are outputs, and elements of x are broadcast in place.
 /// Every output (of a part) is C such chains, chain c summing the words c, c + C … of every block, where C is
-/// as many as make eight sums of a register tile's outputs and tokens; then the upper half of the chains is
-/// added to the lower one until one is left. Where items are grouped C is 2 at most, the first chain goes on
-/// from block to block, and the second one is of each block.
+/// as many as make eight sums of a register tile's outputs and batch rows; then the upper half of the chains
+/// is added to the lower one until one is left. Where items are grouped C is 2 at most, the first chain goes
+/// on from block to block, and the second one is of each block.
 void emit_small_batch_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
                                   LayoutIr& layout);
 

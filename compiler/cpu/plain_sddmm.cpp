@@ -16,7 +16,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-constexpr std::int32_t kMostEntries = 64;
+constexpr std::int32_t kMostBatchRows = 64;
 /// Sums that are held in registers while a chunk of the batch is added: outputs × vectors of features.
 constexpr std::int32_t kOutputs = 4;
 constexpr std::int32_t kVectors = 2;
@@ -97,13 +97,13 @@ class PlainSddmm {
     v_.branch("bias", ir_.CreateICmpNE(field(3, "first_of_row"), v_.constant(0)), [&] { sum_bias(row); });
   }
 
-  /// Calls body(pair, begin, count) for the chunks of `entries` batch entries of each pair.
-  void for_each_chunk(Value* entries, const std::function<void(Value*, Value*, Value*)>& body) {
-    Value* chunks = ir_.CreateSDiv(v_.plus(entries, v_.constant(chunk_ - 1)), v_.constant(chunk_));
+  /// Calls body(pair, begin, count) for the chunks of `batch_rows` batch rows of each pair.
+  void for_each_chunk(Value* batch_rows, const std::function<void(Value*, Value*, Value*)>& body) {
+    Value* chunks = ir_.CreateSDiv(v_.plus(batch_rows, v_.constant(chunk_ - 1)), v_.constant(chunk_));
     v_.loop("pair", v_.constant(0), pairs_, [&](Value* pair) {
       v_.loop("chunk", v_.constant(0), chunks, [&](Value* chunk) {
         Value* begin = v_.times(chunk, chunk_);
-        body(pair, begin, smaller(v_.constant(chunk_), ir_.CreateSub(entries, begin)));
+        body(pair, begin, smaller(v_.constant(chunk_), ir_.CreateSub(batch_rows, begin)));
       });
     });
   }
@@ -115,20 +115,21 @@ class PlainSddmm {
     return v_.load(ir_.getPtrTy(), v_.at(v_.call, at), 8, name);
   }
   /// Where an element of an activation lies.
-  [[nodiscard]] Value* place(Value* stride, Value* entry, Value* feature) {
-    Value* major = problem_.feature_major() ? feature : entry;
-    Value* minor = problem_.feature_major() ? entry : feature;
+  [[nodiscard]] Value* place(Value* stride, Value* batch_row, Value* feature) {
+    Value* major = problem_.feature_major() ? feature : batch_row;
+    Value* minor = problem_.feature_major() ? batch_row : feature;
     return v_.plus(ir_.CreateMul(major, stride), minor);
   }
 
-  /// Copies `count` batch entries of a block's features, [entry][feature], and zeros beyond the last feature.
+  /// Copies `count` batch rows of a block's features, [batch_row][feature], and zeros beyond the last
+  /// feature.
   void copy(Value* to, std::int32_t width, Value* count, Value* first_feature, Value* features,
-            const std::function<Value*(Value* entry, Value* feature)>& element) {
+            const std::function<Value*(Value* batch_row, Value* feature)>& element) {
     Value* existing = smaller(v_.constant(width), ir_.CreateSub(features, first_feature));
-    v_.loop("copied_entry", v_.constant(0), count, [&](Value* entry) {
-      Value* base = v_.times(entry, width);
+    v_.loop("copied_batch_row", v_.constant(0), count, [&](Value* batch_row) {
+      Value* base = v_.times(batch_row, width);
       v_.loop("copied", v_.constant(0), existing, [&](Value* feature) {
-        p_.store_sums(element(entry, v_.plus(first_feature, feature)), to, v_.plus(base, feature));
+        p_.store_sums(element(batch_row, v_.plus(first_feature, feature)), to, v_.plus(base, feature));
       });
       v_.loop("beyond", existing, v_.constant(width),
               [&](Value* feature) { p_.store_sums(p_.zeros(1), to, v_.plus(base, feature)); });
@@ -138,8 +139,8 @@ class PlainSddmm {
   void copy_x(Value* pair, Value* begin, Value* count, Value* column) {
     Value* x = operand(pair, offsetof(LaunchPairs::Pair, x), "x");
     copy(x_chunk_, problem_.block.in, count, v_.times(column, problem_.block.in), in_features_,
-         [&](Value* entry, Value* feature) {
-           return p_.load_operand(x, place(x_stride_, v_.plus(begin, entry), feature));
+         [&](Value* batch_row, Value* feature) {
+           return p_.load_operand(x, place(x_stride_, v_.plus(begin, batch_row), feature));
          });
   }
 
@@ -148,8 +149,8 @@ class PlainSddmm {
     const bool derives = problem_.derivative != Activation::none;
     Value* z = derives ? operand(pair, offsetof(LaunchPairs::Pair, z), "z") : nullptr;
     copy(dy_chunk_, problem_.block.out, count, v_.times(row, problem_.block.out), out_features_,
-         [&](Value* entry, Value* feature) {
-           Value* at = v_.plus(begin, entry);
+         [&](Value* batch_row, Value* feature) {
+           Value* at = v_.plus(begin, batch_row);
            Value* value = p_.load_operand(dy, place(dy_stride_, at, feature));
            if (!derives) return value;
            Value* slope =
@@ -164,9 +165,9 @@ class PlainSddmm {
     Value* gate = problem_.gates ? p_.load_sums(gates_, block) : nullptr;
     // Where a gate is 0 nothing is summed, unless its own gradient asks for the sums.
     const bool skips = problem_.gates && !problem_.gate_gradient;
-    Value* entries = skips ? ir_.CreateSelect(p_.is_not_zero(gate), n_, v_.constant(0)) : n_;
+    Value* batch_rows = skips ? ir_.CreateSelect(p_.is_not_zero(gate), n_, v_.constant(0)) : n_;
     p_.clear(sums_, std::int64_t{out} * in);
-    for_each_chunk(entries, [&](Value* pair, Value* begin, Value* count) {
+    for_each_chunk(batch_rows, [&](Value* pair, Value* begin, Value* count) {
       copy_x(pair, begin, count, column);
       copy_dy(pair, begin, count, row);
       add_chunk(count);
@@ -193,16 +194,16 @@ class PlainSddmm {
         for (std::int32_t o = 0; o < kOutputs; ++o)
           for (std::int32_t vector = 0; vector < vectors_; ++vector)
             sums.push_back(p_.load_sums(sums_, index(o, vector), lanes_));
-        sums = v_.loop("entry", v_.constant(0), count, sums, [&](Value* entry, const Values& now) {
+        sums = v_.loop("batch_row", v_.constant(0), count, sums, [&](Value* batch_row, const Values& now) {
           Values x;
           for (std::int32_t vector = 0; vector < vectors_; ++vector)
-            x.push_back(p_.load_sums(
-                x_chunk_,
-                v_.plus(v_.plus(v_.times(entry, in), feature), v_.constant(std::int64_t{vector} * lanes_)),
-                lanes_));
+            x.push_back(p_.load_sums(x_chunk_,
+                                     v_.plus(v_.plus(v_.times(batch_row, in), feature),
+                                             v_.constant(std::int64_t{vector} * lanes_)),
+                                     lanes_));
           Values next;
           for (std::int32_t o = 0; o < kOutputs; ++o) {
-            Value* at = v_.plus(v_.plus(v_.times(entry, out), output), v_.constant(o));
+            Value* at = v_.plus(v_.plus(v_.times(batch_row, out), output), v_.constant(o));
             Value* dy = p_.broadcast(p_.load_sums(dy_chunk_, at), lanes_);
             for (std::int32_t vector = 0; vector < vectors_; ++vector)
               next.push_back(v_.multiply_add(x[static_cast<std::size_t>(vector)], dy, now[next.size()]));
@@ -271,9 +272,9 @@ class PlainSddmm {
     p_.clear(bias_sums_, out);
     for_each_chunk(n_, [&](Value* pair, Value* begin, Value* count) {
       copy_dy(pair, begin, count, row);
-      v_.loop("bias_entry", v_.constant(0), count, [&](Value* entry) {
+      v_.loop("bias_batch_row", v_.constant(0), count, [&](Value* batch_row) {
         v_.loop("bias_output", v_.constant(0), outputs, [&](Value* output) {
-          Value* dy = p_.load_sums(dy_chunk_, v_.plus(v_.times(entry, out), output));
+          Value* dy = p_.load_sums(dy_chunk_, v_.plus(v_.times(batch_row, out), output));
           p_.store_sums(ir_.CreateFAdd(p_.load_sums(bias_sums_, output), dy), bias_sums_, output);
         });
       });
@@ -288,7 +289,7 @@ class PlainSddmm {
   PlainIr p_;
   const Sddmm& problem_;
   LayoutIr& layout_;
-  std::int32_t chunk_;  ///< batch entries that are copied at a time
+  std::int32_t chunk_;  ///< batch rows that are copied at a time
   std::int32_t lanes_ = 1;
   std::int32_t vectors_ = 1;
   Value* worker_begin_ = nullptr;
@@ -297,8 +298,8 @@ class PlainSddmm {
   Value* in_features_ = nullptr;
   Value* out_features_ = nullptr;
   Value* sums_ = nullptr;      ///< [output][input]
-  Value* x_chunk_ = nullptr;   ///< [entry][input]
-  Value* dy_chunk_ = nullptr;  ///< [entry][output]
+  Value* x_chunk_ = nullptr;   ///< [batch_row][input]
+  Value* dy_chunk_ = nullptr;  ///< [batch_row][output]
   Value* bias_sums_ = nullptr;
   Value* dw_ = nullptr;
   Value* w_ = nullptr;
@@ -317,10 +318,10 @@ class PlainSddmm {
 }  // namespace
 
 void validate_plain(const Sddmm& gradient, const Config& config) {
-  if (config.tile_n <= kMostEntries && config.stages == 1) return;
+  if (config.tile_n <= kMostBatchRows && config.stages == 1) return;
   throw Error(ErrorKind::invalid_argument,
               fmt::format("config '{}' for {}: tile_n is at most {}, and stages=1 would work",
-                          to_string(config), name(gradient.dtype), kMostEntries));
+                          to_string(config), name(gradient.dtype), kMostBatchRows));
 }
 
 void emit_plain_sddmm(VectorIr& ir, const std::string& name, const Sddmm& gradient, const Config& config,

@@ -12,10 +12,10 @@ namespace sparsekiln::cpu {
 
 // The gradient of the weight of element types that no tiled pass is written for (CpuPasses::plain): one pass
 // of straightforward loops over any element type of compiler/cpu/element_ir.cpp. For each block
-// Config::tile_n batch entries of x and dy at a time are copied, widened, to the stack; vectors are of x's
+// Config::tile_n batch rows of x and dy at a time are copied, widened, to the stack; vectors are of x's
 // features.
 //
-// Every element of dw is one chain of multiply-adds from 0, ascending in pair and batch entry, every element
+// Every element of dw is one chain of multiply-adds from 0, ascending in pair and batch row, every element
 // of dbias one chain of additions in the same order, and every element of dgates one chain of multiply-adds,
 // row by row over the block. All are independent of how blocks are shared out.
 

@@ -16,10 +16,10 @@
 namespace sparsekiln::cpu {
 namespace {
 
-constexpr std::int32_t kMostTokens = 64;
+constexpr std::int32_t kMostBatchRows = 64;
 /// Sums that are held in registers: as many chains as keep the multiply-adders busy.
 constexpr std::int32_t kMostSums = 8;
-constexpr std::int32_t kMostVectors = 2;  ///< of tokens, for each of their outputs
+constexpr std::int32_t kMostVectors = 2;  ///< of batch rows, for each of their outputs
 
 class PlainSpmm {
  public:
@@ -33,7 +33,7 @@ class PlainSpmm {
     v_.begin_pass(name);
     sums_ = p_.stack(problem_.weights() * block_sums(), "sums");
     x_block_ = p_.stack(std::int64_t{problem_.block.in} * tile_n_, "x_block");
-    p_.clear(x_block_, std::int64_t{problem_.block.in} * tile_n_);  // tokens that are not there
+    p_.clear(x_block_, std::int64_t{problem_.block.in} * tile_n_);  // batch rows that are not there
     locate();
     Value* first = v_.entry(worker_begin_, v_.worker, "items.begin");
     Value* end = v_.entry(worker_begin_, v_.plus(v_.worker, v_.constant(1)), "items.end");
@@ -45,7 +45,7 @@ class PlainSpmm {
   using Value = llvm::Value;
   using Values = VectorIr::Values;
 
-  /// An activation, [tokens, features] or feature-major.
+  /// An activation, [batch rows, features] or feature-major.
   struct Matrix {
     Value* base = nullptr;
     Value* stride = nullptr;
@@ -59,9 +59,9 @@ class PlainSpmm {
     return {pointer(base, name), v_.argument(ir_.getInt64Ty(), stride, "stride")};
   }
   /// Where an element lies.
-  [[nodiscard]] Value* place(const Matrix& matrix, Value* token, Value* feature) {
-    Value* major = problem_.feature_major() ? feature : token;
-    Value* minor = problem_.feature_major() ? token : feature;
+  [[nodiscard]] Value* place(const Matrix& matrix, Value* batch_row, Value* feature) {
+    Value* major = problem_.feature_major() ? feature : batch_row;
+    Value* minor = problem_.feature_major() ? batch_row : feature;
     return v_.plus(ir_.CreateMul(major, matrix.stride), minor);
   }
 
@@ -87,10 +87,10 @@ class PlainSpmm {
       alpha_ = p_.scalar(offsetof(LaunchOperands, alpha), "alpha");
       beta_ = p_.scalar(offsetof(LaunchOperands, beta), "beta");
     }
-    first_token_ = v_.times(v_.batch_tile, tile_n_);
+    first_batch_row_ = v_.times(v_.batch_tile, tile_n_);
     Value* left =
-        ir_.CreateSub(v_.argument(ir_.getInt64Ty(), offsetof(LaunchOperands, n), "n"), first_token_);
-    tokens_ = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, v_.constant(tile_n_));
+        ir_.CreateSub(v_.argument(ir_.getInt64Ty(), offsetof(LaunchOperands, n), "n"), first_batch_row_);
+    batch_rows_ = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, v_.constant(tile_n_));
   }
 
   /// Features of a block that exist: all but of the last one, where that is cut.
@@ -128,18 +128,18 @@ class PlainSpmm {
       multiply(weights_[weight], first, gate, inputs, static_cast<std::int64_t>(weight) * block_sums());
   }
 
-  /// x's features of one block column, as they are multiplied, [feature][token].
+  /// x's features of one block column, as they are multiplied, [feature][batch row].
   void copy_x(Value* first, Value* inputs) {
-    v_.loop("x_token", v_.constant(0), tokens_, [&](Value* token) {
+    v_.loop("x_batch_row", v_.constant(0), batch_rows_, [&](Value* batch_row) {
       v_.loop("x_feature", v_.constant(0), inputs, [&](Value* k) {
-        Value* from_token = v_.plus(first_token_, token);
+        Value* from_batch_row = v_.plus(first_batch_row_, batch_row);
         Value* feature = v_.plus(first, k);
-        Value* value = p_.load_operand(x_.base, place(x_, from_token, feature));
+        Value* value = p_.load_operand(x_.base, place(x_, from_batch_row, feature));
         if (z_.base != nullptr) {
-          Value* z = p_.load_operand(z_.base, place(z_, from_token, feature));
+          Value* z = p_.load_operand(z_.base, place(z_, from_batch_row, feature));
           value = p_.as_operand(ir_.CreateFMul(value, derivative(v_, problem_.derivative, z)));
         }
-        p_.store_sums(value, x_block_, v_.plus(v_.times(k, tile_n_), token));
+        p_.store_sums(value, x_block_, v_.plus(v_.times(k, tile_n_), batch_row));
       });
     });
   }
@@ -153,16 +153,16 @@ class PlainSpmm {
     return gate == nullptr ? value : p_.as_operand(ir_.CreateFMul(value, gate));
   }
 
-  /// Adds x_block · Bᵀ to the sums from number `base` on: outputs × vectors of tokens at a time.
+  /// Adds x_block · Bᵀ to the sums from number `base` on: outputs × vectors of batch rows at a time.
   void multiply(Value* w, Value* first, Value* gate, Value* inputs, std::int64_t base) {
     const std::int32_t outputs = kMostSums / vectors_;
-    const std::int32_t tokens = vectors_ * lanes_;
+    const std::int32_t batch_rows = vectors_ * lanes_;
     v_.loop("outputs", v_.constant(0), v_.constant(problem_.block.out / outputs), [&](Value* output_tile) {
-      v_.loop("tokens", v_.constant(0), v_.constant(tile_n_ / tokens), [&](Value* token_tile) {
+      v_.loop("batch_rows", v_.constant(0), v_.constant(tile_n_ / batch_rows), [&](Value* batch_row_tile) {
         Value* output = v_.times(output_tile, outputs);
-        Value* token = v_.times(token_tile, tokens);
+        Value* batch_row = v_.times(batch_row_tile, batch_rows);
         const auto index = [&](std::int32_t o, std::int32_t vector) {
-          Value* row = v_.plus(v_.times(v_.plus(output, v_.constant(o)), tile_n_), token);
+          Value* row = v_.plus(v_.times(v_.plus(output, v_.constant(o)), tile_n_), batch_row);
           return v_.plus(row, v_.constant(base + std::int64_t{vector} * lanes_));
         };
         Values sums;
@@ -174,7 +174,7 @@ class PlainSpmm {
           for (std::int32_t vector = 0; vector < vectors_; ++vector)
             x.push_back(p_.load_sums(
                 x_block_,
-                v_.plus(v_.plus(v_.times(k, tile_n_), token), v_.constant(std::int64_t{vector} * lanes_)),
+                v_.plus(v_.plus(v_.times(k, tile_n_), batch_row), v_.constant(std::int64_t{vector} * lanes_)),
                 lanes_));
           Values next;
           for (std::int32_t o = 0; o < outputs; ++o) {
@@ -198,8 +198,9 @@ class PlainSpmm {
                               LayoutNumber::last_outputs, problem_.block.out);
     v_.loop("output", v_.constant(0), outputs, [&](Value* output) {
       Value* feature = v_.plus(v_.times(row, problem_.block.out), output);
-      v_.loop("token", v_.constant(0), tokens_, [&](Value* token) {
-        store_output(v_.plus(v_.times(output, tile_n_), token), v_.plus(first_token_, token), feature);
+      v_.loop("batch_row", v_.constant(0), batch_rows_, [&](Value* batch_row) {
+        store_output(v_.plus(v_.times(output, tile_n_), batch_row), v_.plus(first_batch_row_, batch_row),
+                     feature);
       });
     });
   }
@@ -211,15 +212,15 @@ class PlainSpmm {
     return bias == nullptr ? ir_.CreateFMul(alpha_, sum) : v_.multiply_add(alpha_, sum, bias);
   }
 
-  void store_output(Value* sum, Value* token, Value* feature) {
+  void store_output(Value* sum, Value* batch_row, Value* feature) {
     Value* result = activate(v_, problem_.epilogue.activation, scaled(p_.load_sums(sums_, sum), 0, feature));
     if (problem_.epilogue.glu) {
       Value* of_v = p_.load_sums(sums_, v_.plus(sum, v_.constant(block_sums())));
       result = ir_.CreateFMul(result, scaled(of_v, 1, feature));
     }
     if (residual_.base != nullptr)
-      result = ir_.CreateFAdd(result, p_.load_output(residual_.base, place(residual_, token, feature)));
-    Value* y = place(y_, token, feature);
+      result = ir_.CreateFAdd(result, p_.load_output(residual_.base, place(residual_, batch_row, feature)));
+    Value* y = place(y_, batch_row, feature);
     if (beta_ != nullptr)
       result = v_.choose("old_y", p_.is_not_zero(beta_), result,
                          [&] { return v_.multiply_add(beta_, p_.load_output(y_.base, y), result); });
@@ -232,14 +233,14 @@ class PlainSpmm {
   const Spmm& problem_;
   LayoutIr& layout_;
   std::int32_t tile_n_;
-  std::int32_t lanes_ = 1;    ///< tokens of a vector
-  std::int32_t vectors_ = 1;  ///< of tokens, in registers
+  std::int32_t lanes_ = 1;    ///< batch rows of a vector
+  std::int32_t vectors_ = 1;  ///< of batch rows, in registers
   Value* worker_begin_ = nullptr;
   Value* items_ = nullptr;
   Value* columns_ = nullptr;
   Value* blocks_ = nullptr;
-  Value* sums_ = nullptr;     ///< [weight][output][token]
-  Value* x_block_ = nullptr;  ///< [feature][token]
+  Value* sums_ = nullptr;     ///< [weight][output][batch row]
+  Value* x_block_ = nullptr;  ///< [feature][batch row]
   Matrix x_;
   Matrix y_;
   Matrix z_;
@@ -249,21 +250,21 @@ class PlainSpmm {
   Value* gates_ = nullptr;
   Value* alpha_ = nullptr;
   Value* beta_ = nullptr;
-  Value* first_token_ = nullptr;
-  Value* tokens_ = nullptr;  ///< of this batch tile that exist
+  Value* first_batch_row_ = nullptr;
+  Value* batch_rows_ = nullptr;  ///< of this batch tile that exist
 };
 
 }  // namespace
 
 void validate_plain(const Spmm& problem, const Config& config) {
   const bool power = std::has_single_bit(static_cast<std::uint32_t>(std::max(config.tile_n, 0)));
-  if (power && config.tile_n <= kMostTokens && config.tile_out == 0 && !config.packed && config.rows == 1 &&
-      config.merge == 1)
+  if (power && config.tile_n <= kMostBatchRows && config.tile_out == 0 && !config.packed &&
+      config.rows == 1 && config.merge == 1)
     return;
   throw Error(ErrorKind::invalid_argument,
               fmt::format("config '{}' for {}: tile_n is a power of two up to {}; tile_out=0 packed=0 rows=1 "
                           "merge=1 would work",
-                          to_string(config), name(problem.dtype), kMostTokens));
+                          to_string(config), name(problem.dtype), kMostBatchRows));
 }
 
 void emit_plain_spmm(VectorIr& ir, const std::string& name, const Spmm& problem, const Config& config,

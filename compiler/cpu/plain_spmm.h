@@ -15,7 +15,8 @@ namespace sparsekiln::cpu {
 
 // The product of element types that no tiled pass is written for (CpuPasses::plain): one pass of
 // straightforward loops over any element type of compiler/cpu/element_ir.cpp. A batch tile of x is copied
-// block by block, widened, to the stack, where the tokens of a feature are neighbors; vectors are of tokens.
+// block by block, widened, to the stack, where the batch rows of a feature are neighbors; vectors are of
+// batch rows.
 //
 // Every output is one chain of multiply-adds from 0, ascending in block column and k. No row is cut, so that
 // results do not depend on the number of workers, and a launch needs no workspace.

@@ -31,7 +31,7 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
   w_ = weights_.front();
   epilogue_.begin();
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
-  first_token_ = v_.times(v_.batch_tile, g_.tile_n);
+  first_batch_row_ = v_.times(v_.batch_tile, g_.tile_n);
   workspace_ = locate_workspace(v_, g_, layout_);
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "items.begin");
   Value* end = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "items.end");
@@ -110,8 +110,8 @@ void RowPass::clear(Value* sums) {
   });
 }
 
-RowPass::Value* RowPass::present_tokens() {
-  return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_token_),
+RowPass::Value* RowPass::present_batch_rows() {
+  return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_batch_row_),
                                    v_.constant(g_.tile_n));
 }
 
@@ -151,7 +151,8 @@ void RowPass::item(Value* number) {
 }
 
 void RowPass::combine(Value* parts, Value* first_partial) {
-  const std::int32_t lanes = std::min(8, lanes_);  // the fewest sums are those of one token and eight outputs
+  const std::int32_t lanes =
+      std::min(8, lanes_);  // the fewest sums are those of one batch row and eight outputs
   const std::int64_t vector_bytes = std::int64_t{4} * lanes;
   v_.loop("combine", v_.constant(0), v_.constant(g_.sums_bytes / vector_bytes), [&](Value* i) {
     Value* bytes = v_.times(i, vector_bytes);

@@ -36,7 +36,7 @@ class RowPass {
   /// Adds the products of the steps from `first` to before `last` to group_sums_of each: those of a group of
   /// items, in the order of W. Only where there are groups.
   virtual void accumulate_group(Value* /*first*/, Value* /*last*/) {}
-  /// Writes own_sums_ to a block row of y, the tokens that exist, now or later.
+  /// Writes own_sums_ to a block row of y, the batch rows that exist, now or later.
   virtual void store_outputs(Value* output_block) = 0;
 
   [[nodiscard]] Value* stack(std::int64_t bytes, const char* name);
@@ -50,8 +50,8 @@ class RowPass {
   [[nodiscard]] Value* group_sums_of(Value* step);
   /// Zeroes Geometry::sums_bytes.
   void clear(Value* sums);
-  /// Tokens of this batch tile that exist.
-  [[nodiscard]] Value* present_tokens();
+  /// Batch rows of this batch tile that exist.
+  [[nodiscard]] Value* present_batch_rows();
 
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;
@@ -63,7 +63,7 @@ class RowPass {
   Value* w_ = nullptr;  ///< the weight that is multiplied: one of weights_
   Values weights_;      ///< W, and V of a glu pair
   Value* n_ = nullptr;
-  Value* first_token_ = nullptr;
+  Value* first_batch_row_ = nullptr;
   TileWorkspace workspace_{};
   Value* own_sums_ = nullptr;  ///< Geometry::sums_bytes on the stack
 

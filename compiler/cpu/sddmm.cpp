@@ -56,7 +56,7 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   validate_config(gradient, target, config);
   const std::string given = to_string(config);
   if (config.tile_n < 1 || config.tile_n > kMostChunk)
-    refuse(fmt::format("config '{}': tile_n is 1 to {} batch entries", given, kMostChunk));
+    refuse(fmt::format("config '{}': tile_n is 1 to {} batch rows", given, kMostChunk));
   if (config.stages != 1 && config.stages != 2)
     refuse(fmt::format(
         "config '{}': stages is 2 where x and dy are packed for all workers beforehand, else 1", given));

@@ -31,7 +31,7 @@ SddmmPass::Value* SddmmPass::gate_of(const Run& run, std::int32_t block) {
   return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(block_number(run, block), 4)), 4, "gate");
 }
 
-SddmmPass::Value* SddmmPass::needed_entries(const Run& run) {
+SddmmPass::Value* SddmmPass::needed_batch_rows(const Run& run) {
   if (!g_.gates || g_.gate_gradient) return n_;
   Value* any = ir_.getFalse();
   for (std::int32_t block = 0; block < run.blocks; ++block)
@@ -40,35 +40,37 @@ SddmmPass::Value* SddmmPass::needed_entries(const Run& run) {
   return ir_.CreateSelect(any, n_, v_.constant(0), "needed");
 }
 
-/// dbias = alpha · Σ dy + beta · dbias, each sum one chain of additions, ascending in pair and batch entry.
+/// dbias = alpha · Σ dy + beta · dbias, each sum one chain of additions, ascending in pair and batch row.
 void SddmmPass::sum_bias(Value* row) {
   const std::int32_t lanes = std::min(v_.level.lanes, g_.dy.width);
   const Values zeros(static_cast<std::size_t>(g_.dy.width / lanes),
                      llvm::Constant::getNullValue(v_.floats(lanes)));
   v_.loop("bias_panel", v_.constant(0), v_.constant(g_.dy.panels_of_block()), [&](Value* panel) {
     Value* number = v_.plus(v_.times(row, g_.dy.panels_of_block()), panel);
-    const auto add_entries = [&](Value* from, Value* count, const Values& before) {
-      return v_.loop("bias_entry", v_.constant(0), count, before, [&](Value* entry, const Values& now) {
-        Value* at = v_.settled(v_.at(from, v_.times(entry, g_.dy.row_bytes())));
-        Values next;
-        for (std::size_t i = 0; i < now.size(); ++i)
-          next.push_back(ir_.CreateFAdd(
-              now[i], v_.load(v_.floats(lanes),
-                              v_.at(at, std::int64_t{4} * lanes * static_cast<std::int64_t>(i)), 16)));
-        return next;
-      });
+    const auto add_batch_rows = [&](Value* from, Value* count, const Values& before) {
+      return v_.loop(
+          "bias_batch_row", v_.constant(0), count, before, [&](Value* batch_row, const Values& now) {
+            Value* at = v_.settled(v_.at(from, v_.times(batch_row, g_.dy.row_bytes())));
+            Values next;
+            for (std::size_t i = 0; i < now.size(); ++i)
+              next.push_back(ir_.CreateFAdd(
+                  now[i], v_.load(v_.floats(lanes),
+                                  v_.at(at, std::int64_t{4} * lanes * static_cast<std::int64_t>(i)), 16)));
+            return next;
+          });
     };
     const Values sums =
         v_.loop("bias_pair", v_.constant(0), pairs_, zeros, [&](Value* pair, const Values& sum) {
           if (g_.packed)
-            return add_entries(v_.at(dy_->packed(pair), ir_.CreateMul(number, dy_->panel_bytes())), n_, sum);
+            return add_batch_rows(v_.at(dy_->packed(pair), ir_.CreateMul(number, dy_->panel_bytes())), n_,
+                                  sum);
           Value* chunks = ir_.CreateUDiv(v_.plus(n_, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk));
           return v_.loop("bias_chunk", v_.constant(0), chunks, sum, [&](Value* chunk, const Values& now) {
             Value* begin = v_.times(chunk, g_.chunk);
             Value* end =
                 ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(begin, v_.constant(g_.chunk)), n_);
             dy_->gather(pair, number, v_.plus(number, v_.constant(1)), begin, end, own_dy_, v_.constant(0));
-            return add_entries(own_dy_, ir_.CreateSub(end, begin), now);
+            return add_batch_rows(own_dy_, ir_.CreateSub(end, begin), now);
           });
         });
     for (std::size_t i = 0; i < sums.size(); ++i)

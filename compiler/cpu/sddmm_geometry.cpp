@@ -111,7 +111,7 @@ SddmmTile SddmmGeometry::tile(std::int32_t blocks) const {
 }
 
 LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, const BlockRuns& schedule,
-                      std::int64_t most_entries) {
+                      std::int64_t most_batch_rows) {
   const std::int64_t dw_elements = gradient.layout.blocks() * geometry.block_elements();
   const bool large = dw_elements * static_cast<std::int64_t>(size_of(geometry.out_dtype)) >= kStreamedBytes;
   LayoutData data;
@@ -127,7 +127,7 @@ LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, cons
   const bool many = dw_elements > schedule.workers() * (gradient.in_features() + gradient.out_features());
   data[LayoutNumber::many_products] = geometry.exact_products && many ? 1 : 0;
   if (geometry.packed)
-    data[LayoutNumber::tile_bytes] = static_cast<std::int64_t>(kMostPairs) * most_entries *
+    data[LayoutNumber::tile_bytes] = static_cast<std::int64_t>(kMostPairs) * most_batch_rows *
                                      (data[LayoutNumber::x_panels] * geometry.x.row_bytes() +
                                       data[LayoutNumber::dy_panels] * geometry.dy.row_bytes());
   return data;

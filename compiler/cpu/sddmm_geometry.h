@@ -17,7 +17,7 @@ namespace sparsekiln::cpu {
 enum class SddmmSide : std::uint8_t { x, dy };
 
 /// x or dy as the register tiles read it: *panels* of a block's features, or of 64 where a block is wider, as
-/// float32, [batch entry][feature], what a derivative does to dy done.
+/// float32, [batch row][feature], what a derivative does to dy done.
 struct PanelSide {
   SddmmSide side = SddmmSide::x;
   std::int32_t width = 0;        ///< features of a panel
@@ -31,7 +31,7 @@ struct PanelSide {
   [[nodiscard]] LayoutNumber panels() const {
     return side == SddmmSide::x ? LayoutNumber::x_panels : LayoutNumber::dy_panels;
   }
-  /// Bytes from one batch entry to the next in a panel.
+  /// Bytes from one batch row to the next in a panel.
   [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{4} * width; }
 };
 
@@ -57,7 +57,7 @@ struct SddmmGeometry {
   bool gate_gradient;
   PanelSide x;
   PanelSide dy;
-  std::int32_t chunk;       ///< batch entries whose panels are in L1 while register tiles go over them
+  std::int32_t chunk;       ///< batch rows whose panels are in L1 while register tiles go over them
   std::int32_t lanes;       ///< of a vector: those of the level, or a block's features where they are fewer
   std::int32_t most_sums;   ///< vectors, of a register tile
   std::int32_t run_blocks;  ///< the most of a run
@@ -90,9 +90,9 @@ struct SddmmTables {
   llvm::Value* stretch_begin = nullptr;
 };
 
-/// What the code of an entry takes of its layout. `most_entries`: the largest n that it serves.
+/// What the code of an entry takes of its layout. `most_batch_rows`: the largest n that it serves.
 [[nodiscard]] LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry,
-                                    const BlockRuns& schedule, std::int64_t most_entries);
+                                    const BlockRuns& schedule, std::int64_t most_batch_rows);
 inline constexpr std::int32_t kRunFields = 4;
 inline constexpr std::int32_t kStretchFields = 3;
 

@@ -24,7 +24,7 @@ constexpr double kLift = 65536;  ///< a word's digits beyond those of bf16
 
 }  // namespace
 
-/// dw of one pair of one batch entry, by stretches of a block row, whatever the lengths of runs.
+/// dw of one pair of one batch row, by stretches of a block row, whatever the lengths of runs.
 /// Stores are most of what it does: what is known of them when it begins is not asked again for each.
 void SddmmPass::outer_products() {
   if (llvm::isa<llvm::Constant>(streams_products_)) return outer_products_as_known();
@@ -133,7 +133,7 @@ void SddmmPass::outer_product(const Run& run, Value* dy) {
   }
 }
 
-/// Whether exact products take all of an operand of one batch entry.
+/// Whether exact products take all of an operand of one batch row.
 SddmmPass::Value* SddmmPass::is_moderate(PanelSource& source) {
   const LayoutNumber which = source.side().features();
   Value* features = layout_.number(which);

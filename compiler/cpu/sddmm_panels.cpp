@@ -11,7 +11,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Features that are packed before the next batch entries are looked at: neighbouring lines of a row, which
+/// Features that are packed before the next batch rows are looked at: neighbouring lines of a row, which
 /// processors fetch in pairs, and the panels of small blocks side by side.
 constexpr std::int32_t kStretch = 64;
 
@@ -52,9 +52,9 @@ PanelSource::Value* PanelSource::base(Value* pair, std::size_t member) {
 
 PanelSource::Value* PanelSource::packed(Value* pair) {
   Value* workspace = v_.argument(v_.ir.getPtrTy(), offsetof(Call, workspace), "workspace");
-  Value* entries = v_.ir.CreateMul(v_.ir.CreateMul(pair, n_), v_.plus(x_row_bytes_, dy_row_bytes_));
-  if (side_.side == SddmmSide::dy) entries = v_.plus(entries, v_.ir.CreateMul(n_, x_row_bytes_));
-  return v_.at(workspace, entries);
+  Value* batch_rows = v_.ir.CreateMul(v_.ir.CreateMul(pair, n_), v_.plus(x_row_bytes_, dy_row_bytes_));
+  if (side_.side == SddmmSide::dy) batch_rows = v_.plus(batch_rows, v_.ir.CreateMul(n_, x_row_bytes_));
+  return v_.at(workspace, batch_rows);
 }
 
 PanelSource::Operand PanelSource::operand(Value* pair) {
@@ -63,10 +63,10 @@ PanelSource::Operand PanelSource::operand(Value* pair) {
           derives() ? base(pair, offsetof(LaunchPairs::Pair, z)) : nullptr};
 }
 
-PanelSource::Operand PanelSource::at(const Operand& from, Value* entry, Value* feature) {
+PanelSource::Operand PanelSource::at(const Operand& from, Value* batch_row, Value* feature) {
   const auto element = static_cast<std::int64_t>(size_of(g_.dtype));
-  Value* row = feature_major() ? feature : entry;
-  Value* column = v_.times(feature_major() ? entry : feature, element);
+  Value* row = feature_major() ? feature : batch_row;
+  Value* column = v_.times(feature_major() ? batch_row : feature, element);
   const auto moved = [&](Value* base, Value* stride_bytes) {
     return v_.settled(v_.at(v_.at(base, v_.ir.CreateMul(row, stride_bytes)), column));
   };
@@ -105,30 +105,30 @@ void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Val
   };
   if (feature_major()) return panels(begin, end, to);
   // All panels of a batch row come before those of the next: they are adjacent in memory.
-  v_.loop("gather", begin, end, [&](Value* entry) {
-    panels(entry, v_.plus(entry, v_.constant(1)),
-           v_.at(to, v_.times(v_.ir.CreateSub(entry, begin), side_.row_bytes())));
+  v_.loop("gather", begin, end, [&](Value* batch_row) {
+    panels(batch_row, v_.plus(batch_row, v_.constant(1)),
+           v_.at(to, v_.times(v_.ir.CreateSub(batch_row, begin), side_.row_bytes())));
   });
 }
 
-PanelSource::Value* PanelSource::row(Value* pair, Value* panel, Value* entry, Value* to) {
-  const bool as_it_lies =
+PanelSource::Value* PanelSource::row(Value* pair, Value* panel, Value* batch_row, Value* to) {
+  const bool in_place =
       g_.dtype == DType::f32 && !feature_major() && !derives() && !side_.cut && g_.alignment >= 16;
-  if (as_it_lies) return at(operand(pair), entry, v_.times(panel, side_.width)).dy_or_x;
+  if (in_place) return at(operand(pair), batch_row, v_.times(panel, side_.width)).dy_or_x;
   const auto gather_one = feature_major() ? &PanelSource::gather_columns : &PanelSource::gather_rows;
-  (this->*gather_one)(operand(pair), panel, entry, v_.plus(entry, v_.constant(1)), to);
+  (this->*gather_one)(operand(pair), panel, batch_row, v_.plus(batch_row, v_.constant(1)), to);
   return to;
 }
 
 std::function<PanelSource::Value*(std::int64_t)> PanelSource::row_reader(Value* pair, Value* panel,
-                                                                         Value* entry, Value* to) {
+                                                                         Value* batch_row, Value* to) {
   const std::int32_t lanes = std::min(v_.level.lanes, side_.width);
   if (!feature_major() && !side_.cut) {
-    const Operand from = at(operand(pair), entry, v_.times(panel, side_.width));
+    const Operand from = at(operand(pair), batch_row, v_.times(panel, side_.width));
     return
         [=, this](std::int64_t feature) { return loaded(from, static_cast<std::int32_t>(feature), lanes); };
   }
-  Value* from = row(pair, panel, entry, to);
+  Value* from = row(pair, panel, batch_row, to);
   return [=, this](std::int64_t feature) {
     return v_.load(v_.floats(lanes), v_.at(from, std::int64_t{4} * feature), 16);
   };
@@ -145,20 +145,20 @@ void PanelSource::by_extent(Value* panel, const std::function<void()>& whole,
             [&] { cut(ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, left, v_.constant(0))); });
 }
 
-void PanelSource::clear_rows(Value* entries, Value* to) {
+void PanelSource::clear_rows(Value* batch_rows, Value* to) {
   const std::int32_t lanes = std::min(v_.level.lanes, side_.width);
-  v_.loop("clear", v_.constant(0), entries, [&](Value* entry) {
-    Value* row = v_.at(to, v_.times(entry, side_.row_bytes()));
+  v_.loop("clear", v_.constant(0), batch_rows, [&](Value* batch_row) {
+    Value* row = v_.at(to, v_.times(batch_row, side_.row_bytes()));
     for (std::int32_t at = 0; at < side_.width; at += lanes)
       v_.store(llvm::Constant::getNullValue(v_.floats(lanes)), v_.at(row, std::int64_t{4} * at), 16);
   });
 }
 
-void PanelSource::copy_one(const Operand& from, Value* entry, Value* feature, Value* to) {
-  v_.store(loaded(at(from, entry, feature), 0, 1), to, 4);
+void PanelSource::copy_one(const Operand& from, Value* batch_row, Value* feature, Value* to) {
+  v_.store(loaded(at(from, batch_row, feature), 0, 1), to, 4);
 }
 
-/// One batch entry, `begin`, of batch-major activations.
+/// One batch row, `begin`, of batch-major activations.
 void PanelSource::gather_rows(const Operand& from, Value* panel, Value* begin, Value*, Value* to) {
   const std::int32_t lanes = std::min(v_.level.lanes, side_.width);
   Value* first = v_.times(panel, side_.width);
@@ -183,11 +183,11 @@ void PanelSource::gather_columns(const Operand& from, Value* panel, Value* begin
   const std::int32_t side = std::min(8, v_.level.lanes);
   Value* first = v_.times(panel, side_.width);
   Value* count = ir.CreateSub(end, begin);
-  const auto one_by_one = [&](Value* features, Value* first_entry) {
+  const auto one_by_one = [&](Value* features, Value* first_batch_row) {
     v_.loop("feature", v_.constant(0), features, [&](Value* feature) {
-      v_.loop("entry", first_entry, count, [&](Value* entry) {
-        Value* target = v_.plus(v_.times(entry, side_.row_bytes()), v_.times(feature, 4));
-        copy_one(from, v_.plus(begin, entry), v_.plus(first, feature), v_.at(to, target));
+      v_.loop("batch_row", first_batch_row, count, [&](Value* batch_row) {
+        Value* target = v_.plus(v_.times(batch_row, side_.row_bytes()), v_.times(feature, 4));
+        copy_one(from, v_.plus(begin, batch_row), v_.plus(first, feature), v_.at(to, target));
       });
     });
   };
@@ -197,16 +197,16 @@ void PanelSource::gather_columns(const Operand& from, Value* panel, Value* begin
         Value* squares = ir.CreateSDiv(count, v_.constant(side));
         v_.loop("square", v_.constant(0), v_.constant(side_.width / side), [&](Value* square) {
           Value* feature = v_.times(square, side);
-          v_.loop("entries", v_.constant(0), squares, [&](Value* number) {
-            Value* entry = v_.times(number, side);
+          v_.loop("batch_rows", v_.constant(0), squares, [&](Value* number) {
+            Value* batch_row = v_.times(number, side);
             VectorIr::Values rows;
             for (std::int32_t r = 0; r < side; ++r)
-              rows.push_back(
-                  loaded(at(from, v_.plus(begin, entry), v_.plus(v_.plus(first, feature), v_.constant(r))), 0,
-                         side));
+              rows.push_back(loaded(
+                  at(from, v_.plus(begin, batch_row), v_.plus(v_.plus(first, feature), v_.constant(r))), 0,
+                  side));
             rows = v_.transpose(rows);
             Value* target =
-                v_.settled(v_.at(to, v_.plus(v_.times(entry, side_.row_bytes()), v_.times(feature, 4))));
+                v_.settled(v_.at(to, v_.plus(v_.times(batch_row, side_.row_bytes()), v_.times(feature, 4))));
             for (std::int32_t r = 0; r < side; ++r)
               v_.store(rows[static_cast<std::size_t>(r)], v_.at(target, r * side_.row_bytes()), 16);
           });

@@ -17,18 +17,18 @@ class PanelSource {
   /// Reads the strides of the current pass's call; to be made where a pass begins.
   PanelSource(VectorIr& v, const SddmmGeometry& geometry, const LayoutIr& layout, const PanelSide& side);
 
-  /// Writes the batch entries [begin, end) of pair `pair`'s panels [first_panel, last_panel), `panel_bytes`
-  /// apart, to `to`, where batch entry `begin` of the first one begins.
+  /// Writes the batch rows [begin, end) of pair `pair`'s panels [first_panel, last_panel), `panel_bytes`
+  /// apart, to `to`, where batch row `begin` of the first one begins.
   void gather(Value* pair, Value* first_panel, Value* last_panel, Value* begin, Value* end, Value* to,
               Value* panel_bytes);
   /// One batch row of a panel: in place if it is float32 already, else gathered to `to`.
-  [[nodiscard]] Value* row(Value* pair, Value* panel, Value* entry, Value* to);
+  [[nodiscard]] Value* row(Value* pair, Value* panel, Value* batch_row, Value* to);
   /// Loads vectors of it, by their first feature, as float32; only what takes more than that is gathered.
-  [[nodiscard]] std::function<Value*(std::int64_t)> row_reader(Value* pair, Value* panel, Value* entry,
+  [[nodiscard]] std::function<Value*(std::int64_t)> row_reader(Value* pair, Value* panel, Value* batch_row,
                                                                Value* to);
   /// The address in memory of batch-major activations.
-  [[nodiscard]] Value* address(Value* pair, Value* panel, Value* entry) {
-    return at(operand(pair), entry, v_.times(panel, side_.width)).dy_or_x;
+  [[nodiscard]] Value* address(Value* pair, Value* panel, Value* batch_row) {
+    return at(operand(pair), batch_row, v_.times(panel, side_.width)).dy_or_x;
   }
   /// Bytes of a panel of a whole pair.
   [[nodiscard]] Value* panel_bytes() { return v_.times(n_, side_.row_bytes()); }
@@ -49,21 +49,21 @@ class PanelSource {
   [[nodiscard]] bool derives() const {
     return side_.side == SddmmSide::dy && g_.derivative != Activation::none;
   }
-  [[nodiscard]] Operand at(const Operand& from, Value* entry, Value* feature);
+  [[nodiscard]] Operand at(const Operand& from, Value* batch_row, Value* feature);
   /// `lanes` contiguous elements, from element `first` after `from`, converted as the products take them.
   [[nodiscard]] Value* loaded(const Operand& from, std::int32_t first, std::int32_t lanes);
   /// Calls `whole` for a panel of a whole block and `cut` for one of a partial block, with its features.
   void by_extent(Value* panel, const std::function<void()>& whole, const std::function<void(Value*)>& cut);
   void gather_rows(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
   void gather_columns(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
-  void clear_rows(Value* entries, Value* to);
-  void copy_one(const Operand& from, Value* entry, Value* feature, Value* to);
+  void clear_rows(Value* batch_rows, Value* to);
+  void copy_one(const Operand& from, Value* batch_row, Value* feature, Value* to);
 
   VectorIr& v_;
   const SddmmGeometry& g_;
   const PanelSide& side_;
   Value* features_ = nullptr;  ///< of the operand, where its last block is cut
-  Value* x_row_bytes_;         ///< of the panels of one batch entry
+  Value* x_row_bytes_;         ///< of the panels of one batch row
   Value* dy_row_bytes_;
   Value* n_;
   Value* stride_bytes_;       ///< from one row of the operand to the next

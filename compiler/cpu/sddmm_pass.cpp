@@ -12,7 +12,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-constexpr std::int32_t kUnroll = 4;  ///< batch entries in one turn of the inner loop
+constexpr std::int32_t kUnroll = 4;  ///< batch rows in one turn of the inner loop
 constexpr std::int64_t kLine = 64;
 
 }  // namespace
@@ -102,35 +102,35 @@ void SddmmPass::run_of(std::int32_t blocks, Value* number) {
     v_.loop("x_panel", v_.constant(0), v_.constant(g_.x.panels_of_block()), [&](Value* x_panel) {
       run.dy_panel = dy_panel;
       run.x_panel = x_panel;
-      sum_chunks(run, needed_entries(run));
+      sum_chunks(run, needed_batch_rows(run));
     });
   });
   if (g_.gate_gradient) store_gates(run);
 }
 
-/// Pair by pair, chunk by chunk. Without pairs or batch entries there is one chunk without any: zeros are
+/// Pair by pair, chunk by chunk. Without pairs or batch rows there is one chunk without any: zeros are
 /// stored.
-void SddmmPass::sum_chunks(const Run& run, Value* entries) {
+void SddmmPass::sum_chunks(const Run& run, Value* batch_rows) {
   Value* one = v_.constant(1);
   Value* chunks = ir_.CreateBinaryIntrinsic(
       llvm::Intrinsic::smax, one,
-      ir_.CreateUDiv(v_.plus(entries, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk)));
-  Value* pairs = ir_.CreateSelect(ir_.CreateICmpEQ(entries, v_.constant(0)), one, pairs_);
+      ir_.CreateUDiv(v_.plus(batch_rows, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk)));
+  Value* pairs = ir_.CreateSelect(ir_.CreateICmpEQ(batch_rows, v_.constant(0)), one, pairs_);
   Value* total = ir_.CreateMul(pairs, chunks);
   v_.loop("chunk", v_.constant(0), total, [&](Value* number) {
-    const Chunk chunk = locate(run, number, chunks, total, entries);
+    const Chunk chunk = locate(run, number, chunks, total, batch_rows);
     for_each_tile(run.blocks, [&](const Tile& tile) { compute(run, chunk, tile); });
   });
 }
 
 SddmmPass::Chunk SddmmPass::locate(const Run& run, Value* number, Value* chunks, Value* total,
-                                   Value* entries) {
+                                   Value* batch_rows) {
   Chunk chunk;
   chunk.pair = ir_.CreateUDiv(number, chunks, "pair");
   chunk.begin = v_.times(ir_.CreateSub(number, ir_.CreateMul(chunk.pair, chunks)), g_.chunk);
-  Value* end =
-      ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(chunk.begin, v_.constant(g_.chunk)), entries);
-  chunk.count = ir_.CreateSub(end, chunk.begin, "entries");
+  Value* end = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(chunk.begin, v_.constant(g_.chunk)),
+                                         batch_rows);
+  chunk.count = ir_.CreateSub(end, chunk.begin, "batch_rows");
   chunk.first = ir_.CreateICmpEQ(number, v_.constant(0), "first");
   chunk.last = ir_.CreateICmpEQ(v_.plus(number, v_.constant(1)), total, "last");
 
@@ -248,7 +248,7 @@ void SddmmPass::compute(const Run& run, const Chunk& chunk, const Tile& tile) {
   v_.branch("whole", chunk.last, [&] { store_tile(run, tile, sums); });
 }
 
-/// A turn's share of the lines of the next panel that as many batch entries have, shared by the register
+/// A turn's share of the lines of the next panel that as many batch rows have, shared by the register
 /// tiles.
 void SddmmPass::prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile,
                                std::int32_t tiles) {
@@ -271,41 +271,42 @@ SddmmPass::Values SddmmPass::multiply(const Chunk& chunk, const Tile& tile, std:
   const std::int32_t last_block = block_of(tile, tile.vectors - 1);
   for (std::int32_t block = first_block; block <= last_block; ++block)
     carried.push_back(v_.settled(v_.at(chunk.x[static_cast<std::size_t>(block)], v_.times(tile.feature, 4))));
-  const auto turn = [&](std::int32_t entries) {
-    return [&, entries](Value* number, const Values& now) {
+  const auto turn = [&](std::int32_t batch_rows) {
+    return [&, batch_rows](Value* number, const Values& now) {
       const auto after_sums = now.begin() + static_cast<std::ptrdiff_t>(count);
       Values next(now.begin(), after_sums);
       const Values addresses(after_sums, now.end());
-      if (entries == kUnroll && chunk.next_dy != nullptr) {
+      if (batch_rows == kUnroll && chunk.next_dy != nullptr) {
         prefetch_share(g_.dy, chunk.next_dy, number, tile, tiles);
         for (Value* panel : chunk.next_x) prefetch_share(g_.x, panel, number, tile, tiles);
       }
-      for (std::int32_t entry = 0; entry < entries; ++entry) {
-        multiply_entry(addresses, entry, tile, next);
+      for (std::int32_t batch_row = 0; batch_row < batch_rows; ++batch_row) {
+        multiply_batch_row(addresses, batch_row, tile, next);
         next = v_.pinned(next);
       }
       for (std::size_t i = 0; i < addresses.size(); ++i)
-        next.push_back(v_.at(addresses[i], entries * (i == 0 ? g_.dy : g_.x).row_bytes()));
+        next.push_back(v_.at(addresses[i], batch_rows * (i == 0 ? g_.dy : g_.x).row_bytes()));
       return next;
     };
   };
   Value* turns = ir_.CreateUDiv(chunk.count, v_.constant(kUnroll));
-  carried = v_.loop("entries", v_.constant(0), turns, std::move(carried), turn(kUnroll));
-  carried = v_.loop("entry", v_.times(turns, kUnroll), chunk.count, std::move(carried), turn(1));
+  carried = v_.loop("batch_rows", v_.constant(0), turns, std::move(carried), turn(kUnroll));
+  carried = v_.loop("batch_row", v_.times(turns, kUnroll), chunk.count, std::move(carried), turn(1));
   carried.resize(count);
   return carried;
 }
 
-void SddmmPass::multiply_entry(const Values& dy_and_x, std::int64_t entry, const Tile& tile, Values& sums) {
+void SddmmPass::multiply_batch_row(const Values& dy_and_x, std::int64_t batch_row, const Tile& tile,
+                                   Values& sums) {
   const auto dy = [&](std::int32_t output) {
-    Value* address = v_.at(dy_and_x[0], entry * g_.dy.row_bytes() + std::int64_t{4} * output);
+    Value* address = v_.at(dy_and_x[0], batch_row * g_.dy.row_bytes() + std::int64_t{4} * output);
     return v_.splat(v_.load(ir_.getFloatTy(), address, 4), g_.lanes);
   };
   const std::int32_t first_block = block_of(tile, 0);
   const auto x = [&](std::int32_t vector) {
     Value* base = dy_and_x[static_cast<std::size_t>(1 + block_of(tile, vector) - first_block)];
-    return v_.load(v_.floats(g_.lanes), v_.at(base, entry * g_.x.row_bytes() + 4 * feature_of(tile, vector)),
-                   16);
+    return v_.load(v_.floats(g_.lanes),
+                   v_.at(base, batch_row * g_.x.row_bytes() + 4 * feature_of(tile, vector)), 16);
   };
   const auto add = [&](std::int32_t output, std::int32_t vector, Value* dy_value, Value* x_value) {
     Value*& sum = sums[static_cast<std::size_t>(output * tile.vectors + vector)];

@@ -13,7 +13,7 @@ namespace sparsekiln::cpu {
 
 /// The pass that computes SDDMM, the gradient of the weight: the runs of a worker, in order.
 ///
-/// Every element of dw is one chain of float32 multiply-adds from 0, ascending in pair and batch entry, so it
+/// Every element of dw is one chain of float32 multiply-adds from 0, ascending in pair and batch row, so it
 /// does not depend on how blocks are shared out, or for a batch of one its product (for bf16 with
 /// the chain's sign of 0); then scaled, and rounded once to dw's type. Lanes are x's features, dy is
 /// broadcast. Sums stay in registers while a register tile goes over a chunk of the batch, and on the stack
@@ -38,8 +38,8 @@ class SddmmPass {
   /// A stretch of the batch of one pair.
   struct Chunk {
     Value* pair = nullptr;
-    Value* begin = nullptr;    ///< its first batch entry
-    Value* count = nullptr;    ///< its batch entries
+    Value* begin = nullptr;    ///< its first batch row
+    Value* count = nullptr;    ///< its batch rows
     Value* first = nullptr;    ///< whether no sums were made before
     Value* last = nullptr;     ///< whether no products come after
     Value* dy = nullptr;       ///< its panels
@@ -83,14 +83,14 @@ class SddmmPass {
   void run(Value* number);
   void bias_of_run(Value* number);
   void run_of(std::int32_t blocks, Value* number);
-  void sum_chunks(const Run& run, Value* entries);
-  Chunk locate(const Run& run, Value* number, Value* chunks, Value* total, Value* entries);
+  void sum_chunks(const Run& run, Value* batch_rows);
+  Chunk locate(const Run& run, Value* number, Value* chunks, Value* total, Value* batch_rows);
   void for_each_tile(std::int32_t blocks, const std::function<void(const Tile&)>& body);
   void compute(const Run& run, const Chunk& chunk, const Tile& tile);
   void locate_next(const Run& run, Chunk& chunk);
   Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
   void prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile, std::int32_t tiles);
-  void multiply_entry(const Values& dy_and_x, std::int64_t entry, const Tile& tile, Values& sums);
+  void multiply_batch_row(const Values& dy_and_x, std::int64_t batch_row, const Tile& tile, Values& sums);
   // sddmm_outer_product.cpp: a batch of one.
   void outer_products();
   void outer_products_as_known();
@@ -112,8 +112,8 @@ class SddmmPass {
   Value* rounded_products(const Words& x, const Lifted& dy);
   // sddmm_epilogue.cpp: what is done to the accumulators, and the other gradients.
   void locate_ends();
-  /// Batch entries that the run's sums need: none where all of its gates are 0.
-  Value* needed_entries(const Run& run);
+  /// Batch rows that the run's sums need: none where all of its gates are 0.
+  Value* needed_batch_rows(const Run& run);
   void sum_bias(Value* row);
   /// alpha · sum + beta · the float32 at `address`.
   Value* scaled(Value* sum, Value* address);

@@ -14,8 +14,8 @@ constexpr std::int64_t kPrefetchAhead = 4096;
 constexpr std::int32_t kGroupChains = 2;
 constexpr std::int32_t kUnroll = 8;  ///< words of k in one turn of the inner loop: blocks have a multiple
 
-/// Lanes are outputs; a register tile has all tokens, as many vectors of outputs as make kChains sums with
-/// them and, where a block has fewer, several chains of k for each.
+/// Lanes are outputs; a register tile has all batch rows, as many vectors of outputs as make kChains sums
+/// with them and, where a block has fewer, several chains of k for each.
 class SmallBatchColumnPass final : public SmallBatchPass {
  public:
   using SmallBatchPass::SmallBatchPass;
@@ -27,7 +27,7 @@ class SmallBatchColumnPass final : public SmallBatchPass {
     return std::int64_t{g_.word_bytes} * tile_outputs();
   }
   [[nodiscard]] std::int32_t sum_lanes() const override { return std::min(lanes_, g_.block_out); }
-  Block locate(const Values& tokens, Value* step) override;
+  Block locate(const Values& batch_rows, Value* step) override;
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
   void multiply_turn(const Block& turn, Values& sums);
   void accumulate_group(Value* first, Value* last) override;
@@ -35,7 +35,7 @@ class SmallBatchColumnPass final : public SmallBatchPass {
   void reduce(Value* sums) override;
   [[nodiscard]] Value* added(Values parts);
   [[nodiscard]] Value* block_address(Value* step);
-  [[nodiscard]] Block locate(const Values& tokens, Value* step, Value* column);
+  [[nodiscard]] Block locate(const Values& batch_rows, Value* step, Value* column);
   [[nodiscard]] Values widened_rows();
   void widen(const Values& xs, const Values& rows);
 
@@ -49,8 +49,8 @@ class SmallBatchColumnPass final : public SmallBatchPass {
   [[nodiscard]] std::int32_t tile_outputs() const { return vectors() * sum_lanes(); }
   /// The products of one word of k with all outputs.
   [[nodiscard]] std::int64_t column_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_out; }
-  [[nodiscard]] std::size_t sum_of(std::int32_t chain, std::int32_t token, std::int32_t vector) const {
-    return static_cast<std::size_t>((chain * g_.tile_n + token) * vectors() + vector);
+  [[nodiscard]] std::size_t sum_of(std::int32_t chain, std::int32_t batch_row, std::int32_t vector) const {
+    return static_cast<std::size_t>((chain * g_.tile_n + batch_row) * vectors() + vector);
   }
 
   Value* widened_ = nullptr;  ///< x of one block, [tile_n][block_words] float32; null: not needed
@@ -66,8 +66,8 @@ SmallBatchPass::Value* SmallBatchColumnPass::block_address(Value* step) {
   return v_.settled(v_.beyond(w_, v_.times(number, g_.block_bytes())));
 }
 
-SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& tokens, Value* step) {
-  Block block = locate(tokens, step, v_.entry(tables_.columns, step, "column"));
+SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& batch_rows, Value* step) {
+  Block block = locate(batch_rows, step, v_.entry(tables_.columns, step, "column"));
   if (!g_.widens()) return block;
   const Values rows = widened_rows();
   widen(block.xs, rows);
@@ -75,19 +75,19 @@ SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& tokens, Value* 
   return block;
 }
 
-SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& tokens, Value* step, Value* column) {
+SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& batch_rows, Value* step, Value* column) {
   const std::int64_t steps_ahead =
       std::clamp<std::int64_t>(kPrefetchAhead / g_.block_bytes(), 1, kColumnsBehind);
   Block block{block_address(step), block_address(v_.plus(step, v_.constant(steps_ahead))), {}};
   Value* x = v_.times(column, std::int64_t{g_.word_bytes} * g_.block_words);
-  for (Value* token : tokens) block.xs.push_back(v_.settled(v_.at(token, x)));
+  for (Value* batch_row : batch_rows) block.xs.push_back(v_.settled(v_.at(batch_row, x)));
   return block;
 }
 
 SmallBatchPass::Values SmallBatchColumnPass::widened_rows() {
   Values rows;
-  for (std::int32_t token = 0; token < g_.tile_n; ++token)
-    rows.push_back(v_.settled(v_.at(widened_, std::int64_t{4} * g_.block_words * token)));
+  for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row)
+    rows.push_back(v_.settled(v_.at(widened_, std::int64_t{4} * g_.block_words * batch_row)));
   return rows;
 }
 
@@ -95,10 +95,10 @@ SmallBatchPass::Values SmallBatchColumnPass::widened_rows() {
 void SmallBatchColumnPass::widen(const Values& xs, const Values& rows) {
   const std::int32_t lanes = std::min(8, lanes_);
   const unsigned align = g_.aligned(std::int64_t{g_.word_bytes} * lanes);
-  for (std::size_t token = 0; token < xs.size(); ++token)
+  for (std::size_t batch_row = 0; batch_row < xs.size(); ++batch_row)
     for (std::int64_t k = 0; k < g_.block_words; k += lanes)
-      v_.store(v_.load_floats(g_.dtype, v_.at(xs[token], g_.word_bytes * k), lanes, align),
-               v_.at(rows[token], 4 * k), 16);
+      v_.store(v_.load_floats(g_.dtype, v_.at(xs[batch_row], g_.word_bytes * k), lanes, align),
+               v_.at(rows[batch_row], 4 * k), 16);
 }
 
 SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, Values sums) {
@@ -140,11 +140,11 @@ void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
       weight.push_back(v_.load_floats(g_.dtype, v_.at(turn.w, k * column_bytes() + vector * vector_bytes),
                                       sum_lanes(),
                                       static_cast<unsigned>(std::min<std::int64_t>(16, vector_bytes))));
-    for (std::int32_t token = 0; token < g_.tile_n; ++token) {
-      Value* word = v_.load(ir_.getFloatTy(), v_.at(turn.xs[static_cast<std::size_t>(token)], 4 * k), 4);
+    for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
+      Value* word = v_.load(ir_.getFloatTy(), v_.at(turn.xs[static_cast<std::size_t>(batch_row)], 4 * k), 4);
       Value* broadcast = v_.splat(word, sum_lanes());
       for (std::int32_t vector = 0; vector < vectors(); ++vector) {
-        Value*& sum = sums[sum_of(k % chains(), token, vector)];
+        Value*& sum = sums[sum_of(k % chains(), batch_row, vector)];
         sum = v_.multiply_add(broadcast, weight[static_cast<std::size_t>(vector)], sum);
       }
     }
@@ -154,11 +154,11 @@ void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
 
 /// Neighbouring steps are often of the same x.
 void SmallBatchColumnPass::accumulate_group(Value* first, Value* last) {
-  const Values tokens = token_rows();
+  const Values batch_rows = x_rows();
   const Values rows = g_.widens() ? widened_rows() : Values{};
   (void)v_.loop("step", first, last, {v_.constant(-1)}, [&](Value* step, const Values& before) -> Values {
     Value* column = v_.entry(tables_.columns, step, "column");
-    Block block = locate(tokens, step, column);
+    Block block = locate(batch_rows, step, column);
     if (g_.widens()) {
       v_.branch("other_column", ir_.CreateICmpNE(column, before[0]), [&] { widen(block.xs, rows); });
       block.xs = rows;
@@ -173,9 +173,9 @@ void SmallBatchColumnPass::group_step(Value* step, const Block& block) {
   Value* sums = group_sums_of(step);
   const auto one_tile = [&](Value* w, Value* ahead, Value* to) {
     const auto address = [&](std::size_t i) {
-      const auto token = static_cast<std::int64_t>(i) / vectors();
+      const auto batch_row = static_cast<std::int64_t>(i) / vectors();
       const auto vector = static_cast<std::int64_t>(i) % vectors();
-      return v_.at(to, std::int64_t{4} * g_.block_out * token + vector * sum_bytes());
+      return v_.at(to, std::int64_t{4} * g_.block_out * batch_row + vector * sum_bytes());
     };
     const auto count = static_cast<std::size_t>(g_.tile_n * vectors());
     Values values;
@@ -210,14 +210,15 @@ void SmallBatchColumnPass::reduce(Value* sums) {
   v_.loop("reduce", v_.constant(0), v_.constant(tiles()), [&](Value* tile) {
     Value* from = v_.at(vectors_, v_.times(tile, kChains * sum_bytes()));
     Value* to = v_.at(sums, v_.times(tile, std::int64_t{4} * tile_outputs()));
-    for (std::int32_t token = 0; token < g_.tile_n; ++token)
+    for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row)
       for (std::int32_t vector = 0; vector < vectors(); ++vector) {
         Values parts;
         for (std::int32_t chain = 0; chain < chains(); ++chain)
           parts.push_back(v_.load(
-              type, v_.at(from, static_cast<std::int64_t>(sum_of(chain, token, vector)) * sum_bytes()), 16));
+              type, v_.at(from, static_cast<std::int64_t>(sum_of(chain, batch_row, vector)) * sum_bytes()),
+              16));
         v_.store(added(std::move(parts)),
-                 v_.at(to, std::int64_t{4} * token * g_.block_out + vector * sum_bytes()), 16);
+                 v_.at(to, std::int64_t{4} * batch_row * g_.block_out + vector * sum_bytes()), 16);
       }
   });
 }

@@ -17,17 +17,17 @@ void SmallBatchPass::begin() {
 }
 
 void SmallBatchPass::accumulate(Value* sums, Value* first, Value* steps) {
-  const Values tokens = token_rows();
-  for_each_weight(sums, [&](Value* own) { accumulate_weight(own, first, steps, tokens); });
+  const Values batch_rows = x_rows();
+  for_each_weight(sums, [&](Value* own) { accumulate_weight(own, first, steps, batch_rows); });
 }
 
-void SmallBatchPass::accumulate_weight(Value* sums, Value* first, Value* steps, const Values& tokens) {
+void SmallBatchPass::accumulate_weight(Value* sums, Value* first, Value* steps, const Values& batch_rows) {
   Value* last = v_.plus(first, steps);
   const Values zeros(static_cast<std::size_t>(kChains), llvm::Constant::getNullValue(v_.floats(sum_lanes())));
   if (tiles() == 1) {
     store_sums(
         v_.loop("step", first, last, zeros,
-                [&](Value* step, const Values& now) { return multiply_tile(locate(tokens, step), now); }),
+                [&](Value* step, const Values& now) { return multiply_tile(locate(batch_rows, step), now); }),
         vectors_);
     reduce(sums);
     return;
@@ -35,7 +35,7 @@ void SmallBatchPass::accumulate_weight(Value* sums, Value* first, Value* steps, 
   v_.loop("clear", v_.constant(0), v_.constant(tiles()),
           [&](Value* tile) { store_sums(zeros, v_.at(vectors_, v_.times(tile, tile_sums_bytes()))); });
   v_.loop("step", first, last, [&](Value* step) {
-    const Block block = locate(tokens, step);
+    const Block block = locate(batch_rows, step);
     (void)v_.loop("tile", v_.constant(0), v_.constant(tiles()), {block.w, block.ahead, vectors_},
                   [&](Value*, const Values& at) -> Values {
                     store_sums(multiply_tile({at[0], at[1], block.xs}, load_sums(at[2])), at[2]);
@@ -47,12 +47,12 @@ void SmallBatchPass::accumulate_weight(Value* sums, Value* first, Value* steps, 
 }
 
 /// Missing batch rows read the last one; what they give is never stored.
-SmallBatchPass::Values SmallBatchPass::token_rows() {
+SmallBatchPass::Values SmallBatchPass::x_rows() {
   Value* last = ir_.CreateSub(n_, v_.constant(1));
   Values rows;
-  for (std::int32_t token = 0; token < g_.tile_n; ++token) {
-    Value* row =
-        ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(first_token_, v_.constant(token)), last);
+  for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
+    Value* row = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
+                                           v_.plus(first_batch_row_, v_.constant(batch_row)), last);
     rows.push_back(v_.at(x_, ir_.CreateMul(row, x_row_bytes_)));
   }
   return rows;
@@ -72,9 +72,9 @@ void SmallBatchPass::store_sums(const Values& sums, Value* to) {
 
 void SmallBatchPass::store_outputs(Value* output_block) {
   Value* feature = v_.times(output_block, g_.block_out);
-  v_.loop("token", v_.constant(0), present_tokens(), [&](Value* token) {
-    Value* entry = v_.plus(first_token_, token);
-    epilogue_.store({.sums = v_.at(own_sums_, v_.times(token, std::int64_t{4} * g_.block_out)),
+  v_.loop("batch_row", v_.constant(0), present_batch_rows(), [&](Value* batch_row) {
+    Value* entry = v_.plus(first_batch_row_, batch_row);
+    epilogue_.store({.sums = v_.at(own_sums_, v_.times(batch_row, std::int64_t{4} * g_.block_out)),
                      .v_bytes = g_.weight_sums_bytes(),
                      .y = v_.settled(epilogue_.y_at(entry, feature)),
                      .major = entry,

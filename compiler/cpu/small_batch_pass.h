@@ -21,7 +21,7 @@ class SmallBatchPass : public RowPass {
   struct Block {
     Value* w;
     Value* ahead;  ///< what is to be prefetched while `w` is read: maybe no memory of the weight
-    Values xs;     ///< of its columns, by token
+    Values xs;     ///< of its columns, by batch row
   };
 
   /// Register tiles of a block.
@@ -30,7 +30,7 @@ class SmallBatchPass : public RowPass {
   [[nodiscard]] virtual std::int64_t tile_weight_bytes() const = 0;
   /// Lanes of a sum; a tile has kChains of them.
   [[nodiscard]] virtual std::int32_t sum_lanes() const = 0;
-  [[nodiscard]] virtual Block locate(const Values& tokens, Value* step) = 0;
+  [[nodiscard]] virtual Block locate(const Values& batch_rows, Value* step) = 0;
   /// Adds the products of the tile of a block whose weight begins at block.w.
   [[nodiscard]] virtual Values multiply_tile(const Block& block, Values sums) = 0;
   /// Adds up what is one output's: vectors_ → [tile_n][block_out].
@@ -38,14 +38,14 @@ class SmallBatchPass : public RowPass {
 
   void begin() override;
   void store_outputs(Value* output_block) final;
-  Values token_rows();
+  Values x_rows();
   [[nodiscard]] std::int64_t sum_bytes() const { return std::int64_t{4} * sum_lanes(); }
 
   Value* vectors_ = nullptr;  ///< [tile][kChains] sums
 
  private:
   void accumulate(Value* sums, Value* first, Value* steps) final;
-  void accumulate_weight(Value* sums, Value* first, Value* steps, const Values& tokens);
+  void accumulate_weight(Value* sums, Value* first, Value* steps, const Values& batch_rows);
   [[nodiscard]] Values load_sums(Value* from);
   void store_sums(const Values& sums, Value* to);
   [[nodiscard]] std::int64_t tile_sums_bytes() const { return kChains * sum_bytes(); }

@@ -10,7 +10,7 @@ namespace {
 /// Bytes of the weight; far enough for memory, near enough for L1.
 constexpr std::int64_t kPrefetchAhead = 2048;
 
-/// Lanes are words of k; a register tile is as many rows of a block as there are chains for each token.
+/// Lanes are words of k; a register tile is as many rows of a block as there are chains for each batch row.
 class SmallBatchRowPass final : public SmallBatchPass {
  public:
   using SmallBatchPass::SmallBatchPass;
@@ -19,7 +19,7 @@ class SmallBatchRowPass final : public SmallBatchPass {
   [[nodiscard]] std::int32_t tiles() const override { return g_.block_out / outputs(); }
   [[nodiscard]] std::int64_t tile_weight_bytes() const override { return row_bytes() * outputs(); }
   [[nodiscard]] std::int32_t sum_lanes() const override { return std::min(lanes_, g_.block_words); }
-  Block locate(const Values& tokens, Value* step) override;
+  Block locate(const Values& batch_rows, Value* step) override;
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
   void reduce(Value* sums) override;
   [[nodiscard]] Value* load_words(Value* address, unsigned align);
@@ -31,11 +31,11 @@ class SmallBatchRowPass final : public SmallBatchPass {
   [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_words; }
 };
 
-SmallBatchPass::Block SmallBatchRowPass::locate(const Values& tokens, Value* step) {
+SmallBatchPass::Block SmallBatchRowPass::locate(const Values& batch_rows, Value* step) {
   Value* x = v_.times(v_.entry(tables_.columns, step, "column"), row_bytes());
   Value* w = v_.settled(v_.at(w_, v_.times(step, g_.block_bytes()), "w.block"));
   Block block{w, v_.beyond(w, kPrefetchAhead), {}};
-  for (Value* token : tokens) block.xs.push_back(v_.settled(v_.at(token, x)));
+  for (Value* batch_row : batch_rows) block.xs.push_back(v_.settled(v_.at(batch_row, x)));
   return block;
 }
 
@@ -49,9 +49,9 @@ SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Valu
     for (std::int32_t output = 0; output < outputs(); ++output) {
       Value* weight = load_words(v_.at(block.w, output * row_bytes() + k),
                                  static_cast<unsigned>(std::min<std::int64_t>(16, vector_bytes)));
-      for (std::int32_t token = 0; token < g_.tile_n; ++token) {
-        Value*& sum = sums[static_cast<std::size_t>(output * g_.tile_n + token)];
-        sum = multiply_words(weight, xv[static_cast<std::size_t>(token)], sum);
+      for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
+        Value*& sum = sums[static_cast<std::size_t>(output * g_.tile_n + batch_row)];
+        sum = multiply_words(weight, xv[static_cast<std::size_t>(batch_row)], sum);
       }
     }
     sums = v_.pinned(sums);
@@ -85,12 +85,12 @@ SmallBatchPass::Value* SmallBatchRowPass::multiply_words(Value* w, Value* x, Val
 void SmallBatchRowPass::reduce(Value* sums) {
   constexpr std::int32_t kOutputs = 4;  // at a time: a square of the narrowest vectors
   auto* type = v_.floats(sum_lanes());
-  for (std::int32_t token = 0; token < g_.tile_n; ++token)
+  for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row)
     v_.loop("reduce", v_.constant(0), v_.constant(g_.block_out / kOutputs), [&](Value* i) {
       Value* output = v_.times(i, kOutputs);
       Values lanes;
       for (std::int32_t o = 0; o < kOutputs; ++o) {
-        Value* number = v_.plus(v_.times(v_.plus(output, v_.constant(o)), g_.tile_n), v_.constant(token));
+        Value* number = v_.plus(v_.times(v_.plus(output, v_.constant(o)), g_.tile_n), v_.constant(batch_row));
         Value* sum = v_.load(type, v_.at(vectors_, v_.times(number, sum_bytes())), 16);
         for (std::int32_t width = sum_lanes() / 2; width >= kOutputs; width /= 2) {
           std::vector<int> low;
@@ -106,7 +106,7 @@ void SmallBatchRowPass::reduce(Value* sums) {
       lanes = v_.transpose(lanes);
       Value* total = ir_.CreateFAdd(ir_.CreateFAdd(lanes[0], lanes[2]), ir_.CreateFAdd(lanes[1], lanes[3]));
       v_.store(total,
-               v_.at(sums, v_.times(v_.plus(output, v_.constant(std::int64_t{token} * g_.block_out)), 4)),
+               v_.at(sums, v_.times(v_.plus(output, v_.constant(std::int64_t{batch_row} * g_.block_out)), 4)),
                16);
     });
 }

@@ -197,7 +197,7 @@ TEST_CASE("a kernel is compiled, described, and run on DLPack tensors") {
   sk_kernel_free(kernel);
   CHECK(sk_kernel_run(copy, &operands) == SK_OK);
 
-  x.tensor.dtype.bits = 64;
+  x.tensor.dtype.bits = 128;
   CHECK(sk_kernel_run(copy, &operands) == SK_INVALID_ARGUMENT);
   CHECK(std::string(sk_error_message()).find("operand x") != std::string::npos);
   x.tensor.dtype.bits = 32;

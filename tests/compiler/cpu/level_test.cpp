@@ -93,36 +93,38 @@ TEST_CASE("a block of eight outputs is two tiles of four, not three of three and
 TEST_CASE("only the packed weight of float32 blocks of 16 is read in vectors of outputs, on AVX2") {
   const Level& avx2 = level_of({Target::Kind::cpu, "x86-64-v3", 1});
   CHECK(axis_of(avx2, 16, DType::f32, tiled(32, 0, true)) == Axis::output);
-  CHECK(axis_of(avx2, 16, DType::f32, tiled(32)) == Axis::token);
-  CHECK(axis_of(avx2, 16, DType::f32, tiled(32, 3, true)) == Axis::token);
-  CHECK(axis_of(avx2, 16, DType::bf16, tiled(32, 0, true)) == Axis::token);
-  CHECK(axis_of(avx2, 32, DType::f32, tiled(32, 0, true)) == Axis::token);
+  CHECK(axis_of(avx2, 16, DType::f32, tiled(32)) == Axis::batch_row);
+  CHECK(axis_of(avx2, 16, DType::f32, tiled(32, 3, true)) == Axis::batch_row);
+  CHECK(axis_of(avx2, 16, DType::bf16, tiled(32, 0, true)) == Axis::batch_row);
+  CHECK(axis_of(avx2, 32, DType::f32, tiled(32, 0, true)) == Axis::batch_row);
   CHECK(axis_of(avx2, 16, DType::f32, tiled(4, 0, true)) == Axis::k);
   for (const char* name : {"x86-64", "x86-64-v4", "generic"})
-    CHECK(axis_of(level_of({Target::Kind::cpu, name, 1}), 16, DType::f32, tiled(32, 0, true)) == Axis::token);
+    CHECK(axis_of(level_of({Target::Kind::cpu, name, 1}), 16, DType::f32, tiled(32, 0, true)) ==
+          Axis::batch_row);
 }
 
-TEST_CASE("register tiles along outputs cover a batch tile's tokens and fit the sixteen registers of AVX2") {
+TEST_CASE(
+    "register tiles along outputs cover a batch tile's batch rows and fit the sixteen registers of AVX2") {
   const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
   for (std::int32_t tile_n = 8; tile_n <= 128; tile_n += 8) {
     const RegisterTile tile = register_tile(level, 16, DType::f32, tiled(tile_n, 0, true));
     CHECK(tile.outputs == std::vector<std::int32_t>{16});
     CHECK(tile.vectors == 2);
-    CHECK(std::accumulate(tile.tokens.begin(), tile.tokens.end(), 0) == tile_n);
-    CHECK(tile.tokens.back() - tile.tokens.front() <= 1);
-    CHECK(tile.tokens.back() * tile.vectors + tile.vectors + 1 <= 16);
+    CHECK(std::accumulate(tile.batch_rows.begin(), tile.batch_rows.end(), 0) == tile_n);
+    CHECK(tile.batch_rows.back() - tile.batch_rows.front() <= 1);
+    CHECK(tile.batch_rows.back() * tile.vectors + tile.vectors + 1 <= 16);
   }
 }
 
-TEST_CASE("vectors run along k in batch tiles with fewer tokens than they have lanes") {
+TEST_CASE("vectors run along k in batch tiles with fewer batch rows than they have lanes") {
   const auto axis = [](const char* level, std::int32_t tile_n) {
     return axis_of(level_of({Target::Kind::cpu, level, 1}), 32, DType::f32, tiled(tile_n));
   };
   CHECK(axis("x86-64-v3", 1) == Axis::k);
   CHECK(axis("x86-64-v3", 4) == Axis::k);
-  CHECK(axis("x86-64-v3", 8) == Axis::token);
+  CHECK(axis("x86-64-v3", 8) == Axis::batch_row);
   CHECK(axis("x86-64", 2) == Axis::k);
-  CHECK(axis("x86-64", 4) == Axis::token);
+  CHECK(axis("x86-64", 4) == Axis::batch_row);
   const Level& avx2 = level_of({Target::Kind::cpu, "x86-64-v3", 1});
   CHECK(register_tile(avx2, 32, DType::f32, tiled(4)).outputs == std::vector<std::int32_t>(32, 1));
 }

@@ -159,7 +159,7 @@ TEST_CASE("a plan whose ranges read the weight in different orders is refused") 
   Config packed = vector_config(64);
   packed.packed = true;
   CHECK_THROWS_AS(emit_for(vector_config(8), packed), Error);
-  Config small = vector_config(8);  // one vector of tokens: tiles of more outputs
+  Config small = vector_config(8);  // one vector of batch rows: tiles of more outputs
   small.packed = true;
   CHECK_THROWS_AS(emit_for(small, packed), Error);
   small.tile_out = packed.tile_out = 4;

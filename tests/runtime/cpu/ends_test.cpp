@@ -218,9 +218,10 @@ TEST_CASE("nothing of a block is used whose gate is zero, nor of its x") {
         for (std::int64_t i = 0; i < 128; ++i)
           store(dtype, std::numeric_limits<float>::quiet_NaN(), inputs.w.data(), block * 128 + i);
       }
-      for (std::int64_t token = 0; token < inputs.n; ++token)
+      for (std::int64_t batch_row = 0; batch_row < inputs.n; ++batch_row)
         for (std::int64_t k = 0; k < product.block.in; ++k)
-          store(dtype, std::numeric_limits<float>::quiet_NaN(), inputs.x.data(), token * inputs.x_stride + k);
+          store(dtype, std::numeric_limits<float>::quiet_NaN(), inputs.x.data(),
+                batch_row * inputs.x_stride + k);
       const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(16));
       const CheckResult check_result = run_guarded(problem, *binary, inputs);
       CHECK_MESSAGE(check_result.ok, check_result.first_failure);

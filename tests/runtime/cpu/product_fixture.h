@@ -165,7 +165,7 @@ inline std::vector<double> reference(const Problem& problem, Operands& operands)
   const std::vector<float> w = operands.w.all();
   const std::vector<float> x = operands.x.all();
   std::vector<double> y(static_cast<std::size_t>(operands.n * width), 0.0);
-  for (std::int64_t token = 0; token < operands.n; ++token)
+  for (std::int64_t batch_row = 0; batch_row < operands.n; ++batch_row)
     for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
       for (std::int32_t b = problem.layout.crow()[static_cast<std::size_t>(row)];
            b < problem.layout.crow()[static_cast<std::size_t>(row) + 1]; ++b)
@@ -174,9 +174,9 @@ inline std::vector<double> reference(const Problem& problem, Operands& operands)
             std::int64_t to = std::int64_t{row} * out + o;
             std::int64_t from = std::int64_t{problem.layout.col()[static_cast<std::size_t>(b)]} * in + k;
             if (transposed) std::swap(to, from);
-            y[static_cast<std::size_t>(token * width + to)] +=
+            y[static_cast<std::size_t>(batch_row * width + to)] +=
                 double{w[(static_cast<std::size_t>(b) * out + o) * in + k]} *
-                double{x[static_cast<std::size_t>(token * operands.x_stride + from)]};
+                double{x[static_cast<std::size_t>(batch_row * operands.x_stride + from)]};
           }
   return y;
 }
@@ -186,10 +186,10 @@ inline std::int64_t wrong_elements(const Problem& problem, Operands& operands) {
   const std::vector<double> expected = reference(problem, operands);
   const std::int64_t width = Spmm(problem).out_features();
   std::int64_t wrong = 0;
-  for (std::int64_t token = 0; token < operands.n; ++token)
+  for (std::int64_t batch_row = 0; batch_row < operands.n; ++batch_row)
     for (std::int64_t column = 0; column < operands.y_stride; ++column) {
-      const float got = operands.y.get(static_cast<std::size_t>(token * operands.y_stride + column));
-      const double want = column < width ? expected[static_cast<std::size_t>(token * width + column)]
+      const float got = operands.y.get(static_cast<std::size_t>(batch_row * operands.y_stride + column));
+      const double want = column < width ? expected[static_cast<std::size_t>(batch_row * width + column)]
                                          : double{Operands::kPoison};
       if (std::isnan(want) ? !std::isnan(got) : double{got} != want) ++wrong;
     }

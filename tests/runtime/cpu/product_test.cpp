@@ -168,7 +168,7 @@ TEST_CASE("rows cut between workers are combined exactly along outputs") {
   }
 }
 
-TEST_CASE("vectors of outputs and vectors of tokens give the same bits") {
+TEST_CASE("vectors of outputs and vectors of batch rows give the same bits") {
   const Problem problem = product_of(grid(kAwkward), {16, 32}, 64);
   const Target target{Target::Kind::cpu, host_level(), 1};
   Operands operands(problem, 37, 9);
@@ -280,11 +280,11 @@ TEST_CASE("random inputs stay within the bound of a chain of k roundings") {
     run(*module, *binary, operands);
     const std::vector<double> expected = reference(problem, operands);
     double worst = 0;
-    for (std::int64_t token = 0; token < 64; ++token)
+    for (std::int64_t batch_row = 0; batch_row < 64; ++batch_row)
       for (std::int64_t o = 0; o < problem.out_features(); ++o)
-        worst = std::max(worst,
-                         std::abs(expected[static_cast<std::size_t>(token * problem.out_features() + o)] -
-                                  operands.y.get(static_cast<std::size_t>(token * operands.y_stride + o))));
+        worst = std::max(
+            worst, std::abs(expected[static_cast<std::size_t>(batch_row * problem.out_features() + o)] -
+                            operands.y.get(static_cast<std::size_t>(batch_row * operands.y_stride + o))));
     CHECK(worst > 0);  // they are rounded, so an exact result would mean nothing was compared
     CHECK(worst < 2e-4);
   }

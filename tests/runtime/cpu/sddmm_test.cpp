@@ -255,7 +255,7 @@ TEST_CASE("an outer product larger than the caches is right") {
   }
 }
 
-/// Replaces what is not poison in an operand of one batch entry by bf16 of all significands, sizes and signs.
+/// Replaces what is not poison in an operand of one batch row by bf16 of all significands, sizes and signs.
 std::vector<float> spread_bf16(std::vector<std::byte>& side, std::int32_t turn) {
   std::vector<float> values;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(side.size() / 2); ++i) {
@@ -270,7 +270,7 @@ std::vector<float> spread_bf16(std::vector<std::byte>& side, std::int32_t turn) 
   return values;
 }
 
-TEST_CASE("products of one batch entry of bf16 are rounded to nearest even, whatever their size") {
+TEST_CASE("products of one batch row of bf16 are rounded to nearest even, whatever their size") {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (const std::string& level : runnable_levels())

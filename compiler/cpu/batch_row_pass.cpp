@@ -1,4 +1,4 @@
-#include "compiler/cpu/token_pass.h"
+#include "compiler/cpu/batch_row_pass.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -22,7 +22,7 @@ constexpr std::int64_t kLine = 64;
 
 }  // namespace
 
-void TokenPass::begin() {
+void BatchRowPass::begin() {
   GatheringPass::begin();
   if (g_.copies_weight()) copied_ = stack(g_.chunk * copied_block_bytes(), "copied");
   if (!g_.gates) return;
@@ -30,7 +30,7 @@ void TokenPass::begin() {
   gates_ = v_.argument(ir_.getPtrTy(), offsetof(Call, gates), "gates");
 }
 
-void TokenPass::accumulate(Value* sums, Value* first, Value* steps) {
+void BatchRowPass::accumulate(Value* sums, Value* first, Value* steps) {
   clear(sums);
   for_each_chunk(first, steps, [&](Value* begin, Value* end, Value* length) {
     for_each_weight(sums, [&](Value* own) {
@@ -52,7 +52,7 @@ void TokenPass::accumulate(Value* sums, Value* first, Value* steps) {
 }
 
 /// Adjacent steps are of different outputs and often of the same x: accumulators are in L1 between them.
-void TokenPass::accumulate_group(Value* first, Value* last) {
+void BatchRowPass::accumulate_group(Value* first, Value* last) {
   const Chunk ahead{first, v_.constant(kStepsAhead), nullptr, nullptr};
   v_.loop("step", first, last, [&](Value* step) {
     Value* sums = group_sums_of(step);
@@ -63,16 +63,17 @@ void TokenPass::accumulate_group(Value* first, Value* last) {
   });
 }
 
-void TokenPass::repeat(std::string_view name, std::int64_t count, const std::function<void(Value*)>& body) {
+void BatchRowPass::repeat(std::string_view name, std::int64_t count,
+                          const std::function<void(Value*)>& body) {
   if (!grouped()) return v_.loop(name, v_.constant(0), v_.constant(count), body);
   for (std::int64_t i = 0; i < count; ++i) body(v_.constant(i));
 }
 
 /// Calls `body` for every register tile: one loop for each run of equal tiles, and within it one over the
 /// groups. In a group of items both are unrolled, because blocks are small.
-void TokenPass::for_each_tile(const std::function<void(const Tile&)>& body) {
+void BatchRowPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   const auto& outputs = g_.tile.outputs;
-  const std::int64_t groups = g_.tile_n / group_tokens();
+  const std::int64_t groups = g_.tile_n / group_batch_rows();
   std::int64_t base = 0;
   for (std::size_t begin = 0; begin < outputs.size();) {
     std::size_t end = begin;
@@ -89,21 +90,21 @@ void TokenPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   }
 }
 
-TokenPass::Value* TokenPass::block_of(Value* step) {
+BatchRowPass::Value* BatchRowPass::block_of(Value* step) {
   return tables_.blocks == nullptr ? step : v_.entry(tables_.blocks, step, "block");
 }
 
 /// Which this pass has written, of a chunk.
-TokenPass::Value* TokenPass::used_column(Value* step) {
+BatchRowPass::Value* BatchRowPass::used_column(Value* step) {
   Value* column = v_.load(ir_.getInt32Ty(), v_.at(used_columns_, v_.times(step, 4)), 4);
   return ir_.CreateSExt(column, ir_.getInt64Ty(), "column");
 }
 
 /// The prefetching of one tile, which its `iterations` share, for step `scheduled` of the schedule.
-TokenPass::Prefetch TokenPass::prefetch_of(Value* scheduled, const Chunk& chunk, const Tile& tile,
-                                           std::int64_t iterations) {
+BatchRowPass::Prefetch BatchRowPass::prefetch_of(Value* scheduled, const Chunk& chunk, const Tile& tile,
+                                                 std::int64_t iterations) {
   const std::int64_t shares =
-      static_cast<std::int64_t>(g_.tile.outputs.size()) * (g_.tile_n / group_tokens()) * iterations;
+      static_cast<std::int64_t>(g_.tile.outputs.size()) * (g_.tile_n / group_batch_rows()) * iterations;
   const auto lines = [&](std::int64_t bytes) { return (bytes + kLine * shares - 1) / (kLine * shares); };
   const std::int64_t x_block = panel_row_bytes() * g_.block_words;
   const bool apart = tables_.blocks != nullptr;  // not contiguous; a block begins anywhere in a line
@@ -124,7 +125,7 @@ TokenPass::Prefetch TokenPass::prefetch_of(Value* scheduled, const Chunk& chunk,
 }
 
 /// Fetches one iteration's share, from `w` and `x` on.
-void TokenPass::emit_prefetch(const Prefetch& prefetch, Value* w, Value* x) {
+void BatchRowPass::emit_prefetch(const Prefetch& prefetch, Value* w, Value* x) {
   for (std::int64_t line = 0; line < prefetch.w_lines; ++line) {
     Value* next = v_.beyond(w, line * kLine);
     if (prefetch.w_last != nullptr)
@@ -135,7 +136,8 @@ void TokenPass::emit_prefetch(const Prefetch& prefetch, Value* w, Value* x) {
 }
 
 /// sums += one block times one group's x, kUnroll words of k an iteration.
-TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums) {
+BatchRowPass::Values BatchRowPass::block_product(Value* step, const Chunk& chunk, const Tile& tile,
+                                                 Values sums) {
   const WeightStrides strides = weight_strides(g_.order, tile.outputs, g_.block_out, g_.block_words);
   const std::int32_t unroll = std::min(kUnroll, g_.block_words);
   const std::int32_t iterations = g_.block_words / unroll;
@@ -145,7 +147,7 @@ TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, cons
   Value* w = tile_weight(step, chunk, tile);
   Value* x = v_.at(workspace_.panel,
                    v_.plus(v_.times(column, panel_row_bytes() * g_.block_words),
-                           v_.times(tile.group, std::int64_t{4} * group_tokens())),
+                           v_.times(tile.group, std::int64_t{4} * group_batch_rows())),
                    "x.tile");
   const Prefetch ahead = prefetch_of(scheduled, chunk, tile, iterations);
 
@@ -184,7 +186,7 @@ TokenPass::Values TokenPass::block_product(Value* step, const Chunk& chunk, cons
 }
 
 /// Where a tile's weight of a step begins: in the copies of the chunk, or in the block itself.
-TokenPass::Value* TokenPass::tile_weight(Value* step, const Chunk& chunk, const Tile& tile) {
+BatchRowPass::Value* BatchRowPass::tile_weight(Value* step, const Chunk& chunk, const Tile& tile) {
   Value* block = copied_ != nullptr
                      ? v_.at(copied_, v_.times(ir_.CreateSub(step, chunk.begin), copied_block_bytes()))
                      : v_.at(w_, v_.times(block_of(step), g_.block_bytes()), "w.block");
@@ -194,7 +196,7 @@ TokenPass::Value* TokenPass::tile_weight(Value* step, const Chunk& chunk, const 
 
 /// One word of k: sums += the words of `outputs` rows of the weight, `w_output` words apart, times the
 /// vectors of batch rows at x.
-void TokenPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums) {
+void BatchRowPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums) {
   if (!g_.pairs()) return multiply_words(w, w_output, x, outputs, WordPart::whole, sums);
   if (v_.level.dot_bf16) return multiply_words(w, w_output, x, outputs, WordPart::pair, sums);
   // In turn, each with loads of its own: both halves of the words would leave no registers for accumulators.
@@ -204,7 +206,7 @@ void TokenPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t
 }
 
 /// Words as factors of a product.
-TokenPass::Value* TokenPass::factor(Value* words, WordPart part) {
+BatchRowPass::Value* BatchRowPass::factor(Value* words, WordPart part) {
   switch (part) {
     case WordPart::whole:
       return words;
@@ -221,15 +223,15 @@ TokenPass::Value* TokenPass::factor(Value* words, WordPart part) {
   return ir_.CreateBitCast(words, v_.floats(lanes_));
 }
 
-void TokenPass::multiply_words(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, WordPart part,
-                               Values& sums) {
+void BatchRowPass::multiply_words(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs,
+                                  WordPart part, Values& sums) {
   const std::int32_t vectors = g_.tile.vectors;
   auto* word_type = part == WordPart::whole ? static_cast<llvm::Type*>(ir_.getFloatTy()) : ir_.getInt32Ty();
   auto* vector_type = llvm::FixedVectorType::get(word_type, static_cast<unsigned>(lanes_));
   const auto weight = [&](std::int32_t out) {
     return factor(v_.splat(v_.load(word_type, v_.at(w, 4 * out * w_output), 4), lanes_), part);
   };
-  const auto tokens = [&](std::int32_t vector) {
+  const auto batch_rows = [&](std::int32_t vector) {
     return factor(v_.load(vector_type, v_.at(x, std::int64_t{4} * lanes_ * vector), 16), part);
   };
   const auto add = [&](std::int32_t out, std::int32_t vector, Value* wv, Value* xv) {
@@ -243,12 +245,12 @@ void TokenPass::multiply_words(Value* w, std::int64_t w_output, Value* x, std::i
   if (vectors > outputs) {
     for (std::int32_t out = 0; out < outputs; ++out) held.push_back(weight(out));
     for (std::int32_t vector = 0; vector < vectors; ++vector) {
-      Value* xv = tokens(vector);
+      Value* xv = batch_rows(vector);
       for (std::int32_t out = 0; out < outputs; ++out)
         add(out, vector, held[static_cast<std::size_t>(out)], xv);
     }
   } else {
-    for (std::int32_t vector = 0; vector < vectors; ++vector) held.push_back(tokens(vector));
+    for (std::int32_t vector = 0; vector < vectors; ++vector) held.push_back(batch_rows(vector));
     for (std::int32_t out = 0; out < outputs; ++out) {
       Value* wv = weight(out);
       for (std::int32_t vector = 0; vector < vectors; ++vector)
@@ -257,12 +259,12 @@ void TokenPass::multiply_words(Value* w, std::int64_t w_output, Value* x, std::i
   }
 }
 
-TokenPass::Value* TokenPass::sums_address(Value* sums, Value* output, Value* group) {
-  return v_.at(sums, v_.times(v_.plus(v_.times(output, g_.tile_n), v_.times(group, group_tokens())), 4),
+BatchRowPass::Value* BatchRowPass::sums_address(Value* sums, Value* output, Value* group) {
+  return v_.at(sums, v_.times(v_.plus(v_.times(output, g_.tile_n), v_.times(group, group_batch_rows())), 4),
                "sums.tile");
 }
 
-TokenPass::Values TokenPass::load_sums(Value* address, std::int32_t outputs) {
+BatchRowPass::Values BatchRowPass::load_sums(Value* address, std::int32_t outputs) {
   Values values;
   for (std::int32_t out = 0; out < outputs; ++out)
     for (std::int32_t vector = 0; vector < g_.tile.vectors; ++vector)
@@ -271,25 +273,25 @@ TokenPass::Values TokenPass::load_sums(Value* address, std::int32_t outputs) {
   return values;
 }
 
-void TokenPass::store_sums(Value* address, const Values& values, std::int32_t outputs) {
+void BatchRowPass::store_sums(Value* address, const Values& values, std::int32_t outputs) {
   std::size_t next = 0;
   for (std::int32_t out = 0; out < outputs; ++out)
     for (std::int32_t vector = 0; vector < g_.tile.vectors; ++vector)
       v_.store(values[next++], v_.at(address, std::int64_t{4} * (out * g_.tile_n + vector * lanes_)), 16);
 }
 
-void TokenPass::gather_sums(Value* sums, Value* first, Value* gathered) {
+void BatchRowPass::gather_sums(Value* sums, Value* first, Value* gathered) {
   const std::int32_t side = std::min(8, lanes_);
   const std::int32_t squares = g_.block_out / side;
   const std::int64_t row_bytes = std::int64_t{4} * gathered_outputs();
   auto* type = v_.floats(side);
   v_.loop("turn", v_.constant(0), v_.constant(g_.tile_n / side), [&](Value* group) {
-    Value* token = v_.times(group, side);
+    Value* batch_row = v_.times(group, side);
     v_.loop("square", v_.constant(0), v_.constant(squares), [&](Value* square) {
       Value* output = v_.times(square, side);
-      Value* from = v_.settled(v_.at(sums, v_.times(v_.plus(v_.times(output, g_.tile_n), token), 4)));
+      Value* from = v_.settled(v_.at(sums, v_.times(v_.plus(v_.times(output, g_.tile_n), batch_row), 4)));
       Value* to = v_.settled(
-          v_.at(gathered, v_.plus(v_.times(token, row_bytes), v_.times(v_.plus(output, first), 4))));
+          v_.at(gathered, v_.plus(v_.times(batch_row, row_bytes), v_.times(v_.plus(output, first), 4))));
       Values rows;
       for (std::int32_t r = 0; r < side; ++r)
         rows.push_back(v_.load(type, v_.at(from, std::int64_t{4} * r * g_.tile_n), 16));
@@ -300,9 +302,9 @@ void TokenPass::gather_sums(Value* sums, Value* first, Value* gathered) {
   });
 }
 
-void emit_token_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
-                     std::string_view pack) {
-  TokenPass(ir, geometry, layout).emit(name, pack);
+void emit_batch_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
+                         std::string_view pack) {
+  BatchRowPass(ir, geometry, layout).emit(name, pack);
 }
 
 }  // namespace sparsekiln::cpu

@@ -1,14 +1,14 @@
-// How TokenPass copies the blocks of a chunk: widened, times their gates, without features that x has not.
+// How BatchRowPass copies the blocks of a chunk: widened, times their gates, without features that x has not.
 
 #include <algorithm>
 #include <cstddef>
 
+#include "compiler/cpu/batch_row_pass.h"
 #include "compiler/cpu/packed_weight.h"
-#include "compiler/cpu/token_pass.h"
 
 namespace sparsekiln::cpu {
 
-TokenPass::Value* TokenPass::copy_weight(Value* begin, Value* end) {
+BatchRowPass::Value* BatchRowPass::copy_weight(Value* begin, Value* end) {
   return v_.loop("copied_step", begin, end, {v_.constant(0)}, [&](Value* step, const Values& now) -> Values {
     Value* block = block_of(step);
     Value* next = v_.plus(now[0], v_.constant(1));
@@ -26,7 +26,7 @@ TokenPass::Value* TokenPass::copy_weight(Value* begin, Value* end) {
 }
 
 /// Copies one block to place `number`, times its gate; null: unchanged.
-void TokenPass::copy_step(Value* step, Value* block, Value* number, Value* gate) {
+void BatchRowPass::copy_step(Value* step, Value* block, Value* number, Value* gate) {
   Value* to = v_.settled(v_.at(copied_, v_.times(number, copied_block_bytes())));
   copy_block(v_.settled(v_.at(w_, v_.times(block, g_.block_bytes()))), to, gate);
   if (!g_.gates && !g_.cuts_in) return;
@@ -38,7 +38,7 @@ void TokenPass::copy_step(Value* step, Value* block, Value* number, Value* gate)
               [&] { zero_missing(to); });
 }
 
-void TokenPass::copy_block(Value* from, Value* to, Value* gate) {
+void BatchRowPass::copy_block(Value* from, Value* to, Value* gate) {
   const bool moved = gate == nullptr && g_.word_bytes == 4;
   const std::int32_t elements = moved ? 1 : g_.word_elements;  // of a word
   const std::int64_t element_bytes = g_.word_bytes / elements;
@@ -67,7 +67,7 @@ void TokenPass::copy_block(Value* from, Value* to, Value* gate) {
 
 /// Zeroes the weights of a copied block of the last column for features that x does not have: they may hold
 /// anything.
-void TokenPass::zero_missing(Value* block) {
+void BatchRowPass::zero_missing(Value* block) {
   const bool packed = g_.order == WeightOrder::packed;
   const std::vector<std::int32_t> whole = {g_.block_out};
   Value* inputs = layout_.number(LayoutNumber::last_inputs);

@@ -32,7 +32,7 @@ namespace sparsekiln::cpu {
 ///
 /// Small blocks by columns are taken in the order of W instead (accumulate_group): their items share one
 /// stream of the weight, and the accumulators of all of them are in L2.
-class TokenPass final : public GatheringPass {
+class BatchRowPass final : public GatheringPass {
  public:
   using GatheringPass::GatheringPass;
 
@@ -72,7 +72,7 @@ class TokenPass final : public GatheringPass {
   void for_each_tile(const std::function<void(const Tile&)>& body);
   void repeat(std::string_view name, std::int64_t count, const std::function<void(Value*)>& body);
 
-  // Blocks that are copied before they are multiplied (token_pass_copy.cpp)
+  // Blocks that are copied before they are multiplied (batch_row_pass_copy.cpp)
   /// Copies the blocks of a chunk that are used, once for all register tiles, which then need not convert
   /// what they broadcast. Returns the number of these blocks.
   Value* copy_weight(Value* begin, Value* end);
@@ -101,7 +101,7 @@ class TokenPass final : public GatheringPass {
   void store_sums(Value* address, const Values& values, std::int32_t outputs);
   /// From one word of k to the next in the panel.
   [[nodiscard]] std::int64_t panel_row_bytes() const { return std::int64_t{4} * g_.tile_n; }
-  [[nodiscard]] std::int32_t group_tokens() const { return g_.tile.vectors * lanes_; }
+  [[nodiscard]] std::int32_t group_batch_rows() const { return g_.tile.vectors * lanes_; }
 
   /// The blocks of a chunk as they are multiplied, in the order of the weight, as float32 or pairs; null
   /// where blocks are multiplied in place.
