@@ -11,6 +11,8 @@ namespace {
 constexpr double kSqrt2OverPi = 0.79788456080286535588;
 constexpr double kCubic = 0.044715;  ///< of the approximation of gelu by tanh
 
+// Written so that nothing cancels: what is 1 - sigmoid(t) is sigmoid(-t).
+
 double sigmoid(double t) { return 1 / (1 + std::exp(-t)); }
 double normal_cdf(double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; }
 
@@ -27,23 +29,21 @@ double gelu_derivative(double z) {
 
 double gelu_tanh(double z) { return z * sigmoid(2 * kSqrt2OverPi * (z + kCubic * z * z * z)); }
 double gelu_tanh_derivative(double z) {
-  const double s = sigmoid(2 * kSqrt2OverPi * (z + kCubic * z * z * z));
-  return s + z * s * (1 - s) * 2 * kSqrt2OverPi * (1 + 3 * kCubic * z * z);
+  const double t = 2 * kSqrt2OverPi * (z + kCubic * z * z * z);
+  return sigmoid(t) + z * sigmoid(t) * sigmoid(-t) * 2 * kSqrt2OverPi * (1 + 3 * kCubic * z * z);
 }
 
 double silu(double z) { return z * sigmoid(z); }
-double silu_derivative(double z) {
-  const double s = sigmoid(z);
-  return s + z * s * (1 - s);
-}
+double silu_derivative(double z) { return sigmoid(z) + z * sigmoid(z) * sigmoid(-z); }
 
 double hardswish(double z) { return z * std::min(std::max(z + 3, 0.0), 6.0) / 6; }
 double hardswish_derivative(double z) { return z <= -3 ? 0 : z >= 3 ? 1 : z / 3 + 0.5; }
 
 double mish(double z) { return z * std::tanh(std::log1p(std::exp(z))); }
 double mish_derivative(double z) {
-  const double t = std::tanh(std::log1p(std::exp(z)));
-  return t + z * sigmoid(z) * (1 - t * t);
+  const double softplus = std::log1p(std::exp(z));
+  const double cosine = std::cosh(softplus);  // 1 - tanh² would cancel
+  return std::tanh(softplus) + z * sigmoid(z) / (cosine * cosine);
 }
 
 double leaky_relu(double z) { return z > 0 ? z : 0.01 * z; }

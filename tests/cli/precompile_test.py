@@ -230,9 +230,9 @@ class BadPackTest(PrecompileTest):
     def test_nothing_is_written_over_but_a_pack(self):
         layout = (self.folder / "L.npy").read_bytes()
         request = ["precompile", "L.npy", "--arch", _ARCH]
-        self.assert_refused(1, [*request, "-o", "L.npy"], ["L.npy", "no pack"])
+        self.assert_refused(1, [*request, "-o", "L.npy"], ["L.npy", "is not a pack"])
         self.assert_refused(1, [*request, "-o", "no/such/folder.pack"], ["no/such/folder.pack"])
-        self.assert_refused(1, [*request, "-o", "."], ["no regular file"])
+        self.assert_refused(1, [*request, "-o", "."], ["not a regular file"])
         self.assertEqual((self.folder / "L.npy").read_bytes(), layout)
 
     def test_a_run_that_is_killed_leaves_the_old_pack_and_goes_on_where_it_was(self):

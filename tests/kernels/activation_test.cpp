@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "compiler/activation.h"
@@ -13,7 +14,7 @@
 #include "tests/kernels/suite.h"
 
 // Activations as kernels compute them, value by value against float64. z is the bias of a product that is 0;
-// of derivatives it is read beside dy = 1.
+// for derivatives it is read together with dy = 1.
 
 using namespace sparsekiln;
 using namespace sparsekiln::test;
@@ -22,53 +23,65 @@ namespace {
 
 constexpr std::int32_t kIn = 8;
 constexpr std::int64_t kOut = 8192;
-constexpr double kRoundoff = 0x1p-24;  // of float32
 
-/// Floats of all magnitudes, and as many near 0, where activations bend: kOut of a number of sets.
-std::vector<float> values(std::size_t set, std::size_t sets) {
-  std::vector<float> all;
+/// The numbers of a type in which kernels compute activations.
+template <typename Real>
+struct Format {
+  static constexpr DType type = sizeof(Real) == 8 ? DType::f64 : DType::f32;
+  static constexpr double roundoff = sizeof(Real) == 8 ? 0x1p-53 : 0x1p-24;
+  /// float64 references of float64 results have errors of their own.
+  static constexpr double slack = sizeof(Real) == 8 ? 2 : 1;
+  using Bits = std::conditional_t<sizeof(Real) == 8, std::uint64_t, std::uint32_t>;
+};
+
+/// Numbers of all magnitudes, and as many near 0, where activations bend: kOut of a number of sets.
+template <typename Real>
+std::vector<Real> values(std::size_t set, std::size_t sets) {
+  using Bits = typename Format<Real>::Bits;
+  std::vector<Real> all;
   const auto count = static_cast<std::uint64_t>(kOut) * sets;
+  const auto stride = static_cast<Bits>(std::numeric_limits<Bits>::max() / count);
   for (std::uint64_t i = set; all.size() < kOut; i += sets) {
-    const auto bits = static_cast<std::uint32_t>((std::uint64_t{i} << 32) / count);
-    const float any = std::bit_cast<float>(bits);
+    const Real any = std::bit_cast<Real>(static_cast<Bits>(stride * i));
     const double place = static_cast<double>(i) / static_cast<double>(count);
-    all.push_back(i % 2 == 0 && std::isfinite(any) ? any : static_cast<float>(40 * place - 20));
+    all.push_back(i % 2 == 0 && std::isfinite(any) ? any : static_cast<Real>(40 * place - 20));
   }
   return all;
 }
 
 /// What a kernel with one column of blocks makes of z, one for each output feature.
+template <typename Real>
 class Evaluation {
  public:
   Evaluation(const std::string& target, Activation activation, bool derivative)
       : derivative_(derivative),
         kernel_(compile(column(), options(target, activation, derivative))),
-        memory_(Suite::current().device(), (4 * kOut + kOut * kIn) * sizeof(float)) {}
+        memory_(Suite::current().device(), (4 * kOut + kOut * kIn) * sizeof(Real)) {}
 
-  std::vector<float> operator()(const std::vector<float>& z) {
-    std::vector<float> image(memory_.bytes() / sizeof(float));
+  std::vector<Real> operator()(const std::vector<Real>& z) {
+    std::vector<Real> image(memory_.bytes() / sizeof(Real));
     std::copy(z.begin(), z.end(), image.begin());
     if (derivative_) {
-      std::fill_n(image.begin() + kDy, kOut, 1.0F);
-      std::fill_n(image.begin() + kX, kIn, 1.0F);
+      std::fill_n(image.begin() + kDy, kOut, Real{1});
+      std::fill_n(image.begin() + kX, kIn, Real{1});
     }
-    std::fill_n(image.begin() + kY, kOut, -12345.0F);
+    std::fill_n(image.begin() + kY, kOut, Real{-12345});
     memory_.copy_in(image.data());
     Operands operands;
-    operands.x = view(at(kX), DType::f32, 1, kIn);
+    operands.x = view(at(kX), Format<Real>::type, 1, kIn);
     if (derivative_) {
-      operands.dy = view(at(kDy), DType::f32, 1, kOut);
-      operands.z = view(at(0), DType::f32, 1, kOut);
-      operands.dw = view(at(kW), DType::f32, kOut / kSide, kSide, kIn);
+      operands.dy = view(at(kDy), Format<Real>::type, 1, kOut);
+      operands.z = view(at(0), Format<Real>::type, 1, kOut);
+      operands.dw = view(at(kW), Format<Real>::type, kOut / kSide, kSide, kIn);
     } else {
-      operands.bias = view(at(0), DType::f32, kOut);
-      operands.w = view(at(kW), DType::f32, kOut / kSide, kSide, kIn);
-      operands.y = view(at(kY), DType::f32, 1, kOut);
+      operands.bias = view(at(0), Format<Real>::type, kOut);
+      operands.w = view(at(kW), Format<Real>::type, kOut / kSide, kSide, kIn);
+      operands.y = view(at(kY), Format<Real>::type, 1, kOut);
     }
     kernel_(operands);
     Suite::current().device()->synchronize();
     memory_.copy_out(image.data());
-    std::vector<float> result;
+    std::vector<Real> result;
     for (std::int64_t o = 0; o < kOut; ++o)
       result.push_back(image[static_cast<std::size_t>(derivative_ ? kW + o * kIn : kY + o)]);
     return result;
@@ -76,7 +89,7 @@ class Evaluation {
 
  private:
   static constexpr std::int32_t kSide = 128;
-  // Places in the memory, in floats.
+  // Places in the memory, in numbers.
   static constexpr std::int64_t kDy = kOut;
   static constexpr std::int64_t kY = 2 * kOut;
   static constexpr std::int64_t kX = 3 * kOut;
@@ -88,6 +101,8 @@ class Evaluation {
   static Options options(const std::string& target, Activation activation, bool derivative) {
     Options options = Suite::current().options({kSide, kIn}, 1);
     options.target = target;
+    options.dtype = Format<Real>::type;
+    options.out_dtype = Format<Real>::type;
     options.operation = derivative ? Operation::grad_weight : Operation::forward;
     if (derivative)
       options.derivative = activation;
@@ -95,7 +110,7 @@ class Evaluation {
       options.epilogue = {.bias = true, .activation = activation};
     return options;
   }
-  [[nodiscard]] void* at(std::int64_t place) const { return static_cast<float*>(memory_.data()) + place; }
+  [[nodiscard]] void* at(std::int64_t place) const { return static_cast<Real*>(memory_.data()) + place; }
 
   bool derivative_;
   Kernel kernel_;
@@ -126,56 +141,55 @@ void for_all(const Check& check) {
 }
 
 /// gelu_tanh computes z², which overflows: its derivative is NaN beyond.
-bool is_defined(Activation activation, float z) {
-  return activation != Activation::gelu_tanh || std::fabs(z) < 1e18F;
+template <typename Real>
+bool is_defined(Activation activation, Real z) {
+  const Real most = std::sqrt(std::numeric_limits<Real>::max()) / 32;
+  return activation != Activation::gelu_tanh || std::fabs(z) < most;
 }
 
-}  // namespace
-
-TEST_CASE(
-    "every activation of a kernel is as near to float64 as its row says, for values of all magnitudes") {
-  for_all([](const ActivationRow& row, const std::string& target) {
-    Evaluation function(target, row.value, false);
-    for (std::size_t set = 0; set < sets(); ++set) {
-      const std::vector<float> z = values(set, sets());
-      const std::vector<float> y = function(z);
-      std::size_t off = 0;
-      for (std::size_t i = 0; i < z.size(); ++i) {
-        const double expected = row.function(double{z[i]});
-        if (std::fabs(double{y[i]} - expected) <= function_error(row, double{z[i]}, kRoundoff)) continue;
-        if (off++ == 0) MESSAGE(row.name, " of ", z[i], " is ", y[i], ", not ", expected);
-      }
-      CHECK(off == 0);
+/// Compares `computed` of each value with `expected(z)`, which may be off by `bound(z)`.
+template <typename Real, typename Expected, typename Bound>
+void scan(const ActivationRow& row, const std::string& target, bool derivative, const Expected& expected,
+          const Bound& bound) {
+  Evaluation<Real> computed(target, row.value, derivative);
+  for (std::size_t set = 0; set < sets(); ++set) {
+    const std::vector<Real> z = values<Real>(set, sets());
+    const std::vector<Real> y = computed(z);
+    std::size_t off = 0;
+    for (std::size_t i = 0; i < z.size(); ++i) {
+      if (derivative && !is_defined(row.value, z[i])) continue;
+      const double want = expected(double{z[i]});
+      if (std::fabs(double{y[i]} - want) <= Format<Real>::slack * bound(double{z[i]})) continue;
+      if (off++ == 0) MESSAGE(row.name, " of ", z[i], " is ", y[i], ", not ", want);
     }
+    CHECK(off == 0);
+  }
+}
+
+template <typename Real>
+void scan_functions() {
+  for_all([](const ActivationRow& row, const std::string& target) {
+    scan<Real>(row, target, false, row.function,
+               [&](double z) { return function_error(row, z, Format<Real>::roundoff); });
   });
 }
 
-TEST_CASE(
-    "every derivative of a kernel is as near to float64 as its row says, for values of all magnitudes") {
+template <typename Real>
+void scan_derivatives() {
   for_all([](const ActivationRow& row, const std::string& target) {
-    Evaluation derivative(target, row.value, true);
-    for (std::size_t set = 0; set < sets(); ++set) {
-      const std::vector<float> z = values(set, sets());
-      const std::vector<float> slopes = derivative(z);
-      std::size_t off = 0;
-      for (std::size_t i = 0; i < z.size(); ++i) {
-        if (!is_defined(row.value, z[i])) continue;
-        const double expected = row.derivative(double{z[i]});
-        if (std::fabs(double{slopes[i]} - expected) <= row.derivative_units * kRoundoff) continue;
-        if (off++ == 0) MESSAGE(row.name, "' at ", z[i], " is ", slopes[i], ", not ", expected);
-      }
-      CHECK(off == 0);
-    }
+    scan<Real>(row, target, true, row.derivative,
+               [&](double) { return row.derivative_units * Format<Real>::roundoff; });
   });
 }
 
-TEST_CASE("an activation of an infinity or of a NaN is what float64 gives") {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  const std::vector<float> special{kInf, -kInf, std::numeric_limits<float>::quiet_NaN()};
+template <typename Real>
+void check_special_values() {
+  constexpr Real kInf = std::numeric_limits<Real>::infinity();
+  const std::vector<Real> special{kInf, -kInf, std::numeric_limits<Real>::quiet_NaN()};
   for_all([&](const ActivationRow& row, const std::string& target) {
-    std::vector<float> z(kOut, 0.5F);
+    std::vector<Real> z(kOut, Real{0.5});
     std::copy(special.begin(), special.end(), z.begin());
-    const std::vector<float> y = Evaluation(target, row.value, false)(z);
+    const std::vector<Real> y = Evaluation<Real>(target, row.value, false)(z);
     for (std::size_t i = 0; i < special.size(); ++i) {
       CAPTURE(z[i]);
       const double expected = row.function(double{z[i]});
@@ -185,4 +199,23 @@ TEST_CASE("an activation of an infinity or of a NaN is what float64 gives") {
         CHECK(double{y[i]} == expected);
     }
   });
+}
+
+}  // namespace
+
+TEST_CASE("every activation of a kernel is as near to its float64 value as its row says, at all magnitudes") {
+  scan_functions<float>();
+}
+
+TEST_CASE("every derivative of a kernel is as near to its float64 value as its row says, at all magnitudes") {
+  scan_derivatives<float>();
+}
+
+TEST_CASE("an activation of an infinity or of a NaN is what float64 gives") { check_special_values<float>(); }
+
+TEST_CASE("float64 activations and derivatives are as near to the reference, at all magnitudes") {
+  if (!Suite::current().on_cpu()) return;
+  scan_functions<double>();
+  scan_derivatives<double>();
+  check_special_values<double>();
 }

@@ -133,7 +133,7 @@ def test_errors_name_the_operand_and_say_what_would_work():
 
 
 @pytest.mark.parametrize("wish, says", [
-    ({"block": 12}, "12"), ({"dtype": "f64"}, "f64"), ({"op": "backward"}, "backward"), ({"epilogue": "cube"}, "cube"),
+    ({"block": 12}, "12"), ({"dtype": "f63"}, "f63"), ({"op": "backward"}, "backward"), ({"epilogue": "cube"}, "cube"),
     ({"target": "tpu"}, "tpu"), ({"batch": -1}, "-1"), ({"tuning": "later"}, "later"), ({"require": "luck"}, "luck"),
 ])  # fmt: skip
 def test_options_that_make_no_sense_are_refused(wish, says):
