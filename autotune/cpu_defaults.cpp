@@ -24,7 +24,7 @@ constexpr std::int32_t kChunk = 64;
 constexpr std::int32_t kRunVectors = 4;
 /// Blocks of a run, where a block has one vector: with four of their outputs they fill the registers.
 constexpr std::int32_t kNarrowRun = 3;
-/// Batch entries that are worth a pass that packs them, and the room that all pairs may take. What no launch
+/// Batch rows that are worth a pass that packs them, and the room that all pairs may take. What no launch
 /// fills is never touched.
 constexpr std::int64_t kPackedFrom = 16;
 constexpr std::int64_t kMostPackedBytes = std::int64_t{1} << 30;

@@ -12,7 +12,7 @@
 namespace sparsekiln::cuda {
 
 /// The config of a CUDA target for a batch of `n` where nothing was measured, besides the form of its table:
-/// tensor cores for every type that they take, CUDA cores for float32 with ieee math; up to 16 batch entries
+/// tensor cores for every type that they take, CUDA cores for float32 with ieee math; up to 16 batch rows
 /// on either the main loop that streams the weight, where one tile holds them.
 [[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
 

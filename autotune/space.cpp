@@ -51,7 +51,7 @@ constexpr std::array kBeforeFamily = {
     Constraint{[](const Case& one) {
                  return !is_product(one) || one.config.tile_n < std::max<std::int64_t>(2 * one.n, 16);
                },
-               "the tile has at least twice as many batch entries as the batch"},
+               "the tile has at least twice as many batch rows as the batch"},
     Constraint{[](const Case& one) {
                  return !is_product(one) || one.target.kind == Target::Kind::cpu || one.config.tile_n >= 64 ||
                         8 * std::int64_t{one.config.tile_n} >= one.n;

@@ -23,7 +23,7 @@ struct SddmmReference {
   std::vector<double> dgates, of_dgates;
 };
 
-/// Sums in ascending order of pairs and batch entries; exact for integers below 2^53. A block row is summed
+/// Sums in ascending order of pairs and batch rows; exact for integers below 2^53. A block row is summed
 /// by one thread: the result does not depend on their number.
 [[nodiscard]] SddmmReference reference(const Sddmm& gradient, const SddmmInputs& inputs);
 
@@ -32,7 +32,7 @@ struct SddmmReference {
 /// Small integers: each element equals the exact result, rounded once to its type, bit for bit.
 ///
 /// Random, with the gradients and their magnitudes named as above, u and u_out the unit roundoffs of sums
-/// and of dw's type, and c(K) = min(K, 10·√K) as in oracle.h, K the batch entries of all pairs, E the
+/// and of dw's type, and c(K) = min(K, 10·√K) as in oracle.h, K the batch rows of all pairs, E the
 /// elements of a block, and a the adder's loss:
 ///
 ///   dw = s·Σ + beta·old, s = alpha·gate   |error| ≤ a·c(K)·u·|s|·of_dw + 4u·(|s·Σ| + |beta·old|) +

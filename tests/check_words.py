@@ -14,7 +14,7 @@ import tokenize
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Folders and files whose words have been gone through.
 _CHECKED = (
-    "templates cache emulator docs README.md ARCHITECTURE.md dev bench examples python "
+    "include templates cache emulator docs README.md ARCHITECTURE.md dev bench examples python "
     "tests/cache tests/conformance tests/emulator tests/faults tests/gpu tests/kernels"
 ).split()
 _LATER = {"python/sparsekiln/compilation.py"}
@@ -23,12 +23,15 @@ _WORDS = {
     r"anew": "again",
     r"behind": "after",
     r"in the place of": "instead of, where … should be",
-    r"as (?:it lies|they lie)": "in place, unpacked",
+    r"as (?:it lies|they lie|it lay|they lay)": "in place, unpacked",
     r"held to": "checked against",
     r"an only|a lone|lone": "a single, a batch of one",
     r"house": "tree, module",
     r"to be had": "available",
     r"nobody|anybody": "no thread, no process",
+    r"whoever": "the process that, the caller",
+    r"thin": "few batch rows, small batch",
+    r"batch entr(?:y|ies)": "batch row",
     r"verdicts?": "check result",
     r"gated pairs?": "GLU",
     r"cut edges?": "partial edge blocks",

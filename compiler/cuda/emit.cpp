@@ -100,7 +100,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.append(instance.declarations);
   members.number("block_out", problem.block.out);
   members.number("block_in", problem.block.in);
-  members.number("tile_n", config.tile_n, "batch entries of a tile");
+  members.number("tile_n", config.tile_n, "batch rows of a tile");
   members.number("rows", config.rows * problem.weights(), "output tiles of an item");
   members.number("weights", problem.weights(), "2: every other one is of V, and glu by the one before");
   members.number("merge", config.merge, "block rows of an output tile");

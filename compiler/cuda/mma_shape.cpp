@@ -31,7 +31,7 @@ bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return va
 /// The tile as the tensor cores see it.
 struct TileGrid {
   std::int32_t out;  ///< tensor-core tiles along the outputs
-  std::int32_t n;    ///< along the batch entries
+  std::int32_t n;    ///< along the batch rows
 };
 
 /// One way to share the tile out over warps.
@@ -59,7 +59,7 @@ std::int32_t fragments_of(const WarpGrid& warps, const TileGrid& tile, OperandA 
 /// many as make whole sectors of what a warp stores at once, 32 bytes of eight lanes (W as A) or of four.
 std::int32_t run_by_columns(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
   const bool floats = problem.dtype == DType::f32;
-  // Feature-major, what lies side by side are batch entries: outputs stay as they are.
+  // Feature-major, what lies side by side are batch rows: outputs stay as they are.
   const bool exchanges = !floats && problem.out_dtype != DType::f32 && !problem.feature_major();
   if (a == OperandA::w) return floats || exchanges ? 2 : 1;
   if (tile.out / warps.out % 2 != 0) return 2;
@@ -114,7 +114,7 @@ std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_
 
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
-/// Rows of the operand that holds the outputs, and of the one that holds the batch entries.
+/// Rows of the operand that holds the outputs, and of the one that holds the batch rows.
 std::int32_t rows_out(const Config& config) { return config.operand_a == OperandA::w ? kRowsA : kColumnsB; }
 std::int32_t rows_n(const Config& config) { return config.operand_a == OperandA::w ? kColumnsB : kRowsA; }
 

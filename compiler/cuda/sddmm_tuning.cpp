@@ -24,7 +24,7 @@ std::int32_t width_for(const Sddmm& gradient, const Target& target) {
 
 Config default_sddmm_stages(const Sddmm& gradient, const Target& target, std::int64_t n) {
   const auto element = static_cast<std::int64_t>(size_of(gradient.dtype));
-  const auto step = static_cast<std::int32_t>(32 / element);  // batch entries of a k-step
+  const auto step = static_cast<std::int32_t>(32 / element);  // batch rows of a k-step
   const std::int64_t room = multiprocessor(target).shared_per_cta - kSddmmStaticShared;
   Config config;
   config.rows = width_for(gradient, target);

@@ -22,7 +22,7 @@ constexpr std::int32_t kMostHeldQuads = 12;
 
 bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
 
-/// W's rows in a stage are its outputs, or its k's where it is read by columns; those of x its batch entries,
+/// W's rows in a stage are its outputs, or its k's where it is read by columns; those of x its batch rows,
 /// or k's where it is feature-major.
 std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_t chunk) {
   const std::int32_t x =
@@ -64,7 +64,7 @@ SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& co
   const std::int32_t threads_n = shape.threads / threads_out;
   if (shape.threads % threads_out != 0 || threads_n < 1 || config.tile_n % threads_n != 0)
     refuse(config,
-           fmt::format("{} threads do not share out a tile of {} outputs × {} batch entries, {} outputs a "
+           fmt::format("{} threads do not share out a tile of {} outputs × {} batch rows, {} outputs a "
                        "thread: threads × tile_out is a multiple of {} and divides {}",
                        shape.threads, block.out, config.tile_n, config.tile_out, block.out,
                        block.out * config.tile_n));

@@ -56,7 +56,7 @@ TEST_CASE("large batches get larger tiles, and small ones more CTAs") {
         default_config(half_problem({32, 32}), kH100, 64).split);
 }
 
-TEST_CASE("up to 16 batch entries stream the weight, where one tile holds them") {
+TEST_CASE("up to 16 batch rows stream the weight, where one tile holds them") {
   for (const std::int32_t out : {8, 16, 32, 64, 128})
     for (const std::int64_t n : {0, 1, 8, 9, 16, 17}) {
       CAPTURE(out);

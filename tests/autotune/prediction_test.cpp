@@ -135,7 +135,7 @@ TEST_CASE("CTAs that do not fit beside each other cost a second wave") {
   CHECK(predict(problem, target, config, 4096).us > fits);
 }
 
-TEST_CASE("a tile half of whose batch entries do not exist costs more than one that fits") {
+TEST_CASE("a tile half of whose batch rows do not exist costs more than one that fits") {
   for (const std::string name : kTargets) {
     CAPTURE(name);
     const Problem problem = layer(0.5);

@@ -100,7 +100,7 @@ TEST_CASE("the oracle finds one wrong, unwritten or stray element of any result"
   }
 }
 
-TEST_CASE("without batch entries the gradient is zeros, or beta times what it was") {
+TEST_CASE("without batch rows the gradient is zeros, or beta times what it was") {
   const Sddmm gradient(with_all_ends());
   for (const float beta : {0.F, 2.F}) {
     const SddmmInputs inputs = make_inputs(gradient, {.n = 0, .beta = beta}, Inputs::small_integers, 3);

@@ -30,7 +30,7 @@ class Elements {
   std::vector<std::byte> bytes_;
 };
 
-/// Activations, rows of one batch entry each, or of one feature, `stride` elements apart.
+/// Activations, rows of one batch row each, or of one feature, `stride` elements apart.
 struct Rows {
   const Elements& elements;
   std::int64_t stride;
