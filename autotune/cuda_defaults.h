@@ -16,8 +16,8 @@ namespace sparsekiln::cuda {
 /// on either the main loop that streams the weight, where one tile holds them.
 [[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
 
-/// Of the gradient of the weight: as many blocks side by side as fill a tile, fewer where the layout would
-/// not keep all workers busy.
+/// The same for the gradient of the weight: as many blocks side by side as fill a tile, fewer where the
+/// layout would not keep all workers busy.
 [[nodiscard]] Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cuda

@@ -63,7 +63,7 @@ struct Contest {
   double flops = 0;       ///< of present blocks, one launch
   double bytes = 0;       ///< that a launch must read and write at least: each operand once
   double floor_us = 0;    ///< the physical floor: bytes over bandwidth, or operations over peak, the larger
-  Config default_config;  ///< what the cost model chooses; a candidate like the others
+  Config default_config;  ///< the default plan's; a candidate like the others
   std::vector<Candidate> candidates;  ///< in the space's order, the default first
   std::vector<PrunedGroup> pruned;    ///< of the space, those that are no candidates
 

@@ -22,7 +22,7 @@ struct ElementFormat {
 struct CudaSpelling {
   std::string_view product;  ///< as an operand of tensor cores, templates/product.cuh; f32: by way of tf32
   std::string_view output;   ///< as the type of y, templates/output.cuh
-  std::string_view operand;  ///< as an operand that is read as floats, templates/load_entries.cuh
+  std::string_view operand;  ///< as an operand that is read as floats, templates/load_batch_rows.cuh
 };
 
 /// Which passes of compiler/cpu compute with an element type.

@@ -105,7 +105,7 @@ std::string shape_of(const TensorView& view) { return list_of(view.shape, view.r
 
 [[noreturn, gnu::cold]] void refuse_itself(std::string_view computed) {
   refuse(computed,
-         "its matrices overlap one another, or lie in each other's gaps; matrices one behind the "
+         "its matrices overlap one another, or lie in each other's gaps; matrices one after the "
          "other, or side by side in the rows of one wider matrix, would work");
 }
 [[noreturn, gnu::cold]] void refuse_shared(std::string_view computed, std::string_view other) {

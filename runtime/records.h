@@ -34,10 +34,10 @@ namespace sparsekiln {
 /// The plan that was measured in this very environment.
 [[nodiscard]] std::optional<Plan> own_plan(cache::Store& store, const Problem& problem, const Target& target,
                                            const Environment& environment);
-/// The choices of a record in the store, in the place of those that are there (`anew`), or where there are
-/// none. Of a record without measured times there are no choices: `compile` has a model of its own.
+/// Puts the choices of a record into the store: over those that are there (`anew`), or only where there are
+/// none. A record without measured times has no choices: `compile` then takes the default plan.
 void keep_choices(cache::Store& store, const Record& record, bool anew);
-/// Puts a record and its choices into the store, in the place of those that are there.
+/// Puts a record and its choices into the store and replaces those that are there.
 void publish(cache::Store& store, const Record& record);
 
 /// All records of a store's folder that this version reads, in the order of their keys. `folder` as

@@ -54,8 +54,8 @@ LayoutSummary summary_of(const Layout& layout) {
 }
 
 #ifdef SPARSEKILN_CPU
-/// The most that this machine reached so far, for stretches of about so many bytes; `anew` measures once
-/// more, for others may have been at work.
+/// The most that this machine reached so far, for stretches of about `bytes` bytes. `anew` measures once
+/// more, since other processes may have used the machine before.
 MachinePeak peak_at_hand(const Target& target, double bytes, bool anew) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, int>, MachinePeak> peaks;
@@ -69,7 +69,7 @@ MachinePeak peak_at_hand(const Target& target, double bytes, bool anew) {
 }
 #endif
 
-/// Of the machine where there is one that can be asked, else of the usual part of the architecture.
+/// The peak of this machine where it can be measured or asked, else of the usual part of the architecture.
 MachinePeak peak_for(const Problem& problem, const Target& target, [[maybe_unused]] double bytes,
                      [[maybe_unused]] bool at_hand, [[maybe_unused]] bool anew = false) {
 #ifdef SPARSEKILN_CPU
@@ -131,7 +131,8 @@ class Run {
     return record;
   }
 
-  /// Of a machine that others use, too, the peak is what it reached at the beginning or at the end.
+  /// Measures the peak again: where others use the machine, too, the peak is the better of the first and
+  /// last.
   void look_again(Record& record) const {
     if (!record.peak.measured) return;
     record.peak = peak_for(problem_, target_, record.contests.back().bytes, true, true);

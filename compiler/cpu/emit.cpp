@@ -47,7 +47,8 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
                  LayoutData data) {
   const std::string pack = "pack" + suffix;
   const std::string product = "product" + suffix;
-  // Nobody shares the packed x of a batch tile: its only worker packs it, and no pass waits for another.
+  // No other worker shares the packed x of a batch tile: its only one packs it, and no pass waits for
+  // another.
   const bool private_panel = data[LayoutNumber::workers] == 1;
   Entry entry;
   entry.passes = {product};

@@ -39,7 +39,7 @@ class PackPass {
     Value* stride_bytes;
     [[nodiscard]] bool there() const { return base != nullptr; }
   };
-  /// Elements of x, and of z, as they lie.
+  /// Elements of x, and of z, before they are packed.
   struct Elements {
     Value* x;
     Value* z;

@@ -96,7 +96,7 @@ struct SddmmTables {
 inline constexpr std::int32_t kRunFields = 4;
 inline constexpr std::int32_t kStretchFields = 3;
 
-/// Of Config::rows: runs of each length have code of their own.
+/// The largest Config::rows: runs of each length have code of their own.
 inline constexpr std::int32_t kMostRunBlocks = 4;
 /// Features of a panel where blocks are wider.
 inline constexpr std::int32_t kMostPanelWidth = 64;

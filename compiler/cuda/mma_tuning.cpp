@@ -37,9 +37,9 @@ std::int32_t tiles_of(const Spmm& problem, const Config& config) {
   return problem.block.out * config.tile_n / 128;
 }
 
-/// Warps of 8 tensor-core tiles where a tile has 64 batch rows or more, so that what a warp does besides
-/// serves many products; else of 4, so that small tiles still have warps to hide each other's waits. Of more
-/// than 16 tiles none, as far as 8 warps go.
+/// Warps of 8 tensor-core tiles where a tile has 64 batch rows or more, so that a warp's other work is shared
+/// by many products; else of 4, so that small tiles still have warps to hide each other's waits. No warp has
+/// more than 16 tiles, as far as 8 warps suffice.
 std::int32_t warps_for(std::int32_t tiles, std::int32_t tile_n) {
   const std::int32_t least = tile_n >= 64 ? 16 : 4;  // where a warp is halved
   std::int32_t warps = 1;

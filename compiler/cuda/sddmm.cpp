@@ -63,7 +63,7 @@ std::int64_t write_tables(std::string& text, const Sddmm& gradient, const BlockR
   return static_cast<std::int64_t>(4 * (schedule.worker_begin.size() + runs.size() + columns.size()));
 }
 
-/// A parameter behind those that all kernels have.
+/// A parameter after those that all kernels have.
 struct Parameter {
   Argument argument;
   std::string_view type;  ///< Element: x's

@@ -13,11 +13,11 @@ namespace {
 
 constexpr std::int32_t kLargestChunk = 32;
 constexpr std::int32_t kSmallestChunk = 8;
-constexpr std::int32_t kPadding = 4;           ///< floats behind each shared row, see TileCopy
+constexpr std::int32_t kPadding = 4;           ///< floats after each shared row, see TileCopy
 constexpr std::int32_t kRegisterFile = 65536;  ///< of a multiprocessor, and of a CTA at most
 constexpr std::int32_t kOtherRegisters = 40;   ///< a thread, besides sums: addresses, operands, counters
-/// Of a chunk on its way through a thread's registers, where there is no asynchronous copy: with their
-/// addresses, more of them than these spill (ptxas 13.0).
+/// The most quads of a chunk that a thread holds in registers, where there is no asynchronous copy: with
+/// their addresses, more of them spill (ptxas 13.0).
 constexpr std::int32_t kMostHeldQuads = 12;
 
 bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }

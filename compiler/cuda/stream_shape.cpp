@@ -23,7 +23,7 @@ bool is_power(std::int32_t value, std::int32_t least, std::int32_t most) {
 
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
-/// Of a thread.
+/// Accumulators of a thread.
 std::int32_t sums_of(const Spmm& problem, const Config& config) {
   const std::int32_t sums =
       problem.block.out * config.tile_n;  // a warp's; on CUDA cores four lanes share one
@@ -39,7 +39,7 @@ std::int32_t fragments_of(const Spmm& problem, const Config& config) {
 }  // namespace
 
 std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config) {
-  constexpr std::int32_t kPadding = 4;  // floats behind each row of sums, as templates/spmm_stream.cuh has it
+  constexpr std::int32_t kPadding = 4;  // floats after each row of sums, as templates/spmm_stream.cuh has it
   const std::int64_t stage = std::int64_t{kStreamChunkBytes} * (config.tile_n + problem.block.out);
   const std::int64_t sums = std::int64_t{4} * config.tile_n * (problem.block.out + kPadding);
   return config.warps * (config.stages * stage + sums);
