@@ -108,7 +108,7 @@ TEST_CASE("small blocks that lie apart are read for as many batch rows at once a
   CHECK(tile(256) == 32);
 }
 
-TEST_CASE("up to four batch rows the cpu's default is a thin tile of one share a thread") {
+TEST_CASE("up to four batch rows the cpu's default is one small tile with one share a thread") {
   for (const char* level : {"x86-64-v3", "x86-64-v4"}) {
     const Target target{Target::Kind::cpu, level, 2};
     CHECK(default_config(Problem(), target, 1).tile_n == 1);

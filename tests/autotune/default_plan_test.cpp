@@ -112,7 +112,7 @@ TEST_CASE("the plan of attached tables is the same for all layouts, and can be e
     const Plan plan = choose_attached_plan(small, target);
     CHECK(plan == choose_attached_plan(large, target));
 #ifndef SPARSEKILN_CPU
-    if (target.kind == Target::Kind::cpu) return;  // nobody to emit it
+    if (target.kind == Target::Kind::cpu) return;  // no emitter was built
 #endif
     CHECK(emit_source(small, target, plan) == emit_source(large, target, plan));
   };

@@ -144,7 +144,7 @@ TEST_CASE("a tile half of whose batch rows do not exist costs more than one that
   }
 }
 
-TEST_CASE("defaults are predicted to beat configs that nobody would choose") {
+TEST_CASE("defaults are predicted to be faster than bad configs") {
   for (const std::int64_t n : {64, 1024}) {
     CAPTURE(n);
     const Problem half = layer(0.1);
@@ -205,7 +205,7 @@ TEST_CASE("peaks are those of data sheets, for as many multiprocessors as the ta
   CHECK(peak_of(problem, Target::parse("h100")).gbytes == 3350);
 }
 
-TEST_CASE("an architecture that is not in the table is taken for its elder neighbour") {
+TEST_CASE("an architecture that is not in the table has the figures of the next older one") {
   CHECK(architecture(Target::parse("sm_103")).memory_gbytes ==
         architecture(Target::parse("sm_100")).memory_gbytes);
   CHECK(architecture(Target::parse("sm_90a")).capability == 90);

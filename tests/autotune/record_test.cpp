@@ -106,7 +106,7 @@ TEST_CASE("samples whose middles overlap tie") {
   CHECK(winner(contest) == 0);
 }
 
-TEST_CASE("modelled times stand back behind measured ones") {
+TEST_CASE("measured times rank before modelled ones") {
   const Contest contest = contest_of({modelled(0, 1), measured(1, {9})});
   CHECK(winner(contest) == 1);
   CHECK(standing(contest).measured);

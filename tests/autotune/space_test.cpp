@@ -86,7 +86,7 @@ TEST_CASE("every config of a space works, none is there twice, and each that is 
   }
 }
 
-TEST_CASE("a contest has the cost model's choice once, and counts every config of the space") {
+TEST_CASE("a contest has the default plan's config once, and counts every config of the space") {
   for (const auto& [problem, target] : cases())
     for (const RangedConfig& chosen : choose_plan(problem, target)) {
       CAPTURE(target.to_string());

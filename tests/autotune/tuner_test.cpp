@@ -214,7 +214,7 @@ TEST_CASE("where the default is broken, or breaks, the fastest is found all the 
   }
 }
 
-TEST_CASE("a machine that is slow now and then misleads nobody") {
+TEST_CASE("the fastest config is found on a machine that is slow from time to time") {
   FakeWorkbench bench;
   bench.drift = true;
   bench.us[23] = 9;

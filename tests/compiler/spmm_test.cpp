@@ -20,7 +20,7 @@ Problem problem_of(Operation operation) {
   return problem;
 }
 
-TEST_CASE("the forward product is of the weight as it lies") {
+TEST_CASE("the forward product does not transpose the weight") {
   const Problem problem = problem_of(Operation::forward);
   const Spmm product(problem);
   CHECK(product.layout == problem.layout);

@@ -22,7 +22,7 @@ TEST_CASE("what a sum is off goes through an epilogue") {
   const double error = apply({.scale = true}, operands, {1, 0.5}, {}).error;
   CHECK(error >= 2);
   CHECK(error < 2.001);
-  // Of a product of two, each weighs the other's error.
+  // In a product of two factors, each scales the error of the other.
   const Epilogue glu{.activation = Activation::relu, .glu = true};
   CHECK(apply(glu, {}, {3, 0.5}, {5, 0}).error == doctest::Approx(2.5).epsilon(1e-5));
   CHECK(apply(glu, {}, {3, 0}, {5, 0.5}).error == doctest::Approx(1.5).epsilon(1e-5));

@@ -39,7 +39,7 @@ bool has_no_child() {
   return ::waitpid(-1, &status, WNOHANG) == -1 && errno == ECHILD;
 }
 
-/// Runs it all, and sees to it that nothing is left behind and each result comes once.
+/// Runs everything, and checks that no process or descriptor is left and that each result comes once.
 std::map<std::size_t, Isolated> run(std::size_t count, std::size_t at_once, std::chrono::milliseconds limit,
                                     const std::function<Bytes(std::size_t)>& work,
                                     const std::function<bool()>& stop = {}) {

@@ -115,8 +115,7 @@ TEST_CASE("an entry that is of no use does not hide the good one of the next pac
   CHECK(build(refused).binary->code.front() == std::byte{'c'});
 }
 
-TEST_CASE(
-    "of plans that are held, the one nearest to the cost model's is taken; its own where that is held") {
+TEST_CASE("among the plans that packs hold, the default plan is taken, else the one nearest to it") {
   const TemporaryFolder folder;
   Options options = sample_options(folder);
   const BuildJob chosen = job_of(sample_layout(), options);

@@ -79,7 +79,7 @@ TEST_CASE("a Binary is read under the identity that it was stored for, and under
   CHECK(has(wrong, "is that of " + two.identities[0].key().hex()));
 }
 
-TEST_CASE("a Binary that is damaged hides no other of its entry, and one of another entry serves nobody") {
+TEST_CASE("a Binary that is damaged hides no other of its entry, and one of another entry is never used") {
   const TemporaryFolder folder;
   const TwoKernels two(folder.path());
   const auto any = [](const Binary&) { return true; };

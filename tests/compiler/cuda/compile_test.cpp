@@ -26,7 +26,7 @@ Plan two_entries(const Problem& problem, const Target& target, std::int32_t stag
   return plan;
 }
 
-/// What ptxas itself says of a kernel: the line behind its properties.
+/// What ptxas itself says of a kernel: the line after its properties.
 std::string report_of(const std::string& log, const std::string& kernel) {
   const std::size_t at = log.find("Used ", log.find("Function properties for " + kernel + "\n"));
   return at == std::string::npos ? std::string{} : log.substr(at, log.find('\n', at) - at);

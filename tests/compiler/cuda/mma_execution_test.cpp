@@ -44,7 +44,7 @@ struct Rows {
   }
 };
 
-/// Elements of y that are not the exact sum rounded once, and those behind its rows that are no longer
+/// Elements of y that are not the exact sum rounded once, and those beyond its rows that are no longer
 /// poison.
 std::int64_t wrong_elements(const Problem& problem, const Rows& x, const Elements& w, const Rows& y,
                             std::int64_t n) {

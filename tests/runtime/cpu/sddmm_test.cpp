@@ -17,7 +17,7 @@ namespace sparsekiln::cpu {
 namespace {
 
 constexpr std::array<std::int64_t, 8> kBatches = {0, 1, 2, 7, 8, 9, 33, 100};
-/// Of x and dy, and of dw.
+/// The types of x and dy, and of dw.
 constexpr std::array kTypes = {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::f32},
                                std::pair{DType::bf16, DType::bf16}, std::pair{DType::f16, DType::f32},
                                std::pair{DType::f16, DType::f16}};

@@ -147,7 +147,7 @@ TEST_CASE("broken candidates are recorded with their reasons, none is chosen, an
       std::signal(SIGSEGV, SIG_DFL);
       ::raise(SIGSEGV);
     }
-    if (config == configs[5]) throw Error(ErrorKind::compile, "an instruction that nobody knows");
+    if (config == configs[5]) throw Error(ErrorKind::compile, "an unknown instruction");
     Binary binary = build_binary(problem, target, plan);
     if (config == configs[4]) binary.entries[0].resources.spill_load_bytes = 40;
     return binary;
@@ -166,7 +166,7 @@ TEST_CASE("broken candidates are recorded with their reasons, none is chosen, an
   check(2, Outcome::failed, "its compile hangs: it was not done after 1000 ms");
   check(3, Outcome::failed, "the compiler crashed: its process was ended by signal 11");
   check(4, Outcome::pruned, "it spills: 0 bytes stored, 40 loaded");
-  check(5, Outcome::failed, "it does not compile: an instruction that nobody knows");
+  check(5, Outcome::failed, "it does not compile: an unknown instruction");
   CHECK(standing(record.contests[0]).measured);
   const Config chosen = record.plan()[0].config;
   for (std::size_t i = 1; i <= 5; ++i) CHECK_FALSE(chosen == configs[i]);
@@ -359,7 +359,8 @@ TEST_CASE("another environment's record serves where there is none of one's own,
 }
 
 TEST_CASE("a record that is shipped serves where the store has none") {
-  // Of the layers that bench/tuning.py tunes: 2560 hidden units in blocks of 32, a quarter of them present.
+  // One of the layers that bench/tuning.py tunes: 2560 hidden units in blocks of 32, a quarter of them
+  // present.
   const Layout shipped = patterns::random(80, 80, 0.25, 1);
   const std::string_view lines = shipped_record_lines();
   const std::size_t at = lines.find(shipped.digest().hex());
