@@ -126,7 +126,7 @@ TEST_CASE("the plan of attached tables is the same for all layouts, and can be e
   }
 }
 
-TEST_CASE("a baked plan and its attached twin differ in the form of their tables alone") {
+TEST_CASE("a baked plan and the attached one differ only in the form of their tables") {
   const Target target = Target::parse("h100");
   const Problem problem = problem_of(patterns::random(30, 40, 0.5, 1), {32, 32}, Batch::up_to(300));
   const Plan attached = choose_attached_plan(problem, target);

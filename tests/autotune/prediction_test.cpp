@@ -63,7 +63,7 @@ TEST_CASE("a sparser layer is predicted to take less time, on every architecture
       }
 }
 
-TEST_CASE("no prediction lies below the physical floor") {
+TEST_CASE("no prediction is below the roofline bound") {
   for (const std::string name : kTargets)
     for (const Operation operation : kOperations)
       for (const DType dtype : {DType::f16, DType::f32})
@@ -88,7 +88,7 @@ TEST_CASE("CUDA cores multiply no faster than they have lanes") {
   }
 }
 
-TEST_CASE("the floor has each operand once, and of the activations those that meet a block") {
+TEST_CASE("the roofline bound counts each operand once, and only those activations that meet a block") {
   Problem problem;
   problem.layout = Layout::from_mask(2, 3, std::vector<std::uint8_t>{1, 0, 1, 0, 0, 0});
   problem.block = {16, 32};

@@ -29,8 +29,7 @@ TEST_CASE("the forward product does not transpose the weight") {
   CHECK(product.block_of_weight(5) == 5);
 }
 
-TEST_CASE(
-    "the gradient of the input is a product with the transposed weight, whose blocks stay where they lie") {
+TEST_CASE("the gradient of the input is a product with the transposed weight, whose blocks stay in place") {
   const Problem problem = problem_of(Operation::grad_input);
   const Spmm product(problem);
   CHECK(product.by_columns());

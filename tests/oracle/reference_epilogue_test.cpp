@@ -17,7 +17,7 @@ TEST_CASE("an epilogue is its formula, and exact while nothing is rounded") {
   CHECK(apply({.bias = true}, {.bias = 0.1}, {1, 0}, {}).error > 0);
 }
 
-TEST_CASE("what a sum is off goes through an epilogue") {
+TEST_CASE("the error of a sum is propagated through an epilogue") {
   const EpilogueOperands operands{.alpha = 4};
   const double error = apply({.scale = true}, operands, {1, 0.5}, {}).error;
   CHECK(error >= 2);
@@ -28,7 +28,7 @@ TEST_CASE("what a sum is off goes through an epilogue") {
   CHECK(apply(glu, {}, {3, 0}, {5, 0.5}).error == doctest::Approx(1.5).epsilon(1e-5));
 }
 
-TEST_CASE("what z is off goes through an activation with its own Lipschitz constant") {
+TEST_CASE("the error of z is propagated through an activation by its Lipschitz constant") {
   const auto error = [](Activation activation) {
     return apply({.activation = activation}, {}, {1, 0.5}, {}).error;
   };

@@ -168,7 +168,7 @@ TEST_CASE("a child that hangs is killed at its time limit, and the others go on"
   for (std::size_t i = 2; i < 4; ++i) CHECK(results.at(i).end == End::done);
 }
 
-TEST_CASE("a child that closes its pipe and then hangs is killed likewise") {
+TEST_CASE("a child that closes its pipe and then hangs is killed, too") {
   const auto begin = std::chrono::steady_clock::now();
   const auto results = run(1, 1, 200ms, [](std::size_t) -> Bytes {
     for (int descriptor = 3; descriptor < 256; ++descriptor) ::close(descriptor);

@@ -79,7 +79,7 @@ TEST_CASE("what a pack holds is taken from it, and the store stays empty") {
   CHECK_FALSE(std::filesystem::exists(options.cache_dir));
 }
 
-TEST_CASE("the first pack that holds an entry serves it") {
+TEST_CASE("an entry is taken from the first pack that holds it") {
   const TemporaryFolder folder;
   Options options = sample_options(folder);
   for (const char code : {'a', 'b'}) {

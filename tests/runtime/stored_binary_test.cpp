@@ -125,7 +125,7 @@ TEST_CASE("a payload cut anywhere in its key is damaged") {
   }
 }
 
-TEST_CASE("payloads that were exchanged in a store are misses, and are mended") {
+TEST_CASE("payloads that were exchanged in a store are misses, and are replaced") {
   const TemporaryFolder folder;
   TwoKernels two(folder.path());
   two.exchange();

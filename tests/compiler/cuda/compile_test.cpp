@@ -89,7 +89,7 @@ TEST_CASE("default kernels on CUDA cores with edges, gates and a derivative comp
   }
 }
 
-TEST_CASE("chunks that pass through many registers, for want of asynchronous copies, do not spill" *
+TEST_CASE("chunks that pass through many registers, where there are no asynchronous copies, do not spill" *
           need_nvrtc()) {
   const Target target{Target::Kind::cuda, "sm_75", 6};
   const Epilogue whole{

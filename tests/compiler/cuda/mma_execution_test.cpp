@@ -169,7 +169,7 @@ TEST_CASE("feature-major tensor-core kernels are exact for every type, by rows a
         {Target::Kind::cuda, "sm_75", 6});
 }
 
-TEST_CASE("feature-major tensor-core kernels are exact where a tile's entries are no power of two") {
+TEST_CASE("feature-major tensor-core kernels are exact where a tile's batch rows are no power of two") {
   for (const auto& [tile_n, operand_a] : {std::pair{24, OperandA::w}, {48, OperandA::x}}) {
     Problem problem = mma_problem({32, 64}, 40, kHalf);
     problem.order = ActivationOrder::feature_major;

@@ -138,7 +138,8 @@ TEST_CASE("gradients of biases and gates come with that of the weight, glu and d
         }
 }
 
-TEST_CASE("feature-major activations, cut blocks and any alignment give the gradient of the weight") {
+TEST_CASE(
+    "feature-major activations, partial edge blocks and any alignment give the gradient of the weight") {
   std::size_t turn = 0;
   for (const std::string& level : runnable_levels())
     for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major})

@@ -286,7 +286,7 @@ TEST_CASE(
   CHECK(samples_in(resumed) == samples_in(first));
 }
 
-TEST_CASE("who was stopped while another tunes leaves that one's journal and record alone") {
+TEST_CASE("a run that is stopped while another tunes does not change the other's journal and record") {
   const Bench bench;
   const BuildJob job = bench.job();
   const Record blank = untuned(job, "cpu");
@@ -301,7 +301,7 @@ TEST_CASE("who was stopped while another tunes leaves that one's journal and rec
   CHECK_FALSE(find_record(*store, blank).has_value());
 }
 
-TEST_CASE("who waits for another's run takes its record, though that left configs untried") {
+TEST_CASE("a run that waits for another takes its record, even if configs were left untried") {
   const Bench bench;
   std::optional<Record> theirs;
   std::thread other;
@@ -392,7 +392,7 @@ TEST_CASE("a record of another problem or target is not taken") {
   CHECK_FALSE(chosen_plan(*store, other.problem, other.target, here).has_value());
 }
 
-TEST_CASE("a plan that this version refuses is passed over, and the model chooses") {
+TEST_CASE("a plan that this version refuses is skipped, and the default plan is taken") {
   const Bench bench;
   const BuildJob job = bench.job();
   const auto store = store_in(bench.folder.path());
@@ -416,7 +416,7 @@ TEST_CASE("a plan that this version refuses is passed over, and the model choose
   CHECK(build(layout(), bench.options).binary->plan == choose_plan(job.problem, job.target));
 }
 
-TEST_CASE("what is only modelled chooses nothing, and takes no measured choice's place") {
+TEST_CASE("modelled times choose nothing, and replace no measured choice") {
   const Bench bench;
   const BuildJob job = bench.job();
   const auto store = store_in(bench.folder.path());
@@ -464,7 +464,7 @@ TEST_CASE("where the store cannot be written it is tuned all the same") {
   CHECK(standing(record.contests[0]).measured);
 }
 
-TEST_CASE("the model's record names no sample, and counts all candidates as untried") {
+TEST_CASE("a modelled record names no sample, and counts all candidates as untried") {
   const Bench bench;
   const Record record = untuned(bench.job(), "cpu");
   CHECK(samples_in(record) == 0);
