@@ -17,7 +17,7 @@ struct Architecture {
   double memory_gbytes = 0;  ///< of the part's memory, GB/s
   double cache_gbytes = 0;   ///< of the part's L2, GB/s
   double half_products = 0;  ///< f16 and bf16 on tensor cores, summed in float32, dense
-  double tf32_products = 0;  ///< likewise; 0: it has none
+  double tf32_products = 0;  ///< the same for tf32; 0: it has none
   /// The share of these that `mma.sync` reaches. Kernels here use that instruction; only newer ones use all
   /// of Hopper's and datacenter Blackwell's tensor cores.
   double mma_share = 1;

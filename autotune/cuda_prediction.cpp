@@ -40,13 +40,13 @@ struct Share {
   double memory_us = 0;  ///< that a chunk takes to come
 };
 
-/// Chunks of a CTA that are on their way at once. With one stage nothing is done while it is filled.
+/// Chunks of a CTA that are in flight at once. With one stage nothing is done while it is filled.
 double chunks_ahead(const CtaCosts& costs, const Config& config) {
   const double ahead = config.stages == 1 ? 0.5 : config.stages - 1;
   return costs.chunk_per_warp ? ahead * config.warps : ahead;
 }
 
-/// The time of `ctas` CTAs on one multiprocessor, which has room for them at once.
+/// The time of `ctas` CTAs on one multiprocessor, where they run at the same time.
 Times wave(const Architecture& figures, const CtaCosts& costs, const Config& config, const Share& share,
            double ctas) {
   const double cycle = 1e-3 / figures.clock_ghz;

@@ -18,7 +18,7 @@ namespace sparsekiln {
 
 /// What became of a candidate.
 enum class Outcome : std::uint8_t {
-  untried,   ///< there was no time for it; a rerun goes on with it
+  untried,   ///< there was no time for it; the next run goes on with it
   pruned,    ///< never to be measured: `reason` says why
   failed,    ///< it does not compile, is wrong, crashes or hangs: `reason` says which
   measured,  ///< on a device, with its answer checked before

@@ -71,7 +71,7 @@ struct Element {
 
 /// Element i of an array of `type`: exactly, where the arithmetic type is float32; else rounded to float32.
 [[nodiscard]] float to_float(DType type, const void* data, std::int64_t i);
-/// Elements first, first + 1 … of an array of `type`, likewise.
+/// Elements first, first + 1 … of an array of `type`, converted in the same way.
 void to_float(DType type, const void* data, std::int64_t first, std::span<float> to);
 /// Element i of an array of `type`, exactly.
 [[nodiscard]] double to_double(DType type, const void* data, std::int64_t i);

@@ -97,7 +97,7 @@ void begin_baking(Kernel::Impl& kernel, BuildJob job) {
   }
 }
 
-/// The attached kernel, with the baked one on its way.
+/// The attached kernel, while the baked one is made.
 std::pair<Handle, From> make_tiered(const BuildJob& job, const std::shared_ptr<const Device>& device) {
   BuildJob attached = job;
   attached.plan = with_attached_tables(std::move(attached.plan));

@@ -15,7 +15,7 @@ namespace sparsekiln {
 
 // Two kinds of entries of the store hold what tuning found. A *record* is all of it, one a problem, target
 // and environment, as JSON. A *choice* is what `compile` reads: the plan of a record, under the same fields,
-// and once more without the environment, for who builds where there is none (a build server).
+// and once more without the environment, for builds where there is none (a build server).
 
 /// The fields by which problems and targets are told apart, as Record::problem has them.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> problem_fields(const Problem& problem,

@@ -273,10 +273,10 @@ Record tune(const BuildJob& job, std::string_view asked, const TuneOptions& how)
     keep_choices(run.store(), *earlier, false);  // they may have been trimmed away
     return *earlier;
   }
-  // Somebody who tunes the same has at most as long as this one would take, and then some.
+  // Another process that tunes the same is given the time that this one would take, and a margin.
   const auto patience =
       std::chrono::duration_cast<std::chrono::milliseconds>(2 * how.budget + std::chrono::minutes(1));
-  // Its record is taken, settled or not: who tunes at once chooses alike.
+  // Its record is taken, settled or not: processes that tune at the same time choose the same.
   std::optional<Record> arrived;
   const auto has_arrived = [&] {
     arrived = find_record(run.store(), run.blank());

@@ -20,7 +20,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-constexpr std::int32_t kMostBatchRows = 128;  ///< of a batch tile: its sums live on the stack and in L1
+constexpr std::int32_t kMostBatchRows = 128;  ///< of a batch tile: its sums are on the stack and in L1
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -63,7 +63,7 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   return entry;
 }
 
-/// Where its only worker packs x is seen when a layout is attached: a pass of its own then calls the two.
+/// Whether the only worker packs x is known when a layout is attached: a separate pass then calls the two.
 Entry emit_attached(EmittedModule& module, const std::string& suffix, const Geometry& geometry) {
   const std::vector<std::string> passes = attached_passes(geometry, suffix, 0);
   Entry entry;

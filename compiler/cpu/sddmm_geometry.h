@@ -77,7 +77,7 @@ struct SddmmGeometry {
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
   /// Features of x that the register tiles of a run of `blocks` blocks go over together.
   [[nodiscard]] std::int32_t run_width(std::int32_t blocks) const { return blocks * x.width; }
-  /// The tile of a run of `blocks` blocks: as many sums as registers have room for.
+  /// The tile of a run of `blocks` blocks: as many sums as the registers hold.
   [[nodiscard]] SddmmTile tile(std::int32_t blocks) const;
 };
 

@@ -25,7 +25,7 @@ constexpr double kLift = 65536;  ///< a word's digits beyond those of bf16
 }  // namespace
 
 /// dw of one pair of one batch row, by stretches of a block row, whatever the lengths of runs.
-/// Stores are most of what it does: what is known of them when it begins is not asked again for each.
+/// Most of its work is stores: what is known of them at its beginning is not tested again for each.
 void SddmmPass::outer_products() {
   if (llvm::isa<llvm::Constant>(streams_products_)) return outer_products_as_known();
   Value* const streams = streams_products_;

@@ -22,8 +22,8 @@ constexpr std::int32_t kMostSums = 128;    ///< a thread
 constexpr std::int32_t kRegisterFile = 65536;
 constexpr std::int32_t kMostRegisters = 255;  ///< a thread
 constexpr std::int32_t kOtherRegisters = 56;  ///< a thread, besides sums and fragments
-/// The same where a chunk passes through registers, besides those: the addresses of its copies live as long.
-/// So many that nothing is let through which NVRTC 13 spills for sm_75.
+/// The same where a chunk passes through registers, besides those: the addresses of its copies take
+/// registers, too. So many that nothing is let through which NVRTC 13 spills for sm_75.
 constexpr std::int32_t kOtherRegistersStaged = 88;
 
 bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
@@ -164,7 +164,7 @@ WarpGrid share_out(const Spmm& problem, const Config& config, const TileGrid& ti
   return warps;
 }
 
-/// The largest chunk for which shared memory and registers have room: `fragments` are those of a thread.
+/// The largest chunk that shared memory and registers can hold: `fragments` are those of a thread.
 void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, const Config& config,
                   std::int32_t fragments) {
   const std::int32_t units = block_units(problem);

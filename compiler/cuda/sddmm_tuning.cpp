@@ -8,7 +8,7 @@ namespace sparsekiln::cuda {
 namespace {
 
 /// As many blocks as give a run of 128 inputs, or as the fullest block row has, and fewer where there would
-/// not be two runs for each worker. Not fewer than give 32 inputs, which a warp's reads and writes want.
+/// not be two runs for each worker. Not fewer than give 32 inputs, which a warp's reads and writes need.
 std::int32_t width_for(const Sddmm& gradient, const Target& target) {
   constexpr std::int32_t kColumns = 128;
   constexpr std::int32_t kLeastColumns = 32;

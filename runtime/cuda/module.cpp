@@ -41,7 +41,7 @@ void check_entry(const Entry& entry) {
                   entry.up_to, kMostBatch));
 }
 
-/// One entry, ready: everything that cuLaunchKernel wants but the operands.
+/// One entry, ready: everything that cuLaunchKernel takes except the operands.
 struct Launchable {
   std::vector<CUfunction> passes;
   unsigned workers;
