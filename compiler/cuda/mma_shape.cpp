@@ -133,7 +133,7 @@ void check_numbers(const Spmm& problem, const Target& target, const Config& conf
                        name(problem.operation)));
   if (problem.block.out * config.merge % rows_out(config) != 0)
     refuse(config,
-           fmt::format("operand_a=w wants blocks of {} outputs or more, not {}; operand_a=x{} would work",
+           fmt::format("operand_a=w needs blocks of {} outputs or more, not {}; operand_a=x{} would work",
                        kRowsA, problem.block.out, problem.by_columns() ? "" : " or merge=2"));
   if (!within(config.tile_n, rows_n(config), kMostTileN) || config.tile_n % rows_n(config) != 0)
     refuse(config, fmt::format("tile_n is a multiple of {} up to {} with operand_a={}", rows_n(config),
@@ -186,10 +186,9 @@ void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, co
   };
   while (!shape.async_copy && shape.chunk_units > least_units && !registers_fit()) shape.chunk_units /= 2;
   if (shape.sums > kMostSums || !registers_fit())
-    refuse(config,
-           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
-                       "more warps or a smaller tile_n would work",
-                       shape.sums, shape.threads));
+    refuse(config, fmt::format("a thread would hold {} sums, more than the registers of {} threads hold; "
+                               "more warps or a smaller tile_n would work",
+                               shape.sums, shape.threads));
   shape.shared_bytes = shared_bytes(problem, config, shape.chunk_units);
   if (shape.shared_bytes > most_bytes)
     refuse(config,

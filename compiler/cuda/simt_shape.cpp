@@ -71,10 +71,9 @@ SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& co
   shape.thread_n = config.tile_n / threads_n;
   const std::int32_t sums = config.rows * problem.weights() * shape.thread_n * config.tile_out;
   if (sums > 128 || (sums + kOtherRegisters) * shape.threads > kRegisterFile)
-    refuse(config,
-           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
-                       "more warps or a smaller tile_n would work",
-                       sums, shape.threads));
+    refuse(config, fmt::format("a thread would hold {} sums, more than the registers of {} threads hold; "
+                               "more warps or a smaller tile_n would work",
+                               sums, shape.threads));
   shape.chunk = std::min(block.in, kLargestChunk);
   const std::int32_t least = std::max(kSmallestChunk, block.in / kMostParts);
   while (shape.chunk > least && (shared_bytes(problem, config, shape.chunk) > kSharedLimit ||

@@ -294,7 +294,7 @@ TEST_CASE("more shared memory or threads than the device has is refused when it 
   binary = stub_binary();
   binary.entries.front().threads = 2048;
   const auto threads = error_of([&] { static_cast<void>(device->load(shared(binary))); });
-  CHECK(says(threads, "the kernel forward wants 2048 threads a CTA, and on Stub H100 it can have 1024"));
+  CHECK(says(threads, "the kernel forward needs 2048 threads a CTA, and on Stub H100 it can have 1024"));
 }
 
 TEST_CASE("a batch of more tiles than a grid has rows is launched with as many rows as there may be") {
