@@ -17,9 +17,9 @@ struct Architecture {
   double memory_gbytes = 0;  ///< of the part's memory, GB/s
   double cache_gbytes = 0;   ///< of the part's L2, GB/s
   double half_products = 0;  ///< f16 and bf16 on tensor cores, summed in float32, dense
-  double tf32_products = 0;  ///< likewise; 0: it has none
-  /// Of these, the share that `mma.sync` gets: what kernels are made of here, while newer instructions alone
-  /// use all of Hopper's and datacenter Blackwell's tensor cores.
+  double tf32_products = 0;  ///< the same for tf32; 0: it has none
+  /// The share of these that `mma.sync` reaches. Kernels here use that instruction; only newer ones use all
+  /// of Hopper's and datacenter Blackwell's tensor cores.
   double mma_share = 1;
   std::int32_t lanes = 0;  ///< float32 products on CUDA cores
 
@@ -35,11 +35,11 @@ struct Architecture {
   [[nodiscard]] double products(DType dtype, Math math) const;
 };
 
-/// Of a CUDA target. One that is not there is taken for its elder neighbour.
+/// The figures of a CUDA target. An architecture that is not in the table gets those of the next older one.
 [[nodiscard]] Architecture architecture(const Target& target);
 
-/// Of the target's multiprocessors and the usual part's memory, by documents. Nothing for a cpu, of which
-/// none says what this host is: it is for measuring.
+/// The peak of the target's multiprocessors and of the usual part's memory, as documented. Nothing for a cpu:
+/// no document describes this host, which has to be measured.
 [[nodiscard]] MachinePeak peak_of(const Problem& problem, const Target& target);
 
 }  // namespace sparsekiln

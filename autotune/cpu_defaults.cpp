@@ -12,23 +12,23 @@ namespace {
 /// Every batch tile reads the whole weight; beyond this its sums and panels crowd the weight out of L1.
 constexpr std::int32_t kMostBatchRows = 64;
 /// On AVX2 four vectors, the widest register tile, and on AVX-512 two. Wider batch tiles gain nothing on the
-/// one; on both the packed x of 4096 inputs takes half a MiB, what L2 has room for.
+/// one; on both the packed x of 4096 inputs takes half a MiB, which fits L2.
 constexpr std::int32_t kBatchRowsOfWideVectors = 32;
 
 constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
 constexpr std::int64_t kRowsOfShare = 16;
 
-/// Of the gradient of the weight: batch rows of a chunk, whose panels share L1 with the sums.
+/// Batch rows of a chunk of the gradient of the weight, whose panels share L1 with the sums.
 constexpr std::int32_t kChunk = 64;
 /// Vectors of x in a register tile, from as many blocks as have them.
 constexpr std::int32_t kRunVectors = 4;
 /// Blocks of a run, where a block has one vector: with four of their outputs they fill the registers.
 constexpr std::int32_t kNarrowRun = 3;
-/// Batch entries that are worth a pass that packs them, and the room that all pairs may take. What no launch
-/// fills is never touched.
+/// The least batch rows for which a pass that packs them pays, and the most bytes that all pairs may take.
+/// Pages that no launch fills are never touched.
 constexpr std::int64_t kPackedFrom = 16;
 constexpr std::int64_t kMostPackedBytes = std::int64_t{1} << 30;
-/// Of x and dy together, where the config is for all layouts: 4096 each.
+/// Features of x and dy together, where the config is for all layouts: 4096 each.
 constexpr std::int64_t kFeaturesOfAny = 8192;
 
 /// Up to four batch rows, or one vector of them, or else pairs of vectors, which the main loop wants; of the
@@ -44,7 +44,7 @@ std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
   return static_cast<std::int32_t>(std::min<std::int64_t>(best, pairs * 2 * lanes));
 }
 
-/// Of plain passes, which copy what they read of x for each block: a power of two.
+/// Batch rows of a tile of plain passes, which copy what they read of x for each block: a power of two.
 std::int32_t plain_tile_for(std::int64_t n) {
   constexpr std::int64_t kMostPlainBatchRows = 32;
   const std::int64_t batch_rows = std::clamp<std::int64_t>(n, 1, kMostPlainBatchRows);

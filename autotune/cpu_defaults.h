@@ -11,11 +11,11 @@
 
 namespace sparsekiln::cpu {
 
-/// The config of the cpu target for a batch of `n` where nothing was measured. Of the problem, only the
-/// number of block rows matters; an empty layout stands for any.
+/// The config of the cpu target for a batch of `n` where nothing was measured. Only the
+/// number of block rows of the problem matters; an empty layout stands for any.
 [[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
 
-/// Of the gradient of the weight; an empty layout stands for any, of 4096 features or so.
+/// The same for the gradient of the weight; an empty layout stands for any, of about 4096 features.
 [[nodiscard]] Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cpu

@@ -31,8 +31,8 @@ constexpr double kItemCycles = 60;   // of one share of a block row: begin, and 
 constexpr double kTileCycles = 8;    // of one register tile of a chunk
 constexpr double kGatherCycles = 6;  // of one batch row of a block, whose panels its run makes for itself
 
-// What of the shorter of two streams is not hidden behind the longer one. For the panel measured, by
-// bench/model_accuracy.py: its lines come in as the multiply-adds ask for them, a step or two ahead.
+// The share of the shorter of two streams that the longer one does not hide. That of the panel was measured
+// with bench/model_accuracy.py: its lines are fetched as the multiply-adds need them, a step or two ahead.
 constexpr double kPanelExposed = 0.5;
 constexpr double kWeightExposed = 0.2;  // which is asked for in order, and so ahead
 
@@ -42,7 +42,7 @@ double bytes_per_cycle(double bytes) {
   return kMemoryBytesPerCycle;
 }
 
-/// Of two streams at once, the cycles of both.
+/// The cycles that two streams take together where they run at the same time.
 double overlapped(double a, double b, double exposed) { return std::max(a, b) + exposed * std::min(a, b); }
 
 /// The largest of equal shares, over the mean: how long a launch waits for its last thread.

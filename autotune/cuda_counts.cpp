@@ -11,7 +11,7 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Block rows that are looked at one by one. Of more, statistics say enough.
+/// The most block rows that are counted one by one. For more, statistics are accurate enough.
 constexpr std::int32_t kRowsCounted = 2048;
 
 /// As make_schedule has them.
@@ -116,7 +116,7 @@ double longest_first(std::span<const std::int32_t> begins, std::int64_t workers,
   return static_cast<double>(largest * workers) / static_cast<double>(total);
 }
 
-/// Of rows that are known: the first of these that is balanced, as make_schedule tries them.
+/// The largest share where all rows are known: that of the first balanced order, tried as make_schedule does.
 double largest_share(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
   const double least = least_share(begins, workers, total);
   if (least > kBalanced) return least;
@@ -178,8 +178,8 @@ Shares shares_of(const Steps& steps, std::span<const std::int32_t> begins, std::
   return shares;
 }
 
-/// Of clusters of `size` rows whose columns are drawn at random, the share of all columns that any of its
-/// rows needs. Clustering does better where rows are alike.
+/// The share of all columns that any row of a cluster needs, where the columns of its `size` rows are drawn
+/// at random. Clustering does better where rows are alike.
 double united(double density, std::int32_t size) { return 1 - std::pow(1 - density, size); }
 
 Steps expected_steps(const Layout& layout, const Config& config) {

@@ -14,8 +14,8 @@ namespace {
 /// Warps that a scheduler needs to issue in every cycle: one alone waits for its own results in between.
 constexpr double kWarpsToFill = 2;
 constexpr std::int32_t kRegisterFile = 65536;
-/// What of the times that are not the longest one adds to it: resources are not used side by side to the
-/// last. Of a kernel with one stage, whose CTAs either wait or multiply, half.
+/// The share of the shorter times that adds to the longest one: resources are not in use at the same time
+/// throughout. For a kernel with one stage, whose CTAs either wait or multiply, it is half.
 constexpr double kOverlapLost = 0.1;
 constexpr double kOverlapLostOfOneStage = 0.5;
 
@@ -40,13 +40,13 @@ struct Share {
   double memory_us = 0;  ///< that a chunk takes to come
 };
 
-/// Chunks of a CTA that are on their way at once. With one stage nothing is done while it is filled.
+/// Chunks of a CTA that are in flight at once. With one stage nothing is done while it is filled.
 double chunks_ahead(const CtaCosts& costs, const Config& config) {
   const double ahead = config.stages == 1 ? 0.5 : config.stages - 1;
   return costs.chunk_per_warp ? ahead * config.warps : ahead;
 }
 
-/// The time of `ctas` CTAs on one multiprocessor, which has room for them at once.
+/// The time of `ctas` CTAs on one multiprocessor, where they run at the same time.
 Times wave(const Architecture& figures, const CtaCosts& costs, const Config& config, const Share& share,
            double ctas) {
   const double cycle = 1e-3 / figures.clock_ghz;
@@ -61,7 +61,7 @@ Times wave(const Architecture& figures, const CtaCosts& costs, const Config& con
   return times;
 }
 
-/// Of a tensor-core instruction: 16 × 8 × 32 bytes of k, or half of it where m16n8k16 is not there.
+/// Cycles of a tensor-core instruction: 16 × 8 × 32 bytes of k, or half of it where m16n8k16 does not exist.
 double cycles_of_product(const Computation& problem, const Target& target, const Architecture& figures) {
   if (problem.ieee()) return 0;
   const double products = problem.dtype == DType::f32 || target.compute_capability() < 80 ? 1024 : 2048;

@@ -30,13 +30,13 @@ struct Work {
 [[nodiscard]] LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config);
 [[nodiscard]] SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config);
 
-/// Of a schedule that make_schedule gave. Exact in bytes and products where no block row or column is cut, no
-/// block's gate is 0, beta is 0, there is no bias, and the tables are in constant memory; or in global
-/// memory, and neither is the variant stream nor are rows merged.
+/// The work of a schedule from make_schedule. Exact in bytes and products where no block row or column is
+/// cut, no block's gate is 0, beta is 0, there is no bias, and the tables are in constant memory; or in
+/// global memory, and neither is the variant stream nor are rows merged.
 [[nodiscard]] Work work_of(const Spmm& problem, const Target& target, const Config& config,
                            const Schedule& schedule, std::int64_t n);
 
-/// Of a schedule that make_block_runs gave, and one pair of operands. Exact likewise.
+/// The work of a schedule from make_block_runs and one pair of operands. Exact under the same conditions.
 [[nodiscard]] Work work_of(const Sddmm& gradient, const Target& target, const Config& config,
                            const BlockRuns& schedule, std::int64_t n);
 

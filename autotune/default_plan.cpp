@@ -38,7 +38,7 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
                                           : cuda::default_config(problem, target, n);
 }
 
-/// Besides the form of the tables.
+/// The default plan, except for the form of its tables.
 Plan choose_numbers(const Spmm& problem, const Target& target) {
   const std::int64_t bound = problem.batch.bound();
   Plan plan;

@@ -18,7 +18,7 @@ namespace sparsekiln {
 
 /// What became of a candidate.
 enum class Outcome : std::uint8_t {
-  untried,   ///< there was no time for it; a rerun goes on with it
+  untried,   ///< there was no time for it; the next run goes on with it
   pruned,    ///< never to be measured: `reason` says why
   failed,    ///< it does not compile, is wrong, crashes or hangs: `reason` says which
   measured,  ///< on a device, with its answer checked before
@@ -63,7 +63,7 @@ struct Contest {
   double flops = 0;       ///< of present blocks, one launch
   double bytes = 0;       ///< that a launch must read and write at least: each operand once
   double floor_us = 0;    ///< the physical floor: bytes over bandwidth, or operations over peak, the larger
-  Config default_config;  ///< what the cost model chooses; a candidate like the others
+  Config default_config;  ///< the default plan's; a candidate like the others
   std::vector<Candidate> candidates;  ///< in the space's order, the default first
   std::vector<PrunedGroup> pruned;    ///< of the space, those that are no candidates
 

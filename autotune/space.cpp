@@ -51,7 +51,7 @@ constexpr std::array kBeforeFamily = {
     Constraint{[](const Case& one) {
                  return !is_product(one) || one.config.tile_n < std::max<std::int64_t>(2 * one.n, 16);
                },
-               "the tile has at least twice as many batch entries as the batch"},
+               "the tile has at least twice as many batch rows as the batch"},
     Constraint{[](const Case& one) {
                  return !is_product(one) || one.target.kind == Target::Kind::cpu || one.config.tile_n >= 64 ||
                         8 * std::int64_t{one.config.tile_n} >= one.n;
@@ -61,12 +61,11 @@ constexpr std::array kBeforeFamily = {
                "there are fewer block rows than output tiles of an item"},
 };
 constexpr std::array kAfterFamily = {
-    Constraint{
-        [](const Case& one) {
-          return one.config.merge == 1 || (one.problem.operation == Operation::forward &&
-                                           !one.problem.strict_absent && !one.problem.gates);
-        },
-        "block rows are merged in forward products alone, without gates, where zeros may fill them up"},
+    Constraint{[](const Case& one) {
+                 return one.config.merge == 1 || (one.problem.operation == Operation::forward &&
+                                                  !one.problem.strict_absent && !one.problem.gates);
+               },
+               "block rows are merged only in forward products, without gates, where zeros may fill them up"},
     Constraint{[](const Case& one) {
                  return one.config.table != TableForm::unrolled ||
                         one.problem.layout.blocks() <= kUnrolledBlocks;

@@ -151,7 +151,7 @@ class Tuner {
     candidate.compile_ms = compiled.ms;
     if (compiled.binary == nullptr) return fail(index, std::move(compiled.failure));
     candidate.resources = compiled.binary->entries.front().resources;
-    // The default must only compute the right result: it is what a user gets who does not tune.
+    // The default must only compute the right result: it is what users get who do not tune.
     const bool standard = index == standard_;
     if (!standard && spills(candidate.resources))
       return settle(index, Outcome::pruned,

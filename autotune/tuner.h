@@ -49,7 +49,7 @@ struct TuneLimits {
   std::function<bool()> stop = {};  ///< asked often; once true, what is known has to do
 };
 
-/// A contest of all candidates of the space that may win, their times predicted: the cost model's choice
+/// A contest of all candidates of the space that may win, their times predicted: the default plan's config
 /// first, then the fastest first by prediction. Those that the model gives no chance are pruned.
 [[nodiscard]] Contest make_contest(const Problem& problem, const Target& target, const RangedConfig& chosen);
 

@@ -33,7 +33,7 @@ std::string reason(int error) { return std::generic_category().message(error); }
   throw Error(ErrorKind::io, fmt::format("cannot write '{}': {}", printable(file.string()), wrong));
 }
 
-/// A pack holds machine code, so whoever may write it may run code with the rights of whoever reads it.
+/// A pack holds machine code, so a user who may write it may run code with the rights of its readers.
 void check_mode(const fs::path& file, const struct stat& status) {
   if (!S_ISREG(status.st_mode)) refuse(file, "it is not a regular file");
   if ((status.st_mode & S_IWOTH) != 0)

@@ -120,7 +120,7 @@ TableImage get_tables(ByteReader& in) {
   TableImage tables;
   const std::span<const std::byte> bytes = in.get_bytes();
   tables.bytes.assign(bytes.begin(), bytes.end());
-  // The next image lies behind this one on the device: it must begin aligned, too.
+  // The next image follows this one on the device: it must begin aligned, too.
   if (bytes.size() % TableImage::kAlignment != 0) in.fail("an image of tables that is cut off");
   std::int64_t least = 0;
   for (std::int64_t& offset : tables.offsets) {
@@ -150,7 +150,7 @@ Entry get_entry(ByteReader& in) {
   entry.workspace.bytes_per_tile = in.get<std::int64_t>();
   entry.resources = get_resources(in);
   entry.tables = get_tables(in);
-  if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that nobody takes");
+  if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that no argument takes");
   const bool waits = entry.takes_tables() && entry.tables.bytes.empty();  // for a layout
   constexpr std::int32_t kMostClustered = 16;                             // CTAs along one dimension
   const auto& cluster = entry.attributes.cluster;

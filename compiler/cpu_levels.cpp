@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kLinux = "x86_64-unknown-linux-gnu";
 
-// Of the System V psABI's levels what code is generated with.
+// The features of the System V psABI's levels that code is generated with.
 constexpr std::array<std::string_view, 7> kV3{"avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe"};
 constexpr std::array<std::string_view, 5> kV4{"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"};
 constexpr std::array<std::string_view, 1> kBf16{"avx512bf16"};
@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 1> kBf16{"avx512bf16"};
 // sums, three weights and one vector of x fill the registers; but eight outputs are twice four, and no sum of
 // threes. Six batch rows by two vectors of outputs, 8 for 12, are as good; blocks of 16 gain some tenth by
 // them, for one tile has all of a block's outputs, and others nothing. AVX-512 has registers for eight by
-// two: 10 for 16. Of the gradient of the weight, 16 registers hold twelve sums, three words that are
+// two: 10 for 16. For the gradient of the weight, 16 registers hold twelve sums, three words that are
 // broadcast and one vector; where multiply-adds are two instructions, products need some too.
 constexpr std::array kLevels = {
     Level{.name = "x86-64",

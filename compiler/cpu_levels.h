@@ -32,7 +32,7 @@ struct Level {
   // What suits it: see the table.
   std::int32_t tile_outputs;  ///< the most outputs of a register tile two or three vectors of batch rows wide
   std::int32_t wide_outputs;  ///< of one four vectors wide; 0: such tiles are not used
-  /// Of the blocks whose packed weight is read in vectors of outputs; 0: none are. Two vectors.
+  /// Outputs of the blocks whose packed weight is read in vectors of outputs: two vectors; 0: there are none.
   std::int32_t broadcast_outputs;
   std::int32_t tile_batch_rows;  ///< the most batch rows of such a block's register tile
   std::int32_t gradient_sums;    ///< vectors of sums of a register tile of grad_weight

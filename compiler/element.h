@@ -22,7 +22,7 @@ struct ElementFormat {
 struct CudaSpelling {
   std::string_view product;  ///< as an operand of tensor cores, templates/product.cuh; f32: by way of tf32
   std::string_view output;   ///< as the type of y, templates/output.cuh
-  std::string_view operand;  ///< as an operand that is read as floats, templates/load_entries.cuh
+  std::string_view operand;  ///< as an operand that is read as floats, templates/load_batch_rows.cuh
 };
 
 /// Which passes of compiler/cpu compute with an element type.
@@ -71,7 +71,7 @@ struct Element {
 
 /// Element i of an array of `type`: exactly, where the arithmetic type is float32; else rounded to float32.
 [[nodiscard]] float to_float(DType type, const void* data, std::int64_t i);
-/// Elements first, first + 1 … of an array of `type`, likewise.
+/// Elements first, first + 1 … of an array of `type`, converted in the same way.
 void to_float(DType type, const void* data, std::int64_t first, std::span<float> to);
 /// Element i of an array of `type`, exactly.
 [[nodiscard]] double to_double(DType type, const void* data, std::int64_t i);

@@ -150,7 +150,7 @@ std::string to_string(Batch batch) {
 
 namespace {
 
-/// Of the features along one axis of the layout.
+/// Checks the features along one axis of the layout.
 void validate_cut(std::int64_t cut, std::int32_t blocks, std::int32_t side, std::string_view what) {
   if (cut == 0) return;
   const std::int64_t whole = std::int64_t{blocks} * side;

@@ -27,7 +27,7 @@ enum class Adder : std::uint8_t {
 /// The adder of the kernels of a plan: tensor cores where any of them uses those. `ieee`: float32 products
 /// that only float32 arithmetic forms.
 [[nodiscard]] Adder adder_of(bool ieee, const Plan& plan);
-/// How many roundings of one sum are as bad as what the adder does to it, see oracle.h.
+/// How many roundings of one sum are as bad as what the adder does to it, see spmm_check.h.
 [[nodiscard]] double loss(Adder adder);
 
 /// |error| / bound; no bound is met by a NaN or Inf that the reference does not have.

@@ -35,7 +35,8 @@ struct EpilogueOperands {
 [[nodiscard]] double derivative_error(Activation activation, DType sums);
 
 /// The error that one operation on sums of this type may have, relative to its result: the unit roundoff of
-/// float32. Of float64 twice its own, for the reference is computed in float64, too, and errs as much.
+/// float32. For float64 it is twice that of float64: the reference is computed in float64, too, and errs as
+/// much.
 [[nodiscard]] double error_of_operation(DType sums);
 
 }  // namespace sparsekiln

@@ -18,7 +18,7 @@
 namespace sparsekiln {
 namespace {
 
-/// Batch entries that are widened at once: their x and dy must stay in the cache.
+/// Batch rows that are widened at once: their x and dy must stay in the cache.
 constexpr std::int64_t kChunk = 32;
 
 std::int64_t whole_in(const Sddmm& gradient) {
@@ -28,7 +28,7 @@ std::int64_t whole_out(const Sddmm& gradient) {
   return std::int64_t{gradient.layout.rows()} * gradient.block.out;
 }
 
-/// Up to kChunk batch entries of one pair in float64, [entry][feature], of whole blocks: zeros beyond a cut.
+/// Up to kChunk batch rows of one pair in float64, [entry][feature], of whole blocks: zeros beyond a cut.
 struct Chunk {
   std::int64_t count = 0;
   std::vector<double> x;         ///< as the math takes it

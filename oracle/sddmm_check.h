@@ -23,29 +23,30 @@ struct SddmmReference {
   std::vector<double> dgates, of_dgates;
 };
 
-/// Sums in ascending order of pairs and batch entries; exact for integers below 2^53. A block row is summed
+/// Sums in ascending order of pairs and batch rows; exact for integers below 2^53. A block row is summed
 /// by one thread: the result does not depend on their number.
 [[nodiscard]] SddmmReference reference(const Sddmm& gradient, const SddmmInputs& inputs);
 
-/// Judges what a launch computed, element by element, against float64, as check of oracle.h judges products.
+/// Compares what a launch computed with float64, element by element, as `check` of spmm_check.h does
+/// products.
 ///
 /// Small integers: each element equals the exact result, rounded once to its type, bit for bit.
 ///
 /// Random, with the gradients and their magnitudes named as above, u and u_out the unit roundoffs of sums
-/// and of dw's type, and c(K) = min(K, 10·√K) as in oracle.h, K the batch entries of all pairs, E the
+/// and of dw's type, and c(K) = min(K, 10·√K) as in spmm_check.h, K the batch rows of all pairs, E the
 /// elements of a block, and a the adder's loss:
 ///
-///   dw = s·Σ + beta·old, s = alpha·gate   |error| ≤ a·c(K)·u·|s|·of_dw + 4u·(|s·Σ| + |beta·old|) +
-///   u_out·|dw| dbias                                 |error| ≤ a·c(K)·u·|alpha|·of_dbias + 4u·(… ) +
-///   u·|dbias| dgates                                |error| ≤ (a·c(K) + c(E))·u·|alpha|·of_dgates + 4u·(… )
-///   + u·|dgates|
+///   dw      |error| ≤ a·c(K)·u·|s|·of_dw + 4u·(|s·Σ| + |beta·old|) + u_out·|dw|
+///   dbias   |error| ≤ a·c(K)·u·|alpha|·of_dbias + 4u·(…) + u·|dbias|
+///   dgates  |error| ≤ (a·c(K) + c(E))·u·|alpha|·of_dgates + 4u·(…) + u·|dgates|
 ///
-/// (below the normal numbers u_out of the smallest of them)
-/// and what a derivative may be off added to each, as for products. The four roundings are those of s, of its
-/// product with Σ, of beta·old and of their sum. All elements must have been written, and none beside them.
+/// where dw = s·Σ + beta·old and s = alpha·gate (below the normal numbers, u_out of the smallest of them).
+/// The error that a derivative may have is added to each, as for products. The four roundings are those of s,
+/// of its product with Σ, of beta·old and of their sum. All elements must have been written, and none beside
+/// them.
 [[nodiscard]] CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmOutputs& outputs,
                                 Adder adder);
-/// As above, for who checks many results of the same inputs: `want` is their reference.
+/// As above, for checking many results of the same inputs: `want` is their reference.
 [[nodiscard]] CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmReference& want,
                                 const SddmmOutputs& outputs, Adder adder);
 

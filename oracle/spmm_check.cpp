@@ -48,7 +48,7 @@ class Judge {
       tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
   }
 
-  /// Compares batch entry n with entry `at` of the products with W and, where glu, V.
+  /// Compares batch row n with entry `at` of the products with W and, where glu, V.
   void compare(std::int64_t n, const Reference& w, const Reference& v, std::int64_t at,
                CheckResult& check_result) {
     const bool integers = inputs_.kind == Inputs::small_integers;

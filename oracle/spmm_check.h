@@ -52,7 +52,7 @@ namespace sparsekiln {
 [[nodiscard]] CheckResult check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
                                 Adder adder);
 
-/// What `check` compares with, for who checks many results of the same inputs: the products with W and, where
+/// What `check` compares with, for checking many results of the same inputs: the products with W and, where
 /// glu, with V, of stretches of the batch. Two float64 an element of y and a weight.
 struct Expected {
   std::vector<Reference> w;

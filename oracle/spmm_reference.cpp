@@ -12,17 +12,17 @@
 namespace sparsekiln {
 namespace {
 
-/// Batch entries that are computed side by side.
+/// Batch rows that are computed side by side.
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kHalf = kLanes / 2;
-/// Batch entries for which one widened block of W is used; their x must stay in the cache.
+/// Batch rows for which one widened block of W is used; their x must stay in the cache.
 constexpr std::int64_t kChunk = 32;
 
 // As wide as AVX2's registers: wider ones are taken apart through memory by GCC 12.
 using Vector [[gnu::vector_size(kHalf * 8)]] = double;
 using Bits [[gnu::vector_size(kHalf * 8)]] = std::int64_t;
 
-/// One feature of kLanes batch entries. Its alignment is spelled out: `new` may not see that of a vector
+/// One feature of kLanes batch rows. Its alignment is spelled out: `new` may not see that of a vector
 /// type.
 struct alignas(kHalf * 8) Lanes {
   Vector half[2];
@@ -114,7 +114,7 @@ void round_operands(const Spmm& problem, std::vector<double>& values) {
                    [](double value) { return rounded_to_tf32(static_cast<float>(value)); });
 }
 
-/// All features of one batch entry.
+/// All features of one batch row.
 void read_entry(const Spmm& problem, const void* data, std::int64_t stride, std::int64_t entry,
                 std::vector<double>& to) {
   if (!problem.feature_major()) return to_double(problem.dtype, data, entry * stride, to);
@@ -149,7 +149,7 @@ bool read_block(const Spmm& problem, const HostOperands& operands, std::int32_t 
   return true;
 }
 
-/// Up to kChunk batch entries: x transposed and widened, shared by all block rows.
+/// Up to kChunk batch rows: x transposed and widened, shared by all block rows.
 class Chunk {
  public:
   Chunk(const Spmm& problem, const HostOperands& operands, std::int64_t first, std::int64_t count)
@@ -182,7 +182,7 @@ class Chunk {
             std::vector<Lanes>(with_magnitude ? tile : 0, Lanes{})};
   }
 
-  /// Block row `row` into y and magnitude, which begin at this chunk's first batch entry.
+  /// Block row `row` into y and magnitude, which begin at this chunk's first batch row.
   void compute_row(std::int32_t row, Multiply multiply, Scratch& scratch, double* y,
                    double* magnitude) const {
     const auto [out, in] = problem_.block;
@@ -233,7 +233,7 @@ class Chunk {
   std::vector<Lanes> x_;
 };
 
-/// One batch entry in `long double`, row by row.
+/// One batch row in `long double`, row by row.
 class ExtendedEntry {
  public:
   ExtendedEntry(const Spmm& problem, const HostOperands& operands, std::int64_t entry)

@@ -20,14 +20,14 @@ struct HostOperands {
   const void* gates = nullptr;  ///< with Problem::gates, of the type of sums
 };
 
-/// The product for some batch entries, row-major [count, out_features]: in float64, of float64 operands in
+/// The product for some batch rows, row-major [count, out_features]: in float64, of float64 operands in
 /// `long double`, rounded once.
 struct Reference {
   std::vector<double> y;          ///< x·Bᵀ
   std::vector<double> magnitude;  ///< |x|·|B|ᵀ, what rounding errors scale with; empty unless asked for
 };
 
-/// Batch entries [first, first + count) of x·Bᵀ (compiler/spmm.h), of operands as Problem::derivative and
+/// Batch rows [first, first + count) of x·Bᵀ (compiler/spmm.h), of operands as Problem::derivative and
 /// gates make them, which rounds them to their type, with `Math::tf32` rounded to tf32. No epilogue. A
 /// product of two elements is exact in float64, and the sum of K of them is off by at most K·2^-53·magnitude;
 /// sums of integers below 2^53 are exact. float64 operands are multiplied and summed in

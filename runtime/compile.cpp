@@ -62,8 +62,8 @@ Pointer load_on(const std::shared_ptr<const Device>& device, std::shared_ptr<con
 /// code there in the meantime.
 constexpr std::size_t kMostRefused = 8;
 
-/// Finds or makes a Binary and loads it. One whose code the device refuses in every form is looked for
-/// further down, and in the end compiled anew, once: by then for the driver that is there.
+/// Finds or makes a Binary and loads it. Where the device refuses its code in every form, the next source is
+/// searched, and in the end it is compiled again, once, for the driver of this machine.
 template <typename Pointer>
 std::pair<Pointer, From> build_on(const std::shared_ptr<const Device>& device, BuildJob job,
                                   std::optional<Built> found = std::nullopt) {
@@ -80,7 +80,7 @@ std::pair<Pointer, From> build_on(const std::shared_ptr<const Device>& device, B
   }
 }
 
-/// Begins to make the baked kernel that is to serve in the place of `kernel`.
+/// Begins to make the baked kernel that will serve instead of `kernel`.
 void begin_baking(Kernel::Impl& kernel, BuildJob job) {
   const auto bake = [&kernel, job = std::move(job)] {
     kernel.baked = build_on<std::unique_ptr<Kernel::Impl>>(kernel.device, job).first;
@@ -97,7 +97,7 @@ void begin_baking(Kernel::Impl& kernel, BuildJob job) {
   }
 }
 
-/// The attached kernel, with the baked one on its way.
+/// The attached kernel, while the baked one is made.
 std::pair<Handle, From> make_tiered(const BuildJob& job, const std::shared_ptr<const Device>& device) {
   BuildJob attached = job;
   attached.plan = with_attached_tables(std::move(attached.plan));
@@ -137,7 +137,7 @@ Kernel compile(const Layout& layout, const Options& options) {
   static Table table;
   static SingleFlight<Request, std::pair<Handle, From>, RequestHash> flights;
   Request request{layout.digest(), options, context_for(options.target)};
-  request.options.tuning_watch = nullptr;  // whoever looks on asks for the same
+  request.options.tuning_watch = nullptr;  // it does not change what is asked for
   if (Handle kernel = table.find(request)) return {std::move(kernel), From::memory, elapsed.ms()};
   auto [made, first] = flights.run(request, [&]() -> std::pair<Handle, From> {
     // A flight may have landed between the look and this take-off.

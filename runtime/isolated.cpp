@@ -152,7 +152,7 @@ Isolated conclude(Child& child, int status) {
   return result;
 }
 
-/// What has become of it; nothing while it goes on.
+/// How it ended; nothing while it runs.
 std::optional<Isolated> look(Child& child, std::chrono::milliseconds limit) {
   if (child.pipe.open() && !drain(child)) child.pipe = cache::Descriptor();
   if (!child.pipe.open())

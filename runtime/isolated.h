@@ -9,7 +9,7 @@
 
 namespace sparsekiln {
 
-/// What came of work that was done in a process of its own.
+/// The result of work that was done in a process of its own.
 struct Isolated {
   enum class End : std::uint8_t {
     done,
@@ -27,7 +27,7 @@ struct Isolated {
 /// Calls work(0) … work(count - 1), each in a child process forked off this one, at most `at_once` at a time,
 /// in this order; `done` gets what came of each, in the order in which they end, in this process. A child
 /// that takes longer than `limit` is killed; so are all once `stop` says so (asked every few milliseconds).
-/// Whatever happens to a child, this process goes on.
+/// A child that fails does not stop this process.
 ///
 /// A child has one thread, memory as it was, and is killed with its parent. It must not use a device that the
 /// parent has opened. Locks that other threads hold at the moment of the fork stay held in the child: such

@@ -82,7 +82,7 @@ std::int64_t Kernel::packed_elements() const {
 
 void Kernel::pack(const TensorView& w, void* packed) const {
   const OperandContract& wanted = impl_->binary->operands;
-  if (!wanted.packed) refuse("w", "this kernel reads the weight as it lies; there is nothing to pack");
+  if (!wanted.packed) refuse("w", "this kernel reads the weight unpacked; there is nothing to pack");
   check_blocks("w", w, wanted.dtype, wanted);
   if (wanted.blocks == 0) return;
   check_address("packed", packed, kPackedAlignment);

@@ -17,8 +17,8 @@ struct Kernel::Impl {
   std::unique_ptr<const Module> module;
   Digest key;
 
-  /// Of a tiered kernel. `baked` is written by the thread that makes it, before `successor` says that it is
-  /// there; launches read `successor` alone.
+  /// For a tiered kernel. `baked` is written by the thread that makes it, before `successor` says that it is
+  /// there; launches read `successor` only.
   std::unique_ptr<const Impl> baked;
   std::atomic<const Impl*> successor = nullptr;
   /// Has a state on a tiered kernel. The last member: it goes first, and going waits for the thread.

@@ -57,7 +57,7 @@ int ordinal_of(std::string_view text) {
 }
 
 /// A primary context that this library opened stays for the life of the process, as with CUDA's own runtime:
-/// the threads it was made current on know nothing of our handles. Another context belongs to the caller who
+/// the threads it was made current on do not know of our handles. Another context belongs to the caller who
 /// made it.
 std::shared_ptr<const Device> open_cuda(int ordinal) {
   static std::mutex mutex;

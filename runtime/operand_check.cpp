@@ -105,7 +105,7 @@ std::string shape_of(const TensorView& view) { return list_of(view.shape, view.r
 
 [[noreturn, gnu::cold]] void refuse_itself(std::string_view computed) {
   refuse(computed,
-         "its matrices overlap one another, or lie in each other's gaps; matrices one behind the "
+         "its matrices overlap one another, or lie in each other's gaps; matrices one after the "
          "other, or side by side in the rows of one wider matrix, would work");
 }
 [[noreturn, gnu::cold]] void refuse_shared(std::string_view computed, std::string_view other) {
@@ -210,7 +210,7 @@ bool join_matrices(const Activation2D* const (&activations)[kCount], const Opera
   for (const Activation2D* other : activations) {
     if (other == nullptr) continue;
     if (other->n != first.n || other->matrices != first.matrices)
-      refuse(other->name, fmt::format("{} matrices of {} batch entries, but {} has {} of {}", other->matrices,
+      refuse(other->name, fmt::format("{} matrices of {} batch rows, but {} has {} of {}", other->matrices,
                                       other->n, first.name, first.matrices, first.n));
     join = join && other->joins;
   }
@@ -416,8 +416,7 @@ class PairList {
   }
   [[nodiscard]] CheckedOperands finish() {
     checked_.first.pairs.count = static_cast<std::int32_t>(count_);
-    if (count_ == 0)
-      checked_.first.n = 0;  // no matrices: as one without batch entries, whose gradient is zeros
+    if (count_ == 0) checked_.first.n = 0;  // no matrices: as one without batch rows, whose gradient is zeros
     return checked_;
   }
 
@@ -467,7 +466,7 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
   launch.dgates = operands.dgates.data;
   launch.alpha = operands.alpha;
   launch.beta = operands.beta;
-  // Without batch entries the gradients are zeros, which are written.
+  // Without batch rows the gradients are zeros, which are written.
   checked.matrices = contract.blocks == 0 && !contract.bias_gradient ? 0 : 1;
   return checked;
 }

@@ -32,7 +32,7 @@ void tune_now(const BuildJob& job, const Options& options) {
   static_cast<void>(tune(job, options.target, how));
 }
 
-/// Tuned before, or now where that is asked for; else the cost model's.
+/// The plan that was tuned before, or is tuned now where that is asked for; else the default plan.
 Plan tuned_plan(const BuildJob& job, const Options& options) {
   const auto store = store_in(job.cache_dir);
   const auto environment = environment_of(job.target, options.target);

@@ -11,8 +11,8 @@ namespace sparsekiln {
 
 /// The command that makes a pack of one kernel: "sparsekiln precompile FILE --block 32 … --arch sm_90:132 -o
 /// kernels.pack". Options that have their default are left out. `file` stands where the layout's file goes,
-/// quoted for a shell if it has to be; `config` is empty where it is the cost model's to choose, and
-/// `driver_version` 0 where no driver is known that is to load it.
+/// quoted for a shell if it has to be; `config` is empty for that of the default plan, and `driver_version`
+/// is 0 where the driver that will load the pack is not known.
 [[nodiscard]] std::string precompile_command(const Problem& problem, const Target& target, bool attached,
                                              std::string_view config, std::string_view file,
                                              int driver_version = 0);

@@ -18,7 +18,7 @@ namespace sparsekiln {
 namespace {
 
 constexpr std::string_view kAny = "any";
-/// Of a Binary's identity, what does not tell problems and targets apart.
+/// Fields of a Binary's identity that do not tell problems and targets apart.
 const std::set<std::string_view> kOfBinaries = {"what", "plan", "compiler"};
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
@@ -67,7 +67,7 @@ std::optional<Plan> stored_plan(cache::Store& store, const Fields& fields, std::
   }
 }
 
-/// Of the records that the library was built with: those of this layout alone are read.
+/// The plan by the records that the library was built with; only those of this layout are read.
 std::optional<Plan> shipped_plan(const Fields& fields, std::string_view layout,
                                  const std::optional<Environment>& environment) {
   std::optional<Plan> best;

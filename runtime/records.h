@@ -15,7 +15,7 @@ namespace sparsekiln {
 
 // Two kinds of entries of the store hold what tuning found. A *record* is all of it, one a problem, target
 // and environment, as JSON. A *choice* is what `compile` reads: the plan of a record, under the same fields,
-// and once more without the environment, for who builds where there is none (a build server).
+// and once more without the environment, for builds where there is none (a build server).
 
 /// The fields by which problems and targets are told apart, as Record::problem has them.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> problem_fields(const Problem& problem,
@@ -34,10 +34,10 @@ namespace sparsekiln {
 /// The plan that was measured in this very environment.
 [[nodiscard]] std::optional<Plan> own_plan(cache::Store& store, const Problem& problem, const Target& target,
                                            const Environment& environment);
-/// The choices of a record in the store, in the place of those that are there (`anew`), or where there are
-/// none. Of a record without measured times there are no choices: `compile` has a model of its own.
+/// Puts the choices of a record into the store: over those that are there (`anew`), or only where there are
+/// none. A record without measured times has no choices: `compile` then takes the default plan.
 void keep_choices(cache::Store& store, const Record& record, bool anew);
-/// Puts a record and its choices into the store, in the place of those that are there.
+/// Puts a record and its choices into the store and replaces those that are there.
 void publish(cache::Store& store, const Record& record);
 
 /// All records of a store's folder that this version reads, in the order of their keys. `folder` as

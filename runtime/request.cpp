@@ -62,7 +62,7 @@ std::vector<std::pair<std::string, std::string>> stated_fields(const Computation
 cache::Identity identity_of(const Problem& problem, const Target& target, const Plan& plan) {
   const Layout& layout = problem.layout;
   const bool any = attached(plan);  // layout: it comes when the kernel is loaded
-  // Of any layout's features it counts which are cut, not where: as those of a single block.
+  // For all layouts it matters which features are cut, not where: as those of a single block.
   const auto cut_of = [&](std::int64_t cut, std::int32_t side) { return any && cut != 0 ? side - 1 : cut; };
   cache::Identity identity;
   identity.add("what", "binary");

@@ -16,8 +16,8 @@ namespace sparsekiln {
 /// kernel begin with.
 class ResidentSpmm {
  public:
-  /// Packs the weight where the kernel asks for it. `output`: y's image, with what y holds before. Of each
-  /// operand there are `copies`, each as aligned as memory of the device is.
+  /// Packs the weight where the kernel asks for it. `output`: y's image, with what y holds before. There are
+  /// `copies` of each operand, each aligned as memory of the device is.
   ResidentSpmm(const Kernel& kernel, const Problem& problem, std::shared_ptr<const Device> device,
                const HostInputs& inputs, const PoisonedOutput& output, int copies = 1);
 

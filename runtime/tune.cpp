@@ -54,8 +54,8 @@ LayoutSummary summary_of(const Layout& layout) {
 }
 
 #ifdef SPARSEKILN_CPU
-/// The most that this machine reached so far, for stretches of about so many bytes; `anew` measures once
-/// more, for others may have been at work.
+/// The most that this machine reached so far, for stretches of about `bytes` bytes. `anew` measures once
+/// more, since other processes may have used the machine before.
 MachinePeak peak_at_hand(const Target& target, double bytes, bool anew) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, int>, MachinePeak> peaks;
@@ -69,7 +69,7 @@ MachinePeak peak_at_hand(const Target& target, double bytes, bool anew) {
 }
 #endif
 
-/// Of the machine where there is one that can be asked, else of the usual part of the architecture.
+/// The peak of this machine where it can be measured or asked, else of the usual part of the architecture.
 MachinePeak peak_for(const Problem& problem, const Target& target, [[maybe_unused]] double bytes,
                      [[maybe_unused]] bool at_hand, [[maybe_unused]] bool anew = false) {
 #ifdef SPARSEKILN_CPU
@@ -131,7 +131,8 @@ class Run {
     return record;
   }
 
-  /// Of a machine that others use, too, the peak is what it reached at the beginning or at the end.
+  /// Measures the peak again: where others use the machine, too, the peak is the better of the first and
+  /// last.
   void look_again(Record& record) const {
     if (!record.peak.measured) return;
     record.peak = peak_for(problem_, target_, record.contests.back().bytes, true, true);
@@ -272,10 +273,10 @@ Record tune(const BuildJob& job, std::string_view asked, const TuneOptions& how)
     keep_choices(run.store(), *earlier, false);  // they may have been trimmed away
     return *earlier;
   }
-  // Somebody who tunes the same has at most as long as this one would take, and then some.
+  // Another process that tunes the same is given the time that this one would take, and a margin.
   const auto patience =
       std::chrono::duration_cast<std::chrono::milliseconds>(2 * how.budget + std::chrono::minutes(1));
-  // Its record is taken, settled or not: who tunes at once chooses alike.
+  // Its record is taken, settled or not: processes that tune at the same time choose the same.
   std::optional<Record> arrived;
   const auto has_arrived = [&] {
     arrived = find_record(run.store(), run.blank());

@@ -15,7 +15,7 @@ namespace sparsekiln {
 
 struct TuneOptions {
   std::chrono::duration<double> budget{30};  ///< of all contests together; what goes on then is ended first
-  bool again = false;                        ///< times the best anew although nothing is left to try
+  bool again = false;                        ///< times the best again although nothing is left to try
   std::size_t at_once = 0;                   ///< compiles; 0: one a processor
   std::chrono::milliseconds compile_limit{60'000};  ///< of one compile
   std::function<bool()> stop = {};                  ///< asked often; what is known by then is kept
@@ -24,9 +24,9 @@ struct TuneOptions {
 };
 
 /// Finds the fastest configs for a problem, and keeps the record in the job's store, from which `compile`
-/// then chooses. Goes on where an earlier run stopped, killed or not. Of the processes that tune the same at
-/// once one does it, and the others take its record. Where the machine has no such device, or has an emulated
-/// one, candidates are compiled (and checked), and their times are modelled.
+/// then chooses. Goes on where an earlier run stopped, killed or not. Where several processes
+/// tune the same at once, one does it, and the others take its record. Where the machine has no such device,
+/// or has an emulated one, candidates are compiled (and checked), and their times are modelled.
 ///
 /// Throws `invalid_argument` for what is not chosen by tuning: a pinned config, attached tables.
 ///

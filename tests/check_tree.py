@@ -1,4 +1,4 @@
-"""Checks what no compiler checks: which room includes which, circles of includes, what lies at the top, stray paths, file length.
+"""Checks what no compiler checks: which module includes which, circles of includes, what lies at the top, stray paths, file length.
 
 Prints one line a finding (file, line, what is wrong) and exits 1 if there is any.
 """
@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-# Who may include whom; a room may always include itself and, but for the emulator, the public headers.
+# Which module may include which; each may include itself and, except for the emulator, the public headers.
 _MAY_INCLUDE = {
     "include": set(),
     "templates": set(),
@@ -25,7 +25,7 @@ _MAY_INCLUDE = {
 # The emulator stands alone, and its users see one header of it: what it has beside cuda.h, in C, as a program that
 # loads the library would.
 _EMULATOR_FACE = "emulator/control.h"
-_SEPARATE = {("compiler/cuda", "compiler/cpu"), ("runtime/cuda", "runtime/cpu")}  # within one room
+_SEPARATE = {("compiler/cuda", "compiler/cpu"), ("runtime/cuda", "runtime/cpu")}  # within one module
 _NO_CLOCK = {"compiler", "templates"}
 _TOP = {
     *("meson.build meson_options.txt pyproject.toml dev README.md ARCHITECTURE.md LICENSE .clang-format .gitignore .ci".split()),
@@ -39,21 +39,21 @@ _STRAY_PATH = re.compile(r"(?<![\w.~}])/(?:home|work|opt|root|Users)/\w+")
 
 
 def include_finding(file: str, quote: str, target: str) -> str | None:
-    room = file.partition("/")[0]
-    if room not in _MAY_INCLUDE:
+    module = file.partition("/")[0]
+    if module not in _MAY_INCLUDE:
         return None
-    if room in _NO_CLOCK and target in ("chrono", "ctime", "time.h"):
-        return f"{room} knows no clock, but includes <{target}>"
+    if module in _NO_CLOCK and target in ("chrono", "ctime", "time.h"):
+        return f"{module} may not read a clock, but includes <{target}>"
     if target.startswith("sparsekiln/"):
-        return "the emulator stands alone" if room == "emulator" else None
-    to_room = target.partition("/")[0]
-    if quote == "<" or "/" not in target or to_room == room:
+        return "the emulator stands alone" if module == "emulator" else None
+    to_module = target.partition("/")[0]
+    if quote == "<" or "/" not in target or to_module == module:
         for one, other in _SEPARATE | {(b, a) for a, b in _SEPARATE}:
             if file.startswith(f"{one}/") and target.startswith(f"{other}/"):
                 return f"{one} may not include {other}"
         return None
-    if to_room not in _MAY_INCLUDE[room] and (room, target) != ("runtime", _EMULATOR_FACE):
-        return f"{room} may not include {to_room}"
+    if to_module not in _MAY_INCLUDE[module] and (module, target) != ("runtime", _EMULATOR_FACE):
+        return f"{module} may not include {to_module}"
     return None
 
 

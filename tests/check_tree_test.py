@@ -41,7 +41,7 @@ class Circles(unittest.TestCase):
         self.assertIn("a/one → a/two → a/one, in a knot of 3 files", finding)
 
     def test_circles_that_share_nothing_are_a_finding_each(self):
-        texts = {f"{room}/{file}.h": f'#include "{room}/{other}.h"\n' for room in "ab" for file, other in ("xy", "yx")}
+        texts = {f"{module}/{file}.h": f'#include "{module}/{other}.h"\n' for module in "ab" for file, other in ("xy", "yx")}
         self.assertEqual([finding.split(":")[0] for finding in found(texts)], ["a/x.h", "b/x.h"])
 
     def test_a_public_header_is_apart_from_the_file_that_implements_it(self):

@@ -415,7 +415,7 @@ class Record:
 
 
 def _draw_records(command: str, other: str | None, seed: int, number: int) -> list[Record]:
-    """Of one problem: the requests that are refused, and the one after them that a command does not refuse."""
+    """The requests of one problem that are refused, and the one after them that a command does not refuse."""
     records = []
     for attempt in range(_MOST_DRAWS):
         request = draw(seed, number, attempt)

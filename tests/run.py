@@ -141,7 +141,7 @@ def run_bounded(command: list[str], environment: dict, folder: str | None, secon
             status = None
         finally:
             try:
-                os.killpg(process.pid, signal.SIGKILL)  # and what it may have left behind
+                os.killpg(process.pid, signal.SIGKILL)  # and the processes that it may have left
             except ProcessLookupError:
                 pass
             process.wait()
@@ -210,7 +210,7 @@ class Progress:
             return time.monotonic() - self._running.pop(name)
 
     def count(self) -> str:
-        """Of one more test that ended: "[ 3/98]"."""
+        """The number of one more test that ended: "[ 3/98]"."""
         with self._lock:
             self._ended += 1
             self._said = time.monotonic()

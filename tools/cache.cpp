@@ -198,7 +198,7 @@ std::string state_without_entry(cache::Damage damage) {
   if (damage == cache::Damage::none) return "is gone by now";
   if (damage == cache::Damage::other_version)
     return "is of another version of the store's format, which its programs go on using";
-  return fmt::format("is damaged ({}); the next program that wants it makes it again", cache::name(damage));
+  return fmt::format("is damaged ({}); the next program that needs it makes it again", cache::name(damage));
 }
 
 /// Adds what failed to the answer; the files are its source and log.

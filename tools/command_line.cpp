@@ -19,7 +19,7 @@
 namespace sparsekiln::tools {
 namespace {
 
-/// A reader that has gone away (`| head`) wants no more: that is not a failure. A full disk is.
+/// A reader that has closed the pipe (`| head`) is not a failure. A full disk is.
 int print(std::string_view text, int status) {
   const bool written =
       std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;

@@ -24,7 +24,7 @@
 namespace sparsekiln::tools {
 namespace {
 
-/// One line of the report: what was looked for, and what came of it.
+/// One line of the report: what was looked for, and what was found.
 struct Finding {
   std::string part;
   Json json;

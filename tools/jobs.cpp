@@ -208,7 +208,7 @@ class JobsFile {
     combine(axes, 0, {}, job, archs_of(job, archs));
   }
 
-  /// Of the command line, else of the job, else of the file.
+  /// The archs of the command line, else of the job, else of the file.
   std::vector<std::pair<std::string, const JsonNode*>> archs_of(const JsonNode& job, const JsonNode* node) {
     std::vector<std::pair<std::string, const JsonNode*>> archs;
     if (!archs_.empty()) {
@@ -325,7 +325,7 @@ std::vector<KernelJob> jobs_of_store(const fs::path& cache_dir, const std::vecto
       options.target = arch;
       try {
         KernelJob job = job_for(from, kernel.layout, options);
-        // As it is in the store, pinned or tuned as it may be; what another compiler made is chosen anew.
+        // The plan of the store, pinned or tuned; where another compiler made it, the plan is chosen again.
         if (same) job.job.plan = kernel.plan;
         jobs.push_back(std::move(job));
       } catch (const Error& error) {

@@ -56,7 +56,7 @@ class LayoutFiles {
                                              const std::vector<std::string>& archs, bool from_store,
                                              Answer& answer);
 
-/// `archs`, each once, and behind one whose code runs on its own part alone (sm_90a) the plain architecture.
+/// `archs`, each once, and after each whose code runs on its own part only (sm_90a) the plain architecture.
 /// Throws `invalid_argument` for what Target::parse does not know.
 [[nodiscard]] std::vector<std::string> with_plain_archs(const std::vector<std::string>& archs);
 

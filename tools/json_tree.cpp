@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kDeepest = 64;
 
-/// Walks over text and says through `at` how far the parser has come: it reports no places of its own.
+/// Reads text and says through `at` how far the parser has come: it reports no places of its own.
 class Cursor {
  public:
   using iterator_category = std::input_iterator_tag;

@@ -170,7 +170,7 @@ void add_show(CLI::App& layout, Invocation& invocation) {
   of_schedule("--target", request->scheduled.target,
               "its target: an architecture (sm_90, sm_80:108), h100, cpu");
   of_schedule("--config", request->scheduled.config,
-              "its config, e.g. \"mma tile_n=64 warps=2 rows=4\" (chosen by the cost model where not given)");
+              "its config, e.g. \"mma tile_n=64 warps=2 rows=4\" (the default plan's where not given)");
   add_json(app, invocation);
   app.callback([&invocation, request] { invocation.command = [request] { return show(*request); }; });
 }

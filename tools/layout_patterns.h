@@ -28,7 +28,7 @@ struct Pattern {
 [[nodiscard]] std::span<const Pattern> known_patterns();
 
 /// Makes the layout of a pattern. Throws `invalid_argument` for an unknown name, an option that is missing or
-/// one that the pattern does not take, saying which it wants.
+/// one that the pattern does not take, saying which it takes.
 [[nodiscard]] Layout make_pattern(std::string_view name, PatternArguments arguments);
 
 }  // namespace sparsekiln::tools

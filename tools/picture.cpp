@@ -18,7 +18,7 @@ namespace {
 constexpr std::int32_t kPleasantSide = 1024;
 constexpr std::int32_t kLargestCell = 32;
 constexpr double kInk = 223;  // of 255; the rest is kept apart from black for viewers with a dark background
-/// The share of ink of a pixel with any block at all: a lone block among thousands must not vanish.
+/// The least darkness of a pixel with a present block: a single block among thousands must stay visible.
 constexpr double kFaintest = 0.25;
 
 std::uint8_t shade(float share) {

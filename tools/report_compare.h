@@ -41,7 +41,7 @@ struct Comparison {
 [[nodiscard]] Comparison compare(const std::vector<ReportEntry>& a, const std::vector<ReportEntry>& b);
 
 [[nodiscard]] std::string comparison_text(const Comparison& comparison);
-/// `compared`, and how many there are of each verdict: docs/report.md names the keys.
+/// `compared`, and how many pairs have each result: docs/report.md names the keys.
 [[nodiscard]] Json describe(const Comparison& comparison);
 
 }  // namespace sparsekiln::tools

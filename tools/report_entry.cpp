@@ -58,7 +58,7 @@ Features cut_features(std::string_view text) {
   return {number(text.substr(0, cross)), number(text.substr(cross + 1))};
 }
 
-/// Of the weight, or of its gradient: what a dense product has more of.
+/// The type of the weight or of its gradient, of which a dense product has more elements.
 DType weight_type(const Record& record) {
   const bool gradient = record.field("operation") == name(Operation::grad_weight);
   return parse_dtype(gradient ? record.field("out_dtype") : record.field("dtype"));

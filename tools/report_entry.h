@@ -52,7 +52,7 @@ struct ReportEntry {
 /// An entry a contest, in the records' order.
 [[nodiscard]] std::vector<ReportEntry> entries_of(const std::vector<Record>& records);
 
-/// Of default over best, where both have a time: how many these are, and their geometric mean (1 of none).
+/// The ratios of default over best, where both have a time: their number and geometric mean (1 if none).
 struct TuningGain {
   std::int64_t problems = 0;
   double geometric_mean = 1;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kPlaceOfData = "@DATA@";
 
-/// In JSON "<" stands in texts alone, and "\u003c" there is the same: no "</script>" and no "<!--" is left.
+/// In JSON "<" occurs only in texts, and "\u003c" there is the same: no "</script>" and no "<!--" is left.
 std::string without_tags(const std::string& json) {
   std::string text;
   text.reserve(json.size());

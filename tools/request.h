@@ -11,7 +11,7 @@
 
 namespace sparsekiln::tools {
 
-/// Of each of computation_fields() the default, as text.
+/// The default of each of computation_fields(), as text.
 [[nodiscard]] std::vector<std::string> usual_texts();
 
 /// The layout file and the options that say what to compile of it, as typed: shared by `compile`, `run`,
@@ -23,7 +23,7 @@ struct Request {
   std::int64_t in_features = 0;  ///< 0: all of the layout's
   std::int64_t out_features = 0;
   std::string target = "auto";
-  std::string config;  ///< empty: tuned, or chosen by the cost model
+  std::string config;  ///< empty: tuned, or the default plan's
   bool attached = false;
   bool tiered = false;
   std::filesystem::path cache_dir;

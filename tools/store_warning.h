@@ -6,8 +6,8 @@
 
 namespace sparsekiln::tools {
 
-/// A store that cannot be used fails nothing, but a user who waits for every compile wants to know: adds
-/// Built::cache_warning, and Built::pack_warning, where there is one.
+/// A store that cannot be used is no error, but nothing that is compiled is kept: adds Built::cache_warning
+/// and Built::pack_warning, where there are any, to the answer's warnings.
 void warn_if_not_kept(const Built& built, Answer& answer);
 
 /// The same for a Kernel, which does not carry the warning: asks `build` again, which has the Binary at hand.

@@ -118,8 +118,8 @@ void list_space(const KernelJob& job, Answer& answer) {
       {{"name", job.name}, {"configs", std::move(configs)}, {"rejected", std::move(rejected)}});
 }
 
-/// While this lives, an interrupt (SIGINT) sets `interrupted`, unless whoever started this process ignores
-/// it.
+/// While this object exists, an interrupt (SIGINT) sets `interrupted`, unless the process was started with
+/// SIGINT ignored.
 class InterruptWatch {
  public:
   InterruptWatch() {

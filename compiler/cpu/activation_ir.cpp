@@ -75,7 +75,7 @@ class Reals {
         wide_(type_->getElementType()->isDoubleTy()) {}
 
   [[nodiscard]] Value* all(double value) const { return llvm::ConstantFP::get(type_, value); }
-  /// A constant that float32 does not take as the nearest float of what it stands for.
+  /// A constant whose float32 value is not the float nearest to the exact value.
   [[nodiscard]] Value* all(float in_float32, double in_float64) const {
     return all(wide_ ? in_float64 : double{in_float32});
   }

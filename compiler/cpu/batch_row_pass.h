@@ -8,19 +8,23 @@
 
 namespace sparsekiln::cpu {
 
+// clang-format off
 /// SpMM with the lanes of a vector along batch rows. A worker computes one block row of y for one batch tile
 /// at a time, from the panel that the pack pass made of x:
 ///
-///                  panel of x, [word of k][tile_n]
-///                  +--------+--------+  tile.vectors vectors of `lanes` batch rows: a *group*
-///                  | group 0| group 1|  ...                    (tile_n = all groups of the batch tile)
-///                  +--------+--------+
-///   W, one block      |        |
-///   +-----------+  +--v-----+--v-----+
-///   | tile 0    |->| sums   | sums   |  a register *tile*: `outputs` rows of the block x one group, its
-///   +-----------+  +--------+--------+  accumulators in registers. Each word of W is broadcast over the
-///   lanes. | tile 1    |->| sums   | sums   |
-///   +-----------+  +--------+--------+
+///                   panel of x, [word of k][tile_n]
+///                   +---------+---------+
+///                   | group 0 | group 1 | ...   tile_n = all groups of the batch tile
+///                   +---------+---------+
+///   W, one block         |         |
+///   +-----------+   +----v----+----v----+
+///   | tile 0    |-->| sums    | sums    | ...
+///   +-----------+   +---------+---------+
+///   | tile 1    |-->| sums    | sums    | ...
+///   +-----------+   +---------+---------+
+///
+/// A *group* is tile.vectors vectors of `lanes` batch rows. A register *tile* is `outputs` rows of the block
+/// times one group; its accumulators ("sums") are in registers. Each word of W is broadcast over the lanes.
 ///
 ///   for each chunk of the block row's steps (a *step* is one block; the x of a chunk fits L1)
 ///     for each weight (W, and V of a GLU)
@@ -32,6 +36,7 @@ namespace sparsekiln::cpu {
 ///
 /// Small blocks by columns are taken in the order of W instead (accumulate_group): their items share one
 /// stream of the weight, and the accumulators of all of them are in L2.
+// clang-format on
 class BatchRowPass final : public GatheringPass {
  public:
   using GatheringPass::GatheringPass;

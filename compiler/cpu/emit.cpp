@@ -20,7 +20,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-constexpr std::int32_t kMostBatchRows = 128;  ///< of a batch tile: its sums live on the stack and in L1
+constexpr std::int32_t kMostBatchRows = 128;  ///< of a batch tile: its sums are on the stack and in L1
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -47,7 +47,8 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
                  LayoutData data) {
   const std::string pack = "pack" + suffix;
   const std::string product = "product" + suffix;
-  // Nobody shares the packed x of a batch tile: its only worker packs it, and no pass waits for another.
+  // No other worker shares the packed x of a batch tile: its only one packs it, and no pass waits for
+  // another.
   const bool private_panel = data[LayoutNumber::workers] == 1;
   Entry entry;
   entry.passes = {product};
@@ -62,7 +63,7 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   return entry;
 }
 
-/// Where its only worker packs x is seen when a layout is attached: a pass of its own then calls the two.
+/// Whether the only worker packs x is known when a layout is attached: a separate pass then calls the two.
 Entry emit_attached(EmittedModule& module, const std::string& suffix, const Geometry& geometry) {
   const std::vector<std::string> passes = attached_passes(geometry, suffix, 0);
   Entry entry;

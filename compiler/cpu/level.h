@@ -34,7 +34,7 @@ struct RegisterTile {
 
 /// Splits a block's outputs, and along outputs the batch rows too, evenly into the fewest tiles that fit the
 /// registers. Config::tile_out caps a tile's outputs; 0: only the registers do. Tiles along k are of one
-/// output each. `by_columns`: the weight is read turned, as grad_input does.
+/// output each. `by_columns`: the weight is read transposed, as grad_input does.
 [[nodiscard]] RegisterTile register_tile(const Level& level, std::int32_t block_out, DType dtype,
                                          const Config& config, bool by_columns = false);
 

@@ -10,7 +10,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Bytes of a batch row that are packed before the next entries are looked at, so that every line of x that
+/// Bytes of a batch row that are packed before the next batch rows are read, so that every line of x that
 /// is fetched is used up while it is in L1, though rows of x may all fall into the same cache set.
 constexpr std::int64_t kStretchBytes = 256;
 
@@ -39,7 +39,7 @@ class PackPass {
     Value* stride_bytes;
     [[nodiscard]] bool there() const { return base != nullptr; }
   };
-  /// Elements of x, and of z, as they lie.
+  /// Elements of x, and of z, before they are packed.
   struct Elements {
     Value* x;
     Value* z;

@@ -20,7 +20,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Of Config::tile_n: what a worker has of the batch on its stack, and in L1.
+/// The largest Config::tile_n: the batch rows that a worker has on its stack, and in L1.
 constexpr std::int32_t kMostChunk = 256;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }

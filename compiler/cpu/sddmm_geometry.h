@@ -77,7 +77,7 @@ struct SddmmGeometry {
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
   /// Features of x that the register tiles of a run of `blocks` blocks go over together.
   [[nodiscard]] std::int32_t run_width(std::int32_t blocks) const { return blocks * x.width; }
-  /// The tile of a run of `blocks` blocks: as many sums as registers have room for.
+  /// The tile of a run of `blocks` blocks: as many sums as the registers hold.
   [[nodiscard]] SddmmTile tile(std::int32_t blocks) const;
 };
 
@@ -96,7 +96,7 @@ struct SddmmTables {
 inline constexpr std::int32_t kRunFields = 4;
 inline constexpr std::int32_t kStretchFields = 3;
 
-/// Of Config::rows: runs of each length have code of their own.
+/// The largest Config::rows: runs of each length have code of their own.
 inline constexpr std::int32_t kMostRunBlocks = 4;
 /// Features of a panel where blocks are wider.
 inline constexpr std::int32_t kMostPanelWidth = 64;

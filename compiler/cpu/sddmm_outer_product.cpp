@@ -11,7 +11,7 @@ namespace sparsekiln::cpu {
 namespace {
 
 constexpr std::int32_t kStoresTogether = 16;
-/// Of 16-bit words of x, each of which makes two vectors of floats.
+/// The most vectors of 16-bit words of x, each of which makes two vectors of floats.
 constexpr std::int32_t kMostWordVectors = 4;
 
 /// What exact products take: 0, or a magnitude from the first of these to below the second, as the bits of
@@ -25,7 +25,7 @@ constexpr double kLift = 65536;  ///< a word's digits beyond those of bf16
 }  // namespace
 
 /// dw of one pair of one batch row, by stretches of a block row, whatever the lengths of runs.
-/// Stores are most of what it does: what is known of them when it begins is not asked again for each.
+/// Most of its work is stores: what is known of them at its beginning is not tested again for each.
 void SddmmPass::outer_products() {
   if (llvm::isa<llvm::Constant>(streams_products_)) return outer_products_as_known();
   Value* const streams = streams_products_;
@@ -147,7 +147,7 @@ SddmmPass::Value* SddmmPass::is_moderate(PanelSource& source) {
     const auto align = static_cast<unsigned>(std::min(16, g_.alignment));
     Value* words = v_.load_elements(DType::bf16, v_.at(from, v_.times(first, 2)), lanes, align);
     Value* magnitude = ir_.CreateAnd(words, all(0x7fff));
-    // Of 0 the difference is the largest of all.
+    // For 0 the difference is the largest of all.
     Value* small = ir_.CreateICmpULT(ir_.CreateSub(magnitude, all(1)), all(kLeast - 1));
     Value* large = ir_.CreateICmpSGE(magnitude, all(kTooLarge));
     return ir_.CreateSExt(ir_.CreateOr(small, large), words->getType());

@@ -11,7 +11,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Features that are packed before the next batch rows are looked at: neighbouring lines of a row, which
+/// Features that are packed before the next batch rows are read: neighbouring lines of a row, which
 /// processors fetch in pairs, and the panels of small blocks side by side.
 constexpr std::int32_t kStretch = 64;
 

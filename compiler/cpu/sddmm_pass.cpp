@@ -64,7 +64,7 @@ void SddmmPass::emit(std::string_view name) {
     });
     v_.branch("sums", ir_.CreateNot(single), sum_runs);
   }
-  // Whoever waits for this pass sees what went past the caches.
+  // Threads that wait for this pass must see what was stored past the caches.
   v_.branch("streamed", ir_.CreateOr(streams_, streams_products_),
             [&] { ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {}); });
   v_.end_pass();

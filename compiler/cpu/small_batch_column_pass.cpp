@@ -9,8 +9,9 @@ namespace {
 /// Bytes of blocks between the one that is read and the one that is prefetched: blocks of a column of W lie
 /// apart, where no hardware prefetcher finds them.
 constexpr std::int64_t kPrefetchAhead = 4096;
-/// Of each output, where neighbouring steps are of different ones: steps that are in flight at a time are
-/// chains, too, but as many as keep the multiply-adders busy do not fit a processor's window of instructions.
+/// Chains of each output, where neighbouring steps are of different outputs: steps that are in flight at the
+/// same time are chains, too, but as many as keep the multiply-adders busy do not fit a processor's window of
+/// instructions.
 constexpr std::int32_t kGroupChains = 2;
 constexpr std::int32_t kUnroll = 8;  ///< words of k in one turn of the inner loop: blocks have a multiple
 

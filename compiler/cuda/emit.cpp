@@ -61,7 +61,7 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
 }
 
-/// One parameter of a kernel, behind those that all kernels have.
+/// One parameter of a kernel, after those that all kernels have.
 struct Parameter {
   Argument argument;
   std::string_view declaration;  ///< Element: y's; Operand: W's
@@ -100,7 +100,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.append(instance.declarations);
   members.number("block_out", problem.block.out);
   members.number("block_in", problem.block.in);
-  members.number("tile_n", config.tile_n, "batch entries of a tile");
+  members.number("tile_n", config.tile_n, "batch rows of a tile");
   members.number("rows", config.rows * problem.weights(), "output tiles of an item");
   members.number("weights", problem.weights(), "2: every other one is of V, and glu by the one before");
   members.number("merge", config.merge, "block rows of an output tile");
@@ -188,7 +188,7 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   const SpmmFamily& family = family_of(problem, target, config);
   family.validate(problem, target);
   if (config.packed)
-    refuse(fmt::format("variant {} reads the weight as it lies; packed=0 would work", name(config.variant)));
+    refuse(fmt::format("variant {} reads the weight unpacked; packed=0 would work", name(config.variant)));
   if (family.arithmetic == Arithmetic::cuda_cores && config.operand_a != Config().operand_a)
     refuse(fmt::format("variant {} has no tensor core to choose an operand of; leave operand_a out",
                        name(config.variant)));
@@ -252,7 +252,7 @@ class KernelWriter {
     write(range.config, instance, std::move(entry), schedule.counters > 0);
   }
 
-  /// Whoever attaches a layout fills in what the entry lacks.
+  /// What the entry lacks is filled in when a layout is attached.
   void write_attached(const RangedConfig& range) {
     const Instance instance = instance_of(problem_, target_, range.config);
     Entry entry = entry_of(problem_, range, instance, index());

@@ -36,11 +36,11 @@ struct LoopCosts : CtaCosts {
   double load = 0;     ///< of a chunk that brings a tile of x
   double item = 0;     ///< that ends
   double store = 0;    ///< of an item that reaches y
-  double entries = 0;  ///< as well, for each 8 batch entries that exist
+  double entries = 0;  ///< as well, for each 8 batch rows that exist
   double part = 0;     ///< of a part of a split item
 };
 
-/// The same of a gradient of the weight. A chunk has config.tile_n batch entries.
+/// The same of a gradient of the weight. A chunk has config.tile_n batch rows.
 struct SddmmCosts : CtaCosts {
   std::int32_t warps_in = 1;            ///< groups of warps, side by side along the inputs of a run
   std::int64_t group_products = 0;      ///< of a group that has blocks to multiply, in a chunk

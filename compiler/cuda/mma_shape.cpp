@@ -22,8 +22,8 @@ constexpr std::int32_t kMostSums = 128;    ///< a thread
 constexpr std::int32_t kRegisterFile = 65536;
 constexpr std::int32_t kMostRegisters = 255;  ///< a thread
 constexpr std::int32_t kOtherRegisters = 56;  ///< a thread, besides sums and fragments
-/// The same where a chunk passes through registers, besides those: the addresses of its copies live as long.
-/// So many that nothing is let through which NVRTC 13 spills for sm_75.
+/// The same where a chunk passes through registers, besides those: the addresses of its copies take
+/// registers, too. So many that nothing is let through which NVRTC 13 spills for sm_75.
 constexpr std::int32_t kOtherRegistersStaged = 88;
 
 bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
@@ -31,7 +31,7 @@ bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return va
 /// The tile as the tensor cores see it.
 struct TileGrid {
   std::int32_t out;  ///< tensor-core tiles along the outputs
-  std::int32_t n;    ///< along the batch entries
+  std::int32_t n;    ///< along the batch rows
 };
 
 /// One way to share the tile out over warps.
@@ -59,7 +59,7 @@ std::int32_t fragments_of(const WarpGrid& warps, const TileGrid& tile, OperandA 
 /// many as make whole sectors of what a warp stores at once, 32 bytes of eight lanes (W as A) or of four.
 std::int32_t run_by_columns(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
   const bool floats = problem.dtype == DType::f32;
-  // Feature-major, what lies side by side are batch entries: outputs stay as they are.
+  // Feature-major, what lies side by side are batch rows: outputs stay as they are.
   const bool exchanges = !floats && problem.out_dtype != DType::f32 && !problem.feature_major();
   if (a == OperandA::w) return floats || exchanges ? 2 : 1;
   if (tile.out / warps.out % 2 != 0) return 2;
@@ -114,7 +114,7 @@ std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_
 
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
-/// Rows of the operand that holds the outputs, and of the one that holds the batch entries.
+/// Rows of the operand that holds the outputs, and of the one that holds the batch rows.
 std::int32_t rows_out(const Config& config) { return config.operand_a == OperandA::w ? kRowsA : kColumnsB; }
 std::int32_t rows_n(const Config& config) { return config.operand_a == OperandA::w ? kColumnsB : kRowsA; }
 
@@ -133,7 +133,7 @@ void check_numbers(const Spmm& problem, const Target& target, const Config& conf
                        name(problem.operation)));
   if (problem.block.out * config.merge % rows_out(config) != 0)
     refuse(config,
-           fmt::format("operand_a=w wants blocks of {} outputs or more, not {}; operand_a=x{} would work",
+           fmt::format("operand_a=w needs blocks of {} outputs or more, not {}; operand_a=x{} would work",
                        kRowsA, problem.block.out, problem.by_columns() ? "" : " or merge=2"));
   if (!within(config.tile_n, rows_n(config), kMostTileN) || config.tile_n % rows_n(config) != 0)
     refuse(config, fmt::format("tile_n is a multiple of {} up to {} with operand_a={}", rows_n(config),
@@ -164,7 +164,7 @@ WarpGrid share_out(const Spmm& problem, const Config& config, const TileGrid& ti
   return warps;
 }
 
-/// The largest chunk for which shared memory and registers have room: `fragments` are those of a thread.
+/// The largest chunk that shared memory and registers can hold: `fragments` are those of a thread.
 void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, const Config& config,
                   std::int32_t fragments) {
   const std::int32_t units = block_units(problem);
@@ -186,10 +186,9 @@ void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, co
   };
   while (!shape.async_copy && shape.chunk_units > least_units && !registers_fit()) shape.chunk_units /= 2;
   if (shape.sums > kMostSums || !registers_fit())
-    refuse(config,
-           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
-                       "more warps or a smaller tile_n would work",
-                       shape.sums, shape.threads));
+    refuse(config, fmt::format("a thread would hold {} sums, more than the registers of {} threads hold; "
+                               "more warps or a smaller tile_n would work",
+                               shape.sums, shape.threads));
   shape.shared_bytes = shared_bytes(problem, config, shape.chunk_units);
   if (shape.shared_bytes > most_bytes)
     refuse(config,

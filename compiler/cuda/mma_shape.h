@@ -18,7 +18,7 @@ inline constexpr std::int64_t kMmaStaticShared = 128;
 struct MmaShape {
   std::int32_t threads = 0;       ///< a CTA
   std::int32_t warps_out = 0;     ///< warps side by side along the outputs of a block row …
-  std::int32_t warps_n = 0;       ///< … and along the batch entries of a tile
+  std::int32_t warps_n = 0;       ///< … and along the batch rows of a tile
   std::int32_t chunk_units = 0;   ///< 16 bytes of k each, of one stage's rows: 2, 4 or 8
   ChunkShape chunk;               ///< the same, as the schedule's tables have it
   std::int32_t run = 0;           ///< neighbouring outputs of a thread, 16 bytes at most

@@ -14,7 +14,7 @@ std::int32_t round_up(std::int64_t n, std::int32_t multiple) {
   return static_cast<std::int32_t>((n + multiple - 1) / multiple) * multiple;
 }
 
-/// The tile and the operand that compute the fewest batch entries that are not there: to 64 of them, one tile
+/// The tile and the operand that compute the fewest batch rows that are not there: to 64 of them, one tile
 /// in steps of 16 rows, or of 8 columns where a block has the 16 outputs that fill A.
 void choose_tile(Config& config, const Spmm& problem, std::int64_t n) {
   constexpr std::int64_t kOneTile = 64;
@@ -37,9 +37,9 @@ std::int32_t tiles_of(const Spmm& problem, const Config& config) {
   return problem.block.out * config.tile_n / 128;
 }
 
-/// Warps of 8 tensor-core tiles where a tile has 64 batch entries or more, so that what a warp does besides
-/// serves many products; else of 4, so that small tiles still have warps to hide each other's waits. Of more
-/// than 16 tiles none, as far as 8 warps go.
+/// Warps of 8 tensor-core tiles where a tile has 64 batch rows or more, so that a warp's other work is shared
+/// by many products; else of 4, so that small tiles still have warps to hide each other's waits. No warp has
+/// more than 16 tiles, as far as 8 warps suffice.
 std::int32_t warps_for(std::int32_t tiles, std::int32_t tile_n) {
   const std::int32_t least = tile_n >= 64 ? 16 : 4;  // where a warp is halved
   std::int32_t warps = 1;
@@ -125,7 +125,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
 const char* rejection(const Spmm& problem, const Target&, const Config& config) {
   if (problem.ieee()) return kOtherArithmetic;
   if (config.operand_a != OperandA::w && config.tile_n % 16 != 0)
-    return "the rows of a tensor core's A are 16 batch entries";
+    return "the rows of a tensor core's A are 16 batch rows";
   if (problem.block.out * config.merge * config.tile_n < 128 * config.warps)
     return "there are fewer tensor-core tiles than warps";
   return nullptr;

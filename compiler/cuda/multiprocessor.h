@@ -16,9 +16,9 @@ struct Multiprocessor {
   std::int32_t ctas = 0;
 };
 
-/// Of the target's architecture: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute
-/// Capability" and, for what is reserved, "Shared Memory" of 8.x; the unit is that of the toolkit's
-/// cuda_occupancy.h. An architecture that is not there is taken for its elder neighbour.
+/// The limits of the target's architecture: CUDA C++ Programming Guide 13.0, "Technical Specifications per
+/// Compute Capability" and, for what is reserved, "Shared Memory" of 8.x; the unit is that of the toolkit's
+/// cuda_occupancy.h. An architecture that is not there gets the limits of the next older one.
 [[nodiscard]] Multiprocessor multiprocessor(const Target& target);
 
 /// CTAs of so many threads and bytes of shared memory, static and dynamic, that a multiprocessor holds at

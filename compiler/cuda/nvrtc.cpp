@@ -174,8 +174,8 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
                 {}, source);
 
   Program program = nullptr;
-  // The name stands in messages and in line information; a constant, so that the output depends on the source
-  // alone, and absolute, since NVRTC would put the working folder in front of it.
+  // The name is part of messages and of line information; a constant, so that the output depends on the
+  // source alone, and absolute, since NVRTC would put the working folder in front of it.
   if (const Result result = f.create(&program, source.c_str(), "/sparsekiln.cu", 0, nullptr, nullptr);
       result != 0)
     throw Error(ErrorKind::compile, fmt::format("NVRTC took no source: {}", f.error_string(result)), {},

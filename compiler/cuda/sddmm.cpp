@@ -63,7 +63,7 @@ std::int64_t write_tables(std::string& text, const Sddmm& gradient, const BlockR
   return static_cast<std::int64_t>(4 * (schedule.worker_begin.size() + runs.size() + columns.size()));
 }
 
-/// A parameter behind those that all kernels have.
+/// A parameter after those that all kernels have.
 struct Parameter {
   Argument argument;
   std::string_view type;  ///< Element: x's
@@ -97,7 +97,7 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.number("block_out", gradient.block.out);
   members.number("block_in", gradient.block.in);
   members.number("width", config.rows, "blocks of a run");
-  members.number("chunk", config.tile_n, "batch entries of a stage");
+  members.number("chunk", config.tile_n, "batch rows of a stage");
   members.number("stages", config.stages);
   members.number("threads", instance.threads);
   members.number("alignment", gradient.alignment,

@@ -20,16 +20,16 @@ constexpr std::int32_t kWarpIn = 32;
 void share_out(SddmmShape& shape, const Sddmm& gradient, const Config& config) {
   if (config.tile_out != 0) refuse(config, "tile_out is 0: variant mma shares out its warps by itself");
   const std::int32_t columns = run_inputs(gradient, config);
-  const std::int32_t step = 32 / static_cast<std::int32_t>(size_of(gradient.dtype));  // batch entries
+  const std::int32_t step = 32 / static_cast<std::int32_t>(size_of(gradient.dtype));  // batch rows
   shape.warps_out = std::min(config.warps, std::max(gradient.block.out / kWarpOut, 1));
   shape.warps_in = std::min(config.warps / shape.warps_out, std::max(columns / kWarpIn, 1));
   shape.warps_n = config.warps / shape.warps_out / shape.warps_in;
   shape.sums = std::max(gradient.block.out, 16) * columns / (32 * shape.warps_out * shape.warps_in);
-  const std::int32_t steps = step * shape.warps_n;  // batch entries of a k-step of each warp
+  const std::int32_t steps = step * shape.warps_n;  // batch rows of a k-step of each warp
   if (config.tile_n % steps != 0)
     refuse(
         config,
-        fmt::format("{} warps share the k-steps of {} batch entries in a stage: {}fewer warps would work",
+        fmt::format("{} warps share the k-steps of {} batch rows in a stage: {}fewer warps would work",
                     shape.warps_n, step, steps > kMostSddmmChunk ? "" : fmt::format("tile_n={} or ", steps)));
 }
 

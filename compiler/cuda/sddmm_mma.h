@@ -9,8 +9,8 @@
 
 namespace sparsekiln::cuda {
 
-/// Of a gradient of the weight on tensor cores, whose tile_out is 0. Throws `invalid_argument` where the
-/// config's numbers do not go together.
+/// The shape of a gradient of the weight on tensor cores, whose tile_out is 0. Throws `invalid_argument`
+/// where the config's numbers do not go together.
 [[nodiscard]] SddmmShape sddmm_mma_shape(const Sddmm& gradient, const Target& target, const Config& config);
 
 /// What the tuner knows of it.

@@ -29,7 +29,7 @@ void check_numbers(const Sddmm& gradient, const Target& target, const Config& co
                                std::max(1, kMostRowBytes / element / gradient.block.in)));
   if (!is_power_of_two(config.warps, 1, kMostSddmmWarps)) refuse(config, "warps is 1, 2, 4, 8 or 16");
   if (!is_power_of_two(config.tile_n, 8, kMostSddmmChunk))
-    refuse(config, "tile_n, the batch entries of a stage, is 8, 16 … 128");
+    refuse(config, "tile_n, the batch rows of a stage, is 8, 16 … 128");
   if (asynchronous ? config.stages < 2 || config.stages > kMostStages : config.stages != 2)
     refuse(config, asynchronous ? "stages is 2 to 8" : "stages is 2 where there is no asynchronous copy");
   if (32 * config.warps < gradient.block.out * element / 4)

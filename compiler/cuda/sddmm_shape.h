@@ -13,10 +13,10 @@ namespace sparsekiln::cuda {
 /// Bytes of shared memory besides SddmmShape::shared_bytes: the pairs, see
 /// templates/load_batch_rows.cuh.
 inline constexpr std::int32_t kSddmmStaticShared = 256;
-inline constexpr std::int32_t kMostSddmmChunk = 128;  ///< batch entries of a stage
+inline constexpr std::int32_t kMostSddmmChunk = 128;  ///< batch rows of a stage
 inline constexpr std::int32_t kMostSddmmWarps = 16;
 
-/// How a config computes a gradient of the weight. Its tile_n is the batch entries of a stage, and its rows
+/// How a config computes a gradient of the weight. Its tile_n is the batch rows of a stage, and its rows
 /// the blocks of a run, 1, 2, 4 or 8; what tile_out is each family says.
 struct SddmmShape {
   std::int32_t threads = 0;

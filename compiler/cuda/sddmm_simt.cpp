@@ -24,11 +24,11 @@ void share_out(SddmmShape& shape, const Sddmm& gradient, const Config& config) {
   // Feature-major entries are read by fours.
   const std::int32_t entries = shape.threads / threads * (gradient.feature_major() ? 4 : 1);
   if (config.tile_n % entries != 0)
-    refuse(config,
-           fmt::format("{} threads share {} batch entries: {} would work", shape.threads / threads,
-                       config.tile_n,
-                       entries <= kMostSddmmChunk ? fmt::format("tile_n={}", entries)
-                                                  : std::string("fewer warps, or a smaller tile_out,")));
+    refuse(
+        config,
+        fmt::format("{} threads share {} batch rows: {} would work", shape.threads / threads, config.tile_n,
+                    entries <= kMostSddmmChunk ? fmt::format("tile_n={}", entries)
+                                               : std::string("fewer warps, or a smaller tile_out,")));
 }
 
 void validate(const Sddmm& gradient, const Target&) {

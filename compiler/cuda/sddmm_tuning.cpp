@@ -8,7 +8,7 @@ namespace sparsekiln::cuda {
 namespace {
 
 /// As many blocks as give a run of 128 inputs, or as the fullest block row has, and fewer where there would
-/// not be two runs for each worker. Not fewer than give 32 inputs, which a warp's reads and writes want.
+/// not be two runs for each worker. Not fewer than give 32 inputs, which a warp's reads and writes need.
 std::int32_t width_for(const Sddmm& gradient, const Target& target) {
   constexpr std::int32_t kColumns = 128;
   constexpr std::int32_t kLeastColumns = 32;
@@ -24,7 +24,7 @@ std::int32_t width_for(const Sddmm& gradient, const Target& target) {
 
 Config default_sddmm_stages(const Sddmm& gradient, const Target& target, std::int64_t n) {
   const auto element = static_cast<std::int64_t>(size_of(gradient.dtype));
-  const auto step = static_cast<std::int32_t>(32 / element);  // batch entries of a k-step
+  const auto step = static_cast<std::int32_t>(32 / element);  // batch rows of a k-step
   const std::int64_t room = multiprocessor(target).shared_per_cta - kSddmmStaticShared;
   Config config;
   config.rows = width_for(gradient, target);

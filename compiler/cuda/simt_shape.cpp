@@ -13,16 +13,16 @@ namespace {
 
 constexpr std::int32_t kLargestChunk = 32;
 constexpr std::int32_t kSmallestChunk = 8;
-constexpr std::int32_t kPadding = 4;           ///< floats behind each shared row, see TileCopy
+constexpr std::int32_t kPadding = 4;           ///< floats after each shared row, see TileCopy
 constexpr std::int32_t kRegisterFile = 65536;  ///< of a multiprocessor, and of a CTA at most
 constexpr std::int32_t kOtherRegisters = 40;   ///< a thread, besides sums: addresses, operands, counters
-/// Of a chunk on its way through a thread's registers, where there is no asynchronous copy: with their
-/// addresses, more of them than these spill (ptxas 13.0).
+/// The most quads of a chunk that a thread holds in registers, where there is no asynchronous copy: with
+/// their addresses, more of them spill (ptxas 13.0).
 constexpr std::int32_t kMostHeldQuads = 12;
 
 bool within(std::int32_t value, std::int32_t low, std::int32_t high) { return value >= low && value <= high; }
 
-/// W's rows in a stage are its outputs, or its k's where it is read by columns; those of x its batch entries,
+/// W's rows in a stage are its outputs, or its k's where it is read by columns; those of x its batch rows,
 /// or k's where it is feature-major.
 std::int64_t shared_bytes(const Spmm& problem, const Config& config, std::int32_t chunk) {
   const std::int32_t x =
@@ -64,17 +64,16 @@ SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& co
   const std::int32_t threads_n = shape.threads / threads_out;
   if (shape.threads % threads_out != 0 || threads_n < 1 || config.tile_n % threads_n != 0)
     refuse(config,
-           fmt::format("{} threads do not share out a tile of {} outputs × {} batch entries, {} outputs a "
+           fmt::format("{} threads do not share out a tile of {} outputs × {} batch rows, {} outputs a "
                        "thread: threads × tile_out is a multiple of {} and divides {}",
                        shape.threads, block.out, config.tile_n, config.tile_out, block.out,
                        block.out * config.tile_n));
   shape.thread_n = config.tile_n / threads_n;
   const std::int32_t sums = config.rows * problem.weights() * shape.thread_n * config.tile_out;
   if (sums > 128 || (sums + kOtherRegisters) * shape.threads > kRegisterFile)
-    refuse(config,
-           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
-                       "more warps or a smaller tile_n would work",
-                       sums, shape.threads));
+    refuse(config, fmt::format("a thread would hold {} sums, more than the registers of {} threads hold; "
+                               "more warps or a smaller tile_n would work",
+                               sums, shape.threads));
   shape.chunk = std::min(block.in, kLargestChunk);
   const std::int32_t least = std::max(kSmallestChunk, block.in / kMostParts);
   while (shape.chunk > least && (shared_bytes(problem, config, shape.chunk) > kSharedLimit ||

@@ -19,7 +19,7 @@ inline constexpr std::int64_t kSharedLimit = 48 * 1024 - kSimtFlagBytes;
 /// The numbers of templates/spmm_simt.cuh that follow from a config.
 struct SimtShape {
   std::int32_t threads = 0;       ///< a CTA
-  std::int32_t thread_n = 0;      ///< batch entries a thread; it holds tile_out × thread_n sums
+  std::int32_t thread_n = 0;      ///< batch rows a thread; it holds tile_out × thread_n sums
   std::int32_t chunk = 0;         ///< k's in one stage
   std::int64_t shared_bytes = 0;  ///< of all stages, static
   bool async_copy = false;        ///< cp.async: sm_80 and later

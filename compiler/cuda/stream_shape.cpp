@@ -23,7 +23,7 @@ bool is_power(std::int32_t value, std::int32_t least, std::int32_t most) {
 
 bool has_async_copy(const Target& target) { return target.compute_capability() >= 80; }
 
-/// Of a thread.
+/// Accumulators of a thread.
 std::int32_t sums_of(const Spmm& problem, const Config& config) {
   const std::int32_t sums =
       problem.block.out * config.tile_n;  // a warp's; on CUDA cores four lanes share one
@@ -39,7 +39,7 @@ std::int32_t fragments_of(const Spmm& problem, const Config& config) {
 }  // namespace
 
 std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config) {
-  constexpr std::int32_t kPadding = 4;  // floats behind each row of sums, as templates/spmm_stream.cuh has it
+  constexpr std::int32_t kPadding = 4;  // floats after each row of sums, as templates/spmm_stream.cuh has it
   const std::int64_t stage = std::int64_t{kStreamChunkBytes} * (config.tile_n + problem.block.out);
   const std::int64_t sums = std::int64_t{4} * config.tile_n * (problem.block.out + kPadding);
   return config.warps * (config.stages * stage + sums);
@@ -69,7 +69,7 @@ StreamShape stream_shape(const Spmm& problem, const Target& target, const Config
     refuse(config, fmt::format("tile_n is a power of two from {} to {} here", least_n, kMostTileN));
   if (weight_a && block.out < 16)
     refuse(config,
-           fmt::format("operand_a=w wants blocks of 16 outputs or more, not {}; operand_a=x would work",
+           fmt::format("operand_a=w needs blocks of 16 outputs or more, not {}; operand_a=x would work",
                        block.out));
   if (!is_power(config.warps, 1, kMostWarps))
     refuse(config, fmt::format("warps is a power of two up to {}", kMostWarps));
@@ -81,10 +81,9 @@ StreamShape stream_shape(const Spmm& problem, const Target& target, const Config
   shape.sums = sums_of(problem, config);
   const std::int32_t registers = stream_registers(problem, target, config);
   if (shape.sums > kMostSums || registers > kMostThreadRegisters || registers * shape.threads > kRegisterFile)
-    refuse(config,
-           fmt::format("a thread would hold {} sums, more than the registers of {} threads have room for; "
-                       "fewer warps or a smaller tile_n would work",
-                       shape.sums, shape.threads));
+    refuse(config, fmt::format("a thread would hold {} sums, more than the registers of {} threads hold; "
+                               "fewer warps or a smaller tile_n would work",
+                               shape.sums, shape.threads));
   const std::int32_t row_bytes = block.in * static_cast<std::int32_t>(size_of(problem.dtype));
   if (row_bytes < kStreamChunkBytes)
     shape.chunk.blocks = kStreamChunkBytes / row_bytes;

@@ -26,7 +26,7 @@ struct StreamShape {
 };
 
 inline constexpr std::int32_t kMostStreamStages = 8;
-/// Of each row of x and W, in one stage of a warp.
+/// Bytes of each row of x and W in one stage of a warp.
 inline constexpr std::int32_t kStreamChunkBytes = 64;
 /// What a thread of any architecture may have.
 inline constexpr std::int32_t kMostThreadRegisters = 255;
@@ -34,7 +34,7 @@ inline constexpr std::int32_t kMostThreadRegisters = 255;
 /// Dynamic shared memory: of all stages of all warps, and where the warps meet.
 [[nodiscard]] std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config);
 
-/// Of a thread, at most; what has more than kMostThreadRegisters is refused.
+/// The most registers that a thread takes; a config with more than kMostThreadRegisters is refused.
 [[nodiscard]] std::int32_t stream_registers(const Spmm& problem, const Target& target, const Config& config);
 
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.

@@ -30,7 +30,7 @@ bool streams(const Spmm& problem, const Target& target, std::int64_t n) {
          stream_registers(problem, target, stream_tile(problem, n)) <= kMostThreadRegisters;
 }
 
-/// One CTA a multiprocessor, with so much of the weight on its way as hides the latency of global memory:
+/// One CTA a multiprocessor, with as much of the weight in flight as hides the latency of global memory:
 /// what a multiprocessor's share of the bandwidth brings in a microsecond is 25 KB (H100 SXM: 3.35 TB/s by
 /// the datasheet, 132 multiprocessors), and copies are not spread evenly.
 std::optional<Config> default_config(const Spmm& problem, const Target& target, std::int64_t n) {
@@ -42,7 +42,7 @@ std::optional<Config> default_config(const Spmm& problem, const Target& target, 
   const std::int64_t room = multiprocessor(target).shared_per_cta - kStreamStaticShared;
   const auto fits = [&] { return stream_shared_bytes(problem, config) <= room; };
   while (config.warps > 1 && !fits()) config.warps /= 2;
-  if (target.compute_capability() < 80) return config;  // no asynchronous copy: one chunk is on its way
+  if (target.compute_capability() < 80) return config;  // no asynchronous copy: one chunk is in flight
   const std::int64_t chunks = config.warps * problem.block.out * kStreamChunkBytes;  // W's part of a stage
   while (config.stages < kMostStreamStages && (config.stages - 1) * chunks < kOnTheirWay) ++config.stages;
   while (!fits()) --config.stages;

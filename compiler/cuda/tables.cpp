@@ -71,7 +71,7 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t divisor) { return (valu
 Tables make_tables(const Schedule& schedule, ChunkShape chunk) {
   if (chunk.parts > kMostParts || schedule.rows * chunk.weights > kMostTiles)
     throw Error(ErrorKind::internal,
-                fmt::format("a table of {} parts a block and {} tiles an item has no room for "
+                fmt::format("a table of {} parts a block and {} tiles an item is too large for "
                             "their numbers",
                             chunk.parts, schedule.rows * chunk.weights));
   Tables tables;

@@ -10,8 +10,8 @@
 
 namespace sparsekiln::cuda {
 
-/// What one stage of shared memory holds of a block row, see templates/schedule.cuh. Of blocks and parts at
-/// most one is not 1.
+/// What one stage of shared memory holds of a block row, see templates/schedule.cuh. At most one
+/// of blocks and parts is not 1.
 struct ChunkShape {
   std::int32_t blocks = 1;   ///< blocks of a chunk
   std::int32_t parts = 1;    ///< chunks of a block, at most kMostParts

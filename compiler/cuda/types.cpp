@@ -17,7 +17,7 @@ void require_types(const Computation& problem, const Target& target) {
     if (element(type).cuda.output.empty())
       throw Error(
           ErrorKind::invalid_argument,
-          fmt::format("{} on {}: {} runs on the cpu target alone; target cpu, or dtype f32, would work",
+          fmt::format("{} on {}: {} runs only on the cpu target; target cpu, or dtype f32, would work",
                       name(type), target.arch, element(type).array_name));
 }
 
@@ -27,7 +27,7 @@ void require_tensor_cores(const Computation& problem, const Target& target) {
   if (problem.dtype != DType::f16 && target.compute_capability() < 80)
     throw Error(
         ErrorKind::invalid_argument,
-        fmt::format("{} is for sm_80 and later, not for {}: its tensor cores have f16 alone; f16, or f32 "
+        fmt::format("{} is for sm_80 and later, not for {}: its tensor cores have only f16; f16, or f32 "
                     "with math ieee, would work",
                     problem.dtype == DType::f32 ? "math tf32" : name(problem.dtype), target.arch));
 }

@@ -34,8 +34,8 @@ enum class Argument : std::uint8_t {
   y,                ///< pointer
   workspace,        ///< pointer; see Workspace
   n,                ///< int32: the batch of this call
-  x_stride,         ///< int64: elements from one batch entry (feature-major: feature) of x to the next
-  y_stride,         ///< int64: likewise of y
+  x_stride,         ///< int64: elements from one batch row (feature-major: feature) of x to the next
+  y_stride,         ///< int64: the same for y
   v,                ///< pointer
   bias,             ///< pointer
   v_bias,           ///< pointer
@@ -54,9 +54,9 @@ enum class Argument : std::uint8_t {
 };
 
 /// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile. The
-/// counters are in front, in as many bytes for every n and every entry of a Binary, so that no partial sum of
-/// one launch lies where another has a counter. They must be zero before the first launch of a Binary; every
-/// launch leaves them so.
+/// counters come first and take the same number of bytes for every n and every entry of a Binary, so that no
+/// partial sum of one launch overwrites a counter of another. They must be zero before the first launch of a
+/// Binary; every launch leaves them at zero.
 struct Workspace {
   std::int64_t counter_bytes = 0;   ///< a multiple of 64
   std::int64_t bytes_per_tile = 0;  ///< partial sums and packed activations
@@ -78,7 +78,7 @@ struct TableImage {
   friend bool operator==(const TableImage&, const TableImage&) = default;
 };
 
-/// How many tiles of tile_n entries (0: of all) a batch of n has.
+/// How many tiles of tile_n batch rows (0: of all) a batch of n has.
 [[nodiscard]] constexpr std::int64_t batch_tiles(std::int64_t n, std::int32_t tile_n) {
   return tile_n == 0 ? 1 : (n + tile_n - 1) / tile_n;
 }
@@ -107,24 +107,24 @@ struct Entry {
   std::int64_t up_to = 0;           ///< the largest n this entry serves; entries ascend
   std::vector<std::string> passes;  ///< symbol names, run in this order
   std::int32_t workers = 1;         ///< grid.x
-  std::int32_t tile_n = 1;          ///< batch entries a tile; 0: one tile has the whole batch
+  std::int32_t tile_n = 1;          ///< batch rows a tile; 0: one tile has the whole batch
   std::int32_t threads = 1;         ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;
   LaunchAttributes attributes;  ///< CUDA's; the cpu has none
-  /// In the order of the kernel's parameters. A pass of the cpu takes LaunchOperands whole, and has none here
-  /// but `tables`.
+  /// In the order of the kernel's parameters. A pass of the cpu takes all of LaunchOperands; only `tables` is
+  /// listed here for it.
   std::vector<Argument> arguments;
   Workspace workspace;
   Resources resources;
-  /// Of an entry that takes Argument::tables, and whose layout is attached; else empty. Before a layout is
-  /// attached such an entry has no workers and no workspace either.
+  /// Filled in where the entry takes Argument::tables and a layout is attached; else empty. Before a layout
+  /// is attached such an entry has no workers and no workspace either.
   TableImage tables;
 
   [[nodiscard]] bool takes_tables() const {
     return std::find(arguments.begin(), arguments.end(), Argument::tables) != arguments.end();
   }
   [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const { return sparsekiln::batch_tiles(n, tile_n); }
-  /// Of a launch of this entry with a batch of n. Entries for larger n may need less: see
+  /// What a launch of this entry with a batch of n needs. Entries for larger n may need less: see
   /// Binary::workspace_bytes.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
     return workspace.counter_bytes + workspace.bytes_per_tile * batch_tiles(n);
@@ -155,15 +155,15 @@ struct Binary {
   std::string options;          ///< as passed to it
   Digest source;                ///< of the emitted source
 
-  /// Made for attached tables, and no layout is attached: what all layouts share, and what cannot be
-  /// launched. Its contract has no features and no blocks.
+  /// Whether this was made for attached tables and no layout is attached: then it is what all layouts share,
+  /// and cannot be launched. Its contract has no features and no blocks.
   [[nodiscard]] bool lacks_layout() const {
     return std::any_of(entries.begin(), entries.end(),
                        [](const Entry& entry) { return entry.takes_tables() && entry.tables.bytes.empty(); });
   }
 
-  /// Of a workspace that serves every launch with a batch of at most n, whichever entry it is for: never less
-  /// for a larger n.
+  /// The size of a workspace that serves every launch with a batch of at most n, whichever entry it is for:
+  /// never less for a larger n.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
     std::int64_t bytes = 0;
     for (const Entry& entry : entries) {
@@ -175,7 +175,8 @@ struct Binary {
   friend bool operator==(const Binary&, const Binary&) = default;
 };
 
-/// A self-contained, versioned byte form; `deserialize` trusts nothing and throws `cache` on anything off.
+/// A self-contained, versioned byte form. `deserialize` checks everything, and throws `cache` where anything
+/// is wrong.
 [[nodiscard]] std::vector<std::byte> serialize(const Binary& binary);
 [[nodiscard]] Binary deserialize(std::span<const std::byte> bytes);
 

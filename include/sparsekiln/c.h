@@ -2,18 +2,18 @@
 #define SPARSEKILN_C_H
 
 /* The C interface: what other languages are bound to. Tensors are DLPack's (dlpack.h of any version; the
- * struct DLTensor is the same in all of them). What each thing means stands with its namesake in the C++
- * headers: this one says only what C adds.
+ * struct DLTensor is the same in all of them). What each thing means is documented under the same name in the
+ * C++ headers: this one says only what C adds.
  *
- * Every function that can fail returns an sk_status; what it was about to give back is then as it was, and
- * sk_error_message() says why. Functions are thread-safe as their C++ namesakes are. Text is UTF-8 and ends
- * with 0; what a function gives out lives as long as the object it is of.
+ * Every function that can fail returns an sk_status. Where it fails, its results are left as they were, and
+ * sk_error_message() says why. A function is thread-safe where the C++ function of the same name is. Text is
+ * UTF-8 and ends with 0; what a function returns is valid as long as the object that it belongs to.
  *
- * Structs begin with their size, which the init functions set, and of views the caller. They grow at their
- * ends alone. So a program that was compiled with an older or a newer header than the library works: members
- * that its struct lacks have their defaults, and of a view only the members that it has are written. Where
- * its struct is the larger one, what the library does not know of it must be zeros (else
- * SK_INVALID_ARGUMENT), and of a view it becomes zeros. */
+ * Structs begin with their size, which the init functions set; the caller sets that of a view. They grow at
+ * their ends only. So a program that was compiled with an older or a newer header than the library works:
+ * members that its struct lacks have their defaults, and only those members of a view are written that its
+ * struct has. Where its struct is the larger one, the members that the library does not know must be zeros
+ * (else SK_INVALID_ARGUMENT); in a view the library sets them to zeros. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,7 +34,8 @@ typedef enum sk_status {
   SK_INTERNAL = 6
 } sk_status;
 
-/* Of the last call of this thread that failed. The log is a compiler's, or empty. Good until the next one. */
+/* The error of the last call of this thread that failed. The log is the compiler's, or empty. Both are valid
+ * until the next call that fails. */
 const char* sk_error_message(void);
 const char* sk_error_log(void);
 /* "0.1.0" */
@@ -43,8 +44,8 @@ const char* sk_version(void);
 const char* sk_activation_name(size_t number);
 /* Whether its derivative may be taken at its result: then y may be given for z. 0 past the last. */
 int sk_activation_takes_result(size_t number);
-/* Of this header, and of the library: one more with each function, struct or member that is added. None is
- * taken away. */
+/* The version of this header, and that of the library: one more with each function, struct or member that is
+ * added. None is removed. */
 #define SK_INTERFACE_VERSION 1
 int sk_interface_version(void);
 
@@ -59,7 +60,7 @@ typedef struct sk_element_type {
   uint8_t dlpack_bits;
   int on_cuda; /* not 0: CUDA targets compute with it; the cpu target does with all */
 } sk_element_type;
-/* The type number `index`, counted from 0; null: there are no more. Good for the life of the process. */
+/* The type number `index`, counted from 0; null: there are no more. Valid for the life of the process. */
 const sk_element_type* sk_element_type_at(size_t index);
 
 /* ---- layouts (layout.h, patterns.h) ---- */
@@ -76,7 +77,7 @@ sk_status sk_layout_save(const sk_layout* layout, const char* file);
 sk_status sk_layout_transposed(const sk_layout* layout, sk_layout** transposed);
 void sk_layout_free(sk_layout* layout); /* null does nothing; here and below */
 
-/* The arguments of all patterns; each looks at its own. */
+/* The arguments of all patterns; each reads its own. */
 typedef struct sk_pattern {
   size_t size;
   int64_t rows, cols;
@@ -89,8 +90,8 @@ typedef struct sk_pattern {
   int diagonal; /* barabasi_albert */
   int64_t stride, window, global_blocks, random_blocks;
 } sk_pattern;
-/* All zeros. `size` is that of the caller's struct: here and below, so that none is written beyond its end.
- */
+/* All zeros. `size` is that of the caller's struct, here and below, so that nothing is written beyond its
+ * end. */
 void sk_pattern_init_sized(sk_pattern* pattern, size_t size);
 static inline void sk_pattern_init(sk_pattern* pattern) { sk_pattern_init_sized(pattern, sizeof(*pattern)); }
 /* `name` is that of the function in patterns.h: "watts_strogatz". */
@@ -108,19 +109,19 @@ sk_status sk_layout_describe(const sk_layout* layout, sk_layout_view* view);
 
 /* ---- what is computed, as text (Computation of problem.h) ---- */
 
-/* A field by its name, and its text: {"gate_gradient", "yes"}. This struct does not grow. */
+/* A field by its name, and its text: {"gate_gradient", "yes"}. This struct never grows. */
 typedef struct sk_field {
   const char* name;
   const char* text;
 } sk_field;
 
-/* What there are. All this text lives as long as the library. */
+/* The fields that exist. All this text is valid as long as the library is loaded. */
 typedef struct sk_field_view {
   size_t size;
   const char* name;     /* "operation" */
   const char* argument; /* what other languages call it: "op" */
   const char* option;   /* of the command, without dashes: "op" */
-  const char* usual;    /* the text of the default: "forward"; "" of out_dtype, which is as dtype */
+  const char* usual;    /* the text of the default: "forward"; "" for out_dtype, whose default is dtype */
   const char* help;
   int is_flag; /* its texts are "yes" and "no" */
 } sk_field_view;
@@ -129,8 +130,8 @@ sk_status sk_field_describe(size_t index, sk_field_view* view); /* index from 0 
 
 /* ---- kernels (compile.h) ---- */
 
-/* Told how far tuning has come, now and then, on the calling thread; 0 stops it, and what was measured is
- * kept. */
+/* Called from time to time on the calling thread with the progress of tuning; returning 0 stops it, and what
+ * was measured is kept. */
 typedef int (*sk_tuning_watch)(void* context, size_t settled, size_t candidates, double best_us,
                                double seconds);
 
@@ -160,8 +161,8 @@ typedef struct sk_options {
   const char* cache_dir;    /* "": the usual one */
   const char* const* packs; /* ends with null; null: none */
   const char* require;      /* "anything", "prebuilt" */
-  /* Fields of what is computed, which come after the members of these names: every field that there is can be
-   * said so, and those that are added will have no member. */
+  /* Fields of what is computed, which override the members of the same names. Every field can be given here;
+   * fields that are added in later versions will have no member. */
   const sk_field* fields;
   size_t field_count;
 } sk_options;
@@ -176,13 +177,13 @@ sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kern
 sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy);
 void sk_kernel_free(sk_kernel* kernel);
 
-/* Null where an operand is not there. Of grad_weight one pair. */
+/* An operand that is not there is null. grad_weight takes one pair. */
 typedef struct sk_operands {
   size_t size;
   const DLTensor *x, *w, *y, *dy, *dx, *dw, *v, *bias, *v_bias, *residual, *z, *gates, *dbias, *dgates;
   float alpha, beta;
   void* workspace;
-  int64_t workspace_size; /* bytes: to be stated with a workspace */
+  int64_t workspace_size; /* bytes: must be given with a workspace */
   void* stream;           /* a CUstream */
 } sk_operands;
 /* alpha 1, beta 0, nothing else */
@@ -193,8 +194,8 @@ static inline void sk_operands_init(sk_operands* operands) {
 sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands);
 
 sk_status sk_kernel_workspace_bytes(const sk_kernel* kernel, int64_t n, int64_t* bytes);
-/* Not while another thread uses this very handle: where layouts change while threads launch, give each launch
- * a copy. */
+/* Must not be called while another thread uses this handle: where layouts change while threads launch, give
+ * each launch a copy. */
 sk_status sk_kernel_relayout(sk_kernel* kernel, const sk_layout* layout);
 sk_status sk_kernel_wait(const sk_kernel* kernel);
 
@@ -217,9 +218,9 @@ typedef struct sk_kernel_view {
   const char* tier;   /* "baked", "attached" */
   double compile_ms;
 } sk_kernel_view;
-/* Text is good until the next call of this function for this handle. */
+/* Text is valid until the next call of this function for this handle. */
 sk_status sk_kernel_describe(sk_kernel* kernel, sk_kernel_view* view);
-/* What the kernel computes, by the name of a field. The text lives as long as the handle. */
+/* What the kernel computes, by the name of a field. The text is valid as long as the handle. */
 sk_status sk_kernel_field(const sk_kernel* kernel, const char* name, const char** text);
 
 #ifdef __cplusplus

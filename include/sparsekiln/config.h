@@ -35,15 +35,15 @@ enum class TableForm : std::uint8_t {
 
 /// Which operand is the tensor core's A, 16 rows a tile; the other is B, 8 columns.
 enum class OperandA : std::uint8_t {
-  x,  ///< rows are batch entries
-  w,  ///< rows are outputs: for batches that 16 rows do not suit
+  x,  ///< rows are batch rows
+  w,  ///< rows are outputs: for batches that do not fill tiles of 16 rows
 };
 [[nodiscard]] std::string_view name(OperandA operand);
 
 /// The tuned numbers of one kernel. They decide its speed, never its precision.
 struct Config {
   Variant variant = Variant::simt;
-  std::int32_t tile_n = 64;   ///< batch entries of one output tile
+  std::int32_t tile_n = 64;   ///< batch rows of one output tile
   std::int32_t tile_out = 0;  ///< outputs of one thread (simt), of a warp (mma; 0: automatic; stream: 0), of
                               ///< one register tile (vector)
   std::int32_t stages = 1;    ///< operand buffers in flight

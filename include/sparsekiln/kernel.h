@@ -17,9 +17,9 @@ namespace sparsekiln {
 enum class Tier : std::uint8_t { baked, attached };
 [[nodiscard]] std::string_view name(Tier tier);
 
-/// A Binary on a device: a counted, thread-safe handle. The code is resident when this exists, and goes with
-/// the last handle, on whatever thread that is. A launch does no look-up, synchronisation, string work or
-/// locking, and allocates nothing but a workspace that it was not given and has not made before.
+/// A Binary on a device: a counted, thread-safe handle. The code is loaded when this exists, and unloaded
+/// with the last handle, on whatever thread that is. A launch does no look-up, synchronisation, string work
+/// or locking, and allocates nothing except a workspace that it was not given and has not made before.
 class Kernel {
  public:
   Kernel() = default;
@@ -38,8 +38,9 @@ class Kernel {
 
   /// Scratch bytes that serve every launch with a batch of at most n, for partial sums of split rows and
   /// (cpu) packed activations, of kMostPairs pairs where grad_weight packs them. Never less for a larger n,
-  /// so that of all rows of a batch of matrices, where the kernel takes that many, is good whether they run
-  /// as one product or one by one. Throws `invalid_argument` for a batch that the kernel does not take.
+  /// so that the bytes for all rows of a batch of matrices, where the kernel takes that many, are enough
+  /// whether the matrices run as one product or one by one. Throws `invalid_argument` for a batch that the
+  /// kernel does not take.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
 
   /// Elements (of the weight's type) of the packed form of the weight, as many as it has; 0 where the kernel
@@ -51,7 +52,7 @@ class Kernel {
   /// naming the operand, also where there is nothing to pack.
   void pack(const TensorView& w, void* packed) const;
 
-  /// From here on this handle computes another layout of as many rows and columns of blocks; its weight has
+  /// From now on this handle computes another layout with as many rows and columns of blocks; its weight has
   /// the blocks of that layout. Nothing is compiled and no code is loaded: the layout is scheduled and its
   /// tables are uploaded, or, on the cpu, read in place. Workspaces are those of a new kernel: ask
   /// workspace_bytes again, and zero what the old layout used.
@@ -60,7 +61,7 @@ class Kernel {
   /// waits for what runs on the device. A graph captured from a handle goes on with the layout that the
   /// handle had, and reads its tables: keep a copy of that handle for as long as the graph.
   ///
-  /// Not to be called while another thread uses this very handle; its copies may be in use. Where layouts
+  /// Must not be called while another thread uses this handle; copies of it may be in use. Where layouts
   /// change while threads launch, give each launch a copy of the handle: its operands and its workspace are
   /// then checked against the layout that it runs with.
   ///
@@ -71,14 +72,15 @@ class Kernel {
   /// What serves launches from now on. `attached` becomes `baked`, once, on a kernel that was compiled with
   /// Specialization::tiered.
   [[nodiscard]] Tier tier() const noexcept;
-  /// Of a tiered kernel: returns when the baked kernel serves; throws, at every call, what its making threw:
-  /// the attached one is then in service for good. Of others: returns at once. The last handle of a tiered
-  /// kernel waits for the making to end when it goes.
+  /// A tiered kernel: returns when the baked kernel serves. Where compiling that one failed, every call
+  /// throws the error again, and the attached one stays in service. Other kernels: returns at once. The
+  /// destructor of the last handle of a tiered kernel waits until the compilation has ended.
   void wait() const;
 
-  /// Of the tier that serves. The reference is good while this handle lives and is given no other layout.
+  /// The Binary of the tier that serves. The reference is valid while this handle exists and is given no
+  /// other layout.
   [[nodiscard]] const Binary& binary() const;
-  /// Of the identity in the store; zero for a Binary that was loaded by hand.
+  /// The identity in the store; zero for a Binary that was given to `load`.
   [[nodiscard]] const Digest& key() const;
   /// Where the `compile` that made this handle found the Binary, and its wall time in it, loading included.
   /// For a handle that `load` made: `compiled`, and the wall time of loading.

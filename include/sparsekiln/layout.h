@@ -10,7 +10,7 @@
 
 namespace sparsekiln {
 
-/// Figures of a layout that price a kernel without a schedule.
+/// Figures of a layout from which the time of a kernel is predicted without a schedule.
 struct LayoutStatistics {
   std::int64_t blocks = 0;       ///< present blocks
   double density = 0;            ///< blocks / (rows × cols); 0 for a grid without cells

@@ -14,17 +14,17 @@ struct ActivationPair {
   TensorView z;   ///< [n, out_features], with Problem::derivative
 };
 
-/// The operands of a linear layer; each operation and epilogue has its own, and looks at no other.
+/// The operands of a linear layer; each operation and epilogue reads its own and ignores the others.
 ///
 ///   forward      y[n, out] = x[n, in] · W[out, in]ᵀ, and what Problem::epilogue makes of it
 ///   grad_input   dx[n, in] = dy[n, out] · W[out, in]
 ///   grad_weight  dw = dy[n, out]ᵀ · x[n, in] on the blocks of the layout
 ///
 /// Activations are [n, features], rows contiguous; feature-major [features, n], rows contiguous too. With
-/// three dimensions they are batches of such matrices, of any stride: as one product where they lie like one
-/// matrix of a batch that the kernel takes, else one launch each, in order. The stride of an axis of extent 1
-/// may be any number. What is computed must not overlap what is read. Every element of it is written; it is
-/// read where beta != 0 alone.
+/// three dimensions they are batches of such matrices, of any stride: one product where they are laid out
+/// like one matrix of a batch that the kernel takes, else one launch each, in order. The stride of an axis of
+/// extent 1 may be any number. What is computed must not overlap what is read. Every element of it is
+/// written; it is read only where beta != 0.
 struct Operands {
   TensorView x;  ///< [n, in_features]
   /// [blocks, block_out, block_in], dense, row-major over the layout. Where Kernel::packed_elements() is not
@@ -43,19 +43,20 @@ struct Operands {
   TensorView gates;     ///< [blocks], of sum_type(dtype)
   TensorView dbias;     ///< Problem::bias_gradient: [out_features], of sum_type(dtype)
   TensorView dgates;    ///< Problem::gate_gradient: [blocks], of sum_type(dtype)
-  /// Of grad_weight, instead of x, dy and z: up to kMostPairs of them, each of the batch n, summed in this
+  /// For grad_weight, instead of x, dy and z: up to kMostPairs pairs, each with batch n, summed in this
   /// order.
   std::span<const ActivationPair> pairs = {};
   float alpha = 1;  ///< Epilogue::scale
   float beta = 0;   ///< Epilogue::scale
   /// At least workspace_bytes(n) bytes, aligned to 64, where n is the batch of what is launched: of all
-  /// matrices where they run as one product, else of one. Of one kernel: zeroed before the first launch, then
-  /// good for any n that it is large enough for. Two launches that may overlap must not share it, and two
-  /// kernels must not, unless it is zeroed in between. Null: the kernel keeps one per stream, on the cpu one
-  /// per calling thread; a launch that is captured into a graph must be given one, for that graph alone.
+  /// matrices where they run as one product, else of one. It must be zeroed before the first launch of a
+  /// kernel, and then serves that kernel for any n that it is large enough for. Two launches that may overlap
+  /// must not share it, and two kernels must not, unless it is zeroed in between. Null: the kernel keeps one
+  /// per stream, on the cpu one per calling thread; a launch that is captured into a graph must be given one,
+  /// for that graph alone.
   void* workspace = nullptr;
-  /// Bytes from `workspace` on that the launch may write. To be stated: a workspace of fewer bytes than
-  /// workspace_bytes(n) is refused.
+  /// Bytes from `workspace` on that the launch may write. Must be given with a workspace: one of fewer bytes
+  /// than workspace_bytes(n) is refused.
   std::int64_t workspace_size = 0;
   void* stream = nullptr;  ///< a CUstream (cudaStream_t); ignored on the cpu
 };

@@ -13,17 +13,17 @@
 
 namespace sparsekiln {
 
-/// What may be done to get a Binary. With `prebuilt` nothing is ever compiled, and what serves is chosen
-/// among what the packs hold: the store is not asked.
+/// What may be done to get a Binary. With `prebuilt` nothing is ever compiled: the Binary is chosen among
+/// those that the packs hold, and the store is not read.
 enum class Require : std::uint8_t { anything, prebuilt };
 [[nodiscard]] std::string_view name(Require require);
 [[nodiscard]] Require parse_require(std::string_view text);
 
 /// Where the config comes from. `recorded`: what tuning has found for this problem, target and device, here
-/// or elsewhere, else the cost model's choice. `now`: as before, but that a problem without a record of this
+/// or elsewhere, else the default plan. `now`: the same, except that a problem without a record of this
 /// device is tuned first, which takes a while (Options::tuning_seconds) and needs the device. It changes
 /// nothing for what is pinned, attached or tiered; not together with Require::prebuilt. Candidates are
-/// compiled in processes forked off this one.
+/// compiled in processes forked from this one.
 enum class Tuning : std::uint8_t { recorded, now };
 [[nodiscard]] std::string_view name(Tuning tuning);
 
@@ -36,12 +36,12 @@ enum class Tuning : std::uint8_t { recorded, now };
 /// takes another. On a GPU this costs a dependent load before the data; on the cpu the cost is hard to
 /// measure. The table form of a pinned `config` is replaced; the results have the bits of the kernel that is
 /// baked with the same config. `invalid_argument` on CUDA targets for grad_weight and for cut features, which
-/// the cpu takes: its code for layouts with a cut edge serves every cut of that edge.
+/// the cpu takes: its code for layouts with partial edge blocks serves every number of features in them.
 ///
-/// `tiered`: `compile` answers with an attached kernel at once, makes the baked one on a thread of its own,
+/// `tiered`: `compile` returns an attached kernel at once, makes the baked one on a thread of its own,
 /// and replaces the first by it for the launches that follow, see Kernel::tier. It has the same config except
 /// for the form of its tables, so its results have the same bits, and workspace_bytes and workspaces stay
-/// valid. Where the baked one is in the store, or the target is the cpu, it is the answer at once. `build`
+/// valid. Where the baked one is in the store, or the target is the cpu, it is returned at once. `build`
 /// makes the baked one. Not together with Require::prebuilt.
 enum class Specialization : std::uint8_t { baked, attached, tiered };
 [[nodiscard]] std::string_view name(Specialization specialization);
@@ -53,20 +53,21 @@ enum class Specialization : std::uint8_t { baked, attached, tiered };
 
 /// How far a run of the tuner has come.
 struct TuningProgress {
-  std::size_t contest = 0;  ///< of so many, counted from 0
-  std::size_t contests = 1;
+  std::size_t contest = 0;     ///< the one that runs, counted from 0
+  std::size_t contests = 1;    ///< how many there are
   std::size_t settled = 0;     ///< candidates of this contest that are no longer untried …
   std::size_t candidates = 0;  ///< … of all
   double best_us = 0;          ///< so far; 0: none yet
   double seconds = 0;          ///< since the run began
 };
 
-/// Looks on while Tuning::now tunes, on the thread that called `compile`. Of equal requests at the same time
-/// one tunes, and its watch alone is told.
+/// Is told of the progress while Tuning::now tunes, on the thread that called `compile`. Where equal requests
+/// are made at the same time, one of them tunes, and only its watch is told.
 class TuningWatch {
  public:
   virtual ~TuningWatch() = default;
-  /// Called now and then; whether to go on. If not, what was measured is kept, and the best of it chosen.
+  /// Called from time to time; returns whether to go on. If not, what was measured is kept, and the best of
+  /// it is chosen.
   virtual bool goes_on(const TuningProgress& progress) = 0;
 };
 
@@ -92,7 +93,7 @@ struct Options {
   std::int32_t alignment = 16;
 
   /// "auto": the current CUDA device where there is one, else the cpu. "cuda", "cuda:1", "emulated" (an sm_90
-  /// made of software), "emulated:sm_80", or what Target::parse takes.
+  /// in software), "emulated:sm_80", or what Target::parse takes.
   std::string target = "auto";
   /// Pins the config of a fixed batch instead of choosing one; `invalid_argument` where it does not fit.
   std::optional<Config> config;
@@ -103,13 +104,13 @@ struct Options {
   /// The store's folder; empty: SPARSEKILN_CACHE_DIR, else XDG_CACHE_HOME/sparsekiln, else
   /// ~/.cache/sparsekiln.
   std::filesystem::path cache_dir;
-  /// Packs (`sparsekiln precompile` makes them), and folders of stores that others keep: read-only, asked in
-  /// this order before the store, and before those that SPARSEKILN_PACKS lists (joined by colons). One that
-  /// is missing or damaged is an Error (`cache`) where it is given here, or where `require` is `prebuilt`;
-  /// where the environment names it, it is passed over and Built::pack_warning says so.
+  /// Packs (`sparsekiln precompile` makes them), and folders of stores that others keep: read-only, searched
+  /// in this order before the store, and before those that SPARSEKILN_PACKS lists (joined by colons). One
+  /// that is missing or damaged is an Error (`cache`) where it is given here, or where `require` is
+  /// `prebuilt`; where the environment names it, it is skipped and Built::pack_warning says so.
   std::vector<std::filesystem::path> packs;
-  /// With Require::prebuilt the config is the cost model's where a pack holds it, else the nearest to it that
-  /// a pack holds for this problem and target (one that `config` pins is never replaced). Where there is
+  /// With Require::prebuilt the config is the default plan's where a pack holds it, else the nearest to it
+  /// that a pack holds for this problem and target (one that `config` pins is never replaced). Where there is
   /// none: an Error (`cache`) that says what is missing and the command that makes it. Not together with
   /// Specialization::tiered.
   Require require = Require::anything;

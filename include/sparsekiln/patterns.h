@@ -5,9 +5,8 @@
 #include <sparsekiln/layout.h>
 
 /// Sparsity patterns. Sizes are in blocks. The same arguments give the same layout on every machine: random
-/// draws come from a stated generator and stated mappings, never from `std::`
-/// distributions. Every function throws `invalid_argument` for sizes or probabilities out of range, naming
-/// the argument.
+/// draws come from a stated generator and stated mappings, never from `std::` distributions. Every function
+/// throws `invalid_argument` for sizes or probabilities out of range, naming the argument.
 namespace sparsekiln::patterns {
 
 /// round(density · rows · cols) distinct blocks, uniformly.
@@ -46,7 +45,7 @@ namespace sparsekiln::patterns {
 [[nodiscard]] Layout causal(std::int64_t size);
 
 /// Sparse Transformer, strided form (Child et al. 2019, §4.3): the previous `stride` blocks and every block
-/// at a multiple of `stride` behind, causal.
+/// at a multiple of `stride` before, causal.
 [[nodiscard]] Layout strided(std::int64_t size, std::int64_t stride);
 
 /// Longformer (Beltagy et al. 2020): a window of `window` blocks to each side, and `global` first blocks that

@@ -55,14 +55,15 @@ enum class Activation : std::uint8_t {
 [[nodiscard]] std::string_view name(Activation activation);
 [[nodiscard]] Activation parse_activation(std::string_view text);
 
-/// What happens to the sums before they are stored, in their type, rounded once to the output type:
+/// What happens to the sums before they are stored, computed in their type and rounded once to the output
+/// type:
 ///
 ///   z = alpha·(x·Wᵀ) + bias
 ///   a = act(z)                                       glu: act(z) · (alpha·(x·Vᵀ) + v_bias)
 ///   y = a + residual + beta·y
 ///
-/// Gated pairs are those of GLU variants (Shazeer 2020, arXiv:2002.05202): SwiGLU has silu, GeGLU gelu. V is
-/// a weight of the same layout; x is read once.
+/// `glu` is the gated linear unit and its variants (Shazeer 2020, arXiv:2002.05202): SwiGLU has silu, GeGLU
+/// gelu. V is a second weight of the same layout; x is read once.
 struct Epilogue {
   bool scale = false;  ///< alpha and beta, given at the launch; else 1 and 0. With beta = 0 y is not read
   bool bias = false;
@@ -123,22 +124,23 @@ struct Computation {
   ActivationOrder order = ActivationOrder::batch_major;
   bool strict_absent = false;  ///< excludes configs that merge rows by zero fill (an Inf could then spread)
   Epilogue epilogue;           ///< gradients have `scale` alone
-  /// Of gradients: dy is multiplied by the derivative of this function at z, in sum_type(), rounded to dy's
-  /// type, as it is loaded. For relu z may as well be y, its result.
+  /// For gradients: as it is loaded, dy is multiplied by the derivative of this function at z, in sum_type(),
+  /// and rounded to dy's type. For relu z may also be y, its result.
   Activation derivative = Activation::none;
   /// Every block of W is scaled by a number of its own, in sum_type(), and rounded to W's type; where that is
-  /// 0 the block is skipped, whatever it holds. Of grad_weight: dw is multiplied by it.
+  /// 0 the block is skipped, whatever it holds. For grad_weight dw is multiplied by it.
   bool gates = false;
   bool bias_gradient = false;  ///< grad_weight also sums dy (after `derivative`) over the batch
-  /// grad_weight also sums dw, before gates, times W over each block. Epilogue::scale, of grad_weight, scales
-  /// all that it computes: dbias and dgates too are alpha times their sums, plus beta times what they were.
+  /// grad_weight also sums dw, before gates, times W over each block. With grad_weight, Epilogue::scale
+  /// scales all that is computed: dbias and dgates too are alpha times their sums, plus beta times what they
+  /// were.
   bool gate_gradient = false;
   /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
   std::int32_t alignment = 16;
 
-  /// Of products, and of gates, dbias and dgates.
+  /// The type of sums of products, and of gates, dbias and dgates.
   [[nodiscard]] DType sum_type() const { return sparsekiln::sum_type(dtype); }
-  /// float32 products that only float32 arithmetic forms: not for tensor cores.
+  /// Whether products are of float32 and must be formed in float32 arithmetic: not by tensor cores.
   [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }
   [[nodiscard]] bool feature_major() const { return order == ActivationOrder::feature_major; }
   friend bool operator==(const Computation&, const Computation&) = default;
@@ -147,8 +149,8 @@ struct Computation {
 /// What to compute; everything that decides the numbers of the result, nothing that decides only its speed.
 struct Problem : Computation {
   Layout layout;
-  /// Features where the last block row or column is cut; 0: whole blocks. Weights beyond are not used, and
-  /// are zeros in dw.
+  /// Features where the last block row or column is partial; 0: whole blocks. Weights beyond are not used,
+  /// and are zeros in dw.
   std::int64_t cut_in_features = 0;
   std::int64_t cut_out_features = 0;
 
@@ -158,7 +160,7 @@ struct Problem : Computation {
   [[nodiscard]] std::int64_t out_features() const {
     return cut_out_features != 0 ? cut_out_features : std::int64_t{layout.rows()} * block.out;
   }
-  /// Multiplications and additions on present blocks for a batch of n; a glu pair has two weights.
+  /// Multiplications and additions on present blocks for a batch of n; a GLU has two weights.
   [[nodiscard]] double flops(std::int64_t n) const {
     const double weights = epilogue.glu ? 2 : 1;
     return 2.0 * weights * static_cast<double>(layout.blocks()) * block.out * block.in *

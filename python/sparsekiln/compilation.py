@@ -80,7 +80,7 @@ def compile(
         cpu baked at once.
     alignment: bytes that rows of activations are multiples of: 16, or 8, 4, 2 where features do not allow it.
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.
-    config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it behind "batch: ".
+    config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it after "batch: ".
     cache_dir: instead of the user's cache.
     packs: files of `sparsekiln precompile`, looked into before the cache; require="prebuilt" takes nothing else.
 
@@ -99,7 +99,7 @@ def compile(
 
 
 def _texts(arguments: dict[str, Any]) -> dict[str, str]:
-    """Of the arguments of compile() those that decide the computation, as text, by the names of its fields."""
+    """The arguments of compile() that decide the computation, as text, by the names of its fields."""
     texts = {}
     for field in _core.computation_fields():
         given = arguments[field["argument"]]

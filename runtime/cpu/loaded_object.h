@@ -7,7 +7,7 @@
 
 namespace sparsekiln::cpu {
 
-/// An ELF object linked into this process by LLVM's ORC (JITLink); it goes with this.
+/// An ELF object linked into this process by LLVM's ORC (JITLink); unloaded with this object.
 class LoadedObject {
  public:
   /// The one of these very bytes that someone still holds, else a new one: attached layouts have one code.

@@ -73,7 +73,7 @@ std::shared_ptr<const Context> Context::open(int ordinal, DriverKind kind) {
   CUcontext primary = retain_primary(*driver, info);
   std::shared_ptr<const Context> context(
       new Context(kind, std::move(driver), std::move(info), primary, true));
-  // A thread that has none is helped to one; a thread that has another keeps it.
+  // A thread that has none gets one; a thread that has another keeps it.
   if (current == nullptr) context->stay_current();
   return context;
 }

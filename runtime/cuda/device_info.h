@@ -28,7 +28,7 @@ struct DeviceInfo {
 /// Throws `driver` where there is no such device, saying which there are.
 [[nodiscard]] DeviceInfo device_info(const Driver& driver, int ordinal);
 
-/// What was found, for people: never throws for want of a driver.
+/// What was found, for people. Does not throw where there is no driver.
 struct DriverReport {
   bool found = false;
   std::string failure;  ///< where it was not: one sentence

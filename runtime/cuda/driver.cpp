@@ -95,7 +95,7 @@ struct Attempt {
   std::string failure;
 };
 
-/// The library to load, and who named it.
+/// The library to load, and what named it.
 std::pair<std::string, std::string> library_of(DriverKind kind) {
   if (kind == DriverKind::emulator) {
     EmulatorLibrary library = find_emulator_library();

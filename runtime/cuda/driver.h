@@ -47,12 +47,12 @@ class Driver {
       fail(result, asked);
   }
 
-  /// Loads and initialises the library at `library`; `asked` says who named it. What `find` does, without
+  /// Loads and initialises the library at `library`; `asked` says what named it. What `find` does, without
   /// memory.
   Driver(const std::string& library, std::string_view asked);
 
  private:
-  /// What the emulator knows of a kernel that made `result` the answer; empty from other drivers.
+  /// What the emulator says of a kernel whose launch ended with `result`; empty from other drivers.
   [[nodiscard]] std::string report(CUresult result) const;
 
   DriverApi api_;

@@ -4,7 +4,7 @@
 
 namespace sparsekiln::cuda {
 
-/// Where the emulator's library is, and who named it, for messages.
+/// Where the emulator's library is, and what named it, for messages.
 struct EmulatorLibrary {
   std::string path;   ///< what to load; a bare name where only the loader may know
   std::string asked;  ///< "SPARSEKILN_EMULATOR=…", or the name and where it was looked for

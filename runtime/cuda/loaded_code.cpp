@@ -50,7 +50,7 @@ struct Jitted {
 Jitted load_ptx(const DriverApi& api, const std::string& ptx) {
   Jitted jitted;
   std::array<char, 16384> errors{};
-  // The values of the options are themselves stored in the pointers, as the interface wants it.
+  // The values of the options are themselves stored in the pointers, as the interface requires.
   std::array<CUjit_option, 2> options{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
   std::array<void*, 2> values{errors.data(), reinterpret_cast<void*>(errors.size() - 1)};
   jitted.result = api.module_load_data(&jitted.module, ptx.c_str(), static_cast<unsigned>(options.size()),

@@ -41,7 +41,7 @@ void check_entry(const Entry& entry) {
                   entry.up_to, kMostBatch));
 }
 
-/// One entry, ready: everything that cuLaunchKernel wants but the operands.
+/// One entry, ready: everything that cuLaunchKernel takes except the operands.
 struct Launchable {
   std::vector<CUfunction> passes;
   unsigned workers;
@@ -85,7 +85,7 @@ void check_threads(const Context& context, CUfunction function, const Entry& ent
   throw Error(
       ErrorKind::driver,
       fmt::format(
-          "the kernel {} wants {} threads a CTA, and on {} it can have {}; choose a config with fewer "
+          "the kernel {} needs {} threads a CTA, and on {} it can have {}; choose a config with fewer "
           "warps",
           pass, entry.threads, context.device().name, most));
 }

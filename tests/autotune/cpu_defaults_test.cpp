@@ -73,7 +73,7 @@ TEST_CASE("the cpu's default config is one that the level can run, whatever n") 
 }
 #endif
 
-TEST_CASE("the gradient of the weight packs batches that are worth it, and have room") {
+TEST_CASE("the gradient of the weight packs batches that are large enough and fit the limit") {
   Problem problem;
   problem.operation = Operation::grad_weight;
   problem.layout = patterns::random(100, 100, 0.1, 1);
@@ -97,7 +97,7 @@ TEST_CASE("the cpu's default tile computes few batch rows that are not there") {
   CHECK(default_config(Problem(), {Target::Kind::cpu, "x86-64-v4", 2}, 33).tile_n == 32);
 }
 
-TEST_CASE("small blocks that lie apart are read for as many batch rows at once as others") {
+TEST_CASE("small blocks that are not contiguous are read for as many batch rows at once as others") {
   Problem problem;
   problem.block = {8, 8};
   const auto tile = [&](std::int64_t n) {
@@ -108,7 +108,7 @@ TEST_CASE("small blocks that lie apart are read for as many batch rows at once a
   CHECK(tile(256) == 32);
 }
 
-TEST_CASE("up to four batch rows the cpu's default is a thin tile of one share a thread") {
+TEST_CASE("up to four batch rows the cpu's default is one small tile with one share a thread") {
   for (const char* level : {"x86-64-v3", "x86-64-v4"}) {
     const Target target{Target::Kind::cpu, level, 2};
     CHECK(default_config(Problem(), target, 1).tile_n == 1);

@@ -56,7 +56,7 @@ TEST_CASE("large batches get larger tiles, and small ones more CTAs") {
         default_config(half_problem({32, 32}), kH100, 64).split);
 }
 
-TEST_CASE("up to 16 batch entries stream the weight, where one tile holds them") {
+TEST_CASE("up to 16 batch rows stream the weight, where one tile holds them") {
   for (const std::int32_t out : {8, 16, 32, 64, 128})
     for (const std::int64_t n : {0, 1, 8, 9, 16, 17}) {
       CAPTURE(out);
@@ -83,7 +83,7 @@ TEST_CASE("the gradient of the input does not stream: that main loop reads block
   CHECK(default_config(problem, kH100, 1).variant == Variant::mma);
 }
 
-TEST_CASE("a kernel that streams has 64 KB on its way where shared memory has the room") {
+TEST_CASE("a kernel that streams has 64 KB in flight where shared memory is large enough") {
   for (const std::int32_t out : {8, 16, 32, 64, 128})
     for (const char* name : {"sm_80", "sm_86", "sm_90", "sm_100", "sm_120"}) {
       CAPTURE(out);
@@ -98,7 +98,7 @@ TEST_CASE("a kernel that streams has 64 KB on its way where shared memory has th
     }
 }
 
-TEST_CASE("the CTAs that share a multiprocessor have room for their stages") {
+TEST_CASE("the stages of the CTAs that share a multiprocessor fit its shared memory") {
   for (const std::int32_t out : {8, 16, 32, 64, 128})
     for (const std::int64_t n : {17, 24, 64, 100, 4096}) {
       const Problem problem = half_problem({out, 64});
@@ -116,7 +116,7 @@ TEST_CASE("the CTAs that share a multiprocessor have room for their stages") {
     }
 }
 
-TEST_CASE("CTAs that would not fit beside each other are not planned, and room for one more is used") {
+TEST_CASE("as many CTAs are planned as fit a multiprocessor, and no more") {
   const auto planned = [](const char* name, BlockShape block, std::int64_t n) {
     return default_config(half_problem(block), Target::parse(name), n);
   };

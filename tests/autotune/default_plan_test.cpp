@@ -112,7 +112,7 @@ TEST_CASE("the plan of attached tables is the same for all layouts, and can be e
     const Plan plan = choose_attached_plan(small, target);
     CHECK(plan == choose_attached_plan(large, target));
 #ifndef SPARSEKILN_CPU
-    if (target.kind == Target::Kind::cpu) return;  // nobody to emit it
+    if (target.kind == Target::Kind::cpu) return;  // no emitter was built
 #endif
     CHECK(emit_source(small, target, plan) == emit_source(large, target, plan));
   };
@@ -126,7 +126,7 @@ TEST_CASE("the plan of attached tables is the same for all layouts, and can be e
   }
 }
 
-TEST_CASE("a baked plan and its attached twin differ in the form of their tables alone") {
+TEST_CASE("a baked plan and the attached one differ only in the form of their tables") {
   const Target target = Target::parse("h100");
   const Problem problem = problem_of(patterns::random(30, 40, 0.5, 1), {32, 32}, Batch::up_to(300));
   const Plan attached = choose_attached_plan(problem, target);

@@ -84,7 +84,7 @@ TEST_CASE("new finals make the old ones' times samples") {
   for (const Candidate& candidate : contest.candidates) CHECK(candidate.final_us.empty());
 }
 
-TEST_CASE("what became of a candidate replaces what was known, but for its samples") {
+TEST_CASE("the outcome of a candidate replaces what was known, except for its samples") {
   Contest contest = contest_of({measured(0, {1, 2}, {3})});
   Event event{.kind = Kind::settled, .n = 64, .candidate = failed(0, "a launch failed"), .us = 0};
   event.candidate.compile_ms = 5;

@@ -63,7 +63,7 @@ TEST_CASE("a sparser layer is predicted to take less time, on every architecture
       }
 }
 
-TEST_CASE("no prediction lies below the physical floor") {
+TEST_CASE("no prediction is below the roofline bound") {
   for (const std::string name : kTargets)
     for (const Operation operation : kOperations)
       for (const DType dtype : {DType::f16, DType::f32})
@@ -88,7 +88,7 @@ TEST_CASE("CUDA cores multiply no faster than they have lanes") {
   }
 }
 
-TEST_CASE("the floor has each operand once, and of the activations those that meet a block") {
+TEST_CASE("the roofline bound counts each operand once, and only those activations that meet a block") {
   Problem problem;
   problem.layout = Layout::from_mask(2, 3, std::vector<std::uint8_t>{1, 0, 1, 0, 0, 0});
   problem.block = {16, 32};
@@ -135,7 +135,7 @@ TEST_CASE("CTAs that do not fit beside each other cost a second wave") {
   CHECK(predict(problem, target, config, 4096).us > fits);
 }
 
-TEST_CASE("a tile half of whose batch entries do not exist costs more than one that fits") {
+TEST_CASE("a tile half of whose batch rows do not exist costs more than one that fits") {
   for (const std::string name : kTargets) {
     CAPTURE(name);
     const Problem problem = layer(0.5);
@@ -144,7 +144,7 @@ TEST_CASE("a tile half of whose batch entries do not exist costs more than one t
   }
 }
 
-TEST_CASE("defaults are predicted to beat configs that nobody would choose") {
+TEST_CASE("defaults are predicted to be faster than bad configs") {
   for (const std::int64_t n : {64, 1024}) {
     CAPTURE(n);
     const Problem half = layer(0.1);
@@ -205,7 +205,7 @@ TEST_CASE("peaks are those of data sheets, for as many multiprocessors as the ta
   CHECK(peak_of(problem, Target::parse("h100")).gbytes == 3350);
 }
 
-TEST_CASE("an architecture that is not in the table is taken for its elder neighbour") {
+TEST_CASE("an architecture that is not in the table has the figures of the next older one") {
   CHECK(architecture(Target::parse("sm_103")).memory_gbytes ==
         architecture(Target::parse("sm_100")).memory_gbytes);
   CHECK(architecture(Target::parse("sm_90a")).capability == 90);

@@ -91,7 +91,7 @@ TEST_CASE("whatever the times, the best is no slower than the default by more th
   }
 }
 
-TEST_CASE("who was in the finals goes before who was not") {
+TEST_CASE("candidates of the finals rank before the others") {
   const Contest contest = contest_of({measured(0, {4, 4}, {4, 4, 4}), measured(1, {1})});
   CHECK(winner(contest) == 0);
 }
@@ -106,13 +106,13 @@ TEST_CASE("samples whose middles overlap tie") {
   CHECK(winner(contest) == 0);
 }
 
-TEST_CASE("modelled times stand back behind measured ones") {
+TEST_CASE("measured times rank before modelled ones") {
   const Contest contest = contest_of({modelled(0, 1), measured(1, {9})});
   CHECK(winner(contest) == 1);
   CHECK(standing(contest).measured);
 }
 
-TEST_CASE("where nothing was measured, the model's times decide, and it says so") {
+TEST_CASE("where nothing was measured, modelled times decide, and the result says so") {
   const Contest contest = contest_of({modelled(0, 5), modelled(1, 3)});
   CHECK(winner(contest) == 1);
   CHECK_FALSE(standing(contest).measured);

@@ -86,7 +86,7 @@ TEST_CASE("every config of a space works, none is there twice, and each that is 
   }
 }
 
-TEST_CASE("a contest has the cost model's choice once, and counts every config of the space") {
+TEST_CASE("a contest has the default plan's config once, and counts every config of the space") {
   for (const auto& [problem, target] : cases())
     for (const RangedConfig& chosen : choose_plan(problem, target)) {
       CAPTURE(target.to_string());
@@ -108,7 +108,7 @@ TEST_CASE("a contest has the cost model's choice once, and counts every config o
     }
 }
 
-TEST_CASE("a space asks nothing else of its caller: weights lie as they are, and layouts are baked in") {
+TEST_CASE("a space asks nothing else of its caller: weights are unpacked, and layouts are baked in") {
   for (const auto& [problem, target] : cases())
     for (const Config& config : space_of(problem, target, problem.batch.bound()).configs)
       if (config.packed || config.table == TableForm::attached) FAIL_CHECK(to_string(config));

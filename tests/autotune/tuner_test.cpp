@@ -214,7 +214,7 @@ TEST_CASE("where the default is broken, or breaks, the fastest is found all the 
   }
 }
 
-TEST_CASE("a machine that is slow now and then misleads nobody") {
+TEST_CASE("the fastest config is found on a machine that is slow from time to time") {
   FakeWorkbench bench;
   bench.drift = true;
   bench.us[23] = 9;
@@ -274,7 +274,7 @@ TEST_CASE("it ends soon after it is told to stop, whenever that is") {
   }
 }
 
-TEST_CASE("a later run goes on with what is untried, and takes nothing away") {
+TEST_CASE("a later run goes on with what is untried, and removes nothing") {
   FakeWorkbench first;
   first.compile_time = 5ms;
   Contest contest = untried_contest(120);
@@ -384,7 +384,7 @@ TEST_CASE("what an earlier contest knew is kept, and what the space has no more 
   CHECK(both.candidates[3] == earlier.candidates[1]);
 }
 
-TEST_CASE("of another compiler only what was measured counts, and its finals are samples") {
+TEST_CASE("only measured times of another compiler count, and its finals are samples") {
   const std::vector<double> rounds(11, 2.0);
   const Contest fresh = contest_of({untried(0, 5), untried(1, 6)});
   const Contest earlier = contest_of({measured(0, {3}, rounds), failed(1, "wrong")});

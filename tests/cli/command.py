@@ -91,7 +91,7 @@ class CommandTest(unittest.TestCase):
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*")}
 
     def assert_refused(self, status: int, arguments: list, needles: list[str], **environment: str | None):
-        """With and without --json: the status, a message with every needle, no crash, and nothing left behind."""
+        """With and without --json: the status, a message with every needle, no crash, and no files left."""
         before = self.files()
         plain = self.run_tool(*arguments, **environment)
         document = self.run_tool(*arguments, "--json", **environment)
@@ -107,4 +107,4 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(set(document.json["error"]) - {"log"}, {"kind", "message"})
         for needle in needles:
             self.assertIn(needle, document.json["error"]["message"])
-        self.assertEqual(self.files(), before, f"{plain.command} left something behind")
+        self.assertEqual(self.files(), before, f"{plain.command} left files")

@@ -1,9 +1,8 @@
-// Makes stores and packs that nobody but an attacker or a defect would, every checksum in order.
+// Makes stores and packs that only an attacker or a defect would make, with correct checksums.
 //
 //   plant pack FILE FIELD=VALUE…      a pack of one entry with that identity
 //   plant store FOLDER FIELD=VALUE…   puts such an entry into a store
-//   plant exchange PACK OUT           a pack in which two Binaries have each other's payload; prints their
-//   keys
+//   plant exchange PACK OUT           a pack in which two Binaries have each other's payload; prints the keys
 
 #include <cstdio>
 #include <string>

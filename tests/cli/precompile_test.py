@@ -130,7 +130,7 @@ class PrebuiltTest(PrecompileTest):
         request = ["compile", "L.npy", "--block", 16, "--batch", 8, "--target", _ARCH, "--pack", "kernels.pack"]
         held = self.answer(*request, "--require", "prebuilt", **_NO_NVRTC)
         self.assertIn(config.split()[1], held["config"])
-        self.assertEqual(self.answer(*request)["from"], "compiled", "else the config is the cost model's")
+        self.assertEqual(self.answer(*request)["from"], "compiled", "else the config is the default plan's")
 
     def test_tiered_and_prebuilt_are_refused_together(self):
         self.assert_refused(2, ["compile", "L.npy", "--target", _ARCH, "--tiered", "--require", "prebuilt"], ["tiered"])

@@ -51,7 +51,7 @@ TEST_CASE("clusters of four save 40 % of the loads of a small world, 20 % of a r
   CHECK(saved(patterns::random(384, 384, 0.1, 2), 4) >= 0.2);
 }
 
-TEST_CASE("of what clustering saves, 90 % is found again when the rows are shuffled") {
+TEST_CASE("90 % of what clustering saves is found again when the rows are shuffled") {
   for (const double rewire : {0.0, 0.1, 0.3, 1.0})
     for (const std::uint32_t seed : {1U, 2U, 3U}) {
       CAPTURE(rewire);

@@ -30,7 +30,7 @@ Computation unusual() {
   return what;
 }
 
-TEST_CASE("options without a wish decide the computation that has no wish either") {
+TEST_CASE("default options give the default computation") {
   CHECK(computation_of(Options{}) == Computation{});
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("options with the texts of all fields decide the computation that had 
   CHECK(computation_of(options) == unusual());
 }
 
-TEST_CASE("the text of the default reads as the default, but for fields that follow another one") {
+TEST_CASE("the text of the default reads as the default, except for fields that follow another one") {
   for (const ComputationField& field : computation_fields()) {
     CAPTURE(field.name);
     CHECK(field.usual().empty() == !field.follows.empty());

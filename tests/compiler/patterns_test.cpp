@@ -176,7 +176,7 @@ TEST_CASE("Watts-Strogatz rewires about the asked share of the blocks") {
     int kept = 0;
     for (std::int32_t row = 0; row < 200; ++row)
       for (const std::int32_t col : layout.row(row)) kept += lattice.contains(row, col);
-    // Of 4000 blocks, some move back into a place that another one left.
+    // Some of the 4000 blocks move back to a place that another one left.
     const double expected = 4000 * (1 - rewire) + 4000 * rewire * rewire * 0.05;
     CHECK(std::abs(kept - expected) < 150);
   }

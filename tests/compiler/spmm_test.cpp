@@ -20,7 +20,7 @@ Problem problem_of(Operation operation) {
   return problem;
 }
 
-TEST_CASE("the forward product is of the weight as it lies") {
+TEST_CASE("the forward product does not transpose the weight") {
   const Problem problem = problem_of(Operation::forward);
   const Spmm product(problem);
   CHECK(product.layout == problem.layout);
@@ -29,8 +29,7 @@ TEST_CASE("the forward product is of the weight as it lies") {
   CHECK(product.block_of_weight(5) == 5);
 }
 
-TEST_CASE(
-    "the gradient of the input is a product with the transposed weight, whose blocks stay where they lie") {
+TEST_CASE("the gradient of the input is a product with the transposed weight, whose blocks stay in place") {
   const Problem problem = problem_of(Operation::grad_input);
   const Spmm product(problem);
   CHECK(product.by_columns());

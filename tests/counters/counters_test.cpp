@@ -220,7 +220,7 @@ TEST_CASE(
 /// By its datasheet an H100 SXM reads 3.35 TB/s and adds and multiplies 67 TFLOP/s in float32, on 132
 /// multiprocessors of 128 lanes: at the clock that this takes a multiprocessor gets 12.8 bytes a cycle, and
 /// issues 4 warp instructions. With tensor cores at most half of what can be issued while the weight's bytes
-/// come; on CUDA cores, which multiply by instructions, 0.6 for 8 batch entries, and for 16 nearly all.
+/// come; on CUDA cores, which multiply by instructions, 0.6 for 8 batch rows, and for 16 nearly all.
 TEST_CASE("a kernel that streams the weight issues its instructions in the time that its bytes take") {
   constexpr double kClock = 67e12 / (132 * 128 * 2);
   constexpr double kOfByte = 4 / (3.35e12 / 132 / kClock);

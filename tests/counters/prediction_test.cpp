@@ -22,7 +22,7 @@
 #include "runtime/resident_sddmm.h"
 #include "tests/temporary_folder.h"
 
-// What the cost model says that a launch does, held to what the emulator counts of it.
+// What the cost model says that a launch does, compared with what the emulator counts.
 
 namespace sparsekiln::test {
 namespace {

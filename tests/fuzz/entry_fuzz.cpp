@@ -1,4 +1,4 @@
-// What lies in the store's folder, entries and all else: bytes from a disk that nobody vouches for.
+// Files in the store's folder, entries and others: bytes from a disk that cannot be trusted.
 
 #include <algorithm>
 #include <cstdint>
@@ -75,7 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(bytes);
   check_head(bytes);
 
-  // With a checksum that holds, so that what lies behind it is reached too.
+  // With a correct checksum, so that what follows it is reached too.
   const Digest digest = Digest::of(bytes);
   const auto checksum = std::as_bytes(std::span(digest.bytes));
   std::vector<std::byte> sealed(bytes.begin(), bytes.end());

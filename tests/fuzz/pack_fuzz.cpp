@@ -1,4 +1,4 @@
-// The index of a pack, and a stored layout: bytes from a file that nobody vouches for.
+// The index of a pack, and a stored layout: bytes from a file that cannot be trusted.
 
 #include <algorithm>
 #include <cstdint>
@@ -54,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(bytes);
   check_layout(bytes);
 
-  // With a checksum that holds, so that what lies behind it is reached too: data are count, rows and entries.
+  // With a correct checksum, so that what follows it is reached too: data are count, rows and entries.
   if (size < 1) return 0;
   const std::size_t count = std::min<std::size_t>(data[0] % 8, (size - 1) / 32);
   std::vector<std::byte> sealed = cache::encode_pack_index({});

@@ -135,7 +135,7 @@ Broken exchange_dropped(std::string_view line) {
 }
 
 /// Whether a line is a branch over stores alone, and what leads up to them: then it guards them. `rest` is
-/// the text behind it.
+/// the text after it.
 bool guards_store(std::string_view line, std::string_view rest) {
   if (line.find('@') == std::string_view::npos || !is(line, "bra")) return false;
   const std::size_t begin = line.find('$');

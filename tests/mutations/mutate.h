@@ -43,10 +43,10 @@ struct Mutation {
   std::string ptx;     ///< the whole text
 };
 
-/// Every place where `fault` can be done to a kernel. Not the last barrier: it only keeps a batch tile from
-/// the next one of the same CTA, and so few tiles as a test has are each a CTA's own. Of guarded stores only
-/// the last: the first rows of a tile are always there. Of copies with an edge the second half, the main
-/// loop's: the chunks that a worker begins with need not be of the last column.
+/// Every place where `fault` can be made in a kernel. The last barrier is left out: it only separates a batch
+/// tile from the next one of the same CTA, and a test has so few tiles that each has a CTA of its own. Only
+/// the last of the guarded stores is taken: the first rows of a tile always exist. Only the second half of
+/// the copies with an edge is taken, the main loop's: a worker's first chunks need not be of the last column.
 [[nodiscard]] std::vector<Mutation> mutations(std::string_view ptx, Fault fault);
 
 }  // namespace sparsekiln::test

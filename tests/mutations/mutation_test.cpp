@@ -162,7 +162,7 @@ TEST_CASE("features beyond an edge that are read, and gates that do nothing, are
                    {Fault::gate_ignored, Fault::scale_dropped}, 4);
 }
 
-TEST_CASE("tf32 operands that are cut off instead of rounded are found") {
+TEST_CASE("tf32 operands that are truncated instead of rounded are found") {
   const Subject subject =
       make_subject(DType::f32, {32, 32}, "mma tile_n=64 stages=4 warps=4 split=2", Math::tf32);
   check_all_caught(subject, {Fault::rounding_dropped}, 100);

@@ -23,7 +23,7 @@ namespace {
 
 enum Status : int { kClean = 0, kCaught = 10, kBroken = 11 };
 
-/// Launches twice, since what a kernel leaves behind in its workspace harms the next launch.
+/// Launches twice, since what a kernel leaves in its workspace harms the next launch.
 std::string judge(const Kernel& kernel, const Problem& problem, const std::shared_ptr<const Device>& device,
                   Inputs kind) {
   const HostInputs inputs = make_inputs(problem, problem.batch.bound(), kind, 1);

@@ -17,18 +17,18 @@ TEST_CASE("an epilogue is its formula, and exact while nothing is rounded") {
   CHECK(apply({.bias = true}, {.bias = 0.1}, {1, 0}, {}).error > 0);
 }
 
-TEST_CASE("what a sum is off goes through an epilogue") {
+TEST_CASE("the error of a sum is propagated through an epilogue") {
   const EpilogueOperands operands{.alpha = 4};
   const double error = apply({.scale = true}, operands, {1, 0.5}, {}).error;
   CHECK(error >= 2);
   CHECK(error < 2.001);
-  // Of a product of two, each weighs the other's error.
+  // In a product of two factors, each scales the error of the other.
   const Epilogue glu{.activation = Activation::relu, .glu = true};
   CHECK(apply(glu, {}, {3, 0.5}, {5, 0}).error == doctest::Approx(2.5).epsilon(1e-5));
   CHECK(apply(glu, {}, {3, 0}, {5, 0.5}).error == doctest::Approx(1.5).epsilon(1e-5));
 }
 
-TEST_CASE("what z is off goes through an activation with its own Lipschitz constant") {
+TEST_CASE("the error of z is propagated through an activation by its Lipschitz constant") {
   const auto error = [](Activation activation) {
     return apply({.activation = activation}, {}, {1, 0.5}, {}).error;
   };

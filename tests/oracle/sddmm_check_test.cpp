@@ -100,7 +100,7 @@ TEST_CASE("the oracle finds one wrong, unwritten or stray element of any result"
   }
 }
 
-TEST_CASE("without batch entries the gradient is zeros, or beta times what it was") {
+TEST_CASE("without batch rows the gradient is zeros, or beta times what it was") {
   const Sddmm gradient(with_all_ends());
   for (const float beta : {0.F, 2.F}) {
     const SddmmInputs inputs = make_inputs(gradient, {.n = 0, .beta = beta}, Inputs::small_integers, 3);
@@ -148,7 +148,7 @@ TEST_CASE("gradients of biases and gates are those of finite differences") {
   problem.operation = Operation::forward;
   const Spmm product(problem);
   const std::int64_t elements = gradient.block_elements();
-  // Of the gate's own block, with a gate of 1 less one with a gate of 0.
+  // The gradient of a gate: the block's result with a gate of 1 less that with a gate of 0.
   for (std::int64_t block = 0; block < problem.layout.blocks(); ++block) {
     std::vector<std::byte> w(inputs.w.size());
     const auto bytes = static_cast<std::size_t>(elements) * 4;

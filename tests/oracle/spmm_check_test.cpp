@@ -209,7 +209,7 @@ TEST_CASE("planted Inf and NaN must reach the rows with a block in their column,
     }
 }
 
-TEST_CASE("a result in the wrong batch entry or of another block is found") {
+TEST_CASE("a result in the wrong batch row or of another block is found") {
   const Problem problem = sample();
   const HostInputs inputs = make_inputs(problem, 5, Inputs::small_integers, 1);
   PoisonedOutput output(problem, 5);
@@ -260,7 +260,7 @@ TEST_CASE("a batch of zero, an empty layout and a grid without rows have nothing
   CHECK(check(none, make_inputs(none, 3, Inputs::random, 1), PoisonedOutput(none, 3)).ok);
 }
 
-TEST_CASE("the reference agrees with a plain float64 sum, magnitudes too, over many rows and batch entries") {
+TEST_CASE("the reference agrees with a plain float64 sum, magnitudes too, over many rows and batch rows") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Problem problem = sample(dtype, {32, 64});
     const HostInputs inputs = make_inputs(problem, 45, Inputs::random, 9, 200);

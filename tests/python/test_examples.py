@@ -68,7 +68,7 @@ def test_a_result_goes_between_its_marks_with_its_plot(tmp_path, monkeypatch, ca
     figure, axes = reporting.new_figure()
     axes.plot([1, 2], [3, 4])
     plots = []
-    for _ in range(2):  # again, in the place of what is there
+    for _ in range(2):  # the second time over the files of the first
         reporting.publish(options, "one", reporting.table(["a", "b"], [["1", "22"]]), figure, "a line")
         plots.append((tmp_path / "examples/one.svg").read_bytes())
     assert plots[0] == plots[1]

@@ -246,8 +246,8 @@ def test_operands_that_do_not_fit_are_refused():
 def test_a_kernel_that_this_process_does_not_have_is_an_error_with_a_sentence():
     skj.prepare(LAYOUT, block=BLOCK)
     call = jax.ffi.ffi_call("sparsekiln_linear", jax.ShapeDtypeStruct((2, OUT), jnp.float32))
-    with pytest.raises(Exception, match="sparsekiln has no kernel 'nobody' in this process.*sparsekiln.jax.prepare"):
-        call(draw(2, IN), weight(), key="nobody").block_until_ready()
+    with pytest.raises(Exception, match="sparsekiln has no kernel 'unknown' in this process.*sparsekiln.jax.prepare"):
+        call(draw(2, IN), weight(), key="unknown").block_until_ready()
 
 
 def test_operands_that_a_compiled_program_hands_over_wrongly_are_refused():

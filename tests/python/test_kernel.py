@@ -211,7 +211,7 @@ def test_a_workspace_that_is_too_small_is_refused():
 
 
 class Guarded:
-    """A zeroed workspace of some bytes, and 4096 after it that nobody may write."""
+    """A zeroed workspace of some bytes, and 4096 after it that no kernel may write."""
 
     def __init__(self, size):
         memory = np.full(size + 4096 + 64, 0xA5, np.uint8)
@@ -342,7 +342,7 @@ def test_a_call_keeps_the_layout_that_it_began_with():
 
 
 def test_nothing_is_written_after_a_workspace_while_threads_lay_the_kernel_out_anew():
-    """Of two layouts with as many blocks one has all of them in a row, which is split, and takes more."""
+    """Two layouts have equally many blocks; that with all of them in one row, which is split, takes more."""
     even, uneven = sk.Layout(np.eye(16) == 1), sk.Layout(np.arange(256).reshape(16, 16) < 16)
     kernel = sk.compile(uneven, 8, 8, attached=True, target="x86-64:7")
     most = kernel.workspace_bytes(8)

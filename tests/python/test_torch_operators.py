@@ -284,7 +284,7 @@ class CudaTensor:
 
 
 class Recorder:
-    """In the place of a kernel that needs 16 bytes of workspace a row."""
+    """A stand-in for a kernel that needs 16 bytes of workspace a row."""
 
     def workspace_bytes(self, n):
         return 16 * n

@@ -63,7 +63,7 @@ TEST_CASE("a size that no version has is refused") {
   }
 }
 
-TEST_CASE("of a struct to be written no byte after the caller's size is touched") {
+TEST_CASE("no byte after the caller's size of a struct is written") {
   std::array<First, 2> older{First{sizeof(First), 0}, First{77, 78}};
   write_struct(older.data(), size_to_write(older.data(), "view"), kDefaults);
   CHECK(older[0].size == sizeof(First));

@@ -354,7 +354,7 @@ TEST_CASE("a kernel without blocks takes no weight, or one that has no blocks") 
   sk_kernel_free(kernel);
 }
 
-TEST_CASE("a watch hears of tuning, and ends it") {
+TEST_CASE("a watch is told of tuning, and can end it") {
   sk_layout* layout = exchange();
   sk_options options;
   sk_options_init(&options);

@@ -39,7 +39,7 @@ bool has_no_child() {
   return ::waitpid(-1, &status, WNOHANG) == -1 && errno == ECHILD;
 }
 
-/// Runs it all, and sees to it that nothing is left behind and each result comes once.
+/// Runs everything, and checks that no process or descriptor is left and that each result comes once.
 std::map<std::size_t, Isolated> run(std::size_t count, std::size_t at_once, std::chrono::milliseconds limit,
                                     const std::function<Bytes(std::size_t)>& work,
                                     const std::function<bool()>& stop = {}) {
@@ -168,7 +168,7 @@ TEST_CASE("a child that hangs is killed at its time limit, and the others go on"
   for (std::size_t i = 2; i < 4; ++i) CHECK(results.at(i).end == End::done);
 }
 
-TEST_CASE("a child that closes its pipe and then hangs is killed likewise") {
+TEST_CASE("a child that closes its pipe and then hangs is killed, too") {
   const auto begin = std::chrono::steady_clock::now();
   const auto results = run(1, 1, 200ms, [](std::size_t) -> Bytes {
     for (int descriptor = 3; descriptor < 256; ++descriptor) ::close(descriptor);

@@ -66,7 +66,7 @@ std::string refusal(const std::function<void()>& act) {
   return "(nothing was thrown)";
 }
 
-TEST_CASE("a packed weight gives the bits that the weight as it lies gives") {
+TEST_CASE("a packed weight gives the same bits as the unpacked one") {
   const auto device = open_device("cpu");
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const std::int32_t tile_out : {0, 3}) {
@@ -100,7 +100,7 @@ TEST_CASE("a packed weight gives the bits that the weight as it lies gives") {
     }
 }
 
-TEST_CASE("a kernel that reads the weight as it lies has nothing to pack") {
+TEST_CASE("a kernel that reads the weight unpacked has nothing to pack") {
   const PackedLayer layer(DType::f32);
   const auto device = open_device("cpu");
   DeviceMemory w(device, static_cast<std::size_t>(layer.elements()) * 4);

@@ -79,7 +79,7 @@ TEST_CASE("what a pack holds is taken from it, and the store stays empty") {
   CHECK_FALSE(std::filesystem::exists(options.cache_dir));
 }
 
-TEST_CASE("the first pack that holds an entry serves it") {
+TEST_CASE("an entry is taken from the first pack that holds it") {
   const TemporaryFolder folder;
   Options options = sample_options(folder);
   for (const char code : {'a', 'b'}) {
@@ -115,8 +115,7 @@ TEST_CASE("an entry that is of no use does not hide the good one of the next pac
   CHECK(build(refused).binary->code.front() == std::byte{'c'});
 }
 
-TEST_CASE(
-    "of plans that are held, the one nearest to the cost model's is taken; its own where that is held") {
+TEST_CASE("among the plans that packs hold, the default plan is taken, else the one nearest to it") {
   const TemporaryFolder folder;
   Options options = sample_options(folder);
   const BuildJob chosen = job_of(sample_layout(), options);

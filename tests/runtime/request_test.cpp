@@ -196,7 +196,7 @@ Options sample_options() {
   return {.block = {32, 32}, .batch = 64, .dtype = DType::bf16, .target = "sm_90:132"};
 }
 
-TEST_CASE("every wish that decides the bytes changes the key") {
+TEST_CASE("every option that decides the bytes changes the key") {
   using Change = std::function<void(Options&)>;
   const auto check = [](const Options& base, const std::vector<Change>& changes) {
     std::set<Digest> keys{key(base)};
@@ -255,7 +255,7 @@ TEST_CASE("paths, the environment and the working folder do not change the key, 
   CHECK(identity_of(asked.problem, asked.target, asked.plan).canonical().find('/') == std::string::npos);
 }
 
-TEST_CASE("requests that differ in one wish are different rows of the table") {
+TEST_CASE("requests that differ in one option are different rows of the table") {
   const Request base{patterns::random(16, 16, 0.3, 1).digest(), {}, nullptr};
   const std::vector<std::function<void(Request&)>> changes{
       [](Request& r) { r.layout = patterns::random(16, 16, 0.3, 2).digest(); },

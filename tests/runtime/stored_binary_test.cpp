@@ -79,7 +79,7 @@ TEST_CASE("a Binary is read under the identity that it was stored for, and under
   CHECK(has(wrong, "is that of " + two.identities[0].key().hex()));
 }
 
-TEST_CASE("a Binary that is damaged hides no other of its entry, and one of another entry serves nobody") {
+TEST_CASE("a Binary that is damaged hides no other of its entry, and one of another entry is never used") {
   const TemporaryFolder folder;
   const TwoKernels two(folder.path());
   const auto any = [](const Binary&) { return true; };
@@ -125,7 +125,7 @@ TEST_CASE("a payload cut anywhere in its key is damaged") {
   }
 }
 
-TEST_CASE("payloads that were exchanged in a store are misses, and are mended") {
+TEST_CASE("payloads that were exchanged in a store are misses, and are replaced") {
   const TemporaryFolder folder;
   TwoKernels two(folder.path());
   two.exchange();

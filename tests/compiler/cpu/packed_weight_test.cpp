@@ -63,7 +63,7 @@ TEST_CASE("by columns the outputs of a word are neighbours, whatever the registe
   }
 }
 
-TEST_CASE("for thin tiles, packed is as it lies") {
+TEST_CASE("for tiles of few batch rows the packed weight is the unpacked one") {
   const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
   const auto w = numbered<std::uint32_t>(3 * 64);
   std::vector<std::uint32_t> packed(w.size(), ~0U);

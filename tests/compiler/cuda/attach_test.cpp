@@ -118,7 +118,7 @@ TEST_CASE("the contract names the layout's features and blocks, and the code sta
   CHECK(binary.plan == shared.plan);
 }
 
-TEST_CASE("what was attached before leaves nothing behind") {
+TEST_CASE("attaching a layout leaves nothing of the previous one") {
   const Problem problem = skewed_problem({16, 16}, Batch::up_to(40));
   const Binary shared = shared_binary(problem, attached_plan(problem.block, problem.batch));
   const Layout other = patterns::random(9, 7, 0.5, 3);

@@ -26,7 +26,7 @@ Plan two_entries(const Problem& problem, const Target& target, std::int32_t stag
   return plan;
 }
 
-/// What ptxas itself says of a kernel: the line behind its properties.
+/// What ptxas itself says of a kernel: the line after its properties.
 std::string report_of(const std::string& log, const std::string& kernel) {
   const std::size_t at = log.find("Used ", log.find("Function properties for " + kernel + "\n"));
   return at == std::string::npos ? std::string{} : log.substr(at, log.find('\n', at) - at);
@@ -89,7 +89,7 @@ TEST_CASE("default kernels on CUDA cores with edges, gates and a derivative comp
   }
 }
 
-TEST_CASE("chunks that pass through many registers, for want of asynchronous copies, do not spill" *
+TEST_CASE("chunks that pass through many registers, where there are no asynchronous copies, do not spill" *
           need_nvrtc()) {
   const Target target{Target::Kind::cuda, "sm_75", 6};
   const Epilogue whole{

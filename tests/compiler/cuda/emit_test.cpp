@@ -144,7 +144,7 @@ TEST_CASE("attached tables: the text knows no layout, and the entries wait for o
   CHECK_THROWS_AS((void)emit(problem, kA100, {{8, plain_config()}, {16, config}}, {}), Error);
 }
 
-TEST_CASE("unrolled tables are for short work alone") {
+TEST_CASE("unrolled tables are only for short work") {
   Problem problem = tiny_problem();
   Config config = plain_config();
   config.table = TableForm::unrolled;

@@ -17,7 +17,7 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Floats that end where readable memory ends: one access behind them is a fault.
+/// Floats that end where readable memory ends: one access beyond them is a fault.
 class GuardedFloats {
  public:
   explicit GuardedFloats(std::size_t count) : count_(count) {

@@ -4,7 +4,7 @@
 
 namespace sparsekiln::cuda {
 
-/// Of x and W, and of y.
+/// The types of x and W, and of y.
 struct Types {
   DType dtype, out_dtype;
   Math math = Math::ieee;

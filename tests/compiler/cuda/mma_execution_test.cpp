@@ -30,7 +30,7 @@ class Elements {
   std::vector<std::byte> bytes_;
 };
 
-/// Activations, rows of one batch entry each, or of one feature, `stride` elements apart.
+/// Activations, rows of one batch row each, or of one feature, `stride` elements apart.
 struct Rows {
   const Elements& elements;
   std::int64_t stride;
@@ -44,7 +44,7 @@ struct Rows {
   }
 };
 
-/// Elements of y that are not the exact sum rounded once, and those behind its rows that are no longer
+/// Elements of y that are not the exact sum rounded once, and those beyond its rows that are no longer
 /// poison.
 std::int64_t wrong_elements(const Problem& problem, const Rows& x, const Elements& w, const Rows& y,
                             std::int64_t n) {
@@ -169,7 +169,7 @@ TEST_CASE("feature-major tensor-core kernels are exact for every type, by rows a
         {Target::Kind::cuda, "sm_75", 6});
 }
 
-TEST_CASE("feature-major tensor-core kernels are exact where a tile's entries are no power of two") {
+TEST_CASE("feature-major tensor-core kernels are exact where a tile's batch rows are no power of two") {
   for (const auto& [tile_n, operand_a] : {std::pair{24, OperandA::w}, {48, OperandA::x}}) {
     Problem problem = mma_problem({32, 64}, 40, kHalf);
     problem.order = ActivationOrder::feature_major;

@@ -109,7 +109,7 @@ TEST_CASE("registers that a chunk passes through are counted where there is no a
   CHECK(units({16, 64}, mma_config(128, OperandA::x, 2, 2), kTuring) == 8);
   CHECK(units({16, 64}, mma_config(128, OperandA::x, 2, 1), kTuring) < 8);
   CHECK(units({16, 64}, mma_config(128, OperandA::x, 2, 1), kA100) == 8);
-  // 128 sums leave no room for the smallest of chunks.
+  // 128 sums leave too few registers for the smallest chunk.
   const Config full = mma_config(128, OperandA::x, 2, 4);
   CHECK(refusal(mma_problem({128, 64}, 128, kHalf), kA100, full) == "");
   CHECK(refusal(mma_problem({128, 64}, 128, kHalf), kTuring, full).find("more warps") != std::string::npos);

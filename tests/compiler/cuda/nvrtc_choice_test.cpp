@@ -49,7 +49,7 @@ TEST_CASE("an NVRTC whose PTX is too new for the driver gives way to an older ma
   CHECK(chosen(survey, 13000) == "NVRTC 12.9");
 }
 
-TEST_CASE("of equal versions the one that is found first is chosen") {
+TEST_CASE("among equal versions the one that is found first is chosen") {
   const FakeNvrtcs fakes;
   NvrtcSurvey survey;
   std::string why_not;

@@ -337,7 +337,7 @@ TEST_CASE("an attached kernel of a dynamic batch computes every n with the confi
   }
 }
 
-TEST_CASE("a kernel on the cpu is laid out anew and back, and its copies keep the layout that they had") {
+TEST_CASE("a kernel on the cpu takes another layout and the first again, and its copies keep theirs") {
   const Folder store;
   const Layout first = patterns::random(6, 9, 0.4, 1);
   for (const Operation operation : kProducts)
@@ -363,7 +363,7 @@ TEST_CASE("a kernel on the cpu is laid out anew and back, and its copies keep th
     }
 }
 
-TEST_CASE("a gradient of the weight on the cpu is laid out anew") {
+TEST_CASE("a gradient of the weight on the cpu takes another layout") {
   const Folder store;
   const Options options = attached_options(store, Operation::grad_weight, 24);
   Kernel kernel = compile(patterns::random(6, 9, 0.4, 1), options);
@@ -373,7 +373,7 @@ TEST_CASE("a gradient of the weight on the cpu is laid out anew") {
   }
 }
 
-TEST_CASE("a kernel of cut features keeps them when it is laid out anew, and shares its code") {
+TEST_CASE("a kernel with partial edge blocks keeps its features with another layout, and shares its code") {
   const Folder store;
   Options options = attached_options(store, Operation::forward, 24);
   options.in_features = 9 * 32 - 5;

@@ -164,15 +164,15 @@ void check_cut_blocks(const std::string& emitted, const std::string& assembled) 
         }
 }
 
-TEST_CASE("blocks of which some features are not there are exact on every level and type of this host") {
+TEST_CASE("partial edge blocks are exact on every level and type of this host") {
   for (const std::string& level : runnable_levels()) check_cut_blocks(level, level);
 }
 
-TEST_CASE("blocks of which some features are not there are exact as emitted for AVX-512") {
+TEST_CASE("partial edge blocks are exact as emitted for AVX-512") {
   check_cut_blocks("x86-64-v4", host_level());
 }
 
-TEST_CASE("weights of features that are not there may be anything") {
+TEST_CASE("weights beyond the features of partial edge blocks may be anything") {
   for (const Operation operation : {Operation::forward, Operation::grad_input})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
       for (const std::int32_t tile_n : {1, 16}) {
@@ -199,7 +199,7 @@ TEST_CASE("weights of features that are not there may be anything") {
       }
 }
 
-TEST_CASE("nothing of a block is used whose gate is zero, nor of its x") {
+TEST_CASE("neither a block whose gate is zero nor its x is used") {
   for (const Operation operation : {Operation::forward, Operation::grad_input})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       Problem problem = product_of(grid(kGrid), {16, 8}, 66, dtype, DType::f32, operation);

@@ -28,7 +28,7 @@ namespace {
 constexpr std::array kOperations = {Operation::forward, Operation::grad_input, Operation::grad_weight};
 const char* const kAwkward = "000000/101101/000000/111111/000001/010100/000000";
 
-/// Of operands, and of results.
+/// The types of operands, and of results.
 std::vector<std::pair<DType, DType>> plain_types() {
   std::vector<std::pair<DType, DType>> types;
   for (const Element& element : elements()) {

@@ -14,7 +14,7 @@ constexpr std::array<std::int64_t, 13> kBatches = {1, 2, 7, 8, 9, 15, 16, 17, 31
 
 constexpr std::array kOperations = {Operation::forward, Operation::grad_input};
 constexpr std::array kOperands = {DType::f32, DType::bf16, DType::f16};
-/// Of x and W, and of y.
+/// The types of x and W, and of y.
 constexpr std::array kTypes = {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::f32},
                                std::pair{DType::bf16, DType::bf16}, std::pair{DType::f16, DType::f32},
                                std::pair{DType::f16, DType::f16}};
@@ -87,7 +87,7 @@ TEST_CASE("what is emitted for AVX-512 is exact, assembled for the vectors that 
                       vector_config(tile_n), assembled, std::array<std::int64_t, 3>{1, 17, 100});
 }
 
-TEST_CASE("thin tiles are exact on every level and type of this host, whatever the batch") {
+TEST_CASE("tiles of few batch rows are exact on every level and type of this host, whatever the batch") {
   for (const std::string& level : runnable_levels())
     for (const Operation operation : kOperations)
       for (const auto& [dtype, out_dtype] : kTypes)
@@ -98,7 +98,7 @@ TEST_CASE("thin tiles are exact on every level and type of this host, whatever t
                         std::array<std::int64_t, 4>{1, 2, 5, 9});
 }
 
-TEST_CASE("thin tiles for AVX-512 are exact, assembled for the vectors that this host has") {
+TEST_CASE("tiles of few batch rows for AVX-512 are exact, assembled for the vectors that this host has") {
   for (const Operation operation : kOperations)
     for (const DType dtype : kOperands)
       for (const BlockShape block : {BlockShape{8, 8}, {16, 16}, {32, 32}})
@@ -108,7 +108,7 @@ TEST_CASE("thin tiles for AVX-512 are exact, assembled for the vectors that this
                       {Target::Kind::cpu, host_level(), 2}, std::array<std::int64_t, 3>{1, 3, 16});
 }
 
-TEST_CASE("rows cut between workers are combined exactly in thin tiles") {
+TEST_CASE("rows split between workers are combined exactly in tiles of few batch rows") {
   const Target target{Target::Kind::cpu, host_level(), 8};
   for (const Operation operation : kOperations)
     for (const DType dtype : kOperands)

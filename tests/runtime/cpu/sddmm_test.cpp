@@ -17,7 +17,7 @@ namespace sparsekiln::cpu {
 namespace {
 
 constexpr std::array<std::int64_t, 8> kBatches = {0, 1, 2, 7, 8, 9, 33, 100};
-/// Of x and dy, and of dw.
+/// The types of x and dy, and of dw.
 constexpr std::array kTypes = {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::f32},
                                std::pair{DType::bf16, DType::bf16}, std::pair{DType::f16, DType::f32},
                                std::pair{DType::f16, DType::f16}};
@@ -138,7 +138,8 @@ TEST_CASE("gradients of biases and gates come with that of the weight, glu and d
         }
 }
 
-TEST_CASE("feature-major activations, cut blocks and any alignment give the gradient of the weight") {
+TEST_CASE(
+    "feature-major activations, partial edge blocks and any alignment give the gradient of the weight") {
   std::size_t turn = 0;
   for (const std::string& level : runnable_levels())
     for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major})

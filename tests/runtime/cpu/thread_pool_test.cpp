@@ -91,7 +91,7 @@ TEST_CASE("a launch takes no more threads than it may") {
   }
 }
 
-TEST_CASE("a pool is destroyed while its threads are on their way to sleep") {
+TEST_CASE("a pool can be destroyed while its threads begin to wait") {
   for (int turn = 0; turn < 500; ++turn) {
     ThreadPool pool;
     pool.reserve(3);
@@ -100,7 +100,7 @@ TEST_CASE("a pool is destroyed while its threads are on their way to sleep") {
   }
 }
 
-TEST_CASE("a pool that slept wakes, and one that never worked can be destroyed") {
+TEST_CASE("an idle pool wakes up, and one that never worked can be destroyed") {
   ThreadPool idle;
   idle.reserve(4);
   ThreadPool pool;

@@ -147,7 +147,7 @@ TEST_CASE("broken candidates are recorded with their reasons, none is chosen, an
       std::signal(SIGSEGV, SIG_DFL);
       ::raise(SIGSEGV);
     }
-    if (config == configs[5]) throw Error(ErrorKind::compile, "an instruction that nobody knows");
+    if (config == configs[5]) throw Error(ErrorKind::compile, "an unknown instruction");
     Binary binary = build_binary(problem, target, plan);
     if (config == configs[4]) binary.entries[0].resources.spill_load_bytes = 40;
     return binary;
@@ -166,7 +166,7 @@ TEST_CASE("broken candidates are recorded with their reasons, none is chosen, an
   check(2, Outcome::failed, "its compile hangs: it was not done after 1000 ms");
   check(3, Outcome::failed, "the compiler crashed: its process was ended by signal 11");
   check(4, Outcome::pruned, "it spills: 0 bytes stored, 40 loaded");
-  check(5, Outcome::failed, "it does not compile: an instruction that nobody knows");
+  check(5, Outcome::failed, "it does not compile: an unknown instruction");
   CHECK(standing(record.contests[0]).measured);
   const Config chosen = record.plan()[0].config;
   for (std::size_t i = 1; i <= 5; ++i) CHECK_FALSE(chosen == configs[i]);
@@ -286,7 +286,7 @@ TEST_CASE(
   CHECK(samples_in(resumed) == samples_in(first));
 }
 
-TEST_CASE("who was stopped while another tunes leaves that one's journal and record alone") {
+TEST_CASE("a run that is stopped while another tunes does not change the other's journal and record") {
   const Bench bench;
   const BuildJob job = bench.job();
   const Record blank = untuned(job, "cpu");
@@ -301,7 +301,7 @@ TEST_CASE("who was stopped while another tunes leaves that one's journal and rec
   CHECK_FALSE(find_record(*store, blank).has_value());
 }
 
-TEST_CASE("who waits for another's run takes its record, though that left configs untried") {
+TEST_CASE("a run that waits for another takes its record, even if configs were left untried") {
   const Bench bench;
   std::optional<Record> theirs;
   std::thread other;
@@ -359,7 +359,8 @@ TEST_CASE("another environment's record serves where there is none of one's own,
 }
 
 TEST_CASE("a record that is shipped serves where the store has none") {
-  // Of the layers that bench/tuning.py tunes: 2560 hidden units in blocks of 32, a quarter of them present.
+  // One of the layers that bench/tuning.py tunes: 2560 hidden units in blocks of 32, a quarter of them
+  // present.
   const Layout shipped = patterns::random(80, 80, 0.25, 1);
   const std::string_view lines = shipped_record_lines();
   const std::size_t at = lines.find(shipped.digest().hex());
@@ -391,7 +392,7 @@ TEST_CASE("a record of another problem or target is not taken") {
   CHECK_FALSE(chosen_plan(*store, other.problem, other.target, here).has_value());
 }
 
-TEST_CASE("a plan that this version refuses is passed over, and the model chooses") {
+TEST_CASE("a plan that this version refuses is skipped, and the default plan is taken") {
   const Bench bench;
   const BuildJob job = bench.job();
   const auto store = store_in(bench.folder.path());
@@ -415,7 +416,7 @@ TEST_CASE("a plan that this version refuses is passed over, and the model choose
   CHECK(build(layout(), bench.options).binary->plan == choose_plan(job.problem, job.target));
 }
 
-TEST_CASE("what is only modelled chooses nothing, and takes no measured choice's place") {
+TEST_CASE("modelled times choose nothing, and replace no measured choice") {
   const Bench bench;
   const BuildJob job = bench.job();
   const auto store = store_in(bench.folder.path());
@@ -463,7 +464,7 @@ TEST_CASE("where the store cannot be written it is tuned all the same") {
   CHECK(standing(record.contests[0]).measured);
 }
 
-TEST_CASE("the model's record names no sample, and counts all candidates as untried") {
+TEST_CASE("a modelled record names no sample, and counts all candidates as untried") {
   const Bench bench;
   const Record record = untuned(bench.job(), "cpu");
   CHECK(samples_in(record) == 0);

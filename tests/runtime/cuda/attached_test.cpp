@@ -119,7 +119,7 @@ TEST_CASE("tables go with their layout, and the code with the last one") {
   CHECK(stub::live_modules() == modules);
 }
 
-TEST_CASE("tables that cannot be uploaded are an Error that says so, and leave nothing behind") {
+TEST_CASE("tables that cannot be uploaded are an Error that says so, and leave no memory allocated") {
   const StubSession session;
   const auto device = cuda::open_device(0);
   const std::size_t modules = stub::live_modules();
@@ -167,7 +167,7 @@ TEST_CASE("a Binary that lacks its layout is not loaded") {
   CHECK(says(error_of([&] { static_cast<void>(module->relayout(shared(binary))); }), "it lacks the layout"));
 }
 
-TEST_CASE("code with its layout in it is not laid out anew") {
+TEST_CASE("a kernel with its layout baked in refuses another layout") {
   const StubSession session;
   const auto module = cuda::open_device(0)->load(shared(stub_binary()));
   Binary other = stub_binary();

@@ -107,7 +107,7 @@ struct RefusedCode {
   }
 };
 
-TEST_CASE("code that the driver refuses as cubin and as PTX is compiled anew and replaced in the store") {
+TEST_CASE("code that the driver refuses as cubin and as PTX is compiled again and replaced in the store") {
   const StubSession session(true);
   RefusedCode refused;
   const std::vector<std::byte> before = refused.stored();

@@ -143,7 +143,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the last handle may go where a context of another device is current, which stays so") {
+TEST_CASE(
+    "the last handle may be destroyed where a context of another device is current, which stays current") {
   const StubSession session;
   const std::size_t modules = stub::live_modules();
   const std::size_t allocations = stub::live_allocations();
@@ -206,7 +207,7 @@ TEST_CASE("a launch where a context of another device is current is refused, and
   CHECK(stub::current() == other);
 }
 
-TEST_CASE("a context that somebody else made is entered for a launch, and left again") {
+TEST_CASE("a context that the caller made is entered for a launch, and left again") {
   const StubSession session;
   void* const foreign = stub::create_context(0);
   stub::set_current(foreign);
@@ -220,7 +221,9 @@ TEST_CASE("a context that somebody else made is entered for a launch, and left a
   CHECK(stub::launches().size() == 1);
 }
 
-TEST_CASE("a kernel whose context its owner destroyed is refused with what would work, and goes quietly") {
+TEST_CASE(
+    "a kernel whose context its owner destroyed is refused with what would work, and is destroyed without an "
+    "error") {
   const StubSession session;
   void* const foreign = stub::create_context(0);
   stub::set_current(foreign);
@@ -240,7 +243,7 @@ TEST_CASE("a kernel whose context its owner destroyed is refused with what would
   CHECK_NOTHROW(module.reset());
 }
 
-TEST_CASE("a thread whose context was destroyed is helped to one as if it had none") {
+TEST_CASE("a thread whose context was destroyed gets one as a thread without a context does") {
   const StubSession session;
   void* const gone = stub::create_context(1);
   stub::set_current(gone);
@@ -251,7 +254,7 @@ TEST_CASE("a thread whose context was destroyed is helped to one as if it had no
   CHECK(stub::current() == context->handle());
 }
 
-TEST_CASE("memory of a device works on a thread without a context, which stays so") {
+TEST_CASE("memory of a device works on a thread without a context, which stays without one") {
   const StubSession session;
   const auto device = cuda::open_device(0);
   on_new_thread([&] {

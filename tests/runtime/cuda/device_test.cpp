@@ -41,7 +41,7 @@ TEST_CASE("opening retains the primary context, and the last user releases it") 
   CHECK(stub::primary_references(1) == before);
 }
 
-TEST_CASE("opening gives a thread without a context this one, and leaves a thread's own alone") {
+TEST_CASE("opening gives a thread without a context this one, and does not change a thread's own") {
   const StubSession session;
   const auto second = cuda::open_device(1);
   void* const current = stub::current();
@@ -119,7 +119,7 @@ TEST_CASE("memory works on a thread whose current context is another, which it k
   }).join();
 }
 
-TEST_CASE("memory that cannot be had is an Error with its size and the device") {
+TEST_CASE("a failed allocation is an Error with its size and the device") {
   const StubSession session;
   const auto device = cuda::open_device(0);
   stub::fail_next("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);

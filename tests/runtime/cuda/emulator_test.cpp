@@ -138,7 +138,7 @@ TEST_CASE("a kernel is compiled once for an emulated device and launched with no
   CHECK_MESSAGE(check_result.ok, check_result.first_failure);
 }
 
-TEST_CASE("kernels of several emulated devices are launched by turns on one thread") {
+TEST_CASE("kernels of several emulated devices are launched in turn on one thread") {
   for (int turn = 0; turn < 2; ++turn)
     for (const char* const target : {"emulated:sm_80", "emulated:sm_90"}) {
       CAPTURE(target);

@@ -234,7 +234,7 @@ TEST_CASE("a cubin for another architecture without PTX is refused with what wou
   CHECK(says(error, "and there is no PTX; compile for this device (sm_75:40)"));
 }
 
-TEST_CASE("short memory while loading is not taken for a bad cubin") {
+TEST_CASE("a lack of memory while loading is not treated as a bad cubin") {
   const StubSession session;
   const auto device = cuda::open_device(0);
   stub::fail_next("cuModuleLoadDataEx", CUDA_ERROR_OUT_OF_MEMORY);
@@ -294,7 +294,7 @@ TEST_CASE("more shared memory or threads than the device has is refused when it 
   binary = stub_binary();
   binary.entries.front().threads = 2048;
   const auto threads = error_of([&] { static_cast<void>(device->load(shared(binary))); });
-  CHECK(says(threads, "the kernel forward wants 2048 threads a CTA, and on Stub H100 it can have 1024"));
+  CHECK(says(threads, "the kernel forward needs 2048 threads a CTA, and on Stub H100 it can have 1024"));
 }
 
 TEST_CASE("a batch of more tiles than a grid has rows is launched with as many rows as there may be") {
@@ -349,7 +349,7 @@ TEST_CASE("the code goes with the module, on whatever thread that is, and the co
   CHECK(stub::primary_references(0) == references);
 }
 
-TEST_CASE("a module that outlives its context, or the driver, goes quietly") {
+TEST_CASE("a module that outlives its context, or the driver, is destroyed without an error") {
   const StubSession session;
   void* const foreign = stub::create_context(0);
   stub::set_current(foreign);

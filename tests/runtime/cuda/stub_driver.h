@@ -9,7 +9,7 @@
 #include "tests/runtime/cuda/stub_launch.h"
 
 /// A CUDA driver for tests and for measuring what a launch costs on the host: the Driver API's functions that
-/// runtime/cuda calls, behind cuGetProcAddress, on two devices whose memory is the host's. A launch is
+/// runtime/cuda calls, by way of cuGetProcAddress, on two devices whose memory is the host's. A launch is
 /// recorded and does nothing. Contexts are as NVIDIA's driver has them: each thread has a stack of its own,
 /// on which none is current at first, retaining a primary one makes it current nowhere, the last release ends
 /// it wherever it is current, and calls answer CUDA_ERROR_INVALID_CONTEXT where none is current and

@@ -204,7 +204,7 @@ TEST_CASE(
   CHECK(watched == 3);
 }
 
-TEST_CASE("a workspace for which memory is short is an Error, and asking again may do") {
+TEST_CASE("a workspace that cannot be allocated is an Error, and a later attempt may succeed") {
   const StubSession session;
   const auto device = cuda::open_device(0);
   const auto module = device->load(shared(split_binary()));
