@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "compiler/element.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -37,7 +39,7 @@ double silu_derivative(double z) {
   return s + z * s * (1 - s);
 }
 
-double hardswish(double z) { return z * std::min(std::max(z + 3, 0.0), 6.0) / 6; }
+double hardswish(double z) { return z * (std::min(std::max(z + 3, 0.0), 6.0) / 6); }
 double hardswish_derivative(double z) { return z <= -3 ? 0 : z >= 3 ? 1 : z / 3 + 0.5; }
 
 double mish(double z) { return z * std::tanh(std::log1p(std::exp(z))); }
@@ -207,12 +209,14 @@ std::string activation_names() {
   return names;
 }
 
-double function_error(const ActivationRow& row, double z, double u) {
-  constexpr double kLeastExp = 0x1p-125;     // e^-87, below which a kernel's exponential is 0
-  constexpr double kLeastNumber = 0x1p-149;  // of float32
+double function_error(const ActivationRow& row, double z, DType sums, double u) {
+  const ElementFormat& format = element_format(sums);
+  // Kernels take e^t for 0 below -87 in float32, and below -708 in float64 (compiler/cpu/activation_ir.cpp):
+  // just above the smallest normal number.
+  const double least_exp = 2 * format.smallest_normal;
   if (row.value_units == 0) return 0;
   const double relative = (row.value_units + row.value_units_z2 * z * z) * u;
-  return relative * std::fabs(row.function(z)) + kLeastExp * std::fabs(z) + kLeastNumber;
+  return relative * std::fabs(row.function(z)) + least_exp * std::fabs(z) + format.least;
 }
 
 }  // namespace sparsekiln
