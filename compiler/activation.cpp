@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "compiler/element.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -36,7 +38,7 @@ double gelu_tanh_derivative(double z) {
 double silu(double z) { return z * sigmoid(z); }
 double silu_derivative(double z) { return sigmoid(z) + z * sigmoid(z) * sigmoid(-z); }
 
-double hardswish(double z) { return z * std::min(std::max(z + 3, 0.0), 6.0) / 6; }
+double hardswish(double z) { return z * (std::min(std::max(z + 3, 0.0), 6.0) / 6); }
 double hardswish_derivative(double z) { return z <= -3 ? 0 : z >= 3 ? 1 : z / 3 + 0.5; }
 
 double mish(double z) { return z * std::tanh(std::log1p(std::exp(z))); }
@@ -165,10 +167,32 @@ constexpr std::array kRows{
                   .value_cost = 24,
                   .derivative_cost = 32},
 };
-static_assert(std::is_sorted(kRows.begin(), kRows.end(),
-                             [](const auto& a, const auto& b) { return a.value < b.value; }) &&
-                  kRows.back().value == Activation{kRows.size() - 1},
-              "rows stand in the order of the enumerators");
+
+/// Whether the value is an enumerator. The compiler warns of one that has no line here.
+constexpr bool is_enumerator(Activation activation) {
+  switch (activation) {
+    case Activation::none:
+    case Activation::relu:
+    case Activation::gelu:
+    case Activation::gelu_tanh:
+    case Activation::silu:
+    case Activation::hardswish:
+    case Activation::mish:
+    case Activation::leaky_relu:
+    case Activation::tanh:
+    case Activation::sigmoid:
+      return true;
+  }
+  return false;
+}
+
+constexpr bool in_order() {
+  for (std::size_t i = 0; i < kRows.size(); ++i)
+    if (static_cast<std::size_t>(kRows[i].value) != i) return false;
+  return true;
+}
+static_assert(in_order(), "rows are found by their place");
+static_assert(!is_enumerator(Activation{kRows.size()}), "every activation has a row");
 
 }  // namespace
 
@@ -185,12 +209,16 @@ std::string activation_names() {
   return names;
 }
 
-double function_error(const ActivationRow& row, double z, double u) {
-  constexpr double kLeastExp = 0x1p-125;     // e^-87, below which a kernel's exponential is 0
-  constexpr double kLeastNumber = 0x1p-149;  // of float32
+double function_error(const ActivationRow& row, double z, DType sums, double u) {
+  const ElementFormat& format = element_format(sums);
+  // Kernels take e^t for 0 below -87 in float32, and below -708 in float64 (compiler/cpu/activation_ir.cpp):
+  // just above the smallest normal number.
+  const double least_exp = 2 * format.smallest_normal;
   if (row.value_units == 0) return 0;
-  const double relative = (row.value_units + row.value_units_z2 * z * z) * u;
-  return relative * std::fabs(row.function(z)) + kLeastExp * std::fabs(z) + kLeastNumber;
+  const double magnitude = std::fabs(row.function(z));
+  // Where the function is 0, z² may be infinite.
+  const double rounding = magnitude == 0 ? 0 : (row.value_units + row.value_units_z2 * z * z) * u * magnitude;
+  return rounding + least_exp * std::fabs(z) + format.least;
 }
 
 }  // namespace sparsekiln

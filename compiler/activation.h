@@ -37,8 +37,8 @@ struct ActivationRow {
 /// "relu, gelu, …": all but `none`.
 [[nodiscard]] std::string activation_names();
 
-/// How far a kernel's arithmetic of roundoff u may be off with the function at z: by the row's units, and by
-/// what results below the normal numbers of float32 lose.
-[[nodiscard]] double function_error(const ActivationRow& row, double z, double u);
+/// How far a kernel's arithmetic in `sums`, f32 or f64, of roundoff u may be off with the function at z: by
+/// the row's units, and by what results below the normal numbers of that type lose.
+[[nodiscard]] double function_error(const ActivationRow& row, double z, DType sums, double u);
 
 }  // namespace sparsekiln

@@ -145,7 +145,7 @@ Entry get_entry(ByteReader& in) {
   for (std::int32_t& ctas : entry.attributes.cluster) ctas = in.get<std::int32_t>();
   entry.attributes.overlaps_previous = in.get_bool();
   for (std::size_t arguments = in.get_count(1); arguments > 0; --arguments)
-    entry.arguments.push_back(in.get_enum(Argument::tables));
+    entry.arguments.push_back(in.get_enum(kLastArgument));
   entry.workspace.counter_bytes = in.get<std::int64_t>();
   entry.workspace.bytes_per_tile = in.get<std::int64_t>();
   entry.resources = get_resources(in);
@@ -200,7 +200,7 @@ Binary deserialize(std::span<const std::byte> bytes) {
     ByteReader in(bytes);
     Binary binary;
     if (in.get<std::uint32_t>() != kVersion) in.fail("another version");
-    binary.target.kind = in.get_enum(Target::Kind::cuda);
+    binary.target.kind = in.get_enum(Target::kLastKind);
     binary.target.arch = in.get_text();
     binary.target.workers = in.get<std::int32_t>();
     binary.plan = get_plan(in);

@@ -1,5 +1,6 @@
 #include "compiler/build.h"
 
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -70,8 +71,11 @@ void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolcha
   binary.log = std::move(output.log);
   binary.compiler = nvrtc->name();
   binary.options = cuda::Nvrtc::options(binary.target.arch);
-  for (Entry& entry : binary.entries)
-    entry.resources = cuda::read_resources(binary.code, entry.passes.front(), binary.log);
+  for (Entry& entry : binary.entries) {
+    entry.resources = {};
+    for (const std::string& pass : entry.passes)
+      entry.resources = cuda::combined(entry.resources, cuda::read_resources(binary.code, pass, binary.log));
+  }
 }
 
 void compile_cpu(Binary& binary, const Source& source) {

@@ -138,12 +138,26 @@ constexpr std::array kElements = {
             .unlikely_nan = 0x7ffda5a5a5a5a5a5},
 };
 
+/// Whether the value is an enumerator. The compiler warns of one that has no line here.
+constexpr bool is_enumerator(DType type) {
+  switch (type) {
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::f64:
+      return true;
+  }
+  return false;
+}
+
 constexpr bool in_order() {
   for (std::size_t i = 0; i < kElements.size(); ++i)
     if (static_cast<std::size_t>(kElements[i].value) != i) return false;
   return true;
 }
 static_assert(in_order(), "rows are found by their place");
+static_assert(kElements.back().value == kLastDType && !is_enumerator(DType{kElements.size()}),
+              "every element type has a row, and kLastDType is the last");
 
 }  // namespace
 

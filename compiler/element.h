@@ -46,8 +46,9 @@ struct DlpackType {
   std::uint8_t bits;
 };
 
-/// Everything that this program knows of one element type. A new type is an enumerator of DType, a row in the
-/// table of compiler/element.cpp, and a row in that of compiler/cpu/element_ir.cpp.
+/// Everything that this program knows of one element type. A new type is an enumerator of DType, which
+/// kLastDType then is, a row in the table of compiler/element.cpp, and a row in that of
+/// compiler/cpu/element_ir.cpp.
 struct Element {
   DType value;
   std::string_view name;        ///< as options and identities spell it: "f32"

@@ -13,6 +13,7 @@
 #include "compiler/batch_bound.h"
 #include "compiler/computation_fields.h"
 #include "compiler/named.h"
+#include "compiler/problem_kind.h"
 
 namespace sparsekiln {
 namespace {
@@ -194,10 +195,10 @@ void validate_types(const Problem& problem) {
 }
 
 void validate_ends(const Problem& problem) {
-  const bool forward = problem.operation == Operation::forward;
+  const bool gradient = is_gradient(problem.operation);
   Epilogue of_gradient;
   of_gradient.scale = problem.epilogue.scale;
-  if (!forward && problem.epilogue != of_gradient)
+  if (gradient && problem.epilogue != of_gradient)
     refuse(
         fmt::format("epilogue {} of {}: a gradient's is scale or none; the derivative of an activation is "
                     "asked for as `derivative`, the gradient of a bias as `bias_gradient` of {}",
@@ -206,9 +207,9 @@ void validate_ends(const Problem& problem) {
     refuse(
         "epilogue glu: it multiplies by an activation of the first product; silu+glu or gelu+glu "
         "would work");
-  if (forward && problem.derivative != Activation::none)
-    refuse(fmt::format("derivative {} of forward: gradients have one; epilogue {} would apply the function",
-                       name(problem.derivative), name(problem.derivative)));
+  if (!gradient && problem.derivative != Activation::none)
+    refuse(fmt::format("derivative {} of {}: gradients have one; epilogue {} would apply the function",
+                       name(problem.derivative), name(problem.operation), name(problem.derivative)));
   const bool weight = problem.operation == Operation::grad_weight;
   if (!weight && (problem.bias_gradient || problem.gate_gradient))
     refuse(fmt::format("{} of {}: it is a by-product of {}",

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <variant>
 
+#include <sparsekiln/error.h>
 #include <sparsekiln/problem.h>
 
 #include "compiler/sddmm.h"
@@ -21,9 +22,21 @@ enum class ProblemKind : std::uint8_t {
     case Operation::grad_input:
       return ProblemKind::spmm;
     case Operation::grad_weight:
-      break;
+      return ProblemKind::sddmm;
   }
-  return ProblemKind::sddmm;
+  throw Error(ErrorKind::internal, "an operation that belongs to no kind of problem");
+}
+
+/// Whether an operation is a gradient: those have the derivative of an activation, and short epilogues.
+[[nodiscard]] constexpr bool is_gradient(Operation operation) {
+  switch (operation) {
+    case Operation::forward:
+      return false;
+    case Operation::grad_input:
+    case Operation::grad_weight:
+      return true;
+  }
+  throw Error(ErrorKind::internal, "an operation that is neither a gradient nor none");
 }
 
 /// What a problem computes, as the code of its kind has it. Whatever depends on the kind is a set of
@@ -35,9 +48,9 @@ using Computed = std::variant<Spmm, Sddmm>;
     case ProblemKind::spmm:
       return Spmm(problem);
     case ProblemKind::sddmm:
-      break;
+      return Sddmm(problem);
   }
-  return Sddmm(problem);
+  throw Error(ErrorKind::internal, "a kind of problem that nothing computes");
 }
 
 }  // namespace sparsekiln

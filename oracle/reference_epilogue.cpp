@@ -16,9 +16,9 @@ Bounded rounded(Bounded value, double u) {
   return value;
 }
 
-Bounded activated(Activation activation, Bounded z, double u) {
+Bounded activated(Activation activation, Bounded z, DType sums, double u) {
   const ActivationRow& row = row_of(activation);
-  return {row.function(z.value), row.lipschitz * z.error + function_error(row, z.value, u)};
+  return {row.function(z.value), row.lipschitz * z.error + function_error(row, z.value, sums, u)};
 }
 
 /// alpha·sum + bias, one multiply-add.
@@ -33,7 +33,7 @@ Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounde
   const double u = error_of_operation(sums);
   const bool has_z = epilogue.scale || epilogue.bias;
   Bounded a = has_z ? scaled(operands.alpha, sum, operands.bias, u) : sum;
-  a = activated(epilogue.activation, a, u);
+  a = activated(epilogue.activation, a, sums, u);
   if (epilogue.glu) {
     const Bounded t = has_z ? scaled(operands.alpha, v_sum, operands.v_bias, u) : v_sum;
     a = rounded({a.value * t.value, std::fabs(a.value) * t.error + std::fabs(t.value) * a.error}, u);

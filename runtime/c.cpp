@@ -165,7 +165,12 @@ void read_fields(const sk_options& from, sparsekiln::Options& options) {
   }
   for (const auto& [field, member] : kFlagMembers)
     computation_field(field).read(options, from.*member != 0 ? "yes" : "no");
-  const std::span<const sk_field> named(from.fields, from.fields == nullptr ? 0 : from.field_count);
+  if (from.fields == nullptr && from.field_count > 0)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("options: fields is null and field_count is {}; an array of so many fields, or a "
+                            "field_count of 0, would work",
+                            from.field_count));
+  const std::span<const sk_field> named(from.fields, from.field_count);
   for (const auto& [name, text] : named) {
     const std::string_view field = &given(name, "name of a field");
     computation_field(field).read(options, &given(text, "text of a field"));
@@ -242,18 +247,26 @@ const char* sk_error_log(void) { return last_failure.log.c_str(); }
 const char* sk_version(void) { return SPARSEKILN_VERSION; }
 int sk_interface_version(void) { return SK_INTERFACE_VERSION; }
 
-const sk_element_type* sk_element_type_at(size_t index) {
-  static const std::vector<sk_element_type> types = [] {
-    std::vector<sk_element_type> made;
+size_t sk_element_type_count(void) { return sparsekiln::elements().size(); }
+
+sk_status sk_element_type_describe(size_t index, sk_element_type* view) {
+  return guarded([&] {
+    const auto types = sparsekiln::elements();
+    if (index >= types.size())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("element type {}: there are {}, counted from 0", index, types.size()));
+    const sparsekiln::Element& type = types[index];
+    const sparsekiln::Element& sums = sparsekiln::element(type.arithmetic);
     // The texts of the rows are literals, which end with 0.
-    for (const sparsekiln::Element& type : sparsekiln::elements()) {
-      const sparsekiln::Element& sums = sparsekiln::element(type.arithmetic);
-      made.push_back({type.name.data(), type.array_name.data(), sums.name.data(), sums.array_name.data(),
-                      type.dlpack.code, type.dlpack.bits, type.cuda.output.empty() ? 0 : 1});
-    }
-    return made;
-  }();
-  return index < types.size() ? &types[index] : nullptr;
+    give_view(view, {.size = 0,
+                     .name = type.name.data(),
+                     .array_name = type.array_name.data(),
+                     .sum_name = sums.name.data(),
+                     .sum_array_name = sums.array_name.data(),
+                     .dlpack_code = type.dlpack.code,
+                     .dlpack_bits = type.dlpack.bits,
+                     .on_cuda = type.cuda.output.empty() ? 0 : 1});
+  });
 }
 
 const char* sk_activation_name(size_t number) {
@@ -300,6 +313,9 @@ sk_status sk_layout_transposed(const sk_layout* layout, sk_layout** transposed) 
 
 void sk_layout_free(sk_layout* layout) { delete layout; }
 
+// The parentheses keep the macro of this name out: here and below.
+void(sk_pattern_init)(sk_pattern* pattern) { sk_pattern_init_sized(pattern, kFirstSize<sk_pattern>); }
+
 void sk_pattern_init_sized(sk_pattern* pattern, size_t size) {
   sparsekiln::write_struct(pattern, size, sk_pattern{});
 }
@@ -344,6 +360,8 @@ sk_status sk_field_describe(size_t index, sk_field_view* view) {
   });
 }
 
+void(sk_options_init)(sk_options* options) { sk_options_init_sized(options, kFirstSize<sk_options>); }
+
 void sk_options_init_sized(sk_options* options, size_t size) {
   const sparsekiln::Options defaults;
   sk_options usual{};
@@ -376,6 +394,8 @@ sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy) {
 }
 
 void sk_kernel_free(sk_kernel* kernel) { delete kernel; }
+
+void(sk_operands_init)(sk_operands* operands) { sk_operands_init_sized(operands, kFirstSize<sk_operands>); }
 
 void sk_operands_init_sized(sk_operands* operands, size_t size) {
   sk_operands none{};

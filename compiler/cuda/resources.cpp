@@ -158,4 +158,14 @@ Resources read_resources(std::span<const std::byte> cubin, std::string_view kern
   return resources;
 }
 
+Resources combined(const Resources& a, const Resources& b) {
+  return {.registers = std::max(a.registers, b.registers),
+          .shared_bytes = std::max(a.shared_bytes, b.shared_bytes),
+          .stack_bytes = std::max(a.stack_bytes, b.stack_bytes),
+          .spill_load_bytes = std::max(a.spill_load_bytes, b.spill_load_bytes),
+          .spill_store_bytes = std::max(a.spill_store_bytes, b.spill_store_bytes),
+          .constant_bytes = std::max(a.constant_bytes, b.constant_bytes),
+          .code_bytes = a.code_bytes + b.code_bytes};
+}
+
 }  // namespace sparsekiln::cuda

@@ -14,4 +14,8 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Resources read_resources(std::span<const std::byte> cubin, std::string_view kernel,
                                        std::string_view log);
 
+/// What an entry takes whose passes are launched one after another: the most of any pass, and the code of
+/// all.
+[[nodiscard]] Resources combined(const Resources& a, const Resources& b);
+
 }  // namespace sparsekiln::cuda

@@ -52,6 +52,7 @@ enum class Argument : std::uint8_t {
   tables,  ///< the layout's: pointers to the arrays of a TableImage, uploaded when the kernel was loaded.
            ///< On the cpu TableImage::bytes
 };
+inline constexpr Argument kLastArgument = Argument::tables;
 
 /// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile. The
 /// counters come first and take the same number of bytes for every n and every entry of a Binary, so that no

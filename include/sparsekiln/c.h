@@ -51,7 +51,9 @@ int sk_interface_version(void);
 
 /* ---- element types (enum DType of problem.h) ---- */
 
+/* All this text lives as long as the library. */
 typedef struct sk_element_type {
+  size_t size;
   const char* name;           /* "f32": as options spell it */
   const char* array_name;     /* "float32": as NumPy and PyTorch spell it */
   const char* sum_name;       /* the name of the type of sums, gates, dbias and dgates: "f32" or "f64" */
@@ -60,8 +62,8 @@ typedef struct sk_element_type {
   uint8_t dlpack_bits;
   int on_cuda; /* not 0: CUDA targets compute with it; the cpu target does with all */
 } sk_element_type;
-/* The type number `index`, counted from 0; null: there are no more. Valid for the life of the process. */
-const sk_element_type* sk_element_type_at(size_t index);
+size_t sk_element_type_count(void);
+sk_status sk_element_type_describe(size_t index, sk_element_type* view); /* index from 0 */
 
 /* ---- layouts (layout.h, patterns.h) ---- */
 
@@ -90,10 +92,12 @@ typedef struct sk_pattern {
   int diagonal; /* barabasi_albert */
   int64_t stride, window, global_blocks, random_blocks;
 } sk_pattern;
-/* All zeros. `size` is that of the caller's struct, here and below, so that nothing is written beyond its
- * end. */
+/* All zeros. Here and below `size` is that of the caller's struct, and nothing is written beyond its end. The
+ * function without a size initialises the first version of the struct, for bindings that look it up by its
+ * name; in C and C++ the macro of that name initialises the struct of this header. */
+void sk_pattern_init(sk_pattern* pattern);
 void sk_pattern_init_sized(sk_pattern* pattern, size_t size);
-static inline void sk_pattern_init(sk_pattern* pattern) { sk_pattern_init_sized(pattern, sizeof(*pattern)); }
+#define sk_pattern_init(pattern) sk_pattern_init_sized((pattern), sizeof(*(pattern)))
 /* `name` is that of the function in patterns.h: "watts_strogatz". */
 sk_status sk_layout_pattern(const char* name, const sk_pattern* pattern, sk_layout** layout);
 
@@ -167,8 +171,9 @@ typedef struct sk_options {
   size_t field_count;
 } sk_options;
 /* The defaults of struct Options. */
+void sk_options_init(sk_options* options);
 void sk_options_init_sized(sk_options* options, size_t size);
-static inline void sk_options_init(sk_options* options) { sk_options_init_sized(options, sizeof(*options)); }
+#define sk_options_init(options) sk_options_init_sized((options), sizeof(*(options)))
 
 typedef struct sk_kernel sk_kernel;
 
@@ -187,10 +192,9 @@ typedef struct sk_operands {
   void* stream;           /* a CUstream */
 } sk_operands;
 /* alpha 1, beta 0, nothing else */
+void sk_operands_init(sk_operands* operands);
 void sk_operands_init_sized(sk_operands* operands, size_t size);
-static inline void sk_operands_init(sk_operands* operands) {
-  sk_operands_init_sized(operands, sizeof(*operands));
-}
+#define sk_operands_init(operands) sk_operands_init_sized((operands), sizeof(*(operands)))
 sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands);
 
 sk_status sk_kernel_workspace_bytes(const sk_kernel* kernel, int64_t n, int64_t* bytes);

@@ -9,6 +9,7 @@ namespace sparsekiln {
 /// What a Binary is for: an architecture, and the number of workers that its schedule is balanced over.
 struct Target {
   enum class Kind : std::uint8_t { cpu, cuda };
+  static constexpr Kind kLastKind = Kind::cuda;
 
   Kind kind = Kind::cpu;
   /// CUDA: "sm_75", "sm_90", "sm_90a" … CPU: an LLVM level of the host family, "x86-64", "x86-64-v3" (AVX2,

@@ -47,11 +47,37 @@ constexpr std::size_t index_of(std::string_view name) {
   return kCount;
 }
 
+[[noreturn]] void raise(PyObject* type, const std::string& message) {
+  PyErr_SetString(type, message.c_str());
+  throw nb::python_error();
+}
+
+/// Whose extent the main output has: features of y, those of dx, or blocks of the weight.
+enum class Extent : std::uint8_t { out_features, in_features, blocks };
+
+/// How a kernel of an operation is called.
+struct Calling {
+  std::string_view operation;
+  std::array<std::string_view, 3> positions;  ///< its positional arguments, the main output last
+  Extent output;
+};
+constexpr std::array kCallings = {
+    Calling{"forward", {"x", "w", "y"}, Extent::out_features},
+    Calling{"grad_input", {"dy", "w", "dx"}, Extent::in_features},
+    Calling{"grad_weight", {"x", "dy", "dw"}, Extent::blocks},
+};
+const Calling& calling_of(std::string_view operation) {
+  for (const Calling& calling : kCallings)
+    if (calling.operation == operation) return calling;
+  raise(PyExc_NotImplementedError, "kernels of operation '" + std::string(operation) +
+                                       "' cannot be called by this version of the Python package; forward, "
+                                       "grad_input and grad_weight would work");
+}
+
 /// What the positional arguments of an operation are.
 std::array<std::size_t, 3> positions(std::string_view operation) {
-  if (operation == "forward") return {index_of("x"), index_of("w"), index_of("y")};
-  if (operation == "grad_input") return {index_of("dy"), index_of("w"), index_of("dx")};
-  return {index_of("x"), index_of("dy"), index_of("dw")};
+  const auto& [first, second, output] = calling_of(operation).positions;
+  return {index_of(first), index_of(second), index_of(output)};
 }
 
 bool has_part(std::string_view epilogue, std::string_view part) {
@@ -89,11 +115,6 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
 DLDataType type_of(std::string_view dtype) {
   const sk_element_type* type = element_type_named(dtype);
   return {type->dlpack_code, type->dlpack_bits, 1};
-}
-
-[[noreturn]] void raise(PyObject* type, const std::string& message) {
-  PyErr_SetString(type, message.c_str());
-  throw nb::python_error();
 }
 
 /// nb::cast names neither the argument nor what is wrong with it.
@@ -193,12 +214,13 @@ class Call {
   /// The main output, with the shape that follows from the first operand.
   void make(std::size_t output, const Tensor& like) {
     const DLDataType type = type_of(kernel_.out_dtype);
-    const std::string_view operation = kernel_.operation;
-    if (operation == "grad_weight") {
+    const Extent extent = calling_of(kernel_.operation).output;
+    if (extent == Extent::blocks) {
       objects_[output] = like.empty({kernel_.blocks, kernel_.block_out, kernel_.block_in}, type);
     } else {
       const DLTensor& given = like.get();
-      const std::int64_t features = operation == "forward" ? kernel_.out_features : kernel_.in_features;
+      const std::int64_t features =
+          extent == Extent::out_features ? kernel_.out_features : kernel_.in_features;
       const bool feature_major = std::string_view(kernel_.activation_order) == "feature-major";
       if (given.ndim == 2) {
         const std::int64_t n = given.shape[feature_major ? 1 : 0];

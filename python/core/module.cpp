@@ -16,9 +16,9 @@ NB_MODULE(_core, module) {
   module.doc() = "The C interface of sparsekiln, for the package around it.";
   module.attr("version") = sk_version();
   nanobind::list types;
-  for (std::size_t i = 0; const sk_element_type* type = sk_element_type_at(i); ++i)
-    types.append(nanobind::make_tuple(type->name, type->array_name, type->sum_array_name,
-                                      static_cast<int>(type->dlpack_bits), type->on_cuda != 0));
+  for (const sk_element_type& type : sparsekiln::python::element_types())
+    types.append(nanobind::make_tuple(type.name, type.array_name, type.sum_array_name,
+                                      static_cast<int>(type.dlpack_bits), type.on_cuda != 0));
   module.attr("element_types") = nanobind::tuple(types);
   nanobind::dict activations;
   for (std::size_t i = 0; sk_activation_name(i) != nullptr; ++i)

@@ -54,6 +54,7 @@ def compile(
     cache_dir: str | os.PathLike | None = None,
     packs: Sequence[str | os.PathLike] = (),
     require: str = "anything",
+    **fields: Any,
 ) -> Kernel:
     """Compiles a block-sparse linear layer, or finds it in the cache; asking again while a Kernel lives is a look-up.
 
@@ -83,10 +84,11 @@ def compile(
     config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it after "batch: ".
     cache_dir: instead of the user's cache.
     packs: files of `sparsekiln precompile`, looked into before the cache; require="prebuilt" takes nothing else.
+    fields: what decides the computation beside these, where the library is newer than this package.
 
     Raises InvalidArgument (a ValueError), or Error.
     """
-    fields = _texts(locals())
+    texts = _texts(locals())
     layout = layout if isinstance(layout, Layout) else Layout(layout)
     options = {
         "in_features": in_features, "out_features": out_features, "target": target, "config": config, "tuning": tuning,
@@ -95,14 +97,20 @@ def compile(
         "require": require,
     }  # fmt: skip
     with _bar(progress if tuning == "now" else False) as told:
-        return _core.compile(layout._core, layout, fields, options, told)
+        return _core.compile(layout._core, layout, texts, options, told)
 
 
 def _texts(arguments: dict[str, Any]) -> dict[str, str]:
     """The arguments of compile() that decide the computation, as text, by the names of its fields."""
+    known = _core.computation_fields()
+    others = arguments["fields"]
+    unknown = sorted(set(others) - {field["argument"] for field in known})
+    if unknown:
+        raise TypeError(f"compile() takes no argument {unknown[0]}; those that decide what is computed are "
+                        + ", ".join(field["argument"] for field in known))  # fmt: skip
     texts = {}
-    for field in _core.computation_fields():
-        given = arguments[field["argument"]]
+    for field in known:
+        given = (others if field["argument"] in others else arguments).get(field["argument"])
         if given is not None:
             texts[field["name"]] = ("yes" if given else "no") if field["is_flag"] else _text(given, field["argument"])
     return texts

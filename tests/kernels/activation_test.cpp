@@ -170,7 +170,7 @@ template <typename Real>
 void scan_functions() {
   for_all([](const ActivationRow& row, const std::string& target) {
     scan<Real>(row, target, false, row.function,
-               [&](double z) { return function_error(row, z, Format<Real>::roundoff); });
+               [&](double z) { return function_error(row, z, Format<Real>::type, Format<Real>::roundoff); });
   });
 }
 

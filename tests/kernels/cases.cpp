@@ -12,6 +12,7 @@
 
 #include <sparsekiln/error.h>
 
+#include "compiler/cpu_levels.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/element.h"
 #include "compiler/spmm.h"
@@ -71,13 +72,11 @@ struct Space {
 
 /// The levels that this host runs, the highest one last.
 std::vector<std::string> host_levels(const std::string& best) {
-  constexpr std::array<std::string_view, 4> kLevels = {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"};
   std::vector<std::string> levels;
-  for (const std::string_view level : kLevels) {
-    levels.emplace_back(level);
-    if (level == best) return levels;
-  }
-  return {best};
+  for (const cpu::Level& level : cpu::levels())
+    if (level.name != "generic" && cpu::runs(best, level.name)) levels.emplace_back(level.name);
+  if (levels.empty()) return {best};
+  return levels;
 }
 
 /// Each part alone, and together with the others. The first one is empty, the second is the one that

@@ -483,3 +483,22 @@ def test_the_command_is_there():
     done = subprocess.run([sys.executable, "-m", "sparsekiln", "--version"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.split()[1] == sk.__version__
     assert subprocess.run([sys.executable, "-m", "sparsekiln", "no-such-thing"], capture_output=True).returncode == 2
+
+
+def test_a_field_that_the_signature_lacks_is_an_argument_too(monkeypatch):
+    layout = sk.patterns.random(3, 3, 0.6, seed=1)
+    known = [
+        dict(field, argument="row_alignment") if field["name"] == "alignment" else field
+        for field in sk._core.computation_fields()
+    ]
+    monkeypatch.setattr(sk._core, "computation_fields", lambda: known)
+    assert sk.compile(layout, 8, 4, target="cpu").op == "forward"
+    assert sk.compile(layout, 8, 4, target="cpu", row_alignment=8).op == "forward"
+    with pytest.raises(sk.InvalidArgument, match="aligned to 3 bytes"):
+        sk.compile(layout, 8, 4, target="cpu", row_alignment=3)
+
+
+def test_an_argument_that_no_field_has_is_refused_with_those_that_there_are():
+    layout = sk.patterns.random(3, 3, 0.6, seed=1)
+    with pytest.raises(TypeError, match="takes no argument colour; .* op, .*gate_gradient"):
+        sk.compile(layout, 8, 4, target="cpu", colour="red")

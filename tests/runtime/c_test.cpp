@@ -49,7 +49,32 @@ sk_layout* exchange() {
 TEST_CASE("the header is C, and the version is that of the project") {
   CHECK(header_is_c() == 1);
   CHECK(std::string_view(sk_version()) == SPARSEKILN_VERSION);
-  CHECK(sk_interface_version() == SK_INTERFACE_VERSION);
+  CHECK(sk_interface_version() == 1);  // as c_header.c has it, with the sizes of the structs
+}
+
+TEST_CASE("the exported init functions initialise the first version of a struct, and nothing after it") {
+  sk_options options;
+  std::memset(&options, 0xa5, sizeof(options));
+  void (*const init_options)(sk_options*) = &sk_options_init;  // the function: no macro without arguments
+  init_options(&options);
+  CHECK(options.size == offsetof(sk_options, fields));
+  CHECK(std::string_view(options.target) == "auto");
+  CHECK(options.field_count == std::size_t(0xa5a5a5a5a5a5a5a5));
+
+  sk_pattern pattern;
+  std::memset(&pattern, 0xa5, sizeof(pattern));
+  void (*const init_pattern)(sk_pattern*) = &sk_pattern_init;
+  init_pattern(&pattern);
+  CHECK(pattern.size == offsetof(sk_pattern, random_blocks) + sizeof(pattern.random_blocks));
+  CHECK(pattern.random_blocks == 0);
+
+  sk_operands operands;
+  std::memset(&operands, 0xa5, sizeof(operands));
+  void (*const init_operands)(sk_operands*) = &sk_operands_init;
+  init_operands(&operands);
+  CHECK(operands.size == offsetof(sk_operands, stream) + sizeof(operands.stream));
+  CHECK(operands.alpha == 1);
+  CHECK(operands.stream == nullptr);
 }
 
 TEST_CASE("every field of a computation is described, with the text of its default") {
@@ -124,6 +149,19 @@ TEST_CASE("layouts are described, and their copies in other forms are equal") {
   }
   sk_layout_free(layout);
   sk_layout_free(nullptr);
+}
+
+TEST_CASE("fields without an array are refused with a sentence") {
+  sk_layout* layout = exchange();
+  sk_options options;
+  sk_options_init(&options);
+  options.target = "cpu";
+  options.field_count = 2;
+  sk_kernel* kernel = nullptr;
+  CHECK(sk_compile(layout, &options, &kernel) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("fields is null and field_count is 2") != std::string::npos);
+  CHECK(kernel == nullptr);
+  sk_layout_free(layout);
 }
 
 TEST_CASE("what makes no sense is refused with a sentence, and gives nothing") {
@@ -377,13 +415,35 @@ TEST_CASE("a watch is told of tuning, and can end it") {
 }  // namespace
 
 TEST_CASE("the C interface lists the element types with their names, DLPack types and types of sums") {
-  std::size_t count = 0;
-  for (; const sk_element_type* type = sk_element_type_at(count); ++count) {
-    const sparsekiln::DType value = sparsekiln::parse_dtype(type->name);
-    CHECK(sparsekiln::size_of(value) * 8 == type->dlpack_bits);
-    CHECK(sparsekiln::name(sparsekiln::sum_type(value)) == type->sum_name);
+  REQUIRE(sk_element_type_count() == static_cast<std::size_t>(sparsekiln::kLastDType) + 1);
+  bool has_float64 = false;
+  for (std::size_t i = 0; i < sk_element_type_count(); ++i) {
+    sk_element_type type{};
+    type.size = sizeof(type);
+    REQUIRE(sk_element_type_describe(i, &type) == SK_OK);
+    CAPTURE(type.name);
+    const sparsekiln::DType value = sparsekiln::parse_dtype(type.name);
+    CHECK(sparsekiln::size_of(value) * 8 == type.dlpack_bits);
+    CHECK(sparsekiln::name(sparsekiln::sum_type(value)) == type.sum_name);
+    if (value != sparsekiln::DType::f64) continue;
+    has_float64 = true;
+    CHECK(std::string_view(type.array_name) == "float64");
+    CHECK(std::string_view(type.sum_array_name) == "float64");
+    CHECK(type.on_cuda == 0);
   }
-  CHECK(count == static_cast<std::size_t>(sparsekiln::kLastDType) + 1);
-  CHECK(std::string(sk_element_type_at(3)->array_name) == "float64");
-  CHECK(sk_element_type_at(3)->on_cuda == 0);
+  CHECK(has_float64);
+}
+
+TEST_CASE("an element type is written as far as the caller's size, and one past the last is refused") {
+  sk_element_type type{};
+  CHECK(sk_element_type_describe(0, &type) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("view has size 0") != std::string::npos);
+  type.size = offsetof(sk_element_type, dlpack_code);
+  type.dlpack_code = 77;
+  REQUIRE(sk_element_type_describe(0, &type) == SK_OK);
+  CHECK(std::string_view(type.sum_array_name) == "float32");
+  CHECK(type.dlpack_code == 77);
+  type.size = sizeof(type);
+  CHECK(sk_element_type_describe(sk_element_type_count(), &type) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("counted from 0") != std::string::npos);
 }

@@ -14,6 +14,7 @@
 
 #include "compiler/cpu/emit.h"
 #include "compiler/cpu/object.h"
+#include "compiler/cpu_levels.h"
 #include "compiler/element.h"
 #include "runtime/cpu/device.h"
 
@@ -41,12 +42,8 @@ inline Layout grid(const std::string& text) {
 inline std::vector<std::string> runnable_levels() {
   std::vector<std::string> levels;
   const std::string host = host_level();
-  for (const char* level : {"x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16"}) {
-    if (host == "generic") break;
-    levels.emplace_back(level);
-    if (host == level) break;
-  }
-  levels.emplace_back("generic");
+  for (const Level& level : cpu::levels())
+    if (runs(host, level.name)) levels.emplace_back(level.name);
   return levels;
 }
 
