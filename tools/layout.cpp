@@ -10,6 +10,7 @@
 #include <sparsekiln/printable.h>
 
 #include "autotune/default_plan.h"
+#include "compiler/computation_fields.h"
 #include "compiler/layout_file/disk.h"
 #include "compiler/layout_picture.h"
 #include "compiler/schedule.h"
@@ -161,12 +162,13 @@ void add_show(CLI::App& layout, Invocation& invocation) {
   request->scheduled.target = "h100";
   request->scheduled.text_of("dtype") = "f16";
   request->scheduled.text_of("batch") = "64";
-  const auto of_schedule = [&](const char* option, std::string& value, const char* help) {
+  const auto of_schedule = [&](const char* option, std::string& value, const std::string& help) {
     app.add_option(option, value, help)->capture_default_str()->needs(schedule);
   };
   of_schedule("--block", request->scheduled.text_of("block"), "block shape of the schedule's kernel");
   of_schedule("--batch", request->scheduled.text_of("batch"), "its batch");
-  of_schedule("--dtype", request->scheduled.text_of("dtype"), "its type: f32, bf16, f16, f64");
+  of_schedule("--dtype", request->scheduled.text_of("dtype"),
+              fmt::format("its type: {}", computation_field("dtype").choices()));
   of_schedule("--target", request->scheduled.target,
               "its target: an architecture (sm_90, sm_80:108), h100, cpu");
   of_schedule("--config", request->scheduled.config,

@@ -11,6 +11,7 @@
 #include <sparsekiln/problem.h>
 
 #include "cache/store.h"
+#include "compiler/computation_fields.h"
 #include "compiler/layout_file/disk.h"
 #include "runtime/records.h"
 #include "tools/command.h"
@@ -199,8 +200,11 @@ void add_report(CLI::App& root, Invocation& invocation) {
   app.add_option("--cache-dir", request->folder,
                  "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
                  "~/.cache/sparsekiln)");
-  app.add_option("--op", request->operation, "only this operation: forward, grad_input, grad_weight");
-  app.add_option("--dtype", request->dtype, "only this type of activations and weight: f32, bf16, f16, f64");
+  app.add_option("--op", request->operation,
+                 fmt::format("only this operation: {}", computation_field("operation").choices()));
+  app.add_option(
+      "--dtype", request->dtype,
+      fmt::format("only this type of activations and weight: {}", computation_field("dtype").choices()));
   app.add_option("--block", request->block, "only this block shape: 32, or OUTxIN such as 8x32");
   app.add_option("--target", request->target, "only this target: cpu, sm_90, sm_90:132 …");
   app.add_option("--layout", request->layout, "only layouts whose digest begins so");

@@ -35,4 +35,5 @@ def numpy_dtype(name: str) -> np.dtype:
 def exported_name(array: Any) -> str | None:
     """The name of the type of a NumPy array that NumPy does not export; None where it does."""
     name = array.dtype.name if isinstance(array, np.ndarray) else None
-    return name if name in NAMES and array.dtype.kind != "f" else None
+    added = 2  # what NumPy says of types that a package such as ml_dtypes has added; its own are 1
+    return name if name in NAMES and array.dtype.isbuiltin == added else None

@@ -37,6 +37,8 @@ class Result:
 
 
 class CommandTest(unittest.TestCase):
+    tool = _TOOL
+
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="sparsekiln-cli-")
         self.addCleanup(holder.cleanup)
@@ -49,7 +51,7 @@ class CommandTest(unittest.TestCase):
         the new process before the command begins."""
         variables = {**os.environ, "SPARSEKILN_CACHE_DIR": str(self.cache), **environment}
         variables = {name: value for name, value in variables.items() if value is not None}
-        command = [str(pathlib.Path(_TOOL).resolve()), *map(str, arguments)]
+        command = [str(pathlib.Path(self.tool).resolve()), *map(str, arguments)]
         done = subprocess.run(
             command, capture_output=True, cwd=self.folder, env=variables, timeout=120, preexec_fn=before
         )
@@ -59,7 +61,7 @@ class CommandTest(unittest.TestCase):
     def run_into(self, output: object, *arguments: object) -> tuple[int, str]:
         """Runs the command with standard output as given (a path or a file descriptor): status and messages."""
         variables = {**os.environ, "SPARSEKILN_CACHE_DIR": str(self.cache)}
-        command = [str(pathlib.Path(_TOOL).resolve()), *map(str, arguments)]
+        command = [str(pathlib.Path(self.tool).resolve()), *map(str, arguments)]
         sink = os.open(output, os.O_WRONLY) if isinstance(output, str) else os.dup(output)
         try:
             done = subprocess.run(command, stdout=sink, stderr=subprocess.PIPE, cwd=self.folder, env=variables, timeout=120)
