@@ -34,7 +34,7 @@ _PYTHON = os.environ.get("SPARSEKILN_PYTHON", "")
 class PatchTest(unittest.TestCase):
     def test_both_patches_apply_to_the_tree(self):
         done = subprocess.run(["git", "apply", "--check", *_PATCHES], cwd=_ROOT, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, f"{done.stderr}\nmake them again on this tree: see ARCHITECTURE.md")
+        self.assertEqual(done.returncode, 0, f"{done.stderr}\nARCHITECTURE.md says how to write a patch again")
 
     def test_each_touches_at_most_three_files_besides_templates_tests_and_documents(self):
         for patch in _PATCHES:
