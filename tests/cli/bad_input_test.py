@@ -181,7 +181,7 @@ class BadRequestTest(CommandTest):
                 if operation == "grad_weight" and form == ["--attached"]:
                     continue
                 request = ["compile", "L.npy", "--dtype", "f64", "--op", operation, "--target", "sm_90", *form]
-                self.assert_refused(_NO_SENSE, request, ["f64 on sm_90", "float64 runs on the cpu target", "f32"])
+                self.assert_refused(_NO_SENSE, request, ["f64 on sm_90", "float64 runs only on the cpu target", "f32"])
 
     def test_code_that_serves_every_layout_is_refused_cut_features_however_it_is_asked_for(self):
         self.make("random", "--size", 4, "--density", 0.5)
