@@ -23,88 +23,75 @@ constexpr std::array<std::string_view, 1> kBf16{"avx512bf16"};
 // them, for one tile has all of a block's outputs, and others nothing. AVX-512 has registers for eight by
 // two: 10 for 16. For the gradient of the weight, 16 registers hold twelve sums, three words that are
 // broadcast and one vector; where multiply-adds are two instructions, products need some too.
-constexpr std::array kLevels = {
-    Level{.name = "x86-64",
-          .triple = kLinux,
-          .cpu = "x86-64",
-          .features = "",
-          .host_features = {},
-          .lanes = 4,
-          .registers = 16,
-          .fused = false,
-          .dot_bf16 = false,
-          .f16c = false,
-          .streaming_stores = true,
-          .tile_outputs = 4,
-          .wide_outputs = 0,
-          .broadcast_outputs = 0,
-          .tile_batch_rows = 0,
-          .gradient_sums = 8},
-    Level{.name = "x86-64-v3",
-          .triple = kLinux,
-          .cpu = "x86-64-v3",
-          .features = "",
-          .host_features = kV3,
-          .lanes = 8,
-          .registers = 16,
-          .fused = true,
-          .dot_bf16 = false,
-          .f16c = true,
-          .streaming_stores = true,
-          .tile_outputs = 4,
-          .wide_outputs = 3,
-          .broadcast_outputs = 16,
-          .tile_batch_rows = 6,
-          .gradient_sums = 12},
-    Level{.name = "x86-64-v4",
-          .triple = kLinux,
-          .cpu = "x86-64-v4",
-          .features = "",
-          .host_features = kV4,
-          .lanes = 16,
-          .registers = 32,
-          .fused = true,
-          .dot_bf16 = false,
-          .f16c = true,
-          .streaming_stores = true,
-          .tile_outputs = 8,
-          .wide_outputs = 0,
-          .broadcast_outputs = 0,
-          .tile_batch_rows = 0,
-          .gradient_sums = 24},
-    Level{.name = "x86-64-v4-bf16",
-          .triple = kLinux,
-          .cpu = "x86-64-v4",
-          .features = "+avx512bf16",
-          .host_features = kBf16,
-          .lanes = 16,
-          .registers = 32,
-          .fused = true,
-          .dot_bf16 = true,
-          .f16c = true,
-          .streaming_stores = true,
-          .tile_outputs = 8,
-          .wide_outputs = 0,
-          .broadcast_outputs = 0,
-          .tile_batch_rows = 0,
-          .gradient_sums = 24},
-    Level{.name = "generic",
-          .triple = "",
-          .cpu = "generic",
-          .features = "",
-          .host_features = {},
-          .lanes = 4,
-          .registers = 16,
-          .fused = false,
-          .dot_bf16 = false,
-          .f16c = false,
-          .streaming_stores = false,
-          .tile_outputs = 4,
-          .wide_outputs = 0,
-          .broadcast_outputs = 0,
-          .tile_batch_rows = 0,
-          .gradient_sums = 8},
-};
+constexpr Level kBaseline{.name = "x86-64",
+                          .triple = kLinux,
+                          .cpu = "x86-64",
+                          .features = "",
+                          .host_features = {},
+                          .lanes = 4,
+                          .registers = 16,
+                          .fused = false,
+                          .dot_bf16 = false,
+                          .f16c = false,
+                          .streaming_stores = true,
+                          .tile_outputs = 4,
+                          .wide_outputs = 0,
+                          .broadcast_outputs = 0,
+                          .tile_batch_rows = 0,
+                          .gradient_sums = 8};
+
+constexpr Level kAvx2{.name = "x86-64-v3",
+                      .triple = kLinux,
+                      .cpu = "x86-64-v3",
+                      .features = "",
+                      .host_features = kV3,
+                      .lanes = 8,
+                      .registers = 16,
+                      .fused = true,
+                      .dot_bf16 = false,
+                      .f16c = true,
+                      .streaming_stores = true,
+                      .tile_outputs = 4,
+                      .wide_outputs = 3,
+                      .broadcast_outputs = 16,
+                      .tile_batch_rows = 6,
+                      .gradient_sums = 12};
+
+constexpr Level kAvx512{.name = "x86-64-v4",
+                        .triple = kLinux,
+                        .cpu = "x86-64-v4",
+                        .features = "",
+                        .host_features = kV4,
+                        .lanes = 16,
+                        .registers = 32,
+                        .fused = true,
+                        .dot_bf16 = false,
+                        .f16c = true,
+                        .streaming_stores = true,
+                        .tile_outputs = 8,
+                        .wide_outputs = 0,
+                        .broadcast_outputs = 0,
+                        .tile_batch_rows = 0,
+                        .gradient_sums = 24};
+
+constexpr Level with_bf16(Level level) {
+  level.name = "x86-64-v4-bf16";
+  level.features = "+avx512bf16";
+  level.host_features = kBf16;
+  level.dot_bf16 = true;
+  return level;
+}
+
+/// Any processor that LLVM compiles for: the host's.
+constexpr Level any_processor(Level level) {
+  level.name = "generic";
+  level.triple = "";
+  level.cpu = "generic";
+  level.streaming_stores = false;
+  return level;
+}
+
+constexpr std::array kLevels = {kBaseline, kAvx2, kAvx512, with_bf16(kAvx512), any_processor(kBaseline)};
 
 }  // namespace
 
