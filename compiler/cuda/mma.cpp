@@ -9,13 +9,7 @@
 namespace sparsekiln::cuda {
 namespace {
 
-void validate(const Spmm& problem, const Target& target) {
-  if (problem.dtype == DType::f32 && problem.math != Math::tf32)
-    refuse(
-        "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "
-        "will do, would work");
-  require_tensor_cores(problem, target);
-}
+void validate(const Spmm& problem, const Target& target) { require_mma(problem, target); }
 
 Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {
   const MmaShape shape = mma_shape(problem, target, config);

@@ -33,13 +33,7 @@ void share_out(SddmmShape& shape, const Sddmm& gradient, const Config& config) {
                     shape.warps_n, step, steps > kMostSddmmChunk ? "" : fmt::format("tile_n={} or ", steps)));
 }
 
-void validate(const Sddmm& gradient, const Target& target) {
-  if (gradient.ieee())
-    refuse(
-        "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "
-        "will do, would work");
-  require_tensor_cores(gradient, target);
-}
+void validate(const Sddmm& gradient, const Target& target) { require_mma(gradient, target); }
 
 Instance instantiate(const Sddmm& gradient, const Target& target, const Config& config) {
   const SddmmShape shape = sddmm_mma_shape(gradient, target, config);

@@ -23,6 +23,15 @@ void require_types(const Computation& problem, const Target& target) {
 
 std::string_view activation_of(Activation activation) { return row_of(activation).device; }
 
+void require_mma(const Computation& problem, const Target& target) {
+  if (problem.ieee())
+    throw Error(
+        ErrorKind::invalid_argument,
+        "variant mma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that precision "
+        "will do, would work");
+  require_tensor_cores(problem, target);
+}
+
 void require_tensor_cores(const Computation& problem, const Target& target) {
   if (problem.dtype != DType::f16 && target.compute_capability() < 80)
     throw Error(
