@@ -11,6 +11,7 @@
 
 #include "compiler/cpu/activation_ir.h"
 #include "compiler/cpu/plain_ir.h"
+#include "compiler/cpu/product_data.h"
 #include "compiler/launch_operands.h"
 
 namespace sparsekiln::cpu {
@@ -294,14 +295,7 @@ LayoutData plain_spmm_data(const Spmm& problem, const Schedule& schedule) {
   for (std::vector<std::int32_t>* table : {&items, &columns, &data.tables[kBlocks]})
     if (table->empty()) table->push_back(0);
   data[LayoutNumber::workers] = schedule.workers();
-  data[LayoutNumber::in_features] = problem.in_features();
-  data[LayoutNumber::last_column] = problem.layout.cols() - 1;
-  data[LayoutNumber::last_inputs] =
-      problem.in_features() - data[LayoutNumber::last_column] * problem.block.in;
-  data[LayoutNumber::out_features] = problem.out_features();
-  data[LayoutNumber::last_row] = problem.layout.rows() - 1;
-  data[LayoutNumber::last_outputs] =
-      problem.out_features() - data[LayoutNumber::last_row] * problem.block.out;
+  set_features(data, problem);
   return data;
 }
 

@@ -90,6 +90,17 @@ bool numbered_alike(const LayoutData& data) {
 
 }  // namespace
 
+void set_features(LayoutData& data, const Spmm& problem) {
+  data[LayoutNumber::in_features] = problem.in_features();
+  data[LayoutNumber::last_column] = problem.layout.cols() - 1;
+  data[LayoutNumber::last_inputs] =
+      problem.in_features() - data[LayoutNumber::last_column] * problem.block.in;
+  data[LayoutNumber::out_features] = problem.out_features();
+  data[LayoutNumber::last_row] = problem.layout.rows() - 1;
+  data[LayoutNumber::last_outputs] =
+      problem.out_features() - data[LayoutNumber::last_row] * problem.block.out;
+}
+
 LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Schedule& schedule,
                         std::int64_t counters_in_front) {
   LayoutData data;
@@ -100,14 +111,7 @@ LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Sch
       throw Error(ErrorKind::internal, "blocks are looked up by columns only; else they are taken in turn");
   }
   data[LayoutNumber::workers] = schedule.workers();
-  data[LayoutNumber::in_features] = problem.in_features();
-  data[LayoutNumber::last_column] = problem.layout.cols() - 1;
-  data[LayoutNumber::last_inputs] =
-      problem.in_features() - data[LayoutNumber::last_column] * problem.block.in;
-  data[LayoutNumber::out_features] = problem.out_features();
-  data[LayoutNumber::last_row] = problem.layout.rows() - 1;
-  data[LayoutNumber::last_outputs] =
-      problem.out_features() - data[LayoutNumber::last_row] * problem.block.out;
+  set_features(data, problem);
   data[LayoutNumber::words] = std::int64_t{problem.layout.cols()} * geometry.block_words;
   data[LayoutNumber::counters] = schedule.counters;
   data[LayoutNumber::counter_bytes] = schedule.counters > 0 ? counters_in_front : 0;

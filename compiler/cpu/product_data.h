@@ -16,6 +16,9 @@ namespace sparsekiln::cpu {
 [[nodiscard]] LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Schedule& schedule,
                                       std::int64_t counters_in_front);
 
+/// Sets the numbers of features of x and y, and those of the last block column and row.
+void set_features(LayoutData& data, const Spmm& problem);
+
 /// The passes of an entry whose layout is attached, in the order in which they run.
 [[nodiscard]] std::vector<std::string> attached_passes(const Geometry& geometry, const std::string& suffix,
                                                        std::int64_t workers);
