@@ -351,9 +351,9 @@ Contest merged(Contest fresh, const Contest& earlier, bool same_compiler) {
     }
   }
   if (!same_compiler) {  // its finals were of other code
-    Event anew;
-    anew.kind = Event::Kind::finals;
-    apply(anew, fresh);
+    Event no_finals;
+    no_finals.kind = Event::Kind::finals;
+    apply(no_finals, fresh);
   }
   return fresh;
 }

@@ -72,8 +72,8 @@ std::pair<Pointer, From> build_on(const std::shared_ptr<const Device>& device, B
     try {
       return {load_on<Pointer>(device, built.binary, built.key), built.from};
     } catch (const CodeRefused&) {
-      const bool anew = built.from == From::compiled || job.refused.size() == kMostRefused;
-      if (anew) throw;
+      const bool compiled_again = built.from == From::compiled || job.refused.size() == kMostRefused;
+      if (compiled_again) throw;
       job.refused.push_back(built.binary);
       if (job.require == Require::prebuilt && !find_built(job)) throw;  // nor does another pack have it
     }

@@ -127,12 +127,12 @@ std::optional<Plan> own_plan(cache::Store& store, const Problem& problem, const 
   return plan ? usable(std::move(*plan), problem, target) : std::nullopt;
 }
 
-void keep_choices(cache::Store& store, const Record& record, bool anew) {
+void keep_choices(cache::Store& store, const Record& record, bool replace) {
   if (!record.measured()) return;
   const std::vector<std::byte> plan = bytes_of(to_string(record.plan()));
   for (const std::string& environment : {record.environment.to_string(), std::string(kAny)}) {
     const cache::Identity identity = choice_identity(record.problem, environment);
-    if (anew)
+    if (replace)
       store.put(identity, plan);
     else
       store.keep(identity, [&] { return plan; });

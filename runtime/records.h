@@ -34,9 +34,9 @@ namespace sparsekiln {
 /// The plan that was measured in this very environment.
 [[nodiscard]] std::optional<Plan> own_plan(cache::Store& store, const Problem& problem, const Target& target,
                                            const Environment& environment);
-/// Puts the choices of a record into the store: over those that are there (`anew`), or only where there are
-/// none. A record without measured times has no choices: `compile` then takes the default plan.
-void keep_choices(cache::Store& store, const Record& record, bool anew);
+/// Puts the choices of a record into the store: in place of those that are there (`replace`), or only where
+/// there are none. A record without measured times has no choices: `compile` then takes the default plan.
+void keep_choices(cache::Store& store, const Record& record, bool replace);
 /// Puts a record and its choices into the store and replaces those that are there.
 void publish(cache::Store& store, const Record& record);
 

@@ -54,15 +54,15 @@ LayoutSummary summary_of(const Layout& layout) {
 }
 
 #ifdef SPARSEKILN_CPU
-/// The most that this machine reached so far, for stretches of about `bytes` bytes. `anew` measures once
+/// The most that this machine reached so far, for arrays of about `bytes` bytes. `again` measures once
 /// more, since other processes may have used the machine before.
-MachinePeak peak_at_hand(const Target& target, double bytes, bool anew) {
+MachinePeak peak_at_hand(const Target& target, double bytes, bool again) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, int>, MachinePeak> peaks;
   const std::lock_guard lock(mutex);
   const int doublings = static_cast<int>(std::log2(std::max(bytes, 1.0)));
   MachinePeak& peak = peaks[{target.to_string(), doublings}];
-  if (peak.measured && !anew) return peak;
+  if (peak.measured && !again) return peak;
   const cpu::MeasuredPeak now = cpu::measure_peak(target, static_cast<std::int64_t>(bytes));
   peak = {std::max(peak.gflops, now.gflops), std::max(peak.gbytes, now.gbytes), true};
   return peak;
@@ -71,9 +71,9 @@ MachinePeak peak_at_hand(const Target& target, double bytes, bool anew) {
 
 /// The peak of this machine where it can be measured or asked, else of the usual part of the architecture.
 MachinePeak peak_for(const Problem& problem, const Target& target, [[maybe_unused]] double bytes,
-                     [[maybe_unused]] bool at_hand, [[maybe_unused]] bool anew = false) {
+                     [[maybe_unused]] bool at_hand, [[maybe_unused]] bool again = false) {
 #ifdef SPARSEKILN_CPU
-  if (target.kind == Target::Kind::cpu && at_hand) return peak_at_hand(target, bytes, anew);
+  if (target.kind == Target::Kind::cpu && at_hand) return peak_at_hand(target, bytes, again);
 #endif
   return peak_of(problem, target);
 }

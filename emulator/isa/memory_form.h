@@ -26,7 +26,7 @@ struct Ordering {
 
 /// How caches are used, which changes no result: `.ca` `.cg` …
 void take_cache_operator(Decoder& decoder, bool store);
-/// `.L1::…`, `.L2::…`: likewise. Each may occur once.
+/// Hints on single caches, `.L1::…` and `.L2::…`, which change no result either. Each may occur once.
 void take_cache_hints(Decoder& decoder, bool store);
 
 /// Says that an instruction is one of memory: its kind, and whether other blocks may notice it.
