@@ -1,9 +1,11 @@
 #include "compiler/attach.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,21 +77,29 @@ std::vector<std::byte> bytes_of_product(const Kernel& kernel, const Problem& pro
   return {output.image().begin(), output.image().end()};
 }
 
-/// Whether an attached kernel leaves what the baked one does, poison included.
-bool same_product(const Binary& shared, const Problem& problem, const Config& config, std::int64_t n) {
+/// Whether an attached kernel leaves what the baked one does for each batch, poison included.
+bool same_product(const Binary& shared, const Problem& problem, const Config& config,
+                  std::initializer_list<std::int64_t> batches) {
   const Kernel attached = attached_kernel(shared, problem);
   const Kernel baked = baked_kernel(problem, shared.target, config);
-  if (attached.workspace_bytes(n) != baked.workspace_bytes(n)) return false;
-  const HostInputs inputs = make_inputs(problem, n, Inputs::random, 4);
-  return bytes_of_product(attached, problem, inputs) == bytes_of_product(baked, problem, inputs);
+  return std::ranges::all_of(batches, [&](std::int64_t n) {
+    const HostInputs inputs = make_inputs(problem, n, Inputs::random, 4);
+    return attached.workspace_bytes(n) == baked.workspace_bytes(n) &&
+           bytes_of_product(attached, problem, inputs) == bytes_of_product(baked, problem, inputs);
+  });
 }
 
 bool same_gradient(const Binary& shared, const Problem& problem, const Config& config,
-                   const SddmmLaunch& launch, Inputs kind = Inputs::random) {
+                   std::initializer_list<SddmmLaunch> launches,
+                   std::initializer_list<Inputs> kinds = {Inputs::random}) {
   const Kernel attached = attached_kernel(shared, problem);
   const Kernel baked = baked_kernel(problem, shared.target, config);
-  const SddmmInputs inputs = make_inputs(Sddmm(problem), launch, kind, 5);
-  return bytes_of(launched(attached, problem, inputs)) == bytes_of(launched(baked, problem, inputs));
+  return std::ranges::all_of(launches, [&](const SddmmLaunch& launch) {
+    return std::ranges::all_of(kinds, [&](Inputs kind) {
+      const SddmmInputs inputs = make_inputs(Sddmm(problem), launch, kind, 5);
+      return bytes_of(launched(attached, problem, inputs)) == bytes_of(launched(baked, problem, inputs));
+    });
+  });
 }
 
 Target host(std::int32_t workers) { return {Target::Kind::cpu, host_level(), workers}; }
@@ -115,7 +125,7 @@ TEST_CASE(
           CAPTURE(to_string(block));
           CAPTURE(problem.layout.rows());
           CAPTURE(problem.layout.cols());
-          for (const std::int64_t n : {1, 19, 70}) CHECK(same_product(shared, problem, config, n));
+          CHECK(same_product(shared, problem, config, {1, 19, 70}));
         }
       }
 }
@@ -172,7 +182,7 @@ TEST_CASE("an attached product takes every epilogue, derivative, gate and order 
         problem.layout = patterns::random(6, 24, 0.6, 5);
         CAPTURE(to_string(form.epilogue));
         CAPTURE(to_string(config));
-        CHECK(same_product(shared, problem, config, 33));
+        CHECK(same_product(shared, problem, config, {33}));
       }
 }
 
@@ -199,8 +209,9 @@ TEST_CASE("an attached gradient of the weight has the bits of the baked one on a
           CAPTURE(to_string(block));
           CAPTURE(problem.layout.rows());
           CAPTURE(problem.layout.cols());
-          for (const std::int64_t n : {0, 1, 37})
-            CHECK(same_gradient(shared, problem, config, {.n = n, .pairs = n == 37 ? 2 : 1, .padding = 8}));
+          CHECK(same_gradient(
+              shared, problem, config,
+              {{.n = 0, .padding = 8}, {.n = 1, .padding = 8}, {.n = 37, .pairs = 2, .padding = 8}}));
         }
       }
 }
@@ -217,9 +228,8 @@ TEST_CASE("attached kernels have the bits of baked ones on every level of this h
         CAPTURE(level);
         CAPTURE(name(operation));
         CAPTURE(name(dtype));
-        for (const std::int64_t n : {1, 33})
-          CHECK((gradient ? same_gradient(shared, problem, config, {.n = n})
-                          : same_product(shared, problem, config, n)));
+        CHECK((gradient ? same_gradient(shared, problem, config, {{.n = 1}, {.n = 33}})
+                        : same_product(shared, problem, config, {1, 33})));
       }
 }
 
@@ -249,9 +259,8 @@ TEST_CASE("attached layouts are cut anywhere within their last blocks, with one 
           CAPTURE(name(dtype));
           CAPTURE(to_string(config));
           CAPTURE(missing);
-          for (const std::int64_t n : {1, 33})
-            CHECK((gradient ? same_gradient(shared, problem, config, {.n = n})
-                            : same_product(shared, problem, config, n)));
+          CHECK((gradient ? same_gradient(shared, problem, config, {{.n = 1}, {.n = 33}})
+                          : same_product(shared, problem, config, {1, 33})));
         }
       }
 }
@@ -262,15 +271,14 @@ TEST_CASE("an attached gradient is stored past the caches, and rounded by multip
       const Config config = sddmm_config(64, stages, 1, 1);
       Problem problem = gradient_of(another_layout(), {32, 32}, 20, dtype, dtype);
       const Binary shared = shared_binary(problem, host(2), config);
-      for (const std::int64_t n : {1, 20})
-        for (const Layout& layout : {patterns::random(100, 100, 0.95, 1), patterns::random(40, 1, 0.5, 2)}) {
-          problem.layout = layout;
-          CAPTURE(name(dtype));
-          CAPTURE(to_string(config));
-          CAPTURE(layout.blocks());
-          for (const Inputs kind : {Inputs::random, Inputs::small_integers})  // the latter has zeros
-            CHECK(same_gradient(shared, problem, config, {.n = n}, kind));
-        }
+      for (const Layout& layout : {patterns::random(100, 100, 0.95, 1), patterns::random(40, 1, 0.5, 2)}) {
+        problem.layout = layout;
+        CAPTURE(name(dtype));
+        CAPTURE(to_string(config));
+        CAPTURE(layout.blocks());
+        CHECK(same_gradient(shared, problem, config, {{.n = 1}, {.n = 20}},
+                            {Inputs::random, Inputs::small_integers}));  // the latter have zeros
+      }
     }
 }
 

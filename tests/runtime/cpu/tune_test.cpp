@@ -234,7 +234,7 @@ TEST_CASE("a second run of what is tuned answers from the record, and `again` ad
 TEST_CASE("a run that is stopped keeps what it has, and the next goes on from there") {
   const Bench bench;
   std::size_t before = 0;
-  for (const int asked : {60, 120, 240}) {
+  for (const int asked : {20, 40, 80}) {
     const Record record = bench.tuned({.stop = stop_after(asked)});
     const std::size_t now = samples_in(record);
     CHECK(now >= before);
