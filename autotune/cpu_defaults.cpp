@@ -54,7 +54,7 @@ std::int32_t plain_tile_for(std::int64_t n) {
 /// Shares of a batch tile for each thread. One, where the tiles of small batches take microseconds, and where
 /// whole batch tiles keep all threads busy: then each packs x for itself, and none waits for another. Else
 /// more shares than threads, handed out one by one: a thread that the system takes away delays one of them;
-/// but only of layouts that have rows enough to fill such shares evenly, for cutting rows costs more.
+/// but only of layouts that have rows enough to fill such shares evenly, for splitting rows costs more.
 std::int32_t split_for(std::int64_t n, std::int32_t tile_n, std::int32_t lanes, std::int32_t workers,
                        std::int64_t rows) {
   const std::int64_t tiles = (n + tile_n - 1) / tile_n;

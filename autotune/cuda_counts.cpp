@@ -15,7 +15,7 @@ namespace {
 constexpr std::int32_t kRowsCounted = 2048;
 
 /// As make_schedule has them.
-constexpr std::int64_t kStepsWorthCutting = 4;
+constexpr std::int64_t kStepsWorthSplitting = 4;
 constexpr double kBalanced = 1.05;
 
 std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
@@ -61,13 +61,13 @@ struct Steps {
 struct Shares {
   std::int64_t workers = 1;
   double largest = 1;
-  double cuts = 0;      ///< boundaries between workers that lie within clusters
-  double clusters = 0;  ///< that are cut
+  double splits = 0;    ///< boundaries between workers that lie within clusters
+  double clusters = 0;  ///< that are split
 };
 
 /// Workers that have something to do.
 std::int64_t useful_workers(const Steps& steps, std::int64_t workers) {
-  const auto worth = static_cast<std::int64_t>(steps.cost()) / kStepsWorthCutting;
+  const auto worth = static_cast<std::int64_t>(steps.cost()) / kStepsWorthSplitting;
   return std::min(workers, std::max(rounded(steps.clusters), worth));
 }
 
@@ -136,11 +136,11 @@ double expected_longest_first(const Steps& steps, double workers) {
   return std::max(steps.longest, mean + std::max(excess, 0.0)) / mean;
 }
 
-/// Calls part(steps) for each part of each row that is cut at the multiples of the mean, in order, and
+/// Calls part(steps) for each part of each row that is split at the multiples of the mean, in order, and
 /// whole(steps) for each of the others.
 template <class Part, class Whole>
-void cut_rows(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total, Part part,
-              Whole whole) {
+void split_rows(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total, Part part,
+                Whole whole) {
   std::int64_t first = 0;
   std::int64_t boundary = 0;  // the next one is at total · boundary / workers, rounded down
   std::int64_t stop = 0;
@@ -173,8 +173,8 @@ Shares shares_of(const Steps& steps, std::span<const std::int32_t> begins, std::
   const double mean = steps.cost() / of_workers;
   shares.largest = std::ceil(mean) / mean;
   // A boundary falls between two clusters as often as one step in so many is a cluster's first.
-  shares.cuts = (of_workers - 1) * (1 - steps.clusters / steps.cost());
-  shares.clusters = std::min(shares.cuts, steps.clusters);
+  shares.splits = (of_workers - 1) * (1 - steps.clusters / steps.cost());
+  shares.clusters = std::min(shares.splits, steps.clusters);
   return shares;
 }
 
@@ -244,16 +244,16 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
   counts.loads = rounded(expected_loads(layout, config, steps));
   counts.largest = shares.largest;
   if (rows.empty()) {
-    counts.items = counts.clusters + rounded(shares.cuts);
+    counts.items = counts.clusters + rounded(shares.splits);
     counts.counters = rounded(shares.clusters);
-    counts.partials = counts.counters + rounded(shares.cuts);
+    counts.partials = counts.counters + rounded(shares.splits);
     counts.chunks =
         rounded(expected_chunks(steps.steps, static_cast<double>(counts.items) - steps.empty, chunk));
     return counts;
   }
   std::int64_t wholes = 0;
-  cut_rows(
-      rows, shares.cuts == 0 ? 1 : shares.workers, rounded(steps.cost()),
+  split_rows(
+      rows, shares.splits == 0 ? 1 : shares.workers, rounded(steps.cost()),
       [&](std::int64_t of_part) {
         ++counts.partials;
         counts.chunks += chunks_of(of_part, chunk);

@@ -113,7 +113,7 @@ constexpr Kind kind_of() {
   if constexpr (std::is_same_v<T, bool>) return Kind::flag;
   if constexpr (std::is_same_v<T, std::int32_t>) return Kind::number;
   if constexpr (std::is_same_v<T, BlockShape> || std::is_same_v<T, Batch>) return Kind::word_or_number;
-  return Kind::word;
+  if constexpr (std::is_enum_v<T> || std::is_same_v<T, Epilogue>) return Kind::word;
 }
 
 template <typename Class, typename T>
@@ -147,30 +147,13 @@ struct Access {
   }
 };
 
-struct Names {
-  std::string_view name;
-  std::string_view argument = {};  ///< as `name` where empty
-  std::string_view option;
-  std::string_view axis = {};
-  std::string_view follows = {};
-  std::string_view example = {};
-  std::string_view help;
-};
-
 template <auto Member, auto Option, auto Follows = Option>
-constexpr ComputationField row(const Names& names) {
+constexpr ComputationField row(FieldNames names) {
   using A = Access<Member, Option, Follows>;
-  ComputationField field;
-  field.name = names.name;
-  field.argument = names.argument.empty() ? names.name : names.argument;
-  field.option = names.option;
-  field.axis = names.axis;
-  field.follows = names.follows;
-  field.example = names.example;
-  field.help = names.help;
-  field.kind = kind_of<typename A::T>();
-  field.calls = {A::text, A::stored_text, A::read, A::read_option, A::decide, A::bits, A::choices};
-  return field;
+  if (names.argument.empty()) names.argument = names.name;
+  return {names,
+          kind_of<typename A::T>(),
+          {A::text, A::stored_text, A::read, A::read_option, A::decide, A::bits, A::choices}};
 }
 
 using C = Computation;

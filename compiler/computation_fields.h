@@ -11,14 +11,8 @@
 
 namespace sparsekiln {
 
-/// One field of a Computation, as text. All that names, stores, reads or passes on the fields runs over the
-/// table of these: identities, stored requests, Binaries, the command line, jobs files, the command that
-/// makes a pack, reports, the C interface and, through that, Python. A new member of Computation and of
-/// Options is a new row of the table in computation_fields.cpp, which does not compile without it.
-struct ComputationField {
-  /// How values are written where there are types, such as in JSON.
-  enum class Kind : std::uint8_t { word, flag, number, word_or_number };
-
+/// What a field of a Computation is called, where readers and programs meet it.
+struct FieldNames {
   std::string_view name;      ///< "activation order" is "order": in identities, records and the C interface
   std::string_view argument;  ///< of `compile` in Python
   std::string_view option;    ///< of the command line, without its dashes
@@ -26,6 +20,15 @@ struct ComputationField {
   std::string_view follows;   ///< the field whose value this one has where it is not stated; empty: none
   std::string_view example;
   std::string_view help;
+};
+
+/// One field of a Computation, as text. All that names, stores, reads or passes on the fields runs over the
+/// table of these: identities, stored requests, Binaries, the command line, jobs files, the command that
+/// makes a pack, reports, the C interface and, through that, Python. A new member of Computation and of
+/// Options is a new row of the table in computation_fields.cpp, which does not compile without it.
+struct ComputationField : FieldNames {
+  /// How values are written where there are types, such as in JSON.
+  enum class Kind : std::uint8_t { word, flag, number, word_or_number };
   Kind kind = Kind::word;
 
   /// The value for readers, and as identities spell it: these keep words that have been renamed since records

@@ -16,7 +16,7 @@ namespace {
 
 /// Splitting clusters never gives a worker fewer steps than this: below, the combine costs more than it
 /// saves.
-constexpr std::int64_t kStepsWorthCutting = 4;
+constexpr std::int64_t kStepsWorthSplitting = 4;
 
 /// A range [begin, end) of the steps of one cluster.
 struct Stretch {
@@ -96,17 +96,17 @@ Shares longest_first(const Lengths& lengths, std::int32_t workers) {
 }
 
 /// Clusters placed one after the other and split at the multiples of the mean, rounded to whole steps.
-Shares cut(const Lengths& lengths, std::int32_t workers) {
+Shares split_evenly(const Lengths& lengths, std::int32_t workers) {
   Shares shares(static_cast<std::size_t>(workers));
-  const auto cut_after = [&](std::int64_t worker) { return lengths.total() * (worker + 1) / workers; };
+  const auto split_after = [&](std::int64_t worker) { return lengths.total() * (worker + 1) / workers; };
   std::int64_t done = 0;
   std::int64_t worker = 0;
   for (std::int32_t cluster = 0; cluster < lengths.clusters(); ++cluster) {
     const std::int64_t first = done;
     const std::int64_t end = first + lengths.cost(cluster);
     while (done < end) {
-      while (cut_after(worker) <= done) ++worker;
-      const std::int64_t stop = std::min(end, cut_after(worker));
+      while (split_after(worker) <= done) ++worker;
+      const std::int64_t stop = std::min(end, split_after(worker));
       const bool empty = lengths.of(cluster) == 0;
       shares[static_cast<std::size_t>(worker)].push_back(
           {cluster, empty ? 0 : static_cast<std::int32_t>(done - first),
@@ -123,11 +123,11 @@ Shares share(const Lengths& lengths, std::int32_t workers) {
     return 100 * largest(shares) * static_cast<std::int64_t>(shares.size()) <= 105 * lengths.total();
   };
   const std::int64_t useful =
-      std::max<std::int64_t>(lengths.clusters(), lengths.total() / kStepsWorthCutting);
+      std::max<std::int64_t>(lengths.clusters(), lengths.total() / kStepsWorthSplitting);
   workers = static_cast<std::int32_t>(std::min<std::int64_t>(workers, useful));
   Shares shares = contiguous(lengths, workers);
   if (!balanced(shares)) shares = longest_first(lengths, workers);
-  if (!balanced(shares)) shares = cut(lengths, workers);
+  if (!balanced(shares)) shares = split_evenly(lengths, workers);
   return shares;
 }
 
@@ -346,7 +346,7 @@ std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t
   };
   const std::int64_t clusters = rounded_up(layout.rows(), std::max(config.rows * config.merge, 1));
   const std::int64_t most_cost = layout.blocks() + clusters;  // a cluster without steps counts one
-  const std::int64_t useful = std::max(clusters, most_cost / kStepsWorthCutting);
+  const std::int64_t useful = std::max(clusters, most_cost / kStepsWorthSplitting);
   return clusters + std::min(workers, useful);  // each boundary between workers splits at most one cluster
 }
 

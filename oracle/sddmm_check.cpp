@@ -19,7 +19,7 @@ namespace sparsekiln {
 namespace {
 
 /// Batch rows that are widened at once: their x and dy must stay in the cache.
-constexpr std::int64_t kChunk = 32;
+constexpr std::int64_t kBatchRows = 32;
 
 std::int64_t whole_in(const Sddmm& gradient) {
   return std::int64_t{gradient.layout.cols()} * gradient.block.in;
@@ -28,8 +28,8 @@ std::int64_t whole_out(const Sddmm& gradient) {
   return std::int64_t{gradient.layout.rows()} * gradient.block.out;
 }
 
-/// Up to kChunk batch rows of one pair in float64, [entry][feature], of whole blocks: zeros beyond a cut.
-struct Chunk {
+/// Up to kBatchRows batch rows of one pair in float64, [entry][feature], of whole blocks: zeros beyond a cut.
+struct WidenedRows {
   std::int64_t count = 0;
   std::vector<double> x;         ///< as the math takes it
   std::vector<double> dy;        ///< the same of dy
@@ -40,26 +40,26 @@ class Reader {
  public:
   Reader(const Sddmm& gradient, const SddmmInputs& inputs) : gradient_(gradient), inputs_(inputs) {}
 
-  [[nodiscard]] Chunk read(std::size_t pair, std::int64_t first) const {
+  [[nodiscard]] WidenedRows read(std::size_t pair, std::int64_t first) const {
     const SddmmInputs::Pair& from = inputs_.pairs[pair];
-    Chunk chunk;
-    chunk.count = std::min(kChunk, inputs_.n - first);
-    chunk.x =
-        widen(from.x, first, chunk.count, {gradient_.in_features(), whole_in(gradient_)}, inputs_.x_stride);
+    WidenedRows rows;
+    rows.count = std::min(kBatchRows, inputs_.n - first);
+    rows.x =
+        widen(from.x, first, rows.count, {gradient_.in_features(), whole_in(gradient_)}, inputs_.x_stride);
     const Width out{gradient_.out_features(), whole_out(gradient_)};
-    chunk.dy = widen(from.dy, first, chunk.count, out, inputs_.dy_stride);
+    rows.dy = widen(from.dy, first, rows.count, out, inputs_.dy_stride);
     if (gradient_.derivative != Activation::none) {
-      const std::vector<double> z = widen(from.z, first, chunk.count, out, inputs_.dy_stride);
+      const std::vector<double> z = widen(from.z, first, rows.count, out, inputs_.dy_stride);
       const auto derivative = row_of(gradient_.derivative).derivative;
       for (std::size_t i = 0; i < z.size(); ++i)
-        chunk.dy[i] = rounded(chunk.dy[i] * derivative(z[i]), gradient_.dtype);
+        rows.dy[i] = rounded(rows.dy[i] * derivative(z[i]), gradient_.dtype);
     }
-    chunk.whole_dy = chunk.dy;
+    rows.whole_dy = rows.dy;
     if (gradient_.math == Math::tf32) {
-      round(chunk.x);
-      round(chunk.dy);
+      round(rows.x);
+      round(rows.dy);
     }
-    return chunk;
+    return rows;
   }
 
  private:
@@ -92,11 +92,11 @@ struct Sums {
   std::vector<Sum> dbias;
 };
 
-/// Adds the products of a chunk to one block.
+/// Adds the products of some batch rows to one block.
 template <class Sum>
-void add_block(const Chunk& chunk, BlockShape block, const double* dy, std::int64_t dy_stride,
+void add_block(const WidenedRows& rows, BlockShape block, const double* dy, std::int64_t dy_stride,
                const double* x, std::int64_t x_stride, Sum* sum, double* magnitude) {
-  for (std::int64_t n = 0; n < chunk.count; ++n, dy += dy_stride, x += x_stride)
+  for (std::int64_t n = 0; n < rows.count; ++n, dy += dy_stride, x += x_stride)
     for (std::int32_t o = 0; o < block.out; ++o) {
       const Sum scale = dy[o];
       Sum* const sums = sum + o * block.in;
@@ -109,7 +109,7 @@ void add_block(const Chunk& chunk, BlockShape block, const double* dy, std::int6
 }
 
 template <class Sum>
-void add_row(const Sddmm& gradient, const Chunk& chunk, std::int32_t row, Sums<Sum>& sums,
+void add_row(const Sddmm& gradient, const WidenedRows& rows, std::int32_t row, Sums<Sum>& sums,
              SddmmReference& result) {
   const auto [out, in] = gradient.block;
   const std::int64_t dy_stride = whole_out(gradient);
@@ -117,14 +117,14 @@ void add_row(const Sddmm& gradient, const Chunk& chunk, std::int32_t row, Sums<S
   std::int64_t block = gradient.layout.crow()[static_cast<std::size_t>(row)];
   for (const std::int32_t col : gradient.layout.row(row)) {
     const std::int64_t at = block++ * gradient.block_elements();
-    add_block(chunk, gradient.block, chunk.dy.data() + first_out, dy_stride,
-              chunk.x.data() + std::int64_t{col} * in, whole_in(gradient), sums.dw.data() + at,
+    add_block(rows, gradient.block, rows.dy.data() + first_out, dy_stride,
+              rows.x.data() + std::int64_t{col} * in, whole_in(gradient), sums.dw.data() + at,
               result.of_dw.data() + at);
   }
   if (!gradient.bias_gradient) return;
-  for (std::int64_t n = 0; n < chunk.count; ++n)
+  for (std::int64_t n = 0; n < rows.count; ++n)
     for (std::int64_t o = first_out; o < std::min(first_out + out, gradient.out_features()); ++o) {
-      const double value = chunk.whole_dy[static_cast<std::size_t>(n * dy_stride + o)];
+      const double value = rows.whole_dy[static_cast<std::size_t>(n * dy_stride + o)];
       sums.dbias[static_cast<std::size_t>(o)] += value;
       result.of_dbias[static_cast<std::size_t>(o)] += std::fabs(value);
     }
@@ -269,10 +269,10 @@ SddmmReference summed(const Sddmm& gradient, const SddmmInputs& inputs) {
   Sums<Sum> sums{std::vector<Sum>(elements), std::vector<Sum>(outputs)};
   const Reader reader(gradient, inputs);
   for (std::size_t pair = 0; pair < inputs.pairs.size(); ++pair)
-    for (std::int64_t first = 0; first < inputs.n; first += kChunk) {
-      const Chunk chunk = reader.read(pair, first);
-      const double worth = static_cast<double>(elements) * static_cast<double>(chunk.count) / 2e6;
-      for_each_row(gradient, worth, [&](std::int32_t row) { add_row(gradient, chunk, row, sums, result); });
+    for (std::int64_t first = 0; first < inputs.n; first += kBatchRows) {
+      const WidenedRows rows = reader.read(pair, first);
+      const double worth = static_cast<double>(elements) * static_cast<double>(rows.count) / 2e6;
+      for_each_row(gradient, worth, [&](std::int32_t row) { add_row(gradient, rows, row, sums, result); });
     }
   const auto in_float64 = [](const std::vector<Sum>& from, std::vector<double>& to) {
     to.resize(from.size());

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kHalf = kLanes / 2;
 /// Batch rows for which one widened block of W is used; their x must stay in the cache.
-constexpr std::int64_t kChunk = 32;
+constexpr std::int64_t kBatchRows = 32;
 
 // As wide as AVX2's registers: wider ones are taken apart through memory by GCC 12.
 using Vector [[gnu::vector_size(kHalf * 8)]] = double;
@@ -149,10 +149,10 @@ bool read_block(const Spmm& problem, const HostOperands& operands, std::int32_t 
   return true;
 }
 
-/// Up to kChunk batch rows: x transposed and widened, shared by all block rows.
-class Chunk {
+/// Up to kBatchRows batch rows: x transposed and widened, shared by all block rows.
+class WidenedRows {
  public:
-  Chunk(const Spmm& problem, const HostOperands& operands, std::int64_t first, std::int64_t count)
+  WidenedRows(const Spmm& problem, const HostOperands& operands, std::int64_t first, std::int64_t count)
       : problem_(problem),
         operands_(operands),
         count_(count),
@@ -182,7 +182,7 @@ class Chunk {
             std::vector<Lanes>(with_magnitude ? tile : 0, Lanes{})};
   }
 
-  /// Block row `row` into y and magnitude, which begin at this chunk's first batch row.
+  /// Block row `row` into y and magnitude, which begin at the first of these batch rows.
   void compute_row(std::int32_t row, Multiply multiply, Scratch& scratch, double* y,
                    double* magnitude) const {
     const auto [out, in] = problem_.block;
@@ -308,20 +308,20 @@ Reference reference(const Spmm& problem, const HostOperands& operands, std::int6
   }
   const Multiply multiply = with_magnitude ? choose_multiply<true>() : choose_multiply<false>();
 
-  for (std::int64_t done = 0; done < count; done += kChunk) {
-    const std::int64_t entries = std::min(kChunk, count - done);
-    const Chunk chunk(problem, operands, first + done, entries);
+  for (std::int64_t done = 0; done < count; done += kBatchRows) {
+    const std::int64_t entries = std::min(kBatchRows, count - done);
+    const WidenedRows rows(problem, operands, first + done, entries);
     double* y = result.y.data() + done * problem.out_features();
     double* magnitude = with_magnitude ? result.magnitude.data() + done * problem.out_features() : nullptr;
 
     // Each row is summed by one thread in the same order, so the result does not depend on the number of
     // threads.
     std::atomic<std::int32_t> next = 0;
-    const auto work = [&](Chunk::Scratch& scratch) {
+    const auto work = [&](WidenedRows::Scratch& scratch) {
       for (std::int32_t row = next++; row < problem.layout.rows(); row = next++)
-        chunk.compute_row(row, multiply, scratch, y, magnitude);
+        rows.compute_row(row, multiply, scratch, y, magnitude);
     };
-    std::vector<Chunk::Scratch> scratch(thread_count(problem, entries), chunk.scratch(with_magnitude));
+    std::vector<WidenedRows::Scratch> scratch(thread_count(problem, entries), rows.scratch(with_magnitude));
     std::vector<std::jthread> threads;
     for (std::size_t i = 1; i < scratch.size(); ++i) threads.emplace_back(work, std::ref(scratch[i]));
     work(scratch[0]);

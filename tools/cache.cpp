@@ -47,7 +47,7 @@ using cache::File;
 using cache::FileKind;
 using cache::Folder;
 
-struct CacheRequest {
+struct CacheArguments {
   fs::path folder;  ///< empty: the default one
   std::string key;
   fs::path extract_to;
@@ -55,10 +55,10 @@ struct CacheRequest {
   std::string max_files;
   bool failed = false;
   bool bad = false;
-  Request what;
+  KernelArguments what;
 };
 
-/// The folder of the store that a request means. Throws Error(cache) where there is none.
+/// The folder of the store that the arguments mean. Throws Error(cache) where there is none.
 Folder folder_of(const fs::path& asked) {
   const cache::Store store(asked);
   if (store.folder().empty()) throw Error(ErrorKind::cache, store.why());
@@ -90,9 +90,9 @@ struct Sum {
 
 Json describe(const Sum& sum) { return {{"files", sum.files}, {"bytes", sum.bytes}}; }
 
-Answer stats(const CacheRequest& request) {
-  const cache::Store store(request.folder);
-  const Folder folder = folder_of(request.folder);
+Answer stats(const CacheArguments& arguments) {
+  const cache::Store store(arguments.folder);
+  const Folder folder = folder_of(arguments.folder);
   Sum all;
   std::map<FileKind, Sum> by_kind;
   std::map<std::pair<std::string, std::string>, Sum> by_use;  // architecture and operation
@@ -136,8 +136,8 @@ Answer stats(const CacheRequest& request) {
   return answer;
 }
 
-Answer list(const CacheRequest& request) {
-  const Folder folder = folder_of(request.folder);
+Answer list(const CacheArguments& arguments) {
+  const Folder folder = folder_of(arguments.folder);
   Answer answer;
   answer.json = {{"folder", folder.path().string()}, {"files", Json::array()}};
   std::vector<std::vector<std::string>> rows{{"KEY", "KIND", "WHAT", "OPERATION", "LAYOUT", "BLOCK", "BATCH",
@@ -244,9 +244,9 @@ std::vector<NamedBytes> report_contents(const Folder& folder, const File& file,
   return files;
 }
 
-Answer inspect(const CacheRequest& request) {
-  const Folder folder = folder_of(request.folder);
-  const File file = find(folder, request.key);
+Answer inspect(const CacheArguments& arguments) {
+  const Folder folder = folder_of(arguments.folder);
+  const File file = find(folder, arguments.key);
   cache::Damage damage{};
   const auto entry = cache::read_entry(folder, file, damage);
   if (!entry)
@@ -263,9 +263,9 @@ Answer inspect(const CacheRequest& request) {
                             cache::name(file.kind), file.bytes, age(file.stamp));
   for (const auto& [name, value] : entry->identity.fields())
     answer.text += fmt::format("  {:<15} {}\n", printable(name), printable(value));
-  const bool extracts = !request.extract_to.empty();
+  const bool extracts = !arguments.extract_to.empty();
   const std::vector<NamedBytes> files = report_contents(folder, file, *entry, answer, extracts);
-  if (extracts) publish_folder(request.extract_to, files, answer);
+  if (extracts) publish_folder(arguments.extract_to, files, answer);
   return answer;
 }
 
@@ -284,8 +284,8 @@ std::string damage_of(const Folder& folder, const File& file, bool& other) {
   return {};
 }
 
-Answer verify(const CacheRequest& request) {
-  const Folder folder = folder_of(request.folder);
+Answer verify(const CacheArguments& arguments) {
+  const Folder folder = folder_of(arguments.folder);
   Answer answer;
   std::size_t whole = 0;
   std::size_t other_version = 0;
@@ -332,24 +332,24 @@ std::uint64_t amount(const char* option, const std::string& text, std::uint64_t 
       fmt::format("{} '{}': write a positive number, such as 20000, 512M or 2G", option, printable(text)));
 }
 
-Answer trim(const CacheRequest& request) {
+Answer trim(const CacheArguments& arguments) {
   std::string complaint;
   cache::Caps caps = cache::caps_from_environment(complaint);
-  caps.bytes = amount("--max-bytes", request.max_bytes, caps.bytes);
-  caps.files = amount("--max-files", request.max_files, caps.files);
-  const Folder folder = folder_of(request.folder);
+  caps.bytes = amount("--max-bytes", arguments.max_bytes, caps.bytes);
+  caps.files = amount("--max-files", arguments.max_files, caps.files);
+  const Folder folder = folder_of(arguments.folder);
   Answer answer = removed(folder, cache::trim(folder, caps));
   if (!complaint.empty()) answer.warnings.push_back(complaint);
   return answer;
 }
 
-Answer clear(const CacheRequest& request) {
-  if (request.failed && request.bad)
+Answer clear(const CacheArguments& arguments) {
+  if (arguments.failed && arguments.bad)
     throw Error(ErrorKind::invalid_argument, "clear --failed --bad: one of them, or neither to remove all");
-  const Folder folder = folder_of(request.folder);
-  return removed(folder, cache::clear(folder, request.failed ? cache::Clear::failed
-                                              : request.bad  ? cache::Clear::bad
-                                                             : cache::Clear::all));
+  const Folder folder = folder_of(arguments.folder);
+  return removed(folder, cache::clear(folder, arguments.failed ? cache::Clear::failed
+                                              : arguments.bad  ? cache::Clear::bad
+                                                               : cache::Clear::all));
 }
 
 bool is_loadable(const cache::Identity& identity, std::span<const std::byte> payload,
@@ -385,9 +385,9 @@ std::string state_of(const Folder& folder, const cache::Identity& wanted, const 
   return state;
 }
 
-Answer explain_miss(const CacheRequest& request) {
-  const Options options = request.what.options();
-  const BuildJob job = job_of(Layout::load(request.what.file), options);
+Answer explain_miss(const CacheArguments& arguments) {
+  const Options options = arguments.what.options();
+  const BuildJob job = job_of(Layout::load(arguments.what.file), options);
   const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
   const std::string key = wanted.key().hex();
   ReadOnlyStores layers(job.packs, job.environment_packs, job.require);
@@ -431,19 +431,20 @@ Answer explain_miss(const CacheRequest& request) {
 void add_cache(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand("cache", "looks into the store of compiled kernels, and tidies it");
   app.require_subcommand(1);
-  const auto verb = [&](const char* name, const char* help, Answer (*command)(const CacheRequest&),
+  const auto verb = [&](const char* name, const char* help, Answer (*command)(const CacheArguments&),
                         bool of_request = false) {
     CLI::App& sub = *app.add_subcommand(name, help);
-    const auto request = std::make_shared<CacheRequest>();
+    const auto arguments = std::make_shared<CacheArguments>();
     if (of_request)
-      add_request(sub, request->what);
+      add_kernel(sub, arguments->what);
     else
-      sub.add_option("--cache-dir", request->folder,
+      sub.add_option("--cache-dir", arguments->folder,
                      "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
                      "~/.cache/sparsekiln)");
     add_json(sub, invocation);
-    sub.callback([&invocation, request, command] { invocation.command = [=] { return command(*request); }; });
-    return std::pair(&sub, request);
+    sub.callback(
+        [&invocation, arguments, command] { invocation.command = [=] { return command(*arguments); }; });
+    return std::pair(&sub, arguments);
   };
   verb("stats", "hits, misses and what is there, by architecture and operation", stats);
   verb("list", "every entry, with what it is and when it was last used (to the hour)", list);

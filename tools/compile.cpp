@@ -23,8 +23,8 @@
 namespace sparsekiln::tools {
 namespace {
 
-struct CompileRequest {
-  Request what;
+struct CompileArguments {
+  KernelArguments what;
   std::filesystem::path output;
 };
 
@@ -61,19 +61,19 @@ std::vector<NamedBytes> all_stages(const Problem& problem, const Built& built) {
   return files;
 }
 
-Answer compile(const CompileRequest& request) {
-  const Options options = request.what.options();
-  const Layout layout = Layout::load(request.what.file);
+Answer compile(const CompileArguments& arguments) {
+  const Options options = arguments.what.options();
+  const Layout layout = Layout::load(arguments.what.file);
   const Problem problem = make_problem(layout, options);
-  const Built built = build_request(request.what, layout, options);
+  const Built built = build_for(arguments.what, layout, options);
   Answer answer;
-  answer.json = {{"file", request.what.file.string()},
+  answer.json = {{"file", arguments.what.file.string()},
                  {"tiered", options.specialization == Specialization::tiered}};
   answer.json.update(describe_binary(*built.binary, built.from, built.key, built.compile_ms));
   answer.text = summarize_binary(*built.binary, built.from, built.key, built.compile_ms);
   warn_if_not_kept(built, answer);
-  if (request.output.empty()) return answer;
-  publish_folder(request.output, all_stages(problem, built), answer);
+  if (arguments.output.empty()) return answer;
+  publish_folder(arguments.output, all_stages(problem, built), answer);
   return answer;
 }
 
@@ -81,9 +81,9 @@ Answer compile(const CompileRequest& request) {
 
 void add_compile(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand("compile", "compiles a layer for a target; needs no device");
-  const auto request = std::make_shared<CompileRequest>();
-  add_request(app, request->what);
-  app.add_option("-o,--output", request->output,
+  const auto arguments = std::make_shared<CompileArguments>();
+  add_kernel(app, arguments->what);
+  app.add_option("-o,--output", arguments->output,
                  "folder for source, machine code, schedule, resources and log: all of them or none")
       ->check(CLI::Validator(
           [](const std::string& text) {
@@ -91,7 +91,8 @@ void add_compile(CLI::App& root, Invocation& invocation) {
           },
           ""));
   add_json(app, invocation);
-  app.callback([&invocation, request] { invocation.command = [request] { return compile(*request); }; });
+  app.callback(
+      [&invocation, arguments] { invocation.command = [arguments] { return compile(*arguments); }; });
 }
 
 }  // namespace sparsekiln::tools

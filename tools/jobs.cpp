@@ -46,24 +46,24 @@ KernelJob job_for(const std::string& from, const Layout& layout, const Options& 
 
 using Kind = JsonNode::Kind;
 
-/// A key of a job: how one value of it is put into a request. A key that is an axis has a list of values, and
-/// a job stands for all combinations.
+/// A key of a job: how one value of it is put into KernelArguments. A key that is an axis has a list of
+/// values, and a job stands for all combinations.
 struct Key {
   std::string name;
   bool axis;
   std::vector<Kind> kinds;  ///< that a value may have
   std::string wants;
-  std::function<void(Request&, const JsonNode&)> set;
+  std::function<void(KernelArguments&, const JsonNode&)> set;
 };
 
-auto text_into(std::string Request::* field) {
-  return [field](Request& request, const JsonNode& node) { request.*field = node.text; };
+auto text_into(std::string KernelArguments::* field) {
+  return [field](KernelArguments& arguments, const JsonNode& node) { arguments.*field = node.text; };
 }
 
-auto number_into(std::int64_t Request::* field) {
-  return [field](Request& request, const JsonNode& node) {
+auto number_into(std::int64_t KernelArguments::* field) {
+  return [field](KernelArguments& arguments, const JsonNode& node) {
     const char* const end = node.text.data() + node.text.size();
-    const auto [rest, status] = std::from_chars(node.text.data(), end, request.*field);
+    const auto [rest, status] = std::from_chars(node.text.data(), end, arguments.*field);
     if (status != std::errc{} || rest != end)
       throw Error(ErrorKind::invalid_argument, fmt::format("{} is not a whole number", printable(node.text)));
   };
@@ -83,7 +83,7 @@ std::vector<Kind> kinds_of(ComputationField::Kind kind) {
   return {};
 }
 
-/// The key of the field that stands at `index` in a Request.
+/// The key of the field that stands at `index` in a KernelArguments.
 Key key_of(const ComputationField& field, std::size_t index) {
   const bool flag = field.kind == ComputationField::Kind::flag;
   const char* const quote = field.kind == ComputationField::Kind::number ? "" : "\"";
@@ -91,8 +91,8 @@ Key key_of(const ComputationField& field, std::size_t index) {
           flag ? "true or false"
                : fmt::format("{} such as {}{}{}", field.axis.empty() ? "a value" : field.axis, quote,
                              field.example, quote),
-          [index, flag](Request& request, const JsonNode& node) {
-            request.fields[index] = flag ? (node.truth ? "yes" : "no") : node.text;
+          [index, flag](KernelArguments& arguments, const JsonNode& node) {
+            arguments.fields[index] = flag ? (node.truth ? "yes" : "no") : node.text;
           }};
 }
 
@@ -102,22 +102,23 @@ std::vector<Key> make_keys() {
        true,
        {Kind::text},
        "layout files",
-       [](Request& r, const JsonNode& node) { r.file = node.text; }},
-      {"archs", true, {Kind::text}, "architectures such as \"sm_90\"", text_into(&Request::target)}};
+       [](KernelArguments& r, const JsonNode& node) { r.file = node.text; }},
+      {"archs", true, {Kind::text}, "architectures such as \"sm_90\"", text_into(&KernelArguments::target)}};
   const auto fields = computation_fields();
   for (std::size_t i = 0; i < fields.size(); ++i) keys.push_back(key_of(fields[i], i));
   keys.push_back({"config",
                   false,
                   {Kind::text},
                   "a config such as \"mma tile_n=64 warps=2\"",
-                  text_into(&Request::config)});
-  keys.push_back({"attached", false, {Kind::boolean}, "true or false", [](Request& r, const JsonNode& node) {
-                    r.attached = node.truth;
-                  }});
+                  text_into(&KernelArguments::config)});
   keys.push_back(
-      {"in_features", false, {Kind::number}, "a whole number", number_into(&Request::in_features)});
+      {"attached", false, {Kind::boolean}, "true or false", [](KernelArguments& r, const JsonNode& node) {
+         r.attached = node.truth;
+       }});
   keys.push_back(
-      {"out_features", false, {Kind::number}, "a whole number", number_into(&Request::out_features)});
+      {"in_features", false, {Kind::number}, "a whole number", number_into(&KernelArguments::in_features)});
+  keys.push_back(
+      {"out_features", false, {Kind::number}, "a whole number", number_into(&KernelArguments::out_features)});
   return keys;
 }
 
@@ -227,11 +228,11 @@ class JobsFile {
     return archs;
   }
 
-  void combine(const std::vector<Axis>& axes, std::size_t next, Request request, const JsonNode& job,
-               const std::vector<std::pair<std::string, const JsonNode*>>& archs) {
+  void combine(const std::vector<Axis>& axes, std::size_t next, KernelArguments arguments,
+               const JsonNode& job, const std::vector<std::pair<std::string, const JsonNode*>>& archs) {
     if (next < axes.size()) {
       for (const JsonNode* const value : axes[next].values) {
-        Request chosen = request;
+        KernelArguments chosen = arguments;
         at_line(*value, [&] { axes[next].key->set(chosen, *value); });
         // What a value says alone is wrong where it stands; what only goes wrong together, where the job
         // begins.
@@ -243,17 +244,19 @@ class JobsFile {
       return;
     }
     for (const auto& [arch, node] : archs) {
-      request.target = arch;
-      request.cache_dir = cache_dir_;
+      arguments.target = arch;
+      arguments.cache_dir = cache_dir_;
       at_line(job, [&] {
-        jobs_.push_back(job_for(fmt::format("{}:{}: {}", file_.string(), job.line, request.file.string()),
-                                layouts_.load(path_of(request)), request.options()));
+        jobs_.push_back(job_for(fmt::format("{}:{}: {}", file_.string(), job.line, arguments.file.string()),
+                                layouts_.load(path_of(arguments)), arguments.options()));
       });
     }
   }
 
   /// Layouts lie relative to the file that names them.
-  [[nodiscard]] fs::path path_of(const Request& request) const { return file_.parent_path() / request.file; }
+  [[nodiscard]] fs::path path_of(const KernelArguments& arguments) const {
+    return file_.parent_path() / arguments.file;
+  }
 
   template <typename Action>
   void at_line(const JsonNode& node, Action action) const {
@@ -294,13 +297,13 @@ std::vector<std::string> with_plain_archs(const std::vector<std::string>& archs)
   return all;
 }
 
-std::vector<KernelJob> jobs_of_layout(const Request& request, const std::vector<std::string>& archs,
+std::vector<KernelJob> jobs_of_layout(const KernelArguments& arguments, const std::vector<std::string>& archs,
                                       LayoutFiles& layouts) {
   std::vector<KernelJob> jobs;
-  Options options = request.options();
+  Options options = arguments.options();
   for (const std::string& arch : with_plain_archs(archs)) {
     options.target = arch;
-    jobs.push_back(job_for(request.file.string(), layouts.load(request.file), options));
+    jobs.push_back(job_for(arguments.file.string(), layouts.load(arguments.file), options));
   }
   return jobs;
 }
@@ -337,7 +340,7 @@ std::vector<KernelJob> jobs_of_store(const fs::path& cache_dir, const std::vecto
   return jobs;
 }
 
-std::vector<KernelJob> jobs_of(const Request& what, const std::vector<fs::path>& files,
+std::vector<KernelJob> jobs_of(const KernelArguments& what, const std::vector<fs::path>& files,
                                const std::vector<std::string>& archs, bool from_store, Answer& answer) {
   std::vector<KernelJob> jobs;
   const auto add = [&](std::vector<KernelJob> more) {
@@ -353,7 +356,7 @@ std::vector<KernelJob> jobs_of(const Request& what, const std::vector<fs::path>&
       throw Error(
           ErrorKind::invalid_argument,
           fmt::format("{}: for which architectures? Such as --arch sm_80,sm_90", printable(file.string())));
-    Request of_file = what;
+    KernelArguments of_file = what;
     of_file.file = file;
     add(jobs_of_layout(of_file, archs, layouts));
   }

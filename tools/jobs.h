@@ -9,7 +9,7 @@
 
 #include "runtime/build_job.h"
 #include "tools/answer.h"
-#include "tools/request.h"
+#include "tools/kernel_arguments.h"
 
 namespace sparsekiln::tools {
 
@@ -31,7 +31,7 @@ class LayoutFiles {
 
 /// A job for each architecture: of a layout file and the options of the command line. Throws
 /// `invalid_argument`.
-[[nodiscard]] std::vector<KernelJob> jobs_of_layout(const Request& request,
+[[nodiscard]] std::vector<KernelJob> jobs_of_layout(const KernelArguments& arguments,
                                                     const std::vector<std::string>& archs,
                                                     LayoutFiles& layouts);
 
@@ -51,7 +51,7 @@ class LayoutFiles {
 /// All that a command line asks for: of layouts with the options of `what`, of jobs files (.json), and of the
 /// store. What of the store cannot be made again is a warning of the answer's. Throws `invalid_argument` for
 /// a layout without `archs`.
-[[nodiscard]] std::vector<KernelJob> jobs_of(const Request& what,
+[[nodiscard]] std::vector<KernelJob> jobs_of(const KernelArguments& what,
                                              const std::vector<std::filesystem::path>& files,
                                              const std::vector<std::string>& archs, bool from_store,
                                              Answer& answer);

@@ -27,17 +27,17 @@ namespace {
 constexpr std::int32_t kDrawingWidth = 64;
 constexpr std::int32_t kDrawingLines = 32;
 
-struct MakeRequest {
+struct MakeArguments {
   std::string pattern;
-  PatternArguments arguments;
+  PatternArguments of_pattern;
   std::filesystem::path output;
 };
 
-struct ShowRequest {
+struct ShowArguments {
   std::filesystem::path file;
   std::filesystem::path png;
   bool schedule = false;
-  Request scheduled;  ///< what the schedule is for; its file is not looked at
+  KernelArguments scheduled;  ///< what the schedule is for; its file is not looked at
 };
 
 Json describe(const std::filesystem::path& file, const Layout& layout) {
@@ -61,20 +61,20 @@ std::string summary(const Layout& layout) {
                      100 * figures.density);
 }
 
-Answer make(const MakeRequest& request) {
-  const Layout layout = make_pattern(request.pattern, request.arguments);
-  layout.save(request.output);
+Answer make(const MakeArguments& arguments) {
+  const Layout layout = make_pattern(arguments.pattern, arguments.of_pattern);
+  layout.save(arguments.output);
   Answer answer;
-  answer.json = {{"pattern", request.pattern}};
-  answer.json.update(describe(request.output, layout));
+  answer.json = {{"pattern", arguments.pattern}};
+  answer.json.update(describe(arguments.output, layout));
   answer.text =
-      fmt::format("{}: {}, {}\n", printable(request.output.string()), request.pattern, summary(layout));
+      fmt::format("{}: {}, {}\n", printable(arguments.output.string()), arguments.pattern, summary(layout));
   return answer;
 }
 
 /// The schedule that the code of a kernel would be made for, at the largest n.
-void show_schedule(const Layout& layout, const Request& request, Answer& answer) {
-  const Options options = request.options();
+void show_schedule(const Layout& layout, const KernelArguments& arguments, Answer& answer) {
+  const Options options = arguments.options();
   const Problem problem = make_problem(layout, options);
   const Target target = resolve_target(options.target);
   const Plan plan =
@@ -90,40 +90,40 @@ void show_schedule(const Layout& layout, const Request& request, Answer& answer)
   answer.text += draw_schedule(problem, schedule, target, config, n);
 }
 
-Answer show(const ShowRequest& request) {
-  const Layout layout = Layout::load(request.file);
+Answer show(const ShowArguments& arguments) {
+  const Layout layout = Layout::load(arguments.file);
   const LayoutStatistics& figures = layout.statistics();
   Answer answer;
-  answer.json = describe(request.file, layout);
+  answer.json = describe(arguments.file, layout);
   answer.text = fmt::format(
       "{}: {}\n"
       "blocks in a row: {:.4g} on average, {} at most, deviation {:.4g}; in a column: {} at most\n"
       "empty rows: {}, empty columns: {}; digest {}\n",
-      printable(request.file.string()), summary(layout),
+      printable(arguments.file.string()), summary(layout),
       layout.rows() == 0 ? 0 : static_cast<double>(layout.blocks()) / layout.rows(), figures.longest_row,
       figures.row_deviation, figures.longest_col, figures.empty_rows, figures.empty_cols,
       layout.digest().hex());
   answer.text += draw(layout, kDrawingWidth, kDrawingLines);
-  if (request.schedule) show_schedule(layout, request.scheduled, answer);
-  if (!request.png.empty()) {
+  if (arguments.schedule) show_schedule(layout, arguments.scheduled, answer);
+  if (!arguments.png.empty()) {
     const std::vector<std::byte> png = encode_png(picture_of(layout));
-    layout_file::replace_file(request.png, [&](const layout_file::Sink& sink) {
+    layout_file::replace_file(arguments.png, [&](const layout_file::Sink& sink) {
       sink({reinterpret_cast<const char*>(png.data()), png.size()});
     });
-    answer.json["png"] = request.png.string();
-    answer.text += fmt::format("picture: {}\n", request.png.string());
+    answer.json["png"] = arguments.png.string();
+    answer.text += fmt::format("picture: {}\n", arguments.png.string());
   }
   return answer;
 }
 
 void add_make(CLI::App& layout, Invocation& invocation) {
   CLI::App& app = *layout.add_subcommand("make", "makes the layout of a pattern; sizes are in blocks");
-  const auto request = std::make_shared<MakeRequest>();
+  const auto arguments = std::make_shared<MakeArguments>();
   std::string names;
   for (const Pattern& pattern : known_patterns())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", pattern.name);
-  app.add_option("PATTERN", request->pattern, "one of " + names)->required();
-  PatternArguments& a = request->arguments;
+  app.add_option("PATTERN", arguments->pattern, "one of " + names)->required();
+  PatternArguments& a = arguments->of_pattern;
   const auto whole = [&](const char* option, auto& value, const char* help) {
     app.add_option(option, value, help)->check(whole_number());
   };
@@ -145,36 +145,36 @@ void add_make(CLI::App& layout, Invocation& invocation) {
   whole("--window", a.window, "blocks attended to on each side");
   whole("--global", a.global, "first blocks that attend everywhere");
   whole("--random", a.random, "further blocks a row");
-  app.add_option("-o,--output", request->output, "file to write: .npy, .mtx, .smtx or .txt")->required();
+  app.add_option("-o,--output", arguments->output, "file to write: .npy, .mtx, .smtx or .txt")->required();
   add_json(app, invocation);
-  app.callback([&invocation, request] { invocation.command = [request] { return make(*request); }; });
+  app.callback([&invocation, arguments] { invocation.command = [arguments] { return make(*arguments); }; });
 }
 
 void add_show(CLI::App& layout, Invocation& invocation) {
   CLI::App& app = *layout.add_subcommand("show", "figures of a layout, and a drawing of it");
-  const auto request = std::make_shared<ShowRequest>();
-  app.add_option("FILE", request->file,
+  const auto arguments = std::make_shared<ShowArguments>();
+  app.add_option("FILE", arguments->file,
                  "layout: .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1")
       ->required();
-  app.add_option("--png", request->png, "writes the drawing as a picture");
-  CLI::Option* const schedule = app.add_flag("--schedule", request->schedule,
+  app.add_option("--png", arguments->png, "writes the drawing as a picture");
+  CLI::Option* const schedule = app.add_flag("--schedule", arguments->schedule,
                                              "also who computes what, what is saved and how it balances");
-  request->scheduled.target = "h100";
-  request->scheduled.text_of("dtype") = "f16";
-  request->scheduled.text_of("batch") = "64";
+  arguments->scheduled.target = "h100";
+  arguments->scheduled.text_of("dtype") = "f16";
+  arguments->scheduled.text_of("batch") = "64";
   const auto of_schedule = [&](const char* option, std::string& value, const std::string& help) {
     app.add_option(option, value, help)->capture_default_str()->needs(schedule);
   };
-  of_schedule("--block", request->scheduled.text_of("block"), "block shape of the schedule's kernel");
-  of_schedule("--batch", request->scheduled.text_of("batch"), "its batch");
-  of_schedule("--dtype", request->scheduled.text_of("dtype"),
+  of_schedule("--block", arguments->scheduled.text_of("block"), "block shape of the schedule's kernel");
+  of_schedule("--batch", arguments->scheduled.text_of("batch"), "its batch");
+  of_schedule("--dtype", arguments->scheduled.text_of("dtype"),
               fmt::format("its type: {}", computation_field("dtype").choices()));
-  of_schedule("--target", request->scheduled.target,
+  of_schedule("--target", arguments->scheduled.target,
               "its target: an architecture (sm_90, sm_80:108), h100, cpu");
-  of_schedule("--config", request->scheduled.config,
+  of_schedule("--config", arguments->scheduled.config,
               "its config, e.g. \"mma tile_n=64 warps=2 rows=4\" (the default plan's where not given)");
   add_json(app, invocation);
-  app.callback([&invocation, request] { invocation.command = [request] { return show(*request); }; });
+  app.callback([&invocation, arguments] { invocation.command = [arguments] { return show(*arguments); }; });
 }
 
 }  // namespace

@@ -63,38 +63,38 @@ CLI::Validator real_number() {
           ""};
 }
 
-void add_problem(CLI::App& app, Request& request) {
+void add_problem(CLI::App& app, KernelArguments& arguments) {
   const auto fields = computation_fields();
-  for (std::size_t i = 0; i < fields.size(); ++i) add_field(app, fields[i], request.fields[i]);
-  app.add_option("--in-features", request.in_features, "where the layout's last column is cut")
+  for (std::size_t i = 0; i < fields.size(); ++i) add_field(app, fields[i], arguments.fields[i]);
+  app.add_option("--in-features", arguments.in_features, "features of x, where the last block is partial")
       ->check(whole_number());
-  app.add_option("--out-features", request.out_features, "where the layout's last row is cut")
+  app.add_option("--out-features", arguments.out_features, "features of y, where the last block is partial")
       ->check(whole_number());
-  app.add_option("--config", request.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
+  app.add_option("--config", arguments.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
   app.add_flag(
-      "--attached", request.attached,
+      "--attached", arguments.attached,
       "give the layout to the kernel as tables instead of compiling it in: all layouts share one compile");
-  app.add_option("--cache-dir", request.cache_dir,
+  app.add_option("--cache-dir", arguments.cache_dir,
                  "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
                  "~/.cache/sparsekiln)");
 }
 
-void add_request(CLI::App& app, Request& request) {
-  app.add_option("FILE", request.file,
+void add_kernel(CLI::App& app, KernelArguments& arguments) {
+  app.add_option("FILE", arguments.file,
                  "layout: .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1")
       ->required();
-  add_problem(app, request);
+  add_problem(app, arguments);
   app.add_option(
-         "--target", request.target,
+         "--target", arguments.target,
          "auto, cpu, cuda, cuda:1, emulated, emulated:sm_80, an architecture (sm_90, sm_80:108) or a part "
          "(h100)")
       ->capture_default_str();
-  app.add_flag("--tiered", request.tiered,
+  app.add_flag("--tiered", arguments.tiered,
                "run attached at once, and baked as soon as that is compiled; compile makes the baked one");
-  app.add_option("--pack", request.packs,
+  app.add_option("--pack", arguments.packs,
                  "a pack, or the folder of a store that others keep, to look in first; may be given again")
       ->allow_extra_args(false);
-  app.add_option("--require", request.require,
+  app.add_option("--require", arguments.require,
                  "anything, or prebuilt: never compiles, and fails where no pack holds the kernel")
       ->capture_default_str();
 }

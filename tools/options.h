@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/command.h"
-#include "tools/request.h"
+#include "tools/kernel_arguments.h"
 
 namespace sparsekiln::tools {
 
@@ -15,10 +15,10 @@ void add_json(CLI::App& app, Invocation& invocation);
 [[nodiscard]] CLI::Validator natural_number();
 [[nodiscard]] CLI::Validator real_number();
 
-/// Adds all options of a request.
-void add_request(CLI::App& app, Request& request);
+/// Adds all options of a kernel.
+void add_kernel(CLI::App& app, KernelArguments& arguments);
 
 /// Adds the options that say what is computed and how, and where it is kept: no file, no target, no packs.
-void add_problem(CLI::App& app, Request& request);
+void add_problem(CLI::App& app, KernelArguments& arguments);
 
 }  // namespace sparsekiln::tools

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 using cache::Pack;
 using cache::PackRow;
 
-struct PackRequest {
+struct PackArguments {
   fs::path file;  ///< of verbs that take one pack
   std::vector<fs::path> files;
   std::vector<std::string> keys;
@@ -39,8 +39,8 @@ struct PackRequest {
   fs::path output;
 };
 
-Answer list(const PackRequest& request) {
-  const auto pack = Pack::open(request.file);
+Answer list(const PackArguments& arguments) {
+  const auto pack = Pack::open(arguments.file);
   Answer answer;
   answer.json = {{"pack", pack->file().string()}, {"bytes", pack->bytes()}, {"entries", Json::array()}};
   std::vector<std::vector<std::string>> rows{
@@ -84,10 +84,10 @@ bool check_entry(const Pack& pack, const PackRow& row) {
   }
 }
 
-Answer verify(const PackRequest& request) {
+Answer verify(const PackArguments& arguments) {
   Answer answer;
   answer.json["packs"] = Json::array();
-  for (const fs::path& file : request.files) {
+  for (const fs::path& file : arguments.files) {
     Json bad = Json::array();
     std::size_t entries = 0;
     std::size_t unknown = 0;
@@ -142,11 +142,11 @@ std::optional<std::vector<std::byte>> joined(std::span<const std::byte> a, std::
   return cache::encode(first->identity, store_binaries(first->identity.key(), all));
 }
 
-Answer merge(const PackRequest& request) {
-  cache::check_pack_can_be_written(request.output);
+Answer merge(const PackArguments& arguments) {
+  cache::check_pack_can_be_written(arguments.output);
   cache::PackEntries entries;
   std::map<Digest, fs::path> first;
-  for (const fs::path& file : request.files) {
+  for (const fs::path& file : arguments.files) {
     const auto pack = Pack::open(file);
     for (const PackRow& row : pack->rows()) {
       check_entry(*pack, row);  // what is not whole is not carried on
@@ -168,22 +168,22 @@ Answer merge(const PackRequest& request) {
       known->second = std::move(*both);
     }
   }
-  cache::write_pack(request.output, entries);
+  cache::write_pack(arguments.output, entries);
   Answer answer;
-  const std::size_t bytes = Pack::open(request.output)->bytes();
-  answer.json = {{"pack", request.output.string()}, {"kernels", entries.size()}, {"bytes", bytes}};
-  answer.text = fmt::format("wrote {}: {} entries, {} bytes\n", printable(request.output.string()),
+  const std::size_t bytes = Pack::open(arguments.output)->bytes();
+  answer.json = {{"pack", arguments.output.string()}, {"kernels", entries.size()}, {"bytes", bytes}};
+  answer.text = fmt::format("wrote {}: {} entries, {} bytes\n", printable(arguments.output.string()),
                             entries.size(), bytes);
   return answer;
 }
 
 /// The rows that the beginnings of keys name, each once.
-std::vector<PackRow> chosen(const Pack& pack, const PackRequest& request) {
-  if (request.all == !request.keys.empty())
+std::vector<PackRow> chosen(const Pack& pack, const PackArguments& arguments) {
+  if (arguments.all == !arguments.keys.empty())
     throw Error(ErrorKind::invalid_argument, "extract: which entries? Name keys, or give --all");
-  if (request.all) return pack.rows();
+  if (arguments.all) return pack.rows();
   std::vector<PackRow> rows;
-  for (const std::string& key : request.keys) {
+  for (const std::string& key : arguments.keys) {
     std::vector<PackRow> matches;
     for (const PackRow& row : pack.rows())
       if (row.key.hex().starts_with(key)) matches.push_back(row);
@@ -199,14 +199,14 @@ std::vector<PackRow> chosen(const Pack& pack, const PackRequest& request) {
   return rows;
 }
 
-Answer extract(const PackRequest& request) {
-  const auto pack = Pack::open(request.file);
+Answer extract(const PackArguments& arguments) {
+  const auto pack = Pack::open(arguments.file);
   std::vector<NamedBytes> files;
-  for (const PackRow& row : chosen(*pack, request))
+  for (const PackRow& row : chosen(*pack, arguments))
     for (NamedBytes& file : files_of(pack->entry(row))) files.push_back(std::move(file));
   Answer answer;
   answer.json = {{"pack", pack->file().string()}};
-  publish_folder(request.output, files, answer);
+  publish_folder(arguments.output, files, answer);
   return answer;
 }
 
@@ -215,17 +215,18 @@ Answer extract(const PackRequest& request) {
 void add_pack(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand("pack", "looks into packs, and joins them");
   app.require_subcommand(1);
-  const auto verb = [&](const char* name, const char* help, Answer (*command)(const PackRequest&),
+  const auto verb = [&](const char* name, const char* help, Answer (*command)(const PackArguments&),
                         bool many) {
     CLI::App& sub = *app.add_subcommand(name, help);
-    const auto request = std::make_shared<PackRequest>();
+    const auto arguments = std::make_shared<PackArguments>();
     if (!many)
-      sub.add_option("PACK", request->file, "a pack")->required();
+      sub.add_option("PACK", arguments->file, "a pack")->required();
     else
-      sub.add_option("PACK", request->files, "packs")->required();
+      sub.add_option("PACK", arguments->files, "packs")->required();
     add_json(sub, invocation);
-    sub.callback([&invocation, request, command] { invocation.command = [=] { return command(*request); }; });
-    return std::pair(&sub, request);
+    sub.callback(
+        [&invocation, arguments, command] { invocation.command = [=] { return command(*arguments); }; });
+    return std::pair(&sub, arguments);
   };
   verb("list", "what a pack holds", list, false);
   verb("verify", "reads every entry of packs and checks it", verify, true);

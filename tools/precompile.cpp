@@ -22,8 +22,8 @@
 namespace sparsekiln::tools {
 namespace {
 
-struct PrecompileRequest {
-  Request what;
+struct PrecompileArguments {
+  KernelArguments what;
   std::vector<std::filesystem::path> files;
   std::vector<std::string> archs;
   bool from_store = false;
@@ -34,28 +34,28 @@ struct PrecompileRequest {
 };
 
 /// The driver that shall load the pack; nothing where that is not said.
-std::optional<Toolchain> driver_of(const PrecompileRequest& request) {
-  if (request.driver.empty()) return std::nullopt;
-  const int version = cuda::parse_version(request.driver);
+std::optional<Toolchain> driver_of(const PrecompileArguments& arguments) {
+  if (arguments.driver.empty()) return std::nullopt;
+  const int version = cuda::parse_version(arguments.driver);
   if (version != 0 && !cuda::nvrtc_for(version).empty()) return Toolchain{version};
   throw Error(ErrorKind::invalid_argument,
               fmt::format("--driver '{}': the version of CUDA that nvidia-smi shows for a driver, 12.0 or "
                           "later: 12.4, 13.0",
-                          request.driver));
+                          arguments.driver));
 }
 
-void check(const PrecompileRequest& request) {
-  if (request.files.empty() && !request.from_store)
+void check(const PrecompileArguments& arguments) {
+  if (arguments.files.empty() && !arguments.from_store)
     throw Error(ErrorKind::invalid_argument,
                 "precompile: of what? Give layout files, a jobs file (.json), or --from-store");
-  if (request.workers < 0)
+  if (arguments.workers < 0)
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("--jobs {}: 1 or more kernels are compiled at once", request.workers));
-  static_cast<void>(with_plain_archs(request.archs));
-  static_cast<void>(driver_of(request));
+                fmt::format("--jobs {}: 1 or more kernels are compiled at once", arguments.workers));
+  static_cast<void>(with_plain_archs(arguments.archs));
+  static_cast<void>(driver_of(arguments));
 }
 
-void report(const Precompiled& made, const PrecompileRequest& request, Answer& answer) {
+void report(const Precompiled& made, const PrecompileArguments& arguments, Answer& answer) {
   answer.json["kernels"] = made.entries.size();
   answer.json["compiled"] = made.compiled;
   answer.json["found"] = made.found;
@@ -80,34 +80,34 @@ void report(const Precompiled& made, const PrecompileRequest& request, Answer& a
     answer.warnings.push_back(fmt::format("what was compiled is not kept: {}", warning));
   if (!made.failures.empty()) answer.status = kFailed;
   answer.json["pack"] = nullptr;
-  if (!made.failures.empty() && !request.keep_going) {
+  if (!made.failures.empty() && !arguments.keep_going) {
     answer.text += fmt::format("{} is not written; with --keep-going it would hold the others\n",
-                               printable(request.output.string()));
+                               printable(arguments.output.string()));
     return;
   }
-  cache::write_pack(request.output, made.entries);
-  const std::size_t bytes = cache::Pack::open(request.output)->bytes();
-  answer.json["pack"] = request.output.string();
+  cache::write_pack(arguments.output, made.entries);
+  const std::size_t bytes = cache::Pack::open(arguments.output)->bytes();
+  answer.json["pack"] = arguments.output.string();
   answer.json["bytes"] = bytes;
-  answer.text += fmt::format("wrote {}, {} bytes\n", printable(request.output.string()), bytes);
+  answer.text += fmt::format("wrote {}, {} bytes\n", printable(arguments.output.string()), bytes);
 }
 
-Answer precompile(const PrecompileRequest& request) {
+Answer precompile(const PrecompileArguments& arguments) {
   Answer answer;
-  check(request);
-  cache::check_pack_can_be_written(request.output);  // before hours of work
+  check(arguments);
+  cache::check_pack_can_be_written(arguments.output);  // before hours of work
   std::vector<KernelJob> jobs =
-      jobs_of(request.what, request.files, request.archs, request.from_store, answer);
+      jobs_of(arguments.what, arguments.files, arguments.archs, arguments.from_store, answer);
   if (jobs.empty())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("precompile: this store has seen no kernel that can be made again{}{}",
                             answer.warnings.empty() ? "" : ":\n  ", fmt::join(answer.warnings, "\n  ")));
-  if (const auto driver = driver_of(request))
+  if (const auto driver = driver_of(arguments))
     for (KernelJob& job : jobs)
       if (job.job.target.kind == Target::Kind::cuda) job.job.toolchain = *driver;
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  report(precompile_all(jobs, request.workers == 0 ? cores : static_cast<std::size_t>(request.workers)),
-         request, answer);
+  report(precompile_all(jobs, arguments.workers == 0 ? cores : static_cast<std::size_t>(arguments.workers)),
+         arguments, answer);
   return answer;
 }
 
@@ -116,26 +116,27 @@ Answer precompile(const PrecompileRequest& request) {
 void add_precompile(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand(
       "precompile", "compiles many kernels for many architectures into one pack; needs no device");
-  const auto request = std::make_shared<PrecompileRequest>();
-  app.add_option("FILE", request->files,
+  const auto arguments = std::make_shared<PrecompileArguments>();
+  app.add_option("FILE", arguments->files,
                  "layouts, compiled with the options below; and jobs files (.json), which have their own");
-  app.add_option("--arch", request->archs,
+  app.add_option("--arch", arguments->archs,
                  "what to compile for, joined by commas: sm_80,sm_90, h100, x86-64-v3:8 … "
                  "(else what a jobs file or the store says)")
       ->delimiter(',');
   app.add_option(
-      "--driver", request->driver,
+      "--driver", arguments->driver,
       "version of CUDA of the oldest driver that shall load the pack, as nvidia-smi shows it: 12.4 "
       "(else this machine's driver; without one any, and the newest NVRTC found compiles)");
-  app.add_flag("--from-store", request->from_store, "all that the store has seen, too");
-  app.add_option("--jobs", request->workers, "kernels to compile at once (one a core where not given)")
+  app.add_flag("--from-store", arguments->from_store, "all that the store has seen, too");
+  app.add_option("--jobs", arguments->workers, "kernels to compile at once (one a core where not given)")
       ->check(whole_number());
-  app.add_flag("--keep-going", request->keep_going,
+  app.add_flag("--keep-going", arguments->keep_going,
                "write the pack also where some failed, without them; the exit status is 1 all the same");
-  app.add_option("-o,--output", request->output, "the pack to write")->required();
-  add_problem(app, request->what);
+  app.add_option("-o,--output", arguments->output, "the pack to write")->required();
+  add_problem(app, arguments->what);
   add_json(app, invocation);
-  app.callback([&invocation, request] { invocation.command = [request] { return precompile(*request); }; });
+  app.callback(
+      [&invocation, arguments] { invocation.command = [arguments] { return precompile(*arguments); }; });
 }
 
 }  // namespace sparsekiln::tools

@@ -19,7 +19,7 @@
 namespace sparsekiln::tools {
 namespace {
 
-struct RecordsRequest {
+struct RecordsArguments {
   std::filesystem::path file;
   std::filesystem::path cache_dir;
 };
@@ -45,22 +45,22 @@ void write(const std::filesystem::path& file, const std::vector<Record>& records
   throw Error(ErrorKind::io, fmt::format("{}: cannot be written", printable(file.string())));
 }
 
-Answer export_records(const RecordsRequest& request) {
-  const std::vector<Record> records = records_of(request.cache_dir);
-  write(request.file, records);
+Answer export_records(const RecordsArguments& arguments) {
+  const std::vector<Record> records = records_of(arguments.cache_dir);
+  write(arguments.file, records);
   Answer answer;
-  answer.json = {{"records", records.size()}, {"file", request.file.string()}};
-  answer.text = fmt::format("wrote {} records to {}\n", records.size(), printable(request.file.string()));
+  answer.json = {{"records", records.size()}, {"file", arguments.file.string()}};
+  answer.text = fmt::format("wrote {} records to {}\n", records.size(), printable(arguments.file.string()));
   return answer;
 }
 
-Answer import_records(const RecordsRequest& request) {
-  const std::vector<Record> records = read_records(request.file);
-  const auto store = store_in(request.cache_dir);
+Answer import_records(const RecordsArguments& arguments) {
+  const std::vector<Record> records = read_records(arguments.file);
+  const auto store = store_in(arguments.cache_dir);
   Answer answer;
   for (const Record& record : records) publish(*store, record);
-  answer.json = {{"records", records.size()}, {"file", request.file.string()}};
-  answer.text = fmt::format("took {} records from {}\n", records.size(), printable(request.file.string()));
+  answer.json = {{"records", records.size()}, {"file", arguments.file.string()}};
+  answer.text = fmt::format("took {} records from {}\n", records.size(), printable(arguments.file.string()));
   if (!store->on_disk()) {
     answer.warnings.push_back(fmt::format("they are not kept: {}", store->why()));
     answer.status = kFailed;
@@ -69,16 +69,16 @@ Answer import_records(const RecordsRequest& request) {
 }
 
 void add(CLI::App& group, Invocation& invocation, const std::string& name, const std::string& about,
-         Answer (*command)(const RecordsRequest&)) {
+         Answer (*command)(const RecordsArguments&)) {
   CLI::App& app = *group.add_subcommand(name, about);
-  const auto request = std::make_shared<RecordsRequest>();
-  app.add_option("FILE", request->file, "JSON lines, one record each")->required();
-  app.add_option("--cache-dir", request->cache_dir,
+  const auto arguments = std::make_shared<RecordsArguments>();
+  app.add_option("FILE", arguments->file, "JSON lines, one record each")->required();
+  app.add_option("--cache-dir", arguments->cache_dir,
                  "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
                  "~/.cache/sparsekiln)");
   add_json(app, invocation);
-  app.callback([&invocation, request, command] {
-    invocation.command = [request, command] { return command(*request); };
+  app.callback([&invocation, arguments, command] {
+    invocation.command = [arguments, command] { return command(*arguments); };
   });
 }
 

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct ReportRequest {
+struct ReportArguments {
   std::vector<fs::path> files;
   std::vector<fs::path> compared;  ///< none or two
   fs::path folder;                 ///< of the store; empty: the default one
@@ -45,10 +45,10 @@ struct ReportRequest {
 /// Which records are wanted: of each field that is given, those with its value.
 class Choice {
  public:
-  explicit Choice(const ReportRequest& request) : target_(request.target), layout_(request.layout) {
-    if (!request.operation.empty()) operation_ = name(parse_operation(request.operation));
-    if (!request.dtype.empty()) dtype_ = name(parse_dtype(request.dtype));
-    if (!request.block.empty()) block_ = to_string(parse_block_shape(request.block));
+  explicit Choice(const ReportArguments& arguments) : target_(arguments.target), layout_(arguments.layout) {
+    if (!arguments.operation.empty()) operation_ = name(parse_operation(arguments.operation));
+    if (!arguments.dtype.empty()) dtype_ = name(parse_dtype(arguments.dtype));
+    if (!arguments.block.empty()) block_ = to_string(parse_block_shape(arguments.block));
   }
 
   [[nodiscard]] bool takes(const Record& record) const {
@@ -79,16 +79,17 @@ std::vector<Record> records_of(const fs::path& from, const Choice& choice) {
 }
 
 /// The records of all files, or of the store.
-std::vector<Record> chosen_records(const ReportRequest& request, const Choice& choice, std::string& origin) {
-  if (request.files.empty()) {
-    const cache::Store store(request.folder);
+std::vector<Record> chosen_records(const ReportArguments& arguments, const Choice& choice,
+                                   std::string& origin) {
+  if (arguments.files.empty()) {
+    const cache::Store store(arguments.folder);
     if (store.folder().empty()) throw Error(ErrorKind::cache, store.why());
     origin = store.folder().string();
     return fs::exists(store.folder()) ? chosen(stored_records(store.folder()), choice)
                                       : std::vector<Record>();
   }
   std::vector<Record> records;
-  for (const fs::path& file : request.files) {
+  for (const fs::path& file : arguments.files) {
     std::vector<Record> more = records_of(file, choice);
     records.insert(records.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     origin += (origin.empty() ? "" : ", ") + file.string();
@@ -114,24 +115,24 @@ void append_in_full(Json& problems, const std::vector<ReportEntry>& entries, con
 }
 
 /// The files that were asked for beside the answer; CSV on standard output is the answer.
-void write_files(const ReportRequest& request, const std::string& csv, const Json& page, Answer& answer) {
-  if (!request.html.empty()) {
-    write_text(request.html, report_page(page));
-    answer.json["html"] = request.html.string();
-    answer.text += fmt::format("page: {}\n", printable(request.html.string()));
+void write_files(const ReportArguments& arguments, const std::string& csv, const Json& page, Answer& answer) {
+  if (!arguments.html.empty()) {
+    write_text(arguments.html, report_page(page));
+    answer.json["html"] = arguments.html.string();
+    answer.text += fmt::format("page: {}\n", printable(arguments.html.string()));
   }
-  if (request.csv == "-") {
+  if (arguments.csv == "-") {
     answer.text = csv;
-  } else if (!request.csv.empty()) {
-    write_text(request.csv, csv);
-    answer.json["csv"] = request.csv;
-    answer.text += fmt::format("table: {}\n", printable(request.csv));
+  } else if (!arguments.csv.empty()) {
+    write_text(arguments.csv, csv);
+    answer.json["csv"] = arguments.csv;
+    answer.text += fmt::format("table: {}\n", printable(arguments.csv));
   }
 }
 
-Answer report_all(const ReportRequest& request, const Choice& choice) {
+Answer report_all(const ReportArguments& arguments, const Choice& choice) {
   std::string origin;
-  const std::vector<Record> records = chosen_records(request, choice, origin);
+  const std::vector<Record> records = chosen_records(arguments, choice, origin);
   const std::vector<ReportEntry> entries = entries_of(records);
   const TuningGain gain = tuning_gain(entries);
   Answer answer;
@@ -147,13 +148,13 @@ Answer report_all(const ReportRequest& request, const Choice& choice) {
                     : report_text(entries);
   Json page = page_data(gain);
   append_in_full(page["problems"], entries, nullptr);
-  write_files(request, report_csv(entries), page, answer);
+  write_files(arguments, report_csv(entries), page, answer);
   return answer;
 }
 
-Answer report_comparison(const ReportRequest& request, const Choice& choice) {
-  const fs::path& a = request.compared[0];
-  const fs::path& b = request.compared[1];
+Answer report_comparison(const ReportArguments& arguments, const Choice& choice) {
+  const fs::path& a = arguments.compared[0];
+  const fs::path& b = arguments.compared[1];
   const std::vector<Record> records_a = records_of(a, choice);
   const std::vector<Record> records_b = records_of(b, choice);
   const std::vector<ReportEntry> entries_a = entries_of(records_a);
@@ -170,23 +171,23 @@ Answer report_comparison(const ReportRequest& request, const Choice& choice) {
   page["comparison"] = answer.json;
   append_in_full(page["problems"], entries_a, "A");
   append_in_full(page["problems"], entries_b, "B");
-  write_files(request, comparison_csv(comparison), page, answer);
-  if (request.fail_on_regression && comparison.count(Change::regression) > 0) answer.status = kFailed;
+  write_files(arguments, comparison_csv(comparison), page, answer);
+  if (arguments.fail_on_regression && comparison.count(Change::regression) > 0) answer.status = kFailed;
   return answer;
 }
 
-Answer report(const ReportRequest& request, bool json) {
-  if (json && request.csv == "-")
+Answer report(const ReportArguments& arguments, bool json) {
+  if (json && arguments.csv == "-")
     throw Error(ErrorKind::invalid_argument,
                 "report --json --csv -: both would be on standard output; name a file for the CSV");
-  if (!request.compared.empty() && !request.files.empty())
+  if (!arguments.compared.empty() && !arguments.files.empty())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("report '{}' --compare: --compare takes the two files by itself",
-                            printable(request.files.front().string())));
-  if (request.fail_on_regression && request.compared.empty())
+                            printable(arguments.files.front().string())));
+  if (arguments.fail_on_regression && arguments.compared.empty())
     throw Error(ErrorKind::invalid_argument, "report --fail-on-regression: of what? Give --compare A B");
-  const Choice choice(request);
-  return request.compared.empty() ? report_all(request, choice) : report_comparison(request, choice);
+  const Choice choice(arguments);
+  return arguments.compared.empty() ? report_all(arguments, choice) : report_comparison(arguments, choice);
 }
 
 }  // namespace
@@ -194,30 +195,30 @@ Answer report(const ReportRequest& request, bool json) {
 void add_report(CLI::App& root, Invocation& invocation) {
   CLI::App& app =
       *root.add_subcommand("report", "shows what tuning found: in the terminal, as a page, as a table");
-  const auto request = std::make_shared<ReportRequest>();
-  app.add_option("FILE", request->files,
+  const auto arguments = std::make_shared<ReportArguments>();
+  app.add_option("FILE", arguments->files,
                  "tuning records as JSON lines, or the folder of a store (else the store)");
-  app.add_option("--cache-dir", request->folder,
+  app.add_option("--cache-dir", arguments->folder,
                  "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
                  "~/.cache/sparsekiln)");
-  app.add_option("--op", request->operation,
+  app.add_option("--op", arguments->operation,
                  fmt::format("only this operation: {}", computation_field("operation").choices()));
   app.add_option(
-      "--dtype", request->dtype,
+      "--dtype", arguments->dtype,
       fmt::format("only this type of activations and weight: {}", computation_field("dtype").choices()));
-  app.add_option("--block", request->block, "only this block shape: 32, or OUTxIN such as 8x32");
-  app.add_option("--target", request->target, "only this target: cpu, sm_90, sm_90:132 …");
-  app.add_option("--layout", request->layout, "only layouts whose digest begins so");
-  app.add_option("--html", request->html, "writes the report as one page that needs no network");
-  app.add_option("--csv", request->csv, "writes a row a problem; - is standard output");
-  app.add_option("--compare", request->compared,
+  app.add_option("--block", arguments->block, "only this block shape: 32, or OUTxIN such as 8x32");
+  app.add_option("--target", arguments->target, "only this target: cpu, sm_90, sm_90:132 …");
+  app.add_option("--layout", arguments->layout, "only layouts whose digest begins so");
+  app.add_option("--html", arguments->html, "writes the report as one page that needs no network");
+  app.add_option("--csv", arguments->csv, "writes a row a problem; - is standard output");
+  app.add_option("--compare", arguments->compared,
                  "A B: compares the records of two files, or folders of stores, and marks regressions")
       ->expected(2);
-  app.add_flag("--fail-on-regression", request->fail_on_regression,
+  app.add_flag("--fail-on-regression", arguments->fail_on_regression,
                "with --compare: exit status 1 where B has a regression");
   add_json(app, invocation);
-  app.callback([&invocation, request] {
-    invocation.command = [request, json = invocation.json] { return report(*request, json); };
+  app.callback([&invocation, arguments] {
+    invocation.command = [arguments, json = invocation.json] { return report(*arguments, json); };
   });
 }
 

@@ -26,8 +26,8 @@
 namespace sparsekiln::tools {
 namespace {
 
-struct RunRequest {
-  Request what;
+struct RunArguments {
+  KernelArguments what;
   std::optional<std::int64_t> n;  ///< of a dynamic batch; the bound where not given
   bool check = false;
   bool time = false;
@@ -102,51 +102,52 @@ void await_baked(const Kernel& kernel, const std::shared_ptr<const Device>& devi
   answer.text += fmt::format("tiered: {} first, now {}\n", name(first), name(kernel.tier()));
 }
 
-void check_request(const RunRequest& request, std::string_view target, bool emulated) {
-  if ((request.counters || request.annotate) && !emulated)
+void check_arguments(const RunArguments& arguments, std::string_view target, bool emulated) {
+  if ((arguments.counters || arguments.annotate) && !emulated)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--target {}: only the emulator counts, --target emulated or emulated:sm_80",
                             printable(target)));
-  if (request.repeat < 1)
+  if (arguments.repeat < 1)
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("--repeat {}: 1 or more samples are timed", request.repeat));
+                fmt::format("--repeat {}: 1 or more samples are timed", arguments.repeat));
 }
 
-Answer run(const RunRequest& request) {
-  const Options options = request.what.options();
-  const std::int64_t n = batch_of(request.n, options.batch);
+Answer run(const RunArguments& arguments) {
+  const Options options = arguments.what.options();
+  const std::int64_t n = batch_of(arguments.n, options.batch);
   const bool emulated = options.target.starts_with("emulated");
-  check_request(request, options.target, emulated);
-  const Layout layout = Layout::load(request.what.file);
+  check_arguments(arguments, options.target, emulated);
+  const Layout layout = Layout::load(arguments.what.file);
   const Problem problem = make_problem(layout, options);
-  const Kernel kernel = compile_request(request.what, layout, options);
+  const Kernel kernel = compile_for(arguments.what, layout, options);
   const std::shared_ptr<const Device> device = device_for(kernel.binary().target, options.target);
 
   Answer answer;
-  answer.json = {{"file", request.what.file.string()}, {"device", device->description()}, {"n", n}};
+  answer.json = {{"file", arguments.what.file.string()}, {"device", device->description()}, {"n", n}};
   answer.text = summarize_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms());
   answer.text += fmt::format("device: {}\n", printable(device->description()));
   warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
   const std::unique_ptr<const TestLaunch> random =
-      make_test_launch(problem, {.n = n}, Inputs::random, request.seed);
+      make_test_launch(problem, {.n = n}, Inputs::random, arguments.seed);
   if (options.specialization == Specialization::tiered)
-    await_baked(kernel, device, *random, request.check, answer);
+    await_baked(kernel, device, *random, arguments.check, answer);
   answer.json["tier"] = name(kernel.tier());
-  answer.json["checked"] = request.check;
+  answer.json["checked"] = arguments.check;
   Checked checked;
-  if (request.check)
+  if (arguments.check)
     checked.exact =
-        judge(kernel, device, *make_test_launch(problem, {.n = n}, Inputs::small_integers, request.seed));
+        judge(kernel, device, *make_test_launch(problem, {.n = n}, Inputs::small_integers, arguments.seed));
   if (emulated) cuda::Emulator().reset_counters();  // they are of the launch that follows, and no other
-  if (request.check || emulated) checked.random = judge(kernel, device, *random);
-  if (request.check) report_check(checked, answer);
+  if (arguments.check || emulated) checked.random = judge(kernel, device, *random);
+  if (arguments.check) report_check(checked, answer);
   if (emulated) {
     answer.json["timed"] = false;
     answer.text += "emulated: not timed\n";
-    if (request.counters || request.annotate) report_counters(cuda::Emulator(), request.annotate, answer);
+    if (arguments.counters || arguments.annotate)
+      report_counters(cuda::Emulator(), arguments.annotate, answer);
   } else {
-    report_timing(time_layer(kernel, device, *random, request.time ? request.repeat : 5), problem.flops(n),
-                  request.time, answer);
+    report_timing(time_layer(kernel, device, *random, arguments.time ? arguments.repeat : 5),
+                  problem.flops(n), arguments.time, answer);
   }
   answer.json.update(describe_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms()));
   return answer;
@@ -156,23 +157,23 @@ Answer run(const RunRequest& request) {
 
 void add_run(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand("run", "compiles a layer, runs it, and checks, counts and times it");
-  const auto request = std::make_shared<RunRequest>();
-  add_request(app, request->what);
-  app.add_option("--n", request->n, "entries in the batch of this run, for --batch up-to:N")
+  const auto arguments = std::make_shared<RunArguments>();
+  add_kernel(app, arguments->what);
+  app.add_option("--n", arguments->n, "entries in the batch of this run, for --batch up-to:N")
       ->check(whole_number());
-  app.add_flag("--check", request->check,
+  app.add_flag("--check", arguments->check,
                "against the oracles: small integers exactly, random numbers by a bound");
-  app.add_flag("--time", request->time, "takes --repeat samples and says how they spread");
-  app.add_option("--seed", request->seed, "of the inputs")->check(natural_number())->capture_default_str();
-  app.add_option("--repeat", request->repeat, "samples of --time")
+  app.add_flag("--time", arguments->time, "takes --repeat samples and says how they spread");
+  app.add_option("--seed", arguments->seed, "of the inputs")->check(natural_number())->capture_default_str();
+  app.add_option("--repeat", arguments->repeat, "samples of --time")
       ->check(whole_number())
       ->capture_default_str();
   app.add_flag(
-      "--counters", request->counters,
+      "--counters", arguments->counters,
       "on the emulator: instructions by kind, memory moved against needed, bank conflicts, divergence");
-  app.add_flag("--annotate", request->annotate, "as --counters, and the same for each line of the PTX");
+  app.add_flag("--annotate", arguments->annotate, "as --counters, and the same for each line of the PTX");
   add_json(app, invocation);
-  app.callback([&invocation, request] { invocation.command = [request] { return run(*request); }; });
+  app.callback([&invocation, arguments] { invocation.command = [arguments] { return run(*arguments); }; });
 }
 
 }  // namespace sparsekiln::tools

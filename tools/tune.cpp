@@ -29,8 +29,8 @@
 namespace sparsekiln::tools {
 namespace {
 
-struct TuneRequest {
-  Request what;
+struct TuneArguments {
+  KernelArguments what;
   std::vector<std::filesystem::path> files;
   std::string target = "auto";
   std::string budget = "30s";
@@ -137,33 +137,33 @@ class InterruptWatch {
   void (*before_)(int);
 };
 
-Record tune_one(const TuneRequest& request, const BuildJob& job, TuneBar& bar,
+Record tune_one(const TuneArguments& arguments, const BuildJob& job, TuneBar& bar,
                 std::chrono::duration<double> budget) {
-  if (request.model) return untuned(job, request.target);
-  return tune(job, request.target,
+  if (arguments.model) return untuned(job, arguments.target);
+  return tune(job, arguments.target,
               {.budget = budget,
-               .again = request.again,
-               .at_once = static_cast<std::size_t>(request.workers),
+               .again = arguments.again,
+               .at_once = static_cast<std::size_t>(arguments.workers),
                .stop = [] { return interrupted.load(); },
                .progress = [&](const TuningProgress& now) { bar.draw(now); }});
 }
 
 /// The records of the jobs, each problem once, until the run is interrupted. Where the space alone is asked
 /// for, the answer lists that, and there are none.
-std::vector<Record> tune_jobs(const TuneRequest& request, const std::vector<KernelJob>& jobs,
+std::vector<Record> tune_jobs(const TuneArguments& arguments, const std::vector<KernelJob>& jobs,
                               std::chrono::duration<double> budget, Answer& answer) {
   std::vector<Record> records;
   std::set<std::vector<std::pair<std::string, std::string>>> done;  ///< a store has a problem once a config
   const InterruptWatch watch;
   for (std::size_t i = 0; i < jobs.size() && !interrupted; ++i) {
-    if (request.space) {
+    if (arguments.space) {
       list_space(jobs[i], answer);
       continue;
     }
     if (!done.insert(problem_fields(jobs[i].job.problem, jobs[i].job.target)).second) continue;
     try {
       TuneBar bar(i, jobs.size(), budget.count());
-      records.push_back(tune_one(request, jobs[i].job, bar, budget));
+      records.push_back(tune_one(arguments, jobs[i].job, bar, budget));
     } catch (const Error& error) {
       if (jobs.size() == 1 || error.kind() != ErrorKind::invalid_argument) throw;
       answer.warnings.push_back(fmt::format("left out: {}: {}", jobs[i].name, error.what()));
@@ -172,20 +172,20 @@ std::vector<Record> tune_jobs(const TuneRequest& request, const std::vector<Kern
   return records;
 }
 
-Answer tune_all(const TuneRequest& request) {
+Answer tune_all(const TuneArguments& arguments) {
   Answer answer;
   answer.json["problems"] = Json::array();
-  const auto budget = parse_budget(request.budget);
-  if (request.workers < 0)
+  const auto budget = parse_budget(arguments.budget);
+  if (arguments.workers < 0)
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("--jobs {}: 1 or more candidates are compiled at once", request.workers));
-  const std::string arch = resolve_target(request.target).to_string();
+                fmt::format("--jobs {}: 1 or more candidates are compiled at once", arguments.workers));
+  const std::string arch = resolve_target(arguments.target).to_string();
   const std::vector<KernelJob> jobs =
-      jobs_of(request.what, request.files, {arch}, request.from_store, answer);
+      jobs_of(arguments.what, arguments.files, {arch}, arguments.from_store, answer);
   if (jobs.empty())
     throw Error(ErrorKind::invalid_argument,
                 "tune: of what? Give layout files, a jobs file (.json), or --from-store");
-  const std::vector<Record> records = tune_jobs(request, jobs, budget, answer);
+  const std::vector<Record> records = tune_jobs(arguments, jobs, budget, answer);
   const std::vector<ReportEntry> entries = entries_of(records);
   for (const ReportEntry& entry : entries) answer.json["problems"].push_back(describe(entry));
   if (!entries.empty()) answer.text += report_text(entries);
@@ -202,24 +202,26 @@ Answer tune_all(const TuneRequest& request) {
 void add_tune(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand(
       "tune", "finds the fastest configs by measuring, and keeps them for `compile` and `report`");
-  const auto request = std::make_shared<TuneRequest>();
-  app.add_option("FILE", request->files,
+  const auto arguments = std::make_shared<TuneArguments>();
+  app.add_option("FILE", arguments->files,
                  "layouts, tuned with the options below; and jobs files (.json), which have their own");
-  app.add_option("--target", request->target,
+  app.add_option("--target", arguments->target,
                  "the device: auto, cpu, cuda, cuda:1, emulated; or an architecture (sm_90), whose times are "
                  "the cost model's where this machine has none")
       ->capture_default_str();
-  app.add_option("--budget", request->budget, "time for each problem: 30s, 500ms, 2m")->capture_default_str();
-  app.add_option("--jobs", request->workers,
+  app.add_option("--budget", arguments->budget, "time for each problem: 30s, 500ms, 2m")
+      ->capture_default_str();
+  app.add_option("--jobs", arguments->workers,
                  "candidates to compile at once (one a processor where not given)")
       ->check(whole_number());
-  app.add_flag("--from-store", request->from_store, "all kernels that the store has seen, too");
-  app.add_flag("--again", request->again, "time the best again where a problem is tuned already");
-  app.add_flag("--model", request->model, "compile and measure nothing: what the cost model says");
-  app.add_flag("--space", request->space, "list all configs, and why those cannot serve that do not");
-  add_problem(app, request->what);
+  app.add_flag("--from-store", arguments->from_store, "all kernels that the store has seen, too");
+  app.add_flag("--again", arguments->again, "time the best again where a problem is tuned already");
+  app.add_flag("--model", arguments->model, "compile and measure nothing: what the cost model says");
+  app.add_flag("--space", arguments->space, "list all configs, and why those cannot serve that do not");
+  add_problem(app, arguments->what);
   add_json(app, invocation);
-  app.callback([&invocation, request] { invocation.command = [request] { return tune_all(*request); }; });
+  app.callback(
+      [&invocation, arguments] { invocation.command = [arguments] { return tune_all(*arguments); }; });
 }
 
 }  // namespace sparsekiln::tools

@@ -22,8 +22,8 @@
 namespace sparsekiln::tools {
 namespace {
 
-struct VerifyRequest {
-  Request what;
+struct VerifyArguments {
+  KernelArguments what;
   std::optional<std::int64_t> n;
   std::uint64_t first_seed = 0;
   std::int64_t seeds = 8;
@@ -35,9 +35,9 @@ constexpr std::uint64_t kInputs = 1;
 /// One kernel, run under one seed after another.
 class Verification {
  public:
-  Verification(const VerifyRequest& request, const Problem& problem, std::int64_t n,
+  Verification(const VerifyArguments& arguments, const Problem& problem, std::int64_t n,
                std::shared_ptr<const Binary> binary)
-      : target_(request.what.target),
+      : target_(arguments.what.target),
         binary_(std::move(binary)),
         exact_(make_test_launch(problem, {.n = n}, Inputs::small_integers, kInputs)),
         random_(make_test_launch(problem, {.n = n}, Inputs::random, kInputs)) {
@@ -89,34 +89,34 @@ class Verification {
   std::vector<std::byte> first_image_;
 };
 
-Answer verify(const VerifyRequest& request) {
-  const Options options = request.what.options();
+Answer verify(const VerifyArguments& arguments) {
+  const Options options = arguments.what.options();
   if (!options.target.starts_with("emulated"))
     throw Error(
         ErrorKind::invalid_argument,
         fmt::format("--target {}: kernels are verified on the emulator, --target emulated or emulated:sm_80; "
                     "`run --check` takes other targets",
                     printable(options.target)));
-  if (request.seeds < 1)
-    throw Error(ErrorKind::invalid_argument, fmt::format("--seeds {}: 1 or more are tried", request.seeds));
-  const std::int64_t n = batch_of(request.n, options.batch);
-  const Layout layout = Layout::load(request.what.file);
+  if (arguments.seeds < 1)
+    throw Error(ErrorKind::invalid_argument, fmt::format("--seeds {}: 1 or more are tried", arguments.seeds));
+  const std::int64_t n = batch_of(arguments.n, options.batch);
+  const Layout layout = Layout::load(arguments.what.file);
   const Problem problem = make_problem(layout, options);
-  const Built built = build_request(request.what, layout, options);
+  const Built built = build_for(arguments.what, layout, options);
 
   Answer answer;
-  answer.json = {{"file", request.what.file.string()}, {"n", n}, {"seeds", Json::array()}};
+  answer.json = {{"file", arguments.what.file.string()}, {"n", n}, {"seeds", Json::array()}};
   answer.text = summarize_binary(*built.binary, built.from, built.key, built.compile_ms);
   warn_if_not_kept(built, answer);
-  Verification verification(request, problem, n, built.binary);
+  Verification verification(arguments, problem, n, built.binary);
   std::int64_t found = 0;
-  for (std::int64_t i = 0; i < request.seeds; ++i)
-    if (!verification.run(request.first_seed + static_cast<std::uint64_t>(i), answer)) ++found;
+  for (std::int64_t i = 0; i < arguments.seeds; ++i)
+    if (!verification.run(arguments.first_seed + static_cast<std::uint64_t>(i), answer)) ++found;
   answer.json["found"] = found;
   answer.json.update(describe_binary(*built.binary, built.from, built.key, built.compile_ms));
-  answer.text += found == 0
-                     ? fmt::format("verified under {} seed{}\n", request.seeds, request.seeds == 1 ? "" : "s")
-                     : fmt::format("WRONG under {} of {} seeds\n", found, request.seeds);
+  answer.text +=
+      found == 0 ? fmt::format("verified under {} seed{}\n", arguments.seeds, arguments.seeds == 1 ? "" : "s")
+                 : fmt::format("WRONG under {} of {} seeds\n", found, arguments.seeds);
   if (found != 0) answer.status = kFailed;
   return answer;
 }
@@ -126,19 +126,19 @@ Answer verify(const VerifyRequest& request) {
 void add_verify(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand(
       "verify", "compiles a layer and runs it on the emulator under several seeds, all checks on");
-  const auto request = std::make_shared<VerifyRequest>();
-  request->what.target = "emulated";
-  add_request(app, request->what);
-  app.add_option("--n", request->n, "entries in the batch of this run, for --batch up-to:N")
+  const auto arguments = std::make_shared<VerifyArguments>();
+  arguments->what.target = "emulated";
+  add_kernel(app, arguments->what);
+  app.add_option("--n", arguments->n, "entries in the batch of this run, for --batch up-to:N")
       ->check(whole_number());
-  app.add_option("--seeds", request->seeds, "how many orders of warps, blocks and copies to try")
+  app.add_option("--seeds", arguments->seeds, "how many orders of warps, blocks and copies to try")
       ->check(whole_number())
       ->capture_default_str();
-  app.add_option("--first-seed", request->first_seed, "the first of them")
+  app.add_option("--first-seed", arguments->first_seed, "the first of them")
       ->check(natural_number())
       ->capture_default_str();
   add_json(app, invocation);
-  app.callback([&invocation, request] { invocation.command = [request] { return verify(*request); }; });
+  app.callback([&invocation, arguments] { invocation.command = [arguments] { return verify(*arguments); }; });
 }
 
 }  // namespace sparsekiln::tools

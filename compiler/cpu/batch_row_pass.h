@@ -49,7 +49,7 @@ class BatchRowPass final : public GatheringPass {
     Value* group;
     Value* number;  ///< among the tiles and groups of a block
   };
-  /// Steps that register tiles go over with their accumulators in registers.
+  /// Steps whose blocks are in L1 while register tiles go over them with their accumulators in registers.
   struct Chunk {
     Value* first;   ///< step of the schedule
     Value* length;  ///< in steps of the schedule

@@ -18,8 +18,8 @@ namespace sparsekiln::cpu {
 // block by block, widened, to the stack, where the batch rows of a feature are neighbors; vectors are of
 // batch rows.
 //
-// Every output is one chain of multiply-adds from 0, ascending in block column and k. No row is cut, so that
-// results do not depend on the number of workers, and a launch needs no workspace.
+// Every output is one chain of multiply-adds from 0, ascending in block column and k. No row is split, so
+// that results do not depend on the number of workers, and a launch needs no workspace.
 
 /// Throws `invalid_argument` unless `config` can compute `problem`: tile_n is a power of two up to 64, and
 /// nothing else is chosen.

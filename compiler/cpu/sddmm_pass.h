@@ -35,7 +35,7 @@ class SddmmPass {
     Value* dy_panel = nullptr;  ///< which of those of a block
     Value* x_panel = nullptr;   ///< likewise
   };
-  /// A stretch of the batch of one pair.
+  /// Batch rows of one pair, whose panels are in L1 while register tiles go over them.
   struct Chunk {
     Value* pair = nullptr;
     Value* begin = nullptr;    ///< its first batch row

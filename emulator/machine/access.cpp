@@ -45,33 +45,34 @@ Place place_of(const LaneGroup& group, std::uint32_t cell, unsigned bytes, std::
 }
 
 /// Where the access begins that touches `address`.
-std::uint64_t begin_of(const Request& request, std::uint64_t address) {
-  return address & ~static_cast<std::uint64_t>(request.access.bytes - 1);
+std::uint64_t begin_of(const CheckedAccess& checked, std::uint64_t address) {
+  return address & ~static_cast<std::uint64_t>(checked.access.bytes - 1);
 }
 
 /// Checks that no unwritten bytes are read, and marks what is written. `written` has the bytes of the whole
 /// memory, by cell; the memory starts at the address `memory`.
-void watch_written(const Request& request, const LaneGroup& group, ByteMask* written, std::uint64_t memory) {
+void watch_written(const CheckedAccess& checked, const LaneGroup& group, ByteMask* written,
+                   std::uint64_t memory) {
   ByteMask* const cells = written + group.line * kCellsOfLine;
   if (all_cells_are(cells, 0xffff)) return;
   group.each_cell([&](std::uint32_t c, ByteMask bytes) {
-    if (request.reads() && (bytes & ~cells[c]) != 0) {
+    if (checked.reads() && (bytes & ~cells[c]) != 0) {
       const Place at = place_of(group, c, bytes & ~cells[c], memory);
-      request.fail(FaultKind::unwritten_read, at.lane,
-                   request.text(begin_of(request, at.address)) +
+      checked.fail(FaultKind::unwritten_read, at.lane,
+                   checked.text(begin_of(checked, at.address)) +
                        ", of which nothing has written the byte at " + hex(at.address));
     }
-    if (request.writes()) cells[c] |= bytes;
+    if (checked.writes()) cells[c] |= bytes;
   });
 }
 
-void watch_order(const Request& request, const LaneGroup& group, const Touch& touch, Line& line,
+void watch_order(const CheckedAccess& checked, const LaneGroup& group, const Touch& touch, Line& line,
                  std::uint32_t stamp, const Viewer& viewer, std::uint64_t memory) {
   Conflict with;
   if (line.add(group, touch, stamp, viewer, with)) return;
-  const Site site = site_of(request.block(), with.touch.block, with.touch.warp(), with.lane, with.touch.pc());
-  request.fail(FaultKind::race, group.pattern.lane_at(static_cast<int>(with.byte)),
-               request.text(begin_of(request, memory + group.line * kLineBytes + with.byte)) +
+  const Site site = site_of(checked.block(), with.touch.block, with.touch.warp(), with.lane, with.touch.pc());
+  checked.fail(FaultKind::race, group.pattern.lane_at(static_cast<int>(with.byte)),
+               checked.text(begin_of(checked, memory + group.line * kLineBytes + with.byte)) +
                    ", which races with the " + (with.touch.writes() ? "write" : "read") + " by " +
                    describe_thread(site) + ": " + describe_code(*site.program, with.touch.pc()));
 }
@@ -89,126 +90,126 @@ std::string describe_copy(const Block& block, std::uint64_t address) {
   return "a copy";
 }
 
-void watch_filling(const Request& request, const LaneGroup& group) {
-  const Block& block = request.block();
+void watch_filling(const CheckedAccess& checked, const LaneGroup& group) {
+  const Block& block = checked.block();
   const ByteMask* const cells = block.shared_filling.data() + group.line * kCellsOfLine;
   if (all_cells_are(cells, 0)) return;
   group.each_cell([&](std::uint32_t c, ByteMask bytes) {
     if ((bytes & cells[c]) == 0) return;
     const Place at = place_of(group, c, bytes & cells[c], kSharedBase);
-    request.fail(request.reads() ? FaultKind::copy_not_awaited : FaultKind::copy_overwritten, at.lane,
-                 request.text(begin_of(request, at.address)) +
+    checked.fail(checked.reads() ? FaultKind::copy_not_awaited : FaultKind::copy_overwritten, at.lane,
+                 checked.text(begin_of(checked, at.address)) +
                      ", which an asynchronous copy is filling that its thread has not waited for: " +
                      describe_copy(block, at.address));
   });
 }
 
-Touch touch_of(const Request& request) {
-  return Touch::of(request.block().index, request.warp.index, request.warp.time,
-                   pc_of(request.warp, request.instruction), request.writes(), strength_of(request.access));
+Touch touch_of(const CheckedAccess& checked) {
+  return Touch::of(checked.block().index, checked.warp.index, checked.warp.time,
+                   pc_of(checked.warp, checked.instruction), checked.writes(), strength_of(checked.access));
 }
 
-void watch_shared(const Request& request, const std::uint32_t* offsets, Mask common) {
-  Block& block = request.block();
-  const Viewer viewer = block.order.viewer(request.warp.index);
-  const Touch touch = touch_of(request);
-  const bool races = request.checks().races;
-  for (Mask left = request.mask; left != 0;) {
+void watch_shared(const CheckedAccess& checked, const std::uint32_t* offsets, Mask common) {
+  Block& block = checked.block();
+  const Viewer viewer = block.order.viewer(checked.warp.index);
+  const Touch touch = touch_of(checked);
+  const bool races = checked.checks().races;
+  for (Mask left = checked.mask; left != 0;) {
     const LaneGroup group =
-        first_group(left, request.access.bytes, [&](int lane) { return std::uint64_t{offsets[lane]}; });
+        first_group(left, checked.access.bytes, [&](int lane) { return std::uint64_t{offsets[lane]}; });
     left &= ~group.lanes;
-    if (races) watch_filling(request, group);
-    if (request.checks().unwritten) watch_written(request, group, block.shared_written.data(), kSharedBase);
+    if (races) watch_filling(checked, group);
+    if (checked.checks().unwritten) watch_written(checked, group, block.shared_written.data(), kSharedBase);
     if (races && (group.lanes & ~common) != 0)
-      watch_order(request, group, touch, block.shared_lines[group.line], block.stamp, viewer, kSharedBase);
+      watch_order(checked, group, touch, block.shared_lines[group.line], block.stamp, viewer, kSharedBase);
   }
 }
 
 /// Lanes of one allocation.
-void watch_global(const Request& request, Allocation& allocation, Mask lanes, const std::uint64_t* addresses,
-                  Mask common) {
+void watch_global(const CheckedAccess& checked, Allocation& allocation, Mask lanes,
+                  const std::uint64_t* addresses, Mask common) {
   Shadow& shadow = *allocation.shadow;
-  const bool races = request.checks().races;
-  if (request.writes() && !request.checks().unwritten) shadow.mark_all_written();
-  const bool written = request.checks().unwritten && !shadow.all_written();
+  const bool races = checked.checks().races;
+  if (checked.writes() && !checked.checks().unwritten) shadow.mark_all_written();
+  const bool written = checked.checks().unwritten && !shadow.all_written();
   if (!races && !written) return;
-  Block& block = request.block();
-  if (races && request.writes()) watch_sources(request, lanes, addresses);
-  const Viewer viewer = block.order.viewer(request.warp.index);
-  const Touch touch = touch_of(request);
+  Block& block = checked.block();
+  if (races && checked.writes()) watch_sources(checked, lanes, addresses);
+  const Viewer viewer = block.order.viewer(checked.warp.index);
+  const Touch touch = touch_of(checked);
   const auto offset = [&](int lane) { return addresses[lane] - allocation.address; };
-  LaneGroup group = first_group(lanes, request.access.bytes, offset);
+  LaneGroup group = first_group(lanes, checked.access.bytes, offset);
   while (lanes != 0) {
     const std::uint64_t index = group.line / Shadow::kLinesOfPage;
     const Shadow::Locked lock(shadow, index);
     Shadow::Page* const page = races ? &shadow.page(index) : nullptr;
     do {
       lanes &= ~group.lanes;
-      if (written) watch_written(request, group, shadow.written(), allocation.address);
+      if (written) watch_written(checked, group, shadow.written(), allocation.address);
       if (races && (group.lanes & ~common) != 0)
-        watch_order(request, group, touch, page->lines[group.line % Shadow::kLinesOfPage], block.grid.stamp,
+        watch_order(checked, group, touch, page->lines[group.line % Shadow::kLinesOfPage], block.grid.stamp,
                     viewer, allocation.address);
       if (lanes == 0) return;
-      group = first_group(lanes, request.access.bytes, offset);
+      group = first_group(lanes, checked.access.bytes, offset);
     } while (group.line / Shadow::kLinesOfPage == index);
   }
 }
 
-void watch_local(const Request& request, const std::uint64_t* offsets) {
-  std::vector<ByteMask>& cells = request.block().local_cells;
-  each_lane_of(request.mask, [&](int lane) {
+void watch_local(const CheckedAccess& checked, const std::uint64_t* offsets) {
+  std::vector<ByteMask>& cells = checked.block().local_cells;
+  each_lane_of(checked.mask, [&](int lane) {
     const auto bytes =
-        static_cast<ByteMask>(((1u << request.access.bytes) - 1) << offsets[lane] % kCellBytes);
+        static_cast<ByteMask>(((1u << checked.access.bytes) - 1) << offsets[lane] % kCellBytes);
     ByteMask& written = cells[offsets[lane] / kCellBytes];
-    if (request.reads() && (bytes & ~written) != 0)
-      request.fail(FaultKind::unwritten_read, lane,
-                   request.text(offsets[lane] % request.block().grid.local_bytes) +
+    if (checked.reads() && (bytes & ~written) != 0)
+      checked.fail(FaultKind::unwritten_read, lane,
+                   checked.text(offsets[lane] % checked.block().grid.local_bytes) +
                        " of local memory, which nothing has written");
-    if (request.writes()) written = static_cast<ByteMask>(written | bytes);
+    if (checked.writes()) written = static_cast<ByteMask>(written | bytes);
   });
 }
 
-void check_local(const Request& request, const std::uint64_t* given, std::byte** host) {
-  Block& block = request.block();
+void check_local(const CheckedAccess& checked, const std::uint64_t* given, std::byte** host) {
+  Block& block = checked.block();
   const std::uint32_t size = block.grid.local_bytes;
   const std::uint32_t has = block.grid.program.local_bytes;
   std::uint64_t offsets[kLanes];
-  request.check_alignment(LaneAddresses(given, request.mask));
-  each_lane_of(request.mask, [&](int lane) {
+  checked.check_alignment(LaneAddresses(given, checked.mask));
+  each_lane_of(checked.mask, [&](int lane) {
     const auto address = static_cast<std::uint32_t>(given[lane]);
-    if (address >= has || has - address < static_cast<std::uint32_t>(request.access.bytes))
-      request.fail(FaultKind::out_of_bounds, lane,
-                   request.text(address) + " of local memory, of which a thread has " + std::to_string(has));
-    const std::uint64_t thread = request.warp.index * kLanes + static_cast<std::uint32_t>(lane);
+    if (address >= has || has - address < static_cast<std::uint32_t>(checked.access.bytes))
+      checked.fail(FaultKind::out_of_bounds, lane,
+                   checked.text(address) + " of local memory, of which a thread has " + std::to_string(has));
+    const std::uint64_t thread = checked.warp.index * kLanes + static_cast<std::uint32_t>(lane);
     offsets[lane] = thread * size + address;
     host[lane] = block.local + offsets[lane];
   });
-  if (request.checks().unwritten) watch_local(request, offsets);
+  if (checked.checks().unwritten) watch_local(checked, offsets);
 }
 
-void check_constant(const Request& request, const std::uint64_t* given, std::byte** host) {
-  const Block& block = request.block();
-  const LaneAddresses addresses(given, request.mask);
-  if (request.writes())
-    request.fail(FaultKind::invalid_operation, std::countr_zero(request.mask), "writes constant memory");
-  request.check_alignment(addresses);
-  Allocation*& found = block.worker->found[pc_of(request.warp, request.instruction)];
+void check_constant(const CheckedAccess& checked, const std::uint64_t* given, std::byte** host) {
+  const Block& block = checked.block();
+  const LaneAddresses addresses(given, checked.mask);
+  if (checked.writes())
+    checked.fail(FaultKind::invalid_operation, std::countr_zero(checked.mask), "writes constant memory");
+  checked.check_alignment(addresses);
+  Allocation*& found = block.worker->found[pc_of(checked.warp, checked.instruction)];
   const auto fits = [&](const Allocation* allocation) {
     return allocation != nullptr && allocation->constant &&
-           all_inside(addresses, allocation->address, allocation->bytes, request.access.bytes);
+           all_inside(addresses, allocation->address, allocation->bytes, checked.access.bytes);
   };
   if (!fits(found)) {
-    Allocation* const at_first = block.grid.find(addresses.at[std::countr_zero(request.mask)]);
+    Allocation* const at_first = block.grid.find(addresses.at[std::countr_zero(checked.mask)]);
     if (fits(at_first)) {
       found = at_first;
     } else {
-      each_lane_of(request.mask, [&](int lane) {
+      each_lane_of(checked.mask, [&](int lane) {
         const Allocation* const allocation = block.grid.find(given[lane]);
         if (allocation == nullptr || !allocation->constant ||
-            first_outside(given, 1u << lane, allocation->address, allocation->bytes, request.access.bytes) !=
+            first_outside(given, 1u << lane, allocation->address, allocation->bytes, checked.access.bytes) !=
                 kLanes)
-          request.fail(FaultKind::out_of_bounds, lane,
-                       request.text(given[lane]) + block.grid.whereabouts(given[lane], true));
+          checked.fail(FaultKind::out_of_bounds, lane,
+                       checked.text(given[lane]) + block.grid.whereabouts(given[lane], true));
         host[lane] = allocation->data.get() + (given[lane] - allocation->address);
       });
       return;
@@ -219,25 +220,25 @@ void check_constant(const Request& request, const std::uint64_t* given, std::byt
 }
 
 /// Splits the lanes by the window that a generic address is in (PTX ISA 5.1, "Generic Addressing").
-void check_generic(Request request, const std::uint64_t* addresses, Mask common, std::byte** host,
+void check_generic(CheckedAccess checked, const std::uint64_t* addresses, Mask common, std::byte** host,
                    Mask& shared, Mask& global) {
   Mask local = 0;
   shared = 0;
-  each_lane_of(request.mask, [&](int lane) {
+  each_lane_of(checked.mask, [&](int lane) {
     shared |= addresses[lane] - kSharedWindow < kWindowBytes ? 1u << lane : 0;
     local |= addresses[lane] - kLocalWindow < kWindowBytes ? 1u << lane : 0;
   });
-  global = request.mask & ~shared & ~local;
-  const Mask all = request.mask;
+  global = checked.mask & ~shared & ~local;
+  const Mask all = checked.mask;
   std::uint64_t offsets[kLanes];
   each_lane_of(all, [&](int lane) { offsets[lane] = addresses[lane] % kWindowBytes; });
   const auto with = [&](Mask mask, auto check) {
-    request.mask = mask;
+    checked.mask = mask;
     if (mask != 0) check();
   };
-  with(shared, [&] { check_shared(request, offsets, common, host); });
-  with(local, [&] { check_local(request, offsets, host); });
-  with(global, [&] { check_global(request, addresses, common, host); });
+  with(shared, [&] { check_shared(checked, offsets, common, host); });
+  with(local, [&] { check_local(checked, offsets, host); });
+  with(global, [&] { check_global(checked, addresses, common, host); });
 }
 
 /// host[lane] = address(lane) for the lanes of `mask`; all at once where it has all of them.
@@ -258,18 +259,18 @@ LaneAddresses::LaneAddresses(const std::uint64_t* given, Mask mask) {
   for (int lane = 0; lane < kLanes; ++lane) at[lane] = (mask >> lane & 1) != 0 ? at[lane] : some;
 }
 
-std::string Request::text(std::uint64_t address) const {
+std::string CheckedAccess::text(std::uint64_t address) const {
   const char* const verb = access.kind == AccessKind::read    ? "reads "
                            : access.kind == AccessKind::write ? "writes "
                                                               : "updates ";
   return verb + std::to_string(access.bytes) + " bytes at " + hex(address);
 }
 
-void Request::fail(FaultKind kind, int lane, const std::string& what) const {
+void CheckedAccess::fail(FaultKind kind, int lane, const std::string& what) const {
   fault(kind, warp, instruction, lane, what);
 }
 
-void Request::check_alignment(const LaneAddresses& addresses) const {
+void CheckedAccess::check_alignment(const LaneAddresses& addresses) const {
   const auto low = static_cast<std::uint64_t>(access.bytes - 1);
   std::uint64_t bits = 0;
   for (int lane = 0; lane < kLanes; ++lane) bits |= addresses.at[lane];
@@ -302,60 +303,60 @@ Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes) {
   return result;
 }
 
-void check_shared(const Request& request, const std::uint64_t* given, Mask common, std::byte** host) {
-  Block& block = request.block();
-  LaneAddresses addresses(given, request.mask);
+void check_shared(const CheckedAccess& checked, const std::uint64_t* given, Mask common, std::byte** host) {
+  Block& block = checked.block();
+  LaneAddresses addresses(given, checked.mask);
   for (std::uint64_t& address : addresses.at) address = static_cast<std::uint32_t>(address);
-  request.check_alignment(addresses);
-  if (!all_inside(addresses, kSharedBase, block.grid.shared_bytes, request.access.bytes)) {
+  checked.check_alignment(addresses);
+  if (!all_inside(addresses, kSharedBase, block.grid.shared_bytes, checked.access.bytes)) {
     const int lane =
-        first_outside(addresses.at, request.mask, kSharedBase, block.grid.shared_bytes, request.access.bytes);
-    request.fail(FaultKind::out_of_bounds, lane,
-                 request.text(addresses.at[lane]) + " of shared memory, of which the block has " +
+        first_outside(addresses.at, checked.mask, kSharedBase, block.grid.shared_bytes, checked.access.bytes);
+    checked.fail(FaultKind::out_of_bounds, lane,
+                 checked.text(addresses.at[lane]) + " of shared memory, of which the block has " +
                      std::to_string(block.grid.shared_bytes) + " from " + hex(kSharedBase));
   }
   std::uint32_t offsets[kLanes];
   for (int lane = 0; lane < kLanes; ++lane)
     offsets[lane] = static_cast<std::uint32_t>(addresses.at[lane]) - kSharedBase;
-  place(host, request.mask, [&, memory = block.shared](int lane) { return memory + offsets[lane]; });
-  if (request.checks().races || request.checks().unwritten) watch_shared(request, offsets, common);
+  place(host, checked.mask, [&, memory = block.shared](int lane) { return memory + offsets[lane]; });
+  if (checked.checks().races || checked.checks().unwritten) watch_shared(checked, offsets, common);
 }
 
-void check_global(const Request& request, const std::uint64_t* given, Mask common, std::byte** host) {
-  const Block& block = request.block();
-  const LaneAddresses addresses(given, request.mask);
-  request.check_alignment(addresses);
-  Allocation*& found = block.worker->found[pc_of(request.warp, request.instruction)];
-  const int bytes = request.access.bytes;
+void check_global(const CheckedAccess& checked, const std::uint64_t* given, Mask common, std::byte** host) {
+  const Block& block = checked.block();
+  const LaneAddresses addresses(given, checked.mask);
+  checked.check_alignment(addresses);
+  Allocation*& found = block.worker->found[pc_of(checked.warp, checked.instruction)];
+  const int bytes = checked.access.bytes;
   if (found == nullptr || found->constant || !all_inside(addresses, found->address, found->bytes, bytes)) {
-    for (Mask left = request.mask; left != 0;) {
+    for (Mask left = checked.mask; left != 0;) {
       const int first = std::countr_zero(left);
       Allocation* const allocation = block.grid.find(given[first]);
       if (allocation == nullptr || allocation->constant ||
           first_outside(given, 1u << first, allocation->address, allocation->bytes, bytes) != kLanes)
-        request.fail(FaultKind::out_of_bounds, first,
-                     request.text(given[first]) + block.grid.whereabouts(given[first], false));
+        checked.fail(FaultKind::out_of_bounds, first,
+                     checked.text(given[first]) + block.grid.whereabouts(given[first], false));
       Mask inside = 0;
       each_lane_of(left, [&](int lane) {
         if (first_outside(given, 1u << lane, allocation->address, allocation->bytes, bytes) != kLanes) return;
         inside |= 1u << lane;
         host[lane] = allocation->data.get() + (given[lane] - allocation->address);
       });
-      watch_global(request, *allocation, inside, given, common);
+      watch_global(checked, *allocation, inside, given, common);
       found = allocation;
       left &= ~inside;
     }
     return;
   }
-  place(host, request.mask, [&, data = found->data.get(), first = found->address](int lane) {
+  place(host, checked.mask, [&, data = found->data.get(), first = found->address](int lane) {
     return data + (addresses.at[lane] - first);
   });
-  watch_global(request, *found, request.mask, given, common);
+  watch_global(checked, *found, checked.mask, given, common);
 }
 
 Mask access(Warp& warp, const Instruction& instruction, Mask mask, const Access& what,
             const std::uint64_t* addresses, std::byte** host) {
-  const Request request{warp, instruction, mask, what};
+  const CheckedAccess checked{warp, instruction, mask, what};
   Block& block = *warp.block;
   const bool writes = what.kind != AccessKind::read;
   if (what.kind == AccessKind::write) ++block.progress;
@@ -368,20 +369,20 @@ Mask access(Warp& warp, const Instruction& instruction, Mask mask, const Access&
   switch (what.space) {
     case AccessSpace::shared:
       shared = mask;
-      check_shared(request, addresses, common, host);
+      check_shared(checked, addresses, common, host);
       break;
     case AccessSpace::global:
       global = mask;
-      check_global(request, addresses, common, host);
+      check_global(checked, addresses, common, host);
       break;
     case AccessSpace::local:
-      check_local(request, addresses, host);
+      check_local(checked, addresses, host);
       break;
     case AccessSpace::constant:
-      check_constant(request, addresses, host);
+      check_constant(checked, addresses, host);
       break;
     case AccessSpace::generic:
-      check_generic(request, addresses, common, host, shared, global);
+      check_generic(checked, addresses, common, host, shared, global);
       break;
   }
   if (block.grid.checks.counters && (shared | global) != 0) {

@@ -18,7 +18,7 @@ struct LaneAddresses {
 };
 
 /// One warp's access on its way through the checks.
-struct Request {
+struct CheckedAccess {
   Warp& warp;
   const Instruction& instruction;
   Mask mask;
@@ -37,13 +37,15 @@ struct Request {
 
 /// Each: bounds, alignment, unwritten bytes, races; host addresses of the lanes of the mask. Lanes of
 /// `common` write where another lane of the instruction writes and are no race with it.
-void check_shared(const Request& request, const std::uint64_t* addresses, Mask common, std::byte** host);
-void check_global(const Request& request, const std::uint64_t* addresses, Mask common, std::byte** host);
+void check_shared(const CheckedAccess& checked, const std::uint64_t* addresses, Mask common,
+                  std::byte** host);
+void check_global(const CheckedAccess& checked, const std::uint64_t* addresses, Mask common,
+                  std::byte** host);
 
 /// Until its thread waits for a copy, the copy reads its source at any time after its issue. It may or may
 /// not copy what the block writes there meanwhile, whatever the order of the issue and the write. (For writes
 /// of other blocks, the order of the read at issue counts: those blocks run on host threads of their own.)
-void watch_sources(const Request& request, Mask lanes, const std::uint64_t* addresses);
+void watch_sources(const CheckedAccess& checked, Mask lanes, const std::uint64_t* addresses);
 
 /// Lanes of `mask` that have the address of an earlier one.
 [[nodiscard]] Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes);

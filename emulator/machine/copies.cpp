@@ -29,23 +29,23 @@ void copy_bytes(std::byte* to, const std::byte* from, std::uint32_t bytes) {
 
 /// Checks what is read of the source, and puts it where `to` says: the first bytes of each lane's, then
 /// zeros.
-void take_source(const Request& request, const std::uint64_t* from, const std::uint32_t* source_bytes,
+void take_source(const CheckedAccess& checked, const std::uint64_t* from, const std::uint32_t* source_bytes,
                  std::byte* const* to) {
   std::byte* host[kLanes];
-  const auto bytes = static_cast<std::uint32_t>(request.access.bytes);
+  const auto bytes = static_cast<std::uint32_t>(checked.access.bytes);
   Mask whole = 0;
   Mask part = 0;
-  each_lane_of(request.mask, [&](int lane) {
+  each_lane_of(checked.mask, [&](int lane) {
     if (source_bytes[lane] >= bytes)
       whole |= 1u << lane;
     else if (source_bytes[lane] > 0)
       part |= 1u << lane;
   });
-  if (whole != request.mask) {
-    request.check_alignment(LaneAddresses(from, request.mask));
-    each_lane_of(request.mask & ~whole, [&](int lane) { std::memset(to[lane], 0, bytes); });
+  if (whole != checked.mask) {
+    checked.check_alignment(LaneAddresses(from, checked.mask));
+    each_lane_of(checked.mask & ~whole, [&](int lane) { std::memset(to[lane], 0, bytes); });
   }
-  Request read = request;
+  CheckedAccess read = checked;
   if (whole != 0) {
     read.mask = whole;
     check_global(read, from, 0, host);
@@ -140,9 +140,9 @@ void count(Warp& warp, const Instruction& instruction, Mask mask, int bytes, con
 
 }  // namespace
 
-void watch_sources(const Request& request, Mask lanes, const std::uint64_t* addresses) {
-  const Block& block = request.block();
-  const auto bytes = static_cast<std::uint64_t>(request.access.bytes);
+void watch_sources(const CheckedAccess& checked, Mask lanes, const std::uint64_t* addresses) {
+  const Block& block = checked.block();
+  const auto bytes = static_cast<std::uint64_t>(checked.access.bytes);
   std::uint64_t begin = ~std::uint64_t{0};
   std::uint64_t end = 0;
   each_lane_of(lanes, [&](int lane) {
@@ -155,9 +155,9 @@ void watch_sources(const Request& request, Mask lanes, const std::uint64_t* addr
       each_lane_of(lanes, [&](int lane) {
         if (addresses[lane] >= from + copy.read[reader] || from >= addresses[lane] + bytes) return;
         const Site site = site_of(block, block.index, w, reader, copy.pc);
-        request.fail(
+        checked.fail(
             FaultKind::race, lane,
-            request.text(addresses[lane]) +
+            checked.text(addresses[lane]) +
                 ", which an asynchronous copy may still be reading that its thread has not waited for: "
                 "the copy by " +
                 describe_thread(site) + ", " + describe_code(*site.program, copy.pc));
@@ -177,8 +177,8 @@ void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes
                 const std::uint64_t* from, const std::uint32_t* source_bytes) {
   Block& block = *warp.block;
   WarpCopies& copies = block.copies[warp.index];
-  const Request write{warp, instruction, mask, {AccessSpace::shared, AccessKind::write, bytes}};
-  const Request read{warp, instruction, mask, {AccessSpace::global, AccessKind::read, bytes}};
+  const CheckedAccess write{warp, instruction, mask, {AccessSpace::shared, AccessKind::write, bytes}};
+  const CheckedAccess read{warp, instruction, mask, {AccessSpace::global, AccessKind::read, bytes}};
   std::byte* into[kLanes];
   ++block.progress;
   check_shared(write, to, 0, into);

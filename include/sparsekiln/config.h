@@ -48,7 +48,7 @@ struct Config {
                               ///< one register tile (vector)
   std::int32_t stages = 1;    ///< operand buffers in flight
   std::int32_t warps = 4;     ///< warps of a CTA; 1 on the cpu target
-  std::int32_t split = 1;     ///< CTAs the schedule plans for each worker; rows may be cut between them
+  std::int32_t split = 1;     ///< CTAs the schedule plans for each worker; rows may be split between them
   std::int32_t rows = 1;      ///< output tiles that one item computes side by side, from the same tiles of x
   std::int32_t merge = 1;  ///< block rows stacked into one output tile; absent blocks are filled with zeros
   TableForm table = TableForm::constant;

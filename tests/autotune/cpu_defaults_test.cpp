@@ -133,7 +133,7 @@ TEST_CASE("the cpu's default shares a batch tile out only where whole ones would
   CHECK(split(2, 512) == 1);
   CHECK(split(5, 1024) == 1);  // thirty-two over five
   CHECK(split(2, 32, 128) > 1);
-  CHECK(split(2, 32, 127) == 1);  // shares of less than sixteen rows would be cut to be even
+  CHECK(split(2, 32, 127) == 1);  // shares of less than sixteen rows would be split to be even
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ TEST_CASE("the figures count what is loaded and what is filled") {
   CHECK(merged.filled == 2);
 }
 
-TEST_CASE("no schedule has more items than the bound says, empty rows among cut ones included") {
+TEST_CASE("no schedule has more items than the bound says, empty rows among split ones included") {
   std::vector<std::uint8_t> mask;
   const auto add_row = [&](bool present) { mask.insert(mask.end(), 14, present ? 1 : 0); };
   for (int i = 0; i < 3; ++i) add_row(false);
@@ -203,7 +203,7 @@ TEST_CASE("what cannot be scheduled is refused") {
   CHECK_NOTHROW((void)make_schedule(problem, target, {.rows = 2}, 1));
 }
 
-TEST_CASE("one full row is cut among the workers, though never into scraps") {
+TEST_CASE("one full row is split among the workers, though never into scraps") {
   Problem problem;
   problem.layout = Layout::from_mask(1, 100, std::vector<std::uint8_t>(100, 1));
   const Schedule schedule = make_schedule(problem, {Target::Kind::cuda, "sm_80", 132}, {}, 1);

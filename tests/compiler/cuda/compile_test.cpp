@@ -18,7 +18,7 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Two entries: rows whole and cut, tables in both memories.
+/// Two entries: rows whole and split, tables in both memories.
 Plan two_entries(const Problem& problem, const Target& target, std::int32_t stages) {
   Plan plan{{16, fitting_config(problem.block, target, 16, stages, TableForm::constant)},
             {64, fitting_config(problem.block, target, 64, 1, TableForm::global)}};

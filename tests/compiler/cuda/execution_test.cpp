@@ -150,7 +150,7 @@ TEST_CASE("feature-major kernels on CUDA cores give the sums of the documented o
   }
 }
 
-/// Entries of every stage count that the architecture has, both table forms, rows whole and cut.
+/// Entries of every stage count that the architecture has, both table forms, rows whole and split.
 Plan varied_plan(const Problem& problem, const Target& target) {
   Plan plan;
   const std::int32_t most = target.compute_capability() >= 80 ? 3 : 2;
@@ -165,10 +165,10 @@ Plan varied_plan(const Problem& problem, const Target& target) {
 }
 
 bool cuts_rows(const Problem& problem, const Target& target, const Plan& plan) {
-  bool cuts = false;
+  bool splits = false;
   for (const RangedConfig& range : plan)
-    cuts |= make_schedule(problem, target, range.config, range.up_to).counters > 0;
-  return cuts;
+    splits |= make_schedule(problem, target, range.config, range.up_to).counters > 0;
+  return splits;
 }
 
 TEST_CASE("kernels give the bits of the documented order, through asynchronous copies") {

@@ -85,7 +85,7 @@ TEST_CASE("stages shrink to the shared memory that the architecture has") {
   CHECK(shape_of({64, 64}, kHalf, deep, {Target::Kind::cuda, "sm_86", 4}).chunk_units == 2);
 }
 
-TEST_CASE("a block is cut into no more parts than the tables can number") {
+TEST_CASE("a block is split into no more parts than the tables can number") {
   for (const std::int32_t tile_n : {64, 128, 256})
     for (const char* arch : {"sm_80", "sm_86", "sm_90"}) {
       const Target target{Target::Kind::cuda, arch, 4};

@@ -161,7 +161,7 @@ TEST_CASE("packed blocks of 16 outputs are exact on every level of this host, wh
         }
 }
 
-TEST_CASE("rows cut between workers are combined exactly along outputs") {
+TEST_CASE("rows split between workers are combined exactly along outputs") {
   const Problem problem = product_of(grid("11111111111111111111111111111111"), {16, 16}, 64);
   const Target target{Target::Kind::cpu, host_level(), 8};
   Config config = vector_config(32, 4);
@@ -228,9 +228,9 @@ TEST_CASE("rows longer than a chunk, and than its multiples, are exact") {
   }
 }
 
-TEST_CASE("rows cut between workers are combined exactly, whatever the batch") {
+TEST_CASE("rows split between workers are combined exactly, whatever the batch") {
   for (const Operation operation : kOperations) {
-    // The point of the case: at least one of them is cut.
+    // The point of the case: at least one of them is split.
     const Problem problem =
         product_of(one_row(operation, 32), {32, 32}, 32, DType::f32, DType::f32, operation);
     const Target target{Target::Kind::cpu, host_level(), 8};

@@ -1,4 +1,4 @@
-#include "tools/request.h"
+#include "tools/kernel_arguments.h"
 
 #include "compiler/computation_fields.h"
 #include "runtime/prebuilt.h"
@@ -11,12 +11,12 @@ std::vector<std::string> usual_texts() {
   return texts;
 }
 
-std::string& Request::text_of(std::string_view field) {
+std::string& KernelArguments::text_of(std::string_view field) {
   const auto index = &computation_field(field) - computation_fields().data();
   return fields[static_cast<std::size_t>(index)];
 }
 
-Options Request::options() const {
+Options KernelArguments::options() const {
   Options options;
   const auto known = computation_fields();
   for (std::size_t i = 0; i < known.size(); ++i)
@@ -32,19 +32,19 @@ Options Request::options() const {
   return options;
 }
 
-Built build_request(const Request& request, const Layout& layout, const Options& options) {
+Built build_for(const KernelArguments& arguments, const Layout& layout, const Options& options) {
   try {
     return build(layout, options);
   } catch (const MissingPrebuilt& missing) {
-    throw missing.for_file(request.file.string());
+    throw missing.for_file(arguments.file.string());
   }
 }
 
-Kernel compile_request(const Request& request, const Layout& layout, const Options& options) {
+Kernel compile_for(const KernelArguments& arguments, const Layout& layout, const Options& options) {
   try {
     return sparsekiln::compile(layout, options);
   } catch (const MissingPrebuilt& missing) {
-    throw missing.for_file(request.file.string());
+    throw missing.for_file(arguments.file.string());
   }
 }
 

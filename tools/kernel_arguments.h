@@ -16,7 +16,7 @@ namespace sparsekiln::tools {
 
 /// The layout file and the options that say what to compile of it, as typed: shared by `compile`, `run`,
 /// `verify` and `precompile`.
-struct Request {
+struct KernelArguments {
   std::filesystem::path file;
   /// A text for each of computation_fields(), in their order.
   std::vector<std::string> fields = usual_texts();
@@ -37,7 +37,8 @@ struct Request {
 };
 
 /// `build` and `compile`, for which a kernel that is missing in packs is missing for this very file.
-[[nodiscard]] Built build_request(const Request& request, const Layout& layout, const Options& options);
-[[nodiscard]] Kernel compile_request(const Request& request, const Layout& layout, const Options& options);
+[[nodiscard]] Built build_for(const KernelArguments& arguments, const Layout& layout, const Options& options);
+[[nodiscard]] Kernel compile_for(const KernelArguments& arguments, const Layout& layout,
+                                 const Options& options);
 
 }  // namespace sparsekiln::tools
