@@ -1,6 +1,8 @@
 #include <sparsekiln/binary.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <initializer_list>
 #include <string_view>
 
 #include <sparsekiln/error.h>
@@ -12,13 +14,13 @@
 //   version:u32  target  plan  operands  entries  code  ptx  log  compiler  options  source:16 bytes
 // Version 1 was the first, version 2 added a config's operand_a, version 3 its rows and
 // merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation, version
-// 7 an entry's launch attributes, and plan and computation as text, as identities have them. A reader knows
-// one version: what stores Binaries has the compiler's digest in the key.
+// 7 an entry's launch attributes, and plan and computation as text, as identities have them, version 8 an
+// entry's tensor maps. A reader knows one version: what stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 7;
+constexpr std::uint32_t kVersion = 8;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -96,6 +98,57 @@ Resources get_resources(ByteReader& in) {
   return resources;
 }
 
+void put(ByteWriter& out, const TensorMap& map) {
+  out.put(map.operand);
+  out.put(map.type);
+  out.put(map.row_length);
+  out.put(map.rows);
+  out.put(map.stride);
+  out.put(map.box_length);
+  out.put(map.box_rows);
+  out.put(map.swizzle_bytes);
+  out.put(map.l2_bytes);
+}
+constexpr std::size_t kTensorMapBytes = 42;
+
+/// What cuTensorMapEncodeTiled takes, as far as it does not depend on the launch.
+bool can_be_encoded(const TensorMap& map) {
+  constexpr std::int64_t kMostExtent = std::int64_t{1} << 32;
+  constexpr std::int64_t kStrideEnd = std::int64_t{1} << 40;  // bytes
+  constexpr std::int64_t kUnit = 16;                          // bytes
+  constexpr std::int32_t kMostBox = 256;
+  const auto bytes = static_cast<std::int64_t>(size_of(map.type));
+  const auto one_of = [](std::int32_t value, std::initializer_list<std::int32_t> values) {
+    return std::find(values.begin(), values.end(), value) != values.end();
+  };
+  const auto within = [](std::int64_t value, std::int64_t least, std::int64_t most) {
+    return value >= least && value <= most;
+  };
+  const bool has_stride = map.stride != 0 || stride_of(map.operand).has_value();
+  const bool strided = within(map.stride, 0, (kStrideEnd - 1) / bytes) && map.stride * bytes % kUnit == 0;
+  const bool boxed = within(map.box_length, 1, kMostBox) && within(map.box_rows, 1, kMostBox) &&
+                     map.box_length * bytes % kUnit == 0;
+  return is_pointer(map.operand) && within(map.row_length, 0, kMostExtent) &&
+         within(map.rows, 0, kMostExtent) && has_stride && strided && boxed &&
+         one_of(map.swizzle_bytes, {0, 32, 64, 128}) && one_of(map.l2_bytes, {0, 64, 128, 256}) &&
+         (map.swizzle_bytes == 0 || map.box_length * bytes <= map.swizzle_bytes);
+}
+
+TensorMap get_tensor_map(ByteReader& in) {
+  TensorMap map;
+  map.operand = in.get_enum(kLastArgument);
+  map.type = in.get_enum(kLastDType);
+  map.row_length = in.get<std::int64_t>();
+  map.rows = in.get<std::int64_t>();
+  map.stride = in.get<std::int64_t>();
+  map.box_length = in.get<std::int32_t>();
+  map.box_rows = in.get<std::int32_t>();
+  map.swizzle_bytes = in.get<std::int32_t>();
+  map.l2_bytes = in.get<std::int32_t>();
+  if (!can_be_encoded(map)) in.fail("a tensor map that cannot be encoded");
+  return map;
+}
+
 void put(ByteWriter& out, const Entry& entry) {
   out.put(entry.up_to);
   out.put(static_cast<std::uint64_t>(entry.passes.size()));
@@ -108,6 +161,8 @@ void put(ByteWriter& out, const Entry& entry) {
   out.put(static_cast<std::uint8_t>(entry.attributes.overlaps_previous));
   out.put(static_cast<std::uint64_t>(entry.arguments.size()));
   for (const Argument argument : entry.arguments) out.put(argument);
+  out.put(static_cast<std::uint64_t>(entry.tensor_maps.size()));
+  for (const TensorMap& map : entry.tensor_maps) put(out, map);
   out.put(entry.workspace.counter_bytes);
   out.put(entry.workspace.bytes_per_tile);
   put(out, entry.resources);
@@ -146,6 +201,12 @@ Entry get_entry(ByteReader& in) {
   entry.attributes.overlaps_previous = in.get_bool();
   for (std::size_t arguments = in.get_count(1); arguments > 0; --arguments)
     entry.arguments.push_back(in.get_enum(kLastArgument));
+  for (std::size_t maps = in.get_count(kTensorMapBytes); maps > 0; --maps)
+    entry.tensor_maps.push_back(get_tensor_map(in));
+  const auto taken = std::count(entry.arguments.begin(), entry.arguments.end(), Argument::tensor_map);
+  if (taken != static_cast<std::ptrdiff_t>(entry.tensor_maps.size()) ||
+      entry.tensor_maps.size() > kMostTensorMaps)
+    in.fail("tensor maps that are not one for each argument");
   entry.workspace.counter_bytes = in.get<std::int64_t>();
   entry.workspace.bytes_per_tile = in.get<std::int64_t>();
   entry.resources = get_resources(in);
@@ -175,6 +236,44 @@ void check(const Binary& binary, const ByteReader& in) {
 }
 
 }  // namespace
+
+bool is_pointer(Argument argument) {
+  switch (argument) {
+    case Argument::x:
+    case Argument::w:
+    case Argument::y:
+    case Argument::workspace:
+    case Argument::v:
+    case Argument::bias:
+    case Argument::v_bias:
+    case Argument::residual:
+    case Argument::z:
+    case Argument::gates:
+    case Argument::dbias:
+    case Argument::dgates:
+      return true;
+    case Argument::n:
+    case Argument::x_stride:
+    case Argument::y_stride:
+    case Argument::residual_stride:
+    case Argument::z_stride:
+    case Argument::alpha:
+    case Argument::beta:
+    case Argument::pairs:
+    case Argument::tables:
+    case Argument::tensor_map:
+      break;
+  }
+  return false;
+}
+
+std::optional<Argument> stride_of(Argument operand) {
+  if (operand == Argument::x) return Argument::x_stride;
+  if (operand == Argument::y) return Argument::y_stride;
+  if (operand == Argument::residual) return Argument::residual_stride;
+  if (operand == Argument::z) return Argument::z_stride;
+  return std::nullopt;
+}
 
 std::vector<std::byte> serialize(const Binary& binary) {
   ByteWriter out;

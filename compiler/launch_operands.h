@@ -39,10 +39,20 @@ struct LaunchOperands {
   const void* gates = nullptr;
   void* dbias = nullptr;
   void* dgates = nullptr;
-  float alpha = 1;
+  float alpha = 1;  ///< see set_scale, here and below
   float beta = 0;
   LaunchPairs pairs;
   const void* tables = nullptr;  ///< on the cpu: TableImage::bytes of an attached layout
+  double alpha64 = 1;            ///< of problems whose sums are float64
+  double beta64 = 0;
+
+  /// Sets alpha and beta in both types: those of float32 are the nearest.
+  void set_scale(double with_alpha, double with_beta) {
+    alpha = static_cast<float>(with_alpha);
+    beta = static_cast<float>(with_beta);
+    alpha64 = with_alpha;
+    beta64 = with_beta;
+  }
 };
 
 }  // namespace sparsekiln

@@ -21,9 +21,13 @@ Bounded activated(Activation activation, Bounded z, DType sums, double u) {
   return {row.function(z.value), row.lipschitz * z.error + function_error(row, z.value, sums, u)};
 }
 
-/// alpha·sum + bias, one multiply-add.
-Bounded scaled(double alpha, Bounded sum, double bias, double u) {
-  return rounded({alpha * sum.value + bias, std::fabs(alpha) * sum.error}, u);
+/// factor·a + b. Some levels of the cpu round the product, too: where it is not exact, that adds to the
+/// error.
+Bounded multiply_add(double factor, Bounded a, Bounded b, double u) {
+  const double product = factor * a.value;
+  const bool exact = std::fma(factor, a.value, -product) == 0;
+  const double error = std::fabs(factor) * a.error + b.error + (exact ? 0 : u * std::fabs(product));
+  return rounded({std::fma(factor, a.value, b.value), error}, u);
 }
 
 }  // namespace
@@ -32,14 +36,14 @@ Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounde
               DType sums) {
   const double u = error_of_operation(sums);
   const bool has_z = epilogue.scale || epilogue.bias;
-  Bounded a = has_z ? scaled(operands.alpha, sum, operands.bias, u) : sum;
+  Bounded a = has_z ? multiply_add(operands.alpha, sum, {operands.bias}, u) : sum;
   a = activated(epilogue.activation, a, sums, u);
   if (epilogue.glu) {
-    const Bounded t = has_z ? scaled(operands.alpha, v_sum, operands.v_bias, u) : v_sum;
+    const Bounded t = has_z ? multiply_add(operands.alpha, v_sum, {operands.v_bias}, u) : v_sum;
     a = rounded({a.value * t.value, std::fabs(a.value) * t.error + std::fabs(t.value) * a.error}, u);
   }
   if (epilogue.residual) a = rounded({a.value + operands.residual, a.error}, u);
-  if (operands.beta != 0) a = rounded({a.value + operands.beta * operands.y, a.error}, u);
+  if (operands.beta != 0) a = multiply_add(operands.beta, {operands.y}, a, u);
   return a;
 }
 

@@ -205,10 +205,9 @@ class Judge {
     const double smallest = element_format(output.dtype()).smallest_normal;
     for (std::size_t i = 0; i < sum.size(); ++i) {
       const double s = scale(i);
-      const double before = old.empty()
-                                ? 0
-                                : static_cast<double>(inputs_.beta) *
-                                      to_double(output.dtype(), old.data(), static_cast<std::int64_t>(i));
+      const double before =
+          old.empty() ? 0
+                      : inputs_.beta * to_double(output.dtype(), old.data(), static_cast<std::int64_t>(i));
       const double value = to_double(output.dtype(), output.y(), static_cast<std::int64_t>(i));
       const double want = s * sum[i] + before;
       const double of_sum = u_ * tolerance.roundings * magnitude[i] + tolerance.absolute;

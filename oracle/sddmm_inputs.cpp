@@ -19,7 +19,7 @@ std::int64_t largest_integer(const Sddmm& gradient, const SddmmLaunch& launch) {
   const auto k = static_cast<double>(std::max<std::int64_t>(launch.n * launch.pairs, 1));
   double growth = gradient.gates ? 2 : 1;
   if (gradient.gate_gradient) growth *= static_cast<double>(gradient.block_elements());
-  if (gradient.epilogue.scale) growth *= std::max(1.0F, launch.alpha) + std::max(launch.beta, -launch.beta);
+  if (gradient.epilogue.scale) growth *= std::max(1.0, launch.alpha) + std::max(launch.beta, -launch.beta);
   return largest_integer(k, growth, gradient.out_dtype);
 }
 

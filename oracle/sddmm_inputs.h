@@ -31,8 +31,8 @@ struct SddmmInputs {
   std::vector<Pair> pairs;
   std::vector<std::byte> w;      ///< where there is a gate gradient
   std::vector<std::byte> gates;  ///< of the type of sums, where there are gates; every third is 0
-  float alpha = 1;
-  float beta = 0;
+  double alpha = 1;              ///< numbers of the type of sums, as is beta
+  double beta = 0;
   /// With beta != 0 what the results held before: of the output type, and of that of sums.
   std::vector<std::byte> old_dw;
   std::vector<std::byte> old_dbias;
@@ -44,8 +44,8 @@ struct SddmmLaunch {
   std::int64_t n = 1;
   std::int64_t pairs = 1;
   std::int64_t padding = 0;  ///< elements between the rows of activations
-  float alpha = 2;           ///< here and below: with Epilogue::scale
-  float beta = 0;
+  double alpha = 2;          ///< here and below: with Epilogue::scale
+  double beta = 0;
 };
 
 /// The same arguments give the same bytes on every machine. Throws `invalid_argument` where sums are too long

@@ -47,8 +47,8 @@ struct HostInputs {
   HostActivation y;               ///< what y holds before, where beta is not 0
   HostActivation z;               ///< like x
   std::vector<std::byte> gates;   ///< one of the type of sums for each block: some of them 0, some 1
-  float alpha = 1;
-  float beta = 0;
+  double alpha = 1;               ///< numbers of the type of sums, as is beta
+  double beta = 0;
 
   [[nodiscard]] HostOperands operands() const {
     return {x.data(), w.data(), x_stride, z.bytes.data(), z.stride, gates.empty() ? nullptr : gates.data()};

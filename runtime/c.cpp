@@ -422,8 +422,8 @@ sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands) {
                  .gates = view_of("gates", from.gates),
                  .dbias = view_of("dbias", from.dbias),
                  .dgates = view_of("dgates", from.dgates),
-                 .alpha = from.alpha,
-                 .beta = from.beta,
+                 .alpha = from.alpha64 == nullptr ? from.alpha : *from.alpha64,
+                 .beta = from.beta64 == nullptr ? from.beta : *from.beta64,
                  .workspace = from.workspace,
                  .workspace_size = from.workspace_size,
                  .stream = from.stream});

@@ -363,8 +363,7 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   launch.bias = operands.bias.data;
   launch.v_bias = operands.v_bias.data;
   launch.gates = operands.gates.data;
-  launch.alpha = operands.alpha;
-  launch.beta = operands.beta;
+  launch.set_scale(operands.alpha, operands.beta);
   return checked;
 }
 
@@ -464,8 +463,7 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
   launch.gates = operands.gates.data;
   launch.dbias = operands.dbias.data;
   launch.dgates = operands.dgates.data;
-  launch.alpha = operands.alpha;
-  launch.beta = operands.beta;
+  launch.set_scale(operands.alpha, operands.beta);
   // Without batch rows the gradients are zeros, which are written.
   checked.matrices = contract.blocks == 0 && !contract.bias_gradient ? 0 : 1;
   return checked;

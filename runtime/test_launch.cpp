@@ -105,13 +105,7 @@ class SddmmTestLaunch final : public TestLaunch {
  public:
   SddmmTestLaunch(const Problem&, const Sddmm& gradient, const TestLaunchShape& launch, Inputs kind,
                   std::uint64_t seed)
-      : gradient_(gradient),
-        inputs_(make_inputs(gradient_,
-                            {.n = launch.n,
-                             .pairs = launch.pairs,
-                             .padding = launch.padding,
-                             .beta = launch.accumulates ? 1.0f : 0.0f},
-                            kind, seed)) {}
+      : gradient_(gradient), inputs_(make_inputs(gradient_, gradient_launch(launch, kind), kind, seed)) {}
 
   std::unique_ptr<PlacedOperands> place(const Kernel&, const std::shared_ptr<const Device>& device,
                                         int copies) const override {
@@ -121,6 +115,15 @@ class SddmmTestLaunch final : public TestLaunch {
   }
 
  private:
+  [[nodiscard]] SddmmLaunch gradient_launch(const TestLaunchShape& launch, Inputs kind) const {
+    SddmmLaunch made{.n = launch.n, .pairs = launch.pairs, .padding = launch.padding};
+    // float64 gradients are given numbers that no float is. Integers stay exact.
+    const bool any = gradient_.sum_type() == DType::f64 && kind == Inputs::random;
+    if (any) made.alpha = 0.1;
+    if (launch.accumulates) made.beta = any ? -1.7 : 1;
+    return made;
+  }
+
   class OnDevice final : public ResidentTestLaunch<ResidentSddmm, SddmmOutputs> {
    public:
     OnDevice(const SddmmTestLaunch& test_launch, ResidentSddmm resident, SddmmOutputs outputs)

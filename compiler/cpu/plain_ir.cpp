@@ -1,6 +1,9 @@
 #include "compiler/cpu/plain_ir.h"
 
 #include <algorithm>
+#include <cstddef>
+
+#include "compiler/cpu/call.h"
 
 namespace sparsekiln::cpu {
 
@@ -49,8 +52,16 @@ PlainIr::Value* PlainIr::broadcast(Value* one, std::int32_t lanes) {
 }
 
 PlainIr::Value* PlainIr::scalar(std::size_t offset, const char* name) {
-  Value* value = v_.load(ir_.getFloatTy(), v_.at(v_.call, static_cast<std::int64_t>(offset)), 4, name);
-  return v_.splat(ir_.CreateFPCast(value, v_.element_type(sum_type_)), 1);
+  Value* address = v_.at(v_.call, static_cast<std::int64_t>(offset));
+  return v_.splat(v_.load(v_.element_type(sum_type_), address, static_cast<unsigned>(sum_bytes()), name), 1);
+}
+
+PlainIr::Value* PlainIr::alpha() {
+  return scalar(sum_type_ == DType::f64 ? offsetof(Call, alpha64) : offsetof(Call, alpha), "alpha");
+}
+
+PlainIr::Value* PlainIr::beta() {
+  return scalar(sum_type_ == DType::f64 ? offsetof(Call, beta64) : offsetof(Call, beta), "beta");
 }
 
 PlainIr::Value* PlainIr::is_not_zero(Value* one) {

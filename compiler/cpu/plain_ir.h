@@ -44,13 +44,16 @@ class PlainIr {
   [[nodiscard]] Value* as_operand(Value* sum) { return v_.widened(dtype_, v_.rounded_to(dtype_, sum)); }
   /// The only lane of `one`, in all of `lanes`.
   [[nodiscard]] Value* broadcast(Value* one, std::int32_t lanes);
-  /// A float of the call, as a sum.
-  [[nodiscard]] Value* scalar(std::size_t offset, const char* name);
+  /// Those of the call, as sums.
+  [[nodiscard]] Value* alpha();
+  [[nodiscard]] Value* beta();
   /// Whether a vector of one sum is not 0; NaN is not.
   [[nodiscard]] Value* is_not_zero(Value* one);
 
  private:
   [[nodiscard]] Value* load_element(DType type, Value* base, Value* index);
+  /// A member of the call of the type of the sums.
+  [[nodiscard]] Value* scalar(std::size_t offset, const char* name);
 
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;

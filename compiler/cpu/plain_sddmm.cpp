@@ -81,8 +81,8 @@ class PlainSddmm {
       dgates_ = pointer(offsetof(LaunchOperands, dgates), "dgates");
     }
     if (problem_.epilogue.scale) {
-      alpha_ = p_.scalar(offsetof(LaunchOperands, alpha), "alpha");
-      beta_ = p_.scalar(offsetof(LaunchOperands, beta), "beta");
+      alpha_ = p_.alpha();
+      beta_ = p_.beta();
     }
   }
 

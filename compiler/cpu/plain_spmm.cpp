@@ -85,8 +85,8 @@ class PlainSpmm {
       residual_ =
           matrix(offsetof(LaunchOperands, residual), offsetof(LaunchOperands, residual_stride), "residual");
     if (epilogue.scale) {
-      alpha_ = p_.scalar(offsetof(LaunchOperands, alpha), "alpha");
-      beta_ = p_.scalar(offsetof(LaunchOperands, beta), "beta");
+      alpha_ = p_.alpha();
+      beta_ = p_.beta();
     }
     first_batch_row_ = v_.times(v_.batch_tile, tile_n_);
     Value* left =

@@ -14,6 +14,7 @@
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/cuda/template_text.h"
+#include "compiler/cuda/tensor_map_text.h"
 #include "compiler/cuda/types.h"
 #include "compiler/named.h"
 #include "compiler/plan.h"
@@ -130,6 +131,7 @@ struct KernelText {
   std::string_view symbol;
   std::string_view function;  ///< the template
   std::int32_t threads;
+  std::size_t tensor_maps;
   bool takes_tables;    ///< from the launch
   std::string members;  ///< of Config
 };
@@ -143,6 +145,7 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
   }
   declared = replaced(declared, "Element", fmt::format("Config{}::Output::Element", kernel.index));
   declared = replaced(declared, "Operand", fmt::format("Config{}::Element", kernel.index));
+  declared += declared_tensor_maps(kernel.tensor_maps);
   if (kernel.takes_tables) declared += fmt::format(", const Table{} table", kernel.index);
   text += fmt::format(
       "\nstruct Config{index} {{\n"
@@ -155,11 +158,13 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
       "    long long y_stride{declared}) {{\n"
       "  sparsekiln::EpilogueArguments<Config{index}> ends;\n"
       "{ends}"
-      "  sparsekiln::{function}<Config{index}>(x, w, y, workspace, n, x_stride, y_stride, ends, {table});\n"
+      "  sparsekiln::{function}<Config{index}>(x, w, y, workspace, n, x_stride, y_stride, ends, "
+      "{table}{maps});\n"
       "}}\n",
       fmt::arg("index", kernel.index), fmt::arg("members", kernel.members),
       fmt::arg("threads", kernel.threads), fmt::arg("symbol", kernel.symbol), fmt::arg("declared", declared),
       fmt::arg("ends", ends), fmt::arg("function", kernel.function),
+      fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps)),
       fmt::arg("table", kernel.takes_tables ? "table" : fmt::format("Table{}{{}}", kernel.index)));
 }
 
@@ -233,6 +238,7 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
   entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
                      Argument::n, Argument::x_stride, Argument::y_stride};
   for (const Parameter& parameter : parameters_of(problem)) entry.arguments.push_back(parameter.argument);
+  add_tensor_maps(entry, instance.tensor_maps);
   return entry;
 }
 
@@ -276,6 +282,7 @@ class KernelWriter {
                   .symbol = entry.passes.front(),
                   .function = family_of(problem_, target_, config).function,
                   .threads = instance.threads,
+                  .tensor_maps = instance.tensor_maps.size(),
                   .takes_tables = config.table == TableForm::attached,
                   .members = members.text()});
     source_.entries.push_back(std::move(entry));

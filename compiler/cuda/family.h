@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
@@ -22,6 +23,8 @@ struct Instance {
   std::int32_t threads = 0;               ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;  ///< a CTA
   LaunchAttributes attributes;
+  /// The template's function takes them after all else, each as `const TensorMap&` of tensor_map.cuh.
+  std::vector<TensorMap> tensor_maps;
   ChunkShape chunk;  ///< of products
   /// Members of the template's Config besides those that all families of its kind of problem share.
   Declarations declarations;

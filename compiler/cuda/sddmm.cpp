@@ -11,6 +11,7 @@
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/cuda/template_text.h"
+#include "compiler/cuda/tensor_map_text.h"
 #include "compiler/cuda/types.h"
 
 namespace sparsekiln::cuda {
@@ -121,6 +122,7 @@ struct KernelText {
   std::string_view symbol;
   std::string_view function;  ///< the template
   std::int32_t threads;
+  std::size_t tensor_maps;
   std::string members;  ///< of Config
 };
 
@@ -134,6 +136,7 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
                             parameter.name);
     if (parameter.of_ends) ends += fmt::format("  ends.{0} = {0};\n", parameter.name);
   }
+  declared += declared_tensor_maps(kernel.tensor_maps);
   text += fmt::format(
       "\nstruct Config{index} {{\n"
       "  using Table = Table{index};\n"
@@ -145,11 +148,12 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
       "  sparsekiln::SddmmEpilogue<Config{index}> ends;\n"
       "{ends}"
       "  sparsekiln::{function}<Config{index}>(pairs, dw, n, x_stride, dy_stride, {z_stride}, ends,\n"
-      "      Table{index}{{}});\n"
+      "      Table{index}{{}}{maps});\n"
       "}}\n",
       fmt::arg("index", kernel.index), fmt::arg("members", kernel.members),
       fmt::arg("threads", kernel.threads), fmt::arg("symbol", kernel.symbol), fmt::arg("declared", declared),
       fmt::arg("ends", ends), fmt::arg("function", kernel.function),
+      fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps)),
       fmt::arg("z_stride", gradient.derivative == Activation::none ? "0" : "z_stride"));
 }
 
@@ -212,6 +216,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     entry.attributes = instance.attributes;
     entry.arguments = {Argument::pairs, Argument::y, Argument::n, Argument::x_stride, Argument::y_stride};
     for (const Parameter& parameter : parameters_of(gradient)) entry.arguments.push_back(parameter.argument);
+    add_tensor_maps(entry, instance.tensor_maps);
     const std::int64_t bytes = write_tables(source.text, gradient, schedules[i], config.table, i);
     if (config.table == TableForm::constant) constant_bytes += bytes;
     write_kernel(source.text, gradient,
@@ -219,6 +224,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
                   .symbol = entry.passes.front(),
                   .function = family.function,
                   .threads = instance.threads,
+                  .tensor_maps = instance.tensor_maps.size(),
                   .members = declarations_of(gradient, target, config, instance).text()});
     source.entries.push_back(std::move(entry));
   }

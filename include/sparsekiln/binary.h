@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,10 +50,16 @@ enum class Argument : std::uint8_t {
   alpha,            ///< float
   beta,             ///< float
   pairs,            ///< grad_weight: the addresses of kMostPairs pairs (x, dy, z) and their count, by value
-  tables,  ///< the layout's: pointers to the arrays of a TableImage, uploaded when the kernel was loaded.
-           ///< On the cpu TableImage::bytes
+  tables,      ///< the layout's: pointers to the arrays of a TableImage, uploaded when the kernel was loaded.
+               ///< On the cpu TableImage::bytes
+  tensor_map,  ///< by value: that of Entry::tensor_maps which has as many of these arguments in front
 };
-inline constexpr Argument kLastArgument = Argument::tables;
+inline constexpr Argument kLastArgument = Argument::tensor_map;
+
+/// Whether it is the address of an operand.
+[[nodiscard]] bool is_pointer(Argument argument);
+/// The argument that is the distance between the rows of an operand; none where its rows have no gaps.
+[[nodiscard]] std::optional<Argument> stride_of(Argument operand);
 
 /// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile. The
 /// counters come first and take the same number of bytes for every n and every entry of a Binary, so that no
@@ -98,6 +105,27 @@ struct LaunchAttributes {
   friend bool operator==(const LaunchAttributes&, const LaunchAttributes&) = default;
 };
 
+/// How the launcher makes a CUtensorMap, by which the copy engine of sm_90 and later (TMA) copies boxes of a
+/// matrix. A row's elements are contiguous. What a box has beyond the matrix is read as zeros. Limits are
+/// those of cuTensorMapEncodeTiled. Where an extent is 0 there is nothing to copy, and the map is zeros.
+struct TensorMap {
+  Argument operand = Argument::x;  ///< a pointer, where the matrix begins: aligned to 16 bytes
+  DType type = DType::f16;
+  std::int64_t row_length = 0;  ///< elements; 0: n of the launch
+  std::int64_t rows = 0;        ///< 0: n of the launch
+  /// Elements from one row to the next; 0: the operand's stride argument. A multiple of 16 bytes.
+  std::int64_t stride = 0;
+  std::int32_t box_length = 0;  ///< elements of a box's row: up to 256, a multiple of 16 bytes
+  std::int32_t box_rows = 0;    ///< up to 256
+  /// Bytes within which a box's 16-byte units are exchanged in shared memory: 0 (none), 32, 64 or 128. A
+  /// box's row has no more.
+  std::int32_t swizzle_bytes = 0;
+  std::int32_t l2_bytes = 128;  ///< what is fetched into L2 at a time: 0 (as it is read), 64, 128 or 256
+  friend bool operator==(const TensorMap&, const TensorMap&) = default;
+};
+/// The most that an entry has: a launch makes them on its stack.
+inline constexpr std::size_t kMostTensorMaps = 8;
+
 /// One entry point and the recipe for launching it.
 ///
 /// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, min(batch tiles, 65535), 1), and a CTA goes on to
@@ -111,7 +139,8 @@ struct Entry {
   std::int32_t tile_n = 1;          ///< batch rows a tile; 0: one tile has the whole batch
   std::int32_t threads = 1;         ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;
-  LaunchAttributes attributes;  ///< CUDA's; the cpu has none
+  LaunchAttributes attributes;         ///< CUDA's; the cpu has none
+  std::vector<TensorMap> tensor_maps;  ///< CUDA's: one for each Argument::tensor_map, in their order
   /// In the order of the kernel's parameters. A pass of the cpu takes all of LaunchOperands; only `tables` is
   /// listed here for it.
   std::vector<Argument> arguments;

@@ -46,7 +46,7 @@ const char* sk_activation_name(size_t number);
 int sk_activation_takes_result(size_t number);
 /* The version of this header, and that of the library: one more with each function, struct or member that is
  * added. None is removed. */
-#define SK_INTERFACE_VERSION 1
+#define SK_INTERFACE_VERSION 2
 int sk_interface_version(void);
 
 /* ---- element types (enum DType of problem.h) ---- */
@@ -186,10 +186,13 @@ void sk_kernel_free(sk_kernel* kernel);
 typedef struct sk_operands {
   size_t size;
   const DLTensor *x, *w, *y, *dy, *dx, *dw, *v, *bias, *v_bias, *residual, *z, *gates, *dbias, *dgates;
-  float alpha, beta;
+  float alpha, beta; /* read where alpha64 or beta64 is null */
   void* workspace;
   int64_t workspace_size; /* bytes: must be given with a workspace */
   void* stream;           /* a CUstream */
+  /* Since interface version 2. Where one is not null, the number that it points to is taken instead of alpha
+   * or beta. Kernels with float64 sums take all of it, others the nearest float. */
+  const double *alpha64, *beta64;
 } sk_operands;
 /* alpha 1, beta 0, nothing else */
 void sk_operands_init(sk_operands* operands);

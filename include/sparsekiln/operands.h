@@ -46,8 +46,10 @@ struct Operands {
   /// For grad_weight, instead of x, dy and z: up to kMostPairs pairs, each with batch n, summed in this
   /// order.
   std::span<const ActivationPair> pairs = {};
-  float alpha = 1;  ///< Epilogue::scale
-  float beta = 0;   ///< Epilogue::scale
+  /// With Epilogue::scale. Kernels with float32 sums take the nearest floats of both numbers, which are
+  /// infinite beyond the range of float.
+  double alpha = 1;
+  double beta = 0;
   /// At least workspace_bytes(n) bytes, aligned to 64, where n is the batch of what is launched: of all
   /// matrices where they run as one product, else of one. It must be zeroed before the first launch of a
   /// kernel, and then serves that kernel for any n that it is large enough for. Two launches that may overlap

@@ -151,7 +151,7 @@ class Call {
             std::string(kernel_.operation) + " needs operand " + std::string(kOperands[first_].name));
     const Tensor& like = *tensors_[first_];
     if (!objects_[main_].is_valid()) {
-      if (operands_.beta != 0)
+      if (beta_ != 0)
         raise(PyExc_ValueError, "beta is not 0, and there is no " + std::string(kOperands[main_].name) +
                                     " to be multiplied by it");
       make(main_, like);
@@ -160,6 +160,8 @@ class Call {
     if (kernel_.gate_gradient != 0) make_sums("dgates", kernel_.blocks, like);
     if (!stream_given_) operands_.stream = like.current_stream();
     if (workspace_) take_workspace(like);
+    operands_.alpha64 = &alpha_;
+    operands_.beta64 = &beta_;
     return operands_;
   }
 
@@ -193,9 +195,9 @@ class Call {
     if (const std::size_t operand = index_of(name); operand < kCount) {
       give(operand, value);
     } else if (name == "alpha") {
-      operands_.alpha = number<float>(name, value);
+      alpha_ = number<double>(name, value);
     } else if (name == "beta") {
-      operands_.beta = number<float>(name, value);
+      beta_ = number<double>(name, value);
     } else if (name == "workspace") {
       if (!value.is_none()) workspace_.emplace("workspace", value, true);
     } else if (name == "stream") {
@@ -272,6 +274,8 @@ class Call {
     sk_operands_init(&none);
     return none;
   }();
+  double alpha_ = 1;
+  double beta_ = 0;
   std::size_t main_ = 0;
   std::size_t first_ = 0;
   bool stream_given_ = false;

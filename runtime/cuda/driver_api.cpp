@@ -52,6 +52,7 @@ constexpr DriverSymbol kSymbols[] = {
     optional<&DriverApi::func_load>("cuFuncLoad", 12040),
     required<&DriverApi::launch_kernel>("cuLaunchKernel", 4000),
     optional<&DriverApi::launch_kernel_ex>("cuLaunchKernelEx", 11060),
+    optional<&DriverApi::tensor_map_encode_tiled>("cuTensorMapEncodeTiled", 12000),
 
     required<&DriverApi::mem_alloc>("cuMemAlloc", 3020),
     required<&DriverApi::mem_free>("cuMemFree", 3020),

@@ -58,6 +58,8 @@ std::uint16_t LaunchPlan::offset_of(Argument argument) {
       return kN;
     case Argument::tables:
       return kTables;
+    case Argument::tensor_map:
+      return kTensorMap;
   }
   throw Error(ErrorKind::internal,
               fmt::format("a kernel with a parameter of unknown kind {}", static_cast<int>(argument)));

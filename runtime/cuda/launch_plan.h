@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include <cuda.h>
+
 #include "runtime/device.h"
 
 namespace sparsekiln::cuda {
@@ -15,6 +17,9 @@ class LaunchPlan {
  public:
   static constexpr std::size_t kMaxArguments = 24;
 
+  /// Where LaunchOperands has what an argument is. Throws `internal` for an unknown one.
+  [[nodiscard]] static std::uint16_t offset_of(Argument argument);
+
   /// Throws `internal` for a recipe that no emitter makes.
   explicit LaunchPlan(std::span<const Argument> arguments);
 
@@ -23,13 +28,16 @@ class LaunchPlan {
   class Values {
    public:
     /// `tables`: what the parameter of an attached layout is copied from, see AttachedTables::argument.
-    Values(const LaunchPlan& plan, const Launch& launch, const void* tables = nullptr) noexcept
+    /// `maps`: what those of tensor maps are copied from, in their order.
+    Values(const LaunchPlan& plan, const Launch& launch, const void* tables = nullptr,
+           const CUtensorMap* maps = nullptr) noexcept
         : n_(static_cast<std::int32_t>(launch.n)) {
       const auto* base = reinterpret_cast<const std::byte*>(static_cast<const LaunchOperands*>(&launch));
       for (std::size_t i = 0; i < plan.count_; ++i) {
-        const void* const from = plan.offset_[i] == kTables ? tables
-                                 : plan.offset_[i] == kN    ? static_cast<const void*>(&n_)
-                                                            : base + plan.offset_[i];
+        const void* const from = plan.offset_[i] == kTables      ? tables
+                                 : plan.offset_[i] == kN         ? static_cast<const void*>(&n_)
+                                 : plan.offset_[i] == kTensorMap ? static_cast<const void*>(maps++)
+                                                                 : base + plan.offset_[i];
         pointers_[i] = const_cast<void*>(from);  // cuLaunchKernel reads, though it does not say so
       }
     }
@@ -46,10 +54,9 @@ class LaunchPlan {
 
  private:
   // No offsets:
-  static constexpr std::uint16_t kTables = 0xffff;  ///< the tables of an attached layout
-  static constexpr std::uint16_t kN = 0xfffe;       ///< n as kernels take it
-
-  static std::uint16_t offset_of(Argument argument);
+  static constexpr std::uint16_t kTables = 0xffff;     ///< the tables of an attached layout
+  static constexpr std::uint16_t kN = 0xfffe;          ///< n as kernels take it
+  static constexpr std::uint16_t kTensorMap = 0xfffd;  ///< the next tensor map
 
   std::array<std::uint16_t, kMaxArguments> offset_{};
   std::size_t count_ = 0;

@@ -17,6 +17,7 @@
 #include "runtime/cuda/launch_plan.h"
 #include "runtime/cuda/loaded_code.h"
 #include "runtime/cuda/stream_workspaces.h"
+#include "runtime/cuda/tensor_maps.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -52,6 +53,7 @@ struct Launchable {
   std::vector<CUlaunchAttribute> attributes;  ///< none: cuLaunchKernel does
   unsigned cluster_rows;                      ///< batch tiles of a cluster
   const void* tables;                         ///< of an attached layout; else null
+  TensorMaps tensor_maps;
 
   /// Rows of the grid for so many batch tiles: whole clusters. Where there are more tiles than the grid has
   /// rows, a CTA computes several: tile, tile + gridDim.y …
@@ -105,7 +107,8 @@ class ContextModule final : public Module {
                           static_cast<unsigned>(entry.threads),
                           static_cast<unsigned>(entry.dynamic_shared_bytes), LaunchPlan(entry.arguments),
                           launch_attributes(*context_, entry),
-                          static_cast<unsigned>(entry.attributes.cluster[1]), tables_.argument(index)});
+                          static_cast<unsigned>(entry.attributes.cluster[1]), tables_.argument(index),
+                          TensorMaps(*context_, entry)});
     }
   }
 
@@ -122,6 +125,7 @@ class ContextModule final : public Module {
       entries_[index].workers = static_cast<unsigned>(binary_->entries[index].workers);
       entries_[index].attributes = launch_attributes(*context_, binary_->entries[index]);
       entries_[index].tables = tables_.argument(index);
+      entries_[index].tensor_maps = TensorMaps(*context_, binary_->entries[index]);
     }
   }
 
@@ -142,18 +146,10 @@ class ContextModule final : public Module {
       return this->launch(index, launch);
     }
     const Launchable& entry = entries_[index];
+    if (!entry.tensor_maps.empty()) [[unlikely]]
+      return launch_with_tensor_maps(index, launch);
     LaunchPlan::Values values(entry.plan, launch, entry.tables);
-    const unsigned rows = entry.rows(batch_tiles(launch.n, entry.tile_n));
-    for (std::size_t pass = 0; pass < entry.passes.size(); ++pass) {
-      const CUresult result =
-          entry.attributes.empty()
-              ? launch_kernel_(entry.passes[pass], entry.workers, rows, 1, entry.threads, 1, 1,
-                               entry.dynamic_shared_bytes, static_cast<CUstream>(launch.stream),
-                               values.pointers(), nullptr)
-              : launch_with_attributes(entry, entry.passes[pass], rows, launch.stream, values.pointers());
-      if (result != CUDA_SUCCESS) [[unlikely]]
-        fail(result, binary_->entries[index], pass, launch.n);
-    }
+    launch_passes(index, launch, values.pointers());
   }
 
   void* workspace(void* stream, std::int64_t bytes) const override {
@@ -171,6 +167,30 @@ class ContextModule final : public Module {
   }
 
  private:
+  void launch_passes(std::size_t index, const Launch& launch, void** parameters) const {
+    const Launchable& entry = entries_[index];
+    const unsigned rows = entry.rows(batch_tiles(launch.n, entry.tile_n));
+    for (std::size_t pass = 0; pass < entry.passes.size(); ++pass) {
+      const CUresult result =
+          entry.attributes.empty()
+              ? launch_kernel_(entry.passes[pass], entry.workers, rows, 1, entry.threads, 1, 1,
+                               entry.dynamic_shared_bytes, static_cast<CUstream>(launch.stream), parameters,
+                               nullptr)
+              : launch_with_attributes(entry, entry.passes[pass], rows, launch.stream, parameters);
+      if (result != CUDA_SUCCESS) [[unlikely]]
+        fail(result, binary_->entries[index], pass, launch.n);
+    }
+  }
+
+  /// In a function of its own: the other launches have no use for so much of the stack.
+  [[gnu::noinline]] void launch_with_tensor_maps(std::size_t index, const Launch& launch) const {
+    const Launchable& entry = entries_[index];
+    CUtensorMap maps[kMostTensorMaps];  // of a type that is aligned as the driver asks
+    entry.tensor_maps.encode(*context_, launch, maps);
+    LaunchPlan::Values values(entry.plan, launch, entry.tables, maps);
+    launch_passes(index, launch, values.pointers());
+  }
+
   /// The kernels of an entry, resident, which may have its threads and its shared memory.
   [[nodiscard]] std::vector<CUfunction> passes_of(const Entry& entry) const {
     std::vector<CUfunction> passes;

@@ -30,7 +30,21 @@ Binary sample() {
   entry.up_to = 64;
   entry.passes = {"first", "second"};
   entry.attributes = {.cluster = {2, 1}, .overlaps_previous = true};
-  entry.arguments = {Argument::x, Argument::y_stride};
+  entry.arguments = {Argument::x, Argument::tensor_map, Argument::y_stride, Argument::tensor_map};
+  entry.tensor_maps = {{.operand = Argument::x,
+                        .type = DType::bf16,
+                        .row_length = 64,
+                        .box_length = 32,
+                        .box_rows = 16,
+                        .swizzle_bytes = 64},
+                       {.operand = Argument::w,
+                        .type = DType::f32,
+                        .row_length = 8,
+                        .rows = 80,
+                        .stride = 8,
+                        .box_length = 8,
+                        .box_rows = 256,
+                        .l2_bytes = 256}};
   entry.workspace = {64, 4096};
   entry.resources.registers = 40;
   binary.entries = {entry, entry};
@@ -77,6 +91,48 @@ TEST_CASE("clusters that no grid has are refused") {
     binary.entries.back().attributes.cluster = {1, ctas};
     CHECK_THROWS_AS((void)deserialize(serialize(binary)), Error);
   }
+}
+
+TEST_CASE("tensor maps that no driver encodes are refused") {
+  const auto refused = [](auto change) {
+    Binary binary = sample();
+    change(binary.entries.back().tensor_maps.back());
+    CHECK_THROWS_AS((void)deserialize(serialize(binary)), Error);
+  };
+  refused([](TensorMap& map) { map.operand = Argument::n; });
+  refused([](TensorMap& map) { map.stride = 0; });  // w has no stride argument
+  for (const std::int64_t extent : {std::int64_t{-1}, (std::int64_t{1} << 32) + 1}) {
+    refused([&](TensorMap& map) { map.row_length = extent; });
+    refused([&](TensorMap& map) { map.rows = extent; });
+  }
+  for (const std::int64_t stride : {std::int64_t{-8}, std::int64_t{9}, std::int64_t{1} << 38})
+    refused([&](TensorMap& map) { map.stride = stride; });
+  for (const std::int32_t box : {-4, 0, 7, 260}) refused([&](TensorMap& map) { map.box_length = box; });
+  for (const std::int32_t box : {-1, 0, 257}) refused([&](TensorMap& map) { map.box_rows = box; });
+  refused([](TensorMap& map) { map.swizzle_bytes = 16; });
+  refused([](TensorMap& map) { map.l2_bytes = 512; });
+  Binary wide = sample();
+  wide.entries.back().tensor_maps.front().swizzle_bytes = 32;
+  CHECK_THROWS_AS((void)deserialize(serialize(wide)), Error);
+}
+
+TEST_CASE("an entry has a tensor map for each argument that takes one, and not too many") {
+  Binary fewer = sample();
+  fewer.entries.back().tensor_maps.pop_back();
+  CHECK_THROWS_AS((void)deserialize(serialize(fewer)), Error);
+  Binary more = sample();
+  more.entries.back().arguments.pop_back();
+  CHECK_THROWS_AS((void)deserialize(serialize(more)), Error);
+  Binary most = sample();
+  Entry& entry = most.entries.back();
+  while (entry.tensor_maps.size() < kMostTensorMaps) {
+    entry.tensor_maps.push_back(entry.tensor_maps.front());
+    entry.arguments.push_back(Argument::tensor_map);
+  }
+  CHECK(deserialize(serialize(most)) == most);
+  entry.tensor_maps.push_back(entry.tensor_maps.front());
+  entry.arguments.push_back(Argument::tensor_map);
+  CHECK_THROWS_AS((void)deserialize(serialize(most)), Error);
 }
 
 TEST_CASE("entries that do not serve every batch of the contract are refused") {

@@ -140,11 +140,10 @@ void for_all(const Check& check) {
     }
 }
 
-/// gelu_tanh computes z², which overflows: its derivative is NaN beyond.
+/// gelu_tanh computes z²: where that is infinite, its derivative is NaN.
 template <typename Real>
 bool is_defined(Activation activation, Real z) {
-  const Real most = std::sqrt(std::numeric_limits<Real>::max()) / 32;
-  return activation != Activation::gelu_tanh || std::fabs(z) < most;
+  return activation != Activation::gelu_tanh || std::isfinite(z * z);
 }
 
 /// Compares `computed` of each value with `expected(z)`, which may be off by `bound(z)`.
@@ -182,21 +181,50 @@ void scan_derivatives() {
   });
 }
 
+/// What a kernel makes of each of these.
+template <typename Real>
+std::vector<Real> evaluated(const std::vector<Real>& special, const ActivationRow& row,
+                            const std::string& target, bool derivative) {
+  std::vector<Real> z(kOut, Real{0.5});
+  std::copy(special.begin(), special.end(), z.begin());
+  return Evaluation<Real>(target, row.value, derivative)(z);
+}
+
 template <typename Real>
 void check_special_values() {
-  constexpr Real kInf = std::numeric_limits<Real>::infinity();
-  const std::vector<Real> special{kInf, -kInf, std::numeric_limits<Real>::quiet_NaN()};
+  using Limits = std::numeric_limits<Real>;
+  constexpr Real kInf = Limits::infinity();
+  const std::vector<Real> special{kInf, -kInf, Limits::quiet_NaN()};
   for_all([&](const ActivationRow& row, const std::string& target) {
-    std::vector<Real> z(kOut, Real{0.5});
-    std::copy(special.begin(), special.end(), z.begin());
-    const std::vector<Real> y = Evaluation<Real>(target, row.value, false)(z);
+    const std::vector<Real> y = evaluated(special, row, target, false);
     for (std::size_t i = 0; i < special.size(); ++i) {
-      CAPTURE(z[i]);
-      const double expected = row.function(double{z[i]});
+      CAPTURE(special[i]);
+      const double expected = row.function(double{special[i]});
       if (std::isnan(expected))
         CHECK(std::isnan(y[i]));
       else
         CHECK(double{y[i]} == expected);
+    }
+  });
+}
+
+/// At an infinity the formulas of the smooth activations are NaN; far out they have reached their limits.
+template <typename Real>
+void check_special_derivatives() {
+  using Limits = std::numeric_limits<Real>;
+  constexpr Real kInf = Limits::infinity();
+  const std::vector<Real> special{
+      kInf,   -kInf,       Limits::quiet_NaN(), 1e18F,         -1e18F,          1e20F,
+      -1e20F, Real{3e38F}, Real{-3e38F},        Limits::max(), Limits::lowest()};
+  for_all([&](const ActivationRow& row, const std::string& target) {
+    const std::vector<Real> slope = evaluated(special, row, target, true);
+    for (std::size_t i = 0; i < special.size(); ++i) {
+      CAPTURE(special[i]);
+      const double expected = row.derivative(double{special[i]});
+      if (std::isnan(expected) || !is_defined(row.value, special[i]))
+        CHECK(std::isnan(slope[i]));
+      else
+        CHECK(std::fabs(double{slope[i]} - expected) <= row.derivative_units * Format<Real>::roundoff);
     }
   });
 }
@@ -213,9 +241,15 @@ TEST_CASE("every derivative of a kernel is as near to its float64 value as its r
 
 TEST_CASE("an activation of an infinity or of a NaN is what float64 gives") { check_special_values<float>(); }
 
+TEST_CASE(
+    "a derivative at an infinity, a NaN or a huge number is what float64 gives, but NaN of gelu_tanh's") {
+  check_special_derivatives<float>();
+}
+
 TEST_CASE("float64 activations and derivatives are as near to the reference, at all magnitudes") {
   if (!Suite::current().on_cpu()) return;
   scan_functions<double>();
   scan_derivatives<double>();
   check_special_values<double>();
+  check_special_derivatives<double>();
 }

@@ -49,6 +49,20 @@ def test_gates_and_what_is_summed_beside_the_gradient_are_float64():
     np.testing.assert_allclose(dgates, (ungated * w).sum((1, 2)), rtol=1e-12, atol=1e-12)
 
 
+def test_alpha_and_beta_have_all_their_digits():
+    block, layout = (8, 8), sk.patterns.random(3, 4, 0.5, seed=2)
+    x, w, dy = operands(layout, block, 5)
+    random = np.random.default_rng(3)
+    alpha, beta = 0.1, 0.3
+    for op, given in (("forward", (x, w)), ("grad_input", (dy, w)), ("grad_weight", (x, dy))):
+        plain = sk.compile(layout, block, 5, "f64", op, target="cpu")(*given)
+        before = random.standard_normal(plain.shape)
+        scale = sk.compile(layout, block, 5, "f64", op, target="cpu", epilogue="scale")
+        got = scale(*given, before.copy(), alpha=alpha, beta=beta)
+        error = np.abs(got - (alpha * plain + beta * before))
+        assert (error <= 1e-15 * (np.abs(alpha * plain) + np.abs(beta * before))).all()
+
+
 def test_float32_gates_are_refused():
     layout = sk.patterns.random(3, 4, 0.5, seed=2)
     x, w, _ = operands(layout, (8, 8), 5)

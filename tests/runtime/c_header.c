@@ -18,7 +18,7 @@ int header_is_c(void) {
 #define PLACE(type, member, offset) \
   _Static_assert(offsetof(type, member) == (offset), "a member of the C interface has moved")
 #define SIZE(type, bytes)                                              \
-  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 1, \
+  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 2, \
                  "a struct of the C interface has another size: state its members and the version")
 
 PLACE(sk_element_type, size, 0);
@@ -124,7 +124,9 @@ PLACE(sk_operands, beta, 124);
 PLACE(sk_operands, workspace, 128);
 PLACE(sk_operands, workspace_size, 136);
 PLACE(sk_operands, stream, 144);
-SIZE(sk_operands, 152);
+PLACE(sk_operands, alpha64, 152);
+PLACE(sk_operands, beta64, 160);
+SIZE(sk_operands, 168);
 
 PLACE(sk_kernel_view, size, 0);
 PLACE(sk_kernel_view, operation, 8);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,7 +50,7 @@ sk_layout* exchange() {
 TEST_CASE("the header is C, and the version is that of the project") {
   CHECK(header_is_c() == 1);
   CHECK(std::string_view(sk_version()) == SPARSEKILN_VERSION);
-  CHECK(sk_interface_version() == 1);  // as c_header.c has it, with the sizes of the structs
+  CHECK(sk_interface_version() == 2);  // as c_header.c has it, with the sizes of the structs
 }
 
 TEST_CASE("the exported init functions initialise the first version of a struct, and nothing after it") {
@@ -75,6 +76,9 @@ TEST_CASE("the exported init functions initialise the first version of a struct,
   CHECK(operands.size == offsetof(sk_operands, stream) + sizeof(operands.stream));
   CHECK(operands.alpha == 1);
   CHECK(operands.stream == nullptr);
+  sk_operands_init(&operands);  // the macro: all of this header's struct
+  CHECK(operands.size == sizeof(operands));
+  CHECK(operands.alpha64 == nullptr);
 }
 
 TEST_CASE("every field of a computation is described, with the text of its default") {
@@ -389,6 +393,87 @@ TEST_CASE("a kernel without blocks takes no weight, or one that has no blocks") 
   operands.w = &some.tensor;
   CHECK(sk_kernel_run(kernel, &operands) == SK_INVALID_ARGUMENT);
   CHECK(std::string(sk_error_message()).find("[3, 8, 8]") != std::string::npos);
+  sk_kernel_free(kernel);
+}
+
+/// A kernel that multiplies one block of 8 × 8, its epilogue `scale`.
+sk_kernel* scaling_kernel(const char* dtype) {
+  const std::array<std::uint8_t, 1> mask = {1};
+  sk_layout* layout = nullptr;
+  REQUIRE(sk_layout_from_mask(1, 1, mask.data(), &layout) == SK_OK);
+  sk_options options;
+  sk_options_init(&options);
+  options.block_out = options.block_in = 8;
+  options.dtype = dtype;
+  options.epilogue = "scale";
+  options.target = "cpu";
+  sk_kernel* kernel = nullptr;
+  REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
+  sk_layout_free(layout);
+  return kernel;
+}
+
+/// What the kernel makes of x = 3 in all of y, which is 5, with a weight that is 1 in its diagonal.
+template <typename Real>
+Real scaled(const sk_kernel* kernel, sk_operands operands) {
+  std::array<Real, 8> x, y;
+  std::array<Real, 64> w{};
+  x.fill(3);
+  y.fill(5);
+  for (std::size_t i = 0; i < 8; ++i) w[9 * i] = 1;
+  std::array<std::int64_t, 2> of_activation = {1, 8};
+  std::array<std::int64_t, 3> of_weight = {1, 8, 8};
+  const auto tensor = [](auto& data, auto& shape) {
+    DLTensor made{};
+    made.data = data.data();
+    made.device = {kDLCPU, 0};
+    made.ndim = static_cast<int>(shape.size());
+    made.dtype = {kDLFloat, 8 * sizeof(Real), 1};
+    made.shape = shape.data();
+    return made;
+  };
+  const DLTensor x_tensor = tensor(x, of_activation), y_tensor = tensor(y, of_activation),
+                 w_tensor = tensor(w, of_weight);
+  operands.x = &x_tensor;
+  operands.w = &w_tensor;
+  operands.y = &y_tensor;
+  REQUIRE_MESSAGE(sk_kernel_run(kernel, &operands) == SK_OK, sk_error_message());
+  return y[7];
+}
+
+TEST_CASE("alpha64 and beta64 are taken instead of alpha and beta, with all their digits in float64") {
+  sk_kernel* kernel = scaling_kernel("f64");
+  sk_operands operands;
+  sk_operands_init(&operands);
+  operands.alpha = 0.1F;
+  operands.beta = 0.3F;
+  CHECK(scaled<double>(kernel, operands) ==
+        doctest::Approx(3 * double{0.1F} + 5 * double{0.3F}).epsilon(1e-15));
+  const double alpha = 0.1, beta = 0.3, zero = 0;
+  operands.alpha64 = &alpha;
+  operands.beta64 = &beta;
+  CHECK(scaled<double>(kernel, operands) == doctest::Approx(3 * 0.1 + 5 * 0.3).epsilon(1e-15));
+  operands.alpha64 = &zero;
+  CHECK(scaled<double>(kernel, operands) == doctest::Approx(5 * 0.3).epsilon(1e-15));
+
+  // The struct of a program that knows neither: what follows it is not read.
+  sk_operands_init_sized(&operands, offsetof(sk_operands, alpha64));
+  operands.alpha = 2;
+  operands.alpha64 = operands.beta64 = reinterpret_cast<const double*>(std::uintptr_t{1});
+  CHECK(scaled<double>(kernel, operands) == 6);
+  sk_kernel_free(kernel);
+}
+
+TEST_CASE("alpha64 and beta64 are rounded to float where sums are float32, to infinity beyond its range") {
+  sk_kernel* kernel = scaling_kernel("f32");
+  sk_operands operands;
+  sk_operands_init(&operands);
+  const double fine = 1 + 0x1p-30, huge = 1e300, tiny = 1e-300;
+  operands.alpha64 = &fine;
+  operands.beta64 = &tiny;
+  CHECK(scaled<float>(kernel, operands) == 3);
+  operands.alpha64 = &huge;
+  CHECK(scaled<float>(kernel, operands) == std::numeric_limits<float>::infinity());
   sk_kernel_free(kernel);
 }
 

@@ -71,8 +71,7 @@ CheckResult run_guarded(const Problem& problem, const Binary& binary, const Host
   launch.z = z.data();
   launch.z_stride = inputs.z.stride;
   launch.gates = gates.data();
-  launch.alpha = inputs.alpha;
-  launch.beta = inputs.beta;
+  launch.set_scale(inputs.alpha, inputs.beta);
   module->launch(0, launch);
   std::memcpy(output.image().data(), image, output.image().size());
   return check(problem, inputs, output, adder_of(Spmm(problem), binary.plan));

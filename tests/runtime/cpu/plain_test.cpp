@@ -1,6 +1,8 @@
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -192,6 +194,66 @@ TEST_CASE("plain passes are right on every level of this host") {
         CAPTURE(level);
         check_launch(built(problem, target, choose_plan(problem, target)), problem, {.n = 19});
       }
+}
+
+/// Whether `got` is as near to `want` as a few roundings of float64 leave it.
+bool has_all_digits(double got, long double want) {
+  return std::fabs(got - want) <= 1e-15L * std::fabs(want);
+}
+
+TEST_CASE("alpha and beta of float64 have all their digits, in products and in gradients") {
+  constexpr std::int64_t kSide = 8;
+  constexpr double kAlpha = 0.1;
+  constexpr double kBeta = 0.3;
+  const auto counted = [](std::size_t size, double first) {
+    std::vector<double> values(size);
+    std::iota(values.begin(), values.end(), first);
+    return values;
+  };
+  const std::vector<double> row = counted(kSide, 1);
+  const std::vector<double> block = counted(kSide * kSide, 3);
+  for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight}) {
+    CAPTURE(name(operation));
+    const bool of_weight = operation == Operation::grad_weight;
+    Problem problem = plain_problem(operation, grid("1"), {8, 8}, 1, {DType::f64, DType::f64});
+    problem.epilogue.scale = true;
+    problem.bias_gradient = of_weight;
+    const Kernel kernel = built(problem);
+    std::vector<double> dy = counted(kSide, 2);
+    std::vector<double> result = of_weight ? block : counted(kSide, 7);
+    const std::vector<double> before = result;
+    std::vector<double> dbias = counted(kSide, 5);
+    const auto matrix = [](const std::vector<double>& of) { return view(of.data(), DType::f64, 1, kSide); };
+    const auto weight = [](const std::vector<double>& of) {
+      return view(of.data(), DType::f64, 1, kSide, kSide);
+    };
+    sparsekiln::Operands operands;
+    if (of_weight) {
+      operands.x = matrix(row);
+      operands.dy = matrix(dy);
+      operands.dw = weight(result);
+      operands.dbias = view(dbias.data(), DType::f64, kSide);
+    } else {
+      (operation == Operation::forward ? operands.x : operands.dy) = matrix(row);
+      (operation == Operation::forward ? operands.y : operands.dx) = matrix(result);
+      operands.w = weight(block);
+    }
+    operands.alpha = kAlpha;
+    operands.beta = kBeta;
+    kernel(operands);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      CAPTURE(i);
+      long double sum = 0;
+      for (std::size_t k = 0; k < kSide; ++k)
+        sum +=
+            row[k] * block[operation == Operation::forward ? i % kSide * kSide + k : k * kSide + i % kSide];
+      if (of_weight) sum = dy[i / kSide] * row[i % kSide];
+      CHECK(has_all_digits(result[i], kAlpha * sum + static_cast<long double>(kBeta) * before[i]));
+    }
+    for (std::size_t i = 0; of_weight && i < kSide; ++i)
+      CHECK(has_all_digits(dbias[i], static_cast<long double>(kAlpha) * dy[i] +
+                                         static_cast<long double>(kBeta) * (5 + static_cast<double>(i))));
+  }
 }
 
 TEST_CASE("a config that plain passes do not have is refused with one that would work") {

@@ -87,6 +87,7 @@ TEST_CASE("a CUDA 11.8 driver serves, without the functions that came later") {
   CHECK(machine_toolchain().driver_version == 11080);
   CHECK_FALSE(static_cast<bool>(driver->api().func_load));
   CHECK_FALSE(static_cast<bool>(driver->api().stream_get_id));
+  CHECK_FALSE(static_cast<bool>(driver->api().tensor_map_encode_tiled));
   CHECK(static_cast<bool>(driver->api().launch_kernel));
 }
 

@@ -15,6 +15,7 @@ void reset() {
   s.recording = false;
   s.faulty = false;
   s.launches.clear();
+  s.tensor_maps.clear();
   s.calls.clear();
   s.faults.clear();
   s.hidden.clear();
@@ -29,6 +30,11 @@ void record() { state().recording = true; }
 std::vector<Launch> launches() {
   const std::lock_guard lock(state().mutex);
   return state().launches;
+}
+
+std::vector<TensorMap> tensor_maps() {
+  const std::lock_guard lock(state().mutex);
+  return state().tensor_maps;
 }
 
 std::vector<std::string> calls() {

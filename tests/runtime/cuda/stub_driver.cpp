@@ -288,6 +288,39 @@ CUresult launch_kernel_ex(const CUlaunchConfig* config, CUfunction function, voi
   return record_launch(*config, function, parameters);
 }
 
+/// Refuses what cuda.h says that cuTensorMapEncodeTiled does not take, as far as this library could ask it.
+CUresult tensor_map_encode_tiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
+                                 const cuuint64_t* extents, const cuuint64_t* strides, const cuuint32_t* box,
+                                 const cuuint32_t* element_strides, CUtensorMapInterleave interleave,
+                                 CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2_promotion,
+                                 CUtensorMapFloatOOBfill fill) {
+  if (const CUresult result = note_in_context("cuTensorMapEncodeTiled"); result != CUDA_SUCCESS)
+    return result;
+  const auto unaligned = [](const void* at, std::uintptr_t to) {
+    return reinterpret_cast<std::uintptr_t>(at) % to != 0;
+  };
+  if (unaligned(map, 64) || unaligned(address, 16) || rank != 2 || strides[0] % 16 != 0)
+    return CUDA_ERROR_INVALID_VALUE;
+  for (cuuint32_t axis = 0; axis < rank; ++axis)
+    if (extents[axis] == 0 || box[axis] == 0 || box[axis] > 256) return CUDA_ERROR_INVALID_VALUE;
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  const std::vector<std::byte> bytes = stub::tensor_map_bytes(s.tensor_maps.size());
+  std::memcpy(map, bytes.data(), sizeof *map);
+  if (s.recording)
+    s.tensor_maps.push_back({type,
+                             address,
+                             {extents, extents + rank},
+                             {strides, strides + rank - 1},
+                             {box, box + rank},
+                             {element_strides, element_strides + rank},
+                             interleave,
+                             swizzle,
+                             l2_promotion,
+                             fill});
+  return CUDA_SUCCESS;
+}
+
 CUresult mem_alloc(CUdeviceptr* memory, std::size_t bytes) {
   if (const CUresult result = note_in_context("cuMemAlloc"); result != CUDA_SUCCESS) return result;
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -486,6 +519,7 @@ const Symbol kSymbols[] = {
     symbol("cuFuncLoad", 12040, func_load),
     symbol("cuLaunchKernel", 4000, launch_kernel),
     symbol("cuLaunchKernelEx", 11060, launch_kernel_ex),
+    symbol("cuTensorMapEncodeTiled", 12000, tensor_map_encode_tiled),
     symbol("cuMemAlloc", 3020, mem_alloc),
     symbol("cuMemFree", 3020, mem_free),
     symbol("cuMemcpyHtoD", 3020, memcpy_htod),

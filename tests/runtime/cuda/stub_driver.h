@@ -31,6 +31,8 @@ void reset();
 /// Records launches and calls from here on. Off at first, so that a launch costs next to nothing.
 void record();
 std::vector<Launch> launches();
+/// What was asked of cuTensorMapEncodeTiled, in order; see tensor_map_bytes for what it makes.
+std::vector<TensorMap> tensor_maps();
 /// Names of the functions called, in order: "cuMemAlloc", "cuMemsetD8Async" … (not cuCtxGetCurrent, nor
 /// queries).
 std::vector<std::string> calls();

@@ -73,6 +73,7 @@ struct State {
   std::atomic<bool> recording = false;
   std::atomic<bool> faulty = false;
   std::vector<stub::Launch> launches;
+  std::vector<stub::TensorMap> tensor_maps;
   std::vector<std::string> calls;
   std::map<std::string, CUresult> faults;
   std::set<std::string> hidden;
