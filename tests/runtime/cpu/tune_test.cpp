@@ -67,11 +67,6 @@ std::size_t samples_in(const Record& record) {
   return samples;
 }
 
-/// A stop that says so once it was asked so often.
-std::function<bool()> stop_after(int times) {
-  return [asked = std::make_shared<int>(0), times] { return ++*asked > times; };
-}
-
 TEST_CASE("a kernel that is compiled after tuning has the config that won") {
   const Bench bench;
   const Record record = bench.tuned();
@@ -194,11 +189,11 @@ TEST_CASE("a compile that gives no Binary fails alone") {
 TEST_CASE("a default that does not compile is not chosen") {
   const Bench bench;
   const Config standard = untuned(bench.job(), "cpu").contests.at(0).default_config;
-  const Record record =
-      bench.tuned({.hooks = {[&](const Problem& problem, const Target& target, const Plan& plan) {
-                     if (plan[0].config == standard) throw Error(ErrorKind::compile, "not this one");
-                     return build_binary(problem, target, plan);
-                   }}});
+  const Record record = bench.tuned(
+      {.budget = 3s, .hooks = {[&](const Problem& problem, const Target& target, const Plan& plan) {
+                       if (plan[0].config == standard) throw Error(ErrorKind::compile, "not this one");
+                       return build_binary(problem, target, plan);
+                     }}});
   CHECK_FALSE(record.plan()[0].config == standard);
   CHECK(standing(record.contests[0]).measured);
 }
@@ -234,8 +229,13 @@ TEST_CASE("a second run of what is tuned answers from the record, and `again` ad
 TEST_CASE("a run that is stopped keeps what it has, and the next goes on from there") {
   const Bench bench;
   std::size_t before = 0;
-  for (const int asked : {20, 40, 80}) {
-    const Record record = bench.tuned({.stop = stop_after(asked)});
+  for (const int more : {1, 20, 40}) {
+    bool measured = false;
+    int asked = 0;
+    const Record record =
+        bench.tuned({.budget = 10s,
+                     .stop = [&] { return measured && ++asked > more; },
+                     .progress = [&](const TuningProgress& now) { measured |= now.best_us > 0; }});
     const std::size_t now = samples_in(record);
     CHECK(now >= before);
     before = now;
