@@ -243,6 +243,34 @@ std::span<const std::int32_t> Layout::ccol() const { return grid_->columns().cco
 std::span<const std::int32_t> Layout::row_of() const { return grid_->columns().row_of; }
 std::span<const std::int32_t> Layout::block_of() const { return grid_->columns().block_of; }
 
+Layout Layout::diagonal(std::span<const Layout> parts) {
+  if (parts.empty()) refuse("layout: a diagonal of no parts; one or more would work");
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t blocks = 0;
+  for (const Layout& part : parts) {
+    rows += part.rows();
+    cols += part.cols();
+    blocks += part.blocks();
+  }
+  check_extent("rows", rows);
+  check_extent("columns", cols);
+  if (blocks > kMaxBlocks)
+    refuse(fmt::format("layout: {} blocks are too many; at most {} are possible", blocks, kMaxBlocks));
+  Indices crow{0};
+  crow.reserve(static_cast<std::size_t>(rows + 1));
+  Indices col;
+  col.reserve(static_cast<std::size_t>(blocks));
+  std::int32_t first_col = 0;
+  for (const Layout& part : parts) {
+    const auto first_block = static_cast<std::int32_t>(col.size());
+    for (const std::int32_t end : part.crow().subspan(1)) crow.push_back(first_block + end);
+    for (const std::int32_t j : part.col()) col.push_back(first_col + j);
+    first_col += part.cols();
+  }
+  return from_csr(rows, cols, std::move(crow), std::move(col));
+}
+
 Layout Layout::transposed() const { return Layout(grid_->transposed()); }
 
 bool Layout::contains(std::int32_t row, std::int32_t col) const noexcept {

@@ -73,6 +73,11 @@ class Layout {
   /// The row-major number of each block of the column view.
   [[nodiscard]] std::span<const std::int32_t> block_of() const;
 
+  /// The parts one after the other along the diagonal, nothing beside them: a layer with this layout computes
+  /// the products of all parts at once, each with its own features. Its blocks are those of the first part,
+  /// then those of the second … Throws `invalid_argument` where there is no part, or too much of them.
+  [[nodiscard]] static Layout diagonal(std::span<const Layout> parts);
+
   /// Rows and columns exchanged: block k of the result is block block_of()[k] of this.
   [[nodiscard]] Layout transposed() const;
 

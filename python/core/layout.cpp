@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "python/core/errors.h"
 
@@ -50,6 +52,14 @@ Layout load(const nb::bytes& file) {
 Layout transposed(const Layout& layout) {
   sk_layout* result = nullptr;
   check(sk_layout_transposed(layout.get(), &result));
+  return Layout(result);
+}
+
+Layout diagonal(const std::vector<const Layout*>& parts) {
+  std::vector<const sk_layout*> handles;
+  for (const Layout* part : parts) handles.push_back(part->get());
+  sk_layout* result = nullptr;
+  check(sk_layout_diagonal(handles.data(), handles.size(), &result));
   return Layout(result);
 }
 
@@ -124,6 +134,7 @@ void bind_layout(nb::module_& module) {
   nb::class_<Layout>(module, "Layout")
       .def_static("from_csr", from_csr)
       .def_static("from_mask", from_mask)
+      .def_static("diagonal", diagonal)
       .def_static("load", load)
       .def_static("pattern", pattern)
       .def("save",

@@ -1,6 +1,7 @@
 """Layouts: which blocks of a weight are present."""
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ class Layout:
         """BSR index arrays, crow[rows + 1] and col[blocks]. Raises ValueError that names the row if they are unsorted, duplicate
         or out of range."""
         return Layout(_core.Layout.from_csr(rows, cols, _indices("crow", crow), _indices("col", col)))
+
+    @staticmethod
+    def diagonal(parts: "Iterable[Layout]") -> "Layout":
+        """The parts one after the other along the diagonal: a layer with this layout computes the products of all parts at
+        once, each with its own features. Its blocks are those of the first part, then those of the second …"""
+        return Layout(_core.Layout.diagonal([part._core for part in parts]))
 
     @staticmethod
     def load(path: str | os.PathLike) -> "Layout":

@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,6 +59,28 @@ TEST_CASE("transposing exchanges rows and columns, and says where each block was
   for (std::int64_t block = 0; block < layout.blocks(); ++block)
     CHECK(transposed.col()[block] == layout.row_of()[block]);
   CHECK(transposed.transposed() == layout);
+}
+
+TEST_CASE("parts along the diagonal keep their blocks, in their order") {
+  const std::vector<Layout> parts = {sparsekiln::patterns::random(3, 5, 0.4, 1),
+                                     Layout::from_mask(2, 1, std::array<std::uint8_t, 2>{0, 0}),
+                                     sparsekiln::patterns::random(4, 2, 0.7, 2)};
+  const Layout whole = Layout::diagonal(parts);
+  CHECK(whole.rows() == 9);
+  CHECK(whole.cols() == 8);
+  REQUIRE(whole.blocks() == parts[0].blocks() + parts[2].blocks());
+  for (std::int32_t row = 0; row < 9; ++row)
+    for (std::int32_t col = 0; col < 8; ++col) {
+      const bool first = row < 3 && col < 5 && parts[0].contains(row, col);
+      const bool last = row >= 5 && col >= 6 && parts[2].contains(row - 5, col - 6);
+      CHECK(whole.contains(row, col) == (first || last));
+    }
+  CHECK(Layout::diagonal(std::span(parts).first(1)) == parts[0]);
+  CHECK_THROWS_AS(static_cast<void>(Layout::diagonal({})), Error);
+  const std::vector<Layout> tall(
+      2, Layout::from_csr(Layout::kMaxExtent, 1, std::vector<std::int32_t>(Layout::kMaxExtent + 1),
+                          std::vector<std::int32_t>{}));
+  CHECK_THROWS_AS(static_cast<void>(Layout::diagonal(tall)), Error);
 }
 
 TEST_CASE("the row view is what from_csr was given") {
