@@ -311,6 +311,14 @@ sk_status sk_layout_transposed(const sk_layout* layout, sk_layout** transposed) 
       [&] { given(transposed, "transposed") = handle(given(layout, "layout").layout.transposed()); });
 }
 
+sk_status sk_layout_diagonal(const sk_layout* const* parts, size_t count, sk_layout** layout) {
+  return guarded([&] {
+    std::vector<Layout> layouts;
+    for (size_t i = 0; i < count; ++i) layouts.push_back(given((&given(parts, "parts"))[i], "a part").layout);
+    given(layout, "layout") = handle(Layout::diagonal(layouts));
+  });
+}
+
 void sk_layout_free(sk_layout* layout) { delete layout; }
 
 // The parentheses keep the macro of this name out: here and below.
@@ -389,6 +397,12 @@ sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kern
   });
 }
 
+int32_t sk_threads(void) { return sparsekiln::threads(); }
+int32_t sk_stated_threads(void) { return sparsekiln::stated_threads(); }
+sk_status sk_set_threads(int32_t threads) {
+  return guarded([&] { sparsekiln::set_threads(threads); });
+}
+
 sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy) {
   return guarded([&] { given(copy, "copy") = new sk_kernel(given(kernel, "kernel")); });
 }
@@ -426,6 +440,7 @@ sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands) {
                  .beta = from.beta64 == nullptr ? from.beta : *from.beta64,
                  .workspace = from.workspace,
                  .workspace_size = from.workspace_size,
+                 .threads = from.threads,
                  .stream = from.stream});
   });
 }

@@ -16,6 +16,7 @@ namespace sparsekiln {
 /// The operands of one launch, already checked against the Binary's contract.
 struct Launch : LaunchOperands {
   void* stream = nullptr;
+  std::int32_t threads = 0;  ///< on the cpu: at most; 0: see threads.h
 };
 
 /// A Binary's code, resident on a device until this is destroyed.

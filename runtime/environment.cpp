@@ -1,6 +1,9 @@
 #include "runtime/environment.h"
 
+#include <algorithm>
+
 #include <sparsekiln/error.h>
+#include <sparsekiln/threads.h>
 
 #include "runtime/cuda/driver.h"
 #include "runtime/open_device.h"
@@ -34,8 +37,9 @@ std::shared_ptr<const Device> device_at_hand(const Target& target, std::string_v
 
 Environment environment_on(const Target& target, const Device& device) {
   const About about = device.about();
-  return {about.name, target.workers, about.cache_bytes, about.driver,
-          target.kind == Target::Kind::cpu ? kCpuPolicy : kCudaPolicy};
+  if (target.kind == Target::Kind::cuda)
+    return {about.name, target.workers, about.cache_bytes, about.driver, kCudaPolicy};
+  return {about.name, std::min(target.workers, threads()), about.cache_bytes, about.driver, kCpuPolicy};
 }
 
 std::optional<Environment> environment_of(const Target& target, std::string_view asked) {

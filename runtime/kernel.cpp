@@ -64,7 +64,7 @@ void Kernel::operator()(const Operands& operands) const {
   const std::size_t entry = entry_for(binary, checked.first.n);
   checked.first.workspace = workspace_for(operands, impl, entry, checked.first.n);
   for (std::int64_t matrix = 0; matrix < checked.matrices; ++matrix) {
-    impl.module->launch(entry, {checked.first, operands.stream});
+    impl.module->launch(entry, {checked.first, operands.stream, operands.threads});
     checked.advance();
   }
 }

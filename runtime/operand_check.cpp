@@ -509,6 +509,9 @@ std::int64_t weight_elements(const OperandContract& contract) {
 
 CheckedOperands check_operands(const Operands& operands, const OperandContract& contract,
                                std::int32_t device) {
+  if (operands.threads < 0)
+    refuse("threads",
+           fmt::format("{} threads: 1 or more, or 0 for the usual number, would work", operands.threads));
   switch (kind_of(contract.operation)) {
     case ProblemKind::spmm:
       return check_product(operands, contract, device);

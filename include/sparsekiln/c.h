@@ -77,6 +77,8 @@ sk_status sk_layout_from_mask(int64_t rows, int64_t cols, const uint8_t* mask, s
 sk_status sk_layout_load(const char* file, sk_layout** layout);
 sk_status sk_layout_save(const sk_layout* layout, const char* file);
 sk_status sk_layout_transposed(const sk_layout* layout, sk_layout** transposed);
+/* `count` layouts one after the other along the diagonal: see Layout::diagonal. */
+sk_status sk_layout_diagonal(const sk_layout* const* parts, size_t count, sk_layout** layout);
 void sk_layout_free(sk_layout* layout); /* null does nothing; here and below */
 
 /* The arguments of all patterns; each reads its own. */
@@ -178,6 +180,11 @@ void sk_options_init_sized(sk_options* options, size_t size);
 typedef struct sk_kernel sk_kernel;
 
 sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kernel** kernel);
+/* How many threads launches on the cpu use at most, and what says so: see threads.h. */
+int32_t sk_threads(void);
+int32_t sk_stated_threads(void);
+sk_status sk_set_threads(int32_t threads);
+
 /* Another handle of the same kernel: its relayout leaves this one as it is. */
 sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy);
 void sk_kernel_free(sk_kernel* kernel);
@@ -193,6 +200,7 @@ typedef struct sk_operands {
   /* Since interface version 2. Where one is not null, the number that it points to is taken instead of alpha
    * or beta. Kernels with float64 sums take all of it, others the nearest float. */
   const double *alpha64, *beta64;
+  int32_t threads; /* on the cpu: at most so many, the calling one included; 0: sk_threads() */
 } sk_operands;
 /* alpha 1, beta 0, nothing else */
 void sk_operands_init(sk_operands* operands);

@@ -60,6 +60,9 @@ struct Operands {
   /// Bytes from `workspace` on that the launch may write. Must be given with a workspace: one of fewer bytes
   /// than workspace_bytes(n) is refused.
   std::int64_t workspace_size = 0;
+  /// On the cpu: at most so many threads, the calling one included; 0: threads() of threads.h. The results
+  /// have the same bits for any number.
+  std::int32_t threads = 0;
   void* stream = nullptr;  ///< a CUstream (cudaStream_t); ignored on the cpu
 };
 

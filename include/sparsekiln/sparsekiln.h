@@ -16,3 +16,4 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 #include <sparsekiln/tensor_view.h>
+#include <sparsekiln/threads.h>

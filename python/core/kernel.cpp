@@ -198,6 +198,8 @@ class Call {
       alpha_ = number<double>(name, value);
     } else if (name == "beta") {
       beta_ = number<double>(name, value);
+    } else if (name == "threads") {
+      operands_.threads = number<std::int32_t>(name, value);
     } else if (name == "workspace") {
       if (!value.is_none()) workspace_.emplace("workspace", value, true);
     } else if (name == "stream") {
@@ -385,8 +387,9 @@ void bind_kernel(nb::module_& module) {
       "Operands are arrays of NumPy, PyTorch, JAX, CuPy, or what speaks DLPack, of the kernel's type,\n"
       "on its device; rows are contiguous, at any distance. By name: bias[out], v, v_bias, residual,\n"
       "z, gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, of float64\n"
-      "operands float64), alpha, beta, workspace (workspace_bytes(n) bytes, zeroed once), and stream, a "
-      "number. The result is the main output,\n"
+      "operands float64), alpha, beta, workspace (workspace_bytes(n) bytes, zeroed once), stream, a "
+      "number, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). The result is the main "
+      "output,\n"
       "or a tuple of it and the sums that were asked for; outputs that are not given are made.")
       .def("__call__", &Kernel::operator())
       .def(

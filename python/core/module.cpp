@@ -1,4 +1,5 @@
 #include <cstddef>
+#include <cstdint>
 
 #include <nanobind/nanobind.h>
 #include <sparsekiln/c.h>
@@ -6,6 +7,7 @@
 #include "python/core/command.h"
 #include "python/core/compile.h"
 #include "python/core/element_types.h"
+#include "python/core/errors.h"
 #include "python/core/kernel.h"
 #include "python/core/layout.h"
 #ifdef SPARSEKILN_XLA
@@ -24,6 +26,9 @@ NB_MODULE(_core, module) {
   for (std::size_t i = 0; sk_activation_name(i) != nullptr; ++i)
     activations[sk_activation_name(i)] = sk_activation_takes_result(i) != 0;
   module.attr("activations") = activations;
+  module.def("threads", sk_threads);
+  module.def("stated_threads", sk_stated_threads);
+  module.def("set_threads", [](std::int32_t threads) { sparsekiln::python::check(sk_set_threads(threads)); });
   sparsekiln::python::bind_layout(module);
   sparsekiln::python::bind_kernel(module);
   sparsekiln::python::bind_compile(module);

@@ -13,10 +13,11 @@ those of JAX in sparsekiln.jax, and the interface of 2017 in sparsekiln.compat.
 from sparsekiln import patterns
 from sparsekiln._core import Kernel, activations as _activations, version as __version__
 from sparsekiln._errors import Error, InvalidArgument
+from sparsekiln._threads import set_threads, threads
 from sparsekiln.compilation import compile, up_to
 from sparsekiln.layout import Layout
 
-__all__ = ["Error", "InvalidArgument", "Kernel", "Layout", "activations", "compile", "patterns", "up_to", "__version__"]
+__all__ = ["Error", "InvalidArgument", "Kernel", "Layout", "activations", "compile", "patterns", "set_threads", "threads", "up_to", "__version__"]
 
 #: The names of the activation functions.
 activations: tuple[str, ...] = tuple(_activations)

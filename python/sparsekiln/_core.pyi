@@ -12,11 +12,18 @@ element_types: tuple[tuple[str, str, str, int, bool], ...]
 activations: dict[str, bool]
 """By name: whether the derivative may be taken at the result, so that y may be given for z."""
 
+def threads() -> int: ...
+def stated_threads() -> int:
+    """What set_threads was given, else SPARSEKILN_THREADS; 0: neither says."""
+def set_threads(threads: int) -> None: ...
+
 class Layout:
     @staticmethod
     def from_csr(rows: int, cols: int, crow: np.ndarray, col: np.ndarray) -> Layout: ...
     @staticmethod
     def from_mask(mask: np.ndarray) -> Layout: ...
+    @staticmethod
+    def diagonal(parts: list[Layout]) -> Layout: ...
     @staticmethod
     def load(file: bytes) -> Layout: ...
     @staticmethod
@@ -48,8 +55,8 @@ class Kernel:
     Operands are arrays of NumPy, PyTorch, JAX, CuPy, or another framework with DLPack, on the kernel's device, of its dtype;
     rows are contiguous, at any distance. With three dimensions, activations are batches of matrices. Outputs that are not
     given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias, residual, z,
-    gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, for float64 operands float64), alpha and beta (of scale), workspace, and stream, a
-    number, by default the framework's current one. A workspace is a dense array of any type, on the same device, of at least
+    gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream, a
+    number, by default the framework's current one, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). A workspace is a dense array of any type, on the same device, of at least
     workspace_bytes(n) bytes, zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
     as one that the kernel takes.
 
@@ -60,7 +67,7 @@ class Kernel:
     def __call__(self, *operands: Any, x: Any = None, w: Any = None, y: Any = None, dy: Any = None, dx: Any = None,
                  dw: Any = None, v: Any = None, bias: Any = None, v_bias: Any = None, residual: Any = None, z: Any = None,
                  gates: Any = None, dbias: Any = None, dgates: Any = None, alpha: float = 1, beta: float = 0,
-                 workspace: Any = None, stream: int | None = None) -> Any: ...
+                 workspace: Any = None, stream: int | None = None, threads: int = 0) -> Any: ...
     def relayout(self, layout: Any) -> None:
         """For an attached kernel: from now on it computes with another layout of the same grid; nothing is compiled. Calls
         that have begun, on other threads, end with the layout that they began with."""

@@ -17,6 +17,7 @@
 
 #include <sparsekiln/error.h>
 #include <sparsekiln/tensor_view.h>
+#include <sparsekiln/threads.h>
 
 #include "compiler/cpu/call.h"
 #include "compiler/cpu/level.h"
@@ -87,7 +88,6 @@ class CpuModule final : public Module {
       for (const std::string& name : entry.passes)
         passes.push_back(reinterpret_cast<Pass>(object_->symbol(name)));
     }
-    ThreadPool::shared().reserve(binary_->target.workers);
   }
 
   std::int32_t device() const override { return kHostDevice; }
@@ -101,9 +101,10 @@ class CpuModule final : public Module {
       std::memset(launch.workspace, 0, static_cast<std::size_t>(recipe.workspace.counter_bytes));
     Call call = launch;
     call.tables = recipe.tables.bytes.data();
+    const std::int32_t allowed = launch.threads != 0 ? launch.threads : threads();
     const Run run{&call, passes_[entry].data(), recipe.workers};
     ThreadPool::shared().run({Run::job, &run, static_cast<std::int32_t>(passes_[entry].size()),
-                              tiles * recipe.workers, binary_->target.workers});
+                              tiles * recipe.workers, std::min(binary_->target.workers, allowed)});
   }
 
   void* workspace(void*, std::int64_t bytes) const override {

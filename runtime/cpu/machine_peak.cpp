@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include <fmt/format.h>
+#include <sparsekiln/threads.h>
 
 #include "compiler/cpu/object.h"
 #include "compiler/cpu_levels.h"
@@ -30,10 +31,9 @@ std::string sum_of_chains(const std::string& type, int chains) {
 
 FmaPeak::FmaPeak(const Target& target)
     : lanes_(level_of(target).lanes),
-      threads_(target.workers),
+      threads_(std::min(target.workers, threads())),
       object_(compile_object(module(lanes_), target)),
       loop_(reinterpret_cast<void (*)(std::int64_t, float*)>(object_.symbol("peak"))) {
-  ThreadPool::shared().reserve(threads_);
 }
 
 std::int64_t FmaPeak::turns(double seconds) {
@@ -81,11 +81,10 @@ std::string FmaPeak::module(std::int32_t lanes) {
 
 ReadBandwidth::ReadBandwidth(const Target& target, std::int64_t bytes)
     : lanes_(level_of(target).lanes),
-      threads_(target.workers),
+      threads_(std::min(target.workers, threads())),
       object_(compile_object(module(lanes_), target)),
       loop_(reinterpret_cast<void (*)(const float*, std::int64_t, float*)>(object_.symbol("read"))),
       memory_(static_cast<std::size_t>((bytes + kShare - 1) / kShare * kShare / 4), 1.0F) {
-  ThreadPool::shared().reserve(threads_);
 }
 
 void ReadBandwidth::run() const {

@@ -1,9 +1,12 @@
 #include "runtime/cpu/thread_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -38,10 +41,10 @@ struct ThreadPool::State {
   std::atomic<std::int32_t> seats{0};               ///< threads that may still join the open work
   std::array<Progress, kMostPasses> progress;
   Work work{};
-  std::mutex busy;     ///< held by the caller whose work is open
-  std::mutex growing;  ///< guards threads
+  std::mutex busy;  ///< held by the caller whose work is open; guards threads
   std::vector<std::jthread> threads;
 
+  void reserve(std::int32_t needed);
   void take_part();
   void serve(std::stop_token stop);
 };
@@ -92,11 +95,13 @@ ThreadPool::~ThreadPool() {
   state_->threads.clear();
 }
 
-void ThreadPool::reserve(std::int32_t threads) {
-  const std::lock_guard lock(state_->growing);
-  while (static_cast<std::int32_t>(state_->threads.size()) + 1 < std::min(threads, kMostThreads))
-    state_->threads.emplace_back(
-        [state = state_.get()](std::stop_token stop) { state->serve(std::move(stop)); });
+/// Makes threads until `needed` can work together, the caller included.
+void ThreadPool::State::reserve(std::int32_t needed) {
+  try {
+    while (static_cast<std::int32_t>(threads.size()) + 1 < std::min(needed, kMostThreads))
+      threads.emplace_back([this](std::stop_token stop) { serve(std::move(stop)); });
+  } catch (const std::system_error&) {  // the system has no more threads: those that are there do the work
+  }
 }
 
 void ThreadPool::run(const Work& work) {
@@ -107,6 +112,7 @@ void ThreadPool::run(const Work& work) {
       for (std::int64_t job = 0; job < work.jobs; ++job) work.job(work.context, pass, job);
     return;
   }
+  state.reserve(work.threads);
   state.work = work;
   for (auto& pass : state.progress) {
     pass.next.store(0, std::memory_order_relaxed);
@@ -120,9 +126,27 @@ void ThreadPool::run(const Work& work) {
   for (int spins = 0; state.inside.load() != 0; ++spins) spins < kSpins ? pause() : std::this_thread::yield();
 }
 
-ThreadPool& ThreadPool::shared() {
-  static ThreadPool pool;
+namespace {
+
+/// A child that was forked has this memory but not the threads: what its parent's were in the middle of stays
+/// so forever. Their pool is therefore left alone there, neither used nor destroyed.
+struct PoolOfProcess {
+  PoolOfProcess() : pool(new ThreadPool) {}
+  ~PoolOfProcess() { delete pool; }
+  ThreadPool* pool;
+};
+
+PoolOfProcess& pool_of_process() {
+  static PoolOfProcess pool;
   return pool;
+}
+
+}  // namespace
+
+ThreadPool& ThreadPool::shared() {
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { pool_of_process().pool = new ThreadPool; });
+  return *pool_of_process().pool;
 }
 
 }  // namespace sparsekiln::cpu

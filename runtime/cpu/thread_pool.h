@@ -9,7 +9,7 @@ namespace sparsekiln::cpu {
 /// everything itself where the others are late or busy: a launch never waits for a thread to wake up.
 class ThreadPool {
  public:
-  /// One stretch of work: `passes` passes of `jobs` jobs each; a pass starts when all jobs of the one before
+  /// Work: `passes` passes of `jobs` jobs each; a pass starts when all jobs of the one before
   /// ended.
   struct Work {
     void (*job)(const void* context, std::int32_t pass, std::int64_t job);
@@ -24,12 +24,11 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  /// Makes sure that `threads` threads, the caller included, can work together.
-  void reserve(std::int32_t threads);
   /// Returns when all is done. Thread-safe: where another launch has the threads, the caller works alone.
+  /// Threads that were never needed are made; where the system gives none, there are fewer.
   void run(const Work& work);
 
-  /// The pool of this process.
+  /// The pool of this process. A forked child begins with one of its own.
   [[nodiscard]] static ThreadPool& shared();
 
  private:

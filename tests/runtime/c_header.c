@@ -126,7 +126,8 @@ PLACE(sk_operands, workspace_size, 136);
 PLACE(sk_operands, stream, 144);
 PLACE(sk_operands, alpha64, 152);
 PLACE(sk_operands, beta64, 160);
-SIZE(sk_operands, 168);
+PLACE(sk_operands, threads, 168);
+SIZE(sk_operands, 176);
 
 PLACE(sk_kernel_view, size, 0);
 PLACE(sk_kernel_view, operation, 8);

@@ -151,6 +151,16 @@ TEST_CASE("layouts are described, and their copies in other forms are equal") {
     CHECK(std::string_view(others.digest) == view.digest);
     sk_layout_free(other);
   }
+  const std::array<const sk_layout*, 3> parts = {layout, layout, layout};
+  sk_layout* diagonal = nullptr;
+  REQUIRE(sk_layout_diagonal(parts.data(), parts.size(), &diagonal) == SK_OK);
+  REQUIRE(sk_layout_describe(diagonal, &view) == SK_OK);
+  CHECK(view.rows == 6);
+  CHECK(view.blocks == 6);
+  CHECK(view.col[5] == 4);
+  sk_layout_free(diagonal);
+  CHECK(sk_layout_diagonal(nullptr, 1, &diagonal) == SK_INVALID_ARGUMENT);
+  CHECK(sk_layout_diagonal(nullptr, 0, &diagonal) == SK_INVALID_ARGUMENT);
   sk_layout_free(layout);
   sk_layout_free(nullptr);
 }

@@ -1,0 +1,109 @@
+"""How many threads kernels use on the cpu. Each case is a process of its own, for variables are read once."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sparsekiln as sk
+
+_MEASURE = """
+import time
+import numpy as np
+import sparsekiln as sk
+{before}
+layout = sk.patterns.random(64, 64, 0.5, seed=1)
+{kernel}
+run()
+process, thread = time.process_time(), time.thread_time()
+for _ in range(20):
+    run()
+print((time.thread_time() - thread) / (time.process_time() - process))
+"""
+_CORE = """
+kernel = sk.compile(layout, block=32, batch=128, target="cpu")
+x, w = np.ones((128, 2048), np.float32), np.ones((layout.blocks, 32, 32), np.float32)
+run = lambda: kernel(x, w{named})
+"""
+_TORCH = """
+layer = BlockSparseLinear(2048, 2048, layout, block=32)
+x = torch.ones(128, 2048)
+run = lambda: layer(x)
+"""
+
+
+def share_of_caller(before: str = "", kernel: str = _CORE, named: str = "", **variables: str) -> float:
+    """Of the processor time of 20 calls, the share of the calling thread."""
+    names = ("SPARSEKILN_THREADS", "OMP_NUM_THREADS")
+    environment = {name: value for name, value in os.environ.items() if name not in names} | variables
+    program = _MEASURE.format(before=before, kernel=kernel.format(named=named))
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+several = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the process may run on one processor alone")
+
+
+@several
+def test_all_processors_take_part_if_nothing_is_said():
+    assert share_of_caller() < 0.9
+
+
+@pytest.mark.parametrize("how", [
+    {"SPARSEKILN_THREADS": "1"}, {"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "1,4"}, {"before": "sk.set_threads(1)"},
+    {"named": ", threads=1"}, {"before": "sk.set_threads(1)", "SPARSEKILN_THREADS": "2"},
+    {"SPARSEKILN_THREADS": "1", "OMP_NUM_THREADS": "2"},
+])  # fmt: skip
+def test_one_thread_is_the_calling_one(how):
+    assert share_of_caller(**how) > 0.95
+
+
+@several
+@pytest.mark.parametrize("how", [
+    {"before": "sk.set_threads(2)", "SPARSEKILN_THREADS": "1"}, {"SPARSEKILN_THREADS": "2", "OMP_NUM_THREADS": "1"},
+    {"named": ", threads=2", "SPARSEKILN_THREADS": "1"}, {"before": "sk.set_threads(1); sk.set_threads(0)"},
+    {"SPARSEKILN_THREADS": "many"},
+])  # fmt: skip
+def test_what_is_said_more_closely_goes_first(how):
+    assert share_of_caller(**how) < 0.9
+
+
+@several
+def test_layers_take_the_threads_of_pytorch():
+    pytest.importorskip("torch")
+    load = "import torch; from sparsekiln.torch import BlockSparseLinear; torch.set_num_threads({})"
+    assert share_of_caller(load.format(1), _TORCH) > 0.95
+    assert share_of_caller(load.format(2), _TORCH) < 0.9
+    assert share_of_caller(load.format(2) + "; sk.set_threads(1)", _TORCH) > 0.95
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    layout = sk.patterns.watts_strogatz(16, 16, 0.4, seed=2)
+    random = np.random.default_rng(0)
+    for op in ("forward", "grad_input", "grad_weight"):
+        kernel = sk.compile(layout, block=16, batch=77, op=op, target="cpu")
+        first = random.standard_normal((77, 256), dtype=np.float32)
+        second = random.standard_normal((77, 256) if op == "grad_weight" else (layout.blocks, 16, 16), dtype=np.float32)
+        results = [kernel(first, second, threads=threads) for threads in (1, 2, 3, 64, 0)]
+        for result in results[1:]:
+            np.testing.assert_array_equal(result, results[0])
+
+
+def test_a_forked_child_computes_after_its_parent_did():
+    kernel = sk.compile(sk.patterns.random(16, 16, 0.5), block=16, batch=64, target="cpu")
+    x, w = np.ones((64, 256), np.float32), np.ones((kernel.layout.blocks, 16, 16), np.float32)
+    y = kernel(x, w, threads=4)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(kernel(x, w, threads=4), y) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_numbers_that_are_none_are_refused():
+    kernel = sk.compile(sk.patterns.random(2, 2, 0.5), block=8, batch=1, target="cpu")
+    with pytest.raises(sk.InvalidArgument, match="1 or more"):
+        kernel(np.ones((1, 16), np.float32), np.ones((kernel.layout.blocks, 8, 8), np.float32), threads=-1)
+    for wrong in (-1, 1 << 20):
+        with pytest.raises(sk.InvalidArgument, match="1 to 1024"):
+            sk.set_threads(wrong)
