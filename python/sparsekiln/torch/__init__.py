@@ -19,6 +19,8 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
 
 from .functional import linear
 from .layers import BlockSparseLinear
-from .surgery import Replaced, Report, sparsify_
+from .report import Replaced, Report
+from .sparsifier import Sparsifier
+from .surgery import sparsify_
 
-__all__ = ["BlockSparseLinear", "Replaced", "Report", "linear", "sparsify_"]
+__all__ = ["BlockSparseLinear", "Replaced", "Report", "Sparsifier", "linear", "sparsify_"]
