@@ -502,3 +502,23 @@ def test_an_argument_that_no_field_has_is_refused_with_those_that_there_are():
     layout = sk.patterns.random(3, 3, 0.6, seed=1)
     with pytest.raises(TypeError, match="takes no argument colour; .* op, .*gate_gradient"):
         sk.compile(layout, 8, 4, target="cpu", colour="red")
+
+
+def test_a_kernel_says_what_it_is():
+    layout = sk.patterns.random(3, 4, 0.6, seed=1)
+    kernel = sk.compile(layout, (8, 16), 5, target="cpu", epilogue="bias+gelu")
+    shown = f"Kernel(forward, 64 -> 24 features, {layout.blocks} blocks of 8x16, f32, bias+gelu, batch 5, on {kernel.target})"
+    assert repr(kernel) == shown
+    half = sk.compile(layout, 8, sk.up_to(9), "f16", "grad_input", target="cpu", out_dtype="f32")
+    assert repr(half).startswith("Kernel(grad_input, 32 -> 24 features, ") and ", f16 to f32, batch up-to:9, on " in repr(half)
+
+
+def test_a_program_that_ends_in_an_exception_shows_only_its_own():
+    program = (
+        "import threading, sparsekiln as sk\n"
+        "kernel = sk.compile([[1]], 8, 4, target='cpu')\n"
+        "threading.Thread(target=lambda kernel: threading.Event().wait(), args=(kernel,), daemon=True).start()\n"
+        "raise LookupError('the last line')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == "LookupError: the last line"
