@@ -9,7 +9,7 @@ from typing import Any
 from sparsekiln import _core
 from sparsekiln._core import Kernel
 from sparsekiln._dtypes import NAMES
-from sparsekiln.layout import Layout
+from sparsekiln.layout import Layout, block_of
 
 
 class up_to:
@@ -27,7 +27,7 @@ class up_to:
 
 def compile(
     layout: Layout | Any,
-    block: int | tuple[int, int] = 32,
+    block: int | tuple[int, int] | None = None,
     batch: int | up_to = 64,
     dtype: Any = "f32",
     op: str = "forward",
@@ -58,8 +58,8 @@ def compile(
 ) -> Kernel:
     """Compiles a block-sparse linear layer, or finds it in the cache; asking again while a Kernel lives is a look-up.
 
-    layout: a Layout, or what Layout() takes: one entry a block.
-    block: elements of a block, one number or (out, in), of 8, 16, 32, 64 and 128.
+    layout: a Layout, or what Layout() takes: one entry a block, or a BSR matrix of SciPy or PyTorch.
+    block: elements of a block, one number or (out, in), of 8, 16, 32, 64 and 128. Where None: that of the BSR matrix, else 32.
     batch: n, or up_to(bound).
     dtype: of W and what it is multiplied with: "f32", "bf16", "f16", "f64" (on the cpu), or a dtype of NumPy or PyTorch. Sums
         are float32, of "f64" float64.
@@ -88,6 +88,7 @@ def compile(
 
     Raises InvalidArgument (a ValueError), or Error.
     """
+    block = block_of(layout) if block is None else block
     texts = _texts(locals())
     layout = layout if isinstance(layout, Layout) else Layout(layout)
     options = {

@@ -123,6 +123,17 @@ def _indices(name: str, values: Any) -> np.ndarray:
     return np.ascontiguousarray(array, np.int32)
 
 
+def block_of(matrix: Any) -> tuple[int, int]:
+    """(block_out, block_in) of a BSR matrix of PyTorch or SciPy; (32, 32) for all else."""
+    if str(getattr(matrix, "layout", "")) == "torch.sparse_bsr":
+        block_out, block_in = matrix.values().shape[-2:]
+    elif getattr(matrix, "format", "") == "bsr":
+        block_out, block_in = matrix.blocksize
+    else:
+        block_out = block_in = 32
+    return int(block_out), int(block_in)
+
+
 def _layout_of(blocks: Any) -> _core.Layout:
     if str(getattr(blocks, "layout", "")).startswith("torch.sparse"):
         if str(blocks.layout) != "torch.sparse_bsr" or blocks.ndim != 2:
