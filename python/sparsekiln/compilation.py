@@ -51,8 +51,8 @@ def compile(
     progress: bool | Callable[[int, int, float, float], None] | None = None,
     attached: bool = False,
     tiered: bool = False,
-    cache_dir: str | os.PathLike | None = None,
-    packs: Sequence[str | os.PathLike] = (),
+    cache_dir: str | os.PathLike[str] | None = None,
+    packs: Sequence[str | os.PathLike[str]] = (),
     require: str = "anything",
     **fields: Any,
 ) -> Kernel:
@@ -135,12 +135,12 @@ def _dtype(given: Any) -> str:
 class _bar:
     """A context that gives what _core.compile calls: None, the caller's own, or a bar on standard error."""
 
-    def __init__(self, progress: bool | Callable | None) -> None:
+    def __init__(self, progress: bool | Callable[..., Any] | None) -> None:
         self._own = progress if callable(progress) else None
         self._draws = self._own is None and (sys.stderr.isatty() if progress is None else bool(progress))
         self._drawn = False
 
-    def __enter__(self) -> Callable | None:
+    def __enter__(self) -> Callable[..., Any] | None:
         return self._own or (self._draw if self._draws else None)
 
     def __exit__(self, *_: object) -> None:

@@ -34,11 +34,11 @@ class Layout:
         return Layout(_core.Layout.from_csr(rows, cols, _indices("crow", crow), _indices("col", col)))
 
     @staticmethod
-    def load(path: str | os.PathLike) -> "Layout":
+    def load(path: str | os.PathLike[str]) -> "Layout":
         """Reads .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1."""
         return Layout(_core.Layout.load(os.fsencode(path)))
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the format that the file's extension names; all or nothing."""
         self._core.save(os.fsencode(path))
 
@@ -100,13 +100,13 @@ class Layout:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Layout.from_csr, (self.rows, self.cols, np.array(self.crow), np.array(self.col))
 
     def __copy__(self) -> "Layout":
         return self
 
-    def __deepcopy__(self, memo: dict) -> "Layout":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Layout":
         return self
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ def grid(features: tuple[int, int], block: tuple[int, int]) -> tuple[int, int]:
 
 def in_blocks(weight: Tensor, block: tuple[int, int]) -> Tensor:
     """weight[out, in] -> [rows, cols, block_out, block_in]; zeros beyond the last feature."""
-    rows, cols = grid(tuple(weight.shape), block)
+    rows, cols = grid((weight.shape[0], weight.shape[1]), block)
     padding = (0, cols * block[1] - weight.shape[1], 0, rows * block[0] - weight.shape[0])
     if any(padding):
         weight = torch.nn.functional.pad(weight, padding)
@@ -40,7 +40,7 @@ def strongest(weight: Tensor, density: float, block: tuple[int, int], scores: Te
     """
     if not 0 < density <= 1:
         raise ValueError(f"a density of {density}; it is a fraction of the blocks, above 0 and up to 1")
-    shape = tuple(weight.shape)
+    shape = weight.shape[0], weight.shape[1]
     ranks = score_of_blocks(weight.detach().float().square() if scores is None else scores, shape, block)
     chosen = largest(ranks.flatten(), number_at(density, ranks.numel()))
     return sparsekiln.Layout(chosen.reshape(ranks.shape).numpy())

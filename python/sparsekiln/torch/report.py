@@ -33,8 +33,8 @@ class Report:
     def __str__(self) -> str:
         rows = [("layer", "out × in", "blocks kept", "norm kept")]
         for one in self.layers:
-            kept = ("", one.skipped) if one.skipped else (f"{one.blocks} of {one.of}", f"{100 * one.norm_kept:.1f} %")
-            rows.append((one.name, f"{one.shape[0]} × {one.shape[1] or '?'}", *kept))
+            blocks, norm = (f"{one.blocks} of {one.of}", f"{100 * one.norm_kept:.1f} %") if not one.skipped else ("", one.skipped)
+            rows.append((one.name, f"{one.shape[0]} × {one.shape[1] or '?'}", blocks, norm))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip() for row in rows]
         kept, of = sum(one.blocks for one in self.replaced), sum(one.of for one in self.replaced)

@@ -200,7 +200,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -
         raise ValueError("the optimizer has none of the parameters of the model; give the one that trains it")
 
 
-def _check_state(optimizer: torch.optim.Optimizer, weight: torch.nn.Parameter) -> None:
+def _check_state(optimizer: torch.optim.Optimizer, weight: Tensor) -> None:
     """ValueError if the optimizer keeps something for this weight that cannot be divided into blocks."""
     for name, kept in optimizer.state.get(weight, {}).items():
         if isinstance(kept, Tensor) and kept.numel() != 1 and kept.shape != weight.shape:
@@ -226,7 +226,7 @@ def _all_blocks(dense: Tensor, block: tuple[int, int]) -> Tensor:
 
 
 def _exchange(
-    optimizer: torch.optim.Optimizer, old: torch.nn.Parameter, new: torch.nn.Parameter, block: tuple[int, int]
+    optimizer: torch.optim.Optimizer, old: Tensor, new: torch.nn.Parameter, block: tuple[int, int]
 ) -> None:
     """Replaces a dense weight by its blocks in the optimizer, and what the optimizer keeps for each element of it."""
     for group in optimizer.param_groups:
