@@ -1,4 +1,4 @@
-"""The block-sparse weights of torchao up to 0.17, which removed them afterwards (pytorch/ao#4728).
+"""The block-sparse weights of torchao, which has removed them after its release 0.18 (pytorch/ao#4728).
 
     from sparsekiln.compat.torchao import BlockSparseWeightConfig, sparsify_   # was: from torchao.sparsity import ...
 
@@ -26,11 +26,7 @@ __all__ = ["BlockSparseTensor", "BlockSparseWeightConfig", "block_sparse_weight"
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
-#: Where torchao had the class, by version: files that were saved with it have one of these names.
-_NAMES_THERE = (
-    "torchao.sparsity.blocksparse.BlockSparseTensor",
-    "torchao.prototype.sparsity.blocksparse.BlockSparseTensor",
-)
+_NAME_THERE = "torchao.sparsity.blocksparse.BlockSparseTensor"  # in files that were saved with torchao
 
 
 @dataclass
@@ -83,8 +79,7 @@ def _is_linear(module: torch.nn.Module, name: str) -> bool:
 
 def load(file: Any, map_location: Any = None) -> Any:
     """torch.load, with weights_only, of what was saved with torchao or here: its BlockSparseTensors become those of this module."""
-    names: list[Any] = [(BlockSparseTensor, name) for name in _NAMES_THERE]
-    with torch.serialization.safe_globals(names):
+    with torch.serialization.safe_globals([(BlockSparseTensor, _NAME_THERE)]):
         return torch.load(os.fspath(file) if isinstance(file, os.PathLike) else file, map_location, weights_only=True)
 
 
