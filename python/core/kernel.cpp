@@ -377,6 +377,23 @@ nb::dict Kernel::computation() const {
   return texts;
 }
 
+namespace {
+
+/// "Kernel(forward, 4096 -> 1024 features, 410 blocks of 32x32, f32, bias+gelu, batch 64, on x86-64-v3:2)"
+std::string description(const Kernel& kernel) {
+  const sk_kernel_view view = kernel.view();
+  std::string text = "Kernel(" + std::string(view.operation) + ", " + std::to_string(view.in_features) +
+                     " -> " + std::to_string(view.out_features) + " features, " +
+                     std::to_string(view.blocks) + " blocks of " + std::to_string(view.block_out) + "x" +
+                     std::to_string(view.block_in) + ", " + view.dtype;
+  if (std::string_view(view.out_dtype) != view.dtype) text += std::string(" to ") + view.out_dtype;
+  if (std::string_view(view.epilogue) != "none") text += std::string(", ") + view.epilogue;
+  const auto batch = nb::cast<std::string>(kernel.computation()["batch"]);
+  return text + ", batch " + batch + ", on " + view.target + ")";
+}
+
+}  // namespace
+
 void bind_kernel(nb::module_& module) {
   nb::class_<Kernel>(
       module, "Kernel",
@@ -392,6 +409,7 @@ void bind_kernel(nb::module_& module) {
       "output,\n"
       "or a tuple of it and the sums that were asked for; outputs that are not given are made.")
       .def("__call__", &Kernel::operator())
+      .def("__repr__", &description)
       .def(
           "relayout",
           [](Kernel& self, nb::object layout) {

@@ -16,6 +16,9 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The C interface of sparsekiln, for the package around it.";
+  // Daemon threads, and cycles through frameworks that Python's collector does not see, keep kernels until
+  // the process ends. Nanobind would report them as leaks on standard error, after the program's own message.
+  nanobind::set_leak_warnings(false);
   module.attr("version") = sk_version();
   nanobind::list types;
   for (const sk_element_type& type : sparsekiln::python::element_types())

@@ -7,7 +7,7 @@
 
 The weight is W[out, in], as in torch.nn.Linear, and is stored as the blocks of its layout, row-major: byte for byte the
 `values()` of a PyTorch BSR tensor and the `data` of a scipy.sparse.bsr_array. Layers of PyTorch are in sparsekiln.torch,
-those of JAX in sparsekiln.jax, and the interface of 2017 in sparsekiln.compat.
+those of JAX in sparsekiln.jax, the interface of 2017 in sparsekiln.compat, and torchao's in sparsekiln.compat.torchao.
 """
 
 from sparsekiln import patterns

@@ -15,7 +15,7 @@ class Error(RuntimeError):
         self.kind = kind
         self.log = log
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type["Error"], tuple[str, str, str]]:
         return type(self), (str(self), self.kind, self.log)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sparsekiln import _core
 from sparsekiln._core import Kernel
 from sparsekiln._dtypes import NAMES
-from sparsekiln.layout import Layout
+from sparsekiln.layout import Layout, block_of
 
 
 class up_to:
@@ -27,7 +27,7 @@ class up_to:
 
 def compile(
     layout: Layout | Any,
-    block: int | tuple[int, int] = 32,
+    block: int | tuple[int, int] | None = None,
     batch: int | up_to = 64,
     dtype: Any = "f32",
     op: str = "forward",
@@ -51,15 +51,15 @@ def compile(
     progress: bool | Callable[[int, int, float, float], None] | None = None,
     attached: bool = False,
     tiered: bool = False,
-    cache_dir: str | os.PathLike | None = None,
-    packs: Sequence[str | os.PathLike] = (),
+    cache_dir: str | os.PathLike[str] | None = None,
+    packs: Sequence[str | os.PathLike[str]] = (),
     require: str = "anything",
     **fields: Any,
 ) -> Kernel:
     """Compiles a block-sparse linear layer, or finds it in the cache; asking again while a Kernel lives is a look-up.
 
-    layout: a Layout, or what Layout() takes: one entry a block.
-    block: elements of a block, one number or (out, in), of 8, 16, 32, 64 and 128.
+    layout: a Layout, or what Layout() takes: one entry a block, or a BSR matrix of SciPy or PyTorch.
+    block: elements of a block, one number or (out, in), of 8, 16, 32, 64 and 128. Where None: that of the BSR matrix, else 32.
     batch: n, or up_to(bound).
     dtype: of W and what it is multiplied with: "f32", "bf16", "f16", "f64" (on the cpu), or a dtype of NumPy or PyTorch. Sums
         are float32, of "f64" float64.
@@ -88,6 +88,7 @@ def compile(
 
     Raises InvalidArgument (a ValueError), or Error.
     """
+    block = block_of(layout) if block is None else block
     texts = _texts(locals())
     layout = layout if isinstance(layout, Layout) else Layout(layout)
     options = {
@@ -134,12 +135,12 @@ def _dtype(given: Any) -> str:
 class _bar:
     """A context that gives what _core.compile calls: None, the caller's own, or a bar on standard error."""
 
-    def __init__(self, progress: bool | Callable | None) -> None:
+    def __init__(self, progress: bool | Callable[..., Any] | None) -> None:
         self._own = progress if callable(progress) else None
         self._draws = self._own is None and (sys.stderr.isatty() if progress is None else bool(progress))
         self._drawn = False
 
-    def __enter__(self) -> Callable | None:
+    def __enter__(self) -> Callable[..., Any] | None:
         return self._own or (self._draw if self._draws else None)
 
     def __exit__(self, *_: object) -> None:

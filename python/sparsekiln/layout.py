@@ -41,11 +41,11 @@ class Layout:
         return Layout(_core.Layout.diagonal([part._core for part in parts]))
 
     @staticmethod
-    def load(path: str | os.PathLike) -> "Layout":
+    def load(path: str | os.PathLike[str]) -> "Layout":
         """Reads .npy (2-D bool or integer), .mtx (Matrix Market), .smtx, or text of 0 and 1."""
         return Layout(_core.Layout.load(os.fsencode(path)))
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the format that the file's extension names; all or nothing."""
         self._core.save(os.fsencode(path))
 
@@ -107,13 +107,13 @@ class Layout:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Layout.from_csr, (self.rows, self.cols, np.array(self.crow), np.array(self.col))
 
     def __copy__(self) -> "Layout":
         return self
 
-    def __deepcopy__(self, memo: dict) -> "Layout":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Layout":
         return self
 
     def __repr__(self) -> str:
@@ -128,6 +128,17 @@ def _indices(name: str, values: Any) -> np.ndarray:
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int32).max):
         raise ValueError(f"{name} has entries from {array.min()} to {array.max()}; 0 to {np.iinfo(np.int32).max} would work")
     return np.ascontiguousarray(array, np.int32)
+
+
+def block_of(matrix: Any) -> tuple[int, int]:
+    """(block_out, block_in) of a BSR matrix of PyTorch or SciPy; (32, 32) for all else."""
+    if str(getattr(matrix, "layout", "")) == "torch.sparse_bsr":
+        block_out, block_in = matrix.values().shape[-2:]
+    elif getattr(matrix, "format", "") == "bsr":
+        block_out, block_in = matrix.blocksize
+    else:
+        block_out = block_in = 32
+    return int(block_out), int(block_in)
 
 
 def _layout_of(blocks: Any) -> _core.Layout:

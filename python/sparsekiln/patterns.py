@@ -4,11 +4,13 @@ The same arguments give the same layout on every machine, in C++ and here. Every
 or probabilities out of range.
 """
 
+from typing import Any
+
 from sparsekiln import _core
 from sparsekiln.layout import Layout
 
 
-def _pattern(name: str, **arguments) -> Layout:
+def _pattern(name: str, **arguments: Any) -> Layout:
     return Layout(_core.Layout.pattern(name, **arguments))
 
 

@@ -149,6 +149,36 @@ def test_dtypes_of_frameworks_are_taken():
     assert sk.compile(layout, 8, 1, torch.bfloat16, target="cpu").dtype == "bf16"
 
 
+def bsr_of_scipy(layout, block):
+    sparse = pytest.importorskip("scipy.sparse")
+    values = np.random.default_rng(1).standard_normal((layout.blocks, *block)).astype(np.float32)
+    shape = (layout.rows * block[0], layout.cols * block[1])
+    return sparse.bsr_array((values, layout.col, layout.crow), shape=shape), values
+
+
+def bsr_of_pytorch(layout, block):
+    torch = pytest.importorskip("torch")
+    matrix, values = bsr_of_scipy(layout, block)
+    indices = torch.from_numpy(matrix.indptr), torch.from_numpy(matrix.indices)
+    return torch.sparse_bsr_tensor(*indices, torch.from_numpy(values), size=matrix.shape, check_invariants=True), values
+
+
+@pytest.mark.parametrize("make", [bsr_of_scipy, bsr_of_pytorch])
+@pytest.mark.parametrize("block", [(8, 16), (16, 16)])
+def test_a_bsr_matrix_brings_its_block(make, block):
+    layout = sk.patterns.random(3, 4, 0.6, seed=1)
+    matrix, values = make(layout, block)
+    kernel = sk.compile(matrix, batch=5, target="cpu")
+    assert kernel.block == block and kernel.layout == layout
+    x = np.random.default_rng(2).standard_normal((5, kernel.in_features)).astype(np.float32)
+    np.testing.assert_allclose(kernel(x, values), x @ dense_weight(layout, values).T, rtol=1e-4, atol=1e-4)
+    assert sk.compile(matrix, 32, 5, target="cpu").block == (32, 32)
+
+
+def test_without_a_matrix_a_block_is_32_wide():
+    assert sk.compile([[1, 0]], batch=4, target="cpu").block == (32, 32)
+
+
 def test_a_kernel_says_what_it_is(tmp_path):
     layout = sk.patterns.random(3, 4, 0.5, seed=9)
     kernel = sk.compile(layout, 8, 4, target="cpu", cache_dir=tmp_path)
@@ -168,8 +198,8 @@ def test_every_field_of_a_computation_is_an_argument_of_compile_with_the_same_de
             assert usual is (field["usual"] == "yes")
         elif field["usual"] == "":
             assert usual is None
-        elif field["argument"] == "block":
-            assert field["usual"] == f"{usual}x{usual}"
+        elif field["argument"] == "block":  # None: that of a BSR matrix, else the field's
+            assert usual is None and field["usual"] == "32x32"
         else:
             assert str(usual) == field["usual"]
 
@@ -502,3 +532,53 @@ def test_an_argument_that_no_field_has_is_refused_with_those_that_there_are():
     layout = sk.patterns.random(3, 3, 0.6, seed=1)
     with pytest.raises(TypeError, match="takes no argument colour; .* op, .*gate_gradient"):
         sk.compile(layout, 8, 4, target="cpu", colour="red")
+
+
+def bsr_of_scipy(layout, block):
+    sparse = pytest.importorskip("scipy.sparse")
+    values = np.random.default_rng(1).standard_normal((layout.blocks, *block)).astype(np.float32)
+    shape = (layout.rows * block[0], layout.cols * block[1])
+    return sparse.bsr_array((values, layout.col, layout.crow), shape=shape), values
+
+
+def bsr_of_pytorch(layout, block):
+    torch = pytest.importorskip("torch")
+    matrix, values = bsr_of_scipy(layout, block)
+    indices = torch.from_numpy(matrix.indptr), torch.from_numpy(matrix.indices)
+    return torch.sparse_bsr_tensor(*indices, torch.from_numpy(values), size=matrix.shape, check_invariants=True), values
+
+
+@pytest.mark.parametrize("make", [bsr_of_scipy, bsr_of_pytorch])
+@pytest.mark.parametrize("block", [(8, 16), (16, 16)])
+def test_a_bsr_matrix_brings_its_block(make, block):
+    layout = sk.patterns.random(3, 4, 0.6, seed=1)
+    matrix, values = make(layout, block)
+    kernel = sk.compile(matrix, batch=5, target="cpu")
+    assert kernel.block == block and kernel.layout == layout
+    x = np.random.default_rng(2).standard_normal((5, kernel.in_features)).astype(np.float32)
+    np.testing.assert_allclose(kernel(x, values), x @ dense_weight(layout, values).T, rtol=1e-4, atol=1e-4)
+    assert sk.compile(matrix, 32, 5, target="cpu").block == (32, 32)
+
+
+def test_without_a_matrix_a_block_is_32_wide():
+    assert sk.compile([[1, 0]], batch=4, target="cpu").block == (32, 32)
+
+
+def test_a_kernel_says_what_it_is():
+    layout = sk.patterns.random(3, 4, 0.6, seed=1)
+    kernel = sk.compile(layout, (8, 16), 5, target="cpu", epilogue="bias+gelu")
+    shown = f"Kernel(forward, 64 -> 24 features, {layout.blocks} blocks of 8x16, f32, bias+gelu, batch 5, on {kernel.target})"
+    assert repr(kernel) == shown
+    half = sk.compile(layout, 8, sk.up_to(9), "f16", "grad_input", target="cpu", out_dtype="f32")
+    assert repr(half).startswith("Kernel(grad_input, 32 -> 24 features, ") and ", f16 to f32, batch up-to:9, on " in repr(half)
+
+
+def test_a_program_that_ends_in_an_exception_shows_only_its_own():
+    program = (
+        "import threading, sparsekiln as sk\n"
+        "kernel = sk.compile([[1]], 8, 4, target='cpu')\n"
+        "threading.Thread(target=lambda kernel: threading.Event().wait(), args=(kernel,), daemon=True).start()\n"
+        "raise LookupError('the last line')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == "LookupError: the last line"

@@ -2,11 +2,32 @@
 
 import pathlib
 import re
+import subprocess
+import sys
 
-_PACKAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "python/sparsekiln"
+import pytest
+
+_TESTS = pathlib.Path(__file__).resolve().parent
+_ROOT = _TESTS.parent.parent
+_PACKAGE = _ROOT / "python/sparsekiln"
 
 
 def test_every_module_is_on_the_list_of_what_is_installed():
     listed = re.findall(r"'([\w.]+\.(?:pyi?|typed))'", (_PACKAGE / "meson.build").read_text())
     there = [file.name for file in _PACKAGE.rglob("*") if file.suffix in (".py", ".pyi", ".typed")]
     assert sorted(listed) == sorted(there)
+
+
+def test_the_lowest_pytorch_is_the_same_everywhere_and_is_the_one_of_the_tests():
+    asked_for = re.search(r'^LOWEST_PYTORCH = "([\d.]+)"$', (_PACKAGE / "torch/__init__.py").read_text(), re.M)[1]
+    extras = (_ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
+    assert re.search(r'^torch = \["torch>=([\d.]+)"\]$', extras, re.M)[1] == asked_for
+    assert re.search(r"^torch>=([\d.]+)$", (_ROOT / "examples/python/requirements.txt").read_text(), re.M)[1] == asked_for
+    assert re.search(r"^torch==([\d.]+)$", (_TESTS / "requirements-torch.txt").read_text(), re.M)[1] == f"{asked_for}.0"
+
+
+def test_an_older_pytorch_is_refused_with_the_lowest_that_works():
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    program = "import torch; del torch.Tensor.__dlpack_c_exchange_api__; import sparsekiln.torch"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1 and re.search(r"ImportError: .* pip install 'torch>=[\d.]+'$", done.stderr.strip())

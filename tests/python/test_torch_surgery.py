@@ -165,11 +165,9 @@ def kinds(model):
 
 def test_it_replaces_all_dense_layers_and_says_so():
     model = Model()
-    report = sparsify_(model, density=0.5, block=16)
+    report = sparsify_(model, density=0.5, block=16, leave_small=False)
     assert set(kinds(model).values()) == {"BlockSparseLinear"}
-    assert [one.name for one in report.replaced] == ["head", "encoder.0", "encoder.2"] or {
-        one.name for one in report.replaced
-    } == {"head", "encoder.0", "encoder.2"}
+    assert [one.name for one in report.replaced] == ["encoder.0", "encoder.2", "head"]
     first = next(one for one in report.layers if one.name == "encoder.0")
     assert (first.shape, first.blocks, first.of) == ((128, 64), 16, 32)
     assert 0.5 < first.norm_kept < 1
@@ -182,7 +180,7 @@ def test_it_replaces_all_dense_layers_and_says_so():
 def test_at_full_density_a_model_gives_the_same():
     model, tokens = Model(), torch.tensor([[1, 2, 3], [4, 5, 6]])
     expected = model(tokens)
-    report = sparsify_(model, density=1)
+    report = sparsify_(model, density=1, leave_small=False)
     assert all(one.norm_kept == pytest.approx(1) for one in report.layers)
     torch.testing.assert_close(model(tokens), expected, rtol=1e-4, atol=1e-5)
 
@@ -213,6 +211,13 @@ def test_a_layer_that_stands_in_two_places_stays_one_layer():
     report = sparsify_(model, 0.5)
     assert isinstance(model[0], BlockSparseLinear) and model[0] is model[2]
     assert len(report.layers) == 1
+
+
+def test_a_layer_in_two_places_is_found_by_either_name():
+    shared = torch.nn.Linear(64, 64)
+    model = torch.nn.Sequential(shared, torch.nn.ReLU(), shared)
+    assert [one.name for one in sparsify_(model, 0.5, where="2").replaced] == ["2"]
+    assert isinstance(model[0], BlockSparseLinear) and model[0] is model[2]
 
 
 def test_subclasses_hooks_and_complex_weights_are_left_alone():
@@ -254,3 +259,148 @@ def test_a_pruned_model_trains():
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
+
+
+# ---- sparsify_: a density for each layer ----
+
+
+def blocks_by_name(report):
+    return {one.name: one.blocks for one in report.replaced}
+
+
+def test_densities_are_given_by_patterns_of_which_the_first_that_fits_counts():
+    model = Model()
+    report = sparsify_(model, {"encoder.0": 0.25, "head": None, "*": 0.75}, 16)
+    assert blocks_by_name(report) == {"encoder.0": 8, "encoder.2": 24}
+    assert [(one.name, one.skipped) for one in report.skipped] == [("head", "no density is given for it")]
+
+
+def test_a_layer_that_no_pattern_of_a_density_fits_stays_dense():
+    model = Model()
+    report = sparsify_(model, {"encoder.2": 0.5}, 16)
+    assert kinds(model) == {"encoder.0": "Linear", "encoder.2": "BlockSparseLinear", "head": "Linear"}
+    assert [one.name for one in report.skipped] == ["encoder.0", "head"]
+
+
+def test_a_density_is_a_function_of_name_and_layer():
+    model = Model()
+    report = sparsify_(model, lambda name, layer: 0.5 if layer.out_features == 128 else 1 if "encoder" in name else None, 16)
+    assert blocks_by_name(report) == {"encoder.0": 16, "encoder.2": 32}
+
+
+@pytest.mark.parametrize("density", [0, -0.1, 1.5, {"encoder.2": 7.0}, lambda name, layer: 0.0])
+def test_what_is_no_density_is_refused_by_name_before_anything_is_replaced(density):
+    model = Model()
+    with pytest.raises(ValueError, match="a density of .* for encoder"):
+        sparsify_(model, density, 16)
+    assert set(kinds(model).values()) == {"Linear"}
+
+
+# ---- sparsify_: scores ----
+
+
+def linear_with_scores(scores, density=0.25):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64))
+    sparsify_(model, density, 32, scores=scores)
+    return model[0].layout
+
+
+def test_a_score_for_each_block_decides():
+    assert linear_with_scores(lambda name, layer: torch.tensor([[1, 2], [9, 3]])) == sparsekiln.Layout([[0, 0], [1, 0]])
+    assert linear_with_scores(lambda name, layer: -torch.tensor([[1, 2], [9, 3]])) == sparsekiln.Layout([[1, 0], [0, 0]])
+
+
+def test_scores_of_elements_are_summed_by_their_absolute_values():
+    def scores(name, layer):
+        each = torch.zeros(64, 64)
+        each[:32, :32] = 1.0
+        each[:32, 32:] = torch.tensor([3.0, -3.0]).repeat(16)  # their sum is 0
+        each[40, 50] = 500.0
+        return each
+
+    assert linear_with_scores(scores) == sparsekiln.Layout([[0, 1], [0, 0]])
+
+
+def test_gradient_times_weight_is_a_score():
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64))
+    x = torch.cat([torch.zeros(8, 32), torch.randn(8, 32)], 1)  # the first inputs have no influence
+    with torch.no_grad():
+        model[0].weight[:, :32] *= 100
+    model(x).square().sum().backward()
+    sparsify_(model, 0.5, 32, scores=lambda name, layer: layer.weight.grad * layer.weight)
+    assert model[0].layout == sparsekiln.Layout([[0, 1], [0, 1]])
+
+
+def test_the_squares_of_the_weight_are_the_default_score():
+    dense = torch.nn.Linear(96, 80)
+    expected = BlockSparseLinear.from_linear(dense, 0.4, 16).layout
+    model = torch.nn.Sequential(dense)
+    sparsify_(model, 0.4, 16, scores=lambda name, layer: layer.weight**2)
+    assert model[0].layout == expected
+
+
+@pytest.mark.parametrize(
+    "scores, says", [(torch.ones(3, 2), r"0: .*\(3, 2\); \[2, 2\], .* or \[64, 64\]"), (torch.full((2, 2), torch.nan), "0: .*NaN")]
+)
+def test_scores_of_another_shape_and_nan_are_refused(scores, says):
+    with pytest.raises(ValueError, match=says):
+        linear_with_scores(lambda name, layer: scores)
+
+
+# ---- sparsify_: what it leaves alone, and says ----
+
+
+@pytest.mark.parametrize(
+    "layer, density, says",
+    [
+        (torch.nn.Linear(768, 40), 0.5, "its 40 outputs are less than two blocks of 32"),
+        (torch.nn.Linear(10, 256), 0.5, "its 10 inputs are less than two blocks of 32"),
+        (torch.nn.Linear(96, 96), 0.1, "0.1 of its 9 blocks is less than one"),
+    ],
+)
+def test_small_layers_are_left_alone_and_named(layer, density, says):
+    model = torch.nn.Sequential(layer)
+    report = sparsify_(model, density)
+    assert model[0] is layer
+    assert says in report.layers[0].skipped and "leave_small=False" in str(report)
+    assert len(sparsify_(model, density, leave_small=False).replaced) == 1
+
+
+def test_a_layer_of_two_blocks_each_way_is_not_small():
+    assert sparsify_(torch.nn.Sequential(torch.nn.Linear(64, 64)), 0.25).replaced
+
+
+def test_a_lazy_layer_is_reported_until_it_has_a_weight():
+    model = torch.nn.Sequential(torch.nn.LazyLinear(64), torch.nn.Linear(64, 64))
+    report = sparsify_(model, 0.5)
+    (lazy,) = report.skipped
+    assert (lazy.name, lazy.shape) == ("0", (64, 0))
+    assert "has no weight yet: call the model once" in lazy.skipped and "64 × ?" in str(report)
+    model(torch.randn(2, 96))
+    assert [one.name for one in sparsify_(model, 0.5).replaced] == ["0"]
+
+
+def test_a_pattern_that_fits_no_layer_is_named_in_a_warning_and_in_the_report():
+    with pytest.warns(UserWarning, match="No layer's name fits 'encodr.*'"):
+        report = sparsify_(Model(), 0.5, 16, where=["encoder.0", "encodr.*"])
+    assert [one.name for one in report.replaced] == ["encoder.0"]
+    assert "encodr" in str(report).splitlines()[-1]
+    with pytest.warns(UserWarning, match="'decoder.*'"):
+        sparsify_(Model(), {"encoder.*": 0.5, "decoder.*": 0.1}, 16)
+
+
+def test_where_nothing_was_chosen_the_warning_has_names_of_layers():
+    with pytest.warns(UserWarning, match=r"No layer was chosen; the model has encoder\.0, encoder\.2, head"):
+        assert not sparsify_(Model(), 0.5, 16, where=lambda name, layer: False).layers
+    with pytest.warns(UserWarning, match="has no nn.Linear"):
+        sparsify_(torch.nn.Sequential(torch.nn.ReLU()))
+
+
+def test_a_model_that_is_sparse_already_says_so_without_a_warning(recwarn):
+    model = Model()
+    sparsify_(model, 0.5, 16, where="encoder.*")
+    before = model.encoder[0]
+    report = sparsify_(model, 0.5, 16, where="encoder.*")
+    assert model.encoder[0] is before and not report.replaced and not recwarn.list
+    assert "block-sparse already" in report.message and "is block-sparse already" in str(report)

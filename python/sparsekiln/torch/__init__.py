@@ -11,14 +11,19 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("sparsekiln.torch needs PyTorch: pip install torch", name="torch") from error
 
+#: The lowest PyTorch that this is tested with; pyproject.toml asks for it too.
+LOWEST_PYTORCH = "2.13"
+
 if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
     raise ImportError(
         f"sparsekiln.torch needs a PyTorch whose tensors have DLPack's C exchange interface, which {torch.__version__} lacks; "
-        "2.13 has it"
+        f"{LOWEST_PYTORCH} and later have it: pip install 'torch>={LOWEST_PYTORCH}'"
     )
 
 from .functional import linear
 from .layers import BlockSparseLinear
-from .surgery import Replaced, Report, sparsify_
+from .report import Replaced, Report
+from .sparsifier import Sparsifier
+from .surgery import sparsify_
 
-__all__ = ["BlockSparseLinear", "Replaced", "Report", "linear", "sparsify_"]
+__all__ = ["BlockSparseLinear", "Replaced", "Report", "Sparsifier", "linear", "sparsify_"]

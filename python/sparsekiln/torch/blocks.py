@@ -26,23 +26,73 @@ def grid(features: tuple[int, int], block: tuple[int, int]) -> tuple[int, int]:
 
 def in_blocks(weight: Tensor, block: tuple[int, int]) -> Tensor:
     """weight[out, in] -> [rows, cols, block_out, block_in]; zeros beyond the last feature."""
-    rows, cols = grid(tuple(weight.shape), block)
+    rows, cols = grid((weight.shape[0], weight.shape[1]), block)
     padding = (0, cols * block[1] - weight.shape[1], 0, rows * block[0] - weight.shape[0])
     if any(padding):
         weight = torch.nn.functional.pad(weight, padding)
     return weight.reshape(rows, block[0], cols, block[1]).transpose(1, 2)
 
 
-def strongest(weight: Tensor, density: float, block: tuple[int, int]) -> "sparsekiln.Layout":
-    """The layout of the blocks of largest Frobenius norm: density × all of them, rounded, and at least one."""
+def strongest(weight: Tensor, density: float, block: tuple[int, int], scores: Tensor | None = None) -> "sparsekiln.Layout":
+    """The layout of the blocks of largest Frobenius norm, or of largest score: density × all of them, rounded, and at least one.
+
+    scores  [rows, cols], one for each block; or [out, in], see score_of_blocks
+    """
     if not 0 < density <= 1:
         raise ValueError(f"a density of {density}; it is a fraction of the blocks, above 0 and up to 1")
-    norms = in_blocks(weight.detach(), block).float().square().sum((2, 3)).cpu()
-    wanted = max(1, round(density * norms.numel()))
-    chosen = torch.argsort(norms.flatten(), descending=True, stable=True)[:wanted]
-    mask = torch.zeros(norms.numel(), dtype=torch.bool)
-    mask[chosen] = True
-    return sparsekiln.Layout(mask.reshape(norms.shape).numpy())
+    shape = weight.shape[0], weight.shape[1]
+    ranks = score_of_blocks(weight.detach().float().square() if scores is None else scores, shape, block)
+    chosen = largest(ranks.flatten(), number_at(density, ranks.numel()))
+    return sparsekiln.Layout(chosen.reshape(ranks.shape).numpy())
+
+
+def number_at(density: float, blocks: int) -> int:
+    """How many of `blocks` are kept at a density: the nearest number, and at least one."""
+    return max(1, round(density * blocks))
+
+
+def largest(scores: Tensor, wanted: int) -> Tensor:
+    """bool [blocks], on the cpu: the `wanted` largest of scores [blocks]; of equal ones, the first."""
+    chosen = torch.zeros(scores.numel(), dtype=torch.bool)
+    chosen[torch.argsort(scores.cpu(), descending=True, stable=True)[:wanted]] = True
+    return chosen
+
+
+def score_of_blocks(scores: Tensor, shape: tuple[int, int], block: tuple[int, int]) -> Tensor:
+    """[rows, cols], of scores that are that already, or are [out, in]: then a block has the sum of their absolute values.
+
+    ValueError if they are neither, or have a NaN.
+    """
+    scores = _checked(scores)
+    if tuple(scores.shape) == grid(shape, block):
+        return scores
+    if tuple(scores.shape) == shape:
+        return in_blocks(scores.abs(), block).sum((2, 3))
+    rows, cols = grid(shape, block)
+    raise ValueError(
+        f"the scores have the shape {tuple(scores.shape)}; [{rows}, {cols}], one for each block, or {list(shape)}, one for each "
+        "element of the weight, would work"
+    )
+
+
+def score_of_present(scores: Tensor, shape: tuple[int, int], block: tuple[int, int], layout: "sparsekiln.Layout") -> Tensor:
+    """[blocks]: scores of the present blocks, of what score_of_blocks takes, or [blocks], or [blocks, block_out, block_in]."""
+    if tuple(scores.shape) == (layout.blocks,):
+        return _checked(scores)
+    if tuple(scores.shape) == (layout.blocks, *block):
+        return _checked(scores).abs().sum((1, 2))
+    of_all = score_of_blocks(scores, shape, block)
+    rows, cols = torch.from_numpy(row_of(layout)), torch.tensor(layout.col, dtype=torch.int64)
+    return of_all[rows.to(of_all.device), cols.to(of_all.device)]
+
+
+def _checked(scores: Tensor) -> Tensor:
+    """Without gradient, in float32 or float64."""
+    scores = scores.detach()
+    scores = scores if scores.dtype == torch.float64 else scores.float()
+    if scores.isnan().any():
+        raise ValueError("a score is NaN; every score must be a number")
+    return scores
 
 
 def row_of(layout: "sparsekiln.Layout") -> np.ndarray:

@@ -101,17 +101,17 @@ class BlocksparseMatMul:
         self._in_order = bool(np.array_equal(self._row_major, np.arange(self.blocks)))
         self._coordinates = np.stack([rows, columns], axis=1)[self._row_major]
         self._bsr = sparsekiln.Layout(self.layout)
-        self._kernels: dict[tuple, Any] = {}
-        self._frameworks: dict[str, Callable] = {}
+        self._kernels: dict[tuple[Any, ...], Any] = {}
+        self._frameworks: dict[str, Callable[..., Any]] = {}
 
-    def __getstate__(self):
+    def __getstate__(self) -> tuple[Any, ...]:
         return (self.layout, self.bsize, self.axis, self.name, self.block_order)
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         *arguments, block_order = state
-        self.__init__(*arguments, block_order=block_order)
+        self.__init__(*arguments, block_order=block_order)  # type: ignore[misc]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"BlocksparseMatMul({self.C} -> {self.K}, block_size={self.bsize}, feature_axis={self.axis}, "
             f"blocks={self.blocks}, sparsity={self.sparsity:.3f})"
@@ -134,7 +134,7 @@ class BlocksparseMatMul:
 
     # ---- initial weights: functions of (shape, dtype), like TensorFlow's initializers ----
 
-    def identity_init(self, scale: float = 1.0, gpu: bool = False) -> Callable:
+    def identity_init(self, scale: float = 1.0, gpu: bool = False) -> Callable[..., Any]:
         """``scale`` times the identity on each block of the diagonal, which is repeated if W is not square.
 
         ``gpu`` is ignored: the same weights are made.
@@ -144,19 +144,19 @@ class BlocksparseMatMul:
         c, k = self._coordinates.T
         diagonal = c % max(self.KB, 1) == k % max(self.CB, 1)
 
-        def initializer(shape=None, dtype=np.float32, partition_info=None):
+        def initializer(shape: Any = None, dtype: Any = np.float32, partition_info: Any = None) -> Any:
             w = np.zeros(self._checked_shape(shape), np.float32)
             w[diagonal] = np.eye(self.bsize, dtype=np.float32) * scale
             return _of_type(w, dtype)
 
         return initializer
 
-    def ortho_init(self) -> Callable:
+    def ortho_init(self) -> Callable[..., Any]:
         """Columns of unit length that are orthogonal to each other: within each block column, and in all of W where
         it is dense and not wider than high. Drawn from NumPy's global generator, as ``np.random.seed`` left it.
         """
 
-        def initializer(shape=None, dtype=np.float32, partition_info=None):
+        def initializer(shape: Any = None, dtype: Any = np.float32, partition_info: Any = None) -> Any:
             w = np.empty(self._checked_shape(shape), np.float64)
             c, k = self._coordinates.T
             if 0 < self.blocks == self.layout.size:
@@ -172,7 +172,7 @@ class BlocksparseMatMul:
 
         return initializer
 
-    def _checked_shape(self, shape):
+    def _checked_shape(self, shape: Any) -> tuple[int, int, int]:
         if shape is not None and tuple(int(extent) for extent in shape) != self.w_shape:
             raise ValueError(f"a weight of this layout is {self.w_shape}, not {tuple(shape)}")
         return self.w_shape
@@ -220,7 +220,7 @@ class BlocksparseMatMul:
         self._check(x.shape, self.w_shape, x.dtype, dy.dtype, "x", self.C)
         return self._scattered(self._weight_gradient(x, dy, "cpu"))
 
-    def _check(self, x_shape, w_shape, x_type, w_type, name, features):
+    def _check(self, x_shape: Any, w_shape: Any, x_type: Any, w_type: Any, name: str, features: int) -> None:
         place = -1 if self.axis else 0
         if len(x_shape) < 2 or x_shape[place] != features:
             wanted = f"[N, {features}]" if self.axis else f"[{features}, N]"
@@ -234,7 +234,7 @@ class BlocksparseMatMul:
 
     # From here on, arrays are NumPy's or PyTorch's, with blocks of w by rows.
 
-    def _kernel(self, op: str, dtype: str, batch: int, target: str):
+    def _kernel(self, op: str, dtype: str, batch: int, target: str) -> sparsekiln.Kernel:
         most = _MOST if batch <= _MOST else 1 << (batch - 1).bit_length()
         # Feature-major rows are as long as the batch: this is the power of two that divides their bytes.
         row_bytes = batch * BYTES[dtype]
@@ -253,11 +253,11 @@ class BlocksparseMatMul:
             )
         return self._kernels[asked]
 
-    def _matrix(self, x):
+    def _matrix(self, x: Any) -> Any:
         """Two dimensions in the form that kernels take: dense, and aligned to 16 bytes."""
         return _aligned(x.reshape(-1, x.shape[-1]) if self.axis else x.reshape(x.shape[0], -1))
 
-    def _product(self, op: str, x, w, target: str, empty: Callable | None = None):
+    def _product(self, op: str, x: Any, w: Any, target: str, empty: Callable[..., Any] | None = None) -> Any:
         """grad_input: x · W. forward: x · Wᵀ. `empty` makes the result, like NumPy's; without it the kernel does."""
         matrix = self._matrix(x)
         batch = matrix.shape[0] if self.axis else matrix.shape[1]
@@ -266,7 +266,7 @@ class BlocksparseMatMul:
         y = self._kernel(op, _type_name(x.dtype), batch, target)(matrix, w, empty and empty(shape, x.dtype))
         return y.reshape(*x.shape[:-1], features) if self.axis else y.reshape(features, *x.shape[1:])
 
-    def _weight_gradient(self, x, dy, target: str, empty: Callable | None = None):
+    def _weight_gradient(self, x: Any, dy: Any, target: str, empty: Callable[..., Any] | None = None) -> Any:
         x, dy = self._matrix(x), self._matrix(dy)
         batch = x.shape[0] if self.axis else x.shape[1]
         kernel = self._kernel("grad_weight", _type_name(x.dtype), batch, target)
@@ -276,7 +276,7 @@ class BlocksparseMatMul:
     def _gathered(self, w: np.ndarray) -> np.ndarray:
         return _aligned(w) if self._in_order else w[self._number]
 
-    def _scattered(self, dw: np.ndarray, empty: Callable = np.empty) -> np.ndarray:
+    def _scattered(self, dw: np.ndarray, empty: Callable[..., Any] = np.empty) -> np.ndarray:
         return dw if self._in_order else dw.take(self._row_major, 0, empty(dw.shape, dw.dtype))
 
 
@@ -298,7 +298,7 @@ def _spread(value: np.ndarray) -> np.ndarray:
     return spread
 
 
-def _aligned(array):
+def _aligned(array: Any) -> Any:
     """The array, or a copy of it in a form that kernels take, of NumPy or PyTorch."""
     if isinstance(array, np.ndarray):
         array = np.ascontiguousarray(array)
@@ -307,7 +307,7 @@ def _aligned(array):
     return array if array.data_ptr() % 16 == 0 else array.clone()
 
 
-def _empty_aligned(shape, dtype) -> np.ndarray:
+def _empty_aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Like np.empty, with the alignment that TensorFlow needs to take over the memory."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + 64, np.uint8)
@@ -353,8 +353,8 @@ def _framework_of(x: Any, w: Any) -> str:
     return "numpy"
 
 
-def _numpy(bsmm: BlocksparseMatMul) -> Callable:
-    def multiply(x, w):
+def _numpy(bsmm: BlocksparseMatMul) -> Callable[..., Any]:
+    def multiply(x: Any, w: Any) -> Any:
         x, w = np.asarray(x), np.asarray(w)
         bsmm._check(x.shape, w.shape, x.dtype, w.dtype, "x", bsmm.C)
         return bsmm._product("grad_input", x, bsmm._gathered(w), "cpu")
@@ -362,21 +362,21 @@ def _numpy(bsmm: BlocksparseMatMul) -> Callable:
     return multiply
 
 
-def _torch(bsmm: BlocksparseMatMul) -> Callable:
+def _torch(bsmm: BlocksparseMatMul) -> Callable[..., Any]:
     import torch
 
-    numbers: dict[torch.device, tuple] = {}
+    numbers: dict[torch.device, tuple[torch.Tensor, ...]] = {}
 
     def target(device: torch.device) -> str:
         return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
 
-    def gathered(w):
+    def gathered(w: torch.Tensor) -> Any:
         return _aligned(w) if bsmm._in_order else w.index_select(0, numbers_on(w.device)[0])
 
-    def scattered(dw):
+    def scattered(dw: torch.Tensor) -> torch.Tensor:
         return dw if bsmm._in_order else dw.index_select(0, numbers_on(dw.device)[1])
 
-    def numbers_on(device):
+    def numbers_on(device: torch.device) -> tuple[torch.Tensor, ...]:
         if device not in numbers:
             numbers[device] = tuple(
                 torch.from_numpy(order).to(device) for order in (bsmm._number, bsmm._row_major)
@@ -385,14 +385,14 @@ def _torch(bsmm: BlocksparseMatMul) -> Callable:
 
     class Product(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, x, w):
+        def forward(ctx: Any, x: Any, w: Any) -> Any:
             ctx.save_for_backward(x, w)
             with torch.cuda.device_of(x):  # autograd does it for backward
                 return bsmm._product("grad_input", x, gathered(w), target(x.device))
 
         @staticmethod
         @torch.autograd.function.once_differentiable
-        def backward(ctx, dy):
+        def backward(ctx: Any, dy: Any) -> Any:
             x, w = ctx.saved_tensors
             wants_dx, wants_dw = ctx.needs_input_grad
             dx = bsmm._product("forward", dy, gathered(w), target(dy.device)) if wants_dx else None
@@ -400,7 +400,7 @@ def _torch(bsmm: BlocksparseMatMul) -> Callable:
             return dx, dw
 
     @torch.compiler.disable
-    def multiply(x, w):
+    def multiply(x: Any, w: Any) -> Any:
         x, w = torch.as_tensor(x), torch.as_tensor(w)
         bsmm._check(x.shape, w.shape, x.dtype, w.dtype, "x", bsmm.C)
         if x.device != w.device:
@@ -412,17 +412,17 @@ def _torch(bsmm: BlocksparseMatMul) -> Callable:
     return multiply
 
 
-def _tensorflow(bsmm: BlocksparseMatMul) -> Callable:
+def _tensorflow(bsmm: BlocksparseMatMul) -> Callable[..., Any]:
     import tensorflow as tf
 
-    def product(op):
+    def product(op: str) -> Callable[..., Any]:
         return lambda x, w: bsmm._product(op, x, bsmm._gathered(w), "cpu", _empty_aligned)
 
-    def weight_gradient(x, dy):
+    def weight_gradient(x: Any, dy: Any) -> Any:
         dw = bsmm._weight_gradient(x, dy, "cpu", _empty_aligned)
         return bsmm._scattered(dw, _empty_aligned)
 
-    def run(compute, shape, *tensors):
+    def run(compute: Callable[..., Any], shape: Any, *tensors: Any) -> Any:
         """Calls compute on NumPy arrays, for tensors of one type."""
         if not tf.executing_eagerly():
             result = tf.numpy_function(compute, tensors, tensors[0].dtype)
@@ -435,21 +435,21 @@ def _tensorflow(bsmm: BlocksparseMatMul) -> Callable:
             return tf.bitcast(adopted(result.view(np.uint16)), tf.bfloat16)
         return adopted(result)
 
-    def adopted(array):
+    def adopted(array: Any) -> Any:
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
     @tf.custom_gradient
-    def differentiable(x, w):
+    def differentiable(x: Any, w: Any) -> Any:
         place = len(x.shape) - 1 if bsmm.axis else 0
         y_shape = list(x.shape)
         y_shape[place] = bsmm.K
 
-        def gradient(dy):
+        def gradient(dy: Any) -> Any:
             return run(product("forward"), x.shape, dy, w), run(weight_gradient, w.shape, x, dy)
 
         return run(product("grad_input"), y_shape, x, w), gradient
 
-    def multiply(x, w):
+    def multiply(x: Any, w: Any) -> Any:
         x, w = tf.convert_to_tensor(x), tf.convert_to_tensor(w)
         if x.shape.rank is None:
             raise ValueError("x has no known rank; set_shape says it")

@@ -1,0 +1,238 @@
+"""Sparsifier: prunes a model little by little while it trains."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .blocks import grid, in_blocks, largest, number_at, parse_block, row_of, score_of_present
+from .choice import Choice, Density, Where
+from .layers import BlockSparseLinear
+from .report import Report
+from .surgery import linear_layers, replace_layers, stored
+
+Tensor = torch.Tensor
+
+
+class Sparsifier:
+    """Gradual pruning, by the cubic schedule of Zhu and Gupta ("To prune, or not to prune", 2017, equation 1).
+
+        optimizer = torch.optim.AdamW(model.parameters())
+        sparsifier = Sparsifier(model, final_density=0.1, block=32, begin_step=500, end_step=5000, every=100, optimizer=optimizer)
+        for x, target in batches:
+            optimizer.zero_grad()
+            loss(model(x), target).backward()
+            optimizer.step()
+            sparsifier.step()
+
+    Replaces the nn.Linear layers of `model` by BlockSparseLinear with all their blocks, and then removes the weakest blocks
+    of each layer at begin_step, every `every` steps, and at end_step, counted in calls of step(). The density is then
+
+        final + (initial − final) · (1 − (step − begin_step) / (end_step − begin_step))³
+
+    of the blocks, rounded to whole ones. Before begin_step no block is removed. A removed block stays away: the layers
+    compute only with the blocks that are left, so that training becomes faster while it goes on.
+
+    final_density    as `density` of sparsify_: a number, densities by pattern of names, or a function of name and layer
+    optimizer        goes on with the new parameters: its momentum, squares and the like move along. An optimizer that is made
+                     of model.parameters() after this can be assigned to `sparsifier.optimizer`
+    scores           which blocks are kept: a function of a layer's name and the BlockSparseLinear that returns a score for
+                     each block, [blocks] or [rows, cols], or for each element, [blocks, block_out, block_in] or [out, in], of
+                     which a block has the sum of absolute values. Called when blocks are to be removed, with the gradients that
+                     the last backward pass has left. Without it, blocks have their Frobenius norm
+    block, where, leave_small  as in sparsify_. BlockSparseLinear layers that the model has already are pruned further
+
+    `report` says what was replaced. To go on from a checkpoint, make model, optimizer and Sparsifier as before and load the
+    state of all three, in any order.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        final_density: Density = 0.1,
+        block: int | tuple[int, int] = 32,
+        *,
+        end_step: int,
+        begin_step: int = 0,
+        every: int = 100,
+        optimizer: torch.optim.Optimizer | None = None,
+        where: Where = None,
+        initial_density: float = 1.0,
+        scores: Callable[[str, Any], Tensor] | None = None,
+        leave_small: bool = True,
+    ) -> None:
+        if not 0 <= begin_step <= end_step:
+            raise ValueError(f"begin_step {begin_step} and end_step {end_step}; 0 <= begin_step <= end_step would work")
+        if every < 1:
+            raise ValueError(f"every {every}; blocks are removed every so many steps, 1 or more")
+        if not 0 < initial_density <= 1:
+            raise ValueError(f"an initial_density of {initial_density}; it is a fraction of the blocks, above 0 and up to 1")
+        self.begin_step, self.end_step, self.every = int(begin_step), int(end_step), int(every)
+        self.initial_density = float(initial_density)
+        self.optimizer = optimizer
+        self.steps = 0  #: how often step() was called
+        self._scores = scores
+        self._layers: dict[str, BlockSparseLinear] = {}
+        self._final: dict[str, float] = {}
+        self.report: Report = self._prepare(model, Choice(where, final_density), parse_block(block), leave_small)
+        if self._is_due(0):
+            self._prune()
+
+    def _prepare(self, model: torch.nn.Module, choice: Choice, block: tuple[int, int], leave_small: bool) -> Report:
+        """Replaces the dense layers, and notes them and those that are sparse already."""
+        if self.optimizer is not None:
+            _check_optimizer(self.optimizer, model)
+        for name, layer in linear_layers(model):
+            if isinstance(layer, BlockSparseLinear) and layer not in self._layers.values() and choice.takes(name, layer):
+                density = choice.density(name, layer)
+                if density is not None:
+                    self._layers[name], self._final[name] = layer, density
+
+        exchanged: list[tuple[torch.nn.Linear, BlockSparseLinear]] = []
+
+        def make(name: str, layer: torch.nn.Linear, density: float) -> BlockSparseLinear:
+            if self.optimizer is not None:
+                _check_state(self.optimizer, layer.weight)
+            sparse = _with_all_blocks(layer, block)
+            self._layers[name], self._final[name] = sparse, density
+            exchanged.append((layer, sparse))
+            return sparse
+
+        report = replace_layers(model, choice, block, make, leave_small)
+        if self.optimizer is not None:
+            for dense, sparse in exchanged:
+                _exchange(self.optimizer, dense.weight, stored(sparse), block)
+        return report
+
+    # ---- in training ----
+
+    def step(self) -> bool:
+        """Call it after each optimizer.step(). Returns whether blocks were removed."""
+        self.steps += 1
+        return self._is_due(self.steps) and self._prune()
+
+    def _is_due(self, step: int) -> bool:
+        if not self.begin_step <= step <= self.end_step:
+            return False
+        return step == self.end_step or (step - self.begin_step) % self.every == 0
+
+    def _prune(self) -> bool:
+        changed = False
+        for name, layer in self._layers.items():
+            layout = layer.layout
+            wanted = number_at(self._density_at(self.steps, self._final[name]), layout.rows * layout.cols)
+            if wanted < layout.blocks:
+                self._keep(name, layer, wanted)
+                changed = True
+        return changed
+
+    def _density_at(self, step: int, final: float) -> float:
+        if step < self.begin_step:
+            return 1.0
+        span = self.end_step - self.begin_step
+        left = 1 - (min(step, self.end_step) - self.begin_step) / span if span else 0.0
+        return final + (max(self.initial_density, final) - final) * left**3
+
+    def _keep(self, name: str, layer: BlockSparseLinear, wanted: int) -> None:
+        layout = layer.layout
+        given = stored(layer).detach().float().square() if self._scores is None else self._scores(name, layer)
+        try:
+            scores = score_of_present(given, (layer.out_features, layer.in_features), layer.block, layout)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        kept = largest(scores, wanted).numpy()
+        mask = layout.mask()
+        mask[row_of(layout)[~kept], layout.col[~kept]] = False
+        layer.relayout(mask, self.optimizer)
+        _leave_earlier_graphs(stored(layer))
+
+    # ---- what it has come to ----
+
+    @property
+    def layers(self) -> dict[str, BlockSparseLinear]:
+        """The layers that are pruned, by name."""
+        return dict(self._layers)
+
+    @property
+    def density(self) -> float:
+        """The present blocks of all layers that are pruned, over all of their blocks; 1 if there are no layers."""
+        layouts = [layer.layout for layer in self._layers.values()]
+        of = sum(layout.rows * layout.cols for layout in layouts)
+        return sum(layout.blocks for layout in layouts) / of if of else 1.0
+
+    @property
+    def done(self) -> bool:
+        """Whether the final density has been reached."""
+        return self.steps >= self.end_step
+
+    def __repr__(self) -> str:
+        return (
+            f"Sparsifier(step {self.steps}, prunes from {self.begin_step} to {self.end_step} every {self.every}, "
+            f"{len(self._layers)} layers, density {self.density:.4g})"
+        )
+
+    # ---- checkpoints ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far it is. Which blocks are present is in the state of the model."""
+        return {"steps": self.steps, "layers": list(self._layers)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """ValueError if the state is that of other layers."""
+        if sorted(state["layers"]) != sorted(self._layers):
+            others = sorted(set(state["layers"]) ^ set(self._layers))
+            raise ValueError(f"the state is of other layers than those of this Sparsifier; they differ in {', '.join(others[:4])}")
+        self.steps = int(state["steps"])
+
+
+@torch.no_grad()
+def _leave_earlier_graphs(parameter: torch.nn.Parameter) -> None:
+    """A graph of an earlier step that is still alive, as that of a loss in a variable is, keeps the node that accumulates this
+    parameter's gradient, with the number of blocks of then. PyTorch makes another node if the type changes, so that it does."""
+    data = parameter.data
+    parameter.data = data.new_empty(0, dtype=torch.float64 if data.dtype != torch.float64 else torch.float32)
+    parameter.data = data
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if not any(id(parameter) in held for parameter in model.parameters()):
+        raise ValueError("the optimizer has none of the parameters of the model; give the one that trains it")
+
+
+def _check_state(optimizer: torch.optim.Optimizer, weight: Tensor) -> None:
+    """ValueError if the optimizer keeps something for this weight that cannot be divided into blocks."""
+    for name, kept in optimizer.state.get(weight, {}).items():
+        if isinstance(kept, Tensor) and kept.numel() != 1 and kept.shape != weight.shape:
+            raise ValueError(
+                f"the optimizer keeps {name} of shape {tuple(kept.shape)} for a weight of {tuple(weight.shape)}, which cannot be "
+                "divided into blocks; an optimizer that keeps one number for each element, such as AdamW or SGD, would work"
+            )
+
+
+def _with_all_blocks(linear: torch.nn.Linear, block: tuple[int, int]) -> BlockSparseLinear:
+    """The same layer in block-sparse form, with the same bias parameter."""
+    rows, cols = grid((linear.out_features, linear.in_features), block)
+    sparse = BlockSparseLinear.from_linear(linear, block=block, layout=torch.ones(rows, cols, dtype=torch.bool))
+    sparse.bias = linear.bias
+    if linear.weight.grad is not None:
+        stored(sparse).grad = _all_blocks(linear.weight.grad, block)
+    return sparse
+
+
+def _all_blocks(dense: Tensor, block: tuple[int, int]) -> Tensor:
+    """dense[out, in] -> [rows · cols, block_out, block_in]"""
+    return in_blocks(dense, block).flatten(0, 1).contiguous()
+
+
+def _exchange(
+    optimizer: torch.optim.Optimizer, old: Tensor, new: torch.nn.Parameter, block: tuple[int, int]
+) -> None:
+    """Replaces a dense weight by its blocks in the optimizer, and what the optimizer keeps for each element of it."""
+    for group in optimizer.param_groups:
+        group["params"] = [new if one is old else one for one in group["params"]]
+    if old in optimizer.state:
+        optimizer.state[new] = {
+            name: _all_blocks(kept, block) if isinstance(kept, Tensor) and kept.shape == old.shape else kept
+            for name, kept in optimizer.state.pop(old).items()
+        }

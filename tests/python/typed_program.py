@@ -1,0 +1,96 @@
+"""A program of a user, which `mypy --strict` accepts (test_typing.py), and which runs. What it must refuse is marked as ignored:
+an ignored error that mypy does not find is an error of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import sparsekiln as sk
+from sparsekiln.compat import BlocksparseMatMul
+from sparsekiln.compat.torchao import BlockSparseTensor, BlockSparseWeightConfig
+from sparsekiln.compat.torchao import sparsify_ as sparsify_masked_
+from sparsekiln.torch import BlockSparseLinear, Replaced, Report, Sparsifier, linear, sparsify_
+
+
+def kernels(layout: sk.Layout) -> npt.NDArray[np.float32]:
+    kernel = sk.compile(layout, block=(16, 16), batch=sk.up_to(64), dtype=np.float32, target="cpu")
+    x = np.ones((4, kernel.in_features), np.float32)
+    w = np.ones((layout.blocks, *kernel.block), np.float32)
+    y: npt.NDArray[np.float32] = kernel(x, w)
+    print(kernel.op, kernel.batch_bound + 1, kernel.compile_ms / 1000, kernel.computation["dtype"].upper(), sk.activations[0])
+    if TYPE_CHECKING:
+        sk.compile(layout, block="32")  # type: ignore[arg-type]
+        kernel.in_feature  # type: ignore[attr-defined]
+    return y
+
+
+def network() -> torch.nn.Sequential:
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+
+
+def gradient_times_weight(name: str, layer: torch.nn.Linear) -> torch.Tensor:
+    assert layer.weight.grad is not None, name
+    return layer.weight.grad * layer.weight
+
+
+def prune(model: torch.nn.Module) -> list[str]:
+    model(torch.randn(4, 64)).sum().backward()
+    report: Report = sparsify_(model, {"0": 0.5, "*": None}, 16, scores=gradient_times_weight)
+    sparsify_(model, lambda name, layer: 0.25 if name else None, (16, 16), where=["2"], leave_small=False)
+    first: Replaced = report.layers[0]
+    if TYPE_CHECKING:
+        sparsify_(model, "dense")  # type: ignore[arg-type]
+    return [first.name.upper(), str(first.blocks + first.shape[0])]
+
+
+def train(model: torch.nn.Module) -> float:
+    optimizer = torch.optim.AdamW(model.parameters())
+    sparsifier = Sparsifier(model, 0.25, 16, end_step=2, every=1, optimizer=optimizer)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(torch.randn(4, 64)).square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch has no types there
+        optimizer.step()
+        if sparsifier.step():
+            print(sparsifier.density, sorted(sparsifier.layers))
+    sparsifier.load_state_dict(sparsifier.state_dict())
+    if TYPE_CHECKING:
+        Sparsifier(model, 0.25)  # type: ignore[call-arg]
+    return sparsifier.density
+
+
+def layers(layout: sk.Layout) -> torch.Tensor:
+    layer = BlockSparseLinear(64, 64, layout, block=16, activation="gelu")
+    y: torch.Tensor = layer(torch.randn(2, 64))
+    again = BlockSparseLinear.from_bsr(layer.to_bsr().detach(), bias=None)
+    z: torch.Tensor = linear(y, again.to_bsr())
+    layer.relayout(layout.transposed())
+    return z + layer.to_dense().sum()
+
+
+def masked(model: torch.nn.Module) -> str:
+    config = BlockSparseWeightConfig(blocksize=16)
+    sparsify_masked_(model, config, filter_fn=lambda module, fqn: isinstance(module, torch.nn.Linear) and fqn != "2")
+    weight = model.get_parameter("0.weight")
+    assert isinstance(weight, BlockSparseTensor)
+    return f"{weight.blocksize + 1} {weight.bsr_values.shape}"
+
+
+def of_2017() -> npt.NDArray[np.float32]:
+    product = BlocksparseMatMul(np.eye(4), block_size=16)
+    w = product.ortho_init()(product.w_shape)
+    y: npt.NDArray[np.float32] = product(np.ones((2, product.C), np.float32), w)
+    return y
+
+
+def main() -> None:
+    layout = sk.patterns.watts_strogatz(4, 4, density=0.5)
+    print(kernels(layout).shape, prune(network()), train(network()), layers(layout).shape, masked(network()), of_2017().shape)
+
+
+if __name__ == "__main__":
+    main()
