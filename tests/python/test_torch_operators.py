@@ -36,7 +36,7 @@ def test_opcheck_of_the_forward_operators(operator, activation, bias):
     layer = make_layer(64, 96, bias=bias, activation=activation)
     x = torch.randn(5, 64, requires_grad=True)
     torch.library.opcheck(
-        getattr(_ops, operator).default, (x, layer.values, layer.bias, *weight_of(layer), 64, 96, activation)
+        getattr(_ops, operator).default, (x, layer.weight_values, layer.bias, *weight_of(layer), 64, 96, activation)
     )
 
 
@@ -45,7 +45,7 @@ def test_opcheck_of_the_gradient_of_the_input(activation):
     layer = make_layer(64, 96)
     dy = torch.randn(5, 96, requires_grad=activation == "none")
     z = None if activation == "none" else torch.randn(5, 96)
-    values = layer.values if activation == "none" else layer.values.detach()
+    values = layer.weight_values if activation == "none" else layer.weight_values.detach()
     torch.library.opcheck(_ops.linear_grad_input.default, (dy, z, values, *weight_of(layer), 64, 96, activation))
 
 
@@ -86,7 +86,7 @@ def test_a_mode_sees_the_operators_and_results_have_the_same_bits(activation):
         layer.zero_grad()
         y = layer(leaf)
         y.backward(dy)
-        return y.detach(), leaf.grad, layer.values.grad, layer.bias.grad
+        return y.detach(), leaf.grad, layer.weight_values.grad, layer.bias.grad
 
     direct = run()
     with _Seen() as seen:
@@ -103,15 +103,15 @@ def test_the_forward_operator_alone_computes_z_again_for_its_gradient():
     layer = make_layer(activation="gelu")
     x, dy = torch.randn(6, 100, requires_grad=True), torch.randn(6, 120)
     dense = Dense(layer, x, dy)
-    _ops.linear(x, layer.values, layer.bias, *weight_of(layer), 100, 120, "gelu").backward(dy)
+    _ops.linear(x, layer.weight_values, layer.bias, *weight_of(layer), 100, 120, "gelu").backward(dy)
     dense.check("dx", x.grad)
-    dense.check("dvalues", layer.values.grad)
+    dense.check("dvalues", layer.weight_values.grad)
 
 
 def test_z_of_the_operator_is_differentiable_too():
     layer = make_layer(activation="gelu")
     x, dy, dz = torch.randn(6, 100), torch.randn(6, 120), torch.randn(6, 120)
-    y, z = _ops.linear_with_preactivation(x, layer.values, layer.bias, *weight_of(layer), 100, 120, "gelu")
+    y, z = _ops.linear_with_preactivation(x, layer.weight_values, layer.bias, *weight_of(layer), 100, 120, "gelu")
     found = torch.autograd.grad((y * dy + z * dz).sum(), layer.bias)[0]
     z = torch.nn.functional.linear(x, layer.to_dense(), layer.bias)
     expected = torch.autograd.grad((torch.nn.functional.gelu(z) * dy + z * dz).sum(), layer.bias)[0]
@@ -132,7 +132,7 @@ def test_a_training_step_compiles_as_one_graph(backend, activation):
     y.backward(dy)
     dense.check("y", y)
     dense.check("dx", x.grad)
-    dense.check("dvalues", layer.values.grad)
+    dense.check("dvalues", layer.weight_values.grad)
     dense.check("dbias", layer.bias.grad)
 
 
@@ -176,7 +176,7 @@ def test_a_compiled_graph_follows_a_relayout():
     x = torch.randn(3, 64)
     compiled(x)
     layer.relayout(~layer.layout.mask())
-    torch.nn.init.normal_(layer.values)
+    torch.nn.init.normal_(layer.weight_values)
     torch.testing.assert_close(compiled(x), torch.nn.functional.linear(x, layer.to_dense(), layer.bias), rtol=1e-4, atol=1e-5)
 
 
@@ -256,11 +256,11 @@ def test_autocast_computes_in_the_regions_type_and_leaves_float32_gradients(dtyp
         y = layer(x)
     assert y.dtype == dtype
     y.backward(dy)
-    assert {x.grad.dtype, layer.values.grad.dtype, layer.bias.grad.dtype} == {torch.float32}
+    assert {x.grad.dtype, layer.weight_values.grad.dtype, layer.bias.grad.dtype} == {torch.float32}
     dense = Dense(copy.deepcopy(layer).to(dtype), x.to(dtype), dy)
     dense.check("y", y)
     dense.check("dx", x.grad)
-    dense.check("dvalues", layer.values.grad)
+    dense.check("dvalues", layer.weight_values.grad)
     dense.check("dbias", layer.bias.grad)
 
 

@@ -126,7 +126,7 @@ def test_a_digest_of_another_layout():
     layer(torch.zeros(1, 64)), other(torch.zeros(1, 64))
     with refused(ValueError, "layout", layer.layout.digest, other.layout.digest):
         torch.ops.sparsekiln.linear(
-            torch.zeros(1, 64), layer.values, None, layer.crow_indices, layer.col_indices, other.layout.digest, 64, 64, "none"
+            torch.zeros(1, 64), layer.weight_values, None, layer.crow_indices, layer.col_indices, other.layout.digest, 64, 64, "none"
         )
 
 

@@ -26,9 +26,9 @@ class BlockSparseLinear(torch.nn.Module):
     activation  None or one of sparsekiln.activations, such as "gelu": computed with the product
     dtype       float32, bfloat16 or float16, accumulated in float32, or on the cpu float64
 
-    Parameters: `values` [blocks, block_out, block_in], row-major over the layout, and `bias` [out_features]. Buffers:
+    Parameters: `weight_values` [blocks, block_out, block_in], row-major over the layout, and `bias` [out_features]. Buffers:
     `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch. The state holds all of them: load_state_dict adopts
-    the layout that was saved. What `values` holds beyond the last feature has no effect.
+    the layout that was saved. What `weight_values` holds beyond the last feature has no effect.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class BlockSparseLinear(torch.nn.Module):
         if not isinstance(layout, sparsekiln.Layout):
             layout = sparsekiln.Layout(layout)
         self._check_grid(layout)
-        self.values = torch.nn.Parameter(torch.empty((layout.blocks, *self.block), device=device, dtype=dtype))
+        self.weight_values = torch.nn.Parameter(torch.empty((layout.blocks, *self.block), device=device, dtype=dtype))
         self.register_parameter(
             "bias", torch.nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if bias else None
         )
@@ -67,7 +67,7 @@ class BlockSparseLinear(torch.nn.Module):
             linear.in_features, linear.out_features, layout, sides, linear.bias is not None, activation, weight.device, weight.dtype
         )
         layer._copy_dense(weight, linear.bias)
-        layer.values.requires_grad_(linear.weight.requires_grad)
+        layer.weight_values.requires_grad_(linear.weight.requires_grad)
         if linear.bias is not None:
             layer.bias.requires_grad_(linear.bias.requires_grad)
         return layer.train(linear.training)
@@ -84,7 +84,7 @@ class BlockSparseLinear(torch.nn.Module):
             values.device, values.dtype,
         )  # fmt: skip
         with torch.no_grad():
-            layer.values.copy_(values)
+            layer.weight_values.copy_(values)
             if bias is not None:
                 layer.bias.copy_(bias)
         return layer
@@ -95,12 +95,12 @@ class BlockSparseLinear(torch.nn.Module):
         layout = self.layout
         self.crow_indices.copy_(torch.tensor(layout.crow))
         self.col_indices.copy_(torch.tensor(layout.col))
-        if self.values.is_meta:
+        if self.weight_values.is_meta:
             return
         fan_in = self._fan_in()
-        bound = torch.where(fan_in > 0, fan_in.clamp(min=1).rsqrt(), 0.0).to(self.values.device)
-        rows = torch.from_numpy(row_of(layout)).to(self.values.device)
-        self.values.uniform_(-1, 1).mul_(bound[rows].to(self.values.dtype)[:, None, None])
+        bound = torch.where(fan_in > 0, fan_in.clamp(min=1).rsqrt(), 0.0).to(self.weight_values.device)
+        rows = torch.from_numpy(row_of(layout)).to(self.weight_values.device)
+        self.weight_values.uniform_(-1, 1).mul_(bound[rows].to(self.weight_values.dtype)[:, None, None])
         self._clear_beyond()
         if self.bias is not None:
             of_feature = bound.repeat_interleave(self.block[0])[: self.out_features]
@@ -119,16 +119,16 @@ class BlockSparseLinear(torch.nn.Module):
         layout, (block_out, block_in) = self.layout, self.block
         beyond_out, beyond_in = layout.rows * block_out - self.out_features, layout.cols * block_in - self.in_features
         if beyond_out:
-            self.values[int(layout.crow[-2]) :, block_out - beyond_out :, :] = 0
+            self.weight_values[int(layout.crow[-2]) :, block_out - beyond_out :, :] = 0
         if beyond_in:
-            last = torch.from_numpy(layout.col == layout.cols - 1).to(self.values.device)
-            self.values[:, :, block_in - beyond_in :] *= ~last[:, None, None]
+            last = torch.from_numpy(layout.col == layout.cols - 1).to(self.weight_values.device)
+            self.weight_values[:, :, block_in - beyond_in :] *= ~last[:, None, None]
 
     @torch.no_grad()
     def _copy_dense(self, weight: Tensor, bias: Tensor | None) -> None:
         blocks = in_blocks(weight.detach(), self.block)
         rows = torch.from_numpy(row_of(self.layout)).to(weight.device)
-        self.values.copy_(blocks[rows, self.col_indices.long()])
+        self.weight_values.copy_(blocks[rows, self.col_indices.long()])
         if bias is not None:
             self.bias.copy_(bias)
 
@@ -148,7 +148,7 @@ class BlockSparseLinear(torch.nn.Module):
             )
 
     def _take(self, layout: "sparsekiln.Layout") -> None:
-        device = self.values.device
+        device = self.weight_values.device
         self._kernels = kernels_of(layout)
         self._digest = layout.digest
         self.register_buffer("crow_indices", torch.tensor(layout.crow, dtype=torch.int32, device=device))
@@ -158,32 +158,32 @@ class BlockSparseLinear(torch.nn.Module):
     def relayout(self, layout: Any, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
         """Moves to another layout of the same grid: blocks that stay keep their values, new ones are zeros.
 
-        `values` stays the same Parameter, so that an optimizer continues with it. What the optimizer keeps for each of its
-        elements (momentum, squares) moves along if `optimizer` is given, and so does `values.grad`. Without it, an
+        `weight_values` stays the same Parameter, so that an optimizer continues with it. What the optimizer keeps for each of its
+        elements (momentum, squares) moves along if `optimizer` is given, and so does `weight_values.grad`. Without it, an
         optimizer that has such state fails at its next step, or, if the number of blocks is the same, mixes up blocks: give
         it, or make a new one. Call it between a step and the next forward pass.
 
         Returns int64 [blocks of the new layout]: each block's number in the old one, or -1. gather() applies it to other
-        tensors shaped like `values`.
+        tensors shaped like `weight_values`.
         """
         if not isinstance(layout, sparsekiln.Layout):
             layout = sparsekiln.Layout(layout)
         self._check_grid(layout)
         origin = moved(self.layout, layout)
-        old_shape = self.values.shape
-        gradient, self.values.grad = self.values.grad, None
-        self._resize(gathered(self.values, origin), layout)
+        old_shape = self.weight_values.shape
+        gradient, self.weight_values.grad = self.weight_values.grad, None
+        self._resize(gathered(self.weight_values, origin), layout)
         if gradient is not None:
-            self.values.grad = gathered(gradient, origin)
-        state = optimizer.state.get(self.values, {}) if optimizer is not None else {}
+            self.weight_values.grad = gathered(gradient, origin)
+        state = optimizer.state.get(self.weight_values, {}) if optimizer is not None else {}
         for name, kept in state.items():
             if isinstance(kept, torch.Tensor) and kept.shape == old_shape:
                 state[name] = gathered(kept, origin)
         return origin
 
     def _resize(self, values: Tensor, layout: "sparsekiln.Layout") -> None:
-        self.values.data = values
-        torch.autograd.graph.increment_version(self.values)  # a backward pass of the old layout is an error
+        self.weight_values.data = values
+        torch.autograd.graph.increment_version(self.weight_values)  # a backward pass of the old layout is an error
         self._take(layout)
 
     @staticmethod
@@ -195,28 +195,28 @@ class BlockSparseLinear(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return apply(
-            x, self.values, self.bias, self.crow_indices, self.col_indices, self._digest, self.in_features, self.out_features,
+            x, self.weight_values, self.bias, self.crow_indices, self.col_indices, self._digest, self.in_features, self.out_features,
             self.activation,
         )  # fmt: skip
 
     def to_dense(self) -> Tensor:
         """W [out_features, in_features], differentiable."""
         layout, (block_out, block_in) = self.layout, self.block
-        rows = torch.from_numpy(row_of(layout)).to(self.values.device)
-        blocks = self.values.new_zeros((layout.rows, layout.cols, block_out, block_in))
-        blocks = blocks.index_put((rows, self.col_indices.long()), self.values)
+        rows = torch.from_numpy(row_of(layout)).to(self.weight_values.device)
+        blocks = self.weight_values.new_zeros((layout.rows, layout.cols, block_out, block_in))
+        blocks = blocks.index_put((rows, self.col_indices.long()), self.weight_values)
         whole = blocks.transpose(1, 2).reshape(layout.rows * block_out, layout.cols * block_in)
         return whole[: self.out_features, : self.in_features]
 
     def to_bsr(self) -> Tensor:
-        """W as a BSR tensor of PyTorch that shares `values`. ValueError if features are not a multiple of the block."""
+        """W as a BSR tensor of PyTorch that shares `weight_values`. ValueError if features are not a multiple of the block."""
         shape = (self.layout.rows * self.block[0], self.layout.cols * self.block[1])
         if shape != (self.out_features, self.in_features):
             raise ValueError(
                 f"{self.out_features} × {self.in_features} features are no multiple of blocks of {self.block[0]}x{self.block[1]}, "
                 "as BSR tensors need; take to_dense()"
             )
-        return torch.sparse_bsr_tensor(self.crow_indices, self.col_indices, self.values, size=shape, check_invariants=False)
+        return torch.sparse_bsr_tensor(self.crow_indices, self.col_indices, self.weight_values, size=shape, check_invariants=False)
 
     @property
     def weight(self) -> Tensor:
@@ -235,7 +235,9 @@ class BlockSparseLinear(torch.nn.Module):
     def _load_from_state_dict(
         self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
     ) -> None:  # fmt: skip
-        names = [prefix + name for name in ("values", "crow_indices", "col_indices")]
+        if prefix + "values" in state_dict:  # what the parameter was called before
+            state_dict.setdefault(prefix + "weight_values", state_dict.pop(prefix + "values"))
+        names = [prefix + name for name in ("weight_values", "crow_indices", "col_indices")]
         present = [name in state_dict for name in names]
         if all(present):
             error = self._take_saved(*(state_dict[name] for name in names))
@@ -256,8 +258,8 @@ class BlockSparseLinear(torch.nn.Module):
         except ValueError as error:
             return str(error)
         if tuple(values.shape) != (layout.blocks, *self.block):
-            return f"values has the shape {tuple(values.shape)}; its layout has {layout.blocks} blocks of {self.block[0]}x{self.block[1]}"
+            return f"weight_values has the shape {tuple(values.shape)}; its layout has {layout.blocks} blocks of {self.block[0]}x{self.block[1]}"
         if layout.digest != self._digest:
-            self.values.grad = None
-            self._resize(self.values.new_empty((layout.blocks, *self.block)), layout)
+            self.weight_values.grad = None
+            self._resize(self.weight_values.new_empty((layout.blocks, *self.block)), layout)
         return None

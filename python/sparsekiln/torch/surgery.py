@@ -112,7 +112,7 @@ def _replace(
         return Replaced(name, shape, skipped=reason), layer
     sparse = BlockSparseLinear.from_linear(layer, density, block)
     whole = torch.linalg.vector_norm(layer.weight.detach().float()).item()
-    kept = torch.linalg.vector_norm(sparse.values.detach().float()).item()
+    kept = torch.linalg.vector_norm(sparse.weight_values.detach().float()).item()
     layout = sparse.layout
     return Replaced(name, shape, layout.blocks, layout.rows * layout.cols, kept / whole if whole else 1.0), sparse
 
