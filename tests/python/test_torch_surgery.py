@@ -145,6 +145,24 @@ def test_indices_of_a_bsr_tensor_that_are_written_to_are_heeded():
     torch.testing.assert_close(linear(x, bsr), F.linear(x, bsr.to_dense()), rtol=1e-4, atol=1e-4)
 
 
+def test_linear_and_what_it_calls_are_not_compiled():
+    bsr, dense = random_bsr()
+    graphs = []
+
+    def backend(module, inputs):
+        graphs.append(module)
+        return module.forward
+
+    def model(x):
+        return linear(x, bsr)
+
+    torch.compiler.reset()
+    compiled, x = torch.compile(model, backend=backend), torch.randn(3, 64)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), F.linear(x, dense), rtol=1e-4, atol=1e-4)
+    assert not graphs
+
+
 # ---- sparsify_ ----
 
 

@@ -17,8 +17,9 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         "2.13 has it"
     )
 
+from . import init
 from .functional import linear
 from .layers import BlockSparseLinear
 from .surgery import Replaced, Report, sparsify_
 
-__all__ = ["BlockSparseLinear", "Replaced", "Report", "linear", "sparsify_"]
+__all__ = ["BlockSparseLinear", "Replaced", "Report", "init", "linear", "sparsify_"]
