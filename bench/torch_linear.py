@@ -115,14 +115,14 @@ def check(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: 
     results = []
     for layer in (ours, dense, BsrLinear(ours)):
         leaf = x.clone().requires_grad_()
-        parameter = layer.weight if layer is dense else layer.values
+        parameter = layer.weight if layer is dense else layer.weight_values
         dx, dw = torch.autograd.grad(layer(leaf), (leaf, parameter), dy)
         results.append((dx, dw))
     kept = BlockSparseLinear.from_linear(dense, layout=ours.layout)
     kept._copy_dense(results[1][1], None)
     for dx, dw in (results[0], results[2]):
         torch.testing.assert_close(dx, results[1][0], rtol=1e-3, atol=1e-3)
-        torch.testing.assert_close(dw, kept.values.detach(), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(dw, kept.weight_values.detach(), rtol=1e-3, atol=1e-3)
 
 
 # ---- timing ----

@@ -85,7 +85,7 @@ def drop_blocks(layer: BlockSparseLinear, gram: Tensor, density: float) -> None:
     """
     side, layout = layer.block[1], layer.layout
     own = torch.stack([gram[begin : begin + side, begin : begin + side] for begin in range(0, len(gram), side)])
-    contribution = torch.einsum("boi,bij,boj->b", layer.values, own[layer.col_indices.long()], layer.values)
+    contribution = torch.einsum("boi,bij,boj->b", layer.weight_values, own[layer.col_indices.long()], layer.weight_values)
     kept = contribution.argsort(descending=True)[: round(density * layout.rows * layout.cols)].numpy()
     row_of_block = np.repeat(np.arange(layout.rows), np.diff(layout.crow))
     mask = np.zeros((layout.rows, layout.cols), dtype=bool)
@@ -104,10 +104,10 @@ def refit(layer: BlockSparseLinear, gram: Tensor, moment: Tensor) -> None:
     for row, (begin, end) in enumerate(zip(layout.crow[:-1], layout.crow[1:])):
         out = slice(row * side, (row + 1) * side)
         inputs = torch.cat([features[layer.col_indices[begin:end].long()].flatten(), torch.tensor([layer.in_features])])
-        present = torch.cat([layer.values[begin:end].transpose(1, 2).reshape(-1, side), layer.bias[None, out]])
+        present = torch.cat([layer.weight_values[begin:end].transpose(1, 2).reshape(-1, side), layer.bias[None, out]])
         normal = gram[inputs][:, inputs] + ridge * torch.eye(len(inputs))
         fitted = torch.cholesky_solve(moment[inputs, out] + ridge * present, torch.linalg.cholesky(normal))
-        layer.values[begin:end] = fitted[:-1].reshape(-1, side, side).transpose(1, 2)
+        layer.weight_values[begin:end] = fitted[:-1].reshape(-1, side, side).transpose(1, 2)
         layer.bias[out] = fitted[-1]
 
 

@@ -83,7 +83,7 @@ def make(density: float, seed: int) -> Network:
 
 def moved(layer: BlockSparseLinear, promise: Tensor, count: int) -> Layout:
     """The layer's layout without its `count` weakest blocks, and with as many that it lacked: those of largest `promise`."""
-    weakest = layer.values.detach().square().sum((1, 2)).argsort()[:count]
+    weakest = layer.weight_values.detach().square().sum((1, 2)).argsort()[:count]
     present = torch.from_numpy(layer.layout.mask()).flatten()
     best = promise.flatten().masked_fill(present, -1).argsort(descending=True)[:count]
     present[present.nonzero().flatten()[weakest]] = False

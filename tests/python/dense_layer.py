@@ -40,8 +40,8 @@ class Dense:
 
     def __init__(self, layer: BlockSparseLinear, x: torch.Tensor, dy: torch.Tensor):
         self.layer = layer
-        rounding = _ROUNDING[layer.values.dtype]
-        self.u = (16 if layer.values.dtype == torch.float32 else 2) * rounding
+        rounding = _ROUNDING[layer.weight_values.dtype]
+        self.u = (16 if layer.weight_values.dtype == torch.float32 else 2) * rounding
         weight = layer.to_dense().detach().double().requires_grad_()
         bias = torch.zeros(layer.out_features) if layer.bias is None else layer.bias.detach()
         bias = bias.double().requires_grad_()

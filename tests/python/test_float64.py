@@ -96,9 +96,9 @@ def test_gradcheck_of_a_layer_in_float64(activation, features):
     assert layer(x).dtype == torch.float64
 
     def of(x, values, bias):
-        return torch.func.functional_call(layer, {"values": values, "bias": bias}, (x,))
+        return torch.func.functional_call(layer, {"weight_values": values, "bias": bias}, (x,))
 
-    values = layer.values.detach().clone().requires_grad_()
+    values = layer.weight_values.detach().clone().requires_grad_()
     bias = torch.randn(features[1], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(of, (x, values, bias), eps=1e-6, atol=1e-8)
 

@@ -12,7 +12,7 @@ from sparsekiln.torch import BlockSparseLinear  # noqa: E402
 
 def check_layer(layer, shape=(7,), seed=1):
     generator = torch.Generator().manual_seed(seed)
-    dtype = layer.values.dtype
+    dtype = layer.weight_values.dtype
     x = torch.randn(*shape, layer.in_features, generator=generator).to(dtype).requires_grad_()
     dy = torch.randn(*shape, layer.out_features, generator=generator).to(dtype)
     dense = Dense(layer, x, dy)
@@ -21,7 +21,7 @@ def check_layer(layer, shape=(7,), seed=1):
     y.backward(dy)
     dense.check("y", y)
     dense.check("dx", x.grad)
-    dense.check("dvalues", layer.values.grad)
+    dense.check("dvalues", layer.weight_values.grad)
     if layer.bias is not None:
         dense.check("dbias", layer.bias.grad)
 
@@ -45,7 +45,7 @@ def test_blocks(block):
 
 def test_a_block_that_is_not_square():
     layer = BlockSparseLinear(64, 32, sparsekiln.Layout([[1, 0], [1, 1], [0, 1], [1, 1]]), block=(8, 32))
-    assert layer.values.shape == (6, 8, 32)
+    assert layer.weight_values.shape == (6, 8, 32)
     check_layer(layer)
 
 
@@ -76,7 +76,7 @@ def test_an_empty_batch():
     assert y.shape == (0, 3, layer.out_features)
     y.sum().backward()
     assert x.grad.shape == x.shape
-    assert not layer.values.grad.any() and not layer.bias.grad.any()
+    assert not layer.weight_values.grad.any() and not layer.bias.grad.any()
 
 
 @pytest.mark.parametrize("form", ["transposed", "strided rows", "expanded", "unaligned", "every other column"])
@@ -102,7 +102,7 @@ def test_inputs_and_gradients_that_do_not_lie_in_order(form):
         y.backward(dy)
         dense.check("y", y)
         dense.check("dx", leaf.grad)
-        dense.check("dvalues", layer.values.grad)
+        dense.check("dvalues", layer.weight_values.grad)
         dense.check("dbias", layer.bias.grad)
 
 
@@ -137,14 +137,14 @@ def test_gradients_are_computed_for_those_that_want_one(activation, wanted):
     dy = torch.randn(6, layer.out_features, generator=torch.Generator().manual_seed(3))
     dense = Dense(layer, x, dy)
     x.requires_grad_("x" in wanted)
-    layer.values.requires_grad_("values" in wanted)
+    layer.weight_values.requires_grad_("values" in wanted)
     layer.bias.requires_grad_("bias" in wanted)
     y = layer(x)
     dense.check("y", y)
     assert y.requires_grad == bool(wanted)
     if wanted:
         y.backward(dy)
-    for name, tensor in (("dx", x), ("dvalues", layer.values), ("dbias", layer.bias)):
+    for name, tensor in (("dx", x), ("dvalues", layer.weight_values), ("dbias", layer.bias)):
         if tensor.requires_grad:
             dense.check(name, tensor.grad)
         else:
@@ -162,7 +162,7 @@ def test_a_second_backward_pass(activation):
         (dx,) = torch.autograd.grad((apply(x) * dy.to(x.dtype)).sum(), x, create_graph=True)
         return torch.autograd.grad((dx * direction.to(x.dtype)).square().sum(), (x, *parameters), allow_unused=True)
 
-    found = penalty_gradients(layer, x.clone().requires_grad_(), layer.values, layer.bias)
+    found = penalty_gradients(layer, x.clone().requires_grad_(), layer.weight_values, layer.bias)
     weight = layer.to_dense().detach().double().requires_grad_()
     bias = layer.bias.detach().double().requires_grad_()
     expected = penalty_gradients(
@@ -182,7 +182,7 @@ def test_accumulation_over_two_halves_is_one_pass_over_all():
     dense = Dense(layer, x, dy)
     layer(x[:4]).backward(dy[:4])
     layer(x[4:]).backward(dy[4:])
-    dense.check("dvalues", layer.values.grad)
+    dense.check("dvalues", layer.weight_values.grad)
     dense.check("dbias", layer.bias.grad)
 
 
@@ -193,11 +193,11 @@ def test_a_layer_used_twice_in_one_graph():
     layer(layer(x)).sum().backward()
     hidden = torch.relu(x.double() @ weight.T + bias)
     torch.relu(hidden @ weight.T + bias).sum().backward()
-    torch.testing.assert_close(layer.values.grad.double(), blocks_of(layer, weight.grad), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(layer.weight_values.grad.double(), blocks_of(layer, weight.grad), rtol=1e-5, atol=1e-5)
 
 
 def test_the_dense_weight_is_differentiable():
     layer = make_layer(40, 48)
     factor = torch.randn(48, 40)
     (layer.to_dense() * factor).sum().backward()
-    torch.testing.assert_close(layer.values.grad, blocks_of(layer, factor))
+    torch.testing.assert_close(layer.weight_values.grad, blocks_of(layer, factor))

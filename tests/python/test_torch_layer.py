@@ -17,7 +17,7 @@ from sparsekiln.torch import BlockSparseLinear  # noqa: E402
 
 
 def same_layer(one, other):
-    x = torch.randn(3, one.in_features, generator=torch.Generator().manual_seed(0)).to(one.values.dtype)
+    x = torch.randn(3, one.in_features, generator=torch.Generator().manual_seed(0)).to(one.weight_values.dtype)
     assert one.layout == other.layout
     assert torch.equal(one(x), other(x))
 
@@ -51,7 +51,7 @@ def test_fan_in_counts_the_features_of_a_cut_block():
 
 def test_what_lies_beyond_the_features_starts_as_zeros():
     layer = make_layer(40, 50, density=1)
-    assert torch.equal(layer.values, blocks_of(layer, layer.to_dense()))
+    assert torch.equal(layer.weight_values, blocks_of(layer, layer.to_dense()))
 
 
 def test_it_says_what_it_is():
@@ -71,7 +71,7 @@ def test_layouts_in_every_form(form):
 def test_the_bsr_form_shares_the_values():
     layer = make_layer(64, 96)
     bsr = layer.to_bsr()
-    assert bsr.values().data_ptr() == layer.values.data_ptr()
+    assert bsr.values().data_ptr() == layer.weight_values.data_ptr()
     assert torch.equal(bsr.detach().to_dense(), layer.to_dense())
 
 
@@ -88,8 +88,8 @@ def test_a_deep_copy_is_independent():
     other = copy.deepcopy(layer)
     same_layer(layer, other)
     with torch.no_grad():
-        other.values.zero_()
-    assert layer.values.any()
+        other.weight_values.zero_()
+    assert layer.weight_values.any()
 
 
 def test_pickle():
@@ -113,7 +113,7 @@ def saved(layer):
 
 def test_the_state_holds_the_layout():
     layer = of_layout([[1, 0], [1, 1]])
-    assert set(layer.state_dict()) == {"values", "bias", "crow_indices", "col_indices"}
+    assert set(layer.state_dict()) == {"weight_values", "bias", "crow_indices", "col_indices"}
     other = of_layout([[1, 0], [1, 1]], seed=1)
     other.load_state_dict(saved(layer))
     same_layer(layer, other)
@@ -123,14 +123,30 @@ def test_the_state_holds_the_layout():
 @pytest.mark.parametrize("assign", [False, True])
 def test_a_state_of_another_layout_brings_it_along(mask, assign):
     layer, other = of_layout(mask), of_layout([[1, 0], [1, 1]], seed=1)
-    parameter = other.values
+    parameter = other.weight_values
     other(torch.randn(2, 32)).sum().backward()
     other.load_state_dict(saved(layer), assign=assign)
     same_layer(layer, other)
-    assert assign or other.values is parameter
+    assert assign or other.weight_values is parameter
     other.zero_grad()
     other(torch.randn(2, 32)).sum().backward()
-    assert other.values.grad.shape == other.values.shape
+    assert other.weight_values.grad.shape == other.weight_values.shape
+
+
+def test_a_state_of_before_the_parameter_was_called_weight_values_loads():
+    layer, other = of_layout([[1, 0], [1, 1]]), of_layout([[1, 1], [1, 0]], seed=1)
+    state = layer.state_dict()
+    state["values"] = state.pop("weight_values")
+    assert not other.load_state_dict(state).unexpected_keys
+    same_layer(layer, other)
+    model = torch.nn.Sequential(of_layout([[1, 1], [1, 1]]))
+    model.load_state_dict({f"0.{name}": tensor for name, tensor in state.items()})
+    same_layer(layer, model[0])
+
+
+def test_a_layer_may_be_in_a_module_dictionary_by_any_name_of_its_parameters():
+    layers = torch.nn.ModuleDict({"first": of_layout([[1]])})
+    assert not set(dict(layers["first"].named_parameters())) & set(dir(layers))
 
 
 def test_a_state_of_another_grid_is_refused_and_changes_nothing():
@@ -144,10 +160,10 @@ def test_a_state_of_another_grid_is_refused_and_changes_nothing():
 def test_a_state_whose_tensors_do_not_go_together_is_refused():
     layer = of_layout([[1, 0], [1, 1]])
     state = layer.state_dict()
-    with pytest.raises(RuntimeError, match="values has the shape.*3 blocks of 16x16"):
-        layer.load_state_dict(dict(state, values=torch.zeros(2, 16, 16)))
+    with pytest.raises(RuntimeError, match="weight_values has the shape.*3 blocks of 16x16"):
+        layer.load_state_dict(dict(state, weight_values=torch.zeros(2, 16, 16)))
     with pytest.raises(RuntimeError, match="alone; the three go together"):
-        layer.load_state_dict({"values": state["values"], "bias": state["bias"]})
+        layer.load_state_dict({"weight_values": state["weight_values"], "bias": state["bias"]})
     with pytest.raises(RuntimeError, match="float32"):
         layer.load_state_dict(dict(state, col_indices=torch.zeros(3)))
     unsorted = dict(state, col_indices=torch.tensor([0, 1, 0], dtype=torch.int32))
@@ -156,7 +172,7 @@ def test_a_state_whose_tensors_do_not_go_together_is_refused():
 
 
 def test_a_state_without_the_layer_is_missing_its_keys():
-    with pytest.raises(RuntimeError, match="Missing key.*values"):
+    with pytest.raises(RuntimeError, match="Missing key.*weight_values"):
         of_layout([[1]]).load_state_dict({})
 
 
@@ -170,7 +186,7 @@ def test_a_layer_in_a_model_loads_by_its_prefix():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_conversion_leaves_the_indices_alone(dtype):
     layer = make_layer().to(dtype)
-    assert layer.values.dtype == dtype and layer.crow_indices.dtype == torch.int32
+    assert layer.weight_values.dtype == dtype and layer.crow_indices.dtype == torch.int32
     assert layer(torch.ones(2, 100, dtype=dtype)).dtype == dtype
 
 
@@ -179,7 +195,7 @@ def test_a_layer_begun_on_the_meta_device():
     layer.reset_parameters()
     other = copy.deepcopy(layer)
     same_layer(layer, other)
-    assert layer.values.any()
+    assert layer.weight_values.any()
 
 
 # ---- training ----
@@ -218,8 +234,8 @@ def test_checkpointed_activations_give_the_same_gradients():
 
     layer = make_layer(activation="gelu")
     x = torch.randn(4, 100, requires_grad=True)
-    expected = torch.autograd.grad(layer(x).sum(), (x, layer.values))
-    found = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sum(), (x, layer.values))
+    expected = torch.autograd.grad(layer(x).sum(), (x, layer.weight_values))
+    found = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sum(), (x, layer.weight_values))
     for one, other in zip(found, expected):
         assert torch.equal(one, other)
 
@@ -229,12 +245,12 @@ def test_checkpointed_activations_give_the_same_gradients():
 
 def test_relayout_keeps_the_blocks_that_stay():
     layer = of_layout([[1, 0, 1], [0, 1, 1]])
-    parameter, before = layer.values, layer.to_dense().detach()
+    parameter, before = layer.weight_values, layer.to_dense().detach()
     origin = layer.relayout([[0, 1, 1], [1, 0, 1]])
     assert origin.tolist() == [-1, 1, -1, 3]
     kept = torch.tensor([[0, 0, 1], [0, 0, 1]]).repeat_interleave(16, 0).repeat_interleave(16, 1)
     assert torch.equal(layer.to_dense(), before * kept)
-    assert layer.values is parameter
+    assert layer.weight_values is parameter
     x = torch.randn(3, 48)
     torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, before * kept, layer.bias))
 
@@ -251,7 +267,7 @@ def test_relayout_to_none_and_from_none():
     layer = of_layout([[1, 0], [0, 1]])
     assert layer.relayout([[0, 0], [0, 0]]).tolist() == []
     assert layer.relayout([[1, 0], [0, 0]]).tolist() == [-1]
-    assert not layer.values.any()
+    assert not layer.weight_values.any()
 
 
 def test_relayout_takes_the_gradient_and_the_optimisers_state_along():
@@ -259,18 +275,18 @@ def test_relayout_takes_the_gradient_and_the_optimisers_state_along():
     optimiser = torch.optim.Adam(layer.parameters(), lr=0.01)
     layer(torch.randn(5, 48)).square().sum().backward()
     optimiser.step()
-    before = {name: kept.clone() for name, kept in optimiser.state[layer.values].items()}
-    gradient = layer.values.grad.clone()
+    before = {name: kept.clone() for name, kept in optimiser.state[layer.weight_values].items()}
+    gradient = layer.weight_values.grad.clone()
     layer.relayout([[0, 1, 1], [1, 0, 1]], optimiser)
     for name in ("exp_avg", "exp_avg_sq"):
-        moved = optimiser.state[layer.values][name]
+        moved = optimiser.state[layer.weight_values][name]
         assert torch.equal(moved[[1, 3]], before[name][[1, 3]]) and not moved[[0, 2]].any()
-    assert optimiser.state[layer.values]["step"] == before["step"]
-    assert torch.equal(layer.values.grad[[1, 3]], gradient[[1, 3]]) and not layer.values.grad[[0, 2]].any()
+    assert optimiser.state[layer.weight_values]["step"] == before["step"]
+    assert torch.equal(layer.weight_values.grad[[1, 3]], gradient[[1, 3]]) and not layer.weight_values.grad[[0, 2]].any()
     layer.zero_grad()
     layer(torch.randn(5, 48)).square().sum().backward()
     optimiser.step()
-    assert layer.values[[0, 2]].any()
+    assert layer.weight_values[[0, 2]].any()
 
 
 def test_layers_of_a_layout_share_its_kernels():

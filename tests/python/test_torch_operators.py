@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from dense_layer import FUNCTIONS, Dense, make_layer  # noqa: E402
 
+import sparsekiln  # noqa: E402
+
 _ops = torch.ops.sparsekiln
 _BACKENDS = ["aot_eager", "inductor"]
 
@@ -23,7 +25,14 @@ def _without_earlier_graphs():
 
 
 def weight_of(layer):
-    return layer.crow_indices, layer.col_indices, layer.layout.digest
+    return layer.crow_indices, layer.col_indices
+
+
+def test_importing_loads_no_compiler_of_pytorch():
+    script = "import sys, sparsekiln.torch; print([name for name in sys.modules if name.startswith(('torch._dynamo', 'torch._inductor'))])"
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
 # ---- opcheck ----
@@ -36,7 +45,7 @@ def test_opcheck_of_the_forward_operators(operator, activation, bias):
     layer = make_layer(64, 96, bias=bias, activation=activation)
     x = torch.randn(5, 64, requires_grad=True)
     torch.library.opcheck(
-        getattr(_ops, operator).default, (x, layer.values, layer.bias, *weight_of(layer), 64, 96, activation)
+        getattr(_ops, operator).default, (x, layer.weight_values, layer.bias, *weight_of(layer), 64, 96, activation)
     )
 
 
@@ -45,7 +54,7 @@ def test_opcheck_of_the_gradient_of_the_input(activation):
     layer = make_layer(64, 96)
     dy = torch.randn(5, 96, requires_grad=activation == "none")
     z = None if activation == "none" else torch.randn(5, 96)
-    values = layer.values if activation == "none" else layer.values.detach()
+    values = layer.weight_values if activation == "none" else layer.weight_values.detach()
     torch.library.opcheck(_ops.linear_grad_input.default, (dy, z, values, *weight_of(layer), 64, 96, activation))
 
 
@@ -86,7 +95,7 @@ def test_a_mode_sees_the_operators_and_results_have_the_same_bits(activation):
         layer.zero_grad()
         y = layer(leaf)
         y.backward(dy)
-        return y.detach(), leaf.grad, layer.values.grad, layer.bias.grad
+        return y.detach(), leaf.grad, layer.weight_values.grad, layer.bias.grad
 
     direct = run()
     with _Seen() as seen:
@@ -103,15 +112,15 @@ def test_the_forward_operator_alone_computes_z_again_for_its_gradient():
     layer = make_layer(activation="gelu")
     x, dy = torch.randn(6, 100, requires_grad=True), torch.randn(6, 120)
     dense = Dense(layer, x, dy)
-    _ops.linear(x, layer.values, layer.bias, *weight_of(layer), 100, 120, "gelu").backward(dy)
+    _ops.linear(x, layer.weight_values, layer.bias, *weight_of(layer), 100, 120, "gelu").backward(dy)
     dense.check("dx", x.grad)
-    dense.check("dvalues", layer.values.grad)
+    dense.check("dvalues", layer.weight_values.grad)
 
 
 def test_z_of_the_operator_is_differentiable_too():
     layer = make_layer(activation="gelu")
     x, dy, dz = torch.randn(6, 100), torch.randn(6, 120), torch.randn(6, 120)
-    y, z = _ops.linear_with_preactivation(x, layer.values, layer.bias, *weight_of(layer), 100, 120, "gelu")
+    y, z = _ops.linear_with_preactivation(x, layer.weight_values, layer.bias, *weight_of(layer), 100, 120, "gelu")
     found = torch.autograd.grad((y * dy + z * dz).sum(), layer.bias)[0]
     z = torch.nn.functional.linear(x, layer.to_dense(), layer.bias)
     expected = torch.autograd.grad((torch.nn.functional.gelu(z) * dy + z * dz).sum(), layer.bias)[0]
@@ -132,7 +141,7 @@ def test_a_training_step_compiles_as_one_graph(backend, activation):
     y.backward(dy)
     dense.check("y", y)
     dense.check("dx", x.grad)
-    dense.check("dvalues", layer.values.grad)
+    dense.check("dvalues", layer.weight_values.grad)
     dense.check("dbias", layer.bias.grad)
 
 
@@ -176,7 +185,7 @@ def test_a_compiled_graph_follows_a_relayout():
     x = torch.randn(3, 64)
     compiled(x)
     layer.relayout(~layer.layout.mask())
-    torch.nn.init.normal_(layer.values)
+    torch.nn.init.normal_(layer.weight_values)
     torch.testing.assert_close(compiled(x), torch.nn.functional.linear(x, layer.to_dense(), layer.bias), rtol=1e-4, atol=1e-5)
 
 
@@ -193,6 +202,63 @@ def test_a_layer_amid_others_compiles_as_one_graph():
 def test_refusals_are_sentences_in_compiled_code_too():
     with pytest.raises(Exception, match="(?s)float64.*float32"):
         torch.compile(make_layer(), fullgraph=True, backend="aot_eager")(torch.zeros(2, 100, dtype=torch.float64))
+
+
+def blocks_of_one_class(densities):
+    """Layers 192 -> 192 with a density each, every one with a layout of its own."""
+    return [make_layer(192, 192, density, 16, activation="relu", seed=seed) for seed, density in enumerate(densities)]
+
+
+@pytest.mark.parametrize("densities", [[0.3] * 12, [0.1 + 0.05 * number for number in range(12)]])
+def test_layers_that_are_compiled_one_by_one_share_a_graph(densities):
+    counting, layers = _Counting(), blocks_of_one_class(densities)
+    x = torch.randn(4, 192)
+    expected = [layer(x) for layer in layers]
+    for layer, y in zip(layers, expected):
+        layer.compile(fullgraph=True, backend=counting)
+        assert torch.equal(layer(x), y)
+    assert len({layer.layout for layer in layers}) == 12
+    assert counting.graphs == 1
+
+
+def test_two_hundred_relayouts_compile_one_graph():
+    layer, counting = make_layer(64, 96, block=8), _Counting()
+    compiled = torch.compile(layer, fullgraph=True, backend=counting)
+    optimiser = torch.optim.Adam(layer.parameters(), 0.01)
+    x = torch.randn(4, 64)
+    for step in range(200):
+        loss = compiled(x).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        layer.relayout(sparsekiln.patterns.random(12, 8, 0.1 + 0.004 * step, seed=step), optimiser)
+        if step % 40 == 0:
+            torch.testing.assert_close(compiled(x), torch.nn.functional.linear(x, layer.to_dense(), layer.bias), rtol=1e-4, atol=1e-5)
+    assert counting.graphs == 1
+
+
+@pytest.mark.parametrize("backend", _BACKENDS)
+def test_the_gradients_of_a_compiled_graph_have_as_many_blocks_as_the_layout(backend):
+    layers = blocks_of_one_class([0.1, 0.5, 0.3])
+    compiled = [torch.compile(layer, fullgraph=True, backend=backend) for layer in layers]
+    x, dy = torch.randn(4, 192), torch.randn(4, 192)
+    for layer, one in zip(layers, compiled):
+        dense = Dense(layer, x, dy)
+        one(x).backward(dy)
+        dense.check("dvalues", layer.weight_values.grad)
+
+
+def test_the_index_tensors_of_a_layer_are_not_read(monkeypatch):
+    from sparsekiln.torch import kernels
+
+    read = []
+    monkeypatch.setattr(kernels, "layout_from_indices", lambda *_: read.append(1))
+    layer = make_layer(64, 96)
+    for compiled in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager"), copy.deepcopy(layer)):
+        compiled(torch.randn(3, 64)).sum().backward()
+    layer.relayout(~layer.layout.mask())
+    layer(torch.randn(3, 64)).sum().backward()
+    assert not read
 
 
 # ---- torch.export ----
@@ -235,12 +301,22 @@ def test_an_exported_program_runs_in_another_process(tmp_path):
     assert done.stdout.strip().endswith("good"), done.stderr
 
 
-def test_an_exported_program_refuses_the_state_of_another_layout():
+def test_an_exported_program_takes_the_state_of_another_layout_of_as_many_blocks(tmp_path):
+    layer, other = make_layer(96, 96, 0.5, seed=1), make_layer(96, 96, 0.5, seed=2)
+    torch.export.save(torch.export.export(layer, (torch.randn(4, 96),)), tmp_path / "program.pt2")
+    program = torch.export.load(tmp_path / "program.pt2").module()
+    assert layer.layout != other.layout and layer.layout.blocks == other.layout.blocks
+    x = torch.randn(4, 96)
+    torch.testing.assert_close(program(x), layer(x), rtol=0, atol=0)
+    program.load_state_dict(other.state_dict(), strict=False)
+    torch.testing.assert_close(program(x), other(x), rtol=0, atol=0)
+
+
+def test_an_exported_program_that_shares_its_tensors_with_the_layer_refuses_that_state():
     layer, other = make_layer(96, 96, 0.5, seed=1), make_layer(96, 96, 0.5, seed=2)
     program = torch.export.export(layer, (torch.randn(4, 96),)).module()
-    assert layer.layout != other.layout
     program.load_state_dict(other.state_dict(), strict=False)
-    with pytest.raises(ValueError, match="export the program again"):
+    with pytest.raises(ValueError, match="changed outside of it; use BlockSparseLinear.relayout"):
         program(torch.randn(4, 96))
 
 
@@ -256,11 +332,11 @@ def test_autocast_computes_in_the_regions_type_and_leaves_float32_gradients(dtyp
         y = layer(x)
     assert y.dtype == dtype
     y.backward(dy)
-    assert {x.grad.dtype, layer.values.grad.dtype, layer.bias.grad.dtype} == {torch.float32}
+    assert {x.grad.dtype, layer.weight_values.grad.dtype, layer.bias.grad.dtype} == {torch.float32}
     dense = Dense(copy.deepcopy(layer).to(dtype), x.to(dtype), dy)
     dense.check("y", y)
     dense.check("dx", x.grad)
-    dense.check("dvalues", layer.values.grad)
+    dense.check("dvalues", layer.weight_values.grad)
     dense.check("dbias", layer.bias.grad)
 
 

@@ -56,8 +56,8 @@ def test_from_linear_keeps_type_mode_and_frozen_weights():
     dense = torch.nn.Linear(64, 32, dtype=torch.bfloat16).eval()
     dense.weight.requires_grad_(False)
     layer = BlockSparseLinear.from_linear(dense, 0.5)
-    assert layer.values.dtype == torch.bfloat16 and not layer.training
-    assert not layer.values.requires_grad and layer.bias.requires_grad
+    assert layer.weight_values.dtype == torch.bfloat16 and not layer.training
+    assert not layer.weight_values.requires_grad and layer.bias.requires_grad
 
 
 def test_from_linear_keeps_one_block_at_least():
@@ -82,7 +82,7 @@ def test_from_bsr(block):
     torch.testing.assert_close(layer(x), torch.relu(F.linear(x, dense, torch.arange(96.0))), rtol=1e-4, atol=1e-4)
     assert torch.equal(layer.to_bsr().detach().to_dense(), dense)
     with torch.no_grad():
-        layer.values.zero_()
+        layer.weight_values.zero_()
     assert bsr.values().any()
 
 
@@ -105,7 +105,7 @@ def test_linear_on_a_bsr_tensor(activation, index_type):
     layout = sparsekiln.Layout(bsr)
     kept = BlockSparseLinear.from_linear(torch.nn.Linear(64, 96), layout=layout)
     kept._copy_dense(expected[2], None)
-    torch.testing.assert_close(values.grad, kept.values.detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(values.grad, kept.weight_values.detach(), rtol=1e-4, atol=1e-4)
 
 
 def test_a_bsr_tensor_that_is_a_leaf_has_a_gradient_by_torch_autograd_grad():
@@ -143,6 +143,24 @@ def test_indices_of_a_bsr_tensor_that_are_written_to_are_heeded():
     linear(x, bsr)
     bsr.col_indices().copy_(torch.tensor([1, 0]))
     torch.testing.assert_close(linear(x, bsr), F.linear(x, bsr.to_dense()), rtol=1e-4, atol=1e-4)
+
+
+def test_linear_and_what_it_calls_are_not_compiled():
+    bsr, dense = random_bsr()
+    graphs = []
+
+    def backend(module, inputs):
+        graphs.append(module)
+        return module.forward
+
+    def model(x):
+        return linear(x, bsr)
+
+    torch.compiler.reset()
+    compiled, x = torch.compile(model, backend=backend), torch.randn(3, 64)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), F.linear(x, dense), rtol=1e-4, atol=1e-4)
+    assert not graphs
 
 
 # ---- sparsify_ ----

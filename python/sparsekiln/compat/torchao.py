@@ -91,20 +91,19 @@ class BlockSparseTensor(torch.Tensor):
     bsr_col_indices: Tensor
     bsr_values: Tensor
     blocksize: int
-    _digest: str  # of the layout; "" until it is needed, and in what torchao saved
 
     __slots__ = ("bsr_crow_indices", "bsr_col_indices", "bsr_values")
 
     @staticmethod
     def __new__(
         cls: type["BlockSparseTensor"], shape: Iterable[int], blocksize: int, bsr_crow_indices: Tensor, bsr_col_indices: Tensor,
-        bsr_values: Tensor, requires_grad: bool = False, digest: str = "",
+        bsr_values: Tensor, requires_grad: bool = False,
     ) -> "BlockSparseTensor":  # fmt: skip
         if requires_grad:
             raise ValueError("a BlockSparseTensor has no gradient; BlockSparseLinear.from_bsr(weight.to_bsr()) makes a layer that has")
         made = torch.Tensor._make_wrapper_subclass(cls, torch.Size(shape), dtype=bsr_values.dtype, device=bsr_values.device)
         made.bsr_crow_indices, made.bsr_col_indices, made.bsr_values = bsr_crow_indices, bsr_col_indices, bsr_values
-        made.blocksize, made._digest = blocksize, digest
+        made.blocksize = blocksize
         return made
 
     @classmethod
@@ -135,27 +134,20 @@ class BlockSparseTensor(torch.Tensor):
 
     def _with(self, change: Callable[[Tensor], Tensor], change_indices: Callable[[Tensor], Tensor]) -> "BlockSparseTensor":
         indices = change_indices(self.bsr_crow_indices), change_indices(self.bsr_col_indices)
-        return type(self)(self.shape, self.blocksize, *indices, change(self.bsr_values), digest=self.__dict__.get("_digest", ""))
-
-    @property
-    def layout_digest(self) -> str:
-        """That of the sparsekiln.Layout which the indices describe."""
-        if not self.__dict__.get("_digest"):
-            self._digest = layout_from_indices(self.bsr_crow_indices, self.bsr_col_indices, self.shape[1] // self.blocksize).digest
-        return self._digest
+        return type(self)(self.shape, self.blocksize, *indices, change(self.bsr_values))
 
     # ---- what PyTorch asks of a tensor that is made of others ----
 
-    def __tensor_flatten__(self) -> tuple[list[str], tuple[torch.Size, int, str]]:
-        return list(self.__slots__), (self.shape, self.blocksize, self.layout_digest)
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[torch.Size, int]]:
+        return list(self.__slots__), (self.shape, self.blocksize)
 
     @classmethod
     def __tensor_unflatten__(
-        cls, inner_tensors: dict[str, Tensor], tensor_meta: tuple[torch.Size, int, str], outer_size: Any, outer_stride: Any
+        cls, inner_tensors: dict[str, Tensor], tensor_meta: tuple[torch.Size, int], outer_size: Any, outer_stride: Any
     ) -> "BlockSparseTensor":
-        shape, blocksize, digest = tensor_meta
+        shape, blocksize = tensor_meta
         crow, col, values = (inner_tensors[name] for name in cls.__slots__)
-        return cls(shape, blocksize, crow, col, values, digest=digest)
+        return cls(shape, blocksize, crow, col, values)
 
     @classmethod
     def __torch_function__(
@@ -198,7 +190,7 @@ def _linear(input: Tensor, weight: Any, bias: Tensor | None = None) -> Tensor:
         raise TypeError("a BlockSparseTensor is a weight; the input and the bias are other tensors")
     out_features, in_features = weight.shape
     indices = weight.bsr_crow_indices, weight.bsr_col_indices
-    return apply(input, weight.bsr_values, bias, *indices, weight.layout_digest, in_features, out_features, "none")
+    return apply(input, weight.bsr_values, bias, *indices, in_features, out_features, "none")
 
 
 def _copy(target: Tensor, source: Tensor, *_: Any) -> Tensor:

@@ -20,10 +20,15 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         f"{LOWEST_PYTORCH} and later have it: pip install 'torch>={LOWEST_PYTORCH}'"
     )
 
+from . import init
 from .functional import linear
 from .layers import BlockSparseLinear
+from .matmul import batched_linear, dds, dsd, matmul, sdd
 from .report import Replaced, Report
 from .sparsifier import Sparsifier
 from .surgery import sparsify_
 
-__all__ = ["BlockSparseLinear", "Replaced", "Report", "Sparsifier", "linear", "sparsify_"]
+__all__ = [
+    "BlockSparseLinear", "Replaced", "Report", "Sparsifier", "batched_linear", "dds", "dsd", "init", "linear", "matmul", "sdd",
+    "sparsify_",
+]  # fmt: skip

@@ -110,10 +110,10 @@ def moved(old: "sparsekiln.Layout", new: "sparsekiln.Layout") -> Tensor:
     return torch.from_numpy(np.where(found, place, -1).astype(np.int64))
 
 
-def gathered(values: Tensor, origin: Tensor) -> Tensor:
-    """The blocks of `values` that `origin` (see moved) names; zeros for new ones."""
+def gathered(values: Tensor, origin: Tensor, room: int | None = None) -> Tensor:
+    """The blocks of `values` that `origin` (see moved) names; zeros for new ones, and after them up to `room` blocks."""
     origin = origin.to(values.device)
-    result = values.new_zeros((origin.numel(), *values.shape[1:]))
-    kept = origin >= 0
+    result = values.new_zeros((origin.numel() if room is None else room, *values.shape[1:]))
+    kept = (origin >= 0).nonzero().flatten()
     result[kept] = values[origin[kept]]
     return result

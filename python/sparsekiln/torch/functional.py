@@ -1,7 +1,7 @@
 """linear() on BSR tensors, and what it shares with the layer: leading dimensions, autocast, the choice of operator."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 
 
 def apply(
-    x: Tensor, values: Tensor, bias: Tensor | None, crow: Tensor, col: Tensor, digest: str, in_features: int,
+    x: Tensor, values: Tensor, bias: Tensor | None, crow: Tensor, col: Tensor, in_features: int,
     out_features: int, activation: str,
 ) -> Tensor:  # fmt: skip
     """act(x[..., in] · Wᵀ + bias) -> [..., out], with W in the form that the operators take. Follows torch.autocast."""
@@ -27,7 +27,7 @@ def apply(
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         x, values, bias = _autocast(x.device.type, x, values, bias)
     rows = x if x.dim() == 2 else x.reshape(_rows_of(x), in_features)
-    y = call(rows, values, bias, crow, col, digest, in_features, out_features, activation)
+    y = call(rows, values, bias, crow, col, in_features, out_features, activation)
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], out_features)
 
 
@@ -92,7 +92,6 @@ def check_bsr(weight: Tensor) -> None:
         raise TypeError(f"the weight has {weight.dim()} dimensions; a layer has one matrix, [out, in]")
 
 
-@torch.compiler.disable
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None) -> Tensor:
     """act(x · Wᵀ + bias), where W is a BSR tensor [out, in] of PyTorch, which is not copied.
 
@@ -107,4 +106,18 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: st
     name = parse_activation(activation)
     out_features, in_features = weight.shape
     entry = _indices_of(weight)
-    return apply(x, weight.values(), bias, entry.crow, entry.col, entry.kernels.layout.digest, in_features, out_features, name)
+    return apply(x, weight.values(), bias, entry.crow, entry.col, in_features, out_features, name)
+
+
+def _keep_out_of_graphs(function: Callable) -> Callable:
+    """Like torch.compiler.disable, which would load all of torch._dynamo: a second, where nothing may ever be compiled."""
+    try:
+        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+    except ImportError:
+        return torch.compiler.disable(function)
+    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+    function._torchdynamo_disable = True  # a caller that is compiled does not look into it
+    return function
+
+
+linear = _keep_out_of_graphs(linear)

@@ -108,8 +108,8 @@ def _target(device: torch.device) -> str:
     raise ValueError(f"sparsekiln has kernels for cpu and cuda tensors, not for those on {device}; move them there with .to()")
 
 
-# Layers hold the LayoutKernels that they use. Programs that torch.export wrote hold only the index tensors: for
-# them the last ones found are kept.
+# Layers hold the LayoutKernels that they use, and so do index tensors that were used (see find). For index tensors in
+# which PyTorch does not count writes, the last ones found are kept.
 _by_digest: "weakref.WeakValueDictionary[str, LayoutKernels]" = weakref.WeakValueDictionary()
 _recent: deque[LayoutKernels] = deque(maxlen=256)
 _registry = threading.RLock()
@@ -125,13 +125,16 @@ def kernels_of(layout: "sparsekiln.Layout") -> LayoutKernels:
 
 
 class Weight:
-    """Index tensors that are known to hold the layout of a digest, and the kernels of it that were used with them."""
+    """Index tensors, the layout that they are known to hold, and its kernels that were used with them."""
 
-    __slots__ = ("_ready", "col", "crow", "digest", "kernels", "versions")
+    __slots__ = ("_ready", "blocks", "col", "cols", "crow", "kernels", "owner", "versions")
 
-    def __init__(self, crow: weakref.ref | None, col: weakref.ref | None, versions: tuple, digest: str, kernels: LayoutKernels):
-        self.crow, self.col, self.versions = crow, col, versions
-        self.digest, self.kernels = digest, kernels
+    def __init__(
+        self, crow: weakref.ref | None, col: weakref.ref | None, versions: tuple, kernels: LayoutKernels, owner: str = ""
+    ):  # fmt: skip
+        self.crow, self.col, self.versions, self.kernels = crow, col, versions, kernels
+        self.cols, self.blocks = kernels.layout.cols, kernels.layout.blocks
+        self.owner = owner
         self._ready: dict[tuple, Any] = {}
 
     def ready(self, operation: str, n: int, *form: Any) -> Any:
@@ -149,45 +152,55 @@ class Weight:
 _checked: dict[tuple[int, int], Weight] = {}
 
 
-def find(digest: str, crow: torch.Tensor, col: torch.Tensor, cols: int) -> Weight:
-    """What is known about these index tensors (BSR, of `cols` block columns), which must hold the layout with this digest.
+def find(crow: torch.Tensor, col: torch.Tensor, cols: int) -> Weight:
+    """What is known about these index tensors (BSR, of `cols` block columns).
 
-    They are compared when they first occur, and again after they have been written to: ValueError if they hold another
-    layout than that of the digest.
+    They are read when they first occur, which waits for a GPU, and again after they have been written to. ValueError if they
+    hold no layout, or if they belong to a layer (see know) and hold another one than before.
     """
     entry = _checked.get((id(crow), id(col)))
-    if entry is not None and entry.digest == digest and entry.crow() is crow and entry.col() is col:
-        if entry.versions == (crow._version, col._version):
-            return entry
-    kernels = _by_digest.get(digest)
-    if kernels is None or not _same(kernels.layout, cols, crow, col):
-        kernels = _rebuild(digest, cols, crow, col)
-    return _remember(crow, col, digest, kernels)
+    if entry is None or entry.crow() is not crow or entry.col() is not col:
+        return _remember(crow, col, _read(crow, col, cols))
+    if entry.versions != (crow._version, col._version):
+        return _remember(crow, col, _read_again(crow, col, cols, entry), entry.owner)
+    if entry.cols != cols:
+        raise ValueError(f"the index tensors hold a layout of {entry.cols} block columns, and the features of this call are {cols}")
+    return entry
 
 
-def _same(layout: "sparsekiln.Layout", cols: int, crow: torch.Tensor, col: torch.Tensor) -> bool:
-    return (
-        layout.cols == cols
-        and np.array_equal(crow.detach().cpu().numpy(), layout.crow)
-        and np.array_equal(col.detach().cpu().numpy(), layout.col)
-    )
+def know(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, owner: str) -> None:
+    """Says what index tensors hold, so that find does not read them. Later writes of another layout are refused: the indices
+    of `owner` change only together with its values."""
+    _remember(crow, col, kernels, owner)
 
 
-def _rebuild(digest: str, cols: int, crow: torch.Tensor, col: torch.Tensor) -> LayoutKernels:
-    layout = layout_from_indices(crow, col, cols)
-    if layout.digest != digest:
-        raise ValueError(
-            f"crow_indices and col_indices hold the layout {layout.digest}, but this call was made for {digest}: they were "
-            "changed outside of the layer; use BlockSparseLinear.relayout, or export the program again"
-        )
-    kernels = kernels_of(layout)
+def is_known(crow: torch.Tensor, col: torch.Tensor) -> bool:
+    """Whether find would not read these."""
+    entry = _checked.get((id(crow), id(col)))
+    return entry is not None and entry.crow() is crow and entry.col() is col and entry.versions == (crow._version, col._version)
+
+
+def _read(crow: torch.Tensor, col: torch.Tensor, cols: int) -> LayoutKernels:
+    kernels = kernels_of(layout_from_indices(crow, col, cols))
     _recent.append(kernels)
     return kernels
 
 
-def _remember(crow: torch.Tensor, col: torch.Tensor, digest: str, kernels: LayoutKernels) -> Weight:
+def _read_again(crow: torch.Tensor, col: torch.Tensor, cols: int, entry: Weight) -> LayoutKernels:
+    layout = layout_from_indices(crow, col, cols)
+    if layout == entry.kernels.layout:
+        return entry.kernels
+    if entry.owner:
+        raise ValueError(
+            f"the index tensors of a {entry.owner} hold the layout {layout.digest}, and the layer has {entry.kernels.layout.digest}: "
+            "they were changed outside of it; use BlockSparseLinear.relayout"
+        )
+    return kernels_of(layout)
+
+
+def _remember(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, owner: str = "") -> Weight:
     if crow.is_inference() or col.is_inference():  # PyTorch does not count writes to them
-        return Weight(None, None, (), digest, kernels)
+        return Weight(None, None, (), kernels)
     key = (id(crow), id(col))
 
     def forget(dead: weakref.ref) -> None:
@@ -196,12 +209,14 @@ def _remember(crow: torch.Tensor, col: torch.Tensor, digest: str, kernels: Layou
             _checked.pop(key, None)
 
     versions = (crow._version, col._version)
-    entry = _checked[key] = Weight(weakref.ref(crow, forget), weakref.ref(col, forget), versions, digest, kernels)
+    entry = _checked[key] = Weight(weakref.ref(crow, forget), weakref.ref(col, forget), versions, kernels, owner)
     return entry
 
 
 def layout_from_indices(crow: torch.Tensor, col: torch.Tensor, cols: int) -> "sparsekiln.Layout":
-    """The layout that BSR index tensors describe: crow [rows + 1] and col [blocks], of `cols` block columns.
+    """The layout that BSR index tensors describe: crow [rows + 1] and col [blocks or more], of `cols` block columns.
+
+    Only the first crow[-1] entries of col belong to it.
 
     ValueError if they are not integers, or unsorted, duplicate or out of range.
     """
@@ -210,7 +225,10 @@ def layout_from_indices(crow: torch.Tensor, col: torch.Tensor, cols: int) -> "sp
             raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}; BSR index tensors are 1-D of int32 or int64")
     if crow.numel() == 0:
         raise ValueError("crow_indices is empty; it has one entry for each row of blocks, and one more")
-    return sparsekiln.Layout.from_csr(crow.numel() - 1, cols, _indices(crow), _indices(col))
+    starts, columns = _indices(crow), _indices(col)
+    if starts[-1] > columns.size:
+        raise ValueError(f"crow_indices ends with {starts[-1]}, and col_indices has {columns.size} entries; it has one for each block")
+    return sparsekiln.Layout.from_csr(crow.numel() - 1, cols, starts, columns[: starts[-1]])
 
 
 def _indices(tensor: torch.Tensor) -> np.ndarray:

@@ -5,9 +5,9 @@
     linear_grad_input          dx[n, in] = (dy · act'(z)) · W
     linear_grad_weight         dW[blocks, block_out, block_in] = (dy · act'(z))ᵀ · x, and the gradient of the bias
 
-W is given as in a BSR tensor of PyTorch: `values` [blocks, block_out, block_in] with `crow` and `col`, and the digest of
-their layout. The digest selects the kernels, and the index tensors are checked against it: if they differ, the call is
-refused. All results are differentiable, and their gradients are differentiable once more.
+W is given as in a BSR tensor of PyTorch: `values` [blocks, block_out, block_in] with `crow` and `col`. The index tensors
+select the kernels; they are read when they first occur, and are then recognised. `values` and `col` may be longer than the
+layout has blocks, by crow[-1]: what comes after them has no effect, and a gradient of zeros. All results are differentiable, and their gradients are differentiable once more.
 """
 
 from typing import Optional
@@ -24,10 +24,10 @@ _ops = torch.ops.sparsekiln
 
 @torch.library.custom_op("sparsekiln::linear", mutates_args=())
 def linear(
-    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, digest: str, in_features: int,
+    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, in_features: int,
     out_features: int, activation: str,
 ) -> Tensor:  # fmt: skip
-    return products.linear(x, values, bias, crow, col, digest, in_features, out_features, activation)
+    return products.linear(x, values, bias, crow, col, in_features, out_features, activation)
 
 
 @linear.register_fake
@@ -39,10 +39,10 @@ def _(*arguments):
 
 @torch.library.custom_op("sparsekiln::linear_with_preactivation", mutates_args=())
 def linear_with_preactivation(
-    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, digest: str, in_features: int,
+    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, in_features: int,
     out_features: int, activation: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    return products.linear_with_preactivation(x, values, bias, crow, col, digest, in_features, out_features, activation)
+    return products.linear_with_preactivation(x, values, bias, crow, col, in_features, out_features, activation)
 
 
 @linear_with_preactivation.register_fake
@@ -54,10 +54,10 @@ def _(*arguments):
 
 @torch.library.custom_op("sparsekiln::linear_grad_input", mutates_args=())
 def linear_grad_input(
-    dy: Tensor, z: Optional[Tensor], values: Tensor, crow: Tensor, col: Tensor, digest: str, in_features: int,
+    dy: Tensor, z: Optional[Tensor], values: Tensor, crow: Tensor, col: Tensor, in_features: int,
     out_features: int, activation: str,
 ) -> Tensor:  # fmt: skip
-    return products.grad_input(dy, z, values, crow, col, digest, in_features, out_features, activation)
+    return products.grad_input(dy, z, values, crow, col, in_features, out_features, activation)
 
 
 @linear_grad_input.register_fake
@@ -69,17 +69,17 @@ def _(*arguments):
 
 @torch.library.custom_op("sparsekiln::linear_grad_weight", mutates_args=())
 def linear_grad_weight(
-    x: Tensor, dy: Tensor, z: Optional[Tensor], crow: Tensor, col: Tensor, digest: str, block_out: int, block_in: int,
+    x: Tensor, dy: Tensor, z: Optional[Tensor], crow: Tensor, col: Tensor, block_out: int, block_in: int,
     in_features: int, out_features: int, activation: str, bias: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     return products.grad_weight(
-        x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias
+        x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
     )  # fmt: skip
 
 
 @linear_grad_weight.register_fake
-def _(x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias):
-    products.check_grad_weight(x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias)
+def _(x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias):
+    products.check_grad_weight(x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias)
     return x.new_empty((col.shape[0], block_out, block_in)), x.new_empty(out_features if bias else 0)
 
 
@@ -93,9 +93,9 @@ def _derived(activation: str, dy: Tensor, z: Tensor) -> Tensor:
 
 def _save(ctx, inputs: tuple, y: Tensor, z: Tensor | None) -> None:
     """What backward needs. Without z, it computes z again from the layer's operands."""
-    x, values, bias, crow, col, digest, in_features, out_features, activation = inputs
+    x, values, bias, crow, col, in_features, out_features, activation = inputs
     ctx.set_materialize_grads(False)
-    ctx.arguments = digest, in_features, out_features
+    ctx.arguments = in_features, out_features
     ctx.activation = activation
     if activation in FROM_RESULT:
         z = y
@@ -111,7 +111,7 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
     needs, activation = ctx.needs_input_grad, ctx.activation
     twice = torch.is_grad_enabled()
     if dy is None and dz is None:
-        return (None,) * 9
+        return (None,) * 8
     if activation not in FROM_RESULT and (z is None or twice):
         z = _ops.linear(x, values, bias, crow, col, *ctx.arguments, "none")
     if dy is None:
@@ -127,12 +127,11 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
     if needs[0]:
         dx = grad_input(dy, z, values, crow, col, *ctx.arguments, activation)
     if needs[1]:
-        digest, *features = ctx.arguments
         block_out, block_in = values.shape[1:]
-        dw, dbias = grad_weight(x, dy, z, crow, col, digest, block_out, block_in, *features, activation, needs[2])
+        dw, dbias = grad_weight(x, dy, z, crow, col, block_out, block_in, *ctx.arguments, activation, needs[2])
     elif needs[2]:
         dbias = (dy if z is None else _derived(activation, dy, z)).sum(0)
-    return dx, dw, dbias if needs[2] else None, *(None,) * 6
+    return dx, dw, dbias if needs[2] else None, *(None,) * 5
 
 
 linear.register_autograd(_backward, setup_context=lambda ctx, inputs, output: _save(ctx, inputs, output, None))
@@ -148,8 +147,8 @@ def _refuse_activation(activation: str) -> None:
 
 
 def _save_grad_input(ctx, inputs, output) -> None:
-    dy, _, values, crow, col, digest, in_features, out_features, activation = inputs
-    ctx.arguments = digest, in_features, out_features
+    dy, _, values, crow, col, in_features, out_features, activation = inputs
+    ctx.arguments = in_features, out_features
     ctx.activation = activation
     ctx.save_for_backward(dy, values, crow, col)
 
@@ -157,20 +156,20 @@ def _save_grad_input(ctx, inputs, output) -> None:
 def _backward_of_grad_input(ctx, ddx) -> tuple:
     _refuse_activation(ctx.activation)
     dy, values, crow, col = ctx.saved_tensors
-    digest, *features = ctx.arguments
+    features = ctx.arguments
     ddy = dvalues = None
     if ctx.needs_input_grad[0]:
-        ddy = _ops.linear(ddx, values, None, crow, col, digest, *features, "none")
+        ddy = _ops.linear(ddx, values, None, crow, col, *features, "none")
     if ctx.needs_input_grad[2]:
         dvalues, _ = _ops.linear_grad_weight(
-            ddx, dy, None, crow, col, digest, values.shape[1], values.shape[2], *features, "none", False
+            ddx, dy, None, crow, col, values.shape[1], values.shape[2], *features, "none", False
         )
-    return ddy, None, dvalues, *(None,) * 6
+    return ddy, None, dvalues, *(None,) * 5
 
 
 def _save_grad_weight(ctx, inputs, output) -> None:
-    x, dy, _, crow, col, digest, _, _, in_features, out_features, activation, bias = inputs
-    ctx.arguments = digest, in_features, out_features
+    x, dy, _, crow, col, _, _, in_features, out_features, activation, bias = inputs
+    ctx.arguments = in_features, out_features
     ctx.activation, ctx.bias = activation, bias
     ctx.save_for_backward(x, dy, crow, col)
 
@@ -183,7 +182,7 @@ def _backward_of_grad_weight(ctx, ddw, ddbias) -> tuple:
         dx = _ops.linear_grad_input(dy, None, ddw, crow, col, *ctx.arguments, "none")
     if ctx.needs_input_grad[1]:
         ddy = _ops.linear(x, ddw, ddbias if ctx.bias else None, crow, col, *ctx.arguments, "none")
-    return dx, ddy, *(None,) * 10
+    return dx, ddy, *(None,) * 9
 
 
 linear_grad_input.register_autograd(_backward_of_grad_input, setup_context=_save_grad_input)

@@ -14,7 +14,7 @@ import torch
 import sparsekiln
 from sparsekiln import _core
 
-from .kernels import Use, find
+from .kernels import Use, Weight, find
 from .operands import blocks_for, check_bias, check_indices, check_matrix, check_weight, dense, readable
 
 Tensor = torch.Tensor
@@ -45,7 +45,7 @@ def _run(kernel, n: int, *operands: Tensor, **named: Tensor | None):
 # ---- y = act(x · Wᵀ + bias) ----
 
 
-def check_linear(x, values, bias, crow, col, digest, in_features, out_features, activation) -> None:
+def check_linear(x, values, bias, crow, col, in_features, out_features, activation) -> None:
     if activation != "none" and activation not in ACTIVATIONS:
         raise ValueError(f"there is no activation '{activation}'; there are none, {', '.join(ACTIVATIONS)}")
     check_weight(values, crow, col, in_features, out_features)
@@ -53,18 +53,23 @@ def check_linear(x, values, bias, crow, col, digest, in_features, out_features, 
     check_bias(bias, out_features, values)
 
 
-def linear(x, values, bias, crow, col, digest, in_features, out_features, activation) -> Tensor:
+def linear(x, values, bias, crow, col, in_features, out_features, activation) -> Tensor:
     n, shape = x.shape[0], values.shape
     form = (shape, x.dtype, bias is None, activation, in_features, out_features)
-    weight = find(digest, crow, col, blocks_for(in_features, shape[-1]))
+    weight = find(crow, col, blocks_for(in_features, shape[-1]))
     kernel = weight.ready("forward", n, *form)
     if kernel is not None and x.dim() == 2:
         with contextlib.suppress(sparsekiln.InvalidArgument):
-            return _run(kernel, n, x, values, bias=bias)
-    check_linear(x, values, bias, crow, col, digest, in_features, out_features, activation)
+            return _run(kernel, n, x, _used(values, weight), bias=bias)
+    check_linear(x, values, bias, crow, col, in_features, out_features, activation)
     use = Use("forward", tuple(shape[1:]), in_features, out_features, x.dtype, x.device, epilogue=_epilogue(bias, activation))
     kernel = weight.make(use, n, *form)
-    return _run(kernel, n, readable(x, use.alignment), dense(values), bias=None if bias is None else dense(bias))
+    return _run(kernel, n, readable(x, use.alignment), dense(_used(values, weight)), bias=None if bias is None else dense(bias))
+
+
+def _used(values: Tensor, weight: Weight) -> Tensor:
+    """The blocks of the layout: those after them are room for other layouts."""
+    return values if values.shape[0] == weight.blocks else values[: weight.blocks]
 
 
 def _epilogue(bias: Tensor | None, activation: str) -> str:
@@ -74,19 +79,19 @@ def _epilogue(bias: Tensor | None, activation: str) -> str:
 
 
 def linear_with_preactivation(
-    x, values, bias, crow, col, digest, in_features, out_features, activation
+    x, values, bias, crow, col, in_features, out_features, activation
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """y and z, what act was applied to."""
     if activation not in ACTIVATIONS:
-        check_linear(x, values, bias, crow, col, digest, in_features, out_features, activation)
-    z = linear(x, values, bias, crow, col, digest, in_features, out_features, "none")
+        check_linear(x, values, bias, crow, col, in_features, out_features, activation)
+    z = linear(x, values, bias, crow, col, in_features, out_features, "none")
     return (z.clone() if activation == "none" else ACTIVATIONS[activation](z)), z
 
 
 # ---- dx = (dy · act'(z)) · W ----
 
 
-def check_grad_input(dy, z, values, crow, col, digest, in_features, out_features, activation) -> None:
+def check_grad_input(dy, z, values, crow, col, in_features, out_features, activation) -> None:
     check_weight(values, crow, col, in_features, out_features)
     _check_dy(dy, z, out_features, activation, values)
 
@@ -99,26 +104,26 @@ def _check_dy(dy, z, out_features, activation, like) -> None:
         raise ValueError(f"z is {tuple(z.shape)} of {z.dtype} on {z.device}; it is like the gradient of the output")
 
 
-def grad_input(dy, z, values, crow, col, digest, in_features, out_features, activation) -> Tensor:
+def grad_input(dy, z, values, crow, col, in_features, out_features, activation) -> Tensor:
     n, shape = dy.shape[0], values.shape
     form = (shape, dy.dtype, activation, in_features, out_features)
-    weight = find(digest, crow, col, blocks_for(in_features, shape[-1]))
+    weight = find(crow, col, blocks_for(in_features, shape[-1]))
     kernel = weight.ready("grad_input", n, *form)
     if kernel is not None and dy.dim() == 2:
         with contextlib.suppress(sparsekiln.InvalidArgument):
-            return _run(kernel, n, dy, values, z=z)
-    check_grad_input(dy, z, values, crow, col, digest, in_features, out_features, activation)
+            return _run(kernel, n, dy, _used(values, weight), z=z)
+    check_grad_input(dy, z, values, crow, col, in_features, out_features, activation)
     use = Use("grad_input", tuple(shape[1:]), in_features, out_features, dy.dtype, dy.device, derivative=activation)
     kernel = weight.make(use, n, *form)
     z = None if z is None else readable(z, use.alignment)
-    return _run(kernel, n, readable(dy, use.alignment), dense(values), z=z)
+    return _run(kernel, n, readable(dy, use.alignment), dense(_used(values, weight)), z=z)
 
 
 # ---- dW = (dy · act'(z))ᵀ · x ----
 
 
 def check_grad_weight(
-    x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias
+    x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
 ) -> None:  # fmt: skip
     check_indices(crow, col, block_out, out_features, col.shape[0])
     check_matrix("the input", x, in_features, x)
@@ -128,28 +133,30 @@ def check_grad_weight(
 
 
 def grad_weight(
-    x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias
+    x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The second result, the gradient of the bias, is empty if `bias` is false."""
     n = x.shape[0]
     form = (block_out, block_in, x.dtype, activation, in_features, out_features, bias)
-    weight = find(digest, crow, col, blocks_for(in_features, block_in))
+    weight = find(crow, col, blocks_for(in_features, block_in))
     kernel = weight.ready("grad_weight", n, *form)
     if kernel is not None and x.dim() == 2:
         with contextlib.suppress(sparsekiln.InvalidArgument):
-            return _pair(_run(kernel, n, x, dy, z=z), bias, x)
-    check_grad_weight(x, dy, z, crow, col, digest, block_out, block_in, in_features, out_features, activation, bias)
+            return _finish(_run(kernel, n, x, dy, z=z), col.shape[0], bias, x)
+    check_grad_weight(x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias)
     use = Use(
         "grad_weight", (block_out, block_in), in_features, out_features, x.dtype, x.device, derivative=activation,
         bias_gradient=bias,
     )  # fmt: skip
     kernel = weight.make(use, n, *form)
     z = None if z is None else readable(z, use.alignment)
-    return _pair(_run(kernel, n, readable(x, use.alignment), readable(dy, use.alignment), z=z), bias, x)
+    result = _run(kernel, n, readable(x, use.alignment), readable(dy, use.alignment), z=z)
+    return _finish(result, col.shape[0], bias, x)
 
 
-def _pair(result: Tensor | tuple[Tensor, Tensor], bias: bool, like: Tensor) -> tuple[Tensor, Tensor]:
-    if not bias:
-        return result, like.new_empty(0)
-    dw, dbias = result
+def _finish(result: Tensor | tuple[Tensor, Tensor], room: int, bias: bool, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The two results of the operator from those of the kernel, with zeros for the blocks after those of the layout."""
+    dw, dbias = result if bias else (result, like.new_empty(0))
+    if dw.shape[0] != room:
+        dw = torch.cat([dw, dw.new_zeros((room - dw.shape[0], *dw.shape[1:]))])
     return dw, dbias if dbias.dtype == like.dtype else dbias.to(like.dtype)

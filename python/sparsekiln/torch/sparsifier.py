@@ -144,7 +144,6 @@ class Sparsifier:
         mask = layout.mask()
         mask[row_of(layout)[~kept], layout.col[~kept]] = False
         layer.relayout(mask, self.optimizer)
-        _leave_earlier_graphs(stored(layer))
 
     # ---- what it has come to ----
 
@@ -183,15 +182,6 @@ class Sparsifier:
             others = sorted(set(state["layers"]) ^ set(self._layers))
             raise ValueError(f"the state is of other layers than those of this Sparsifier; they differ in {', '.join(others[:4])}")
         self.steps = int(state["steps"])
-
-
-@torch.no_grad()
-def _leave_earlier_graphs(parameter: torch.nn.Parameter) -> None:
-    """A graph of an earlier step that is still alive, as that of a loss in a variable is, keeps the node that accumulates this
-    parameter's gradient, with the number of blocks of then. PyTorch makes another node if the type changes, so that it does."""
-    data = parameter.data
-    parameter.data = data.new_empty(0, dtype=torch.float64 if data.dtype != torch.float64 else torch.float32)
-    parameter.data = data
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:

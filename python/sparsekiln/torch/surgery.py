@@ -101,7 +101,7 @@ def linear_layers(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear | B
 
 def stored(layer: BlockSparseLinear) -> torch.nn.Parameter:
     """The weight of a layer: [blocks, block_out, block_in]."""
-    return layer.values
+    return layer.weight_values
 
 
 def _shape(layer: torch.nn.Linear | BlockSparseLinear) -> tuple[int, int]:
