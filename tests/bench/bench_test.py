@@ -294,6 +294,14 @@ class Bench(unittest.TestCase):
         answer = json.loads(made.stdout)
         self.assertEqual((answer["ok"], answer["kernels"], answer["compiled"]), (True, 4, 4))
 
+    @needs_cpu
+    def test_threads(self):
+        if not _PYTHON_PACKAGE:
+            self.skipTest("the Python package was not built")
+        said = json.loads(self.script("threads.py", "--short", PYTHONPATH=_PYTHON_PACKAGE))
+        self.assert_positive(said["apart_over_together"], "apart_over_together")
+        self.assertTrue(0 < said["share_of_calling_thread"] <= 1.01)
+
     def test_torch_linear(self):
         if not _PYTHON_PACKAGE:
             self.skipTest("the Python package was not built")

@@ -20,7 +20,7 @@ import torch
 
 from sparsekiln.torch.blocks import parse_block
 from sparsekiln.torch.functional import apply
-from sparsekiln.torch.kernels import DTYPES, layout_from_indices
+from sparsekiln.torch.kernels import DTYPES
 
 __all__ = ["BlockSparseTensor", "BlockSparseWeightConfig", "block_sparse_weight", "load", "sparsify_"]
 
