@@ -69,7 +69,7 @@ def _in_distributed_data_parallel(parameter: torch.nn.Parameter) -> bool:
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return False
     kind = torch.nn.parallel.DistributedDataParallel
-    wrappers = [one for one in gc.get_objects() if isinstance(one, kind)]
+    wrappers = [one for one in gc.get_objects() if issubclass(type(one), kind)]
     return any(one is parameter for wrapper in wrappers for one in wrapper.parameters())
 
 
