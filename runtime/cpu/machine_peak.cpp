@@ -33,8 +33,7 @@ FmaPeak::FmaPeak(const Target& target)
     : lanes_(level_of(target).lanes),
       threads_(std::min(target.workers, threads())),
       object_(compile_object(module(lanes_), target)),
-      loop_(reinterpret_cast<void (*)(std::int64_t, float*)>(object_.symbol("peak"))) {
-}
+      loop_(reinterpret_cast<void (*)(std::int64_t, float*)>(object_.symbol("peak"))) {}
 
 std::int64_t FmaPeak::turns(double seconds) {
   // Twelve chains take six cycles a turn on two multiply-adders, at some 3 GHz.
@@ -84,8 +83,7 @@ ReadBandwidth::ReadBandwidth(const Target& target, std::int64_t bytes)
       threads_(std::min(target.workers, threads())),
       object_(compile_object(module(lanes_), target)),
       loop_(reinterpret_cast<void (*)(const float*, std::int64_t, float*)>(object_.symbol("read"))),
-      memory_(static_cast<std::size_t>((bytes + kShare - 1) / kShare * kShare / 4), 1.0F) {
-}
+      memory_(static_cast<std::size_t>((bytes + kShare - 1) / kShare * kShare / 4), 1.0F) {}
 
 void ReadBandwidth::run() const {
   const auto job = [](const void* context, std::int32_t, std::int64_t share) {

@@ -105,8 +105,7 @@ TensorMaps::Matrix TensorMaps::matrix_of(const Recipe& recipe, const Launch& lau
   const auto extent = [&](std::int64_t fixed) {
     return static_cast<cuuint64_t>(fixed == 0 ? launch.n : fixed);
   };
-  const std::int64_t stride =
-      map.stride == 0 ? member_at<std::int64_t>(launch, recipe.stride) : map.stride;
+  const std::int64_t stride = map.stride == 0 ? member_at<std::int64_t>(launch, recipe.stride) : map.stride;
   return {member_at<void*>(launch, recipe.address),
           {extent(map.row_length), extent(map.rows)},
           static_cast<cuuint64_t>(stride) * size_of(map.type)};

@@ -16,8 +16,8 @@ TEST_CASE("an entry brings its tensor maps after the arguments that it had") {
   Entry entry;
   entry.arguments = {Argument::x, Argument::n};
   add_tensor_maps(entry, {{.operand = Argument::x}, {.operand = Argument::w}});
-  CHECK(entry.arguments == std::vector<Argument>{Argument::x, Argument::n, Argument::tensor_map,
-                                                 Argument::tensor_map});
+  CHECK(entry.arguments ==
+        std::vector<Argument>{Argument::x, Argument::n, Argument::tensor_map, Argument::tensor_map});
   REQUIRE(entry.tensor_maps.size() == 2);
   CHECK(entry.tensor_maps[1].operand == Argument::w);
 }
@@ -27,7 +27,8 @@ TEST_CASE("a kernel without tensor maps has no text of them") {
   CHECK(passed_tensor_maps(0).empty());
 }
 
-TEST_CASE("a kernel takes tensor maps as parameters of 128 bytes, whose addresses it passes on" * need_nvrtc()) {
+TEST_CASE("a kernel takes tensor maps as parameters of 128 bytes, whose addresses it passes on" *
+          need_nvrtc()) {
   std::string text;
   std::set<std::string> written;
   write_template(text, "tensor_map.cuh", written);

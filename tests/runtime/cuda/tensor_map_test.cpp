@@ -140,8 +140,9 @@ TEST_CASE("a tensor map that the driver refuses is an Error with what it is of, 
   const auto error = error_of([&] { module->launch(0, launch_of(33, 385)); });
   REQUIRE(error);
   CHECK(error->kind() == ErrorKind::driver);
-  CHECK(says(error, "making tensor map 0 of the kernel forward for a batch of 33 on Stub H100 (33 rows of 384 "
-                    "bf16 at 0x1100, 770 bytes apart, in boxes of 32 x 64; "));
+  CHECK(says(error,
+             "making tensor map 0 of the kernel forward for a batch of 33 on Stub H100 (33 rows of 384 "
+             "bf16 at 0x1100, 770 bytes apart, in boxes of 32 x 64; "));
   CHECK(says(error, "CUDA_ERROR_INVALID_VALUE"));
   CHECK(stub::launches().empty());
 }
