@@ -22,7 +22,7 @@ THERE = [name for name in EXAMPLES if ", there" in name]
 
 
 def run(name):
-    """What the example leaves behind, and what its y has to be."""
+    """The variables of the example, and what its y has to be."""
     left = {}
     exec(compile(EXAMPLES["setup"], "setup", "exec"), left)
     expected = torch.nn.functional.linear(left["x"], left["linear"].weight, left["linear"].bias).detach()

@@ -34,7 +34,7 @@ run = lambda: layer(x)
 
 
 def share_of_caller(before: str = "", kernel: str = _CORE, named: str = "", **variables: str) -> float:
-    """Of the processor time of 20 calls, the share of the calling thread."""
+    """The share of the calling thread in the processor time of 20 calls."""
     names = ("SPARSEKILN_THREADS", "OMP_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in names} | variables
     program = _MEASURE.format(before=before, kernel=kernel.format(named=named))
