@@ -17,6 +17,7 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         "2.13 has it"
     )
 
+from . import flops as _flops
 from . import init
 from .functional import linear
 from .layers import BlockSparseLinear
