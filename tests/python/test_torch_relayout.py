@@ -2,6 +2,8 @@
 
 import copy
 import io
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -129,6 +131,21 @@ def test_hooks_of_the_gradient_accumulator_are_not_lost_silently():
     with pytest.raises(RuntimeError, match="hooks of its gradient accumulator.*max_blocks="):
         layer.relayout(layout(0.8, 3))
     assert all(torch.equal(before[name], tensor) for name, tensor in layer.state_dict().items())
+
+
+@pytest.mark.parametrize("device, dropped", [("cuda", 1), ("cpu", 0)])
+def test_cuda_graphs_that_torch_compile_recorded_are_dropped(device, dropped, monkeypatch):
+    """What PyTorch is asked for; no GPU takes part."""
+    from sparsekiln.torch import graphs
+
+    asked = []
+    trees = types.SimpleNamespace(reset_cudagraph_trees=lambda: asked.append(1))
+    monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", trees)
+    graphs.forget_recorded_graphs(torch.device(device))
+    assert len(asked) == dropped
+    monkeypatch.delitem(sys.modules, "torch._inductor.cudagraph_trees")
+    graphs.forget_recorded_graphs(torch.device(device))
+    assert len(asked) == dropped
 
 
 # ---- room ----
@@ -322,6 +339,17 @@ def _one_process(tmp_path):
 @pytest.mark.parametrize("before_first_pass", [True, False])
 def test_ddp_refuses_another_number_of_blocks(_one_process, before_first_pass):
     _refused_in_ddp(make(), before_first_pass)
+
+
+def test_a_ddp_that_was_dropped_but_not_collected_refuses_nothing(_one_process):
+    layer = make()
+    parallel = torch.nn.parallel.DistributedDataParallel(layer)
+    parallel.cycle = [parallel]
+    loss = parallel(torch.randn(2, layer.in_features)).sum()
+    loss.backward()
+    del parallel
+    layer.relayout(layout(0.8, 3))
+    check_forward(layer)
 
 
 def test_a_layer_beside_ddp_and_one_that_was_unwrapped_move(_one_process):

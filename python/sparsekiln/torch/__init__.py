@@ -20,6 +20,7 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         f"{LOWEST_PYTORCH} and later have it: pip install 'torch>={LOWEST_PYTORCH}'"
     )
 
+from . import flops as _flops
 from . import init
 from .functional import linear
 from .layers import BlockSparseLinear

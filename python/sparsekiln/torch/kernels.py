@@ -180,6 +180,11 @@ def is_known(crow: torch.Tensor, col: torch.Tensor) -> bool:
     return entry is not None and entry.crow() is crow and entry.col() is col and entry.versions == (crow._version, col._version)
 
 
+def known_blocks(crow: torch.Tensor, col: torch.Tensor) -> int:
+    """Blocks of the layout, without reading it: those that there is room for if these index tensors are not known."""
+    return _checked[id(crow), id(col)].blocks if is_known(crow, col) else col.shape[0]
+
+
 def _read(crow: torch.Tensor, col: torch.Tensor, cols: int) -> LayoutKernels:
     kernels = kernels_of(layout_from_indices(crow, col, cols))
     _recent.append(kernels)

@@ -11,6 +11,8 @@ from .blocks import gathered, grid, in_blocks, moved, parse_block, row_of, stron
 from .functional import apply, check_bsr, parse_activation
 from .graphs import forget_recorded_graphs, make_numbers_of_blocks_dynamic
 from .kernels import DTYPES, find, is_known, kernels_of, know, layout_from_indices
+from .products import ACTIVATIONS
+from .weight_tools import Parametrizations, refuse_tools_of_weight
 
 Tensor = torch.Tensor
 
@@ -58,6 +60,8 @@ class BlockSparseLinear(torch.nn.Module):
         )
         self._take(layout)
         self.reset_parameters()
+
+    parametrizations = Parametrizations()
 
     # ---- where weights come from ----
 
@@ -251,9 +255,17 @@ class BlockSparseLinear(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         crow, col = self.crow_indices, self.col_indices
-        if not torch.compiler.is_compiling() and (crow is not self._known[0] or col is not self._known[1]):
+        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+            if torch.onnx.is_in_onnx_export():
+                return self._of_standard_operators(x)
+        elif crow is not self._known[0] or col is not self._known[1]:
             self._check_indices(crow, col)
         return apply(x, self.weight_values, self.bias, crow, col, self.in_features, self.out_features, self.activation)
+
+    def _of_standard_operators(self, x: Tensor) -> Tensor:
+        """The same, for formats that have no others: a dense product. The file holds the present blocks alone."""
+        y = torch.nn.functional.linear(x, self.to_dense(), self.bias)
+        return y if self.activation == "none" else ACTIVATIONS[self.activation](y)
 
     def to_dense(self) -> Tensor:
         """W [out_features, in_features], differentiable."""
@@ -278,6 +290,7 @@ class BlockSparseLinear(torch.nn.Module):
     @property
     def weight(self) -> Tensor:
         """W for code that reads nn.Linear's: to_bsr(), or to_dense() if features are not a multiple of the block."""
+        refuse_tools_of_weight(self)
         whole = not (self.out_features % self.block[0] or self.in_features % self.block[1])
         return self.to_bsr() if whole else self.to_dense()
 

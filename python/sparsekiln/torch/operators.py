@@ -15,7 +15,7 @@ from typing import Optional
 import torch
 from torch.autograd import forward_ad
 
-from . import products
+from . import products, transforms
 from .products import FROM_RESULT
 
 Tensor = torch.Tensor
@@ -189,6 +189,11 @@ linear_grad_input.register_autograd(_backward_of_grad_input, setup_context=_save
 linear_grad_weight.register_autograd(_backward_of_grad_weight, setup_context=_save_grad_weight)
 
 
+for _operator, _rows in ((linear, (0,)), (linear_with_preactivation, (0,)), (linear_grad_input, (0, 1))):
+    _operator.register_vmap(transforms.rows_together(_operator, _rows))
+linear_grad_weight.register_vmap(transforms.each(linear_grad_weight))
+
+
 # ---- without the dispatcher ----
 
 
@@ -209,13 +214,14 @@ class _Direct(torch.autograd.Function):
 
 
 def _gradient_operators(dy: Tensor) -> tuple:
-    if not torch.is_grad_enabled() and unobserved(dy):
+    if not torch.is_grad_enabled() and unobserved(dy) and not _is_batched(dy):  # by is_grads_batched=True
         return products.grad_input, products.grad_weight
     return _ops.linear_grad_input, _ops.linear_grad_weight
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 _dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+_is_batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", lambda tensor: False)
 _transforms = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
 _tracing = getattr(torch._C, "_get_tracing_state", None)
 
@@ -226,7 +232,7 @@ def unobserved(*tensors: Tensor) -> bool:
         return False
     if _dispatch_modes() or _transforms() is not None or _tracing() is not None:
         return False
-    return all(type(tensor) in _PLAIN for tensor in tensors)
+    return all(type(tensor) in _PLAIN and not tensor.is_meta for tensor in tensors)
 
 
 def _refuse_forward_mode() -> None:
@@ -247,6 +253,8 @@ def call(*arguments) -> Tensor:
     x, values, bias, *_, activation = arguments
     if not torch.compiler.is_compiling():
         _refuse_forward_mode()
+        if _transforms is not None and _transforms() is not None:
+            return transforms.linear(*arguments)
     needs_gradient = torch.is_grad_enabled() and (
         x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
     )

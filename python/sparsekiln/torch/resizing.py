@@ -66,10 +66,15 @@ def _has_hooks(accumulator) -> bool:
 
 def _in_distributed_data_parallel(parameter: torch.nn.Parameter) -> bool:
     # DDP leaves no mark on a parameter, and its hooks are not visible from Python: its objects are looked for.
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized() or not _wrapped(parameter):
         return False
+    gc.collect()  # a wrapper that was dropped may wait for it, being part of a cycle
+    return _wrapped(parameter)
+
+
+def _wrapped(parameter: torch.nn.Parameter) -> bool:
     kind = torch.nn.parallel.DistributedDataParallel
-    wrappers = [one for one in gc.get_objects() if issubclass(type(one), kind)]
+    wrappers = [one for one in gc.get_objects() if kind in type(one).__mro__]  # isinstance would ask proxies
     return any(one is parameter for wrapper in wrappers for one in wrapper.parameters())
 
 

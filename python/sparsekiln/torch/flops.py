@@ -1,0 +1,28 @@
+"""What torch.utils.flop_counter counts: two operations for each element of a present block and each row of the batch."""
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+from . import operators  # noqa: F401, defines them
+from .kernels import known_blocks
+
+_ops = torch.ops.sparsekiln
+
+
+def _flops(n: int, crow: torch.Tensor, col: torch.Tensor, block_out: int, block_in: int) -> int:
+    return 2 * n * known_blocks(crow, col) * block_out * block_in
+
+
+@register_flop_formula([_ops.linear, _ops.linear_with_preactivation], get_raw=True)
+def _linear(x, values, bias, crow, col, *_, out_val=None) -> int:
+    return _flops(x.shape[0], crow, col, *values.shape[1:])
+
+
+@register_flop_formula(_ops.linear_grad_input, get_raw=True)
+def _grad_input(dy, z, values, crow, col, *_, out_val=None) -> int:
+    return _flops(dy.shape[0], crow, col, *values.shape[1:])
+
+
+@register_flop_formula(_ops.linear_grad_weight, get_raw=True)
+def _grad_weight(x, dy, z, crow, col, block_out, block_in, *_, out_val=None) -> int:
+    return _flops(x.shape[0], crow, col, block_out, block_in)

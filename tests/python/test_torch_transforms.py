@@ -1,0 +1,221 @@
+"""What else PyTorch does with a layer: torch.func, parametrizations, ONNX, meta tensors, FLOP counts."""
+
+import io
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import torch.nn.utils.prune  # noqa: E402
+from dense_layer import FUNCTIONS, blocks_of, make_layer  # noqa: E402
+
+from sparsekiln.torch import BlockSparseLinear  # noqa: E402
+
+prune, parametrizations = torch.nn.utils.prune, torch.nn.utils.parametrizations
+_ACTIVATIONS = [None, "relu", "gelu"]
+
+
+def pair(activation):
+    """A layer, and the same as a function of a dense weight."""
+    layer = make_layer(40, 48, block=8, activation=activation)
+
+    def dense(weight, bias, x):
+        return FUNCTIONS[activation or "none"](torch.nn.functional.linear(x, weight, bias))
+
+    def sparse(values, bias, x):
+        return torch.func.functional_call(layer, {"weight_values": values, "bias": bias}, (x,))
+
+    parameters = layer.weight_values.detach(), layer.bias.detach()
+    return layer, sparse, parameters, dense, (layer.to_dense().detach(), layer.bias.detach())
+
+
+def same(one, other):
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+# ---- torch.func ----
+
+
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+def test_grad(activation):
+    layer, sparse, ours, dense, theirs = pair(activation)
+    x = torch.randn(5, 40)
+    found = torch.func.grad(lambda *p: sparse(*p, x).square().sum(), argnums=(0, 1))(*ours)
+    expected = torch.func.grad(lambda *p: dense(*p, x).square().sum(), argnums=(0, 1))(*theirs)
+    same(found[0], blocks_of(layer, expected[0]))
+    same(found[1], expected[1])
+
+
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+def test_gradients_of_each_sample(activation):
+    layer, sparse, ours, dense, theirs = pair(activation)
+    x = torch.randn(6, 40)
+    found = torch.func.vmap(torch.func.grad(lambda v, x: sparse(v, ours[1], x).square().sum()), (None, 0))(ours[0], x)
+    expected = torch.func.vmap(torch.func.grad(lambda w, x: dense(w, theirs[1], x).square().sum()), (None, 0))(theirs[0], x)
+    same(found, torch.stack([blocks_of(layer, one) for one in expected]))
+
+
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+def test_vjp_and_jacrev(activation):
+    layer, sparse, ours, dense, theirs = pair(activation)
+    x, dy = torch.randn(3, 40), torch.randn(3, 48)
+    same(torch.func.vjp(layer, x)[1](dy)[0], torch.func.vjp(lambda x: dense(*theirs, x), x)[1](dy)[0])
+    same(torch.func.jacrev(layer)(x), torch.func.jacrev(lambda x: dense(*theirs, x))(x))
+
+
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+def test_a_hessian_by_two_reverse_passes(activation):
+    _, sparse, ours, dense, theirs = pair(activation)
+    x = torch.randn(40)
+
+    def hessian(apply, parameters):
+        return torch.func.jacrev(torch.func.jacrev(lambda x: apply(*parameters, x).square().sum()))(x)
+
+    same(hessian(sparse, ours), hessian(dense, theirs))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_batch_of_inputs_is_one_launch(dim, monkeypatch):
+    from sparsekiln.torch import products
+
+    layer, _, _, dense, theirs = pair("gelu")
+    x, launches, run = torch.randn(4, 3, 40), [], products._run
+    monkeypatch.setattr(products, "_run", lambda *arguments, **named: launches.append(1) or run(*arguments, **named))
+    same(torch.func.vmap(layer, dim)(x), dense(*theirs, x).movedim(dim, 0))
+    assert len(launches) == 1
+
+
+def test_an_ensemble_of_weights():
+    layer, sparse, ours, _, _ = pair("gelu")
+    values, bias, x = torch.stack([ours[0], 2 * ours[0]]), torch.stack([ours[1], -ours[1]]), torch.randn(3, 40)
+    found = torch.func.vmap(sparse, (0, 0, None))(values, bias, x)
+    same(found, torch.stack([sparse(values[number], bias[number], x) for number in range(2)]))
+
+
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+def test_gradients_that_are_batched(activation):
+    layer, _, _, dense, theirs = pair(activation)
+    x, dy = torch.randn(5, 40, requires_grad=True), torch.randn(7, 5, 48)
+    found = torch.autograd.grad(layer(x), (x, layer.weight_values, layer.bias), dy, is_grads_batched=True)
+    for number in range(7):
+        expected = torch.autograd.grad(layer(x), (x, layer.weight_values, layer.bias), dy[number])
+        for one, other in zip(found, expected):
+            same(one[number], other)
+
+
+def test_room_for_blocks_under_transforms():
+    layer = BlockSparseLinear(16, 16, [[1, 0], [1, 1]], 8, max_blocks=4)
+    gradient = torch.func.grad(lambda v: torch.func.functional_call(layer, {"weight_values": v}, (torch.ones(2, 16),)).sum())
+    assert torch.equal(gradient(layer.weight_values.detach()), torch.cat([torch.full((3, 8, 8), 2.0), torch.zeros(1, 8, 8)]))
+
+
+# ---- parametrizations and pruning ----
+
+
+@pytest.mark.parametrize("tool", [parametrizations.weight_norm, parametrizations.orthogonal, parametrizations.spectral_norm])
+def test_parametrized_values_train(tool):
+    layer = tool(make_layer(64, 64, block=16), "weight_values")
+    x = torch.randn(3, 64)
+    layer(x).sum().backward()
+    assert any(one.grad is not None and one.grad.any() for one in layer.parametrizations.parameters())
+    layer.eval()  # spectral_norm changes at each use in training
+    same(layer(x), torch.nn.functional.linear(x, layer.to_dense(), layer.bias))
+    torch.nn.utils.parametrize.remove_parametrizations(layer, "weight_values")
+    assert isinstance(layer.weight_values, torch.nn.Parameter)
+
+
+def test_pruned_values_stay_zeros():
+    layer = make_layer(64, 64, block=16)
+    prune.l1_unstructured(layer, "weight_values", 0.5)
+    assert (layer.to_dense() != 0).sum() == layer.weight_values_orig.numel() // 2
+    x = torch.randn(3, 64)
+    layer(x).sum().backward()
+    assert not layer.weight_values_orig.grad[layer.weight_values_mask == 0].any()
+
+
+@pytest.mark.parametrize("features", [(64, 96), (60, 90)])
+@pytest.mark.parametrize(
+    "tool",
+    [
+        parametrizations.weight_norm,
+        parametrizations.orthogonal,
+        parametrizations.spectral_norm,
+        pytest.param(torch.nn.utils.weight_norm, marks=pytest.mark.filterwarnings("ignore::FutureWarning")),
+        lambda layer, name: prune.l1_unstructured(layer, name, 0.5),
+        lambda layer, name: prune.ln_structured(layer, name, 0.5, 2, 0),
+        lambda layer, name: prune.random_unstructured(layer, name, 0.5),
+        lambda layer, name: torch.nn.utils.parametrize.register_parametrization(layer, name, torch.nn.Identity()),
+    ],
+)
+def test_tools_on_the_computed_weight_are_refused(tool, features):
+    layer = make_layer(*features, block=16)
+    before = set(layer.state_dict())
+    with pytest.raises(TypeError, match="cannot work on 'weight' of a BlockSparseLinear.*'weight_values'.*relayout"):
+        tool(layer, "weight")
+    assert set(layer.state_dict()) == before and not hasattr(layer, "parametrizations")
+    assert layer.weight.shape == layer.to_dense().shape
+
+
+# ---- ONNX ----
+
+
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_by_torchscript(activation, monkeypatch):
+    from torch.onnx._internal.torchscript_exporter import onnx_proto_utils
+
+    # What needs the package onnx: functions of onnxscript, of which there are none.
+    monkeypatch.setattr(onnx_proto_utils, "_add_onnxscript_fn", lambda model, operators: model)
+    file = io.BytesIO()
+    torch.onnx.export(make_layer(40, 48, block=8, activation=activation), (torch.randn(3, 40),), file, dynamo=False)
+    assert b"sparsekiln" not in file.getvalue() and b"Gemm" in file.getvalue()
+
+
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+@pytest.mark.filterwarnings("ignore")
+def test_onnx_by_torch_export(activation):
+    pytest.importorskip("onnxscript")
+    layer, x = make_layer(40, 48, block=8, activation=activation), torch.randn(3, 40)
+    program = torch.onnx.export(layer, (x,), dynamo=True, verbose=False)
+    names = {node.op_type for node in program.model.graph}
+    assert {node.domain for node in program.model.graph} == {""} and "Gemm" in names
+    assert "sparsekiln" not in str(program.exported_program.graph)
+
+
+def test_what_onnx_exporters_are_given_is_of_standard_operators(monkeypatch):
+    layer, _, _, dense, theirs = pair("gelu")
+    x = torch.randn(3, 40)
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
+    program = torch.export.export(layer, (x,))
+    assert "sparsekiln" not in str(program.graph)
+    same(program.module()(x), layer(x))
+
+
+# ---- without memory, and counted ----
+
+
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+def test_meta_tensors(activation):
+    layer = BlockSparseLinear(40, 48, [[1, 0], [1, 1]], 32, activation=activation, device="meta")
+    x = torch.randn(2, 3, 40, device="meta", requires_grad=True)
+    y = layer(x)
+    assert y.is_meta and y.shape == (2, 3, 48)
+    y.sum().backward()
+    assert x.grad.shape == x.shape and layer.weight_values.grad.shape == (3, 32, 32) and layer.bias.grad.shape == (48,)
+    with torch.no_grad():
+        assert layer(x).shape == (2, 3, 48)
+
+
+@pytest.mark.parametrize("max_blocks", [None, 20])
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+def test_the_flop_counter_counts_present_blocks(activation, max_blocks):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    layer = BlockSparseLinear(48, 64, [[1, 0, 1], [0, 1, 1], [0, 0, 1], [0, 0, 0]], 16, activation=activation, max_blocks=max_blocks)
+    x = torch.randn(7, 48, requires_grad=True)
+    once = 2 * 5 * 16 * 16 * 7
+    with FlopCounterMode(display=False) as forward:
+        y = layer(x)
+    with FlopCounterMode(display=False) as both:
+        layer(x).sum().backward()
+    assert (forward.get_total_flops(), both.get_total_flops()) == (once, 3 * once) and y.shape == (7, 64)
