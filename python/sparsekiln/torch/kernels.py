@@ -1,5 +1,6 @@
 """The kernels of a layout: made when they are first needed, and shared by everything that uses the layout."""
 
+import atexit
 import threading
 import weakref
 from collections import deque
@@ -113,6 +114,7 @@ def _target(device: torch.device) -> str:
 _by_digest: "weakref.WeakValueDictionary[str, LayoutKernels]" = weakref.WeakValueDictionary()
 _recent: deque[LayoutKernels] = deque(maxlen=256)
 _registry = threading.RLock()
+atexit.register(_recent.clear)  # before the extension is unloaded
 
 
 def kernels_of(layout: "sparsekiln.Layout") -> LayoutKernels:
@@ -186,9 +188,7 @@ def known_blocks(crow: torch.Tensor, col: torch.Tensor) -> int:
 
 
 def _read(crow: torch.Tensor, col: torch.Tensor, cols: int) -> LayoutKernels:
-    kernels = kernels_of(layout_from_indices(crow, col, cols))
-    _recent.append(kernels)
-    return kernels
+    return kernels_of(layout_from_indices(crow, col, cols))
 
 
 def _read_again(crow: torch.Tensor, col: torch.Tensor, cols: int, entry: Weight) -> LayoutKernels:
@@ -205,6 +205,8 @@ def _read_again(crow: torch.Tensor, col: torch.Tensor, cols: int, entry: Weight)
 
 def _remember(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, owner: str = "") -> Weight:
     if crow.is_inference() or col.is_inference():  # PyTorch does not count writes to them
+        if kernels not in _recent:
+            _recent.append(kernels)
         return Weight(None, None, (), kernels)
     key = (id(crow), id(col))
 

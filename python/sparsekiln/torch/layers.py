@@ -168,8 +168,12 @@ class BlockSparseLinear(torch.nn.Module):
 
     def _know_indices(self) -> None:
         """The index tensors need not be read to know their layout."""
-        self._known = self.crow_indices, self.col_indices
-        know(*self._known, self._kernels, type(self).__name__)
+        know(self.crow_indices, self.col_indices, self._kernels, type(self).__name__)
+        self._set_known()
+
+    def _set_known(self) -> None:
+        counted = not self.crow_indices.is_inference()  # else PyTorch does not count writes, and forward compares each time
+        self._known = (self.crow_indices, self.col_indices) if counted else (None, None)
 
     def _check_indices(self, crow: Tensor, col: Tensor) -> None:
         """Index tensors that are not those that the layer made must hold its layout."""
@@ -178,7 +182,7 @@ class BlockSparseLinear(torch.nn.Module):
                 raise ValueError(
                     "crow_indices and col_indices were exchanged for those of another layout; use BlockSparseLinear.relayout"
                 )
-            self._known = crow, col
+            self._set_known()
 
     def _apply(self, fn, recurse=True):  # to(), cuda(), to_empty(), …
         was_known = not self.crow_indices.is_meta and is_known(self.crow_indices, self.col_indices)

@@ -7,7 +7,9 @@
 
 W is given as in a BSR tensor of PyTorch: `values` [blocks, block_out, block_in] with `crow` and `col`. The index tensors
 select the kernels; they are read when they first occur, and are then recognised. `values` and `col` may be longer than the
-layout has blocks, by crow[-1]: what comes after them has no effect, and a gradient of zeros. All results are differentiable, and their gradients are differentiable once more.
+layout has blocks, by crow[-1]: what comes after them has no effect, and a gradient of zeros.
+
+All results are differentiable, and their gradients are differentiable once more.
 """
 
 from typing import Optional
