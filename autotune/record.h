@@ -94,7 +94,7 @@ inline constexpr double kTie = 0.02;
 /// Where measurements were taken. Part of a record's identity, never of a Binary's.
 struct Environment {
   std::string device;            ///< "NVIDIA H100 80GB HBM3", "AMD EPYC 7763 64-Core Processor"
-  std::int32_t workers = 0;      ///< multiprocessors, or threads
+  std::int32_t workers = 0;      ///< multiprocessors; on the cpu the threads that launches use
   std::int64_t cache_bytes = 0;  ///< L2 of a GPU, last level of a processor; 0: unknown
   std::string driver;            ///< "CUDA 13.0", what it takes at most; empty on the cpu
   std::string policy;            ///< how time is taken: kPolicy

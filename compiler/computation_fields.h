@@ -14,7 +14,7 @@ namespace sparsekiln {
 /// What a field of a Computation is called, where readers and programs meet it.
 struct FieldNames {
   std::string_view name;      ///< "activation order" is "order": in identities, records and the C interface
-  std::string_view argument;  ///< of `compile` in Python
+  std::string_view argument;  ///< of `compile` in Python; a row that states none has `name`
   std::string_view option;    ///< of the command line, without its dashes
   std::string_view axis;      ///< key of a jobs file that has a list of values; empty: one value, see job_key
   std::string_view follows;   ///< the field whose value this one has where it is not stated; empty: none

@@ -10,6 +10,7 @@
 #include <sparsekiln/printable.h>
 
 #include "compiler/cpu_levels.h"
+#include "compiler/host_threads.h"
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/object.h"
 #endif
@@ -65,13 +66,13 @@ std::int32_t usual_workers(std::string_view arch) {
   return 108;  // A100's: a middle size, for an architecture without a part in the table
 }
 
-std::int32_t host_threads() {
+}  // namespace
+
+std::int32_t host_threads() noexcept {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   return std::max(1, CPU_COUNT(&set));
 }
-
-}  // namespace
 
 Target Target::parse(std::string_view text) {
   const std::size_t colon = text.find(':');

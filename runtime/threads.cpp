@@ -7,7 +7,8 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
-#include <sparsekiln/target.h>
+
+#include "compiler/host_threads.h"
 
 namespace sparsekiln {
 namespace {
@@ -36,12 +37,12 @@ std::int32_t stated_threads() {
 }
 
 std::int32_t threads() {
+  if (const std::int32_t stated = stated_threads()) return stated;
   static const std::int32_t usual = [] {
     const std::int32_t of_openmp = number_in("OMP_NUM_THREADS");
-    return of_openmp != 0 ? of_openmp : Target::host().workers;
+    return of_openmp != 0 ? of_openmp : host_threads();
   }();
-  const std::int32_t stated = stated_threads();
-  return stated != 0 ? stated : usual;
+  return usual;
 }
 
 void set_threads(std::int32_t threads) {

@@ -8,12 +8,14 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/digest.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/threads.h>
 
 #include "autotune/architecture.h"
 #include "autotune/default_plan.h"
@@ -58,10 +60,10 @@ LayoutSummary summary_of(const Layout& layout) {
 /// more, since other processes may have used the machine before.
 MachinePeak peak_at_hand(const Target& target, double bytes, bool again) {
   static std::mutex mutex;
-  static std::map<std::pair<std::string, int>, MachinePeak> peaks;
+  static std::map<std::tuple<std::string, std::int32_t, int>, MachinePeak> peaks;
   const std::lock_guard lock(mutex);
   const int doublings = static_cast<int>(std::log2(std::max(bytes, 1.0)));
-  MachinePeak& peak = peaks[{target.to_string(), doublings}];
+  MachinePeak& peak = peaks[{target.to_string(), std::min(target.workers, threads()), doublings}];
   if (peak.measured && !again) return peak;
   const cpu::MeasuredPeak now = cpu::measure_peak(target, static_cast<std::int64_t>(bytes));
   peak = {std::max(peak.gflops, now.gflops), std::max(peak.gbytes, now.gbytes), true};

@@ -432,10 +432,10 @@ void add_cache(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand("cache", "looks into the store of compiled kernels, and tidies it");
   app.require_subcommand(1);
   const auto verb = [&](const char* name, const char* help, Answer (*command)(const CacheArguments&),
-                        bool of_request = false) {
+                        bool takes_kernel = false) {
     CLI::App& sub = *app.add_subcommand(name, help);
     const auto arguments = std::make_shared<CacheArguments>();
-    if (of_request)
+    if (takes_kernel)
       add_kernel(sub, arguments->what);
     else
       sub.add_option("--cache-dir", arguments->folder,

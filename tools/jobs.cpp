@@ -102,7 +102,7 @@ std::vector<Key> make_keys() {
        true,
        {Kind::text},
        "layout files",
-       [](KernelArguments& r, const JsonNode& node) { r.file = node.text; }},
+       [](KernelArguments& arguments, const JsonNode& node) { arguments.file = node.text; }},
       {"archs", true, {Kind::text}, "architectures such as \"sm_90\"", text_into(&KernelArguments::target)}};
   const auto fields = computation_fields();
   for (std::size_t i = 0; i < fields.size(); ++i) keys.push_back(key_of(fields[i], i));

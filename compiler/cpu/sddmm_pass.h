@@ -33,7 +33,7 @@ class SddmmPass {
     Value* first = nullptr;  ///< number of its first block
     std::int32_t blocks = 1;
     Value* dy_panel = nullptr;  ///< which of those of a block
-    Value* x_panel = nullptr;   ///< likewise
+    Value* x_panel = nullptr;   ///< which of x's
   };
   /// Batch rows of one pair, whose panels are in L1 while register tiles go over them.
   struct Chunk {
@@ -156,7 +156,7 @@ class SddmmPass {
   Value* n_ = nullptr;
   Value* pairs_ = nullptr;
   Value* alpha_ = nullptr;     ///< a vector; null: 1
-  Value* beta_ = nullptr;      ///< likewise; null: 0
+  Value* beta_ = nullptr;      ///< a vector; null: 0
   Value* adds_old_ = nullptr;  ///< whether beta is not 0
   Value* sums_ = nullptr;      ///< of a run's panels, [output][run_width]
   Value* w_ = nullptr;
@@ -166,7 +166,7 @@ class SddmmPass {
   Value* bias_sums_ = nullptr;    ///< of a panel of dy
   Value* gate_sums_ = nullptr;    ///< of each block of a run, a vector
   Value* own_dy_ = nullptr;       ///< panels of a chunk, where nothing is packed
-  Value* own_x_ = nullptr;        ///< likewise, [block]
+  Value* own_x_ = nullptr;        ///< panels of a chunk of each block, [block]
   Value* multipliers_ = nullptr;  ///< a block row's dy, of exact products
   std::optional<PanelSource> x_;
   std::optional<PanelSource> dy_;

@@ -258,9 +258,12 @@ class KernelWriter {
     write(range.config, instance, std::move(entry), schedule.counters > 0);
   }
 
-  /// What the entry lacks is filled in when a layout is attached.
+  /// What the entry lacks is filled in when a layout is attached; tensor maps are not.
   void write_attached(const RangedConfig& range) {
     const Instance instance = instance_of(problem_, target_, range.config);
+    if (!instance.tensor_maps.empty())
+      throw Error(ErrorKind::internal,
+                  "tensor maps of an attached kernel would be those of its first layout");
     Entry entry = entry_of(problem_, range, instance, index());
     entry.arguments.push_back(Argument::tables);
     tables_.write(index(), {}, range.config.table, {});

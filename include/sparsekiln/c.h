@@ -65,6 +65,12 @@ typedef struct sk_element_type {
 size_t sk_element_type_count(void);
 sk_status sk_element_type_describe(size_t index, sk_element_type* view); /* index from 0 */
 
+/* ---- threads (threads.h) ---- */
+
+int32_t sk_threads(void);
+int32_t sk_stated_threads(void);
+sk_status sk_set_threads(int32_t threads);
+
 /* ---- layouts (layout.h, patterns.h) ---- */
 
 typedef struct sk_layout sk_layout;
@@ -180,11 +186,6 @@ void sk_options_init_sized(sk_options* options, size_t size);
 typedef struct sk_kernel sk_kernel;
 
 sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kernel** kernel);
-/* How many threads launches on the cpu use at most, and what says so: see threads.h. */
-int32_t sk_threads(void);
-int32_t sk_stated_threads(void);
-sk_status sk_set_threads(int32_t threads);
-
 /* Another handle of the same kernel: its relayout leaves this one as it is. */
 sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy);
 void sk_kernel_free(sk_kernel* kernel);
@@ -193,14 +194,15 @@ void sk_kernel_free(sk_kernel* kernel);
 typedef struct sk_operands {
   size_t size;
   const DLTensor *x, *w, *y, *dy, *dx, *dw, *v, *bias, *v_bias, *residual, *z, *gates, *dbias, *dgates;
-  float alpha, beta; /* read where alpha64 or beta64 is null */
+  float alpha, beta; /* alpha is read where alpha64 is null, beta where beta64 is */
   void* workspace;
   int64_t workspace_size; /* bytes: must be given with a workspace */
   void* stream;           /* a CUstream */
   /* Since interface version 2. Where one is not null, the number that it points to is taken instead of alpha
    * or beta. Kernels with float64 sums take all of it, others the nearest float. */
   const double *alpha64, *beta64;
-  int32_t threads; /* on the cpu: at most so many, the calling one included; 0: sk_threads() */
+  int32_t threads;  /* on the cpu: at most so many, the calling one included; 0: sk_threads() */
+  int32_t reserved; /* 0 */
 } sk_operands;
 /* alpha 1, beta 0, nothing else */
 void sk_operands_init(sk_operands* operands);

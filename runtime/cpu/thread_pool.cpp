@@ -44,9 +44,13 @@ struct ThreadPool::State {
   std::mutex busy;  ///< held by the caller whose work is open; guards threads
   std::vector<std::jthread> threads;
 
+  bool exhausted = false;
+
   void reserve(std::int32_t needed);
+  void wake(std::int32_t needed);
   void take_part();
   void serve(std::stop_token stop);
+  void stop();
 };
 
 /// Jobs are handed out one by one, so a thread that the system takes away delays one job, not a share.
@@ -88,20 +92,33 @@ void ThreadPool::State::serve(std::stop_token stop) {
 
 ThreadPool::ThreadPool() : state_(std::make_unique<State>()) {}
 
-ThreadPool::~ThreadPool() {
-  for (auto& thread : state_->threads) thread.request_stop();
-  state_->epoch.fetch_add(2);
-  state_->epoch.notify_all();
-  state_->threads.clear();
+ThreadPool::~ThreadPool() { state_->stop(); }
+
+void ThreadPool::retire() {
+  state_->busy.lock();  // for good
+  state_->stop();
+}
+
+void ThreadPool::State::stop() {
+  for (auto& thread : threads) thread.request_stop();
+  epoch.fetch_add(2);
+  epoch.notify_all();
+  threads.clear();
 }
 
 /// Makes threads until `needed` can work together, the caller included.
 void ThreadPool::State::reserve(std::int32_t needed) {
   try {
-    while (static_cast<std::int32_t>(threads.size()) + 1 < std::min(needed, kMostThreads))
+    while (!exhausted && static_cast<std::int32_t>(threads.size()) + 1 < std::min(needed, kMostThreads))
       threads.emplace_back([this](std::stop_token stop) { serve(std::move(stop)); });
-  } catch (const std::system_error&) {  // the system has no more threads: those that are there do the work
+  } catch (const std::system_error&) {
+    exhausted = true;  // the system gives no more: those that are there do the work
   }
+}
+
+void ThreadPool::State::wake(std::int32_t needed) {
+  if (needed >= static_cast<std::int32_t>(threads.size())) return epoch.notify_all();
+  for (std::int32_t i = 0; i < needed; ++i) epoch.notify_one();
 }
 
 void ThreadPool::run(const Work& work) {
@@ -120,7 +137,7 @@ void ThreadPool::run(const Work& work) {
   }
   state.seats.store(work.threads - 1);
   state.epoch.fetch_add(1);
-  state.epoch.notify_all();
+  state.wake(work.threads - 1);
   state.take_part();
   state.epoch.fetch_add(1);
   for (int spins = 0; state.inside.load() != 0; ++spins) spins < kSpins ? pause() : std::this_thread::yield();
@@ -128,25 +145,28 @@ void ThreadPool::run(const Work& work) {
 
 namespace {
 
-/// A child that was forked has this memory but not the threads: what its parent's were in the middle of stays
-/// so forever. Their pool is therefore left alone there, neither used nor destroyed.
-struct PoolOfProcess {
-  PoolOfProcess() : pool(new ThreadPool) {}
-  ~PoolOfProcess() { delete pool; }
-  ThreadPool* pool;
-};
+constinit std::atomic<ThreadPool*> pool_of_process{nullptr};
 
-PoolOfProcess& pool_of_process() {
-  static PoolOfProcess pool;
-  return pool;
-}
+/// Threads that outlive main may still launch: the pool is there for them, without threads.
+const struct AtExit {
+  ~AtExit() {
+    if (ThreadPool* const pool = pool_of_process.load()) pool->retire();
+  }
+} at_exit;
+
+/// A child that was forked has this memory but not the threads; locks and counters that they held stay as
+/// they were. There the pool is neither used nor destroyed.
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { pool_of_process.store(nullptr); });
 
 }  // namespace
 
 ThreadPool& ThreadPool::shared() {
-  [[maybe_unused]] static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { pool_of_process().pool = new ThreadPool; });
-  return *pool_of_process().pool;
+  ThreadPool* pool = pool_of_process.load();
+  if (pool == nullptr) {
+    auto made = std::make_unique<ThreadPool>();
+    if (pool_of_process.compare_exchange_strong(pool, made.get())) pool = made.release();
+  }
+  return *pool;
 }
 
 }  // namespace sparsekiln::cpu

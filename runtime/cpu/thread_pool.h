@@ -25,8 +25,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   /// Returns when all is done. Thread-safe: where another launch has the threads, the caller works alone.
-  /// Threads that were never needed are made; where the system gives none, there are fewer.
+  /// Makes the threads that are still missing; where the system gives none, those that are there do the work.
   void run(const Work& work);
+  /// Waits for the open work, and ends the threads: later work is done by its callers alone.
+  void retire();
 
   /// The pool of this process. A forked child begins with one of its own.
   [[nodiscard]] static ThreadPool& shared();

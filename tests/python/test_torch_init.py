@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+import sparsekiln as sk  # noqa: E402
 from sparsekiln.torch import BlockSparseLinear, init  # noqa: E402
 
 # 3, 1 and 0 blocks of 64 outputs in a row; the last input block has 40 features of 64.
@@ -87,3 +88,14 @@ def test_a_generator_repeats_the_values(layer):
 def test_an_unknown_mode_is_refused(layer):
     with pytest.raises(ValueError, match="no mode 'fan_average'.*fan_in"):
         init.kaiming_uniform_(layer, mode="fan_average")
+
+
+def test_fans_are_exact_whatever_the_default_type_and_device_are():
+    layer = BlockSparseLinear(16384, 8, sk.patterns.random(1, 2048, 1.0), block=8)
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device("meta"):
+            fan_in, fan_out = init.fan_in(layer), init.fan_out(layer)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert fan_in.tolist() == [16384] and fan_out.tolist() == [8] * 2048

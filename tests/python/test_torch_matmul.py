@@ -158,3 +158,71 @@ def test_what_does_not_fit_is_refused():
     for product in (lambda: dsd(torch.zeros(3, 3), torch.zeros(3, 3)), lambda: matmul(torch.zeros(3, 3), torch.zeros(3, 3))):
         with pytest.raises(TypeError, match="BSR"):
             product()
+
+
+def test_inference_and_export_leave_nothing_for_training():
+    layout = sk.patterns.random(2, 2, 0.9, seed=11)
+    x, values = torch.randn(2, 5, 32), torch.randn(2, layout.blocks, 16, 16)
+    with torch.inference_mode():
+        batched_linear(x, values, layout)
+    x.requires_grad_()
+    batched_linear(x, values, layout).sum().backward()
+    assert x.grad is not None
+
+    class Heads(torch.nn.Module):
+        def forward(self, x):
+            return batched_linear(x, values, other)
+
+    other = sk.patterns.random(2, 2, 0.9, seed=12)
+    torch.export.export(Heads(), (x.detach(),), strict=False)
+    y = batched_linear(x, values, other)
+    assert type(y) is torch.Tensor and type(torch.autograd.grad(y.sum(), x, create_graph=True)[0]) is torch.Tensor
+
+
+def test_no_rows_have_gradients_of_zeros():
+    layout = sk.patterns.random(2, 2, 0.9, seed=3)
+    x, values = torch.zeros(2, 0, 32, requires_grad=True), torch.randn(2, layout.blocks, 16, 16, requires_grad=True)
+    batched_linear(x, values, layout).sum().backward()
+    assert x.grad.shape == x.shape and torch.equal(values.grad, torch.zeros_like(values))
+    weight, values = sparse(32, 48, (16, 16), batch=(2,), grad=True)
+    matmul(torch.zeros(2, 0, 32), weight).sum().backward()
+    assert torch.equal(values.grad, torch.zeros_like(values))
+
+
+def test_autocast_is_followed():
+    weight, _ = sparse(32, 48, (16, 16))
+    x, layout = torch.randn(3, 32), sk.patterns.random(2, 2, 0.9, seed=3)
+    with torch.autocast("cpu", torch.bfloat16):
+        results = (
+            dds(x, weight), dsd(weight.t(), x.t()), matmul(x, weight), sdd(x.t()[:, :2], x[:2].repeat(1, 2)[:, :48], weight).values(),
+            batched_linear(x[None], torch.randn(1, layout.blocks, 16, 16), layout),
+        )  # fmt: skip
+    assert [one.dtype for one in results] == [torch.bfloat16] * 5
+    with pytest.raises(TypeError, match="a is torch.float64"):
+        dds(x.double(), weight)
+
+
+def test_derivatives_that_there_are_not_are_refused():
+    weight, _ = sparse(32, 48, (16, 16))
+    x = torch.randn(3, 32)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        for product in (lambda: dds(dual, weight), lambda: dsd(weight.t(), dual.t()), lambda: sdd(dual.t(), torch.randn(3, 48), weight)):
+            with pytest.raises(NotImplementedError, match="forward-mode"):
+                product()
+    for product in (lambda x: dds(x, weight).sum(), lambda x: matmul(x, weight).sum()):
+        with pytest.raises(NotImplementedError, match="batched_linear"):
+            torch.func.grad(product)(x)
+
+
+def test_what_is_no_pair_of_a_dense_and_a_sparse_matrix_is_refused():
+    weight, _ = sparse(32, 48, (16, 16))
+    batch, _ = sparse(32, 48, (16, 16), batch=(2,))
+    for product in (
+        lambda: matmul(weight, weight.t()), lambda: dds(torch.zeros(3, 32), [1]), lambda: dds(torch.zeros(3, 32), torch.zeros(32, 3)),
+        lambda: dsd(batch, torch.zeros(48, 3)), lambda: sdd(torch.zeros(32, 3), torch.zeros(3, 48), torch.zeros(32, 48)),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match="BSR or BSC"):
+            product()
+    with pytest.raises(ValueError, match="two dimensions or more"):
+        matmul(weight, torch.zeros(48))

@@ -273,3 +273,24 @@ def test_its_repr_says_how_far_it_is():
     for _ in range(28):
         sparsifier.step()
     assert repr(sparsifier) == "Sparsifier(step 28, prunes from 4 to 28 every 6, 2 layers, density 0.25)"
+
+
+def test_fixed_shapes_prune_to_the_same_weights():
+    def pruned(fixed_shapes):
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+        sparsifier = Sparsifier(model, 0.2, 16, end_step=6, every=2, optimizer=optimizer, fixed_shapes=fixed_shapes)
+        shapes = [parameter.shape for parameter in model.parameters()]
+        for step in range(8):
+            optimizer.zero_grad()
+            model(torch.randn(8, 64, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+            optimizer.step()
+            sparsifier.step()
+        assert not fixed_shapes or shapes == [parameter.shape for parameter in model.parameters()]
+        return [model[i].to_dense() for i in (0, 2)], sparsifier.density
+
+    (fixed, density), (free, other) = pruned(True), pruned(False)
+    assert density == other < 0.25
+    for one, two in zip(fixed, free):
+        assert torch.equal(one, two)

@@ -127,6 +127,7 @@ PLACE(sk_operands, stream, 144);
 PLACE(sk_operands, alpha64, 152);
 PLACE(sk_operands, beta64, 160);
 PLACE(sk_operands, threads, 168);
+PLACE(sk_operands, reserved, 172);
 SIZE(sk_operands, 176);
 
 PLACE(sk_kernel_view, size, 0);

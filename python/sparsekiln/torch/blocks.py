@@ -53,7 +53,7 @@ def number_at(density: float, blocks: int) -> int:
 
 def largest(scores: Tensor, wanted: int) -> Tensor:
     """bool [blocks], on the cpu: the `wanted` largest of scores [blocks]; of equal ones, the first."""
-    chosen = torch.zeros(scores.numel(), dtype=torch.bool)
+    chosen = torch.zeros(scores.numel(), dtype=torch.bool, device="cpu")
     chosen[torch.argsort(scores.cpu(), descending=True, stable=True)[:wanted]] = True
     return chosen
 

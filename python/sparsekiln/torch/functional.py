@@ -2,14 +2,14 @@
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 import sparsekiln
 
-from .kernels import kernels_of
-from .operators import call
+from .kernels import kernels_of, know
+from .operators import call, refuse_transforms_of_bsr
 from .products import ACTIVATIONS
 
 Tensor = torch.Tensor
@@ -25,7 +25,7 @@ def apply(
     if x.dim() == 0 or x.shape[-1] != in_features:
         raise ValueError(f"the input has the shape {tuple(x.shape)}; this layer takes [..., {in_features}]")
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        x, values, bias = _autocast(x.device.type, x, values, bias)
+        x, values, bias = autocast(x.device.type, x, values, bias)
     rows = x if x.dim() == 2 else x.reshape(_rows_of(x), in_features)
     y = call(rows, values, bias, crow, col, in_features, out_features, activation)
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], out_features)
@@ -38,7 +38,7 @@ def _rows_of(x: Tensor) -> int:
     return rows
 
 
-def _autocast(device: str, *tensors: Tensor | None) -> Sequence[Tensor | None]:
+def autocast(device: str, *tensors: Any) -> Sequence[Any]:
     """Like nn.Linear: casts to the type of the autocast region if this device is in one, except for float64."""
     if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
         return tensors
@@ -66,20 +66,23 @@ class _Indices(NamedTuple):
 _indices: dict[int, _Indices] = {}
 
 
-def _indices_of(weight: Tensor) -> _Indices:
+def indices_of(weight: Tensor, holder: Tensor) -> _Indices:
+    """The index tensors of a BSR tensor, and its kernels, kept for as long as `holder` lives: the tensor itself, or the BSC
+    tensor that it is the transpose of."""
     crow, col = weight.crow_indices(), weight.col_indices()
     versions = (-1, -1) if crow.is_inference() else (crow._version, col._version)
-    entry = _indices.get(id(weight))
-    if entry is not None and entry.tensor() is weight and entry.versions == versions and versions[0] >= 0:
+    key = id(holder)
+    entry = _indices.get(key)
+    if entry is not None and entry.tensor() is holder and entry.versions == versions and versions[0] >= 0:
         return entry
-    key = id(weight)
     kernels = kernels_of(sparsekiln.Layout(weight.detach()))
+    know(crow, col, kernels, "")
 
     def forget(dead: weakref.ref) -> None:
         if key in _indices and _indices[key].tensor is dead:
             del _indices[key]
 
-    entry = _indices[key] = _Indices(weakref.ref(weight, forget), versions, crow, col, kernels)
+    entry = _indices[key] = _Indices(weakref.ref(holder, forget), versions, crow, col, kernels)
     return entry
 
 
@@ -92,6 +95,21 @@ def check_bsr(weight: Tensor) -> None:
         raise TypeError(f"the weight has {weight.dim()} dimensions; a layer has one matrix, [out, in]")
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def keep_out_of_graphs(function: _Function) -> _Function:
+    """Like torch.compiler.disable, which would load all of torch._dynamo: a second, where nothing may ever be compiled."""
+    try:
+        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+    except ImportError:
+        return torch.compiler.disable(function)
+    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # a caller that is compiled does not look into it
+    return function
+
+
+@keep_out_of_graphs
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None) -> Tensor:
     """act(x · Wᵀ + bias), where W is a BSR tensor [out, in] of PyTorch, which is not copied.
 
@@ -103,21 +121,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: st
     here: in compiled code, use BlockSparseLinear.from_bsr.
     """
     check_bsr(weight)
+    refuse_transforms_of_bsr()
     name = parse_activation(activation)
     out_features, in_features = weight.shape
-    entry = _indices_of(weight)
+    entry = indices_of(weight, weight)
     return apply(x, weight.values(), bias, entry.crow, entry.col, in_features, out_features, name)
-
-
-def _keep_out_of_graphs(function: Callable) -> Callable:
-    """Like torch.compiler.disable, which would load all of torch._dynamo: a second, where nothing may ever be compiled."""
-    try:
-        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
-    except ImportError:
-        return torch.compiler.disable(function)
-    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
-    function._torchdynamo_disable = True  # a caller that is compiled does not look into it
-    return function
-
-
-linear = _keep_out_of_graphs(linear)

@@ -25,13 +25,13 @@ Tensor = torch.Tensor
 def fan_in(layer: "BlockSparseLinear") -> Tensor:
     """float32 [block rows]: input features of the present blocks of each block row."""
     width = _sizes(layer.layout.cols, layer.block[1], layer.in_features)
-    return torch.zeros(layer.layout.rows).index_add_(0, _rows(layer.layout), width[_cols(layer.layout)])
+    return torch.zeros(layer.layout.rows, dtype=torch.float32, device="cpu").index_add_(0, _rows(layer.layout), width[_cols(layer.layout)])
 
 
 def fan_out(layer: "BlockSparseLinear") -> Tensor:
     """float32 [block columns]: output features of the present blocks of each block column."""
     height = _sizes(layer.layout.rows, layer.block[0], layer.out_features)
-    return torch.zeros(layer.layout.cols).index_add_(0, _cols(layer.layout), height[_rows(layer.layout)])
+    return torch.zeros(layer.layout.cols, dtype=torch.float32, device="cpu").index_add_(0, _cols(layer.layout), height[_rows(layer.layout)])
 
 
 def kaiming_uniform_(
@@ -62,7 +62,7 @@ def xavier_normal_(layer: "BlockSparseLinear", gain: float = 1, generator: torch
 
 def _sizes(blocks: int, side: int, features: int) -> Tensor:
     """[blocks]: the features in each block row or column; the last one may be partial."""
-    sizes = torch.full((blocks,), float(side))
+    sizes = torch.full((blocks,), float(side), dtype=torch.float32, device="cpu")
     sizes[-1] -= blocks * side - features
     return sizes
 

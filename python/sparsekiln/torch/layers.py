@@ -215,7 +215,7 @@ class BlockSparseLinear(torch.nn.Module):
         if not isinstance(layout, sparsekiln.Layout):
             layout = sparsekiln.Layout(layout)
         self._check_grid(layout)
-        self._check_move(layout)
+        self.check_move(layout)
         parameter = self.weight_values
         if optimizer is not None:
             resizing.check_optimizer(optimizer, parameter, "weight_values")
@@ -236,7 +236,7 @@ class BlockSparseLinear(torch.nn.Module):
             resizing.write_state(optimizer, parameter, state)
         return origin
 
-    def _check_move(self, layout: "sparsekiln.Layout") -> None:
+    def check_move(self, layout: "sparsekiln.Layout") -> None:
         """Raises before anything has changed if `weight_values` cannot hold the blocks of this layout."""
         room = self._room(layout)
         resizing.check_whole(self.weight_values, "weight_values", (self._room(self.layout), *self.block))
@@ -334,7 +334,7 @@ class BlockSparseLinear(torch.nn.Module):
         try:
             if crow is None or col is None or layout_from_indices(crow, col, self.layout.cols) == self.layout:
                 return None
-            self._check_move(self.layout)
+            self.check_move(self.layout)
         except (ValueError, RuntimeError) as error:
             return str(error)
         return None
@@ -357,7 +357,7 @@ class BlockSparseLinear(torch.nn.Module):
             state[names[0]], state[names[2]] = (_of_length(one, layout.blocks, room) for one in (values, col))
         if layout != self.layout:
             try:
-                self._check_move(layout)
+                self.check_move(layout)
             except RuntimeError as error:
                 return str(error)
             self.weight_values.grad = None

@@ -17,18 +17,27 @@ import torch
 
 import sparsekiln
 
-from .functional import _indices_of, check_bsr, parse_activation
+from .functional import autocast, check_bsr, indices_of, keep_out_of_graphs, parse_activation
 from .kernels import kernels_of, know
-from .operators import call
+from .operands import check_matrix
+from .operators import call, refuse_forward_mode, refuse_transforms_of_bsr, unobserved
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
 
 
+def _shown(tensor: object) -> str:
+    return f"{tuple(tensor.shape)}, {tensor.layout}" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+
+
 def _check_dense(name: str, tensor: Tensor, dimensions: int) -> None:
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.dim() != dimensions:
-        kind = f"{tuple(tensor.shape)}, {tensor.layout}" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise TypeError(f"{name} is {kind}; a dense tensor of {dimensions} dimensions is taken here")
+        raise TypeError(f"{name} is {_shown(tensor)}; a dense tensor of {dimensions} dimensions is taken here")
+
+
+def _check_sparse(name: str, tensor: Tensor) -> None:
+    if not _is_sparse(tensor) or tensor.dim() != 2:
+        raise TypeError(f"{name} is {_shown(tensor)}; a BSR or BSC tensor of two dimensions is taken here (matmul takes batches)")
 
 
 def _check_inner(a: Tensor, b: Tensor) -> None:
@@ -40,48 +49,59 @@ def _is_sparse(tensor: object) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.layout in (torch.sparse_bsr, torch.sparse_bsc)
 
 
-@torch.compiler.disable
+def _check_derivatives() -> None:
+    refuse_forward_mode()
+    refuse_transforms_of_bsr()
+
+
+@keep_out_of_graphs
 def dsd(a: Tensor, b: Tensor) -> Tensor:
     """a[m, k] · b[k, n] -> [m, n], where a is block-sparse."""
+    _check_sparse("a", a)
     _check_dense("b", b, 2)
-    return dds(b.t(), _transposed(a)).t()
+    _check_inner(a, b)
+    return _multiply("b", b.t(), a, a.layout == torch.sparse_bsr).t()
 
 
-@torch.compiler.disable
+@keep_out_of_graphs
 def dds(a: Tensor, b: Tensor) -> Tensor:
     """a[m, k] · b[k, n] -> [m, n], where b is block-sparse."""
     _check_dense("a", a, 2)
-    if b.layout == torch.sparse_bsc:  # b = Wᵀ: the product of a linear layer
-        weight = b.t()
-        check_bsr(weight)
-        _check_inner(a, b)
-        entry = _indices_of(weight)
-        return call(a, weight.values(), None, entry.crow, entry.col, weight.shape[1], weight.shape[0], "none")
-    check_bsr(b)
+    _check_sparse("b", b)
     _check_inner(a, b)
-    entry = _indices_of(b)
-    return _ops.linear_grad_input(a, None, b.values(), entry.crow, entry.col, b.shape[1], b.shape[0], "none")
+    return _multiply("a", a, b, b.layout == torch.sparse_bsc)
 
 
-def _transposed(sparse: Tensor) -> Tensor:
-    if not _is_sparse(sparse):
-        check_bsr(sparse)
-    return sparse.transpose(-2, -1)
+def _multiply(name: str, x: Tensor, sparse: Tensor, turned: bool) -> Tensor:
+    """x · Wᵀ if `turned`, else x · W, where W is `sparse`, or its transpose if that is BSC."""
+    _check_derivatives()
+    weight = sparse.t() if sparse.layout == torch.sparse_bsc else sparse
+    check_bsr(weight)
+    entry = indices_of(weight, sparse)
+    x, values = autocast(x.device.type, x, weight.values())
+    out_features, in_features = weight.shape
+    check_matrix(name, x, in_features if turned else out_features, values)
+    if turned:
+        return call(x, values, None, entry.crow, entry.col, in_features, out_features, "none")
+    return _ops.linear_grad_input(x, None, values, entry.crow, entry.col, in_features, out_features, "none")
 
 
-@torch.compiler.disable
+@keep_out_of_graphs
 def sdd(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
     """The blocks of a[m, k] · b[k, n] that the block-sparse matrix `like` [m, n] has: a BSR tensor with its indices, or BSC."""
     _check_dense("a", a, 2)
     _check_dense("b", b, 2)
+    _check_sparse("like", like)
     _check_inner(a, b)
-    if _is_sparse(like) and like.layout == torch.sparse_bsc:
-        return sdd(b.t(), a.t(), like.t()).t()
-    check_bsr(like)
+    _check_derivatives()
     if tuple(like.shape) != (a.shape[0], b.shape[1]):
         raise ValueError(f"the product is {a.shape[0]} × {b.shape[1]}, and `like` {like.shape[0]} × {like.shape[1]}")
-    entry = _indices_of(like)
+    if like.layout == torch.sparse_bsc:
+        return sdd(b.t(), a.t(), like.t()).t()
+    entry = indices_of(like, like)
     block_out, block_in = like.values().shape[1:]
+    a, b = autocast(a.device.type, a, b)
+    check_matrix("a", a.t(), a.shape[0], b)
     values, _ = _ops.linear_grad_weight(
         b, a.t(), None, entry.crow, entry.col, block_out, block_in, b.shape[1], a.shape[0], "none", False
     )
@@ -91,9 +111,15 @@ def sdd(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
 # ---- batches ----
 
 
-@functools.lru_cache(maxsize=256)
 def _diagonal(parts: tuple["sparsekiln.Layout", ...], device: torch.device) -> tuple[Tensor, Tensor, object]:
     """crow and col of the parts along the diagonal, and the kernels of that layout."""
+    # What is cached outlives this call: it must belong to no mode, transform or inference region.
+    with torch.inference_mode(False):
+        return (_cached_diagonal if unobserved() else _cached_diagonal.__wrapped__)(parts, device)
+
+
+@functools.lru_cache(maxsize=32)
+def _cached_diagonal(parts: tuple["sparsekiln.Layout", ...], device: torch.device) -> tuple[Tensor, Tensor, object]:
     layout = sparsekiln.Layout.diagonal(parts)
     crow = torch.tensor(layout.crow, dtype=torch.int32, device=device)
     col = torch.tensor(layout.col, dtype=torch.int32, device=device)
@@ -104,39 +130,47 @@ def _diagonal(parts: tuple["sparsekiln.Layout", ...], device: torch.device) -> t
 
 def _side_by_side(x: Tensor) -> Tensor:
     """[batch, n, features] -> [n, batch · features]; a copy, unless the rows of all matrices lie side by side."""
-    return x.transpose(0, 1).reshape(x.shape[1], -1)
+    return x.transpose(0, 1).reshape(x.shape[1], x.shape[0] * x.shape[2])
 
 
 def _apart(y: Tensor, batch: int) -> Tensor:
     """[n, batch · features] -> [batch, n, features], of the same memory."""
-    return y.view(y.shape[0], batch, -1).transpose(0, 1)
+    return y.view(y.shape[0], batch, y.shape[1] // batch).transpose(0, 1)
 
 
-@torch.compiler.disable
+@keep_out_of_graphs
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """a[…, m, k] · b[…, k, n] -> […, m, n], where one of them is block-sparse. Leading dimensions broadcast, as in torch.matmul.
 
     One launch computes all of it, each sparse matrix with its own blocks. Dense operands are copied, unless the rows of all
-    matrices lie side by side, as those of the heads of attention in [n, heads, features].
+    matrices lie side by side, as those of the heads of attention in [n, heads, features]. The index tensors of a batch of
+    sparse matrices are read at each call, which waits for a GPU: batched_linear takes layouts, and does not.
     """
+    if not _is_sparse(a) and not _is_sparse(b) or _is_sparse(a) and _is_sparse(b):
+        raise TypeError(f"a is {_shown(a)}, and b {_shown(b)}; one is a dense tensor, and the other BSR or BSC")
     if _is_sparse(a):
-        return matmul(b.transpose(-2, -1), _transposed(a)).transpose(-2, -1)
-    if not isinstance(a, torch.Tensor) or a.layout != torch.strided or not _is_sparse(b):
-        raise TypeError("matmul takes a dense tensor and a BSR or BSC tensor, in any order")
+        if b.dim() < 2:
+            raise ValueError(f"b is {tuple(b.shape)}; matrices have two dimensions or more")
+        return matmul(b.transpose(-2, -1), a.transpose(-2, -1)).transpose(-2, -1)
+    if not isinstance(a, torch.Tensor) or a.layout != torch.strided:
+        raise TypeError(f"a is {_shown(a)}; a dense tensor is multiplied with a BSR or BSC tensor")
     if a.dim() < 2:
-        raise ValueError(f"the dense tensor is {tuple(a.shape)}; matrices have two dimensions or more")
+        raise ValueError(f"a is {tuple(a.shape)}; matrices have two dimensions or more")
     _check_inner(a, b)
+    _check_derivatives()
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     weight = b.transpose(-2, -1) if b.layout == torch.sparse_bsc else b
-    if 0 in batch or 0 in a.shape[-2:] or 0 in b.shape[-2:]:
-        return a.new_zeros((*batch, a.shape[-2], b.shape[-1]))
+    if 0 in batch or 0 in b.shape[-2:]:
+        return a.new_zeros((*batch, a.shape[-2], b.shape[-1])) + 0 * (a.sum() + weight.values().sum())
     if b.dim() == 2:
         y = dds(a.reshape(-1, a.shape[-1]), b)
         return y.reshape(*batch, a.shape[-2], b.shape[-1])
     which = torch.arange(weight.shape[:-2].numel()).reshape(weight.shape[:-2]).expand(batch).flatten()
     crow, col, values = _side_by_side_weights(weight, which)
-    x = _side_by_side(a.expand(*batch, *a.shape[-2:]).reshape(-1, *a.shape[-2:]))
+    x, values = autocast(a.device.type, a, values)
+    x = _side_by_side(x.expand(*batch, *a.shape[-2:]).reshape(which.numel(), *a.shape[-2:]))
     rows, columns = which.numel() * weight.shape[-2], which.numel() * weight.shape[-1]
+    check_matrix("a", x, x.shape[1], values)
     if weight is not b:
         y = call(x, values, None, crow, col, columns, rows, "none")
     else:
@@ -152,13 +186,14 @@ def _side_by_side_weights(weight: Tensor, which: Tensor) -> tuple[Tensor, Tensor
     crow = weight.crow_indices().detach().to("cpu", torch.int32).reshape(-1, rows + 1).numpy()
     col = weight.col_indices().detach().to("cpu", torch.int32).reshape(len(crow), -1).numpy()
     layouts = [sparsekiln.Layout.from_csr(rows, columns, *one) for one in zip(crow, col)]
-    diagonal_crow, diagonal_col, _ = _diagonal(tuple(layouts[i] for i in which), values.device)
-    values = values.reshape(len(crow), -1, block_out, block_in)
+    diagonal_crow, diagonal_col, _ = _diagonal(tuple(layouts[i] for i in which.tolist()), values.device)
+    values = values.reshape(len(crow), values.shape[-3], block_out, block_in)
     if which.numel() != len(crow):
         values = values[which.to(values.device)]
     return diagonal_crow, diagonal_col, values.reshape(-1, block_out, block_in)
 
 
+@keep_out_of_graphs
 def batched_linear(
     x: Tensor, weight_values: Tensor, layout: "sparsekiln.Layout | Sequence[sparsekiln.Layout]", activation: str | None = None
 ) -> Tensor:  # fmt: skip
@@ -172,17 +207,20 @@ def batched_linear(
     _check_dense("x", x, 3)
     batch = x.shape[0]
     parts = (layout,) * batch if isinstance(layout, sparsekiln.Layout) else tuple(layout)
-    if len(parts) != batch or len({part.shape for part in parts}) > 1:
-        raise ValueError(f"x has {batch} matrices; there is one layout, or {batch} of as many rows and columns of blocks")
     if batch == 0:
         raise ValueError("x has no matrices; a batch has at least one")
-    values = weight_values.reshape(-1, *weight_values.shape[-2:])
-    block_out, block_in = values.shape[1:]
+    if len(parts) != batch or len({part.shape for part in parts}) > 1:
+        raise ValueError(f"x has {batch} matrices; there is one layout, or {batch} of as many rows and columns of blocks")
+    block_out, block_in = weight_values.shape[-2:]
+    blocks = sum(part.blocks for part in parts)
+    if weight_values.numel() != blocks * block_out * block_in:
+        raise ValueError(f"weight_values is {tuple(weight_values.shape)}; the layouts have {blocks} blocks together")
     out_features, in_features = parts[0].rows * block_out, parts[0].cols * block_in
     if x.shape[2] != in_features:
         raise ValueError(f"x is {tuple(x.shape)}; {parts[0].cols} columns of blocks of {block_out}x{block_in} take {in_features} features")
+    x, values = autocast(x.device.type, x, weight_values.reshape(blocks, block_out, block_in))
+    rows = _side_by_side(x)
+    check_matrix("x", rows, batch * in_features, values)
     crow, col, _ = _diagonal(parts, values.device)
-    y = call(
-        _side_by_side(x), values, None, crow, col, batch * in_features, batch * out_features, parse_activation(activation)
-    )
+    y = call(rows, values, None, crow, col, batch * in_features, batch * out_features, parse_activation(activation))
     return _apart(y, batch)

@@ -237,11 +237,21 @@ def unobserved(*tensors: Tensor) -> bool:
     return all(type(tensor) in _PLAIN and not tensor.is_meta for tensor in tensors)
 
 
-def _refuse_forward_mode() -> None:
+def refuse_forward_mode() -> None:
     if forward_ad._current_level >= 0 or (_transforms is not None and _jvp_is_open()):
         raise NotImplementedError(
             "block-sparse layers have no forward-mode derivatives (torch.autograd.forward_ad, torch.func.jvp, jacfwd); "
             "backward() and torch.autograd.grad would work, or a dense layer of the same weight: layer.to_dense()"
+        )
+
+
+def refuse_transforms_of_bsr() -> None:
+    """Derivatives of torch.func ask a BSR tensor for strides, which it does not have."""
+    interpreter = _transforms() if _transforms is not None else None
+    if interpreter is not None and any(kind in str(interpreter.key()) for kind in ("Grad", "Jvp")):
+        raise NotImplementedError(
+            "torch.func has no derivatives of products with BSR tensors; BlockSparseLinear and batched_linear have them, and so "
+            "has torch.autograd.grad"
         )
 
 
@@ -254,7 +264,7 @@ def call(*arguments) -> Tensor:
     """y of the operator linear, with its arguments and its gradients, by the fastest way that is possible."""
     x, values, bias, *_, activation = arguments
     if not torch.compiler.is_compiling():
-        _refuse_forward_mode()
+        refuse_forward_mode()
         if _transforms is not None and _transforms() is not None:
             return transforms.linear(*arguments)
     needs_gradient = torch.is_grad_enabled() and (

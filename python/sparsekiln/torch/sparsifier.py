@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+import sparsekiln
+
 from .blocks import grid, in_blocks, largest, number_at, parse_block, row_of, score_of_present
 from .choice import Choice, Density, Where
 from .layers import BlockSparseLinear
@@ -40,6 +42,8 @@ class Sparsifier:
                      each block, [blocks] or [rows, cols], or for each element, [blocks, block_out, block_in] or [out, in], of
                      which a block has the sum of absolute values. Called when blocks are to be removed, with the gradients that
                      the last backward pass has left. Without it, blocks have their Frobenius norm
+    fixed_shapes     removed blocks keep their place in memory, as zeros, so that no parameter changes its shape: what
+                     DistributedDataParallel needs, where step() is refused without it
     block, where, leave_small  as in sparsify_. BlockSparseLinear layers that the model has already are pruned further
 
     `report` says what was replaced. To go on from a checkpoint, make model, optimizer and Sparsifier as before and load the
@@ -60,6 +64,7 @@ class Sparsifier:
         initial_density: float = 1.0,
         scores: Callable[[str, Any], Tensor] | None = None,
         leave_small: bool = True,
+        fixed_shapes: bool = False,
     ) -> None:
         if not 0 <= begin_step <= end_step:
             raise ValueError(f"begin_step {begin_step} and end_step {end_step}; 0 <= begin_step <= end_step would work")
@@ -74,11 +79,11 @@ class Sparsifier:
         self._scores = scores
         self._layers: dict[str, BlockSparseLinear] = {}
         self._final: dict[str, float] = {}
-        self.report: Report = self._prepare(model, Choice(where, final_density), parse_block(block), leave_small)
+        self.report: Report = self._prepare(model, Choice(where, final_density), parse_block(block), leave_small, fixed_shapes)
         if self._is_due(0):
-            self._prune()
+            self._prune(0)
 
-    def _prepare(self, model: torch.nn.Module, choice: Choice, block: tuple[int, int], leave_small: bool) -> Report:
+    def _prepare(self, model: torch.nn.Module, choice: Choice, block: tuple[int, int], leave_small: bool, fixed_shapes: bool) -> Report:
         """Replaces the dense layers, and notes them and those that are sparse already."""
         if self.optimizer is not None:
             _check_optimizer(self.optimizer, model)
@@ -93,12 +98,12 @@ class Sparsifier:
         def make(name: str, layer: torch.nn.Linear, density: float) -> BlockSparseLinear:
             if self.optimizer is not None:
                 _check_state(self.optimizer, layer.weight)
-            sparse = _with_all_blocks(layer, block)
+            sparse = _with_all_blocks(layer, block, fixed_shapes)
             self._layers[name], self._final[name] = sparse, density
             exchanged.append((layer, sparse))
             return sparse
 
-        report = replace_layers(model, choice, block, make, leave_small)
+        report = replace_layers(model, choice, block, make, leave_small, may_find_none=bool(self._layers))
         if self.optimizer is not None:
             for dense, sparse in exchanged:
                 _exchange(self.optimizer, dense.weight, stored(sparse), block)
@@ -108,23 +113,28 @@ class Sparsifier:
 
     def step(self) -> bool:
         """Call it after each optimizer.step(). Returns whether blocks were removed."""
-        self.steps += 1
-        return self._is_due(self.steps) and self._prune()
+        step = self.steps + 1
+        changed = self._is_due(step) and self._prune(step)
+        self.steps = step  # not if it was refused
+        return changed
 
     def _is_due(self, step: int) -> bool:
         if not self.begin_step <= step <= self.end_step:
             return False
         return step == self.end_step or (step - self.begin_step) % self.every == 0
 
-    def _prune(self) -> bool:
-        changed = False
+    def _prune(self, step: int) -> bool:
+        moves = []
         for name, layer in self._layers.items():
             layout = layer.layout
-            wanted = number_at(self._density_at(self.steps, self._final[name]), layout.rows * layout.cols)
+            wanted = number_at(self._density_at(step, self._final[name]), layout.rows * layout.cols)
             if wanted < layout.blocks:
-                self._keep(name, layer, wanted)
-                changed = True
-        return changed
+                moves.append((layer, self._without_weakest(name, layer, wanted)))
+        for layer, layout in moves:  # all or none
+            layer.check_move(layout)
+        for layer, layout in moves:
+            layer.relayout(layout, self.optimizer)
+        return bool(moves)
 
     def _density_at(self, step: int, final: float) -> float:
         if step < self.begin_step:
@@ -133,9 +143,9 @@ class Sparsifier:
         left = 1 - (min(step, self.end_step) - self.begin_step) / span if span else 0.0
         return final + (max(self.initial_density, final) - final) * left**3
 
-    def _keep(self, name: str, layer: BlockSparseLinear, wanted: int) -> None:
+    def _without_weakest(self, name: str, layer: BlockSparseLinear, wanted: int) -> "sparsekiln.Layout":
         layout = layer.layout
-        given = stored(layer).detach().float().square() if self._scores is None else self._scores(name, layer)
+        given = stored(layer).detach()[: layout.blocks].float().square() if self._scores is None else self._scores(name, layer)
         try:
             scores = score_of_present(given, (layer.out_features, layer.in_features), layer.block, layout)
         except ValueError as error:
@@ -143,7 +153,7 @@ class Sparsifier:
         kept = largest(scores, wanted).numpy()
         mask = layout.mask()
         mask[row_of(layout)[~kept], layout.col[~kept]] = False
-        layer.relayout(mask, self.optimizer)
+        return sparsekiln.Layout(mask)
 
     # ---- what it has come to ----
 
@@ -200,10 +210,10 @@ def _check_state(optimizer: torch.optim.Optimizer, weight: Tensor) -> None:
             )
 
 
-def _with_all_blocks(linear: torch.nn.Linear, block: tuple[int, int]) -> BlockSparseLinear:
+def _with_all_blocks(linear: torch.nn.Linear, block: tuple[int, int], fixed_shapes: bool) -> BlockSparseLinear:
     """The same layer in block-sparse form, with the same bias parameter."""
     rows, cols = grid((linear.out_features, linear.in_features), block)
-    sparse = BlockSparseLinear.from_linear(linear, block=block, layout=torch.ones(rows, cols, dtype=torch.bool))
+    sparse = BlockSparseLinear.from_linear(linear, block=block, layout=torch.ones(rows, cols, dtype=torch.bool, device="cpu"), max_blocks=rows * cols if fixed_shapes else None)
     sparse.bias = linear.bias
     if linear.weight.grad is not None:
         stored(sparse).grad = _all_blocks(linear.weight.grad, block)

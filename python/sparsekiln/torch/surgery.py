@@ -57,7 +57,7 @@ def sparsify_(
     return replace_layers(model, Choice(where, density), sides, make, leave_small)
 
 
-def replace_layers(model: torch.nn.Module, choice: Choice, block: tuple[int, int], make: Make, leave_small: bool) -> Report:
+def replace_layers(model: torch.nn.Module, choice: Choice, block: tuple[int, int], make: Make, leave_small: bool, may_find_none: bool = False) -> Report:
     """Replaces what `choice` takes by what `make` makes of a layer's name, the layer and its density."""
     if isinstance(model, torch.nn.Linear):
         raise ValueError("the model is a nn.Linear itself, which cannot be replaced in place; take BlockSparseLinear.from_linear")
@@ -88,7 +88,8 @@ def replace_layers(model: torch.nn.Module, choice: Choice, block: tuple[int, int
     for module in model.modules():
         _keep_off_the_dense_path(module)
     report = Report(tuple(done), _message(model, choice, done))
-    if choice.unused or not done:
+    all_sparse_already = bool(done) and all(one.skipped == _SPARSE_ALREADY for one in done)
+    if choice.unused or (report.message and not may_find_none and not all_sparse_already):
         warnings.warn(report.message, stacklevel=3)
     return report
 
@@ -139,6 +140,8 @@ def _message(model: torch.nn.Module, choice: Choice, done: list[Replaced]) -> st
         lines.append(f"No layer was chosen; the model has {some}.")
     elif all(one.skipped == _SPARSE_ALREADY for one in done):
         lines.append("Every layer that was chosen was block-sparse already.")
+    elif all(one.skipped for one in done):
+        lines.append("No layer was replaced; the report has the reasons.")
     return " ".join(lines)
 
 

@@ -34,9 +34,3 @@ class Parametrizations:
                     raise TypeError(_REFUSAL.format(kind=type(module).__name__))
             raise AttributeError(f"'{type(module).__name__}' object has no attribute 'parametrizations'")
         return found
-
-    def __set__(self, module, value):
-        raise AttributeError("parametrizations is made by torch.nn.utils.parametrize")
-
-    def __delete__(self, module):
-        del module._modules["parametrizations"]

@@ -164,7 +164,7 @@ Plan varied_plan(const Problem& problem, const Target& target) {
   return plan;
 }
 
-bool cuts_rows(const Problem& problem, const Target& target, const Plan& plan) {
+bool splits_rows(const Problem& problem, const Target& target, const Plan& plan) {
   bool splits = false;
   for (const RangedConfig& range : plan)
     splits |= make_schedule(problem, target, range.config, range.up_to).counters > 0;
@@ -177,7 +177,7 @@ TEST_CASE("kernels give the bits of the documented order, through asynchronous c
     CAPTURE(to_string(block));
     const Problem problem = skewed_problem(block, Batch::up_to(64));
     const Plan plan = varied_plan(problem, target);
-    REQUIRE(cuts_rows(problem, target, plan));
+    REQUIRE(splits_rows(problem, target, plan));
     check_module(problem, target, plan, {64, 1, 7, 8, 9, 15, 33});
   }
 }
@@ -189,7 +189,7 @@ TEST_CASE(
     CAPTURE(to_string(block));
     const Problem problem = skewed_problem(block, Batch::up_to(64));
     const Plan plan = varied_plan(problem, target);
-    REQUIRE(cuts_rows(problem, target, plan));
+    REQUIRE(splits_rows(problem, target, plan));
     check_module(problem, target, plan, {64, 1, 7, 9, 15});
   }
 }
@@ -198,7 +198,7 @@ TEST_CASE("rows stay whole where one worker has them all, and a full row is one 
   const Target target{Target::Kind::cuda, "sm_90", 1};
   const Problem problem = skewed_problem({32, 32}, 15);
   const Plan plan{{15, fitting_config(problem.block, target, 16, 2, TableForm::constant)}};
-  REQUIRE(!cuts_rows(problem, target, plan));
+  REQUIRE(!splits_rows(problem, target, plan));
   check_module(problem, target, plan, {15});
 }
 

@@ -84,8 +84,11 @@ bool same_product(const Binary& shared, const Problem& problem, const Config& co
   const Kernel baked = baked_kernel(problem, shared.target, config);
   return std::ranges::all_of(batches, [&](std::int64_t n) {
     const HostInputs inputs = make_inputs(problem, n, Inputs::random, 4);
-    return attached.workspace_bytes(n) == baked.workspace_bytes(n) &&
-           bytes_of_product(attached, problem, inputs) == bytes_of_product(baked, problem, inputs);
+    CAPTURE(n);
+    const bool same = attached.workspace_bytes(n) == baked.workspace_bytes(n) &&
+                      bytes_of_product(attached, problem, inputs) == bytes_of_product(baked, problem, inputs);
+    CHECK(same);
+    return same;
   });
 }
 
@@ -97,7 +100,12 @@ bool same_gradient(const Binary& shared, const Problem& problem, const Config& c
   return std::ranges::all_of(launches, [&](const SddmmLaunch& launch) {
     return std::ranges::all_of(kinds, [&](Inputs kind) {
       const SddmmInputs inputs = make_inputs(Sddmm(problem), launch, kind, 5);
-      return bytes_of(launched(attached, problem, inputs)) == bytes_of(launched(baked, problem, inputs));
+      CAPTURE(launch.n);
+      CAPTURE(static_cast<int>(kind));
+      const bool same =
+          bytes_of(launched(attached, problem, inputs)) == bytes_of(launched(baked, problem, inputs));
+      CHECK(same);
+      return same;
     });
   });
 }

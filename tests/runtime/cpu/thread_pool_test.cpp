@@ -1,8 +1,14 @@
 #include "runtime/cpu/thread_pool.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -90,6 +96,45 @@ TEST_CASE("a launch takes no more threads than it may") {
   }
 }
 
+/// The threads that take part in 64 jobs of a millisecond.
+std::size_t threads_of(ThreadPool& pool, std::int32_t threads) {
+  struct Seen {
+    std::mutex mutex;
+    std::set<std::thread::id> ids;
+  } seen;
+  pool.run({[](const void* context, std::int32_t, std::int64_t) {
+              auto& self = *const_cast<Seen*>(static_cast<const Seen*>(context));
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              const std::lock_guard lock(self.mutex);
+              self.ids.insert(std::this_thread::get_id());
+            },
+            &seen, 1, 64, threads});
+  return seen.ids.size();
+}
+
+TEST_CASE("a pool grows with what it is asked for, and does with what is left when it is retired") {
+  ThreadPool pool;
+  CHECK(threads_of(pool, 1) == 1);
+  CHECK(threads_of(pool, 2) <= 2);
+  CHECK(threads_of(pool, 6) > 2);
+  CHECK(threads_of(pool, 2) <= 2);
+  pool.retire();
+  CHECK(threads_of(pool, 6) == 1);
+}
+
+TEST_CASE("a forked child has a pool with threads of its own") {
+  CHECK(threads_of(ThreadPool::shared(), 4) > 1);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(20);
+    _exit(threads_of(ThreadPool::shared(), 4) > 1 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
 TEST_CASE("a pool can be destroyed while its threads begin to wait") {
   for (int turn = 0; turn < 500; ++turn) {
     ThreadPool pool;
@@ -98,8 +143,12 @@ TEST_CASE("a pool can be destroyed while its threads begin to wait") {
   }
 }
 
-TEST_CASE("an idle pool wakes up, and one that never worked can be destroyed") {
-  const ThreadPool idle;
+TEST_CASE("an idle pool wakes up, and can be destroyed") {
+  ThreadPool idle;
+  {
+    Count count;
+    idle.run({Count::job, &count, 2, kJobs, 4});
+  }
   ThreadPool pool;
   for (int turn = 0; turn < 3; ++turn) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

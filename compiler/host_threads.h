@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstdint>
+
+namespace sparsekiln {
+
+/// As many threads as this process may run on at once, at least 1.
+[[nodiscard]] std::int32_t host_threads() noexcept;
+
+}  // namespace sparsekiln
