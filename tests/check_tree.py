@@ -28,8 +28,8 @@ _EMULATOR_FACE = "emulator/control.h"
 _SEPARATE = {("compiler/cuda", "compiler/cpu"), ("runtime/cuda", "runtime/cpu")}  # within one module
 _NO_CLOCK = {"compiler", "templates"}
 _TOP = {
-    *("meson.build meson_options.txt pyproject.toml dev README.md ARCHITECTURE.md LICENSE .clang-format .gitignore .ci".split()),
-    *("include compiler templates autotune oracle cache runtime emulator tools python tests bench examples docs".split()),
+    *("meson.build meson_options.txt pyproject.toml dev README.md ARCHITECTURE.md CHANGELOG.md LICENSE .clang-format .gitignore .ci".split()),
+    *("include compiler templates autotune oracle cache runtime emulator tools python tests bench examples docs packaging".split()),
 }
 _LONGEST = 700
 _BY_PROGRAMS = ("tests/emulator/triton/ptx/", "docs/examples/")  # not for people to read

@@ -283,9 +283,9 @@ class Call {
   bool stream_given_ = false;
 };
 
-/// It may wait for the baking of a tiered kernel, or for a device that still reads tables.
+/// It may wait for the baking of a tiered kernel, or for a device that still reads tables. Called under the
+/// GIL, as all that ends a LaidOut is, which has a Python object.
 void free_kernel(sk_kernel* kernel) {
-  if (PyGILState_Check() == 0) return sk_kernel_free(kernel);
   const nb::gil_scoped_release released;
   sk_kernel_free(kernel);
 }

@@ -10,14 +10,18 @@ The weight is W[out, in], as in torch.nn.Linear, and is stored as the blocks of 
 those of JAX in sparsekiln.jax, the interface of 2017 in sparsekiln.compat, and torchao's in sparsekiln.compat.torchao.
 """
 
-from sparsekiln import patterns
+from sparsekiln import _places, patterns  # _places first: the library asks the environment where things are
 from sparsekiln._core import Kernel, activations as _activations, version as __version__
 from sparsekiln._errors import Error, InvalidArgument
+from sparsekiln._places import get_include
 from sparsekiln._threads import set_threads, threads
 from sparsekiln.compilation import compile, up_to
 from sparsekiln.layout import Layout
 
-__all__ = ["Error", "InvalidArgument", "Kernel", "Layout", "activations", "compile", "patterns", "set_threads", "threads", "up_to", "__version__"]
+__all__ = [
+    "Error", "InvalidArgument", "Kernel", "Layout", "activations", "compile", "get_include", "patterns", "set_threads", "threads",
+    "up_to", "__version__",
+]  # fmt: skip
 
 #: The names of the activation functions.
 activations: tuple[str, ...] = tuple(_activations)

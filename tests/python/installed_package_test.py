@@ -10,7 +10,15 @@ import unittest
 from try_wheel import PROGRAM
 
 _SOURCES = pathlib.Path(__file__).resolve().parent.parent.parent / "python" / "sparsekiln"
+_HEADERS = _SOURCES.parent.parent / "include/sparsekiln"
 _BUILD = os.environ["SPARSEKILN_BUILD"]
+
+_PLACES = """
+import os, pathlib, sparsekiln
+package = pathlib.Path(sparsekiln.__file__).parent
+assert os.environ["SPARSEKILN_EMULATOR"] == str(package / "libsparsekiln_emulator.so"), os.environ
+assert pathlib.Path(sparsekiln.get_include(), "sparsekiln/c.h").is_file()
+"""
 
 
 class InstalledPackage(unittest.TestCase):
@@ -28,9 +36,10 @@ class InstalledPackage(unittest.TestCase):
         assert len(packages) == 1, packages
         cls.package = packages.pop()
 
-    def test_the_extension_lies_beside_all_modules_and_nothing_else_is_installed(self):
+    def test_the_extension_lies_beside_all_modules_the_emulator_and_the_headers_and_nothing_else_is_installed(self):
         wanted = {str(file.relative_to(_SOURCES)) for file in _SOURCES.rglob("*.py*") if "__pycache__" not in file.parts}
-        wanted.add("py.typed")
+        wanted |= {"py.typed", "libsparsekiln_emulator.so"}
+        wanted |= {f"include/sparsekiln/{file.name}" for file in _HEADERS.iterdir()}
         installed = {str(file.relative_to(self.package)) for file in self.home.rglob("*") if file.is_file()}
         extensions = installed - wanted
         self.assertEqual(wanted - installed, set())
@@ -49,7 +58,7 @@ class InstalledPackage(unittest.TestCase):
             (folder / "numpy.libs").symlink_to(libraries)
         bare = {"PATH": str(folder), "HOME": str(folder), "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1",
                 "SPARSEKILN_CACHE_DIR": f"{folder}/cache"}
-        for command in (["-c", PROGRAM], ["-m", "sparsekiln", "--version"]):
+        for command in (["-c", PROGRAM], ["-c", _PLACES], ["-m", "sparsekiln", "--version"]):
             done = subprocess.run([sys.executable, "-S", *command], cwd=folder, env=bare, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
 

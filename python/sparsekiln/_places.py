@@ -1,0 +1,26 @@
+"""Where the parts are that are installed with the package: the emulator, the headers, and NVRTC from PyPI."""
+
+import os
+import pathlib
+import sys
+
+_PACKAGE = pathlib.Path(__file__).parent
+
+
+def get_include() -> str:
+    """The folder to include <sparsekiln/sparsekiln.h> and <sparsekiln/c.h> from. The package has no library to link: that is
+    what `meson install` installs."""
+    return str(_PACKAGE / "include")
+
+
+def name_places() -> None:
+    """Tells the library where they are, in the environment. What is there already stays."""
+    emulator = _PACKAGE / "libsparsekiln_emulator.so"
+    if emulator.is_file():
+        os.environ.setdefault("SPARSEKILN_EMULATOR", str(emulator))
+    # The library looks for NVRTC in the active environment. A Python that is called by its path activates none.
+    if "VIRTUAL_ENV" not in os.environ and any(pathlib.Path(sys.prefix, "lib").glob("python*/site-packages/nvidia/*/lib")):
+        os.environ["VIRTUAL_ENV"] = sys.prefix
+
+
+name_places()
