@@ -64,11 +64,11 @@ class BsrLinear(torch.nn.Module):
         self.ccol, self.row_of = turned.crow_indices(), turned.col_indices()
         self.rows = torch.repeat_interleave(torch.arange(self.crow.numel() - 1), self.crow.diff())
         self.order = torch.argsort(self.col.long() * (self.crow.numel() - 1) + self.rows)
-        self.values = torch.nn.Parameter(bsr.values().clone())
+        self.weight_values = torch.nn.Parameter(bsr.values().clone())
         self.bias = torch.nn.Parameter(ours.bias.detach().clone())
 
     def forward(self, x):
-        return _BsrStep.apply(x, self.values, self.bias, self)
+        return _BsrStep.apply(x, self.weight_values, self.bias, self)
 
 
 def inference(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor) -> dict:
