@@ -243,7 +243,7 @@ class ElementTypeTest(ExtendedTest):
 
     def test_cuda_targets_refuse_it_in_a_sentence(self):
         request = ["compile", "L.npy", *self.REQUEST, "--target", "sm_80"]
-        self.assert_refused(2, request, ["e5m2 on sm_80: float8_e5m2 runs on the cpu target alone"])
+        self.assert_refused(2, request, ["e5m2 on sm_80: float8_e5m2 runs only on the cpu target"])
 
     def test_an_unknown_type_is_refused_with_a_list_that_has_it(self):
         self.assert_refused(2, ["compile", "L.npy", "--dtype", "e9m9", "--target", "cpu"], ["f64", "e5m2"])
