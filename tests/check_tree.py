@@ -1,8 +1,10 @@
-"""Checks what no compiler checks: which module includes which, circles of includes, what lies at the top, stray paths, file length.
+"""Checks what no compiler checks: which module includes which, circles of includes, what lies at the top, stray paths,
+file length, functions of Python that replace others.
 
 Prints one line a finding (file, line, what is wrong) and exits 1 if there is any.
 """
 
+import ast
 import pathlib
 import re
 import subprocess
@@ -70,6 +72,18 @@ def findings(file: str, text: str):
         stray = _STRAY_PATH.search(line)
         if stray:
             yield f"{file}:{number}: a path of one machine: {stray.group()}"
+    if file.endswith(".py"):
+        yield from overwritten(file, text)
+
+
+def overwritten(file: str, text: str):
+    """Functions that another one of the same name replaces, such as tests that never run."""
+    defined: set[str] = set()
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name != "_":
+            if node.name in defined:
+                yield f"{file}:{node.lineno}: {node.name} is defined above, too; only this one remains"
+            defined.add(node.name)
 
 
 def includes_of(texts: dict[str, str]) -> dict[str, dict[str, str]]:

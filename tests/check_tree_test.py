@@ -1,4 +1,4 @@
-"""What check_tree.py says of files that include one another in a circle."""
+"""What check_tree.py says of circles of includes, and of functions that replace others."""
 
 import unittest
 
@@ -63,6 +63,14 @@ class Circles(unittest.TestCase):
 
     def test_headers_that_are_not_in_the_tree_are_no_part_of_it(self):
         self.assertEqual(found({"a/b.h": '#include "generated.h"\n#include <string>\n'}), [])
+
+
+class Overwritten(unittest.TestCase):
+    def test_a_test_that_another_one_replaces_is_named(self):
+        text = "def test_a(): ...\ndef test_b(): ...\ndef test_a(): ...\ndef _(): ...\ndef _(): ...\n"
+        self.assertEqual(
+            list(check_tree.overwritten("a.py", text)), ["a.py:3: test_a is defined above, too; only this one remains"]
+        )
 
 
 if __name__ == "__main__":

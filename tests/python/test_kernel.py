@@ -534,37 +534,7 @@ def test_an_argument_that_no_field_has_is_refused_with_those_that_there_are():
         sk.compile(layout, 8, 4, target="cpu", colour="red")
 
 
-def bsr_of_scipy(layout, block):
-    sparse = pytest.importorskip("scipy.sparse")
-    values = np.random.default_rng(1).standard_normal((layout.blocks, *block)).astype(np.float32)
-    shape = (layout.rows * block[0], layout.cols * block[1])
-    return sparse.bsr_array((values, layout.col, layout.crow), shape=shape), values
-
-
-def bsr_of_pytorch(layout, block):
-    torch = pytest.importorskip("torch")
-    matrix, values = bsr_of_scipy(layout, block)
-    indices = torch.from_numpy(matrix.indptr), torch.from_numpy(matrix.indices)
-    return torch.sparse_bsr_tensor(*indices, torch.from_numpy(values), size=matrix.shape, check_invariants=True), values
-
-
-@pytest.mark.parametrize("make", [bsr_of_scipy, bsr_of_pytorch])
-@pytest.mark.parametrize("block", [(8, 16), (16, 16)])
-def test_a_bsr_matrix_brings_its_block(make, block):
-    layout = sk.patterns.random(3, 4, 0.6, seed=1)
-    matrix, values = make(layout, block)
-    kernel = sk.compile(matrix, batch=5, target="cpu")
-    assert kernel.block == block and kernel.layout == layout
-    x = np.random.default_rng(2).standard_normal((5, kernel.in_features)).astype(np.float32)
-    np.testing.assert_allclose(kernel(x, values), x @ dense_weight(layout, values).T, rtol=1e-4, atol=1e-4)
-    assert sk.compile(matrix, 32, 5, target="cpu").block == (32, 32)
-
-
-def test_without_a_matrix_a_block_is_32_wide():
-    assert sk.compile([[1, 0]], batch=4, target="cpu").block == (32, 32)
-
-
-def test_a_kernel_says_what_it_is():
+def test_the_repr_of_a_kernel_says_what_it_is():
     layout = sk.patterns.random(3, 4, 0.6, seed=1)
     kernel = sk.compile(layout, (8, 16), 5, target="cpu", epilogue="bias+gelu")
     shown = f"Kernel(forward, 64 -> 24 features, {layout.blocks} blocks of 8x16, f32, bias+gelu, batch 5, on {kernel.target})"
