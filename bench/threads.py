@@ -32,7 +32,7 @@ print(time.perf_counter() - begin, (time.thread_time() - thread) / (time.process
 
 def run(processes: int, threads: int, calls: int) -> tuple[float, float]:
     """Seconds until all processes have made their calls, and the least share of a calling thread in processor time."""
-    environment = dict(os.environ, SPARSEKILN_THREADS=str(threads))
+    environment = dict(os.environ, SPARSEKILN_THREADS=str(threads), OPENBLAS_NUM_THREADS="1")  # those of NumPy spin
     command = [sys.executable, "-c", _WORK, str(calls)]
     workers = [
         subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)

@@ -37,6 +37,7 @@ def share_of_caller(before: str = "", kernel: str = _CORE, named: str = "", **va
     """The share of the calling thread in the processor time of 20 calls."""
     names = ("SPARSEKILN_THREADS", "OMP_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in names} | variables
+    environment["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's own threads spin for a while when they have been made
     program = _MEASURE.format(before=before, kernel=kernel.format(named=named))
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     return float(done.stdout)
