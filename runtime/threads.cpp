@@ -13,8 +13,6 @@
 namespace sparsekiln {
 namespace {
 
-constexpr std::int32_t kMostThreads = 1024;
-
 /// 0 where the variable is not there, or is no number of threads.
 std::int32_t number_in(const char* variable) {
   const char* const value = std::getenv(variable);

@@ -10,11 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "compiler/host_threads.h"
+
 namespace sparsekiln::cpu {
 namespace {
 
 constexpr std::int32_t kMostPasses = 4;
-constexpr std::int32_t kMostThreads = 1024;
 /// Looks at a flag before a thread gives up its processor: some ten microseconds, what a launch in a loop
 /// takes to come back, and less than waking costs.
 constexpr int kSpins = 400;

@@ -323,6 +323,7 @@ def _train(rank, world, file, folder):
         torch.nn.functional.mse_loss(parallel(x[rank::world]), target[rank::world]).backward()
         optimiser.step()
     torch.save(model.state_dict(), f"{folder}/{rank}.pt")
+    torch.distributed.barrier()  # neither ends while the other still answers it
     torch.distributed.destroy_process_group()
 
 

@@ -111,21 +111,20 @@ def sdd(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
 # ---- batches ----
 
 
-def _diagonal(parts: tuple["sparsekiln.Layout", ...], device: torch.device) -> tuple[Tensor, Tensor, object]:
-    """crow and col of the parts along the diagonal, and the kernels of that layout."""
+def _diagonal(parts: tuple["sparsekiln.Layout", ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """crow and col of the parts along the diagonal."""
     # What is cached outlives this call: it must belong to no mode, transform or inference region.
     with torch.inference_mode(False):
         return (_cached_diagonal if unobserved() else _cached_diagonal.__wrapped__)(parts, device)
 
 
 @functools.lru_cache(maxsize=32)
-def _cached_diagonal(parts: tuple["sparsekiln.Layout", ...], device: torch.device) -> tuple[Tensor, Tensor, object]:
+def _cached_diagonal(parts: tuple["sparsekiln.Layout", ...], device: torch.device) -> tuple[Tensor, Tensor]:
     layout = sparsekiln.Layout.diagonal(parts)
     crow = torch.tensor(layout.crow, dtype=torch.int32, device=device)
     col = torch.tensor(layout.col, dtype=torch.int32, device=device)
-    kernels = kernels_of(layout)
-    know(crow, col, kernels, "batch of matrices")
-    return crow, col, kernels
+    know(crow, col, kernels_of(layout), "batch of matrices")
+    return crow, col
 
 
 def _side_by_side(x: Tensor) -> Tensor:
@@ -186,7 +185,7 @@ def _side_by_side_weights(weight: Tensor, which: Tensor) -> tuple[Tensor, Tensor
     crow = weight.crow_indices().detach().to("cpu", torch.int32).reshape(-1, rows + 1).numpy()
     col = weight.col_indices().detach().to("cpu", torch.int32).reshape(len(crow), -1).numpy()
     layouts = [sparsekiln.Layout.from_csr(rows, columns, *one) for one in zip(crow, col)]
-    diagonal_crow, diagonal_col, _ = _diagonal(tuple(layouts[i] for i in which.tolist()), values.device)
+    diagonal_crow, diagonal_col = _diagonal(tuple(layouts[i] for i in which.tolist()), values.device)
     values = values.reshape(len(crow), values.shape[-3], block_out, block_in)
     if which.numel() != len(crow):
         values = values[which.to(values.device)]
@@ -221,6 +220,6 @@ def batched_linear(
     x, values = autocast(x.device.type, x, weight_values.reshape(blocks, block_out, block_in))
     rows = _side_by_side(x)
     check_matrix("x", rows, batch * in_features, values)
-    crow, col, _ = _diagonal(parts, values.device)
+    crow, col = _diagonal(parts, values.device)
     y = call(rows, values, None, crow, col, batch * in_features, batch * out_features, parse_activation(activation))
     return _apart(y, batch)
