@@ -11,16 +11,17 @@
 #include "compiler/computation_fields.h"
 
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
-//   version:u32  target  plan  operands  entries  code  ptx  log  compiler  options  source:16 bytes
+//   version:u32  target  plan  operands  entries  code  data  ptx  log  compiler  options  source:16 bytes
 // Version 1 was the first, version 2 added a config's operand_a, version 3 its rows and
 // merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation, version
 // 7 an entry's launch attributes, and plan and computation as text, as identities have them, version 8 an
-// entry's tensor maps. A reader knows one version: what stores Binaries has the compiler's digest in the key.
+// entry's tensor maps, version 9 its batch tiles in flight and a module's data. A reader knows one version:
+// what stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 8;
+constexpr std::uint32_t kVersion = 9;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -155,6 +156,7 @@ void put(ByteWriter& out, const Entry& entry) {
   for (const std::string& pass : entry.passes) out.put_text(pass);
   out.put(entry.workers);
   out.put(entry.tile_n);
+  out.put(entry.tiles_in_flight);
   out.put(entry.threads);
   out.put(entry.dynamic_shared_bytes);
   for (const std::int32_t ctas : entry.attributes.cluster) out.put(ctas);
@@ -195,6 +197,7 @@ Entry get_entry(ByteReader& in) {
   for (std::size_t passes = in.get_count(8); passes > 0; --passes) entry.passes.push_back(in.get_text());
   entry.workers = in.get<std::int32_t>();
   entry.tile_n = in.get<std::int32_t>();
+  entry.tiles_in_flight = in.get<std::int32_t>();
   entry.threads = in.get<std::int32_t>();
   entry.dynamic_shared_bytes = in.get<std::int32_t>();
   for (std::int32_t& ctas : entry.attributes.cluster) ctas = in.get<std::int32_t>();
@@ -219,6 +222,7 @@ Entry get_entry(ByteReader& in) {
       cluster.begin(), cluster.end(), [](std::int32_t ctas) { return ctas >= 1 && ctas <= kMostClustered; });
   const bool usable = clusters_exist && (waits ? entry.workers == 0 : entry.workers > 0) &&
                       entry.tables.counters >= 0 && entry.tile_n >= 0 && entry.threads > 0 &&
+                      entry.tiles_in_flight > 0 && entry.tiles_in_flight <= kMostGridRows &&
                       !entry.passes.empty() && entry.workspace.counter_bytes >= 0 &&
                       entry.workspace.bytes_per_tile >= 0;
   if (!usable) in.fail("an entry that cannot be launched");
@@ -286,6 +290,11 @@ std::vector<std::byte> serialize(const Binary& binary) {
   out.put(static_cast<std::uint64_t>(binary.entries.size()));
   for (const Entry& entry : binary.entries) put(out, entry);
   out.put_bytes(binary.code);
+  out.put(static_cast<std::uint64_t>(binary.data.size()));
+  for (const ModuleData& data : binary.data) {
+    out.put_text(data.symbol);
+    out.put_bytes(data.bytes);
+  }
   out.put_text(binary.ptx);
   out.put_text(binary.log);
   out.put_text(binary.compiler);
@@ -308,6 +317,12 @@ Binary deserialize(std::span<const std::byte> bytes) {
       binary.entries.push_back(get_entry(in));
     const std::span<const std::byte> code = in.get_bytes();
     binary.code.assign(code.begin(), code.end());
+    for (std::size_t count = in.get_count(16); count > 0; --count) {
+      ModuleData& data = binary.data.emplace_back();
+      data.symbol = in.get_text();
+      const std::span<const std::byte> contents = in.get_bytes();
+      data.bytes.assign(contents.begin(), contents.end());
+    }
     binary.ptx = in.get_text();
     binary.log = in.get_text();
     binary.compiler = in.get_text();

@@ -227,14 +227,21 @@ constexpr std::array kFields{
          .option = "alignment",
          .example = "8",
          .help = "bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2"}),
+    row<&C::overlap_launches, &O::overlap_launches>(
+        {.name = "overlap_launches",
+         .option = "overlap-launches",
+         .help = "let a launch begin before the one before it has ended: nothing else may write the weight "
+                 "meanwhile"}),
 };
 
 /// A member of Computation without a row does not compile: there are as many names here as members.
 [[maybe_unused]] void every_member_has_a_row(const Computation& what) {
   [[maybe_unused]] const auto& [operation, block, batch, dtype, out_dtype, math, order, strict_absent,
-                                epilogue, derivative, gates, bias_gradient, gate_gradient, alignment] = what;
-  using Members = decltype(std::tie(operation, block, batch, dtype, out_dtype, math, order, strict_absent,
-                                    epilogue, derivative, gates, bias_gradient, gate_gradient, alignment));
+                                epilogue, derivative, gates, bias_gradient, gate_gradient, alignment,
+                                overlap_launches] = what;
+  using Members =
+      decltype(std::tie(operation, block, batch, dtype, out_dtype, math, order, strict_absent, epilogue,
+                        derivative, gates, bias_gradient, gate_gradient, alignment, overlap_launches));
   static_assert(std::tuple_size_v<Members> == kFields.size());
 }
 

@@ -24,7 +24,7 @@ struct Number {
 constexpr std::array kNumbers{Number{"tile_n", &Config::tile_n}, Number{"tile_out", &Config::tile_out},
                               Number{"stages", &Config::stages}, Number{"warps", &Config::warps},
                               Number{"split", &Config::split},   Number{"rows", &Config::rows},
-                              Number{"merge", &Config::merge}};
+                              Number{"merge", &Config::merge},   Number{"in_flight", &Config::in_flight}};
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw Error(ErrorKind::invalid_argument,

@@ -333,11 +333,16 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   std::vector<std::int32_t> lengths(first_steps.size() - 1);
   for (std::size_t cluster = 0; cluster < lengths.size(); ++cluster)
     lengths[cluster] = first_steps[cluster + 1] - first_steps[cluster];
-  const std::int64_t batch_tiles = std::max<std::int64_t>(1, (n + config.tile_n - 1) / config.tile_n);
+  const std::int64_t batch_tiles = tiles_at_once(config, n);
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
   const auto workers = static_cast<std::int32_t>(std::clamp<std::int64_t>(ctas / batch_tiles, 1, 1 << 20));
   add_items(schedule, share(Lengths(std::move(lengths)), workers), first_steps);
   return schedule;
+}
+
+std::int64_t tiles_at_once(const Config& config, std::int64_t n) {
+  const std::int64_t tiles = std::max<std::int64_t>(1, (n + config.tile_n - 1) / config.tile_n);
+  return config.in_flight == 0 ? tiles : std::min<std::int64_t>(tiles, config.in_flight);
 }
 
 std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers) {

@@ -113,8 +113,11 @@ struct ScheduleFigures {
 /// tiles to distribute. A fixed batch has one n.
 [[nodiscard]] std::int64_t scheduled_n(Batch batch, const Plan& plan, std::size_t entry);
 
+/// Batch tiles of a batch of `n` that are computed at the same time.
+[[nodiscard]] std::int64_t tiles_at_once(const Config& config, std::int64_t n);
+
 /// Clusters the block rows of a product (cluster.h) and balances the clusters over target.workers ×
-/// config.split CTAs, shared by the batch tiles of n = `n`. Whole clusters are tried first: in contiguous
+/// config.split CTAs, shared by the tiles_at_once of n = `n`. Whole clusters are tried first: in contiguous
 /// runs, otherwise longest first (Graham 1969). Only if both leave the largest worker more than 5 % above the
 /// mean are clusters split, at multiples of the mean. Then no worker exceeds the mean by more than one step.
 /// O(blocks + rows · log rows) and the clustering; the same input gives the same schedule. Throws

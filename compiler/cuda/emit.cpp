@@ -198,6 +198,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse(fmt::format("variant {} has no tensor core to choose an operand of; leave operand_a out",
                        name(config.variant)));
   if (config.split < 1) refuse("a config's split is 1 or more");
+  if (config.in_flight < 0 || config.in_flight > kMostGridRows)
+    refuse(fmt::format("in_flight, the batch tiles at once, is 1 to {}, or 0 for all", kMostGridRows));
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
     refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
   const std::int32_t most_rows = kMostTiles / problem.weights();
@@ -232,6 +234,7 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
   entry.passes = {fmt::format("sparsekiln_{}_{}", name(problem.operation), index)};
   entry.workers = 0;
   entry.tile_n = range.config.tile_n;
+  if (range.config.in_flight != 0) entry.tiles_in_flight = range.config.in_flight;
   entry.threads = instance.threads;
   entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
   entry.attributes = instance.attributes;

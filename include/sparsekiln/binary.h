@@ -126,18 +126,22 @@ struct TensorMap {
 /// The most that an entry has: a launch makes them on its stack.
 inline constexpr std::size_t kMostTensorMaps = 8;
 
+/// The most rows of a grid, gridDim.y.
+inline constexpr std::int32_t kMostGridRows = 65535;
+
 /// One entry point and the recipe for launching it.
 ///
-/// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, min(batch tiles, 65535), 1), and a CTA goes on to
-/// batch tile + gridDim.y; every pass is a kernel of its own, launched in the same stream with the same grid,
-/// arguments and attributes. CPU: every pass is run over all (worker, batch tile) pairs, a pass starts when
-/// the one before it has ended on all.
+/// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, min(batch tiles, tiles_in_flight), 1), and a CTA goes
+/// on to batch tile + gridDim.y; every pass is a kernel of its own, launched in the same stream with the same
+/// grid, arguments and attributes. CPU: every pass is run over all (worker, batch tile) pairs, a pass starts
+/// when the one before it has ended on all.
 struct Entry {
-  std::int64_t up_to = 0;           ///< the largest n this entry serves; entries ascend
-  std::vector<std::string> passes;  ///< symbol names, run in this order
-  std::int32_t workers = 1;         ///< grid.x
-  std::int32_t tile_n = 1;          ///< batch rows a tile; 0: one tile has the whole batch
-  std::int32_t threads = 1;         ///< a CTA
+  std::int64_t up_to = 0;                        ///< the largest n this entry serves; entries ascend
+  std::vector<std::string> passes;               ///< symbol names, run in this order
+  std::int32_t workers = 1;                      ///< grid.x
+  std::int32_t tile_n = 1;                       ///< batch rows a tile; 0: one tile has the whole batch
+  std::int32_t tiles_in_flight = kMostGridRows;  ///< batch tiles at once; CUDA's
+  std::int32_t threads = 1;                      ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;
   LaunchAttributes attributes;         ///< CUDA's; the cpu has none
   std::vector<TensorMap> tensor_maps;  ///< CUDA's: one for each Argument::tensor_map, in their order
@@ -162,6 +166,14 @@ struct Entry {
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 
+/// What the launcher writes to a variable of a CUDA module when it is loaded: tables too large to be
+/// compiled.
+struct ModuleData {
+  std::string symbol;  ///< of a variable of as many bytes, aligned to 16
+  std::vector<std::byte> bytes;
+  friend bool operator==(const ModuleData&, const ModuleData&) = default;
+};
+
 /// What a launch checks its operands against.
 struct OperandContract : Computation {
   std::int64_t in_features = 0;
@@ -178,12 +190,13 @@ struct Binary {
   Plan plan;
   OperandContract operands;
   std::vector<Entry> entries;
-  std::vector<std::byte> code;  ///< cubin, or ELF object
-  std::string ptx;              ///< empty on the cpu target
-  std::string log;              ///< the compiler's, timings stripped; may be empty
-  std::string compiler;         ///< "NVRTC 13.0", "LLVM 19.1.7"
-  std::string options;          ///< as passed to it
-  Digest source;                ///< of the emitted source
+  std::vector<std::byte> code;   ///< cubin, or ELF object
+  std::vector<ModuleData> data;  ///< CUDA's
+  std::string ptx;               ///< empty on the cpu target
+  std::string log;               ///< the compiler's, timings stripped; may be empty
+  std::string compiler;          ///< "NVRTC 13.0", "LLVM 19.1.7"
+  std::string options;           ///< as passed to it
+  Digest source;                 ///< of the emitted source
 
   /// Whether this was made for attached tables and no layout is attached: then it is what all layouts share,
   /// and cannot be launched. Its contract has no features and no blocks.

@@ -91,6 +91,7 @@ struct Options {
   std::int64_t in_features = 0;  ///< where the layout's last column is cut; 0: all of its blocks
   std::int64_t out_features = 0;
   std::int32_t alignment = 16;
+  bool overlap_launches = false;
 
   /// "auto": the current CUDA device where there is one, else the cpu. "cuda", "cuda:1", "emulated" (an sm_90
   /// in software), "emulated:sm_80", or what Target::parse takes.

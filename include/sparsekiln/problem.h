@@ -137,6 +137,10 @@ struct Computation {
   bool gate_gradient = false;
   /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
   std::int32_t alignment = 16;
+  /// A CUDA launch may begin before the one before it in its stream has ended, and reads the weight before
+  /// that has: the caller promises that nothing writes the weight, bias and gates meanwhile. sm_90 and later;
+  /// elsewhere launches follow one another.
+  bool overlap_launches = false;
 
   /// The type of sums of products, and of gates, dbias and dgates.
   [[nodiscard]] DType sum_type() const { return sparsekiln::sum_type(dtype); }

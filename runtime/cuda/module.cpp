@@ -24,7 +24,6 @@ namespace {
 
 // CUDA C++ Programming Guide, technical specifications per compute capability: the grid's y and z dimensions,
 // and the shared memory that a CTA gets without asking.
-constexpr std::int64_t kMaxGridY = 65535;
 constexpr std::int32_t kSharedWithoutAsking = 48 * 1024;
 
 /// The largest workspace that any launch of this Binary needs.
@@ -52,17 +51,18 @@ struct Launchable {
   LaunchPlan plan;
   std::vector<CUlaunchAttribute> attributes;  ///< none: cuLaunchKernel does
   unsigned cluster_rows;                      ///< batch tiles of a cluster
+  unsigned most_rows;                         ///< of the grid
   const void* tables;                         ///< of an attached layout; else null
   TensorMaps tensor_maps;
 
   /// Rows of the grid for so many batch tiles: whole clusters. Where there are more tiles than the grid has
   /// rows, a CTA computes several: tile, tile + gridDim.y …
   [[nodiscard]] unsigned rows(std::int64_t tiles) const {
-    const auto most = static_cast<unsigned>(std::min(tiles, kMaxGridY));
+    const auto most = static_cast<unsigned>(std::min<std::int64_t>(tiles, most_rows));
     if (cluster_rows == 1) [[likely]]
       return most;
     const unsigned whole = (most + cluster_rows - 1) / cluster_rows * cluster_rows;
-    return whole <= kMaxGridY ? whole : whole - cluster_rows;
+    return whole <= kMostGridRows ? whole : whole - cluster_rows;
   }
 };
 
@@ -103,12 +103,12 @@ class ContextModule final : public Module {
         launch_kernel_(context_->api().launch_kernel) {
     for (std::size_t index = 0; index < binary_->entries.size(); ++index) {
       const Entry& entry = binary_->entries[index];
-      entries_.push_back({passes_of(entry), static_cast<unsigned>(entry.workers), entry.tile_n,
-                          static_cast<unsigned>(entry.threads),
-                          static_cast<unsigned>(entry.dynamic_shared_bytes), LaunchPlan(entry.arguments),
-                          launch_attributes(*context_, entry),
-                          static_cast<unsigned>(entry.attributes.cluster[1]), tables_.argument(index),
-                          TensorMaps(*context_, entry)});
+      entries_.push_back(
+          {passes_of(entry), static_cast<unsigned>(entry.workers), entry.tile_n,
+           static_cast<unsigned>(entry.threads), static_cast<unsigned>(entry.dynamic_shared_bytes),
+           LaunchPlan(entry.arguments), launch_attributes(*context_, entry),
+           static_cast<unsigned>(entry.attributes.cluster[1]), static_cast<unsigned>(entry.tiles_in_flight),
+           tables_.argument(index), TensorMaps(*context_, entry)});
     }
   }
 

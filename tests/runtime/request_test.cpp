@@ -48,15 +48,16 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
                                    const BlockShape& block, const Target& target, const RangedConfig& ranged,
                                    const Config& config, const Options& options) {
   [[maybe_unused]] const auto& [operation, shape, batch, dtype, out_dtype, math, order, strict_absent, ends,
-                                derivative, gates, bias_gradient, gate_gradient, alignment] = computation;
+                                derivative, gates, bias_gradient, gate_gradient, alignment,
+                                overlap_launches] = computation;
   [[maybe_unused]] const auto& [scale, bias, activation, glu, residual] = epilogue;
   [[maybe_unused]] const auto& [out, in] = block;
   [[maybe_unused]] const auto& [kind, arch, workers] = target;
   [[maybe_unused]] const auto& [up_to, numbers] = ranged;
-  [[maybe_unused]] const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, table,
-                                operand_a, packed] = config;
+  [[maybe_unused]] const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, in_flight,
+                                table, operand_a, packed] = config;
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15, o16, o17,
-                                o18, o19, o20, o21, o22, o23, o24, o25] = options;
+                                o18, o19, o20, o21, o22, o23, o24, o25, o26] = options;
 }
 
 Digest key(const Asked& asked) { return identity_of(asked.problem, asked.target, asked.plan).key(); }
@@ -86,6 +87,7 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.problem.bias_gradient = true; },
       [](Asked& a) { a.problem.gate_gradient = true; },
       [](Asked& a) { a.problem.alignment = 8; },
+      [](Asked& a) { a.problem.overlap_launches = true; },
       [](Asked& a) { a.problem.cut_in_features = 500; },
       [](Asked& a) { a.problem.cut_out_features = 500; },
       [](Asked& a) { a.target.arch = "sm_90a"; },
@@ -99,6 +101,7 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.plan[0].config.split = 2; },
       [](Asked& a) { a.plan[0].config.rows = 2; },
       [](Asked& a) { a.plan[0].config.merge = 2; },
+      [](Asked& a) { a.plan[0].config.in_flight = 2; },
       [](Asked& a) { a.plan[0].config.table = TableForm::global; },
       [](Asked& a) { a.plan[0].config.operand_a = OperandA::w; },
       [](Asked& a) { a.plan[0].config.packed = true; },
