@@ -92,6 +92,17 @@ def test_batches_of_no_matrices_and_no_rows(n):
     assert matmul(torch.zeros(0, n, 32), sparse(32, 64, (16, 16))[0]).shape == (0, n, 64)
 
 
+@pytest.mark.parametrize("rows, columns", ((0, 32), (32, 0), (0, 0)))
+def test_matrices_of_size_zero_are_taken_as_others_are(rows, columns):
+    x = torch.ones(5, rows)
+    empty = torch.zeros(rows, columns).to_sparse_bsr((16, 16))
+    with torch.autocast("cpu", torch.bfloat16):
+        result = matmul(x, empty)
+    assert result.dtype == torch.bfloat16 and torch.equal(result, torch.zeros(5, columns, dtype=torch.bfloat16))
+    with pytest.raises(TypeError, match="a is torch.float16"):
+        matmul(x.half(), empty)
+
+
 @pytest.mark.parametrize("one_layout", (True, False))
 def test_a_layer_for_each_head(one_layout):
     heads, n, block = 4, 21, (16, 32)

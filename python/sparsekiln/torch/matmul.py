@@ -160,7 +160,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     weight = b.transpose(-2, -1) if b.layout == torch.sparse_bsc else b
     if 0 in batch or 0 in b.shape[-2:]:
-        return a.new_zeros((*batch, a.shape[-2], b.shape[-1])) + 0 * (a.sum() + weight.values().sum())
+        x, values = autocast(a.device.type, a, weight.values())
+        check_matrix("a", x.flatten(0, -2), x.shape[-1], values)
+        return x.new_zeros((*batch, x.shape[-2], b.shape[-1])) + 0 * (x.sum() + values.sum())
     if b.dim() == 2:
         y = dds(a.reshape(-1, a.shape[-1]), b)
         return y.reshape(*batch, a.shape[-2], b.shape[-1])
