@@ -1,5 +1,9 @@
 #include "autotune/architecture.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 namespace sparsekiln {
 namespace {
 
@@ -23,16 +27,56 @@ namespace {
 //   120  RTX 5090: "RTX Blackwell GPU Architecture" white paper 2025 (1792 GB/s, 2407 MHz, 209.5 TFLOPS of
 //        f16 summed in float32, 104.8 of tf32).
 //
-// L2's rates of 86 and later are estimates, for the documents do not say: 64 bytes a cycle for half of the
-// multiprocessors; the A100's 5120 are those of 80 of its 108. The latencies and kLaunchUs are estimates,
-// too.
+// L2's size is that of the same documents; B200's and Thor's are estimates. Its rate on 90 is 5.5 TB/s
+// ("Nvidia's H100: Funny L2, and Tons of Bandwidth", Chips and Cheese 2023). Its rates of 86 and 89 to 120
+// are estimates, for the documents do not say: 64 bytes a cycle for half of the multiprocessors; the A100's
+// 5120 are those of 80 of its 108. The latencies, kLaunchUs and kCombineUs are estimates, too.
 constexpr Architecture kArchitectures[] = {
-    {75, 1.59, 320, 1270, 512, 0, 1, 64},          {80, 1.41, 1555, 7219, 1024, 512, 1, 64},
-    {86, 1.695, 936, 4400, 256, 128, 1, 128},      {87, 1.3, 204.8, 660, 256, 128, 1, 128},
-    {89, 2.52, 1008, 10300, 256, 128, 1, 128},     {90, 1.83, 3350, 7700, 2048, 1024, 0.62, 128},
-    {100, 1.85, 8000, 8700, 4096, 2048, 0.5, 128}, {110, 1.57, 273, 1000, 2048, 1024, 0.5, 128},
-    {120, 2.407, 1792, 13000, 256, 128, 1, 128},
+    {75, 1.59, 320, 1270, 4, 512, 0, 1, 64},
+    {80, 1.41, 1555, 7219, 40, 1024, 512, 1, 64},
+    {86, 1.695, 936, 4400, 6, 256, 128, 1, 128},
+    {87, 1.3, 204.8, 660, 4, 256, 128, 1, 128},
+    {89, 2.52, 1008, 10300, 72, 256, 128, 1, 128},
+    {90, 1.83, 3350, 5500, 50, 2048, 1024, 0.62, 128},
+    {100, 1.85, 8000, 8700, 126, 4096, 2048, 0.5, 128},
+    {110, 1.57, 273, 1000, 32, 2048, 1024, 0.5, 128},
+    {120, 2.407, 1792, 13000, 96, 256, 128, 1, 128},
 };
+
+/// Parts of an architecture with other memory than the usual one, known by their names; the first that is
+/// part of a device's name counts. Without a name by their multiprocessors, as far as these tell them from
+/// the usual part.
+struct NamedPart {
+  std::string_view name;
+  int capability;
+  std::int32_t workers;
+  double memory_gbytes;
+  double cache_mib;
+};
+// NVIDIA's data sheets: A100 80 GB 2021 (SXM 2039 GB/s, PCIe 1935), A30 2021, A10 and A40 2021, L4 and L40S
+// 2023, H100 2023 (PCIe 2 TB/s, NVL 3.9), H200 2024, GH200 2023 (4.9 TB/s with 144 GB).
+constexpr NamedPart kParts[] = {
+    {"A100-SXM4-80GB", 80, 108, 2039, 40},
+    {"A100 80GB PCIe", 80, 108, 1935, 40},
+    {"A30", 80, 56, 933, 24},
+    {"A10", 86, 72, 600, 6},
+    {"A40", 86, 84, 696, 6},
+    {"L40S", 89, 142, 864, 96},
+    {"L4", 89, 58, 300, 48},
+    {"H100 PCIe", 90, 114, 2000, 50},
+    {"H100 NVL", 90, 132, 3900, 50},
+    {"H200", 90, 132, 4800, 50},
+    {"GH200 144G", 90, 132, 4900, 50},
+};
+
+constexpr std::int32_t kUsualWorkers[] = {108, 132};  // of parts that others have as many as
+
+bool is_part(const NamedPart& named, const Target& target, const Part& part) {
+  if (!part.name.empty()) return part.name.find(named.name) != std::string::npos;
+  const bool usual =
+      std::find(std::begin(kUsualWorkers), std::end(kUsualWorkers), named.workers) != std::end(kUsualWorkers);
+  return !usual && named.workers == target.workers;
+}
 
 }  // namespace
 
@@ -41,16 +85,23 @@ double Architecture::products(DType dtype, Math math) const {
   return math == Math::tf32 ? tf32_products : lanes;
 }
 
-Architecture architecture(const Target& target) {
+Architecture architecture(const Target& target, const Part& part) {
   Architecture found = kArchitectures[0];
   for (const Architecture& each : kArchitectures)
     if (each.capability <= target.compute_capability()) found = each;
+  for (const NamedPart& named : kParts) {
+    if (named.capability != found.capability || !is_part(named, target, part)) continue;
+    found.memory_gbytes = named.memory_gbytes;
+    found.cache_mib = named.cache_mib;
+    break;
+  }
+  if (part.cache_bytes > 0) found.cache_mib = static_cast<double>(part.cache_bytes) / (1 << 20);
   return found;
 }
 
-MachinePeak peak_of(const Problem& problem, const Target& target) {
+MachinePeak peak_of(const Problem& problem, const Target& target, const Part& part) {
   if (target.kind == Target::Kind::cpu) return {};
-  const Architecture figures = architecture(target);
+  const Architecture figures = architecture(target, part);
   return {2 * figures.products(problem.dtype, problem.math) * figures.clock_ghz * target.workers,
           figures.memory_gbytes, false};
 }

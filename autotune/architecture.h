@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
@@ -9,13 +10,20 @@
 
 namespace sparsekiln {
 
-/// What the usual part of an architecture does at most, from public documents (architecture.cpp names them).
+/// What is known of a GPU besides its target; nothing where code is made without one.
+struct Part {
+  std::string name;              ///< "NVIDIA H200"
+  std::int64_t cache_bytes = 0;  ///< L2; 0: unknown
+};
+
+/// What a part does at most, from public documents (architecture.cpp names them).
 /// Rates of a multiprocessor are a cycle's; a product is a multiplication and an addition.
 struct Architecture {
   int capability = 0;        ///< the first that it holds for
   double clock_ghz = 0;      ///< boost
   double memory_gbytes = 0;  ///< of the part's memory, GB/s
   double cache_gbytes = 0;   ///< of the part's L2, GB/s
+  double cache_mib = 0;      ///< L2
   double half_products = 0;  ///< f16 and bf16 on tensor cores, summed in float32, dense
   double tf32_products = 0;  ///< the same for tf32; 0: it has none
   /// The share of these that `mma.sync` reaches. Kernels here use that instruction; only newer ones use all
@@ -23,23 +31,28 @@ struct Architecture {
   double mma_share = 1;
   std::int32_t lanes = 0;  ///< float32 products on CUDA cores
 
+  [[nodiscard]] double cache_bytes() const { return cache_mib * (1 << 20); }
+
   static constexpr double kIssued = 4;         ///< warp instructions, one for each of four schedulers
   static constexpr double kSharedBytes = 128;  ///< of shared memory
   static constexpr double kCacheBytes = 64;    ///< from L2, what a multiprocessor takes
   static constexpr double kMemoryUs = 0.6;     ///< from asking memory to having
   static constexpr double kCacheUs = 0.2;      ///< from asking L2
   static constexpr double kLaunchUs = 2.5;     ///< of a launch without work, in a stream of launches
+  /// Of combining the parts of a split row: stores, an atomic and loads, each through L2 and back.
+  static constexpr double kCombineUs = 1.2;
 
   /// Products a cycle of a multiprocessor that kernels of the problem's types use: tensor cores, or CUDA
   /// cores for f32 with math ieee.
   [[nodiscard]] double products(DType dtype, Math math) const;
 };
 
-/// The figures of a CUDA target. An architecture that is not in the table gets those of the next older one.
-[[nodiscard]] Architecture architecture(const Target& target);
+/// The figures of a CUDA target: of a part whose name is known, else of the usual one. An architecture that
+/// is not in the table gets those of the next older one.
+[[nodiscard]] Architecture architecture(const Target& target, const Part& part = {});
 
-/// The peak of the target's multiprocessors and of the usual part's memory, as documented. Nothing for a cpu:
-/// no document describes this host, which has to be measured.
-[[nodiscard]] MachinePeak peak_of(const Problem& problem, const Target& target);
+/// The peak of the target's multiprocessors and of the part's memory, as documented. Nothing for a cpu: no
+/// document describes this host, which has to be measured.
+[[nodiscard]] MachinePeak peak_of(const Problem& problem, const Target& target, const Part& part = {});
 
 }  // namespace sparsekiln

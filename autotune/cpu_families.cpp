@@ -1,18 +1,11 @@
 #include "autotune/cpu_families.h"
 
 #include <algorithm>
-#include <optional>
 
-#include "autotune/cpu_defaults.h"
 #include "autotune/cpu_prediction.h"
 
 namespace sparsekiln::cpu {
 namespace {
-
-template <class Computed>
-std::optional<Config> offered_default(const Computed& computed, const Target& target, std::int64_t n) {
-  return default_config(computed, target, n);
-}
 
 const char* rejection(const Spmm& problem, const Target& target, const Config& config);
 
@@ -25,8 +18,7 @@ const FamilyTuning<Spmm> kSpmmVector{.variant = Variant::vector,
                                               .tiles = {{1, 1}},
                                               .table = {TableForm::global},
                                               .operand_a = {OperandA::x}},
-                                     .rejection = rejection,
-                                     .default_config = offered_default<Spmm>};
+                                     .rejection = rejection};
 const FamilyTuning<Sddmm> kSddmmVector{.variant = Variant::vector,
                                        .axes = {.tile_n = {16, 32, 64, 128},
                                                 .tile_out = {0},
@@ -36,8 +28,7 @@ const FamilyTuning<Sddmm> kSddmmVector{.variant = Variant::vector,
                                                 .tiles = {{1, 1}, {2, 1}, {3, 1}, {4, 1}, {8, 1}},
                                                 .table = {TableForm::global},
                                                 .operand_a = {OperandA::x}},
-                                       .rejection = rejects_nothing<Sddmm>,
-                                       .default_config = offered_default<Sddmm>};
+                                       .rejection = rejects_nothing<Sddmm>};
 
 const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
   const auto tile = expected_tile(problem, target, config);

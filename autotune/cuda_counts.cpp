@@ -117,9 +117,11 @@ double longest_first(std::span<const std::int32_t> begins, std::int64_t workers,
 }
 
 /// The largest share where all rows are known: that of the first balanced order, tried as make_schedule does.
-double largest_share(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
+/// `most`: what is not split.
+double largest_share(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total,
+                     double most) {
   const double least = least_share(begins, workers, total);
-  if (least > kBalanced) return least;
+  if (least > most) return least;
   const double in_order = contiguous(begins, workers, total);
   return in_order > kBalanced ? longest_first(begins, workers, total) : in_order;
 }
@@ -161,16 +163,19 @@ void split_rows(std::span<const std::int32_t> begins, std::int64_t workers, std:
   }
 }
 
-Shares shares_of(const Steps& steps, std::span<const std::int32_t> begins, std::int64_t workers) {
+/// `saves`: Config::split_saves.
+Shares shares_of(const Steps& steps, std::span<const std::int32_t> begins, std::int64_t workers,
+                 std::int64_t saves) {
   Shares shares;
   if (steps.cost() == 0) return shares;
   shares.workers = useful_workers(steps, workers);
   const std::int64_t total = rounded(steps.cost());
   const auto of_workers = static_cast<double>(shares.workers);
-  shares.largest = begins.empty() ? expected_longest_first(steps, of_workers)
-                                  : largest_share(begins, shares.workers, total);
-  if (shares.largest <= kBalanced) return shares;
   const double mean = steps.cost() / of_workers;
+  const double most = std::max(kBalanced, 1 + static_cast<double>(saves) / mean + 1e-9);
+  shares.largest = begins.empty() ? expected_longest_first(steps, of_workers)
+                                  : largest_share(begins, shares.workers, total, most);
+  if (shares.largest <= most) return shares;
   shares.largest = std::ceil(mean) / mean;
   // A boundary falls between two clusters as often as one step in so many is a cluster's first.
   shares.splits = (of_workers - 1) * (1 - steps.clusters / steps.cost());
@@ -231,13 +236,12 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
 Counts expected_counts(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk,
                        std::int64_t n) {
   const Layout& layout = problem.layout;
-  const std::int64_t tiles = std::max<std::int64_t>(1, quotient_up(n, config.tile_n));
-  const std::int64_t workers =
-      std::clamp<std::int64_t>(std::int64_t{target.workers} * config.split / tiles, 1, 1 << 20);
+  const std::int64_t workers = std::clamp<std::int64_t>(
+      std::int64_t{target.workers} * config.split / tiles_at_once(config, n), 1, 1 << 20);
   const bool single = config.rows * config.merge == 1;
   const auto rows = single && layout.rows() <= kRowsCounted ? layout.crow() : std::span<const std::int32_t>();
   const Steps steps = expected_steps(layout, config);
-  const Shares shares = shares_of(steps, rows, workers);
+  const Shares shares = shares_of(steps, rows, workers, config.split_saves);
   Counts counts;
   counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);

@@ -4,7 +4,10 @@
 #include <array>
 #include <cmath>
 
+#include <sparsekiln/binary.h>
+
 #include "autotune/architecture.h"
+#include "autotune/batch_ranges.h"
 #include "autotune/cuda_work.h"
 #include "compiler/cuda/multiprocessor.h"
 
@@ -68,13 +71,19 @@ double cycles_of_product(const Computation& problem, const Target& target, const
   return products / (figures.products(problem.dtype, problem.math) * figures.mma_share);
 }
 
+/// Loads of tables, one after the other, before the first copy of a CTA can start: its worker's first chunk,
+/// and the step of that.
+double table_us(const Config& config) {
+  return config.table == TableForm::unrolled ? 0 : 2 * Architecture::kCacheUs;
+}
+
 Prediction timed(const Computation& problem, const Target& target, const Config& config,
-                 const CtaCosts& costs, const Work& work) {
-  const Architecture figures = architecture(target);
+                 const CtaCosts& costs, const Work& work, const Architecture& figures) {
   const double ctas = static_cast<double>(work.ctas);
   const auto of_cta = [&](std::int64_t all) { return static_cast<double>(all) / ctas * work.largest; };
-  const double from_memory = static_cast<double>(work.memory_bytes) /
-                             static_cast<double>(std::max<std::int64_t>(work.global_bytes, 1));
+  const double memory_bytes =
+      static_cast<double>(work.memory_bytes) + bytes_read_again(work, figures.cache_bytes());
+  const double from_memory = memory_bytes / static_cast<double>(std::max<std::int64_t>(work.global_bytes, 1));
   const double latency = Architecture::kCacheUs +
                          std::min(from_memory, 1.0) * (Architecture::kMemoryUs - Architecture::kCacheUs);
   const Share share{
@@ -95,14 +104,15 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   };
   if (waves > 0) add(waves, room);
   if (rest > 0) add(1, rest);
-  of(times, Bound::memory) = static_cast<double>(work.memory_bytes) / figures.memory_gbytes * 1e-3;
+  of(times, Bound::memory) = memory_bytes / figures.memory_gbytes * 1e-3;
   of(times, Bound::cache) =
       std::max(of(times, Bound::cache), static_cast<double>(work.global_bytes) / figures.cache_gbytes * 1e-3);
   const auto longest = std::max_element(times.begin(), times.end());
   double others = -*longest;
   for (const double time : times) others += time;
   // A wave begins with a look at the tables and a first copy, and ends with a store.
-  const double begin = Architecture::kLaunchUs + 2 * Architecture::kMemoryUs * (waves + (rest > 0 ? 1 : 0));
+  const double begin = Architecture::kLaunchUs + (work.combines ? Architecture::kCombineUs : 0) +
+                       (2 * Architecture::kMemoryUs + table_us(config)) * (waves + (rest > 0 ? 1 : 0));
   Prediction prediction;
   prediction.us = begin + *longest + (config.stages == 1 ? kOverlapLostOfOneStage : kOverlapLost) * others;
   prediction.bound =
@@ -110,16 +120,75 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   return prediction;
 }
 
-}  // namespace
+/// The share of L2 that the x of the batch tiles at once may take: it is read again and again while the
+/// weight and the results pass.
+constexpr double kShareOfX = 0.3;
 
-Prediction predict(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
-  const LoopCosts costs = loop_costs(problem, target, config);
-  return timed(problem, target, config, costs, estimate(problem, target, config, costs, n));
+/// Batch tiles at once whose x fits in so many bytes, in as few rounds; 0: all. Not so few that rows would
+/// have to be split to keep all CTAs busy; and a range of batches has no more of them than its smallest n,
+/// for which it is scheduled.
+std::int32_t tiles_in_share(const Spmm& problem, const Target& target, const Config& config, std::int64_t n,
+                            double bytes) {
+  const auto tiles_of = [&](std::int64_t batch) {
+    return batch_tiles(std::max<std::int64_t>(batch, 1), config.tile_n);
+  };
+  const double activations = problem.derivative == Activation::none ? 1 : 2;
+  const double of_tile = activations * config.tile_n * static_cast<double>(problem.in_features()) *
+                         static_cast<double>(size_of(problem.dtype));
+  const auto fitting = static_cast<std::int64_t>(std::max(1.0, bytes / std::max(of_tile, 1.0)));
+  const std::int64_t clusters =
+      std::max<std::int64_t>(problem.layout.rows() / (config.rows * config.merge), 1);
+  const std::int64_t busy = std::int64_t{target.workers} * config.split / clusters;
+  const std::int64_t most = std::min(
+      {std::max(fitting, busy), tiles_of(range_begin(problem.batch, n)), std::int64_t{kMostGridRows}});
+  const std::int64_t tiles = tiles_of(n);
+  if (tiles <= most) return 0;
+  const std::int64_t rounds = (tiles + most - 1) / most;
+  return static_cast<std::int32_t>((tiles + rounds - 1) / rounds);
 }
 
-Prediction predict(const Sddmm& gradient, const Target& target, const Config& config, std::int64_t n) {
+/// What a step takes a CTA that has its multiprocessor to itself, as the last one has.
+double step_us(const Spmm& problem, const Target& target, const Config& config, const Architecture& figures) {
+  const LoopCosts costs = loop_costs(problem, target, config);
+  const double chunks = static_cast<double>(costs.shape.parts) * costs.shape.weights / costs.shape.blocks;
+  const std::int64_t rows =
+      config.tile_n + std::int64_t{problem.block.out} * config.merge * problem.weights();
+  const auto of_step = [&](auto of_chunk) { return chunks * static_cast<double>(of_chunk); };
+  const Share share{
+      of_step(costs.chunk_fmas) / figures.lanes +
+          of_step(costs.chunk_products) * cycles_of_product(problem, target, figures),
+      of_step(costs.chunk + costs.load + static_cast<double>(costs.chunk_products)),
+      of_step(costs.chunk_shared_bytes),
+      static_cast<double>(rows * problem.block.in) * static_cast<double>(size_of(problem.dtype)),
+      chunks,
+      (Architecture::kCacheUs + Architecture::kMemoryUs) / 2};
+  const Times times = wave(figures, costs, config, share, 1);
+  return *std::max_element(times.begin(), times.end());
+}
+
+}  // namespace
+
+Prediction predict(const Spmm& problem, const Target& target, const Config& config, std::int64_t n,
+                   const Part& part) {
+  const LoopCosts costs = loop_costs(problem, target, config);
+  return timed(problem, target, config, costs, estimate(problem, target, config, costs, n),
+               architecture(target, part));
+}
+
+Prediction predict(const Sddmm& gradient, const Target& target, const Config& config, std::int64_t n,
+                   const Part& part) {
   const SddmmCosts costs = loop_costs(gradient, target, config);
-  return timed(gradient, target, config, costs, estimate(gradient, target, config, costs, n));
+  return timed(gradient, target, config, costs, estimate(gradient, target, config, costs, n),
+               architecture(target, part));
+}
+
+Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,
+                    const Part& part) {
+  const Architecture figures = architecture(target, part);
+  config.in_flight = tiles_in_share(problem, target, config, n, kShareOfX * figures.cache_bytes());
+  config.split_saves =
+      static_cast<std::int32_t>(Architecture::kCombineUs / step_us(problem, target, config, figures));
+  return config;
 }
 
 }  // namespace sparsekiln::cuda

@@ -6,6 +6,7 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "autotune/architecture.h"
 #include "autotune/predicted_time.h"
 #include "compiler/sddmm.h"
 #include "compiler/spmm.h"
@@ -14,8 +15,18 @@ namespace sparsekiln::cuda {
 
 /// As sparsekiln::predict, for CUDA targets. Formulas are in docs/tuning-model.md.
 [[nodiscard]] Prediction predict(const Spmm& problem, const Target& target, const Config& config,
-                                 std::int64_t n);
+                                 std::int64_t n, const Part& part = {});
 [[nodiscard]] Prediction predict(const Sddmm& gradient, const Target& target, const Config& config,
-                                 std::int64_t n);
+                                 std::int64_t n, const Part& part = {});
+
+/// Fills in what follows from the other numbers of a config: in_flight, so that the batch tiles at once leave
+/// x in their share of L2, and split_saves, the steps that a worker takes while parts are combined. A
+/// gradient of the weight has neither.
+[[nodiscard]] Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,
+                                  const Part& part);
+[[nodiscard]] inline Config with_derived(const Sddmm&, const Target&, const Config& config, std::int64_t,
+                                         const Part&) {
+  return config;
+}
 
 }  // namespace sparsekiln::cuda

@@ -68,6 +68,11 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
   work.memory_bytes = weight + gates + bias + y + tables +
                       n * features_read(problem.layout, problem.in_features()) * element * activations;
+  const std::int64_t at_once = tiles_at_once(config, n);
+  const std::int64_t once = n * features_read(problem.layout, problem.in_features()) * element * activations;
+  work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
+  work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
+  work.combines = counts.partials > 0;
   work.products = tiles * counts.chunks * costs.chunk_products;
   work.fmas = tiles * counts.chunks * costs.chunk_fmas;
   work.shared_bytes = tiles * counts.chunks * costs.chunk_shared_bytes;
@@ -109,6 +114,11 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
       n * element *
           (derived * rows * gradient.block.out + features_read(gradient.layout, gradient.in_features())) +
       dw + w + dbias + gates + tables;
+  // CTAs go through the batch together, a run each; the next ones begin at its start. Those that share dy are
+  // computed together.
+  const std::int64_t rounds = quotient_up(counts.runs, counts.workers);
+  const std::int64_t of_x = n * element * features_read(gradient.layout, gradient.in_features());
+  work.again = {rounds * of_x, of_x, of_x};
   const std::int64_t stages = counts.runs * chunks;
   const std::int64_t groups = counts.warps_in * chunks;
   work.products = groups * costs.group_products;
@@ -125,6 +135,20 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
 }
 
 }  // namespace
+
+double bytes_read_again(const Work& work, double cache_bytes) {
+  constexpr double kUsable = 0.75;
+  const auto count = [](std::int64_t number) { return static_cast<double>(number); };
+  // Of what is in use, the share that L2 has no room for is read from memory each time.
+  const auto missed = [&](const Work::Again& again, double room) {
+    if (again.active <= 0 || again.loads <= again.bytes) return 0.0;
+    const double share = std::clamp((count(again.active) - room) / count(again.active), 0.0, 1.0);
+    return count(again.loads - again.bytes) * share;
+  };
+  const double room = kUsable * cache_bytes;
+  return missed(work.again, room) +
+         missed(work.again_in_rounds, std::max(0.0, room - count(work.again.active)));
+}
 
 LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
   LoopCosts costs = find_family(problem, config.variant)->tuning->loop_costs(problem, target, config);

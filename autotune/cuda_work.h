@@ -17,6 +17,15 @@ namespace sparsekiln::cuda {
 struct Work {
   std::int64_t global_bytes = 0;  ///< read and written: distinct ones of each request
   std::int64_t memory_bytes = 0;  ///< of different addresses: these come from memory once
+  /// What is loaded again and again: from L2, as far as it holds it.
+  struct Again {
+    std::int64_t loads = 0;   ///< bytes
+    std::int64_t bytes = 0;   ///< of different addresses
+    std::int64_t active = 0;  ///< of these, in use at the same time
+  };
+  Again again;                    ///< x
+  Again again_in_rounds;          ///< the weight, by each round of batch tiles
+  bool combines = false;          ///< parts of rows
   std::int64_t products = 0;      ///< tensor-core instructions of warps
   std::int64_t instructions = 0;  ///< all others
   std::int64_t fmas = 0;  ///< multiply-adds on CUDA cores, of threads; their instructions are among those
@@ -25,6 +34,10 @@ struct Work {
   std::int64_t ctas = 0;
   double largest = 1;  ///< the work of the CTA that has most, of the mean
 };
+
+/// Bytes that a launch reads from memory more than once, where L2 has so many bytes: what is in use at the
+/// same time may take three quarters of them.
+[[nodiscard]] double bytes_read_again(const Work& work, double cache_bytes);
 
 /// What the code of a config's family does each time. For configs that validate.
 [[nodiscard]] LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config);

@@ -1,14 +1,21 @@
 #include "autotune/default_plan.h"
 
 #include <algorithm>
+#include <mutex>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
 
+#include "autotune/batch_ranges.h"
 #include "autotune/cpu_defaults.h"
 #include "autotune/cuda_defaults.h"
+#include "compiler/computation_fields.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/sddmm.h"
 #include "compiler/cuda/tables.h"
@@ -18,47 +25,39 @@
 namespace sparsekiln {
 namespace {
 
-/// Where the ranges of a dynamic batch end: up to 64 so that a tile is nearly full, above so that the batch
-/// tiles of the smallest n of a range, for which it is scheduled, are not far fewer than those of the
-/// largest.
-constexpr std::int64_t kRangeEnds[] = {8, 16, 32, 64, 256, 1024};
+/// Whether tables in constant memory would serve: the lanes of a warp with chunks of its own read different
+/// steps at once, which constant memory gives one after the other.
+bool suits_constants(const RangedConfig& range) { return range.config.variant != Variant::stream; }
 
 /// The tables of all entries of a module share its constant memory.
 void choose_tables(Plan& plan, const Spmm& problem, const Target& target) {
   std::int64_t bytes = 0;
   for (const RangedConfig& range : plan)
-    bytes += cuda::table_bound(problem, range.config, cuda::chunk_shape(problem, target, range.config),
-                               std::int64_t{target.workers} * range.config.split);
+    if (suits_constants(range))
+      bytes += cuda::table_bound(problem, range.config, cuda::chunk_shape(problem, target, range.config),
+                                 std::int64_t{target.workers} * range.config.split);
   const TableForm form = bytes <= cuda::kConstantTableLimit ? TableForm::constant : TableForm::global;
-  for (RangedConfig& range : plan) range.config.table = form;
+  for (RangedConfig& range : plan) range.config.table = suits_constants(range) ? form : TableForm::global;
 }
 
-Config default_config(const Spmm& problem, const Target& target, std::int64_t n) {
-  return target.kind == Target::Kind::cpu ? cpu::default_config(problem, target, n)
-                                          : cuda::default_config(problem, target, n);
+void choose_tables(Plan& plan, const Sddmm& gradient, const Target&) {
+  for (RangedConfig& range : plan)
+    range.config.table = cuda::table_bound(gradient, range.config) <= cuda::kConstantTableLimit
+                             ? TableForm::constant
+                             : TableForm::global;
 }
 
-/// The default plan, except for the form of its tables.
-Plan choose_numbers(const Spmm& problem, const Target& target) {
-  const std::int64_t bound = problem.batch.bound();
+Plan choose_cpu_plan(const Spmm& problem, const Target& target) {
   Plan plan;
-  if (problem.batch.dynamic()) {
-    for (const std::int64_t end : kRangeEnds)
-      if (end < bound) plan.push_back({end, default_config(problem, target, end)});
-  }
-  plan.push_back({bound, default_config(problem, target, bound)});
+  for (const std::int64_t end : range_ends(problem.batch))
+    plan.push_back({end, cpu::default_config(problem, target, end)});
   return plan;
 }
 
 /// As few ranges as there are configs.
 Plan choose_cpu_plan(const Sddmm& gradient, const Target& target) {
-  const std::int64_t bound = gradient.batch.bound();
-  std::vector<std::int64_t> ends = {bound};
-  if (gradient.batch.dynamic())
-    for (const std::int64_t end : kRangeEnds)
-      if (end < bound) ends.insert(ends.end() - 1, end);
   Plan plan;
-  for (const std::int64_t end : ends) {
+  for (const std::int64_t end : range_ends(gradient.batch)) {
     const Config config = cpu::default_config(gradient, target, end);
     if (plan.empty() || plan.back().config != config)
       plan.push_back({end, config});
@@ -68,21 +67,51 @@ Plan choose_cpu_plan(const Sddmm& gradient, const Target& target) {
   return plan;
 }
 
-/// One kernel for every n on a GPU: whatever n is, a block is summed in one go.
-Plan choose_plan(const Sddmm& gradient, const Target& target) {
-  const std::int64_t bound = gradient.batch.bound();
-  if (target.kind == Target::Kind::cpu) return choose_cpu_plan(gradient, target);
-  Config config = cuda::default_config(gradient, target, bound);
-  config.table = cuda::table_bound(gradient, config) <= cuda::kConstantTableLimit ? TableForm::constant
-                                                                                  : TableForm::global;
-  return {{bound, config}};
+Plan choose_cpu_plan(const Problem& problem, const Target& target) {
+  return std::visit([&](const auto& computed) { return choose_cpu_plan(computed, target); },
+                    computed_by(problem));
 }
 
-Plan choose_plan(const Spmm& problem, const Target& target) {
-  Plan plan = choose_numbers(problem, target);
-  if (target.kind == Target::Kind::cuda) choose_tables(plan, problem, target);
+/// The numbers of a CUDA plan; its tables are in global memory. A gradient of the weight has one kernel for
+/// every n: whatever n is, a block is summed in one go.
+Plan choose_numbers(const Problem& problem, const Target& target) {
+  const bool ranges = kind_of(problem.operation) == ProblemKind::spmm;
+  Plan plan;
+  for (const std::int64_t end :
+       ranges ? range_ends(problem.batch) : std::vector<std::int64_t>{problem.batch.bound()})
+    plan.push_back({end, cuda::default_config(problem, target, end)});
   return plan;
 }
+
+Plan choose_cuda_plan(const Problem& problem, const Target& target) {
+  Plan plan = choose_numbers(problem, target);
+  std::visit([&](const auto& computed) { choose_tables(plan, computed, target); }, computed_by(problem));
+  return plan;
+}
+
+/// Plans that were chosen, by everything that decides them.
+class ChosenPlans {
+ public:
+  template <class Choose>
+  Plan find_or(const Problem& problem, const Target& target, const Choose& choose) {
+    std::string key = fmt::format("{} {} {} {}", problem.layout.digest().hex(), problem.cut_in_features,
+                                  problem.cut_out_features, target.to_string());
+    for (const ComputationField& field : computation_fields()) key += ' ' + field.text(problem);
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = plans_.find(key); found != plans_.end()) return found->second;
+    }
+    Plan plan = choose();
+    const std::lock_guard lock(mutex_);
+    if (plans_.size() >= kMost) plans_.clear();
+    return plans_.emplace(std::move(key), std::move(plan)).first->second;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 1024;
+  std::mutex mutex_;
+  std::unordered_map<std::string, Plan> plans_;
+};
 
 [[noreturn]] void refuse_attached(Operation operation) {
   throw Error(ErrorKind::invalid_argument,
@@ -90,39 +119,29 @@ Plan choose_plan(const Spmm& problem, const Target& target) {
                           name(operation)));
 }
 
-/// For any layout: `problem` has an empty one.
-Plan choose_attached_numbers(const Spmm& problem, const Target& target) {
-  return choose_numbers(problem, target);
-}
-
-Plan choose_attached_numbers(const Sddmm& gradient, const Target& target) {
-  if (target.kind == Target::Kind::cuda) refuse_attached(gradient.operation);
-  return choose_cpu_plan(gradient, target);
-}
-
-/// The form that suits the layout, where all tables were attached.
-void choose_baked_tables(Plan& plan, const Spmm& problem, const Target& target) {
-  choose_tables(plan, problem, target);
-}
-
-[[noreturn]] void choose_baked_tables(Plan&, const Sddmm& gradient, const Target&) {
-  refuse_attached(gradient.operation);
-}
+/// A layout as any: what an attached kernel's config is priced for.
+Layout usual_layout() { return patterns::random(128, 128, 0.1, 1); }
 
 }  // namespace
 
 Plan choose_plan(const Problem& problem, const Target& target) {
-  if (target.kind == Target::Kind::cuda) cuda::require_types(problem, target);
-  return std::visit([&](const auto& computed) { return choose_plan(computed, target); },
-                    computed_by(problem));
+  if (target.kind == Target::Kind::cpu) return choose_cpu_plan(problem, target);
+  cuda::require_types(problem, target);
+  static ChosenPlans chosen;
+  return chosen.find_or(problem, target, [&] { return choose_cuda_plan(problem, target); });
 }
 
 Plan choose_attached_plan(const Problem& problem, const Target& target) {
-  if (target.kind == Target::Kind::cuda) cuda::require_types(problem, target);
   Problem any = problem;
-  any.layout = Layout();
-  return with_attached_tables(std::visit(
-      [&](const auto& computed) { return choose_attached_numbers(computed, target); }, computed_by(any)));
+  if (target.kind == Target::Kind::cpu) {
+    any.layout = Layout();
+    return with_attached_tables(choose_cpu_plan(any, target));
+  }
+  if (kind_of(problem.operation) == ProblemKind::sddmm) refuse_attached(problem.operation);
+  static const Layout usual = usual_layout();
+  any.layout = usual;
+  any.cut_in_features = any.cut_out_features = 0;
+  return with_attached_tables(choose_plan(any, target));
 }
 
 Plan with_attached_tables(Plan plan) {
@@ -134,9 +153,13 @@ Plan with_baked_tables(Plan plan, const Problem& problem, const Target& target) 
   const bool any = std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
     return range.config.table == TableForm::attached;
   });
-  if (any)
-    std::visit([&](const auto& computed) { choose_baked_tables(plan, computed, target); },
-               computed_by(problem));
+  if (!any) return plan;
+  if (target.kind == Target::Kind::cpu) {
+    for (RangedConfig& range : plan) range.config.table = TableForm::global;
+    return plan;
+  }
+  if (kind_of(problem.operation) == ProblemKind::sddmm) refuse_attached(problem.operation);
+  choose_tables(plan, Spmm(problem), target);
   return plan;
 }
 

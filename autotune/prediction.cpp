@@ -8,11 +8,12 @@
 
 namespace sparsekiln {
 
-Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n) {
+Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n,
+                   const Part& part) {
   return std::visit(
       [&](const auto& computed) {
         return target.kind == Target::Kind::cpu ? cpu::predict(computed, target, config, n)
-                                                : cuda::predict(computed, target, config, n);
+                                                : cuda::predict(computed, target, config, n, part);
       },
       computed_by(problem));
 }

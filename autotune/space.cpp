@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "autotune/cpu_families.h"
+#include "autotune/cuda_prediction.h"
 #include "compiler/build.h"
 #include "compiler/cuda/families.h"
 #include "compiler/family_tuning.h"
@@ -15,6 +16,12 @@
 
 namespace sparsekiln {
 namespace {
+
+/// What is asked of a family: all of its axes, or those of defaults.
+template <class Computed>
+const SearchAxes& axes_of(const FamilyTuning<Computed>& tuning, Breadth breadth) {
+  return breadth == Breadth::all ? tuning.axes : tuning.default_axes;
+}
 
 template <class Computed>
 std::vector<const FamilyTuning<Computed>*> tunings_for(const Computed& computed, const Target& target) {
@@ -49,7 +56,7 @@ bool is_product(const Case& one) { return kind_of(one.problem.operation) == Prob
 
 constexpr std::array kBeforeFamily = {
     Constraint{[](const Case& one) {
-                 return !is_product(one) || one.config.tile_n < std::max<std::int64_t>(2 * one.n, 16);
+                 return !is_product(one) || one.config.tile_n <= std::max<std::int64_t>(2 * one.n - 1, 16);
                },
                "the tile has at least twice as many batch rows as the batch"},
     Constraint{[](const Case& one) {
@@ -111,7 +118,8 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
 }
 
 template <class Computed>
-Space space_of(const Computed& computed, const Problem& problem, const Target& target, std::int64_t n) {
+Space space_of(const Computed& computed, const Problem& problem, const Target& target, std::int64_t n,
+               const Part& part, Breadth breadth) {
   Space space;
   const ConfigCheck check(problem, target);
   const auto why_not = [&](const FamilyTuning<Computed>& tuning, const Config& config) -> std::string {
@@ -122,20 +130,24 @@ Space space_of(const Computed& computed, const Problem& problem, const Target& t
     return check.refusal(config);
   };
   for (const FamilyTuning<Computed>* const tuning : tunings_for(computed, target))
-    each(tuning->variant, tuning->axes, [&](const Config& config) {
+    each(tuning->variant, axes_of(*tuning, breadth), [&](const Config& config) {
       if (std::string reason = why_not(*tuning, config); !reason.empty())
         space.rejected.push_back({config, std::move(reason)});
-      else
+      else if (target.kind == Target::Kind::cpu)
         space.configs.push_back(config);
+      else
+        space.configs.push_back(cuda::with_derived(computed, target, config, n, part));
     });
   return space;
 }
 
 }  // namespace
 
-Space space_of(const Problem& problem, const Target& target, std::int64_t n) {
-  return std::visit([&](const auto& computed) { return space_of(computed, problem, target, n); },
-                    computed_by(problem));
+Space space_of(const Problem& problem, const Target& target, std::int64_t n, const Part& part,
+               Breadth breadth) {
+  return std::visit(
+      [&](const auto& computed) { return space_of(computed, problem, target, n, part, breadth); },
+      computed_by(problem));
 }
 
 }  // namespace sparsekiln

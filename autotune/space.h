@@ -8,6 +8,8 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "autotune/architecture.h"
+
 namespace sparsekiln {
 
 /// A config of the space that cannot serve, and why.
@@ -22,9 +24,13 @@ struct Space {
   std::vector<RejectedConfig> rejected;
 };
 
+/// Whether all configs are meant or, on CUDA targets, the few from which defaults are chosen.
+enum class Breadth : std::uint8_t { all, defaults };
+
 /// Goes through the axes of the families of kernels for the target and the kind of problem
 /// (FamilyTuning::axes), and asks the compiler of each config whether it works. Never changes what a caller
 /// sees of a kernel: how the weight lies (Config::packed) is no axis, and neither are attached tables.
-[[nodiscard]] Space space_of(const Problem& problem, const Target& target, std::int64_t n);
+[[nodiscard]] Space space_of(const Problem& problem, const Target& target, std::int64_t n,
+                             const Part& part = {}, Breadth breadth = Breadth::all);
 
 }  // namespace sparsekiln

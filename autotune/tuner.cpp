@@ -301,7 +301,8 @@ class Tuner {
 
 }  // namespace
 
-Contest make_contest(const Problem& problem, const Target& target, const RangedConfig& chosen) {
+Contest make_contest(const Problem& problem, const Target& target, const RangedConfig& chosen,
+                     const Part& part) {
   const Floor floor = floor_of(problem, chosen.up_to);
   Contest contest{.n = chosen.up_to,
                   .flops = floor.flops,
@@ -310,12 +311,13 @@ Contest make_contest(const Problem& problem, const Target& target, const RangedC
                   .default_config = chosen.config,
                   .candidates = {},
                   .pruned = {}};
-  Space space = space_of(problem, target, chosen.up_to);
+  Space space = space_of(problem, target, chosen.up_to, part);
   Groups groups;
   for (const RejectedConfig& rejected : space.rejected) groups.add(rejected.config, rejected.reason);
 
   const auto candidate_of = [&](const Config& config) {
-    return Candidate{.config = config, .predicted_us = predict(problem, target, config, chosen.up_to).us};
+    return Candidate{.config = config,
+                     .predicted_us = predict(problem, target, config, chosen.up_to, part).us};
   };
   std::vector<Candidate> candidates;
   for (const Config& config : space.configs)

@@ -10,6 +10,7 @@
 
 #include <sparsekiln/binary.h>
 
+#include "autotune/architecture.h"
 #include "autotune/event.h"
 #include "autotune/record.h"
 
@@ -51,7 +52,8 @@ struct TuneLimits {
 
 /// A contest of all candidates of the space that may win, their times predicted: the default plan's config
 /// first, then the fastest first by prediction. Those that the model gives no chance are pruned.
-[[nodiscard]] Contest make_contest(const Problem& problem, const Target& target, const RangedConfig& chosen);
+[[nodiscard]] Contest make_contest(const Problem& problem, const Target& target, const RangedConfig& chosen,
+                                   const Part& part = {});
 
 /// The same with what an earlier contest of the same problem found out. What the space has no more, but was
 /// measured, stays. Results of another compiler count only where they were measured: the rest may work with

@@ -32,14 +32,20 @@ def seconds(command: list[str], environment: dict, problems: int) -> float:
     return taken
 
 
-def measure(tool: pathlib.Path, folder: pathlib.Path, batches: int, runs: int) -> dict[str, float]:
-    environment = dict(os.environ, SPARSEKILN_CACHE_DIR=str(folder / "cache"))
+def write_jobs(tool: pathlib.Path, folder: pathlib.Path, batches: int, environment: dict) -> pathlib.Path:
+    """A jobs file of nine problems for each of so many batches."""
     layout = folder / "L.npy"
     make = ["layout", "make", "random", "--rows", "80", "--cols", "80", "--density", "0.1", "--seed", "1", "-o", str(layout)]
     subprocess.run([str(tool), *make], env=environment, check=True, capture_output=True)
     jobs = folder / "jobs.json"
     job = _JOB | {"batches": [8 * (1 + i) for i in range(batches)], "layouts": [str(layout)]}
     jobs.write_text(json.dumps({"jobs": [job]}))
+    return jobs
+
+
+def measure(tool: pathlib.Path, folder: pathlib.Path, batches: int, runs: int) -> dict[str, float]:
+    environment = dict(os.environ, SPARSEKILN_CACHE_DIR=str(folder / "cache"))
+    jobs = write_jobs(tool, folder, batches, environment)
     problems = 9 * batches
     return {
         target: 1e3 / problems * statistics.median(

@@ -26,17 +26,28 @@ std::vector<BlockRun> cut_rows(const Sddmm& gradient, std::int32_t width) {
   return runs;
 }
 
-/// The worker of each run: the one whose share of the cost contains the middle of the run.
-std::vector<std::int32_t> in_stretches(const std::vector<BlockRun>& runs, std::int64_t total,
-                                       std::int32_t workers) {
-  std::vector<std::int32_t> worker;
-  std::int64_t before = 0;
-  for (const BlockRun& run : runs) {
-    const std::int64_t twice_middle = 2 * before + cost_of(run);
-    worker.push_back(static_cast<std::int32_t>(twice_middle * workers / (2 * total)));
-    before += cost_of(run);
+/// Runs that are computed at the same time are neighbors: CTAs go through the batch together, and those of
+/// one block row then share its dy. In each wave, every worker gets a run: the costliest goes to the one with
+/// the least to do.
+std::vector<std::int32_t> in_waves(const std::vector<BlockRun>& runs, std::int32_t workers) {
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(workers));
+  std::vector<std::int32_t> result(runs.size());
+  for (std::size_t first = 0; first < runs.size(); first += loads.size()) {
+    std::vector<std::size_t> wave(std::min(loads.size(), runs.size() - first));
+    std::iota(wave.begin(), wave.end(), first);
+    std::stable_sort(wave.begin(), wave.end(),
+                     [&](std::size_t a, std::size_t b) { return cost_of(runs[a]) > cost_of(runs[b]); });
+    std::vector<std::int32_t> order(loads.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+      return loads[static_cast<std::size_t>(a)] < loads[static_cast<std::size_t>(b)];
+    });
+    for (std::size_t i = 0; i < wave.size(); ++i) {
+      result[wave[i]] = order[i];
+      loads[static_cast<std::size_t>(order[i])] += cost_of(runs[wave[i]]);
+    }
   }
-  return worker;
+  return result;
 }
 
 /// The costliest run goes to the worker with the least to do, the first one if there are several.
@@ -58,18 +69,12 @@ std::vector<std::int32_t> longest_first(const std::vector<BlockRun>& runs, std::
   return result;
 }
 
-std::vector<std::int64_t> loads_of(const std::vector<BlockRun>& runs, const std::vector<std::int32_t>& worker,
-                                   std::int32_t workers) {
+std::int64_t largest(const std::vector<BlockRun>& runs, const std::vector<std::int32_t>& worker,
+                     std::int32_t workers) {
   std::vector<std::int64_t> loads(static_cast<std::size_t>(workers));
   for (std::size_t run = 0; run < runs.size(); ++run)
     loads[static_cast<std::size_t>(worker[run])] += cost_of(runs[run]);
-  return loads;
-}
-
-/// Whether no worker is idle, and the largest load is at most 5 % above the mean.
-bool balanced(const std::vector<std::int64_t>& loads, std::int64_t total) {
-  const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
-  return *least > 0 && 20 * *most * static_cast<std::int64_t>(loads.size()) <= 21 * total;
+  return *std::max_element(loads.begin(), loads.end());
 }
 
 }  // namespace
@@ -102,11 +107,10 @@ BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Con
   const std::int64_t most = std::int64_t{target.workers} * config.split;
   const auto workers =
       static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(runs.size()), 1, most));
-  std::int64_t total = 0;
-  for (const BlockRun& run : runs) total += cost_of(run);
 
-  std::vector<std::int32_t> worker = in_stretches(runs, total, workers);
-  if (!balanced(loads_of(runs, worker, workers), total)) worker = longest_first(runs, workers);
+  std::vector<std::int32_t> worker = in_waves(runs, workers);
+  const std::vector<std::int32_t> balanced = longest_first(runs, workers);
+  if (10 * largest(runs, worker, workers) > 11 * largest(runs, balanced, workers)) worker = balanced;
 
   BlockRuns result;
   result.worker_begin.assign(static_cast<std::size_t>(workers) + 1, 0);

@@ -37,10 +37,10 @@ struct BlockRuns {
 [[nodiscard]] constexpr std::int64_t cost_of(const BlockRun& run) { return 1 + std::int64_t{run.blocks}; }
 
 /// Divides block rows into runs of config.rows blocks, the last of a row with what is left, and distributes
-/// the runs over at most target.workers × config.split workers, none of them idle: in contiguous ranges, or,
-/// if those leave the largest worker more than 5 % above the mean, longest first (Graham 1969), which is
-/// within 4/3 of the optimum. An empty layout has one worker, without runs. O(runs · log runs); the same
-/// input gives the same schedule for every n.
+/// the runs over at most target.workers × config.split workers, none of them idle: in waves, of neighboring
+/// runs, or, if those give the largest worker a tenth more, longest first (Graham 1969), which is within 4/3
+/// of the optimum. An empty layout has one worker, without runs. O(runs · log runs); the same input gives the
+/// same schedule for every n.
 [[nodiscard]] BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Config& config);
 
 /// One schedule for each range of a plan.

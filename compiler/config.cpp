@@ -21,10 +21,12 @@ struct Number {
   std::string_view name;
   std::int32_t Config::* field;
 };
-constexpr std::array kNumbers{Number{"tile_n", &Config::tile_n}, Number{"tile_out", &Config::tile_out},
-                              Number{"stages", &Config::stages}, Number{"warps", &Config::warps},
-                              Number{"split", &Config::split},   Number{"rows", &Config::rows},
-                              Number{"merge", &Config::merge},   Number{"in_flight", &Config::in_flight}};
+constexpr std::array kNumbers{
+    Number{"tile_n", &Config::tile_n},      Number{"tile_out", &Config::tile_out},
+    Number{"stages", &Config::stages},      Number{"warps", &Config::warps},
+    Number{"split", &Config::split},        Number{"rows", &Config::rows},
+    Number{"merge", &Config::merge},        Number{"split_saves", &Config::split_saves},
+    Number{"in_flight", &Config::in_flight}};
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw Error(ErrorKind::invalid_argument,

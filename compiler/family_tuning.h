@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/target.h>
@@ -38,9 +37,9 @@ struct FamilyTuning {
   SearchAxes axes;
   /// Why a config within the axes is never worth a try, though it may work; null where it may be the fastest.
   const char* (*rejection)(const Computed&, const Target&, const Config&);
-  /// The config for a batch of n where nothing was measured, besides the form of its tables; nothing where
-  /// another family is the one to take.
-  std::optional<Config> (*default_config)(const Computed&, const Target&, std::int64_t n);
+  /// Those among which the cost model chooses where nothing was measured: few, since every compile of a new
+  /// problem prices them all. The cpu's defaults are rules (autotune/cpu_defaults).
+  SearchAxes default_axes = {};
 };
 
 /// For families that reject nothing.

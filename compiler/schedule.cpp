@@ -14,8 +14,7 @@
 namespace sparsekiln {
 namespace {
 
-/// Splitting clusters never gives a worker fewer steps than this: below, the combine costs more than it
-/// saves.
+/// Splitting clusters never gives a worker fewer steps than this.
 constexpr std::int64_t kStepsWorthSplitting = 4;
 
 /// A range [begin, end) of the steps of one cluster.
@@ -117,17 +116,21 @@ Shares split_evenly(const Lengths& lengths, std::int32_t workers) {
   return shares;
 }
 
-Shares share(const Lengths& lengths, std::int32_t workers) {
+/// `saves`: Config::split_saves.
+Shares share(const Lengths& lengths, std::int32_t workers, std::int64_t saves) {
   if (lengths.total() == 0) return Shares(1);
-  const auto balanced = [&](const Shares& shares) {  // at most 5 % above the mean
-    return 100 * largest(shares) * static_cast<std::int64_t>(shares.size()) <= 105 * lengths.total();
+  // At most 5 %, or so many steps, above the mean.
+  const auto balanced = [&](const Shares& shares, std::int64_t above) {
+    const auto count = static_cast<std::int64_t>(shares.size());
+    const std::int64_t most = largest(shares) * count;
+    return 100 * most <= 105 * lengths.total() || most <= lengths.total() + above * count;
   };
   const std::int64_t useful =
       std::max<std::int64_t>(lengths.clusters(), lengths.total() / kStepsWorthSplitting);
   workers = static_cast<std::int32_t>(std::min<std::int64_t>(workers, useful));
   Shares shares = contiguous(lengths, workers);
-  if (!balanced(shares)) shares = longest_first(lengths, workers);
-  if (!balanced(shares)) shares = split_evenly(lengths, workers);
+  if (!balanced(shares, 0)) shares = longest_first(lengths, workers);
+  if (!balanced(shares, saves)) shares = split_evenly(lengths, workers);
   return shares;
 }
 
@@ -336,7 +339,7 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   const std::int64_t batch_tiles = tiles_at_once(config, n);
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
   const auto workers = static_cast<std::int32_t>(std::clamp<std::int64_t>(ctas / batch_tiles, 1, 1 << 20));
-  add_items(schedule, share(Lengths(std::move(lengths)), workers), first_steps);
+  add_items(schedule, share(Lengths(std::move(lengths)), workers, config.split_saves), first_steps);
   return schedule;
 }
 

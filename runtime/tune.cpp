@@ -72,12 +72,13 @@ MachinePeak peak_at_hand(const Target& target, double bytes, bool again) {
 #endif
 
 /// The peak of this machine where it can be measured or asked, else of the usual part of the architecture.
-MachinePeak peak_for(const Problem& problem, const Target& target, [[maybe_unused]] double bytes,
-                     [[maybe_unused]] bool at_hand, [[maybe_unused]] bool again = false) {
+MachinePeak peak_for(const Problem& problem, const Target& target, const Part& part,
+                     [[maybe_unused]] double bytes, [[maybe_unused]] bool at_hand,
+                     [[maybe_unused]] bool again = false) {
 #ifdef SPARSEKILN_CPU
   if (target.kind == Target::Kind::cpu && at_hand) return peak_at_hand(target, bytes, again);
 #endif
-  return peak_of(problem, target);
+  return peak_of(problem, target, part);
 }
 
 double floor_us(const Contest& contest, const MachinePeak& peak) {
@@ -118,7 +119,7 @@ class Run {
     Record record = blank_;
     if (earlier) record.seconds = earlier->seconds;
     for (const RangedConfig& chosen : choose_plan(problem_, target_)) {
-      Contest contest = make_contest(problem_, target_, chosen);
+      Contest contest = make_contest(problem_, target_, chosen, part());
       if (earlier)
         for (const Contest& old : earlier->contests)
           if (old.n == contest.n)
@@ -126,9 +127,9 @@ class Run {
       record.contests.push_back(std::move(contest));
     }
     const bool known = !measures && earlier && earlier->peak.measured;
-    record.peak =
-        known ? earlier->peak
-              : peak_for(problem_, target_, record.contests.back().bytes, measures && device_ != nullptr);
+    record.peak = known ? earlier->peak
+                        : peak_for(problem_, target_, part(), record.contests.back().bytes,
+                                   measures && device_ != nullptr);
     for (Contest& contest : record.contests) contest.floor_us = floor_us(contest, record.peak);
     return record;
   }
@@ -137,7 +138,7 @@ class Run {
   /// last.
   void look_again(Record& record) const {
     if (!record.peak.measured) return;
-    record.peak = peak_for(problem_, target_, record.contests.back().bytes, true, true);
+    record.peak = peak_for(problem_, target_, part(), record.contests.back().bytes, true, true);
     for (Contest& contest : record.contests) contest.floor_us = floor_us(contest, record.peak);
   }
 
@@ -149,6 +150,9 @@ class Run {
   }
 
  private:
+  /// What the cost model is told of the device.
+  [[nodiscard]] Part part() const { return {blank_.environment.device, blank_.environment.cache_bytes}; }
+
   Problem problem_;
   Target target_;
   std::string asked_;

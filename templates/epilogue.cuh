@@ -169,6 +169,9 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
     kOfTile = Tile::kN * Tile::kOut,
     kValues = Tile::kRows * kOfTile,
     kHolders = Tile::kHolders,
+    kPiece = kValues % 4 == 0   ? 4
+             : kValues % 2 == 0 ? 2
+                                : 1,  ///< values that are written at once
   };
   const auto value = [&](int v) -> float& {
     return tile.at(v / kOfTile, v % kOfTile / Tile::kOut, v % Tile::kOut);
@@ -176,28 +179,45 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
   __shared__ bool last;
   const int thread = static_cast<int>(threadIdx.x);
   const bool holds = int{kHolders} == kThreads || thread < kHolders;
-  float* const own = partials + static_cast<long long>(split.slot) * (kValues * kHolders) + thread;
+  const auto sums_of = [&](int slot) {
+    return partials + static_cast<long long>(slot) * (kValues * kHolders) + thread * kPiece;
+  };
+  if (holds) {
+    float* const own = sums_of(split.slot);
 #pragma unroll
-  for (int v = 0; v < kValues; ++v)
-    if (holds) own[v * kHolders] = value(v);
-  __syncthreads();
-  if (thread == 0) {
-    __threadfence();  // publishes the partial sums of all threads, which the barrier orders before it
-    last = atomicAdd(counters + split.counter, 1u) + 1 == static_cast<unsigned>(split.parts);
-    __threadfence();
+    for (int first = 0; first < kValues; first += kPiece) {
+      float piece[kPiece];
+#pragma unroll
+      for (int v = 0; v < kPiece; ++v) piece[v] = value(first + v);
+      ptx::store_global(own + first * kHolders, piece);
+    }
   }
+  __syncthreads();
+  // The barrier orders the partial sums of all threads before the atomic, which publishes them, and in the
+  // last CTA it orders those of the others before what follows the next barrier.
+  if (thread == 0)
+    last = ptx::add_acquire_release(counters + split.counter, 1) + 1 == static_cast<unsigned>(split.parts);
   __syncthreads();
   if (!last) return false;
   if (thread == 0) counters[split.counter] = 0;
   if (!holds) return true;
 
-  const float* part = partials + static_cast<long long>(split.first) * (kValues * kHolders) + thread;
+  const float* part = sums_of(split.first);
+  float piece[kPiece];
 #pragma unroll
-  for (int v = 0; v < kValues; ++v) value(v) = ptx::load_relaxed(part + v * kHolders);
+  for (int first = 0; first < kValues; first += kPiece) {
+    ptx::load_relaxed(part + first * kHolders, piece);
+#pragma unroll
+    for (int v = 0; v < kPiece; ++v) value(first + v) = piece[v];
+  }
   for (int p = 1; p < split.parts; ++p) {
     part += kValues * kHolders;
 #pragma unroll
-    for (int v = 0; v < kValues; ++v) value(v) += ptx::load_relaxed(part + v * kHolders);
+    for (int first = 0; first < kValues; first += kPiece) {
+      ptx::load_relaxed(part + first * kHolders, piece);
+#pragma unroll
+      for (int v = 0; v < kPiece; ++v) value(first + v) += piece[v];
+    }
   }
   return true;
 }

@@ -53,6 +53,9 @@ __device__ __forceinline__ void store_global(void* global, const unsigned (&word
                "r"(words[2]), "r"(words[3])
                : "memory");
 }
+__device__ __forceinline__ void store_global(void* global, const float (&words)[1]) {
+  asm volatile("st.global.f32 [%0], %1;" ::"l"(global), "f"(words[0]) : "memory");
+}
 __device__ __forceinline__ void store_global(void* global, const float (&words)[2]) {
   asm volatile("st.global.v2.f32 [%0], {%1, %2};" ::"l"(global), "f"(words[0]), "f"(words[1]) : "memory");
 }
@@ -89,11 +92,32 @@ __device__ __forceinline__ void load_global(const void* global, float (&words)[4
                : "memory");
 }
 
-/// Reads what another CTA wrote before a fence. It never reads this multiprocessor's L1.
-__device__ __forceinline__ float load_relaxed(const float* global) {
-  float value;
-  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(global) : "memory");
-  return value;
+/// Reads what another CTA wrote before it released it. It never reads this multiprocessor's L1.
+__device__ __forceinline__ void load_relaxed(const float* global, float (&words)[1]) {
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(words[0]) : "l"(global) : "memory");
+}
+__device__ __forceinline__ void load_relaxed(const float* global, float (&words)[2]) {
+  asm volatile("ld.relaxed.gpu.global.v2.f32 {%0, %1}, [%2];"
+               : "=f"(words[0]), "=f"(words[1])
+               : "l"(global)
+               : "memory");
+}
+__device__ __forceinline__ void load_relaxed(const float* global, float (&words)[4]) {
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(words[0]), "=f"(words[1]), "=f"(words[2]), "=f"(words[3])
+               : "l"(global)
+               : "memory");
+}
+
+/// Adds to a counter in global memory and returns what it was. What this thread knows of is written before,
+/// and what the other CTAs that have added knew of is read after.
+__device__ __forceinline__ unsigned add_acquire_release(unsigned* counter, unsigned number) {
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(number)
+               : "memory");
+  return before;
 }
 
 /// Rounds two floats to nearest even; `low` is the element at the lower address.

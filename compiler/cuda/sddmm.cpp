@@ -173,8 +173,9 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const SddmmFamily& family = family_of(gradient, config);
   family.validate(gradient, target);
-  if (config.packed || config.merge != 1 || config.in_flight != 0 || config.operand_a != Config().operand_a)
-    refuse(fmt::format("config '{}' of {}: packed=0 merge=1 in_flight=0 operand_a=x would work",
+  if (config.packed || config.merge != 1 || config.in_flight != 0 || config.split_saves != 0 ||
+      config.operand_a != Config().operand_a)
+    refuse(fmt::format("config '{}' of {}: packed=0 merge=1 split_saves=0 in_flight=0 operand_a=x would work",
                        to_string(config), name(gradient.operation)));
   if (config.table != TableForm::constant && config.table != TableForm::global)
     refuse(fmt::format("table={} of {}: its layout is baked; table=constant or table=global would work",

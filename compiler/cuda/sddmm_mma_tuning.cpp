@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <optional>
 
 #include "compiler/cuda/sddmm_mma.h"
 #include "compiler/cuda/sddmm_tuning.h"
@@ -7,16 +6,8 @@
 namespace sparsekiln::cuda {
 namespace {
 
-std::optional<Config> default_config(const Sddmm& gradient, const Target& target, std::int64_t n) {
-  if (gradient.ieee()) return std::nullopt;
-  Config config = default_sddmm_stages(gradient, target, n);
-  config.variant = Variant::mma;
-  config.tile_out = 0;
-  // Up to 4 warps share the k-steps of a stage where the sums do not keep as many busy.
-  config.warps = std::clamp(config.tile_n * static_cast<std::int32_t>(size_of(gradient.dtype)) / 32, 1, 4);
-  add_warps(config, gradient, 32 * 32);
-  config.split = resident_split(target, sddmm_mma_shape(gradient, target, config));
-  return config;
+const char* rejection(const Sddmm& gradient, const Target&, const Config& config) {
+  return sddmm_rejection(gradient, config, false);
 }
 
 SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config) {
@@ -49,8 +40,15 @@ const SddmmTuning kSddmmMmaTuning{{.variant = Variant::mma,
                                             .tiles = {{1, 1}, {2, 1}, {4, 1}, {8, 1}},
                                             .table = {TableForm::constant, TableForm::global},
                                             .operand_a = {OperandA::x}},
-                                   .rejection = rejects_ieee<Sddmm>,
-                                   .default_config = default_config},
+                                   .rejection = rejection,
+                                   .default_axes = {.tile_n = {16, 32, 64},
+                                                    .tile_out = {0},
+                                                    .stages = {2, 3, 4},
+                                                    .warps = {2, 4, 8},
+                                                    .split = {1, 2, 4},
+                                                    .tiles = {{1, 1}, {2, 1}, {4, 1}, {8, 1}},
+                                                    .table = {TableForm::global},
+                                                    .operand_a = {OperandA::x}}},
                                   loop_costs};
 
 }  // namespace sparsekiln::cuda

@@ -1,20 +1,11 @@
-#include <optional>
-
 #include "compiler/cuda/sddmm_simt.h"
 #include "compiler/cuda/sddmm_tuning.h"
 
 namespace sparsekiln::cuda {
 namespace {
 
-std::optional<Config> default_config(const Sddmm& gradient, const Target& target, std::int64_t n) {
-  if (!gradient.ieee()) return std::nullopt;
-  Config config = default_sddmm_stages(gradient, target, n);
-  config.variant = Variant::simt;
-  config.tile_out = gradient.block_elements() * config.rows >= 64 * 128 ? 8 : 4;
-  config.warps = 4;
-  add_warps(config, gradient, std::int64_t{32} * config.tile_out * config.tile_out);
-  config.split = resident_split(target, sddmm_simt_shape(gradient, target, config));
-  return config;
+const char* rejection(const Sddmm& gradient, const Target&, const Config& config) {
+  return sddmm_rejection(gradient, config, true);
 }
 
 SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config) {
@@ -41,8 +32,15 @@ const SddmmTuning kSddmmSimtTuning{{.variant = Variant::simt,
                                              .tiles = {{1, 1}, {2, 1}, {4, 1}, {8, 1}},
                                              .table = {TableForm::constant, TableForm::global},
                                              .operand_a = {OperandA::x}},
-                                    .rejection = rejects_all_but_ieee<Sddmm>,
-                                    .default_config = default_config},
+                                    .rejection = rejection,
+                                    .default_axes = {.tile_n = {16, 32, 64},
+                                                     .tile_out = {4, 8},
+                                                     .stages = {2, 3},
+                                                     .warps = {2, 4, 8},
+                                                     .split = {1, 2, 4},
+                                                     .tiles = {{1, 1}, {2, 1}, {4, 1}, {8, 1}},
+                                                     .table = {TableForm::global},
+                                                     .operand_a = {OperandA::x}}},
                                    loop_costs};
 
 }  // namespace sparsekiln::cuda

@@ -13,13 +13,8 @@
 
 namespace sparsekiln::cuda {
 
-/// The numbers of a default config that do not depend on the family: rows, tile_n and stages. As many blocks
-/// side by side as fill a tile, fewer where the layout would not keep all workers busy.
-[[nodiscard]] Config default_sddmm_stages(const Sddmm& gradient, const Target& target, std::int64_t n);
-/// Doubles the warps of a config, up to 8, as long as each has more than `sums_of_warp` sums of a run.
-void add_warps(Config& config, const Sddmm& gradient, std::int64_t sums_of_warp);
-/// As many CTAs a worker, up to 4, as a multiprocessor holds.
-[[nodiscard]] std::int32_t resident_split(const Target& target, const SddmmShape& shape);
+/// FamilyTuning::rejection of both: by arithmetic, and of runs too narrow for the reads and writes of a warp.
+[[nodiscard]] const char* sddmm_rejection(const Sddmm& gradient, const Config& config, bool ieee);
 
 /// Fitted instructions that differ between families.
 struct SddmmFit {

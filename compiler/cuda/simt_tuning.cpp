@@ -1,33 +1,12 @@
 #include "compiler/cuda/simt_tuning.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "compiler/cuda/multiprocessor.h"
 #include "compiler/cuda/simt_shape.h"
 
 namespace sparsekiln::cuda {
 namespace {
-
-/// 4 × 4 sums a thread where the tile is large enough for at least a warp of such threads: each operand read
-/// from shared memory then serves four multiply-adds.
-std::optional<Config> default_config(const Spmm& problem, const Target& target, std::int64_t n) {
-  constexpr std::int32_t kSums = 16;
-  constexpr std::int32_t kMostThreads = 256;
-  if (!problem.ieee()) return std::nullopt;
-  Config config;
-  config.tile_n = tile_for(n, 8, 64);
-  const std::int32_t outputs = problem.block.out * config.tile_n;
-  const std::int32_t threads = std::clamp(outputs / kSums, 32, kMostThreads);
-  config.warps = threads / 32;
-  config.tile_out = std::min(outputs / threads, 4);
-  config.stages = 2;
-  config.split = 2;  // two CTAs a multiprocessor hide each other's barriers
-  const SimtShape shape = simt_shape(problem, target, config);
-  config.split =
-      std::clamp(resident_ctas(target, shape.threads, shape.shared_bytes + kSimtFlagBytes), 1, config.split);
-  return config;
-}
 
 LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
   const SimtShape shape = simt_shape(problem, target, config);
@@ -64,13 +43,20 @@ const SpmmTuning kSpmmSimtTuning{
      .axes = {.tile_n = {8, 16, 32, 64, 128},
               .tile_out = {1, 2, 4, 8},
               .stages = {1, 2, 3},
-              .warps = {2, 4, 8},
-              .split = {1, 2, 4},
-              .tiles = {{1, 1}},
+              .warps = {1, 2, 4, 8},
+              .split = {1, 2, 4, 8},
+              .tiles = {{1, 1}, {2, 1}},
               .table = {TableForm::constant, TableForm::global, TableForm::unrolled},
               .operand_a = {OperandA::x}},
      .rejection = rejects_all_but_ieee<Spmm>,
-     .default_config = default_config},
+     .default_axes = {.tile_n = {8, 16, 32, 64, 128},
+                      .tile_out = {1, 2, 4, 8},
+                      .stages = {2, 3},
+                      .warps = {1, 2, 4, 8},
+                      .split = {1, 2, 4, 8},
+                      .tiles = {{1, 1}, {2, 1}},
+                      .table = {TableForm::global},
+                      .operand_a = {OperandA::x}}},
     loop_costs};
 
 }  // namespace sparsekiln::cuda

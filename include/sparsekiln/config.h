@@ -51,6 +51,9 @@ struct Config {
   std::int32_t split = 1;     ///< CTAs the schedule plans for each worker; rows may be split between them
   std::int32_t rows = 1;      ///< output tiles that one item computes side by side, from the same tiles of x
   std::int32_t merge = 1;  ///< block rows stacked into one output tile; absent blocks are filled with zeros
+  /// Steps that splitting rows must save the worker that has most; if it saves no more, they stay whole. CUDA
+  /// targets.
+  std::int32_t split_saves = 0;
   /// Batch tiles that are computed at the same time, so that their x stays in L2; 0: all. CUDA targets.
   std::int32_t in_flight = 0;
   TableForm table = TableForm::constant;

@@ -1,155 +1,130 @@
 #include "autotune/cuda_defaults.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
+#include "autotune/cuda_work.h"
+#include "autotune/default_plan.h"
+#include "autotune/prediction.h"
+#include "autotune/space.h"
 #include "compiler/cuda/emit.h"
-
-#include "compiler/cuda/mma_shape.h"
+#include "compiler/cuda/families.h"
 #include "compiler/cuda/multiprocessor.h"
 #include "compiler/cuda/sddmm.h"
-#include "compiler/cuda/simt_shape.h"
-#include "compiler/cuda/stream_shape.h"
+#include "compiler/schedule.h"
 
 namespace sparsekiln::cuda {
 namespace {
 
 const Target kH100 = Target::parse("h100");
 
-Problem half_problem(BlockShape block) {
+Problem half_problem(BlockShape block, double density = 0.1) {
   Problem problem;
-  problem.layout = Layout::from_mask(1, 1, std::vector<std::uint8_t>{1});
+  problem.layout = patterns::random(96, 64, density, 1);
   problem.block = block;
   problem.dtype = problem.out_dtype = DType::f16;
   return problem;
 }
 
 TEST_CASE("float32 with ieee math runs on CUDA cores, everything else on tensor cores") {
-  Problem problem = half_problem({32, 32});
-  CHECK(default_config(problem, kH100, 64).variant == Variant::mma);
-  problem.dtype = problem.out_dtype = DType::f32;
-  CHECK(default_config(problem, kH100, 64).variant == Variant::simt);
-  problem.math = Math::tf32;
-  CHECK(default_config(problem, kH100, 64).variant == Variant::mma);
-}
-
-TEST_CASE("batches that 16 rows do not suit make W the operand A, where a block fills it") {
-  CHECK(default_config(half_problem({32, 32}), kH100, 1).operand_a == OperandA::w);
-  CHECK(default_config(half_problem({32, 32}), kH100, 1).tile_n == 8);
-  CHECK(default_config(half_problem({32, 32}), kH100, 9).tile_n == 16);
-  CHECK(default_config(half_problem({32, 32}), kH100, 24).operand_a == OperandA::w);
-  CHECK(default_config(half_problem({32, 32}), kH100, 24).tile_n == 24);
-  CHECK(default_config(half_problem({32, 32}), kH100, 32).operand_a == OperandA::x);
-  CHECK(default_config(half_problem({8, 32}), kH100, 1).operand_a == OperandA::x);
-  CHECK(default_config(half_problem({8, 32}), kH100, 1).tile_n == 16);
-}
-
-TEST_CASE("large batches get larger tiles, and small ones more CTAs") {
-  CHECK(default_config(half_problem({32, 32}), kH100, 65).tile_n == 64);
-  CHECK(default_config(half_problem({32, 32}), kH100, 8192).tile_n == 128);
-  CHECK(default_config(half_problem({32, 32}), kH100, 17).split >
-        default_config(half_problem({32, 32}), kH100, 64).split);
-}
-
-TEST_CASE("up to 16 batch rows stream the weight, where one tile holds them") {
-  for (const std::int32_t out : {8, 16, 32, 64, 128})
-    for (const std::int64_t n : {0, 1, 8, 9, 16, 17}) {
-      CAPTURE(out);
-      CAPTURE(n);
-      Problem problem = half_problem({out, 64});
-      const Config half = default_config(problem, kH100, n);
-      CHECK((half.variant == Variant::stream) == (n <= 16));
-      problem.dtype = problem.out_dtype = DType::f32;
-      const Config ieee = default_config(problem, kH100, n);
-      CHECK((ieee.variant == Variant::stream) == (n <= 8 || (n <= 16 && out <= 32)));
-      for (const Config& config : {half, ieee})
-        if (config.variant == Variant::stream) CHECK(config.tile_n >= n);
-    }
-}
-
-TEST_CASE("the gradient of the input does not stream: that main loop reads blocks by rows") {
-  Problem problem = half_problem({32, 32});
-  problem.dtype = problem.out_dtype = DType::f32;
-  problem.operation = Operation::grad_input;
-  CHECK(default_config(problem, kH100, 1).variant == Variant::simt);
-  problem.math = Math::tf32;
-  CHECK(default_config(problem, kH100, 1).variant == Variant::mma);
-  problem.dtype = problem.out_dtype = DType::f16;
-  CHECK(default_config(problem, kH100, 1).variant == Variant::mma);
-}
-
-TEST_CASE("a kernel that streams has 64 KB in flight where shared memory is large enough") {
-  for (const std::int32_t out : {8, 16, 32, 64, 128})
-    for (const char* name : {"sm_80", "sm_86", "sm_90", "sm_100", "sm_120"}) {
-      CAPTURE(out);
-      CAPTURE(name);
-      const Problem problem = half_problem({out, 64});
-      const Target target = Target::parse(name);
-      Config config = default_config(problem, target, 8);
-      const bool enough = (config.stages - 1) * config.warps * out * 64 >= 64 * 1024;  // of the weight
-      ++config.stages;
-      const bool full = stream_shared_bytes(problem, config) > multiprocessor(target).shared_per_cta - 128;
-      CHECK((enough || full || config.stages > kMostStreamStages));
-    }
-}
-
-TEST_CASE("the stages of the CTAs that share a multiprocessor fit its shared memory") {
-  for (const std::int32_t out : {8, 16, 32, 64, 128})
-    for (const std::int64_t n : {17, 24, 64, 100, 4096}) {
-      const Problem problem = half_problem({out, 64});
-      for (const char* name : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
-        const Target target = Target::parse(name);
-        const Config config = default_config(problem, target, n);
-        const MmaShape shape = mma_shape(problem, target, config);
-        CAPTURE(out);
-        CAPTURE(n);
-        CAPTURE(name);
-        CHECK(config.split <= resident_ctas(target, shape.threads, shape.shared_bytes + kMmaStaticShared));
-        CHECK(config.split >= 1);
-        CHECK(config.stages >= 2);
-      }
-    }
-}
-
-TEST_CASE("as many CTAs are planned as fit a multiprocessor, and no more") {
-  const auto planned = [](const char* name, BlockShape block, std::int64_t n) {
-    return default_config(half_problem(block), Target::parse(name), n);
-  };
-  // Two stages of 128 + 64 rows of 128 bytes, and of 64 + 32.
-  CHECK(planned("sm_75", {64, 64}, 4096).split == 1);  // 48 KB
-  CHECK(planned("sm_75", {32, 64}, 100).split == 2);   // 24 KB
-  // 128 + 64 rows of 128 bytes: 24 KB a stage.
-  for (const char* name : {"sm_86", "sm_89", "sm_120"}) {
-    CAPTURE(name);
-    CHECK(planned(name, {64, 64}, 4096).stages ==
-          2);  // 2 × (48 KB + 1 KB + flag) of 100 KB; three take 146 KB
-    CHECK(planned(name, {64, 64}, 4096).split == 2);
-    CHECK(planned(name, {128, 64}, 4096).stages == 2);
-    CHECK(planned(name, {128, 64}, 4096).split == 1);  // 64 KB
+  for (const std::int64_t n : {1, 64, 4096}) {
+    Problem problem = half_problem({32, 32});
+    CHECK(on_tensor_cores(default_config(problem, kH100, n).variant, false));
+    problem.dtype = problem.out_dtype = DType::f32;
+    CHECK(!on_tensor_cores(default_config(problem, kH100, n).variant, true));
+    problem.math = Math::tf32;
+    CHECK(on_tensor_cores(default_config(problem, kH100, n).variant, false));
   }
-  CHECK(planned("sm_90", {64, 64}, 4096).stages == 4);  // 2 × 97 KB of 228 KB
-  CHECK(planned("sm_90", {64, 64}, 4096).split == 2);
 }
 
-TEST_CASE("the CTAs of CUDA cores that share a multiprocessor fit beside each other") {
+TEST_CASE("large batches get larger tiles") {
+  const std::int32_t small = default_config(half_problem({64, 64}), kH100, 32).tile_n;
+  CHECK(small <= 32);
+  CHECK(default_config(half_problem({64, 64}), kH100, 8192).tile_n >= 128);
+}
+
+TEST_CASE("small batches of large layers stream the weight, except in the gradient of the input") {
+  for (const std::int32_t side : {16, 32}) {
+    CAPTURE(side);
+    Problem problem = half_problem({side, side}, 0.5);
+    CHECK(default_config(problem, kH100, 1).variant == Variant::stream);
+    problem.operation = Operation::grad_input;  // that main loop reads blocks by rows
+    CHECK(default_config(problem, kH100, 1).variant == Variant::mma);
+  }
+}
+
+TEST_CASE("the default is nearly as fast as the best of the whole space, by the cost model") {
+  for (const char* const name : {"sm_75", "sm_80", "h100"})
+    for (const std::int32_t side : {8, 16, 32, 64})
+      for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
+        for (const std::int64_t n : {1, 20, 64, 300, 4096})
+          for (const DType dtype : {DType::f16, DType::f32}) {
+            Problem problem = half_problem({side, side});
+            problem.dtype = problem.out_dtype = dtype;
+            problem.operation = operation;
+            problem.batch = n;
+            const Target target = Target::parse(name);
+            double best = 1e9;
+            for (const Config& config : space_of(problem, target, n).configs)
+              best = std::min(best, predict(problem, target, config, n).us);
+            const Config config = choose_plan(problem, target).front().config;
+            CAPTURE(name);
+            CAPTURE(side);
+            CAPTURE(n);
+            CAPTURE(to_string(config));
+            CHECK(predict(problem, target, config, n).us <= 1.15 * best);
+          }
+}
+
+TEST_CASE("the CTAs that a default plans for a multiprocessor fit it") {
   for (const std::int32_t out : {8, 16, 32, 64, 128})
-    for (const std::int64_t n : {16, 17, 64})
-      for (const char* name : {"sm_75", "sm_86", "sm_120"}) {
-        Problem problem = half_problem({out, 128});
-        problem.dtype = problem.out_dtype = DType::f32;
-        const Target target = Target::parse(name);
-        const Config config = default_config(problem, target, n);
-        if (config.variant == Variant::stream) continue;
-        const SimtShape shape = simt_shape(problem, target, config);
-        CHECK(config.split <= resident_ctas(target, shape.threads, shape.shared_bytes + kSimtFlagBytes));
-        const bool alone = 2 * shape.shared_bytes > 64 * 1024 - 512;  // sm_75's, less two flags rounded up
-        CHECK(config.split == (alone && target.compute_capability() == 75 ? 1 : 2));
-      }
+    for (const std::int64_t n : {1, 17, 64, 100, 4096})
+      for (const DType dtype : {DType::f16, DType::f32})
+        for (const char* name : {"sm_75", "sm_80", "sm_86", "sm_90", "sm_120"}) {
+          Problem problem = half_problem({out, 64});
+          problem.dtype = problem.out_dtype = dtype;
+          const Target target = Target::parse(name);
+          const Config config = default_config(problem, target, n);
+          const LoopCosts costs = loop_costs(Spmm(problem), target, config);
+          CAPTURE(out);
+          CAPTURE(n);
+          CAPTURE(name);
+          CAPTURE(to_string(config));
+          CHECK(config.split <= resident_ctas(target, costs.threads, costs.shared_bytes));
+        }
+}
+
+TEST_CASE("the batch tiles of a large batch that are computed at once leave x in its share of L2") {
+  Problem problem = half_problem({64, 64});
+  problem.layout = patterns::random(224, 64, 0.1, 1);
+  for (const std::int64_t n : {1024, 8192, 50000}) {
+    CAPTURE(n);
+    const Config config = default_config(problem, kH100, n);
+    const std::int64_t tiles = (n + config.tile_n - 1) / config.tile_n;
+    const std::int64_t at_once = config.in_flight == 0 ? tiles : config.in_flight;
+    CHECK(at_once * config.tile_n * 4096 * 2 <= 16 * 1024 * 1024);
+    CHECK(config.in_flight < tiles);
+    if (n == 1024) CHECK(config.in_flight == 0);
+  }
+}
+
+TEST_CASE("no row of the headline layer at 99 % is split, and those of skewed layers are") {
+  Problem problem;
+  problem.layout = patterns::random(384, 384, 0.01, 1);
+  problem.dtype = problem.out_dtype = DType::bf16;
+  problem.batch = 32;
+  CHECK(make_schedule(problem, kH100, default_config(problem, kH100, 32), 32).counters == 0);
+  std::vector<std::uint8_t> mask(384 * 384, 0);
+  for (std::size_t i = 0; i < 384; ++i) mask[i] = mask[i * 385] = 1;
+  problem.layout = Layout::from_mask(384, 384, mask);
+  CHECK(make_schedule(problem, kH100, default_config(problem, kH100, 32), 32).counters > 0);
 }
 
 /// Every problem that `validate` lets pass, in as many forms as decide a config.
@@ -212,9 +187,9 @@ TEST_CASE("the default of every problem and batch is a config that computes it")
         std::string what;
         try {
           if (problem.operation == Operation::grad_weight)
-            validate(Sddmm(problem), target, default_config(Sddmm(problem), target, n));
+            validate(Sddmm(problem), target, default_config(problem, target, n));
           else
-            validate(Spmm(problem), target, default_config(Spmm(problem), target, n));
+            validate(Spmm(problem), target, default_config(problem, target, n));
           ++computed;
         } catch (const Error& error) {
           what = error.what();

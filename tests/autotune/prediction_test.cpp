@@ -30,11 +30,6 @@ Problem layer(double density, Operation operation = Operation::forward, DType dt
   return problem;
 }
 
-Config default_of(const Problem& problem, const Target& target, std::int64_t n) {
-  return problem.operation == Operation::grad_weight ? cuda::default_config(Sddmm(problem), target, n)
-                                                     : cuda::default_config(Spmm(problem), target, n);
-}
-
 double microseconds(const Problem& problem, std::string_view target, std::string_view config,
                     std::int64_t n) {
   return predict(problem, Target::parse(target), parse_config(config), n).us;
@@ -58,7 +53,7 @@ TEST_CASE("a sparser layer is predicted to take less time, on every architecture
         const Target target = Target::parse(name);
         const Problem dense = layer(0.5, operation);
         const Problem sparse = layer(0.05, operation);
-        const Config config = default_of(dense, target, n);
+        const Config config = cuda::default_config(dense, target, n);
         CHECK(predict(sparse, target, config, n).us < predict(dense, target, config, n).us);
       }
 }
@@ -73,7 +68,7 @@ TEST_CASE("no prediction is below the roofline bound") {
             CAPTURE(n);
             const Target target = Target::parse(name);
             const Problem problem = layer(density, operation, dtype);
-            CHECK(predict(problem, target, default_of(problem, target, n), n).us >=
+            CHECK(predict(problem, target, cuda::default_config(problem, target, n), n).us >=
                   floor_us(problem, target, n));
           }
 }
@@ -149,7 +144,7 @@ TEST_CASE("defaults are predicted to be faster than bad configs") {
     CAPTURE(n);
     const Problem half = layer(0.1);
     const Target target = Target::parse("h100");
-    const double chosen = predict(half, target, default_of(half, target, n), n).us;
+    const double chosen = predict(half, target, cuda::default_config(half, target, n), n).us;
     for (const std::string absurd :
          {"mma tile_n=16 warps=1 stages=1", "mma tile_n=8 warps=1 stages=2 operand_a=w",
           "mma tile_n=256 warps=16 stages=1", "mma tile_n=16 warps=1 stages=2 merge=4"}) {
@@ -162,7 +157,7 @@ TEST_CASE("defaults are predicted to be faster than bad configs") {
 TEST_CASE("a layer with a batch of one is bound by memory, or by what comes before it") {
   const Problem problem = layer(1);
   const Target target = Target::parse("h100");
-  const Bound bound = predict(problem, target, default_of(problem, target, 1), 1).bound;
+  const Bound bound = predict(problem, target, cuda::default_config(problem, target, 1), 1).bound;
   CHECK((bound == Bound::memory || bound == Bound::latency));
 }
 
@@ -172,14 +167,15 @@ TEST_CASE("a layer without blocks, or without a batch, has a time") {
     Problem nothing;
     nothing.operation = operation;
     nothing.dtype = nothing.out_dtype = DType::f16;
-    const Config config = default_of(nothing, target, 64);
+    const Config config = cuda::default_config(nothing, target, 64);
     CHECK(predict(nothing, target, config, 64).us > 0);
     CHECK(predict(nothing, target, config, 64).us < 10);
     Problem absent = nothing;
     absent.layout = Layout::from_mask(4, 4, std::vector<std::uint8_t>(16, 0));
     CHECK(predict(absent, target, config, 64).us < 10);
     const Problem some = layer(0.1, operation);
-    CHECK(predict(some, target, default_of(some, target, 0), 0).us < predict(some, target, config, 4096).us);
+    CHECK(predict(some, target, cuda::default_config(some, target, 0), 0).us <
+          predict(some, target, config, 4096).us);
   }
 }
 
@@ -213,40 +209,46 @@ TEST_CASE("an architecture that is not in the table has the figures of the next 
 
 TEST_CASE("an estimate is what the schedule gives, where no rows are put together") {
   int split = 0;
+  int whole = 0;
   for (const Operation operation : {Operation::forward, Operation::grad_input})
     for (const std::string name : {"h100", "sm_90:4", "sm_80:16"})
       for (const double density : {0.02, 0.2, 0.7})
         for (const std::int64_t n : {1, 64, 1000})
-          for (const BlockShape block : {BlockShape{16, 16}, {32, 32}, {64, 32}}) {
-            Problem base = layer(density, operation);
-            base.block = block;
-            const Spmm problem(base);
-            const Target target = Target::parse(name);
-            const Config config = cuda::default_config(problem, target, n);
-            const std::string what = fmt::format("{} {} {} {} {}", sparsekiln::name(operation), name, density,
-                                                 n, to_string(config));
-            CAPTURE(what);
-            const Schedule schedule = make_schedule(problem, target, config, n);
-            split += schedule.counters > 0;
-            const cuda::Work exact = cuda::work_of(problem, target, config, schedule, n);
-            const cuda::Work found = cuda::estimate(problem, target, config, n);
-            CHECK(found.global_bytes == exact.global_bytes);
-            CHECK(found.memory_bytes == exact.memory_bytes);
-            CHECK(found.products == exact.products);
-            CHECK(found.instructions == exact.instructions);
-            CHECK(found.ctas == exact.ctas);
-          }
-  CHECK(split > 20);
-  CHECK(split < 140);
+          for (const BlockShape block : {BlockShape{16, 16}, {32, 32}, {64, 32}})
+            for (const char* const numbers :
+                 {"split=2", "split=4 split_saves=3", "split=2 split_saves=12", "in_flight=3"}) {
+              Problem base = layer(density, operation);
+              base.block = block;
+              const Spmm problem(base);
+              const Target target = Target::parse(name);
+              const Config config = parse_config(fmt::format("mma tile_n=64 warps=2 stages=3 {}", numbers));
+              const std::string what = fmt::format("{} {} {} {} {}", sparsekiln::name(operation), name,
+                                                   density, n, to_string(config));
+              CAPTURE(what);
+              const Schedule schedule = make_schedule(problem, target, config, n);
+              split += schedule.counters > 0;
+              whole += schedule.counters == 0;
+              const cuda::Work exact = cuda::work_of(problem, target, config, schedule, n);
+              const cuda::Work found = cuda::estimate(problem, target, config, n);
+              CHECK(found.global_bytes == exact.global_bytes);
+              CHECK(found.memory_bytes == exact.memory_bytes);
+              CHECK(found.products == exact.products);
+              CHECK(found.instructions == exact.instructions);
+              CHECK(found.ctas == exact.ctas);
+              CHECK(found.combines == exact.combines);
+            }
+  CHECK(split > 100);
+  CHECK(whole > 100);
 }
 
 TEST_CASE("an estimate of a gradient of the weight is what its schedule gives") {
   for (const std::string name : {"h100", "sm_90:4"})
     for (const double density : {0.02, 0.2, 0.7})
       for (const std::int64_t n : {16, 64, 1000}) {
-        const Sddmm gradient(layer(density, Operation::grad_weight));
+        const Problem problem = layer(density, Operation::grad_weight);
+        const Sddmm gradient(problem);
         const Target target = Target::parse(name);
-        const Config config = cuda::default_config(gradient, target, n);
+        const Config config = cuda::default_config(problem, target, n);
         CAPTURE(to_string(config));
         const cuda::Work exact =
             cuda::work_of(gradient, target, config, make_block_runs(gradient, target, config), n);

@@ -10,6 +10,7 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/patterns.h>
 
+#include "autotune/default_plan.h"
 #include "compiler/schedule.h"
 #include "compiler/spmm.h"
 #include "oracle/spmm_check.h"
@@ -64,18 +65,25 @@ bool feeds(const cuda::CountedLine& line) {
   return false;
 }
 
+/// The default config with tables in constant memory, which are not counted.
+Config default_with_constants(const Layout& layout, Options options) {
+  Config config = choose_plan(make_problem(layout, options), resolve_target(options.target)).front().config;
+  config.table = TableForm::constant;
+  return config;
+}
+
 /// Runs a kernel of one layer: the default one, unless a config is given.
 Counted count(const Layout& layout, BlockShape block, std::int64_t n, Types types, const std::string& arch,
               const std::optional<Config>& config = {}, Operation operation = Operation::forward) {
   const TemporaryFolder folder;
-  const Options options = {.block = block,
-                           .batch = n,
-                           .dtype = types.dtype,
-                           .operation = operation,
-                           .math = types.math,
-                           .target = "emulated:" + arch,
-                           .config = config,
-                           .cache_dir = folder.path()};
+  Options options = {.block = block,
+                     .batch = n,
+                     .dtype = types.dtype,
+                     .operation = operation,
+                     .math = types.math,
+                     .target = "emulated:" + arch,
+                     .cache_dir = folder.path()};
+  options.config = config ? *config : default_with_constants(layout, options);
   const Problem problem = make_problem(layout, options);
   const Kernel kernel = compile(layout, options);
   REQUIRE(kernel.binary().plan.front().config.variant != Variant::simt);
@@ -203,17 +211,24 @@ void check_others(const Counted& run, Types types) {
 /// multiprocessors: three rows of 38 blocks, here for 8 multiprocessors. Larger blocks: as many values. tf32
 /// is rounded fragment by fragment, by an instruction each, and its products are half as long.
 TEST_CASE(
-    "a default kernel executes at most 3 other instructions a product, block 32 and batch 64 and larger") {
+    "a kernel of large tiles executes at most 3 other instructions a product, block 32 and batch 64 and "
+    "larger") {
+  const auto tiles = [](std::int32_t side) {
+    return parse_config(side == 32   ? "mma tile_n=64 warps=2 stages=4"
+                        : side == 64 ? "mma tile_n=64 warps=4 stages=4"
+                                     : "mma tile_n=64 warps=8 stages=4");
+  };
   for (const std::int32_t side : {32, 64, 128})
     for (const std::int64_t n : {64, 192})
       for (const Types& types : {kTypes[0], kTypes[2]}) {
         const Layout layout = patterns::watts_strogatz(24, 12288 / side, 0.1, 0.3, 1);
-        check_others(count(layout, {side, side}, n, types, "sm_90:8"), types);
+        check_others(count(layout, {side, side}, n, types, "sm_90:8", tiles(side)), types);
       }
   for (const std::int32_t side : {32, 128})
     for (const Types& types : {kTypes[0], kTypes[2]}) {
       const Layout layout = patterns::watts_strogatz(12288 / side, 24, 0.1, 0.3, 1);
-      check_others(count(layout, {side, side}, 64, types, "sm_90:8", {}, Operation::grad_input), types);
+      check_others(count(layout, {side, side}, 64, types, "sm_90:8", tiles(side), Operation::grad_input),
+                   types);
     }
 }
 
@@ -230,7 +245,10 @@ TEST_CASE("a kernel that streams the weight issues its instructions in the time 
         const bool ieee = types.dtype == DType::f32 && types.math == Math::ieee;
         if (ieee && n > 8 && side > 32) continue;
         const Layout layout = patterns::watts_strogatz(24, 12288 / side, 0.1, 0.3, 1);
-        const Counted run = count(layout, {side, side}, n, types, "sm_90:8");
+        const Config config =
+            parse_config(fmt::format("stream tile_n={} warps=8 stages={} operand_a={}", n <= 8 ? 8 : 16,
+                                     side == 128 ? 2 : 4, ieee ? "x" : "w"));
+        const Counted run = count(layout, {side, side}, n, types, "sm_90:8", config);
         std::uint64_t executed = 0;
         for (const cuda::CountedLine& line : run.lines) executed += line.executed;
         const double bytes =

@@ -12,6 +12,7 @@
 #include <sparsekiln/patterns.h>
 
 #include "autotune/cuda_work.h"
+#include "autotune/default_plan.h"
 #include "compiler/schedule.h"
 #include "oracle/sddmm_check.h"
 #include "oracle/spmm_check.h"
@@ -130,16 +131,20 @@ Counted count(const Launch& launch) {
   const TemporaryFolder folder;
   const Layout layout =
       launch.config.empty() ? patterns::random(8, 16, 0.4, 3) : patterns::watts_strogatz(24, 24, 0.3, 0.3, 1);
-  const Options options = {
-      .block = launch.block,
-      .batch = launch.n,
-      .dtype = launch.types.dtype,
-      .operation = launch.operation,
-      .math = launch.types.math,
-      .target = "emulated:" + launch.target,
-      .config = launch.config.empty() ? std::optional<Config>() : parse_config(launch.config),
-      .cache_dir = folder.path()};
+  Options options = {.block = launch.block,
+                     .batch = launch.n,
+                     .dtype = launch.types.dtype,
+                     .operation = launch.operation,
+                     .math = launch.types.math,
+                     .target = "emulated:" + launch.target,
+                     .cache_dir = folder.path()};
   const Problem problem = make_problem(layout, options);
+  if (launch.config.empty()) {
+    options.config = choose_plan(problem, resolve_target(options.target)).front().config;
+    options.config->table = TableForm::constant;  // of others, what is read is known approximately
+  } else {
+    options.config = parse_config(launch.config);
+  }
   const Kernel kernel = compile(layout, options);
   const Target& target = kernel.binary().target;
   const Config& config = kernel.binary().plan.front().config;

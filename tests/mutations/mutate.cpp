@@ -174,8 +174,8 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
     case Fault::commit_removed:
       remove_if(is(line, "cp.async.commit_group"));
       break;
-    case Fault::fence_removed:
-      remove_if(is(line, "membar.") || is(line, "fence."));
+    case Fault::order_removed:
+      if (is(line, "atom.acq_rel.")) add(replaced(line, ".acq_rel.", ".relaxed."));
       break;
     case Fault::store_of_counter_removed:
       remove_if(is(line, "st.global.u32"));
@@ -258,7 +258,7 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
 std::string_view name(Fault fault) {
   constexpr std::array<std::string_view, 22> kNames = {
       "barrier removed",     "wait count off by one",  "wait removed",
-      "commit removed",      "fence removed",          "store of counter removed",
+      "commit removed",      "order removed",          "store of counter removed",
       "copy address off",    "load address off",       "global address off",
       "store address off",   "swizzle changed",        "edge guard dropped",
       "gate ignored",        "scale dropped",          "zero fill dropped",

@@ -13,7 +13,7 @@ enum class Fault : std::uint8_t {
   wait_count_off_by_one,
   wait_removed,
   commit_removed,
-  fence_removed,
+  order_removed,
   store_of_counter_removed,
   copy_address_off,    ///< one row further in shared memory
   load_address_off,    ///< of an operand in shared memory

@@ -71,7 +71,7 @@ void check_all_caught(const Subject& subject, const std::vector<Fault>& faults, 
 TEST_CASE("every fault planted in a simt kernel is found") {
   check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4 split=2"),
                    {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
-                    Fault::fence_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
+                    Fault::order_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
                     Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
                     Fault::store_guard_dropped, Fault::multiply_dropped},
                    4);
@@ -80,7 +80,7 @@ TEST_CASE("every fault planted in a simt kernel is found") {
 TEST_CASE("every fault planted in a tensor-core kernel is found") {
   check_all_caught(make_subject(DType::f16, {32, 32}, "mma tile_n=64 stages=4 warps=4 split=2"),
                    {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
-                    Fault::fence_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
+                    Fault::order_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
                     Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
                     Fault::swizzle_changed, Fault::store_guard_dropped, Fault::fragment_swapped,
                     Fault::accumulator_swapped, Fault::multiply_dropped},
@@ -100,13 +100,13 @@ TEST_CASE("every fault planted in a kernel that streams the weight is found") {
       make_subject(DType::f32, {32, 32}, "stream tile_n=16 stages=4 warps=4 split=8 operand_a=w", Math::tf32);
   check_all_caught(tensor,
                    {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
-                    Fault::fence_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
+                    Fault::order_removed, Fault::store_of_counter_removed, Fault::copy_address_off,
                     Fault::load_address_off, Fault::global_address_off, Fault::store_address_off,
                     Fault::accumulator_swapped, Fault::multiply_dropped},
                    3);
   check_all_caught(make_subject(DType::f32, {32, 32}, "stream tile_n=16 stages=4 warps=4 split=8"),
                    {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::wait_removed,
-                    Fault::fence_removed, Fault::copy_address_off, Fault::load_address_off,
+                    Fault::order_removed, Fault::copy_address_off, Fault::load_address_off,
                     Fault::global_address_off, Fault::store_address_off, Fault::multiply_dropped},
                    3);
 }

@@ -1,0 +1,58 @@
+"""The layers that benchmarks of GPU kernels are about: those of workloads.json, each with its layout, block, type, batch and
+operation.
+
+A layer's `sizes` are [out features, in features, density]; it stands for every combination of its lists.
+"""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+
+_LIST = pathlib.Path(__file__).resolve().parent / "workloads.json"
+_MATH = {"tf32": ("f32", "tf32"), "f32": ("f32", "ieee")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    name: str
+    out_features: int
+    in_features: int
+    density: float
+    block: int
+    type: str  # as published: tf32 is float32 with math tf32
+    batch: int
+    operation: str
+
+    @property
+    def dtype(self) -> str:
+        return _MATH.get(self.type, (self.type, "ieee"))[0]
+
+    @property
+    def math(self) -> str:
+        return _MATH.get(self.type, (self.type, "ieee"))[1]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of blocks."""
+        return self.out_features // self.block, self.in_features // self.block
+
+    @property
+    def title(self) -> str:
+        shape = f"{self.out_features}x{self.in_features}" if self.out_features != self.in_features else f"{self.out_features}"
+        return f"{self.name} {shape} {100 * self.density:.3g} % block {self.block} {self.type} n={self.batch} {self.operation}"
+
+    def layout_arguments(self) -> list[str]:
+        """The layout's pattern, as `sparsekiln layout make` takes it."""
+        rows, cols = self.grid
+        return ["random", "--rows", str(rows), "--cols", str(cols), "--density", str(self.density), "--seed", "1"]
+
+
+def workloads() -> list[Workload]:
+    """All of them, in the order of the file."""
+    found = []
+    for layer in json.loads(_LIST.read_text())["layers"]:
+        lists = (layer[axis] for axis in ("sizes", "blocks", "types", "batches", "operations"))
+        for size, *others in itertools.product(*lists):
+            found.append(Workload(layer["name"], *size, *others))
+    return found
