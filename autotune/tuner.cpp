@@ -161,12 +161,12 @@ class Tuner {
     to_check.push_back(index);
   }
 
-  /// Whether a candidate that is ready has the very same code.
+  /// Whether a candidate that is ready has the very same code and data.
   [[nodiscard]] bool has_twin(Index index) const {
     const Binary& binary = *ready_.at(index);
     for (const auto& [other, ready] : ready_)
       if (other != index && checked_.contains(other) && ready->code == binary.code &&
-          ready->entries == binary.entries)
+          ready->data == binary.data && ready->entries == binary.entries)
         return true;
     return false;
   }

@@ -21,9 +21,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -35,6 +32,7 @@
 #include <sparsekiln/sparsekiln.h>
 
 #include "bench/command_line.h"
+#include "bench/document.h"
 #include "cache/entry.h"
 #include "cache/store.h"
 #include "tests/temporary_folder.h"
@@ -243,47 +241,15 @@ std::vector<Row> rows(const Size& size) {
   };
 }
 
-/// Milliseconds, by the benchmark's name.
-using Medians = std::map<std::string, double>;
-
-void keep_median(const benchmark::BenchmarkReporter::Run& run, Medians& medians) {
-  if (run.run_type == benchmark::BenchmarkReporter::Run::RT_Aggregate && run.aggregate_name == "median")
-    medians[run.run_name.function_name] =
-        run.GetAdjustedRealTime() / benchmark::GetTimeUnitMultiplier(run.time_unit) * 1e3;
-}
-
-std::string table(const Medians& medians, const Size& size) {
+std::string table(const sk::bench::Medians& medians, const Size& size) {
   std::string text = fmt::format("| with {} entries in the store | median | bound |\n|---|---|---|\n",
                                  grouped(size.entries));
   for (const Row& row : rows(size))
-    if (const auto found = medians.find(row.name); found != medians.end())
-      text += fmt::format("| {} | {:.3g} ms | {} |\n", row.what, found->second,
+    if (const auto ms = medians.ms(row.name))
+      text += fmt::format("| {} | {:.3g} ms | {} |\n", row.what, *ms,
                           row.bound_ms == 0 ? "" : fmt::format("{} ms", row.bound_ms));
   return text;
 }
-
-/// A Markdown file with the marks between which the table stands.
-class Document {
- public:
-  /// Throws `invalid_argument` where the marks are not there.
-  explicit Document(std::filesystem::path path) : path_(std::move(path)) {
-    const std::string begin = "<!-- cache_speed -->\n", end = "<!-- end of cache_speed -->";
-    std::ifstream in(path_);
-    const std::string text(std::istreambuf_iterator<char>(in), {});
-    const std::size_t from = text.find(begin), to = text.find(end);
-    if (from == std::string::npos || to == std::string::npos || to < from)
-      throw sk::Error(sk::ErrorKind::invalid_argument,
-                      fmt::format("{}: it lacks the marks {}and {}", path_.string(), begin, end));
-    before_ = text.substr(0, from + begin.size());
-    after_ = text.substr(to);
-  }
-  void write(const std::string& table) const { std::ofstream(path_) << before_ << table << after_; }
-
- private:
-  std::filesystem::path path_;
-  std::string before_;
-  std::string after_;
-};
 
 void declare(bool is_short, const Size& size) {
   using benchmark::RegisterBenchmark;
@@ -309,17 +275,17 @@ void declare(bool is_short, const Size& size) {
 
 int main(int argc, char** argv) {
   if (argc == 4 && std::string(argv[1]) == "--answer-once") return answer_once(argv[2], argv[3]);
-  std::optional<Document> document;
+  std::optional<sk::bench::Document> document;
   Size size;
-  Medians medians;
+  sk::bench::Medians medians;
   const int status = sk::bench::run_benchmarks(
       argc, argv,
       [&](sk::bench::CommandLine& line, bool is_short) {
-        if (const auto path = line.take("--write")) document.emplace(*path);
+        if (const auto path = line.take("--write")) document.emplace(*path, "cache_speed");
         if (is_short) size = kShort;
         declare(is_short, size);
       },
-      [&](const auto& run) { keep_median(run, medians); });
+      [&](const auto& run) { medians.keep(run); });
   if (status == 0 && document) document->write(table(medians, size));
   return status;
 }

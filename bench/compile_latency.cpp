@@ -1,13 +1,19 @@
-/// What it costs to obtain a kernel, and to launch it: the headline layer (12288 wide, block 32, 90 %
-/// sparse).
+/// What it costs to obtain a kernel, and to launch it: random layouts 12288 wide, block
+/// 32, 99, 90 and 50 % sparse.
 ///
 /// `cold` and `store` run in a new process each time, like a user's program: NVRTC is loaded and no cache is
-/// filled. The time is that inside `build` (`compile_ms`). `memory` is a `compile` in a process that already
-/// holds the same kernel. `launch` is a launch on a stub driver made for the tests, which does nothing,
-/// compared with the bare call. Both use the same layer, compiled for that driver's GPU.
+/// filled. The time is that inside `build` (`compile_ms`). `nvrtc` is what NVRTC takes of `cold`, loading
+/// included: a new process that compiles the same source, and `nvrtc/empty` an empty kernel. `memory` is a
+/// `compile` in a process that already holds the same kernel. `launch` is a launch on a stub driver made for
+/// the tests, which does nothing, compared with the bare call. These use the layer of 90 %, compiled for that
+/// driver's GPU.
 ///
 ///  compile_latency [--short] [Google Benchmark's options]
+///  compile_latency --write docs/scheduling.md    puts its table between the marks in that file
+///
+/// On a machine with other load, --benchmark_enable_random_interleaving=true makes the rows comparable.
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +27,10 @@
 #include <sparsekiln/sparsekiln.h>
 
 #include "bench/command_line.h"
+#include "bench/document.h"
+#include "compiler/build.h"
+#include "compiler/cuda/nvrtc_choice.h"
+#include "runtime/build.h"
 #include "runtime/cuda/driver.h"
 #include "tests/temporary_folder.h"
 
@@ -30,26 +40,50 @@ namespace {
 
 using sparsekiln::test::TemporaryFolder;
 
-/// It has so many blocks a side: 384, fewer with --short.
-sk::Layout headline_layer(std::int64_t grid) { return sk::patterns::watts_strogatz(grid, grid, 0.1, 0.2, 1); }
+constexpr int kSparsities[] = {99, 90, 50};  // percent
 
-sk::Options headline_options(const std::filesystem::path& cache_dir, const std::string& target) {
-  return {.block = {32, 32}, .batch = 32, .target = target, .cache_dir = cache_dir};
-}
+/// Square, with so many blocks a side: 384, fewer with --short.
+struct Layer {
+  std::int64_t grid;
+  int sparsity;
 
-/// The work of a child: one build, its milliseconds on standard output.
-int build_once(const std::string& grid, const std::string& cache_dir) {
-  const sk::Built built = sk::build(headline_layer(std::stoll(grid)), headline_options(cache_dir, "sm_90"));
+  [[nodiscard]] sk::Layout layout() const {
+    return sk::patterns::random(grid, grid, (100 - sparsity) / 100.0, 1);
+  }
+  [[nodiscard]] sk::Options options(const std::filesystem::path& cache_dir, const std::string& target) const {
+    return {
+        .block = {32, 32}, .batch = 32, .dtype = sk::DType::bf16, .target = target, .cache_dir = cache_dir};
+  }
+  [[nodiscard]] std::string arguments() const { return fmt::format("{} {}", grid, sparsity); }
+};
+
+Layer layer_of(char** arguments) { return {std::stoll(arguments[0]), std::stoi(arguments[1])}; }
+
+/// The work of a child: one build. What it came from and its milliseconds are on standard output.
+int build_once(const Layer& layer, const std::string& cache_dir) {
+  const sk::Built built = sk::build(layer.layout(), layer.options(cache_dir, "sm_90"));
   std::printf("%s %.6f\n", std::string(sk::name(built.from)).c_str(), built.compile_ms);
   return 0;
 }
 
-/// Seconds inside `build` of a new process. Throws where it did not come from `expected`.
-double seconds_in_new_process(std::int64_t grid, const std::filesystem::path& cache_dir,
-                              const std::string& expected) {
+/// The work of a child: NVRTC is loaded and compiles a source.
+int compile_once(const std::string& source) {
+  const auto start = std::chrono::steady_clock::now();
+  const sk::cuda::NvrtcOutput output = sk::cuda::find_nvrtc({}, "sm_90")->compile(source, "sm_90");
+  const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - start;
+  std::printf("nvrtc %.6f\n", output.cubin.empty() ? -1 : taken.count());
+  return 0;
+}
+
+std::string source_of(const Layer& layer) {
+  const sk::BuildJob job = sk::job_of(layer.layout(), layer.options({}, "sm_90"));
+  return sk::emit_source(job.problem, job.target, job.plan);
+}
+
+/// The seconds that a new process of this program prints. Throws where they are not those of `expected`.
+double seconds_in_new_process(const std::string& arguments, const std::string& expected) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string command = fmt::format("'{}' --build-once {} '{}'", self, grid, cache_dir.string());
-  FILE* const child = popen(command.c_str(), "r");
+  FILE* const child = popen(fmt::format("'{}' {}", self, arguments).c_str(), "r");
   char from[16] = "";
   double ms = -1;
   const bool read = std::fscanf(child, "%15s %lf", from, &ms) == 2;
@@ -60,42 +94,53 @@ double seconds_in_new_process(std::int64_t grid, const std::filesystem::path& ca
   return ms / 1000;
 }
 
-void cold(benchmark::State& state, std::int64_t grid) {
+double seconds_of_build(const Layer& layer, const TemporaryFolder& cache, const std::string& expected) {
+  return seconds_in_new_process(fmt::format("--build-once {} '{}'", layer.arguments(), cache.path().string()),
+                                expected);
+}
+
+void cold(benchmark::State& state, const Layer& layer) {
   for (auto _ : state) {
     const TemporaryFolder folder;
-    state.SetIterationTime(seconds_in_new_process(grid, folder.path(), "compiled"));
+    state.SetIterationTime(seconds_of_build(layer, folder, "compiled"));
   }
 }
 
-void store(benchmark::State& state, std::int64_t grid) {
+void nvrtc(benchmark::State& state, const std::string& arguments) {
+  for (auto _ : state) state.SetIterationTime(seconds_in_new_process("--compile-once " + arguments, "nvrtc"));
+}
+
+void store(benchmark::State& state, const Layer& layer) {
   const TemporaryFolder folder;
-  static_cast<void>(seconds_in_new_process(grid, folder.path(), "compiled"));
-  for (auto _ : state) state.SetIterationTime(seconds_in_new_process(grid, folder.path(), "store"));
+  static_cast<void>(seconds_of_build(layer, folder, "compiled"));
+  for (auto _ : state) state.SetIterationTime(seconds_of_build(layer, folder, "store"));
 }
 
 /// Memory that nothing reads or writes: its pages are never made.
 class Untouched {
  public:
-  explicit Untouched(std::int64_t floats) : memory_(new float[static_cast<std::size_t>(floats)]) {}
-  [[nodiscard]] float* data() const { return memory_.get(); }
+  explicit Untouched(std::int64_t elements)
+      : memory_(new std::uint16_t[static_cast<std::size_t>(elements)]) {}
+  [[nodiscard]] std::uint16_t* data() const { return memory_.get(); }
 
  private:
-  std::unique_ptr<float[]> memory_;
+  std::unique_ptr<std::uint16_t[]> memory_;
 };
 
-/// The headline layer on the stub driver, whose launches do nothing.
+/// A layer on the stub driver, whose launches do nothing.
 struct StubLaunch {
-  explicit StubLaunch(std::int64_t grid) : layout(headline_layer(grid)), features(grid * 32) {
+  explicit StubLaunch(const Layer& layer)
+      : layout(layer.layout()), options(layer.options(folder.path(), "cuda")), features(layer.grid * 32) {
     setenv("SPARSEKILN_CUDA_DRIVER", STUB_DRIVER, 1);
     kernel = sk::compile(layout, options);
-    operands = {.x = sk::view(x.data(), sk::DType::f32, 32, features),
-                .w = sk::view(w.data(), sk::DType::f32, layout.blocks(), 32, 32),
-                .y = sk::view(y.data(), sk::DType::f32, 32, features)};
+    operands = {.x = sk::view(x.data(), sk::DType::bf16, 32, features),
+                .w = sk::view(w.data(), sk::DType::bf16, layout.blocks(), 32, 32),
+                .y = sk::view(y.data(), sk::DType::bf16, 32, features)};
   }
 
   TemporaryFolder folder;
   sk::Layout layout;
-  sk::Options options = headline_options(folder.path(), "cuda");
+  sk::Options options;
   std::int64_t features;
   Untouched x{32 * features};
   Untouched w{layout.blocks() * 32 * 32};
@@ -135,27 +180,70 @@ void driver_call(benchmark::State& state, const StubLaunch& stub) {
       return state.SkipWithError("the driver refused the launch");
 }
 
+void declare(std::int64_t grid, bool is_short, std::optional<StubLaunch>& stub) {
+  using benchmark::RegisterBenchmark;
+  const auto in_processes = [&](benchmark::internal::Benchmark* one) {
+    one->UseManualTime()
+        ->Iterations(1)
+        ->Repetitions(is_short ? 2 : 11)
+        ->ReportAggregatesOnly()
+        ->Unit(benchmark::kMillisecond);
+  };
+  for (const int sparsity : kSparsities) {
+    const Layer layer{grid, sparsity};
+    in_processes(RegisterBenchmark(fmt::format("cold/{}", sparsity).c_str(), cold, layer));
+    in_processes(RegisterBenchmark(fmt::format("nvrtc/{}", sparsity).c_str(), nvrtc, layer.arguments()));
+    in_processes(RegisterBenchmark(fmt::format("store/{}", sparsity).c_str(), store, layer));
+  }
+  in_processes(RegisterBenchmark("nvrtc/empty", nvrtc, std::string()));
+  const auto on_stub = [&](const char* name, auto measure) {
+    RegisterBenchmark(name, [measure, grid, &stub](benchmark::State& state) {
+      if (!stub) stub.emplace(Layer{grid, 90});
+      measure(state, *stub);
+    })->Unit(benchmark::kNanosecond);
+  };
+  on_stub("memory", memory);
+  on_stub("launch", launch);
+  on_stub("driver_call", driver_call);
+}
+
+std::string table(const sk::bench::Medians& medians) {
+  const auto row = [&](const std::string& what, const std::string& name) {
+    std::string text = fmt::format("| {} |", what);
+    for (const int sparsity : kSparsities) {
+      const auto ms = medians.ms(fmt::format("{}/{}", name, sparsity));
+      text += ms ? fmt::format(" {:.1f} ms |", *ms) : " |";
+    }
+    return text + "\n";
+  };
+  std::string text = "| 12288 wide, blocks of 32, batch 32, bf16, sm_90 |";
+  for (const int sparsity : kSparsities) text += fmt::format(" {} % sparse |", sparsity);
+  text += "\n|---|---|---|---|\n";
+  text += row("`build()` in a new process, nothing stored", "cold");
+  text += row("NVRTC alone, loaded in a new process to compile that source", "nvrtc");
+  text += row("`build()` in a new process, from the store", "store");
+  if (const auto ms = medians.ms("nvrtc/empty"))
+    text += fmt::format("\nNVRTC takes {:.1f} ms to be loaded and compile an empty kernel.\n", *ms);
+  return text;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 4 && std::string(argv[1]) == "--build-once") return build_once(argv[2], argv[3]);
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (first == "--build-once" && argc == 5) return build_once(layer_of(argv + 2), argv[4]);
+  if (first == "--compile-once" && argc == 4) return compile_once(source_of(layer_of(argv + 2)));
+  if (first == "--compile-once") return compile_once("extern \"C\" __global__ void empty() {}");
   std::optional<StubLaunch> stub;  // made when it is first asked for
-  return sk::bench::run_benchmarks(argc, argv, [&stub](auto&, bool is_short) {
-    using benchmark::RegisterBenchmark;
-    const std::int64_t grid = is_short ? 24 : 384;
-    const auto in_processes = [](benchmark::internal::Benchmark* one, int iterations) {
-      one->UseManualTime()->Iterations(iterations)->Unit(benchmark::kMillisecond);
-    };
-    in_processes(RegisterBenchmark("cold", cold, grid), is_short ? 1 : 7);
-    in_processes(RegisterBenchmark("store", store, grid), is_short ? 2 : 15);
-    const auto on_stub = [&](const char* name, auto measure) {
-      RegisterBenchmark(name, [measure, grid, &stub](benchmark::State& state) {
-        if (!stub) stub.emplace(grid);
-        measure(state, *stub);
-      })->Unit(benchmark::kNanosecond);
-    };
-    on_stub("memory", memory);
-    on_stub("launch", launch);
-    on_stub("driver_call", driver_call);
-  });
+  std::optional<sk::bench::Document> document;
+  sk::bench::Medians medians;
+  const int status = sk::bench::run_benchmarks(
+      argc, argv,
+      [&](sk::bench::CommandLine& line, bool is_short) {
+        if (const auto path = line.take("--write")) document.emplace(*path, "compile_latency");
+        declare(is_short ? 24 : 384, is_short, stub);
+      },
+      [&](const auto& run) { medians.keep(run); });
+  if (status == 0 && document) document->write(table(medians));
+  return status;
 }

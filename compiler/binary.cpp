@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <set>
 #include <string_view>
 
 #include <sparsekiln/error.h>
@@ -229,6 +230,15 @@ Entry get_entry(ByteReader& in) {
   return entry;
 }
 
+bool is_variable_name(std::string_view text) {
+  return !text.empty() && text.size() < 100 &&
+         std::all_of(
+             text.begin(), text.end(),
+             [](char c) {
+               return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+             });
+}
+
 /// What a launcher relies on: every n that the contract allows has an entry, and no number is absurd.
 void check(const Binary& binary, const ByteReader& in) {
   const std::int64_t bound = binary.operands.batch.bound();
@@ -237,6 +247,11 @@ void check(const Binary& binary, const ByteReader& in) {
     in.fail("no entry for the largest batch");
   for (std::size_t i = 1; i < binary.entries.size(); ++i)
     if (binary.entries[i].up_to <= binary.entries[i - 1].up_to) in.fail("entries that do not ascend");
+  std::set<std::string_view> symbols;
+  for (const ModuleData& data : binary.data) {
+    if (!is_variable_name(data.symbol) || data.bytes.empty()) in.fail("data of no variable");
+    if (!symbols.insert(data.symbol).second) in.fail("data of one variable twice");
+  }
 }
 
 }  // namespace

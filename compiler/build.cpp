@@ -111,12 +111,13 @@ std::string ConfigCheck::refusal(const Config& config) const {
 
 Binary build_binary(const Problem& problem, const Target& target, const Plan& plan,
                     const Toolchain& toolchain) {
-  const Source source = emit(problem, target, plan);
+  Source source = emit(problem, target, plan);
   Binary binary;
   binary.target = target;
   binary.plan = plan;
   binary.operands = contract_of(problem, plan);
-  binary.entries = source.entries;
+  binary.entries = std::move(source.entries);
+  binary.data = std::move(source.data);
   binary.source = Digest::of(source.text);
   if (target.kind == Target::Kind::cuda)
     compile_cuda(binary, source, toolchain);

@@ -12,6 +12,7 @@ namespace sparsekiln {
 struct Source {
   std::string text;
   std::vector<Entry> entries;
+  std::vector<ModuleData> data;  ///< of the variables that the text declares and does not define
 };
 
 }  // namespace sparsekiln

@@ -19,7 +19,7 @@
 //   binary  := as compiler/binary.cpp writes it, of the row's size; in the order of the rows, nothing follows
 //
 // What a Binary says of itself does not tell two entries apart: layouts of one size have Binaries that differ
-// in nothing but their code. Hence made-for.
+// in nothing but their code and data. Hence made-for.
 //
 // The rows stand in front, so that a listing need not read the binaries. Before version 1 a payload was one
 // binary without rows, which begins with its own version instead of the magic: it is refused. No program asks

@@ -449,6 +449,10 @@ sk_status sk_kernel_workspace_bytes(const sk_kernel* kernel, int64_t n, int64_t*
   return guarded([&] { given(bytes, "bytes") = given(kernel, "kernel").kernel.workspace_bytes(n); });
 }
 
+sk_status sk_kernel_workspace_counter_bytes(const sk_kernel* kernel, int64_t* bytes) {
+  return guarded([&] { given(bytes, "bytes") = given(kernel, "kernel").kernel.workspace_counter_bytes(); });
+}
+
 sk_status sk_kernel_relayout(sk_kernel* kernel, const sk_layout* layout) {
   return guarded([&] { given(kernel, "kernel").kernel.relayout(given(layout, "layout").layout); });
 }

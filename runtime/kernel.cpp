@@ -75,6 +75,8 @@ std::int64_t Kernel::workspace_bytes(std::int64_t n) const {
   return binary.workspace_bytes(n);
 }
 
+std::int64_t Kernel::workspace_counter_bytes() const { return impl_->binary->workspace_counter_bytes(); }
+
 std::int64_t Kernel::packed_elements() const {
   const OperandContract& wanted = impl_->binary->operands;
   return wanted.packed ? weight_elements(wanted) : 0;

@@ -32,6 +32,21 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+/// Reads an element of an array that nothing writes while kernels run, though it is not const. NVVM reads
+/// what is const by ld.global.nc, too.
+template <class Element>
+__device__ __forceinline__ Element read_only(const Element& at) {
+  static_assert(sizeof(Element) == 4 || sizeof(Element) == 8 || sizeof(Element) == 16);
+  Element element;
+  if constexpr (sizeof(Element) == 4)
+    reinterpret_cast<int&>(element) = __ldg(reinterpret_cast<const int*>(&at));
+  else if constexpr (sizeof(Element) == 8)
+    reinterpret_cast<int2&>(element) = __ldg(reinterpret_cast<const int2*>(&at));
+  else
+    reinterpret_cast<int4&>(element) = __ldg(reinterpret_cast<const int4*>(&at));
+  return element;
+}
+
 /// Reads four floats of shared memory. This is assembly because NVVM splits some of these loads in two, in an
 /// order that changes from process to process (observed with NVRTC 13.0), and the same source must give the
 /// same code.

@@ -397,11 +397,15 @@ def run_request(command: str, request: Request) -> Outcome:
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()
             return Outcome(failure=f"fails with exit status {done.returncode}: {said[0] if said else 'no message'}")
         answer = json.loads(done.stdout)
-        files = [file.read_bytes() for file in sorted(output.iterdir())]
-        binaries = [data for data in files if data.startswith(b"\x7fELF")]
+        files = {file: file.read_bytes() for file in sorted(output.iterdir())}
+        binaries = [data for data in files.values() if data.startswith(b"\x7fELF")]
         if len(binaries) != 1:
             return Outcome(failure=f"leaves {len(binaries)} ELF files in its folder instead of one")
-        return Outcome(compiler=answer["compiler"], config=answer["config"], sections=code_sections(binaries[0]))
+        sections = code_sections(binaries[0])
+        tables = [f"{len(data)}:{_digest(data)}" for file, data in files.items() if file.suffix == ".bin"]
+        if tables:
+            sections["tables beside the code"] = sorted(tables)
+        return Outcome(compiler=answer["compiler"], config=answer["config"], sections=sections)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,6 +29,22 @@ Json describe_entries(const Binary& binary) {
   return entries;
 }
 
+std::int64_t data_bytes(const Binary& binary) {
+  std::int64_t bytes = 0;
+  for (const ModuleData& data : binary.data) bytes += static_cast<std::int64_t>(data.bytes.size());
+  return bytes;
+}
+
+std::string data_file(std::string_view kernel, const ModuleData& data) {
+  return fmt::format("{}.{}.bin", kernel, data.symbol);
+}
+
+Json describe_data(const Binary& binary) {
+  Json all = Json::object();
+  for (const ModuleData& data : binary.data) all[data.symbol] = data.bytes.size();
+  return all;
+}
+
 Json describe_binary(const Binary& binary, From from, const Digest& key, double compile_ms) {
   const OperandContract& operands = binary.operands;
   return {{"operation", name(operands.operation)},
@@ -48,6 +64,7 @@ Json describe_binary(const Binary& binary, From from, const Digest& key, double 
           {"attached", !binary.entries.empty() && binary.entries.front().takes_tables()},
           {"resources", describe_entries(binary)},
           {"code_bytes", binary.code.size()},
+          {"data", describe_data(binary)},
           {"ptx_bytes", binary.ptx.size()},
           {"compiler", binary.compiler},
           {"compiler_options", binary.options},
@@ -75,6 +92,7 @@ std::string summarize_binary(const Binary& binary, From from, const Digest& key,
     if (entry.takes_tables()) text += fmt::format(", {} bytes of attached tables", entry.tables.bytes.size());
     text += "\n";
   }
+  if (!binary.data.empty()) text += fmt::format("{} bytes of tables beside the code\n", data_bytes(binary));
   return text;
 }
 

@@ -224,9 +224,12 @@ Binary report_binaries(const cache::StoredEntry& entry, Answer& answer) {
                                        {"options", binary.options},
                                        {"source", binary.source.hex()},
                                        {"resources", describe_entries(binary)},
-                                       {"code_bytes", binary.code.size()}});
-    answer.text += fmt::format("made by {} {}, of source {}; {} bytes of code\n", printable(binary.compiler),
+                                       {"code_bytes", binary.code.size()},
+                                       {"data", describe_data(binary)}});
+    answer.text += fmt::format("made by {} {}, of source {}; {} bytes of code", printable(binary.compiler),
                                printable(binary.options), binary.source.hex(), binary.code.size());
+    if (!binary.data.empty()) answer.text += fmt::format(", {} of tables beside it", data_bytes(binary));
+    answer.text += "\n";
   }
   return std::move(binaries.front());
 }

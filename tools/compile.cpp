@@ -55,6 +55,8 @@ std::vector<NamedBytes> all_stages(const Problem& problem, const Built& built) {
   files.push_back(named(cuda ? "kernel.cu" : "kernel.ll", source));
   files.push_back(named(cuda ? "kernel.cubin" : "kernel.o", std::span(binary.code)));
   if (cuda) files.push_back(named("kernel.ptx", binary.ptx));
+  for (const ModuleData& data : binary.data)
+    files.push_back(named(data_file("kernel", data), std::span(data.bytes)));
   files.push_back(named("schedule.json", describe_schedules(problem, binary).dump(1) + "\n"));
   files.push_back(named("resources.json", describe_entries(binary).dump(2) + "\n"));
   files.push_back(named("compile.log", binary.log));

@@ -10,6 +10,7 @@
 #include <sparsekiln/printable.h>
 
 #include "runtime/stored_binary.h"
+#include "tools/binary_report.h"
 
 #include "compiler/cuda/compatibility.h"
 #include "compiler/stored_binaries.h"
@@ -74,6 +75,8 @@ std::vector<NamedBytes> files_of(const cache::StoredEntry& entry) {
                                  : fmt::format("{}.nvrtc-{}", key, cuda::version_text(nvrtc_version(binary)));
     files.push_back(named(name + (cuda ? ".cubin" : ".o"), std::span<const std::byte>(binary.code)));
     if (cuda) files.push_back(named(name + ".ptx", binary.ptx));
+    for (const ModuleData& data : binary.data)
+      files.push_back(named(data_file(name, data), std::span(data.bytes)));
     files.push_back(named(name + ".log", binary.log));
   }
   return files;

@@ -249,7 +249,7 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
 class KernelWriter {
  public:
   KernelWriter(const Spmm& problem, const Target& target, Source& source)
-      : problem_(problem), target_(target), source_(source), tables_(source.text) {}
+      : problem_(problem), target_(target), source_(source), tables_(source) {}
 
   void write_baked(const RangedConfig& range, const Schedule& schedule, std::int64_t counters_in_front) {
     const Instance instance = instance_of(problem_, target_, range.config);

@@ -35,33 +35,39 @@ void write_header(std::string& text, const Sddmm& gradient, const Target& target
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
 }
 
-/// The arrays of one entry, and `struct Table<index>` which reads them. Returns their bytes.
-std::int64_t write_tables(std::string& text, const Sddmm& gradient, const BlockRuns& schedule, TableForm form,
-                          std::size_t index) {
+/// The arrays of one entry, and `struct Table<index>` which reads them.
+void write_tables(Source& source, TablePlaces& places, const Sddmm& gradient, const BlockRuns& schedule,
+                  TableForm form) {
+  const std::size_t index = source.entries.size();
   std::vector<std::int32_t> runs;
   for (const BlockRun& run : schedule.runs)
     runs.insert(runs.end(), {run.row, run.first, run.blocks, run.first_of_row ? 1 : 0});
   const auto col = gradient.layout.col();
   const std::vector<std::int32_t> columns(col.begin(), col.end());
-  text +=
+  const auto bytes =
+      static_cast<std::int64_t>(4 * (schedule.worker_begin.size() + runs.size() + columns.size()));
+  const TablePlace place = places.next(form, bytes);
+  source.text +=
       "\n// Each worker's first run; four numbers a run: block row, first block, blocks, whether first of "
       "its row;\n"
       "// the column of each block.\n";
-  write_numbers(text, "worker_begin", index, form, schedule.worker_begin);
-  write_numbers(text, "runs", index, form, runs);
-  write_numbers(text, "columns", index, form, columns);
-  text += fmt::format(
-      "struct Table{0} {{\n"
-      "  __device__ static int worker(int index) {{ return worker_begin_{0}[index]; }}\n"
+  ArrayWriter arrays(source, index, place);
+  arrays.write("worker_begin", schedule.worker_begin);
+  arrays.write("runs", runs);
+  arrays.write("columns", columns);
+  const auto element = [&](std::string_view array, std::string_view at) {
+    return element_text(array, index, place, at);
+  };
+  source.text += fmt::format(
+      "struct Table{} {{\n"
+      "  __device__ static int worker(int index) {{ return {}; }}\n"
       "  __device__ static sparsekiln::BlockRun run(int index) {{\n"
-      "    return {{runs_{0}[4 * index], runs_{0}[4 * index + 1], runs_{0}[4 * index + 2], runs_{0}[4 * "
-      "index + "
-      "3]}};\n"
+      "    return {{{}, {}, {}, {}}};\n"
       "  }}\n"
-      "  __device__ static int column(int block) {{ return columns_{0}[block]; }}\n"
+      "  __device__ static int column(int block) {{ return {}; }}\n"
       "}};\n",
-      index);
-  return static_cast<std::int64_t>(4 * (schedule.worker_begin.size() + runs.size() + columns.size()));
+      index, element("worker_begin", "index"), element("runs", "4 * index"), element("runs", "4 * index + 1"),
+      element("runs", "4 * index + 2"), element("runs", "4 * index + 3"), element("columns", "block"));
 }
 
 /// A parameter after those that all kernels have.
@@ -202,7 +208,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
   std::set<std::string> written;
   for (const RangedConfig& range : plan)
     write_template(source.text, fmt::format("{}.cuh", family_of(gradient, range.config).function), written);
-  std::int64_t constant_bytes = 0;
+  TablePlaces places;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Config& config = plan[i].config;
     const SddmmFamily& family = family_of(gradient, config);
@@ -218,8 +224,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     entry.arguments = {Argument::pairs, Argument::y, Argument::n, Argument::x_stride, Argument::y_stride};
     for (const Parameter& parameter : parameters_of(gradient)) entry.arguments.push_back(parameter.argument);
     add_tensor_maps(entry, instance.tensor_maps);
-    const std::int64_t bytes = write_tables(source.text, gradient, schedules[i], config.table, i);
-    if (config.table == TableForm::constant) constant_bytes += bytes;
+    write_tables(source, places, gradient, schedules[i], config.table);
     write_kernel(source.text, gradient,
                  {.index = i,
                   .symbol = entry.passes.front(),
@@ -229,11 +234,11 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
                   .members = declarations_of(gradient, target, config, instance).text()});
     source.entries.push_back(std::move(entry));
   }
-  if (constant_bytes > kConstantTableLimit)
+  if (places.constant_bytes() > kConstantTableLimit)
     refuse(
         fmt::format("the tables of {} entries take {} bytes, more than the {} of constant memory; "
                     "table=global would work",
-                    plan.size(), constant_bytes, kConstantTableLimit));
+                    plan.size(), places.constant_bytes(), kConstantTableLimit));
   return source;
 }
 

@@ -1,6 +1,8 @@
 #include "compiler/cuda/table_text.h"
 
 #include <algorithm>
+#include <bit>
+#include <span>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -41,68 +43,105 @@ class ElementLines {
   std::size_t column_ = kLineWidth;
 };
 
-std::string_view memory_of(TableForm form) {
-  return form == TableForm::constant ? "__constant__" : "__device__";
-}
-
-/// Appends an array; C++ has no empty ones, so an empty one gets an element that is never read.
-template <class Element>
-void write_array(std::string& text, std::string_view type, std::string_view name, std::size_t index,
-                 TableForm form, const std::vector<Element>& elements) {
-  text += fmt::format("static {} const {} {}_{}[] = {{", memory_of(form), type, name, index);
+void define(std::string& text, std::string_view memory, std::string_view type, std::string_view array,
+            const auto& elements) {
+  text += fmt::format("static {} const {} {}[] = {{", memory, type, array);
   ElementLines lines(text);
-  for (const Element& element : elements) lines.add(element);
-  if (elements.empty()) lines.add(Element{});
+  for (const auto& element : elements) lines.add(element);
   text += "\n};\n";
 }
 
 }  // namespace
 
-void write_numbers(std::string& text, std::string_view name, std::size_t index, TableForm form,
-                   const std::vector<std::int32_t>& numbers) {
-  write_array(text, "int", name, index, form, numbers);
+TablePlace TablePlaces::next(TableForm form, std::int64_t bytes) {
+  if (form == TableForm::constant) {
+    constant_bytes_ += bytes;
+    return TablePlace::constant;
+  }
+  if (form == TableForm::global) {
+    if (text_bytes_ + bytes > kMostTextBytes) return TablePlace::data;
+    text_bytes_ += bytes;
+  }
+  return TablePlace::global;
 }
 
-void TableWriter::write_arrays(std::size_t index, const Tables& tables, TableForm form) {
-  text_.reserve(text_.size() + 18 * tables.steps.size() + 4096);
-  text_ += "\n// Each worker's first chunk and first item.\n";
-  write_array(text_, "sparsekiln::WorkerBegin", "worker_begin", index, form, tables.worker_begin);
-  text_ += "// Steps: bits as sparsekiln::Step reads them, and their block of W.\n";
-  write_array(text_, "uint2", "steps", index, form, tables.steps);
-  if (!tables.more_blocks.empty()) write_array(text_, "int", "more_blocks", index, form, tables.more_blocks);
-  text_ += "// The chunk after the last one of each item.\n";
-  write_array(text_, "int", "item_ends", index, form, tables.item_ends);
-  text_ += "// Block rows of the items; -1: none.\n";
-  write_array(text_, "int", "rows", index, form, tables.rows);
+template <class Element>
+void ArrayWriter::write(std::string_view type, std::string_view name, const std::vector<Element>& elements) {
+  if (elements.empty())  // C++ has no empty arrays: it gets an element that is never read
+    return write(type, name, std::vector<Element>(1));
+  const std::string array = fmt::format("{}_{}", name, index_);
+  if (place_ != TablePlace::data)
+    return define(source_.text, place_ == TablePlace::constant ? "__constant__" : "__device__", type, array,
+                  elements);
+  static_assert(std::endian::native == std::endian::little);
+  source_.text +=
+      fmt::format("extern \"C\" {{ __device__ __align__(16) {} {}[{}]; }}\n", type, array, elements.size());
+  const auto bytes = std::as_bytes(std::span(elements));
+  source_.data.push_back({array, {bytes.begin(), bytes.end()}});
+}
+
+void ArrayWriter::write(std::string_view name, const std::vector<std::int32_t>& numbers) {
+  write("int", name, numbers);
+}
+void ArrayWriter::write(std::string_view name, const std::vector<Tables::Step>& steps) {
+  write("uint2", name, steps);
+}
+void ArrayWriter::write(std::string_view name, const std::vector<Tables::WorkerBegin>& begins) {
+  write("sparsekiln::WorkerBegin", name, begins);
+}
+void ArrayWriter::write(std::string_view name, const std::vector<Tables::SplitPart>& parts) {
+  write("sparsekiln::SplitPart", name, parts);
+}
+
+std::string element_text(std::string_view name, std::size_t index, TablePlace place, std::string_view at) {
+  const std::string element = fmt::format("{}_{}[{}]", name, index, at);
+  return place == TablePlace::data ? fmt::format("sparsekiln::ptx::read_only({})", element) : element;
+}
+
+void TableWriter::write_arrays(const Written& table) {
+  const Tables& tables = table.tables;
+  ArrayWriter arrays(source_, table.index, table.place);
+  if (table.place != TablePlace::data) text().reserve(text().size() + 18 * tables.steps.size() + 4096);
+  text() += "\n// Each worker's first chunk and first item.\n";
+  arrays.write("worker_begin", tables.worker_begin);
+  text() += "// Steps: bits as sparsekiln::Step reads them, and their block of W.\n";
+  arrays.write("steps", tables.steps);
+  if (!tables.more_blocks.empty()) arrays.write("more_blocks", tables.more_blocks);
+  text() += "// The chunk after the last one of each item.\n";
+  arrays.write("item_ends", tables.item_ends);
+  text() += "// Block rows of the items; -1: none.\n";
+  arrays.write("rows", tables.rows);
   if (!tables.parts.empty()) {
-    text_ +=
+    text() +=
         "// The items' places among the split parts (-1: a whole one), and slot of the part's sums, slot of "
         "the first part, parts, counter.\n";
-    write_array(text_, "int", "splits", index, form, tables.splits);
-    write_array(text_, "sparsekiln::SplitPart", "parts", index, form, tables.parts);
+    arrays.write("splits", tables.splits);
+    arrays.write("parts", tables.parts);
   }
-  if (form == TableForm::constant) constant_bytes_ += tables.bytes();
+}
+
+const TableWriter::Written& TableWriter::written(std::size_t index, const Tables& tables, TableForm form) {
+  const auto same = std::find_if(written_.begin(), written_.end(), [&](const Written& earlier) {
+    return earlier.form == form && earlier.tables == tables;
+  });
+  if (same != written_.end()) return *same;
+  written_.push_back({tables, form, places_.next(form, tables.bytes()), index});
+  write_arrays(written_.back());
+  return written_.back();
 }
 
 void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
                         const TableFigures& figures) {
   if (form == TableForm::attached) {
-    text_ += fmt::format("\nusing Table{} = sparsekiln::AttachedTables;\n", index);
+    text() += fmt::format("\nusing Table{} = sparsekiln::AttachedTables;\n", index);
     return;
   }
-  const auto same = std::find_if(written_.begin(), written_.end(), [&](const Written& earlier) {
-    return earlier.form == form && earlier.tables == tables;
-  });
-  const std::size_t source = same == written_.end() ? index : same->index;
-  if (same == written_.end()) {
-    write_arrays(index, tables, form);
-    written_.push_back({tables, form, index});
-  }
+  const Written& arrays = written(index, tables, form);
   const auto reader = [&](std::string_view type, std::string_view function, std::string_view array) {
-    text_ += fmt::format("  __device__ static {} {}(int index) {{ return {{{}_{}[index]}}; }}\n", type,
-                         function, array, source);
+    text() += fmt::format("  __device__ static {} {}(int index) {{ return {{{}}}; }}\n", type, function,
+                          element_text(array, arrays.index, arrays.place, "index"));
   };
-  text_ += fmt::format("struct Table{} {{\n", index);
+  text() += fmt::format("struct Table{} {{\n", index);
   reader("sparsekiln::WorkerBegin", "worker", "worker_begin");
   reader("uint2", "step", "steps");
   if (!tables.more_blocks.empty()) reader("int", "more_block", "more_blocks");
@@ -111,7 +150,7 @@ void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
   if (!tables.parts.empty()) {
     reader("int", "split", "splits");
     reader("sparsekiln::SplitPart", "part", "parts");
-    text_ += fmt::format(
+    text() += fmt::format(
         "  // The workspace: counters for each batch tile, in counter_bytes, then the sums of each tile's "
         "parts.\n"
         "  __device__ static int counters() {{ return {}; }}\n"
@@ -120,13 +159,13 @@ void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
         figures.counters, figures.counter_bytes, figures.tile_bytes);
   }
   if (form == TableForm::unrolled) {
-    text_ += "  __device__ static constexpr int chunks(int worker) {\n    switch (worker) {\n";
+    text() += "  __device__ static constexpr int chunks(int worker) {\n    switch (worker) {\n";
     for (std::size_t worker = 0; worker + 1 < tables.worker_begin.size(); ++worker)
-      text_ += fmt::format("      case {}: return {};\n", worker,
-                           tables.worker_begin[worker + 1].chunk - tables.worker_begin[worker].chunk);
-    text_ += "      default: return 0;\n    }\n  }\n";
+      text() += fmt::format("      case {}: return {};\n", worker,
+                            tables.worker_begin[worker + 1].chunk - tables.worker_begin[worker].chunk);
+    text() += "      default: return 0;\n    }\n  }\n";
   }
-  text_ += "};\n";
+  text() += "};\n";
 }
 
 }  // namespace sparsekiln::cuda

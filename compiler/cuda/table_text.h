@@ -5,9 +5,11 @@
 #include <string_view>
 #include <vector>
 
+#include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
 
 #include "compiler/cuda/tables.h"
+#include "compiler/source.h"
 
 namespace sparsekiln::cuda {
 
@@ -18,30 +20,75 @@ struct TableFigures {
   std::int64_t tile_bytes = 0;
 };
 
-/// Appends `name`_`index`, an array of int in the memory of `form`.
-void write_numbers(std::string& text, std::string_view name, std::size_t index, TableForm form,
-                   const std::vector<std::int32_t>& numbers);
+/// What the tables of form `global` of one module may take as text of the source. NVRTC needs almost 1 ms for
+/// each KB of them, and some 170 ms for a kernel without tables, as `bench/compile_latency` measures.
+inline constexpr std::int64_t kMostTextBytes = 16 * 1024;
+
+/// Where the arrays of a table are.
+enum class TablePlace {
+  constant,  ///< text of the source, in `__constant__` memory
+  global,    ///< text of the source, in `__device__` memory
+  data,      ///< Binary::data: the source only declares them
+};
+
+/// Decides where the tables of one module are.
+class TablePlaces {
+ public:
+  [[nodiscard]] TablePlace next(TableForm form, std::int64_t bytes);
+  [[nodiscard]] std::int64_t constant_bytes() const { return constant_bytes_; }
+
+ private:
+  std::int64_t constant_bytes_ = 0;
+  std::int64_t text_bytes_ = 0;  ///< of form `global`
+};
+
+/// Writes the arrays of one table, `name`_`index`.
+class ArrayWriter {
+ public:
+  ArrayWriter(Source& source, std::size_t index, TablePlace place)
+      : source_(source), index_(index), place_(place) {}
+  void write(std::string_view name, const std::vector<std::int32_t>& numbers);
+  void write(std::string_view name, const std::vector<Tables::Step>& steps);
+  void write(std::string_view name, const std::vector<Tables::WorkerBegin>& begins);
+  void write(std::string_view name, const std::vector<Tables::SplitPart>& parts);
+
+ private:
+  template <class Element>
+  void write(std::string_view type, std::string_view name, const std::vector<Element>& elements);
+
+  Source& source_;
+  std::size_t index_;
+  TablePlace place_;
+};
+
+/// The expression that reads an element of the array `name`_`index`; `at` is its index in the array.
+[[nodiscard]] std::string element_text(std::string_view name, std::size_t index, TablePlace place,
+                                       std::string_view at);
 
 /// Writes the tables of a module, each once, and the `Table` types through which the templates read them.
 class TableWriter {
  public:
-  explicit TableWriter(std::string& text) : text_(text) {}
+  explicit TableWriter(Source& source) : source_(source) {}
 
-  /// Appends what entry `index` needs besides what was written before, and `struct Table<index>`.
+  /// Adds what entry `index` needs besides what was written before, and `struct Table<index>`.
   void write(std::size_t index, const Tables& tables, TableForm form, const TableFigures& figures);
-  [[nodiscard]] std::int64_t constant_bytes() const { return constant_bytes_; }
+  [[nodiscard]] std::int64_t constant_bytes() const { return places_.constant_bytes(); }
 
  private:
-  void write_arrays(std::size_t index, const Tables& tables, TableForm form);
-
   struct Written {
     Tables tables;
     TableForm form;
+    TablePlace place;
     std::size_t index;
   };
-  std::string& text_;
+  /// The arrays of these tables, written now or before.
+  const Written& written(std::size_t index, const Tables& tables, TableForm form);
+  void write_arrays(const Written& table);
+  [[nodiscard]] std::string& text() { return source_.text; }
+
+  Source& source_;
+  TablePlaces places_;
   std::vector<Written> written_;
-  std::int64_t constant_bytes_ = 0;
 };
 
 }  // namespace sparsekiln::cuda

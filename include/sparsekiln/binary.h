@@ -215,6 +215,13 @@ struct Binary {
     }
     return bytes;
   }
+  /// The bytes at the front of a workspace that must be zero before its first launch, whatever its batch and
+  /// entry; what follows them may hold anything.
+  [[nodiscard]] std::int64_t workspace_counter_bytes() const {
+    std::int64_t bytes = 0;
+    for (const Entry& entry : entries) bytes = std::max(bytes, entry.workspace.counter_bytes);
+    return bytes;
+  }
   friend bool operator==(const Binary&, const Binary&) = default;
 };
 

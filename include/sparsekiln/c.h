@@ -46,7 +46,7 @@ const char* sk_activation_name(size_t number);
 int sk_activation_takes_result(size_t number);
 /* The version of this header, and that of the library: one more with each function, struct or member that is
  * added. None is removed. */
-#define SK_INTERFACE_VERSION 2
+#define SK_INTERFACE_VERSION 3
 int sk_interface_version(void);
 
 /* ---- element types (enum DType of problem.h) ---- */
@@ -211,6 +211,9 @@ void sk_operands_init_sized(sk_operands* operands, size_t size);
 sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands);
 
 sk_status sk_kernel_workspace_bytes(const sk_kernel* kernel, int64_t n, int64_t* bytes);
+/* Since interface version 3. How many bytes at the front of a workspace must be zero before its first launch,
+ * whatever its size; what follows them may hold anything. */
+sk_status sk_kernel_workspace_counter_bytes(const sk_kernel* kernel, int64_t* bytes);
 /* Must not be called while another thread uses this handle: where layouts change while threads launch, give
  * each launch a copy. */
 sk_status sk_kernel_relayout(sk_kernel* kernel, const sk_layout* layout);

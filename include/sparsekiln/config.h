@@ -27,7 +27,7 @@ inline constexpr NamedVariant kVariants[] = {
 /// Where the coordinates of the schedule live.
 enum class TableForm : std::uint8_t {
   constant,  ///< `__constant__`, 64 KB at most
-  global,    ///< `__device__ const`
+  global,    ///< `__device__`: constants of the code, or beside it (Binary::data) where they are large
   unrolled,  ///< `__device__ const`, and each step has its own code with its coordinates; for very short work
   attached,  ///< none: it comes when the kernel is loaded, so that all layouts share one Binary
 };

@@ -42,6 +42,10 @@ class Kernel {
   /// whether the matrices run as one product or one by one. Throws `invalid_argument` for a batch that the
   /// kernel does not take.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
+  /// How many bytes at its front must be zero before the first launch with a workspace: arrival counters, in
+  /// as many bytes for every n. Every launch leaves them at zero; the bytes after them may hold anything. 0
+  /// where no rows are split.
+  [[nodiscard]] std::int64_t workspace_counter_bytes() const;
 
   /// Elements (of the weight's type) of the packed form of the weight, as many as it has; 0 where the kernel
   /// reads it unpacked.
@@ -55,7 +59,7 @@ class Kernel {
   /// From now on this handle computes another layout with as many rows and columns of blocks; its weight has
   /// the blocks of that layout. Nothing is compiled and no code is loaded: the layout is scheduled and its
   /// tables are uploaded, or, on the cpu, read in place. Workspaces are those of a new kernel: ask
-  /// workspace_bytes again, and zero what the old layout used.
+  /// workspace_bytes and workspace_counter_bytes again, and zero the counters of what the old layout used.
   ///
   /// Other copies of this handle keep the old layout. Its tables live until the last of them goes, which
   /// waits for what runs on the device. A graph captured from a handle goes on with the layout that the

@@ -51,11 +51,11 @@ struct Operands {
   double alpha = 1;
   double beta = 0;
   /// At least workspace_bytes(n) bytes, aligned to 64, where n is the batch of what is launched: of all
-  /// matrices where they run as one product, else of one. It must be zeroed before the first launch of a
-  /// kernel, and then serves that kernel for any n that it is large enough for. Two launches that may overlap
-  /// must not share it, and two kernels must not, unless it is zeroed in between. Null: the kernel keeps one
-  /// per stream, on the cpu one per calling thread; a launch that is captured into a graph must be given one,
-  /// for that graph alone.
+  /// matrices where they run as one product, else of one. Its first workspace_counter_bytes() must be
+  /// zero before the first launch of a kernel, and then it serves that kernel for any n that it is large
+  /// enough for. Two launches that may overlap must not share it, and two kernels must not, unless those
+  /// bytes are zeroed in between. Null: the kernel keeps one per stream, on the cpu one per calling thread; a
+  /// launch that is captured into a graph must be given one, for that graph alone.
   void* workspace = nullptr;
   /// Bytes from `workspace` on that the launch may write. Must be given with a workspace: one of fewer bytes
   /// than workspace_bytes(n) is refused.

@@ -29,7 +29,8 @@ enum class Tuning : std::uint8_t { recorded, now };
 
 /// What a kernel's code is specialized to.
 ///
-/// `baked`: to one layout, which is part of the code.
+/// `baked`: to one layout, which is part of the Binary: its tables are in the code, or beside it if they are
+/// large.
 ///
 /// `attached`: to no layout; it comes as tables, which are uploaded to a GPU when the kernel is loaded. All
 /// layouts of a block shape, batch and types, whatever their size, share one compile, and Kernel::relayout

@@ -345,6 +345,12 @@ std::int64_t Kernel::workspace_bytes(std::int64_t n) const {
   return bytes;
 }
 
+std::int64_t Kernel::workspace_counter_bytes() const {
+  std::int64_t bytes = 0;
+  check(sk_kernel_workspace_counter_bytes(now_->handle.get(), &bytes));
+  return bytes;
+}
+
 void Kernel::wait() const {
   const std::shared_ptr<const LaidOut> now = now_;
   sk_status status = SK_OK;
@@ -404,7 +410,8 @@ void bind_kernel(nb::module_& module) {
       "Operands are arrays of NumPy, PyTorch, JAX, CuPy, or what speaks DLPack, of the kernel's type,\n"
       "on its device; rows are contiguous, at any distance. By name: bias[out], v, v_bias, residual,\n"
       "z, gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, of float64\n"
-      "operands float64), alpha, beta, workspace (workspace_bytes(n) bytes, zeroed once), stream, a "
+      "operands float64), alpha, beta, workspace (workspace_bytes(n) bytes, the first\n"
+      "workspace_counter_bytes() of them zeroed once), stream, a "
       "number, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). The result is the main "
       "output,\n"
       "or a tuple of it and the sums that were asked for; outputs that are not given are made.")
@@ -418,6 +425,7 @@ void bind_kernel(nb::module_& module) {
           },
           nb::arg("layout"))
       .def("workspace_bytes", &Kernel::workspace_bytes, nb::arg("n"))
+      .def("workspace_counter_bytes", &Kernel::workspace_counter_bytes)
       .def("wait", &Kernel::wait)
       .def_prop_ro("layout", &Kernel::layout)
       .def_prop_ro("computation", &Kernel::computation)

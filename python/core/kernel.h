@@ -23,6 +23,7 @@ class Kernel {
   nb::object operator()(const nb::args& positional, const nb::kwargs& named) const;
   void relayout(const Layout& layout, nb::object shown);
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const;
+  [[nodiscard]] std::int64_t workspace_counter_bytes() const;
   void wait() const;
   /// Under the GIL; its text until the next call of this.
   [[nodiscard]] sk_kernel_view view() const;

@@ -57,7 +57,7 @@ class Kernel:
     given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias, residual, z,
     gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream, a
     number, by default the framework's current one, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). A workspace is a dense array of any type, on the same device, of at least
-    workspace_bytes(n) bytes, zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
+    workspace_bytes(n) bytes, of which the first workspace_counter_bytes() are zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
     as one that the kernel takes.
 
     The result is the main output, or a tuple of it and the sums that were asked for. On a GPU it is complete when the stream
@@ -73,6 +73,9 @@ class Kernel:
         that have begun, on other threads, end with the layout that they began with."""
     def workspace_bytes(self, n: int) -> int:
         """Scratch bytes that serve every launch with a batch of at most n; never less for a larger n."""
+    def workspace_counter_bytes(self) -> int:
+        """How many bytes at the front of a workspace must be zero before its first use, whatever its size. Each launch leaves
+        them at zero; what follows them may hold anything."""
     def wait(self) -> None:
         """For a tiered kernel: returns when the baked one is in use."""
     @property

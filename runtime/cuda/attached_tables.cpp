@@ -5,37 +5,9 @@
 #include <fmt/format.h>
 
 #include "runtime/cuda/relaxed_capture.h"
+#include "runtime/cuda/upload_stream.h"
 
 namespace sparsekiln::cuda {
-namespace {
-
-/// A stream for one upload. The legacy stream, which a plain copy uses, must not be touched while a stream
-/// that waits for it is captured.
-class UploadStream {
- public:
-  explicit UploadStream(const Driver& driver) : driver_(driver) {
-    driver_.check(driver_.api().stream_create(&stream_, CU_STREAM_NON_BLOCKING),
-                  "making a stream to upload a layout's tables");
-  }
-  UploadStream(const UploadStream&) = delete;
-  UploadStream& operator=(const UploadStream&) = delete;
-  ~UploadStream() { static_cast<void>(driver_.api().stream_destroy(stream_)); }
-
-  void copy(CUdeviceptr to, const std::vector<std::byte>& from) const {
-    driver_.check(driver_.api().memcpy_htod_async(to, from.data(), from.size(), stream_),
-                  "copying to the device a layout's tables");
-  }
-  void wait() const {
-    driver_.check(driver_.api().stream_synchronize(stream_), "copying to the device a layout's tables");
-  }
-
- private:
-  const Driver& driver_;
-  CUstream stream_ = nullptr;
-};
-
-}  // namespace
-
 AttachedTables::AttachedTables(std::shared_ptr<const Context> context, const Binary& binary)
     : context_(std::move(context)) {
   std::size_t bytes = 0;  // images are multiples of their alignment long
@@ -54,7 +26,7 @@ AttachedTables::AttachedTables(std::shared_ptr<const Context> context, const Bin
 }
 
 void AttachedTables::upload(const Binary& binary) {
-  const UploadStream stream(context_->driver());
+  const UploadStream stream(context_->driver(), "a layout's tables");
   CUdeviceptr at = memory_;
   for (const Entry& entry : binary.entries) {
     const TableImage& image = entry.tables;

@@ -47,6 +47,7 @@ constexpr DriverSymbol kSymbols[] = {
     required<&DriverApi::module_load_data>("cuModuleLoadDataEx", 2010),
     required<&DriverApi::module_unload>("cuModuleUnload", 2000),
     required<&DriverApi::module_get_function>("cuModuleGetFunction", 2000),
+    required<&DriverApi::module_get_global>("cuModuleGetGlobal", 3020),
     required<&DriverApi::func_get_attribute>("cuFuncGetAttribute", 2020),
     required<&DriverApi::func_set_attribute>("cuFuncSetAttribute", 9000),
     optional<&DriverApi::func_load>("cuFuncLoad", 12040),

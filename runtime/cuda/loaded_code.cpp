@@ -8,6 +8,7 @@
 
 #include <sparsekiln/error.h>
 
+#include "runtime/cuda/module_data.h"
 #include "runtime/cuda/relaxed_capture.h"
 #include "runtime/device.h"
 
@@ -63,6 +64,16 @@ Jitted load_ptx(const DriverApi& api, const std::string& ptx) {
 
 LoadedCode::LoadedCode(std::shared_ptr<const Context> context, const Binary& binary)
     : context_(std::move(context)) {
+  load(binary);
+  try {
+    upload(context_->driver(), module_, binary.data);
+  } catch (...) {
+    static_cast<void>(context_->api().module_unload(module_));
+    throw;
+  }
+}
+
+void LoadedCode::load(const Binary& binary) {
   const Driver& driver = context_->driver();
   const DeviceInfo& device = context_->device();
   const std::string asked = fmt::format("loading a kernel for {} on {} (sm_{})", binary.target.arch,

@@ -17,8 +17,9 @@ namespace sparsekiln::cuda {
 /// belongs to one.
 class LoadedCode {
  public:
-  /// The cubin; where the driver does not take it, the PTX, compiled by the driver. The context must be
-  /// current. Throws `driver` with what the driver answered to each, and its compiler's log.
+  /// The cubin; where the driver does not take it, the PTX, compiled by the driver. Either with its data,
+  /// which is there when this returns. The context must be current. Throws `driver` with what the driver
+  /// answered to each, and its compiler's log; `cache` where code and data do not go together.
   LoadedCode(std::shared_ptr<const Context> context, const Binary& binary);
   LoadedCode(const LoadedCode&) = delete;
   LoadedCode& operator=(const LoadedCode&) = delete;
@@ -28,6 +29,8 @@ class LoadedCode {
   [[nodiscard]] CUfunction function(const std::string& name) const;
 
  private:
+  void load(const Binary& binary);
+
   std::shared_ptr<const Context> context_;
   CUmodule module_ = nullptr;
 };

@@ -28,7 +28,9 @@ void refuse_captured(const Context& context, CUstream stream) {
   throw Error(ErrorKind::driver,
               "the stream is being captured into a graph, and this kernel needs a workspace, which a graph "
               "must not share: "
-              "pass one as `workspace`, of workspace_bytes(n) zeroed bytes, for this graph alone");
+              "pass one as `workspace`, of workspace_bytes(n) bytes, the first workspace_counter_bytes() of "
+              "them zero, for this graph "
+              "alone");
 }
 
 }  // namespace

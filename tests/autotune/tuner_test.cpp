@@ -33,6 +33,7 @@ class FakeWorkbench final : public Workbench {
   std::map<std::int32_t, std::string> unchecked;  ///< thrown by check
   std::map<std::int32_t, int> dies_at;            ///< launches fail from this sample on
   std::map<std::int32_t, std::int32_t> code_of;   ///< whose code it has, where not its own
+  std::set<std::int32_t> own_data;                ///< that have the code, and not the data beside it
   std::map<std::int32_t, std::int32_t> spilled;   ///< bytes
 
   std::map<std::int32_t, int> compiles, checks, samples;
@@ -59,6 +60,7 @@ class FakeWorkbench final : public Workbench {
       auto binary = std::make_shared<Binary>();
       const auto same = code_of.find(number);
       binary->code.assign(4, static_cast<std::byte>(same == code_of.end() ? number : same->second));
+      if (own_data.contains(number)) binary->data = {{"steps_0", {std::byte{1}}}};
       binary->entries.push_back({.up_to = 64, .resources = {.spill_store_bytes = spilled[number]}});
       done(i, {.binary = std::move(binary), .failure = {}, .ms = 3, .stopped = false});
     }
@@ -165,6 +167,8 @@ TEST_CASE("whatever goes wrong with a candidate is recorded with its reason, and
   bench.unchecked[5] = "an illegal address";
   bench.spilled[6] = 24;
   bench.code_of[7] = 1;
+  bench.code_of[10] = 1;
+  bench.own_data = {10};
   bench.dies_at[8] = 5;
   bench.us[9] = 5;
   Contest contest = untried_contest(12);
@@ -182,6 +186,7 @@ TEST_CASE("whatever goes wrong with a candidate is recorded with its reason, and
   check(6, Outcome::pruned, "it spills: 24 bytes");
   check(7, Outcome::pruned, "the same code as an earlier candidate");
   check(8, Outcome::failed, "the device is lost");
+  check(10, Outcome::measured, "");
   CHECK(winner(contest) == 9);
   for (const std::int32_t broken : {2, 3, 4, 5, 6, 7}) CHECK(bench.samples[broken] == 0);
   CHECK(contest.candidates[8].samples_us.size() == 5);

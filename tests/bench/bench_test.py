@@ -28,7 +28,7 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 # What programs and scripts are made of.
 _PARTS = {
     "meson.build", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
-    "gpu_results.py", "headline.py", "publish.py",
+    "document.cpp", "document.h", "gpu_results.py", "headline.py", "publish.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
 
@@ -149,9 +149,21 @@ class Bench(unittest.TestCase):
 
     @needs_nvrtc
     def test_compile_latency(self):
-        in_processes = self.measured("compile_latency", "ms", "--benchmark_filter=cold|store")
         in_this_one = self.measured("compile_latency", "ns", "--benchmark_filter=memory|launch|driver_call")
-        self.assertEqual([*in_processes, *in_this_one], ["cold", "store", "memory", "launch", "driver_call"])
+        self.assertEqual(list(in_this_one), ["memory", "launch", "driver_call"])
+        (shown,) = documented("compile_latency")
+        only = "--benchmark_filter=cold|nvrtc|store"
+        names = [f"{what}/{sparsity}" for sparsity in (99, 90, 50) for what in ("cold", "nvrtc", "store")]
+
+        def write(copy):
+            rows = self.measured("compile_latency", "ms", *self.placed(shown, {"docs/scheduling.md": copy}), only)
+            self.assertEqual(list(rows), [*names, "nvrtc/empty"])
+
+        rows = self.tables_in("docs/scheduling.md", write)
+        self.assertEqual(len(rows), 3)
+        for row in rows:
+            for sparsity in (99, 90, 50):
+                self.assert_positive(float(row[f"{sparsity} % sparse"].removesuffix(" ms")), str(row))
 
     def test_cpu_backward(self):
         rows = self.measured("cpu_backward", "ms", "--dtype=bf16", "--threads=1", "--clock=cpu")

@@ -91,6 +91,25 @@ class StagesTest(CommandTest):
                 self.assertEqual((code[:4], len(code)), (b"\x7fELF", answer["code_bytes"]))
                 self.assertEqual(json.loads((folder / "resources.json").read_text()), answer["resources"])
 
+    @unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+    def test_large_tables_are_files_beside_the_code(self):
+        self.make("random", "--size", 96, "--density", 0.5)
+        made = self.answer("compile", "L.npy", "--target", "sm_90", "-o", "out")
+        self.assertGreater(made["data"]["steps_0"], 96 * 96 // 2 * 7)
+        for name, size in made["data"].items():
+            self.assertEqual((self.folder / "out" / f"kernel.{name}.bin").stat().st_size, size)
+        self.assertNotIn("steps_0[] = {", (self.folder / "out" / "kernel.cu").read_text())
+        self.assertLess(made["code_bytes"], made["data"]["steps_0"] + 2 * made["ptx_bytes"])
+        again = self.answer("compile", "L.npy", "--target", "sm_90")
+        self.assertEqual((again["from"], again["data"]), ("store", made["data"]))
+        text = self.run_tool("compile", "L.npy", "--target", "sm_90").out
+        self.assertIn(f"{sum(made['data'].values())} bytes of tables beside the code", text)
+        inspected = self.answer("cache", "inspect", made["key"], "--extract", "inspected")
+        for name in made["data"]:
+            extracted = self.folder / "inspected" / f"{made['key']}.{name}.bin"
+            self.assertEqual(extracted.read_bytes(), (self.folder / "out" / f"kernel.{name}.bin").read_bytes())
+        self.assertEqual(inspected["binaries"][0]["data"], made["data"])
+
     def test_the_schedule_holds_every_present_block_once(self):
         rows = ["0110", "0000", "1111", "1000"]
         self.write("L.txt", "\n".join(rows) + "\n")

@@ -50,6 +50,7 @@ Binary sample() {
   binary.entries = {entry, entry};
   binary.entries[0].up_to = 8;
   binary.code = {std::byte{1}, std::byte{2}, std::byte{3}};
+  binary.data = {{"steps_0", {std::byte{4}, std::byte{5}}}, {"rows_0", {std::byte{6}}}};
   binary.ptx = ".version 9.0";
   binary.log = "ptxas info";
   binary.compiler = "NVRTC 13.0";
@@ -133,6 +134,18 @@ TEST_CASE("an entry has a tensor map for each argument that takes one, and not t
   entry.tensor_maps.push_back(entry.tensor_maps.front());
   entry.arguments.push_back(Argument::tensor_map);
   CHECK_THROWS_AS((void)deserialize(serialize(most)), Error);
+}
+
+TEST_CASE("data that belongs to no variable, or to one twice, is refused") {
+  const auto refused = [](const auto& change) {
+    Binary binary = sample();
+    change(binary.data);
+    CHECK_THROWS_AS((void)deserialize(serialize(binary)), Error);
+  };
+  refused([](std::vector<ModuleData>& data) { data[1].symbol = "steps_0"; });
+  refused([](std::vector<ModuleData>& data) { data[1].symbol = ""; });
+  refused([](std::vector<ModuleData>& data) { data[1].symbol = "../rows"; });
+  refused([](std::vector<ModuleData>& data) { data[1].bytes.clear(); });
 }
 
 TEST_CASE("entries that do not serve every batch of the contract are refused") {

@@ -23,13 +23,16 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// A zeroed workspace of a given size on the device, and memory after it that must not be written.
+/// A workspace of a given size on the device with only the counters zeroed, and memory after it that must not
+/// be written.
 class GuardedWorkspace {
  public:
-  explicit GuardedWorkspace(std::int64_t bytes)
+  GuardedWorkspace(const Kernel& kernel, std::int64_t bytes)
       : bytes_(static_cast<std::size_t>(bytes)),
         memory_(Suite::current().device(), bytes_ + kGuard),
         image_(bytes_ + kGuard) {
+    std::fill(image_.begin() + std::min(kernel.workspace_counter_bytes(), bytes), image_.begin() + bytes,
+              kPoison);
     std::fill(image_.begin() + bytes, image_.end(), kCanary);
     memory_.copy_in(image_.data());
   }
@@ -49,6 +52,7 @@ class GuardedWorkspace {
 
  private:
   static constexpr std::size_t kGuard = 4096;
+  static constexpr std::byte kPoison{0xff};  // floats of it are NaN
   static constexpr std::byte kCanary{0xa5};
   std::size_t bytes_;
   DeviceMemory memory_;
@@ -125,7 +129,7 @@ void check_matrices(const Kernel& kernel, std::int64_t matrices, std::int64_t n,
   Matrices expected(matrices, n, contract.out_features, gap);
   for (std::int64_t matrix = 0; matrix < matrices; ++matrix)
     kernel({.x = x.view(matrix), .w = w.view(), .y = expected.view(matrix)});
-  GuardedWorkspace workspace(bytes);
+  GuardedWorkspace workspace(kernel, bytes);
   Operands operands{.x = x.view(), .w = w.view(), .y = y.view()};
   workspace.give(operands);
   CHECK(refusal(kernel, operands) == "");
@@ -184,7 +188,7 @@ TEST_CASE(
     for (const std::int64_t most : {258, 129, 33}) {
       CAPTURE(most);
       CHECK(kernel.workspace_bytes(most) > 0);
-      GuardedWorkspace workspace(kernel.workspace_bytes(most));
+      GuardedWorkspace workspace(kernel, kernel.workspace_bytes(most));
       for (const std::int64_t n : {258, 1, 129, 0, 33}) {
         if (n > most) continue;
         CAPTURE(n);
@@ -210,7 +214,7 @@ TEST_CASE("a workspace that is a byte too small, or has no stated size, is refus
     const Matrices y(1, n, contract.out_features);
     Operands operands{.x = x.view(0), .w = w.view(), .y = y.view(0)};
     const std::int64_t bytes = kernel.workspace_bytes(n);
-    GuardedWorkspace workspace(bytes);
+    GuardedWorkspace workspace(kernel, bytes);
     workspace.give(operands);
     for (const std::int64_t size : {bytes - 1, std::int64_t{0}, std::int64_t{-1}}) {
       operands.workspace_size = size;
@@ -249,7 +253,7 @@ TEST_CASE("the workspace for all rows is enough for matrices that are launched o
   const Matrices w(contract.blocks, 32, 32);
   const Matrices x(2, 129, contract.in_features, 32);
   const Matrices y(2, 129, contract.out_features, 32);
-  GuardedWorkspace workspace(kernel.workspace_bytes(258));
+  GuardedWorkspace workspace(kernel, kernel.workspace_bytes(258));
   Operands operands{.x = x.view(), .w = w.view(), .y = y.view()};
   workspace.give(operands);
   CHECK(refusal(kernel, operands) == "");
@@ -268,7 +272,7 @@ TEST_CASE("the gradient of the weight of eight pairs stays within its workspace"
     Matrices dw(contract.blocks, 16, 16);
     Matrices expected(contract.blocks, 16, 16);
     kernel({.x = x.view(), .dy = dy.view(), .dw = expected.view()});
-    GuardedWorkspace workspace(kernel.workspace_bytes(n));
+    GuardedWorkspace workspace(kernel, kernel.workspace_bytes(n));
     Operands operands{.x = x.view(), .dy = dy.view(), .dw = dw.view()};
     workspace.give(operands);
     CHECK(refusal(kernel, operands) == "");
@@ -308,7 +312,7 @@ TEST_CASE("the workspace of the previous layout is refused if the next layout ta
   const Matrices x(1, 40, 512);
   const Matrices w(16, 32, 32);
   const Matrices y(1, 40, 512);
-  GuardedWorkspace workspace(bytes);
+  GuardedWorkspace workspace(kernel, bytes);
   Operands operands{.x = x.view(0), .w = w.view(), .y = y.view(0)};
   workspace.give(operands);
   CHECK(refusal(kernel, operands).starts_with("workspace: "));
@@ -336,7 +340,8 @@ TEST_CASE("threads that launch copies while another changes the layout never wri
       const Matrices y(1, 40, 512);
       Operands operands{.x = x.view(0), .w = w.view(), .y = y.view(0)};
       for (int launch = 0; launch < kLaunches; ++launch) {
-        GuardedWorkspace workspace(std::max<std::int64_t>(copy().workspace_bytes(40), 64));
+        const Kernel asked = copy();
+        GuardedWorkspace workspace(asked, std::max<std::int64_t>(asked.workspace_bytes(40), 64));
         workspace.give(operands);
         const std::string message = refusal(copy(), operands);  // perhaps that of the other layout
         Suite::current().device()->synchronize();

@@ -286,6 +286,7 @@ def test_workspace_bytes_never_falls_as_the_batch_grows():
         kernel = sk.compile(sk.patterns.random(5, 40, 0.5, seed=1), 32, sk.up_to(300), op=op, target="cpu")
         needed = [kernel.workspace_bytes(n) for n in range(301)]
         assert needed == sorted(needed) and needed[-1] > 0
+        assert 0 <= kernel.workspace_counter_bytes() <= needed[0]
 
 
 def test_numbers_and_paths_that_are_none_are_named(tmp_path):

@@ -360,28 +360,35 @@ class CudaTensor:
 
 
 class Recorder:
-    """A stand-in for a kernel that needs 16 bytes of workspace a row."""
+    """A stand-in for a kernel that needs 16 bytes of workspace a row, and so many for counters."""
+
+    def __init__(self, counters):
+        self.counters = counters
 
     def workspace_bytes(self, n):
         return 16 * n
+
+    def workspace_counter_bytes(self):
+        return self.counters
 
     def __call__(self, *operands, **named):
         return named
 
 
-@pytest.mark.parametrize("capturing", [False, True])
-def test_cuda_kernels_run_on_their_device_and_bring_workspace_to_graphs(monkeypatch, capturing):
+@pytest.mark.parametrize("capturing, counters", [(False, 64), (True, 64), (True, 0)])
+def test_cuda_kernels_run_on_their_device_and_bring_workspace_to_graphs(monkeypatch, capturing, counters):
     """What PyTorch is asked for; no GPU takes part."""
     from sparsekiln.torch import products
 
     asked = []
-    zeros = torch.zeros
+    full = torch.full
     monkeypatch.setattr(torch.cuda, "device", lambda device: asked.append(device) or contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
-    monkeypatch.setattr(torch, "zeros", lambda size, dtype, device: asked.append(device) or zeros(size, dtype=dtype))
-    named = products._run(Recorder(), 5, CudaTensor(), bias=None)
+    monkeypatch.setattr(torch, "empty", lambda size, dtype, device: asked.append(device) or full((size,), 7, dtype=dtype))
+    named = products._run(Recorder(counters), 5, CudaTensor(), bias=None)
     if not capturing:
         assert named == {"bias": None} and asked == ["cuda:1"]
         return
     workspace = named["workspace"]
-    assert asked == ["cuda:1", "cuda:1"] and workspace.numel() == 80 and workspace.dtype is torch.uint8 and not workspace.any()
+    assert asked == ["cuda:1", "cuda:1"] and workspace.numel() == 80 and workspace.dtype is torch.uint8
+    assert not workspace[:counters].any() and (workspace[counters:] == 7).all()

@@ -50,7 +50,7 @@ sk_layout* exchange() {
 TEST_CASE("the header is C, and the version is that of the project") {
   CHECK(header_is_c() == 1);
   CHECK(std::string_view(sk_version()) == SPARSEKILN_VERSION);
-  CHECK(sk_interface_version() == 2);  // as c_header.c has it, with the sizes of the structs
+  CHECK(sk_interface_version() == 3);  // as c_header.c has it, with the sizes of the structs
 }
 
 TEST_CASE("the exported init functions initialise the first version of a struct, and nothing after it") {
@@ -363,6 +363,10 @@ TEST_CASE("a workspace has its size stated, and one that is a byte too small is 
   std::vector<Line> memory(static_cast<std::size_t>(bytes) / sizeof(Line) + 2);
   std::byte* const workspace = memory.front().bytes.data();
   std::byte* const after = workspace + bytes;
+  std::int64_t counters = -1;
+  REQUIRE(sk_kernel_workspace_counter_bytes(kernel, &counters) == SK_OK);
+  REQUIRE((counters >= 0 && counters <= bytes));
+  std::memset(workspace + counters, 0xff, static_cast<std::size_t>(bytes - counters));
   std::memset(after, 0xa5, sizeof(Line));
   sk_operands operands;
   sk_operands_init(&operands);

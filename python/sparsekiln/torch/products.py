@@ -33,12 +33,14 @@ FROM_RESULT = {"none", *(name for name, takes_result in _core.activations.items(
 
 
 def _run(kernel, n: int, *operands: Tensor, **named: Tensor | None):
-    """Launches on the operands' device, on the cpu with as many threads as PyTorch, if nothing else was said. A CUDA graph that is being captured gets a workspace of its own, zeroed at each replay."""
+    """Launches on the operands' device, on the cpu with as many threads as PyTorch, if nothing else was said. A CUDA graph that is being captured gets a workspace of its own, whose counters are zeroed at each replay."""
     if not operands[0].is_cuda:
         return kernel(*operands, threads=_core.stated_threads() or torch.get_num_threads(), **named)
     with torch.cuda.device(operands[0].device):
         if torch.cuda.is_current_stream_capturing() and (size := kernel.workspace_bytes(n)):
-            named["workspace"] = torch.zeros(size, dtype=torch.uint8, device=operands[0].device)
+            named["workspace"] = torch.empty(size, dtype=torch.uint8, device=operands[0].device)
+            if counters := kernel.workspace_counter_bytes():
+                named["workspace"][:counters].zero_()
         return kernel(*operands, **named)
 
 

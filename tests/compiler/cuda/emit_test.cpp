@@ -1,7 +1,15 @@
 #include "compiler/cuda/emit.h"
 
-#include <doctest/doctest.h>
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
 
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "compiler/block_runs.h"
+#include "compiler/cuda/sddmm.h"
 #include "compiler/cuda/tables.h"
 #include "tests/compiler/cuda/simt_cases.h"
 
@@ -117,6 +125,93 @@ TEST_CASE("entries share tables that are equal") {
   CHECK(count(source.text, "steps_0[index]") == 2);
   CHECK(count(source.text, "extern \"C\" __global__") == 2);
   CHECK(count(source.text, "template <class Config>\n__device__ __forceinline__ void spmm_simt") == 1);
+}
+
+/// A table of 9 KB: 8 × 128 blocks of 16 × 16, all present.
+Problem large_problem() {
+  Problem problem;
+  problem.layout = Layout::from_mask(8, 128, std::vector<std::uint8_t>(8 * 128, 1));
+  problem.block = {16, 16};
+  problem.batch = Batch::up_to(64);
+  return problem;
+}
+
+std::vector<std::string> symbols(const Source& source) {
+  std::vector<std::string> names;
+  for (const ModuleData& data : source.data) names.push_back(data.symbol);
+  return names;
+}
+
+TEST_CASE("tables beyond the limit of a module's text are data, each with its bytes") {
+  const Problem problem = large_problem();
+  const Target target{Target::Kind::cuda, "sm_80", 6};  // rows are split
+  const Config config = fitting_config(problem.block, target, 16, 2, TableForm::global);
+  Config other = config;
+  other.split = 2;
+  std::vector<Schedule> schedules;
+  const Source source = emit_plan(problem, target, {{16, config}, {64, other}}, &schedules);
+  CHECK(count(source.text, "static __device__ const uint2 steps_0[] = ") == 1);
+  CHECK(count(source.text, " steps_1[] = ") == 0);
+  CHECK(symbols(source) == std::vector<std::string>{"worker_begin_1", "steps_1", "item_ends_1", "rows_1",
+                                                    "splits_1", "parts_1"});
+  const Tables tables = make_tables(schedules[1], chunk_shape(Spmm(problem), target, other));
+  const auto same = [](const ModuleData& data, const auto& elements) {
+    return std::ranges::equal(data.bytes, std::as_bytes(std::span(elements)));
+  };
+  CHECK(same(source.data[0], tables.worker_begin));
+  CHECK(same(source.data[1], tables.steps));
+  CHECK(same(source.data[2], tables.item_ends));
+  CHECK(same(source.data[3], tables.rows));
+  CHECK(same(source.data[4], tables.splits));
+  CHECK(same(source.data[5], tables.parts));
+  CHECK(count(source.text, fmt::format("extern \"C\" {{ __device__ __align__(16) uint2 steps_1[{}]; }}",
+                                       tables.steps.size())) == 1);
+  CHECK(count(source.text, "sparsekiln::ptx::read_only(steps_1[index])") == 1);
+  CHECK(count(source.text, "return {steps_0[index]}") == 1);
+}
+
+TEST_CASE("entries with equal tables share their data") {
+  Problem problem = large_problem();
+  problem.layout = Layout::from_mask(16, 256, std::vector<std::uint8_t>(16 * 256, 1));
+  const Target target{Target::Kind::cuda, "sm_80", 16};
+  const Config config = fitting_config(problem.block, target, 16, 2, TableForm::global);
+  const Source source = emit_plan(problem, target, {{8, config}, {16, config}});
+  CHECK(symbols(source) == std::vector<std::string>{"worker_begin_0", "steps_0", "item_ends_0", "rows_0"});
+  CHECK(count(source.text, "sparsekiln::ptx::read_only(steps_0[index])") == 2);
+}
+
+TEST_CASE("large tables in constant memory stay in the text") {
+  const Problem problem = large_problem();
+  const Target target{Target::Kind::cuda, "sm_80", 6};
+  const Config config = fitting_config(problem.block, target, 16, 2, TableForm::constant);
+  Config other = config;
+  other.split = 2;
+  const Source source = emit_plan(problem, target, {{16, config}, {64, other}});
+  CHECK(source.data.empty());
+  CHECK(count(source.text, "static __constant__ const uint2 steps_") == 2);
+}
+
+TEST_CASE("the tables of the weight's gradient are data beyond the limit, too") {
+  Problem problem = large_problem();
+  problem.operation = Operation::grad_weight;
+  problem.layout = Layout::from_mask(32, 256, std::vector<std::uint8_t>(32 * 256, 1));
+  const Target target{Target::Kind::cuda, "sm_80", 8};
+  const Sddmm gradient(problem);
+  Config config;
+  config.tile_n = 16;
+  config.tile_out = 4;
+  config.stages = 2;
+  config.warps = 2;
+  config.table = TableForm::global;
+  validate(gradient, target, config);
+  const Plan plan{{64, config}};
+  const std::vector<BlockRuns> schedules = make_schedules(gradient, target, plan);
+  const Source source = emit(gradient, target, plan, schedules);
+  CHECK(symbols(source) == std::vector<std::string>{"worker_begin_0", "runs_0", "columns_0"});
+  CHECK(source.data[1].bytes.size() == 16 * schedules[0].runs.size());
+  CHECK(source.data[2].bytes.size() == 4 * 32 * 256);
+  CHECK(count(source.text, " columns_0[] = ") == 0);
+  CHECK(count(source.text, "sparsekiln::ptx::read_only(runs_0[4 * index + 3])") == 1);
 }
 
 TEST_CASE("entries with split rows keep their counters in the same bytes of the workspace") {

@@ -95,6 +95,11 @@ std::size_t live_allocations() {
   return state().allocations.size();
 }
 
+const std::vector<std::byte>& variable(const std::string& name) {
+  const std::lock_guard lock(state().mutex);
+  return state().last_module->variables.at(name);
+}
+
 std::vector<std::string> resident() {
   const std::lock_guard lock(state().mutex);
   return state().resident;

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "tests/runtime/cuda/stub_cubin.h"
 #include "tests/runtime/cuda/stub_errors.h"
 #include "tests/runtime/cuda/stub_state.h"
 
@@ -151,6 +152,22 @@ std::map<std::string, CUfunc_st> parse_kernels(const std::string& text) {
   return functions;
 }
 
+/// Reads `variable NAME BYTES` lines.
+std::map<std::string, std::vector<std::byte>> parse_variables(const std::string& text) {
+  std::map<std::string, std::vector<std::byte>> variables;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t at = line.find("variable ");
+    if (at == std::string::npos) continue;
+    std::istringstream words(line.substr(at + 9));
+    std::string name;
+    std::size_t bytes = 0;
+    words >> name >> bytes;
+    variables[name].resize(bytes);
+  }
+  return variables;
+}
+
 /// The number after the first `key`, 0 where there is none.
 int number_after(const std::string& text, std::string_view key) {
   const std::size_t at = text.find(key);
@@ -169,6 +186,8 @@ CUresult module_load_data(CUmodule* module, const void* image, unsigned options,
       "\x7f"
       "ELF") {
     loaded->any = true;
+    for (const auto& [name, bytes] : variables_of_cubin(static_cast<const std::byte*>(image)))
+      loaded->variables[name].resize(bytes);
   } else {
     const std::string text(static_cast<const char*>(image));
     const bool cubin = text.starts_with("cubin sm_");
@@ -183,10 +202,12 @@ CUresult module_load_data(CUmodule* module, const void* image, unsigned options,
       return cubin ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_INVALID_PTX;
     }
     loaded->functions = parse_kernels(text);
+    loaded->variables = parse_variables(text);
     for (auto& [name, function] : loaded->functions) function.context = current_context();
   }
   const std::lock_guard lock(state().mutex);
   state().modules.insert(loaded.get());
+  state().last_module = loaded.get();
   *module = loaded.release();
   return CUDA_SUCCESS;
 }
@@ -211,6 +232,16 @@ CUresult module_get_function(CUfunction* function, CUmodule module, const char* 
     found = module->functions.emplace(name, CUfunc_st{current_context(), name, {}}).first;
   }
   *function = &found->second;
+  return CUDA_SUCCESS;
+}
+
+CUresult module_get_global(CUdeviceptr* address, std::size_t* bytes, CUmodule module, const char* name) {
+  if (const CUresult result = note_about("cuModuleGetGlobal", module); result != CUDA_SUCCESS) return result;
+  const std::lock_guard lock(state().mutex);
+  const auto found = module->variables.find(name);
+  if (found == module->variables.end()) return CUDA_ERROR_NOT_FOUND;
+  *address = reinterpret_cast<CUdeviceptr>(found->second.data());
+  *bytes = found->second.size();
   return CUDA_SUCCESS;
 }
 
@@ -514,6 +545,7 @@ const Symbol kSymbols[] = {
     symbol("cuModuleLoadDataEx", 2010, module_load_data),
     symbol("cuModuleUnload", 2000, module_unload),
     symbol("cuModuleGetFunction", 2000, module_get_function),
+    symbol("cuModuleGetGlobal", 3020, module_get_global),
     symbol("cuFuncGetAttribute", 2020, func_get_attribute),
     symbol("cuFuncSetAttribute", 9000, func_set_attribute),
     symbol("cuFuncLoad", 12040, func_load),

@@ -18,8 +18,8 @@
 ///
 /// It loads as a module: a real cubin (any function is found, parameters are not recorded); text of the form
 /// `cubin sm_90` and a line `kernel NAME SIZE…` each, with the parameters' sizes in bytes, for that
-/// architecture only; and PTX for up to the device's architecture, with `// kernel NAME SIZE…` lines. A line
-/// `broken` makes either invalid.
+/// architecture only, and lines `variable NAME BYTES`; and PTX for up to the device's architecture, with such
+/// lines as comments. A line `broken` makes either invalid.
 namespace stub {
 
 /// The file of this library.
@@ -60,6 +60,8 @@ void reuse_handle(void* stream);
 
 std::size_t live_modules();
 std::size_t live_allocations();
+/// A variable of the module that was loaded last.
+const std::vector<std::byte>& variable(const std::string& name);
 /// Functions made resident by cuFuncLoad.
 std::vector<std::string> resident();
 /// The most dynamic shared memory that was set for a function.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@ struct CUfunc_st {
 struct CUmod_st {
   CUcontext context = nullptr;
   std::map<std::string, CUfunc_st> functions;
+  std::map<std::string, std::vector<std::byte>> variables;
   bool any = false;  // a real cubin: what it holds is not looked at
 };
 
@@ -84,6 +86,7 @@ struct State {
   int references[kDeviceCount] = {0, 0};
   std::vector<std::unique_ptr<CUctx_st>> contexts;
   std::set<CUmodule> modules;
+  CUmodule last_module = nullptr;  // may be gone
   std::vector<CUmodule> unloaded;  // with their contexts: a launch of theirs is answered, not a crash
   std::map<void*, CUcontext> allocations;
   std::set<CUstream> streams;
