@@ -30,6 +30,7 @@ Computation unusual() {
   what.bias_gradient = true;
   what.gate_gradient = true;
   what.alignment = 4;
+  what.overlap_launches = true;
   return what;
 }
 
