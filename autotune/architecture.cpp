@@ -24,8 +24,8 @@ namespace {
 //        f16 summed in float32, 104.8 of tf32).
 //
 // L2's rates of 86 and later are estimates, for the documents do not say: 64 bytes a cycle for half of the
-// multiprocessors; the A100's 5120 are those of 80 of its 108. The latencies and kLaunchUs are estimates,
-// too.
+// multiprocessors; the A100's 5120 are those of 80 of its 108. The latencies, kLaunchUs and
+// kOverlappedLaunchUs are estimates, too.
 constexpr Architecture kArchitectures[] = {
     {75, 1.59, 320, 1270, 512, 0, 1, 64},          {80, 1.41, 1555, 7219, 1024, 512, 1, 64},
     {86, 1.695, 936, 4400, 256, 128, 1, 128},      {87, 1.3, 204.8, 660, 256, 128, 1, 128},

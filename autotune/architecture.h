@@ -23,12 +23,13 @@ struct Architecture {
   double mma_share = 1;
   std::int32_t lanes = 0;  ///< float32 products on CUDA cores
 
-  static constexpr double kIssued = 4;         ///< warp instructions, one for each of four schedulers
-  static constexpr double kSharedBytes = 128;  ///< of shared memory
-  static constexpr double kCacheBytes = 64;    ///< from L2, what a multiprocessor takes
-  static constexpr double kMemoryUs = 0.6;     ///< from asking memory to having
-  static constexpr double kCacheUs = 0.2;      ///< from asking L2
-  static constexpr double kLaunchUs = 2.5;     ///< of a launch without work, in a stream of launches
+  static constexpr double kIssued = 4;              ///< warp instructions, one for each of four schedulers
+  static constexpr double kSharedBytes = 128;       ///< of shared memory
+  static constexpr double kCacheBytes = 64;         ///< from L2, what a multiprocessor takes
+  static constexpr double kMemoryUs = 0.6;          ///< from asking memory to having
+  static constexpr double kCacheUs = 0.2;           ///< from asking L2
+  static constexpr double kLaunchUs = 2.5;          ///< of a launch without work, in a stream of launches
+  static constexpr double kOverlappedLaunchUs = 1;  ///< the same where launches overlap
 
   /// Products a cycle of a multiprocessor that kernels of the problem's types use: tensor cores, or CUDA
   /// cores for f32 with math ieee.
