@@ -30,7 +30,8 @@ namespace {
 // L2's size is that of the same documents; B200's and Thor's are estimates. Its rate on 90 is 5.5 TB/s
 // ("Nvidia's H100: Funny L2, and Tons of Bandwidth", Chips and Cheese 2023). Its rates of 86 and 89 to 120
 // are estimates, for the documents do not say: 64 bytes a cycle for half of the multiprocessors; the A100's
-// 5120 are those of 80 of its 108. The latencies, kLaunchUs and kCombineUs are estimates, too.
+// 5120 are those of 80 of its 108. The latencies, kLaunchUs, kOverlappedLaunchUs and kCombineUs are
+// estimates, too.
 constexpr Architecture kArchitectures[] = {
     {75, 1.59, 320, 1270, 4, 512, 0, 1, 64},
     {80, 1.41, 1555, 7219, 40, 1024, 512, 1, 64},

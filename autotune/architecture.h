@@ -33,12 +33,13 @@ struct Architecture {
 
   [[nodiscard]] double cache_bytes() const { return cache_mib * (1 << 20); }
 
-  static constexpr double kIssued = 4;         ///< warp instructions, one for each of four schedulers
-  static constexpr double kSharedBytes = 128;  ///< of shared memory
-  static constexpr double kCacheBytes = 64;    ///< from L2, what a multiprocessor takes
-  static constexpr double kMemoryUs = 0.6;     ///< from asking memory to having
-  static constexpr double kCacheUs = 0.2;      ///< from asking L2
-  static constexpr double kLaunchUs = 2.5;     ///< of a launch without work, in a stream of launches
+  static constexpr double kIssued = 4;              ///< warp instructions, one for each of four schedulers
+  static constexpr double kSharedBytes = 128;       ///< of shared memory
+  static constexpr double kCacheBytes = 64;         ///< from L2, what a multiprocessor takes
+  static constexpr double kMemoryUs = 0.6;          ///< from asking memory to having
+  static constexpr double kCacheUs = 0.2;           ///< from asking L2
+  static constexpr double kLaunchUs = 2.5;          ///< of a launch without work, in a stream of launches
+  static constexpr double kOverlappedLaunchUs = 1;  ///< the same where launches overlap
   /// Of combining the parts of a split row: stores, an atomic and loads, each through L2 and back.
   static constexpr double kCombineUs = 1.2;
 

@@ -9,6 +9,7 @@
 #include "autotune/architecture.h"
 #include "autotune/batch_ranges.h"
 #include "autotune/cuda_work.h"
+#include "compiler/cuda/family.h"
 #include "compiler/cuda/multiprocessor.h"
 
 namespace sparsekiln::cuda {
@@ -111,7 +112,9 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   double others = -*longest;
   for (const double time : times) others += time;
   // A wave begins with a look at the tables and a first copy, and ends with a store.
-  const double begin = Architecture::kLaunchUs + (work.combines ? Architecture::kCombineUs : 0) +
+  const double launch =
+      overlaps_launches(problem, target) ? Architecture::kOverlappedLaunchUs : Architecture::kLaunchUs;
+  const double begin = launch + (work.combines ? Architecture::kCombineUs : 0) +
                        (2 * Architecture::kMemoryUs + table_us(config)) * (waves + (rest > 0 ? 1 : 0));
   Prediction prediction;
   prediction.us = begin + *longest + (config.stages == 1 ? kOverlapLostOfOneStage : kOverlapLost) * others;

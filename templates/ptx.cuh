@@ -135,6 +135,21 @@ __device__ __forceinline__ unsigned add_acquire_release(unsigned* counter, unsig
   return before;
 }
 
+/// Waits until the launches before this one in its stream have ended, where this one may begin earlier, and
+/// until what they wrote can be read (PTX ISA, griddepcontrol; sm_90). In other launches it does nothing.
+__device__ __forceinline__ void wait_for_earlier_launches() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/// Lets the next launch begin, if it may begin early, once all CTAs have called this or have ended.
+__device__ __forceinline__ void let_next_launch_begin() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/// Fetches the 128 bytes around an address into L2. The address need not be valid.
+__device__ __forceinline__ void prefetch_line(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 /// Rounds two floats to nearest even; `low` is the element at the lower address.
 __device__ __forceinline__ unsigned pack_f16(float low, float high) {
   unsigned packed;

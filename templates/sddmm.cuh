@@ -252,8 +252,9 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run,
 /// The work of one CTA, worker blockIdx.x.
 ///
 /// Config names block_out, block_in, width, chunk (batch rows in a stage), stages, threads, async_copy,
-/// feature_major, alignment, in_features and out_features (0: all blocks are whole), the Table, the Operand,
-/// the Output, and which epilogue arguments there are.
+/// feature_major, alignment, in_features and out_features (0: all blocks are whole), overlaps (the launch may
+/// begin before the one before it has ended), the Table, the Operand, the Output, and which epilogue
+/// arguments there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void sddmm(const ActivationPairs& pairs,
                                       typename Config::Output::Element* __restrict__ dw, int n,
@@ -262,11 +263,18 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs,
   using Stages = SddmmStages<Config, Tile>;
   const int count = ptx::kept(pairs.count);
   const ActivationPairs::Pair* const shared_pairs = pairs.shared();
-  __syncthreads();
   const int worker = static_cast<int>(blockIdx.x);
+  int item = table.worker(worker);
   const int end = table.worker(worker + 1);
+  if constexpr (Config::overlaps) {
+    // The launch may have begun before the one before it has ended: until then, only the tables are read.
+    if (item < end) static_cast<void>(ptx::kept(table.run(item).first));  // brings it into a cache
+    ptx::wait_for_earlier_launches();
+    ptx::let_next_launch_begin();
+  }
+  __syncthreads();
 #pragma unroll 1
-  for (int item = table.worker(worker); item < end; ++item) {
+  for (; item < end; ++item) {
     const BlockRun run = table.run(item);
     const unsigned wanted = wanted_blocks(run, epilogue);
     const bool sums_dy = Config::has_bias_gradient && run.first_of_row != 0;

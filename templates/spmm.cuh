@@ -91,11 +91,40 @@ __device__ __forceinline__ void compute_share(const typename Config::Table& tabl
   }
 }
 
+/// Where the launch may begin before the one before it has ended: fetches the blocks of a worker's first
+/// chunks into L2, and then waits. Until then only tables, the weight, the bias and gates may be read, and
+/// nothing may be written. Every thread calls this first: a CTA that ended without waiting could let the next
+/// launch begin before the one before this one has ended.
+template <class Config, class Operands>
+__device__ __forceinline__ void wait_with_weight_ahead(const typename Config::Table& table, int worker,
+                                                       const typename Config::Element* w,
+                                                       const typename Config::Element* v) {
+  enum : int {
+    kBlockBytes = Config::block_out * Config::block_in * static_cast<int>(sizeof(typename Config::Element)),
+    kLines = (kBlockBytes + 127) / 128,
+    kChunks = Config::stages * Operands::kStride,
+  };
+  const int chunk = table.worker(worker).chunk;
+  const int chunks = min(table.worker(worker + 1).chunk - chunk, int{kChunks});
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < chunks * Operands::kBlocks * kLines; i += Config::threads) {
+    const uint2 entry = table.step(chunk * Operands::kBlocks + i / kLines);
+    const Step step{entry.x};
+    const int block = static_cast<int>(entry.y);
+    if (!step.present() || step.segment() != 0 || block < 0) continue;
+    const auto* const weight = Config::weights > 1 && step.tile() % 2 != 0 ? v : w;
+    ptx::prefetch_line(reinterpret_cast<const char*>(weight) + static_cast<long long>(block) * kBlockBytes +
+                       i % kLines * 128);
+  }
+  ptx::wait_for_earlier_launches();
+  ptx::let_next_launch_begin();
+}
+
 /// The work of one CTA: worker blockIdx.x and batch tiles blockIdx.y, blockIdx.y + gridDim.y, …
 ///
 /// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue, whether rows
-/// are split, and whether x and y are feature-major: x[in, n] and y[out, n], with strides from one feature to
-/// the next.
+/// are split, whether launches overlap, and whether x and y are feature-major: x[in, n] and y[out, n], with
+/// strides from one feature to the next.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void spmm(const typename Config::Element* __restrict__ x,
                                      const typename Config::Element* __restrict__ w,
@@ -105,6 +134,7 @@ __device__ __forceinline__ void spmm(const typename Config::Element* __restrict_
                                      typename Config::Table table) {
   const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
   const int worker = static_cast<int>(blockIdx.x);
+  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, Operands>(table, worker, w, epilogue.v);
   for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
        batch_tile += static_cast<int>(gridDim.y)) {
     const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;

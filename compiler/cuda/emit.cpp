@@ -34,6 +34,7 @@ const SpmmFamily& family_of(const Spmm& problem, const Target& target, const Con
 Instance instance_of(const Spmm& problem, const Target& target, const Config& config) {
   Instance instance = family_of(problem, target, config).instantiate(problem, target, config);
   instance.chunk.weights = problem.weights();
+  instance.attributes.overlaps_previous = overlaps_launches(problem, target);
   return instance;
 }
 
@@ -119,6 +120,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("has_residual", problem.epilogue.residual);
   members.flag("has_gates", problem.gates);
   members.flag("has_z", problem.derivative != Activation::none);
+  members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
   members.type("Activation", fmt::format("sparsekiln::{}", activation_of(problem.epilogue.activation)));
   members.type("Derivative", fmt::format("sparsekiln::{}", activation_of(problem.derivative)),
                "whose derivative at z x is multiplied by");
@@ -133,6 +135,7 @@ struct KernelText {
   std::int32_t threads;
   std::size_t tensor_maps;
   bool takes_tables;    ///< from the launch
+  bool overlaps;        ///< it begins before the launch before it has ended
   std::string members;  ///< of Config
 };
 
@@ -147,14 +150,17 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
   declared = replaced(declared, "Operand", fmt::format("Config{}::Element", kernel.index));
   declared += declared_tensor_maps(kernel.tensor_maps);
   if (kernel.takes_tables) declared += fmt::format(", const Table{} table", kernel.index);
+  // Where launches overlap, x and y may change until the kernel has waited. Without this word the compiler
+  // may load neither of them earlier, or as read-only data.
+  const char* const alone = kernel.overlaps ? "" : "__restrict__ ";
   text += fmt::format(
       "\nstruct Config{index} {{\n"
       "  using Table = Table{index};\n"
       "{members}"
       "}};\n"
       "extern \"C\" __global__ void __launch_bounds__({threads}, 1) {symbol}(\n"
-      "    const Config{index}::Element* __restrict__ x, const Config{index}::Element* __restrict__ w,\n"
-      "    Config{index}::Output::Element* __restrict__ y, void* workspace, int n, long long x_stride,\n"
+      "    const Config{index}::Element* {alone}x, const Config{index}::Element* __restrict__ w,\n"
+      "    Config{index}::Output::Element* {alone}y, void* workspace, int n, long long x_stride,\n"
       "    long long y_stride{declared}) {{\n"
       "  sparsekiln::EpilogueArguments<Config{index}> ends;\n"
       "{ends}"
@@ -163,7 +169,7 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
       "}}\n",
       fmt::arg("index", kernel.index), fmt::arg("members", kernel.members),
       fmt::arg("threads", kernel.threads), fmt::arg("symbol", kernel.symbol), fmt::arg("declared", declared),
-      fmt::arg("ends", ends), fmt::arg("function", kernel.function),
+      fmt::arg("alone", alone), fmt::arg("ends", ends), fmt::arg("function", kernel.function),
       fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps)),
       fmt::arg("table", kernel.takes_tables ? "table" : fmt::format("Table{}{{}}", kernel.index)));
 }
@@ -290,6 +296,7 @@ class KernelWriter {
                   .threads = instance.threads,
                   .tensor_maps = instance.tensor_maps.size(),
                   .takes_tables = config.table == TableForm::attached,
+                  .overlaps = instance.attributes.overlaps_previous,
                   .members = members.text()});
     source_.entries.push_back(std::move(entry));
   }

@@ -30,6 +30,11 @@ struct Instance {
   Declarations declarations;
 };
 
+/// Whether launches of what is computed overlap the launches before them. griddepcontrol came with sm_90.
+[[nodiscard]] inline bool overlaps_launches(const Computation& computation, const Target& target) {
+  return computation.overlap_launches && target.compute_capability() >= 90;
+}
+
 /// What multiplies: CUDA cores add in IEEE 754's float32, tensor cores several products at once, truncated.
 enum class Arithmetic : std::uint8_t {
   cuda_cores,    ///< float32 with math ieee

@@ -116,6 +116,7 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.flag("scales", gradient.epilogue.scale);
   members.flag("has_gates", gradient.gates);
   members.flag("has_derivative", gradient.derivative != Activation::none);
+  members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
   members.flag("has_bias_gradient", gradient.bias_gradient);
   members.flag("has_gate_gradient", gradient.gate_gradient);
   members.append(instance.declarations);
@@ -129,6 +130,7 @@ struct KernelText {
   std::string_view function;  ///< the template
   std::int32_t threads;
   std::size_t tensor_maps;
+  bool overlaps;        ///< it begins before the launch before it has ended
   std::string members;  ///< of Config
 };
 
@@ -149,7 +151,7 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
       "{members}"
       "}};\n"
       "extern \"C\" __global__ void __launch_bounds__({threads}, 1) {symbol}(\n"
-      "    const sparsekiln::ActivationPairs pairs, Config{index}::Output::Element* __restrict__ dw, int n,\n"
+      "    const sparsekiln::ActivationPairs pairs, Config{index}::Output::Element* {alone}dw, int n,\n"
       "    long long x_stride, long long dy_stride{declared}) {{\n"
       "  sparsekiln::SddmmEpilogue<Config{index}> ends;\n"
       "{ends}"
@@ -158,8 +160,9 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
       "}}\n",
       fmt::arg("index", kernel.index), fmt::arg("members", kernel.members),
       fmt::arg("threads", kernel.threads), fmt::arg("symbol", kernel.symbol), fmt::arg("declared", declared),
-      fmt::arg("ends", ends), fmt::arg("function", kernel.function),
-      fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps)),
+      // as in emit.cpp: what is there may change until the kernel has waited
+      fmt::arg("alone", kernel.overlaps ? "" : "__restrict__ "), fmt::arg("ends", ends),
+      fmt::arg("function", kernel.function), fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps)),
       fmt::arg("z_stride", gradient.derivative == Activation::none ? "0" : "z_stride"));
 }
 
@@ -212,7 +215,8 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Config& config = plan[i].config;
     const SddmmFamily& family = family_of(gradient, config);
-    const Instance instance = family.instantiate(gradient, target, config);
+    Instance instance = family.instantiate(gradient, target, config);
+    instance.attributes.overlaps_previous = overlaps_launches(gradient, target);
     Entry entry;
     entry.up_to = plan[i].up_to;
     entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), i)};
@@ -231,6 +235,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
                   .function = family.function,
                   .threads = instance.threads,
                   .tensor_maps = instance.tensor_maps.size(),
+                  .overlaps = instance.attributes.overlaps_previous,
                   .members = declarations_of(gradient, target, config, instance).text()});
     source.entries.push_back(std::move(entry));
   }

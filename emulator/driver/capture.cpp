@@ -1,6 +1,7 @@
 #include "emulator/driver/capture.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,9 @@ CUstreamCaptureMode& thread_mode() {
   thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   return mode;
 }
+
+/// The number of the legacy default stream.
+constexpr std::uint64_t kLegacyStream = 1;
 
 /// Whether `capture` forbids the calling thread calls that are not safe during the capture.
 bool forbids(const Capture& capture) {
@@ -37,6 +41,15 @@ std::vector<std::shared_ptr<Capture>> waited_for(const StreamUse& stream) {
   return captures;
 }
 
+/// The legacy stream and those that were not made non-blocking wait for each other. Context::work is held.
+void end_legacy_chains(const StreamUse& stream) {
+  std::map<std::uint64_t, OverlapChain>& chains = stream.context->chains;
+  if (stream.legacy)
+    std::erase_if(chains, [&](const auto& chain) { return chain.first != stream.id; });
+  else if (stream.made == nullptr || stream.made->flags == CU_STREAM_DEFAULT)
+    chains.erase(kLegacyStream);
+}
+
 /// A stream that is captured cannot be waited for. Process::capturing is held.
 CUresult refuse_implicit(const StreamUse& stream) {
   const auto captures = waited_for(stream);
@@ -55,7 +68,7 @@ CUresult find_stream(const std::shared_ptr<Context>& current, CUstream handle, S
   use.context = current;
   if (handle == nullptr || handle == CU_STREAM_LEGACY) {
     use.legacy = true;
-    use.id = 1;
+    use.id = kLegacyStream;
     return CUDA_SUCCESS;
   }
   if (handle == CU_STREAM_PER_THREAD) {
@@ -74,14 +87,15 @@ CUresult submit(const StreamUse& stream, Work work) {
     if (stream.made != nullptr && stream.made->capture != nullptr) {
       Capture& capture = *stream.made->capture;
       if (capture.invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-      capture.works.push_back(std::move(work));
+      capture.works.push_back({stream.id, std::move(work)});
       if (!stream.made->capture_origin) capture.unjoined[stream.id] = capture.works.size();
       return CUDA_SUCCESS;
     }
     if (const CUresult refused = refuse_implicit(stream); refused != CUDA_SUCCESS) return refused;
   }
   const std::lock_guard lock(stream.context->work);
-  return work(*stream.context);
+  end_legacy_chains(stream);
+  return work(*stream.context, stream.context->chains[stream.id]);
 }
 
 CUresult refuse_while_capturing() {
@@ -217,11 +231,14 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     if (executable == nullptr || executable->context != context) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(context, stream_handle, stream); result != CUDA_SUCCESS)
       return result;
-    return submit(stream, [executable](Context& where) -> CUresult {
-      for (const Work& work : executable->works)
-        if (const CUresult result = work(where); result != CUDA_SUCCESS) return result;
-      return CUDA_SUCCESS;
-    });
+    return submit(stream, after_all([executable](Context& where) -> CUresult {
+                    std::map<std::uint64_t, OverlapChain> chains;  // by captured stream
+                    for (const CapturedWork& captured : executable->works)
+                      if (const CUresult result = captured.work(where, chains[captured.stream]);
+                          result != CUDA_SUCCESS)
+                        return result;
+                    return CUDA_SUCCESS;
+                  }));
   });
 }
 

@@ -192,6 +192,7 @@ CUresult cuCtxSynchronize() {
   return in_context(EMULATOR_FAULT_SYNCHRONIZE, [](const std::shared_ptr<Context>& context) -> CUresult {
     if (const CUresult refused = refuse_while_capturing(); refused != CUDA_SUCCESS) return refused;
     const std::lock_guard lock(context->work);  // another thread's launch
+    context->chains.clear();
     return context->fault;
   });
 }

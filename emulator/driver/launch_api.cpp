@@ -17,11 +17,15 @@ namespace emulator = sparsekiln::emulator;
 
 namespace {
 
-/// The sizes of one launch.
+/// The first devices that overlap launches (× 10).
+constexpr int kFirstOverlapping = 90;
+
+/// The sizes of one launch, and how it follows the one before it.
 struct Shape {
   unsigned grid[3];
   unsigned block[3];
   unsigned dynamic_shared_bytes;
+  bool overlaps = false;  ///< it may begin before the one before it has ended
 };
 
 /// What a device answers to each sort of fault. What it would not notice is a failed launch.
@@ -119,7 +123,7 @@ int blocks_per_multiprocessor(const Function& function, int threads, std::size_t
 }
 
 /// Runs a kernel to its end. What it does wrong the next call says, as with a device that is still at it.
-CUresult execute(Context& context, const Function& function, const Shape& shape,
+CUresult execute(Context& context, OverlapChain& chain, const Function& function, const Shape& shape,
                  const std::vector<std::byte>& parameters) {
   if (context.fault != CUDA_SUCCESS) return context.fault;
   emulator::LaunchRequest request;
@@ -135,8 +139,14 @@ CUresult execute(Context& context, const Function& function, const Shape& shape,
   request.number = ++context.launches;
   request.host_threads = process().threads;
   request.checks = checks_of(process().checks);
-  request.multiprocessors = static_cast<std::uint32_t>(devices()[context.device].multiprocessors);
+  const DeviceFacts& device = devices()[context.device];
+  request.multiprocessors = static_cast<std::uint32_t>(device.multiprocessors);
   const auto threads = static_cast<int>(shape.block[0] * shape.block[1] * shape.block[2]);
+  const bool overlapping = device.compute_capability >= kFirstOverlapping;
+  if (request.checks.races && overlapping)
+    chain.add(request, shape.overlaps);
+  else
+    chain.end();
   request.resident_blocks = request.multiprocessors * static_cast<std::uint32_t>(blocks_per_multiprocessor(
                                                           function, threads, shape.dynamic_shared_bytes));
   try {
@@ -167,9 +177,10 @@ CUresult launch(CUfunction handle, const Shape& shape, CUstream stream_handle, v
     std::vector<std::byte> parameters;
     if (const CUresult result = gather(*function->program, each, extra, parameters); result != CUDA_SUCCESS)
       return result;
-    return submit(stream, [function, shape, parameters = std::move(parameters)](Context& where) {
-      return execute(where, *function, shape, parameters);
-    });
+    return submit(stream,
+                  [function, shape, parameters = std::move(parameters)](Context& where, OverlapChain& chain) {
+                    return execute(where, chain, *function, shape, parameters);
+                  });
   });
 }
 
@@ -220,12 +231,18 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
                           void** extra) {
   if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
     return CUDA_ERROR_INVALID_VALUE;
-  for (unsigned i = 0; i < config->numAttrs; ++i)
-    if (!is_granted(config->attrs[i])) return CUDA_ERROR_NOT_SUPPORTED;
+  bool overlaps = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (!is_granted(attribute)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      overlaps = attribute.value.programmaticStreamSerializationAllowed != 0;
+  }
   return launch(function,
                 {{config->gridDimX, config->gridDimY, config->gridDimZ},
                  {config->blockDimX, config->blockDimY, config->blockDimZ},
-                 config->sharedMemBytes},
+                 config->sharedMemBytes,
+                 overlaps},
                 config->hStream, parameters, extra);
 }
 

@@ -18,12 +18,13 @@ using sparsekiln::emulator::Allocation;
 CUresult valid(bool in_range) { return in_range ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
 /// Queues a copy or fill on a stream; `blocking` ones are what a capture does not allow.
-CUresult queue(const std::shared_ptr<Context>& context, CUstream handle, bool blocking, Work work) {
+template <class Body>
+CUresult queue(const std::shared_ptr<Context>& context, CUstream handle, bool blocking, Body body) {
   if (blocking)
     if (const CUresult refused = refuse_while_capturing(); refused != CUDA_SUCCESS) return refused;
   StreamUse stream;
   const CUresult result = find_stream(context, handle, stream);
-  return result == CUDA_SUCCESS ? submit(stream, std::move(work)) : result;
+  return result == CUDA_SUCCESS ? submit(stream, after_all(std::move(body))) : result;
 }
 
 /// Addresses that only a device may follow: of allocations that are, were, or may come to be.
@@ -203,6 +204,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
     if (const CUresult refused = refuse_while_capturing(); refused != CUDA_SUCCESS) return refused;
     const std::lock_guard lock(context->work);  // waits for what may still use it
+    context->chains.clear();
     const Allocation* const allocation = context->memory.find(address);
     // A variable goes with its module.
     if (allocation == nullptr || allocation->address != address || !allocation->name.empty())

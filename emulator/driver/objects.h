@@ -10,10 +10,12 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "emulator/driver/devices.h"
 #include "emulator/driver/interface.h"
+#include "emulator/driver/overlap.h"
 #include "emulator/machine/memory.h"
 #include "emulator/program/program.h"
 
@@ -40,13 +42,29 @@ struct Context {
   emulator::GlobalMemory memory;
   /// Held while a kernel runs or memory is accessed: queued work runs at once, one piece after the other.
   std::mutex work;
-  std::uint64_t launches = 0;  ///< so far; under `work`
+  std::uint64_t launches = 0;                    ///< so far; under `work`
+  std::map<std::uint64_t, OverlapChain> chains;  ///< by stream id; under `work`
   /// What a kernel did wrong: from then on the answer to every call that needs this context.
   std::atomic<CUresult> fault = CUDA_SUCCESS;
 };
 
-/// What was queued: runs in its context, with `Context::work` held.
-using Work = std::function<CUresult(Context& context)>;
+/// What was queued: runs in its context, with `Context::work` held. `chain`: of its stream.
+using Work = std::function<CUresult(Context& context, OverlapChain& chain)>;
+
+/// Work that begins when everything that its stream did before has ended.
+template <class Body>
+[[nodiscard]] Work after_all(Body body) {
+  return [body = std::move(body)](Context& context, OverlapChain& chain) -> CUresult {
+    chain.end();
+    return body(context);
+  };
+}
+
+/// Work of a captured stream.
+struct CapturedWork {
+  std::uint64_t stream = 0;  ///< its id
+  Work work;
+};
 
 /// A variable of a module.
 struct Global {
@@ -92,7 +110,7 @@ struct Capture {
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   std::thread::id thread;  ///< that began it
   std::uint64_t id = 0;
-  std::vector<Work> works;  ///< in the order of the calls, which is one that the dependencies allow
+  std::vector<CapturedWork> works;  ///< in the order of the calls, which is one that the dependencies allow
   std::map<std::uint64_t, std::size_t> unjoined;  ///< by stream id: works when the stream last did something
   bool invalidated = false;
 };
@@ -118,12 +136,12 @@ struct Event {
 };
 
 struct Graph {
-  std::vector<Work> works;
+  std::vector<CapturedWork> works;
 };
 
 struct GraphExec {
   std::shared_ptr<Context> context;
-  std::vector<Work> works;
+  std::vector<CapturedWork> works;
 };
 
 /// Pinned memory of the host.

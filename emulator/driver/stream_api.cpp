@@ -23,6 +23,12 @@ CUresult for_stream(CUstream handle, Body body) noexcept {
   });
 }
 
+/// The launches of a stream have ended.
+void end_chain(const StreamUse& stream) {
+  const std::lock_guard lock(stream.context->work);
+  stream.context->chains.erase(stream.id);
+}
+
 /// Waits for what other threads run, and says what became of it.
 CUresult settled(Context& context) {
   const std::lock_guard lock(context.work);
@@ -105,6 +111,8 @@ CUresult wait_in_capture(const StreamUse& stream, const std::shared_ptr<Capture>
     return CUDA_SUCCESS;
   }
   if (stream.made->capture != capture) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+  // What follows depends on more than the launch before it, and overlaps nothing.
+  capture->works.push_back({stream.id, after_all([](Context&) { return CUDA_SUCCESS; })});
   const auto branch = capture->unjoined.find(event.stream);
   if (event.stream != stream.id && branch != capture->unjoined.end() && event.works >= branch->second)
     capture->unjoined.erase(branch);
@@ -134,6 +142,10 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   return in_context([&](const std::shared_ptr<Context>&) -> CUresult {
     const auto stream = process().streams.remove(handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    {
+      const std::lock_guard lock(stream->context->work);
+      stream->context->chains.erase(stream->id);
+    }
     const std::lock_guard lock(process().capturing);
     if (stream->capture == nullptr) return CUDA_SUCCESS;
     stream->capture->invalidated = true;
@@ -147,14 +159,16 @@ CUresult cuStreamSynchronize(CUstream handle) {
     StreamUse stream;
     if (const CUresult result = find_stream(context, handle, stream); result != CUDA_SUCCESS) return result;
     if (const CUresult result = refuse_if_captured(stream); result != CUDA_SUCCESS) return result;
+    end_chain(stream);
     return settled(*context);
   });
 }
 
 CUresult cuStreamQuery(CUstream handle) {
   return for_stream(handle, [](const StreamUse& stream) -> CUresult {
-    const CUresult result = refuse_if_captured(stream);
-    return result == CUDA_SUCCESS ? settled(*stream.context) : result;
+    if (const CUresult result = refuse_if_captured(stream); result != CUDA_SUCCESS) return result;
+    end_chain(stream);
+    return settled(*stream.context);
   });
 }
 
@@ -168,9 +182,13 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
       capture = event->capture;
     }
     if (capture != nullptr) return wait_in_capture(stream, capture, *event);
-    const std::lock_guard lock(process().capturing);
-    return stream.made != nullptr && stream.made->capture != nullptr ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION
-                                                                     : CUDA_SUCCESS;
+    {
+      const std::lock_guard lock(process().capturing);
+      if (stream.made != nullptr && stream.made->capture != nullptr)
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+    end_chain(stream);
+    return CUDA_SUCCESS;
   });
 }
 
@@ -209,11 +227,11 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
   return for_stream(handle, [&](const StreamUse& stream) -> CUresult {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return submit(stream, [function, data](Context&) -> CUresult {
-      const HostFunction running;
-      function(data);
-      return CUDA_SUCCESS;
-    });
+    return submit(stream, after_all([function, data](Context&) -> CUresult {
+                    const HostFunction running;
+                    function(data);
+                    return CUDA_SUCCESS;
+                  }));
   });
 }
 
@@ -242,13 +260,13 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
     const auto event = process().events.find(handle);
     if (event == nullptr || event->context != stream.context) return CUDA_ERROR_INVALID_HANDLE;
     if (record_in_capture(stream, *event)) return CUDA_SUCCESS;
-    return submit(stream, [event](Context&) -> CUresult {
-      const std::lock_guard lock(event->mutex);
-      event->capture = nullptr;
-      event->recorded = true;
-      event->at = std::chrono::steady_clock::now();
-      return CUDA_SUCCESS;
-    });
+    return submit(stream, after_all([event](Context&) -> CUresult {
+                    const std::lock_guard lock(event->mutex);
+                    event->capture = nullptr;
+                    event->recorded = true;
+                    event->at = std::chrono::steady_clock::now();
+                    return CUDA_SUCCESS;
+                  }));
   });
 }
 

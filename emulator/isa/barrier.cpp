@@ -4,7 +4,7 @@
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/memory_form.h"
 
-/// bar, barrier, bar.warp.sync, fence, membar, nanosleep (PTX ISA 9.7.13.1 to 9.7.13.4, 9.7.19).
+/// bar, barrier, bar.warp.sync, fence, membar, griddepcontrol, nanosleep (PTX ISA 9.7.13, 9.7.19).
 namespace sparsekiln::emulator {
 namespace {
 
@@ -164,6 +164,17 @@ void decode_membar(Decoder& decoder) {
   decoder.expect_operands(0, 0);
 }
 
+void wait_for_grids(Warp& warp, const Instruction&, Mask mask) { wait_for_launches(warp, mask); }
+void launch_dependents(Warp& warp, const Instruction&, Mask mask) { let_dependents_begin(warp, mask); }
+
+void decode_grid_dependency(Decoder& decoder) {
+  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
+  decoder.instruction().run =
+      decoder.take_one({"wait", "launch_dependents"}) == "wait" ? wait_for_grids : launch_dependents;
+  decoder.instruction().kind = Kind::barrier;
+  decoder.expect_operands(0, 0);
+}
+
 /// How long a thread sleeps is left open: not at all will do.
 void decode_nanosleep(Decoder& decoder) {
   if (decoder.take_type() != ptx::Type::u32) decoder.refuse("has another type than .u32");
@@ -175,11 +186,9 @@ void decode_nanosleep(Decoder& decoder) {
 }  // namespace
 
 std::vector<Opcode> barrier_opcodes() {
-  return {{"bar", Domain::any, decode_barrier<true>},
-          {"barrier", Domain::any, decode_barrier<false>},
-          {"fence", Domain::any, decode_fence},
-          {"membar", Domain::any, decode_membar},
-          {"nanosleep", Domain::any, decode_nanosleep}};
+  return {{"bar", Domain::any, decode_barrier<true>}, {"barrier", Domain::any, decode_barrier<false>},
+          {"fence", Domain::any, decode_fence},       {"griddepcontrol", Domain::any, decode_grid_dependency},
+          {"membar", Domain::any, decode_membar},     {"nanosleep", Domain::any, decode_nanosleep}};
 }
 
 }  // namespace sparsekiln::emulator

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "emulator/machine/footprint.h"
 #include "emulator/machine/traffic.h"
 
 namespace sparsekiln::emulator {
@@ -135,6 +136,8 @@ void watch_global(const CheckedAccess& checked, Allocation& allocation, Mask lan
   if (!races && !written) return;
   Block& block = checked.block();
   if (races && checked.writes()) watch_sources(checked, lanes, addresses);
+  if (block.grid.request.overlaps()) watch_overlap(checked, allocation, lanes, addresses);
+  AllocationFootprint* const footprint = allocation.footprint;
   const Viewer viewer = block.order.viewer(checked.warp.index);
   const Touch touch = touch_of(checked);
   const auto offset = [&](int lane) { return addresses[lane] - allocation.address; };
@@ -146,6 +149,7 @@ void watch_global(const CheckedAccess& checked, Allocation& allocation, Mask lan
     do {
       lanes &= ~group.lanes;
       if (written) watch_written(checked, group, shadow.written(), allocation.address);
+      if (footprint != nullptr) footprint->add(group, checked.reads(), checked.writes());
       if (races && (group.lanes & ~common) != 0)
         watch_order(checked, group, touch, page->lines[group.line % Shadow::kLinesOfPage], block.grid.stamp,
                     viewer, allocation.address);

@@ -47,6 +47,11 @@ void check_global(const CheckedAccess& checked, const std::uint64_t* addresses, 
 /// of other blocks, the order of the read at issue counts: those blocks run on host threads of their own.)
 void watch_sources(const CheckedAccess& checked, Mask lanes, const std::uint64_t* addresses);
 
+/// Throws Fault where lanes access what earlier launches access that need not have ended
+/// (LaunchRequest::unfinished_before_wait). All lanes access one allocation.
+void watch_overlap(const CheckedAccess& checked, const Allocation& allocation, Mask lanes,
+                   const std::uint64_t* addresses);
+
 /// Lanes of `mask` that have the address of an earlier one.
 [[nodiscard]] Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes);
 

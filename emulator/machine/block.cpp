@@ -99,6 +99,7 @@ void Block::start(std::uint32_t number) {
     warp.index = w;
     warp.diverged.clear();
     warp.time = 1;
+    warp.awaited = 0;
     warp.turn_granted = grid.alone();
     copies[w].start();
     fill_fixed_rows(*this, warp, stamp == 1);
@@ -122,6 +123,7 @@ void Block::note_ended(Warp& warp, Mask before) {
   const Mask gone = before & ~warp.live;
   ++progress;
   finish_copies(warp, gone);
+  note_missing_wait(warp, gone);
   if (warp.live != 0) return;
   living &= ~(1u << warp.index);
   release_barriers(*this);

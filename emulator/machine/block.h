@@ -122,5 +122,7 @@ void fill_fixed_rows(const Block& block, const Warp& warp, bool first);
 void release_barriers(Block& block);
 /// Lanes of a warp ended: their copies arrive.
 void finish_copies(Warp& warp, Mask lanes);
+/// Lanes of a warp ended: notes where one of them has not waited for earlier launches (machine/overlap.cpp).
+void note_missing_wait(const Warp& warp, Mask ended);
 
 }  // namespace sparsekiln::emulator

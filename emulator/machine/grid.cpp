@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "emulator/machine/footprint.h"
 #include "emulator/machine/report.h"
 #include "emulator/machine/shadow.h"
 
@@ -34,7 +35,15 @@ Grid::Grid(const LaunchRequest& launch)
       warps((threads + kLanes - 1) / kLanes),
       shared_bytes(program.shared_bytes + launch.dynamic_shared_bytes),
       local_bytes((program.local_bytes + kCellBytes - 1) / kCellBytes * kCellBytes),
-      memory(launch.memory->sorted()) {}
+      memory(launch.memory->sorted()) {
+  if (request.footprint == nullptr) return;
+  for (Allocation* allocation : memory)
+    if (!allocation->constant) allocation->footprint = &request.footprint->add(*allocation);
+}
+
+Grid::~Grid() {
+  for (Allocation* allocation : memory) allocation->footprint = nullptr;
+}
 
 Allocation* Grid::find(std::uint64_t address) const {
   const auto after = std::upper_bound(memory.begin(), memory.end(), address,

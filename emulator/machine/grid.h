@@ -17,6 +17,9 @@ namespace sparsekiln::emulator {
 /// What all blocks of a launch share.
 struct Grid {
   explicit Grid(const LaunchRequest& launch);
+  Grid(const Grid&) = delete;
+  Grid& operator=(const Grid&) = delete;
+  ~Grid();
 
   const LaunchRequest& request;
   const Program& program;

@@ -18,6 +18,8 @@ struct Checks {
   friend bool operator==(const Checks&, const Checks&) = default;
 };
 
+class Footprint;
+
 struct LaunchRequest {
   const Program* program = nullptr;
   GlobalMemory* memory = nullptr;
@@ -32,6 +34,14 @@ struct LaunchRequest {
   std::uint32_t multiprocessors = 132;
   /// Blocks of this kernel that the device holds at once: so many may wait for one another.
   std::uint32_t resident_blocks = 132 * 16;
+  /// Where what the launch accesses is recorded, if Checks::races; null: nowhere.
+  Footprint* footprint = nullptr;
+  /// Earlier launches that need not have ended when a thread of this one runs, before it has executed
+  /// griddepcontrol.wait and after that. The direct predecessor is the last one of the first list.
+  std::vector<const Footprint*> unfinished_before_wait;
+  std::vector<const Footprint*> unfinished_after_wait;
+
+  [[nodiscard]] bool overlaps() const { return !unfinished_before_wait.empty(); }
 };
 
 }  // namespace sparsekiln::emulator

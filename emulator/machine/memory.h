@@ -21,6 +21,7 @@ inline constexpr std::uint64_t kConstantBase = 0x0600'0000'0000;  ///< of .const
 inline constexpr std::uint32_t kSharedBase = 1024;
 
 class Shadow;
+class AllocationFootprint;
 
 /// One piece of device memory.
 struct Allocation {
@@ -30,9 +31,10 @@ struct Allocation {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   std::unique_ptr<std::byte[]> data;
-  bool constant = false;           ///< of a .const variable: read by ld.const only
-  std::string name;                ///< of a variable; empty for cuMemAlloc
-  std::unique_ptr<Shadow> shadow;  ///< null for constants, which count as written
+  bool constant = false;                     ///< of a .const variable: read by ld.const only
+  std::string name;                          ///< of a variable; empty for cuMemAlloc
+  std::unique_ptr<Shadow> shadow;            ///< null for constants, which count as written
+  AllocationFootprint* footprint = nullptr;  ///< of the launch that runs, if it is recorded
 };
 
 /// The memory of one context. Allocations are far apart, so that an access beyond one end does not reach the

@@ -27,6 +27,8 @@ const char* name(FaultKind kind) {
       return "asynchronous copy not awaited";
     case FaultKind::copy_overwritten:
       return "asynchronous copy overwritten";
+    case FaultKind::launch_not_awaited:
+      return "earlier launch not awaited";
     case FaultKind::deadlock:
       return "deadlock";
     case FaultKind::divergence_not_supported:

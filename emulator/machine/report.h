@@ -17,6 +17,7 @@ enum class FaultKind : std::uint8_t {
   barrier_not_reached,
   copy_not_awaited,
   copy_overwritten,
+  launch_not_awaited,
   deadlock,
   divergence_not_supported,
   trap,

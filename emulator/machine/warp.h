@@ -84,6 +84,11 @@ void warp_barrier(Warp& warp, const Instruction& instruction, Mask mask, Mask me
 
 /// fence.acq_rel, fence.sc and membar.
 void fence(Warp& warp, const Instruction& instruction, Mask mask, Scope scope);
+/// griddepcontrol: until then a thread may not touch what earlier launches access (LaunchRequest); and from
+/// then on launches after this one may begin.
+void wait_for_launches(Warp& warp, Mask mask);
+void let_dependents_begin(Warp& warp, Mask mask);
+
 /// What an atomic or a strong access does to the order of accesses, called after access(), lane by lane in
 /// the order in which they happen.
 void synchronize_through(Warp& warp, const Instruction& instruction, int lane, AccessSpace space,

@@ -40,6 +40,7 @@ struct Warp {
   std::vector<Divergence> diverged;
   /// Counts what orders accesses: barriers, warp barriers, releases. See machine/order.h.
   std::uint32_t time = 1;
+  Mask awaited = 0;           ///< lanes that have executed griddepcontrol.wait
   bool turn_granted = false;  ///< the next instruction may talk to other blocks
 
   template <class T>

@@ -45,6 +45,7 @@ def compile(
     in_features: int = 0,
     out_features: int = 0,
     alignment: int = 16,
+    overlap_launches: bool = False,
     config: str | None = None,
     tuning: str = "recorded",
     tuning_seconds: float = 30.0,
@@ -80,6 +81,8 @@ def compile(
     tiered: serves attached at once, and with the layout baked in when that has been compiled in the background; on the
         cpu baked at once.
     alignment: bytes that rows of activations are multiples of: 16, or 8, 4, 2 where features do not allow it.
+    overlap_launches: on CUDA devices from sm_90 on, a launch may begin before the one before it in its stream has ended:
+        you promise that neither that one nor a copy writes the weight, bias or gates.
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.
     config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it after "batch: ".
     cache_dir: instead of the user's cache.

@@ -7,18 +7,24 @@ namespace sparsekiln::cuda {
 namespace {
 
 constexpr int kFirstCapability = 90;
+/// The first CUDA whose graphs keep what one kernel may overlap of another (CUDA 12.3, CUgraphEdgeData).
+constexpr int kFirstWithOverlapInGraphs = 12030;
+
+bool launches_with_attributes(const Context& context) {
+  return context.device().compute_capability >= kFirstCapability && context.api().launch_kernel_ex != nullptr;
+}
 
 void check_support(const Context& context, const Entry& entry) {
   const DeviceInfo& device = context.device();
   if (device.compute_capability < kFirstCapability)
     throw Error(ErrorKind::driver,
-                fmt::format("the kernel {} is launched in clusters or before the one before it ends, which "
-                            "takes sm_90 or later, and {} is sm_{}; compile for this device",
+                fmt::format("the kernel {} is launched in clusters, which takes sm_90 or later, and {} is "
+                            "sm_{}; compile for this device",
                             entry.passes.front(), device.name, device.compute_capability));
   if (context.api().launch_kernel_ex == nullptr)
     throw Error(ErrorKind::driver,
-                fmt::format("the kernel {} is launched with attributes, by cuLaunchKernelEx, which this "
-                            "driver does not have; one for CUDA 11.6 or later would work",
+                fmt::format("the kernel {} is launched in clusters, by cuLaunchKernelEx, which this driver "
+                            "does not have; one for CUDA 11.6 or later would work",
                             entry.passes.front()));
 }
 
@@ -27,9 +33,8 @@ void check_support(const Context& context, const Entry& entry) {
 std::vector<CUlaunchAttribute> launch_attributes(const Context& context, const Entry& entry) {
   const LaunchAttributes& asked = entry.attributes;
   std::vector<CUlaunchAttribute> attributes;
-  if (!asked.any()) return attributes;
-  check_support(context, entry);
   if (asked.clustered()) {
+    check_support(context, entry);
     if (entry.workers % asked.cluster[0] != 0)
       throw Error(ErrorKind::internal, fmt::format("the {} workers of the kernel {} are not clusters of {}",
                                                    entry.workers, entry.passes.front(), asked.cluster[0]));
@@ -40,13 +45,17 @@ std::vector<CUlaunchAttribute> launch_attributes(const Context& context, const E
     cluster.value.clusterDim.z = 1;
     attributes.push_back(cluster);
   }
-  if (asked.overlaps_previous) {
+  if (asked.overlaps_previous && launches_with_attributes(context)) {
     CUlaunchAttribute overlap{};
     overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     overlap.value.programmaticStreamSerializationAllowed = 1;
     attributes.push_back(overlap);
   }
   return attributes;
+}
+
+bool captures_overlap(const Context& context) {
+  return context.driver().version() >= kFirstWithOverlapInGraphs;
 }
 
 }  // namespace sparsekiln::cuda

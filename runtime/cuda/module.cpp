@@ -100,7 +100,8 @@ class ContextModule final : public Module {
         code_(std::make_shared<const LoadedCode>(context_, *binary_)),
         tables_(context_, *binary_),
         workspaces_(context_, workspace_bound(*binary_)),
-        launch_kernel_(context_->api().launch_kernel) {
+        launch_kernel_(context_->api().launch_kernel),
+        captures_overlap_(captures_overlap(*context_)) {
     for (std::size_t index = 0; index < binary_->entries.size(); ++index) {
       const Entry& entry = binary_->entries[index];
       entries_.push_back(
@@ -120,6 +121,7 @@ class ContextModule final : public Module {
         tables_(context_, *binary_),
         workspaces_(context_, workspace_bound(*binary_)),
         launch_kernel_(other.launch_kernel_),
+        captures_overlap_(other.captures_overlap_),
         entries_(other.entries_) {
     for (std::size_t index = 0; index < entries_.size(); ++index) {
       entries_[index].workers = static_cast<unsigned>(binary_->entries[index].workers);
@@ -216,7 +218,18 @@ class ContextModule final : public Module {
     config.hStream = static_cast<CUstream>(stream);
     config.attrs = const_cast<CUlaunchAttribute*>(entry.attributes.data());  // they are read
     config.numAttrs = static_cast<unsigned>(entry.attributes.size());
+    const bool overlaps = entry.attributes.back().id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    if (overlaps && !captures_overlap_ && is_captured(config.hStream)) [[unlikely]]
+      --config.numAttrs;
     return context_->api().launch_kernel_ex(&config, function, parameters, nullptr);
+  }
+
+  /// The legacy default stream cannot be captured.
+  [[nodiscard]] bool is_captured(CUstream stream) const {
+    if (stream == nullptr || stream == CU_STREAM_LEGACY) return false;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return context_->api().stream_is_capturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
   }
 
   [[noreturn]] void fail(CUresult result, const Entry& entry, std::size_t pass, std::int64_t n) const {
@@ -233,6 +246,7 @@ class ContextModule final : public Module {
   AttachedTables tables_;
   mutable StreamWorkspaces workspaces_;
   PFN_cuLaunchKernel_v4000 launch_kernel_;
+  bool captures_overlap_;
   std::vector<Launchable> entries_;
 };
 

@@ -110,6 +110,16 @@ class StagesTest(CommandTest):
             self.assertEqual(extracted.read_bytes(), (self.folder / "out" / f"kernel.{name}.bin").read_bytes())
         self.assertEqual(inspected["binaries"][0]["data"], made["data"])
 
+    @unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+    def test_launches_overlap_where_that_is_asked_for_and_the_target_can(self):
+        self.make("random", "--rows", 6, "--cols", 9, "--density", 0.4)
+        waits = {("sm_90",): False, ("sm_90", "--overlap-launches"): True, ("sm_80", "--overlap-launches"): False}
+        for target, expected in waits.items():
+            with self.subTest(target):
+                self.succeed("compile", "L.npy", "--target", *target, "-o", "-".join(target))
+                text = (self.folder / "-".join(target) / "kernel.ptx").read_text()
+                self.assertIs("griddepcontrol.wait;" in text, expected)
+
     def test_the_schedule_holds_every_present_block_once(self):
         rows = ["0110", "0000", "1111", "1000"]
         self.write("L.txt", "\n".join(rows) + "\n")

@@ -249,6 +249,12 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
     case Fault::exchange_dropped:
       add(exchange_dropped(line));
       break;
+    case Fault::grid_wait_removed:
+      remove_if(is(line, "griddepcontrol.wait"));
+      break;
+    case Fault::grid_trigger_early:
+      if (is(line, "griddepcontrol.wait")) add("griddepcontrol.launch_dependents;");
+      break;
   }
   return ways;
 }
@@ -256,15 +262,30 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
 }  // namespace
 
 std::string_view name(Fault fault) {
-  constexpr std::array<std::string_view, 22> kNames = {
-      "barrier removed",     "wait count off by one",  "wait removed",
-      "commit removed",      "order removed",          "store of counter removed",
-      "copy address off",    "load address off",       "global address off",
-      "store address off",   "swizzle changed",        "edge guard dropped",
-      "gate ignored",        "scale dropped",          "zero fill dropped",
-      "store guard dropped", "fragment swapped",       "accumulator swapped",
-      "rounding dropped",    "multiplication dropped", "transposition dropped",
-      "exchange dropped"};
+  constexpr std::array<std::string_view, 24> kNames = {"barrier removed",
+                                                       "wait count off by one",
+                                                       "wait removed",
+                                                       "commit removed",
+                                                       "order removed",
+                                                       "store of counter removed",
+                                                       "copy address off",
+                                                       "load address off",
+                                                       "global address off",
+                                                       "store address off",
+                                                       "swizzle changed",
+                                                       "edge guard dropped",
+                                                       "gate ignored",
+                                                       "scale dropped",
+                                                       "zero fill dropped",
+                                                       "store guard dropped",
+                                                       "fragment swapped",
+                                                       "accumulator swapped",
+                                                       "rounding dropped",
+                                                       "multiplication dropped",
+                                                       "transposition dropped",
+                                                       "exchange dropped",
+                                                       "wait for launches removed",
+                                                       "early trigger"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 

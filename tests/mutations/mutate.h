@@ -31,6 +31,8 @@ enum class Fault : std::uint8_t {
   multiply_dropped,       ///< an mma, or a fused multiply-add
   transposition_dropped,  ///< a matrix load gives rows where columns are wanted
   exchange_dropped,       ///< a lane keeps its own sums where those of its neighbour belong
+  grid_wait_removed,      ///< no launch before this one need have ended
+  grid_trigger_early,     ///< the next launch may begin at once, and this one never waits
 };
 [[nodiscard]] std::string_view name(Fault fault);
 

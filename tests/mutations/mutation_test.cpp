@@ -38,12 +38,13 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
   options.block = block;
   options.batch = 61;
   options.dtype = dtype;
-  options.target = "sm_80:2";
+  const std::string arch = options.overlap_launches ? "sm_90" : "sm_80";
+  options.target = arch + ":2";
   options.math = math;
   options.config = parse_config(config);
   const TemporaryFolder folder;
   options.cache_dir = folder.path();
-  return {"emulated:sm_80", make_problem(layout, options), build(layout, options).binary};
+  return {"emulated:" + arch, make_problem(layout, options), build(layout, options).binary};
 }
 
 /// Tries up to `most` places for each fault, spread over the kernel.
@@ -160,6 +161,21 @@ TEST_CASE("features beyond an edge that are read, and gates that do nothing, are
   check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4",
                                 Math::ieee, Operation::grad_input, gates),
                    {Fault::gate_ignored, Fault::scale_dropped}, 4);
+}
+
+TEST_CASE(
+    "launches that overlap and do not wait are found, also where only launches further apart conflict") {
+  const Options overlaps = {.overlap_launches = true};
+  for (const char* const config : {"mma tile_n=64 stages=3 warps=2", "mma tile_n=64 stages=3 warps=2 split=2",
+                                   "stream tile_n=16 stages=4 warps=4"})
+    check_all_caught(make_subject(DType::f16, {32, 32}, config, Math::ieee, Operation::forward, overlaps),
+                     {Fault::grid_wait_removed, Fault::grid_trigger_early}, 1);
+  check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=1 warps=4",
+                                Math::ieee, Operation::grad_input, overlaps),
+                   {Fault::grid_wait_removed, Fault::grid_trigger_early}, 1);
+  check_all_caught(make_subject(DType::f16, {32, 32}, "mma tile_n=32 tile_out=0 stages=3 warps=4 rows=2",
+                                Math::ieee, Operation::grad_weight, overlaps),
+                   {Fault::grid_wait_removed, Fault::grid_trigger_early}, 1);
 }
 
 TEST_CASE("tf32 operands that are truncated instead of rounded are found") {

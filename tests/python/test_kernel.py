@@ -82,6 +82,14 @@ def test_gradients_give_sums_too():
     assert dw.shape == (layout.blocks, 8, 8)
 
 
+def test_on_the_cpu_launches_that_may_overlap_compute_the_same():
+    layout = sk.patterns.random(3, 3, 0.6, seed=1)
+    x, w, _ = operands(layout, (8, 8), 4)
+    kernel = sk.compile(layout, 8, 4, target="cpu", overlap_launches=True)
+    assert kernel.computation["overlap_launches"] == "yes"
+    np.testing.assert_array_equal(kernel(x, w), sk.compile(layout, 8, 4, target="cpu")(x, w))
+
+
 def test_gates_scale_blocks_and_have_a_gradient():
     layout = sk.patterns.random(3, 4, 0.6, seed=1)
     x, w, dy = operands(layout, (8, 8), 5)

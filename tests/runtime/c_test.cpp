@@ -281,8 +281,8 @@ TEST_CASE("fields by name come after the members, and a kernel says each of its 
   sk_options_init(&options);
   options.block_out = options.block_in = 8;
   options.target = "cpu";
-  const std::array<sk_field, 3> fields = {
-      {{"operation", "grad_weight"}, {"gates", "yes"}, {"block", "16x8"}}};
+  const std::array<sk_field, 4> fields = {
+      {{"operation", "grad_weight"}, {"gates", "yes"}, {"block", "16x8"}, {"overlap_launches", "yes"}}};
   options.fields = fields.data();
   options.field_count = fields.size();
   sk_kernel* kernel = nullptr;
@@ -290,6 +290,7 @@ TEST_CASE("fields by name come after the members, and a kernel says each of its 
   CHECK(field_of(kernel, "operation") == "grad_weight");
   CHECK(field_of(kernel, "gates") == "yes");
   CHECK(field_of(kernel, "block") == "16x8");
+  CHECK(field_of(kernel, "overlap_launches") == "yes");
   CHECK(field_of(kernel, "batch") == "1");
   const char* text = nullptr;
   CHECK(sk_kernel_field(kernel, "colour", &text) == SK_INVALID_ARGUMENT);

@@ -129,7 +129,8 @@ TEST_CASE("identities spell a problem as stores and records of earlier versions 
   CHECK(stated({}) ==
         "operation=forward\nblock=32x32\nbatch=1\ndtype=f32\nout_dtype=f32\nmath=ieee\n"
         "order=batch-major\nstrict_absent=no\nepilogue=none\nderivative=none\ngates=no\n"
-        "bias_gradient=no\ngate_gradient=no\nalignment=16\ntarget=sm_90:132\nplan=\n");
+        "bias_gradient=no\ngate_gradient=no\nalignment=16\noverlap_launches=no\ntarget=sm_90:132\n"
+        "plan=\n");
   Problem gradient;
   gradient.operation = Operation::grad_weight;
   gradient.block = {8, 64};
@@ -141,7 +142,8 @@ TEST_CASE("identities spell a problem as stores and records of earlier versions 
   CHECK(stated(gradient) ==
         "operation=grad_weight\nblock=8x64\nbatch=up-to:8192\ndtype=f32\nout_dtype=f32\nmath=tf32\n"
         "order=batch-major\nstrict_absent=no\nepilogue=none\nderivative=gelu_tanh\ngates=yes\n"
-        "bias_gradient=yes\ngate_gradient=yes\nalignment=4\ntarget=sm_90:132\nplan=\n");
+        "bias_gradient=yes\ngate_gradient=yes\nalignment=4\noverlap_launches=no\ntarget=sm_90:132\n"
+        "plan=\n");
   Problem pair;  // of a GLU variant, which was spelled "gated" when the first records were written
   pair.batch = 64;
   pair.dtype = DType::bf16;
@@ -152,7 +154,7 @@ TEST_CASE("identities spell a problem as stores and records of earlier versions 
         "operation=forward\nblock=32x32\nbatch=64\ndtype=bf16\nout_dtype=f32\nmath=ieee\n"
         "order=feature-major\nstrict_absent=yes\nepilogue=scale+bias+silu+gated+residual\n"
         "derivative=none\ngates=no\nbias_gradient=no\ngate_gradient=no\nalignment=16\n"
-        "target=sm_90:132\nplan=\n");
+        "overlap_launches=no\ntarget=sm_90:132\nplan=\n");
   Problem half;
   half.operation = Operation::grad_input;
   half.dtype = half.out_dtype = DType::f16;
@@ -160,7 +162,8 @@ TEST_CASE("identities spell a problem as stores and records of earlier versions 
   CHECK(stated(half) ==
         "operation=grad_input\nblock=32x32\nbatch=1\ndtype=f16\nout_dtype=f16\nmath=ieee\n"
         "order=batch-major\nstrict_absent=no\nepilogue=scale\nderivative=none\ngates=no\n"
-        "bias_gradient=no\ngate_gradient=no\nalignment=16\ntarget=sm_90:132\nplan=\n");
+        "bias_gradient=no\ngate_gradient=no\nalignment=16\noverlap_launches=no\ntarget=sm_90:132\n"
+        "plan=\n");
 }
 
 TEST_CASE("with attached tables the layout has no part in the key, and all else has") {

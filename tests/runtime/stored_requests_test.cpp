@@ -45,7 +45,8 @@ TEST_CASE("every field of a computation comes back from the identity that it is 
       {"gates", "yes"},
       {"bias_gradient", "yes"},
       {"gate_gradient", "yes"},
-      {"alignment", "4"}};
+      {"alignment", "4"},
+      {"overlap_launches", "yes"}};
   CHECK(changes.size() == computation_fields().size());
   for (const auto& [field, text] : changes) {
     CAPTURE(field);

@@ -236,6 +236,9 @@ void load_global(const void* at, Word (&words)[kWords]) {
 }
 inline float unpack_f16(unsigned bits) { return shim::half(bits & 0xffff); }
 inline float load_relaxed(const float* at) { return *at; }
+inline void prefetch_line(const void*) {}
+inline void wait_for_earlier_launches() {}
+inline void let_next_launch_begin() {}
 }}  // namespace sparsekiln::ptx
 )shim";
 

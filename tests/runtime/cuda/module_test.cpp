@@ -152,15 +152,26 @@ TEST_CASE("a grid of clusters has as many rows as make whole clusters") {
   CHECK(rows == std::vector<unsigned>{2, 2, 4, 65534});
 }
 
-TEST_CASE("launch attributes that the device or the driver does not have are refused with what would work") {
+TEST_CASE("clusters that the device or the driver does not have are refused with what would work") {
   const StubSession session(true);
   stub::hide("cuLaunchKernelEx");
   Binary binary = stub_binary();
-  binary.entries.front().attributes.overlaps_previous = true;
+  binary.entries.front().attributes.cluster = {2, 1};
   const auto driver = error_of([&] { static_cast<void>(cuda::open_device(0)->load(shared(binary))); });
   CHECK(says(driver, "by cuLaunchKernelEx, which this driver does not have; one for CUDA 11.6 or later"));
   const auto device = error_of([&] { static_cast<void>(cuda::open_device(1)->load(shared(binary))); });
   CHECK(says(device, "takes sm_90 or later, and Stub T4 is sm_75"));
+}
+
+TEST_CASE("a launch that may overlap is a plain one where the driver does not overlap launches") {
+  const StubSession session(true);
+  stub::hide("cuLaunchKernelEx");
+  Binary binary = stub_binary();
+  binary.entries.front().attributes.overlaps_previous = true;
+  const auto module = cuda::open_device(0)->load(shared(binary));
+  stub::record();
+  module->launch(0, launch_of(33));
+  CHECK(stub::calls() == std::vector<std::string>{"cuLaunchKernel"});
 }
 
 TEST_CASE("workers that do not make whole clusters are refused when the kernel is loaded") {

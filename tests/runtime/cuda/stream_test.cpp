@@ -37,6 +37,33 @@ TEST_CASE("a captured launch runs with its graph, as often as that is launched")
                                                   "cuGraphLaunch", "cuGraphLaunch", "cuStreamSynchronize"});
 }
 
+TEST_CASE("a launch that may overlap is captured as such where graphs keep that, otherwise as a plain one") {
+  for (const int version : {12020, 12030}) {
+    CAPTURE(version);
+    const StubSession session(true);
+    stub::set_version(version);
+    Binary binary = stub_binary();
+    binary.entries.front().attributes.overlaps_previous = true;
+    const auto device = cuda::open_device(0);
+    const auto module = device->load(shared(binary));
+    const cuda::Stream stream;
+    stub::record();
+    Launch launch;
+    launch.n = 64;
+    launch.stream = stream.handle();
+    module->launch(0, launch);
+    stream.begin_capture();
+    module->launch(0, launch);
+    const cuda::Graph graph = stream.end_capture();
+    graph.launch(stream.handle());
+    stream.synchronize();
+    REQUIRE(stub::launches().size() == 2);
+    CHECK(stub::launches()[0].overlaps_previous);
+    CHECK(stub::launches()[1].captured);
+    CHECK(stub::launches()[1].overlaps_previous == (version == 12030));
+  }
+}
+
 TEST_CASE("a timer measures from its start to its stop") {
   const StubSession session;
   const auto device = cuda::open_device(0);
