@@ -16,11 +16,13 @@ import tempfile
 import unittest
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(_ROOT / "tests" / "cli"))
-
-from command import compilable_targets  # noqa: E402
-
 _BENCH = _ROOT / "bench"
+sys.path[:0] = [str(_ROOT / "tests" / "cli"), str(_BENCH)]
+
+import disassembly  # noqa: E402
+from command import compilable_targets  # noqa: E402
+from sass_listing import LISTING  # noqa: E402
+
 _BUILD = pathlib.Path(os.environ.get("SPARSEKILN_BUILD", _ROOT / "build"))
 _BUILT = os.environ["SPARSEKILN_BENCHES"].split()  # programs that Meson found everything for
 _EMULATOR = os.environ["SPARSEKILN_EMULATOR"]
@@ -28,7 +30,8 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 # What programs and scripts are made of.
 _PARTS = {
     "meson.build", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
-    "gpu_results.py", "headline.py", "publish.py",
+    "disassembly.py", "gpu_results.py", "headline.py", "main_loop.py", "publish.py", "sparsekiln_command.py", "workloads.json",
+    "workloads.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
 
@@ -294,6 +297,47 @@ class Bench(unittest.TestCase):
         answer = json.loads(made.stdout)
         self.assertEqual((answer["ok"], answer["kernels"], answer["compiled"]), (True, 4, 4))
 
+    def disassembler(self, listing: str) -> pathlib.Path:
+        """A program that prints this of whatever cubin."""
+        (self.folder / "listing").write_text(listing)
+        program = self.folder / "nvdisasm"
+        program.write_text(f'#!/bin/sh\nexec cat "{self.folder}/listing"\n')
+        program.chmod(0o755)
+        return program
+
+    @needs_nvrtc
+    def test_sass(self):
+        rows = self.written("sass.py", "--nvdisasm", self.disassembler(LISTING))
+        self.assertEqual(len(rows), 6)
+        for loop, resources in zip(rows[:3], rows[3:]):
+            self.assertEqual(loop["workload"], resources["workload"])
+            self.assertEqual((loop["instructions"], loop["tensor core"], loop["per product"]), ("12", "2", "6.00"))
+            for figure in ("registers", "threads", "predicted, µs", "roofline bound, µs"):
+                self.assert_positive(float(resources[figure]), figure)
+            self.assertEqual(resources["spilled bytes"], "0")
+            self.assertGreaterEqual(float(resources["predicted / bound"]), 1)
+            self.assertIn(resources["bound by"], ("memory", "cache", "arithmetic", "instructions", "latency"))
+
+    @needs_nvrtc
+    def test_sass_of_code_that_was_disassembled(self):
+        if disassembly.find_nvdisasm(None) is None:
+            self.skipTest("nvdisasm is missing: no CUDA toolkit, and no triton")
+        rows = self.written("sass.py")
+        f16, f32, gradient = rows[:3]
+        for row in (f16, gradient):
+            self.assertGreater(int(row["tensor core"]), 0)
+        self.assertGreater(int(f32["products"]), 0)
+        for row in rows[:3]:
+            kinds = [int(row[kind]) for kind in disassembly.KINDS]
+            self.assertEqual(sum(kinds), int(row["instructions"]))
+            self.assertGreater(int(row["copies"]), 0)
+            self.assertGreater(int(row["barriers, waits"]), 0)
+
+    def test_sass_says_how_to_get_what_disassembles(self):
+        done = self.call([sys.executable, _BENCH / "sass.py", _BUILD, "--short", "--nvdisasm", "/nowhere/nvdisasm"], status=2)
+        self.assertIn("--nvdisasm /nowhere/nvdisasm: no such program", done.stderr)
+        self.assertIn("pip install triton", disassembly.ADVICE)
+
     @needs_cpu
     def test_threads(self):
         if not _PYTHON_PACKAGE:
@@ -354,8 +398,9 @@ class Bench(unittest.TestCase):
 
     def test_documents_name_programs_that_are_there(self):
         for document in (_ROOT / "README.md", _ROOT / "dev", *sorted((_ROOT / "docs").glob("*.md"))):
-            for name in re.findall(r"\bbench/(\w+(?:\.py)?)", document.read_text()):
-                self.assertIn(name if name.endswith(".py") else f"{name}.cpp", programs(), document.name)
+            for name in re.findall(r"\bbench/(\w+(?:\.(?:py|json))?)", document.read_text()):
+                file = name if "." in name else f"{name}.cpp"
+                self.assertIn(file, _PARTS if file.endswith(".json") else programs(), document.name)
 
     def test_an_unknown_option_is_refused(self):
         for name in _BUILT:
