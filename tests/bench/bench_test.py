@@ -30,8 +30,9 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 # What programs and scripts are made of.
 _PARTS = {
     "meson.build", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
-    "disassembly.py", "gpu_results.py", "headline.py", "main_loop.py", "publish.py", "sparsekiln_command.py", "workloads.json",
-    "workloads.py",
+    "contestants.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "gpu_contest.py", "gpu_contest_process.py",
+    "gpu_results.py", "gpu_tables.py", "headline.py", "main_loop.py", "publish.py", "sparsekiln_command.py", "triton_spmm.py",
+    "workloads.json", "workloads.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
 
@@ -258,17 +259,20 @@ class Bench(unittest.TestCase):
             self.assertTrue(layer["dense"]["run_ms"] or layer["dense"]["why"])
 
     @needs_nvrtc
-    def test_gpu_forward(self):
-        said = self.script("gpu_forward.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
+    def test_gpu_workloads(self):
+        said = self.script("gpu_workloads.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
         results = json.loads((self.folder / "out" / "bench.json").read_text())
-        self.assertEqual(results["identity"]["asked"]["width"], 256)
         self.assertIn("Sparsekiln emulator", results["device"]["name"])
-        self.assertEqual(set(results["parts"]), {"dense", *(f"sparse {sparsity} %" for sparsity in _SPARSITIES)})
-        for sparsity in _SPARSITIES:
-            part = results["parts"][f"sparse {sparsity} %"]
-            self.assert_ran(part)
-            self.assertEqual(part["timing"]["clock"], "cuda events")
-            self.assertRegex(said, rf"(?m)^ +{sparsity} % +{part['run_ms']:.4f} ")
+        self.assertEqual(list(results["parts"]), results["identity"]["asked"]["workloads"])
+        self.assertEqual(len(results["parts"]), 2)
+        self.assertIn("every peer: the driver is the emulator", said)
+        for title, part in results["parts"].items():
+            self.assert_ran(part["command"])
+            self.assertEqual(part["command"]["timing"]["clock"], "cuda events")
+            self.assert_positive(part["predicted_us"], "the model's time")
+            self.assertIn(part["bound"], ("memory", "cache", "arithmetic", "instructions", "latency"))
+            line = next(line for line in said.splitlines() if line.startswith(f"{title} "))
+            self.assertEqual(line.removeprefix(title).split()[0], f"{1e3 * part['command']['run_ms']:.4g}")
 
     @needs_cpu
     def test_model_accuracy(self):
