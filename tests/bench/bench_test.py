@@ -259,6 +259,22 @@ class Bench(unittest.TestCase):
             self.assertTrue(layer["dense"]["run_ms"] or layer["dense"]["why"])
 
     @needs_nvrtc
+    def test_gpu_tune(self):
+        said = self.script("gpu_tune.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
+        results = json.loads((self.folder / "out" / "tune.json").read_text())
+        ((title, part),) = results["parts"].items()
+        self.assertIn(f"{title} ", said)
+        self.assertIn("Sparsekiln emulator", part["environment"]["device"])
+        self.assertTrue(part["ok"] and part["best"]["measured"], part)
+        for figure in ("gain", "floor_us", "configs"):
+            self.assert_positive(part[figure], figure)
+        self.assertTrue(1 <= part["pick"] <= part["spread"])
+        self.assertTrue(part["correlation"] is None or -1 <= part["correlation"] <= 1)
+        (whole,) = map(json.loads, (self.folder / "out" / "records.jsonl").read_text().splitlines())
+        (shipped,) = map(json.loads, (self.folder / "out" / "shipped.jsonl").read_text().splitlines())
+        self.assertEqual(whole["problem"], shipped["problem"])
+
+    @needs_nvrtc
     def test_gpu_workloads(self):
         said = self.script("gpu_workloads.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
         results = json.loads((self.folder / "out" / "bench.json").read_text())

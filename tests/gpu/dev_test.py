@@ -28,7 +28,7 @@ class Gpu(unittest.TestCase):
         self.tree = pathlib.Path(holder.name).resolve() / "tree"
         self.tree.mkdir()
         shutil.copy(_DEV, self.tree / "dev")
-        for program in ("tests/gpu/suite.py", "tests/gpu/conformance.py", "bench/gpu_workloads.py"):
+        for program in ("tests/gpu/suite.py", "tests/gpu/conformance.py", "bench/gpu_workloads.py", "bench/gpu_tune.py"):
             self.write(program, _PROGRAM)
         self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GPU 0: Test GPU'\n")
         self.write("bin/dpkg-query", _RUNS)  # knows of no package
@@ -139,8 +139,9 @@ class Gpu(unittest.TestCase):
         for_all = ["--out", "out/gpu", "--out=a", "--minutes=3"]
         suite = [*for_all, "--every=7", "--only=two words", "--workers=2"]
         bench = [*for_all, "--only=two words", "--short"]
-        expected = {"suite": suite, "conformance": [*for_all, "--every=7"], "gpu_workloads": bench}
+        expected = {"suite": suite, "conformance": [*for_all, "--every=7"], "gpu_workloads": bench, "gpu_tune": [*for_all, "--short"]}
         self.assertEqual(self.given(*options), (0, expected))
+        self.assertEqual(self.given("tune", "--short"), (0, {"gpu_tune": ["--out", "out/gpu", "--short"]}))
 
     def test_an_option_that_no_verb_takes_is_refused(self):
         self.assertEqual(self.given("test", "--fast"), (1, {}))
