@@ -1,4 +1,4 @@
-"""The layer that demo.py and gpu_forward.py measure: that of the published headline (Gray, Radford and Kingma 2017), 12288
+"""The layer that demo.py measures: that of the published headline (Gray, Radford and Kingma 2017), 12288
 hidden units in blocks of 32×32, minibatch 32, float32, Watts–Strogatz small worlds at 97 %, 90 % and 50 % sparsity."""
 
 import dataclasses

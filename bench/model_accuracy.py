@@ -42,13 +42,17 @@ def compare(
         raise SystemExit(f"{problem}: {answer['candidates']['untried']} candidates are not tried yet; give it a larger --budget")
     tuning.run(tool, cache, "records", "export", lines)
     record = json.loads(lines.read_text())
+    return {"problem": problem, **accuracy(record), "environment": record["environment"]}
+
+
+def accuracy(record: dict) -> dict:
+    """How the model ranks the measured configs of a record's only contest; there must be one."""
     timed = tuning.timed(record)
     times = [tuning.relative_time(one) for one in timed]
     predicted = [one["predicted_us"] for one in timed]
     return {
-        "problem": problem, "configs": len(timed), "spread": max(times) / min(times),
-        "correlation": tuning.correlation(predicted, times),
-        "pick": times[predicted.index(min(predicted))] / min(times), "environment": record["environment"],
+        "configs": len(timed), "spread": max(times) / min(times), "correlation": tuning.correlation(predicted, times),
+        "pick": times[predicted.index(min(predicted))] / min(times),
     }  # fmt: skip
 
 

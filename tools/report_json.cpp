@@ -1,7 +1,5 @@
 #include "tools/report_json.h"
 
-#include <algorithm>
-
 namespace sparsekiln::tools {
 namespace {
 
@@ -31,17 +29,9 @@ Json describe_default(const Contest& contest) {
   return describe_time(&untimed);
 }
 
-/// What the cost model gives the least time.
-const Candidate* modelled_best(const Contest& contest) {
-  const auto& all = contest.candidates;
-  const auto best = std::min_element(all.begin(), all.end(), [](const Candidate& one, const Candidate& other) {
-    return one.predicted_us < other.predicted_us;
-  });
-  return best == all.end() ? nullptr : &*best;
-}
-
 Json point(const Candidate& candidate) {
   Json json = describe_time(&candidate);
+  json["predicted_us"] = candidate.predicted_us;
   json["compile_ms"] = candidate.compile_ms;
   json["samples"] = candidate.samples_us.size();
   json["rounds"] = candidate.final_us.size();
@@ -73,7 +63,6 @@ Json describe_time(const Candidate* candidate) {
           {"median_us", time ? Json(time->median) : Json(nullptr)},
           {"p20_us", time ? Json(time->p20) : Json(nullptr)},
           {"p80_us", time ? Json(time->p80) : Json(nullptr)},
-          {"predicted_us", candidate->predicted_us == 0 ? Json(nullptr) : Json(candidate->predicted_us)},
           {"measured", candidate->outcome == Outcome::measured}};
 }
 
@@ -93,7 +82,6 @@ Json describe(const ReportEntry& entry) {
       {"best", describe_time(standing.best)},
       {"default", describe_default(contest)},
       {"second", describe_time(standing.second)},
-      {"modelled", describe_time(modelled_best(contest))},
       {"speedup", standing.standard == nullptr ? Json(nullptr) : Json(standing.speedup)},
       {"margin", standing.second == nullptr ? Json(nullptr) : Json(standing.margin)},
       {"tie", standing.tie},

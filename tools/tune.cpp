@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include <sparsekiln/printable.h>
 #include <unistd.h>
 
+#include "autotune/prediction.h"
 #include "autotune/space.h"
 #include "runtime/records.h"
 #include "runtime/tune.h"
@@ -148,11 +150,36 @@ Record tune_one(const TuneArguments& arguments, const BuildJob& job, TuneBar& ba
                .progress = [&](const TuningProgress& now) { bar.draw(now); }});
 }
 
+/// What the model says of the default, and of the candidate that it ranks first.
+Json modelled(const BuildJob& job, const Contest& contest, std::string& text) {
+  const auto one = [&](std::string_view which, const Config& config) {
+    const Prediction predicted = predict(job.problem, job.target, config, contest.n);
+    text += fmt::format("  the model: {} takes {:.4g} us, bound by {}: {}\n", which, predicted.us,
+                        name(predicted.bound), to_string(config));
+    return Json{
+        {"config", to_string(config)}, {"predicted_us", predicted.us}, {"bound", name(predicted.bound)}};
+  };
+  Json json;
+  json["default"] = one("the default", contest.default_config);
+  const Candidate* first = nullptr;
+  for (const Candidate& candidate : contest.candidates)
+    if (candidate.predicted_us > 0 && (first == nullptr || candidate.predicted_us < first->predicted_us))
+      first = &candidate;
+  json["first"] = first == nullptr ? Json(nullptr) : one("what it ranks first", first->config);
+  return json;
+}
+
+/// Records, and the job of each.
+struct TunedJobs {
+  std::vector<Record> records;
+  std::vector<const BuildJob*> jobs;
+};
+
 /// The records of the jobs, each problem once, until the run is interrupted. Where the space alone is asked
 /// for, the answer lists that, and there are none.
-std::vector<Record> tune_jobs(const TuneArguments& arguments, const std::vector<KernelJob>& jobs,
-                              std::chrono::duration<double> budget, Answer& answer) {
-  std::vector<Record> records;
+TunedJobs tune_jobs(const TuneArguments& arguments, const std::vector<KernelJob>& jobs,
+                    std::chrono::duration<double> budget, Answer& answer) {
+  TunedJobs tuned;
   std::set<std::vector<std::pair<std::string, std::string>>> done;  ///< a store has a problem once a config
   const InterruptWatch watch;
   for (std::size_t i = 0; i < jobs.size() && !interrupted; ++i) {
@@ -163,13 +190,14 @@ std::vector<Record> tune_jobs(const TuneArguments& arguments, const std::vector<
     if (!done.insert(problem_fields(jobs[i].job.problem, jobs[i].job.target)).second) continue;
     try {
       TuneBar bar(i, jobs.size(), budget.count());
-      records.push_back(tune_one(arguments, jobs[i].job, bar, budget));
+      tuned.records.push_back(tune_one(arguments, jobs[i].job, bar, budget));
+      tuned.jobs.push_back(&jobs[i].job);
     } catch (const Error& error) {
       if (jobs.size() == 1 || error.kind() != ErrorKind::invalid_argument) throw;
       answer.warnings.push_back(fmt::format("left out: {}: {}", jobs[i].name, error.what()));
     }
   }
-  return records;
+  return tuned;
 }
 
 Answer tune_all(const TuneArguments& arguments) {
@@ -185,10 +213,16 @@ Answer tune_all(const TuneArguments& arguments) {
   if (jobs.empty())
     throw Error(ErrorKind::invalid_argument,
                 "tune: of what? Give layout files, a jobs file (.json), or --from-store");
-  const std::vector<Record> records = tune_jobs(arguments, jobs, budget, answer);
-  const std::vector<ReportEntry> entries = entries_of(records);
-  for (const ReportEntry& entry : entries) answer.json["problems"].push_back(describe(entry));
-  if (!entries.empty()) answer.text += report_text(entries);
+  const TunedJobs tuned = tune_jobs(arguments, jobs, budget, answer);
+  const std::vector<ReportEntry> entries = entries_of(tuned.records);
+  std::string models;
+  for (const ReportEntry& entry : entries) {
+    Json& problem = answer.json["problems"].emplace_back(describe(entry));
+    if (!arguments.model) continue;
+    models += fmt::format("{}\n", title(entry));
+    problem["model"] = modelled(*tuned.jobs[entry.record - tuned.records.data()], *entry.contest, models);
+  }
+  if (!entries.empty()) answer.text += report_text(entries) + models;
   answer.json["interrupted"] = interrupted.load();
   if (interrupted) {
     answer.text += "stopped; what was measured is kept, and the same command goes on from there\n";

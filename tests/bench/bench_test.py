@@ -16,11 +16,13 @@ import tempfile
 import unittest
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(_ROOT / "tests" / "cli"))
-
-from command import compilable_targets  # noqa: E402
-
 _BENCH = _ROOT / "bench"
+sys.path[:0] = [str(_ROOT / "tests" / "cli"), str(_BENCH)]
+
+import disassembly  # noqa: E402
+from command import compilable_targets  # noqa: E402
+from sass_listing import LISTING  # noqa: E402
+
 _BUILD = pathlib.Path(os.environ.get("SPARSEKILN_BUILD", _ROOT / "build"))
 _BUILT = os.environ["SPARSEKILN_BENCHES"].split()  # programs that Meson found everything for
 _EMULATOR = os.environ["SPARSEKILN_EMULATOR"]
@@ -28,7 +30,9 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 # What programs and scripts are made of.
 _PARTS = {
     "meson.build", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
-    "document.cpp", "document.h", "gpu_results.py", "headline.py", "publish.py",
+    "contestants.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
+    "gpu_results.py", "gpu_tables.py", "headline.py", "main_loop.py", "publish.py", "sparsekiln_command.py", "triton_spmm.py",
+    "workloads.json", "workloads.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
 
@@ -267,17 +271,36 @@ class Bench(unittest.TestCase):
             self.assertTrue(layer["dense"]["run_ms"] or layer["dense"]["why"])
 
     @needs_nvrtc
-    def test_gpu_forward(self):
-        said = self.script("gpu_forward.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
+    def test_gpu_tune(self):
+        said = self.script("gpu_tune.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
+        results = json.loads((self.folder / "out" / "tune.json").read_text())
+        ((title, part),) = results["parts"].items()
+        self.assertIn(f"{title} ", said)
+        self.assertIn("Sparsekiln emulator", part["environment"]["device"])
+        self.assertTrue(part["ok"] and part["best"]["measured"], part)
+        for figure in ("gain", "floor_us", "configs"):
+            self.assert_positive(part[figure], figure)
+        self.assertTrue(1 <= part["pick"] <= part["spread"])
+        self.assertTrue(part["correlation"] is None or -1 <= part["correlation"] <= 1)
+        (whole,) = map(json.loads, (self.folder / "out" / "records.jsonl").read_text().splitlines())
+        (shipped,) = map(json.loads, (self.folder / "out" / "shipped.jsonl").read_text().splitlines())
+        self.assertEqual(whole["problem"], shipped["problem"])
+
+    @needs_nvrtc
+    def test_gpu_workloads(self):
+        said = self.script("gpu_workloads.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
         results = json.loads((self.folder / "out" / "bench.json").read_text())
-        self.assertEqual(results["identity"]["asked"]["width"], 256)
         self.assertIn("Sparsekiln emulator", results["device"]["name"])
-        self.assertEqual(set(results["parts"]), {"dense", *(f"sparse {sparsity} %" for sparsity in _SPARSITIES)})
-        for sparsity in _SPARSITIES:
-            part = results["parts"][f"sparse {sparsity} %"]
-            self.assert_ran(part)
-            self.assertEqual(part["timing"]["clock"], "cuda events")
-            self.assertRegex(said, rf"(?m)^ +{sparsity} % +{part['run_ms']:.4f} ")
+        self.assertEqual(list(results["parts"]), results["identity"]["asked"]["workloads"])
+        self.assertEqual(len(results["parts"]), 2)
+        self.assertIn("every peer: the driver is the emulator", said)
+        for title, part in results["parts"].items():
+            self.assert_ran(part["command"])
+            self.assertEqual(part["command"]["timing"]["clock"], "cuda events")
+            self.assert_positive(part["predicted_us"], "the model's time")
+            self.assertIn(part["bound"], ("memory", "cache", "arithmetic", "instructions", "latency"))
+            line = next(line for line in said.splitlines() if line.startswith(f"{title} "))
+            self.assertEqual(line.removeprefix(title).split()[0], f"{1e3 * part['command']['run_ms']:.4g}")
 
     @needs_cpu
     def test_model_accuracy(self):
@@ -305,6 +328,47 @@ class Bench(unittest.TestCase):
         made = self.call([tool, "precompile", self.folder / shown[-1] / "jobs.json", "-o", "a.pack", "--json"])
         answer = json.loads(made.stdout)
         self.assertEqual((answer["ok"], answer["kernels"], answer["compiled"]), (True, 4, 4))
+
+    def disassembler(self, listing: str) -> pathlib.Path:
+        """A program that prints this of whatever cubin."""
+        (self.folder / "listing").write_text(listing)
+        program = self.folder / "nvdisasm"
+        program.write_text(f'#!/bin/sh\nexec cat "{self.folder}/listing"\n')
+        program.chmod(0o755)
+        return program
+
+    @needs_nvrtc
+    def test_sass(self):
+        rows = self.written("sass.py", "--nvdisasm", self.disassembler(LISTING))
+        self.assertEqual(len(rows), 6)
+        for loop, resources in zip(rows[:3], rows[3:]):
+            self.assertEqual(loop["workload"], resources["workload"])
+            self.assertEqual((loop["instructions"], loop["tensor core"], loop["per product"]), ("12", "2", "6.00"))
+            for figure in ("registers", "threads", "predicted, µs", "roofline bound, µs"):
+                self.assert_positive(float(resources[figure]), figure)
+            self.assertEqual(resources["spilled bytes"], "0")
+            self.assertGreaterEqual(float(resources["predicted / bound"]), 1)
+            self.assertIn(resources["bound by"], ("memory", "cache", "arithmetic", "instructions", "latency"))
+
+    @needs_nvrtc
+    def test_sass_of_code_that_was_disassembled(self):
+        if disassembly.find_nvdisasm(None) is None:
+            self.skipTest("nvdisasm is missing: no CUDA toolkit, and no triton")
+        rows = self.written("sass.py")
+        f16, f32, gradient = rows[:3]
+        for row in (f16, gradient):
+            self.assertGreater(int(row["tensor core"]), 0)
+        self.assertGreater(int(f32["products"]), 0)
+        for row in rows[:3]:
+            kinds = [int(row[kind]) for kind in disassembly.KINDS]
+            self.assertEqual(sum(kinds), int(row["instructions"]))
+            self.assertGreater(int(row["copies"]), 0)
+            self.assertGreater(int(row["barriers, waits"]), 0)
+
+    def test_sass_says_how_to_get_what_disassembles(self):
+        done = self.call([sys.executable, _BENCH / "sass.py", _BUILD, "--short", "--nvdisasm", "/nowhere/nvdisasm"], status=2)
+        self.assertIn("--nvdisasm /nowhere/nvdisasm: no such program", done.stderr)
+        self.assertIn("pip install triton", disassembly.ADVICE)
 
     @needs_cpu
     def test_threads(self):
@@ -366,8 +430,9 @@ class Bench(unittest.TestCase):
 
     def test_documents_name_programs_that_are_there(self):
         for document in (_ROOT / "README.md", _ROOT / "dev", *sorted((_ROOT / "docs").glob("*.md"))):
-            for name in re.findall(r"\bbench/(\w+(?:\.py)?)", document.read_text()):
-                self.assertIn(name if name.endswith(".py") else f"{name}.cpp", programs(), document.name)
+            for name in re.findall(r"\bbench/(\w+(?:\.(?:py|json))?)", document.read_text()):
+                file = name if "." in name else f"{name}.cpp"
+                self.assertIn(file, _PARTS if file.endswith(".json") else programs(), document.name)
 
     def test_an_unknown_option_is_refused(self):
         for name in _BUILT:

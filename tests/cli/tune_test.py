@@ -124,6 +124,17 @@ class CpuTest(TuneTest):
         self.assertEqual(list(self.cache.glob("*/*.entry")), [])
         self.assertEqual(self.compiled(), found["default"]["config"])
 
+    def test_the_model_says_how_long_its_first_choice_and_the_default_take_and_what_bounds_them(self):
+        found = self.tune(*self.request, "--model")
+        model = found["model"]
+        self.assertEqual(model["default"]["config"], found["default"]["config"])
+        self.assertLessEqual(found["floor_us"], model["first"]["predicted_us"])
+        self.assertLessEqual(model["first"]["predicted_us"], model["default"]["predicted_us"])
+        text = self.succeed("tune", *self.request, "--model").out
+        for which in ("default", "first"):
+            self.assertIn(model[which]["bound"], ("memory", "cache", "arithmetic", "instructions", "latency"))
+            self.assertIn(f"bound by {model[which]['bound']}: {model[which]['config']}", text)
+
     def test_the_model_alone_prices_every_job_of_a_file(self):
         jobs = {"jobs": [{"layouts": ["L.npy"], "blocks": ["8", "16"], "batches": list(range(1, 51))}]}
         self.write("jobs.json", json.dumps(jobs))

@@ -28,7 +28,7 @@ class Gpu(unittest.TestCase):
         self.tree = pathlib.Path(holder.name).resolve() / "tree"
         self.tree.mkdir()
         shutil.copy(_DEV, self.tree / "dev")
-        for program in ("tests/gpu/suite.py", "tests/gpu/conformance.py", "bench/gpu_forward.py"):
+        for program in ("tests/gpu/suite.py", "tests/gpu/conformance.py", "bench/gpu_workloads.py", "bench/gpu_tune.py"):
             self.write(program, _PROGRAM)
         self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GPU 0: Test GPU'\n")
         self.write("bin/dpkg-query", _RUNS)  # knows of no package
@@ -128,7 +128,7 @@ class Gpu(unittest.TestCase):
         self.assertIn("no file or folder with an NVRTC that fits", said)
 
     def test_what_failed_decides_the_status_and_then_what_was_not_reached(self):
-        programs = ("suite", "conformance", "gpu_forward")
+        programs = ("suite", "conformance", "gpu_workloads")
         for statuses in ((1, 3, 0), (3, 1, 0), (0, 3, 1), (3, 3, 0), (0, 0, 3), (0, 0, 0)):
             self.write("statuses", json.dumps(dict(zip(programs, statuses))))
             status, calls = self.given("test", "conformance", "bench")
@@ -138,9 +138,10 @@ class Gpu(unittest.TestCase):
         options = ("--out", "a", "--minutes=3", "--every", "7", "--only", "two words", "--workers", "2", "--short")
         for_all = ["--out", "out/gpu", "--out=a", "--minutes=3"]
         suite = [*for_all, "--every=7", "--only=two words", "--workers=2"]
-        self.assertEqual(
-            self.given(*options), (0, {"suite": suite, "conformance": [*for_all, "--every=7"], "gpu_forward": [*for_all, "--short"]})
-        )  # fmt: skip
+        bench = [*for_all, "--only=two words", "--short"]
+        expected = {"suite": suite, "conformance": [*for_all, "--every=7"], "gpu_workloads": bench, "gpu_tune": [*for_all, "--short"]}
+        self.assertEqual(self.given(*options), (0, expected))
+        self.assertEqual(self.given("tune", "--short"), (0, {"gpu_tune": ["--out", "out/gpu", "--short"]}))
 
     def test_an_option_that_no_verb_takes_is_refused(self):
         self.assertEqual(self.given("test", "--fast"), (1, {}))

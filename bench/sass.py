@@ -1,0 +1,141 @@
+"""What the main loops of the default kernels consist of: python3 bench/sass.py BUILD_DIR [--write docs/gpu.md] [--target sm_90] [--short]
+
+Compiles the default kernel of each workload of workloads.json for an architecture, which needs no GPU, disassembles it, and
+counts the instructions of one iteration of its main loop by kind (disassembly.py): that of the innermost loop with the most
+tensor-core instructions (FFMA where there are none), without what branches skip in most iterations, such as storing a result.
+Where no loop multiplies, because the kernel is unrolled, it counts the whole kernel. Beside them: registers, spills and shared
+memory of the kernel, and the cost model's time of the default with what bounds it, over the roofline bound.
+
+nvdisasm is needed: of a CUDA toolkit, of PyPI's triton in the Python that runs this, or given with --nvdisasm. Exit status:
+0 success, 1 a kernel spills, 2 nvdisasm is missing. With --write it puts its tables between the marks of that document.
+"""
+
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import sys
+import tempfile
+
+import disassembly
+import publish
+from disassembly import KINDS
+from main_loop import main_loop
+from sparsekiln_command import environment_of, make_layout, must_answer, request
+from workloads import Workload, workloads
+
+_SHORT = [
+    Workload("short", 256, 256, 0.5, 32, "f16", 64, "forward"),
+    Workload("short", 256, 256, 0.5, 32, "f32", 32, "forward"),
+    Workload("short", 256, 256, 0.5, 32, "bf16", 64, "grad_weight"),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What is known of the default kernel of a workload."""
+
+    workload: Workload
+    config: str
+    counts: dict[str, int]  # of an iteration of the main loop, by kind
+    products: int
+    whole: bool
+    resources: dict
+    model: dict  # predicted_us, bound
+    floor_us: float
+    nvrtc: str
+
+    @property
+    def instructions(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def spills(self) -> int:
+        return self.resources["spill_load_bytes"] + self.resources["spill_store_bytes"]
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.resources["shared_bytes"] + self.resources["dynamic_shared_bytes"]
+
+
+def row_of(tool: pathlib.Path, nvdisasm: pathlib.Path, workload: Workload, target: str, folder: pathlib.Path) -> Row:
+    """`folder` must exist and be empty."""
+    environment = environment_of(folder)
+    layout, kernel = folder / "layout.npy", folder / "kernel"
+    must_answer(tool, make_layout(workload, layout), environment)
+    what = request(workload, layout, target)
+    compiled = must_answer(tool, ["compile", *what, "-o", str(kernel)], environment)
+    (problem,) = must_answer(tool, ["tune", *what, "--model"], environment)["problems"]
+    functions = disassembly.disassemble(nvdisasm, kernel / "kernel.cubin").values()
+    part = max(map(main_loop, functions), key=lambda one: one.products)
+    largest = max(compiled["resources"], key=lambda one: one["up_to"])
+    default = problem["model"]["default"]
+    return Row(
+        workload, default["config"], part.counts(), part.products, part.whole, largest, default, problem["floor_us"],
+        compiled["compiler"],
+    )  # fmt: skip
+
+
+def all_rows(tool: pathlib.Path, nvdisasm: pathlib.Path, wanted: list[Workload], target: str) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="sparsekiln-sass-") as scratch, concurrent.futures.ThreadPoolExecutor(
+        len(os.sched_getaffinity(0))
+    ) as pool:
+        futures = []
+        for number, workload in enumerate(wanted):
+            folder = pathlib.Path(scratch) / str(number)
+            folder.mkdir()
+            futures.append(pool.submit(row_of, tool, nvdisasm, workload, target, folder))
+        return [future.result() for future in futures]
+
+
+def tables(rows: list[Row], target: str) -> str:
+    text = [
+        f"{target}, {rows[0].nvrtc}: {len(rows)} workloads. One iteration of the main loop:", "",
+        f"| workload | instructions | {' | '.join(KINDS)} | per product |", "|---" * (len(KINDS) + 3) + "|",
+    ]  # fmt: skip
+    for row in rows:
+        counts = " | ".join(str(row.counts[kind]) for kind in KINDS)
+        note = " (whole kernel)" if row.whole else ""
+        per_product = f"{row.instructions / row.products:.2f}" if row.products else "-"
+        text.append(f"| {row.workload.title}{note} | {row.instructions} | {counts} | {per_product} |")
+    text += [
+        "", "Resources, and the model's time:", "",
+        "| workload | registers | spilled bytes | shared memory of a CTA, bytes | threads | predicted, µs | bound by | "
+        "roofline bound, µs | predicted / bound | config |", "|---" * 10 + "|",
+    ]  # fmt: skip
+    for row in rows:
+        us = row.model["predicted_us"]
+        text.append(
+            f"| {row.workload.title} | {row.resources['registers']} | {row.spills} | {row.shared_bytes} | {row.resources['threads']} | "
+            f"{us:.4g} | {row.model['bound']} | {row.floor_us:.4g} | {us / row.floor_us:.2f} | {row.config} |"
+        )
+    return "\n".join(text)
+
+
+def main() -> int:
+    parser = publish.parser(__doc__)
+    parser.add_argument("--target", default="sm_90", help="an architecture (sm_90)")
+    parser.add_argument("--nvdisasm", help="the program; where not given, of PATH, of a toolkit, or of PyPI's triton")
+    parser.add_argument("--only", default="", metavar="WORDS", help="workloads whose titles contain this")
+    publish.add_write(parser, __file__)
+    options = parser.parse_args()
+    nvdisasm = disassembly.find_nvdisasm(options.nvdisasm)
+    if nvdisasm is None:
+        print(disassembly.ADVICE if not options.nvdisasm else f"--nvdisasm {options.nvdisasm}: no such program", file=sys.stderr)
+        return 2
+    wanted = [one for one in (_SHORT if options.short else workloads()) if options.only in one.title]
+    if not wanted:
+        raise SystemExit(f"--only {options.only}: no workload has that in its title")
+    rows = all_rows(options.build.resolve() / "tools" / "sparsekiln", nvdisasm, wanted, options.target)
+    text = tables(rows, options.target)
+    print(text)
+    if options.write:
+        publish.write(options.write, text, __file__)
+    spilling = [row.workload.title for row in rows if row.spills]
+    for title in spilling:
+        print(f"{title}: spills registers", file=sys.stderr)
+    return 1 if spilling else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
