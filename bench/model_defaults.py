@@ -3,41 +3,34 @@
     python3 bench/model_defaults.py BUILD_DIR [--target h100] [--write docs/tuning-model.md] [--short]
 
 Of the 999 problems of bench/model_speed.py and of the workloads (workloads.json): the model's time of the default over that of
-its best config. Nothing is compiled. Prints the geometric mean and the worst of both, and each workload with the model's times
-and its roofline. --write puts that between the marks of the document.
+its best config. Nothing is compiled. Prints the geometric mean and the worst of both, and each workload with the model's time,
+what limits it, and the roofline. --write puts that between the marks of the document.
 """
 
-import json
-import os
 import pathlib
 import statistics
-import subprocess
 import tempfile
 
 import model_speed
 import publish
+import sparsekiln_command
 import workloads
 
 
-def contests(tool: pathlib.Path, arguments: list[str], target: str, environment: dict) -> list[dict]:
-    """The contest of each problem, as `sparsekiln tune --model` describes it."""
-    command = [str(tool), "tune", *arguments, "--model", "--target", target, "--json"]
-    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)["problems"]
+def loss(problem: dict) -> float:
+    return problem["model"]["default"]["predicted_us"] / problem["model"]["first"]["predicted_us"]
 
 
-def loss(contest: dict) -> float:
-    return contest["default"]["predicted_us"] / contest["modelled"]["predicted_us"]
+def tuned(tool: pathlib.Path, arguments: list[str], environment: dict) -> list[dict]:
+    return sparsekiln_command.must_answer(tool, ["tune", *arguments, "--model"], environment)["problems"]
 
 
 def of_workload(tool: pathlib.Path, folder: pathlib.Path, load: workloads.Workload, target: str, environment: dict) -> dict:
     layout = folder / f"{load.grid[0]}x{load.grid[1]}-{load.density}.npy"
     if not layout.exists():
-        subprocess.run([str(tool), "layout", "make", *load.layout_arguments(), "-o", str(layout)], env=environment, check=True,
-                       capture_output=True)  # fmt: skip
-    arguments = [str(layout), "--block", str(load.block), "--batch", str(load.batch), "--dtype", load.dtype, "--math", load.math,
-                 "--op", load.operation]  # fmt: skip
-    (contest,) = contests(tool, arguments, target, environment)
-    return contest
+        sparsekiln_command.must_answer(tool, sparsekiln_command.make_layout(load, layout), environment)
+    (problem,) = tuned(tool, sparsekiln_command.request(load, layout, target), environment)
+    return problem
 
 
 def summary(losses: list[float]) -> str:
@@ -53,26 +46,23 @@ def main() -> None:
     chosen = workloads.workloads()[:: 20 if options.short else 1]
     with tempfile.TemporaryDirectory(prefix="sparsekiln-model-") as name:
         folder = pathlib.Path(name)
-        environment = dict(os.environ, SPARSEKILN_CACHE_DIR=str(folder / "cache"))
+        environment = sparsekiln_command.environment_of(folder)
         jobs = model_speed.write_jobs(tool, folder, 2 if options.short else 111, environment)
-        many = [loss(contest) for contest in contests(tool, [str(jobs)], options.target, environment)]
+        many = [loss(problem) for problem in tuned(tool, [str(jobs), "--target", options.target], environment)]
         each = [(load, of_workload(tool, folder, load, options.target, environment)) for load in chosen]
     lines = [
         f"{options.target}. The model's time of the default over that of its best config:",
         "",
         f"- {len(many)} problems: {summary(many)}",
-        f"- {len(each)} workloads: {summary([loss(contest) for _, contest in each])}",
+        f"- {len(each)} workloads: {summary([loss(problem) for _, problem in each])}",
         "",
-        "| workload | default µs | over the best | over the roofline | dense at its peak µs | default config |",
-        "|---|---|---|---|---|---|",
+        "| workload | default µs | bound | over the best | over the roofline |",
+        "|---|---|---|---|---|",
     ]
-    for load, contest in each:
-        us = contest["default"]["predicted_us"]
-        dense = contest["dense_us"]
-        lines.append(
-            f"| {load.title} | {us:.1f} | {loss(contest):.3f} | {us / contest['floor_us']:.2f} | "
-            f"{'' if dense is None else f'{dense:.1f}'} | {contest['default']['config']} |"
-        )
+    for load, problem in each:
+        default = problem["model"]["default"]
+        us = default["predicted_us"]
+        lines.append(f"| {load.title} | {us:.1f} | {default['bound']} | {loss(problem):.3f} | {us / problem['floor_us']:.2f} |")
     text = "\n".join(lines)
     print(text)
     if options.write:

@@ -1,5 +1,4 @@
 #include "tools/report_json.h"
-
 namespace sparsekiln::tools {
 namespace {
 

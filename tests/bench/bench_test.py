@@ -319,6 +319,34 @@ class Bench(unittest.TestCase):
         for target, ms in figures.items():
             self.assert_positive(float(ms), target)
 
+    def test_model_defaults(self):
+        rows = self.written("model_defaults.py")
+        self.assertEqual(len(rows), 3)
+        for row in rows:
+            self.assertGreaterEqual(float(row["over the best"]), 1)
+            self.assertGreaterEqual(float(row["over the roofline"]), 1)
+        means = [float(mean) for mean in re.findall(r"geometric mean ([\d.]+), worst", self.text)]
+        self.assertEqual(len(means), 2)
+
+    def l2(self, *arguments: str) -> dict:
+        self.call([_BUILD / "tools" / "sparsekiln", "layout", "make", "random", "--size", "64", "--density", "0.2", "-o", "L.npy"])
+        return json.loads(self.call([self.program("l2"), "L.npy", "--block", "64", "--batch", "8192", *arguments]).stdout)
+
+    def test_l2(self):
+        for operation in ("forward", "grad_input", "grad_weight"):
+            with self.subTest(operation):
+                small, large = (self.l2("--op", operation, "--l2-mb", size) for size in ("2", "4000"))
+                self.assertEqual(large["ratio"], 1)  # each operand once
+                self.assertGreater(small["ratio"], 1.5)
+        everything = self.l2("--l2-mb", "20", "--config", "mma tile_n=128 warps=8 stages=4")
+        some = self.l2("--l2-mb", "20", "--config", "mma tile_n=128 warps=8 stages=4 in_flight=8")
+        self.assertLess(some["memory_bytes"], everything["memory_bytes"])
+
+    def test_l2_bytes(self):
+        self.program("l2")
+        (row,) = self.written("l2_bytes.py")
+        self.assert_positive(float(row["50 MB"]), "ratio")
+
     @needs_nvrtc
     def test_precompile_jobs(self):
         (shown,) = documented("precompile_jobs.py")
