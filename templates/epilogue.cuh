@@ -91,7 +91,7 @@ __device__ __forceinline__ void write(const float (&run)[kRun], long long at_res
 #pragma unroll
       for (int v = 0; v < kPiece; ++v) piece[v] = run[first + v];
       add_residual_and_y<Config>(piece, at_residual + first, y + first, epilogue);
-      Output::write(y + first, piece);
+      Output::template write<Config::past_l2>(y + first, piece);
     } else {
 #pragma unroll
       for (int v = first; v < first + kPiece; ++v) {

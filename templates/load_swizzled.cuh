@@ -37,7 +37,7 @@
 //
 // The time of one chunk, where copies are asynchronous and there are several stages:
 //
-//   acquire()      waits for the copies of this chunk; scales W and derives x in place; barrier;
+//   acquire()      waits for the copies of this chunk; scales W, derives x and rounds both in place; barrier;
 //                  selects the chunk that goes to the stage that was read last
 //   x(), w()       give the addresses to read from
 //   queue_ahead()  queues the copies of the selected chunk, while the first fragments are being read
@@ -67,7 +67,12 @@ class SwizzledStages {
     kColumnsW = Config::by_columns,              ///< W has a row for each k
     kColumnsX = Config::feature_major,           ///< x has a row for each k
     kGates = Config::has_gates,                  ///< blocks of W are scaled
+    /// Whether floats are rounded to tf32 once, where they arrive: several warps read them. Else a warp
+    /// rounds its fragments.
+    kRounds = sizeof(Element) == 4 && Config::threads > 32,
   };
+  /// What reads the stages.
+  using Product = typename Select<kRounds, RoundedTf32Product, typename Config::Product>::Type;
 
   // A chunk, in units and in elements.
   enum : int {
@@ -374,16 +379,30 @@ class SwizzledStages {
 
   // ---- changing a chunk in shared memory ----
 
-  /// Scales the weights and multiplies the inputs by the derivative, for the chunk that is read next, whose W
-  /// is at `stage`. Each thread does that for what it has copied: after its copies are visible to itself, and
-  /// before the barrier that makes them visible to all threads.
+  /// Scales the weights, multiplies the inputs by the derivative and rounds both, for the chunk that is read
+  /// next, whose W is at `stage`. Each thread does that for what it has copied: after its copies are visible
+  /// to itself, and before the barrier that makes them visible to all threads.
   __device__ __forceinline__ void amend(float factor, unsigned stage, bool same_input) {
     if constexpr (kGates)
       if (factor != 0 && factor != 1) scale_passes<0>(factor, stage);
-    if constexpr (Config::has_z) {
+    if constexpr (kRounds)
+      if (!kSkips || factor != 0) round_passes_w<0>(stage);
+    if constexpr (Config::has_z || kRounds) {
       const unsigned tile = !kRing ? stage : Config::stages > 1 ? after_x(reading_x) : reading_x;
-      if (!(kRing && same_input) && !(kSkips && !kRing && factor == 0)) derive_passes<0>(tile + tile_x.place);
+      if ((kRing && same_input) || (kSkips && !kRing && factor == 0)) return;
+      if constexpr (Config::has_z) derive_passes<0>(tile + tile_x.place);
+      if constexpr (kRounds) round_passes_x<0>(tile + tile_x.place);
     }
+  }
+  template <int kPass>
+  __device__ __forceinline__ void round_passes_x(unsigned first) {
+    tile_x.template copy<kPass, kX>(RoundUnit<typename Config::Product>{}, first, true);
+    if constexpr (kPass + 1 < kPassesX) round_passes_x<kPass + 1>(first);
+  }
+  template <int kPass>
+  __device__ __forceinline__ void round_passes_w(unsigned stage) {
+    copy_w<kPass>(RoundUnit<typename Config::Product>{}, stage + place_w());
+    if constexpr (kPass + 1 < kPassesW) round_passes_w<kPass + 1>(stage);
   }
   template <int kPass>
   __device__ __forceinline__ void derive_passes(unsigned first) {

@@ -99,6 +99,19 @@ struct DeriveUnit {
   }
 };
 
+/// Rounds a unit in shared memory to what the tensor cores take.
+template <class Product>
+struct RoundUnit {
+  template <int kTo, int kFrom, int kAlignment = 16>
+  __device__ __forceinline__ void unit(unsigned to, const char*, int) const {
+    unsigned words[4];
+    ptx::load_shared<kTo>(words, to);
+    ptx::store_shared(to + static_cast<unsigned>(kTo),
+                      make_uint4(Product::convert(words[0]), Product::convert(words[1]),
+                                 Product::convert(words[2]), Product::convert(words[3])));
+  }
+};
+
 /// Multiplies a unit in shared memory by a factor.
 template <class Product>
 struct ScaleUnit {

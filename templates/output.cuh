@@ -3,16 +3,32 @@
 #include "ptx.cuh"
 
 // Element types of y: how consecutive float32 results become elements, and how elements of y, of a residual
-// or of a bias become floats. A run is aligned to its own size.
+// or of a bias become floats. A run is aligned to its own size. Where y is written past L2 (kPast), runs of 8
+// bytes and more are.
 
 namespace sparsekiln {
 
+/// kPast: the words are the first to leave L2.
+template <bool kPast, int kWords>
+__device__ __forceinline__ void write_words(void* y, const unsigned (&words)[kWords]) {
+  if constexpr (kPast)
+    ptx::store_past(y, words);
+  else
+    ptx::store_global(y, words);
+}
+
 struct F32Output {
   using Element = float;
-  __device__ static __forceinline__ void write(float* y, const float (&run)[1]) { *y = run[0]; }
-  template <int kRun>
+  template <bool kPast = false>
+  __device__ static __forceinline__ void write(float* y, const float (&run)[1]) {
+    *y = run[0];
+  }
+  template <bool kPast = false, int kRun>
   __device__ static __forceinline__ void write(float* y, const float (&run)[kRun]) {
-    ptx::store_global(y, run);
+    unsigned words[kRun];
+#pragma unroll
+    for (int v = 0; v < kRun; ++v) words[v] = __float_as_uint(run[v]);
+    write_words<kPast>(y, words);
   }
   __device__ static __forceinline__ float read(const float* from) { return *from; }
   template <int kRun>
@@ -26,18 +42,20 @@ struct F32Output {
 template <class Type>
 struct PackedOutput {
   using Element = unsigned short;
+  template <bool kPast = false>
   __device__ static __forceinline__ void write(Element* y, const float (&run)[1]) {
     *y = static_cast<Element>(Type::pack(run[0], 0));
   }
+  template <bool kPast = false>
   __device__ static __forceinline__ void write(Element* y, const float (&run)[2]) {
     *reinterpret_cast<unsigned*>(y) = Type::pack(run[0], run[1]);
   }
-  template <int kRun>
+  template <bool kPast = false, int kRun>
   __device__ static __forceinline__ void write(Element* y, const float (&run)[kRun]) {
     unsigned words[kRun / 2];
 #pragma unroll
     for (int v = 0; v < kRun / 2; ++v) words[v] = Type::pack(run[2 * v], run[2 * v + 1]);
-    ptx::store_global(y, words);
+    write_words<kPast>(y, words);
   }
   __device__ static __forceinline__ float read(const Element* from) { return Type::unpack(*from); }
   __device__ static __forceinline__ void read(const Element* from, float (&run)[1]) { run[0] = read(from); }

@@ -38,6 +38,11 @@ struct Tf32Product {
   }
 };
 
+/// The same, of words that were rounded before.
+struct RoundedTf32Product : Tf32Product {
+  __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
+};
+
 /// Changes each element of a word in float32 and rounds it to its type: change(element, the element of
 /// `other`).
 template <class Product, class Change>

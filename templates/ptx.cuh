@@ -68,6 +68,15 @@ __device__ __forceinline__ void store_global(void* global, const unsigned (&word
                "r"(words[2]), "r"(words[3])
                : "memory");
 }
+/// The same, of what is not read again soon: it leaves L2 first.
+__device__ __forceinline__ void store_past(void* global, const unsigned (&words)[2]) {
+  asm volatile("st.global.cs.v2.b32 [%0], {%1, %2};" ::"l"(global), "r"(words[0]), "r"(words[1]) : "memory");
+}
+__device__ __forceinline__ void store_past(void* global, const unsigned (&words)[4]) {
+  asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(global), "r"(words[0]), "r"(words[1]),
+               "r"(words[2]), "r"(words[3])
+               : "memory");
+}
 __device__ __forceinline__ void store_global(void* global, const float (&words)[1]) {
   asm volatile("st.global.f32 [%0], %1;" ::"l"(global), "f"(words[0]) : "memory");
 }

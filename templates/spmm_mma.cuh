@@ -21,8 +21,8 @@ namespace sparsekiln {
 /// distributed over a grid of warps; each warp has a grid of kA × kB tensor-core tiles (16 × 8).
 template <class Config>
 struct MmaTile {
-  using Product = typename Config::Product;
   using Stages = SwizzledStages<Config>;
+  using Product = typename Stages::Product;
   enum : bool {
     kWeightA = Config::weight_a,
     kColumnsW = Config::by_columns,

@@ -115,6 +115,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
                "no batch tile lacks entries");
   members.flag("by_columns", problem.by_columns(), "blocks of W are read as if they were transposed");
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
+  members.flag("past_l2", config.in_flight != 0, "y is written past L2, which has x and W");
   members.flag("scales", problem.epilogue.scale);
   members.flag("has_bias", problem.epilogue.bias);
   members.flag("has_residual", problem.epilogue.residual);

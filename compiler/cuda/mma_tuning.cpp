@@ -21,7 +21,10 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   // ldmatrix gives a tile of A, or two of B. Floats by columns are read a pair at a time.
   const std::int32_t loads = steps * (a * (floats && by_columns && weight_a ? 2 : 1) +
                                       (floats && by_columns && !weight_a ? b : ceil_div(b, 2)));
-  const std::int32_t rounded = floats ? steps * (4 * a + 2 * b) : 0;  // words, to tf32
+  // To tf32: units where they arrive, if several warps read them, else words of fragments.
+  const bool rounds_units = floats && config.warps > 1;
+  const std::int32_t rounded = floats && !rounds_units ? steps * (4 * a + 2 * b) : 0;
+  const double round_pass = if_it(rounds_units, 10);
   const std::int32_t passes_x = ceil_div(config.tile_n * shape.chunk_units, shape.threads);
   const std::int32_t passes_w = ceil_div(outputs * shape.chunk_units, shape.threads);
   const bool ring = config.rows * problem.weights() > 1;
@@ -36,15 +39,18 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.shared_bytes = shape.shared_bytes + kMmaStaticShared;
   costs.shape = shape.chunk;
   costs.chunk_products = std::int64_t{config.warps} * a * b * steps * halves(target, problem.dtype);
-  costs.chunk_shared_bytes = std::int64_t{16} * shape.chunk_units * (config.tile_n + outputs) +
-                             std::int64_t{config.warps} * steps * (512 * a + 256 * b);
+  costs.chunk_shared_bytes =
+      std::int64_t{rounds_units ? 48 : 16} * shape.chunk_units * (config.tile_n + outputs) +
+      std::int64_t{config.warps} * steps * (512 * a + 256 * b);
   costs.begin = warps * 196;
   costs.chunk =
-      warps * (33 + if_it(ring, 30) + if_it(shape.chunk.blocks > 1, 7) + if_it(by_columns, 7) + loads +
-               2.0 * rounded +
-               ((config.merge > 1 ? 17.0 : 1.2) + through_registers + gate_costs(problem)) * passes_w);
+      warps *
+      (33 + if_it(ring, 30) + if_it(shape.chunk.blocks > 1, 7) + if_it(by_columns, 7) + loads +
+       2.0 * rounded +
+       ((config.merge > 1 ? 17.0 : 1.2) + through_registers + gate_costs(problem) + round_pass) * passes_w);
   costs.load = warps * passes_x *
-               ((full_tiles(problem, config) ? 2.5 : 5.0) + through_registers + activation_costs(problem));
+               ((full_tiles(problem, config) ? 2.5 : 5.0) + through_registers + activation_costs(problem) +
+                round_pass);
   costs.item = warps * 0.4 * shape.sums;
   costs.store = warps * 16;
   const double packed = if_it(problem.out_dtype != DType::f32, 1.7);

@@ -143,8 +143,6 @@ void mma(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2], Decod
 }  // namespace shim
 
 inline void __syncthreads() { shim::pause(); }
-inline void __threadfence() {}
-inline unsigned atomicAdd(unsigned* at, unsigned value) { const unsigned old = *at; *at += value; return old; }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline int __float2int_rn(float value) { return static_cast<int>(std::nearbyint(value)); }
@@ -235,7 +233,15 @@ void load_global(const void* at, Word (&words)[kWords]) {
   std::memcpy(words, at, sizeof(words));
 }
 inline float unpack_f16(unsigned bits) { return shim::half(bits & 0xffff); }
-inline float load_relaxed(const float* at) { return *at; }
+template <class Word, int kWords>
+void store_past(void* at, const Word (&words)[kWords]) { store_global(at, words); }
+template <int kWords>
+void load_relaxed(const float* at, float (&words)[kWords]) { load_global(at, words); }
+inline unsigned add_acquire_release(unsigned* counter, unsigned number) {
+  const unsigned before = *counter;
+  *counter += number;
+  return before;
+}
 inline void prefetch_line(const void*) {}
 inline void wait_for_earlier_launches() {}
 inline void let_next_launch_begin() {}
