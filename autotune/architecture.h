@@ -40,7 +40,7 @@ struct Architecture {
   static constexpr double kCacheUs = 0.2;           ///< from asking L2
   static constexpr double kLaunchUs = 2.5;          ///< of a launch without work, in a stream of launches
   static constexpr double kOverlappedLaunchUs = 1;  ///< the same where launches overlap
-  /// Of combining the parts of a split row: stores, an atomic and loads, each through L2 and back.
+  /// What combining the parts of a split row takes: stores, an atomic and loads, each through L2 and back.
   static constexpr double kCombineUs = 1.2;
 
   /// Products a cycle of a multiprocessor that kernels of the problem's types use: tensor cores, or CUDA

@@ -139,7 +139,7 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
 double bytes_read_again(const Work& work, double cache_bytes) {
   constexpr double kUsable = 0.75;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
-  // Of what is in use, the share that L2 has no room for is read from memory each time.
+  // L2 has no room for a share of what is in use: that is read from memory each time.
   const auto missed = [&](const Work::Again& again, double room) {
     if (again.active <= 0 || again.loads <= again.bytes) return 0.0;
     const double share = std::clamp((count(again.active) - room) / count(again.active), 0.0, 1.0);

@@ -2,8 +2,8 @@
 
     python3 bench/l2_bytes.py BUILD_DIR [--target h100] [--write docs/tuning-model.md] [--short]
 
-Of the workloads with 4096 batch rows or more (workloads.json), by build/bench/l2: the schedule's accesses in launch order
-through a cache of 50 and of 60 MB that evicts what was used least recently. Exits with 1 if any is above 1.25.
+build/bench/l2 passes the schedule's accesses in launch order through a cache of 50 and of 60 MB that evicts what was used least
+recently, for the workloads with 4096 batch rows or more (workloads.json). Exits with 1 if any is above 1.25.
 """
 
 import json

@@ -2,8 +2,8 @@
 
     python3 bench/model_defaults.py BUILD_DIR [--target h100] [--write docs/tuning-model.md] [--short]
 
-Of the 999 problems of bench/model_speed.py and of the workloads (workloads.json): the model's time of the default over that of
-its best config. Nothing is compiled. Prints the geometric mean and the worst of both, and each workload with the model's time,
+The problems are the 999 of bench/model_speed.py and the workloads (workloads.json); the figure is the model's time of the
+default over that of the best config. Nothing is compiled. Prints the geometric mean and the worst of both, and each workload with the model's time,
 what limits it, and the roofline. --write puts that between the marks of the document.
 """
 
