@@ -1,6 +1,8 @@
 #include "autotune/architecture.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cstddef>
 #include <iterator>
 #include <string_view>
 
@@ -54,8 +56,9 @@ struct NamedPart {
   double memory_gbytes;
   double cache_mib;
 };
-// NVIDIA's data sheets: A100 80 GB 2021 (SXM 2039 GB/s, PCIe 1935), A30 2021, A10 and A40 2021, L4 and L40S
-// 2023, H100 2023 (PCIe 2 TB/s, NVL 3.9), H200 2024, GH200 2023 (4.9 TB/s with 144 GB).
+// NVIDIA's data sheets: A100 80 GB 2021 (SXM 2039 GB/s, PCIe 1935), A30 2021, A10 and A40 2021, L4, L40 and
+// L40S 2023, H100 2023 (PCIe 2 TB/s, NVL 3.9), H200 2024, GH200 2023 (96 GB as its 480 GB version: 4 TB/s,
+// 144 GB 4.9).
 constexpr NamedPart kParts[] = {
     {"A100-SXM4-80GB", 80, 108, 2039, 40},
     {"A100 80GB PCIe", 80, 108, 1935, 40},
@@ -63,17 +66,30 @@ constexpr NamedPart kParts[] = {
     {"A10", 86, 72, 600, 6},
     {"A40", 86, 84, 696, 6},
     {"L40S", 89, 142, 864, 96},
+    {"L40", 89, 142, 864, 96},
     {"L4", 89, 58, 300, 48},
     {"H100 PCIe", 90, 114, 2000, 50},
     {"H100 NVL", 90, 132, 3900, 50},
     {"H200", 90, 132, 4800, 50},
     {"GH200 144G", 90, 132, 4900, 50},
+    {"GH200 480GB", 90, 132, 4000, 50},
 };
 
-constexpr std::int32_t kUsualWorkers[] = {108, 132};  // of parts that others have as many as
+/// Multiprocessors that do not tell a part from the usual one.
+constexpr std::int32_t kUsualWorkers[] = {108, 132};
+
+/// Whether a text has these words, and not only the beginning or the end of others.
+bool has_words(std::string_view text, std::string_view words) {
+  const auto within_word = [&](std::size_t at) {
+    return at < text.size() && std::isalnum(static_cast<unsigned char>(text[at])) != 0;
+  };
+  for (std::size_t at = text.find(words); at != std::string_view::npos; at = text.find(words, at + 1))
+    if (!(at > 0 && within_word(at - 1)) && !within_word(at + words.size())) return true;
+  return false;
+}
 
 bool is_part(const NamedPart& named, const Target& target, const Part& part) {
-  if (!part.name.empty()) return part.name.find(named.name) != std::string::npos;
+  if (!part.name.empty()) return has_words(part.name, named.name);
   const bool usual =
       std::find(std::begin(kUsualWorkers), std::end(kUsualWorkers), named.workers) != std::end(kUsualWorkers);
   return !usual && named.workers == target.workers;

@@ -1,6 +1,8 @@
 #include "autotune/cuda_defaults.h"
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -18,8 +20,7 @@ namespace sparsekiln::cuda {
 namespace {
 
 /// Whether a multiprocessor holds as many CTAs as the schedule counts on.
-bool all_at_once(const Spmm& problem, const Target& target, const Config& config) {
-  const LoopCosts costs = loop_costs(problem, target, config);
+bool all_at_once(const Target& target, const Config& config, const CtaCosts& costs) {
   return config.split <= resident_ctas(target, costs.threads, costs.shared_bytes);
 }
 
@@ -33,11 +34,33 @@ bool stores_sectors(const Spmm& problem, const Target& target, const Config& con
   return lanes * run * size_of(problem.out_dtype) >= kSector;
 }
 
+/// Registers of a thread, by the family's estimate, that compile without spills: fewer where copies are more
+/// than queued, since their addresses take registers, too.
+bool has_registers(const Computation& problem, bool cut, const CtaCosts& costs) {
+  constexpr std::int32_t kMost = 190;
+  constexpr std::int32_t kMostBesideAddresses = 130;
+  const bool plain = !problem.feature_major() && problem.alignment == 16 && !problem.gates && !cut &&
+                     problem.derivative == Activation::none;
+  return costs.registers <= (plain ? kMost : kMostBesideAddresses);
+}
+
 /// What the cost model does not see of a config: such a one is chosen only where there is no other.
 bool is_sound(const Spmm& problem, const Target& target, const Config& config) {
-  return all_at_once(problem, target, config) && stores_sectors(problem, target, config);
+  const LoopCosts costs = loop_costs(problem, target, config);
+  return all_at_once(target, config, costs) && stores_sectors(problem, target, config) &&
+         has_registers(problem, problem.cut_in != 0, costs);
 }
-bool is_sound(const Sddmm&, const Target&, const Config&) { return true; }
+bool is_sound(const Sddmm& gradient, const Target& target, const Config& config) {
+  const SddmmCosts costs = loop_costs(gradient, target, config);
+  return all_at_once(target, config, costs) && has_registers(gradient, gradient.cut_in != 0, costs);
+}
+
+/// Why there is no config: what a family says of one is more to the point than what is said of all.
+std::string why_none(const Space& space) {
+  for (const RejectedConfig& rejected : space.rejected)
+    if (rejected.reason.starts_with("config '")) return rejected.reason;
+  return space.rejected.empty() ? "no family of kernels computes it" : space.rejected.back().reason;
+}
 
 }  // namespace
 
@@ -48,7 +71,9 @@ Config default_config(const Problem& problem, const Target& target, std::int64_t
   std::visit(
       [&](const auto& computed) {
         for (const Config& config : space.configs) {
-          const std::pair found{!is_sound(computed, target, config), predict(computed, target, config, n).us};
+          const double us = predict(computed, target, config, n).us;
+          if (best != nullptr && !least.first && us >= least.second) continue;
+          const std::pair found{!is_sound(computed, target, config), us};
           if (best != nullptr && found >= least) continue;
           best = &config;
           least = found;
@@ -56,10 +81,9 @@ Config default_config(const Problem& problem, const Target& target, std::int64_t
       },
       computed_by(problem));
   if (best != nullptr) return *best;
-  throw Error(ErrorKind::internal,
-              fmt::format("no family of kernels has a default config for {} with math {}: {}",
-                          name(problem.dtype), name(problem.math),
-                          space.rejected.empty() ? "there are none" : space.rejected.front().reason));
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{} of {} with math {}, for {}: {}", name(problem.operation), name(problem.dtype),
+                          name(problem.math), target.arch, why_none(space)));
 }
 
 }  // namespace sparsekiln::cuda

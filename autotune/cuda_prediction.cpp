@@ -139,15 +139,19 @@ std::int32_t tiles_in_share(const Spmm& problem, const Target& target, const Con
   const double of_tile = activations * config.tile_n * static_cast<double>(problem.in_features()) *
                          static_cast<double>(size_of(problem.dtype));
   const auto fitting = static_cast<std::int64_t>(std::max(1.0, bytes / std::max(of_tile, 1.0)));
+  const auto rounded_up = [](std::int64_t value, std::int64_t divisor) {
+    return (value + divisor - 1) / divisor;
+  };
   const std::int64_t clusters =
-      std::max<std::int64_t>(problem.layout.rows() / (config.rows * config.merge), 1);
-  const std::int64_t busy = std::int64_t{target.workers} * config.split / clusters;
+      std::max<std::int64_t>(rounded_up(problem.layout.rows(), config.rows * config.merge), 1);
+  const std::int64_t busy = rounded_up(std::int64_t{target.workers} * config.split, clusters);
   const std::int64_t most = std::min(
       {std::max(fitting, busy), tiles_of(range_begin(problem.batch, n)), std::int64_t{kMostGridRows}});
   const std::int64_t tiles = tiles_of(n);
   if (tiles <= most) return 0;
-  const std::int64_t rounds = (tiles + most - 1) / most;
-  return static_cast<std::int32_t>((tiles + rounds - 1) / rounds);
+  // A fixed batch is divided evenly over the rounds; of a range, the smallest n has one.
+  const bool ranges = problem.batch.dynamic();
+  return static_cast<std::int32_t>(ranges ? most : rounded_up(tiles, rounded_up(tiles, most)));
 }
 
 /// What a step takes a CTA that has its multiprocessor to itself, as the last one has.

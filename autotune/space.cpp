@@ -64,7 +64,9 @@ constexpr std::array kBeforeFamily = {
                         8 * std::int64_t{one.config.tile_n} >= one.n;
                },
                "the batch has so many of such small tiles that the weight is read again and again"},
-    Constraint{[](const Case& one) { return one.config.rows <= std::max(one.problem.layout.rows(), 1); },
+    Constraint{[](const Case& one) {
+                 return !is_product(one) || one.config.rows <= std::max(one.problem.layout.rows(), 1);
+               },
                "there are fewer block rows than output tiles of an item"},
 };
 constexpr std::array kAfterFamily = {

@@ -10,15 +10,19 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include <fmt/format.h>
+#include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/layout.h>
@@ -185,7 +189,7 @@ int main(int argc, char** argv) {
   try {
     sparsekiln::bench::CommandLine line(argc, argv);
     return sparsekiln::run_program(line);
-  } catch (const sparsekiln::Error& error) {
+  } catch (const std::exception& error) {
     fmt::print(stderr, "l2: {}\n", error.what());
     return 2;
   }

@@ -21,10 +21,12 @@ std::uint64_t mix(std::uint64_t state, std::uint64_t value) {
 }
 
 std::uint64_t mix(std::uint64_t state, const Config& config) {
+  const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, split_saves, in_flight, table,
+               operand_a, packed] = config;
   for (const std::int32_t number :
-       {config.tile_n, config.tile_out, config.stages, config.warps, config.split, config.rows, config.merge,
-        static_cast<std::int32_t>(config.variant), static_cast<std::int32_t>(config.table),
-        config.packed ? 1 : 0, static_cast<std::int32_t>(config.operand_a)})
+       {tile_n, tile_out, stages, warps, split, rows, merge, split_saves, in_flight,
+        static_cast<std::int32_t>(variant), static_cast<std::int32_t>(table), packed ? 1 : 0,
+        static_cast<std::int32_t>(operand_a)})
     state = mix(state, static_cast<std::uint64_t>(number));
   return state;
 }

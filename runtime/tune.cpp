@@ -151,7 +151,10 @@ class Run {
 
  private:
   /// What the cost model is told of the device.
-  [[nodiscard]] Part part() const { return {blank_.environment.device, blank_.environment.cache_bytes}; }
+  [[nodiscard]] Part part() const {
+    if (device_ == nullptr) return {};
+    return {blank_.environment.device, blank_.environment.cache_bytes};
+  }
 
   Problem problem_;
   Target target_;

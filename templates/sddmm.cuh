@@ -256,9 +256,8 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run,
 /// begin before the one before it has ended), the Table, the Operand, the Output, and which epilogue
 /// arguments there are.
 template <class Config, class Tile>
-__device__ __forceinline__ void sddmm(const ActivationPairs& pairs,
-                                      typename Config::Output::Element* __restrict__ dw, int n,
-                                      long long x_stride, long long dy_stride, long long z_stride,
+__device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Config::Output::Element* dw,
+                                      int n, long long x_stride, long long dy_stride, long long z_stride,
                                       const SddmmEpilogue<Config>& epilogue, typename Config::Table table) {
   using Stages = SddmmStages<Config, Tile>;
   const int count = ptx::kept(pairs.count);

@@ -221,9 +221,8 @@ struct SddmmMmaTile {
 
 /// Config names what `sddmm` needs, the Product, warps_out, warps_in and warps_n.
 template <class Config>
-__device__ __forceinline__ void sddmm_mma(const ActivationPairs& pairs,
-                                          typename Config::Output::Element* __restrict__ dw, int n,
-                                          long long x_stride, long long dy_stride, long long z_stride,
+__device__ __forceinline__ void sddmm_mma(const ActivationPairs& pairs, typename Config::Output::Element* dw,
+                                          int n, long long x_stride, long long dy_stride, long long z_stride,
                                           const SddmmEpilogue<Config>& epilogue,
                                           typename Config::Table table) {
   sddmm<Config, SddmmMmaTile<Config>>(pairs, dw, n, x_stride, dy_stride, z_stride, epilogue, table);

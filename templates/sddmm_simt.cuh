@@ -182,9 +182,8 @@ struct SddmmSimtFeatureTile {
 
 /// Config names what `sddmm` needs, and tile_out.
 template <class Config>
-__device__ __forceinline__ void sddmm_simt(const ActivationPairs& pairs,
-                                           typename Config::Output::Element* __restrict__ dw, int n,
-                                           long long x_stride, long long dy_stride, long long z_stride,
+__device__ __forceinline__ void sddmm_simt(const ActivationPairs& pairs, typename Config::Output::Element* dw,
+                                           int n, long long x_stride, long long dy_stride, long long z_stride,
                                            const SddmmEpilogue<Config>& epilogue,
                                            typename Config::Table table) {
   if constexpr (Config::feature_major)

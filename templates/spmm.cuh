@@ -126,9 +126,8 @@ __device__ __forceinline__ void wait_with_weight_ahead(const typename Config::Ta
 /// are split, whether launches overlap, and whether x and y are feature-major: x[in, n] and y[out, n], with
 /// strides from one feature to the next.
 template <class Config, class Operands, class Tile>
-__device__ __forceinline__ void spmm(const typename Config::Element* __restrict__ x,
-                                     const typename Config::Element* __restrict__ w,
-                                     typename Config::Output::Element* __restrict__ y, void* workspace, int n,
+__device__ __forceinline__ void spmm(const typename Config::Element* x, const typename Config::Element* w,
+                                     typename Config::Output::Element* y, void* workspace, int n,
                                      long long x_stride, long long y_stride,
                                      const EpilogueArguments<Config>& epilogue,
                                      typename Config::Table table) {

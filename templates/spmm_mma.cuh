@@ -162,10 +162,9 @@ struct MmaTile {
 /// warps_n, weight_a (the rows of W are A), run (consecutive outputs of a thread), async_copy, the Product,
 /// and what `spmm` needs.
 template <class Config>
-__device__ __forceinline__ void spmm_mma(const typename Config::Element* __restrict__ x,
-                                         const typename Config::Element* __restrict__ w,
-                                         typename Config::Output::Element* __restrict__ y, void* workspace,
-                                         int n, long long x_stride, long long y_stride,
+__device__ __forceinline__ void spmm_mma(const typename Config::Element* x, const typename Config::Element* w,
+                                         typename Config::Output::Element* y, void* workspace, int n,
+                                         long long x_stride, long long y_stride,
                                          const EpilogueArguments<Config>& epilogue,
                                          typename Config::Table table) {
   spmm<Config, SwizzledStages<Config>, MmaTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, epilogue,

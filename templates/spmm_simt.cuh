@@ -116,9 +116,9 @@ struct SimtTile {
 /// Config names block_out, block_in, tile_n, tile_out, chunk (k in one stage), stages, threads, async_copy,
 /// and what `spmm` needs.
 template <class Config>
-__device__ __forceinline__ void spmm_simt(const float* __restrict__ x, const float* __restrict__ w,
-                                          float* __restrict__ y, void* workspace, int n, long long x_stride,
-                                          long long y_stride, const EpilogueArguments<Config>& epilogue,
+__device__ __forceinline__ void spmm_simt(const float* x, const float* w, float* y, void* workspace, int n,
+                                          long long x_stride, long long y_stride,
+                                          const EpilogueArguments<Config>& epilogue,
                                           typename Config::Table table) {
   spmm<Config, OperandStages<Config>, SimtTile<Config>>(x, w, y, workspace, n, x_stride, y_stride, epilogue,
                                                         table);

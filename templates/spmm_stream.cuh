@@ -222,10 +222,10 @@ struct WarpTile<Config, true> {
 /// outputs that a thread stores), async_copy, tensor_cores and for them weight_a (the rows of W are A) and
 /// the Product, and what `spmm` needs.
 template <class Config>
-__device__ __forceinline__ void spmm_stream(const typename Config::Element* __restrict__ x,
-                                            const typename Config::Element* __restrict__ w,
-                                            typename Config::Output::Element* __restrict__ y, void* workspace,
-                                            int n, long long x_stride, long long y_stride,
+__device__ __forceinline__ void spmm_stream(const typename Config::Element* x,
+                                            const typename Config::Element* w,
+                                            typename Config::Output::Element* y, void* workspace, int n,
+                                            long long x_stride, long long y_stride,
                                             const EpilogueArguments<Config>& epilogue,
                                             typename Config::Table table) {
   using Tile = typename WarpTile<Config, Config::tensor_cores>::Type;

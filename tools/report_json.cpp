@@ -1,4 +1,5 @@
 #include "tools/report_json.h"
+
 namespace sparsekiln::tools {
 namespace {
 

@@ -96,6 +96,16 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return text;
 }
 
+/// Whether y is more than L2 would keep for whoever reads it, while batch tiles are bounded so that x stays
+/// there.
+bool writes_past_l2(const Spmm& problem, const Config& config) {
+  constexpr std::int64_t kLarge = std::int64_t{32} << 20;  // bytes
+  if (config.in_flight == 0 || config.table == TableForm::attached) return false;
+  return problem.batch.bound() * problem.out_features() *
+             static_cast<std::int64_t>(size_of(problem.out_dtype)) >=
+         kLarge;
+}
+
 /// The members of Config in templates/spmm.cuh, besides those of its family.
 Declarations declarations_of(const Spmm& problem, const Config& config, const Instance& instance) {
   Declarations members;
@@ -115,7 +125,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
                "no batch tile lacks entries");
   members.flag("by_columns", problem.by_columns(), "blocks of W are read as if they were transposed");
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
-  members.flag("past_l2", config.in_flight != 0, "y is written past L2, which has x and W");
+  members.flag("past_l2", writes_past_l2(problem, config), "y is written past L2, which has x and W");
   members.flag("scales", problem.epilogue.scale);
   members.flag("has_bias", problem.epilogue.bias);
   members.flag("has_residual", problem.epilogue.residual);

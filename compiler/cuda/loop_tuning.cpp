@@ -27,10 +27,4 @@ double gate_costs(const Computation& problem) {
   return if_it(problem.gates, 6 * 16 / static_cast<double>(size_of(problem.dtype)));
 }
 
-std::int32_t tile_for(std::int64_t n, std::int32_t least, std::int32_t most) {
-  std::int32_t tile = least;
-  while (tile < most && tile < n) tile *= 2;
-  return tile;
-}
-
 }  // namespace sparsekiln::cuda

@@ -75,20 +75,12 @@ inline constexpr double kEntries = 8;                ///< of LoopCosts::entries
 /// The same for a copy of W: a block's gate.
 [[nodiscard]] double gate_costs(const Computation& problem);
 
-/// FamilyTuning::rejection of families on CUDA cores and on tensor cores: each multiplies types that the
-/// other does not.
+/// FamilyTuning::rejection of families on CUDA cores; and what those on tensor cores say of their types.
 inline constexpr const char* kOtherArithmetic =
     "tensor cores multiply types that CUDA cores do not, and the other way round";
 template <class Computed>
 [[nodiscard]] const char* rejects_all_but_ieee(const Computed& computed, const Target&, const Config&) {
   return computed.ieee() ? nullptr : kOtherArithmetic;
 }
-template <class Computed>
-[[nodiscard]] const char* rejects_ieee(const Computed& computed, const Target&, const Config&) {
-  return computed.ieee() ? kOtherArithmetic : nullptr;
-}
-
-/// The smallest power of two from `least` to `most` that holds n.
-[[nodiscard]] std::int32_t tile_for(std::int64_t n, std::int32_t least, std::int32_t most);
 
 }  // namespace sparsekiln::cuda

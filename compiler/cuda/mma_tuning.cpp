@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "compiler/cuda/mma_shape.h"
-#include "compiler/cuda/multiprocessor.h"
 
 namespace sparsekiln::cuda {
 namespace {

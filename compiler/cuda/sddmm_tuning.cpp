@@ -3,6 +3,7 @@
 #include <algorithm>
 
 namespace sparsekiln::cuda {
+
 const char* sddmm_rejection(const Sddmm& gradient, const Config& config, bool ieee) {
   constexpr std::int32_t kLeastInputs = 32;
   if (gradient.ieee() != ieee) return kOtherArithmetic;

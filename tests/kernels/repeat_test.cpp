@@ -17,6 +17,7 @@ TEST_CASE("repeated runs give the same bits, split rows included") {
       Options options = Suite::current().options({16, 32}, 33, precision);
       options.target = Suite::current().target_with(workers);
       const Layout layout = patterns::random(4, 48, 0.7, 5);
+      options = Suite::current().with_splits(options, layout);
       const Kernel kernel = compile(layout, options);
       const Problem problem = make_problem(layout, options);
       CAPTURE(precision.to_string());
@@ -89,6 +90,7 @@ TEST_CASE("a workspace that the caller gives is used, and is ready for the next 
     Options options = Suite::current().options({16, 32}, 33, precision);
     options.target = Suite::current().target_with(132);
     const Layout layout = patterns::random(4, 48, 0.7, 5);
+    options = Suite::current().with_splits(options, layout);
     const Kernel kernel = compile(layout, options);
     const Problem problem = make_problem(layout, options);
     const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "autotune/default_plan.h"
 #include "compiler/element.h"
 #include "compiler/spmm.h"
 #include "runtime/cuda/emulator.h"
@@ -73,6 +74,15 @@ std::vector<Precision> Suite::precisions() const {
   if (on_cpu()) return {{DType::f32}, {DType::bf16}, {DType::f16}, {DType::f64}};
   if (device_->target().compute_capability() < 80) return {{DType::f32}, {DType::f16}};
   return {{DType::f32}, {DType::f16}, {DType::bf16}, kTf32};
+}
+
+Options Suite::with_splits(Options options, const Layout& layout) const {
+  if (on_cpu()) return options;
+  Config config = choose_plan(make_problem(layout, options), resolve_target(options.target)).front().config;
+  config.split_saves = 0;
+  config.split = 2;
+  options.config = config;
+  return options;
 }
 
 bool Suite::splits_rows(const Precision& precision) {

@@ -48,6 +48,9 @@ class Suite {
   [[nodiscard]] std::vector<Precision> precisions() const;
   /// Whether kernels for this type share a row of blocks among workers; plain passes do not.
   [[nodiscard]] static bool splits_rows(const Precision& precision);
+  /// The same options with the default config of the layout's fixed batch, except that rows are split
+  /// wherever balance asks for it. On the cpu as they are.
+  [[nodiscard]] Options with_splits(Options options, const Layout& layout) const;
   /// The device's architecture with another number of workers: many workers cause rows to be split.
   [[nodiscard]] std::string target_with(std::int32_t workers) const;
   /// Another architecture that the device runs, with so many workers, in the form of Options::target.

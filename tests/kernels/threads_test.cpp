@@ -35,7 +35,7 @@ Layout wide() { return patterns::random(4, 48, 0.7, 5); }
 }  // namespace
 
 TEST_CASE("a new thread launches a kernel that another one compiled, and creates the workspace") {
-  const Options options = threads_options();
+  const Options options = Suite::current().with_splits(threads_options(), wide());
   const Problem problem = make_problem(wide(), options);
   const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);
   const Kernel kernel = compile(wide(), options);

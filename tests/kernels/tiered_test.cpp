@@ -29,6 +29,7 @@ TEST_CASE("a tiered kernel is attached, then baked, with the same bits and the s
   const Layout layout = patterns::random(6, 48, 0.5, 1);
   Options options = tiered_options(33, "tiered");
   if (!Suite::current().on_cpu()) options.target = Suite::current().target_with(132);
+  options = Suite::current().with_splits(options, layout);
   const Problem problem = make_problem(layout, options);
   const HostInputs inputs = make_inputs(problem, 33, Inputs::random, 2);
   const Kernel kernel = compile(layout, options);

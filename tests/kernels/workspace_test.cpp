@@ -181,7 +181,7 @@ TEST_CASE(
   const std::vector<Precision> precisions = Suite::current().precisions();
   for (const Precision& precision : {precisions[0], precisions[1]}) {
     const Options options = split_options({32, 32}, Batch::up_to(258), precision);
-    const Layout layout = patterns::random(3, 64, 0.6, 7);
+    const Layout layout = patterns::random(3, 400, 0.6, 7);  // of rows long enough to be split
     const Kernel kernel = compile(layout, options);
     const Problem problem = make_problem(layout, options);
     CAPTURE(precision.to_string());
@@ -295,6 +295,7 @@ struct TwoLayouts {
   }();
   Kernel kernel = [this] {
     Options options = split_options({32, 32}, 40);
+    options = Suite::current().with_splits(options, even);
     options.specialization = Specialization::attached;
     return compile(even, options);
   }();

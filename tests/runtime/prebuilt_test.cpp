@@ -124,7 +124,8 @@ TEST_CASE("among the plans that packs hold, the default plan is taken, else the 
   BuildJob far = chosen;
   far.plan.front().config.stages += 7;
   BuildJob other = chosen;
-  other.plan.front().config.variant = Variant::simt;
+  Variant& variant = other.plan.front().config.variant;
+  variant = variant == Variant::simt ? Variant::stream : Variant::simt;
   options.require = Require::prebuilt;
   cache::PackEntries entries;
   for (const BuildJob& held : {other, far, near, chosen}) {
