@@ -44,11 +44,17 @@ bool has_registers(const Computation& problem, bool cut, const CtaCosts& costs) 
   return costs.registers <= (plain ? kMost : kMostBesideAddresses);
 }
 
+/// Where there is no asynchronous copy, what a chunk brings passes through registers: too many of a single
+/// warp.
+bool shares_copies(const Target& target, const Config& config) {
+  return target.compute_capability() >= 80 || config.variant != Variant::simt || config.warps > 1;
+}
+
 /// What the cost model does not see of a config: such a one is chosen only where there is no other.
 bool is_sound(const Spmm& problem, const Target& target, const Config& config) {
   const LoopCosts costs = loop_costs(problem, target, config);
   return all_at_once(target, config, costs) && stores_sectors(problem, target, config) &&
-         has_registers(problem, problem.cut_in != 0, costs);
+         has_registers(problem, problem.cut_in != 0, costs) && shares_copies(target, config);
 }
 bool is_sound(const Sddmm& gradient, const Target& target, const Config& config) {
   const SddmmCosts costs = loop_costs(gradient, target, config);

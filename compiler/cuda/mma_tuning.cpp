@@ -55,7 +55,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   const double packed = if_it(problem.out_dtype != DType::f32, 1.7);
   costs.entries = warps * (stores + shape.sums * (packed + value_costs(problem) / problem.weights())) *
                   kEntries / config.tile_n;
-  costs.part = warps * (40 + 5.0 * shape.sums);
+  costs.part = warps * (32 + 1.6 * shape.sums);
   return costs;
 }
 

@@ -31,7 +31,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.load = warps * passes_x * (15.3 + activation_costs(problem));
   costs.entries =
       warps * sums * (9.4 * tiles + value_costs(problem) * config.rows) * kEntries / config.tile_n;
-  costs.part = warps * 134;
+  costs.part = warps * (32 + 1.6 * sums * tiles);
   return costs;
 }
 

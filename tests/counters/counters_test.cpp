@@ -207,6 +207,27 @@ void check_others(const Counted& run, Types types) {
                 run.what << ": " << others << " others, " << products << " products, ratio " << ratio);
 }
 
+TEST_CASE("parts of split rows are combined 16 bytes at a time, by one atomic, without a fence") {
+  const Layout layout = patterns::random(4, 96, 0.7, 5);
+  for (const char* text :
+       {"mma tile_n=64 warps=2 stages=4 split=2", "mma tile_n=64 warps=4 stages=3 rows=2"}) {
+    const Counted run = count(layout, {32, 32}, 64, kTypes[0], "sm_90:32", parse_config(text));
+    std::uint64_t loads = 0;
+    std::uint64_t atomics = 0;
+    for (const cuda::CountedLine& line : run.lines) {
+      const auto is = [&](const char* what) { return line.instruction.starts_with(what); };
+      CHECK_FALSE(is("fence."));
+      CHECK_FALSE(is("membar."));
+      if (is("ld.relaxed.")) CHECK_MESSAGE(is("ld.relaxed.gpu.global.v4.f32"), line.instruction);
+      if (is("ld.relaxed.")) loads += line.executed;
+      if (is("atom.")) CHECK_MESSAGE(is("atom.acq_rel.gpu.global.add.u32"), line.instruction);
+      if (is("atom.")) atomics += line.executed;
+    }
+    CHECK(loads > 0);  // else no row was split
+    CHECK(atomics > 0);
+  }
+}
+
 /// What each CTA computes of a layer of 12288 × 12288 at 10 % in blocks of 32, on a GPU of 132
 /// multiprocessors: three rows of 38 blocks, here for 8 multiprocessors. Larger blocks: as many values. tf32
 /// is rounded fragment by fragment, by an instruction each, and its products are half as long.
