@@ -2,12 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <variant>
-
-#include <fmt/format.h>
-#include <sparsekiln/error.h>
 
 #include "autotune/cuda_prediction.h"
 #include "autotune/cuda_work.h"
@@ -36,12 +32,11 @@ bool stores_sectors(const Spmm& problem, const Target& target, const Config& con
 
 /// Registers of a thread, by the family's estimate, that compile without spills: fewer where copies are more
 /// than queued, since their addresses take registers, too.
-bool has_registers(const Computation& problem, bool cut, const CtaCosts& costs) {
-  constexpr std::int32_t kMost = 190;
+bool has_registers(const Computation& problem, bool cut, const CtaCosts& costs, std::int32_t most) {
   constexpr std::int32_t kMostBesideAddresses = 130;
   const bool plain = !problem.feature_major() && problem.alignment == 16 && !problem.gates && !cut &&
                      problem.derivative == Activation::none;
-  return costs.registers <= (plain ? kMost : kMostBesideAddresses);
+  return costs.registers <= (plain ? most : kMostBesideAddresses);
 }
 
 /// Where there is no asynchronous copy, what a chunk brings passes through registers: too many of a single
@@ -54,18 +49,18 @@ bool shares_copies(const Target& target, const Config& config) {
 bool is_sound(const Spmm& problem, const Target& target, const Config& config) {
   const LoopCosts costs = loop_costs(problem, target, config);
   return all_at_once(target, config, costs) && stores_sectors(problem, target, config) &&
-         has_registers(problem, problem.cut_in != 0, costs) && shares_copies(target, config);
+         has_registers(problem, problem.cut_in != 0, costs, 208) && shares_copies(target, config);
 }
 bool is_sound(const Sddmm& gradient, const Target& target, const Config& config) {
   const SddmmCosts costs = loop_costs(gradient, target, config);
-  return all_at_once(target, config, costs) && has_registers(gradient, gradient.cut_in != 0, costs);
+  return all_at_once(target, config, costs) && has_registers(gradient, gradient.cut_in != 0, costs, 190);
 }
 
-/// Why there is no config: what a family says of one is more to the point than what is said of all.
-std::string why_none(const Space& space) {
+/// Where no config computes the problem: one that the compiler refuses, in words of its own.
+Config refused_config(const Space& space) {
   for (const RejectedConfig& rejected : space.rejected)
-    if (rejected.reason.starts_with("config '")) return rejected.reason;
-  return space.rejected.empty() ? "no family of kernels computes it" : space.rejected.back().reason;
+    if (rejected.by_compiler) return rejected.config;
+  return space.rejected.empty() ? Config() : space.rejected.front().config;
 }
 
 }  // namespace
@@ -86,10 +81,7 @@ Config default_config(const Problem& problem, const Target& target, std::int64_t
         }
       },
       computed_by(problem));
-  if (best != nullptr) return *best;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("{} of {} with math {}, for {}: {}", name(problem.operation), name(problem.dtype),
-                          name(problem.math), target.arch, why_none(space)));
+  return best != nullptr ? *best : refused_config(space);
 }
 
 }  // namespace sparsekiln::cuda

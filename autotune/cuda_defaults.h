@@ -10,7 +10,7 @@ namespace sparsekiln::cuda {
 
 /// The config of a CUDA target for a batch of `n` where nothing was measured: the one that the cost model
 /// gives the least time, of those that families offer (FamilyTuning::default_axes). Its tables are in global
-/// memory. Throws `invalid_argument` where no family computes the problem.
+/// memory. If no config computes the problem, one that the compiler refuses.
 [[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cuda

