@@ -96,7 +96,7 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return text;
 }
 
-/// Whether y is more than L2 would keep for whoever reads it, while batch tiles are bounded so that x stays
+/// Whether L2 would not keep all of y for the next kernel, while batch tiles are bounded so that x stays
 /// there.
 bool writes_past_l2(const Spmm& problem, const Config& config) {
   constexpr std::int64_t kLarge = std::int64_t{32} << 20;  // bytes
