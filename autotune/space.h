@@ -25,8 +25,8 @@ struct Space {
   std::vector<RejectedConfig> rejected;
 };
 
-/// Whether all configs are meant or, on CUDA targets, the few from which defaults are chosen. Of these, what
-/// is not worth a try is not listed.
+/// Whether all configs are meant or, on CUDA targets, the few from which defaults are chosen. What is not
+/// worth a try is then left out of the rejected ones.
 enum class Breadth : std::uint8_t { all, defaults };
 
 /// Goes through the axes of the families of kernels for the target and the kind of problem
