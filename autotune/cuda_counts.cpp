@@ -11,7 +11,7 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// The most block rows that are counted one by one. For more, statistics are accurate enough.
+/// The most block rows that are counted one by one.
 constexpr std::int32_t kRowsCounted = 2048;
 
 /// As make_schedule has them.
@@ -71,61 +71,6 @@ std::int64_t useful_workers(const Steps& steps, std::int64_t workers) {
   return std::min(workers, std::max(rounded(steps.clusters), worth));
 }
 
-/// What the largest share of whole rows is of the mean in any order: one worker has the longest row, and one
-/// as many rows as the mean, rounded up.
-double least_share(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
-  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
-  std::int64_t longest = 0;
-  for (std::int32_t row = 0; row < rows_of(begins); ++row) {
-    shortest = std::min(shortest, cost_of(begins, row));
-    longest = std::max(longest, cost_of(begins, row));
-  }
-  const std::int64_t least = std::max(longest, quotient_up(rows_of(begins), workers) * shortest);
-  return static_cast<double>(least * workers) / static_cast<double>(total);
-}
-
-/// That of whole rows in contiguous runs: a row is its worker's in whose share of the steps its middle lies.
-double contiguous(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
-  std::int64_t done = 0;
-  std::int64_t worker = 0;
-  std::int64_t share = 0;
-  std::int64_t largest = 0;
-  for (std::int32_t row = 0; row < rows_of(begins); ++row) {
-    const std::int64_t cost = cost_of(begins, row);
-    for (; worker + 1 < workers && (2 * done + cost) * workers >= 2 * total * (worker + 1); ++worker)
-      share = 0;
-    share += cost;
-    largest = std::max(largest, share);
-    done += cost;
-  }
-  return static_cast<double>(largest * workers) / static_cast<double>(total);
-}
-
-/// That of whole rows, longest first.
-double longest_first(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total) {
-  std::vector<std::int64_t> costs;
-  for (std::int32_t row = 0; row < rows_of(begins); ++row) costs.push_back(cost_of(begins, row));
-  std::sort(costs.begin(), costs.end(), std::greater<>());
-  std::vector<std::int64_t> loads(static_cast<std::size_t>(workers), 0);  // a heap, the smallest on top
-  for (const std::int64_t cost : costs) {
-    std::pop_heap(loads.begin(), loads.end(), std::greater<>());
-    loads.back() += cost;
-    std::push_heap(loads.begin(), loads.end(), std::greater<>());
-  }
-  const std::int64_t largest = *std::max_element(loads.begin(), loads.end());
-  return static_cast<double>(largest * workers) / static_cast<double>(total);
-}
-
-/// The largest share where all rows are known: that of the first balanced order, tried as make_schedule does.
-/// `most`: what is not split.
-double largest_share(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total,
-                     double most) {
-  const double least = least_share(begins, workers, total);
-  if (least > most) return least;
-  const double in_order = contiguous(begins, workers, total);
-  return in_order > kBalanced ? longest_first(begins, workers, total) : in_order;
-}
-
 /// The largest share of clusters that are not known one by one, longest first. Where all workers have as
 /// many, long ones are paired with short ones; else one more, as short as they come, remains.
 double expected_longest_first(const Steps& steps, double workers) {
@@ -163,18 +108,16 @@ void split_rows(std::span<const std::int32_t> begins, std::int64_t workers, std:
   }
 }
 
-/// `saves`: Config::split_saves.
-Shares shares_of(const Steps& steps, std::span<const std::int32_t> begins, std::int64_t workers,
-                 std::int64_t saves) {
+/// `rows`: null where these are not the clusters, or are not known. `saves`: Config::split_saves.
+Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std::int64_t saves) {
   Shares shares;
   if (steps.cost() == 0) return shares;
   shares.workers = useful_workers(steps, workers);
-  const std::int64_t total = rounded(steps.cost());
   const auto of_workers = static_cast<double>(shares.workers);
   const double mean = steps.cost() / of_workers;
   const double most = std::max(kBalanced, 1 + static_cast<double>(saves) / mean + 1e-9);
-  shares.largest = begins.empty() ? expected_longest_first(steps, of_workers)
-                                  : largest_share(begins, shares.workers, total, most);
+  shares.largest =
+      rows == nullptr ? expected_longest_first(steps, of_workers) : rows->largest(shares.workers, most);
   if (shares.largest <= most) return shares;
   shares.largest = std::ceil(mean) / mean;
   // A boundary falls between two clusters as often as one step in so many is a cluster's first.
@@ -219,6 +162,62 @@ double expected_loads(const Layout& layout, const Config& config, const Steps& s
 
 }  // namespace
 
+RowShares::RowShares(const Layout& layout) : layout_(layout) {
+  if (layout_.rows() == 0 || layout_.rows() > kRowsCounted) return;
+  begins_ = layout_.crow();
+  for (std::int32_t row = 0; row < layout_.rows(); ++row) {
+    costs_.push_back(cost_of(begins_, row));
+    total_ += costs_.back();
+  }
+  const auto [shortest, longest] = std::minmax_element(costs_.begin(), costs_.end());
+  shortest_ = *shortest;
+  longest_ = *longest;
+}
+
+double RowShares::largest(std::int64_t workers, double most) {
+  const auto [found, is_new] = known_.try_emplace(workers);
+  Orders& orders = found->second;
+  if (is_new) {  // one worker has the longest row, and one as many rows as the mean, rounded up
+    const std::int64_t least = std::max(longest_, quotient_up(rows_of(begins_), workers) * shortest_);
+    orders.least = static_cast<double>(least * workers) / static_cast<double>(total_);
+  }
+  if (orders.least > most) return orders.least;
+  if (!orders.contiguous) orders.contiguous = contiguous(workers);
+  if (*orders.contiguous <= kBalanced) return *orders.contiguous;
+  if (!orders.longest_first) orders.longest_first = longest_first(workers);
+  return *orders.longest_first;
+}
+
+/// A row is its worker's in whose share of the steps its middle lies.
+double RowShares::contiguous(std::int64_t workers) const {
+  std::int64_t done = 0;
+  std::int64_t worker = 0;
+  std::int64_t share = 0;
+  std::int64_t largest = 0;
+  for (std::int32_t row = 0; row < rows_of(begins_); ++row) {
+    const std::int64_t cost = cost_of(begins_, row);
+    for (; worker + 1 < workers && (2 * done + cost) * workers >= 2 * total_ * (worker + 1); ++worker)
+      share = 0;
+    share += cost;
+    largest = std::max(largest, share);
+    done += cost;
+  }
+  return static_cast<double>(largest * workers) / static_cast<double>(total_);
+}
+
+double RowShares::longest_first(std::int64_t workers) {
+  if (!sorted_) std::sort(costs_.begin(), costs_.end(), std::greater<>());
+  sorted_ = true;
+  std::vector<std::int64_t> loads(static_cast<std::size_t>(workers), 0);  // a heap, the smallest on top
+  for (const std::int64_t cost : costs_) {
+    std::pop_heap(loads.begin(), loads.end(), std::greater<>());
+    loads.back() += cost;
+    std::push_heap(loads.begin(), loads.end(), std::greater<>());
+  }
+  const std::int64_t largest = *std::max_element(loads.begin(), loads.end());
+  return static_cast<double>(largest * workers) / static_cast<double>(total_);
+}
+
 Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
   const ScheduleFigures found = figures(schedule);
   Counts counts;
@@ -234,14 +233,14 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
 }
 
 Counts expected_counts(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk,
-                       std::int64_t n) {
+                       std::int64_t n, RowShares& known) {
   const Layout& layout = problem.layout;
   const std::int64_t workers = std::clamp<std::int64_t>(
       std::int64_t{target.workers} * config.split / tiles_at_once(config, n), 1, 1 << 20);
   const bool single = config.rows * config.merge == 1;
-  const auto rows = single && layout.rows() <= kRowsCounted ? layout.crow() : std::span<const std::int32_t>();
+  const auto rows = single ? known.begins() : std::span<const std::int32_t>();
   const Steps steps = expected_steps(layout, config);
-  const Shares shares = shares_of(steps, rows, workers, config.split_saves);
+  const Shares shares = shares_of(steps, rows.empty() ? nullptr : &known, workers, config.split_saves);
   Counts counts;
   counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);

@@ -1,6 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/target.h>
@@ -26,9 +30,41 @@ struct Counts {
 };
 [[nodiscard]] Counts counts_of(const Schedule& schedule, ChunkShape chunk);
 
-/// What make_schedule would give for a batch of n, without making it.
+/// How the block rows of a layout would be distributed as they are, for as many numbers of workers as are
+/// asked for: what the configs of one problem share.
+class RowShares {
+ public:
+  /// Rows are known one by one up to 2048 of them; for more, statistics are accurate enough.
+  explicit RowShares(const Layout& layout);
+
+  /// The layout's crow; empty where rows are not known one by one.
+  [[nodiscard]] std::span<const std::int32_t> begins() const { return begins_; }
+  /// The largest share of the mean, in the first order that make_schedule would take: where it is above
+  /// `most`, rows are split.
+  [[nodiscard]] double largest(std::int64_t workers, double most);
+
+ private:
+  struct Orders {
+    double least = 0;  ///< in any order
+    std::optional<double> contiguous;
+    std::optional<double> longest_first;
+  };
+  [[nodiscard]] double contiguous(std::int64_t workers) const;
+  [[nodiscard]] double longest_first(std::int64_t workers);
+
+  Layout layout_;
+  std::span<const std::int32_t> begins_;
+  std::vector<std::int64_t> costs_;  ///< of the rows; in descending order once that was asked for
+  bool sorted_ = false;
+  std::int64_t total_ = 0;
+  std::int64_t shortest_ = 0;
+  std::int64_t longest_ = 0;
+  std::map<std::int64_t, Orders> known_;  ///< by workers
+};
+
+/// What make_schedule would give for a batch of n, without making it. `rows`: of the problem's layout.
 [[nodiscard]] Counts expected_counts(const Spmm& problem, const Target& target, const Config& config,
-                                     ChunkShape chunk, std::int64_t n);
+                                     ChunkShape chunk, std::int64_t n, RowShares& rows);
 
 /// Figures of a schedule of block runs.
 struct RunCounts {

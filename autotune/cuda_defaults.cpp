@@ -5,8 +5,8 @@
 #include <utility>
 #include <variant>
 
-#include "autotune/cuda_prediction.h"
 #include "autotune/cuda_work.h"
+#include "autotune/prediction.h"
 #include "autotune/space.h"
 #include "compiler/cuda/mma_shape.h"
 #include "compiler/cuda/multiprocessor.h"
@@ -67,12 +67,13 @@ Config refused_config(const Space& space) {
 
 Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
   const Space space = space_of(problem, target, n, {}, Breadth::defaults);
+  Pricing pricing(problem, target);
   const Config* best = nullptr;
   std::pair<bool, double> least;  // whether it is unsound, and its time
   std::visit(
       [&](const auto& computed) {
         for (const Config& config : space.configs) {
-          const double us = predict(computed, target, config, n).us;
+          const double us = pricing.of(config, n).us;
           if (best != nullptr && !least.first && us >= least.second) continue;
           const std::pair found{!is_sound(computed, target, config), us};
           if (best != nullptr && found >= least) continue;

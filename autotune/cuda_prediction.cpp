@@ -176,17 +176,15 @@ double step_us(const Spmm& problem, const Target& target, const Config& config, 
 }  // namespace
 
 Prediction predict(const Spmm& problem, const Target& target, const Config& config, std::int64_t n,
-                   const Part& part) {
+                   const Architecture& figures, RowShares& rows) {
   const LoopCosts costs = loop_costs(problem, target, config);
-  return timed(problem, target, config, costs, estimate(problem, target, config, costs, n),
-               architecture(target, part));
+  return timed(problem, target, config, costs, estimate(problem, target, config, costs, n, rows), figures);
 }
 
 Prediction predict(const Sddmm& gradient, const Target& target, const Config& config, std::int64_t n,
-                   const Part& part) {
+                   const Architecture& figures, RowShares&) {
   const SddmmCosts costs = loop_costs(gradient, target, config);
-  return timed(gradient, target, config, costs, estimate(gradient, target, config, costs, n),
-               architecture(target, part));
+  return timed(gradient, target, config, costs, estimate(gradient, target, config, costs, n), figures);
 }
 
 Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,

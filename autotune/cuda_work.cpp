@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autotune/cuda_counts.h"
 #include "compiler/cuda/families.h"
 
 namespace sparsekiln::cuda {
@@ -167,7 +166,8 @@ Work work_of(const Spmm& problem, const Target& target, const Config& config, co
 }
 
 Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
-  return estimate(problem, target, config, loop_costs(problem, target, config), n);
+  RowShares rows(problem.layout);
+  return estimate(problem, target, config, loop_costs(problem, target, config), n, rows);
 }
 
 Work work_of(const Sddmm& gradient, const Target& target, const Config& config, const BlockRuns& schedule,
@@ -181,8 +181,8 @@ Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
 }
 
 Work estimate(const Spmm& problem, const Target& target, const Config& config, const LoopCosts& costs,
-              std::int64_t n) {
-  return work(problem, config, costs, expected_counts(problem, target, config, costs.shape, n), n);
+              std::int64_t n, RowShares& rows) {
+  return work(problem, config, costs, expected_counts(problem, target, config, costs.shape, n, rows), n);
 }
 
 Work estimate(const Sddmm& gradient, const Target& target, const Config& config, const SddmmCosts& costs,

@@ -5,6 +5,7 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/target.h>
 
+#include "autotune/cuda_counts.h"
 #include "compiler/block_runs.h"
 #include "compiler/cuda/loop_tuning.h"
 #include "compiler/schedule.h"
@@ -60,9 +61,9 @@ struct Work {
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
                             std::int64_t n);
 
-/// Likewise, where the costs of the kernel's code are known.
+/// Likewise, where the costs of the kernel's code are known, and what configs of one layout share.
 [[nodiscard]] Work estimate(const Spmm& problem, const Target& target, const Config& config,
-                            const LoopCosts& costs, std::int64_t n);
+                            const LoopCosts& costs, std::int64_t n, RowShares& rows);
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
                             const SddmmCosts& costs, std::int64_t n);
 

@@ -1,5 +1,6 @@
 #include "autotune/prediction.h"
 
+#include <utility>
 #include <variant>
 
 #include "autotune/cpu_prediction.h"
@@ -8,14 +9,37 @@
 
 namespace sparsekiln {
 
-Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n,
-                   const Part& part) {
+struct Pricing::State {
+  Computed computed;
+  Target target;
+  Architecture figures;
+  cuda::RowShares rows;
+};
+
+Pricing::Pricing(const Problem& problem, const Target& target, const Part& part) {
+  const bool cuda = target.kind == Target::Kind::cuda;
+  Computed computed = computed_by(problem);
+  const Layout layout = cuda ? std::visit([](const auto& one) { return one.layout; }, computed) : Layout();
+  state_.reset(new State{std::move(computed), target, cuda ? architecture(target, part) : Architecture(),
+                         cuda::RowShares(layout)});
+}
+
+Pricing::~Pricing() = default;
+
+Prediction Pricing::of(const Config& config, std::int64_t n) {
+  State& state = *state_;
   return std::visit(
       [&](const auto& computed) {
-        return target.kind == Target::Kind::cpu ? cpu::predict(computed, target, config, n)
-                                                : cuda::predict(computed, target, config, n, part);
+        return state.target.kind == Target::Kind::cpu
+                   ? cpu::predict(computed, state.target, config, n)
+                   : cuda::predict(computed, state.target, config, n, state.figures, state.rows);
       },
-      computed_by(problem));
+      state.computed);
+}
+
+Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n,
+                   const Part& part) {
+  return Pricing(problem, target, part).of(config, n);
 }
 
 Floor floor_of(const Problem& problem, std::int64_t n) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
@@ -11,9 +12,23 @@
 
 namespace sparsekiln {
 
-/// Prices one launch of a batch of n from the layout's statistics; no schedule is made. Microseconds on a
-/// part of the target's architecture, the usual one where nothing is known of it. For configs that validate;
-/// a few microseconds a call.
+/// Prices launches of a problem by many configs: it prepares once what these share. Not thread-safe.
+class Pricing {
+ public:
+  /// On a part of the target's architecture, the usual one where nothing is known of it.
+  Pricing(const Problem& problem, const Target& target, const Part& part = {});
+  ~Pricing();
+  Pricing(const Pricing&) = delete;
+  Pricing& operator=(const Pricing&) = delete;
+
+  /// One launch of a batch of n, from the layout's statistics; no schedule is made. For configs that
+  /// validate; about a microsecond a call.
+  [[nodiscard]] Prediction of(const Config& config, std::int64_t n);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 [[nodiscard]] Prediction predict(const Problem& problem, const Target& target, const Config& config,
                                  std::int64_t n, const Part& part = {});
 

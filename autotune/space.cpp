@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -103,9 +104,9 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
       for (const std::int32_t tile_n : axes.tile_n)
         for (const std::int32_t tile_out : axes.tile_out)
           for (const std::int32_t warps : axes.warps)
-            for (const std::int32_t split : axes.split)
-              for (const ItemTiles& tiles : axes.tiles)
-                for (const std::int32_t stages : axes.stages) {
+            for (const ItemTiles& tiles : axes.tiles)
+              for (const std::int32_t stages : axes.stages)
+                for (const std::int32_t split : axes.split) {
                   config.operand_a = operand_a;
                   config.table = table;
                   config.tile_n = tile_n;
@@ -119,11 +120,33 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
                 }
 }
 
+/// Asks the compiler of configs, one after the other. Where tables are in global memory it is not asked again
+/// of one that differs from the one before in `split` alone: that decides only how long constant ones become.
+class RefusalOfEach {
+ public:
+  RefusalOfEach(const Problem& problem, const Target& target)
+      : check_(problem, target), cuda_(target.kind == Target::Kind::cuda) {}
+
+  const std::string& of(Config config) {
+    const bool reusable = cuda_ && config.table == TableForm::global;
+    if (reusable) config.split = 1;
+    if (!reusable || config != last_) refusal_ = check_.refusal(config);
+    last_ = config;
+    return refusal_;
+  }
+
+ private:
+  const ConfigCheck check_;
+  const bool cuda_;
+  std::optional<Config> last_;
+  std::string refusal_;
+};
+
 template <class Computed>
 Space space_of(const Computed& computed, const Problem& problem, const Target& target, std::int64_t n,
                const Part& part, Breadth breadth) {
   Space space;
-  const ConfigCheck check(problem, target);
+  RefusalOfEach compiler(problem, target);
   const auto not_worth = [&](const FamilyTuning<Computed>& tuning, const Config& config) -> const char* {
     const Case one{problem, target, n, config};
     if (const char* const reason = broken(kBeforeFamily, one)) return reason;
@@ -135,8 +158,8 @@ Space space_of(const Computed& computed, const Problem& problem, const Target& t
       if (breadth == Breadth::all) space.rejected.push_back({config, reason});
       return;
     }
-    if (std::string refusal = check.refusal(config); !refusal.empty())
-      space.rejected.push_back({config, std::move(refusal), true});
+    if (const std::string& refusal = compiler.of(config); !refusal.empty())
+      space.rejected.push_back({config, refusal, true});
     else if (target.kind == Target::Kind::cpu)
       space.configs.push_back(config);
     else

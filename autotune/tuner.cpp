@@ -315,9 +315,9 @@ Contest make_contest(const Problem& problem, const Target& target, const RangedC
   Groups groups;
   for (const RejectedConfig& rejected : space.rejected) groups.add(rejected.config, rejected.reason);
 
+  Pricing pricing(problem, target, part);
   const auto candidate_of = [&](const Config& config) {
-    return Candidate{.config = config,
-                     .predicted_us = predict(problem, target, config, chosen.up_to, part).us};
+    return Candidate{.config = config, .predicted_us = pricing.of(config, chosen.up_to).us};
   };
   std::vector<Candidate> candidates;
   for (const Config& config : space.configs)
