@@ -102,6 +102,11 @@ double Architecture::products(DType dtype, Math math) const {
   return math == Math::tf32 ? tf32_products : lanes;
 }
 
+Part part_of(const Environment& environment) {
+  if (environment.policy == kModelledPolicy) return {};
+  return {environment.device, environment.cache_bytes};
+}
+
 Architecture architecture(const Target& target, const Part& part) {
   Architecture found = kArchitectures[0];
   for (const Architecture& each : kArchitectures)

@@ -16,6 +16,9 @@ struct Part {
   std::int64_t cache_bytes = 0;  ///< L2; 0: unknown
 };
 
+/// Nothing of an environment without a device, for which times are modelled.
+[[nodiscard]] Part part_of(const Environment& environment);
+
 /// What a part does at most, from public documents (architecture.cpp names them).
 /// Rates of a multiprocessor are a cycle's; a product is a multiplication and an addition.
 struct Architecture {

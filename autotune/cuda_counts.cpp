@@ -14,10 +14,6 @@ namespace {
 /// The most block rows that are counted one by one.
 constexpr std::int32_t kRowsCounted = 2048;
 
-/// As make_schedule has them.
-constexpr std::int64_t kStepsWorthSplitting = 4;
-constexpr double kBalanced = 1.05;
-
 std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 std::int64_t rounded(double value) { return std::llround(value); }
@@ -115,7 +111,7 @@ Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std:
   shares.workers = useful_workers(steps, workers);
   const auto of_workers = static_cast<double>(shares.workers);
   const double mean = steps.cost() / of_workers;
-  const double most = std::max(kBalanced, 1 + static_cast<double>(saves) / mean + 1e-9);
+  const double most = std::max(kBalanced / 100.0, 1 + static_cast<double>(saves) / mean + 1e-9);
   shares.largest =
       rows == nullptr ? expected_longest_first(steps, of_workers) : rows->largest(shares.workers, most);
   if (shares.largest <= most) return shares;
@@ -183,7 +179,7 @@ double RowShares::largest(std::int64_t workers, double most) {
   }
   if (orders.least > most) return orders.least;
   if (!orders.contiguous) orders.contiguous = contiguous(workers);
-  if (*orders.contiguous <= kBalanced) return *orders.contiguous;
+  if (*orders.contiguous <= kBalanced / 100.0) return *orders.contiguous;
   if (!orders.longest_first) orders.longest_first = longest_first(workers);
   return *orders.longest_first;
 }

@@ -9,8 +9,8 @@ namespace sparsekiln {
 /// The plan for a problem where nothing was measured: on CUDA targets what the cost model gives the least
 /// time, on the cpu by rules. No schedule is made. It follows from the problem and the target alone, not from
 /// the device at hand, so that what was compiled elsewhere is found. One entry for a fixed batch; for a
-/// dynamic batch one per range of n. About a millisecond for each; plans of problems asked for before are
-/// kept in memory.
+/// dynamic batch one per range of n, for each of which some hundred configs are priced. Plans of problems
+/// asked for before are kept in memory.
 [[nodiscard]] Plan choose_plan(const Problem& problem, const Target& target);
 
 /// The plan of a kernel whose tables are attached: the same for all layouts, whatever their shape, so that

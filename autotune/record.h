@@ -91,6 +91,9 @@ inline constexpr double kTie = 0.02;
 /// median is not above the default's by more than kTie. Measured times come before modelled ones.
 [[nodiscard]] Standing standing(const Contest& contest);
 
+/// Environment::policy where there is no device.
+inline constexpr const char* kModelledPolicy = "modelled";
+
 /// Where measurements were taken. Part of a record's identity, never of a Binary's.
 struct Environment {
   std::string device;            ///< "NVIDIA H100 80GB HBM3", "AMD EPYC 7763 64-Core Processor"

@@ -7,15 +7,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sparsekiln/binary.h>
 #include <sparsekiln/error.h>
 
 #include "compiler/cluster.h"
 
 namespace sparsekiln {
 namespace {
-
-/// Splitting clusters never gives a worker fewer steps than this.
-constexpr std::int64_t kStepsWorthSplitting = 4;
 
 /// A range [begin, end) of the steps of one cluster.
 struct Stretch {
@@ -123,7 +121,7 @@ Shares share(const Lengths& lengths, std::int32_t workers, std::int64_t saves) {
   const auto balanced = [&](const Shares& shares, std::int64_t above) {
     const auto count = static_cast<std::int64_t>(shares.size());
     const std::int64_t most = largest(shares) * count;
-    return 100 * most <= 105 * lengths.total() || most <= lengths.total() + above * count;
+    return 100 * most <= kBalanced * lengths.total() || most <= lengths.total() + above * count;
   };
   const std::int64_t useful =
       std::max<std::int64_t>(lengths.clusters(), lengths.total() / kStepsWorthSplitting);
@@ -336,15 +334,15 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   std::vector<std::int32_t> lengths(first_steps.size() - 1);
   for (std::size_t cluster = 0; cluster < lengths.size(); ++cluster)
     lengths[cluster] = first_steps[cluster + 1] - first_steps[cluster];
-  const std::int64_t batch_tiles = tiles_at_once(config, n);
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
-  const auto workers = static_cast<std::int32_t>(std::clamp<std::int64_t>(ctas / batch_tiles, 1, 1 << 20));
+  const auto workers =
+      static_cast<std::int32_t>(std::clamp<std::int64_t>(ctas / tiles_at_once(config, n), 1, 1 << 20));
   add_items(schedule, share(Lengths(std::move(lengths)), workers, config.split_saves), first_steps);
   return schedule;
 }
 
 std::int64_t tiles_at_once(const Config& config, std::int64_t n) {
-  const std::int64_t tiles = std::max<std::int64_t>(1, (n + config.tile_n - 1) / config.tile_n);
+  const std::int64_t tiles = std::max<std::int64_t>(1, batch_tiles(n, config.tile_n));
   return config.in_flight == 0 ? tiles : std::min<std::int64_t>(tiles, config.in_flight);
 }
 

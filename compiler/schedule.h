@@ -13,6 +13,12 @@
 
 namespace sparsekiln {
 
+/// Splitting clusters never gives a worker fewer steps than this.
+inline constexpr std::int64_t kStepsWorthSplitting = 4;
+/// What the worker with most steps may have of the mean, in hundredths, where whole clusters count as
+/// balanced.
+inline constexpr std::int64_t kBalanced = 105;
+
 /// What the operand coordinates of a Step mean. Convolution will use `tap`, attention none of the weight.
 enum class Role : std::uint8_t { output, input, tap, extra };
 

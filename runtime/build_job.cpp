@@ -6,6 +6,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/computation_fields.h"
+#include "compiler/cuda/family.h"
 #include "runtime/cuda/driver.h"
 
 namespace sparsekiln {
@@ -53,6 +54,8 @@ BuildJob job_without_plan(const Layout& layout, const Options& options) {
                .packs = options.packs,
                .require = options.require,
                .pinned = options.config.has_value()};
+  // Where launches do not overlap, kernels that might are those that do not.
+  job.problem.overlap_launches = cuda::overlaps_launches(job.problem, job.target);
   job.toolchain = toolchain_for(job.target, options.target);
   check_options(options);
   if (options.config && job.problem.batch.dynamic())

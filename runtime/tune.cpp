@@ -101,7 +101,7 @@ class Run {
     store_ = store_in(job.cache_dir);
     blank_.problem = problem_fields(problem_, target_);
     blank_.layout = summary_of(problem_.layout);
-    blank_.environment = device_ == nullptr ? Environment{"none", target_.workers, 0, {}, "modelled"}
+    blank_.environment = device_ == nullptr ? Environment{"none", target_.workers, 0, {}, kModelledPolicy}
                                             : environment_on(target_, *device_);
     blank_.compiler = compiler_digest();
   }
@@ -119,7 +119,7 @@ class Run {
     Record record = blank_;
     if (earlier) record.seconds = earlier->seconds;
     for (const RangedConfig& chosen : choose_plan(problem_, target_)) {
-      Contest contest = make_contest(problem_, target_, chosen, part());
+      Contest contest = make_contest(problem_, target_, chosen, part_of(blank_.environment));
       if (earlier)
         for (const Contest& old : earlier->contests)
           if (old.n == contest.n)
@@ -128,8 +128,8 @@ class Run {
     }
     const bool known = !measures && earlier && earlier->peak.measured;
     record.peak = known ? earlier->peak
-                        : peak_for(problem_, target_, part(), record.contests.back().bytes,
-                                   measures && device_ != nullptr);
+                        : peak_for(problem_, target_, part_of(blank_.environment),
+                                   record.contests.back().bytes, measures && device_ != nullptr);
     for (Contest& contest : record.contests) contest.floor_us = floor_us(contest, record.peak);
     return record;
   }
@@ -138,7 +138,8 @@ class Run {
   /// last.
   void look_again(Record& record) const {
     if (!record.peak.measured) return;
-    record.peak = peak_for(problem_, target_, part(), record.contests.back().bytes, true, true);
+    record.peak =
+        peak_for(problem_, target_, part_of(blank_.environment), record.contests.back().bytes, true, true);
     for (Contest& contest : record.contests) contest.floor_us = floor_us(contest, record.peak);
   }
 
@@ -150,12 +151,6 @@ class Run {
   }
 
  private:
-  /// What the cost model is told of the device.
-  [[nodiscard]] Part part() const {
-    if (device_ == nullptr) return {};
-    return {blank_.environment.device, blank_.environment.cache_bytes};
-  }
-
   Problem problem_;
   Target target_;
   std::string asked_;

@@ -151,9 +151,10 @@ Record tune_one(const TuneArguments& arguments, const BuildJob& job, TuneBar& ba
 }
 
 /// What the model says of the default, and of the candidate that it ranks first.
-Json modelled(const BuildJob& job, const Contest& contest, std::string& text) {
+Json modelled(const BuildJob& job, const Part& part, const Contest& contest, std::string& text) {
+  Pricing pricing(job.problem, job.target, part);
   const auto one = [&](std::string_view which, const Config& config) {
-    const Prediction predicted = predict(job.problem, job.target, config, contest.n);
+    const Prediction predicted = pricing.of(config, contest.n);
     text += fmt::format("  the model: {} takes {:.4g} us, bound by {}: {}\n", which, predicted.us,
                         name(predicted.bound), to_string(config));
     return Json{
@@ -220,7 +221,8 @@ Answer tune_all(const TuneArguments& arguments) {
     Json& problem = answer.json["problems"].emplace_back(describe(entry));
     if (!arguments.model) continue;
     models += fmt::format("{}\n", title(entry));
-    problem["model"] = modelled(*tuned.jobs[entry.record - tuned.records.data()], *entry.contest, models);
+    problem["model"] = modelled(*tuned.jobs[entry.record - tuned.records.data()],
+                                part_of(entry.record->environment), *entry.contest, models);
   }
   if (!entries.empty()) answer.text += report_text(entries) + models;
   answer.json["interrupted"] = interrupted.load();

@@ -47,6 +47,9 @@ template <class Computed, class Costs>
 struct CudaTuning : FamilyTuning<Computed> {
   /// For configs that the compiler accepts.
   Costs (*loop_costs)(const Computed&, const Target&, const Config&);
+  /// Whether a config's code keeps to its costs: it spills no registers, and stores whole sectors. One that
+  /// does not is a default only where there is no other. Null: all do.
+  bool (*keeps_costs)(const Computed&, const Target&, const Config&, const Costs&) = nullptr;
 };
 
 /// A family of kernels for one kind of problem: a header of templates/ and all that the rest of the library

@@ -27,4 +27,16 @@ double gate_costs(const Computation& problem) {
   return if_it(problem.gates, 6 * 16 / static_cast<double>(size_of(problem.dtype)));
 }
 
+bool has_registers(const Computation& problem, bool cut, const CtaCosts& costs, std::int32_t most) {
+  constexpr std::int32_t kMostBesideAddresses = 130;
+  const bool queued = !problem.feature_major() && problem.alignment == 16 && !problem.gates && !cut &&
+                      problem.derivative == Activation::none;
+  return costs.registers <= (queued ? most : kMostBesideAddresses);
+}
+
+bool has_registers(const Spmm& problem, const Target&, const Config&, const LoopCosts& costs) {
+  constexpr std::int32_t kMost = 208;
+  return has_registers(problem, problem.cut_in != 0, costs, kMost);
+}
+
 }  // namespace sparsekiln::cuda

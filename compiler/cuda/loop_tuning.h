@@ -75,6 +75,15 @@ inline constexpr double kEntries = 8;                ///< of LoopCosts::entries
 /// The same for a copy of W: a block's gate.
 [[nodiscard]] double gate_costs(const Computation& problem);
 
+/// Whether a thread's registers, by the family's estimate, are so few that NVRTC 13 spills none: at most
+/// `most`, and fewer where copies are more than queued, since their addresses take registers, too. `cut`: the
+/// last block column is.
+[[nodiscard]] bool has_registers(const Computation& problem, bool cut, const CtaCosts& costs,
+                                 std::int32_t most);
+/// CudaTuning::keeps_costs of products.
+[[nodiscard]] bool has_registers(const Spmm& problem, const Target& target, const Config& config,
+                                 const LoopCosts& costs);
+
 /// FamilyTuning::rejection of families on CUDA cores; and what those on tensor cores say of their types.
 inline constexpr const char* kOtherArithmetic =
     "tensor cores multiply types that CUDA cores do not, and the other way round";

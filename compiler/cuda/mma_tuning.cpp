@@ -1,6 +1,7 @@
 #include "compiler/cuda/mma_tuning.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "compiler/cuda/mma_shape.h"
 
@@ -68,6 +69,20 @@ const char* rejection(const Spmm& problem, const Target&, const Config& config) 
   return nullptr;
 }
 
+/// Whether what the lanes of a warp that share a batch row store at once are whole sectors. Where blocks are
+/// read by columns, outputs keep their order, and a warp may have too few.
+bool stores_sectors(const Spmm& problem, const Target& target, const Config& config) {
+  constexpr std::size_t kSector = 32;  // bytes
+  if (!problem.by_columns() || problem.feature_major()) return true;
+  const std::size_t lanes = config.operand_a == OperandA::w ? 8 : 4;
+  const auto run = static_cast<std::size_t>(mma_shape(problem, target, config).run);
+  return lanes * run * size_of(problem.out_dtype) >= kSector;
+}
+
+bool keeps_costs(const Spmm& problem, const Target& target, const Config& config, const LoopCosts& costs) {
+  return has_registers(problem, target, config, costs) && stores_sectors(problem, target, config);
+}
+
 }  // namespace
 
 const SpmmTuning kSpmmMmaTuning{
@@ -89,6 +104,7 @@ const SpmmTuning kSpmmMmaTuning{
                       .tiles = {{1, 1}, {2, 1}, {4, 1}, {1, 4}},
                       .table = {TableForm::global},
                       .operand_a = {OperandA::x, OperandA::w}}},
-    loop_costs};
+    loop_costs,
+    keeps_costs};
 
 }  // namespace sparsekiln::cuda

@@ -49,6 +49,7 @@ const SddmmTuning kSddmmMmaTuning{{.variant = Variant::mma,
                                                     .tiles = {{1, 1}, {2, 1}, {4, 1}, {8, 1}},
                                                     .table = {TableForm::global},
                                                     .operand_a = {OperandA::x}}},
-                                  loop_costs};
+                                  loop_costs,
+                                  has_sddmm_registers};
 
 }  // namespace sparsekiln::cuda

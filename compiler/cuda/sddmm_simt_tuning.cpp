@@ -41,6 +41,7 @@ const SddmmTuning kSddmmSimtTuning{{.variant = Variant::simt,
                                                      .tiles = {{1, 1}, {2, 1}, {4, 1}, {8, 1}},
                                                      .table = {TableForm::global},
                                                      .operand_a = {OperandA::x}}},
-                                   loop_costs};
+                                   loop_costs,
+                                   has_sddmm_registers};
 
 }  // namespace sparsekiln::cuda

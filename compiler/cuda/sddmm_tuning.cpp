@@ -12,6 +12,11 @@ const char* sddmm_rejection(const Sddmm& gradient, const Config& config, bool ie
   return nullptr;
 }
 
+bool has_sddmm_registers(const Sddmm& gradient, const Target&, const Config&, const SddmmCosts& costs) {
+  constexpr std::int32_t kMost = 190;
+  return has_registers(gradient, gradient.cut_in != 0, costs, kMost);
+}
+
 SddmmCosts sddmm_copy_costs(const Sddmm& gradient, const Config& config, const SddmmShape& shape,
                             const SddmmFit& fit) {
   const auto element = static_cast<std::int32_t>(size_of(gradient.dtype));

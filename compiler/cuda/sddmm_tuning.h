@@ -16,6 +16,10 @@ namespace sparsekiln::cuda {
 /// FamilyTuning::rejection of both: by arithmetic, and of runs too narrow for the reads and writes of a warp.
 [[nodiscard]] const char* sddmm_rejection(const Sddmm& gradient, const Config& config, bool ieee);
 
+/// CudaTuning::keeps_costs of both.
+[[nodiscard]] bool has_sddmm_registers(const Sddmm& gradient, const Target& target, const Config& config,
+                                       const SddmmCosts& costs);
+
 /// Fitted instructions that differ between families.
 struct SddmmFit {
   double begin;    ///< of a warp

@@ -35,6 +35,13 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   return costs;
 }
 
+/// Where there is no asynchronous copy, what a chunk brings passes through registers: too many of a single
+/// warp.
+bool keeps_costs(const Spmm& problem, const Target& target, const Config& config, const LoopCosts& costs) {
+  const bool held = target.compute_capability() < 80 && config.warps == 1;
+  return has_registers(problem, target, config, costs) && !held;
+}
+
 }  // namespace
 
 const SpmmTuning kSpmmSimtTuning{
@@ -56,6 +63,7 @@ const SpmmTuning kSpmmSimtTuning{
                       .tiles = {{1, 1}, {2, 1}},
                       .table = {TableForm::global},
                       .operand_a = {OperandA::x}}},
-    loop_costs};
+    loop_costs,
+    keeps_costs};
 
 }  // namespace sparsekiln::cuda

@@ -57,6 +57,7 @@ const SpmmTuning kSpmmStreamTuning{{.variant = Variant::stream,
                                                      .tiles = {{1, 1}},
                                                      .table = {TableForm::global},
                                                      .operand_a = {OperandA::x, OperandA::w}}},
-                                   loop_costs};
+                                   loop_costs,
+                                   has_registers};
 
 }  // namespace sparsekiln::cuda

@@ -101,7 +101,6 @@ struct LaunchAttributes {
   bool overlaps_previous = false;
 
   [[nodiscard]] bool clustered() const { return cluster[0] * cluster[1] != 1; }
-  [[nodiscard]] bool any() const { return clustered() || overlaps_previous; }
   friend bool operator==(const LaunchAttributes&, const LaunchAttributes&) = default;
 };
 
@@ -126,7 +125,8 @@ struct TensorMap {
 /// The most that an entry has: a launch makes them on its stack.
 inline constexpr std::size_t kMostTensorMaps = 8;
 
-/// The most rows of a grid, gridDim.y.
+/// The most rows of a grid, gridDim.y (CUDA C++ Programming Guide, technical specifications per compute
+/// capability).
 inline constexpr std::int32_t kMostGridRows = 65535;
 
 /// One entry point and the recipe for launching it.

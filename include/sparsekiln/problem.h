@@ -139,7 +139,7 @@ struct Computation {
   std::int32_t alignment = 16;
   /// A CUDA launch may begin before the one before it in its stream has ended, and reads the weight before
   /// that has: the caller promises that nothing writes the weight, bias and gates meanwhile. sm_90 and later;
-  /// elsewhere launches follow one another.
+  /// elsewhere launches follow one another, and `compile` clears it.
   bool overlap_launches = false;
 
   /// The type of sums of products, and of gates, dbias and dgates.

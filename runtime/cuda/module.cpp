@@ -22,8 +22,8 @@
 namespace sparsekiln::cuda {
 namespace {
 
-// CUDA C++ Programming Guide, technical specifications per compute capability: the grid's y and z dimensions,
-// and the shared memory that a CTA gets without asking.
+/// The shared memory that a CTA gets without asking (CUDA C++ Programming Guide, technical specifications per
+/// compute capability).
 constexpr std::int32_t kSharedWithoutAsking = 48 * 1024;
 
 /// The largest workspace that any launch of this Binary needs.

@@ -207,6 +207,34 @@ TEST_CASE("an architecture that is not in the table has the figures of the next 
   CHECK(architecture(Target::parse("sm_90a")).capability == 90);
 }
 
+TEST_CASE("a part is known by the words of its name, or by its multiprocessors") {
+  const auto memory = [](const char* target, const char* name) {
+    return architecture(Target::parse(target), {name, 0}).memory_gbytes;
+  };
+  CHECK(memory("h100", "NVIDIA H100 80GB HBM3") == 3350);
+  CHECK(memory("h100", "NVIDIA H200") == 4800);
+  CHECK(memory("h100", "NVIDIA GH200 144G HBM3e") == 4900);
+  CHECK(memory("h100", "NVIDIA GH200 480GB") == 4000);
+  CHECK(memory("sm_90:114", "NVIDIA H100 PCIe") == 2000);
+  CHECK(memory("sm_89:142", "NVIDIA L40") == 864);
+  CHECK(memory("sm_89:58", "NVIDIA L4") == 300);
+  CHECK(memory("sm_86:48", "NVIDIA RTX A4000") == memory("rtx3090", ""));
+  CHECK(memory("a100", "NVIDIA A100-SXM4-80GB") == 2039);
+  CHECK(memory("h200", "") == 3350);  // has the multiprocessors of an H100
+  CHECK(memory("l4", "") == 300);
+  CHECK(architecture(Target::parse("h100"), {"", 60 << 20}).cache_bytes() == 60 << 20);
+  CHECK(part_of({.device = "none", .policy = kModelledPolicy}).name.empty());
+}
+
+void check_same(const cuda::Work& found, const cuda::Work& exact) {
+  CHECK(found.global_bytes == exact.global_bytes);
+  CHECK(found.memory_bytes == exact.memory_bytes);
+  CHECK(found.products == exact.products);
+  CHECK(found.instructions == exact.instructions);
+  CHECK(found.ctas == exact.ctas);
+  CHECK(found.combines == exact.combines);
+}
+
 TEST_CASE("an estimate is what the schedule gives, where no rows are put together") {
   int split = 0;
   int whole = 0;
@@ -230,12 +258,7 @@ TEST_CASE("an estimate is what the schedule gives, where no rows are put togethe
               whole += schedule.counters == 0;
               const cuda::Work exact = cuda::work_of(problem, target, config, schedule, n);
               const cuda::Work found = cuda::estimate(problem, target, config, n);
-              CHECK(found.global_bytes == exact.global_bytes);
-              CHECK(found.memory_bytes == exact.memory_bytes);
-              CHECK(found.products == exact.products);
-              CHECK(found.instructions == exact.instructions);
-              CHECK(found.ctas == exact.ctas);
-              CHECK(found.combines == exact.combines);
+              check_same(found, exact);
             }
   CHECK(split > 100);
   CHECK(whole > 100);
@@ -253,11 +276,7 @@ TEST_CASE("an estimate of a gradient of the weight is what its schedule gives") 
         const cuda::Work exact =
             cuda::work_of(gradient, target, config, make_block_runs(gradient, target, config), n);
         const cuda::Work found = cuda::estimate(gradient, target, config, n);
-        CHECK(found.global_bytes == exact.global_bytes);
-        CHECK(found.memory_bytes == exact.memory_bytes);
-        CHECK(found.products == exact.products);
-        CHECK(found.instructions == exact.instructions);
-        CHECK(found.ctas == exact.ctas);
+        check_same(found, exact);
       }
 }
 

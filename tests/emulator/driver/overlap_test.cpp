@@ -99,14 +99,20 @@ bool reports(std::string_view part) {
   return std::string_view(emulatorLastReport()).find(part) != std::string_view::npos;
 }
 
-}  // namespace
-
-TEST_CASE("a launch that overlaps and waits before it reads gets what the launch before it wrote") {
+/// Buffers of 64 words for the launches of a chain.
+struct Buffers {
   const Session session;
   const CUdeviceptr x = words();
   const CUdeviceptr y = words();
-  const CUdeviceptr z = words();
+  const CUdeviceptr other = words();
   Chain chain;
+};
+
+}  // namespace
+
+TEST_CASE("a launch that overlaps and waits before it reads gets what the launch before it wrote") {
+  Buffers own;
+  auto& [session, x, y, z, chain] = own;
   chain.plain({kWrite}, x, y);
   chain.overlapping({kWait, kTrigger, kRead, kWrite}, y, z);
   chain.overlapping({kWait, kTrigger, kRead, kWrite}, z, x);
@@ -115,11 +121,8 @@ TEST_CASE("a launch that overlaps and waits before it reads gets what the launch
 }
 
 TEST_CASE("what is read before the wait and written by the launch before it is reported with both kernels") {
-  const Session session;
-  const CUdeviceptr x = words();
-  const CUdeviceptr y = words();
-  const CUdeviceptr z = words();
-  Chain chain;
+  Buffers own;
+  auto& [session, x, y, z, chain] = own;
   chain.plain({kWrite}, x, y);
   chain.overlapping({kRead, kWait, kWrite}, y, z);
   CHECK(!is_right());
@@ -133,10 +136,8 @@ TEST_CASE("what is read before the wait and written by the launch before it is r
 TEST_CASE("what is written before the wait and read or written by the launch before it is reported") {
   for (const bool reads : {true, false}) {
     CAPTURE(reads);
-    const Session session;
-    const CUdeviceptr x = words();
-    const CUdeviceptr y = words();
-    Chain chain;
+    Buffers own;
+    auto& [session, x, y, other, chain] = own;
     chain.plain({reads ? kRead : kWrite}, x, x);
     chain.overlapping({kWrite, kWait}, y, x);
     CHECK(!is_right());
@@ -156,10 +157,8 @@ TEST_CASE("what both only read, and other bytes of the same memory, may be acces
 }
 
 TEST_CASE("a thread must wait itself: the wait of another one does not serve it") {
-  const Session session;
-  const CUdeviceptr x = words();
-  const CUdeviceptr y = words();
-  Chain chain;
+  Buffers own;
+  auto& [session, x, y, other, chain] = own;
   chain.plain({kWrite}, x, y);
   chain.overlapping({"@%p1 griddepcontrol.wait;\n", "bar.sync 0;\n", kRead, kWait}, y, x);
   CHECK(!is_right());
@@ -169,11 +168,8 @@ TEST_CASE("a thread must wait itself: the wait of another one does not serve it"
 TEST_CASE("a launch that ends without waiting leaves the one before it unfinished for the next") {
   for (const bool waits : {true, false}) {
     CAPTURE(waits);
-    const Session session;
-    const CUdeviceptr x = words();
-    const CUdeviceptr y = words();
-    const CUdeviceptr other = words();
-    Chain chain;
+    Buffers own;
+    auto& [session, x, y, other, chain] = own;
     chain.plain({kWrite}, x, y);
     chain.overlapping({kRead, kWrite, waits ? kWait : ""}, other, other);
     chain.overlapping({kWait, kRead}, y, x);
@@ -184,11 +180,8 @@ TEST_CASE("a launch that ends without waiting leaves the one before it unfinishe
 }
 
 TEST_CASE("what one thread does not wait for is unfinished, although the others do") {
-  const Session session;
-  const CUdeviceptr x = words();
-  const CUdeviceptr y = words();
-  const CUdeviceptr other = words();
-  Chain chain;
+  Buffers own;
+  auto& [session, x, y, other, chain] = own;
   chain.plain({kWrite}, x, y);
   chain.overlapping({"@!%p1 griddepcontrol.wait;\n", kTrigger}, other, other);
   chain.overlapping({kWait, kRead}, y, x);
@@ -198,11 +191,8 @@ TEST_CASE("what one thread does not wait for is unfinished, although the others 
 TEST_CASE("a launch that lets its dependents begin before it waits leaves the one before it unfinished") {
   for (const bool early : {false, true}) {
     CAPTURE(early);
-    const Session session;
-    const CUdeviceptr x = words();
-    const CUdeviceptr y = words();
-    const CUdeviceptr other = words();
-    Chain chain;
+    Buffers own;
+    auto& [session, x, y, other, chain] = own;
     chain.plain({kWrite}, x, y);
     if (early)
       chain.overlapping({kTrigger, kWait}, other, other);
@@ -214,11 +204,8 @@ TEST_CASE("a launch that lets its dependents begin before it waits leaves the on
 }
 
 TEST_CASE("a dependent that waits for a launch that let it begin early may read what that one waited for") {
-  const Session session;
-  const CUdeviceptr x = words();
-  const CUdeviceptr y = words();
-  const CUdeviceptr other = words();
-  Chain chain;
+  Buffers own;
+  auto& [session, x, y, other, chain] = own;
   chain.plain({kWrite}, x, y);
   chain.overlapping({kTrigger, kWait}, other, other);
   chain.overlapping({kWait, kRead}, y, x);
@@ -226,11 +213,8 @@ TEST_CASE("a dependent that waits for a launch that let it begin early may read 
 }
 
 TEST_CASE("several launches in a row that never wait are all unfinished for those after them") {
-  const Session session;
-  const CUdeviceptr x = words();
-  const CUdeviceptr y = words();
-  const CUdeviceptr other = words();
-  Chain chain;
+  Buffers own;
+  auto& [session, x, y, other, chain] = own;
   chain.plain({kWrite}, x, y);
   for (int i = 0; i < 3; ++i) chain.overlapping({kTrigger}, other, other);
   chain.overlapping({kWait, kRead}, y, x);
@@ -239,10 +223,8 @@ TEST_CASE("several launches in a row that never wait are all unfinished for thos
 }
 
 TEST_CASE("without the attribute, kernels that never wait follow one another") {
-  const Session session;
-  const CUdeviceptr x = words();
-  const CUdeviceptr y = words();
-  Chain chain;
+  Buffers own;
+  auto& [session, x, y, other, chain] = own;
   chain.plain({kTrigger, kWrite}, x, y);
   chain.plain({kRead, kWrite}, y, x);
   chain.plain({kRead, kWait, kWrite}, x, y);
