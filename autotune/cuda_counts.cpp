@@ -79,31 +79,6 @@ double expected_longest_first(const Steps& steps, double workers) {
   return std::max(steps.longest, mean + std::max(excess, 0.0)) / mean;
 }
 
-/// Calls part(steps) for each part of each row that is split at the multiples of the mean, in order, and
-/// whole(steps) for each of the others.
-template <class Part, class Whole>
-void split_rows(std::span<const std::int32_t> begins, std::int64_t workers, std::int64_t total, Part part,
-                Whole whole) {
-  std::int64_t first = 0;
-  std::int64_t boundary = 0;  // the next one is at total · boundary / workers, rounded down
-  std::int64_t stop = 0;
-  for (std::int32_t row = 0; row < rows_of(begins); ++row) {
-    const std::int64_t end = first + cost_of(begins, row);
-    while (stop <= first) stop = total * ++boundary / workers;
-    if (stop >= end) {
-      whole(length(begins, row));
-    } else {
-      for (std::int64_t done = first; done < end;) {
-        const std::int64_t upto = std::min(end, stop);
-        part(upto - done);
-        done = upto;
-        while (stop <= done) stop = total * ++boundary / workers;
-      }
-    }
-    first = end;
-  }
-}
-
 /// `rows`: null where these are not the clusters, or are not known. `saves`: Config::split_saves.
 Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std::int64_t saves) {
   Shares shares;
@@ -171,7 +146,7 @@ RowShares::RowShares(const Layout& layout) : layout_(layout) {
 }
 
 double RowShares::largest(std::int64_t workers, double most) {
-  const auto [found, is_new] = known_.try_emplace(workers);
+  const auto [found, is_new] = orders_.try_emplace(workers);
   Orders& orders = found->second;
   if (is_new) {  // one worker has the longest row, and one as many rows as the mean, rounded up
     const std::int64_t least = std::max(longest_, quotient_up(rows_of(begins_), workers) * shortest_);
@@ -214,6 +189,33 @@ double RowShares::longest_first(std::int64_t workers) {
   return static_cast<double>(largest * workers) / static_cast<double>(total_);
 }
 
+const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk) {
+  const auto [found, is_new] = splits_.try_emplace({workers, chunk.blocks, chunk.parts, chunk.weights});
+  Parts& parts = found->second;
+  if (!is_new) return parts;
+  std::int64_t first = 0;
+  std::int64_t boundary = 0;  // the next one is at total · boundary / workers, rounded down
+  std::int64_t stop = 0;
+  for (std::int32_t row = 0; row < rows_of(begins_); ++row) {
+    const std::int64_t end = first + cost_of(begins_, row);
+    while (stop <= first) stop = total_ * ++boundary / workers;
+    if (stop >= end) {
+      ++parts.wholes;
+      parts.chunks += chunks_of(length(begins_, row), chunk);
+    } else {
+      for (std::int64_t done = first; done < end;) {
+        const std::int64_t upto = std::min(end, stop);
+        ++parts.partials;
+        parts.chunks += chunks_of(upto - done, chunk);
+        done = upto;
+        while (stop <= done) stop = total_ * ++boundary / workers;
+      }
+    }
+    first = end;
+  }
+  return parts;
+}
+
 Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
   const ScheduleFigures found = figures(schedule);
   Counts counts;
@@ -229,20 +231,19 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
 }
 
 Counts expected_counts(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk,
-                       std::int64_t n, RowShares& known) {
+                       std::int64_t n, RowShares& rows) {
   const Layout& layout = problem.layout;
   const std::int64_t workers = std::clamp<std::int64_t>(
       std::int64_t{target.workers} * config.split / tiles_at_once(config, n), 1, 1 << 20);
-  const bool single = config.rows * config.merge == 1;
-  const auto rows = single ? known.begins() : std::span<const std::int32_t>();
+  const bool known = config.rows * config.merge == 1 && rows.known();
   const Steps steps = expected_steps(layout, config);
-  const Shares shares = shares_of(steps, rows.empty() ? nullptr : &known, workers, config.split_saves);
+  const Shares shares = shares_of(steps, known ? &rows : nullptr, workers, config.split_saves);
   Counts counts;
   counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);
   counts.loads = rounded(expected_loads(layout, config, steps));
   counts.largest = shares.largest;
-  if (rows.empty()) {
+  if (!known) {
     counts.items = counts.clusters + rounded(shares.splits);
     counts.counters = rounded(shares.clusters);
     counts.partials = counts.counters + rounded(shares.splits);
@@ -250,19 +251,11 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
         rounded(expected_chunks(steps.steps, static_cast<double>(counts.items) - steps.empty, chunk));
     return counts;
   }
-  std::int64_t wholes = 0;
-  split_rows(
-      rows, shares.splits == 0 ? 1 : shares.workers, rounded(steps.cost()),
-      [&](std::int64_t of_part) {
-        ++counts.partials;
-        counts.chunks += chunks_of(of_part, chunk);
-      },
-      [&](std::int64_t of_row) {
-        ++wholes;
-        counts.chunks += chunks_of(of_row, chunk);
-      });
-  counts.items = wholes + counts.partials;
-  counts.counters = counts.clusters - wholes;
+  const RowShares::Parts& parts = rows.split(shares.splits == 0 ? 1 : shares.workers, chunk);
+  counts.chunks = parts.chunks;
+  counts.partials = parts.partials;
+  counts.items = parts.wholes + parts.partials;
+  counts.counters = counts.clusters - parts.wholes;
   return counts;
 }
 

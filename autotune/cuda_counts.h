@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -37,11 +38,19 @@ class RowShares {
   /// Rows are known one by one up to 2048 of them; for more, statistics are accurate enough.
   explicit RowShares(const Layout& layout);
 
-  /// The layout's crow; empty where rows are not known one by one.
-  [[nodiscard]] std::span<const std::int32_t> begins() const { return begins_; }
+  /// Whether there are rows, and they are known one by one.
+  [[nodiscard]] bool known() const { return !begins_.empty(); }
   /// The largest share of the mean, in the first order that make_schedule would take: where it is above
   /// `most`, rows are split.
   [[nodiscard]] double largest(std::int64_t workers, double most);
+
+  /// What becomes of the rows where so many workers get equal shares of them.
+  struct Parts {
+    std::int64_t wholes = 0;    ///< rows that are not split
+    std::int64_t partials = 0;  ///< parts of the others
+    std::int64_t chunks = 0;    ///< of all
+  };
+  [[nodiscard]] const Parts& split(std::int64_t workers, ChunkShape chunk);
 
  private:
   struct Orders {
@@ -59,7 +68,8 @@ class RowShares {
   std::int64_t total_ = 0;
   std::int64_t shortest_ = 0;
   std::int64_t longest_ = 0;
-  std::map<std::int64_t, Orders> known_;  ///< by workers
+  std::map<std::int64_t, Orders> orders_;                ///< by workers
+  std::map<std::array<std::int64_t, 4>, Parts> splits_;  ///< by workers and the numbers of a chunk
 };
 
 /// What make_schedule would give for a batch of n, without making it. `rows`: of the problem's layout.

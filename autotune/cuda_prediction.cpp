@@ -188,8 +188,7 @@ Prediction predict(const Sddmm& gradient, const Target& target, const Config& co
 }
 
 Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,
-                    const Part& part) {
-  const Architecture figures = architecture(target, part);
+                    const Architecture& figures) {
   config.in_flight = tiles_in_share(problem, target, config, n, kShareOfX * figures.cache_bytes());
   config.split_saves =
       static_cast<std::int32_t>(Architecture::kCombineUs / step_us(problem, target, config, figures));

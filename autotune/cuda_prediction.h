@@ -25,9 +25,9 @@ namespace sparsekiln::cuda {
 /// x in their share of L2, and split_saves, the steps that a worker takes while parts are combined. A
 /// gradient of the weight has neither.
 [[nodiscard]] Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,
-                                  const Part& part);
+                                  const Architecture& figures);
 [[nodiscard]] inline Config with_derived(const Sddmm&, const Target&, const Config& config, std::int64_t,
-                                         const Part&) {
+                                         const Architecture&) {
   return config;
 }
 

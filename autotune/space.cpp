@@ -18,12 +18,6 @@
 namespace sparsekiln {
 namespace {
 
-/// What is asked of a family: all of its axes, or those of defaults.
-template <class Computed>
-const SearchAxes& axes_of(const FamilyTuning<Computed>& tuning, Breadth breadth) {
-  return breadth == Breadth::all ? tuning.axes : tuning.default_axes;
-}
-
 template <class Computed>
 std::vector<const FamilyTuning<Computed>*> tunings_for(const Computed& computed, const Target& target) {
   if (target.kind == Target::Kind::cpu) {
@@ -142,42 +136,57 @@ class RefusalOfEach {
   std::string refusal_;
 };
 
+/// Why a config is not worth a try; null where it is.
+template <class Computed>
+const char* rejection(const FamilyTuning<Computed>& tuning, const Computed& computed, const Case& one) {
+  if (const char* const reason = broken(kBeforeFamily, one)) return reason;
+  if (const char* const reason = tuning.rejection(computed, one.target, one.config)) return reason;
+  return broken(kAfterFamily, one);
+}
+
 template <class Computed>
 Space space_of(const Computed& computed, const Problem& problem, const Target& target, std::int64_t n,
-               const Part& part, Breadth breadth) {
+               const Part& part) {
   Space space;
   RefusalOfEach compiler(problem, target);
-  const auto not_worth = [&](const FamilyTuning<Computed>& tuning, const Config& config) -> const char* {
-    const Case one{problem, target, n, config};
-    if (const char* const reason = broken(kBeforeFamily, one)) return reason;
-    if (const char* const reason = tuning.rejection(computed, target, config)) return reason;
-    return broken(kAfterFamily, one);
-  };
+  const Architecture figures =
+      target.kind == Target::Kind::cuda ? architecture(target, part) : Architecture();
   const auto consider = [&](const FamilyTuning<Computed>& tuning, const Config& config) {
-    if (const char* const reason = not_worth(tuning, config)) {
-      if (breadth == Breadth::all) space.rejected.push_back({config, reason});
-      return;
-    }
-    if (const std::string& refusal = compiler.of(config); !refusal.empty())
+    if (const char* const reason = rejection(tuning, computed, {problem, target, n, config}))
+      space.rejected.push_back({config, reason});
+    else if (const std::string& refusal = compiler.of(config); !refusal.empty())
       space.rejected.push_back({config, refusal, true});
     else if (target.kind == Target::Kind::cpu)
       space.configs.push_back(config);
     else
-      space.configs.push_back(cuda::with_derived(computed, target, config, n, part));
+      space.configs.push_back(cuda::with_derived(computed, target, config, n, figures));
   };
   for (const FamilyTuning<Computed>* const tuning : tunings_for(computed, target))
-    each(tuning->variant, axes_of(*tuning, breadth),
-         [&](const Config& config) { consider(*tuning, config); });
+    each(tuning->variant, tuning->axes, [&](const Config& config) { consider(*tuning, config); });
   return space;
+}
+
+template <class Computed>
+std::vector<Config> default_candidates(const Computed& computed, const Problem& problem, const Target& target,
+                                       std::int64_t n) {
+  std::vector<Config> candidates;
+  for (const FamilyTuning<Computed>* const tuning : tunings_for(computed, target))
+    each(tuning->variant, tuning->default_axes, [&](const Config& config) {
+      if (rejection(*tuning, computed, {problem, target, n, config}) == nullptr) candidates.push_back(config);
+    });
+  return candidates;
 }
 
 }  // namespace
 
-Space space_of(const Problem& problem, const Target& target, std::int64_t n, const Part& part,
-               Breadth breadth) {
-  return std::visit(
-      [&](const auto& computed) { return space_of(computed, problem, target, n, part, breadth); },
-      computed_by(problem));
+Space space_of(const Problem& problem, const Target& target, std::int64_t n, const Part& part) {
+  return std::visit([&](const auto& computed) { return space_of(computed, problem, target, n, part); },
+                    computed_by(problem));
+}
+
+std::vector<Config> default_candidates(const Problem& problem, const Target& target, std::int64_t n) {
+  return std::visit([&](const auto& computed) { return default_candidates(computed, problem, target, n); },
+                    computed_by(problem));
 }
 
 }  // namespace sparsekiln

@@ -25,14 +25,15 @@ struct Space {
   std::vector<RejectedConfig> rejected;
 };
 
-/// Whether all configs are meant or, on CUDA targets, the few from which defaults are chosen. What is not
-/// worth a try is then left out of the rejected ones.
-enum class Breadth : std::uint8_t { all, defaults };
-
 /// Goes through the axes of the families of kernels for the target and the kind of problem
 /// (FamilyTuning::axes), and asks the compiler of each config whether it works. Never changes what a caller
 /// sees of a kernel: how the weight lies (Config::packed) is no axis, and neither are attached tables.
 [[nodiscard]] Space space_of(const Problem& problem, const Target& target, std::int64_t n,
-                             const Part& part = {}, Breadth breadth = Breadth::all);
+                             const Part& part = {});
+
+/// The few of those among which a default is chosen (FamilyTuning::default_axes), on CUDA targets. The
+/// compiler was not asked: it may refuse some.
+[[nodiscard]] std::vector<Config> default_candidates(const Problem& problem, const Target& target,
+                                                     std::int64_t n);
 
 }  // namespace sparsekiln

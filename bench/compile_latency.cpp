@@ -3,10 +3,11 @@
 ///
 /// `cold` and `store` run in a new process each time, like a user's program: NVRTC is loaded and no cache is
 /// filled. The time is that inside `build` (`compile_ms`). `nvrtc` is what NVRTC takes of `cold`, loading
-/// included: a new process that compiles the same source, and `nvrtc/empty` an empty kernel. `memory` is a
-/// `compile` in a process that already holds the same kernel. `launch` is a launch on a stub driver made for
-/// the tests, which does nothing, compared with the bare call. These use the layer of 90 %, compiled for that
-/// driver's GPU.
+/// included: a new process that compiles the same source, and `nvrtc/empty` an empty kernel. `choice` is what
+/// the choice of a default config takes of `cold` and `store`, in a process that has done it before. `memory`
+/// is a `compile` in a process that already holds the same kernel. `launch` is a launch on a stub driver made
+/// for the tests, which does nothing, compared with the bare call. These use the layer of 90 %, compiled for
+/// that driver's GPU.
 ///
 ///  compile_latency [--short] [Google Benchmark's options]
 ///  compile_latency --write docs/scheduling.md    puts its table between the marks in that file
@@ -26,6 +27,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/sparsekiln.h>
 
+#include "autotune/cuda_defaults.h"
 #include "bench/command_line.h"
 #include "bench/document.h"
 #include "compiler/build.h"
@@ -116,6 +118,11 @@ void store(benchmark::State& state, const Layer& layer) {
   for (auto _ : state) state.SetIterationTime(seconds_of_build(layer, folder, "store"));
 }
 
+void choice(benchmark::State& state, const Layer& layer) {
+  const sk::BuildJob job = sk::job_of(layer.layout(), layer.options({}, "sm_90"));
+  for (auto _ : state) benchmark::DoNotOptimize(sk::cuda::default_config(job.problem, job.target, 32));
+}
+
 /// Memory that nothing reads or writes: its pages are never made.
 class Untouched {
  public:
@@ -194,6 +201,10 @@ void declare(std::int64_t grid, bool is_short, std::optional<StubLaunch>& stub) 
     in_processes(RegisterBenchmark(fmt::format("cold/{}", sparsity).c_str(), cold, layer));
     in_processes(RegisterBenchmark(fmt::format("nvrtc/{}", sparsity).c_str(), nvrtc, layer.arguments()));
     in_processes(RegisterBenchmark(fmt::format("store/{}", sparsity).c_str(), store, layer));
+    RegisterBenchmark(fmt::format("choice/{}", sparsity).c_str(), choice, layer)
+        ->Repetitions(is_short ? 2 : 11)
+        ->ReportAggregatesOnly()
+        ->Unit(benchmark::kMillisecond);
   }
   in_processes(RegisterBenchmark("nvrtc/empty", nvrtc, std::string()));
   const auto on_stub = [&](const char* name, auto measure) {
@@ -222,6 +233,7 @@ std::string table(const sk::bench::Medians& medians) {
   text += row("`build()` in a new process, nothing stored", "cold");
   text += row("NVRTC alone, loaded in a new process to compile that source", "nvrtc");
   text += row("`build()` in a new process, from the store", "store");
+  text += row("The choice of a default config alone", "choice");
   if (const auto ms = medians.ms("nvrtc/empty"))
     text += fmt::format("\nNVRTC takes {:.1f} ms to be loaded and compile an empty kernel.\n", *ms);
   return text;

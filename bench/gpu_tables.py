@@ -2,6 +2,8 @@
 
 import math
 
+import publish
+
 OURS = "Sparsekiln"
 _SHORT_NAMES = {
     "cuBLAS, dense": "dense", "cuSPARSE SpMM, BSR": "SpMM", "cuSPARSE sbsrmm": "sbsrmm", "PyTorch BSR": "torch",
@@ -92,12 +94,14 @@ def markdown(document: dict) -> str:
     text = [
         f"{device['name']}, driver {device['driver_version']}, commit {document['commit'][:12]}: {len(parts)} workloads. The "
         "columns of the others say how many times as long as ours they take, cold.", "", *speed_up(parts), "",
-        f"| {' | '.join(columns)} |", "|---" * len(columns) + "|",
     ]  # fmt: skip
-    for title, part in parts.items():
+
+    def cells(title: str, part: dict) -> list[str]:
         cold = ours(part, "cold")
         times = [cold, ours(part, "warm"), part.get("predicted_us"), part.get("floor_us")]
         peers = [_factor(microseconds(part.get("contestants", {}).get(name), "cold"), cold) for name in names]
-        text.append(f"| {' | '.join([title, *map(_number, times), *peers])} |")
+        return [title, *map(_number, times), *peers]
+
+    text += publish.table(columns, (cells(*one) for one in parts.items()))
     missing = reasons(document["parts"])
     return "\n".join(text + (["", "Without a time:", "", *(f"- {line}" for line in missing)] if missing else []))

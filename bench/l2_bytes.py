@@ -38,14 +38,14 @@ def main() -> int:
     parser.add_argument("--target", default="h100")
     options = parser.parse_args()
     large = [load for load in workloads.workloads() if load.batch >= _LARGE][: 1 if options.short else None]
-    lines = [f"| workload | {' | '.join(f'{size} MB' for size in _MEGABYTES)} |", f"|---|{'---|' * len(_MEGABYTES)}"]
+    rows = []
     worst = 0.0
     with tempfile.TemporaryDirectory(prefix="sparsekiln-l2-") as name:
         for load in large:
             found = ratios(options.build.resolve(), pathlib.Path(name), load, options.target)
             worst = max(worst, *found)
-            lines.append(f"| {load.title} | {' | '.join(f'{ratio:.2f}' for ratio in found)} |")
-    text = "\n".join(lines)
+            rows.append([load.title, *(f"{ratio:.2f}" for ratio in found)])
+    text = "\n".join(publish.table(["workload", *(f"{size} MB" for size in _MEGABYTES)], rows))
     print(text)
     if options.write:
         publish.write(options.write, text, __file__)

@@ -64,15 +64,16 @@ def table(rows: list[dict]) -> str:
         f"{len(rows)} problems.", "",
         f"- rank correlation within a problem: {statistics.median(correlations):.2f} (median), {min(correlations):.2f} (worst)",
         f"- the config that the model ranks first, over the best: {statistics.median(picks):.3f} (median), {max(picks):.3f} (worst)",
-        "", "| operation | type | density | block | configs | slowest / best | correlation | pick |", "|---|---|---|---|---|---|---|---|",
+        "",
     ]  # fmt: skip
-    for row in rows:
+    columns = ["operation", "type", "density", "block", "configs", "slowest / best", "correlation", "pick"]
+
+    def cells(row: dict) -> list[str]:
         operation, dtype, density, block = row["problem"]
-        text.append(
-            f"| {operation} | {dtype} | {100 * density:.3g} % | {block} | {row['configs']} | {row['spread']:.2f} | "
-            f"{row['correlation']:.2f} | {row['pick']:.3f} |"
-        )
-    return "\n".join(text)
+        numbers = [f"{row['spread']:.2f}", f"{row['correlation']:.2f}", f"{row['pick']:.3f}"]
+        return [operation, dtype, f"{100 * density:.3g} %", block, row["configs"], *numbers]
+
+    return "\n".join(text + publish.table(columns, map(cells, rows)))
 
 
 def main() -> None:

@@ -56,14 +56,15 @@ def main() -> None:
         f"- {len(many)} problems: {summary(many)}",
         f"- {len(each)} workloads: {summary([loss(problem) for _, problem in each])}",
         "",
-        "| workload | default µs | bound | over the best | over the roofline |",
-        "|---|---|---|---|---|",
     ]
-    for load, problem in each:
+
+    def cells(load: workloads.Workload, problem: dict) -> list[str]:
         default = problem["model"]["default"]
         us = default["predicted_us"]
-        lines.append(f"| {load.title} | {us:.1f} | {default['bound']} | {loss(problem):.3f} | {us / problem['floor_us']:.2f} |")
-    text = "\n".join(lines)
+        return [load.title, f"{us:.1f}", default["bound"], f"{loss(problem):.3f}", f"{us / problem['floor_us']:.2f}"]
+
+    columns = ["workload", "default µs", "bound", "over the best", "over the roofline"]
+    text = "\n".join(lines + publish.table(columns, (cells(*one) for one in each)))
     print(text)
     if options.write:
         publish.write(options.write, text, __file__)

@@ -6,6 +6,7 @@
 
 import argparse
 import pathlib
+from collections.abc import Iterable
 
 SHORT = "small layers, a few times each: seconds that say whether this works, and figures that mean nothing"
 
@@ -17,6 +18,12 @@ def parser(description: str, *, build: bool = True) -> argparse.ArgumentParser:
         made.add_argument("build", type=pathlib.Path, metavar="BUILD_DIR")
     made.add_argument("--short", action="store_true", help=SHORT)
     return made
+
+
+def table(columns: list[str], rows: Iterable[Iterable[object]]) -> list[str]:
+    """The lines of a table of Markdown."""
+    head, *lines = [f"| {' | '.join(map(str, cells))} |" for cells in [columns, *rows]]
+    return [head, f"|{'---|' * len(columns)}", *lines]
 
 
 def marks(script: str) -> tuple[str, str]:

@@ -89,26 +89,28 @@ def all_rows(tool: pathlib.Path, nvdisasm: pathlib.Path, wanted: list[Workload],
 
 
 def tables(rows: list[Row], target: str) -> str:
-    text = [
-        f"{target}, {rows[0].nvrtc}: {len(rows)} workloads. One iteration of the main loop:", "",
-        f"| workload | instructions | {' | '.join(KINDS)} | per product |", "|---" * (len(KINDS) + 3) + "|",
-    ]  # fmt: skip
-    for row in rows:
-        counts = " | ".join(str(row.counts[kind]) for kind in KINDS)
-        note = " (whole kernel)" if row.whole else ""
+    def of_loop(row: Row) -> list[str]:
         per_product = f"{row.instructions / row.products:.2f}" if row.products else "-"
-        text.append(f"| {row.workload.title}{note} | {row.instructions} | {counts} | {per_product} |")
-    text += [
-        "", "Resources, and the model's time:", "",
-        "| workload | registers | spilled bytes | shared memory of a CTA, bytes | threads | predicted, µs | bound by | "
-        "roofline bound, µs | predicted / bound | config |", "|---" * 10 + "|",
-    ]  # fmt: skip
-    for row in rows:
+        note = " (whole kernel)" if row.whole else ""
+        return [row.workload.title + note, row.instructions, *(row.counts[kind] for kind in KINDS), per_product]
+
+    def of_kernel(row: Row) -> list[str]:
         us = row.model["predicted_us"]
-        text.append(
-            f"| {row.workload.title} | {row.resources['registers']} | {row.spills} | {row.shared_bytes} | {row.resources['threads']} | "
-            f"{us:.4g} | {row.model['bound']} | {row.floor_us:.4g} | {us / row.floor_us:.2f} | {row.config} |"
-        )
+        resources = [row.resources["registers"], row.spills, row.shared_bytes, row.resources["threads"]]
+        times = [f"{us:.4g}", row.model["bound"], f"{row.floor_us:.4g}", f"{us / row.floor_us:.2f}"]
+        return [row.workload.title, *resources, *times, row.config]
+
+    taken = ["registers", "spilled bytes", "shared memory of a CTA, bytes", "threads"]
+    timed = ["predicted, µs", "bound by", "roofline bound, µs", "predicted / bound"]
+    text = [
+        f"{target}, {rows[0].nvrtc}: {len(rows)} workloads. One iteration of the main loop:",
+        "",
+        *publish.table(["workload", "instructions", *KINDS, "per product"], map(of_loop, rows)),
+        "",
+        "Resources, and the model's time:",
+        "",
+        *publish.table(["workload", *taken, *timed, "config"], map(of_kernel, rows)),
+    ]
     return "\n".join(text)
 
 

@@ -184,12 +184,13 @@ def overhead(rounds: int, calls: int) -> dict[str, float]:
 
 
 def table(title: str, times: dict[str, list[float]]) -> list[str]:
-    lines = [f"| {title} | median, ms | p20 – p80, ms | × {_OURS} |", "|---|---|---|---|"]
-    for name, all_of_it in times.items():
+    def cells(name: str, all_of_it: list[float]) -> list[str]:
         low, *_, high = statistics.quantiles(all_of_it, n=5)
         ratio = statistics.median(a / b for a, b in zip(all_of_it, times[_OURS]))
-        lines.append(f"| {name} | {statistics.median(all_of_it):.2f} | {low:.2f} – {high:.2f} | {ratio:.1f} |")
-    return [*lines, ""]
+        return [name, f"{statistics.median(all_of_it):.2f}", f"{low:.2f} – {high:.2f}", f"{ratio:.1f}"]
+
+    columns = [title, "median, ms", "p20 – p80, ms", f"× {_OURS}"]
+    return [*publish.table(columns, (cells(*one) for one in times.items())), ""]
 
 
 def processor() -> str:
@@ -207,8 +208,9 @@ def report(times: dict[str, dict[str, list[float]]], calls: dict[str, float], fe
     ]  # fmt: skip
     for title, contestants in times.items():
         lines += table(title, contestants)
-    lines += ["A layer of one block of 8 features, one row of input:", "", "| call | µs | above the kernel |", "|---|---|---|"]
-    lines += [f"| {name} | {one:.1f} | {one - alone:.1f} |" for name, one in calls.items()]
+    lines += ["A layer of one block of 8 features, one row of input:", ""]
+    rows = ([name, f"{one:.1f}", f"{one - alone:.1f}"] for name, one in calls.items())
+    lines += publish.table(["call", "µs", "above the kernel"], rows)
     return "\n".join(lines)
 
 

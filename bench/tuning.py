@@ -154,16 +154,18 @@ def tables(rows: list[dict], whole: dict, budget: str) -> str:
         f"(median), over all problems {whole['pooled_correlation']:.2f}",
         f"- the config that the model ranks first, over the best: {whole['pick']:.3f} (median), "
         f"{whole['worst_pick']:.3f} (worst)", "",
-        "| hidden | density | block | best, µs | bound, µs | default / tuned, run 1 | run 2 | agree | tried | correlation | pick |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
-    for row in rows:
-        text.append(
-            f"| {row['hidden']} | {100 * row['density']:.3g} % | {row['block']} | {row['best_us']:.0f} | {row['floor_us']:.0f} | "
-            f"{row['gain'][0]:.3f} | {row['gain'][1]:.3f} | {'yes' if row['agree'] else 'no'} | {row['tried']} | "
-            f"{row['correlation']:.2f} | {row['pick']:.3f} |"
-        )
-    return "\n".join(text)
+
+    def cells(row: dict) -> list[str]:
+        gains = [f"{gain:.3f}" for gain in row["gain"]]
+        times = [f"{row['best_us']:.0f}", f"{row['floor_us']:.0f}"]
+        ranks = [f"{row['correlation']:.2f}", f"{row['pick']:.3f}"]
+        agree = "yes" if row["agree"] else "no"
+        return [row["hidden"], f"{100 * row['density']:.3g} %", row["block"], *times, *gains, agree, row["tried"], *ranks]
+
+    problem, times = ["hidden", "density", "block"], ["best, µs", "bound, µs"]
+    gains, ranks = ["default / tuned, run 1", "run 2"], ["agree", "tried", "correlation", "pick"]
+    return "\n".join(text + publish.table([*problem, *times, *gains, *ranks], map(cells, rows)))
 
 
 def main() -> None:

@@ -84,12 +84,9 @@ inline constexpr double kEntries = 8;                ///< of LoopCosts::entries
 [[nodiscard]] bool has_registers(const Spmm& problem, const Target& target, const Config& config,
                                  const LoopCosts& costs);
 
-/// FamilyTuning::rejection of families on CUDA cores; and what those on tensor cores say of their types.
+/// What rejections of several families say.
 inline constexpr const char* kOtherArithmetic =
     "tensor cores multiply types that CUDA cores do not, and the other way round";
-template <class Computed>
-[[nodiscard]] const char* rejects_all_but_ieee(const Computed& computed, const Target&, const Config&) {
-  return computed.ieee() ? nullptr : kOtherArithmetic;
-}
+inline constexpr const char* kRowsOfA = "the rows of a tensor core's A are 16 batch rows";
 
 }  // namespace sparsekiln::cuda

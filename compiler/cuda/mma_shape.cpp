@@ -18,7 +18,6 @@ constexpr std::int32_t kMostWarps = 16;
 constexpr std::int32_t kMostStages = 8;
 constexpr std::int32_t kLargestChunk = 8;  ///< units: a row of 128 bytes, all banks once
 constexpr std::int32_t kMostBlocks = 4;    ///< of a chunk: the last one of a row is filled up with zeros
-constexpr std::int32_t kMostSums = 128;    ///< a thread
 constexpr std::int32_t kRegisterFile = 65536;
 constexpr std::int32_t kMostRegisters = 255;  ///< a thread
 constexpr std::int32_t kOtherRegisters = 56;  ///< a thread, besides sums and fragments
@@ -185,7 +184,7 @@ void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, co
     return registers <= kMostRegisters && registers * shape.threads <= kRegisterFile;
   };
   while (!shape.async_copy && shape.chunk_units > least_units && !registers_fit()) shape.chunk_units /= 2;
-  if (shape.sums > kMostSums || !registers_fit())
+  if (shape.sums > kMostMmaSums || !registers_fit())
     refuse(config, fmt::format("a thread would hold {} sums, more than the registers of {} threads hold; "
                                "more warps or a smaller tile_n would work",
                                shape.sums, shape.threads));

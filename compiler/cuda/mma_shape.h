@@ -14,6 +14,9 @@ namespace sparsekiln::cuda {
 /// Shared memory beside that of the stages, static: the flag of the combine, and what aligns the rest.
 inline constexpr std::int64_t kMmaStaticShared = 128;
 
+/// The most sums of a thread.
+inline constexpr std::int32_t kMostMmaSums = 128;
+
 /// The numbers of templates/spmm_mma.cuh that follow from a config.
 struct MmaShape {
   std::int32_t threads = 0;       ///< a CTA

@@ -62,10 +62,11 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
 
 const char* rejection(const Spmm& problem, const Target&, const Config& config) {
   if (problem.ieee()) return kOtherArithmetic;
-  if (config.operand_a != OperandA::w && config.tile_n % 16 != 0)
-    return "the rows of a tensor core's A are 16 batch rows";
-  if (problem.block.out * config.merge * config.tile_n < 128 * config.warps)
-    return "there are fewer tensor-core tiles than warps";
+  if (config.operand_a != OperandA::w && config.tile_n % 16 != 0) return kRowsOfA;
+  const std::int32_t values = problem.block.out * config.merge * config.tile_n;  // of an output tile
+  if (values % (128 * config.warps) != 0) return "warps do not share out the tensor-core tiles evenly";
+  if (values * config.rows * problem.weights() > kMostMmaSums * 32 * config.warps)
+    return "a thread would hold more sums than its registers";
   return nullptr;
 }
 

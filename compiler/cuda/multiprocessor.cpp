@@ -24,8 +24,9 @@ constexpr Row kRows[] = {
 
 Multiprocessor multiprocessor(const Target& target) {
   Multiprocessor found = kRows[0].figures;
+  const int capability = target.compute_capability();
   for (const Row& row : kRows)
-    if (row.capability <= target.compute_capability()) found = row.figures;
+    if (row.capability <= capability) found = row.figures;
   return found;
 }
 

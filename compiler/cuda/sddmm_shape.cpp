@@ -12,8 +12,7 @@ namespace sparsekiln::cuda {
 namespace {
 
 constexpr std::int32_t kMostStages = 8;
-constexpr std::int32_t kMostRowBytes = 512;  ///< of an entry's x in a stage: a unit for each lane of a warp
-constexpr std::int32_t kMostSums = 128;      ///< of a thread, so that operands still have registers
+constexpr std::int32_t kMostSums = 128;  ///< of a thread, so that operands still have registers
 
 std::int32_t element_bytes(const Sddmm& gradient) {
   return static_cast<std::int32_t>(size_of(gradient.dtype));
@@ -23,10 +22,10 @@ void check_numbers(const Sddmm& gradient, const Target& target, const Config& co
   const std::int32_t element = element_bytes(gradient);
   const bool asynchronous = target.compute_capability() >= 80;
   if (!is_power_of_two(config.rows, 1, 8)) refuse(config, "rows, the blocks of a run, is 1, 2, 4 or 8");
-  if (run_inputs(gradient, config) * element > kMostRowBytes)
+  if (run_inputs(gradient, config) * element > kMostSddmmRowBytes)
     refuse(config, fmt::format("rows={} blocks of {} inputs side by side: {} at most, rows={} would work",
-                               config.rows, gradient.block.in, kMostRowBytes / element,
-                               std::max(1, kMostRowBytes / element / gradient.block.in)));
+                               config.rows, gradient.block.in, kMostSddmmRowBytes / element,
+                               std::max(1, kMostSddmmRowBytes / element / gradient.block.in)));
   if (!is_power_of_two(config.warps, 1, kMostSddmmWarps)) refuse(config, "warps is 1, 2, 4, 8 or 16");
   if (!is_power_of_two(config.tile_n, 8, kMostSddmmChunk))
     refuse(config, "tile_n, the batch rows of a stage, is 8, 16 … 128");

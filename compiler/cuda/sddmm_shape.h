@@ -14,6 +14,8 @@ namespace sparsekiln::cuda {
 /// templates/load_batch_rows.cuh.
 inline constexpr std::int32_t kSddmmStaticShared = 256;
 inline constexpr std::int32_t kMostSddmmChunk = 128;  ///< batch rows of a stage
+/// A batch row of x in a stage, bytes: a unit for each lane of a warp.
+inline constexpr std::int32_t kMostSddmmRowBytes = 512;
 inline constexpr std::int32_t kMostSddmmWarps = 16;
 
 /// How a config computes a gradient of the weight. Its tile_n is the batch rows of a stage, and its rows

@@ -9,6 +9,8 @@ const char* sddmm_rejection(const Sddmm& gradient, const Config& config, bool ie
   if (gradient.ieee() != ieee) return kOtherArithmetic;
   if (run_inputs(gradient, config) < kLeastInputs)
     return "a run has fewer than 32 inputs, which a warp's reads and writes need";
+  if (run_inputs(gradient, config) * size_of(gradient.dtype) > kMostSddmmRowBytes)
+    return "a run has more inputs than a warp reads at once";
   return nullptr;
 }
 

@@ -45,6 +45,14 @@ std::int32_t held_quads(const Spmm& problem, const Config& config, const SimtSha
 
 }  // namespace
 
+bool simt_shares_out(const Spmm& problem, const Config& config) {
+  const std::int32_t outputs = problem.block.out;
+  const std::int32_t threads = 32 * config.warps;
+  if (config.tile_out < 1 || outputs % config.tile_out != 0) return false;
+  const std::int32_t threads_out = outputs / config.tile_out;
+  return threads % threads_out == 0 && config.tile_n % (threads / threads_out) == 0;
+}
+
 SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& config) {
   const BlockShape block = problem.block;
   SimtShape shape;
@@ -62,7 +70,7 @@ SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& co
   shape.threads = 32 * config.warps;
   const std::int32_t threads_out = block.out / config.tile_out;
   const std::int32_t threads_n = shape.threads / threads_out;
-  if (shape.threads % threads_out != 0 || threads_n < 1 || config.tile_n % threads_n != 0)
+  if (!simt_shares_out(problem, config))
     refuse(config,
            fmt::format("{} threads do not share out a tile of {} outputs × {} batch rows, {} outputs a "
                        "thread: threads × tile_out is a multiple of {} and divides {}",

@@ -25,6 +25,10 @@ struct SimtShape {
   bool async_copy = false;        ///< cp.async: sm_80 and later
 };
 
+/// Whether threads share out an output tile: each has config.tile_out outputs, and as many batch rows as
+/// others.
+[[nodiscard]] bool simt_shares_out(const Spmm& problem, const Config& config);
+
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.
 [[nodiscard]] SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& config);
 

@@ -35,6 +35,12 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   return costs;
 }
 
+const char* rejection(const Spmm& problem, const Target&, const Config& config) {
+  if (!problem.ieee()) return kOtherArithmetic;
+  if (!simt_shares_out(problem, config)) return "threads do not share out the tile evenly";
+  return nullptr;
+}
+
 /// Where there is no asynchronous copy, what a chunk brings passes through registers: too many of a single
 /// warp.
 bool keeps_costs(const Spmm& problem, const Target& target, const Config& config, const LoopCosts& costs) {
@@ -54,7 +60,7 @@ const SpmmTuning kSpmmSimtTuning{
               .tiles = {{1, 1}, {2, 1}},
               .table = {TableForm::constant, TableForm::global, TableForm::unrolled},
               .operand_a = {OperandA::x}},
-     .rejection = rejects_all_but_ieee<Spmm>,
+     .rejection = rejection,
      .default_axes = {.tile_n = {8, 16, 32, 64, 128},
                       .tile_out = {1, 2, 4, 8},
                       .stages = {2, 3},

@@ -36,6 +36,17 @@ std::int32_t fragments_of(const Spmm& problem, const Config& config) {
   return 8 + 4 * (config.operand_a == OperandA::w ? config.tile_n : problem.block.out) / 8;
 }
 
+bool fits_registers(const Spmm& problem, const Target& target, const Config& config) {
+  const std::int32_t registers = stream_registers(problem, target, config);
+  return sums_of(problem, config) <= kMostSums && registers <= kMostThreadRegisters &&
+         registers * 32 * config.warps <= kRegisterFile;
+}
+
+/// Dynamic shared memory that a CTA may have.
+std::int64_t most_shared_bytes(const Target& target) {
+  return multiprocessor(target).shared_per_cta - kStreamStaticShared;
+}
+
 }  // namespace
 
 std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config) {
@@ -49,6 +60,11 @@ std::int32_t stream_registers(const Spmm& problem, const Target& target, const C
   // Where there is no asynchronous copy, a chunk passes through registers while the one before is multiplied.
   const std::int32_t held = has_async_copy(target) ? 0 : 4 * (config.tile_n + problem.block.out) / 8;
   return sums_of(problem, config) + fragments_of(problem, config) + held + kOtherRegisters;
+}
+
+bool stream_fits(const Spmm& problem, const Target& target, const Config& config) {
+  return fits_registers(problem, target, config) &&
+         stream_shared_bytes(problem, config) <= most_shared_bytes(target);
 }
 
 StreamShape stream_shape(const Spmm& problem, const Target& target, const Config& config) {
@@ -79,8 +95,7 @@ StreamShape stream_shape(const Spmm& problem, const Target& target, const Config
   shape.threads = 32 * config.warps;
   shape.run = 4 / static_cast<std::int32_t>(size_of(problem.out_dtype));
   shape.sums = sums_of(problem, config);
-  const std::int32_t registers = stream_registers(problem, target, config);
-  if (shape.sums > kMostSums || registers > kMostThreadRegisters || registers * shape.threads > kRegisterFile)
+  if (!fits_registers(problem, target, config))
     refuse(config, fmt::format("a thread would hold {} sums, more than the registers of {} threads hold; "
                                "fewer warps or a smaller tile_n would work",
                                shape.sums, shape.threads));
@@ -90,8 +105,7 @@ StreamShape stream_shape(const Spmm& problem, const Target& target, const Config
   else
     shape.chunk.parts = row_bytes / kStreamChunkBytes;
   shape.shared_bytes = stream_shared_bytes(problem, config);
-  const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kStreamStaticShared;
-  if (shape.shared_bytes > most_bytes)
+  if (const std::int64_t most_bytes = most_shared_bytes(target); shape.shared_bytes > most_bytes)
     refuse(config, fmt::format("needs {} bytes of shared memory of {}; fewer stages or warps would work",
                                shape.shared_bytes, most_bytes));
   return shape;

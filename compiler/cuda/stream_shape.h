@@ -34,8 +34,11 @@ inline constexpr std::int32_t kMostThreadRegisters = 255;
 /// Dynamic shared memory: of all stages of all warps, and where the warps meet.
 [[nodiscard]] std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config);
 
-/// The most registers that a thread takes; a config with more than kMostThreadRegisters is refused.
+/// The most registers that a thread takes.
 [[nodiscard]] std::int32_t stream_registers(const Spmm& problem, const Target& target, const Config& config);
+
+/// Whether a CTA has the registers and the shared memory.
+[[nodiscard]] bool stream_fits(const Spmm& problem, const Target& target, const Config& config);
 
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.
 [[nodiscard]] StreamShape stream_shape(const Spmm& problem, const Target& target, const Config& config);

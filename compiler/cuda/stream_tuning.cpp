@@ -37,6 +37,14 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   return costs;
 }
 
+const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
+  const bool weight_a = config.operand_a == OperandA::w;
+  if (problem.ieee() && weight_a) return "CUDA cores have no operand to choose";
+  if (!problem.ieee() && !weight_a && config.tile_n % 16 != 0) return kRowsOfA;
+  if (!stream_fits(problem, target, config)) return "a CTA has neither the registers nor the shared memory";
+  return nullptr;
+}
+
 }  // namespace
 
 const SpmmTuning kSpmmStreamTuning{{.variant = Variant::stream,
@@ -48,7 +56,7 @@ const SpmmTuning kSpmmStreamTuning{{.variant = Variant::stream,
                                              .tiles = {{1, 1}},
                                              .table = {TableForm::global},
                                              .operand_a = {OperandA::x, OperandA::w}},
-                                    .rejection = rejects_nothing<Spmm>,
+                                    .rejection = rejection,
                                     .default_axes = {.tile_n = {8, 16},
                                                      .tile_out = {0},
                                                      .stages = {2, 4, 8},

@@ -85,16 +85,6 @@ bool is_right() {
   return false;
 }
 
-/// What was captured, ready to be launched.
-CUgraphExec end_capture(CUstream stream) {
-  CUgraph graph = nullptr;
-  REQUIRE(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
-  CUgraphExec executable = nullptr;
-  REQUIRE(cuGraphInstantiateWithFlags(&executable, graph, 0) == CUDA_SUCCESS);
-  REQUIRE(cuGraphDestroy(graph) == CUDA_SUCCESS);
-  return executable;
-}
-
 bool reports(std::string_view part) {
   return std::string_view(emulatorLastReport()).find(part) != std::string_view::npos;
 }

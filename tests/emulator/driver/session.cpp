@@ -97,6 +97,15 @@ CUresult launch_add_one(CUfunction add_one, CUdeviceptr memory, std::uint32_t n,
   return cuLaunchKernel(add_one, (n + 31) / 32, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr);
 }
 
+CUgraphExec end_capture(CUstream stream) {
+  CUgraph graph = nullptr;
+  REQUIRE(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+  CUgraphExec executable = nullptr;
+  REQUIRE(cuGraphInstantiateWithFlags(&executable, graph, 0) == CUDA_SUCCESS);
+  REQUIRE(cuGraphDestroy(graph) == CUDA_SUCCESS);
+  return executable;
+}
+
 CUresult launch_plain(CUfunction function, unsigned threads, unsigned dynamic_shared) {
   return cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, dynamic_shared, nullptr, nullptr, nullptr);
 }

@@ -45,5 +45,7 @@ class Session {
 /// add_one over n elements of `memory`, in blocks of 32.
 [[nodiscard]] CUresult launch_add_one(CUfunction add_one, CUdeviceptr memory, std::uint32_t n,
                                       CUstream stream = nullptr);
+/// What a stream captured until now, ready to be launched.
+[[nodiscard]] CUgraphExec end_capture(CUstream stream);
 /// One block of one thread of a kernel without parameters.
 [[nodiscard]] CUresult launch_plain(CUfunction function, unsigned threads = 1, unsigned dynamic_shared = 0);

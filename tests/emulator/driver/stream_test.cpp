@@ -28,12 +28,7 @@ template <class Record>
 CUgraphExec capture(CUstream stream, Record record) {
   REQUIRE(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
   record();
-  CUgraph graph = nullptr;
-  REQUIRE(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
-  CUgraphExec executable = nullptr;
-  REQUIRE(cuGraphInstantiateWithFlags(&executable, graph, 0) == CUDA_SUCCESS);
-  REQUIRE(cuGraphDestroy(graph) == CUDA_SUCCESS);
-  return executable;
+  return end_capture(stream);
 }
 
 CUstreamCaptureStatus status_of(CUstream stream) {
