@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -21,12 +22,14 @@
 namespace sparsekiln::cuda {
 namespace {
 
+/// Configs whose times differ by less are equally fast, for all that the model knows.
+constexpr double kEquallyFast = 1.01;
+
 /// Whether the cost model can be believed: a multiprocessor holds as many CTAs as the schedule counts on, and
 /// the code keeps to its costs.
-template <class Computed>
-bool is_sound(const Computed& computed, const Target& target, const Config& config) {
+template <class Computed, class Costs>
+bool is_sound(const Computed& computed, const Target& target, const Config& config, const Costs& costs) {
   const auto& tuning = *find_family(computed, config.variant)->tuning;
-  const auto costs = loop_costs(computed, target, config);
   return config.split <= resident_ctas(target, costs.threads, costs.shared_bytes) &&
          (tuning.keeps_costs == nullptr || tuning.keeps_costs(computed, target, config, costs));
 }
@@ -55,22 +58,34 @@ std::vector<Priced> priced(const Computed& computed, const Problem& problem, con
   return found;
 }
 
+/// Of configs that are equally fast, the one whose threads have the fewest registers: its code is the
+/// shortest, and compiles fastest.
 template <class Computed>
 Config default_config(const Computed& computed, const Problem& problem, const Target& target,
                       std::int64_t n) {
   const ConfigCheck compiler(problem, target);
   Config refused;
+  const auto works = [&](const Config& config) {
+    if (compiler.refusal(config).empty()) return true;
+    refused = config;
+    return false;
+  };
   std::optional<Config> unsound;
+  std::optional<Priced> fastest;
+  Config chosen;
+  std::int32_t registers = std::numeric_limits<std::int32_t>::max();
   for (const Priced& one : priced(computed, problem, target, n, refused)) {
-    const bool sound = is_sound(computed, target, one.config);
-    if (!sound && unsound) continue;
-    if (!compiler.refusal(one.config).empty())
-      refused = one.config;
-    else if (sound)
-      return one.config;
-    else
-      unsound = one.config;
+    if (fastest && one.us > kEquallyFast * fastest->us) break;
+    const auto costs = loop_costs(computed, target, one.config);
+    if (!is_sound(computed, target, one.config, costs)) {
+      if (!fastest && !unsound && works(one.config)) unsound = one.config;
+    } else if (costs.registers < registers && works(one.config)) {
+      if (!fastest) fastest = one;
+      chosen = one.config;
+      registers = costs.registers;
+    }
   }
+  if (fastest) return chosen;
   return unsound.value_or(refused);
 }
 

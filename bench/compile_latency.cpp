@@ -2,12 +2,13 @@
 /// 32, 99, 90 and 50 % sparse.
 ///
 /// `cold` and `store` run in a new process each time, like a user's program: NVRTC is loaded and no cache is
-/// filled. The time is that inside `build` (`compile_ms`). `nvrtc` is what NVRTC takes of `cold`, loading
-/// included: a new process that compiles the same source, and `nvrtc/empty` an empty kernel. `choice` is what
-/// the choice of a default config takes of `cold` and `store`, in a process that has done it before. `memory`
-/// is a `compile` in a process that already holds the same kernel. `launch` is a launch on a stub driver made
-/// for the tests, which does nothing, compared with the bare call. These use the layer of 90 %, compiled for
-/// that driver's GPU.
+/// filled. The time is that inside `build` (`compile_ms`). `pinned` is `cold` with one config for all layers,
+/// so that only their tables differ: the default of the one of 99 %, tables in global memory. `nvrtc` is what
+/// NVRTC takes of `cold`, loading included: a new process that compiles the same source, and `nvrtc/empty` an
+/// empty kernel. `choice` is what the choice of a default config takes of `cold` and `store`, in a process
+/// that has done it before. `memory` is a `compile` in a process that already holds the same kernel. `launch`
+/// is a launch on a stub driver made for the tests, which does nothing, compared with the bare call. These
+/// use the layer of 90 %, compiled for that driver's GPU.
 ///
 ///  compile_latency [--short] [Google Benchmark's options]
 ///  compile_latency --write docs/scheduling.md    puts its table between the marks in that file
@@ -59,11 +60,20 @@ struct Layer {
   [[nodiscard]] std::string arguments() const { return fmt::format("{} {}", grid, sparsity); }
 };
 
+sk::Config common_config(std::int64_t grid) {
+  const Layer layer{grid, kSparsities[0]};
+  sk::Config config = sk::job_of(layer.layout(), layer.options({}, "sm_90")).plan.front().config;
+  config.table = sk::TableForm::global;
+  return config;
+}
+
 Layer layer_of(char** arguments) { return {std::stoll(arguments[0]), std::stoi(arguments[1])}; }
 
 /// The work of a child: one build. What it came from and its milliseconds are on standard output.
-int build_once(const Layer& layer, const std::string& cache_dir) {
-  const sk::Built built = sk::build(layer.layout(), layer.options(cache_dir, "sm_90"));
+int build_once(const Layer& layer, const std::string& cache_dir, bool pinned) {
+  sk::Options options = layer.options(cache_dir, "sm_90");
+  if (pinned) options.config = common_config(layer.grid);
+  const sk::Built built = sk::build(layer.layout(), options);
   std::printf("%s %.6f\n", std::string(sk::name(built.from)).c_str(), built.compile_ms);
   return 0;
 }
@@ -96,15 +106,17 @@ double seconds_in_new_process(const std::string& arguments, const std::string& e
   return ms / 1000;
 }
 
-double seconds_of_build(const Layer& layer, const TemporaryFolder& cache, const std::string& expected) {
-  return seconds_in_new_process(fmt::format("--build-once {} '{}'", layer.arguments(), cache.path().string()),
+double seconds_of_build(const Layer& layer, const TemporaryFolder& cache, const std::string& expected,
+                        bool pinned = false) {
+  return seconds_in_new_process(fmt::format("--build-once {} '{}'{}", layer.arguments(),
+                                            cache.path().string(), pinned ? " pinned" : ""),
                                 expected);
 }
 
-void cold(benchmark::State& state, const Layer& layer) {
+void cold(benchmark::State& state, const Layer& layer, bool pinned) {
   for (auto _ : state) {
     const TemporaryFolder folder;
-    state.SetIterationTime(seconds_of_build(layer, folder, "compiled"));
+    state.SetIterationTime(seconds_of_build(layer, folder, "compiled", pinned));
   }
 }
 
@@ -198,7 +210,8 @@ void declare(std::int64_t grid, bool is_short, std::optional<StubLaunch>& stub) 
   };
   for (const int sparsity : kSparsities) {
     const Layer layer{grid, sparsity};
-    in_processes(RegisterBenchmark(fmt::format("cold/{}", sparsity).c_str(), cold, layer));
+    in_processes(RegisterBenchmark(fmt::format("cold/{}", sparsity).c_str(), cold, layer, false));
+    in_processes(RegisterBenchmark(fmt::format("pinned/{}", sparsity).c_str(), cold, layer, true));
     in_processes(RegisterBenchmark(fmt::format("nvrtc/{}", sparsity).c_str(), nvrtc, layer.arguments()));
     in_processes(RegisterBenchmark(fmt::format("store/{}", sparsity).c_str(), store, layer));
     RegisterBenchmark(fmt::format("choice/{}", sparsity).c_str(), choice, layer)
@@ -231,6 +244,7 @@ std::string table(const sk::bench::Medians& medians) {
   for (const int sparsity : kSparsities) text += fmt::format(" {} % sparse |", sparsity);
   text += "\n|---|---|---|---|\n";
   text += row("`build()` in a new process, nothing stored", "cold");
+  text += row("The same, with one config for all three", "pinned");
   text += row("NVRTC alone, loaded in a new process to compile that source", "nvrtc");
   text += row("`build()` in a new process, from the store", "store");
   text += row("The choice of a default config alone", "choice");
@@ -243,7 +257,8 @@ std::string table(const sk::bench::Medians& medians) {
 
 int main(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
-  if (first == "--build-once" && argc == 5) return build_once(layer_of(argv + 2), argv[4]);
+  if (first == "--build-once" && (argc == 5 || argc == 6))
+    return build_once(layer_of(argv + 2), argv[4], argc == 6);
   if (first == "--compile-once" && argc == 4) return compile_once(source_of(layer_of(argv + 2)));
   if (first == "--compile-once") return compile_once("extern \"C\" __global__ void empty() {}");
   std::optional<StubLaunch> stub;  // made when it is first asked for

@@ -20,8 +20,8 @@ struct TableFigures {
   std::int64_t tile_bytes = 0;
 };
 
-/// What the tables of form `global` of one module may take as text of the source. NVRTC needs almost 1 ms for
-/// each KB of them, and some 170 ms for a kernel without tables, as `bench/compile_latency` measures.
+/// What the tables of form `global` of one module may take as text of the source. Above it,
+/// NVRTC would take longer to read them than for the rest of the kernel (docs/scheduling.md).
 inline constexpr std::int64_t kMostTextBytes = 16 * 1024;
 
 /// Where the arrays of a table are.
