@@ -58,8 +58,8 @@ std::vector<Priced> priced(const Computed& computed, const Problem& problem, con
   return found;
 }
 
-/// Of configs that are equally fast, the one whose threads have the fewest registers: its code is the
-/// shortest, and compiles fastest.
+/// The fastest config. If several are equally fast, the one whose threads have the fewest registers: its code
+/// is the shortest, and compiles fastest.
 template <class Computed>
 Config default_config(const Computed& computed, const Problem& problem, const Target& target,
                       std::int64_t n) {
