@@ -290,7 +290,7 @@ TEST_CASE("fields by name come after the members, and a kernel says each of its 
   CHECK(field_of(kernel, "operation") == "grad_weight");
   CHECK(field_of(kernel, "gates") == "yes");
   CHECK(field_of(kernel, "block") == "16x8");
-  CHECK(field_of(kernel, "overlap_launches") == "yes");
+  CHECK(field_of(kernel, "overlap_launches") == "no");  // where launches do not overlap
   CHECK(field_of(kernel, "batch") == "1");
   const char* text = nullptr;
   CHECK(sk_kernel_field(kernel, "colour", &text) == SK_INVALID_ARGUMENT);
