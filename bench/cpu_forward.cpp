@@ -14,6 +14,7 @@
 //
 //  --short         measures only small layers, for tests (bench/command_line.h)
 //  --config=TEXT   measures another config (its `packed` is ignored)
+//  --target=TEXT   of a level that this machine runs, such as x86-64-v3:2 (cpu)
 //  --clock=cpu     processor time of the process over its threads, instead of wall-clock time: for machines
 //                  with other work to do. All contestants keep their threads spinning while they wait, so
 //                  that idle threads count.
@@ -154,13 +155,13 @@ struct Case {
   std::int32_t block;
   double density;
   std::int64_t n;
-  std::int32_t threads;
+  Target target;
 };
 
 void forward(benchmark::State& state, const Case& given, const std::optional<Config>& config) {
   const std::int64_t grid = given.features / given.block;
   const Layout layout = patterns::random(grid, grid, given.density, 1);
-  const Target target = Target::parse(fmt::format("cpu:{}", given.threads));
+  const Target& target = given.target;
   Options options{
       .block = {given.block, given.block}, .batch = given.n, .target = target.to_string(), .config = config};
   static const std::vector<float> weight = noise(static_cast<std::size_t>(given.features * given.features));
@@ -172,7 +173,7 @@ void forward(benchmark::State& state, const Case& given, const std::optional<Con
   const std::vector<float> x = noise(static_cast<std::size_t>(given.n * given.features));
   std::vector<float> y(x.size());
 
-  omp_set_num_threads(given.threads);
+  omp_set_num_threads(target.workers);
   Dense plain(given.n, given.features, x, weight, y, false);
   Dense prepacked(given.n, given.features, x, weight, y, true);
   const cpu::FmaPeak peak(target);
@@ -224,16 +225,17 @@ int main(int argc, char** argv) {
   return bench::run_benchmarks(argc, argv, [](bench::CommandLine& line, bool is_short) {
     std::optional<Config> config;
     if (const auto text = line.take("--config")) config = parse_config(*text);
-    const std::int32_t threads = Target::host().workers;
-    bench::choose_clock(line.take("--clock"), threads);
+    const Target target = Target::parse(line.take("--target").value_or("cpu"));
+    bench::choose_clock(line.take("--clock"), target.workers);
     const Axes axes = is_short ? kShort : Axes{};
     for (const std::int32_t block : axes.blocks)
       for (const double density : axes.densities)
         for (const std::int64_t n : axes.batches)
           benchmark::RegisterBenchmark(
-              fmt::format("forward/block:{}/density:{}/n:{}/threads:{}", block, density, n, threads).c_str(),
+              fmt::format("forward/block:{}/density:{}/n:{}/threads:{}", block, density, n, target.workers)
+                  .c_str(),
               [=](benchmark::State& state) {
-                forward(state, {axes.features, block, density, n, threads}, config);
+                forward(state, {axes.features, block, density, n, target}, config);
               })
               ->UseManualTime()
               ->Unit(benchmark::kMillisecond)

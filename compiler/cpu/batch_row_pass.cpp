@@ -25,12 +25,30 @@ constexpr std::int64_t kLine = 64;
 void BatchRowPass::begin() {
   GatheringPass::begin();
   if (g_.copies_weight()) copied_ = stack(g_.chunk * copied_block_bytes(), "copied");
-  if (!g_.gates) return;
-  used_columns_ = stack(std::int64_t{4} * g_.chunk, "used_columns");
-  gates_ = v_.argument(ir_.getPtrTy(), offsetof(Call, gates), "gates");
+  if (g_.gates) used_columns_ = stack(std::int64_t{4} * g_.chunk, "used_columns");
+}
+
+/// Whether one register tile is all of a block and a batch tile: its accumulators stay in registers for a
+/// whole block row, and x is read once whether or not it is in L1.
+bool BatchRowPass::has_one_tile() const {
+  return g_.tile.outputs.size() == 1 && g_.tile_n == group_batch_rows() && g_.weights == 1 &&
+         !g_.copies_weight();
+}
+
+void BatchRowPass::accumulate_in_registers(Value* sums, Value* first, Value* steps) {
+  const Chunk row{first, v_.constant(g_.chunk), first, v_.plus(first, steps)};
+  for_each_tile([&](const Tile& tile) {
+    const Values zeros(static_cast<std::size_t>(tile.outputs * g_.tile.vectors),
+                       llvm::Constant::getNullValue(v_.floats(lanes_)));
+    Values values = v_.loop("step", row.begin, row.end, zeros, [&](Value* step, const Values& now) {
+      return block_product(step, row, tile, now);
+    });
+    store_sums(sums_address(sums, tile.output, tile.group), values, tile.outputs);
+  });
 }
 
 void BatchRowPass::accumulate(Value* sums, Value* first, Value* steps) {
+  if (has_one_tile()) return accumulate_in_registers(sums, first, steps);
   clear(sums);
   for_each_chunk(first, steps, [&](Value* begin, Value* end, Value* length) {
     for_each_weight(sums, [&](Value* own) {
@@ -88,10 +106,6 @@ void BatchRowPass::for_each_tile(const std::function<void(const Tile&)>& body) {
     base += static_cast<std::int64_t>(end - begin) * outputs[begin];
     begin = end;
   }
-}
-
-BatchRowPass::Value* BatchRowPass::block_of(Value* step) {
-  return tables_.blocks == nullptr ? step : v_.entry(tables_.blocks, step, "block");
 }
 
 /// Which this pass has written, of a chunk.

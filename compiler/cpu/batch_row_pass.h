@@ -70,6 +70,8 @@ class BatchRowPass final : public GatheringPass {
   // RowPass
   void begin() override;
   void accumulate(Value* sums, Value* first, Value* steps) override;
+  void accumulate_in_registers(Value* sums, Value* first, Value* steps);
+  [[nodiscard]] bool has_one_tile() const;
   void accumulate_group(Value* first, Value* last) override;
   void gather_sums(Value* sums, Value* first, Value* gathered) override;
 
@@ -81,13 +83,8 @@ class BatchRowPass final : public GatheringPass {
   /// Copies the blocks of a chunk that are used, once for all register tiles, which then need not convert
   /// what they broadcast. Returns the number of these blocks.
   Value* copy_weight(Value* begin, Value* end);
-  void copy_step(Value* step, Value* block, Value* number, Value* gate);
-  void copy_block(Value* from, Value* to, Value* gate);
-  void zero_missing(Value* block);
+  void copy_step(Value* step, Value* number, Value* gate);
   Value* used_column(Value* step);
-  [[nodiscard]] std::int64_t copied_block_bytes() const {
-    return std::int64_t{4} * g_.block_out * g_.block_words;
-  }
 
   // The product of one block and one register tile
   Values block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums);
@@ -98,7 +95,6 @@ class BatchRowPass final : public GatheringPass {
   void multiply_words(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, WordPart part,
                       Values& sums);
   Value* factor(Value* words, WordPart part);
-  Value* block_of(Value* step);
 
   // Accumulators in L1, [output][tile_n]
   Value* sums_address(Value* sums, Value* output, Value* group);
@@ -111,7 +107,6 @@ class BatchRowPass final : public GatheringPass {
   /// The blocks of a chunk as they are multiplied, in the order of the weight, as float32 or pairs; null
   /// where blocks are multiplied in place.
   Value* copied_ = nullptr;
-  Value* gates_ = nullptr;
   Value* used_columns_ = nullptr;  ///< i32, of the chunk's blocks whose gate is not zero
 };
 

@@ -39,7 +39,7 @@ void emit_product(VectorIr& ir, std::string_view name, const Geometry& geometry,
                   std::string_view pack) {
   if (geometry.small_batch)
     return (geometry.axis == Axis::k ? emit_small_batch_row_pass : emit_small_batch_column_pass)(
-        ir, name, geometry, layout);
+        ir, name, geometry, layout, pack);
   (geometry.axis == Axis::output ? emit_output_pass : emit_batch_row_pass)(ir, name, geometry, layout, pack);
 }
 
@@ -52,14 +52,14 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   const bool private_panel = data[LayoutNumber::workers] == 1;
   Entry entry;
   entry.passes = {product};
-  if (!geometry.small_batch && !private_panel) entry.passes = {pack, product};
+  if (geometry.packs_x && !private_panel) entry.passes = {pack, product};
   entry.tile_n = geometry.tile_n;
   describe(data, entry);
   drop_known_blocks(data);
   LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks", "group_begin", "groups", "slots"},
                   suffix, std::move(data));
-  if (!geometry.small_batch) emit_pack_pass(module.ir(), pack, geometry, layout);
-  emit_product(module.ir(), product, geometry, layout, private_panel ? pack : "");
+  if (geometry.packs_x) emit_pack_pass(module.ir(), pack, geometry, layout);
+  emit_product(module.ir(), product, geometry, layout, geometry.packs_x && private_panel ? pack : "");
   return entry;
 }
 
@@ -73,9 +73,9 @@ Entry emit_attached(EmittedModule& module, const std::string& suffix, const Geom
   entry.arguments = {Argument::tables};
   LayoutIr layout(module);
   VectorIr& v = module.ir();
-  if (!geometry.small_batch) emit_pack_pass(v, passes.front(), geometry, layout);
+  if (geometry.packs_x) emit_pack_pass(v, passes.front(), geometry, layout);
   emit_product(v, passes.back(), geometry, layout, "");
-  if (geometry.small_batch) return entry;
+  if (!geometry.packs_x) return entry;
   auto* both = v.begin_pass(attached_passes(geometry, suffix, 1).front());
   for (const std::string& pass : passes)
     v.ir.CreateCall(v.module.getFunction(pass), {both->getArg(0), both->getArg(1), both->getArg(2)});

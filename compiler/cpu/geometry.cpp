@@ -28,18 +28,9 @@ bool must_copy(const Spmm& problem) {
   return problem.feature_major() || problem.gates || problem.cut_in != 0;
 }
 
-/// A product that must pack has no small-batch tiles: one vector of batch rows replaces them. A weight that
-/// is packed for a small-batch tile is in W's order.
-Config computed(const Spmm& problem, const Level& level, Config config) {
-  if (config.tile_n >= level.lanes || !must_pack(problem)) return config;
-  config.tile_n = level.lanes;
-  if (config.packed) config.tile_out = 1;
-  return config;
-}
-
 }  // namespace
 
-Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given)
+Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config)
     : dtype(problem.dtype),
       out_dtype(problem.out_dtype),
       epilogue(problem.epilogue),
@@ -53,9 +44,9 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given)
       word_elements(cpu::word_elements(dtype, problem.by_columns())),
       word_bytes(word_elements * static_cast<std::int32_t>(size_of(dtype))),
       block_out(problem.block.out) {
-  Config config = computed(problem, level, given);
   tile_n = config.tile_n;
   small_batch = tile_n < level.lanes;
+  packs_x = !small_batch || must_pack(problem);
   axis = small_batch && problem.by_columns() ? Axis::output : axis_of(level, block_out, dtype, config);
   order = config.packed          ? WeightOrder::packed
           : problem.by_columns() ? WeightOrder::columns
@@ -63,17 +54,18 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& given)
   if (!small_batch && axis == Axis::output && must_copy(problem)) {
     axis = Axis::batch_row;  // all outputs of a word are neighbours, whatever the register tile
     order = WeightOrder::columns;
-    config.packed = false;
   }
+  Config of_tile = config;
+  of_tile.packed = order == WeightOrder::packed;
   block_words = problem.block.in / word_elements;
-  tile = register_tile(level, block_out, dtype, config, problem.by_columns());
+  tile = register_tile(level, block_out, dtype, of_tile, problem.by_columns());
   const std::int32_t shared = axis == Axis::output ? block_out : tile_n;
   chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kMostBlocks);
   if (copies_weight()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * weights * block_out * tile_n;
   const std::int32_t grouped_block = small_batch ? kGroupedBlock : kGroupedBlockOfPanels;
-  const bool grouped =
-      problem.by_columns() && (small_batch || !copies_weight()) && block_out * block_words <= grouped_block;
+  const bool copied = small_batch ? copies_small_batch() || cuts_in : copies_weight();
+  const bool grouped = problem.by_columns() && !copied && block_out * block_words <= grouped_block;
   group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
 }
 

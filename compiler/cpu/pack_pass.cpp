@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 
 #include <llvm/IR/Intrinsics.h>
 
@@ -50,7 +51,10 @@ class PackPass {
   void pack_square(const Values& xs, const Values& zs, const Values& present, Value* batch_row, Value* k,
                    bool clipped);
   void pack_features(Value* word, Value* end);
-  [[nodiscard]] Value* batch_rows_of(Value* k, Value* batch_row, bool clipped);
+  void pack_few(Value* word, Value* end);
+  void for_each_square(Value* word, Value* end, const std::function<void(Value*, bool)>& body);
+  [[nodiscard]] Value* words_of(Value* row, Value* k, bool clipped);
+  [[nodiscard]] Value* batch_rows_of(Value* k, Value* batch_row, std::int32_t count, bool clipped);
   [[nodiscard]] Value* packed(const Elements& elements);
   template <class Load>
   [[nodiscard]] Elements both(const Load& load) {
@@ -95,7 +99,9 @@ void PackPass::emit(std::string_view name) {
     Value* word = v_.times(stretch, stretch_words);
     Value* word_end =
         ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(word, v_.constant(stretch_words)), words);
-    if (g_.feature_major)
+    if (g_.small_batch)
+      pack_few(word, word_end);
+    else if (g_.feature_major)
       pack_features(word, word_end);
     else
       pack_batch_rows(word, word_end);
@@ -118,41 +124,71 @@ void PackPass::pack_batch_rows(Value* word, Value* end) {
       if (z_.there()) zs.push_back(v_.at(z_.base, ir_.CreateMul(row, z_.stride_bytes)));
       present.push_back(ir_.CreateICmpSLE(wanted, last_batch_row));
     }
-    Value* squares = ir_.CreateSDiv(ir_.CreateSub(end, word), v_.constant(side_));
-    Value* whole = squares;
-    if (g_.cuts_in) {
-      Value* there = ir_.CreateSub(ir_.CreateSDiv(in_features_, v_.constant(g_.word_elements)), word);
-      whole = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, squares,
-                                        ir_.CreateSDiv(there, v_.constant(side_)));
-      whole = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, v_.constant(0));
+    for_each_square(word, end,
+                    [&](Value* k, bool clipped) { pack_square(xs, zs, present, batch_row, k, clipped); });
+  });
+}
+
+/// Calls `body` for each `side_` words from `word` on; `clipped` where x lacks some of their features.
+void PackPass::for_each_square(Value* word, Value* end, const std::function<void(Value*, bool)>& body) {
+  Value* squares = ir_.CreateSDiv(ir_.CreateSub(end, word), v_.constant(side_));
+  Value* whole = squares;
+  if (g_.cuts_in) {
+    Value* there = ir_.CreateSub(ir_.CreateSDiv(in_features_, v_.constant(g_.word_elements)), word);
+    whole =
+        ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, squares, ir_.CreateSDiv(there, v_.constant(side_)));
+    whole = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, whole, v_.constant(0));
+  }
+  v_.loop("words", v_.constant(0), whole,
+          [&](Value* square) { body(v_.plus(word, v_.times(square, side_)), false); });
+  if (!g_.cuts_in) return;
+  v_.loop("cut_words", whole, squares,
+          [&](Value* square) { body(v_.plus(word, v_.times(square, side_)), true); });
+}
+
+/// `side_` words of a batch row from word k on, in their own type.
+PackPass::Value* PackPass::words_of(Value* row, Value* k, bool clipped) {
+  if (clipped) {
+    Value* elements =
+        v_.load_clipped(g_.dtype, row, v_.times(k, g_.word_elements), in_features_, side_ * g_.word_elements);
+    return g_.pairs() ? ir_.CreateBitCast(elements, v_.floats(side_)) : elements;
+  }
+  // Pairs are moved as words of 32 bits.
+  const DType moved = g_.widens() ? g_.dtype : DType::f32;
+  Value* from = v_.at(row, v_.times(k, g_.word_bytes));
+  v_.prefetch(v_.beyond(from, kStretchBytes));
+  return v_.load_elements(moved, from, side_, g_.aligned(std::int64_t{side_} * g_.word_bytes));
+}
+
+/// The batch rows of a small batch, one after the other.
+void PackPass::pack_few(Value* word, Value* end) {
+  Value* last = ir_.CreateSub(n_, v_.constant(1), "last_batch_row");
+  Value* words = layout_.number(LayoutNumber::words);
+  v_.loop("batch_row", v_.constant(0), v_.constant(g_.tile_n), [&](Value* number) {
+    Value* batch_row =
+        ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(first_batch_row_, number), last);
+    Value* to = v_.at(panel_, v_.times(ir_.CreateMul(number, words), 4));
+    if (g_.feature_major) {
+      v_.loop("word", word, end, [&](Value* k) {
+        v_.store(batch_rows_of(k, batch_row, 1, false), v_.at(to, v_.times(k, 4)), 4);
+      });
+      return;
     }
-    v_.loop("words", v_.constant(0), whole, [&](Value* square) {
-      pack_square(xs, zs, present, batch_row, v_.plus(word, v_.times(square, side_)), false);
-    });
-    if (!g_.cuts_in) return;
-    v_.loop("cut_words", whole, squares, [&](Value* square) {
-      pack_square(xs, zs, present, batch_row, v_.plus(word, v_.times(square, side_)), true);
+    const auto row_of = [&](const Operand& operand) {
+      return v_.at(operand.base, ir_.CreateMul(batch_row, operand.stride_bytes));
+    };
+    for_each_square(word, end, [&](Value* k, bool clipped) {
+      const Elements elements = both([&](const Operand& one) { return words_of(row_of(one), k, clipped); });
+      v_.store(packed(elements), v_.at(to, v_.times(k, 4)), 16);
     });
   });
 }
 
 void PackPass::pack_square(const Values& xs, const Values& zs, const Values& present, Value* batch_row,
                            Value* k, bool clipped) {
-  // Pairs are moved as words of 32 bits.
-  const DType moved = g_.widens() ? g_.dtype : DType::f32;
-  const auto load = [&](Value* row) -> Value* {
-    if (clipped) {
-      Value* elements = v_.load_clipped(g_.dtype, row, v_.times(k, g_.word_elements), in_features_,
-                                        side_ * g_.word_elements);
-      return g_.pairs() ? ir_.CreateBitCast(elements, v_.floats(side_)) : elements;
-    }
-    Value* from = v_.at(row, v_.times(k, g_.word_bytes));
-    v_.prefetch(v_.beyond(from, kStretchBytes));
-    return v_.load_elements(moved, from, side_, g_.aligned(std::int64_t{side_} * g_.word_bytes));
-  };
   Values values;
   for (std::size_t r = 0; r < xs.size(); ++r) {
-    Value* value = packed({load(xs[r]), zs.empty() ? nullptr : load(zs[r])});
+    Value* value = packed({words_of(xs[r], k, clipped), zs.empty() ? nullptr : words_of(zs[r], k, clipped)});
     values.push_back(ir_.CreateSelect(present[r], value, llvm::Constant::getNullValue(v_.floats(side_))));
   }
   Value* to = nullptr;
@@ -180,7 +216,7 @@ void PackPass::pack_features(Value* word, Value* end) {
     const auto vectors = [&](std::string_view name, Value* first, Value* stop, bool clipped) {
       v_.loop(name, first, stop, [&](Value* vector) {
         Value* batch_row = v_.times(vector, side_);
-        v_.store(batch_rows_of(k, v_.plus(first_batch_row_, batch_row), clipped),
+        v_.store(batch_rows_of(k, v_.plus(first_batch_row_, batch_row), side_, clipped),
                  v_.at(to, v_.times(batch_row, 4)), 16);
       });
     };
@@ -189,8 +225,8 @@ void PackPass::pack_features(Value* word, Value* end) {
   });
 }
 
-/// A vector of batch rows of word k, as it is packed.
-PackPass::Value* PackPass::batch_rows_of(Value* k, Value* batch_row, bool clipped) {
+/// Word k of `count` batch rows, as it is packed.
+PackPass::Value* PackPass::batch_rows_of(Value* k, Value* batch_row, std::int32_t count, bool clipped) {
   Values features;  // of the word
   for (std::int32_t half = 0; half < g_.word_elements; ++half) {
     Value* wanted = v_.plus(v_.times(k, g_.word_elements), v_.constant(half));
@@ -200,19 +236,19 @@ PackPass::Value* PackPass::batch_rows_of(Value* k, Value* batch_row, bool clippe
                                           ir_.CreateSub(in_features_, v_.constant(1)));
     const Elements elements = both([&](const Operand& operand) {
       Value* row = v_.at(operand.base, ir_.CreateMul(feature, operand.stride_bytes));
-      if (clipped) return v_.load_clipped(g_.dtype, row, batch_row, n_, side_);
-      return v_.load_elements(g_.dtype, v_.at(row, v_.times(batch_row, element_bytes())), side_,
-                              g_.aligned(side_ * element_bytes()));
+      if (clipped) return v_.load_clipped(g_.dtype, row, batch_row, n_, count);
+      return v_.load_elements(g_.dtype, v_.at(row, v_.times(batch_row, element_bytes())), count,
+                              g_.aligned(count * element_bytes()));
     });
-    Value* value = g_.pairs() ? ir_.CreateZExt(elements.x, v_.ints(side_)) : packed(elements);
+    Value* value = g_.pairs() ? ir_.CreateZExt(elements.x, v_.ints(count)) : packed(elements);
     if (g_.cuts_in)
       value = ir_.CreateSelect(ir_.CreateICmpEQ(wanted, feature), value,
                                llvm::Constant::getNullValue(value->getType()));
     features.push_back(value);
   }
   if (!g_.pairs()) return features[0];
-  Value* upper = ir_.CreateShl(features[1], v_.splat(ir_.getInt32(16), side_));
-  return ir_.CreateBitCast(ir_.CreateOr(features[0], upper), v_.floats(side_));
+  Value* upper = ir_.CreateShl(features[1], v_.splat(ir_.getInt32(16), count));
+  return ir_.CreateBitCast(ir_.CreateOr(features[0], upper), v_.floats(count));
 }
 
 /// As they are multiplied: pairs, which come as words, as they are, others as float32.

@@ -38,7 +38,8 @@ struct Geometry {
   std::int32_t block_words;    ///< of one row of a block
   std::int32_t block_out;
   std::int32_t tile_n;
-  bool small_batch;  ///< a small batch: fewer batch rows than a vector has lanes; nothing is packed
+  bool small_batch;  ///< fewer batch rows than a vector has lanes
+  bool packs_x;      ///< else it is read in place: of small batches whose x lies as it is multiplied
   Axis axis;
   WeightOrder order;
   RegisterTile tile;
@@ -54,7 +55,7 @@ struct Geometry {
     return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, alignment}));
   }
   /// Bytes of a word of x in the packed x of one batch tile, see emit_pack_pass; 0: nothing is packed.
-  [[nodiscard]] std::int64_t panel_word_bytes() const { return small_batch ? 0 : std::int64_t{4} * tile_n; }
+  [[nodiscard]] std::int64_t panel_word_bytes() const { return packs_x ? std::int64_t{4} * tile_n : 0; }
   [[nodiscard]] std::int64_t block_bytes() const {
     return std::int64_t{word_bytes} * block_out * block_words;
   }
@@ -63,6 +64,9 @@ struct Geometry {
   [[nodiscard]] std::int32_t block_in() const { return block_words * word_elements; }
   /// Blocks are copied, and converted, before they are multiplied.
   [[nodiscard]] bool copies_weight() const { return widens() || gates || cuts_in; }
+  /// The same of small batches, which convert what they read in place. Where nothing but the last block
+  /// column has to be copied, others are not.
+  [[nodiscard]] bool copies_small_batch() const { return gates || (cuts_in && widens()); }
   /// Words are narrower in memory than the float32 they are multiplied as.
   [[nodiscard]] bool widens() const { return word_bytes < 4; }
   /// Along outputs, the words of k of one batch row that are contiguous in the panel: a cache line, or a
@@ -90,9 +94,10 @@ inline constexpr std::int32_t kMostBlocks = 32;
 inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
 
 /// Pass 0: x[n, in], or where it is feature-major x[in, n], → panels, [word][tile_n] of a batch tile, or
-/// along outputs [line][tile_n][line_words()], times the derivative where there is one, widened to float32
-/// where words are narrower; missing batch rows of the last tile and features of the last block become zeros.
-/// Workers share the words.
+/// along outputs [line][tile_n][line_words()], or of a small batch [tile_n][words], times the derivative
+/// where there is one, widened to float32 where words are narrower; features of the last block that are
+/// missing become zeros, and so do batch rows of the last tile, but of a small batch: those are as the last
+/// one. Workers share the words.
 void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const LayoutIr& layout);
 
 /// The passes that compute the product, forward or the gradient of the input: the block products of a
@@ -109,13 +114,12 @@ void emit_batch_row_pass(VectorIr& ir, std::string_view name, const Geometry& ge
 void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout,
                       std::string_view pack);
 
-/// Small batches, by rows: lanes are words of k, x is read in place, so that the weight is read as one stream
-/// of whole vectors.
-/// Every output (of a part) is one such chain for each lane, lane l of L summing the words l, l + L … of
-/// every block, where L is the fewer of a vector's lanes and a block's words in k; then the upper half of the
-/// lanes is added to the lower one until one lane is left.
+/// Small batches, by rows: lanes are words of k, x is read by batch rows, so that the weight is read as one
+/// stream of whole vectors. Every output (of a part) is one such chain for each lane, lane l of L summing the
+/// words l, l + L … of every block, where L is the fewer of a vector's lanes and a block's words in k; then
+/// the upper half of the lanes is added to the lower one until one lane is left.
 void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
-                               LayoutIr& layout);
+                               LayoutIr& layout, std::string_view pack);
 
 /// Small batches, by columns: lanes are outputs, and elements of x are broadcast in place.
 /// Every output (of a part) is C such chains, chain c summing the words c, c + C … of every block, where C is
@@ -123,7 +127,7 @@ void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geomet
 /// is added to the lower one until one is left. Where items are grouped C is 2 at most, the first chain goes
 /// on from block to block, and the second one is of each block.
 void emit_small_batch_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
-                                  LayoutIr& layout);
+                                  LayoutIr& layout, std::string_view pack);
 
 /// The addresses of the current batch tile's share of the workspace.
 struct TileWorkspace {

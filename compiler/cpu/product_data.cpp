@@ -127,7 +127,7 @@ void drop_known_blocks(LayoutData& data) {
 
 std::vector<std::string> attached_passes(const Geometry& geometry, const std::string& suffix,
                                          std::int64_t workers) {
-  if (geometry.small_batch) return {"product" + suffix};
+  if (!geometry.packs_x) return {"product" + suffix};
   if (workers == 1) return {"private_product" + suffix};
   return {"pack" + suffix, "product" + suffix};
 }

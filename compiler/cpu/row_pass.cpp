@@ -26,6 +26,7 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
   own_sums_ = stack(g_.sums_bytes, "sums");
   if (grouped()) group_sums_ = stack(g_.group_items * g_.sums_bytes, "group_sums");
   begin();
+  if (g_.gates) gates_ = v_.argument(ir_.getPtrTy(), offsetof(Call, gates), "gates");
   weights_ = {v_.argument(ir_.getPtrTy(), offsetof(Call, w), "w")};
   if (g_.weights > 1) weights_.push_back(v_.argument(ir_.getPtrTy(), offsetof(Call, v), "v"));
   w_ = weights_.front();

@@ -39,6 +39,19 @@ class RowPass {
   /// Writes own_sums_ to a block row of y, the batch rows that exist, now or later.
   virtual void store_outputs(Value* output_block) = 0;
 
+  // Blocks that are copied before they are multiplied (row_pass_copy.cpp)
+  /// Copies a block as it is multiplied, as float32 or pairs, times `gate`; null: unchanged.
+  void copy_block(Value* from, Value* to, Value* gate);
+  /// Zeroes the weights of a copied block of the last column for features that x does not have: they may hold
+  /// anything.
+  void zero_missing(Value* block);
+  [[nodiscard]] std::int64_t copied_block_bytes() const {
+    return std::int64_t{4} * g_.block_out * g_.block_words;
+  }
+  [[nodiscard]] Value* block_of(Value* step);
+  [[nodiscard]] Value* gate_of(Value* step);
+  [[nodiscard]] Value* is_used(Value* gate);
+
   [[nodiscard]] Value* stack(std::int64_t bytes, const char* name);
   /// Calls `body(begin, end, length)` for the chunks of `steps` steps from `first`, Geometry::chunk at most.
   /// Chunks are equally long, because a short remainder would cost as much as a whole chunk.
@@ -66,6 +79,7 @@ class RowPass {
   Value* first_batch_row_ = nullptr;
   TileWorkspace workspace_{};
   Value* own_sums_ = nullptr;  ///< Geometry::sums_bytes on the stack
+  Value* gates_ = nullptr;     ///< of all blocks; null: there are none
 
  private:
   /// Computes the items from number `first` to before `end`.

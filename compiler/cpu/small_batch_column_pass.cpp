@@ -24,9 +24,7 @@ class SmallBatchColumnPass final : public SmallBatchPass {
  private:
   void begin() override;
   [[nodiscard]] std::int32_t tiles() const override { return g_.block_out / tile_outputs(); }
-  [[nodiscard]] std::int64_t tile_weight_bytes() const override {
-    return std::int64_t{g_.word_bytes} * tile_outputs();
-  }
+  [[nodiscard]] std::int64_t tile_weight_bytes() const override { return w_word_bytes() * tile_outputs(); }
   [[nodiscard]] std::int32_t sum_lanes() const override { return std::min(lanes_, g_.block_out); }
   Block locate(const Values& batch_rows, Value* step) override;
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
@@ -49,7 +47,8 @@ class SmallBatchColumnPass final : public SmallBatchPass {
   }
   [[nodiscard]] std::int32_t tile_outputs() const { return vectors() * sum_lanes(); }
   /// The products of one word of k with all outputs.
-  [[nodiscard]] std::int64_t column_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_out; }
+  [[nodiscard]] std::int64_t column_bytes() const { return w_word_bytes() * g_.block_out; }
+  [[nodiscard]] bool widens_x() const { return g_.widens() && !g_.packs_x; }
   [[nodiscard]] std::size_t sum_of(std::int32_t chain, std::int32_t batch_row, std::int32_t vector) const {
     return static_cast<std::size_t>((chain * g_.tile_n + batch_row) * vectors() + vector);
   }
@@ -59,17 +58,16 @@ class SmallBatchColumnPass final : public SmallBatchPass {
 
 void SmallBatchColumnPass::begin() {
   SmallBatchPass::begin();
-  if (g_.widens()) widened_ = stack(std::int64_t{4} * g_.block_words * g_.tile_n, "widened");
+  if (widens_x()) widened_ = stack(std::int64_t{4} * g_.block_words * g_.tile_n, "widened");
 }
 
 SmallBatchPass::Value* SmallBatchColumnPass::block_address(Value* step) {
-  Value* number = tables_.blocks == nullptr ? step : v_.entry(tables_.blocks, step, "block");
-  return v_.settled(v_.beyond(w_, v_.times(number, g_.block_bytes())));
+  return v_.settled(v_.beyond(w_, v_.times(block_of(step), g_.block_bytes())));
 }
 
 SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& batch_rows, Value* step) {
   Block block = locate(batch_rows, step, v_.entry(tables_.columns, step, "column"));
-  if (!g_.widens()) return block;
+  if (!widens_x()) return block;
   const Values rows = widened_rows();
   widen(block.xs, rows);
   block.xs = rows;
@@ -80,7 +78,7 @@ SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& batch_rows, Val
   const std::int64_t steps_ahead =
       std::clamp<std::int64_t>(kPrefetchAhead / g_.block_bytes(), 1, kColumnsBehind);
   Block block{block_address(step), block_address(v_.plus(step, v_.constant(steps_ahead))), {}};
-  Value* x = v_.times(column, std::int64_t{g_.word_bytes} * g_.block_words);
+  Value* x = v_.times(column, x_word_bytes() * g_.block_words);
   for (Value* batch_row : batch_rows) block.xs.push_back(v_.settled(v_.at(batch_row, x)));
   return block;
 }
@@ -126,7 +124,7 @@ SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, V
 }
 
 void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
-  const std::int64_t vector_bytes = std::int64_t{g_.word_bytes} * sum_lanes();
+  const std::int64_t vector_bytes = w_word_bytes() * sum_lanes();
   std::int64_t prefetched = -1;  // the last line
   for (std::int32_t k = 0; k < kUnroll; ++k)
     for (std::int64_t at = 0; at < tile_weight_bytes(); at += vector_bytes) {
@@ -138,7 +136,7 @@ void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
   for (std::int32_t k = 0; k < kUnroll; ++k) {
     Values weight;
     for (std::int32_t vector = 0; vector < vectors(); ++vector)
-      weight.push_back(v_.load_floats(g_.dtype, v_.at(turn.w, k * column_bytes() + vector * vector_bytes),
+      weight.push_back(v_.load_floats(w_type(), v_.at(turn.w, k * column_bytes() + vector * vector_bytes),
                                       sum_lanes(),
                                       static_cast<unsigned>(std::min<std::int64_t>(16, vector_bytes))));
     for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
@@ -156,11 +154,11 @@ void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
 /// Neighbouring steps are often of the same x.
 void SmallBatchColumnPass::accumulate_group(Value* first, Value* last) {
   const Values batch_rows = x_rows();
-  const Values rows = g_.widens() ? widened_rows() : Values{};
+  const Values rows = widens_x() ? widened_rows() : Values{};
   (void)v_.loop("step", first, last, {v_.constant(-1)}, [&](Value* step, const Values& before) -> Values {
     Value* column = v_.entry(tables_.columns, step, "column");
     Block block = locate(batch_rows, step, column);
-    if (g_.widens()) {
+    if (widens_x()) {
       v_.branch("other_column", ir_.CreateICmpNE(column, before[0]), [&] { widen(block.xs, rows); });
       block.xs = rows;
     }
@@ -227,8 +225,8 @@ void SmallBatchColumnPass::reduce(Value* sums) {
 }  // namespace
 
 void emit_small_batch_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
-                                  LayoutIr& layout) {
-  SmallBatchColumnPass(ir, geometry, layout).emit(name, "");
+                                  LayoutIr& layout, std::string_view pack) {
+  SmallBatchColumnPass(ir, geometry, layout).emit(name, pack);
 }
 
 }  // namespace sparsekiln::cpu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include <llvm/IR/Intrinsics.h>
 
@@ -14,6 +15,8 @@ void SmallBatchPass::begin() {
   x_row_bytes_ = v_.times(v_.argument(ir_.getInt64Ty(), offsetof(Call, x_stride), "x_stride"),
                           static_cast<std::int64_t>(size_of(g_.dtype)));
   vectors_ = stack(tiles() * tile_sums_bytes(), "vectors");
+  if (g_.copies_small_batch() || g_.cuts_in) copied_ = stack(copied_block_bytes(), "copied");
+  if (g_.feature_major) transposed_ = stack(std::int64_t{4} * g_.tile_n * g_.weights, "transposed");
 }
 
 void SmallBatchPass::accumulate(Value* sums, Value* first, Value* steps) {
@@ -24,30 +27,88 @@ void SmallBatchPass::accumulate(Value* sums, Value* first, Value* steps) {
 void SmallBatchPass::accumulate_weight(Value* sums, Value* first, Value* steps, const Values& batch_rows) {
   Value* last = v_.plus(first, steps);
   const Values zeros(static_cast<std::size_t>(kChains), llvm::Constant::getNullValue(v_.floats(sum_lanes())));
-  if (tiles() == 1) {
-    store_sums(
-        v_.loop("step", first, last, zeros,
-                [&](Value* step, const Values& now) { return multiply_tile(locate(batch_rows, step), now); }),
-        vectors_);
+  if (tiles() == 1 && !g_.gates) {
+    store_sums(v_.loop("step", first, last, zeros,
+                       [&](Value* step, const Values& now) {
+                         return multiply_tile(prepared(batch_rows, step, nullptr), now);
+                       }),
+               vectors_);
     reduce(sums);
     return;
   }
   v_.loop("clear", v_.constant(0), v_.constant(tiles()),
           [&](Value* tile) { store_sums(zeros, v_.at(vectors_, v_.times(tile, tile_sums_bytes()))); });
-  v_.loop("step", first, last, [&](Value* step) {
-    const Block block = locate(batch_rows, step);
-    (void)v_.loop("tile", v_.constant(0), v_.constant(tiles()), {block.w, block.ahead, vectors_},
-                  [&](Value*, const Values& at) -> Values {
-                    store_sums(multiply_tile({at[0], at[1], block.xs}, load_sums(at[2])), at[2]);
-                    return {v_.at(at[0], tile_weight_bytes()), v_.beyond(at[1], tile_weight_bytes()),
-                            v_.at(at[2], tile_sums_bytes())};
-                  });
+  Value* rest = first;
+  if (const std::int32_t together = steps_together(); together > 1 && copied_ == nullptr) {
+    Value* turns = ir_.CreateSDiv(steps, v_.constant(together));
+    v_.loop("steps", v_.constant(0), turns, [&](Value* turn) {
+      std::vector<Block> blocks;
+      for (std::int32_t i = 0; i < together; ++i)
+        blocks.push_back(
+            locate(batch_rows, v_.plus(v_.plus(first, v_.times(turn, together)), v_.constant(i))));
+      multiply_blocks(blocks);
+    });
+    rest = v_.plus(first, v_.times(turns, together));
+  }
+  v_.loop("step", rest, last, [&](Value* step) {
+    if (!g_.gates) return multiply_blocks({prepared(batch_rows, step, nullptr)});
+    Value* gate = gate_of(step);
+    v_.branch("used", is_used(gate), [&] { multiply_blocks({prepared(batch_rows, step, gate)}); });
   });
   reduce(sums);
 }
 
+void SmallBatchPass::multiply_blocks(const std::vector<Block>& blocks) {
+  Values carried{vectors_};
+  for (const Block& block : blocks) carried.insert(carried.end(), {block.w, block.ahead});
+  (void)v_.loop("tile", v_.constant(0), v_.constant(tiles()), carried,
+                [&](Value*, const Values& at) -> Values {
+                  Values sums = load_sums(at[0]);
+                  Values next{v_.at(at[0], tile_sums_bytes())};
+                  for (std::size_t i = 0; i < blocks.size(); ++i) {
+                    Value* const w = at[2 * i + 1];
+                    Value* const ahead = at[2 * i + 2];
+                    sums = multiply_tile({w, ahead, blocks[i].xs}, std::move(sums));
+                    next.push_back(v_.at(w, tile_weight_bytes()));
+                    next.push_back(v_.beyond(ahead, tile_weight_bytes()));
+                  }
+                  store_sums(sums, at[0]);
+                  return next;
+                });
+}
+
+/// The block of a step, copied if it has a gate or lies where x has no features.
+SmallBatchPass::Block SmallBatchPass::prepared(const Values& batch_rows, Value* step, Value* gate) {
+  Block block = locate(batch_rows, step);
+  if (copied_ == nullptr) return block;
+  const auto cut = [&] {
+    return ir_.CreateICmpEQ(v_.entry(tables_.columns, step, "column"),
+                            layout_.number(LayoutNumber::last_column));
+  };
+  if (!g_.copies_small_batch()) {
+    Value* last = cut();
+    v_.branch("cut", last, [&] {
+      copy_block(block.w, copied_, nullptr);
+      zero_missing(copied_);
+    });
+    block.w = v_.settled(ir_.CreateSelect(last, copied_, block.w));
+    return block;
+  }
+  copy_block(block.w, copied_, gate);
+  if (g_.cuts_in) v_.branch("cut", cut(), [&] { zero_missing(copied_); });
+  block.w = copied_;
+  return block;
+}
+
 /// Missing batch rows read the last one; what they give is never stored.
 SmallBatchPass::Values SmallBatchPass::x_rows() {
+  if (g_.packs_x) {
+    Value* row_bytes = v_.times(layout_.number(LayoutNumber::words), 4);
+    Values rows;
+    for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row)
+      rows.push_back(v_.at(workspace_.panel, ir_.CreateMul(v_.constant(batch_row), row_bytes)));
+    return rows;
+  }
   Value* last = ir_.CreateSub(n_, v_.constant(1));
   Values rows;
   for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
@@ -71,6 +132,7 @@ void SmallBatchPass::store_sums(const Values& sums, Value* to) {
 }
 
 void SmallBatchPass::store_outputs(Value* output_block) {
+  if (g_.feature_major) return store_features(output_block);
   Value* feature = v_.times(output_block, g_.block_out);
   v_.loop("batch_row", v_.constant(0), present_batch_rows(), [&](Value* batch_row) {
     Value* entry = v_.plus(first_batch_row_, batch_row);
@@ -80,6 +142,26 @@ void SmallBatchPass::store_outputs(Value* output_block) {
                      .major = entry,
                      .minor = feature,
                      .count = epilogue_.outputs_of(output_block)});
+  });
+}
+
+/// Each output's sums are brought together: in y, batch rows are neighbours.
+void SmallBatchPass::store_features(Value* output_block) {
+  v_.loop("output", v_.constant(0), epilogue_.outputs_of(output_block), [&](Value* output) {
+    for (std::int32_t weight = 0; weight < g_.weights; ++weight)
+      for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
+        const std::int64_t from =
+            weight * g_.weight_sums_bytes() + std::int64_t{4} * batch_row * g_.block_out;
+        Value* sum = v_.load(ir_.getFloatTy(), v_.at(v_.at(own_sums_, v_.times(output, 4)), from), 4);
+        v_.store(sum, v_.at(transposed_, std::int64_t{4} * (weight * g_.tile_n + batch_row)), 4);
+      }
+    Value* feature = v_.plus(v_.times(output_block, g_.block_out), output);
+    epilogue_.store({.sums = transposed_,
+                     .v_bytes = std::int64_t{4} * g_.tile_n,
+                     .y = v_.settled(epilogue_.y_at(feature, first_batch_row_)),
+                     .major = feature,
+                     .minor = first_batch_row_,
+                     .count = present_batch_rows()});
   });
 }
 

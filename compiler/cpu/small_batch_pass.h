@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "compiler/cpu/row_pass.h"
 
 namespace sparsekiln::cpu {
 
-/// A pass over batch tiles of few batch rows, which reads x in place: it takes block by block, so that the
-/// weight is one stream, and multiplies each register tile of a block's outputs with the x of all batch rows.
-/// Between blocks the accumulators of the tiles are in L1; those of a single tile stay in registers.
+/// A pass over batch tiles of few batch rows, which reads x by batch rows: it takes block by block, so that
+/// the weight is one stream, and multiplies each register tile of a block's outputs with the x of all batch
+/// rows. Between blocks the accumulators of the tiles are in L1; those of a single tile stay in registers.
 class SmallBatchPass : public RowPass {
  public:
   using RowPass::RowPass;
@@ -19,7 +20,7 @@ class SmallBatchPass : public RowPass {
   static constexpr std::int64_t kLine = 64;
 
   struct Block {
-    Value* w;
+    Value* w;      ///< as it is multiplied
     Value* ahead;  ///< what is to be prefetched while `w` is read: maybe no memory of the weight
     Values xs;     ///< of its columns, by batch row
   };
@@ -33,12 +34,19 @@ class SmallBatchPass : public RowPass {
   [[nodiscard]] virtual Block locate(const Values& batch_rows, Value* step) = 0;
   /// Adds the products of the tile of a block whose weight begins at block.w.
   [[nodiscard]] virtual Values multiply_tile(const Block& block, Values sums) = 0;
+  /// Steps whose blocks are multiplied tile by tile together, so that sums come from L1 once for all of them.
+  [[nodiscard]] virtual std::int32_t steps_together() const { return 1; }
   /// Adds up what is one output's: vectors_ → [tile_n][block_out].
   virtual void reduce(Value* sums) = 0;
 
   void begin() override;
   void store_outputs(Value* output_block) final;
   Values x_rows();
+  /// Bytes of a word of x, and of the weight, as register tiles read them.
+  [[nodiscard]] std::int64_t x_word_bytes() const { return g_.packs_x ? 4 : g_.word_bytes; }
+  [[nodiscard]] std::int64_t w_word_bytes() const { return g_.copies_small_batch() ? 4 : g_.word_bytes; }
+  [[nodiscard]] DType x_type() const { return g_.packs_x ? DType::f32 : g_.dtype; }
+  [[nodiscard]] DType w_type() const { return g_.copies_small_batch() ? DType::f32 : g_.dtype; }
   [[nodiscard]] std::int64_t sum_bytes() const { return std::int64_t{4} * sum_lanes(); }
 
   Value* vectors_ = nullptr;  ///< [tile][kChains] sums
@@ -46,10 +54,15 @@ class SmallBatchPass : public RowPass {
  private:
   void accumulate(Value* sums, Value* first, Value* steps) final;
   void accumulate_weight(Value* sums, Value* first, Value* steps, const Values& batch_rows);
+  void multiply_blocks(const std::vector<Block>& blocks);
+  [[nodiscard]] Block prepared(const Values& batch_rows, Value* step, Value* gate);
+  void store_features(Value* output_block);
   [[nodiscard]] Values load_sums(Value* from);
   void store_sums(const Values& sums, Value* to);
   [[nodiscard]] std::int64_t tile_sums_bytes() const { return kChains * sum_bytes(); }
 
+  Value* copied_ = nullptr;      ///< a block, copied; null: all are multiplied in place
+  Value* transposed_ = nullptr;  ///< where y is feature-major: [weights][tile_n], the sums of an output
   Value* x_ = nullptr;
   Value* x_row_bytes_ = nullptr;
 };

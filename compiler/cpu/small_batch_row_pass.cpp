@@ -19,20 +19,22 @@ class SmallBatchRowPass final : public SmallBatchPass {
   [[nodiscard]] std::int32_t tiles() const override { return g_.block_out / outputs(); }
   [[nodiscard]] std::int64_t tile_weight_bytes() const override { return row_bytes() * outputs(); }
   [[nodiscard]] std::int32_t sum_lanes() const override { return std::min(lanes_, g_.block_words); }
+  /// So many that there are addresses for in registers.
+  [[nodiscard]] std::int32_t steps_together() const override { return tiles() > 1 ? 4 / g_.tile_n : 1; }
   Block locate(const Values& batch_rows, Value* step) override;
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
   void reduce(Value* sums) override;
-  [[nodiscard]] Value* load_words(Value* address, unsigned align);
+  [[nodiscard]] Value* load_words(DType type, Value* address, unsigned align);
   [[nodiscard]] Value* multiply_words(Value* w, Value* x, Value* sum);
 
   [[nodiscard]] bool dot() const { return g_.pairs() && v_.level.dot_bf16 && sum_lanes() == lanes_; }
   /// Outputs of a register tile. Blocks have a multiple of eight.
   [[nodiscard]] std::int32_t outputs() const { return kChains / g_.tile_n; }
-  [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_words; }
+  [[nodiscard]] std::int64_t row_bytes() const { return w_word_bytes() * g_.block_words; }
 };
 
 SmallBatchPass::Block SmallBatchRowPass::locate(const Values& batch_rows, Value* step) {
-  Value* x = v_.times(v_.entry(tables_.columns, step, "column"), row_bytes());
+  Value* x = v_.times(v_.entry(tables_.columns, step, "column"), x_word_bytes() * g_.block_words);
   Value* w = v_.settled(v_.at(w_, v_.times(step, g_.block_bytes()), "w.block"));
   Block block{w, v_.beyond(w, kPrefetchAhead), {}};
   for (Value* batch_row : batch_rows) block.xs.push_back(v_.settled(v_.at(batch_row, x)));
@@ -40,15 +42,16 @@ SmallBatchPass::Block SmallBatchRowPass::locate(const Values& batch_rows, Value*
 }
 
 SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Values sums) {
-  const std::int64_t vector_bytes = std::int64_t{g_.word_bytes} * sum_lanes();
+  const std::int64_t w_bytes = w_word_bytes() * sum_lanes();  // of a vector
+  const std::int64_t x_bytes = x_word_bytes() * sum_lanes();
   for (std::int64_t line = 0; line < (tile_weight_bytes() + kLine - 1) / kLine; ++line)
     v_.prefetch(v_.beyond(block.ahead, line * kLine));
-  for (std::int64_t k = 0; k < row_bytes(); k += vector_bytes) {
+  for (std::int64_t k = 0; k < g_.block_words / sum_lanes(); ++k) {
     Values xv;
-    for (Value* x : block.xs) xv.push_back(load_words(v_.at(x, k), g_.aligned(vector_bytes)));
+    for (Value* x : block.xs) xv.push_back(load_words(x_type(), v_.at(x, k * x_bytes), g_.aligned(x_bytes)));
     for (std::int32_t output = 0; output < outputs(); ++output) {
-      Value* weight = load_words(v_.at(block.w, output * row_bytes() + k),
-                                 static_cast<unsigned>(std::min<std::int64_t>(16, vector_bytes)));
+      Value* weight = load_words(w_type(), v_.at(block.w, output * row_bytes() + k * w_bytes),
+                                 static_cast<unsigned>(std::min<std::int64_t>(16, w_bytes)));
       for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
         Value*& sum = sums[static_cast<std::size_t>(output * g_.tile_n + batch_row)];
         sum = multiply_words(weight, xv[static_cast<std::size_t>(batch_row)], sum);
@@ -60,9 +63,9 @@ SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Valu
 }
 
 /// Floats, or where they are pairs the words as integers.
-SmallBatchPass::Value* SmallBatchRowPass::load_words(Value* address, unsigned align) {
+SmallBatchPass::Value* SmallBatchRowPass::load_words(DType type, Value* address, unsigned align) {
   return g_.pairs() ? v_.load(v_.ints(sum_lanes()), address, align)
-                    : v_.load_floats(g_.dtype, address, sum_lanes(), align);
+                    : v_.load_floats(type, address, sum_lanes(), align);
 }
 
 SmallBatchPass::Value* SmallBatchRowPass::multiply_words(Value* w, Value* x, Value* sum) {
@@ -114,8 +117,8 @@ void SmallBatchRowPass::reduce(Value* sums) {
 }  // namespace
 
 void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
-                               LayoutIr& layout) {
-  SmallBatchRowPass(ir, geometry, layout).emit(name, "");
+                               LayoutIr& layout, std::string_view pack) {
+  SmallBatchRowPass(ir, geometry, layout).emit(name, pack);
 }
 
 }  // namespace sparsekiln::cpu
