@@ -14,6 +14,9 @@ constexpr std::int32_t kMostBatchRows = 64;
 /// On AVX2 four vectors, the widest register tile, and on AVX-512 two. Wider batch tiles gain nothing on the
 /// one; on both the packed x of 4096 inputs takes half a MiB, which fits L2.
 constexpr std::int32_t kBatchRowsOfWideVectors = 32;
+/// Outputs of a block from which four vectors are faster on AVX-512, too, where whole batch tiles of them
+/// keep all threads busy: the weight is then read half as often.
+constexpr std::int32_t kOutputsOfFourVectors = 16;
 
 constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
 constexpr std::int64_t kRowsOfShare = 16;
@@ -31,15 +34,24 @@ constexpr std::int64_t kMostPackedBytes = std::int64_t{1} << 30;
 /// Features of x and dy together, where the config is for all layouts: 4096 each.
 constexpr std::int64_t kFeaturesOfAny = 8192;
 
+/// Whether so many batch tiles keep all threads busy, so that each has its own.
+bool shares_out(std::int64_t tiles, std::int32_t workers) {
+  return tiles >= 4 * std::int64_t{workers} || (tiles > 0 && tiles % workers == 0);
+}
+
 /// Up to four batch rows, or one vector of them, or else pairs of vectors, which the main loop wants; of the
 /// sizes that do, the one that computes the fewest batch rows that are not there, and the preferred one of
 /// equals.
-std::int32_t tile_for(std::int64_t n, std::int32_t lanes) {
+std::int32_t tile_for(std::int64_t n, std::int32_t lanes, std::int32_t block_out, std::int32_t workers) {
   if (n <= lanes) return n > 4 ? lanes : n > 2 ? 4 : static_cast<std::int32_t>(std::max<std::int64_t>(n, 1));
   const auto computed = [&](std::int32_t tile) { return (n + tile - 1) / tile * tile; };
   std::int32_t best = lanes >= 8 ? kBatchRowsOfWideVectors : kMostBatchRows;
   for (std::int32_t tile = kMostBatchRows; tile >= 32; tile -= 16)
     if (tile % (2 * lanes) == 0 && computed(tile) < computed(best)) best = tile;
+  const std::int32_t four = 4 * lanes;
+  if (lanes >= 16 && block_out >= kOutputsOfFourVectors && shares_out((n + four - 1) / four, workers) &&
+      computed(four) <= computed(best))
+    return four;
   const std::int64_t pairs = (n + 2 * lanes - 1) / (2 * lanes);
   return static_cast<std::int32_t>(std::min<std::int64_t>(best, pairs * 2 * lanes));
 }
@@ -58,9 +70,8 @@ std::int32_t plain_tile_for(std::int64_t n) {
 std::int32_t split_for(std::int64_t n, std::int32_t tile_n, std::int32_t lanes, std::int32_t workers,
                        std::int64_t rows) {
   const std::int64_t tiles = (n + tile_n - 1) / tile_n;
-  const bool shared_out = tiles >= 4 * std::int64_t{workers} || (tiles > 0 && tiles % workers == 0);
   const bool few = rows < kRowsOfShare * kShares * workers;
-  return workers == 1 || tile_n < lanes || shared_out || few ? 1 : kShares;
+  return workers == 1 || tile_n < lanes || shares_out(tiles, workers) || few ? 1 : kShares;
 }
 
 bool is_plain(DType type) { return element(type).cpu == CpuPasses::plain; }
@@ -69,12 +80,14 @@ bool is_plain(DType type) { return element(type).cpu == CpuPasses::plain; }
 
 Config default_config(const Spmm& problem, const Target& target, std::int64_t n) {
   const std::int32_t lanes = level_of(target).lanes;
+  const std::int32_t workers = std::max(target.workers, 1);
   Config config;
   config.variant = Variant::vector;
-  config.tile_n = is_plain(problem.dtype) ? plain_tile_for(n) : tile_for(n, lanes);
+  config.tile_n =
+      is_plain(problem.dtype) ? plain_tile_for(n) : tile_for(n, lanes, problem.block.out, workers);
   config.warps = 1;
   config.table = TableForm::global;
-  config.split = split_for(n, config.tile_n, lanes, std::max(target.workers, 1), problem.layout.rows());
+  config.split = split_for(n, config.tile_n, lanes, workers, problem.layout.rows());
   return config;
 }
 

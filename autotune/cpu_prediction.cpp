@@ -61,8 +61,7 @@ bool halves(const Spmm& problem, const Target& target) {
 /// What compiler/cpu/level.cpp makes of a config, in the mean.
 Tile register_tile(double block_out, const Level& level, bool halves, const Config& config) {
   const std::int32_t available = std::max(config.tile_n / level.lanes, 1);
-  const bool wide = level.wide_outputs > 0 && available % 4 == 0 && config.tile_out <= level.wide_outputs &&
-                    (block_out > 2 * level.tile_outputs || config.tile_out > 0);
+  const bool wide = level.wide_outputs > 0 && available % 4 == 0 && config.tile_out <= level.wide_outputs;
   const double vectors = wide ? 4 : available % 2 == 0 ? 2 : available % 3 == 0 ? 3 : 1;
   const double most = level.tile_outputs;
   const double fitting = wide ? level.wide_outputs - (halves ? 1 : 0) : vectors == 1 ? 2 * most : most;

@@ -26,7 +26,7 @@ enum class LayoutNumber : std::uint8_t {
   tile_bytes,     ///< of the workspace of one batch tile
   x_panels,       ///< of a gradient of the weight, see PanelSide
   dy_panels,
-  streams,           ///< 1: dw goes past the caches, see SddmmGeometry; else 0
+  streams,           ///< 1: the weight, or dw, is larger than caches, see product_data, SddmmGeometry; else 0
   streams_products,  ///< 1: the same for a batch of one
   many_products,     ///< 1: dw is much beside x and dy
 };

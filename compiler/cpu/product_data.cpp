@@ -9,6 +9,9 @@
 namespace sparsekiln::cpu {
 namespace {
 
+/// A weight of so many bytes may still be in the last cache from one launch to the next.
+constexpr std::int64_t kCachedBytes = std::int64_t{8} << 20;
+
 /// Whole items, `most` at most, whose steps are taken in the order of W; a part of a row is a group by
 /// itself.
 struct Groups {
@@ -113,6 +116,8 @@ LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Sch
   data[LayoutNumber::workers] = schedule.workers();
   set_features(data, problem);
   data[LayoutNumber::words] = std::int64_t{problem.layout.cols()} * geometry.block_words;
+  data[LayoutNumber::streams] =
+      problem.weight.blocks() * geometry.block_bytes() * geometry.weights > kCachedBytes;
   data[LayoutNumber::counters] = schedule.counters;
   data[LayoutNumber::counter_bytes] = schedule.counters > 0 ? counters_in_front : 0;
   data[LayoutNumber::tile_bytes] = (data[LayoutNumber::words] * geometry.panel_word_bytes() +

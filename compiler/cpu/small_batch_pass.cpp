@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include <llvm/IR/Intrinsics.h>
 
@@ -38,42 +37,20 @@ void SmallBatchPass::accumulate_weight(Value* sums, Value* first, Value* steps, 
   }
   v_.loop("clear", v_.constant(0), v_.constant(tiles()),
           [&](Value* tile) { store_sums(zeros, v_.at(vectors_, v_.times(tile, tile_sums_bytes()))); });
-  Value* rest = first;
-  if (const std::int32_t together = steps_together(); together > 1 && copied_ == nullptr) {
-    Value* turns = ir_.CreateSDiv(steps, v_.constant(together));
-    v_.loop("steps", v_.constant(0), turns, [&](Value* turn) {
-      std::vector<Block> blocks;
-      for (std::int32_t i = 0; i < together; ++i)
-        blocks.push_back(
-            locate(batch_rows, v_.plus(v_.plus(first, v_.times(turn, together)), v_.constant(i))));
-      multiply_blocks(blocks);
-    });
-    rest = v_.plus(first, v_.times(turns, together));
-  }
-  v_.loop("step", rest, last, [&](Value* step) {
-    if (!g_.gates) return multiply_blocks({prepared(batch_rows, step, nullptr)});
+  v_.loop("step", first, last, [&](Value* step) {
+    if (!g_.gates) return multiply_block(prepared(batch_rows, step, nullptr));
     Value* gate = gate_of(step);
-    v_.branch("used", is_used(gate), [&] { multiply_blocks({prepared(batch_rows, step, gate)}); });
+    v_.branch("used", is_used(gate), [&] { multiply_block(prepared(batch_rows, step, gate)); });
   });
   reduce(sums);
 }
 
-void SmallBatchPass::multiply_blocks(const std::vector<Block>& blocks) {
-  Values carried{vectors_};
-  for (const Block& block : blocks) carried.insert(carried.end(), {block.w, block.ahead});
-  (void)v_.loop("tile", v_.constant(0), v_.constant(tiles()), carried,
+void SmallBatchPass::multiply_block(const Block& block) {
+  (void)v_.loop("tile", v_.constant(0), v_.constant(tiles()), {block.w, block.ahead, vectors_},
                 [&](Value*, const Values& at) -> Values {
-                  Values sums = load_sums(at[0]);
-                  Values next{v_.at(at[0], tile_sums_bytes())};
-                  for (std::size_t i = 0; i < blocks.size(); ++i) {
-                    Value* const w = at[2 * i + 1];
-                    Value* const ahead = at[2 * i + 2];
-                    sums = multiply_tile({w, ahead, blocks[i].xs}, std::move(sums));
-                    next.push_back(v_.at(w, tile_weight_bytes()));
-                    next.push_back(v_.beyond(ahead, tile_weight_bytes()));
-                  }
-                  store_sums(sums, at[0]);
-                  return next;
+                  store_sums(multiply_tile({at[0], at[1], block.xs}, load_sums(at[2])), at[2]);
+                  return {v_.at(at[0], tile_weight_bytes()), v_.beyond(at[1], tile_weight_bytes()),
+                          v_.at(at[2], tile_sums_bytes())};
                 });
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "compiler/cpu/row_pass.h"
 
@@ -34,8 +33,6 @@ class SmallBatchPass : public RowPass {
   [[nodiscard]] virtual Block locate(const Values& batch_rows, Value* step) = 0;
   /// Adds the products of the tile of a block whose weight begins at block.w.
   [[nodiscard]] virtual Values multiply_tile(const Block& block, Values sums) = 0;
-  /// Steps whose blocks are multiplied tile by tile together, so that sums come from L1 once for all of them.
-  [[nodiscard]] virtual std::int32_t steps_together() const { return 1; }
   /// Adds up what is one output's: vectors_ → [tile_n][block_out].
   virtual void reduce(Value* sums) = 0;
 
@@ -54,7 +51,7 @@ class SmallBatchPass : public RowPass {
  private:
   void accumulate(Value* sums, Value* first, Value* steps) final;
   void accumulate_weight(Value* sums, Value* first, Value* steps, const Values& batch_rows);
-  void multiply_blocks(const std::vector<Block>& blocks);
+  void multiply_block(const Block& block);
   [[nodiscard]] Block prepared(const Values& batch_rows, Value* step, Value* gate);
   void store_features(Value* output_block);
   [[nodiscard]] Values load_sums(Value* from);

@@ -7,8 +7,9 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Bytes of the weight; far enough for memory, near enough for L1.
-constexpr std::int64_t kPrefetchAhead = 2048;
+/// Bytes of the weight, where it comes from memory: hardware prefetchers stop at the end of a page. What is
+/// in a cache arrives faster without.
+constexpr std::int64_t kPrefetchAhead = 8192;
 
 /// Lanes are words of k; a register tile is as many rows of a block as there are chains for each batch row.
 class SmallBatchRowPass final : public SmallBatchPass {
@@ -19,8 +20,6 @@ class SmallBatchRowPass final : public SmallBatchPass {
   [[nodiscard]] std::int32_t tiles() const override { return g_.block_out / outputs(); }
   [[nodiscard]] std::int64_t tile_weight_bytes() const override { return row_bytes() * outputs(); }
   [[nodiscard]] std::int32_t sum_lanes() const override { return std::min(lanes_, g_.block_words); }
-  /// So many that there are addresses for in registers.
-  [[nodiscard]] std::int32_t steps_together() const override { return tiles() > 1 ? 4 / g_.tile_n : 1; }
   Block locate(const Values& batch_rows, Value* step) override;
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
   void reduce(Value* sums) override;
@@ -44,8 +43,9 @@ SmallBatchPass::Block SmallBatchRowPass::locate(const Values& batch_rows, Value*
 SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Values sums) {
   const std::int64_t w_bytes = w_word_bytes() * sum_lanes();  // of a vector
   const std::int64_t x_bytes = x_word_bytes() * sum_lanes();
-  for (std::int64_t line = 0; line < (tile_weight_bytes() + kLine - 1) / kLine; ++line)
-    v_.prefetch(v_.beyond(block.ahead, line * kLine));
+  if (layout_.known(LayoutNumber::streams).value_or(1) != 0)
+    for (std::int64_t line = 0; line < (tile_weight_bytes() + kLine - 1) / kLine; ++line)
+      v_.prefetch_to_second_level(v_.beyond(block.ahead, line * kLine));
   for (std::int64_t k = 0; k < g_.block_words / sum_lanes(); ++k) {
     Values xv;
     for (Value* x : block.xs) xv.push_back(load_words(x_type(), v_.at(x, k * x_bytes), g_.aligned(x_bytes)));

@@ -88,6 +88,12 @@ void VectorIr::prefetch(Value* address) {
   ir.CreateIntrinsic(llvm::Intrinsic::prefetch, {ir.getPtrTy()},
                      {address, ir.getInt32(0), ir.getInt32(3), ir.getInt32(1)});
 }
+
+void VectorIr::prefetch_to_second_level(Value* address) {
+  ir.CreateIntrinsic(llvm::Intrinsic::prefetch, {ir.getPtrTy()},
+                     {address, ir.getInt32(0), ir.getInt32(2), ir.getInt32(1)});
+}
+
 Value* VectorIr::splat(Value* scalar, std::int32_t lanes) {
   return ir.CreateVectorSplat(static_cast<unsigned>(lanes), scalar);
 }

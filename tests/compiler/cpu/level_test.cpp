@@ -74,7 +74,7 @@ TEST_CASE("register tiles cover a block's outputs exactly and differ by at most 
 
 TEST_CASE("sums and operands of a wide register tile fit the sixteen registers of AVX2") {
   const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
-  for (const std::int32_t out : {16, 32, 64, 128}) {
+  for (const std::int32_t out : {8, 16, 32, 64, 128}) {
     const RegisterTile tile = register_tile(level, out, DType::f32, tiled(32));
     CHECK(tile.vectors == 4);
     CHECK(tile.vectors * tile.largest() + std::min(tile.vectors, tile.largest()) + 1 <= 16);
@@ -83,11 +83,13 @@ TEST_CASE("sums and operands of a wide register tile fit the sixteen registers o
   CHECK(register_tile(level, 32, DType::f32, tiled(32, 4)).vectors == 2);
 }
 
-TEST_CASE("a block of eight outputs is two tiles of four, not three of three and less") {
-  const Level& level = level_of({Target::Kind::cpu, "x86-64-v3", 1});
-  const RegisterTile tile = register_tile(level, 8, DType::f32, tiled(32));
-  CHECK(tile.outputs == std::vector<std::int32_t>{4, 4});
-  CHECK(tile.vectors == 2);
+TEST_CASE("on AVX-512 a tile has eight outputs by two vectors, or four by four where there are four") {
+  const Level& level = level_of({Target::Kind::cpu, "x86-64-v4", 1});
+  for (const std::int32_t out : {8, 16, 32, 64, 128}) {
+    CHECK(register_tile(level, out, DType::f32, tiled(32)).largest() == 8);
+    CHECK(register_tile(level, out, DType::f32, tiled(64)).largest() == 4);
+    CHECK(register_tile(level, out, DType::f32, tiled(64)).vectors == 4);
+  }
 }
 
 TEST_CASE("only the packed weight of float32 blocks of 16 is read in vectors of outputs, on AVX2") {
