@@ -11,7 +11,7 @@
 //
 //  --short        measures only small layers, for tests (bench/command_line.h)
 //  --dtype=TYPE   of x and the weight (f32)
-//  --target=TEXT  of a level that this machine runs, such as x86-64-v3:2 (cpu)
+//  --target=LIST  of levels that this machine runs, such as x86-64-v3:2,x86-64-v4:2 (cpu)
 //  --write FILE   puts the table between the marks in docs/performance.md
 
 #include <sys/mman.h>
@@ -245,6 +245,38 @@ void anatomy(benchmark::State& state, const Case& given) {
   state.SetLabel(to_string(config));
 }
 
+std::vector<Target> parse_targets(const std::string& text) {
+  std::vector<Target> targets;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    targets.push_back(Target::parse(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return targets;
+}
+
+std::string percent(const benchmark::BenchmarkReporter::Run& run, const char* counter) {
+  return fmt::format("{:.0f}", 100 * static_cast<double>(run.counters.at(counter)));
+}
+
+std::string row_of(const benchmark::BenchmarkReporter::Run& run) {
+  std::string row = "|";
+  for (const auto& part : {"target:", "block:", "density:", "n:"}) {
+    const std::string& name = run.run_name.function_name;
+    const std::size_t begin = name.find(part) + std::string(part).size();
+    row += fmt::format(" {} |", name.substr(begin, name.find('/', begin) - begin));
+  }
+  for (const char* const counter :
+       {"of_peak", "loop_memory", "loop_l3", "loop_l2", "loop_l1", "pack", "store", "wait"})
+    row += fmt::format(" {} |", percent(run, counter));
+  return row + "\n";
+}
+
+constexpr const char* kHead =
+    "| level | block | density | n | launch, % of peak | product pass | weight in L3 | in L2 | in L1 | "
+    "packing x, % of "
+    "the launch | store | waiting |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+
 }  // namespace
 }  // namespace sparsekiln
 
@@ -256,35 +288,28 @@ int main(int argc, char** argv) {
       argc, argv,
       [&](bench::CommandLine& line, bool is_short) {
         if (const auto path = line.take("--write")) document.emplace(*path, "cpu_anatomy");
-        const Target target = Target::parse(line.take("--target").value_or("cpu"));
+        const std::vector<Target> targets = parse_targets(line.take("--target").value_or("cpu"));
         const DType dtype = parse_dtype(line.take("--dtype").value_or("f32"));
         const Axes axes = is_short ? kShort : Axes{};
-        for (const std::int32_t block : axes.blocks)
-          for (const double density : axes.densities)
-            for (const std::int64_t n : axes.batches)
-              benchmark::RegisterBenchmark(
-                  fmt::format("anatomy/block:{}/density:{}/n:{}", block, density, n).c_str(),
-                  [=](benchmark::State& state) {
-                    anatomy(state, {axes.features, block, density, n, target, dtype});
-                  })
-                  ->UseManualTime()
-                  ->Unit(benchmark::kMillisecond)
-                  ->Iterations(axes.rounds);
+        for (const Target& target : targets)
+          for (const std::int32_t block : axes.blocks)
+            for (const double density : axes.densities)
+              for (const std::int64_t n : axes.batches)
+                benchmark::RegisterBenchmark(
+                    fmt::format("anatomy/target:{}/block:{}/density:{}/n:{}", target.arch, block, density, n)
+                        .c_str(),
+                    [=](benchmark::State& state) {
+                      anatomy(state, {axes.features, block, density, n, target, dtype});
+                    })
+                    ->UseManualTime()
+                    ->Unit(benchmark::kMillisecond)
+                    ->Iterations(axes.rounds);
       },
-      [&](const benchmark::BenchmarkReporter::Run& run) {
-        const auto percent = [&](const char* name) {
-          return fmt::format("{:.0f}", 100 * run.counters.at(name));
-        };
-        rows += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
-                            run.run_name.function_name.substr(8), percent("of_peak"), percent("loop_memory"),
-                            percent("loop_l3"), percent("loop_l2"), percent("loop_l1"), percent("pack"),
-                            percent("store"), percent("wait"));
-      });
-  if (status == 0 && document)
+      [&](const benchmark::BenchmarkReporter::Run& run) { rows += row_of(run); });
+  if (status == 0 && document) {
+    const auto device = cpu::open_device(0);
     document->write(
-        "| cell | launch, % of peak | product pass | weight in L3 | in L2 | in L1 | packing x, % of the "
-        "launch | "
-        "store | waiting |\n|---|---|---|---|---|---|---|---|---|\n" +
-        rows);
+        fmt::format("{}, {} threads:\n\n{}{}", device->about().name, device->target().workers, kHead, rows));
+  }
   return status;
 }

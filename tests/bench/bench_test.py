@@ -180,6 +180,29 @@ class Bench(unittest.TestCase):
         means = re.findall(r"^(\w+): geometric mean [\d.]+, worst [\d.]+ of 4 shapes$", self.said, re.M)
         self.assertEqual(means, ratios)
 
+    def test_cpu_anatomy(self):
+        (shown,) = documented("cpu_anatomy")
+
+        def write(copy):
+            rows = self.measured("cpu_anatomy", "ms", *self.placed(shown, {"docs/performance.md": copy}))
+            levels = [target.partition(":")[0] for target in shown[0].removeprefix("--target=").split(",")]
+            names = [f"anatomy/target:{level}/block:{block}/density:0.25/n:64" for level in levels for block in (8, 32)]
+            self.assertEqual(list(rows), names)
+            for name, row in rows.items():
+                for figure in ("of_peak", "loop_memory", "loop_l3", "loop_l2", "loop_l1", "pack", "store"):
+                    self.assert_positive(row[figure], f"{name}: {figure}")
+                self.assertLess(row["wait"], 1)
+
+        for row in self.tables_in("docs/performance.md", write):
+            self.assert_positive(float(row["launch, % of peak"]), str(row))
+
+    def test_cpu_balance(self):
+        rows = self.written("cpu_balance.py")
+        self.assertEqual([row["n"] for row in rows], ["32", "256", "2048"])
+        for row in rows:
+            self.assertEqual(float(row["1 threads"]), 1)
+            self.assertTrue(all(1 <= float(row[f"{threads} threads"]) < 1.5 for threads in (16, 64, 128)), str(row))
+
     def test_cpu_forward(self):
         rows = self.measured("cpu_forward", "ms")
         shapes = [f"forward/block:{block}/density:0.25/n:{n}" for block in (8, 32) for n in (1, 64)]
