@@ -64,7 +64,7 @@ Tile register_tile(double block_out, const Level& level, bool halves, const Conf
   const bool wide = level.wide_outputs > 0 && available % 4 == 0 && config.tile_out <= level.wide_outputs;
   const double vectors = wide ? 4 : available % 2 == 0 ? 2 : available % 3 == 0 ? 3 : 1;
   const double most = level.tile_outputs;
-  const double fitting = wide ? level.wide_outputs - (halves ? 1 : 0) : vectors == 1 ? 2 * most : most;
+  const double fitting = wide ? level.wide_outputs_of(halves) : vectors == 1 ? 2 * most : most;
   const double cap = config.tile_out > 0 ? config.tile_out : fitting;
   return {block_out / std::ceil(block_out / cap), vectors};
 }
@@ -158,6 +158,8 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
   if (small_batch) {
     compute = elements / lanes * std::max(0.5 * config.tile_n, 0.5 + widening(problem)) +
               blocks * block.out * config.tile_n;  // adding lanes up
+    if (problem.changes_x()) pack = inputs * config.tile_n / lanes;
+    if (problem.gates) compute += elements / lanes * (1 + 2 * widening(problem));  // copied before
   } else {
     const Tile tile = register_tile(block.out, level_of(target), in_halves, config);
     const double register_tiles =
@@ -177,7 +179,7 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
   const double units = shares * tiles;
   const double busy = (compute + items) * tiles / threads * imbalance(units, threads);
   const double packing = pack * tiles / threads;
-  const double passes = !small_batch && shares > 1 ? 2 : 1;
+  const double passes = pack > 0 && shares > 1 ? 2 : 1;
   const double overhead = kLaunchUs + (threads > 1 ? passes * kPassUs : 0) + units / threads * 0.1;
   Prediction prediction;
   prediction.us = overhead + (overlapped(busy, memory, kWeightExposed) + packing) / kHertz * 1e6;

@@ -50,7 +50,8 @@ std::vector<Priced> priced(const Computed& computed, const Problem& problem, con
   for (const Config& candidate : default_candidates(problem, target, n)) try {
       const Config config = with_derived(computed, target, candidate, n, figures);
       found.push_back({config, pricing.of(config, n).us});
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::invalid_argument) throw;
       refused = candidate;
     }
   std::stable_sort(found.begin(), found.end(),

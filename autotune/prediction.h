@@ -29,6 +29,8 @@ class Pricing {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// As Pricing, for one config.
 [[nodiscard]] Prediction predict(const Problem& problem, const Target& target, const Config& config,
                                  std::int64_t n, const Part& part = {});
 

@@ -115,17 +115,18 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
 }
 
 /// Asks the compiler of configs, one after the other. Where tables are in global memory it is not asked again
-/// of one that differs from the one before in `split` alone: that decides only how long constant ones become.
+/// of one that differs in `split` alone from the one before, if that works: `split` decides only how long
+/// constant ones become.
 class RefusalOfEach {
  public:
   RefusalOfEach(const Problem& problem, const Target& target)
       : check_(problem, target), cuda_(target.kind == Target::Kind::cuda) {}
 
-  const std::string& of(Config config) {
-    const bool reusable = cuda_ && config.table == TableForm::global;
-    if (reusable) config.split = 1;
-    if (!reusable || config != last_) refusal_ = check_.refusal(config);
-    last_ = config;
+  const std::string& of(const Config& config) {
+    Config alike = config;
+    if (cuda_ && config.table == TableForm::global) alike.split = 1;
+    if (alike != last_ || !refusal_.empty()) refusal_ = check_.refusal(config);
+    last_ = alike;
     return refusal_;
   }
 

@@ -37,6 +37,12 @@ struct Level {
   std::int32_t tile_batch_rows;  ///< the most batch rows of such a block's register tile
   std::int32_t gradient_sums;    ///< vectors of sums of a register tile of grad_weight
 
+  /// wide_outputs, where bf16 is multiplied as the `halves` of pairs, which take a register more than
+  /// float32.
+  [[nodiscard]] std::int32_t wide_outputs_of(bool halves) const {
+    const bool room = registers > 4 * wide_outputs + 4;
+    return wide_outputs - (halves && !room ? 1 : 0);
+  }
   /// Vectors of sums of any other register tile, besides what it multiplies.
   [[nodiscard]] std::int32_t most_sums() const { return registers - 2; }
 };

@@ -43,6 +43,10 @@ struct Spmm : Computation {
   [[nodiscard]] std::int64_t out_features() const {
     return cut_out != 0 ? cut_out : std::int64_t{layout.rows()} * block.out;
   }
+  /// Whether x, or W, is changed or rearranged before it is multiplied.
+  [[nodiscard]] bool changes_x() const {
+    return feature_major() || gates || derivative != Activation::none || cut_in != 0;
+  }
   /// Multiplications and additions on present blocks for a batch of n.
   [[nodiscard]] double flops(std::int64_t n) const {
     return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in * static_cast<double>(n);

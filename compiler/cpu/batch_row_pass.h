@@ -34,6 +34,9 @@ namespace sparsekiln::cpu {
 ///         for each step   block_product: for each word of k, multiply
 ///         store_sums
 ///
+/// Where one tile is all of a block and a batch tile, its sums stay in registers for a whole block row
+/// (accumulate_in_registers), and there are no chunks.
+///
 /// Small blocks by columns are taken in the order of W instead (accumulate_group): their items share one
 /// stream of the weight, and the accumulators of all of them are in L2.
 // clang-format on

@@ -19,11 +19,7 @@ constexpr std::int32_t kGroupedBlockOfPanels = 128;
 /// more there are, the more blocks share their x.
 constexpr std::int32_t kGroupBytes = 65536;
 
-/// Problems that the passes which read x, or the weight, in place cannot compute.
-bool must_pack(const Spmm& problem) {
-  return problem.feature_major() || problem.gates || problem.derivative != Activation::none ||
-         problem.cut_in != 0;
-}
+/// Problems that a pass which reads the weight in place cannot compute.
 bool must_copy(const Spmm& problem) {
   return problem.feature_major() || problem.gates || problem.cut_in != 0;
 }
@@ -46,7 +42,7 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
       block_out(problem.block.out) {
   tile_n = config.tile_n;
   small_batch = tile_n < level.lanes;
-  packs_x = !small_batch || must_pack(problem);
+  packs_x = !small_batch || problem.changes_x();
   axis = small_batch && problem.by_columns() ? Axis::output : axis_of(level, block_out, dtype, config);
   order = config.packed          ? WeightOrder::packed
           : problem.by_columns() ? WeightOrder::columns
@@ -64,7 +60,7 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
   if (copies_weight()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * weights * block_out * tile_n;
   const std::int32_t grouped_block = small_batch ? kGroupedBlock : kGroupedBlockOfPanels;
-  const bool copied = small_batch ? copies_small_batch() || cuts_in : copies_weight();
+  const bool copied = small_batch ? copies_some_small_batch() : copies_weight();
   const bool grouped = problem.by_columns() && !copied && block_out * block_words <= grouped_block;
   group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
 }

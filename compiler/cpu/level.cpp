@@ -41,9 +41,8 @@ RegisterTile register_tile(const Level& level, std::int32_t block_out, DType dty
       const std::int32_t available = config.tile_n / level.lanes;
       const bool wide = level.wide_outputs > 0 && available % 4 == 0 && config.tile_out <= level.wide_outputs;
       tile.vectors = wide ? 4 : available % 2 == 0 ? 2 : available % 3 == 0 ? 3 : 1;
-      // The halves of pairs take a register more than float32, which three outputs do not leave.
       const bool halves = word_elements(dtype, by_columns) == 2 && !level.dot_bf16;
-      const std::int32_t fitting = wide                ? level.wide_outputs - (halves ? 1 : 0)
+      const std::int32_t fitting = wide                ? level.wide_outputs_of(halves)
                                    : tile.vectors == 1 ? 2 * level.tile_outputs
                                                        : level.tile_outputs;
       tile.outputs = shares(block_out, config.tile_out > 0 ? config.tile_out : fitting);

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kStretchBytes = 256;
 
 /// A square of batch rows × words at a time; a block with four words in a row allows no wider one. Where x is
-/// feature-major, a vector of batch rows.
+/// feature-major, a vector of batch rows; of a small batch, one batch row after the other.
 class PackPass {
  public:
   PackPass(VectorIr& v, const Geometry& g, const LayoutIr& layout)

@@ -39,7 +39,7 @@ struct Geometry {
   std::int32_t block_out;
   std::int32_t tile_n;
   bool small_batch;  ///< fewer batch rows than a vector has lanes
-  bool packs_x;      ///< else it is read in place: of small batches whose x lies as it is multiplied
+  bool packs_x;      ///< false: a small batch reads x in place
   Axis axis;
   WeightOrder order;
   RegisterTile tile;
@@ -67,6 +67,7 @@ struct Geometry {
   /// The same of small batches, which convert what they read in place. Where nothing but the last block
   /// column has to be copied, others are not.
   [[nodiscard]] bool copies_small_batch() const { return gates || (cuts_in && widens()); }
+  [[nodiscard]] bool copies_some_small_batch() const { return gates || cuts_in; }
   /// Words are narrower in memory than the float32 they are multiplied as.
   [[nodiscard]] bool widens() const { return word_bytes < 4; }
   /// Along outputs, the words of k of one batch row that are contiguous in the panel: a cache line, or a
@@ -121,7 +122,7 @@ void emit_output_pass(VectorIr& ir, std::string_view name, const Geometry& geome
 void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
                                LayoutIr& layout, std::string_view pack);
 
-/// Small batches, by columns: lanes are outputs, and elements of x are broadcast in place.
+/// Small batches, by columns: lanes are outputs, and elements of x are broadcast.
 /// Every output (of a part) is C such chains, chain c summing the words c, c + C … of every block, where C is
 /// as many as make eight sums of a register tile's outputs and batch rows; then the upper half of the chains
 /// is added to the lower one until one is left. Where items are grouped C is 2 at most, the first chain goes

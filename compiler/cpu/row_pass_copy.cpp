@@ -49,16 +49,17 @@ void RowPass::copy_block(Value* from, Value* to, Value* gate) {
 }
 
 void RowPass::zero_missing(Value* block) {
-  // Register tiles of one output, as small batches have them, leave the order as it is.
-  const bool packed = g_.order == WeightOrder::packed && !g_.small_batch;
+  // Packed for register tiles of one output, as small batches have them, a weight is in its own order.
+  const bool by_tiles = g_.order == WeightOrder::packed && !g_.small_batch;
+  const WeightOrder order = g_.order == WeightOrder::packed && !by_tiles ? WeightOrder::rows : g_.order;
   const std::vector<std::int32_t> whole = {g_.block_out};
   Value* inputs = layout_.number(LayoutNumber::last_inputs);
   Value* elements = v_.constant(g_.word_elements);
   Value* half = ir_.CreateSDiv(inputs, elements);  // a word of which a half is there, maybe
   Value* first = ir_.CreateSDiv(v_.plus(inputs, v_.constant(g_.word_elements - 1)), elements);
   std::int64_t base = 0;  // of a tile, in words
-  for (const std::int32_t outputs : packed ? g_.tile.outputs : whole) {
-    const WeightStrides strides = weight_strides(g_.order, outputs, g_.block_out, g_.block_words);
+  for (const std::int32_t outputs : by_tiles ? g_.tile.outputs : whole) {
+    const WeightStrides strides = weight_strides(order, outputs, g_.block_out, g_.block_words);
     v_.loop("missing", v_.constant(0), v_.constant(outputs), [&](Value* output) {
       Value* row = v_.at(v_.at(block, 4 * base), v_.times(output, 4 * strides.output));
       v_.loop("half", half, first, [&](Value* k) {

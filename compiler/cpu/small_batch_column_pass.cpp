@@ -112,7 +112,7 @@ SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, V
     const Block at{after_sums[0], after_sums[1], Values(after_sums + 2, now.end())};
     multiply_turn(at, next);
     next.push_back(v_.at(at.w, kUnroll * column_bytes()));
-    next.push_back(v_.beyond(at.ahead, kUnroll * column_bytes()));
+    next.push_back(v_.beyond(at.ahead, in_memory(kUnroll * column_bytes())));
     for (Value* x : at.xs) next.push_back(v_.at(x, std::int64_t{4} * kUnroll));
     return next;
   };
@@ -128,7 +128,7 @@ void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
   std::int64_t prefetched = -1;  // the last line
   for (std::int32_t k = 0; k < kUnroll; ++k)
     for (std::int64_t at = 0; at < tile_weight_bytes(); at += vector_bytes) {
-      const std::int64_t line = (k * column_bytes() + at) / kLine;
+      const std::int64_t line = in_memory(k * column_bytes() + at) / kLine;
       if (line == prefetched) continue;
       prefetched = line;
       v_.prefetch(v_.beyond(turn.ahead, line * kLine));

@@ -14,7 +14,7 @@ void SmallBatchPass::begin() {
   x_row_bytes_ = v_.times(v_.argument(ir_.getInt64Ty(), offsetof(Call, x_stride), "x_stride"),
                           static_cast<std::int64_t>(size_of(g_.dtype)));
   vectors_ = stack(tiles() * tile_sums_bytes(), "vectors");
-  if (g_.copies_small_batch() || g_.cuts_in) copied_ = stack(copied_block_bytes(), "copied");
+  if (g_.copies_some_small_batch()) copied_ = stack(copied_block_bytes(), "copied");
   if (g_.feature_major) transposed_ = stack(std::int64_t{4} * g_.tile_n * g_.weights, "transposed");
 }
 
@@ -49,7 +49,7 @@ void SmallBatchPass::multiply_block(const Block& block) {
   (void)v_.loop("tile", v_.constant(0), v_.constant(tiles()), {block.w, block.ahead, vectors_},
                 [&](Value*, const Values& at) -> Values {
                   store_sums(multiply_tile({at[0], at[1], block.xs}, load_sums(at[2])), at[2]);
-                  return {v_.at(at[0], tile_weight_bytes()), v_.beyond(at[1], tile_weight_bytes()),
+                  return {v_.at(at[0], tile_weight_bytes()), v_.beyond(at[1], in_memory(tile_weight_bytes())),
                           v_.at(at[2], tile_sums_bytes())};
                 });
 }

@@ -42,6 +42,10 @@ class SmallBatchPass : public RowPass {
   /// Bytes of a word of x, and of the weight, as register tiles read them.
   [[nodiscard]] std::int64_t x_word_bytes() const { return g_.packs_x ? 4 : g_.word_bytes; }
   [[nodiscard]] std::int64_t w_word_bytes() const { return g_.copies_small_batch() ? 4 : g_.word_bytes; }
+  /// Bytes of the weight in memory, of which so many are multiplied.
+  [[nodiscard]] std::int64_t in_memory(std::int64_t w_bytes) const {
+    return w_bytes * g_.word_bytes / w_word_bytes();
+  }
   [[nodiscard]] DType x_type() const { return g_.packs_x ? DType::f32 : g_.dtype; }
   [[nodiscard]] DType w_type() const { return g_.copies_small_batch() ? DType::f32 : g_.dtype; }
   [[nodiscard]] std::int64_t sum_bytes() const { return std::int64_t{4} * sum_lanes(); }

@@ -44,7 +44,7 @@ SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Valu
   const std::int64_t w_bytes = w_word_bytes() * sum_lanes();  // of a vector
   const std::int64_t x_bytes = x_word_bytes() * sum_lanes();
   if (layout_.known(LayoutNumber::streams).value_or(1) != 0)
-    for (std::int64_t line = 0; line < (tile_weight_bytes() + kLine - 1) / kLine; ++line)
+    for (std::int64_t line = 0; line < (in_memory(tile_weight_bytes()) + kLine - 1) / kLine; ++line)
       v_.prefetch_to_second_level(v_.beyond(block.ahead, line * kLine));
   for (std::int64_t k = 0; k < g_.block_words / sum_lanes(); ++k) {
     Values xv;

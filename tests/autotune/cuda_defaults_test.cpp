@@ -10,10 +10,13 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
+#include "autotune/architecture.h"
+#include "autotune/cuda_prediction.h"
 #include "autotune/cuda_work.h"
 #include "autotune/default_plan.h"
 #include "autotune/prediction.h"
 #include "autotune/space.h"
+#include "compiler/build.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/families.h"
 #include "compiler/cuda/multiprocessor.h"
@@ -81,6 +84,33 @@ TEST_CASE("the default is nearly as fast as the best of the whole space, by the 
             CAPTURE(to_string(config));
             CHECK(predict(problem, target, config, n).us <= 1.15 * best);
           }
+}
+
+TEST_CASE("of configs that the model cannot tell apart, the default has the fewest registers") {
+  for (const std::int64_t n : {16, 64, 1024}) {
+    const Problem problem = half_problem({32, 32});
+    const Spmm product(problem);
+    const Config chosen = default_config(problem, kH100, n);
+    const double us = predict(problem, kH100, chosen, n).us;
+    const std::int32_t registers = loop_costs(product, kH100, chosen).registers;
+    const ConfigCheck check(problem, kH100);
+    double least = us;
+    bool fewer = false;
+    for (const Config& candidate : default_candidates(problem, kH100, n)) {
+      const Config config = with_derived(product, kH100, candidate, n, architecture(kH100));
+      if (!check.refusal(config).empty()) continue;
+      const LoopCosts costs = loop_costs(product, kH100, config);
+      if (config.split > resident_ctas(kH100, costs.threads, costs.shared_bytes)) continue;
+      if (!has_registers(product, kH100, config, costs)) continue;
+      const double time = predict(problem, kH100, config, n).us;
+      least = std::min(least, time);
+      fewer = fewer || (time < us && costs.registers <= registers);
+    }
+    CAPTURE(n);
+    CAPTURE(to_string(chosen));
+    CHECK(us <= 1.0101 * least);
+    CHECK_FALSE(fewer);
+  }
 }
 
 TEST_CASE("the CTAs that a default plans for a multiprocessor fit it") {

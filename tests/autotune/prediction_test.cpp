@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 #include "autotune/architecture.h"
 #include "autotune/cuda_defaults.h"
 #include "autotune/cuda_work.h"
+#include "autotune/space.h"
+#include "compiler/build.h"
 #include "compiler/cuda/mma_shape.h"
 #include "compiler/cuda/multiprocessor.h"
 #include "compiler/schedule.h"
@@ -205,6 +208,24 @@ TEST_CASE("an architecture that is not in the table has the figures of the next 
   CHECK(architecture(Target::parse("sm_103")).memory_gbytes ==
         architecture(Target::parse("sm_100")).memory_gbytes);
   CHECK(architecture(Target::parse("sm_90a")).capability == 90);
+}
+
+TEST_CASE("configs that are priced together get the times that each gets alone") {
+  for (const Operation operation : kOperations) {
+    const Problem problem = layer(0.1, operation);
+    const Target target = Target::parse("h100");
+    std::vector<Config> configs = default_candidates(problem, target, 64);
+    for (int order = 0; order < 2; ++order) {
+      Pricing pricing(problem, target);
+      for (const Config& config : configs) {
+        CAPTURE(to_string(config));
+        const ConfigCheck check(problem, target);
+        if (check.refusal(config).empty())
+          CHECK(pricing.of(config, 64).us == predict(problem, target, config, 64).us);
+      }
+      std::reverse(configs.begin(), configs.end());
+    }
+  }
 }
 
 TEST_CASE("a part is known by the words of its name, or by its multiprocessors") {

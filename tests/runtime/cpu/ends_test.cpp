@@ -6,6 +6,8 @@
 #include <limits>
 #include <optional>
 
+#include "compiler/cpu/level.h"
+#include "compiler/cpu/packed_weight.h"
 #include "oracle/poisoned_output.h"
 #include "oracle/spmm_check.h"
 #include "oracle/spmm_inputs.h"
@@ -40,14 +42,27 @@ class GuardedCopy {
   std::byte* data_ = nullptr;
 };
 
+/// A weight in the order in which a kernel reads it.
+std::vector<std::byte> as_read(const Problem& problem, const Binary& binary,
+                               const std::vector<std::byte>& weight) {
+  const Config& config = binary.plan.front().config;
+  if (!config.packed || weight.empty()) return weight;
+  std::vector<std::byte> packed(weight.size());
+  pack_weight(problem.layout.blocks(), problem.block, problem.dtype,
+              register_tile(level_of(binary.target), problem.block.out, problem.dtype, config), weight.data(),
+              packed.data());
+  return packed;
+}
+
 CheckResult run_guarded(const Problem& problem, const Binary& binary, const HostInputs& inputs) {
   const auto module = open_device()->load(std::make_shared<Binary>(binary));
   PoisonedOutput output(problem, inputs.n);
   if (problem.epilogue.scale) output.set(inputs.y);
   const auto alignment = static_cast<std::size_t>(problem.alignment);
   const GuardedCopy x(inputs.x, alignment), z(inputs.z.bytes, alignment),
-      residual(inputs.residual.bytes, alignment), w(inputs.w), v(inputs.v), bias(inputs.bias, 1),
-      v_bias(inputs.v_bias, 1), gates(inputs.gates, 1);
+      residual(inputs.residual.bytes, alignment), w(as_read(problem, binary, inputs.w)),
+      v(as_read(problem, binary, inputs.v)), bias(inputs.bias, 1), v_bias(inputs.v_bias, 1),
+      gates(inputs.gates, 1);
   // y is aligned as little as was promised.
   const auto offset = static_cast<std::size_t>(problem.alignment == 16 ? 0 : problem.alignment);
   std::vector<std::byte> memory(output.image().size() + 64);
@@ -87,12 +102,12 @@ constexpr std::array<Epilogue, 4> kEpilogues = {
     Epilogue{.scale = true, .activation = Activation::gelu_tanh, .glu = true, .residual = true}};
 constexpr std::array<BlockShape, 5> kBlocks = {BlockShape{8, 8}, {16, 8}, {8, 32}, {32, 16}, {64, 64}};
 constexpr std::array<std::int64_t, 5> kBatches = {1, 3, 16, 29, 66};
-constexpr std::array<std::int32_t, 4> kTiles = {1, 16, 48, 64};
+constexpr std::array<std::int32_t, 6> kTiles = {1, 2, 4, 16, 48, 64};
 constexpr std::array kTypes = {std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::bf16},
                                std::pair{DType::f16, DType::f32}, std::pair{DType::bf16, DType::f32},
                                std::pair{DType::f16, DType::f16}};
 
-/// Problem number `turn` of a sequence in which everything meets everything sooner or later.
+/// Problem number `turn` of a sequence in which most things meet most others.
 Problem some_problem(std::size_t turn, Operation operation, ActivationOrder order) {
   const auto& [dtype, out_dtype] = kTypes[turn % kTypes.size()];
   const BlockShape block = kBlocks[(turn / 3) % kBlocks.size()];
@@ -118,9 +133,10 @@ void check_ends(const std::string& emitted, const std::string& assembled, std::s
       for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major}) {
         ++turn;
         const Problem problem = some_problem(turn, operation, order);
-        const std::int32_t tile_n = kTiles[turn % kTiles.size()];
+        // Independent of what the problem is: each round of tiles begins with another operation and order.
+        const std::int32_t tile_n = kTiles[(turn + turn / kTiles.size()) % kTiles.size()];
         Config config = vector_config(tile_n, turn % 5 == 0 ? 4 : 1);
-        const auto workers = static_cast<std::int32_t>(1 + turn % 4);
+        const auto workers = static_cast<std::int32_t>(1 + turn / 3 % 4);
         const auto binary = build_for(problem, {Target::Kind::cpu, emitted, workers}, config,
                                       {Target::Kind::cpu, assembled, workers});
         const std::int64_t n = kBatches[turn % kBatches.size()];
@@ -174,7 +190,9 @@ TEST_CASE("partial edge blocks are exact as emitted for AVX-512") {
 TEST_CASE("weights beyond the features of partial edge blocks may be anything") {
   for (const Operation operation : {Operation::forward, Operation::grad_input})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-      for (const std::int32_t tile_n : {1, 16}) {
+      for (const auto& [tile_n, packed] :
+           {std::pair{1, false}, {1, true}, {4, true}, {16, false}, {16, true}}) {
+        if (packed && operation != Operation::forward) continue;
         Problem problem = product_of(grid(kGrid), {16, 16}, 66, dtype, DType::f32, operation);
         problem.cut_in_features = kSide * 16 - 5;
         problem.cut_out_features = kSide * 16 - 3;
@@ -192,8 +210,12 @@ TEST_CASE("weights beyond the features of partial edge blocks may be anything") 
               ++planted;
             }
         REQUIRE(planted > 0);
-        const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(tile_n));
+        Config config = vector_config(tile_n);
+        config.packed = packed;
+        const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, config);
         const CheckResult check_result = run_guarded(problem, *binary, inputs);
+        CAPTURE(tile_n);
+        CAPTURE(packed);
         CHECK_MESSAGE(check_result.ok, check_result.first_failure);
       }
 }
@@ -221,9 +243,12 @@ TEST_CASE("neither a block whose gate is zero nor its x is used") {
         for (std::int64_t k = 0; k < product.block.in; ++k)
           store(dtype, std::numeric_limits<float>::quiet_NaN(), inputs.x.data(),
                 batch_row * inputs.x_stride + k);
-      const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(16));
-      const CheckResult check_result = run_guarded(problem, *binary, inputs);
-      CHECK_MESSAGE(check_result.ok, check_result.first_failure);
+      for (const std::int32_t tile_n : {1, 4, 16}) {
+        const auto binary = build_for(problem, {Target::Kind::cpu, host_level(), 2}, vector_config(tile_n));
+        const CheckResult check_result = run_guarded(problem, *binary, inputs);
+        CAPTURE(tile_n);
+        CHECK_MESSAGE(check_result.ok, check_result.first_failure);
+      }
     }
 }
 
