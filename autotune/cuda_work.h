@@ -61,7 +61,7 @@ struct Work {
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
                             std::int64_t n);
 
-/// Likewise, where the costs of the kernel's code are known, and what configs of one layout share.
+/// The same for callers that have the costs of the kernel's code, and what configs of one layout share.
 [[nodiscard]] Work estimate(const Spmm& problem, const Target& target, const Config& config,
                             const LoopCosts& costs, std::int64_t n, RowShares& rows);
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,

@@ -7,7 +7,7 @@
 /// NVRTC takes of `cold`, loading included: a new process that compiles the same source, and `nvrtc/empty` an
 /// empty kernel. `choice` is what the choice of a default config takes of `cold` and `store`, in a process
 /// that has done it before. `memory` is a `compile` in a process that already holds the same kernel. `launch`
-/// is a launch on a stub driver made for the tests, which does nothing, compared with the bare call. These
+/// is a launch on the tests' own driver, whose calls return at once, and `driver_call` the bare call. These
 /// use the layer of 90 %, compiled for that driver's GPU.
 ///
 ///  compile_latency [--short] [Google Benchmark's options]

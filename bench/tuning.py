@@ -136,7 +136,7 @@ def summary(rows: list[dict]) -> dict:
     correlations = [row["correlation"] for row in rows if not math.isnan(row["correlation"])]
     everything = [pair for row in rows for pair in row["times"]]
     return {
-        "problems": len(rows), "gain": geometric_mean(gains), "worst_gain": min(gains),
+        "problems": len(rows), "gain": geometric_mean(gains), "least_gain": min(gains), "largest_gain": max(gains),
         "agree": sum(row["agree"] for row in rows),
         "correlation": statistics.median(correlations or [math.nan]),
         "pooled_correlation": correlation([a for a, _ in everything], [b for _, b in everything]),
@@ -148,7 +148,7 @@ def tables(rows: list[dict], whole: dict, budget: str) -> str:
     environment = rows[0]["environment"]
     text = [
         f"{environment['device']}, {environment['workers']} threads; `--budget {budget}`, two runs.", "",
-        f"- default over tuned: geometric mean {whole['gain']:.3f}, worst {whole['worst_gain']:.3f}",
+        f"- default over tuned: geometric mean {whole['gain']:.3f}, {whole['least_gain']:.3f} to {whole['largest_gain']:.3f}",
         f"- the two runs agree on the winner, or on a tie: {whole['agree']} of {whole['problems']} problems",
         f"- the cost model's times and the measured ones: rank correlation within a problem {whole['correlation']:.2f} "
         f"(median), over all problems {whole['pooled_correlation']:.2f}",

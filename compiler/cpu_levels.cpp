@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 1> kBf16{"avx512bf16"};
 // Eight sums keep two 4-cycle multiply-adders busy, twelve have some to spare. On AVX2, three outputs by four
 // vectors are twelve with 7 loads for 12 multiply-adds (two of each a cycle), where four by two take 6 for 8;
 // sums, three weights and one vector of x fill the registers. Eight outputs are two threes and a two, still
-// faster by some 6 % than two fours. Six batch rows by two vectors of outputs, 8 for 12, are as good; blocks
+// faster than two fours. Six batch rows by two vectors of outputs, 8 for 12, are as good; blocks
 // of 16 gain some tenth by them, for one tile has all of a block's outputs, and others nothing. AVX-512 has
 // registers for eight by two, 10 for 16, or where there are four vectors of batch rows four by four, 8
 // for 16. For the gradient of the weight, 16 registers hold twelve sums, three words that are broadcast and
