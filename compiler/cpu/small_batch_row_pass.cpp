@@ -45,7 +45,7 @@ SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Valu
   const std::int64_t x_bytes = x_word_bytes() * sum_lanes();
   if (layout_.known(LayoutNumber::streams).value_or(1) != 0)
     for (std::int64_t line = 0; line < (in_memory(tile_weight_bytes()) + kLine - 1) / kLine; ++line)
-      v_.prefetch_to_second_level(v_.beyond(block.ahead, line * kLine));
+      v_.prefetch(v_.beyond(block.ahead, line * kLine), VectorIr::Cache::second);
   for (std::int64_t k = 0; k < g_.block_words / sum_lanes(); ++k) {
     Values xv;
     for (Value* x : block.xs) xv.push_back(load_words(x_type(), v_.at(x, k * x_bytes), g_.aligned(x_bytes)));

@@ -84,14 +84,10 @@ void VectorIr::store(Value* value, Value* address, unsigned align) {
 Value* VectorIr::entry(Value* table, Value* index, const char* name) {
   return ir.CreateSExt(unchanging(ir.getInt32Ty(), at(table, times(index, 4)), 4), ir.getInt64Ty(), name);
 }
-void VectorIr::prefetch(Value* address) {
+void VectorIr::prefetch(Value* address, Cache cache) {
+  const std::uint32_t locality = cache == Cache::first ? 3 : 2;  // LLVM's: 3 is nearest to the processor
   ir.CreateIntrinsic(llvm::Intrinsic::prefetch, {ir.getPtrTy()},
-                     {address, ir.getInt32(0), ir.getInt32(3), ir.getInt32(1)});
-}
-
-void VectorIr::prefetch_to_second_level(Value* address) {
-  ir.CreateIntrinsic(llvm::Intrinsic::prefetch, {ir.getPtrTy()},
-                     {address, ir.getInt32(0), ir.getInt32(2), ir.getInt32(1)});
+                     {address, ir.getInt32(0), ir.getInt32(locality), ir.getInt32(1)});
 }
 
 Value* VectorIr::splat(Value* scalar, std::int32_t lanes) {

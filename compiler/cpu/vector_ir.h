@@ -59,9 +59,9 @@ class VectorIr {
   }
   /// The i32 at `index` of a table of the layout, widened.
   [[nodiscard]] Value* entry(Value* table, Value* index, const char* name);
-  /// Into all caches, or those from the second level on.
-  void prefetch(Value* address);
-  void prefetch_to_second_level(Value* address);
+  enum class Cache : std::uint8_t { first, second };
+  /// Into this cache and all larger ones.
+  void prefetch(Value* address, Cache cache = Cache::first);
   [[nodiscard]] Value* splat(Value* scalar, std::int32_t lanes);
 
   /// for (i = begin; i < end; ++i) body(i)
