@@ -4,7 +4,7 @@
 // the other on the same threads, so that a busy machine affects them alike. The counters are medians over the
 // rounds of what was measured, or of ratios within a round:
 //  forward, grad_input, grad_weight              GFLOP/s of present blocks
-//  grad_input_vs_forward, grad_weight_vs_forward  its rate over forward's, which should be at least 0.8
+//  grad_input_vs_forward, grad_weight_vs_forward  its rate over forward's, which should be at least 0.9
 // After the last benchmark come the geometric mean and the worst of each ratio.
 //
 //  --short         measures only small layers, for tests (bench/command_line.h)

@@ -69,26 +69,26 @@ void BatchRowPass::accumulate(Value* sums, Value* first, Value* steps) {
   });
 }
 
-/// Adjacent steps are of different outputs and often of the same x: accumulators are in L1 between them.
+/// Accumulators are in registers for a span, and in L1 or L2 between an item's spans.
 void BatchRowPass::accumulate_group(Value* first, Value* last) {
-  const Chunk ahead{first, v_.constant(kStepsAhead), nullptr, nullptr};
-  v_.loop("step", first, last, [&](Value* step) {
-    Value* sums = group_sums_of(step);
+  v_.loop("span", first, last, [&](Value* span) {
+    const auto field = [&](std::int32_t index, const char* label) {
+      return v_.entry(tables_.slots, v_.plus(v_.times(span, kSpanFields), v_.constant(index)), label);
+    };
+    Value* sums = group_sums_of(field(0, "slot"));
+    const Chunk steps{first, v_.constant(kStepsAhead), field(1, "first_step"), field(2, "end")};
     for_each_tile([&](const Tile& tile) {
       Value* address = v_.settled(sums_address(sums, tile.output, tile.group));
-      store_sums(address, block_product(step, ahead, tile, load_sums(address, tile.outputs)), tile.outputs);
+      Values values =
+          v_.loop("step", steps.begin, steps.end, load_sums(address, tile.outputs),
+                  [&](Value* step, const Values& now) { return block_product(step, steps, tile, now); });
+      store_sums(address, values, tile.outputs);
     });
   });
 }
 
-void BatchRowPass::repeat(std::string_view name, std::int64_t count,
-                          const std::function<void(Value*)>& body) {
-  if (!grouped()) return v_.loop(name, v_.constant(0), v_.constant(count), body);
-  for (std::int64_t i = 0; i < count; ++i) body(v_.constant(i));
-}
-
 /// Calls `body` for every register tile: one loop for each run of equal tiles, and within it one over the
-/// groups. In a group of items both are unrolled, because blocks are small.
+/// groups.
 void BatchRowPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   const auto& outputs = g_.tile.outputs;
   const std::int64_t groups = g_.tile_n / group_batch_rows();
@@ -96,10 +96,10 @@ void BatchRowPass::for_each_tile(const std::function<void(const Tile&)>& body) {
   for (std::size_t begin = 0; begin < outputs.size();) {
     std::size_t end = begin;
     while (end < outputs.size() && outputs[end] == outputs[begin]) ++end;
-    repeat("tile", static_cast<std::int64_t>(end - begin), [&](Value* tile) {
+    v_.loop("tile", v_.constant(0), v_.constant(static_cast<std::int64_t>(end - begin)), [&](Value* tile) {
       Value* output = v_.plus(v_.constant(base), v_.times(tile, outputs[begin]));
       Value* number = v_.plus(tile, v_.constant(static_cast<std::int64_t>(begin)));
-      repeat("group", groups, [&](Value* group) {
+      v_.loop("group", v_.constant(0), v_.constant(groups), [&](Value* group) {
         body({output, outputs[begin], group, v_.plus(v_.times(number, groups), group)});
       });
     });

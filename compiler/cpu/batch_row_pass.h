@@ -80,7 +80,6 @@ class BatchRowPass final : public GatheringPass {
 
   // Loops over register tiles
   void for_each_tile(const std::function<void(const Tile&)>& body);
-  void repeat(std::string_view name, std::int64_t count, const std::function<void(Value*)>& body);
 
   // Blocks that are copied before they are multiplied (batch_row_pass_copy.cpp)
   /// Copies the blocks of a chunk that are used, once for all register tiles, which then need not convert

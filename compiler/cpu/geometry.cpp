@@ -13,11 +13,12 @@ constexpr std::int32_t kWidenedBytes = 16384;
 
 /// Elements of a block that is too small to be read as a stream of its own, where blocks are not contiguous.
 constexpr std::int32_t kGroupedBlock = 1024;
-/// The same limit on packed x, where more batch rows share a block and moving its sums through L1 costs more.
-constexpr std::int32_t kGroupedBlockOfPanels = 128;
 /// Bytes of the sums of a group of items, through which each row of W goes in order. L2 holds them, and the
 /// more there are, the more blocks share their x.
 constexpr std::int32_t kGroupBytes = 65536;
+/// Bytes of the weight of a window: L2 holds it, and the more steps it has, the longer sums stay in
+/// registers.
+constexpr std::int32_t kWindowBytes = 131072;
 
 /// Problems that a pass which reads the weight in place cannot compute.
 bool must_copy(const Spmm& problem) {
@@ -59,10 +60,10 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
   chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kMostBlocks);
   if (copies_weight()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * weights * block_out * tile_n;
-  const std::int32_t grouped_block = small_batch ? kGroupedBlock : kGroupedBlockOfPanels;
-  const bool copied = small_batch ? copies_some_small_batch() : copies_weight();
-  const bool grouped = problem.by_columns() && !copied && block_out * block_words <= grouped_block;
+  const bool copied = small_batch ? cuts_in : copies_weight();
+  const bool grouped = problem.by_columns() && !copied && block_out * block_words <= kGroupedBlock;
   group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
+  if (!small_batch) window_steps = std::max(1, kWindowBytes / static_cast<std::int32_t>(block_bytes()));
 }
 
 }  // namespace sparsekiln::cpu

@@ -40,8 +40,8 @@ enum ProductTable : std::size_t {
   kBlocks,  ///< the block number of each step, then zeros; empty where baked and each step's block has its
             ///< number
   kGroupBegin,  ///< workers + 1 offsets into groups; empty, as the next two: no groups
-  kGroups,      ///< kGroupFields each: first item, items, first step, steps
-  kSlots,       ///< the item of each step within its group
+  kGroups,      ///< kGroupFields each: first item, items; first step, steps, or first span, spans
+  kSlots,       ///< of each step its item within the group; where there are windows kSpanFields of each span
 };
 enum SddmmTable : std::size_t {
   kRunBegin,      ///< workers + 1 offsets into runs

@@ -44,10 +44,13 @@ struct Geometry {
   WeightOrder order;
   RegisterTile tile;
   std::int32_t chunk;        ///< blocks that a register tile goes over with its sums in registers, at most
-  std::int32_t group_items;  ///< small blocks by columns: items whose steps are taken in the order of W; 1:
-                             ///< each its own
-  std::int64_t sums_bytes;   ///< one block row's sums: [weights] times, along batch rows [block_out][tile_n]
-                             ///< float32, else [tile_n][block_out]
+  std::int32_t group_items;  ///< small blocks by columns: items whose steps are taken in the order of W, in
+                             ///< windows; 1: each its own
+  /// A group on packed x: so many steps that are adjacent in W are ordered by items, so that the sums of an
+  /// item stay in registers for a *span* of steps. 0: none are reordered.
+  std::int32_t window_steps = 0;
+  std::int64_t sums_bytes;  ///< one block row's sums: [weights] times, along batch rows [block_out][tile_n]
+                            ///< float32, else [tile_n][block_out]
   [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
   [[nodiscard]] std::int64_t out_bytes() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
   /// The alignment of vectors of `bytes` bytes in x and y.
@@ -62,12 +65,12 @@ struct Geometry {
   /// Pairs of bf16 along k.
   [[nodiscard]] bool pairs() const { return word_elements == 2; }
   [[nodiscard]] std::int32_t block_in() const { return block_words * word_elements; }
-  /// Blocks are copied, and converted, before they are multiplied.
-  [[nodiscard]] bool copies_weight() const { return widens() || gates || cuts_in; }
-  /// The same of small batches, which convert what they read in place. Where nothing but the last block
-  /// column has to be copied, others are not.
-  [[nodiscard]] bool copies_small_batch() const { return gates || (cuts_in && widens()); }
-  [[nodiscard]] bool copies_some_small_batch() const { return gates || cuts_in; }
+  /// All blocks are copied, and converted, before they are multiplied. Small batches convert and gate what
+  /// they read, and copy blocks that are cut alone.
+  [[nodiscard]] bool copies_weight() const { return !small_batch && (widens() || gates || cuts_in); }
+  /// A copy has words as they are in memory; else each is a float32.
+  [[nodiscard]] bool copies_words() const { return small_batch || !widens(); }
+  [[nodiscard]] std::int64_t copied_word_bytes() const { return copies_words() ? word_bytes : 4; }
   /// Words are narrower in memory than the float32 they are multiplied as.
   [[nodiscard]] bool widens() const { return word_bytes < 4; }
   /// Along outputs, the words of k of one batch row that are contiguous in the panel: a cache line, or a
@@ -89,6 +92,8 @@ struct Tables {
 inline constexpr std::int32_t kItemFields = 7;
 /// Items of a worker whose steps go through W in its order, so that small blocks are one stream.
 inline constexpr std::int32_t kGroupFields = 4;
+/// Adjacent steps of a group that are of one item: its number within the group, the first step and the end.
+inline constexpr std::int32_t kSpanFields = 3;
 /// The most blocks of a chunk.
 inline constexpr std::int32_t kMostBlocks = 32;
 /// The most steps that a pass looks ahead, to prefetch.

@@ -12,23 +12,46 @@ namespace {
 /// A weight of so many bytes may still be in the last cache from one launch to the next.
 constexpr std::int64_t kCachedBytes = std::int64_t{8} << 20;
 
-/// Whole items, `most` at most, whose steps are taken in the order of W; a part of a row is a group by
-/// itself.
+/// Whole items, Geometry::group_items at most, whose steps are taken in the order of W; a part of a row is a
+/// group by itself.
 struct Groups {
   std::vector<std::int32_t> begin;   ///< of each worker, and the end
   std::vector<std::int32_t> fields;  ///< kGroupFields each
-  std::vector<std::int32_t> slots;   ///< of each step
+  std::vector<std::int32_t> slots;   ///< of each step, or kSpanFields of each span
   std::vector<Step> steps;           ///< those of the schedule, in their new order
   std::vector<Item> items;           ///< in the same order; first_step is right for parts of rows alone
 };
 
-Groups group(const Schedule& schedule, std::int32_t most) {
+using SlotSteps = std::vector<std::pair<std::int32_t, Step>>;  ///< items within the group, and their steps
+
+void order_windows(SlotSteps& steps, std::size_t window) {
+  for (std::size_t begin = 0; begin < steps.size(); begin += window) {
+    const auto first = steps.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto end = steps.begin() + static_cast<std::ptrdiff_t>(std::min(begin + window, steps.size()));
+    std::stable_sort(first, end, [](const auto& a, const auto& b) { return a.first < b.first; });
+  }
+}
+
+/// The fields of the spans of steps that follow `before` others.
+std::vector<std::int32_t> spans_of(const SlotSteps& steps, std::size_t before) {
+  std::vector<std::int32_t> spans;
+  for (std::size_t begin = 0; begin < steps.size();) {
+    std::size_t end = begin;
+    while (end < steps.size() && steps[end].first == steps[begin].first) ++end;
+    spans.insert(spans.end(), {steps[begin].first, static_cast<std::int32_t>(before + begin),
+                               static_cast<std::int32_t>(before + end)});
+    begin = end;
+  }
+  return spans;
+}
+
+Groups group(const Schedule& schedule, const Geometry& geometry) {
   Groups groups;
   groups.items = schedule.items;
   const auto whole = [&](std::int32_t item) {
     return groups.items[static_cast<std::size_t>(item)].parts == 1;
   };
-  std::vector<std::pair<std::int32_t, Step>> steps;  // slot, step
+  SlotSteps steps;
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
     const std::int32_t end = schedule.worker_begin[static_cast<std::size_t>(worker) + 1];
@@ -37,21 +60,29 @@ Groups group(const Schedule& schedule, std::int32_t most) {
          first += count) {
       count = 1;
       if (whole(first))
-        while (count < most && first + count < end && whole(first + count)) ++count;
+        while (count < geometry.group_items && first + count < end && whole(first + count)) ++count;
       steps.clear();
       for (std::int32_t slot = 0; slot < count; ++slot)
         for (const Step& step : schedule.steps_of(schedule.items[static_cast<std::size_t>(first + slot)]))
           steps.emplace_back(slot, step);
       std::sort(steps.begin(), steps.end(),
                 [](const auto& a, const auto& b) { return a.second.block[0] < b.second.block[0]; });
-      groups.items[static_cast<std::size_t>(first)].first_step =
-          static_cast<std::int32_t>(groups.steps.size());
-      groups.fields.insert(groups.fields.end(), {first, count, static_cast<std::int32_t>(groups.steps.size()),
-                                                 static_cast<std::int32_t>(steps.size())});
-      for (const auto& [slot, step] : steps) {
-        groups.slots.push_back(slot);
-        groups.steps.push_back(step);
+      const std::size_t before = groups.steps.size();
+      groups.items[static_cast<std::size_t>(first)].first_step = static_cast<std::int32_t>(before);
+      std::vector<std::int32_t> slots;
+      std::int32_t unit = 1;  // of slots
+      if (geometry.window_steps > 0) {
+        order_windows(steps, static_cast<std::size_t>(geometry.window_steps));
+        slots = spans_of(steps, before);
+        unit = kSpanFields;
+      } else {
+        for (const auto& [slot, step] : steps) slots.push_back(slot);
       }
+      groups.fields.insert(groups.fields.end(),
+                           {first, count, static_cast<std::int32_t>(groups.slots.size()) / unit,
+                            static_cast<std::int32_t>(slots.size()) / unit});
+      groups.slots.insert(groups.slots.end(), slots.begin(), slots.end());
+      for (const auto& [slot, step] : steps) groups.steps.push_back(step);
     }
   }
   groups.begin.push_back(static_cast<std::int32_t>(groups.fields.size()) / kGroupFields);
@@ -62,7 +93,7 @@ void put_tables(LayoutData& data, const Schedule& schedule, const Geometry& geom
   std::vector<Step> steps = schedule.steps;
   std::vector<Item> items = schedule.items;
   if (geometry.group_items > 1) {
-    Groups groups = group(schedule, geometry.group_items);
+    Groups groups = group(schedule, geometry);
     data.tables[kGroupBegin] = std::move(groups.begin);
     data.tables[kGroups] = std::move(groups.fields);
     data.tables[kSlots] = std::move(groups.slots);

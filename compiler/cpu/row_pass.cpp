@@ -62,18 +62,17 @@ void RowPass::group(Value* number) {
   };
   Value* first_item = field(0, "first_item");
   Value* count = field(1, "items");
-  Value* first = field(2, "first_step");
-  const auto sums_of = [&](Value* slot) { return v_.at(group_sums_, v_.times(slot, g_.sums_bytes)); };
-  v_.loop("clear", v_.constant(0), count, [&](Value* slot) { clear(sums_of(slot)); });
-  accumulate_group(first, v_.plus(first, field(3, "steps")));
+  Value* first = field(2, "first");
+  v_.loop("clear", v_.constant(0), count, [&](Value* slot) { clear(group_sums_of(slot)); });
+  accumulate_group(first, v_.plus(first, field(3, "count")));
   v_.loop("stored", v_.constant(0), count, [&](Value* slot) {
-    own_sums_ = sums_of(slot);
+    own_sums_ = group_sums_of(slot);
     store_outputs(v_.entry(tables_.items, v_.times(v_.plus(first_item, slot), kItemFields), "output"));
   });
 }
 
-RowPass::Value* RowPass::group_sums_of(Value* step) {
-  return v_.settled(v_.at(group_sums_, v_.times(v_.entry(tables_.slots, step, "slot"), g_.sums_bytes)));
+RowPass::Value* RowPass::group_sums_of(Value* slot) {
+  return v_.settled(v_.at(group_sums_, v_.times(slot, g_.sums_bytes)));
 }
 
 RowPass::Value* RowPass::stack(std::int64_t bytes, const char* name) {

@@ -33,24 +33,26 @@ class RowPass {
   virtual void end() {}
   /// Writes the sums of `steps` steps from `first`, Geometry::sums_bytes of them, to `sums`.
   virtual void accumulate(Value* sums, Value* first, Value* steps) = 0;
-  /// Adds the products of the steps from `first` to before `last` to group_sums_of each: those of a group of
-  /// items, in the order of W. Only where there are groups.
+  /// Adds the products of a group of items to the sums of each, in the order of its steps, or of its spans
+  /// where there are windows: those from `first` to before `last`. Only where there are groups.
   virtual void accumulate_group(Value* /*first*/, Value* /*last*/) {}
   /// Writes own_sums_ to a block row of y, the batch rows that exist, now or later.
   virtual void store_outputs(Value* output_block) = 0;
 
   // Blocks that are copied before they are multiplied (row_pass_copy.cpp)
-  /// Copies a block as it is multiplied, as float32 or pairs, times `gate`; null: unchanged.
+  /// Copies a block, times `gate`; null: unchanged. See Geometry::copies_words.
   void copy_block(Value* from, Value* to, Value* gate);
   /// Zeroes the weights of a copied block of the last column for features that x does not have: they may hold
   /// anything.
   void zero_missing(Value* block);
   [[nodiscard]] std::int64_t copied_block_bytes() const {
-    return std::int64_t{4} * g_.block_out * g_.block_words;
+    return g_.copied_word_bytes() * g_.block_out * g_.block_words;
   }
   [[nodiscard]] Value* block_of(Value* step);
   [[nodiscard]] Value* gate_of(Value* step);
   [[nodiscard]] Value* is_used(Value* gate);
+  /// Elements times their gate, rounded as the weight is, as they are multiplied.
+  [[nodiscard]] Value* gated(Value* values, Value* gate);
 
   [[nodiscard]] Value* stack(std::int64_t bytes, const char* name);
   /// Calls `body(begin, end, length)` for the chunks of `steps` steps from `first`, Geometry::chunk at most.
@@ -59,8 +61,8 @@ class RowPass {
   /// Calls `body(sums)` for each weight, with its share of `sums`.
   void for_each_weight(Value* sums, const std::function<void(Value*)>& body);
   [[nodiscard]] bool grouped() const { return g_.group_items > 1; }
-  /// The sums of the item of a step of a group.
-  [[nodiscard]] Value* group_sums_of(Value* step);
+  /// The sums of an item of a group.
+  [[nodiscard]] Value* group_sums_of(Value* slot);
   /// Zeroes Geometry::sums_bytes.
   void clear(Value* sums);
   /// Batch rows of this batch tile that exist.

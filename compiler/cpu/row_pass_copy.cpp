@@ -21,11 +21,16 @@ RowPass::Value* RowPass::is_used(Value* gate) {
   return ir_.CreateFCmpUNE(gate, llvm::ConstantFP::get(ir_.getFloatTy(), 0));
 }
 
+RowPass::Value* RowPass::gated(Value* values, Value* gate) {
+  const auto lanes = llvm::cast<llvm::FixedVectorType>(values->getType())->getNumElements();
+  return v_.rounded_to(g_.dtype, ir_.CreateFMul(values, v_.splat(gate, static_cast<std::int32_t>(lanes))));
+}
+
 void RowPass::copy_block(Value* from, Value* to, Value* gate) {
-  const bool moved = gate == nullptr && g_.word_bytes == 4;
-  const std::int32_t elements = moved ? 1 : g_.word_elements;  // of a word
-  const std::int64_t element_bytes = g_.word_bytes / elements;
-  const std::int64_t all = std::int64_t{g_.block_out} * g_.block_words * elements;
+  const bool moved = gate == nullptr && g_.copies_words();  // as what float32 would be
+  const std::int64_t from_bytes = moved ? 4 : static_cast<std::int64_t>(size_of(g_.dtype));
+  const std::int64_t to_bytes = g_.copies_words() ? from_bytes : 4;
+  const std::int64_t all = g_.block_bytes() / from_bytes;
   const std::int64_t vectors = std::min<std::int64_t>(4, all / lanes_);  // at a time
   const std::int64_t turn_elements = vectors * lanes_;
   const auto align = [&](std::int64_t bytes) {
@@ -33,17 +38,17 @@ void RowPass::copy_block(Value* from, Value* to, Value* gate) {
   };
   const auto copied = [&](Value* address) -> Value* {
     if (moved) return v_.load(v_.floats(lanes_), address, 16);
-    Value* values = v_.load_floats(g_.dtype, address, lanes_, align(element_bytes));
+    Value* values = v_.load_floats(g_.dtype, address, lanes_, align(from_bytes));
     if (gate == nullptr) return values;
-    Value* scaled = v_.rounded_to(g_.dtype, ir_.CreateFMul(values, v_.splat(gate, lanes_)));
-    return g_.pairs() ? scaled : v_.widened(g_.dtype, scaled);
+    Value* elements = gated(values, gate);
+    return g_.copies_words() ? elements : v_.widened(g_.dtype, elements);
   };
   v_.loop("copy", v_.constant(0), v_.constant(all / turn_elements), [&](Value* turn) {
     Value* element = v_.times(turn, turn_elements);
     for (std::int64_t vector = 0; vector < vectors; ++vector) {
       Value* at = v_.plus(element, v_.constant(vector * lanes_));
-      v_.store(copied(v_.at(from, v_.times(at, element_bytes))), v_.at(to, v_.times(at, 4 / elements)),
-               align(4 / elements));
+      v_.store(copied(v_.at(from, v_.times(at, from_bytes))), v_.at(to, v_.times(at, to_bytes)),
+               align(to_bytes));
     }
   });
 }
@@ -57,17 +62,22 @@ void RowPass::zero_missing(Value* block) {
   Value* elements = v_.constant(g_.word_elements);
   Value* half = ir_.CreateSDiv(inputs, elements);  // a word of which a half is there, maybe
   Value* first = ir_.CreateSDiv(v_.plus(inputs, v_.constant(g_.word_elements - 1)), elements);
+  const std::int64_t word_bytes = g_.copied_word_bytes();
+  auto* word_type = ir_.getIntNTy(static_cast<unsigned>(8 * word_bytes));
+  const auto align = static_cast<unsigned>(word_bytes);
   std::int64_t base = 0;  // of a tile, in words
   for (const std::int32_t outputs : by_tiles ? g_.tile.outputs : whole) {
     const WeightStrides strides = weight_strides(order, outputs, g_.block_out, g_.block_words);
     v_.loop("missing", v_.constant(0), v_.constant(outputs), [&](Value* output) {
-      Value* row = v_.at(v_.at(block, 4 * base), v_.times(output, 4 * strides.output));
+      Value* row = v_.at(v_.at(block, word_bytes * base), v_.times(output, word_bytes * strides.output));
+      const auto word_at = [&](Value* k) { return v_.at(row, v_.times(k, word_bytes * strides.k)); };
       v_.loop("half", half, first, [&](Value* k) {
-        Value* word = v_.at(row, v_.times(k, 4 * strides.k));
-        v_.store(ir_.CreateAnd(v_.load(ir_.getInt32Ty(), word, 4), ir_.getInt32(0xffff)), word, 4);
+        Value* lower =
+            ir_.CreateAnd(v_.load(word_type, word_at(k), align), llvm::ConstantInt::get(word_type, 0xffff));
+        v_.store(lower, word_at(k), align);
       });
       v_.loop("missing_word", first, v_.constant(g_.block_words),
-              [&](Value* k) { v_.store(ir_.getInt32(0), v_.at(row, v_.times(k, 4 * strides.k)), 4); });
+              [&](Value* k) { v_.store(llvm::ConstantInt::get(word_type, 0), word_at(k), align); });
     });
     base += std::int64_t{outputs} * g_.block_words;
   }

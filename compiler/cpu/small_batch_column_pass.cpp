@@ -24,7 +24,7 @@ class SmallBatchColumnPass final : public SmallBatchPass {
  private:
   void begin() override;
   [[nodiscard]] std::int32_t tiles() const override { return g_.block_out / tile_outputs(); }
-  [[nodiscard]] std::int64_t tile_weight_bytes() const override { return w_word_bytes() * tile_outputs(); }
+  [[nodiscard]] std::int64_t tile_weight_bytes() const override { return g_.word_bytes * tile_outputs(); }
   [[nodiscard]] std::int32_t sum_lanes() const override { return std::min(lanes_, g_.block_out); }
   Block locate(const Values& batch_rows, Value* step) override;
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
@@ -47,7 +47,7 @@ class SmallBatchColumnPass final : public SmallBatchPass {
   }
   [[nodiscard]] std::int32_t tile_outputs() const { return vectors() * sum_lanes(); }
   /// The products of one word of k with all outputs.
-  [[nodiscard]] std::int64_t column_bytes() const { return w_word_bytes() * g_.block_out; }
+  [[nodiscard]] std::int64_t column_bytes() const { return g_.word_bytes * g_.block_out; }
   [[nodiscard]] bool widens_x() const { return g_.widens() && !g_.packs_x; }
   [[nodiscard]] std::size_t sum_of(std::int32_t chain, std::int32_t batch_row, std::int32_t vector) const {
     return static_cast<std::size_t>((chain * g_.tile_n + batch_row) * vectors() + vector);
@@ -109,10 +109,10 @@ SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, V
   const auto turn = [&](Value*, const Values& now) {
     const auto after_sums = now.begin() + static_cast<std::ptrdiff_t>(count);
     Values next(now.begin(), after_sums);
-    const Block at{after_sums[0], after_sums[1], Values(after_sums + 2, now.end())};
+    const Block at{after_sums[0], after_sums[1], Values(after_sums + 2, now.end()), block.gate};
     multiply_turn(at, next);
     next.push_back(v_.at(at.w, kUnroll * column_bytes()));
-    next.push_back(v_.beyond(at.ahead, in_memory(kUnroll * column_bytes())));
+    next.push_back(v_.beyond(at.ahead, kUnroll * column_bytes()));
     for (Value* x : at.xs) next.push_back(v_.at(x, std::int64_t{4} * kUnroll));
     return next;
   };
@@ -124,11 +124,11 @@ SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, V
 }
 
 void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
-  const std::int64_t vector_bytes = w_word_bytes() * sum_lanes();
+  const std::int64_t vector_bytes = g_.word_bytes * sum_lanes();
   std::int64_t prefetched = -1;  // the last line
   for (std::int32_t k = 0; k < kUnroll; ++k)
     for (std::int64_t at = 0; at < tile_weight_bytes(); at += vector_bytes) {
-      const std::int64_t line = in_memory(k * column_bytes() + at) / kLine;
+      const std::int64_t line = (k * column_bytes() + at) / kLine;
       if (line == prefetched) continue;
       prefetched = line;
       v_.prefetch(v_.beyond(turn.ahead, line * kLine));
@@ -136,9 +136,10 @@ void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
   for (std::int32_t k = 0; k < kUnroll; ++k) {
     Values weight;
     for (std::int32_t vector = 0; vector < vectors(); ++vector)
-      weight.push_back(v_.load_floats(w_type(), v_.at(turn.w, k * column_bytes() + vector * vector_bytes),
-                                      sum_lanes(),
-                                      static_cast<unsigned>(std::min<std::int64_t>(16, vector_bytes))));
+      weight.push_back(gated_floats(
+          v_.load_floats(g_.dtype, v_.at(turn.w, k * column_bytes() + vector * vector_bytes), sum_lanes(),
+                         static_cast<unsigned>(std::min<std::int64_t>(16, vector_bytes))),
+          turn.gate));
     for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
       Value* word = v_.load(ir_.getFloatTy(), v_.at(turn.xs[static_cast<std::size_t>(batch_row)], 4 * k), 4);
       Value* broadcast = v_.splat(word, sum_lanes());
@@ -162,14 +163,19 @@ void SmallBatchColumnPass::accumulate_group(Value* first, Value* last) {
       v_.branch("other_column", ir_.CreateICmpNE(column, before[0]), [&] { widen(block.xs, rows); });
       block.xs = rows;
     }
-    group_step(step, block);
+    if (!g_.gates) {
+      group_step(step, block);
+      return {column};
+    }
+    block.gate = gate_of(step);
+    v_.branch("used", is_used(block.gate), [&] { group_step(step, block); });
     return {column};
   });
 }
 
 /// The first chain of each output goes on from its sum, others begin at 0.
 void SmallBatchColumnPass::group_step(Value* step, const Block& block) {
-  Value* sums = group_sums_of(step);
+  Value* sums = group_sums_of(v_.entry(tables_.slots, step, "slot"));
   const auto one_tile = [&](Value* w, Value* ahead, Value* to) {
     const auto address = [&](std::size_t i) {
       const auto batch_row = static_cast<std::int64_t>(i) / vectors();
@@ -181,7 +187,7 @@ void SmallBatchColumnPass::group_step(Value* step, const Block& block) {
     for (std::size_t i = 0; i < count; ++i) values.push_back(v_.load(v_.floats(sum_lanes()), address(i), 16));
     values.resize(count * static_cast<std::size_t>(chains()),
                   llvm::Constant::getNullValue(v_.floats(sum_lanes())));
-    values = multiply_tile({w, ahead, block.xs}, std::move(values));
+    values = multiply_tile({w, ahead, block.xs, block.gate}, std::move(values));
     for (std::size_t i = 0; i < count; ++i) {
       Values parts;
       for (std::size_t at = i; at < values.size(); at += count) parts.push_back(values[at]);

@@ -14,7 +14,7 @@ void SmallBatchPass::begin() {
   x_row_bytes_ = v_.times(v_.argument(ir_.getInt64Ty(), offsetof(Call, x_stride), "x_stride"),
                           static_cast<std::int64_t>(size_of(g_.dtype)));
   vectors_ = stack(tiles() * tile_sums_bytes(), "vectors");
-  if (g_.copies_some_small_batch()) copied_ = stack(copied_block_bytes(), "copied");
+  if (g_.cuts_in) copied_ = stack(copied_block_bytes(), "copied");
   if (g_.feature_major) transposed_ = stack(std::int64_t{4} * g_.tile_n * g_.weights, "transposed");
 }
 
@@ -48,33 +48,30 @@ void SmallBatchPass::accumulate_weight(Value* sums, Value* first, Value* steps, 
 void SmallBatchPass::multiply_block(const Block& block) {
   (void)v_.loop("tile", v_.constant(0), v_.constant(tiles()), {block.w, block.ahead, vectors_},
                 [&](Value*, const Values& at) -> Values {
-                  store_sums(multiply_tile({at[0], at[1], block.xs}, load_sums(at[2])), at[2]);
-                  return {v_.at(at[0], tile_weight_bytes()), v_.beyond(at[1], in_memory(tile_weight_bytes())),
+                  store_sums(multiply_tile({at[0], at[1], block.xs, block.gate}, load_sums(at[2])), at[2]);
+                  return {v_.at(at[0], tile_weight_bytes()), v_.beyond(at[1], tile_weight_bytes()),
                           v_.at(at[2], tile_sums_bytes())};
                 });
 }
 
-/// The block of a step, copied if it has a gate or lies where x has no features.
+/// The block of a step, copied if it lies where x has no features.
 SmallBatchPass::Block SmallBatchPass::prepared(const Values& batch_rows, Value* step, Value* gate) {
   Block block = locate(batch_rows, step);
+  block.gate = gate;
   if (copied_ == nullptr) return block;
-  const auto cut = [&] {
-    return ir_.CreateICmpEQ(v_.entry(tables_.columns, step, "column"),
-                            layout_.number(LayoutNumber::last_column));
-  };
-  if (!g_.copies_small_batch()) {
-    Value* last = cut();
-    v_.branch("cut", last, [&] {
-      copy_block(block.w, copied_, nullptr);
-      zero_missing(copied_);
-    });
-    block.w = v_.settled(ir_.CreateSelect(last, copied_, block.w));
-    return block;
-  }
-  copy_block(block.w, copied_, gate);
-  if (g_.cuts_in) v_.branch("cut", cut(), [&] { zero_missing(copied_); });
-  block.w = copied_;
+  Value* cut =
+      ir_.CreateICmpEQ(v_.entry(tables_.columns, step, "column"), layout_.number(LayoutNumber::last_column));
+  v_.branch("cut", cut, [&] {
+    copy_block(block.w, copied_, gate);
+    zero_missing(copied_);
+  });
+  block.w = v_.settled(ir_.CreateSelect(cut, copied_, block.w));
+  if (gate != nullptr) block.gate = ir_.CreateSelect(cut, llvm::ConstantFP::get(ir_.getFloatTy(), 1), gate);
   return block;
+}
+
+SmallBatchPass::Value* SmallBatchPass::gated_floats(Value* values, Value* gate) {
+  return gate == nullptr ? values : v_.widened(g_.dtype, gated(values, gate));
 }
 
 /// Missing batch rows read the last one; what they give is never stored.

@@ -19,9 +19,10 @@ class SmallBatchPass : public RowPass {
   static constexpr std::int64_t kLine = 64;
 
   struct Block {
-    Value* w;      ///< as it is multiplied
-    Value* ahead;  ///< what is to be prefetched while `w` is read: maybe no memory of the weight
-    Values xs;     ///< of its columns, by batch row
+    Value* w;
+    Value* ahead;           ///< what is to be prefetched while `w` is read: maybe no memory of the weight
+    Values xs;              ///< of its columns, by batch row
+    Value* gate = nullptr;  ///< null: there are none
   };
 
   /// Register tiles of a block.
@@ -39,15 +40,11 @@ class SmallBatchPass : public RowPass {
   void begin() override;
   void store_outputs(Value* output_block) final;
   Values x_rows();
-  /// Bytes of a word of x, and of the weight, as register tiles read them.
+  /// Bytes of a word of x as register tiles read it.
   [[nodiscard]] std::int64_t x_word_bytes() const { return g_.packs_x ? 4 : g_.word_bytes; }
-  [[nodiscard]] std::int64_t w_word_bytes() const { return g_.copies_small_batch() ? 4 : g_.word_bytes; }
-  /// Bytes of the weight in memory, of which so many are multiplied.
-  [[nodiscard]] std::int64_t in_memory(std::int64_t w_bytes) const {
-    return w_bytes * g_.word_bytes / w_word_bytes();
-  }
   [[nodiscard]] DType x_type() const { return g_.packs_x ? DType::f32 : g_.dtype; }
-  [[nodiscard]] DType w_type() const { return g_.copies_small_batch() ? DType::f32 : g_.dtype; }
+  /// Floats of the weight, times their gate where there is one.
+  [[nodiscard]] Value* gated_floats(Value* values, Value* gate);
   [[nodiscard]] std::int64_t sum_bytes() const { return std::int64_t{4} * sum_lanes(); }
 
   Value* vectors_ = nullptr;  ///< [tile][kChains] sums
@@ -62,7 +59,7 @@ class SmallBatchPass : public RowPass {
   void store_sums(const Values& sums, Value* to);
   [[nodiscard]] std::int64_t tile_sums_bytes() const { return kChains * sum_bytes(); }
 
-  Value* copied_ = nullptr;      ///< a block, copied; null: all are multiplied in place
+  Value* copied_ = nullptr;      ///< a block that is cut; null: there are none
   Value* transposed_ = nullptr;  ///< where y is feature-major: [weights][tile_n], the sums of an output
   Value* x_ = nullptr;
   Value* x_row_bytes_ = nullptr;

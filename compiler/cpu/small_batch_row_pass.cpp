@@ -24,12 +24,15 @@ class SmallBatchRowPass final : public SmallBatchPass {
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
   void reduce(Value* sums) override;
   [[nodiscard]] Value* load_words(DType type, Value* address, unsigned align);
+  [[nodiscard]] Value* gated_words(Value* words, Value* gate);
   [[nodiscard]] Value* multiply_words(Value* w, Value* x, Value* sum);
+  /// An element of each pair, as float.
+  [[nodiscard]] Value* half(Value* words, bool upper);
 
   [[nodiscard]] bool dot() const { return g_.pairs() && v_.level.dot_bf16 && sum_lanes() == lanes_; }
   /// Outputs of a register tile. Blocks have a multiple of eight.
   [[nodiscard]] std::int32_t outputs() const { return kChains / g_.tile_n; }
-  [[nodiscard]] std::int64_t row_bytes() const { return w_word_bytes() * g_.block_words; }
+  [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_words; }
 };
 
 SmallBatchPass::Block SmallBatchRowPass::locate(const Values& batch_rows, Value* step) {
@@ -41,17 +44,18 @@ SmallBatchPass::Block SmallBatchRowPass::locate(const Values& batch_rows, Value*
 }
 
 SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Values sums) {
-  const std::int64_t w_bytes = w_word_bytes() * sum_lanes();  // of a vector
+  const std::int64_t w_bytes = std::int64_t{g_.word_bytes} * sum_lanes();  // of a vector
   const std::int64_t x_bytes = x_word_bytes() * sum_lanes();
   if (layout_.known(LayoutNumber::streams).value_or(1) != 0)
-    for (std::int64_t line = 0; line < (in_memory(tile_weight_bytes()) + kLine - 1) / kLine; ++line)
+    for (std::int64_t line = 0; line < (tile_weight_bytes() + kLine - 1) / kLine; ++line)
       v_.prefetch(v_.beyond(block.ahead, line * kLine), VectorIr::Cache::second);
   for (std::int64_t k = 0; k < g_.block_words / sum_lanes(); ++k) {
     Values xv;
     for (Value* x : block.xs) xv.push_back(load_words(x_type(), v_.at(x, k * x_bytes), g_.aligned(x_bytes)));
     for (std::int32_t output = 0; output < outputs(); ++output) {
-      Value* weight = load_words(w_type(), v_.at(block.w, output * row_bytes() + k * w_bytes),
-                                 static_cast<unsigned>(std::min<std::int64_t>(16, w_bytes)));
+      Value* words = load_words(g_.dtype, v_.at(block.w, output * row_bytes() + k * w_bytes),
+                                static_cast<unsigned>(std::min<std::int64_t>(16, w_bytes)));
+      Value* weight = gated_words(words, block.gate);
       for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
         Value*& sum = sums[static_cast<std::size_t>(output * g_.tile_n + batch_row)];
         sum = multiply_words(weight, xv[static_cast<std::size_t>(batch_row)], sum);
@@ -68,6 +72,21 @@ SmallBatchPass::Value* SmallBatchRowPass::load_words(DType type, Value* address,
                     : v_.load_floats(type, address, sum_lanes(), align);
 }
 
+SmallBatchPass::Value* SmallBatchRowPass::half(Value* words, bool upper) {
+  Value* bits = upper ? ir_.CreateAnd(words, v_.splat(ir_.getInt32(0xffff0000), sum_lanes()))
+                      : ir_.CreateShl(words, v_.splat(ir_.getInt32(16), sum_lanes()));
+  return ir_.CreateBitCast(bits, v_.floats(sum_lanes()));
+}
+
+SmallBatchPass::Value* SmallBatchRowPass::gated_words(Value* words, Value* gate) {
+  if (!g_.pairs()) return gated_floats(words, gate);
+  if (gate == nullptr) return words;
+  const auto rounded = [&](bool upper) {
+    return ir_.CreateZExt(gated(half(words, upper), gate), v_.ints(sum_lanes()));
+  };
+  return ir_.CreateOr(rounded(false), ir_.CreateShl(rounded(true), v_.splat(ir_.getInt32(16), sum_lanes())));
+}
+
 SmallBatchPass::Value* SmallBatchRowPass::multiply_words(Value* w, Value* x, Value* sum) {
   if (!g_.pairs()) return v_.multiply_add(x, w, sum);
   if (dot()) {
@@ -75,11 +94,6 @@ SmallBatchPass::Value* SmallBatchRowPass::multiply_words(Value* w, Value* x, Val
     return ir_.CreateIntrinsic(llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {},
                                {sum, ir_.CreateBitCast(x, pairs), ir_.CreateBitCast(w, pairs)});
   }
-  const auto half = [&](Value* words, bool upper) {  // of each word, as float
-    Value* bits = upper ? ir_.CreateAnd(words, v_.splat(ir_.getInt32(0xffff0000), sum_lanes()))
-                        : ir_.CreateShl(words, v_.splat(ir_.getInt32(16), sum_lanes()));
-    return ir_.CreateBitCast(bits, v_.floats(sum_lanes()));
-  };
   sum = v_.multiply_add(half(x, false), half(w, false), sum);
   return v_.multiply_add(half(x, true), half(w, true), sum);
 }

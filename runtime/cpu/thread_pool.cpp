@@ -19,6 +19,9 @@ constexpr std::int32_t kMostPasses = 4;
 /// Looks at a flag before a thread gives up its processor: some ten microseconds, what a launch in a loop
 /// takes to come back, and less than waking costs.
 constexpr int kSpins = 400;
+/// Threads that count their jobs in one place, and the most such places.
+constexpr std::int32_t kSharers = 8;
+constexpr std::size_t kMostCounts = 16;
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -31,10 +34,15 @@ void pause() {
 }  // namespace
 
 struct ThreadPool::State {
-  /// Counters of one pass on a cache line of their own.
-  struct alignas(64) Progress {
-    std::atomic<std::int64_t> next{0};
-    std::atomic<std::int64_t> done{0};
+  /// A counter on a cache line of its own.
+  struct alignas(64) Count {
+    std::atomic<std::int64_t> value{0};
+  };
+  /// A pass has these. A thread adds what it has done once, to the count of a few threads: the wait for all
+  /// of them is that for a few additions, however many there are.
+  struct Progress {
+    Count next;
+    std::array<Count, kMostCounts> done;
   };
 
   alignas(64) std::atomic<std::uint32_t> epoch{0};  ///< odd: work is open; threads sleep on it
@@ -42,31 +50,41 @@ struct ThreadPool::State {
   std::atomic<std::int32_t> seats{0};               ///< threads that may still join the open work
   std::array<Progress, kMostPasses> progress;
   Work work{};
-  std::mutex busy;  ///< held by the caller whose work is open; guards threads
+  std::size_t counts = 1;  ///< of each pass that are in use
+  std::mutex busy;         ///< held by the caller whose work is open; guards threads
   std::vector<std::jthread> threads;
 
   bool exhausted = false;
 
   void reserve(std::int32_t needed);
   void wake(std::int32_t needed);
-  void take_part();
+  void take_part(std::int32_t seat);
+  [[nodiscard]] bool all_done(const Progress& pass) const;
   void serve(std::stop_token stop);
   void stop();
 };
 
 /// Jobs are handed out one by one, so a thread that the system takes away delays one job, not a share.
-void ThreadPool::State::take_part() {
+void ThreadPool::State::take_part(std::int32_t seat) {
   for (std::int32_t pass = 0; pass < work.passes; ++pass) {
     Progress& now = progress[static_cast<std::size_t>(pass)];
+    std::int64_t done = 0;
     for (;;) {
-      const std::int64_t job = now.next.fetch_add(1, std::memory_order_relaxed);
+      const std::int64_t job = now.next.value.fetch_add(1, std::memory_order_relaxed);
       if (job >= work.jobs) break;
       work.job(work.context, pass, job);
-      now.done.fetch_add(1, std::memory_order_release);
+      ++done;
     }
-    for (int spins = 0; now.done.load(std::memory_order_acquire) < work.jobs; ++spins)
-      spins < kSpins ? pause() : std::this_thread::yield();
+    if (done > 0)
+      now.done[static_cast<std::size_t>(seat) % counts].value.fetch_add(done, std::memory_order_release);
+    for (int spins = 0; !all_done(now); ++spins) spins < kSpins ? pause() : std::this_thread::yield();
   }
+}
+
+bool ThreadPool::State::all_done(const Progress& pass) const {
+  std::int64_t done = 0;
+  for (std::size_t i = 0; i < counts; ++i) done += pass.done[i].value.load(std::memory_order_acquire);
+  return done >= work.jobs;
 }
 
 void ThreadPool::State::serve(std::stop_token stop) {
@@ -86,7 +104,8 @@ void ThreadPool::State::serve(std::stop_token stop) {
     // Enter, then look again: the caller closes first and counts the threads inside afterwards, so either it
     // sees this thread or this thread sees the work closed (both sides sequentially consistent).
     inside.fetch_add(1);
-    if (epoch.load() == now && seats.fetch_sub(1) > 0) take_part();
+    if (epoch.load() == now)
+      if (const std::int32_t seat = seats.fetch_sub(1); seat > 0) take_part(seat);
     inside.fetch_sub(1);
   }
 }
@@ -132,14 +151,16 @@ void ThreadPool::run(const Work& work) {
   }
   state.reserve(work.threads);
   state.work = work;
-  for (auto& pass : state.progress) {
-    pass.next.store(0, std::memory_order_relaxed);
-    pass.done.store(0, std::memory_order_relaxed);
+  state.counts = std::min(kMostCounts, static_cast<std::size_t>((work.threads + kSharers - 1) / kSharers));
+  for (std::int32_t pass = 0; pass < work.passes; ++pass) {
+    State::Progress& progress = state.progress[static_cast<std::size_t>(pass)];
+    progress.next.value.store(0, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < state.counts; ++i) progress.done[i].value.store(0, std::memory_order_relaxed);
   }
   state.seats.store(work.threads - 1);
   state.epoch.fetch_add(1);
   state.wake(work.threads - 1);
-  state.take_part();
+  state.take_part(0);
   state.epoch.fetch_add(1);
   for (int spins = 0; state.inside.load() != 0; ++spins) spins < kSpins ? pause() : std::this_thread::yield();
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <tuple>
 
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/packed_weight.h"
@@ -190,10 +191,18 @@ TEST_CASE("partial edge blocks are exact as emitted for AVX-512") {
 TEST_CASE("weights beyond the features of partial edge blocks may be anything") {
   for (const Operation operation : {Operation::forward, Operation::grad_input})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-      for (const auto& [tile_n, packed] :
-           {std::pair{1, false}, {1, true}, {4, true}, {16, false}, {16, true}}) {
+      for (const auto& [tile_n, packed, gates] : {std::tuple{1, false, false},
+                                                  {1, true, false},
+                                                  {4, true, false},
+                                                  {16, false, false},
+                                                  {16, true, false},
+                                                  {1, false, true},
+                                                  {4, false, true},
+                                                  {4, true, true},
+                                                  {16, false, true}}) {
         if (packed && operation != Operation::forward) continue;
         Problem problem = product_of(grid(kGrid), {16, 16}, 66, dtype, DType::f32, operation);
+        problem.gates = gates;
         problem.cut_in_features = kSide * 16 - 5;
         problem.cut_out_features = kSide * 16 - 3;
         HostInputs inputs = make_inputs(problem, 20, Inputs::small_integers, 1);
@@ -216,6 +225,7 @@ TEST_CASE("weights beyond the features of partial edge blocks may be anything") 
         const CheckResult check_result = run_guarded(problem, *binary, inputs);
         CAPTURE(tile_n);
         CAPTURE(packed);
+        CAPTURE(gates);
         CHECK_MESSAGE(check_result.ok, check_result.first_failure);
       }
 }

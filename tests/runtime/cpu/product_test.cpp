@@ -1,10 +1,12 @@
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <thread>
 
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/packed_weight.h"
+#include "compiler/cpu/passes.h"
 #include "tests/runtime/cpu/product_fixture.h"
 
 namespace sparsekiln::cpu {
@@ -203,6 +205,63 @@ TEST_CASE("a batch tile with one worker packs x by itself, and has one pass") {
   }
   const Target many{Target::Kind::cpu, host_level(), 64};
   CHECK(build_for(problem, many, vector_config(32, 4))->entries[0].passes.size() == 2);
+}
+
+/// The gradient of the input by its definition: each element is one chain of multiply-adds in float32, in the
+/// order of W.
+std::vector<float> chains(const Problem& problem, Operands& operands) {
+  const auto [out, in] = problem.block;
+  const std::vector<float> w = operands.w.all();
+  const std::vector<float> dy = operands.x.all();
+  std::vector<float> dx = operands.y.all();
+  for (std::int64_t batch_row = 0; batch_row < operands.n; ++batch_row)
+    for (std::int64_t column = 0; column < problem.layout.cols() * in; ++column)
+      dx[static_cast<std::size_t>(batch_row * operands.y_stride + column)] = 0;
+  for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
+    for (std::int32_t b = problem.layout.crow()[static_cast<std::size_t>(row)];
+         b < problem.layout.crow()[static_cast<std::size_t>(row) + 1]; ++b)
+      for (std::int32_t k = 0; k < out; ++k)
+        for (std::int32_t i = 0; i < in; ++i)
+          for (std::int64_t batch_row = 0; batch_row < operands.n; ++batch_row) {
+            const std::int64_t to =
+                batch_row * operands.y_stride + problem.layout.col()[static_cast<std::size_t>(b)] * in + i;
+            float& sum = dx[static_cast<std::size_t>(to)];
+            sum = std::fma(
+                w[(static_cast<std::size_t>(b) * out + k) * in + i],
+                dy[static_cast<std::size_t>(batch_row * operands.x_stride + std::int64_t{row} * out + k)],
+                sum);
+          }
+  return dx;
+}
+
+TEST_CASE("an element of the gradient of the input is one chain in the order of W, whatever its windows") {
+  std::string text;
+  for (int row = 0; row < 70; ++row) {
+    text += row == 0 ? "" : "/";
+    for (int column = 0; column < 48; ++column)
+      text += row % 9 != 4 && (row * 7 + column * column) % 3 != 0 ? '1' : '0';
+  }
+  std::minstd_rand random(5);
+  const auto draw = [&] { return static_cast<float>(random()) / 1e9F - 1.0F; };
+  for (const BlockShape block : {BlockShape{8, 8}, {16, 16}, {32, 32}, {64, 16}}) {
+    const Problem problem = product_of(grid(text), block, 32, DType::f32, DType::f32, Operation::grad_input);
+    Operands operands(problem, 32, 9);
+    for (std::size_t i = 0; i < operands.x.size(); ++i) operands.x.set(i, draw());
+    for (std::size_t i = 0; i < operands.w.size(); ++i) operands.w.set(i, draw());
+    const std::vector<float> expected = chains(problem, operands);
+    for (const std::string& level : runnable_levels()) {
+      CAPTURE(level);
+      CAPTURE(to_string(block));
+      const Target target{Target::Kind::cpu, level, 1};
+      if (!level_of(target).fused) continue;  // two roundings each, which std::fma has not
+      const Geometry geometry(Spmm(problem), level_of(target), vector_config(32));
+      REQUIRE(geometry.group_items > 1);
+      REQUIRE(geometry.window_steps < 70 * geometry.group_items / 3);  // more than one in a group
+      const auto binary = build_for(problem, target, vector_config(32));
+      run(*open_device()->load(binary), *binary, operands);
+      CHECK(operands.y.all() == expected);
+    }
+  }
 }
 
 TEST_CASE("rows that wait for their neighbours are written, in whatever order a worker has them") {
