@@ -38,8 +38,8 @@ struct ThreadPool::State {
   struct alignas(64) Count {
     std::atomic<std::int64_t> value{0};
   };
-  /// A pass has these. A thread adds what it has done once, to the count of a few threads: the wait for all
-  /// of them is that for a few additions, however many there are.
+  /// A pass has these. A thread adds what it has done once, to a count that it shares with few others, or
+  /// with many where there are more than kSharers · kMostCounts.
   struct Progress {
     Count next;
     std::array<Count, kMostCounts> done;
@@ -47,7 +47,7 @@ struct ThreadPool::State {
 
   alignas(64) std::atomic<std::uint32_t> epoch{0};  ///< odd: work is open; threads sleep on it
   alignas(64) std::atomic<std::int32_t> inside{0};  ///< threads that may look at `work`
-  std::atomic<std::int32_t> seats{0};               ///< threads that may still join the open work
+  alignas(64) std::atomic<std::int32_t> seats{0};   ///< threads that may still join the open work
   std::array<Progress, kMostPasses> progress;
   Work work{};
   std::size_t counts = 1;  ///< of each pass that are in use
@@ -77,6 +77,8 @@ void ThreadPool::State::take_part(std::int32_t seat) {
     }
     if (done > 0)
       now.done[static_cast<std::size_t>(seat) % counts].value.fetch_add(done, std::memory_order_release);
+    // The caller waits for the last pass, and for all to leave.
+    if (pass + 1 == work.passes && seat != 0) return;
     for (int spins = 0; !all_done(now); ++spins) spins < kSpins ? pause() : std::this_thread::yield();
   }
 }
@@ -104,8 +106,10 @@ void ThreadPool::State::serve(std::stop_token stop) {
     // Enter, then look again: the caller closes first and counts the threads inside afterwards, so either it
     // sees this thread or this thread sees the work closed (both sides sequentially consistent).
     inside.fetch_add(1);
-    if (epoch.load() == now)
-      if (const std::int32_t seat = seats.fetch_sub(1); seat > 0) take_part(seat);
+    if (epoch.load() == now) {
+      const std::int32_t seat = seats.fetch_sub(1);
+      if (seat > 0) take_part(seat);
+    }
     inside.fetch_sub(1);
   }
 }

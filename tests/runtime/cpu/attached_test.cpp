@@ -158,6 +158,19 @@ TEST_CASE("one attached code is right on every awkward layout") {
     }
 }
 
+TEST_CASE("an attached gradient of the input has the bits of the baked one over several windows") {
+  for (const std::int32_t split : {1, 4})
+    for (const std::int32_t tile_n : {32, 48, 64}) {
+      Problem problem =
+          product_of(another_layout(), {32, 32}, 70, DType::f32, DType::f32, Operation::grad_input);
+      const Config config = vector_config(tile_n, split);
+      const Binary shared = shared_binary(problem, host(2), config);
+      problem.layout = patterns::random(40, 24, 0.6, 5);
+      CAPTURE(to_string(config));
+      CHECK(same_product(shared, problem, config, {5, 70}));
+    }
+}
+
 TEST_CASE("an attached product takes every epilogue, derivative, gate and order that the baked one does") {
   struct Form {
     Epilogue epilogue;
@@ -165,13 +178,15 @@ TEST_CASE("an attached product takes every epilogue, derivative, gate and order 
     bool gates = false;
     ActivationOrder order = ActivationOrder::batch_major;
     bool packed = false;
+    Operation operation = Operation::forward;
   };
   const std::vector<Form> forms = {
       {.epilogue = {.bias = true, .activation = Activation::gelu}},
       {.epilogue = {.scale = true, .residual = true}},
       {.epilogue = {.bias = true, .activation = Activation::silu, .glu = true}},
       {.epilogue = {}, .gates = true},
-      {.epilogue = {}, .derivative = Activation::relu},
+      {.epilogue = {}, .gates = true, .operation = Operation::grad_input},
+      {.epilogue = {}, .derivative = Activation::relu, .operation = Operation::grad_input},
       {.epilogue = {.bias = true}, .order = ActivationOrder::feature_major},
       {.epilogue = {}, .packed = true},
   };
@@ -183,7 +198,7 @@ TEST_CASE("an attached product takes every epilogue, derivative, gate and order 
         problem.derivative = form.derivative;
         problem.gates = form.gates;
         problem.order = form.order;
-        if (form.derivative != Activation::none) problem.operation = Operation::grad_input;
+        problem.operation = form.operation;
         Config config = vector_config(tile_n, 2);
         config.packed = form.packed;
         const Binary shared = shared_binary(problem, host(2), config);

@@ -22,6 +22,7 @@ constexpr std::int64_t kJobs = 37;
 /// Counts every job, and jobs that started before the pass in front of them had ended.
 struct Count {
   std::array<std::array<std::atomic<int>, kJobs>, 2> runs{};
+  std::array<std::int64_t, kJobs> first_results{};  ///< plain memory, which the second pass reads
   std::atomic<std::int64_t> first_pass{0};
   std::atomic<int> early{0};
 
@@ -29,8 +30,10 @@ struct Count {
     auto& self = *const_cast<Count*>(static_cast<const Count*>(context));
     if (pass == 0) {
       if (job % 5 == 0) std::this_thread::yield();
+      self.first_results[static_cast<std::size_t>(job)] = job + 1;
       ++self.first_pass;
-    } else if (self.first_pass < kJobs) {
+    } else if (self.first_pass < kJobs ||
+               self.first_results[static_cast<std::size_t>(kJobs - 1 - job)] != kJobs - job) {
       ++self.early;
     }
     ++self.runs[static_cast<std::size_t>(pass)][static_cast<std::size_t>(job)];
@@ -52,6 +55,16 @@ TEST_CASE("every job of every pass runs once, and passes do not overlap") {
       count.check();
     }
   }
+}
+
+TEST_CASE("a pool counts right for launches of few and of many threads in turn") {
+  ThreadPool pool;
+  for (int turn = 0; turn < 20; ++turn)
+    for (const std::int32_t threads : {2, 40, 9, 17, 3}) {
+      Count count;
+      pool.run({Count::job, &count, 2, kJobs, threads});
+      count.check();
+    }
 }
 
 TEST_CASE("callers that meet share the pool without waiting for each other's jobs") {
