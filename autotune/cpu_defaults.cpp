@@ -18,6 +18,10 @@ constexpr std::int32_t kBatchRowsOfWideVectors = 32;
 /// keep all threads busy: the weight is then read half as often.
 constexpr std::int32_t kOutputsOfFourVectors = 16;
 
+/// Points of a tile of a convolution, and what packing one takes of what computing one takes.
+constexpr std::int32_t kMostPoints = 128;
+constexpr double kPackingOfPoint = 0.25;
+
 constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
 constexpr std::int64_t kRowsOfShare = 16;
 
@@ -56,6 +60,21 @@ std::int32_t tile_for(std::int64_t n, std::int32_t lanes, std::int32_t block_out
   return static_cast<std::int32_t>(std::min<std::int64_t>(best, pairs * 2 * lanes));
 }
 
+/// Points of a tile of a convolution, of which some are computed in vain at the end of an image, and which
+/// all pack what their taps reach: the tile for which both are least.
+std::int32_t tile_for(const Correlation& correlation, std::int32_t lanes) {
+  const std::int32_t step = std::max(lanes, 16);
+  std::int32_t best = step;
+  const auto cost = [&](std::int32_t tile) {
+    const double packed =
+        static_cast<double>(correlation.phase_points(tile)) * static_cast<double>(correlation.phases.size());
+    return static_cast<double>(correlation.tiles(tile)) * (tile + kPackingOfPoint * packed);
+  };
+  for (std::int32_t tile = step; tile <= kMostPoints; tile += step)
+    if (cost(tile) < cost(best)) best = tile;
+  return best;
+}
+
 /// Batch rows of a tile of plain passes, which copy what they read of x for each block: a power of two.
 std::int32_t plain_tile_for(std::int64_t n) {
   constexpr std::int64_t kMostPlainBatchRows = 32;
@@ -67,9 +86,8 @@ std::int32_t plain_tile_for(std::int64_t n) {
 /// whole batch tiles keep all threads busy: then each packs x for itself, and none waits for another. Else
 /// more shares than threads, handed out one by one: a thread that the system takes away delays one of them;
 /// but only of layouts that have rows enough to fill such shares evenly, for splitting rows costs more.
-std::int32_t split_for(std::int64_t n, std::int32_t tile_n, std::int32_t lanes, std::int32_t workers,
+std::int32_t split_for(std::int64_t tiles, std::int32_t tile_n, std::int32_t lanes, std::int32_t workers,
                        std::int64_t rows) {
-  const std::int64_t tiles = (n + tile_n - 1) / tile_n;
   const bool few = rows < kRowsOfShare * kShares * workers;
   return workers == 1 || tile_n < lanes || shares_out(tiles, workers) || few ? 1 : kShares;
 }
@@ -83,11 +101,13 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   const std::int32_t workers = std::max(target.workers, 1);
   Config config;
   config.variant = Variant::vector;
-  config.tile_n =
-      is_plain(problem.dtype) ? plain_tile_for(n) : tile_for(n, lanes, problem.block.out, workers);
+  config.tile_n = is_plain(problem.dtype) ? plain_tile_for(n)
+                  : problem.correlation   ? tile_for(*problem.correlation, lanes)
+                                          : tile_for(n, lanes, problem.block.out, workers);
   config.warps = 1;
   config.table = TableForm::global;
-  config.split = split_for(n, config.tile_n, lanes, workers, problem.layout.rows());
+  config.split =
+      split_for(problem.batch_tiles(n, config.tile_n), config.tile_n, lanes, workers, problem.layout.rows());
   return config;
 }
 
@@ -103,7 +123,8 @@ Config default_config(const Sddmm& gradient, const Target& target, std::int64_t 
   const bool any = gradient.layout.rows() == 0;
   const std::int64_t features = any ? kFeaturesOfAny : gradient.in_features() + gradient.out_features();
   const std::int64_t packed_bytes = std::int64_t{4} * kMostPairs * n * features;
-  config.stages = !is_plain(gradient.dtype) && n >= kPackedFrom && packed_bytes <= kMostPackedBytes ? 2 : 1;
+  const bool packs = n >= kPackedFrom && packed_bytes <= kMostPackedBytes;
+  config.stages = gradient.correlation || (!is_plain(gradient.dtype) && packs) ? 2 : 1;
   return config;
 }
 

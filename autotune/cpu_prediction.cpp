@@ -83,6 +83,9 @@ double step_cycles(const Tile& tile, const Level& level, bool halves) {
 double element_bytes(const Computation& problem) { return static_cast<double>(size_of(problem.dtype)); }
 
 /// Words narrower than 32 bits are widened first: two instructions a vector.
+/// Rounding a vector of floats to a 16-bit type and widening it again.
+constexpr double kRoundingCycles = 4;
+
 double widening(const Computation& problem) { return problem.dtype == problem.sum_type() ? 0 : 1; }
 
 /// Plain passes (compiler/cpu/plain_spmm.h, plain_sddmm.h): eight sums in registers for six loads, and x, and
@@ -142,9 +145,9 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
   const BlockShape block = problem.block;
   const double blocks = static_cast<double>(problem.layout.blocks()) * problem.weights();
   const double rows = problem.layout.rows();
-  const double inputs = static_cast<double>(problem.layout.cols()) * block.in;
+  const double inputs = static_cast<double>(problem.in_blocks()) * block.in;
   const double elements = blocks * block.out * block.in;
-  const double tiles = std::ceil(static_cast<double>(std::max<std::int64_t>(n, 1)) / config.tile_n);
+  const auto tiles = static_cast<double>(problem.batch_tiles(std::max<std::int64_t>(n, 1), config.tile_n));
   const double threads = std::max(target.workers, 1);
   const double shares = std::min(rows, config.split * threads);
   const double weight_bytes = elements * element_bytes(problem);
@@ -159,7 +162,8 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
     compute = elements / lanes * std::max(0.5 * config.tile_n, 0.5 + widening(problem)) +
               blocks * block.out * config.tile_n;  // adding lanes up
     if (problem.changes_x()) pack = inputs * config.tile_n / lanes;
-    if (problem.gates) compute += elements / lanes * (1 + 2 * widening(problem));  // copied before
+    // Each vector is multiplied as it is loaded, and what was widened is rounded and widened again.
+    if (problem.gates) compute += elements / lanes * (0.5 + kRoundingCycles * widening(problem));
   } else {
     const Tile tile = register_tile(block.out, level_of(target), in_halves, config);
     const double register_tiles =

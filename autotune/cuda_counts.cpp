@@ -234,7 +234,7 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
                        std::int64_t n, RowShares& rows) {
   const Layout& layout = problem.layout;
   const std::int64_t workers = std::clamp<std::int64_t>(
-      std::int64_t{target.workers} * config.split / tiles_at_once(config, n), 1, 1 << 20);
+      std::int64_t{target.workers} * config.split / tiles_at_once(problem, config, n), 1, 1 << 20);
   const bool known = config.rows * config.merge == 1 && rows.known();
   const Steps steps = expected_steps(layout, config);
   const Shares shares = shares_of(steps, known ? &rows : nullptr, workers, config.split_saves);

@@ -67,7 +67,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
   work.memory_bytes = weight + gates + bias + y + tables +
                       n * features_read(problem.layout, problem.in_features()) * element * activations;
-  const std::int64_t at_once = tiles_at_once(config, n);
+  const std::int64_t at_once = tiles_at_once(problem, config, n);
   const std::int64_t once = n * features_read(problem.layout, problem.in_features()) * element * activations;
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};

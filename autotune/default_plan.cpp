@@ -47,18 +47,12 @@ void choose_tables(Plan& plan, const Sddmm& gradient, const Target&) {
                              : TableForm::global;
 }
 
-Plan choose_cpu_plan(const Spmm& problem, const Target& target) {
-  Plan plan;
-  for (const std::int64_t end : range_ends(problem.batch))
-    plan.push_back({end, cpu::default_config(problem, target, end)});
-  return plan;
-}
-
 /// As few ranges as there are configs.
-Plan choose_cpu_plan(const Sddmm& gradient, const Target& target) {
+template <class Computed>
+Plan few_ranges(const Computed& problem, const Target& target) {
   Plan plan;
-  for (const std::int64_t end : range_ends(gradient.batch)) {
-    const Config config = cpu::default_config(gradient, target, end);
+  for (const std::int64_t end : range_ends(problem.batch)) {
+    const Config config = cpu::default_config(problem, target, end);
     if (plan.empty() || plan.back().config != config)
       plan.push_back({end, config});
     else
@@ -66,6 +60,17 @@ Plan choose_cpu_plan(const Sddmm& gradient, const Target& target) {
   }
   return plan;
 }
+
+/// A product has a schedule for each range. Few images of a convolution have tiles for all threads.
+Plan choose_cpu_plan(const Spmm& problem, const Target& target) {
+  if (problem.correlation) return few_ranges(problem, target);
+  Plan plan;
+  for (const std::int64_t end : range_ends(problem.batch))
+    plan.push_back({end, cpu::default_config(problem, target, end)});
+  return plan;
+}
+
+Plan choose_cpu_plan(const Sddmm& gradient, const Target& target) { return few_ranges(gradient, target); }
 
 Plan choose_cpu_plan(const Problem& problem, const Target& target) {
   return std::visit([&](const auto& computed) { return choose_cpu_plan(computed, target); },

@@ -48,14 +48,14 @@ Floor floor_of(const Problem& problem, std::int64_t n) {
   const auto element = static_cast<double>(size_of(problem.dtype));
   const auto result = static_cast<double>(size_of(problem.out_dtype));
   const double weights = problem.epilogue.glu ? 2 : 1;
-  const double elements =
-      weights * static_cast<double>(statistics.blocks) * problem.block.out * problem.block.in;
+  const double elements = weights * static_cast<double>(statistics.blocks) * problem.taps() *
+                          problem.block.out * problem.block.in;
   const auto share = [](std::int32_t all, std::int32_t empty) {
     return all == 0 ? 0 : static_cast<double>(all - empty) / all;
   };
-  const auto batch = static_cast<double>(n);
-  const double out = batch * static_cast<double>(problem.out_features());
-  const double in = batch * static_cast<double>(problem.in_features());
+  const double out =
+      static_cast<double>(problem.output_rows(n)) * static_cast<double>(problem.out_features());
+  const double in = static_cast<double>(problem.input_rows(n)) * static_cast<double>(problem.in_features());
   // Activations that meet no block are not needed; results are written all the same.
   const double out_needed = out * share(problem.layout.rows(), statistics.empty_rows);
   const double in_needed = in * share(problem.layout.cols(), statistics.empty_cols);

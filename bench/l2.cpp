@@ -90,7 +90,7 @@ std::deque<Cta> ctas_of(const Spmm& problem, const Target& target, const Config&
   const auto schedule = std::make_shared<const Schedule>(make_schedule(problem, target, config, n));
   const auto bytes = static_cast<std::int64_t>(size_of(problem.dtype));
   const std::int64_t tiles = std::max<std::int64_t>(1, (n + config.tile_n - 1) / config.tile_n);
-  const std::int64_t rows = std::min<std::int64_t>(tiles_at_once(config, n), kMostGridRows);
+  const std::int64_t rows = std::min<std::int64_t>(tiles_at_once(problem, config, n), kMostGridRows);
   const std::int64_t of_x = std::int64_t{config.tile_n} * problem.block.in * bytes;
   const std::int64_t of_w = std::int64_t{problem.block.out} * problem.block.in * bytes;
   const std::int64_t of_y = std::int64_t{config.tile_n} * problem.block.out * config.rows * config.merge *

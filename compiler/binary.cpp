@@ -22,7 +22,7 @@
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 9;
+constexpr std::uint32_t kVersion = 10;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -157,6 +157,7 @@ void put(ByteWriter& out, const Entry& entry) {
   for (const std::string& pass : entry.passes) out.put_text(pass);
   out.put(entry.workers);
   out.put(entry.tile_n);
+  out.put(entry.image_tiles);
   out.put(entry.tiles_in_flight);
   out.put(entry.threads);
   out.put(entry.dynamic_shared_bytes);
@@ -168,6 +169,7 @@ void put(ByteWriter& out, const Entry& entry) {
   for (const TensorMap& map : entry.tensor_maps) put(out, map);
   out.put(entry.workspace.counter_bytes);
   out.put(entry.workspace.bytes_per_tile);
+  out.put(entry.workspace.bytes_of_one);
   put(out, entry.resources);
   out.put_bytes(entry.tables.bytes);
   for (const std::int64_t offset : entry.tables.offsets) out.put(offset);
@@ -198,6 +200,7 @@ Entry get_entry(ByteReader& in) {
   for (std::size_t passes = in.get_count(8); passes > 0; --passes) entry.passes.push_back(in.get_text());
   entry.workers = in.get<std::int32_t>();
   entry.tile_n = in.get<std::int32_t>();
+  entry.image_tiles = in.get<std::int32_t>();
   entry.tiles_in_flight = in.get<std::int32_t>();
   entry.threads = in.get<std::int32_t>();
   entry.dynamic_shared_bytes = in.get<std::int32_t>();
@@ -213,6 +216,7 @@ Entry get_entry(ByteReader& in) {
     in.fail("tensor maps that are not one for each argument");
   entry.workspace.counter_bytes = in.get<std::int64_t>();
   entry.workspace.bytes_per_tile = in.get<std::int64_t>();
+  entry.workspace.bytes_of_one = in.get<std::int64_t>();
   entry.resources = get_resources(in);
   entry.tables = get_tables(in);
   if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that no argument takes");
@@ -221,11 +225,11 @@ Entry get_entry(ByteReader& in) {
   const auto& cluster = entry.attributes.cluster;
   const bool clusters_exist = std::all_of(
       cluster.begin(), cluster.end(), [](std::int32_t ctas) { return ctas >= 1 && ctas <= kMostClustered; });
-  const bool usable = clusters_exist && (waits ? entry.workers == 0 : entry.workers > 0) &&
-                      entry.tables.counters >= 0 && entry.tile_n >= 0 && entry.threads > 0 &&
-                      entry.tiles_in_flight > 0 && entry.tiles_in_flight <= kMostGridRows &&
-                      !entry.passes.empty() && entry.workspace.counter_bytes >= 0 &&
-                      entry.workspace.bytes_per_tile >= 0;
+  const bool usable =
+      clusters_exist && (waits ? entry.workers == 0 : entry.workers > 0) && entry.tables.counters >= 0 &&
+      entry.tile_n >= 0 && entry.image_tiles >= 0 && entry.threads > 0 && entry.tiles_in_flight > 0 &&
+      entry.tiles_in_flight <= kMostGridRows && !entry.passes.empty() && entry.workspace.counter_bytes >= 0 &&
+      entry.workspace.bytes_per_tile >= 0 && entry.workspace.bytes_of_one >= 0;
   if (!usable) in.fail("an entry that cannot be launched");
   return entry;
 }

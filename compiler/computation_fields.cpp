@@ -81,6 +81,8 @@ template <>
 struct Parse<Epilogue> : ParseBy<parse_epilogue> {};
 template <>
 struct Parse<Activation> : ParseBy<parse_activation> {};
+template <>
+struct Parse<Convolution> : ParseBy<parse_convolution> {};
 
 template <typename T>
   requires(std::is_enum_v<T> || std::is_integral_v<T>)
@@ -93,6 +95,9 @@ std::uint64_t bits_of(const Epilogue& epilogue) {
   const auto& [scale, bias, activation, glu, residual] = epilogue;
   return bits_of(activation) << 4 | bits_of(scale) << 3 | bits_of(bias) << 2 | bits_of(glu) << 1 |
          bits_of(residual);
+}
+std::uint64_t bits_of(const Convolution& convolution) {
+  return std::hash<std::string>{}(to_string(convolution));
 }
 template <typename T>
 std::uint64_t bits_of(const std::optional<T>& value) {
@@ -113,7 +118,8 @@ constexpr Kind kind_of() {
   if constexpr (std::is_same_v<T, bool>) return Kind::flag;
   if constexpr (std::is_same_v<T, std::int32_t>) return Kind::number;
   if constexpr (std::is_same_v<T, BlockShape> || std::is_same_v<T, Batch>) return Kind::word_or_number;
-  if constexpr (std::is_enum_v<T> || std::is_same_v<T, Epilogue>) return Kind::word;
+  if constexpr (std::is_enum_v<T> || std::is_same_v<T, Epilogue> || std::is_same_v<T, Convolution>)
+    return Kind::word;
 }
 
 template <typename Class, typename T>
@@ -232,16 +238,22 @@ constexpr std::array kFields{
          .option = "overlap-launches",
          .help = "let a launch begin before the one before it has ended: nothing else may write the weight "
                  "meanwhile"}),
+    row<&C::convolution, &O::convolution>(
+        {.name = "convolution",
+         .option = "conv",
+         .example = "kernel=3x3 padding=1 input=32x32",
+         .help = "a convolution over images, such as 'kernel=3x3 stride=2 dilation=1 padding=1 input=32x32'",
+         .optional = true}),
 };
 
 /// A member of Computation without a row does not compile: there are as many names here as members.
 [[maybe_unused]] void every_member_has_a_row(const Computation& what) {
   [[maybe_unused]] const auto& [operation, block, batch, dtype, out_dtype, math, order, strict_absent,
                                 epilogue, derivative, gates, bias_gradient, gate_gradient, alignment,
-                                overlap_launches] = what;
-  using Members =
-      decltype(std::tie(operation, block, batch, dtype, out_dtype, math, order, strict_absent, epilogue,
-                        derivative, gates, bias_gradient, gate_gradient, alignment, overlap_launches));
+                                overlap_launches, convolution] = what;
+  using Members = decltype(std::tie(operation, block, batch, dtype, out_dtype, math, order, strict_absent,
+                                    epilogue, derivative, gates, bias_gradient, gate_gradient, alignment,
+                                    overlap_launches, convolution));
   static_assert(std::tuple_size_v<Members> == kFields.size());
 }
 

@@ -20,6 +20,9 @@ struct FieldNames {
   std::string_view follows;   ///< the field whose value this one has where it is not stated; empty: none
   std::string_view example;
   std::string_view help;
+  /// Left out of identities and records where it has its usual value, so that those of earlier versions stay
+  /// valid.
+  bool optional = false;
 };
 
 /// One field of a Computation, as text. All that names, stores, reads or passes on the fields runs over the
@@ -38,6 +41,10 @@ struct ComputationField : FieldNames {
   /// Reads both. Throws `invalid_argument` saying what would work.
   void read(Computation& what, std::string_view text) const { calls.read(what, text, name); }
   void read(Options& options, std::string_view text) const { calls.read_option(options, text, name); }
+  /// Whether identities and records say this field of `what`.
+  [[nodiscard]] bool stated(const Computation& what) const {
+    return !optional || stored_text(what) != stored_text(Computation{});
+  }
   /// For hashing; equal values have equal bits.
   [[nodiscard]] std::uint64_t bits(const Options& options) const { return calls.bits(options); }
 

@@ -41,6 +41,8 @@ constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
 /// What a schedule, its tables and a compiler take grows with the rows of a grid, which a file of a few bytes
 /// may have by the million; those that have a block are no more than the blocks.
 constexpr std::int64_t kMostEmpty = std::int64_t{1} << 18;
+/// Steps of a convolution: blocks times taps.
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -218,6 +220,26 @@ void validate_ends(const Problem& problem) {
   if (problem.gate_gradient && !problem.gates) refuse("gate_gradient without gates: they go together");
 }
 
+void validate_convolution(const Problem& problem) {
+  validate(problem.convolution);
+  if (!problem.convolution.present()) return;
+  const std::int64_t n = problem.batch.bound();
+  if (problem.input_rows(n) > kMostBatch || problem.output_rows(n) > kMostBatch)
+    refuse(
+        fmt::format("a convolution of {} images: they have more than {} positions together", n, kMostBatch));
+  if (problem.layout.blocks() > kMostBlocks / problem.taps())
+    refuse(fmt::format("a convolution of {} blocks with {} taps: they are {} together at most",
+                       problem.layout.blocks(), problem.taps(), kMostBlocks));
+  const auto refuse_with = [](std::string_view what, std::string_view instead) {
+    refuse(fmt::format("a convolution with {}: {} would work", what, instead));
+  };
+  if (problem.feature_major()) refuse_with("feature-major activations", "batch-major ones, channels-last,");
+  if (problem.gates) refuse_with("gates", "scaled values");
+  if (problem.cut_in_features != 0 || problem.cut_out_features != 0)
+    refuse_with("features that fill no whole blocks", "features of zeros beside them");
+  if (problem.dtype == DType::f64) refuse_with("f64", "f32");
+}
+
 }  // namespace
 
 void validate(const Problem& problem) {
@@ -230,6 +252,7 @@ void validate(const Problem& problem) {
   validate_cut(problem.cut_in_features, problem.layout.cols(), problem.block.in, "input");
   validate_types(problem);
   validate_ends(problem);
+  validate_convolution(problem);
 }
 
 }  // namespace sparsekiln

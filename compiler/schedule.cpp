@@ -335,14 +335,14 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   for (std::size_t cluster = 0; cluster < lengths.size(); ++cluster)
     lengths[cluster] = first_steps[cluster + 1] - first_steps[cluster];
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
-  const auto workers =
-      static_cast<std::int32_t>(std::clamp<std::int64_t>(ctas / tiles_at_once(config, n), 1, 1 << 20));
+  const auto workers = static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(ctas / tiles_at_once(problem, config, n), 1, 1 << 20));
   add_items(schedule, share(Lengths(std::move(lengths)), workers, config.split_saves), first_steps);
   return schedule;
 }
 
-std::int64_t tiles_at_once(const Config& config, std::int64_t n) {
-  const std::int64_t tiles = std::max<std::int64_t>(1, batch_tiles(n, config.tile_n));
+std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n) {
+  const std::int64_t tiles = std::max<std::int64_t>(1, problem.batch_tiles(n, config.tile_n));
   return config.in_flight == 0 ? tiles : std::min<std::int64_t>(tiles, config.in_flight);
 }
 
@@ -356,12 +356,11 @@ std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t
   return clusters + std::min(workers, useful);  // each boundary between workers splits at most one cluster
 }
 
-std::int64_t counter_bytes(const Plan& plan, const std::vector<Schedule>& schedules) {
+std::int64_t counter_bytes(const Spmm& problem, const Plan& plan, const std::vector<Schedule>& schedules) {
   std::int64_t counters = 0;
-  for (std::size_t entry = 0; entry < plan.size(); ++entry) {
-    const std::int64_t tile_n = plan[entry].config.tile_n;
-    counters = std::max(counters, (plan[entry].up_to + tile_n - 1) / tile_n * schedules[entry].counters);
-  }
+  for (std::size_t entry = 0; entry < plan.size(); ++entry)
+    counters = std::max(counters, problem.batch_tiles(plan[entry].up_to, plan[entry].config.tile_n) *
+                                      schedules[entry].counters);
   return (4 * counters + 63) / 64 * 64;
 }
 

@@ -113,14 +113,15 @@ struct ScheduleFigures {
 
 /// Bytes of the arrival counters at the start of a workspace: enough for every entry of a plan at its largest
 /// n.
-[[nodiscard]] std::int64_t counter_bytes(const Plan& plan, const std::vector<Schedule>& schedules);
+[[nodiscard]] std::int64_t counter_bytes(const Spmm& problem, const Plan& plan,
+                                         const std::vector<Schedule>& schedules);
 
 /// The n that each entry of a plan is scheduled for: the smallest that it serves, which has the fewest batch
 /// tiles to distribute. A fixed batch has one n.
 [[nodiscard]] std::int64_t scheduled_n(Batch batch, const Plan& plan, std::size_t entry);
 
 /// Batch tiles of a batch of `n` that are computed at the same time.
-[[nodiscard]] std::int64_t tiles_at_once(const Config& config, std::int64_t n);
+[[nodiscard]] std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n);
 
 /// Clusters the block rows of a product (cluster.h) and balances the clusters over target.workers ×
 /// config.split CTAs, shared by the tiles_at_once of n = `n`. Whole clusters are tried first: in contiguous

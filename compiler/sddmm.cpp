@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/spmm.h"
+
 namespace sparsekiln {
 
 Sddmm::Sddmm(const Problem& problem)
@@ -14,6 +16,9 @@ Sddmm::Sddmm(const Problem& problem)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{} is a product with the weight, not the gradient of it, which {} is",
                             name(operation), name(Operation::grad_weight)));
+  if (!convolution.present()) return;
+  correlation = std::make_shared<const Correlation>(convolution, Operation::forward);
+  layout = with_taps(layout, correlation->kernel_taps);
 }
 
 }  // namespace sparsekiln

@@ -1,14 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include <sparsekiln/problem.h>
+
+#include "compiler/correlation.h"
 
 namespace sparsekiln {
 
 /// A sampled dense-dense product: dw[out, in] = Σ over pairs of dy[n, out]ᵀ · x[n, in], on the blocks of a
 /// layout alone. What `grad_weight` is, and all that a compiler of it asks of a Problem. The members of
 /// Computation mean the same of it; cuts are the Problem's.
+///
+/// Of a convolution the columns of the layout are pairs of a block of x's features and a tap, features first,
+/// and x is displaced by that tap.
 struct Sddmm : Computation {
   /// Throws `invalid_argument` for products with the weight, which compiler/spmm.h is about.
   explicit Sddmm(const Problem& problem);
@@ -16,12 +22,25 @@ struct Sddmm : Computation {
   Layout layout;
   std::int64_t cut_in = 0;   ///< of x's features, as Problem::cut_in_features
   std::int64_t cut_out = 0;  ///< of dy's
+  /// That of forward; null: a linear layer.
+  std::shared_ptr<const Correlation> correlation;
 
+  /// Blocks of x's features.
+  [[nodiscard]] std::int32_t in_blocks() const {
+    return correlation ? layout.cols() / correlation->kernel_taps : layout.cols();
+  }
   [[nodiscard]] std::int64_t in_features() const {
-    return cut_in != 0 ? cut_in : std::int64_t{layout.cols()} * block.in;
+    return cut_in != 0 ? cut_in : std::int64_t{in_blocks()} * block.in;
   }
   [[nodiscard]] std::int64_t out_features() const {
     return cut_out != 0 ? cut_out : std::int64_t{layout.rows()} * block.out;
+  }
+  /// Rows of x, and of dy, for a batch of n.
+  [[nodiscard]] std::int64_t x_rows(std::int64_t n) const {
+    return correlation ? n * correlation->input_positions() : n;
+  }
+  [[nodiscard]] std::int64_t dy_rows(std::int64_t n) const {
+    return correlation ? n * correlation->output_positions() : n;
   }
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
 };

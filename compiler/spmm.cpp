@@ -1,6 +1,7 @@
 #include "compiler/spmm.h"
 
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
@@ -16,14 +17,65 @@ bool transposes(Operation operation) {
   return operation == Operation::grad_input;
 }
 
+/// A layout that is written row by row.
+class Rows {
+ public:
+  void add(std::int64_t column) { col_.push_back(static_cast<std::int32_t>(column)); }
+  void end_row() { crow_.push_back(static_cast<std::int32_t>(col_.size())); }
+  [[nodiscard]] Layout layout(std::int64_t cols) const {
+    return Layout::from_csr(static_cast<std::int64_t>(crow_.size()) - 1, cols, crow_, col_);
+  }
+
+ private:
+  std::vector<std::int32_t> crow_{0};
+  std::vector<std::int32_t> col_;
+};
+
+/// By columns: for each class and block of inputs, the blocks of outputs with the taps of the class.
+Layout by_classes(const Layout& weight, const Correlation& correlation, std::vector<std::int32_t>& numbers) {
+  const Layout turned = weight.transposed();
+  const auto number_of = weight.block_of();
+  Rows rows;
+  for (const auto& taps : correlation.taps)
+    for (std::int32_t row = 0; row < turned.rows(); ++row) {
+      for (std::int32_t b = turned.crow()[static_cast<std::size_t>(row)];
+           b < turned.crow()[static_cast<std::size_t>(row) + 1]; ++b)
+        for (const Correlation::Tap& tap : taps) {
+          rows.add(std::int64_t{turned.col()[static_cast<std::size_t>(b)]} * correlation.kernel_taps +
+                   tap.number);
+          numbers.push_back(number_of[static_cast<std::size_t>(b)] * correlation.kernel_taps + tap.number);
+        }
+      rows.end_row();
+    }
+  return rows.layout(std::int64_t{turned.cols()} * correlation.kernel_taps);
+}
+
 }  // namespace
+
+Layout with_taps(const Layout& features, std::int32_t taps) {
+  Rows rows;
+  for (std::int32_t row = 0; row < features.rows(); ++row) {
+    for (std::int32_t b = features.crow()[static_cast<std::size_t>(row)];
+         b < features.crow()[static_cast<std::size_t>(row) + 1]; ++b)
+      for (std::int32_t tap = 0; tap < taps; ++tap)
+        rows.add(std::int64_t{features.col()[static_cast<std::size_t>(b)]} * taps + tap);
+    rows.end_row();
+  }
+  return rows.layout(std::int64_t{features.cols()} * taps);
+}
 
 Spmm::Spmm(const Problem& problem)
     : Computation(problem),
       weight(problem.layout),
-      layout(transposes(operation) ? weight.transposed() : weight),
+      layout(transposes(operation) && !convolution.present() ? weight.transposed() : weight),
       cut_in(problem.cut_in_features),
       cut_out(problem.cut_out_features) {
+  if (convolution.present()) {
+    correlation = std::make_shared<const Correlation>(convolution, operation);
+    const Layout features = weight;
+    weight = with_taps(features, correlation->kernel_taps);
+    layout = by_columns() ? by_classes(features, *correlation, numbers) : weight;
+  }
   if (!by_columns()) return;
   std::swap(block.out, block.in);
   std::swap(cut_in, cut_out);

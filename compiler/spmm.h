@@ -1,8 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include <sparsekiln/problem.h>
+
+#include "compiler/correlation.h"
 
 namespace sparsekiln {
 
@@ -15,15 +19,23 @@ namespace sparsekiln {
 ///
 /// The members of Computation mean the same of the product: a block has block.out of y's features and
 /// block.in of x's.
+///
+/// A convolution is the product with a matrix whose columns are pairs of a block of x's features and a tap,
+/// features first, and x displaced by that tap. Its rows are pairs of a class (compiler/correlation.h) and a
+/// block of y's features, classes first.
 struct Spmm : Computation {
   /// Implicit: a Problem can be passed where its SpMM is wanted. Throws `invalid_argument` for grad_weight,
   /// which is none.
   Spmm(const Problem& problem);  // NOLINT(google-explicit-constructor)
 
-  Layout weight;             ///< W's
+  Layout weight;             ///< W's: of a convolution [out][in and tap], with a block for each tap
   Layout layout;             ///< B's
   std::int64_t cut_in = 0;   ///< of x's features, as Problem::cut_in_features
   std::int64_t cut_out = 0;  ///< of y's
+  /// A convolution's; null: a linear layer.
+  std::shared_ptr<const Correlation> correlation;
+  /// What block_of_weight gives for a convolution by columns.
+  std::vector<std::int32_t> numbers;
 
   /// Weights that x is multiplied with: 2 of a glu pair.
   [[nodiscard]] std::int32_t weights() const { return epilogue.glu ? 2 : 1; }
@@ -35,22 +47,53 @@ struct Spmm : Computation {
   }
   /// The number that W gives to a block of B.
   [[nodiscard]] std::int32_t block_of_weight(std::int32_t number) const {
-    return by_columns() ? weight.block_of()[static_cast<std::size_t>(number)] : number;
+    const auto place = static_cast<std::size_t>(number);
+    return !by_columns() ? number : correlation ? numbers[place] : weight.block_of()[place];
+  }
+  /// Blocks of x's features, and of y's.
+  [[nodiscard]] std::int32_t in_blocks() const {
+    return correlation ? layout.cols() / correlation->kernel_taps : layout.cols();
+  }
+  [[nodiscard]] std::int32_t out_blocks() const {
+    return correlation ? layout.rows() / static_cast<std::int32_t>(correlation->classes.size())
+                       : layout.rows();
   }
   [[nodiscard]] std::int64_t in_features() const {
-    return cut_in != 0 ? cut_in : std::int64_t{layout.cols()} * block.in;
+    return cut_in != 0 ? cut_in : std::int64_t{in_blocks()} * block.in;
   }
   [[nodiscard]] std::int64_t out_features() const {
-    return cut_out != 0 ? cut_out : std::int64_t{layout.rows()} * block.out;
+    return cut_out != 0 ? cut_out : std::int64_t{out_blocks()} * block.out;
+  }
+  /// Rows of x, and of y, for a batch of n.
+  [[nodiscard]] std::int64_t x_rows(std::int64_t n) const {
+    return correlation ? n * correlation->input_positions() : n;
+  }
+  [[nodiscard]] std::int64_t y_rows(std::int64_t n) const {
+    return correlation ? n * correlation->output_positions() : n;
   }
   /// Whether x, or W, is changed or rearranged before it is multiplied.
   [[nodiscard]] bool changes_x() const {
     return feature_major() || gates || derivative != Activation::none || cut_in != 0;
   }
+  /// Tiles of so many rows, or points of the lattice of a convolution, that a batch of n is computed in.
+  [[nodiscard]] std::int64_t batch_tiles(std::int64_t n, std::int32_t tile_n) const {
+    return correlation ? n * correlation->tiles(tile_n) : (n + tile_n - 1) / tile_n;
+  }
   /// Multiplications and additions on present blocks for a batch of n.
   [[nodiscard]] double flops(std::int64_t n) const {
-    return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in * static_cast<double>(n);
+    const double rows = static_cast<double>(correlation ? n * lattice_points() : n);
+    return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in * rows;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t lattice_points() const {
+    const auto& points = correlation->points;
+    return std::int64_t{points[0]} * points[1] * points[2];
   }
 };
+
+/// The layout of a convolution's weight, with a block for each tap: taps of one block are neighbours in a
+/// row.
+[[nodiscard]] Layout with_taps(const Layout& features, std::int32_t taps);
 
 }  // namespace sparsekiln

@@ -1,22 +1,31 @@
 #include "oracle/arbitrary_strides.h"
 
 #include <array>
+#include <cstddef>
 #include <limits>
 
 #include "oracle/draw.h"
 
 namespace sparsekiln {
+namespace {
 
-TensorView with_arbitrary_strides(TensorView matrix, std::uint64_t seed) {
-  const std::array<std::int64_t, 8> strides{matrix.shape[1],
+/// One of the strides that frameworks give an axis of extent 1, for a matrix of this shape.
+std::int64_t any_stride(std::int64_t rows, std::int64_t cols, std::uint64_t seed, std::uint64_t i) {
+  const std::array<std::int64_t, 8> strides{cols,
                                             0,
                                             1,
                                             7,
                                             -3,
-                                            matrix.shape[0] * matrix.shape[1] + 1,
+                                            rows * cols + 1,
                                             std::int64_t{1} << 40 | 1,
                                             std::numeric_limits<std::int64_t>::max()};
-  const auto any = [&](std::uint64_t i) { return strides[draw(seed, i) % strides.size()]; };
+  return strides[draw(seed, i) % strides.size()];
+}
+
+}  // namespace
+
+TensorView with_arbitrary_strides(TensorView matrix, std::uint64_t seed) {
+  const auto any = [&](std::uint64_t i) { return any_stride(matrix.shape[0], matrix.shape[1], seed, i); };
   for (std::uint64_t axis = 0; axis < 2; ++axis)
     if (matrix.shape[axis] == 1) matrix.stride[axis] = any(axis);
   if (draw(seed, 2) % 2 == 0) return matrix;
@@ -29,6 +38,30 @@ TensorView with_arbitrary_strides(TensorView matrix, std::uint64_t seed) {
     batch.stride[axis + 1] = matrix.stride[axis];
   }
   return batch;
+}
+
+TensorView with_arbitrary_strides(TensorView rows, std::uint64_t seed, const Convolution::Extents& extents,
+                                  std::int32_t dimensions) {
+  TensorView images = rows;
+  if (draw(seed, 0) % 2 == 1) {
+    const std::int64_t positions = std::int64_t{extents[0]} * extents[1] * extents[2];
+    images.rank = dimensions + 2;
+    images.shape[dimensions + 1] = rows.shape[1];
+    images.stride[dimensions + 1] = rows.stride[1];
+    std::int64_t stride = rows.stride[0];
+    for (std::int32_t axis = dimensions; axis > 0; --axis) {
+      images.shape[axis] = extents[static_cast<std::size_t>(3 + axis - 1 - dimensions)];
+      images.stride[axis] = stride;
+      stride *= images.shape[axis];
+    }
+    images.shape[0] = rows.shape[0] / positions;
+    images.stride[0] = stride;
+  }
+  for (std::int32_t axis = 0; axis < images.rank; ++axis)
+    if (images.shape[axis] == 1)
+      images.stride[axis] =
+          any_stride(rows.shape[0], rows.shape[1], seed, 1 + static_cast<std::uint64_t>(axis));
+  return images;
 }
 
 }  // namespace sparsekiln

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <sparsekiln/convolution.h>
 #include <sparsekiln/tensor_view.h>
 
 namespace sparsekiln {
@@ -10,5 +11,10 @@ namespace sparsekiln {
 /// 1, odd, negative or huge numbers. Every other seed puts one more such axis in front, which makes it a
 /// batch of one matrix.
 [[nodiscard]] TensorView with_arbitrary_strides(TensorView matrix, std::uint64_t seed);
+
+/// The rows of a convolution's activation, whose images have positions of these extents, of which the last
+/// `dimensions` count. Every other seed makes axes of these, and of the images, instead of one axis of rows.
+[[nodiscard]] TensorView with_arbitrary_strides(TensorView rows, std::uint64_t seed,
+                                                const Convolution::Extents& extents, std::int32_t dimensions);
 
 }  // namespace sparsekiln

@@ -34,7 +34,7 @@ std::string place(const std::string& y, std::int64_t at, std::int64_t origin, st
 }  // namespace
 
 PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride)
-    : PoisonedOutput(problem.out_dtype, problem.feature_major(), n, problem.out_features(),
+    : PoisonedOutput(problem.out_dtype, problem.feature_major(), problem.y_rows(n), problem.out_features(),
                      row_stride != 0 ? row_stride
                                      : packed_stride(problem, problem.out_dtype,
                                                      problem.feature_major() ? n : problem.out_features()),

@@ -21,8 +21,8 @@ namespace sparsekiln {
 /// then known.
 class PoisonedOutput {
  public:
-  /// `row_stride` in elements; 0: packed_stride of a row. Throws `invalid_argument` where it is less than a
-  /// row.
+  /// For a batch of n. `row_stride` in elements; 0: packed_stride of a row. Throws `invalid_argument` where
+  /// it is less than a row.
   PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride = 0);
   /// An output that is any matrix: rows of `width` elements. `name` is what messages call it.
   PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name);
@@ -43,6 +43,7 @@ class PoisonedOutput {
   [[nodiscard]] std::int64_t at(std::int64_t entry, std::int64_t feature) const {
     return feature_major_ ? feature * row_stride_ + entry : entry * row_stride_ + feature;
   }
+  /// Rows of y: of a convolution those of all positions.
   [[nodiscard]] std::int64_t n() const { return n_; }
   [[nodiscard]] std::int64_t width() const { return width_; }
   [[nodiscard]] std::int64_t row_stride() const { return row_stride_; }

@@ -13,6 +13,7 @@
 
 #include "compiler/activation.h"
 #include "compiler/element.h"
+#include "oracle/convolution_reference.h"
 #include "oracle/reference_epilogue.h"
 
 namespace sparsekiln {
@@ -43,9 +44,11 @@ class Reader {
   [[nodiscard]] WidenedRows read(std::size_t pair, std::int64_t first) const {
     const SddmmInputs::Pair& from = inputs_.pairs[pair];
     WidenedRows rows;
-    rows.count = std::min(kBatchRows, inputs_.n - first);
-    rows.x =
-        widen(from.x, first, rows.count, {gradient_.in_features(), whole_in(gradient_)}, inputs_.x_stride);
+    rows.count = std::min(kBatchRows, gradient_.dy_rows(inputs_.n) - first);
+    rows.x = gradient_.convolution.present()
+                 ? displaced(from.x, first, rows.count)
+                 : widen(from.x, first, rows.count, {gradient_.in_features(), whole_in(gradient_)},
+                         inputs_.x_stride);
     const Width out{gradient_.out_features(), whole_out(gradient_)};
     rows.dy = widen(from.dy, first, rows.count, out, inputs_.dy_stride);
     if (gradient_.derivative != Activation::none) {
@@ -75,6 +78,24 @@ class Reader {
         result[static_cast<std::size_t>(n * width.whole + f)] =
             to_double(gradient_.dtype, data.data(),
                       gradient_.feature_major() ? f * stride + first + n : (first + n) * stride + f);
+    return result;
+  }
+  /// The x that each tap of a convolution multiplies for rows of dy, where columns are a block of features
+  /// and a tap; 0 outside.
+  [[nodiscard]] std::vector<double> displaced(const std::vector<std::byte>& data, std::int64_t first,
+                                              std::int64_t count) const {
+    const std::int64_t whole = whole_in(gradient_);
+    const std::int32_t taps = gradient_.taps();
+    const std::int64_t side = gradient_.block.in;
+    std::vector<double> result(static_cast<std::size_t>(count * whole));
+    for (std::int64_t n = 0; n < count; ++n)
+      for (std::int32_t tap = 0; tap < taps; ++tap) {
+        const std::int64_t row = row_read(gradient_.convolution, Operation::forward, first + n, tap);
+        if (row < 0) continue;
+        for (std::int64_t f = 0; f < gradient_.in_features(); ++f)
+          result[static_cast<std::size_t>(n * whole + (f / side * taps + tap) * side + f % side)] =
+              to_double(gradient_.dtype, data.data(), row * inputs_.x_stride + f);
+      }
     return result;
   }
   static void round(std::vector<double>& values) {
@@ -154,7 +175,7 @@ void for_each_element(const Sddmm& gradient, Use use) {
         for (std::int32_t i = 0; i < gradient.block.in; ++i, ++element)
           use(block, element,
               std::int64_t{row} * gradient.block.out + o < gradient.out_features() &&
-                  std::int64_t{col} * gradient.block.in + i < gradient.in_features());
+                  std::int64_t{col / gradient.taps()} * gradient.block.in + i < gradient.in_features());
       ++block;
     }
 }
@@ -268,7 +289,7 @@ SddmmReference summed(const Sddmm& gradient, const SddmmInputs& inputs) {
   Sums<Sum> sums{std::vector<Sum>(elements), std::vector<Sum>(outputs)};
   const Reader reader(gradient, inputs);
   for (std::size_t pair = 0; pair < inputs.pairs.size(); ++pair)
-    for (std::int64_t first = 0; first < inputs.n; first += kBatchRows) {
+    for (std::int64_t first = 0; first < gradient.dy_rows(inputs.n); first += kBatchRows) {
       const WidenedRows rows = reader.read(pair, first);
       const double worth = static_cast<double>(elements) * static_cast<double>(rows.count) / 2e6;
       for_each_row(gradient, worth, [&](std::int32_t row) { add_row(gradient, rows, row, sums, result); });
@@ -299,7 +320,8 @@ CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmR
                   const SddmmOutputs& outputs, Adder adder) {
   const double alpha = inputs.alpha;
   const auto elements = static_cast<std::size_t>(gradient.block_elements());
-  const auto k = static_cast<double>(inputs.n * static_cast<std::int64_t>(inputs.pairs.size()));
+  const auto k =
+      static_cast<double>(gradient.dy_rows(inputs.n) * static_cast<std::int64_t>(inputs.pairs.size()));
   // A dy that was multiplied by a derivative may be off by its error, and fall on the other side of a
   // rounding; with it goes an x.
   const bool integers = inputs.kind == Inputs::small_integers;

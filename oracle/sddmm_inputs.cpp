@@ -16,7 +16,7 @@ enum Stream : std::uint64_t { kWeight, kGates, kOldDw, kOldDbias, kOldDgates, kP
 
 /// The largest magnitude of each integer input. Sums grow by alpha and beta, by gates, and over a block.
 std::int64_t largest_integer(const Sddmm& gradient, const SddmmLaunch& launch) {
-  const auto k = static_cast<double>(std::max<std::int64_t>(launch.n * launch.pairs, 1));
+  const auto k = static_cast<double>(std::max<std::int64_t>(gradient.dy_rows(launch.n) * launch.pairs, 1));
   double growth = gradient.gates ? 2 : 1;
   if (gradient.gate_gradient) growth *= static_cast<double>(gradient.block_elements());
   if (gradient.epilogue.scale) growth *= std::max(1.0, launch.alpha) + std::max(launch.beta, -launch.beta);
@@ -59,7 +59,11 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
   const Filler filler{kind, kind == Inputs::small_integers ? largest_integer(gradient, launch) : 0, seed};
   const bool features_first = gradient.feature_major();
   const auto width = [&](std::int64_t features) { return features_first ? launch.n : features; };
-  const auto count = [&](std::int64_t features) { return features_first ? features : launch.n; };
+  const auto count = [&](std::int64_t features, std::int64_t rows) {
+    return features_first ? features : rows;
+  };
+  const std::int64_t x_rows = gradient.x_rows(launch.n);
+  const std::int64_t dy_rows = gradient.dy_rows(launch.n);
   const std::int64_t in = gradient.in_features();
   const std::int64_t out = gradient.out_features();
   SddmmInputs inputs;
@@ -76,11 +80,11 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
   for (std::int64_t pair = 0; pair < launch.pairs; ++pair) {
     const auto stream = static_cast<std::uint64_t>(kPairs + 3 * pair);
     inputs.pairs.push_back(
-        {filler.rows(gradient.dtype, count(in), width(in), inputs.x_stride, stream),
-         filler.rows(gradient.dtype, count(out), width(out), inputs.dy_stride, stream + 1),
+        {filler.rows(gradient.dtype, count(in, x_rows), width(in), inputs.x_stride, stream),
+         filler.rows(gradient.dtype, count(out, dy_rows), width(out), inputs.dy_stride, stream + 1),
          gradient.derivative == Activation::none
              ? std::vector<std::byte>{}
-             : filler.rows(gradient.dtype, count(out), width(out), inputs.dy_stride, stream + 2)});
+             : filler.rows(gradient.dtype, count(out, dy_rows), width(out), inputs.dy_stride, stream + 2)});
   }
   const DType sums = gradient.sum_type();
   const std::int64_t blocks = gradient.layout.blocks();
@@ -115,19 +119,25 @@ SddmmOutputs::SddmmOutputs(const Sddmm& gradient, const SddmmInputs& inputs)
 Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmOutputs& outputs,
                      const SddmmAddresses& addresses, std::vector<ActivationPair>& pairs) {
   std::uint64_t views_made = 0;
-  const auto activation = [&](const void* data, std::int64_t features, std::int64_t stride) {
-    const std::int64_t rows = gradient.feature_major() ? features : inputs.n;
+  const auto activation = [&](const void* data, bool of_x) {
+    const std::int64_t features = of_x ? gradient.in_features() : gradient.out_features();
+    const std::int64_t stride = of_x ? inputs.x_stride : inputs.dy_stride;
+    const std::int64_t n = of_x ? gradient.x_rows(inputs.n) : gradient.dy_rows(inputs.n);
+    const std::int64_t rows = gradient.feature_major() ? features : n;
     const std::int64_t row = gradient.feature_major() ? inputs.n : features;
-    return with_arbitrary_strides(strided_view(data, gradient.dtype, rows, row, stride),
-                                  draw(inputs.seed, views_made++));
+    const TensorView matrix = strided_view(data, gradient.dtype, rows, row, stride);
+    const std::uint64_t seed = draw(inputs.seed, views_made++);
+    if (!gradient.correlation) return with_arbitrary_strides(matrix, seed);
+    return with_arbitrary_strides(matrix, seed,
+                                  of_x ? gradient.correlation->input : gradient.correlation->output,
+                                  gradient.convolution.dimensions);
   };
   pairs.clear();
   for (const LaunchPairs::Pair& pair : addresses.pairs) {
     ActivationPair& views = pairs.emplace_back();
-    views.x = activation(pair.x, gradient.in_features(), inputs.x_stride);
-    views.dy = activation(pair.dy, gradient.out_features(), inputs.dy_stride);
-    if (gradient.derivative != Activation::none)
-      views.z = activation(pair.z, gradient.out_features(), inputs.dy_stride);
+    views.x = activation(pair.x, true);
+    views.dy = activation(pair.dy, false);
+    if (gradient.derivative != Activation::none) views.z = activation(pair.z, false);
   }
   const std::int64_t blocks = gradient.layout.blocks();
   const auto [out, in] = gradient.block;

@@ -25,9 +25,17 @@ struct Tolerance {
   double absolute;
 };
 
+/// The most blocks that an element of a block of y's features sums, each tap counted: an element of a
+/// convolution belongs to a class.
+std::size_t most_blocks(const Spmm& problem, std::int64_t of_y) {
+  std::size_t most = 0;
+  for (auto row = static_cast<std::int32_t>(of_y); row < problem.layout.rows(); row += problem.out_blocks())
+    most = std::max(most, problem.layout.row(row).size());
+  return most;
+}
+
 Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder adder) {
-  const auto blocks = problem.layout.row(static_cast<std::int32_t>(row)).size();
-  const double k = static_cast<double>(blocks) * problem.block.in;
+  const double k = static_cast<double>(most_blocks(problem, row)) * problem.block.in;
   const double roundings = std::min(k, 10 * std::sqrt(k));
   const double u = error_of_operation(problem.sum_type());
   // An x that was multiplied by a derivative may be off by that error and fall on the other side of a
@@ -44,11 +52,11 @@ class Judge {
  public:
   Judge(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output, Adder adder)
       : problem_(problem), inputs_(inputs), output_(output) {
-    for (std::int32_t row = 0; row < problem.layout.rows(); ++row)
+    for (std::int32_t row = 0; row < problem.out_blocks(); ++row)
       tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
   }
 
-  /// Compares batch row n with entry `at` of the products with W and, where glu, V.
+  /// Compares row n of y with entry `at` of the products with W and, where glu, V.
   void compare(std::int64_t n, const Reference& w, const Reference& v, std::int64_t at,
                CheckResult& check_result) {
     const bool integers = inputs_.kind == Inputs::small_integers;
@@ -73,8 +81,7 @@ class Judge {
         first_wrong_ = fmt::format(
             "y[{}, {}] is {}, expected {}{}: off by {:.3g}, allowed {:.3g} (block row {}, {} blocks)", n, o,
             got, exact ? "exactly " : "", want, std::fabs(got - want), exact ? 0 : bound,
-            o / problem_.block.out,
-            problem_.layout.row(static_cast<std::int32_t>(o / problem_.block.out)).size());
+            o / problem_.block.out, most_blocks(problem_, o / problem_.block.out));
       if (std::isfinite(want)) {
         error2_ += (got - want) * (got - want);
         norm2_ += want * want;
@@ -133,16 +140,16 @@ Adder adder_of(const Spmm& problem, const Plan& plan) { return adder_of(problem.
 
 namespace {
 
-constexpr std::int64_t kBatch = 256;  // entries of a stretch: bounds the memory that a reference takes
+constexpr std::int64_t kStretch = 256;  // rows of y: bounds the memory that a reference takes
 
-/// The products of one stretch of the batch.
+/// The products of one stretch of y.
 struct Stretch {
   Reference w;
   Reference v;
 };
 
 Stretch stretch_of(const Spmm& problem, const HostInputs& inputs, std::int64_t first) {
-  const std::int64_t count = std::min(kBatch, inputs.n - first);
+  const std::int64_t count = std::min(kStretch, problem.y_rows(inputs.n) - first);
   const bool magnitude =
       inputs.kind == Inputs::random || derivative_error(problem.derivative, problem.sum_type()) != 0;
   HostOperands operands = inputs.operands();
@@ -157,17 +164,17 @@ Stretch stretch_of(const Spmm& problem, const HostInputs& inputs, std::int64_t f
 template <class Of>
 CheckResult check_stretches(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
                             Adder adder, Of of) {
-  if (output.n() != inputs.n || output.width() != problem.out_features() ||
-      output.dtype() != problem.out_dtype)
+  const std::int64_t rows = problem.y_rows(inputs.n);
+  if (output.n() != rows || output.width() != problem.out_features() || output.dtype() != problem.out_dtype)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("y is [{}, {}] {}, but the problem with n = {} makes [{}, {}] {}", output.n(),
-                            output.width(), name(output.dtype()), inputs.n, inputs.n, problem.out_features(),
+                            output.width(), name(output.dtype()), inputs.n, rows, problem.out_features(),
                             name(problem.out_dtype)));
   CheckResult check_result;
   Judge judge(problem, inputs, output, adder);
-  for (std::int64_t first = 0; first < inputs.n; first += kBatch) {
+  for (std::int64_t first = 0; first < rows; first += kStretch) {
     const auto& [w, v] = of(first);
-    for (std::int64_t n = 0; n < std::min(kBatch, inputs.n - first); ++n)
+    for (std::int64_t n = 0; n < std::min(kStretch, rows - first); ++n)
       judge.compare(first + n, w, v, n, check_result);
   }
   judge.conclude(check_result);
@@ -183,7 +190,7 @@ CheckResult check(const Spmm& problem, const HostInputs& inputs, const PoisonedO
 
 Expected expect(const Spmm& problem, const HostInputs& inputs) {
   Expected expected;
-  for (std::int64_t first = 0; first < inputs.n; first += kBatch) {
+  for (std::int64_t first = 0; first < problem.y_rows(inputs.n); first += kStretch) {
     Stretch stretch = stretch_of(problem, inputs, first);
     expected.w.push_back(std::move(stretch.w));
     expected.v.push_back(std::move(stretch.v));
@@ -194,7 +201,7 @@ Expected expect(const Spmm& problem, const HostInputs& inputs) {
 CheckResult check(const Spmm& problem, const HostInputs& inputs, const Expected& expected,
                   const PoisonedOutput& output, Adder adder) {
   return check_stretches(problem, inputs, output, adder, [&](std::int64_t first) {
-    const auto i = static_cast<std::size_t>(first / kBatch);
+    const auto i = static_cast<std::size_t>(first / kStretch);
     return std::pair<const Reference&, const Reference&>(expected.w[i], expected.v[i]);
   });
 }

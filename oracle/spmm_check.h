@@ -19,7 +19,8 @@ namespace sparsekiln {
 [[nodiscard]] Adder adder_of(const Spmm& problem, const Plan& plan);
 
 /// Judges y = x·Bᵀ (compiler/spmm.h: B is W; or Wᵀ, where x is dy and y is dx), element by element, against
-/// float64. It knows no device: all is host memory.
+/// float64. It knows no device: all is host memory. The rows of a convolution's y are its positions, image by
+/// image.
 ///
 /// Small integers: each element equals the exact sum, rounded once to the output type, bit for bit.
 ///
@@ -53,7 +54,7 @@ namespace sparsekiln {
                                 Adder adder);
 
 /// What `check` compares with, for checking many results of the same inputs: the products with W and, where
-/// glu, with V, of stretches of the batch. Two float64 an element of y and a weight.
+/// glu, with V, of stretches of y's rows. Two float64 an element of y and a weight.
 struct Expected {
   std::vector<Reference> w;
   std::vector<Reference> v;

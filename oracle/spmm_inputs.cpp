@@ -74,8 +74,9 @@ class Filler {
     const bool turned = problem_.by_columns();
     std::vector<std::byte> bytes =
         dense(stream, problem_.dtype, problem_.weight.blocks() * std::int64_t{block.out} * block.in);
-    poison_beyond(problem_.weight, block, turned ? problem_.in_features() : problem_.out_features(),
-                  turned ? problem_.out_features() : problem_.in_features(), problem_.dtype, bytes.data());
+    if (!problem_.correlation)  // whose blocks are whole
+      poison_beyond(problem_.weight, block, turned ? problem_.in_features() : problem_.out_features(),
+                    turned ? problem_.out_features() : problem_.in_features(), problem_.dtype, bytes.data());
     return bytes;
   }
   /// A third of them 0, a third 1, the rest something between.
@@ -108,7 +109,9 @@ class Filler {
 HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                        std::int64_t x_stride) {
   const Filler filler(problem, kind, seed);
-  HostActivation x = filler.activation(kX, problem.dtype, n, problem.in_features(), x_stride);
+  const std::int64_t x_rows = problem.x_rows(n);
+  const std::int64_t y_rows = problem.y_rows(n);
+  HostActivation x = filler.activation(kX, problem.dtype, x_rows, problem.in_features(), x_stride);
   HostInputs inputs;
   inputs.kind = kind;
   inputs.seed = seed;
@@ -121,16 +124,16 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
   if (ends.glu) inputs.v = filler.weight(kV);
   if (ends.bias) inputs.bias = filler.dense(kBias, problem.out_dtype, out);
   if (ends.bias && ends.glu) inputs.v_bias = filler.dense(kVBias, problem.out_dtype, out);
-  if (ends.residual) inputs.residual = filler.activation(kResidual, problem.out_dtype, n, out);
+  if (ends.residual) inputs.residual = filler.activation(kResidual, problem.out_dtype, y_rows, out);
   if (ends.scale) {
     // float64 problems are given numbers that no float is. Powers of two keep integers exact.
     const bool any = problem.sum_type() == DType::f64 && kind == Inputs::random;
     inputs.alpha = any ? 0.1 : 0.5;
     inputs.beta = any ? -1.7 : -2;
-    inputs.y = filler.activation(kY, problem.out_dtype, n, out);
+    inputs.y = filler.activation(kY, problem.out_dtype, y_rows, out);
   }
   if (problem.derivative != Activation::none)
-    inputs.z = filler.activation(kZ, problem.dtype, n, problem.in_features());
+    inputs.z = filler.activation(kZ, problem.dtype, x_rows, problem.in_features());
   if (problem.gates) inputs.gates = filler.gates();
   return inputs;
 }
@@ -138,11 +141,11 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
 void plant_non_finite(const Spmm& problem, HostInputs& inputs, std::uint64_t seed) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr std::array kPlants = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), kInf};
-  if (inputs.n == 0 || problem.in_features() == 0) return;
-  const HostActivation place{problem.dtype,         problem.order,   inputs.n,
-                             problem.in_features(), inputs.x_stride, {}};
+  const std::int64_t rows = problem.x_rows(inputs.n);
+  if (rows == 0 || problem.in_features() == 0) return;
+  const HostActivation place{problem.dtype, problem.order, rows, problem.in_features(), inputs.x_stride, {}};
   for (std::size_t i = 0; i < kPlants.size(); ++i) {
-    const auto row = static_cast<std::int64_t>(draw(seed, 2 * i) % static_cast<std::uint64_t>(inputs.n));
+    const auto row = static_cast<std::int64_t>(draw(seed, 2 * i) % static_cast<std::uint64_t>(rows));
     const auto k =
         static_cast<std::int64_t>(draw(seed, 2 * i + 1) % static_cast<std::uint64_t>(problem.in_features()));
     store(problem.dtype, kPlants[i], inputs.x.data(), place.at(row, k));

@@ -13,7 +13,7 @@
 namespace sparsekiln {
 
 /// An activation in host memory: [n, features], or feature-major [features, n], rows of contiguous elements
-/// `stride` apart. Its memory ends with the last row.
+/// `stride` apart. Its memory ends with the last row. The n of a convolution are all positions of all images.
 struct HostActivation {
   DType dtype = DType::f32;
   ActivationOrder order = ActivationOrder::batch_major;
@@ -36,10 +36,10 @@ struct HostActivation {
 struct HostInputs {
   Inputs kind = Inputs::random;
   std::uint64_t seed = 0;
-  std::int64_t n = 0;
+  std::int64_t n = 0;             ///< the batch: images of a convolution
   std::int64_t x_stride = 0;      ///< elements
   std::vector<std::byte> x;       ///< as HostActivation has it; what is between the rows is NaN
-  std::vector<std::byte> w;       ///< blocks × block_out × block_in elements
+  std::vector<std::byte> w;       ///< blocks (and taps) × block_out × block_in elements
   std::vector<std::byte> v;       ///< as w
   std::vector<std::byte> bias;    ///< out_features elements of the output type
   std::vector<std::byte> v_bias;  ///< as bias

@@ -5,9 +5,8 @@
 #include <cmath>
 #include <thread>
 
-#include "compiler/activation.h"
-#include "compiler/element.h"
-#include "oracle/check_result.h"
+#include "oracle/convolution_reference.h"
+#include "oracle/multiplied_operands.h"
 
 namespace sparsekiln {
 namespace {
@@ -106,47 +105,6 @@ Multiply choose_multiply() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return multiply_avx2<kMagnitude>;
 #endif
   return multiply_portable<kMagnitude>;
-}
-
-void round_operands(const Spmm& problem, std::vector<double>& values) {
-  if (problem.math == Math::tf32)
-    std::transform(values.begin(), values.end(), values.begin(),
-                   [](double value) { return rounded_to_tf32(static_cast<float>(value)); });
-}
-
-/// All features of one batch row.
-void read_entry(const Spmm& problem, const void* data, std::int64_t stride, std::int64_t entry,
-                std::vector<double>& to) {
-  if (!problem.feature_major()) return to_double(problem.dtype, data, entry * stride, to);
-  for (std::size_t k = 0; k < to.size(); ++k)
-    to[k] = to_double(problem.dtype, data, static_cast<std::int64_t>(k) * stride + entry);
-}
-
-/// x as it is multiplied.
-void read_x(const Spmm& problem, const HostOperands& operands, std::int64_t entry, std::vector<double>& to,
-            std::vector<double>& scratch) {
-  read_entry(problem, operands.x, operands.x_stride, entry, to);
-  if (problem.derivative != Activation::none) {
-    scratch.resize(to.size());
-    read_entry(problem, operands.z, operands.z_stride, entry, scratch);
-    const auto derivative = row_of(problem.derivative).derivative;
-    for (std::size_t k = 0; k < to.size(); ++k)
-      to[k] = rounded(to[k] * derivative(scratch[k]), problem.dtype);
-  }
-  round_operands(problem, to);
-}
-
-/// A block of W as it is multiplied; false where it is skipped.
-bool read_block(const Spmm& problem, const HostOperands& operands, std::int32_t block,
-                std::vector<double>& to) {
-  const double gate = operands.gates == nullptr ? 1 : to_double(problem.sum_type(), operands.gates, block);
-  if (gate == 0) return false;
-  to_double(problem.dtype, operands.w,
-            static_cast<std::int64_t>(block) * static_cast<std::int64_t>(to.size()), to);
-  if (operands.gates != nullptr)
-    for (double& value : to) value = rounded(value * gate, problem.dtype);
-  round_operands(problem, to);
-  return true;
 }
 
 /// Up to kBatchRows batch rows: x transposed and widened, shared by all block rows.
@@ -296,6 +254,7 @@ std::size_t thread_count(const Spmm& problem, std::int64_t count) {
 
 Reference reference(const Spmm& problem, const HostOperands& operands, std::int64_t first, std::int64_t count,
                     bool with_magnitude) {
+  if (problem.correlation) return convolution_reference(problem, operands, first, count, with_magnitude);
   const auto size = static_cast<std::size_t>(count * problem.out_features());
   Reference result{std::vector<double>(size), std::vector<double>(with_magnitude ? size : 0)};
   if (problem.sum_type() == DType::f64) {

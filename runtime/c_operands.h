@@ -8,8 +8,8 @@
 namespace sparsekiln {
 
 /// A DLPack tensor as a view; an empty one for null. `name` is the operand's, for messages. Throws
-/// `invalid_argument` for more than three dimensions, for types that are none of DType, and for memory that
-/// neither the cpu nor a CUDA device reads.
+/// `invalid_argument` for more dimensions than kMaxRank, for types that are none of DType, and for memory
+/// that neither the cpu nor a CUDA device reads.
 [[nodiscard]] TensorView view_of(std::string_view name, const DLTensor* tensor);
 
 }  // namespace sparsekiln

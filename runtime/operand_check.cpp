@@ -68,11 +68,34 @@ std::string shape_of(const TensorView& view) { return list_of(view.shape, view.r
                      shape_of(is),
                      feature_major ? fmt::format("[{}, n]", features) : fmt::format("[n, {}]", features)));
 }
+using Extents = Convolution::Extents;
+[[noreturn, gnu::cold]] void refuse_images(std::string_view name, const TensorView& is,
+                                           const Extents& extents, std::int64_t features,
+                                           std::int32_t dimensions) {
+  const std::span last = std::span(extents).last(static_cast<std::size_t>(dimensions));
+  refuse(name,
+         fmt::format("rank {} and shape {}, but the kernel takes n images of {} positions: [n, {}, {}], "
+                     "or their rows, [n * {}, {}]",
+                     is.rank, shape_of(is), fmt::join(last, " x "), fmt::join(last, ", "), features,
+                     fmt::join(last, " * "), features));
+}
+[[noreturn, gnu::cold]] void refuse_rows(std::string_view name, std::int64_t rows, std::int64_t positions) {
+  refuse(name, fmt::format("{} rows are no whole number of images of {} positions", rows, positions));
+}
+[[noreturn, gnu::cold]] void refuse_far_rows(std::string_view name, const TensorView& is) {
+  refuse(name,
+         fmt::format("shape {} and strides {}: all positions of all images must be at one distance from "
+                     "the next; dense memory would work",
+                     shape_of(is), list_of(is.stride, is.rank)));
+}
 [[noreturn, gnu::cold]] void refuse_weight(std::string_view name, const TensorView& is,
                                            const OperandContract& wanted) {
-  refuse(name, fmt::format("rank {} and shape {}, but the kernel takes dense [{}, {}, {}]{}", is.rank,
-                           shape_of(is), wanted.blocks, wanted.block.out, wanted.block.in,
-                           wanted.blocks == 0 ? ", or no such operand" : ""));
+  const auto [out, in] = wanted.block;
+  std::string takes = fmt::format("[{}, {}, {}]", wanted.blocks, out, in);
+  if (wanted.convolution.present())
+    takes += fmt::format(" or [{}, {}, {}, {}]", wanted.blocks / wanted.taps(), wanted.taps(), out, in);
+  refuse(name, fmt::format("rank {} and shape {}, but the kernel takes dense {}{}", is.rank, shape_of(is),
+                           takes, wanted.blocks == 0 ? ", or no such operand" : ""));
 }
 [[noreturn, gnu::cold]] void refuse_packed(std::string_view name, const TensorView& is,
                                            std::int64_t elements) {
@@ -97,6 +120,12 @@ std::string shape_of(const TensorView& view) { return list_of(view.shape, view.r
                    ? "its address is null"
                    : fmt::format("its address {} is not aligned to {} bytes", address, alignment));
 }
+[[noreturn, gnu::cold]] void refuse_images_beside(const Activation2D& is, const Activation2D& first) {
+  refuse(is.name,
+         fmt::format("its {} rows are {} images of {} positions, but {} has {} images, for which it "
+                     "takes {} rows",
+                     is.batch_rows(), is.n, is.positions, first.name, first.n, first.n * is.positions));
+}
 [[noreturn, gnu::cold]] void refuse_overlap(std::string_view computed, std::string_view read) {
   refuse(computed,
          fmt::format("it overlaps {}, which the kernel reads while it writes; memory of its own would work",
@@ -117,11 +146,72 @@ void check_device(std::string_view name, const TensorView& view, std::int32_t de
   if (view.device != kAnyDevice && view.device != device) refuse_device(name, view.device, device);
 }
 
-Activation2D check_activation(std::string_view name, const TensorView& view, DType type,
-                              std::int64_t features, const OperandContract& contract, std::int32_t device) {
+/// What an activation is of: x and dx of the layer's inputs, y and dy of its outputs.
+struct Side {
+  std::int64_t features = 0;
+  bool inputs = true;
+};
+Side inputs_of(const OperandContract& contract) { return {contract.in_features, true}; }
+Side outputs_of(const OperandContract& contract) { return {contract.out_features, false}; }
+
+/// The elements from one row of a view to the next, where all axes but the last one are of rows.
+std::int64_t stride_of_rows(std::string_view name, const TensorView& view) {
+  std::int64_t stride = 0;
+  std::int64_t rows = 1;
+  for (std::int32_t axis = view.rank - 2; axis >= 0; --axis) {
+    const std::int64_t extent = view.shape[axis];
+    if (extent == 1) continue;  // of any stride
+    std::int64_t wanted = view.stride[axis];
+    if (rows == 1)
+      stride = wanted;
+    else if (__builtin_mul_overflow(stride, rows, &wanted) || view.stride[axis] != wanted)
+      refuse_far_rows(name, view);
+    rows *= extent;
+  }
+  return stride;
+}
+
+/// A convolution's: images, or their rows.
+Activation2D check_images(std::string_view name, const TensorView& view, const Side& side,
+                          const OperandContract& contract) {
+  const Convolution& convolution = contract.convolution;
+  const Extents extents = side.inputs ? convolution.input : convolution.output();
+  const std::int32_t dimensions = convolution.dimensions;
+  const bool of_rows = view.rank == 2;
+  const std::int64_t features = of_rows || view.rank == dimensions + 2 ? view.shape[view.rank - 1] : -1;
+  bool fits = features == side.features && view.shape[0] >= 0;
+  for (std::int32_t axis = 1; fits && !of_rows && axis <= dimensions; ++axis)
+    fits = view.shape[axis] == extents[static_cast<std::size_t>(2 + axis - dimensions)];
+  if (!fits) refuse_images(name, view, extents, side.features, dimensions);
+  Activation2D result;
+  result.name = name;
+  result.view = &view;
+  result.positions = std::int64_t{extents[0]} * extents[1] * extents[2];
+  if (of_rows && view.shape[0] % result.positions != 0) refuse_rows(name, view.shape[0], result.positions);
+  result.n = of_rows ? view.shape[0] / result.positions : view.shape[0];
+  std::int64_t rows = 0;
+  if (__builtin_mul_overflow(result.n, result.positions, &rows)) refuse_batch(name, result.n, contract.batch);
+  const std::int64_t unit = contract.alignment / static_cast<std::int64_t>(size_of(view.dtype));
+  result.stride = (features + unit - 1) / unit * unit;
+  if (rows != 0 && features != 0) {
+    check_address(name, view.data, contract.alignment);
+    if (rows > 1) result.stride = stride_of_rows(name, view);
+    const std::int64_t element = view.stride[view.rank - 1];
+    if ((features > 1 && element != 1) ||
+        (rows > 1 && (result.stride < features || result.stride % unit != 0)))
+      refuse_stride(name, result.stride, element, features, unit);
+  }
+  result.joined_stride = result.stride;
+  return result;
+}
+
+Activation2D check_activation(std::string_view name, const TensorView& view, DType type, const Side& side,
+                              const OperandContract& contract, std::int32_t device) {
   if (view.rank == 0) refuse_missing(name, contract);
   if (view.dtype != type) refuse_type(name, view.dtype, type);
   check_device(name, view, device);
+  if (contract.convolution.present()) return check_images(name, view, side, contract);
+  const std::int64_t features = side.features;
   const bool feature_major = contract.feature_major();
   const int first = view.rank == 3 ? 1 : 0;  // axis of a matrix's rows
   if (view.rank != 2 && view.rank != 3) refuse_matrix(name, view, features, feature_major);
@@ -209,6 +299,7 @@ bool join_matrices(const Activation2D* const (&activations)[kCount], const Opera
   bool join = true;
   for (const Activation2D* other : activations) {
     if (other == nullptr) continue;
+    if (contract.convolution.present() && other->n != first.n) refuse_images_beside(*other, first);
     if (other->n != first.n || other->matrices != first.matrices)
       refuse(other->name, fmt::format("{} matrices of {} batch rows, but {} has {} of {}", other->matrices,
                                       other->n, first.name, first.matrices, first.n));
@@ -238,14 +329,14 @@ void check_scale(const Operands& operands, const OperandContract& contract) {
          "the kernel was compiled without it; epilogue scale would work");
 }
 
-/// The features of a product's x and y.
-struct Features {
-  std::int64_t from = 0;
-  std::int64_t to = 0;
+/// What a product's x and y are of.
+struct Sides {
+  Side from;
+  Side to;
 };
-Features features_of(const OperandContract& contract) {
-  return contract.operation == Operation::forward ? Features{contract.in_features, contract.out_features}
-                                                  : Features{contract.out_features, contract.in_features};
+Sides sides_of(const OperandContract& contract) {
+  return contract.operation == Operation::forward ? Sides{inputs_of(contract), outputs_of(contract)}
+                                                  : Sides{outputs_of(contract), inputs_of(contract)};
 }
 
 /// The activations of a product: x is read, y is computed. One that the kernel does not take has no view.
@@ -263,17 +354,16 @@ ProductActivations check_activations(const Operands& operands, const OperandCont
   const TensorView& to = operands.*places.to;
   if (from.rank == 0) refuse_missing(places.from_name, contract);
   if (to.rank == 0) refuse_missing(places.to_name, contract);
-  const auto check = [&](std::string_view name, const TensorView& view, DType type, std::int64_t features) {
-    return check_activation(name, view, type, features, contract, device);
+  const auto check = [&](std::string_view name, const TensorView& view, DType type, const Side& side) {
+    return check_activation(name, view, type, side, contract, device);
   };
-  const Features features = features_of(contract);
+  const Sides sides = sides_of(contract);
   ProductActivations checked;
-  checked.x = check(places.from_name, from, contract.dtype, features.from);
-  checked.y = check(places.to_name, to, contract.out_dtype, features.to);
+  checked.x = check(places.from_name, from, contract.dtype, sides.from);
+  checked.y = check(places.to_name, to, contract.out_dtype, sides.to);
   if (contract.epilogue.residual)
-    checked.residual = check("residual", operands.residual, contract.out_dtype, features.to);
-  if (contract.derivative != Activation::none)
-    checked.z = check("z", operands.z, contract.dtype, features.from);
+    checked.residual = check("residual", operands.residual, contract.out_dtype, sides.to);
+  if (contract.derivative != Activation::none) checked.z = check("z", operands.z, contract.dtype, sides.from);
   return checked;
 }
 
@@ -289,7 +379,7 @@ struct ProductParameters {
 ProductParameters check_parameters(const Operands& operands, const OperandContract& contract,
                                    std::int32_t device) {
   const Epilogue& ends = contract.epilogue;
-  const std::int64_t features = features_of(contract).to;
+  const std::int64_t features = sides_of(contract).to.features;
   const auto vector = [&](std::string_view name, const TensorView& view) {
     return check_dense(name, view, contract.out_dtype, features, contract, device);
   };
@@ -309,17 +399,18 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
                      const OperandContract& contract) {
   const auto& [x, y, residual, z] = activations;
   const bool feature_major = contract.feature_major();
-  const Features features = features_of(contract);
-  if (!y.apart(features.to, feature_major)) refuse_itself(y.name);
-  const Region computed = y.region(features.to, feature_major);
-  refuse_overlaps(computed, {x.region(features.from, feature_major), reads.w, reads.v, reads.bias,
-                             reads.v_bias, reads.gates});
-  if (z.view != nullptr) refuse_overlaps(computed, {z.region(features.from, feature_major)});
+  const std::int64_t from = sides_of(contract).from.features;
+  const std::int64_t to = sides_of(contract).to.features;
+  if (!y.apart(to, feature_major)) refuse_itself(y.name);
+  const Region computed = y.region(to, feature_major);
+  refuse_overlaps(computed,
+                  {x.region(from, feature_major), reads.w, reads.v, reads.bias, reads.v_bias, reads.gates});
+  if (z.view != nullptr) refuse_overlaps(computed, {z.region(from, feature_major)});
   if (residual.view == nullptr) return;
   // In place is safe: the thread that writes an element has read it just before.
   const bool in_place = residual.view->data == y.view->data && residual.stride == y.stride &&
                         residual.matrix_bytes == y.matrix_bytes;
-  if (!in_place) refuse_overlaps(computed, {residual.region(features.to, feature_major)});
+  if (!in_place) refuse_overlaps(computed, {residual.region(to, feature_major)});
 }
 
 /// `joined`: the matrices of a batch are launched as one.
@@ -353,7 +444,7 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
       {&activations.x, &activations.y, taken(activations.residual), taken(activations.z)}, contract, checked);
   const ProductParameters parameters = check_parameters(operands, contract, device);
   check_scale(operands, contract);
-  if (features_of(contract).to == 0) checked.matrices = 0;
+  if (sides_of(contract).to.features == 0) checked.matrices = 0;
   if (checked.matrices == 0) return checked;
   refuse_overlaps(activations, parameters, contract);
   set_activations(activations, joined, checked);
@@ -374,13 +465,13 @@ class PairList {
 
   void add(const ActivationPair& pair, const Region (&computed)[3]) {
     const bool derivative = contract_.derivative != Activation::none;
-    const Activation2D x =
-        check_activation("x", pair.x, contract_.dtype, contract_.in_features, contract_, device_);
-    const Activation2D dy =
-        check_activation("dy", pair.dy, contract_.dtype, contract_.out_features, contract_, device_);
+    const auto check = [&](std::string_view name, const TensorView& view, const Side& side) {
+      return check_activation(name, view, contract_.dtype, side, contract_, device_);
+    };
+    const Activation2D x = check("x", pair.x, inputs_of(contract_));
+    const Activation2D dy = check("dy", pair.dy, outputs_of(contract_));
     Activation2D z;
-    if (derivative)
-      z = check_activation("z", pair.z, contract_.dtype, contract_.out_features, contract_, device_);
+    if (derivative) z = check("z", pair.z, outputs_of(contract_));
     CheckedOperands matrices;
     const bool joined = join_matrices({&x, &dy, derivative ? &z : nullptr}, contract_, matrices);
     const std::int64_t x_stride = x.launch_stride(joined);
@@ -403,6 +494,10 @@ class PairList {
                                dy.region(contract_.out_features, feature_major)});
       if (derivative) refuse_overlaps(region, {z.region(contract_.out_features, feature_major)});
     }
+    if (contract_.convolution.present() && count_ != 0)
+      refuse("pairs",
+             "a convolution takes one, of any number of images; a launch for each, all but the first with "
+             "beta = 1, would work");
     for (std::int64_t i = 0; i < matrices.matrices; ++i) {
       if (count_ == static_cast<std::int64_t>(kMostPairs))
         refuse("pairs", fmt::format("more than {} of them, batches of matrices counted one by one; a launch "
@@ -482,11 +577,19 @@ void check_blocks(std::string_view name, const TensorView& weight, DType type,
   if (weight.rank == 0 && contract.blocks == 0) return;
   if (weight.dtype != type) refuse_type(name, weight.dtype, type);
   const std::int64_t block = std::int64_t{contract.block.out} * contract.block.in;
-  const bool shaped = weight.rank == 3 && weight.shape[0] == contract.blocks &&
-                      weight.shape[1] == contract.block.out && weight.shape[2] == contract.block.in;
-  const bool dense = contract.blocks == 0 || ((contract.blocks == 1 || weight.stride[0] == block) &&
-                                              weight.stride[1] == contract.block.in && weight.stride[2] == 1);
-  if (!shaped || !dense) refuse_weight(name, weight, contract);
+  const std::int64_t taps = contract.taps();
+  const bool by_taps = contract.convolution.present() && weight.rank == 4;
+  const int last = by_taps ? 3 : 2;  // axis
+  const bool shaped = by_taps ? weight.shape[0] == contract.blocks / taps && weight.shape[1] == taps
+                              : weight.rank == 3 && weight.shape[0] == contract.blocks;
+  const bool blocks_dense = by_taps ? (weight.shape[0] == 1 || weight.stride[0] == taps * block) &&
+                                          (taps == 1 || weight.stride[1] == block)
+                                    : contract.blocks == 1 || weight.stride[0] == block;
+  const bool of_blocks =
+      shaped && weight.shape[last - 1] == contract.block.out && weight.shape[last] == contract.block.in;
+  const bool dense = contract.blocks == 0 || (blocks_dense && weight.stride[last - 1] == contract.block.in &&
+                                              weight.stride[last] == 1);
+  if (!of_blocks || !dense) refuse_weight(name, weight, contract);
   if (contract.blocks == 0) return;
   check_address(name, weight.data, kWeightAlignment);
 }

@@ -20,7 +20,7 @@ bool overlap(const Region& a, const Region& b) {
 
 Region Activation2D::region(std::int64_t features, bool feature_major) const {
   const auto bytes = static_cast<std::int64_t>(size_of(view->dtype));
-  const std::int64_t rows = feature_major ? features : n;
+  const std::int64_t rows = feature_major ? features : batch_rows();
   Region region{name, static_cast<const std::byte*>(view->data), rows, (feature_major ? n : features) * bytes,
                 stride * bytes};
   if (matrices <= 1) return region;

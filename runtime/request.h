@@ -25,7 +25,7 @@ struct RequestHash {
 };
 
 /// The fields of that identity which a Binary says of itself, as name and value: all but its layout, its
-/// features and the compiler. The operation comes first.
+/// features and the compiler. The operation comes first. Optional fields with their usual value are left out.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> stated_fields(const Computation& what,
                                                                              const Target& target,
                                                                              const Plan& plan);

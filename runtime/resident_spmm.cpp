@@ -9,11 +9,30 @@
 namespace sparsekiln {
 namespace {
 
-TensorView view_of(void* data, const HostActivation& activation, std::uint64_t seed) {
-  return with_arbitrary_strides(
-      strided_view(data, activation.dtype, activation.rows(), activation.row_length(), activation.stride),
-      seed);
+TensorView view_of(void* data, const HostActivation& activation) {
+  return strided_view(data, activation.dtype, activation.rows(), activation.row_length(), activation.stride);
 }
+
+/// Makes views of activations as callers may have them.
+class AnyViews {
+ public:
+  AnyViews(const Spmm& product, std::uint64_t seed) : product_(product), seed_(seed) {}
+
+  [[nodiscard]] TensorView of_x(const TensorView& rows) { return of(rows, true); }
+  [[nodiscard]] TensorView of_y(const TensorView& rows) { return of(rows, false); }
+
+ private:
+  TensorView of(const TensorView& rows, bool x) {
+    const std::uint64_t seed = draw(seed_, made_++);
+    if (!product_.correlation) return with_arbitrary_strides(rows, seed);
+    return with_arbitrary_strides(rows, seed, x ? product_.correlation->input : product_.correlation->output,
+                                  product_.convolution.dimensions);
+  }
+
+  const Spmm& product_;
+  std::uint64_t seed_;
+  std::uint64_t made_ = 0;
+};
 
 }  // namespace
 
@@ -21,24 +40,24 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
                            const HostInputs& inputs, const PoisonedOutput& output, int copies)
     : device_(std::move(device)), image_bytes_(output.image().size()) {
   const Spmm product(problem);
-  const HostActivation x{problem.dtype, problem.order, inputs.n, product.in_features(), inputs.x_stride, {}};
+  const HostActivation x{problem.dtype,         problem.order,   product.x_rows(inputs.n),
+                         product.in_features(), inputs.x_stride, {}};
   const auto weight = [&](const std::vector<std::byte>& bytes) {
     TensorView w =
-        view(place(bytes), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in);
+        view(place(bytes), problem.dtype, product.weight.blocks(), problem.block.out, problem.block.in);
     if (kernel.packed_elements() == 0) return w;
     memory_.push_back(std::make_unique<DeviceMemory>(device_, bytes.size()));
     kernel.pack(w, memory_.back()->data());
     w.data = memory_.back()->data();
     return w;
   };
-  std::uint64_t views_made = 0;
-  const auto any_seed = [&] { return draw(inputs.seed, views_made++); };
+  AnyViews any(product, inputs.seed);
   for (int copy = 0; copy < copies; ++copy) {
     auto image = std::make_unique<DeviceMemory>(device_, image_bytes_);
     image->copy_in(output.image().data());
     images_.push_back(image->data());
-    const TensorView from = view_of(place(inputs.x), x, any_seed());
-    const TensorView to = with_arbitrary_strides(output.view(image->data()), any_seed());
+    const TensorView from = any.of_x(view_of(place(inputs.x), x));
+    const TensorView to = any.of_y(output.view(image->data()));
     Operands& operands = operands_.emplace_back(operands_of(problem.operation, from, weight(inputs.w), to));
     memory_.push_back(std::move(image));
     const Epilogue& ends = problem.epilogue;
@@ -46,9 +65,9 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
     if (ends.bias) operands.bias = view(place(inputs.bias), problem.out_dtype, product.out_features());
     if (ends.bias && ends.glu)
       operands.v_bias = view(place(inputs.v_bias), problem.out_dtype, product.out_features());
-    if (ends.residual) operands.residual = view_of(place(inputs.residual.bytes), inputs.residual, any_seed());
+    if (ends.residual) operands.residual = any.of_y(view_of(place(inputs.residual.bytes), inputs.residual));
     if (problem.derivative != Activation::none)
-      operands.z = view_of(place(inputs.z.bytes), inputs.z, any_seed());
+      operands.z = any.of_x(view_of(place(inputs.z.bytes), inputs.z));
     if (problem.gates)
       operands.gates = view(place(inputs.gates), problem.sum_type(), problem.layout.blocks());
     operands.alpha = inputs.alpha;

@@ -6,6 +6,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/computation_fields.h"
 #include "runtime/request.h"
 
 namespace sparsekiln {
@@ -26,6 +27,11 @@ void check_fields(const cache::Identity& identity, const Binary& binary) {
     if (field->second != value)
       refuse(
           fmt::format("its {} is {}, and the entry's {}", name, printable(value), printable(field->second)));
+  }
+  for (const ComputationField& field : computation_fields()) {
+    if (field.stated(binary.operands)) continue;
+    for (const auto& [name, value] : identity.fields())
+      if (name == field.name) refuse(fmt::format("the entry says its {}, {}", name, printable(value)));
   }
 }
 

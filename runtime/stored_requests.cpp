@@ -46,7 +46,7 @@ StoredRequest kernel_of(const Fields& fields) {
   StoredRequest seen;
   Options& options = seen.options;
   for (const ComputationField& field : computation_fields())
-    field.read(options, value_of(fields, field.name));
+    if (!field.optional || fields.contains(field.name)) field.read(options, value_of(fields, field.name));
   std::tie(options.out_features, options.in_features) = pair_of(fields.at("features"));
   options.target = fields.at("target");
   if (fields.at("layout") == "attached") options.specialization = Specialization::attached;

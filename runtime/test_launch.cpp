@@ -87,7 +87,7 @@ class SpmmTestLaunch final : public TestLaunch {
   /// Keeps what it expects where that is no burden, for the results of more kernels.
   [[nodiscard]] CheckResult check(const PoisonedOutput& output, Adder adder) const {
     const Spmm product(problem_);
-    const double bytes = 16.0 * product.weights() * static_cast<double>(inputs_.n) *
+    const double bytes = 16.0 * product.weights() * static_cast<double>(product.y_rows(inputs_.n)) *
                          static_cast<double>(product.out_features());
     if (bytes > kMostKept) return sparsekiln::check(product, inputs_, output, adder);
     std::call_once(expects_, [&] { expected_ = expect(product, inputs_); });

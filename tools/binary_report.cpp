@@ -53,6 +53,7 @@ Json describe_binary(const Binary& binary, From from, const Digest& key, double 
           {"blocks", operands.blocks},
           {"block", to_string(operands.block)},
           {"batch", to_string(operands.batch)},
+          {"convolution", to_string(operands.convolution)},
           {"dtype", name(operands.dtype)},
           {"out_dtype", name(operands.out_dtype)},
           {"target", binary.target.to_string()},
@@ -79,6 +80,8 @@ std::string summarize_binary(const Binary& binary, From from, const Digest& key,
                                  backward ? operands.out_features : operands.in_features,
                                  backward ? operands.in_features : operands.out_features, operands.blocks,
                                  to_string(operands.block), to_string(operands.batch), name(operands.dtype));
+  if (operands.convolution.present())
+    text += fmt::format("convolution {}\n", to_string(operands.convolution));
   text += fmt::format("target {}, from {} in {:.3f} ms, {}\nkey {}\nconfig {}\n", binary.target.to_string(),
                       name(from), compile_ms, printable(binary.compiler), key.hex(), to_string(binary.plan));
   for (const Entry& entry : binary.entries) {

@@ -64,6 +64,14 @@ DType weight_type(const Record& record) {
   return parse_dtype(gradient ? record.field("out_dtype") : record.field("dtype"));
 }
 
+/// That of a convolution; a record of a linear layer does not state it.
+Computation geometry_of(const Record& record) {
+  Computation what;
+  if (const std::string_view text = record.field("convolution"); !text.empty())
+    what.convolution = parse_convolution(text);
+  return what;
+}
+
 }  // namespace
 
 Tally tally(const Contest& contest) {
@@ -109,9 +117,11 @@ std::optional<DenseProduct> dense_product(const Record& record, const Contest& c
     const Features cut = cut_features(record.field("features"));
     const double out = cut.out > 0 ? cut.out : static_cast<double>(record.layout.rows) * block.out;
     const double in = cut.in > 0 ? cut.in : static_cast<double>(record.layout.cols) * block.in;
-    const double absent = std::max(0.0, 1 - record.layout.density()) * out * in;
+    const Computation geometry = geometry_of(record);
+    const double weights = out * in * geometry.taps();
+    const double absent = std::max(0.0, 1 - record.layout.density()) * weights;
     DenseProduct dense;
-    dense.flops = 2 * out * in * static_cast<double>(contest.n);
+    dense.flops = 2 * weights * static_cast<double>(geometry.output_rows(contest.n));
     dense.bytes = contest.bytes + absent * static_cast<double>(size_of(weight_type(record)));
     dense.us = std::max(dense.flops / record.peak.gflops, dense.bytes / record.peak.gbytes) / 1e3;
     return dense;

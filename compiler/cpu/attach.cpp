@@ -20,7 +20,7 @@ void attach(const Spmm& product, Binary& binary) {
   const Plan& plan = binary.plan;
   const Level& level = level_of(binary.target);
   const std::vector<Schedule> schedules = make_schedules(product, binary.target, plan);
-  const std::int64_t counters_in_front = counter_bytes(plan, schedules);
+  const std::int64_t counters_in_front = counter_bytes(product, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Entry& entry = binary.entries[i];
     if (element(product.dtype).cpu == CpuPasses::plain) {
@@ -42,7 +42,7 @@ void attach(const Sddmm& gradient, Binary& binary) {
   for (std::size_t i = 0; i < binary.plan.size(); ++i) {
     const RangedConfig& range = binary.plan[i];
     const SddmmGeometry geometry(gradient, level_of(binary.target), range.config);
-    const LayoutData data = sddmm_data(gradient, geometry, schedules[i], range.up_to);
+    const LayoutData data = sddmm_data(gradient, geometry, schedules[i]);
     Entry& entry = binary.entries[i];
     describe(data, entry);
     entry.tables = image_of(data);

@@ -16,8 +16,8 @@ constexpr std::int32_t kUnroll = 8;  ///< words of k in one iteration of the inn
 /// Bytes of the weight that are prefetched ahead where a chunk is one block: hardware prefetchers stop at the
 /// end of a page, blocks do not.
 constexpr std::int64_t kPrefetchAhead = 4096;
-/// Steps of a group of items whose x is prefetched; W is prefetched twice as far ahead.
-constexpr std::int64_t kStepsAhead = 8;
+/// The fewest steps of a group that the weight is prefetched ahead.
+constexpr std::int64_t kStepsAhead = 4;
 constexpr std::int64_t kLine = 64;
 
 }  // namespace
@@ -76,7 +76,10 @@ void BatchRowPass::accumulate_group(Value* first, Value* last) {
       return v_.entry(tables_.slots, v_.plus(v_.times(span, kSpanFields), v_.constant(index)), label);
     };
     Value* sums = group_sums_of(field(0, "slot"));
-    const Chunk steps{first, v_.constant(kStepsAhead), field(1, "first_step"), field(2, "end")};
+    Value* begin = field(1, "first_step");
+    const std::int64_t ahead =
+        std::clamp<std::int64_t>(kPrefetchAhead / g_.block_bytes(), kStepsAhead, kColumnsBehind);
+    const Chunk steps{begin, v_.constant(ahead), begin, field(2, "end")};
     for_each_tile([&](const Tile& tile) {
       Value* address = v_.settled(sums_address(sums, tile.output, tile.group));
       Values values =
@@ -124,11 +127,12 @@ BatchRowPass::Prefetch BatchRowPass::prefetch_of(Value* scheduled, const Chunk& 
   const bool apart = tables_.blocks != nullptr;  // not contiguous; a block begins anywhere in a line
   Prefetch prefetch{};
   prefetch.w_lines = lines(g_.block_bytes() + (apart ? kLine : 0));
-  prefetch.x_lines = grouped() ? 0 : lines(x_block);
+  prefetch.x_lines = grouped() ? 0 : lines(x_block);  // a group's x is in L2, and its steps are independent
   // Contiguous blocks are fetched some bytes ahead, others by their number.
   const std::int64_t w_ahead_bytes = g_.chunk == 1 ? kPrefetchAhead : g_.chunk * g_.block_bytes();
   // By columns every register tile reads all lines of a block, and its last lines are prefetched last.
-  Value* later = v_.plus(scheduled, g_.chunk == 1 ? chunk.length : v_.times(chunk.length, 2));
+  const bool one_ahead = g_.chunk == 1 || grouped();
+  Value* later = v_.plus(scheduled, one_ahead ? chunk.length : v_.times(chunk.length, 2));
   Value* w_next =
       apart ? v_.beyond(w_, v_.times(block_of(later), g_.block_bytes()))
             : v_.beyond(w_, v_.plus(v_.times(scheduled, g_.block_bytes()), v_.constant(w_ahead_bytes)));
@@ -160,8 +164,7 @@ BatchRowPass::Values BatchRowPass::block_product(Value* step, const Chunk& chunk
   Value* next_column = v_.entry(tables_.columns, v_.plus(scheduled, chunk.length), "next_column");
   Value* w = tile_weight(step, chunk, tile);
   Value* x = v_.at(workspace_.panel,
-                   v_.plus(v_.times(column, panel_row_bytes() * g_.block_words),
-                           v_.times(tile.group, std::int64_t{4} * group_batch_rows())),
+                   v_.plus(panel_offset(column), v_.times(tile.group, std::int64_t{4} * group_batch_rows())),
                    "x.tile");
   const Prefetch ahead = prefetch_of(scheduled, chunk, tile, iterations);
 
@@ -171,9 +174,8 @@ BatchRowPass::Values BatchRowPass::block_product(Value* step, const Chunk& chunk
   carried.push_back(v_.settled(w));
   carried.push_back(v_.settled(x));
   carried.push_back(v_.settled(v_.beyond(ahead.w, v_.times(ahead.share, ahead.w_lines * kLine))));
-  carried.push_back(v_.settled(
-      v_.beyond(v_.beyond(workspace_.panel, v_.times(next_column, panel_row_bytes() * g_.block_words)),
-                v_.times(ahead.share, ahead.x_lines * kLine))));
+  carried.push_back(v_.settled(v_.beyond(v_.beyond(workspace_.panel, panel_offset(next_column)),
+                                         v_.times(ahead.share, ahead.x_lines * kLine))));
   const auto iteration = [&](Value*, const Values& now) {
     Values next(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(sum_count));
     Value* const w_now = now[sum_count];
@@ -246,7 +248,8 @@ void BatchRowPass::multiply_words(Value* w, std::int64_t w_output, Value* x, std
     return factor(v_.splat(v_.load(word_type, v_.at(w, 4 * out * w_output), 4), lanes_), part);
   };
   const auto batch_rows = [&](std::int32_t vector) {
-    return factor(v_.load(vector_type, v_.at(x, std::int64_t{4} * lanes_ * vector), 16), part);
+    return factor(v_.load(vector_type, v_.at(x, std::int64_t{4} * lanes_ * vector), g_.panel_alignment()),
+                  part);
   };
   const auto add = [&](std::int32_t out, std::int32_t vector, Value* wv, Value* xv) {
     Value*& sum = sums[static_cast<std::size_t>(out * vectors + vector)];

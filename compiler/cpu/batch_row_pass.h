@@ -37,8 +37,12 @@ namespace sparsekiln::cpu {
 /// Where one tile is all of a block and a batch tile, its sums stay in registers for a whole block row
 /// (accumulate_in_registers), and there are no chunks.
 ///
-/// Small blocks by columns are taken in the order of W instead (accumulate_group): their items share one
-/// stream of the weight, and the accumulators of all of them are in L2.
+/// Small blocks by columns are taken in the order of W instead (accumulate_group), many items together, whose
+/// accumulators are in L2:
+///
+///   for each span of a group (steps of one item, next to each other within a window of W that fits L2)
+///     for each register tile and group of batch rows
+///       load_sums, block_product for each step, store_sums
 // clang-format on
 class BatchRowPass final : public GatheringPass {
  public:
@@ -52,7 +56,8 @@ class BatchRowPass final : public GatheringPass {
     Value* group;
     Value* number;  ///< among the tiles and groups of a block
   };
-  /// Steps whose blocks are in L1 while register tiles go over them with their accumulators in registers.
+  /// Steps that register tiles go over with their accumulators in registers: of a chunk, whose blocks are in
+  /// L1, or of a span.
   struct Chunk {
     Value* first;   ///< step of the schedule
     Value* length;  ///< in steps of the schedule
@@ -103,7 +108,11 @@ class BatchRowPass final : public GatheringPass {
   Values load_sums(Value* address, std::int32_t outputs);
   void store_sums(Value* address, const Values& values, std::int32_t outputs);
   /// From one word of k to the next in the panel.
-  [[nodiscard]] std::int64_t panel_row_bytes() const { return std::int64_t{4} * g_.tile_n; }
+  [[nodiscard]] std::int64_t panel_row_bytes() const { return 4 * g_.panel_rows(); }
+  /// The offset in the panel of what `column` of the schedule's table stands for.
+  [[nodiscard]] Value* panel_offset(Value* column) {
+    return v_.times(column, g_.correlation ? 4 : panel_row_bytes() * g_.block_words);
+  }
   [[nodiscard]] std::int32_t group_batch_rows() const { return g_.tile.vectors * lanes_; }
 
   /// The blocks of a chunk as they are multiplied, in the order of the weight, as float32 or pairs; null

@@ -54,6 +54,8 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   entry.passes = {product};
   if (geometry.packs_x && !private_panel) entry.passes = {pack, product};
   entry.tile_n = geometry.tile_n;
+  if (geometry.correlation)
+    entry.image_tiles = static_cast<std::int32_t>(geometry.correlation->tiles(geometry.tile_n));
   describe(data, entry);
   drop_known_blocks(data);
   LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks", "group_begin", "groups", "slots"},
@@ -151,6 +153,10 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
         fmt::format("config '{}': its register tile has {} sums, and {} holds {}; a smaller tile_out would "
                     "work",
                     given, sums, level.name, level.most_sums()));
+  if (problem.correlation && small_batch)
+    refuse(
+        fmt::format("config '{}': a convolution is computed in tiles of whole vectors; tile_n={} would work",
+                    given, level.lanes));
   if (config.rows != 1 || config.merge != 1)
     refuse(fmt::format("config '{}': the cpu target computes row by row; rows=1 merge=1 would work", given));
 }
@@ -175,7 +181,7 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
   const bool without_layout = attached(plan);
   EmittedModule module(target);
   Source source;
-  const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(plan, schedules);
+  const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(problem, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (plain(problem)) {
       source.entries.push_back(emit_plain(module, entry_suffix(plan, i), problem, plan[i].config,

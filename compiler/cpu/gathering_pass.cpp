@@ -11,7 +11,11 @@ constexpr std::int32_t kOutputsTogether = 32;
 
 }  // namespace
 
-std::int32_t GatheringPass::together() const { return std::max(1, kOutputsTogether / g_.block_out); }
+std::int32_t GatheringPass::together() const {
+  // Blocks of several classes are of different rows of y.
+  if (g_.correlation && g_.correlation->classes.size() > 1) return 1;
+  return std::max(1, kOutputsTogether / g_.block_out);
+}
 
 void GatheringPass::begin() {
   if (g_.feature_major) return;
@@ -62,6 +66,12 @@ void GatheringPass::flush_waiting() {
   v_.store(v_.constant(0), waiting_, 8);
 }
 
+/// The block of y's features that a block row is of.
+GatheringPass::Value* GatheringPass::features_of(Value* row) {
+  if (!g_.correlation || g_.correlation->classes.size() == 1) return row;
+  return ir_.CreateURem(row, layout_.number(LayoutNumber::out_blocks));
+}
+
 /// Where y is feature-major, the sums of an output, [block_out][tile_n], are contiguous as y is.
 void GatheringPass::store_features(Value* row) {
   v_.loop("output", v_.constant(0), epilogue_.outputs_of(row), [&](Value* output) {
@@ -81,14 +91,14 @@ void GatheringPass::flush(Value* first_row, Value* rows) {
   const std::int64_t row_bytes = g_.block_out * g_.out_bytes();
   Value* slot = ir_.CreateAnd(first_row, v_.constant(together() - 1));
   Value* waiting = v_.at(gathered_, v_.times(slot, std::int64_t{4} * g_.block_out));
-  v_.loop("batch_row", v_.constant(0), present_batch_rows(), [&](Value* batch_row) {
+  Value* first_outputs = features_of(first_row);
+  for_each_entry(first_row, [&](Value* batch_row, Value* entry) {
     Value* from = v_.at(waiting, v_.times(batch_row, std::int64_t{4} * gathered_outputs()));
-    Value* entry = v_.plus(first_batch_row_, batch_row);
-    Value* to = v_.settled(epilogue_.y_at(entry, v_.times(first_row, g_.block_out)));
+    Value* to = v_.settled(epilogue_.y_at(entry, v_.times(first_outputs, g_.block_out)));
     for (std::int64_t line = 0; line < together() * row_bytes; line += kLine)
       v_.prefetch(v_.beyond(to, together() * row_bytes + line));
     v_.loop("row", v_.constant(0), rows, [&](Value* row) {
-      Value* block_row = v_.plus(first_row, row);
+      Value* block_row = v_.plus(first_outputs, row);
       epilogue_.store({.sums = v_.settled(v_.at(from, v_.times(row, std::int64_t{4} * g_.block_out))),
                        .v_bytes = gathered_bytes(),
                        .y = v_.settled(v_.at(to, v_.times(row, row_bytes))),

@@ -27,6 +27,7 @@ class GatheringPass : public RowPass {
   void store_features(Value* row);
   void flush_waiting();
   void flush(Value* first_row, Value* rows);
+  [[nodiscard]] Value* features_of(Value* row);
   /// Block rows whose outputs are written together.
   [[nodiscard]] std::int32_t together() const;
 

@@ -19,16 +19,19 @@ constexpr std::int32_t kGroupBytes = 65536;
 /// Bytes of the weight of a window: L2 holds it, and the more steps it has, the longer sums stay in
 /// registers.
 constexpr std::int32_t kWindowBytes = 131072;
+/// The most steps of an item's span, in the mean: each register tile goes over all of them.
+constexpr std::int32_t kMeanSpan = 16;
 
 /// Problems that a pass which reads the weight in place cannot compute.
 bool must_copy(const Spmm& problem) {
-  return problem.feature_major() || problem.gates || problem.cut_in != 0;
+  return problem.feature_major() || problem.gates || problem.cut_in != 0 || problem.correlation;
 }
 
 }  // namespace
 
 Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config)
-    : dtype(problem.dtype),
+    : correlation(problem.correlation),
+      dtype(problem.dtype),
       out_dtype(problem.out_dtype),
       epilogue(problem.epilogue),
       derivative(problem.derivative),
@@ -63,7 +66,9 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
   const bool copied = small_batch ? cuts_in : copies_weight();
   const bool grouped = problem.by_columns() && !copied && block_out * block_words <= kGroupedBlock;
   group_items = grouped ? std::max(1, kGroupBytes / static_cast<std::int32_t>(sums_bytes)) : 1;
-  if (!small_batch) window_steps = std::max(1, kWindowBytes / static_cast<std::int32_t>(block_bytes()));
+  if (group_items > 1 && !small_batch)
+    window_steps =
+        std::clamp(kWindowBytes / static_cast<std::int32_t>(block_bytes()), 1, kMeanSpan * group_items);
 }
 
 }  // namespace sparsekiln::cpu

@@ -41,7 +41,8 @@ std::string entry_suffix(const Plan& plan, std::size_t entry) {
 
 void describe(const LayoutData& data, Entry& entry) {
   entry.workers = static_cast<std::int32_t>(data[LayoutNumber::workers]);
-  entry.workspace = {data[LayoutNumber::counter_bytes], data[LayoutNumber::tile_bytes]};
+  entry.workspace = {data[LayoutNumber::counter_bytes], data[LayoutNumber::tile_bytes],
+                     data[LayoutNumber::one_bytes]};
 }
 
 }  // namespace sparsekiln::cpu

@@ -24,13 +24,15 @@ enum class LayoutNumber : std::uint8_t {
   counters,       ///< of one batch tile: split rows
   counter_bytes,  ///< of all batch tiles, in front of the workspace
   tile_bytes,     ///< of the workspace of one batch tile
+  one_bytes,      ///< of the workspace of each of a batch, of a gradient of the weight
   x_panels,       ///< of a gradient of the weight, see PanelSide
   dy_panels,
   streams,           ///< 1: the weight, or dw, is larger than caches, see product_data, SddmmGeometry; else 0
   streams_products,  ///< 1: the same for a batch of one
   many_products,     ///< 1: dw is much beside x and dy
+  out_blocks,        ///< of a convolution: blocks of y's features
 };
-inline constexpr std::size_t kLayoutNumbers = 16;
+inline constexpr std::size_t kLayoutNumbers = 18;
 
 /// The tables of an entry, each of 32-bit integers. SpMM and SDDMM entries each have their own.
 enum ProductTable : std::size_t {
@@ -46,9 +48,10 @@ enum ProductTable : std::size_t {
 enum SddmmTable : std::size_t {
   kRunBegin,      ///< workers + 1 offsets into runs
   kRuns,          ///< kRunFields each, in the order of block_runs.h's BlockRun
-  kBlockColumns,  ///< the block column of each block, by its number
+  kBlockColumns,  ///< the column of x's blocks of each block, by its number
   kStretches,     ///< adjacent runs of a block row as one: row, first block, end
   kStretchBegin,  ///< workers + 1 offsets into stretches
+  kBlockPlaces,   ///< of a convolution: the row in an image's panel at which each block's tap begins
 };
 
 /// Everything that the code of one entry takes of its layout.

@@ -6,6 +6,7 @@
 
 #include "compiler/cpu/activation_ir.h"
 #include "compiler/cpu/call.h"
+#include "compiler/cpu/lattice_ir.h"
 #include "compiler/cpu/passes.h"
 
 namespace sparsekiln::cpu {
@@ -46,7 +47,15 @@ class PackPass {
     Value* z;
   };
 
+  /// Rows of x and z, and whether they are there; one that is not may be read, and is packed as zeros.
+  struct Rows {
+    Values xs;
+    Values zs;
+    Values present;
+  };
   Operand operand(std::size_t base, std::size_t stride, const char* name);
+  void add_row(Rows& rows, Value* row, Value* present);
+  [[nodiscard]] Rows rows_from(Value* panel_row);
   void pack_batch_rows(Value* word, Value* end);
   void pack_square(const Values& xs, const Values& zs, const Values& present, Value* batch_row, Value* k,
                    bool clipped);
@@ -87,7 +96,7 @@ void PackPass::emit(std::string_view name) {
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
   if (g_.cuts_in) in_features_ = layout_.number(LayoutNumber::in_features);
   panel_ = locate_workspace(v_, g_, layout_).panel;
-  first_batch_row_ = v_.times(v_.batch_tile, g_.tile_n);
+  first_batch_row_ = v_.times(tile_of_image(v_, g_), g_.tile_n);
   const std::int64_t stretch_words = kStretchBytes / g_.word_bytes;
   Value* words = layout_.number(LayoutNumber::words);
   Value* workers = layout_.number(LayoutNumber::workers);
@@ -110,23 +119,43 @@ void PackPass::emit(std::string_view name) {
 }
 
 void PackPass::pack_batch_rows(Value* word, Value* end) {
-  Value* last_batch_row = ir_.CreateSub(n_, v_.constant(1), "last_batch_row");
-  v_.loop("batch_rows", v_.constant(0), v_.constant(g_.tile_n / side_), [&](Value* group) {
-    Value* batch_row = v_.times(group, side_);
-    Values xs;
-    Values zs;
-    Values present;
-    for (std::int32_t r = 0; r < side_; ++r) {
-      Value* wanted = v_.plus(v_.plus(first_batch_row_, batch_row), v_.constant(r));
-      // Missing batch rows read the last one, and the zeros are chosen after: no branch, nothing beyond x.
-      Value* row = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, last_batch_row);
-      xs.push_back(v_.at(x_.base, ir_.CreateMul(row, x_.stride_bytes)));
-      if (z_.there()) zs.push_back(v_.at(z_.base, ir_.CreateMul(row, z_.stride_bytes)));
-      present.push_back(ir_.CreateICmpSLE(wanted, last_batch_row));
-    }
-    for_each_square(word, end,
-                    [&](Value* k, bool clipped) { pack_square(xs, zs, present, batch_row, k, clipped); });
+  v_.loop("batch_rows", v_.constant(0), v_.constant(g_.panel_rows() / side_), [&](Value* group) {
+    Value* first = v_.times(group, side_);
+    const Rows rows = rows_from(first);
+    for_each_square(word, end, [&](Value* k, bool clipped) {
+      pack_square(rows.xs, rows.zs, rows.present, first, k, clipped);
+    });
   });
+}
+
+/// `side_` rows of a panel.
+PackPass::Rows PackPass::rows_from(Value* panel_row) {
+  Rows rows;
+  if (!g_.correlation) {
+    Value* last = ir_.CreateSub(n_, v_.constant(1), "last_batch_row");
+    for (std::int32_t r = 0; r < side_; ++r) {
+      Value* wanted = v_.plus(v_.plus(first_batch_row_, panel_row), v_.constant(r));
+      add_row(rows, ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, wanted, last),
+              ir_.CreateICmpSLE(wanted, last));
+    }
+    return rows;
+  }
+  const Correlation& lattice = *g_.correlation;
+  Value* points = v_.constant(lattice.phase_points(g_.tile_n));
+  Value* phase = ir_.CreateUDiv(panel_row, points);
+  Value* point = v_.plus(ir_.CreateURem(panel_row, points), first_batch_row_);
+  Value* image = image_of_tile(v_, g_);
+  for (std::int32_t r = 0; r < side_; ++r) {
+    const RowOfPoint of = row_of_point(v_, image, phase, v_.plus(point, v_.constant(r)), lattice);
+    add_row(rows, of.row, of.present);
+  }
+  return rows;
+}
+
+void PackPass::add_row(Rows& rows, Value* row, Value* present) {
+  rows.xs.push_back(v_.at(x_.base, ir_.CreateMul(row, x_.stride_bytes)));
+  if (z_.there()) rows.zs.push_back(v_.at(z_.base, ir_.CreateMul(row, z_.stride_bytes)));
+  rows.present.push_back(present);
 }
 
 /// Calls `body` for each `side_` words from `word` on; `clipped` where x lacks some of their features.
@@ -192,7 +221,7 @@ void PackPass::pack_square(const Values& xs, const Values& zs, const Values& pre
     values.push_back(ir_.CreateSelect(present[r], value, llvm::Constant::getNullValue(v_.floats(side_))));
   }
   Value* to = nullptr;
-  std::int64_t pitch = g_.tile_n;
+  std::int64_t pitch = g_.panel_rows();
   if (g_.axis == Axis::output) {
     pitch = g_.line_words();
     Value* line = ir_.CreateSDiv(k, v_.constant(pitch));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include <sparsekiln/config.h>
@@ -23,6 +24,7 @@ namespace sparsekiln::cpu {
 struct Geometry {
   Geometry(const Spmm& problem, const Level& level, const Config& config);
 
+  std::shared_ptr<const Correlation> correlation;  ///< of a convolution; null: a linear layer
   DType dtype;
   DType out_dtype;
   Epilogue epilogue;
@@ -57,8 +59,16 @@ struct Geometry {
   [[nodiscard]] unsigned aligned(std::int64_t bytes) const {
     return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, alignment}));
   }
+  /// Batch rows of packed x, or points of all phases of a convolution, of one tile.
+  [[nodiscard]] std::int64_t panel_rows() const {
+    return correlation
+               ? correlation->phase_points(tile_n) * static_cast<std::int64_t>(correlation->phases.size())
+               : tile_n;
+  }
   /// Bytes of a word of x in the packed x of one batch tile, see emit_pack_pass; 0: nothing is packed.
-  [[nodiscard]] std::int64_t panel_word_bytes() const { return packs_x ? std::int64_t{4} * tile_n : 0; }
+  [[nodiscard]] std::int64_t panel_word_bytes() const { return packs_x ? 4 * panel_rows() : 0; }
+  /// Vectors of a convolution's x begin at any point.
+  [[nodiscard]] unsigned panel_alignment() const { return correlation ? 4 : 16; }
   [[nodiscard]] std::int64_t block_bytes() const {
     return std::int64_t{word_bytes} * block_out * block_words;
   }
@@ -90,7 +100,8 @@ struct Tables {
 };
 [[nodiscard]] Tables locate_tables(LayoutIr& layout, const Geometry& geometry);
 inline constexpr std::int32_t kItemFields = 7;
-/// Items of a worker whose steps go through W in its order, so that small blocks are one stream.
+/// Items of a worker whose steps go through W in its order, or window by window: so that small blocks are one
+/// stream.
 inline constexpr std::int32_t kGroupFields = 4;
 /// Adjacent steps of a group that are of one item: its number within the group, the first step and the end.
 inline constexpr std::int32_t kSpanFields = 3;
@@ -103,7 +114,8 @@ inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
 /// along outputs [line][tile_n][line_words()], or of a small batch [tile_n][words], times the derivative
 /// where there is one, widened to float32 where words are narrower; features of the last block that are
 /// missing become zeros, and so do batch rows of the last tile, but of a small batch: those are as the last
-/// one. Workers share the words.
+/// one. Workers share the words. A convolution has [word][phase][point]: the points of each phase that a tile
+/// reads, zeros outside of x.
 void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const LayoutIr& layout);
 
 /// The passes that compute the product, forward or the gradient of the input: the block products of a
@@ -134,6 +146,11 @@ void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geomet
 /// on from block to block, and the second one is of each block.
 void emit_small_batch_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
                                   LayoutIr& layout, std::string_view pack);
+
+/// The tile of its image that a batch tile of a convolution is, and the image; of a linear layer the batch
+/// tile.
+[[nodiscard]] llvm::Value* tile_of_image(VectorIr& ir, const Geometry& geometry);
+[[nodiscard]] llvm::Value* image_of_tile(VectorIr& ir, const Geometry& geometry);
 
 /// The addresses of the current batch tile's share of the workspace.
 struct TileWorkspace {

@@ -1,6 +1,7 @@
 #include "compiler/cpu/product_data.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -89,7 +90,26 @@ Groups group(const Schedule& schedule, const Geometry& geometry) {
   return groups;
 }
 
-void put_tables(LayoutData& data, const Schedule& schedule, const Geometry& geometry) {
+/// Where the x of a step of a convolution begins in a panel, in words of one point.
+std::int32_t place_in_panel(const Step& step, const Spmm& problem, const Geometry& geometry) {
+  const Correlation& correlation = *geometry.correlation;
+  const std::int32_t of_class = step.output() / problem.out_blocks();
+  const std::int32_t number = step.input() % correlation.kernel_taps;
+  const auto& taps = correlation.taps[static_cast<std::size_t>(of_class)];
+  const auto tap = std::find_if(taps.begin(), taps.end(),
+                                [&](const Correlation::Tap& one) { return one.number == number; });
+  const std::int64_t words = std::int64_t{step.input() / correlation.kernel_taps} * geometry.block_words;
+  const std::int64_t place = words * geometry.panel_rows() +
+                             tap->phase * correlation.phase_points(geometry.tile_n) + tap->displacement -
+                             correlation.least;
+  if (place > std::numeric_limits<std::int32_t>::max())
+    throw Error(
+        ErrorKind::invalid_argument,
+        "a convolution that packs more than 2^31 numbers for one tile; fewer input features would work");
+  return static_cast<std::int32_t>(place);
+}
+
+void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule, const Geometry& geometry) {
   std::vector<Step> steps = schedule.steps;
   std::vector<Item> items = schedule.items;
   if (geometry.group_items > 1) {
@@ -107,7 +127,7 @@ void put_tables(LayoutData& data, const Schedule& schedule, const Geometry& geom
   std::vector<std::int32_t>& columns = data.tables[kColumns];
   std::vector<std::int32_t>& blocks = data.tables[kBlocks];
   for (const Step& step : steps) {
-    columns.push_back(step.input());
+    columns.push_back(geometry.correlation ? place_in_panel(step, problem, geometry) : step.input());
     blocks.push_back(step.block[0]);
   }
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
@@ -126,11 +146,11 @@ bool numbered_alike(const LayoutData& data) {
 
 void set_features(LayoutData& data, const Spmm& problem) {
   data[LayoutNumber::in_features] = problem.in_features();
-  data[LayoutNumber::last_column] = problem.layout.cols() - 1;
+  data[LayoutNumber::last_column] = problem.in_blocks() - 1;
   data[LayoutNumber::last_inputs] =
       problem.in_features() - data[LayoutNumber::last_column] * problem.block.in;
   data[LayoutNumber::out_features] = problem.out_features();
-  data[LayoutNumber::last_row] = problem.layout.rows() - 1;
+  data[LayoutNumber::last_row] = problem.out_blocks() - 1;
   data[LayoutNumber::last_outputs] =
       problem.out_features() - data[LayoutNumber::last_row] * problem.block.out;
 }
@@ -138,15 +158,16 @@ void set_features(LayoutData& data, const Spmm& problem) {
 LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Schedule& schedule,
                         std::int64_t counters_in_front) {
   LayoutData data;
-  put_tables(data, schedule, geometry);
+  put_tables(data, problem, schedule, geometry);
   if (geometry.order != WeightOrder::columns) {
     drop_known_blocks(data);
     if (!data.tables[kBlocks].empty())
       throw Error(ErrorKind::internal, "blocks are looked up by columns only; else they are taken in turn");
   }
   data[LayoutNumber::workers] = schedule.workers();
+  data[LayoutNumber::out_blocks] = problem.out_blocks();
   set_features(data, problem);
-  data[LayoutNumber::words] = std::int64_t{problem.layout.cols()} * geometry.block_words;
+  data[LayoutNumber::words] = std::int64_t{problem.in_blocks()} * geometry.block_words;
   data[LayoutNumber::streams] =
       problem.weight.blocks() * geometry.block_bytes() * geometry.weights > kCachedBytes;
   data[LayoutNumber::counters] = schedule.counters;

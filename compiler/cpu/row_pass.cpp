@@ -1,11 +1,13 @@
 #include "compiler/cpu/row_pass.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include <llvm/IR/Intrinsics.h>
 
 #include "compiler/cpu/call.h"
+#include "compiler/cpu/lattice_ir.h"
 
 namespace sparsekiln::cpu {
 
@@ -32,7 +34,7 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
   w_ = weights_.front();
   epilogue_.begin();
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
-  first_batch_row_ = v_.times(v_.batch_tile, g_.tile_n);
+  first_batch_row_ = v_.times(tile_of_image(v_, g_), g_.tile_n);
   workspace_ = locate_workspace(v_, g_, layout_);
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "items.begin");
   Value* end = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "items.end");
@@ -111,8 +113,44 @@ void RowPass::clear(Value* sums) {
 }
 
 RowPass::Value* RowPass::present_batch_rows() {
+  if (g_.correlation)
+    return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
+                                     ir_.CreateSub(v_.constant(g_.correlation->span()), first_batch_row_),
+                                     v_.constant(g_.tile_n));
   return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_batch_row_),
                                    v_.constant(g_.tile_n));
+}
+
+void RowPass::for_each_entry(Value* output_block, const std::function<void(Value*, Value*)>& body) {
+  if (g_.correlation) return for_each_point(output_block, body);
+  v_.loop("batch_row", v_.constant(0), present_batch_rows(),
+          [&](Value* batch_row) { body(batch_row, v_.plus(first_batch_row_, batch_row)); });
+}
+
+void RowPass::for_each_point(Value* output_block, const std::function<void(Value*, Value*)>& body) {
+  const Correlation& of = *g_.correlation;
+  const auto limits =
+      std::array{v_.constant(of.points[0]), v_.constant(of.points[1]), v_.constant(of.points[2])};
+  // The residues of the block's class, in row-major order of the steps.
+  Value* rest = ir_.CreateUDiv(output_block, layout_.number(LayoutNumber::out_blocks));
+  std::array<Value*, 3> residues{};
+  for (std::size_t i = 3; i-- > 0;) {
+    residues[i] = ir_.CreateURem(rest, v_.constant(of.out_step[i]));
+    rest = ir_.CreateUDiv(rest, v_.constant(of.out_step[i]));
+  }
+  Value* image = image_of_tile(v_, g_);
+  v_.loop("point", v_.constant(0), present_batch_rows(), [&](Value* number) {
+    std::array<Value*, 3> point = point_of(v_, v_.plus(first_batch_row_, number), of);
+    Value* exists = ir_.getTrue();
+    Value* entry = image;
+    for (std::size_t i = 0; i < 3; ++i) {
+      Value* at = v_.plus(v_.times(point[i], of.out_step[i]), residues[i]);
+      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(point[i], limits[i]));
+      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(at, v_.constant(of.output[i])));
+      entry = v_.plus(v_.times(entry, of.output[i]), at);
+    }
+    v_.branch("exists", exists, [&] { body(number, entry); });
+  });
 }
 
 void RowPass::item(Value* number) {

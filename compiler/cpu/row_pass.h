@@ -33,8 +33,8 @@ class RowPass {
   virtual void end() {}
   /// Writes the sums of `steps` steps from `first`, Geometry::sums_bytes of them, to `sums`.
   virtual void accumulate(Value* sums, Value* first, Value* steps) = 0;
-  /// Adds the products of a group of items to the sums of each, in the order of its steps, or of its spans
-  /// where there are windows: those from `first` to before `last`. Only where there are groups.
+  /// Adds the products of a group of items to the sums of each. `first` to before `last` are its steps, or
+  /// its spans where Geometry::window_steps is not 0. Only where there are groups.
   virtual void accumulate_group(Value* /*first*/, Value* /*last*/) {}
   /// Writes own_sums_ to a block row of y, the batch rows that exist, now or later.
   virtual void store_outputs(Value* output_block) = 0;
@@ -51,7 +51,7 @@ class RowPass {
   [[nodiscard]] Value* block_of(Value* step);
   [[nodiscard]] Value* gate_of(Value* step);
   [[nodiscard]] Value* is_used(Value* gate);
-  /// Elements times their gate, rounded as the weight is, as they are multiplied.
+  /// Floats of the weight times `gate`, rounded to its type; not widened again.
   [[nodiscard]] Value* gated(Value* values, Value* gate);
 
   [[nodiscard]] Value* stack(std::int64_t bytes, const char* name);
@@ -65,8 +65,10 @@ class RowPass {
   [[nodiscard]] Value* group_sums_of(Value* slot);
   /// Zeroes Geometry::sums_bytes.
   void clear(Value* sums);
-  /// Batch rows of this batch tile that exist.
+  /// Batch rows of this batch tile that exist, or points of a convolution's lattice.
   [[nodiscard]] Value* present_batch_rows();
+  /// Calls `body(batch_row, entry)` for those whose row of y, `entry`, exists.
+  void for_each_entry(Value* output_block, const std::function<void(Value*, Value*)>& body);
 
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;
@@ -78,7 +80,7 @@ class RowPass {
   Value* w_ = nullptr;  ///< the weight that is multiplied: one of weights_
   Values weights_;      ///< W, and V of a glu pair
   Value* n_ = nullptr;
-  Value* first_batch_row_ = nullptr;
+  Value* first_batch_row_ = nullptr;  ///< or point, of a convolution
   TileWorkspace workspace_{};
   Value* own_sums_ = nullptr;  ///< Geometry::sums_bytes on the stack
   Value* gates_ = nullptr;     ///< of all blocks; null: there are none
@@ -89,6 +91,7 @@ class RowPass {
   void item(Value* number);
   void group(Value* number);
   void combine(Value* parts, Value* first_partial);
+  void for_each_point(Value* output_block, const std::function<void(Value*, Value*)>& body);
 
   Value* group_sums_ = nullptr;  ///< on the stack, Geometry::sums_bytes of each item of a group
 };

@@ -27,7 +27,7 @@ RowPass::Value* RowPass::gated(Value* values, Value* gate) {
 }
 
 void RowPass::copy_block(Value* from, Value* to, Value* gate) {
-  const bool moved = gate == nullptr && g_.copies_words();  // as what float32 would be
+  const bool moved = gate == nullptr && g_.copies_words();  // in units of 32 bits, whatever the type
   const std::int64_t from_bytes = moved ? 4 : static_cast<std::int64_t>(size_of(g_.dtype));
   const std::int64_t to_bytes = g_.copies_words() ? from_bytes : 4;
   const std::int64_t all = g_.block_bytes() / from_bytes;

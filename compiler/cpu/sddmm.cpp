@@ -67,6 +67,8 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (config.tile_out != 0 || config.merge != 1 || config.packed)
     refuse(fmt::format("config '{}': {} has no such choice; tile_out=0 merge=1 packed=0 would work", given,
                        name(gradient.operation)));
+  if (gradient.correlation && config.stages != 2)
+    refuse(fmt::format("config '{}': x of a convolution is packed beforehand; stages=2 would work", given));
   if (plain(gradient)) validate_plain(gradient, config);
 }
 
@@ -90,10 +92,10 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
       LayoutIr layout(module);
       emit_passes(module, gradient, plan[i].config, geometry, layout, entry);
     } else {
-      LayoutData data = sddmm_data(gradient, geometry, schedules[i], plan[i].up_to);
+      LayoutData data = sddmm_data(gradient, geometry, schedules[i]);
       describe(data, entry);
-      LayoutIr layout(module, {"worker_begin", "runs", "columns", "stretches", "stretch_begin"}, suffix,
-                      std::move(data));
+      LayoutIr layout(module, {"worker_begin", "runs", "columns", "stretches", "stretch_begin", "places"},
+                      suffix, std::move(data));
       emit_passes(module, gradient, plan[i].config, geometry, layout, entry);
     }
     source.entries.push_back(std::move(entry));

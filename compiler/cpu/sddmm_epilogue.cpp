@@ -62,8 +62,8 @@ void SddmmPass::sum_bias(Value* row) {
     const Values sums =
         v_.loop("bias_pair", v_.constant(0), pairs_, zeros, [&](Value* pair, const Values& sum) {
           if (g_.packed)
-            return add_batch_rows(v_.at(dy_->packed(pair), ir_.CreateMul(number, dy_->panel_bytes())), n_,
-                                  sum);
+            return add_batch_rows(v_.at(dy_->packed(pair), ir_.CreateMul(number, dy_->panel_bytes())),
+                                  dy_->rows(), sum);
           Value* chunks = ir_.CreateUDiv(v_.plus(n_, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk));
           return v_.loop("bias_chunk", v_.constant(0), chunks, sum, [&](Value* chunk, const Values& now) {
             Value* begin = v_.times(chunk, g_.chunk);

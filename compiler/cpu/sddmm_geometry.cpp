@@ -58,9 +58,17 @@ void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedu
   std::vector<std::int32_t>& runs = data.tables[kRuns];
   for (const BlockRun& run : schedule.runs)
     runs.insert(runs.end(), {run.row, run.first, run.blocks, run.first_of_row ? 1 : 0});
-  const auto col = gradient.layout.col();
   std::vector<std::int32_t>& columns = data.tables[kBlockColumns];
-  columns.assign(col.begin(), col.end());
+  const std::int32_t taps = gradient.correlation ? gradient.correlation->kernel_taps : 1;
+  for (const std::int32_t column : gradient.layout.col()) columns.push_back(column / taps);
+  if (gradient.correlation) {
+    const Correlation& lattice = *gradient.correlation;
+    for (const std::int32_t column : gradient.layout.col()) {
+      const Correlation::Tap& tap = lattice.taps[0][static_cast<std::size_t>(column % taps)];
+      data.tables[kBlockPlaces].push_back(static_cast<std::int32_t>(tap.phase * lattice.image_phase_points() +
+                                                                    tap.displacement - lattice.least));
+    }
+  }
   // What a worker prefetches after the last run of all.
   runs.insert(runs.end(), kRunFields, 0);
   columns.insert(columns.end(), kMostRunBlocks, 0);
@@ -73,7 +81,8 @@ void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedu
 }  // namespace
 
 SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Config& config)
-    : dtype(gradient.dtype),
+    : correlation(gradient.correlation),
+      dtype(gradient.dtype),
       out_dtype(gradient.out_dtype),
       block(gradient.block),
       order(gradient.order),
@@ -110,8 +119,7 @@ SddmmTile SddmmGeometry::tile(std::int32_t blocks) const {
   return tile;
 }
 
-LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, const BlockRuns& schedule,
-                      std::int64_t most_batch_rows) {
+LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, const BlockRuns& schedule) {
   const std::int64_t dw_elements = gradient.layout.blocks() * geometry.block_elements();
   const bool large = dw_elements * static_cast<std::int64_t>(size_of(geometry.out_dtype)) >= kStreamedBytes;
   LayoutData data;
@@ -119,7 +127,7 @@ LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, cons
   data[LayoutNumber::workers] = schedule.workers();
   data[LayoutNumber::in_features] = gradient.in_features();
   data[LayoutNumber::out_features] = gradient.out_features();
-  data[LayoutNumber::x_panels] = std::int64_t{gradient.layout.cols()} * geometry.x.panels_of_block();
+  data[LayoutNumber::x_panels] = std::int64_t{gradient.in_blocks()} * geometry.x.panels_of_block();
   data[LayoutNumber::dy_panels] = std::int64_t{gradient.layout.rows()} * geometry.dy.panels_of_block();
   data[LayoutNumber::streams] = geometry.streams && large ? 1 : 0;
   data[LayoutNumber::streams_products] = geometry.streams_products && large ? 1 : 0;
@@ -127,9 +135,10 @@ LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, cons
   const bool many = dw_elements > schedule.workers() * (gradient.in_features() + gradient.out_features());
   data[LayoutNumber::many_products] = geometry.exact_products && many ? 1 : 0;
   if (geometry.packed)
-    data[LayoutNumber::tile_bytes] = static_cast<std::int64_t>(kMostPairs) * most_batch_rows *
-                                     (data[LayoutNumber::x_panels] * geometry.x.row_bytes() +
-                                      data[LayoutNumber::dy_panels] * geometry.dy.row_bytes());
+    data[LayoutNumber::one_bytes] =
+        geometry.most_pairs() *
+        (data[LayoutNumber::x_panels] * geometry.x.row_bytes() * geometry.rows_of_entry(SddmmSide::x) +
+         data[LayoutNumber::dy_panels] * geometry.dy.row_bytes() * geometry.rows_of_entry(SddmmSide::dy));
   return data;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <llvm/IR/Value.h>
@@ -45,6 +47,7 @@ struct SddmmTile {
 struct SddmmGeometry {
   SddmmGeometry(const Sddmm& gradient, const Level& level, const Config& config);
 
+  std::shared_ptr<const Correlation> correlation;  ///< of a convolution; null: a linear layer
   DType dtype;
   DType out_dtype;
   BlockShape block;
@@ -74,6 +77,24 @@ struct SddmmGeometry {
   /// SddmmPass::exact_products.
   bool exact_products;
 
+  /// The panels of x of a convolution have a row for each point of its lattice that is read, image by image
+  /// and phase by phase, of zeros outside of x; those of dy one for each position. A *line* is a row of y's
+  /// positions, whose points are neighbours in both.
+  [[nodiscard]] std::int64_t lines() const {
+    return std::int64_t{correlation->points[0]} * correlation->points[1];
+  }
+  [[nodiscard]] std::int64_t line_rows() const { return correlation->points[2]; }
+  [[nodiscard]] std::int64_t chunk_lines() const { return std::max<std::int64_t>(1, chunk / line_rows()); }
+  /// The most of a launch, whose panels the workspace holds.
+  [[nodiscard]] std::int64_t most_pairs() const {
+    return correlation ? 1 : static_cast<std::int64_t>(kMostPairs);
+  }
+  /// Rows of the panels of a side for one of a batch.
+  [[nodiscard]] std::int64_t rows_of_entry(SddmmSide side) const {
+    if (!correlation) return 1;
+    return side == SddmmSide::x ? correlation->image_points() : correlation->output_positions();
+  }
+
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
   /// Features of x that the register tiles of a run of `blocks` blocks go over together.
   [[nodiscard]] std::int32_t run_width(std::int32_t blocks) const { return blocks * x.width; }
@@ -88,11 +109,12 @@ struct SddmmTables {
   llvm::Value* columns = nullptr;
   llvm::Value* stretches = nullptr;
   llvm::Value* stretch_begin = nullptr;
+  llvm::Value* places = nullptr;  ///< null: a linear layer
 };
 
-/// What the code of an entry takes of its layout. `most_batch_rows`: the largest n that it serves.
+/// What the code of an entry takes of its layout.
 [[nodiscard]] LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry,
-                                    const BlockRuns& schedule, std::int64_t most_batch_rows);
+                                    const BlockRuns& schedule);
 inline constexpr std::int32_t kRunFields = 4;
 inline constexpr std::int32_t kStretchFields = 3;
 

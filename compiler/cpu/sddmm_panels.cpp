@@ -7,6 +7,7 @@
 
 #include "compiler/cpu/activation_ir.h"
 #include "compiler/cpu/call.h"
+#include "compiler/cpu/lattice_ir.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -52,9 +53,11 @@ PanelSource::Value* PanelSource::base(Value* pair, std::size_t member) {
 
 PanelSource::Value* PanelSource::packed(Value* pair) {
   Value* workspace = v_.argument(v_.ir.getPtrTy(), offsetof(Call, workspace), "workspace");
-  Value* batch_rows = v_.ir.CreateMul(v_.ir.CreateMul(pair, n_), v_.plus(x_row_bytes_, dy_row_bytes_));
-  if (side_.side == SddmmSide::dy) batch_rows = v_.plus(batch_rows, v_.ir.CreateMul(n_, x_row_bytes_));
-  return v_.at(workspace, batch_rows);
+  Value* x_bytes = v_.times(x_row_bytes_, g_.rows_of_entry(SddmmSide::x));
+  Value* dy_bytes = v_.times(dy_row_bytes_, g_.rows_of_entry(SddmmSide::dy));
+  Value* bytes = v_.ir.CreateMul(v_.ir.CreateMul(pair, n_), v_.plus(x_bytes, dy_bytes));
+  if (side_.side == SddmmSide::dy) bytes = v_.plus(bytes, v_.ir.CreateMul(n_, x_bytes));
+  return v_.at(workspace, bytes);
 }
 
 PanelSource::Operand PanelSource::operand(Value* pair) {
@@ -106,9 +109,29 @@ void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Val
   if (feature_major()) return panels(begin, end, to);
   // All panels of a batch row come before those of the next: they are adjacent in memory.
   v_.loop("gather", begin, end, [&](Value* batch_row) {
-    panels(batch_row, v_.plus(batch_row, v_.constant(1)),
-           v_.at(to, v_.times(v_.ir.CreateSub(batch_row, begin), side_.row_bytes())));
+    Value* target = v_.at(to, v_.times(v_.ir.CreateSub(batch_row, begin), side_.row_bytes()));
+    const auto from_row = [&](Value* row) { panels(row, v_.plus(row, v_.constant(1)), target); };
+    if (!g_.correlation || side_.side == SddmmSide::dy) return from_row(batch_row);
+    at_point(batch_row, from_row, [&] {
+      v_.loop("panel", first_panel, last_panel, [&](Value* panel) {
+        clear_rows(v_.constant(1),
+                   v_.at(target, v_.ir.CreateMul(v_.ir.CreateSub(panel, first_panel), panel_bytes)));
+      });
+    });
   });
+}
+
+void PanelSource::at_point(Value* panel_row, const std::function<void(Value*)>& body,
+                           const std::function<void()>& outside) {
+  const Correlation& lattice = *g_.correlation;
+  Value* points = v_.constant(lattice.image_points());
+  Value* of_phase = v_.constant(lattice.image_phase_points());
+  Value* within = v_.ir.CreateURem(panel_row, points);
+  const RowOfPoint of =
+      row_of_point(v_, v_.ir.CreateUDiv(panel_row, points), v_.ir.CreateUDiv(within, of_phase),
+                   v_.ir.CreateURem(within, of_phase), lattice);
+  v_.branch("inside", of.present, [&] { body(of.row); });
+  v_.branch("outside", v_.ir.CreateNot(of.present), outside);
 }
 
 PanelSource::Value* PanelSource::row(Value* pair, Value* panel, Value* batch_row, Value* to) {
@@ -228,7 +251,6 @@ void emit_panel_pass(VectorIr& v, std::string_view name, const SddmmGeometry& g,
   Value* workers = layout.number(LayoutNumber::workers);
   for (PanelSource& source : sources) {
     const PanelSide* side = &source.side();
-    Value* n = v.argument(ir.getInt64Ty(), offsetof(Call, n), "n");
     const std::int32_t together = kStretch / side->width;
     Value* all_panels = layout.number(side->panels());
     Value* stretches = ir.CreateSDiv(v.plus(all_panels, v.constant(together - 1)), v.constant(together));
@@ -242,8 +264,8 @@ void emit_panel_pass(VectorIr& v, std::string_view name, const SddmmGeometry& g,
       Value* end =
           ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v.plus(panel, v.constant(together)), all_panels);
       Value* bytes = source.panel_bytes();
-      source.gather(pair, panel, end, v.constant(0), n, v.at(source.packed(pair), ir.CreateMul(panel, bytes)),
-                    bytes);
+      source.gather(pair, panel, end, v.constant(0), source.rows(),
+                    v.at(source.packed(pair), ir.CreateMul(panel, bytes)), bytes);
     });
   }
   v.end_pass();

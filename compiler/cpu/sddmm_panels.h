@@ -31,7 +31,9 @@ class PanelSource {
     return at(operand(pair), batch_row, v_.times(panel, side_.width)).dy_or_x;
   }
   /// Bytes of a panel of a whole pair.
-  [[nodiscard]] Value* panel_bytes() { return v_.times(n_, side_.row_bytes()); }
+  [[nodiscard]] Value* panel_bytes() { return v_.times(rows(), side_.row_bytes()); }
+  /// Rows of a panel of a whole pair.
+  [[nodiscard]] Value* rows() { return v_.times(n_, g_.rows_of_entry(side_.side)); }
   /// Where in the workspace the panels of `pair` begin, of a packed geometry.
   [[nodiscard]] Value* packed(Value* pair);
 
@@ -57,6 +59,9 @@ class PanelSource {
   void gather_rows(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
   void gather_columns(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
   void clear_rows(Value* batch_rows, Value* to);
+  /// The row of x that a row of a panel of a convolution has, if `body` is to be called for it.
+  void at_point(Value* panel_row, const std::function<void(Value*)>& body,
+                const std::function<void()>& outside);
   void copy_one(const Operand& from, Value* batch_row, Value* feature, Value* to);
 
   VectorIr& v_;

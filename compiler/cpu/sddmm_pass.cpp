@@ -33,8 +33,9 @@ void SddmmPass::emit(std::string_view name) {
   }
   if (g_.exact_products)
     multipliers_ = stack(word_tile().multiplier_bytes() * g_.block.out / word_tile().rows, "multipliers");
-  tables_ = {layout_.table(kRunBegin), layout_.table(kRuns), layout_.table(kBlockColumns),
-             layout_.table(kStretches), layout_.table(kStretchBegin)};
+  tables_ = {layout_.table(kRunBegin),     layout_.table(kRuns),
+             layout_.table(kBlockColumns), layout_.table(kStretches),
+             layout_.table(kStretchBegin), g_.correlation ? layout_.table(kBlockPlaces) : nullptr};
   streams_ = holds(LayoutNumber::streams, g_.streams);
   streams_products_ = holds(LayoutNumber::streams_products, g_.streams_products);
   many_products_ = holds(LayoutNumber::many_products, g_.exact_products);
@@ -112,9 +113,10 @@ void SddmmPass::run_of(std::int32_t blocks, Value* number) {
 /// stored.
 void SddmmPass::sum_chunks(const Run& run, Value* batch_rows) {
   Value* one = v_.constant(1);
-  Value* chunks = ir_.CreateBinaryIntrinsic(
-      llvm::Intrinsic::smax, one,
-      ir_.CreateUDiv(v_.plus(batch_rows, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk)));
+  Value* chunks = g_.correlation
+                      ? v_.times(batch_rows, image_chunks())
+                      : ir_.CreateUDiv(v_.plus(batch_rows, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk));
+  chunks = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, one, chunks);
   Value* pairs = ir_.CreateSelect(ir_.CreateICmpEQ(batch_rows, v_.constant(0)), one, pairs_);
   Value* total = ir_.CreateMul(pairs, chunks);
   v_.loop("chunk", v_.constant(0), total, [&](Value* number) {
@@ -127,12 +129,16 @@ SddmmPass::Chunk SddmmPass::locate(const Run& run, Value* number, Value* chunks,
                                    Value* batch_rows) {
   Chunk chunk;
   chunk.pair = ir_.CreateUDiv(number, chunks, "pair");
+  chunk.first = ir_.CreateICmpEQ(number, v_.constant(0), "first");
+  chunk.last = ir_.CreateICmpEQ(v_.plus(number, v_.constant(1)), total, "last");
+  if (g_.correlation) {
+    locate_lines(run, ir_.CreateSub(number, ir_.CreateMul(chunk.pair, chunks)), batch_rows, chunk);
+    return chunk;
+  }
   chunk.begin = v_.times(ir_.CreateSub(number, ir_.CreateMul(chunk.pair, chunks)), g_.chunk);
   Value* end = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(chunk.begin, v_.constant(g_.chunk)),
                                          batch_rows);
   chunk.count = ir_.CreateSub(end, chunk.begin, "batch_rows");
-  chunk.first = ir_.CreateICmpEQ(number, v_.constant(0), "first");
-  chunk.last = ir_.CreateICmpEQ(v_.plus(number, v_.constant(1)), total, "last");
 
   Value* dy_panel = v_.plus(v_.times(run.row, g_.dy.panels_of_block()), run.dy_panel);
   const auto panels = [&](PanelSource& source, Value* panel, Value* own) {
@@ -151,6 +157,45 @@ SddmmPass::Chunk SddmmPass::locate(const Run& run, Value* number, Value* chunks,
   }
   if (g_.packed) locate_next(run, chunk);
   return chunk;
+}
+
+/// Chunk `number` of a convolution's pair: lines of one image. There are none where there is no image.
+void SddmmPass::locate_lines(const Run& run, Value* number, Value* images, Chunk& chunk) {
+  Value* image = ir_.CreateUDiv(number, v_.constant(image_chunks()), "image");
+  chunk.first_line = v_.times(ir_.CreateURem(number, v_.constant(image_chunks())), g_.chunk_lines());
+  Value* end = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
+                                         v_.plus(chunk.first_line, v_.constant(g_.chunk_lines())),
+                                         v_.constant(g_.lines()));
+  chunk.count = ir_.CreateSelect(ir_.CreateICmpEQ(images, v_.constant(0)), v_.constant(0),
+                                 ir_.CreateSub(end, chunk.first_line), "lines");
+  const auto begin = [&](PanelSource& source, Value* panel, Value* row) {
+    Value* rows = v_.plus(v_.times(image, g_.rows_of_entry(source.side().side)), row);
+    return v_.settled(v_.at(source.packed(chunk.pair), v_.plus(ir_.CreateMul(panel, source.panel_bytes()),
+                                                               v_.times(rows, source.side().row_bytes()))));
+  };
+  chunk.dy = begin(*dy_, v_.plus(v_.times(run.row, g_.dy.panels_of_block()), run.dy_panel), v_.constant(0));
+  for (std::int32_t block = 0; block < run.blocks; ++block) {
+    Value* column = v_.entry(tables_.columns, block_number(run, block), "column");
+    chunk.x.push_back(begin(*x_, v_.plus(v_.times(column, g_.x.panels_of_block()), run.x_panel),
+                            v_.entry(tables_.places, block_number(run, block), "place")));
+  }
+}
+
+/// Line by line, with the sums in registers.
+SddmmPass::Values SddmmPass::multiply_lines(const Chunk& chunk, const Tile& tile, std::int32_t blocks,
+                                            Values sums) {
+  const Correlation& lattice = *g_.correlation;
+  return v_.loop("line", v_.constant(0), chunk.count, std::move(sums), [&](Value* number, const Values& now) {
+    Value* line = v_.plus(chunk.first_line, number);
+    Value* plane = ir_.CreateUDiv(line, v_.constant(lattice.points[1]));
+    Value* row = ir_.CreateURem(line, v_.constant(lattice.points[1]));
+    Value* point = v_.times(v_.plus(v_.times(plane, lattice.pitch[1]), row), lattice.pitch[2]);
+    Chunk of_line;
+    of_line.count = v_.constant(g_.line_rows());
+    of_line.dy = v_.at(chunk.dy, v_.times(line, g_.line_rows() * g_.dy.row_bytes()));
+    for (Value* x : chunk.x) of_line.x.push_back(v_.at(x, v_.times(point, g_.x.row_bytes())));
+    return multiply(of_line, tile, blocks, now);
+  });
 }
 
 /// The next chunk of these panels, or the first one of the next run's.
@@ -240,7 +285,8 @@ void SddmmPass::compute(const Run& run, const Chunk& chunk, const Tile& tile) {
                           for_each_sum([&](Value* address) { before.push_back(v_.load(type, address, 16)); });
                           return before;
                         });
-  sums = multiply(chunk, tile, run.blocks, std::move(sums));
+  sums = g_.correlation ? multiply_lines(chunk, tile, run.blocks, std::move(sums))
+                        : multiply(chunk, tile, run.blocks, std::move(sums));
   v_.branch("held", ir_.CreateNot(chunk.last), [&] {
     std::size_t next = 0;
     for_each_sum([&](Value* address) { v_.store(sums[next++], address, 16); });

@@ -38,13 +38,14 @@ class SddmmPass {
   /// Batch rows of one pair, whose panels are in L1 while register tiles go over them.
   struct Chunk {
     Value* pair = nullptr;
-    Value* begin = nullptr;    ///< its first batch row
-    Value* count = nullptr;    ///< its batch rows
-    Value* first = nullptr;    ///< whether no sums were made before
-    Value* last = nullptr;     ///< whether no products come after
-    Value* dy = nullptr;       ///< its panels
-    Values x;                  ///< of each block of the run
-    Value* next_dy = nullptr;  ///< what comes after, to be prefetched; null: made when its turn comes
+    Value* begin = nullptr;       ///< its first batch row
+    Value* count = nullptr;       ///< its batch rows; of a convolution its lines
+    Value* first_line = nullptr;  ///< of its image; null: a linear layer
+    Value* first = nullptr;       ///< whether no sums were made before
+    Value* last = nullptr;        ///< whether no products come after
+    Value* dy = nullptr;          ///< its panels
+    Values x;                     ///< of each block of the run
+    Value* next_dy = nullptr;     ///< what comes after, to be prefetched; null: made when its turn comes
     Values next_x;
   };
   /// A register tile of the panels of a run.
@@ -88,7 +89,12 @@ class SddmmPass {
   void for_each_tile(std::int32_t blocks, const std::function<void(const Tile&)>& body);
   void compute(const Run& run, const Chunk& chunk, const Tile& tile);
   void locate_next(const Run& run, Chunk& chunk);
+  void locate_lines(const Run& run, Value* number, Value* chunks, Chunk& chunk);
   Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
+  Values multiply_lines(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
+  [[nodiscard]] std::int64_t image_chunks() const {
+    return (g_.lines() + g_.chunk_lines() - 1) / g_.chunk_lines();
+  }
   void prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile, std::int32_t tiles);
   void multiply_batch_row(const Values& dy_and_x, std::int64_t batch_row, const Tile& tile, Values& sums);
   // sddmm_outer_product.cpp: a batch of one.

@@ -42,7 +42,7 @@ void attach_tables(const Problem& problem, Binary& binary) {
   const Spmm product(problem);
   const Plan& plan = binary.plan;
   const std::vector<Schedule> schedules = make_schedules(product, binary.target, plan);
-  const std::int64_t counters_in_front = counter_bytes(plan, schedules);
+  const std::int64_t counters_in_front = counter_bytes(product, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Entry& entry = binary.entries[i];
     const Config& config = plan[i].config;

@@ -336,7 +336,7 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
                    written);
 
   KernelWriter writer(problem, target, source);
-  const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(plan, schedules);
+  const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(problem, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (without_layout)
       writer.write_attached(plan[i]);

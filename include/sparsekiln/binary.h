@@ -68,6 +68,7 @@ inline constexpr Argument kLastArgument = Argument::tensor_map;
 struct Workspace {
   std::int64_t counter_bytes = 0;   ///< a multiple of 64
   std::int64_t bytes_per_tile = 0;  ///< partial sums and packed activations
+  std::int64_t bytes_of_one = 0;    ///< packed activations of each of the batch, where one tile has all of it
   friend bool operator==(const Workspace&, const Workspace&) = default;
 };
 
@@ -131,15 +132,16 @@ inline constexpr std::int32_t kMostGridRows = 65535;
 
 /// One entry point and the recipe for launching it.
 ///
-/// Batch tiles = ceil(n / tile_n). CUDA: grid (workers, min(batch tiles, tiles_in_flight), 1), and a CTA goes
-/// on to batch tile + gridDim.y; every pass is a kernel of its own, launched in the same stream with the same
-/// grid, arguments and attributes. CPU: every pass is run over all (worker, batch tile) pairs, a pass starts
-/// when the one before it has ended on all.
+/// Batch tiles = ceil(n / tile_n), or image_tiles for each image. CUDA: grid (workers, min(batch tiles,
+/// tiles_in_flight), 1), and a CTA goes on to batch tile + gridDim.y; every pass is a kernel of its own,
+/// launched in the same stream with the same grid, arguments and attributes. CPU: every pass is run over all
+/// (worker, batch tile) pairs, a pass starts when the one before it has ended on all.
 struct Entry {
   std::int64_t up_to = 0;                        ///< the largest n this entry serves; entries ascend
   std::vector<std::string> passes;               ///< symbol names, run in this order
   std::int32_t workers = 1;                      ///< grid.x
   std::int32_t tile_n = 1;                       ///< batch rows a tile; 0: one tile has the whole batch
+  std::int32_t image_tiles = 0;                  ///< a convolution: batch tiles of each image; else 0
   std::int32_t tiles_in_flight = kMostGridRows;  ///< batch tiles at once; CUDA's
   std::int32_t threads = 1;                      ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;
@@ -157,11 +159,13 @@ struct Entry {
   [[nodiscard]] bool takes_tables() const {
     return std::find(arguments.begin(), arguments.end(), Argument::tables) != arguments.end();
   }
-  [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const { return sparsekiln::batch_tiles(n, tile_n); }
+  [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const {
+    return image_tiles != 0 ? n * image_tiles : sparsekiln::batch_tiles(n, tile_n);
+  }
   /// What a launch of this entry with a batch of n needs. Entries for larger n may need less: see
   /// Binary::workspace_bytes.
   [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
-    return workspace.counter_bytes + workspace.bytes_per_tile * batch_tiles(n);
+    return workspace.counter_bytes + workspace.bytes_per_tile * batch_tiles(n) + workspace.bytes_of_one * n;
   }
   friend bool operator==(const Entry&, const Entry&) = default;
 };

@@ -23,8 +23,15 @@ struct ActivationPair {
 /// Activations are [n, features], rows contiguous; feature-major [features, n], rows contiguous too. With
 /// three dimensions they are batches of such matrices, of any stride: one product where they are laid out
 /// like one matrix of a batch that the kernel takes, else one launch each, in order. The stride of an axis of
-/// extent 1 may be any number. What is computed must not overlap what is read. Every element of it is
-/// written; it is read only where beta != 0.
+/// extent 1 may be any number.
+///
+/// The activations of a convolution are images, channels-last, [n, height, width, features] or with fewer or
+/// more dimensions, or their rows, [n · height · width, features]: all at one distance from the next. The
+/// images of y have the extents of Convolution::output(). Weights are [blocks, taps, block_out, block_in], or
+/// [blocks · taps, block_out, block_in].
+///
+/// What is computed must not overlap what is read. Every element of it is written; it is read only where
+/// beta != 0.
 struct Operands {
   TensorView x;  ///< [n, in_features]
   /// [blocks, block_out, block_in], dense, row-major over the layout. Where Kernel::packed_elements() is not

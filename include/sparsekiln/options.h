@@ -93,6 +93,7 @@ struct Options {
   std::int64_t out_features = 0;
   std::int32_t alignment = 16;
   bool overlap_launches = false;
+  Convolution convolution;
 
   /// "auto": the current CUDA device where there is one, else the cpu. "cuda", "cuda:1", "emulated" (an sm_90
   /// in software), "emulated:sm_80", or what Target::parse takes.

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include <sparsekiln/convolution.h>
 #include <sparsekiln/layout.h>
 
 namespace sparsekiln {
@@ -141,7 +142,19 @@ struct Computation {
   /// that has: the caller promises that nothing writes the weight, bias and gates meanwhile. sm_90 and later;
   /// elsewhere launches follow one another, and `compile` clears it.
   bool overlap_launches = false;
+  /// The geometry of a convolution; by default there is none. A batch is so many images, with as many rows of
+  /// x and y as they have positions.
+  Convolution convolution;
 
+  /// The rows of x and of y for a batch of n.
+  [[nodiscard]] std::int64_t input_rows(std::int64_t n) const {
+    return convolution.present() ? n * convolution.input_positions() : n;
+  }
+  [[nodiscard]] std::int64_t output_rows(std::int64_t n) const {
+    return convolution.present() ? n * convolution.output_positions() : n;
+  }
+  /// Blocks of values for each block of the layout.
+  [[nodiscard]] std::int32_t taps() const { return convolution.present() ? convolution.taps() : 1; }
   /// The type of sums of products, and of gates, dbias and dgates.
   [[nodiscard]] DType sum_type() const { return sparsekiln::sum_type(dtype); }
   /// Whether products are of float32 and must be formed in float32 arithmetic: not by tensor cores.
@@ -167,8 +180,8 @@ struct Problem : Computation {
   /// Multiplications and additions on present blocks for a batch of n; a GLU has two weights.
   [[nodiscard]] double flops(std::int64_t n) const {
     const double weights = epilogue.glu ? 2 : 1;
-    return 2.0 * weights * static_cast<double>(layout.blocks()) * block.out * block.in *
-           static_cast<double>(n);
+    return 2.0 * weights * static_cast<double>(layout.blocks()) * taps() * block.out * block.in *
+           static_cast<double>(output_rows(n));
   }
 };
 

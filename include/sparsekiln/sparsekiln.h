@@ -6,6 +6,7 @@
 #include <sparsekiln/built.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/config.h>
+#include <sparsekiln/convolution.h>
 #include <sparsekiln/digest.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/kernel.h>

@@ -46,6 +46,7 @@ def compile(
     out_features: int = 0,
     alignment: int = 16,
     overlap_launches: bool = False,
+    convolution: str = "none",
     config: str | None = None,
     tuning: str = "recorded",
     tuning_seconds: float = 30.0,
@@ -83,6 +84,8 @@ def compile(
     alignment: bytes that rows of activations are multiples of: 16, or 8, 4, 2 where features do not allow it.
     overlap_launches: on CUDA devices from sm_90 on, a launch may begin before the one before it in its stream has ended:
         you promise that neither that one nor a copy writes the weight, bias or gates.
+    convolution: the geometry of a convolution over images, channels-last, such as "kernel=3x3 stride=2 padding=1 input=32x32";
+        the batch is a number of images.
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.
     config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it after "batch: ".
     cache_dir: instead of the user's cache.

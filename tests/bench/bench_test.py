@@ -203,6 +203,21 @@ class Bench(unittest.TestCase):
             self.assertEqual(float(row["1 threads"]), 1)
             self.assertTrue(all(1 <= float(row[f"{threads} threads"]) < 1.5 for threads in (16, 64, 128)), str(row))
 
+    def test_cpu_convolution(self):
+        (shown,) = documented("cpu_convolution")
+
+        def write(copy):
+            rows = self.measured("cpu_convolution", "ms", *self.placed(shown, {"docs/performance.md": copy}))
+            self.assertEqual(list(rows), ["convolution/features:64/side:5/block:16/density:0.5"])
+            (row,) = rows.values()
+            for operation in ("forward", "grad_input", "grad_weight"):
+                self.assert_positive(row[f"{operation}_vs_linear"], operation)
+            for figure in ("GFLOPs", "vs_onednn", "vs_channels_last"):
+                self.assert_positive(row[figure], figure)
+
+        for row in self.tables_in("docs/performance.md", write):
+            self.assert_positive(float(row["oneDNN's time over ours"]), str(row))
+
     def test_cpu_forward(self):
         rows = self.measured("cpu_forward", "ms")
         shapes = [f"forward/block:{block}/density:0.25/n:{n}" for block in (8, 32) for n in (1, 64)]

@@ -31,6 +31,7 @@ Computation unusual() {
   what.gate_gradient = true;
   what.alignment = 4;
   what.overlap_launches = true;
+  what.convolution = parse_convolution("kernel=3x5 stride=2 dilation=1x3 padding=0:1x1:2 input=20x30");
   return what;
 }
 
@@ -92,6 +93,14 @@ TEST_CASE("no two fields have a name in common, wherever they are named") {
     CHECK(keys.insert(field.job_key()).second);
     CHECK_FALSE(field.help.empty());
   }
+}
+
+TEST_CASE("a field that was added later is stated only where its value is not the usual one") {
+  const ComputationField& convolution = computation_field("convolution");
+  CHECK(convolution.optional);
+  CHECK_FALSE(convolution.stated(Computation{}));
+  CHECK(convolution.stated(unusual()));
+  CHECK(computation_field("overlap_launches").stated(Computation{}));
 }
 
 TEST_CASE("an enumeration lists its values, and the list grows with it") {

@@ -48,8 +48,8 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
                                    const BlockShape& block, const Target& target, const RangedConfig& ranged,
                                    const Config& config, const Options& options) {
   [[maybe_unused]] const auto& [operation, shape, batch, dtype, out_dtype, math, order, strict_absent, ends,
-                                derivative, gates, bias_gradient, gate_gradient, alignment,
-                                overlap_launches] = computation;
+                                derivative, gates, bias_gradient, gate_gradient, alignment, overlap_launches,
+                                convolution] = computation;
   [[maybe_unused]] const auto& [scale, bias, activation, glu, residual] = epilogue;
   [[maybe_unused]] const auto& [out, in] = block;
   [[maybe_unused]] const auto& [kind, arch, workers] = target;
@@ -57,7 +57,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
   [[maybe_unused]] const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, split_saves,
                                 in_flight, table, operand_a, packed] = config;
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15, o16, o17,
-                                o18, o19, o20, o21, o22, o23, o24, o25, o26] = options;
+                                o18, o19, o20, o21, o22, o23, o24, o25, o26, o27] = options;
 }
 
 Digest key(const Asked& asked) { return identity_of(asked.problem, asked.target, asked.plan).key(); }
@@ -88,6 +88,8 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.problem.gate_gradient = true; },
       [](Asked& a) { a.problem.alignment = 8; },
       [](Asked& a) { a.problem.overlap_launches = true; },
+      [](Asked& a) { a.problem.convolution = parse_convolution("kernel=3 input=9"); },
+      [](Asked& a) { a.problem.convolution = parse_convolution("kernel=3 input=9x9"); },
       [](Asked& a) { a.problem.cut_in_features = 500; },
       [](Asked& a) { a.problem.cut_out_features = 500; },
       [](Asked& a) { a.target.arch = "sm_90a"; },
@@ -164,6 +166,16 @@ TEST_CASE("identities spell a problem as stores and records of earlier versions 
         "order=batch-major\nstrict_absent=no\nepilogue=scale\nderivative=none\ngates=no\n"
         "bias_gradient=no\ngate_gradient=no\nalignment=16\noverlap_launches=no\ntarget=sm_90:132\n"
         "plan=\n");
+}
+
+TEST_CASE("identities of linear layers say nothing of convolutions, and the others say theirs") {
+  Problem problem;
+  problem.convolution = parse_convolution("input=8x8 kernel=3 padding=1");
+  const std::string with = stated(problem);
+  const std::string said = "convolution=kernel=3x3 padding=1x1 input=8x8\n";
+  const std::size_t at = with.find(said);
+  REQUIRE(at != std::string::npos);
+  CHECK(with.substr(0, at) + with.substr(at + said.size()) == stated({}));
 }
 
 TEST_CASE("with attached tables the layout has no part in the key, and all else has") {
@@ -285,6 +297,7 @@ TEST_CASE("requests that differ in one option are different rows of the table") 
       [](Request& r) { r.options.bias_gradient = true; },
       [](Request& r) { r.options.gate_gradient = true; },
       [](Request& r) { r.options.alignment = 8; },
+      [](Request& r) { r.options.convolution = parse_convolution("kernel=3 input=9"); },
       [](Request& r) { r.options.in_features = 500; },
       [](Request& r) { r.options.out_features = 500; },
       [](Request& r) { r.options.target = "cpu"; },

@@ -112,8 +112,20 @@ TEST_CASE("a Binary that computes something else than its entry says is refused 
   CHECK(has(refused_with([](Binary& b) { b.operands.dtype = DType::f16; }), "dtype is f16"));
   CHECK(has(refused_with([](Binary& b) { b.operands.block.in = 16; }), "block is 8x16"));
   CHECK(has(refused_with([](Binary& b) { b.operands.epilogue.bias = true; }), "epilogue is bias"));
+  const std::string convolution = "kernel=3 padding=1 input=9";
+  CHECK(has(refused_with([&](Binary& b) { b.operands.convolution = parse_convolution(convolution); }),
+            "its entry does not say its convolution"));
   CHECK(has(refused_with([](Binary& b) { b.target.arch = "sm_90"; }), "target is sm_90"));
   CHECK(has(refused_with([](Binary& b) { b.plan.front().config.stages += 1; }), "plan is "));
+}
+
+TEST_CASE("a Binary of a linear layer is refused under the identity of a convolution") {
+  const TemporaryFolder folder;
+  const TwoKernels two(folder.path());
+  cache::Identity other = two.identities[0];
+  other.add("convolution", "kernel=3 padding=1 input=9");
+  CHECK(has(refusal(other, serialize_binary(other, *two.binaries[0])),
+            "the entry says its convolution, kernel=3 padding=1 input=9"));
 }
 
 TEST_CASE("a payload cut anywhere in its key is damaged") {

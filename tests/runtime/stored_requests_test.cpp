@@ -46,7 +46,8 @@ TEST_CASE("every field of a computation comes back from the identity that it is 
       {"bias_gradient", "yes"},
       {"gate_gradient", "yes"},
       {"alignment", "4"},
-      {"overlap_launches", "yes"}};
+      {"overlap_launches", "yes"},
+      {"convolution", "kernel=3x3 stride=2x1 padding=1x1 input=8x6"}};
   CHECK(changes.size() == computation_fields().size());
   for (const auto& [field, text] : changes) {
     CAPTURE(field);
@@ -61,6 +62,13 @@ TEST_CASE("every field of a computation comes back from the identity that it is 
     CHECK(stored.plan == attached_plan());
     CHECK(stored.current);
   }
+}
+
+TEST_CASE("an identity of an earlier version, which lacks a field that was added later, is read") {
+  const Target target{Target::Kind::cuda, "sm_90", 132};
+  const cache::Identity identity = identity_of(Problem{}, target, attached_plan());
+  for (const auto& [field, value] : identity.fields()) CHECK(field != "convolution");
+  CHECK(computation_of(stored_request(Empty(), identity).options) == Computation{});
 }
 
 TEST_CASE("an identity that lacks a field, or has one that this version does not know, is refused as such") {

@@ -1,0 +1,230 @@
+#include <sparsekiln/convolution.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
+
+namespace sparsekiln {
+namespace {
+
+using Extents = Convolution::Extents;
+
+constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;
+constexpr std::int64_t kMostTaps = std::int64_t{1} << 15;
+constexpr std::string_view kForm =
+    "write words such as kernel=3x3 stride=2 dilation=1 padding=1 input=32x32; kernel and input are needed";
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
+
+/// The numbers of a word, separated by `by`.
+std::vector<std::string_view> parts_of(std::string_view text, char by) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(by);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::int32_t number_of(std::string_view text, std::string_view word) {
+  std::int32_t value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size())
+    refuse(
+        fmt::format("convolution: '{}' is no number in '{}'; {}", printable(text), printable(word), kForm));
+  return value;
+}
+
+/// The words of a convolution, before it is known how many dimensions there are.
+struct Words {
+  std::optional<std::vector<std::int32_t>> kernel, stride, dilation, before, after, input;
+  bool same = false;
+};
+
+std::vector<std::int32_t> numbers_of(std::string_view text, std::string_view word) {
+  std::vector<std::int32_t> numbers;
+  for (const std::string_view part : parts_of(text, 'x')) numbers.push_back(number_of(part, word));
+  if (numbers.size() > 3)
+    refuse(fmt::format("convolution: '{}' has {} dimensions; 1, 2 or 3 would work", printable(word),
+                       numbers.size()));
+  return numbers;
+}
+
+void read_padding(Words& words, std::string_view text, std::string_view word) {
+  words.same = text == "same";
+  if (words.same || text == "valid") {
+    words.before = words.after = std::vector<std::int32_t>{0};
+    return;
+  }
+  std::string before;
+  std::string after;
+  for (const std::string_view part : parts_of(text, 'x')) {
+    const auto sides = parts_of(part, ':');
+    if (sides.size() > 2) refuse(fmt::format("convolution: '{}' has more than two sides", printable(word)));
+    before += fmt::format("{}{}", before.empty() ? "" : "x", sides.front());
+    after += fmt::format("{}{}", after.empty() ? "" : "x", sides.back());
+  }
+  words.before = numbers_of(before, word);
+  words.after = numbers_of(after, word);
+}
+
+void read_word(Words& words, std::string_view word) {
+  const std::size_t equals = word.find('=');
+  const std::string_view name = word.substr(0, equals);
+  const std::string_view text = equals == std::string_view::npos ? "" : word.substr(equals + 1);
+  const auto read = [&](auto& into) {
+    if (into) refuse(fmt::format("convolution: '{}' comes twice", printable(name)));
+    into = numbers_of(text, word);
+  };
+  if (name == "kernel") return read(words.kernel);
+  if (name == "stride") return read(words.stride);
+  if (name == "dilation") return read(words.dilation);
+  if (name == "input") return read(words.input);
+  if (name != "padding")
+    refuse(fmt::format("convolution: '{}' is no word of one; {}", printable(word), kForm));
+  if (words.before) refuse("convolution: 'padding' comes twice");
+  read_padding(words, text, word);
+}
+
+/// The last `dimensions` extents; one number is that of all.
+Extents spread(const std::optional<std::vector<std::int32_t>>& numbers, std::size_t dimensions,
+               std::int32_t elsewhere, std::string_view name) {
+  Extents extents{elsewhere, elsewhere, elsewhere};
+  if (!numbers) return extents;
+  if (numbers->size() != 1 && numbers->size() != dimensions)
+    refuse(fmt::format("convolution: {} has {} dimensions where others have {}", name, numbers->size(),
+                       dimensions));
+  for (std::size_t i = 0; i < dimensions; ++i)
+    extents[3 - dimensions + i] = numbers->size() == 1 ? numbers->front() : (*numbers)[i];
+  return extents;
+}
+
+std::string joined(const Extents& extents, std::int32_t dimensions) {
+  return fmt::format("{}", fmt::join(extents.end() - dimensions, extents.end(), "x"));
+}
+
+std::int64_t product(const Extents& extents) { return std::int64_t{extents[0]} * extents[1] * extents[2]; }
+
+/// How far the taps of a dimension reach, at most.
+std::int64_t reach(const Convolution& convolution, std::size_t dimension) {
+  return std::int64_t{convolution.dilation[dimension]} * (convolution.kernel[dimension] - 1) + 1;
+}
+
+}  // namespace
+
+Extents Convolution::output() const {
+  Extents result{};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t padded = std::int64_t{input[i]} + padding_before[i] + padding_after[i];
+    result[i] = static_cast<std::int32_t>((padded - reach(*this, i)) / stride[i] + 1);
+  }
+  return result;
+}
+
+std::int64_t Convolution::input_positions() const { return product(input); }
+std::int64_t Convolution::output_positions() const { return product(output()); }
+
+Convolution parse_convolution(std::string_view text) {
+  Convolution convolution;
+  if (text == "none") return convolution;
+  Words words;
+  for (const std::string_view word : parts_of(text, ' '))
+    if (!word.empty()) read_word(words, word);
+  if (!words.kernel || !words.input)
+    refuse(fmt::format("convolution '{}' lacks its {}; {}", printable(text),
+                       words.kernel ? "input" : "kernel", kForm));
+  std::size_t dimensions = 1;
+  for (const auto* numbers : {&words.kernel, &words.stride, &words.dilation, &words.before, &words.input})
+    if (*numbers) dimensions = std::max(dimensions, (*numbers)->size());
+  convolution.dimensions = static_cast<std::int32_t>(dimensions);
+  convolution.kernel = spread(words.kernel, dimensions, 1, "kernel");
+  convolution.stride = spread(words.stride, dimensions, 1, "stride");
+  convolution.dilation = spread(words.dilation, dimensions, 1, "dilation");
+  convolution.padding_before = spread(words.before, dimensions, 0, "padding");
+  convolution.padding_after = spread(words.after, dimensions, 0, "padding");
+  convolution.input = spread(words.input, dimensions, 1, "input");
+  if (words.same) {
+    if (convolution.stride != Extents{1, 1, 1})
+      refuse(
+          "convolution: padding=same keeps the extents of the input, and a stride does not; numbers would "
+          "work");
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto total = static_cast<std::int32_t>(reach(convolution, i) - 1);
+      convolution.padding_before[i] = total / 2;
+      convolution.padding_after[i] = total - total / 2;
+    }
+  }
+  validate(convolution);
+  return convolution;
+}
+
+std::string to_string(const Convolution& convolution) {
+  if (!convolution.present()) return "none";
+  const auto text = [&](const Extents& extents) { return joined(extents, convolution.dimensions); };
+  std::string result = fmt::format("kernel={}", text(convolution.kernel));
+  if (convolution.stride != Extents{1, 1, 1}) result += fmt::format(" stride={}", text(convolution.stride));
+  if (convolution.dilation != Extents{1, 1, 1})
+    result += fmt::format(" dilation={}", text(convolution.dilation));
+  const Extents& before = convolution.padding_before;
+  const Extents& after = convolution.padding_after;
+  if (before == after && before != Extents{0, 0, 0}) result += fmt::format(" padding={}", text(before));
+  if (before != after) {
+    std::vector<std::string> sides;
+    for (std::size_t i = 3 - static_cast<std::size_t>(convolution.dimensions); i < 3; ++i)
+      sides.push_back(fmt::format("{}:{}", before[i], after[i]));
+    result += fmt::format(" padding={}", fmt::join(sides, "x"));
+  }
+  return result + fmt::format(" input={}", text(convolution.input));
+}
+
+void validate(const Convolution& convolution) {
+  if (!convolution.present()) {
+    if (convolution != Convolution{}) refuse("convolution: one of 0 dimensions has no geometry");
+    return;
+  }
+  if (convolution.dimensions < 1 || convolution.dimensions > 3)
+    refuse(fmt::format("convolution: {} dimensions; 1, 2 or 3 would work", convolution.dimensions));
+  constexpr std::array<std::string_view, 3> kNames{"depth", "height", "width"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto least = [&](std::string_view what, std::int32_t value, std::int32_t bound) {
+      if (value < bound)
+        refuse(fmt::format("convolution: the {} is {} in its {}; {} or more would work", what, value,
+                           kNames[i], bound));
+    };
+    least("kernel", convolution.kernel[i], 1);
+    least("stride", convolution.stride[i], 1);
+    least("dilation", convolution.dilation[i], 1);
+    least("padding", std::min(convolution.padding_before[i], convolution.padding_after[i]), 0);
+    least("input", convolution.input[i], 1);
+    if (i + static_cast<std::size_t>(convolution.dimensions) < 3 &&
+        (convolution.kernel[i] != 1 || convolution.input[i] != 1 || convolution.padding_before[i] != 0 ||
+         convolution.padding_after[i] != 0 || convolution.stride[i] != 1 || convolution.dilation[i] != 1))
+      refuse(
+          fmt::format("convolution: a {} where there are {} dimensions", kNames[i], convolution.dimensions));
+    const std::int64_t padded =
+        std::int64_t{convolution.input[i]} + convolution.padding_before[i] + convolution.padding_after[i];
+    if (padded > kMostPositions) refuse(fmt::format("convolution: more than {} positions", kMostPositions));
+    if (reach(convolution, i) > padded)
+      refuse(
+          fmt::format("convolution: a kernel that reaches over {} positions in an input of {}, padding "
+                      "included, leaves no "
+                      "output; more padding would work",
+                      reach(convolution, i), padded));
+  }
+  if (std::int64_t{convolution.kernel[0]} * convolution.kernel[1] > kMostTaps ||
+      product(convolution.kernel) > kMostTaps)
+    refuse(fmt::format("convolution: more than {} taps", kMostTaps));
+  const auto few = [](const Extents& extents) {
+    return std::int64_t{extents[0]} * extents[1] <= kMostPositions && product(extents) <= kMostPositions;
+  };
+  if (!few(convolution.input) || !few(convolution.output()))
+    refuse(fmt::format("convolution: more than {} positions", kMostPositions));
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include <sparsekiln/convolution.h>
+#include <sparsekiln/problem.h>
+
+namespace sparsekiln {
+
+/// A convolution, or its gradient by the input, as a product whose rows of x are displaced by taps.
+///
+/// Both are computed on a lattice of points i: y is at i · out_step + class, and tap t of a class reads x at
+/// (i + shift) · in_step + phase. Forward has one class, and as many phases as its strides leave residues;
+/// the gradient by the input has them the other way round, since a tap reaches inputs of one residue alone.
+///
+/// In a linear order of the lattice a shift of points is a shift of numbers, the same for all points, if rows
+/// of the lattice are so far apart (`pitch`) that whatever a tap reads beyond an end of a row is outside of
+/// x: such a row has some points of no y, which are computed in vain, and few: for a kernel of 3 and a
+/// padding of 1, one a row.
+///
+///   phase image of x, rows of `pitch`:    . = outside, read as 0
+///
+///     . . . . . . .  .         tap (r, s) of point m reads number m + displacement
+///     . x x x x x x  .
+///     . x x x x x x  .         points of y:  m = (z · pitch[1] + p) · pitch[2] + q
+///     . . . . . . .  .
+struct Correlation {
+  using Extents = Convolution::Extents;
+
+  /// `operation`: forward or grad_input.
+  Correlation(const Convolution& convolution, Operation operation);
+
+  Extents input;    ///< positions of an image of x: of dy, for the gradient
+  Extents output;   ///< and of y
+  Extents in_step;  ///< one of the two is 1 in each dimension
+  Extents out_step;
+  Extents points;                ///< of the lattice
+  Extents pitch;                 ///< [0] is not used
+  Extents origin;                ///< the least coordinate of a point that is read: 0 or less
+  std::vector<Extents> phases;   ///< those that a tap reads
+  std::vector<Extents> classes;  ///< all
+
+  /// What a tap reads for a class.
+  struct Tap {
+    std::int32_t number = 0;  ///< in the kernel
+    std::int32_t phase = 0;   ///< index into phases
+    std::int64_t displacement = 0;
+  };
+  /// By class, in ascending order of their numbers. A class may have none.
+  std::vector<std::vector<Tap>> taps;
+  std::int32_t kernel_taps = 1;
+  std::int64_t least = 0;  ///< displacement
+  std::int64_t most = 0;
+
+  /// Numbers of points, from the first to the last that is y's.
+  [[nodiscard]] std::int64_t span() const {
+    return (std::int64_t{points[0] - 1} * pitch[1] + points[1] - 1) * pitch[2] + points[2];
+  }
+  /// Tiles of so many points that an image is computed in.
+  [[nodiscard]] std::int64_t tiles(std::int32_t tile_n) const { return (span() + tile_n - 1) / tile_n; }
+  /// Points of a phase that a tile of so many reads, rounded up to whole squares of 16.
+  [[nodiscard]] std::int64_t phase_points(std::int32_t tile_n) const {
+    return (tile_n + most - least + 15) / 16 * 16;
+  }
+  /// Points of a phase that an image is read at, and of all phases.
+  [[nodiscard]] std::int64_t image_phase_points() const { return span() + most - least; }
+  [[nodiscard]] std::int64_t image_points() const {
+    return image_phase_points() * static_cast<std::int64_t>(phases.size());
+  }
+  [[nodiscard]] std::int64_t input_positions() const { return std::int64_t{input[0]} * input[1] * input[2]; }
+  [[nodiscard]] std::int64_t output_positions() const {
+    return std::int64_t{output[0]} * output[1] * output[2];
+  }
+};
+
+}  // namespace sparsekiln

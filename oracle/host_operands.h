@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace sparsekiln {
+
+/// What a product multiplies, in host memory, elements of problem.dtype: x (dy, for grad_input), [n,
+/// in_features] or, feature-major, [in_features, n], and the weight's values[blocks, block_out, block_in].
+/// The rows of a convolution's x are its positions, and its blocks are [blocks, taps].
+struct HostOperands {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  std::int64_t x_stride = 0;    ///< elements from one row of x to the next
+  const void* z = nullptr;      ///< with Problem::derivative, like x
+  std::int64_t z_stride = 0;    ///< elements
+  const void* gates = nullptr;  ///< with Problem::gates, of the type of sums
+};
+
+/// The product for some rows of y, row-major [count, out_features]: in float64, of float64 operands in
+/// `long double`, rounded once.
+struct Reference {
+  std::vector<double> y;          ///< x·Bᵀ
+  std::vector<double> magnitude;  ///< |x|·|B|ᵀ, what rounding errors scale with; empty unless asked for
+};
+
+}  // namespace sparsekiln
