@@ -19,8 +19,8 @@ inline constexpr std::int64_t kStepsWorthSplitting = 4;
 /// balanced.
 inline constexpr std::int64_t kBalanced = 105;
 
-/// What the operand coordinates of a Step mean. Convolution will use `tap`, attention none of the weight.
-enum class Role : std::uint8_t { output, input, tap, extra };
+/// What the operand coordinates of a Step mean. A convolution's taps are part of its block columns.
+enum class Role : std::uint8_t { output, input };
 
 /// The most block rows of one output tile, Config::merge.
 inline constexpr std::int32_t kMostMerged = 4;

@@ -99,6 +99,23 @@ _SENSELESS_REQUESTS = [
     (["--frobnicate"], ["--frobnicate", "sparsekiln compile --help"]),
 ]
 
+# A convolution, more arguments, and what the message must hold.
+_SENSELESS_CONVOLUTIONS = [
+    ("kernel=0 input=4", [], ["kernel is 0", "1 or more"]),
+    ("kernel=5 input=3", [], ["kernel that reaches over 5", "no output"]),
+    ("kernel=3 input=9 stride=0", [], ["stride is 0"]),
+    ("kernel=3 input=9 padding=-1", [], ["padding is -1"]),
+    ("kernel=3 input=9 padding=same stride=2", [], ["padding=same", "stride"]),
+    ("kernel=3", [], ["lacks its input", "input=32x32"]),
+    ("kernel=3x3x3x3 input=4", [], ["4 dimensions", "1, 2 or 3"]),
+    ("spiral=1", [], ["'spiral=1'", "kernel=3x3"]),
+    ("kernel=3 input=9", ["--gate"], ["gates", "scaled values"]),
+    ("kernel=3 input=9", ["--activation-order", "feature-major"], ["feature-major", "channels-last"]),
+    ("kernel=3 input=9", ["--dtype", "f64"], ["f64", "f32"]),
+    ("kernel=3 input=9", ["--in-features", "60"], ["whole blocks"]),
+    ("kernel=3 input=9", ["--attached"], ["attached", "baked"]),
+]
+
 # Arguments after `layout make`, and what the message must hold.
 _SENSELESS_PATTERNS = [
     (["spiral", "--size", "4"], ["'spiral'", "watts-strogatz", "bigbird"]),
@@ -131,6 +148,18 @@ class BadFileTest(CommandTest):
             with self.subTest(file):
                 self.write(file, content)
                 self.assert_refused(_NO_SENSE, ["layout", "show", file], [file, *needles])
+
+    def test_a_senseless_convolution_is_refused(self):
+        self.make("random", "--size", 2, "--density", 1)
+        for convolution, arguments, needles in _SENSELESS_CONVOLUTIONS:
+            with self.subTest(convolution=convolution, arguments=arguments):
+                request = ["compile", "L.npy", "--target", "x86-64-v3:2", "--block", "32", "-o", "out", "--conv", convolution]
+                self.assert_refused(_NO_SENSE, request + arguments, needles)
+
+    def test_a_convolution_for_cuda_names_the_target_that_has_them(self):
+        self.make("random", "--size", 2, "--density", 1)
+        request = ["compile", "L.npy", "--target", "sm_90:132", "-o", "out", "--conv", "kernel=3 input=9"]
+        self.assert_refused(_NO_SENSE, request, ["the cpu target", "x86-64-v3"])
 
     def test_every_command_that_takes_a_layout_refuses_a_damaged_one(self):
         self.write("L.npy", shaped("(2, 2, 1)"))

@@ -57,6 +57,13 @@ class RunTest(CommandTest):
         self.make("random", "--size", 3, "--density", 0.5)
         self.check("--batch", 0)
 
+    def test_convolutions_are_right_in_every_operation(self):
+        self.make("random", "--rows", 5, "--cols", 4, "--density", 0.4, "--seed", 2)
+        for geometry in ("kernel=3x3 stride=2 dilation=1 padding=1 input=9x8", "kernel=5 padding=same input=21", "kernel=2 input=4x3x5"):
+            for operation in ("forward", "grad_input", "grad_weight"):
+                with self.subTest(geometry=geometry, operation=operation):
+                    self.check("--block", 16, "--batch", 3, "--conv", geometry, "--op", operation)
+
     def test_a_config_that_asks_for_a_packed_weight_gets_one(self):
         self.make("random", "--size", 6, "--density", 0.5)
         for dtype, bound in (("f32", 1e-5), ("bf16", 1e-2)):
