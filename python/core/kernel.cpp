@@ -6,9 +6,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <sparsekiln/convolution.h>
 
 #include "python/core/element_types.h"
 #include "python/core/errors.h"
@@ -130,8 +132,9 @@ T number(std::string_view name, nb::handle value) {
 /// What a caller gave, and what is made for it.
 class Call {
  public:
-  Call(const sk_kernel_view& kernel, std::uint32_t taken, const nb::args& positional, const nb::kwargs& named)
-      : kernel_(kernel), taken_(taken) {
+  Call(const sk_kernel_view& kernel, const Convolution& convolution, std::uint32_t taken,
+       const nb::args& positional, const nb::kwargs& named)
+      : kernel_(kernel), convolution_(convolution), taken_(taken) {
     const auto places = positions(kernel.operation);
     if (positional.size() > places.size())
       raise(PyExc_TypeError, std::string(kernel.operation) + " takes three operands by their places, not " +
@@ -219,7 +222,9 @@ class Call {
   void make(std::size_t output, const Tensor& like) {
     const DLDataType type = type_of(kernel_.out_dtype);
     const Extent extent = calling_of(kernel_.operation).output;
-    if (extent == Extent::blocks) {
+    if (convolution_.present()) {
+      objects_[output] = like.empty(shape_of_images(extent, like.get()), type);
+    } else if (extent == Extent::blocks) {
       objects_[output] = like.empty({kernel_.blocks, kernel_.block_out, kernel_.block_in}, type);
     } else {
       const DLTensor& given = like.get();
@@ -239,6 +244,22 @@ class Call {
       }
     }
     take(output);
+  }
+
+  /// The shape of the main output of a convolution. What the first operand is, the library checks.
+  [[nodiscard]] std::vector<std::int64_t> shape_of_images(Extent extent, const DLTensor& given) const {
+    const std::int64_t taps = convolution_.taps();
+    if (extent == Extent::blocks) return {kernel_.blocks / taps, taps, kernel_.block_out, kernel_.block_in};
+    const bool forward = extent == Extent::out_features;
+    const std::int64_t features = forward ? kernel_.out_features : kernel_.in_features;
+    const std::int64_t from = forward ? convolution_.input_positions() : convolution_.output_positions();
+    const std::int64_t to = forward ? convolution_.output_positions() : convolution_.input_positions();
+    if (given.ndim == 2) return {given.shape[0] / from * to, features};
+    std::vector<std::int64_t> shape{given.ndim == 0 ? 0 : given.shape[0]};
+    const Convolution::Extents extents = forward ? convolution_.output() : convolution_.input;
+    shape.insert(shape.end(), extents.end() - convolution_.dimensions, extents.end());
+    shape.push_back(features);
+    return shape;
   }
 
   /// Checks that it is on the device of the operands. Its size, which the library checks, is the number of
@@ -266,6 +287,7 @@ class Call {
   }
 
   const sk_kernel_view& kernel_;
+  const Convolution& convolution_;
   std::uint32_t taken_;
   std::array<nb::object, kCount> objects_;
   std::array<bool, kCount> given_{};
@@ -295,7 +317,11 @@ void free_kernel(sk_kernel* kernel) {
 /// A kernel with one layout. What a call checks, makes and launches belongs to one of these.
 struct Kernel::LaidOut {
   LaidOut(std::shared_ptr<sk_kernel> handle_of, nb::object layout_of)
-      : handle(std::move(handle_of)), layout(std::move(layout_of)), fixed(view()), taken(taken_by(fixed)) {}
+      : handle(std::move(handle_of)), layout(std::move(layout_of)), fixed(view()), taken(taken_by(fixed)) {
+    const char* text = nullptr;
+    check(sk_kernel_field(handle.get(), "convolution", &text));
+    convolution = parse_convolution(text);
+  }
 
   [[nodiscard]] sk_kernel_view view() const {
     sk_kernel_view view{};
@@ -308,6 +334,7 @@ struct Kernel::LaidOut {
   nb::object layout;
   sk_kernel_view fixed;  ///< without the text that the handle keeps
   std::uint32_t taken;   ///< one bit for each operand that this kernel uses
+  Convolution convolution;
 };
 
 Kernel::Kernel(sk_kernel* kernel, nb::object layout)
@@ -316,7 +343,7 @@ Kernel::Kernel(sk_kernel* kernel, nb::object layout)
 
 nb::object Kernel::operator()(const nb::args& positional, const nb::kwargs& named) const {
   const std::shared_ptr<const LaidOut> now = now_;
-  Call call(now->fixed, now->taken, positional, named);
+  Call call(now->fixed, now->convolution, now->taken, positional, named);
   const sk_operands& operands = call.prepare();
   sk_status status = SK_OK;
   {
@@ -408,7 +435,9 @@ void bind_kernel(nb::module_& module) {
       "grad_input  dx[n, in] = dy[n, out] W         kernel(dy, w, dx=None)\n"
       "grad_weight dw[blocks, block_out, block_in]  kernel(x, dy, dw=None)\n\n"
       "Operands are arrays of NumPy, PyTorch, JAX, CuPy, or what speaks DLPack, of the kernel's type,\n"
-      "on its device; rows are contiguous, at any distance. By name: bias[out], v, v_bias, residual,\n"
+      "on its device; rows are contiguous, at any distance. Those of a convolution are images,\n"
+      "[n, (depth,) (height,) width, features], or their rows, and w is\n"
+      "[blocks, taps, block_out, block_in]. By name: bias[out], v, v_bias, residual,\n"
       "z, gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, of float64\n"
       "operands float64), alpha, beta, workspace (workspace_bytes(n) bytes, the first\n"
       "workspace_counter_bytes() of them zeroed once), stream, a "

@@ -141,9 +141,9 @@ void* Tensor::current_stream() const {
   return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(arrays().attr("current_stream")(object_)));
 }
 
-nb::object Tensor::empty(std::initializer_list<std::int64_t> shape, DLDataType type) const {
+nb::object Tensor::empty(std::span<const std::int64_t> shape, DLDataType type) const {
   if (exchange_ != nullptr) {
-    std::array<std::int64_t, 3> sizes{};
+    std::array<std::int64_t, kMostDimensions> sizes{};
     std::copy(shape.begin(), shape.end(), sizes.begin());
     DLTensor prototype{};
     prototype.device = tensor_.device;

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include <dlpack/dlpack.h>
@@ -34,7 +36,10 @@ class Tensor {
   [[nodiscard]] void* current_stream() const;
 
   /// An uninitialized array of the same framework and device.
-  [[nodiscard]] nb::object empty(std::initializer_list<std::int64_t> shape, DLDataType type) const;
+  [[nodiscard]] nb::object empty(std::span<const std::int64_t> shape, DLDataType type) const;
+  [[nodiscard]] nb::object empty(std::initializer_list<std::int64_t> shape, DLDataType type) const {
+    return empty(std::span(shape.begin(), shape.size()), type);
+  }
 
  private:
   static constexpr int kMostDimensions = 8;

@@ -53,7 +53,8 @@ class Kernel:
     grad_weight dw[blocks, block_out, block_in]      kernel(x, dy, dw=None)
 
     Operands are arrays of NumPy, PyTorch, JAX, CuPy, or another framework with DLPack, on the kernel's device, of its dtype;
-    rows are contiguous, at any distance. With three dimensions, activations are batches of matrices. Outputs that are not
+    rows are contiguous, at any distance. With three dimensions, activations are batches of matrices; those of a convolution are
+    images, channels-last, [n, (depth,) (height,) width, features], or their rows, and weights [blocks, taps, block_out, block_in]. Outputs that are not
     given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias, residual, z,
     gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream, a
     number, by default the framework's current one, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). A workspace is a dense array of any type, on the same device, of at least

@@ -385,7 +385,7 @@ def test_cuda_kernels_run_on_their_device_and_bring_workspace_to_graphs(monkeypa
     monkeypatch.setattr(torch.cuda, "device", lambda device: asked.append(device) or contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
     monkeypatch.setattr(torch, "empty", lambda size, dtype, device: asked.append(device) or full((size,), 7, dtype=dtype))
-    named = products._run(Recorder(counters), 5, CudaTensor(), bias=None)
+    named = products.run(Recorder(counters), 5, CudaTensor(), bias=None)
     if not capturing:
         assert named == {"bias": None} and asked == ["cuda:1"]
         return

@@ -22,6 +22,7 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
 
 from . import flops as _flops
 from . import init
+from .convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
 from .functional import linear
 from .layers import BlockSparseLinear
 from .matmul import batched_linear, dds, dsd, matmul, sdd
@@ -30,6 +31,6 @@ from .sparsifier import Sparsifier
 from .surgery import sparsify_
 
 __all__ = [
-    "BlockSparseLinear", "Replaced", "Report", "Sparsifier", "batched_linear", "dds", "dsd", "init", "linear", "matmul", "sdd",
-    "sparsify_",
+    "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseLinear", "Replaced", "Report", "Sparsifier",
+    "batched_linear", "dds", "dsd", "init", "linear", "matmul", "sdd", "sparsify_",
 ]  # fmt: skip

@@ -1,9 +1,12 @@
-"""What torch.utils.flop_counter counts: two operations for each element of a present block and each row of the batch."""
+"""What torch.utils.flop_counter counts: two operations for each element of a present block and each row of the batch, or each
+output position of a convolution."""
+
+import math
 
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from . import operators  # noqa: F401, defines them
+from . import convolution_operators, operators  # noqa: F401, define them
 from .kernels import known_blocks
 
 _ops = torch.ops.sparsekiln
@@ -26,3 +29,18 @@ def _grad_input(dy, z, values, crow, col, *_, out_val=None) -> int:
 @register_flop_formula(_ops.linear_grad_weight, get_raw=True)
 def _grad_weight(x, dy, z, crow, col, block_out, block_in, *_, out_val=None) -> int:
     return _flops(x.shape[0], crow, col, block_out, block_in)
+
+
+@register_flop_formula(_ops.convolution, get_raw=True)
+def _convolution(x, values, bias, crow, col, *_, out_val=None) -> int:
+    return values.shape[1] * _flops(math.prod(out_val.shape[:-1]), crow, col, *values.shape[2:])
+
+
+@register_flop_formula(_ops.convolution_grad_input, get_raw=True)
+def _convolution_grad_input(dy, values, crow, col, *_, out_val=None) -> int:
+    return values.shape[1] * _flops(math.prod(dy.shape[:-1]), crow, col, *values.shape[2:])
+
+
+@register_flop_formula(_ops.convolution_grad_weight, get_raw=True)
+def _convolution_grad_weight(x, dy, crow, col, block_out, block_in, *_, out_val=None) -> int:
+    return out_val[0].shape[1] * _flops(math.prod(dy.shape[:-1]), crow, col, block_out, block_in)

@@ -18,6 +18,9 @@ DTYPES = {getattr(torch, array_name): name for array_name, name in NAMES.items()
 #: Sides of blocks with kernels.
 BLOCK_SIDES = (8, 16, 32, 64, 128)
 
+#: Kernels of convolutions that a layout keeps: each is for one size of the images, of which a program may meet any number.
+MOST_CONVOLUTIONS = 256
+
 # A dynamic kernel has code for ranges of the batch, and the last of them is open: one for 2^20 compiles as fast as
 # one for 2^16. A larger batch, up to the core's limit, takes a kernel of its own.
 _BOUNDS = (1 << 20, 1 << 30)
@@ -35,6 +38,15 @@ class Use(NamedTuple):
     epilogue: str = "none"
     derivative: str = "none"
     bias_gradient: bool = False
+    convolution: str = "none"  #: as sparsekiln.compile takes it
+    positions: int = 1  #: of an image of a convolution, of its input or its output: of the larger one
+
+    def bound(self, n: int) -> int:
+        """The largest batch of the kernel that serves a batch of `n`."""
+        if self.convolution != "none" and self.operation == "grad_weight":  # has a workspace for as many images
+            return min(1 << max(n - 1, 0).bit_length(), _BOUNDS[1] // self.positions)
+        small, all_of_them = (min(one, _BOUNDS[1] // self.positions) for one in _BOUNDS)
+        return small if n <= small else all_of_them
 
     @property
     def alignment(self) -> int:
@@ -57,7 +69,7 @@ class LayoutKernels:
 
     def kernel(self, use: Use, n: int) -> "sparsekiln.Kernel":
         """The kernel for a batch of `n`, and for all others of its range."""
-        bound = _BOUNDS[0] if n <= _BOUNDS[0] else _BOUNDS[1]
+        bound = use.bound(n)
         kernel = self._kernels.get((use, bound))
         return self._compile(use, bound) if kernel is None else kernel
 
@@ -70,8 +82,16 @@ class LayoutKernels:
         with self._lock:
             kernel = self._kernels.get((use, bound))
             if kernel is None:
-                kernel = self._kernels[use, bound] = compile_kernel(self.layout, use, bound)
+                kernel = compile_kernel(self.layout, use, bound)
+                if use.convolution != "none":
+                    self._make_room_for_a_convolution()
+                self._kernels[use, bound] = kernel
             return kernel
+
+    def _make_room_for_a_convolution(self) -> None:
+        old = [key for key in self._kernels if key[0].convolution != "none"]
+        for key in old[: max(0, len(old) + 1 - MOST_CONVOLUTIONS)]:
+            del self._kernels[key]
 
     def __copy__(self) -> "LayoutKernels":
         return self
@@ -91,14 +111,16 @@ def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparse
             layout, block=use.block, batch=sparsekiln.up_to(bound), dtype=DTYPES[use.dtype], op=use.operation,
             epilogue=use.epilogue, target=_target(use.device), derivative=use.derivative, bias_gradient=use.bias_gradient,
             in_features=in_features, out_features=out_features, alignment=use.alignment, attached=attached,
+            convolution=use.convolution,
         )  # fmt: skip
 
     block_out, block_in = use.block
     in_features = 0 if use.in_features == layout.cols * block_in else use.in_features  # 0: no block is partial
     out_features = 0 if use.out_features == layout.rows * block_out else use.out_features
-    # As compile.h says, CUDA kernels for the gradient of the weight or partial blocks cannot be attached.
+    # As compile.h says, convolutions, and CUDA kernels for the gradient of the weight or partial blocks, cannot be attached.
     whole = in_features == 0 and out_features == 0
-    return compiled(attached=use.device.type == "cpu" or (whole and use.operation != "grad_weight"))
+    attachable = use.device.type == "cpu" or (whole and use.operation != "grad_weight")
+    return compiled(attached=attachable and use.convolution == "none")
 
 
 def _target(device: torch.device) -> str:

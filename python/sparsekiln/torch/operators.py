@@ -247,12 +247,25 @@ def refuse_forward_mode() -> None:
 
 def refuse_transforms_of_bsr() -> None:
     """Derivatives of torch.func ask a BSR tensor for strides, which it does not have."""
-    interpreter = _transforms() if _transforms is not None else None
-    if interpreter is not None and any(kind in str(interpreter.key()) for kind in ("Grad", "Jvp")):
+    if _derivative_is_open():
         raise NotImplementedError(
             "torch.func has no derivatives of products with BSR tensors; BlockSparseLinear and batched_linear have them, and so "
             "has torch.autograd.grad"
         )
+
+
+def refuse_derivatives_of_convolutions() -> None:
+    """torch.func takes no custom operators apart: see transforms.py."""
+    if _derivative_is_open():
+        raise NotImplementedError(
+            "torch.func has no derivatives of block-sparse convolutions; backward() and torch.autograd.grad would work, or a dense "
+            "layer of the same weight: layer.to_dense()"
+        )
+
+
+def _derivative_is_open() -> bool:
+    interpreter = _transforms() if _transforms is not None else None
+    return interpreter is not None and any(kind in str(interpreter.key()) for kind in ("Grad", "Jvp"))
 
 
 def _jvp_is_open() -> bool:

@@ -32,7 +32,7 @@ ACTIVATIONS = {name: _function(name) for name in sparsekiln.activations}
 FROM_RESULT = {"none", *(name for name, takes_result in _core.activations.items() if takes_result)}
 
 
-def _run(kernel, n: int, *operands: Tensor, **named: Tensor | None):
+def run(kernel, n: int, *operands: Tensor, **named: Tensor | None):
     """Launches on the operands' device, on the cpu with as many threads as PyTorch, if nothing else was said. A CUDA graph that is being captured gets a workspace of its own, whose counters are zeroed at each replay."""
     if not operands[0].is_cuda:
         return kernel(*operands, threads=_core.stated_threads() or torch.get_num_threads(), **named)
@@ -62,11 +62,11 @@ def linear(x, values, bias, crow, col, in_features, out_features, activation) ->
     kernel = weight.ready("forward", n, *form)
     if kernel is not None and x.dim() == 2:
         with contextlib.suppress(sparsekiln.InvalidArgument):
-            return _run(kernel, n, x, _used(values, weight), bias=bias)
+            return run(kernel, n, x, _used(values, weight), bias=bias)
     check_linear(x, values, bias, crow, col, in_features, out_features, activation)
     use = Use("forward", tuple(shape[1:]), in_features, out_features, x.dtype, x.device, epilogue=_epilogue(bias, activation))
     kernel = weight.make(use, n, *form)
-    return _run(kernel, n, readable(x, use.alignment), dense(_used(values, weight)), bias=None if bias is None else dense(bias))
+    return run(kernel, n, readable(x, use.alignment), dense(_used(values, weight)), bias=None if bias is None else dense(bias))
 
 
 def _used(values: Tensor, weight: Weight) -> Tensor:
@@ -113,12 +113,12 @@ def grad_input(dy, z, values, crow, col, in_features, out_features, activation) 
     kernel = weight.ready("grad_input", n, *form)
     if kernel is not None and dy.dim() == 2:
         with contextlib.suppress(sparsekiln.InvalidArgument):
-            return _run(kernel, n, dy, _used(values, weight), z=z)
+            return run(kernel, n, dy, _used(values, weight), z=z)
     check_grad_input(dy, z, values, crow, col, in_features, out_features, activation)
     use = Use("grad_input", tuple(shape[1:]), in_features, out_features, dy.dtype, dy.device, derivative=activation)
     kernel = weight.make(use, n, *form)
     z = None if z is None else readable(z, use.alignment)
-    return _run(kernel, n, readable(dy, use.alignment), dense(_used(values, weight)), z=z)
+    return run(kernel, n, readable(dy, use.alignment), dense(_used(values, weight)), z=z)
 
 
 # ---- dW = (dy · act'(z))ᵀ · x ----
@@ -144,7 +144,7 @@ def grad_weight(
     kernel = weight.ready("grad_weight", n, *form)
     if kernel is not None and x.dim() == 2:
         with contextlib.suppress(sparsekiln.InvalidArgument):
-            return _finish(_run(kernel, n, x, dy, z=z), col.shape[0], bias, x)
+            return _finish(run(kernel, n, x, dy, z=z), col.shape[0], bias, x)
     check_grad_weight(x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias)
     use = Use(
         "grad_weight", (block_out, block_in), in_features, out_features, x.dtype, x.device, derivative=activation,
@@ -152,7 +152,7 @@ def grad_weight(
     )  # fmt: skip
     kernel = weight.make(use, n, *form)
     z = None if z is None else readable(z, use.alignment)
-    result = _run(kernel, n, readable(x, use.alignment), readable(dy, use.alignment), z=z)
+    result = run(kernel, n, readable(x, use.alignment), readable(dy, use.alignment), z=z)
     return _finish(result, col.shape[0], bias, x)
 
 

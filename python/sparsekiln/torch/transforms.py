@@ -43,7 +43,7 @@ def each(operator: Callable) -> Callable:
     def rule(info: Any, dims: tuple, *arguments: Any) -> tuple:
         results = []
         for number in range(info.batch_size):
-            chosen = (one if dim is None else one.select(dim, number) for one, dim in zip(arguments, dims))
+            chosen = (one.select(dim, number) if isinstance(dim, int) else one for one, dim in zip(arguments, dims))
             results.append(operator(*chosen))
         if isinstance(results[0], tuple):
             return tuple(torch.stack(one) for one in zip(*results)), (0,) * len(results[0])

@@ -1,0 +1,80 @@
+"""Blocks of the weight of a convolution: its layout with groups, and conversions from and to dense, [out, in / groups, …]."""
+
+import numpy as np
+import torch
+
+import sparsekiln
+
+from .blocks import grid, number_at, row_of, strongest
+
+Tensor = torch.Tensor
+
+
+def check_channels(in_channels: int, out_channels: int, groups: int, block: tuple[int, int]) -> None:
+    """ValueError unless the channels of each group fill whole blocks."""
+    if groups < 1 or in_channels < 1 or out_channels < 1 or in_channels % groups or out_channels % groups:
+        raise ValueError(
+            f"{in_channels} input and {out_channels} output channels in {groups} groups; numbers of both that are multiples of the "
+            "groups would work"
+        )
+    for name, channels, side in (("output", out_channels, block[0]), ("input", in_channels, block[1])):
+        if channels % side:
+            raise ValueError(
+                f"{channels} {name} channels fill no whole blocks of {side}; {-(-channels // side) * side} channels, or smaller "
+                "blocks, would work"
+            )
+        if channels // groups % side:
+            raise ValueError(
+                f"each of the {groups} groups has {channels // groups} {name} channels, which fill no whole blocks of {side}; "
+                "fewer groups, or smaller blocks, would work"
+            )
+
+
+def in_groups(layout: "sparsekiln.Layout", groups: int) -> "sparsekiln.Layout":
+    """From the columns of each row's own group, [rows, cols / groups], to all: block-diagonal."""
+    first = row_of(layout) // (layout.rows // groups) * layout.cols
+    return sparsekiln.Layout.from_csr(layout.rows, layout.cols * groups, layout.crow, layout.col + first)
+
+
+def within_groups(layout: "sparsekiln.Layout", groups: int) -> "sparsekiln.Layout":
+    """The blocks of a layout that connect channels of one group."""
+    if groups == 1:
+        return layout
+    return sparsekiln.Layout(layout.mask() & np.kron(np.eye(groups, dtype=bool), np.ones((layout.rows // groups, layout.cols // groups), bool)))
+
+
+def random_layout(channels: tuple[int, int], groups: int, density: float, block: tuple[int, int]) -> "sparsekiln.Layout":
+    """density × the blocks of the groups, as many in each row as in another. PyTorch's generator decides which."""
+    if not 0 < density <= 1:
+        raise ValueError(f"a density of {density}; it is a fraction of the blocks, above 0 and up to 1")
+    rows, cols = grid((channels[0], channels[1] // groups), block)
+    wanted = number_at(density, rows * cols) / (rows * cols)
+    seed = int(torch.randint(2**31, (), device="cpu"))
+    return in_groups(sparsekiln.patterns.balanced_random(rows, cols, wanted, seed), groups)
+
+
+def strongest_layout(weight: Tensor, groups: int, density: float, block: tuple[int, int]) -> "sparsekiln.Layout":
+    """The blocks of largest Frobenius norm over all taps: density × the blocks of the groups."""
+    squares = weight.detach().float().square().flatten(2).sum(2)
+    return in_groups(strongest(squares, density, block, squares), groups)
+
+
+def _places(layout: "sparsekiln.Layout", groups: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Block row, and block column within its group, of each present block."""
+    columns = np.asarray(layout.col, np.int64) % (layout.cols // groups)
+    return torch.from_numpy(row_of(layout)).to(device), torch.from_numpy(columns).to(device)
+
+
+def blocks_of_dense(weight: Tensor, layout: "sparsekiln.Layout", groups: int, block: tuple[int, int]) -> Tensor:
+    """weight[out, in / groups, …] -> [blocks, taps, block_out, block_in], of the blocks of the layout."""
+    every = weight.reshape(layout.rows, block[0], layout.cols // groups, block[1], -1).permute(0, 2, 4, 1, 3)
+    return every[_places(layout, groups, weight.device)]
+
+
+def dense_of_blocks(values: Tensor, layout: "sparsekiln.Layout", groups: int, kernel: tuple[int, ...]) -> Tensor:
+    """The inverse of blocks_of_dense, with zeros where there are no blocks: [out, in / groups, *kernel]. Differentiable."""
+    _, taps, block_out, block_in = values.shape
+    cols = layout.cols // groups
+    every = values.new_zeros((layout.rows, cols, taps, block_out, block_in))
+    every = every.index_put(_places(layout, groups, values.device), values)
+    return every.permute(0, 3, 1, 4, 2).reshape(layout.rows * block_out, cols * block_in, *kernel)

@@ -1,0 +1,98 @@
+"""The geometry of a convolution: read from the arguments of nn.ConvNd, and in the forms of operators and of kernels."""
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+Numbers = tuple[int, ...]
+
+
+class Geometry(NamedTuple):
+    """One number for each of the 1, 2 or 3 dimensions. Operators take all of them as one list, in this order."""
+
+    kernel: Numbers
+    stride: Numbers
+    dilation: Numbers
+    before: Numbers  #: padding at the low end of each dimension
+    after: Numbers
+
+    @staticmethod
+    def from_list(numbers: Sequence[int]) -> "Geometry":
+        """The inverse of as_list(). ValueError for a number of entries that is no multiple of five."""
+        dimensions, rest = divmod(len(numbers), 5)
+        if rest or not 1 <= dimensions <= 3:
+            raise ValueError(f"a geometry of {len(numbers)} numbers; it is five for each of 1, 2 or 3 dimensions")
+        return Geometry(*(tuple(numbers[start : start + dimensions]) for start in range(0, len(numbers), dimensions)))
+
+    def as_list(self) -> list[int]:
+        return list(itertools.chain(*self))
+
+    @property
+    def taps(self) -> int:
+        return math.prod(self.kernel)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each output position is the product of one input position, its own."""
+        return self.taps == 1 and set(self.stride) == {1} and not any(self.before) and not any(self.after)
+
+    def output(self, input: Sequence[int]) -> Numbers:
+        """The extents of y for those of x. ValueError if the kernel is larger than the padded input."""
+        sizes = []
+        for size, kernel, stride, dilation, before, after in zip(input, *self):
+            room = size + before + after - dilation * (kernel - 1) - 1
+            if room < 0:
+                raise ValueError(
+                    f"an input of {by(input)} with a padding of {by(self.before)} before and {by(self.after)} after is smaller than "
+                    f"the kernel of {by(self.kernel)} with a dilation of {by(self.dilation)}; a larger input or padding would work"
+                )
+            sizes.append(room // stride + 1)
+        return tuple(sizes)
+
+    @functools.lru_cache(maxsize=4096)
+    def text(self, input: Numbers) -> str:
+        """As sparsekiln.compile takes it."""
+        padding = "x".join(f"{before}:{after}" for before, after in zip(self.before, self.after))
+        return (
+            f"kernel={by(self.kernel)} stride={by(self.stride)} dilation={by(self.dilation)} padding={padding} input={by(input)}"
+        )
+
+
+def parse_geometry(dimensions: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Geometry:
+    """From the arguments of nn.ConvNd. ValueError for what is no geometry."""
+    kernel = numbers("kernel_size", kernel_size, dimensions, 1)
+    strides = numbers("stride", stride, dimensions, 1)
+    dilations = numbers("dilation", dilation, dimensions, 1)
+    if isinstance(padding, str):
+        before, after = _named_padding(padding, kernel, strides, dilations)
+    else:
+        before = after = numbers("padding", padding, dimensions, 0)
+    return Geometry(kernel, strides, dilations, before, after)
+
+
+def _named_padding(name: str, kernel: Numbers, stride: Numbers, dilation: Numbers) -> tuple[Numbers, Numbers]:
+    if name == "valid":
+        return (0,) * len(kernel), (0,) * len(kernel)
+    if name != "same":
+        raise ValueError(f"a padding of {name!r}; there are 'same' and 'valid', and numbers")
+    if set(stride) != {1}:
+        raise ValueError(f"padding='same' with a stride of {by(stride)}; it goes with a stride of 1, and numbers with any")
+    total = [step * (size - 1) for step, size in zip(dilation, kernel)]
+    return tuple(one // 2 for one in total), tuple(one - one // 2 for one in total)
+
+
+def numbers(name: str, given: Any, dimensions: int, least: int) -> Numbers:
+    """One number for each dimension, from that or from one for all; ValueError for others."""
+    several = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,) * dimensions
+    if len(several) != dimensions or any(not hasattr(one, "__index__") or one < least for one in several):
+        tuples = f", or a tuple of {dimensions} of them" if dimensions > 1 else ""
+        raise ValueError(f"{name}={given!r}; a whole number of {least} or more{tuples} would work")
+    return tuple(map(operator.index, several))
+
+
+def by(numbers: Sequence[int]) -> str:
+    """3x3"""
+    return "x".join(map(str, numbers))

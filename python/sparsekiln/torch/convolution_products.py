@@ -1,0 +1,150 @@
+"""What a convolution computes, by the kernels of its layout: on tensors with memory, without a gradient.
+
+Functions here are the bodies of the operators, with the same arguments; see convolution_operators.py. Images are channels-last.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from .convolution_geometry import Geometry, by
+from .kernels import Use, find
+from .operands import blocks_for, check_bias, check_indices, check_weight, dense, readable
+from .products import run
+
+Tensor = torch.Tensor
+
+#: Bytes that a kernel of grad_weight may have as its workspace; of more images, the gradients of several launches are summed.
+MOST_WORKSPACE = 1 << 28
+
+
+def _rows(images: Tensor) -> Tensor:
+    """[n, …, channels] -> [positions of all images, channels]. Copies where they are not at one distance from the next."""
+    return images.reshape(math.prod(images.shape[:-1]), images.shape[-1])
+
+
+def _use(operation: str, block: tuple[int, int], x: Tensor, channels: tuple[int, int], form: Geometry, input: Sequence[int], **more) -> Use:
+    """`channels` of the input and of the output."""
+    positions = max(math.prod(input), math.prod(form.output(input)))
+    return Use(operation, block, *channels, x.dtype, x.device, convolution=form.text(tuple(input)), positions=positions, **more)
+
+
+def _check_values(values: Tensor, crow: Tensor, col: Tensor, channels: tuple[int, int], form: Geometry) -> None:
+    if values.dim() != 4 or values.shape[1] != form.taps:
+        raise ValueError(
+            f"the weight has the shape {tuple(values.shape)}; that of a kernel of {by(form.kernel)} is "
+            f"[blocks, {form.taps}, block_out, block_in]"
+        )
+    check_weight(values[:, 0], crow, col, *channels)
+
+
+def _check_images(name: str, images: Tensor, channels: int, form: Geometry, like: Tensor) -> None:
+    if images.dtype != like.dtype:
+        raise TypeError(
+            f"{name} is {images.dtype}, and what it is multiplied with {like.dtype}; convert one of them with .to(), or run under "
+            "torch.autocast"
+        )
+    if images.device != like.device:
+        raise ValueError(
+            f"{name} is on {images.device}, and what it is multiplied with on {like.device}; move one of them with .to()"
+        )
+    if images.dim() != len(form.kernel) + 2 or images.shape[-1] != channels:
+        extents = ", ".join(("depth", "height", "width")[3 - len(form.kernel) :])
+        raise ValueError(f"{name} has the shape {tuple(images.shape)}; this operator takes [n, {extents}, {channels}]")
+
+
+def _check_dy(dy: Tensor, n: int, input: Sequence[int], form: Geometry) -> None:
+    if tuple(dy.shape[:-1]) != (n, *form.output(input)):
+        raise ValueError(
+            f"the gradient of the output has the shape {tuple(dy.shape)}; for {n} images of {by(input)} it is "
+            f"{[n, *form.output(input), dy.shape[-1]]}"
+        )
+
+
+# ---- y ----
+
+
+def check_convolution(x, values, bias, crow, col, out_channels, geometry) -> Geometry:
+    form = Geometry.from_list(geometry)
+    _check_values(values, crow, col, (x.shape[-1], out_channels), form)
+    _check_images("the input", x, x.shape[-1], form, values)
+    check_bias(bias, out_channels, values)
+    return form
+
+
+def convolution(x, values, bias, crow, col, out_channels, geometry) -> Tensor:
+    form = check_convolution(x, values, bias, crow, col, out_channels, geometry)
+    n, *input, in_channels = x.shape
+    ends = "none" if bias is None else "bias"
+    use = _use("forward", tuple(values.shape[2:]), x, (in_channels, out_channels), form, input, epilogue=ends)
+    kernel = find(crow, col, blocks_for(in_channels, values.shape[3])).kernels.kernel(use, n)
+    y = x.new_empty((n, *form.output(input), out_channels))
+    run(kernel, n, readable(_rows(x), use.alignment), dense(values), _rows(y), bias=None if bias is None else dense(bias))
+    return y
+
+
+# ---- dx ----
+
+
+def check_grad_input(dy, values, crow, col, in_channels, input, geometry) -> Geometry:
+    form = Geometry.from_list(geometry)
+    _check_values(values, crow, col, (in_channels, dy.shape[-1]), form)
+    _check_images("the gradient of the output", dy, dy.shape[-1], form, values)
+    _check_dy(dy, dy.shape[0], input, form)
+    return form
+
+
+def grad_input(dy, values, crow, col, in_channels, input, geometry) -> Tensor:
+    form = check_grad_input(dy, values, crow, col, in_channels, input, geometry)
+    n = dy.shape[0]
+    use = _use("grad_input", tuple(values.shape[2:]), dy, (in_channels, dy.shape[-1]), form, input)
+    kernel = find(crow, col, blocks_for(in_channels, values.shape[3])).kernels.kernel(use, n)
+    dx = dy.new_empty((n, *input, in_channels))
+    run(kernel, n, readable(_rows(dy), use.alignment), dense(values), _rows(dx))
+    return dx
+
+
+# ---- dW ----
+
+
+def check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> Geometry:
+    form = Geometry.from_list(geometry)
+    check_indices(crow, col, block_out, dy.shape[-1], col.shape[0])
+    _check_images("the input", x, x.shape[-1], form, x)
+    _check_images("the gradient of the output", dy, dy.shape[-1], form, x)
+    _check_dy(dy, x.shape[0], x.shape[1:-1], form)
+    return form
+
+
+def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> tuple[Tensor, Tensor]:
+    """The second result, the gradient of the bias, is empty if `bias` is false."""
+    form = check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias)
+    n, *input, in_channels = x.shape
+    use = _use("grad_weight", (block_out, block_in), x, (in_channels, dy.shape[-1]), form, input, bias_gradient=bias)
+    kernels = find(crow, col, blocks_for(in_channels, block_in)).kernels
+
+    def launch(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor | None]:
+        dw = x.new_empty((col.shape[0], form.taps, block_out, block_in))
+        kernel = kernels.kernel(use, x.shape[0])
+        result = run(kernel, x.shape[0], readable(_rows(x), use.alignment), readable(_rows(dy), use.alignment), dw)
+        return dw, result[1] if bias else None
+
+    most = _most_images(in_channels, dy.shape[-1], form, input)
+    dw, dbias = launch(x[:most], dy[:most])
+    if n > most:
+        dw = dw.float()
+        for start in range(most, n, most):
+            more, more_bias = launch(x[start : start + most], dy[start : start + most])
+            dw += more
+            dbias = None if dbias is None else dbias + more_bias
+        dw = dw.to(x.dtype)
+    return dw, x.new_empty(0) if dbias is None else dbias.to(x.dtype)
+
+
+def _most_images(in_channels: int, out_channels: int, form: Geometry, input: Sequence[int]) -> int:
+    """How many images a launch of grad_weight takes: a power of two. Its workspace has float32 copies of the padded input and
+    of dy."""
+    padded = math.prod(size + before + after for size, before, after in zip(input, form.before, form.after))
+    image = 4 * (padded * in_channels + math.prod(form.output(input)) * out_channels)
+    return 1 << (max(1, MOST_WORKSPACE // image).bit_length() - 1)

@@ -1,0 +1,109 @@
+"""A dense convolution in float64 to compare a block-sparse one with, and cases in which all pairs of options occur."""
+
+import contextlib
+import itertools
+import random
+from collections.abc import Sequence
+
+import torch
+
+from sparsekiln.torch import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
+
+LAYERS = {1: BlockSparseConv1d, 2: BlockSparseConv2d, 3: BlockSparseConv3d}
+FUNCTIONS = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
+_UNIT = {torch.float32: 16 * 2.0**-24, torch.bfloat16: 2 * 2.0**-8, torch.float16: 2 * 2.0**-11}
+
+
+def pairwise(options: dict[str, Sequence], allowed) -> list[dict]:
+    """Few cases in which every two values of different options that `allowed` lets occur together do so."""
+    rng = random.Random(0)
+    every = [dict(zip(options, values)) for values in itertools.product(*options.values())]
+    every = [case for case in every if allowed(case)]
+    rng.shuffle(every)
+    pairs = {id(case): set(itertools.combinations(case.items(), 2)) for case in every}
+    missing = set().union(*pairs.values())
+    chosen = []
+    while missing:
+        best = max(every, key=lambda case: len(pairs[id(case)] & missing))
+        chosen.append(best)
+        missing -= pairs[id(best)]
+    return chosen
+
+
+def images(layer, n: int, extents: tuple[int, ...], channels_last: bool = False, seed: int = 1) -> torch.Tensor:
+    """An input [n, channels, …] of this memory format."""
+    generator = torch.Generator().manual_seed(seed)
+    if channels_last:
+        return torch.randn(n, *extents, layer.in_channels, generator=generator).to(layer.weight_values.dtype).movedim(-1, 1)
+    return torch.randn(n, layer.in_channels, *extents, generator=generator).to(layer.weight_values.dtype)
+
+
+def dense_weight(layer) -> torch.Tensor:
+    """W [out, in / groups, *kernel], block by block."""
+    layout, (block_out, block_in), groups = layer.layout, layer.block, layer.groups
+    weight = torch.zeros(layer.out_channels, layer.in_channels, *layer.kernel_size, dtype=layer.weight_values.dtype)
+    number = 0
+    for row in range(layout.rows):
+        for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
+            for tap, place in enumerate(itertools.product(*map(range, layer.kernel_size))):
+                weight[row * block_out : (row + 1) * block_out, col * block_in : (col + 1) * block_in, *place] = layer.weight_values[number, tap]
+            number += 1
+    outs, ins = layer.out_channels // groups, layer.in_channels // groups
+    return torch.cat([weight[g * outs : (g + 1) * outs, g * ins : (g + 1) * ins] for g in range(groups)])
+
+
+def blocks_of(layer, dense: torch.Tensor) -> torch.Tensor:
+    """The entries of a dense weight at the blocks of the layer."""
+    layout, (block_out, block_in), groups = layer.layout, layer.block, layer.groups
+    blocks = []
+    for row in range(layout.rows):
+        for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
+            first = int(col) % (layout.cols // groups) * block_in
+            one = dense[row * block_out : (row + 1) * block_out, first : first + block_in]
+            blocks.append(one.flatten(2).permute(2, 0, 1))
+    return torch.stack(blocks)
+
+
+def _run(layer, x, weight, bias, dy):
+    """y, dx, dW and dbias of PyTorch, in float64."""
+    operands = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
+    padding = layer.padding if isinstance(layer.padding, str) else list(layer.padding)
+    y = FUNCTIONS[layer.dimensions](*operands, layer.stride, padding, layer.dilation, layer.groups)
+    return y.detach(), *torch.autograd.grad(y, operands, dy.double())
+
+
+@contextlib.contextmanager
+def _poisoned_outputs():
+    """torch.empty makes tensors of NaN: what is not written is found."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.empty(1).isnan().all()
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def check(layer, x: torch.Tensor, seed: int = 2) -> None:
+    """Compares y and all gradients of the layer at x with those of PyTorch, element by element: each is off by at most a
+    multiple of the type's rounding of the sum of the magnitudes that it is made of."""
+    x = x.detach().requires_grad_()
+    layer.zero_grad()
+    with _poisoned_outputs():
+        y = layer(x)
+        dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(seed)).to(y.dtype)
+        y.backward(dy)
+    weight = dense_weight(layer)
+    bias = torch.zeros(layer.out_channels) if layer.bias is None else layer.bias
+    expected = _run(layer, x, weight, bias, dy)
+    bounds = _run(layer, x.abs(), weight.abs(), bias.abs(), dy.abs())
+    found = [y, x.grad, layer.weight_values.grad, None if layer.bias is None else layer.bias.grad]
+    for name, is_, wanted, bound in zip(("y", "dx", "dW", "dbias"), found, expected, bounds):
+        if is_ is None:
+            continue
+        if name == "dW":
+            wanted, bound = blocks_of(layer, wanted), blocks_of(layer, bound)
+        assert is_.shape == wanted.shape and is_.dtype == layer.weight_values.dtype, name
+        error = (is_.detach().double() - wanted).abs()
+        assert torch.isfinite(is_).all(), name
+        assert (error <= _UNIT[is_.dtype] * bound + 1e-30).all(), f"{name} is off by {error.max().item():.3g}"
