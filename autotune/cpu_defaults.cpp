@@ -71,7 +71,7 @@ std::int32_t tile_for(const Correlation& correlation, std::int32_t lanes) {
     return static_cast<double>(correlation.tiles(tile)) * (tile + kPackingOfPoint * packed);
   };
   for (std::int32_t tile = step; tile <= kMostPoints; tile += step)
-    if (cost(tile) < cost(best)) best = tile;
+    if (cost(tile) <= cost(best)) best = tile;  // the widest of equals reads the weight least often
   return best;
 }
 

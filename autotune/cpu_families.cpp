@@ -10,7 +10,7 @@ namespace {
 const char* rejection(const Spmm& problem, const Target& target, const Config& config);
 
 const FamilyTuning<Spmm> kSpmmVector{.variant = Variant::vector,
-                                     .axes = {.tile_n = {1, 2, 4, 8, 16, 24, 32, 48, 64},
+                                     .axes = {.tile_n = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128},
                                               .tile_out = {0, 2, 3, 4, 6, 8},
                                               .stages = {1},
                                               .warps = {1},
@@ -30,7 +30,11 @@ const FamilyTuning<Sddmm> kSddmmVector{.variant = Variant::vector,
                                                 .operand_a = {OperandA::x}},
                                        .rejection = rejects_nothing<Sddmm>};
 
+constexpr std::int32_t kMostBatchRows = 64;
+
 const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
+  if (config.tile_n > kMostBatchRows && !problem.correlation)
+    return "tiles are so wide only where a convolution packs what lies between them twice";
   const auto tile = expected_tile(problem, target, config);
   Config less = config;
   const auto same = [&](std::int32_t tile_out) {

@@ -82,10 +82,10 @@ double step_cycles(const Tile& tile, const Level& level, bool halves) {
 
 double element_bytes(const Computation& problem) { return static_cast<double>(size_of(problem.dtype)); }
 
-/// Words narrower than 32 bits are widened first: two instructions a vector.
 /// Rounding a vector of floats to a 16-bit type and widening it again.
 constexpr double kRoundingCycles = 4;
 
+/// Words narrower than 32 bits are widened first: two instructions a vector.
 double widening(const Computation& problem) { return problem.dtype == problem.sum_type() ? 0 : 1; }
 
 /// Plain passes (compiler/cpu/plain_spmm.h, plain_sddmm.h): eight sums in registers for six loads, and x, and
@@ -198,7 +198,7 @@ Prediction predict(const Sddmm& problem, const Target& target, const Config& con
   const std::int32_t lanes = level_of(target).lanes;
   const auto blocks = static_cast<double>(problem.layout.blocks());
   const double threads = std::max(target.workers, 1);
-  const double entries = static_cast<double>(std::max<std::int64_t>(n, 1));
+  const auto entries = static_cast<double>(problem.dy_rows(std::max<std::int64_t>(n, 1)));
   const double chunks = std::ceil(entries / config.tile_n);
   const double vectors = std::max(1.0, static_cast<double>(problem.block.in) / lanes * config.rows);
   const double row = std::min(vectors, 4.0);

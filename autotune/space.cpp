@@ -51,7 +51,10 @@ bool is_product(const Case& one) { return kind_of(one.problem.operation) == Prob
 
 constexpr std::array kBeforeFamily = {
     Constraint{[](const Case& one) {
-                 return !is_product(one) || one.config.tile_n <= std::max<std::int64_t>(2 * one.n - 1, 16);
+                 const std::int64_t rows = one.problem.operation == Operation::forward
+                                               ? one.problem.output_rows(one.n)
+                                               : one.problem.input_rows(one.n);
+                 return !is_product(one) || one.config.tile_n <= std::max<std::int64_t>(2 * rows - 1, 16);
                },
                "the tile has at least twice as many batch rows as the batch"},
     Constraint{[](const Case& one) {

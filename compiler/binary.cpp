@@ -16,8 +16,9 @@
 // Version 1 was the first, version 2 added a config's operand_a, version 3 its rows and
 // merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation, version
 // 7 an entry's launch attributes, and plan and computation as text, as identities have them, version 8 an
-// entry's tensor maps, version 9 its batch tiles in flight and a module's data. A reader knows one version:
-// what stores Binaries has the compiler's digest in the key.
+// entry's tensor maps, version 9 its batch tiles in flight and a module's data, version 10 its tiles of an
+// image and its workspace for each of a batch. A reader knows one version: what stores Binaries has the
+// compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {

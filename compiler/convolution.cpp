@@ -16,6 +16,8 @@ using Extents = Convolution::Extents;
 
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;
 constexpr std::int64_t kMostTaps = std::int64_t{1} << 15;
+constexpr std::int64_t kMostClasses = std::int64_t{1} << 12;
+constexpr std::int64_t kMostPoints = std::int64_t{1} << 31;
 constexpr std::string_view kForm =
     "write words such as kernel=3x3 stride=2 dilation=1 padding=1 input=32x32; kernel and input are needed";
 
@@ -225,6 +227,21 @@ void validate(const Convolution& convolution) {
   };
   if (!few(convolution.input) || !few(convolution.output()))
     refuse(fmt::format("convolution: more than {} positions", kMostPositions));
+  // Strides are classes of the gradient by the input, each with rows of its own; a point is numbered by 32
+  // bits, and rows of points have room for what taps reach beyond them.
+  std::int64_t classes = 1;
+  double points = 1;
+  for (std::size_t i = 0; i < 3; ++i) {
+    classes = std::min(classes * convolution.stride[i], kMostClasses + 1);
+    if (i + static_cast<std::size_t>(convolution.dimensions) >= 3)
+      points *=
+          2.0 * (1.0 + convolution.input[i] + convolution.padding_before[i] + convolution.padding_after[i]);
+  }
+  if (classes > kMostClasses)
+    refuse(
+        fmt::format("convolution: strides of more than {} together; smaller ones would work", kMostClasses));
+  if (points > static_cast<double>(kMostPoints))
+    refuse("convolution: too many positions, padding included; smaller images would work");
 }
 
 }  // namespace sparsekiln

@@ -42,7 +42,7 @@ constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
 /// may have by the million; those that have a block are no more than the blocks.
 constexpr std::int64_t kMostEmpty = std::int64_t{1} << 18;
 /// Steps of a convolution: blocks times taps.
-constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 30;
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -227,9 +227,9 @@ void validate_convolution(const Problem& problem) {
   if (problem.input_rows(n) > kMostBatch || problem.output_rows(n) > kMostBatch)
     refuse(
         fmt::format("a convolution of {} images: they have more than {} positions together", n, kMostBatch));
-  if (problem.layout.blocks() > kMostBlocks / problem.taps())
+  if (problem.layout.blocks() > kMostSteps / problem.taps())
     refuse(fmt::format("a convolution of {} blocks with {} taps: they are {} together at most",
-                       problem.layout.blocks(), problem.taps(), kMostBlocks));
+                       problem.layout.blocks(), problem.taps(), kMostSteps));
   const auto refuse_with = [](std::string_view what, std::string_view instead) {
     refuse(fmt::format("a convolution with {}: {} would work", what, instead));
   };

@@ -127,7 +127,8 @@ BatchRowPass::Prefetch BatchRowPass::prefetch_of(Value* scheduled, const Chunk& 
   const bool apart = tables_.blocks != nullptr;  // not contiguous; a block begins anywhere in a line
   Prefetch prefetch{};
   prefetch.w_lines = lines(g_.block_bytes() + (apart ? kLine : 0));
-  prefetch.x_lines = grouped() ? 0 : lines(x_block);  // a group's x is in L2, and its steps are independent
+  // A group's x is in L2, and its steps are independent; that of a convolution is read again tap by tap.
+  prefetch.x_lines = grouped() || g_.correlation ? 0 : lines(x_block);
   // Contiguous blocks are fetched some bytes ahead, others by their number.
   const std::int64_t w_ahead_bytes = g_.chunk == 1 ? kPrefetchAhead : g_.chunk * g_.block_bytes();
   // By columns every register tile reads all lines of a block, and its last lines are prefetched last.

@@ -38,7 +38,8 @@ inline constexpr std::size_t kLayoutNumbers = 18;
 enum ProductTable : std::size_t {
   kWorkerBegin,  ///< workers + 1 offsets into items
   kItems,        ///< kItemFields each, in the order of schedule.h's Item
-  kColumns,      ///< the block column of each step, then kColumnsBehind zeros
+  kColumns,      ///< the block column of each step, of a convolution the place of its x in a panel; then
+                 ///< kColumnsBehind zeros
   kBlocks,  ///< the block number of each step, then zeros; empty where baked and each step's block has its
             ///< number
   kGroupBegin,  ///< workers + 1 offsets into groups; empty, as the next two: no groups

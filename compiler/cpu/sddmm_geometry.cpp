@@ -1,7 +1,10 @@
 #include "compiler/cpu/sddmm_geometry.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
+
+#include <sparsekiln/error.h>
 
 namespace sparsekiln::cpu {
 namespace {
@@ -65,8 +68,12 @@ void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedu
     const Correlation& lattice = *gradient.correlation;
     for (const std::int32_t column : gradient.layout.col()) {
       const Correlation::Tap& tap = lattice.taps[0][static_cast<std::size_t>(column % taps)];
-      data.tables[kBlockPlaces].push_back(static_cast<std::int32_t>(tap.phase * lattice.image_phase_points() +
-                                                                    tap.displacement - lattice.least));
+      const std::int64_t place = tap.phase * lattice.image_phase_points() + tap.displacement - lattice.least;
+      if (place > std::numeric_limits<std::int32_t>::max())
+        throw Error(
+            ErrorKind::invalid_argument,
+            "a convolution of images with more than 2^31 points, padding included; smaller ones would work");
+      data.tables[kBlockPlaces].push_back(static_cast<std::int32_t>(place));
     }
   }
   // What a worker prefetches after the last run of all.

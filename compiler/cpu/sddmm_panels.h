@@ -59,7 +59,8 @@ class PanelSource {
   void gather_rows(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
   void gather_columns(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
   void clear_rows(Value* batch_rows, Value* to);
-  /// The row of x that a row of a panel of a convolution has, if `body` is to be called for it.
+  /// Calls `body` with the row of x that a row of a convolution's panel has, or `outside` where there is
+  /// none.
   void at_point(Value* panel_row, const std::function<void(Value*)>& body,
                 const std::function<void()>& outside);
   void copy_one(const Operand& from, Value* batch_row, Value* feature, Value* to);

@@ -89,7 +89,7 @@ class SddmmPass {
   void for_each_tile(std::int32_t blocks, const std::function<void(const Tile&)>& body);
   void compute(const Run& run, const Chunk& chunk, const Tile& tile);
   void locate_next(const Run& run, Chunk& chunk);
-  void locate_lines(const Run& run, Value* number, Value* chunks, Chunk& chunk);
+  void locate_lines(const Run& run, Value* number, Value* images, Chunk& chunk);
   Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
   Values multiply_lines(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
   [[nodiscard]] std::int64_t image_chunks() const {

@@ -105,6 +105,8 @@ _SENSELESS_CONVOLUTIONS = [
     ("kernel=5 input=3", [], ["kernel that reaches over 5", "no output"]),
     ("kernel=3 input=9 stride=0", [], ["stride is 0"]),
     ("kernel=3 input=9 padding=-1", [], ["padding is -1"]),
+    ("kernel=1 input=5 stride=100000", [], ["strides of more than 4096"]),
+    ("kernel=2x2x2 input=2 dilation=536870912 padding=268435456", [], ["too many positions"]),
     ("kernel=3 input=9 padding=same stride=2", [], ["padding=same", "stride"]),
     ("kernel=3", [], ["lacks its input", "input=32x32"]),
     ("kernel=3x3x3x3 input=4", [], ["4 dimensions", "1, 2 or 3"]),
