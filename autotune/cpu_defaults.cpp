@@ -9,8 +9,6 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Every batch tile reads the whole weight; beyond this its sums and panels crowd the weight out of L1.
-constexpr std::int32_t kMostBatchRows = 64;
 /// On AVX2 four vectors, the widest register tile, and on AVX-512 two. Wider batch tiles gain nothing on the
 /// one; on both the packed x of 4096 inputs takes half a MiB, which fits L2.
 constexpr std::int32_t kBatchRowsOfWideVectors = 32;

@@ -11,6 +11,10 @@
 
 namespace sparsekiln::cpu {
 
+/// The most batch rows of a linear layer's tile: every tile reads the whole weight, and beyond this its sums
+/// and panels crowd the weight out of L1.
+inline constexpr std::int32_t kMostBatchRows = 64;
+
 /// The config of the cpu target for a batch of `n` where nothing was measured. Only the
 /// number of block rows of the problem matters; an empty layout stands for any.
 [[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);

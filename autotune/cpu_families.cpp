@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autotune/cpu_defaults.h"
 #include "autotune/cpu_prediction.h"
 
 namespace sparsekiln::cpu {
@@ -29,8 +30,6 @@ const FamilyTuning<Sddmm> kSddmmVector{.variant = Variant::vector,
                                                 .table = {TableForm::global},
                                                 .operand_a = {OperandA::x}},
                                        .rejection = rejects_nothing<Sddmm>};
-
-constexpr std::int32_t kMostBatchRows = 64;
 
 const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
   if (config.tile_n > kMostBatchRows && !problem.correlation)

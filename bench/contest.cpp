@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <thread>
 #include <utility>
 
 #include <sparsekiln/error.h>
@@ -39,6 +40,8 @@ void choose_clock(const std::optional<std::string>& clock, std::int32_t threads)
     throw Error(ErrorKind::invalid_argument, "--clock " + *clock + ": cpu is the one that can be chosen");
   threads_to_share = threads;
 }
+
+void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(15)); }
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

@@ -18,6 +18,9 @@ namespace sparsekiln::bench {
 /// `invalid_argument` for the name of another clock.
 void choose_clock(const std::optional<std::string>& clock, std::int32_t threads);
 
+/// A pause in which OpenMP's threads leave the processors: libgomp's spin on for some milliseconds.
+void settle();
+
 /// The median; 0 if there are none.
 [[nodiscard]] double median(std::vector<double> values);
 

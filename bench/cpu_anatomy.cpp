@@ -120,7 +120,7 @@ class Passes {
     pack_ = reinterpret_cast<Pass>(object_->symbol(pack.replace(0, std::string("product").size(), "pack")));
     workers_ = entry.workers;
     jobs_ = entry.batch_tiles(n) * workers_;
-    workspace_bytes_ = entry.workspace.counter_bytes + entry.workspace.bytes_per_tile * entry.batch_tiles(n);
+    workspace_bytes_ = entry.workspace_bytes(n);
     busy_.resize(static_cast<std::size_t>(jobs_) * passes_.size());
   }
 
@@ -265,11 +265,8 @@ std::string percent(const benchmark::BenchmarkReporter::Run& run, const char* co
 
 std::string row_of(const benchmark::BenchmarkReporter::Run& run) {
   std::string row = "|";
-  for (const auto& part : {"target:", "block:", "density:", "n:"}) {
-    const std::string& name = run.run_name.function_name;
-    const std::size_t begin = name.find(part) + std::string(part).size();
-    row += fmt::format(" {} |", name.substr(begin, name.find('/', begin) - begin));
-  }
+  for (const char* const part : {"target", "block", "density", "n"})
+    row += fmt::format(" {} |", bench::part_of_name(run, part));
   for (const char* const counter :
        {"of_peak", "loop_memory", "loop_l3", "loop_l2", "loop_l1", "pack", "store", "wait"})
     row += fmt::format(" {} |", percent(run, counter));

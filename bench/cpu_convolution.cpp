@@ -5,9 +5,9 @@
 // Every iteration of a benchmark is one round of all contestants, one after the other on the same threads.
 // The counters are medians over the rounds:
 //  GFLOPs                  ours, of present blocks and all taps and positions, padding included
-//  forward_vs_linear, grad_input_vs_linear, grad_weight_vs_linear  our rate over that of the same operation
-//  of a
-//                          linear layer of 4096 × 4096 and a batch of 256
+//  forward_vs_linear, grad_input_vs_linear, grad_weight_vs_linear
+//                          our rate over that of the same operation of a linear layer of 4096 × 4096 and a
+//                          batch of 256
 //  vs_onednn               oneDNN's time over ours, forward, in the memory formats that oneDNN asks for
 //  vs_channels_last        the same on channels-last activations, its weight prepacked
 //
@@ -18,13 +18,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -69,9 +67,6 @@ struct Case {
   std::int32_t block;
   double density;
 };
-
-/// A pause in which OpenMP's threads leave the processors: libgomp's spin on for some milliseconds.
-void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(15)); }
 
 std::vector<float> noise(std::int64_t size) {
   std::vector<float> values(static_cast<std::size_t>(size));
@@ -200,7 +195,7 @@ void convolution(benchmark::State& state, const Case& given, const Axes& axes, c
 
   Rounds rounds;
   for ([[maybe_unused]] const auto round : state) {
-    settle();
+    bench::settle();
     double forward = 0;
     for (std::size_t i = 0; i < ours.size(); ++i) {
       const double seconds = run_ours[i].measure();
@@ -219,11 +214,8 @@ void convolution(benchmark::State& state, const Case& given, const Axes& axes, c
 
 std::string row_of(const benchmark::BenchmarkReporter::Run& run) {
   std::string row = "|";
-  for (const auto& part : {"features:", "side:", "block:", "density:"}) {
-    const std::string& name = run.run_name.function_name;
-    const std::size_t begin = name.find(part) + std::string(part).size();
-    row += fmt::format(" {} |", name.substr(begin, name.find('/', begin) - begin));
-  }
+  for (const char* const part : {"features", "side", "block", "density"})
+    row += fmt::format(" {} |", bench::part_of_name(run, part));
   for (const char* const counter : {"forward_vs_linear", "grad_input_vs_linear", "grad_weight_vs_linear",
                                     "vs_onednn", "vs_channels_last"})
     row += fmt::format(" {:.2f} |", static_cast<double>(run.counters.at(counter)));

@@ -20,13 +20,11 @@
 //                  that idle threads count.
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -57,9 +55,6 @@ struct Axes {
   int rounds = 11;
 };
 const Axes kShort{256, {8, 32}, {0.25}, {1, 64}, 2};
-
-/// A pause in which OpenMP's threads leave the processors: libgomp's spin on for some milliseconds.
-void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(15)); }
 
 std::vector<float> noise(std::size_t size) {
   std::vector<float> values(size);
@@ -189,7 +184,7 @@ void forward(benchmark::State& state, const Case& given, const std::optional<Con
   const double flops = weight_bytes / 2 * static_cast<double>(given.n);
   Rounds rounds;
   for ([[maybe_unused]] const auto round : state) {
-    settle();
+    bench::settle();
     peak.run(turns / 8);  // wakes the threads up
     const double peak_rate = peak.flops(turns) / bench::seconds_of([&] { peak.run(turns); });
     const double lying_seconds = run_as_it_lies.measure();

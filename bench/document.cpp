@@ -35,4 +35,10 @@ Document::Document(std::filesystem::path path, const std::string& program) : pat
 
 void Document::write(const std::string& table) const { std::ofstream(path_) << before_ << table << after_; }
 
+std::string part_of_name(const benchmark::BenchmarkReporter::Run& run, const std::string& part) {
+  const std::string& name = run.run_name.function_name;
+  const std::size_t begin = name.find("/" + part + ":") + part.size() + 2;
+  return name.substr(begin, name.find('/', begin) - begin);
+}
+
 }  // namespace sparsekiln::bench

@@ -21,6 +21,9 @@ class Medians {
   std::map<std::string, double> ms_;
 };
 
+/// What stands after `part:` in the name of a benchmark, such as 32 of "…/block:32/n:1".
+[[nodiscard]] std::string part_of_name(const benchmark::BenchmarkReporter::Run& run, const std::string& part);
+
 /// A Markdown file that has the table of a program of this folder, between the marks `<!-- NAME -->` and
 /// `<!-- end of NAME -->`.
 class Document {

@@ -13,8 +13,8 @@ namespace sparsekiln {
 /// layout alone. What `grad_weight` is, and all that a compiler of it asks of a Problem. The members of
 /// Computation mean the same of it; cuts are the Problem's.
 ///
-/// Of a convolution the columns of the layout are pairs of a block of x's features and a tap, features first,
-/// and x is displaced by that tap.
+/// For a convolution, each column of the layout is a block of x's features together with a tap, and x is
+/// displaced by that tap. The taps of a block are neighbours.
 struct Sddmm : Computation {
   /// Throws `invalid_argument` for products with the weight, which compiler/spmm.h is about.
   explicit Sddmm(const Problem& problem);

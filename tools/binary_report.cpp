@@ -24,7 +24,8 @@ Json describe_entries(const Binary& binary) {
                        {"code_bytes", resources.code_bytes},
                        {"table_bytes", entry.tables.bytes.size()},
                        {"workspace_counter_bytes", entry.workspace.counter_bytes},
-                       {"workspace_bytes_per_tile", entry.workspace.bytes_per_tile}});
+                       {"workspace_bytes_per_tile", entry.workspace.bytes_per_tile},
+                       {"workspace_bytes_of_one", entry.workspace.bytes_of_one}});
   }
   return entries;
 }
