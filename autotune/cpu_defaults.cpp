@@ -105,7 +105,7 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   config.warps = 1;
   config.table = TableForm::global;
   config.split =
-      split_for(problem.batch_tiles(n, config.tile_n), config.tile_n, lanes, workers, problem.layout.rows());
+      split_for(problem.batch_tiles(n, config), config.tile_n, lanes, workers, problem.layout.rows());
   return config;
 }
 

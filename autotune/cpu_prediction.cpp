@@ -147,7 +147,7 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
   const double rows = problem.layout.rows();
   const double inputs = static_cast<double>(problem.in_blocks()) * block.in;
   const double elements = blocks * block.out * block.in;
-  const auto tiles = static_cast<double>(problem.batch_tiles(std::max<std::int64_t>(n, 1), config.tile_n));
+  const auto tiles = static_cast<double>(problem.batch_tiles(std::max<std::int64_t>(n, 1), config));
   const double threads = std::max(target.workers, 1);
   const double shares = std::min(rows, config.split * threads);
   const double weight_bytes = elements * element_bytes(problem);

@@ -133,7 +133,7 @@ constexpr double kShareOfX = 0.3;
 std::int32_t tiles_in_share(const Spmm& problem, const Target& target, const Config& config, std::int64_t n,
                             double bytes) {
   const auto tiles_of = [&](std::int64_t batch) {
-    return batch_tiles(std::max<std::int64_t>(batch, 1), config.tile_n);
+    return problem.batch_tiles(std::max<std::int64_t>(batch, 1), config);
   };
   const double activations = problem.derivative == Activation::none ? 1 : 2;
   const double of_tile = activations * config.tile_n * static_cast<double>(problem.in_features()) *

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/families.h"
 
 namespace sparsekiln::cuda {
@@ -42,20 +43,21 @@ std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Cou
 
 Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, const Counts& counts,
           std::int64_t n) {
-  const std::int64_t tiles = quotient_up(n, config.tile_n);
+  const std::int64_t rows = problem.product_rows(n);
+  const std::int64_t tiles = quotient_up(rows, config.tile_n);
   const std::int64_t element = bytes_of(problem.dtype);
   const std::int64_t activations = problem.derivative == Activation::none ? 1 : 2;
   const std::int64_t blocks = problem.layout.blocks();
-  const std::int64_t columns = std::max(problem.layout.cols(), 1);
+  const std::int64_t columns = std::max(problem.in_blocks(), 1);
   const std::int64_t weight = blocks * problem.block.out * problem.block.in * element * problem.weights();
   const std::int64_t part =
       std::int64_t{4} * config.rows * problem.weights() * config.merge * problem.block.out * config.tile_n;
-  const std::int64_t x = counts.loads * n * problem.in_features() / columns * element * activations;
+  const std::int64_t x = counts.loads * rows * problem.in_features() / columns * element * activations;
   const std::int64_t gates = problem.gates ? 4 * blocks : 0;
   const std::int64_t bias =
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
-  const std::int64_t y =
-      n * problem.out_features() * bytes_of(problem.out_dtype) * (problem.epilogue.residual ? 2 : 1);
+  const std::int64_t y = problem.y_rows(n) * problem.out_features() * bytes_of(problem.out_dtype) *
+                         (problem.epilogue.residual ? 2 : 1);
   const bool in_memory = config.table != TableForm::constant;
   const std::int64_t tables = in_memory ? table_bytes(counts, costs.shape) : 0;
   // Chunks that bring a tile of x: all, but those that share the one before's.
@@ -65,10 +67,10 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   Work work;
   work.global_bytes = x + y + tiles * (weight + gates + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
-  work.memory_bytes = weight + gates + bias + y + tables +
-                      n * features_read(problem.layout, problem.in_features()) * element * activations;
+  const std::int64_t once =
+      problem.x_rows(n) * features_read(problem.layout, problem.in_features()) * element * activations;
+  work.memory_bytes = weight + gates + bias + y + tables + once;
   const std::int64_t at_once = tiles_at_once(problem, config, n);
-  const std::int64_t once = n * features_read(problem.layout, problem.in_features()) * element * activations;
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
   work.combines = counts.partials > 0;
@@ -80,17 +82,21 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
       count(tiles) * (count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +
                       count(loads) * costs.load + count(counts.items) * costs.item +
                       count(counts.clusters) * costs.store + count(counts.partials) * costs.part) +
-      count(quotient_up(n, 8)) * count(counts.clusters) * costs.entries);
+      count(quotient_up(rows, 8)) * count(counts.clusters) * costs.entries);
   work.chunks = tiles * counts.chunks;
   work.ctas = counts.workers * std::max<std::int64_t>(tiles, 1);
   work.largest = counts.largest;
   return work;
 }
 
+/// Instructions for each 16 bytes of a lane that slices write or read.
+constexpr double kSlicedSum = 8;
+
 Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, const RunCounts& counts,
-          std::int64_t n) {
+          std::int64_t slices, std::int64_t n) {
+  const std::int64_t rows_of_dy = gradient.dy_rows(n);
   const std::int64_t element = bytes_of(gradient.dtype);
-  const std::int64_t chunks = quotient_up(n, config.tile_n);
+  const std::int64_t chunks = quotient_up(rows_of_dy, config.tile_n);
   const std::int64_t blocks = gradient.layout.blocks();
   const std::int64_t derived = gradient.derivative == Activation::none ? 1 : 2;
   const std::int64_t dw = blocks * gradient.block_elements() * bytes_of(gradient.out_dtype);
@@ -105,30 +111,35 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
       config.table == TableForm::constant
           ? 0
           : (gradient.bias_gradient ? 16 : 12) * counts.runs + 4 * blocks + 8 * counts.workers;
+  // What slices of a run write to the workspace, and the last of them reads.
+  const std::int64_t part = std::int64_t{4} * gradient.block.out * config.rows * gradient.block.in;
+  const std::int64_t sums = slices == 1 ? 0 : counts.runs * (slices * (2 * part + 4) + 4);
   Work work;
   work.global_bytes =
-      n * element * (derived * counts.runs * gradient.block.out + blocks * gradient.block.in) + dw + w +
-      dbias + gates + costs.threads / 32 * tables;
+      rows_of_dy * element * (derived * counts.runs * gradient.block.out + blocks * gradient.block.in) + dw +
+      w + dbias + gates + costs.threads / 32 * slices * tables + sums;
   work.memory_bytes =
-      n * element *
-          (derived * rows * gradient.block.out + features_read(gradient.layout, gradient.in_features())) +
+      element * (rows_of_dy * derived * rows * gradient.block.out +
+                 gradient.x_rows(n) * features_read(gradient.layout, gradient.in_features())) +
       dw + w + dbias + gates + tables;
   // CTAs go through the batch together, a run each; the next ones begin at its start. Those that share dy are
   // computed together.
   const std::int64_t rounds = quotient_up(counts.runs, counts.workers);
-  const std::int64_t of_x = n * element * features_read(gradient.layout, gradient.in_features());
+  const std::int64_t of_x =
+      gradient.x_rows(n) * element * features_read(gradient.layout, gradient.in_features());
   work.again = {rounds * of_x, of_x, of_x};
+  const std::int64_t ctas = counts.workers * slices;
   const std::int64_t stages = counts.runs * chunks;
   const std::int64_t groups = counts.warps_in * chunks;
   work.products = groups * costs.group_products;
   work.fmas = groups * costs.group_fmas;
   work.shared_bytes = groups * costs.group_shared_bytes + stages * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
-  work.instructions =
-      std::llround(count(counts.workers) * costs.begin + count(counts.runs) * costs.run +
-                   count(stages) * costs.chunk + count(groups) * costs.group + count(blocks) * costs.block);
+  work.instructions = std::llround(count(ctas) * costs.begin + count(counts.runs * slices) * costs.run +
+                                   count(stages) * costs.chunk + count(groups) * costs.group +
+                                   count(blocks) * costs.block + count(sums) / (32 * 16) * kSlicedSum);
   work.chunks = stages;
-  work.ctas = counts.workers;
+  work.ctas = ctas;
   work.largest = counts.largest;
   return work;
 }
@@ -173,7 +184,8 @@ Work estimate(const Spmm& problem, const Target& target, const Config& config, s
 Work work_of(const Sddmm& gradient, const Target& target, const Config& config, const BlockRuns& schedule,
              std::int64_t n) {
   const SddmmCosts costs = loop_costs(gradient, target, config);
-  return work(gradient, config, costs, counts_of(schedule, config, costs.warps_in), n);
+  const RunCounts counts = counts_of(schedule, config, costs.warps_in);
+  return work(gradient, config, costs, counts, batch_slices(gradient, target, config, counts.runs), n);
 }
 
 Work estimate(const Sddmm& gradient, const Target& target, const Config& config, std::int64_t n) {
@@ -187,7 +199,8 @@ Work estimate(const Spmm& problem, const Target& target, const Config& config, c
 
 Work estimate(const Sddmm& gradient, const Target& target, const Config& config, const SddmmCosts& costs,
               std::int64_t n) {
-  return work(gradient, config, costs, expected_counts(gradient, target, config, costs.warps_in), n);
+  const RunCounts counts = expected_counts(gradient, target, config, costs.warps_in);
+  return work(gradient, config, costs, counts, batch_slices(gradient, target, config, counts.runs), n);
 }
 
 }  // namespace sparsekiln::cuda

@@ -158,7 +158,7 @@ void put(ByteWriter& out, const Entry& entry) {
   for (const std::string& pass : entry.passes) out.put_text(pass);
   out.put(entry.workers);
   out.put(entry.tile_n);
-  out.put(entry.image_tiles);
+  out.put(entry.rows_of_one);
   out.put(entry.tiles_in_flight);
   out.put(entry.threads);
   out.put(entry.dynamic_shared_bytes);
@@ -201,7 +201,7 @@ Entry get_entry(ByteReader& in) {
   for (std::size_t passes = in.get_count(8); passes > 0; --passes) entry.passes.push_back(in.get_text());
   entry.workers = in.get<std::int32_t>();
   entry.tile_n = in.get<std::int32_t>();
-  entry.image_tiles = in.get<std::int32_t>();
+  entry.rows_of_one = in.get<std::int32_t>();
   entry.tiles_in_flight = in.get<std::int32_t>();
   entry.threads = in.get<std::int32_t>();
   entry.dynamic_shared_bytes = in.get<std::int32_t>();
@@ -228,7 +228,7 @@ Entry get_entry(ByteReader& in) {
       cluster.begin(), cluster.end(), [](std::int32_t ctas) { return ctas >= 1 && ctas <= kMostClustered; });
   const bool usable =
       clusters_exist && (waits ? entry.workers == 0 : entry.workers > 0) && entry.tables.counters >= 0 &&
-      entry.tile_n >= 0 && entry.image_tiles >= 0 && entry.threads > 0 && entry.tiles_in_flight > 0 &&
+      entry.tile_n >= 0 && entry.rows_of_one > 0 && entry.threads > 0 && entry.tiles_in_flight > 0 &&
       entry.tiles_in_flight <= kMostGridRows && !entry.passes.empty() && entry.workspace.counter_bytes >= 0 &&
       entry.workspace.bytes_per_tile >= 0 && entry.workspace.bytes_of_one >= 0;
   if (!usable) in.fail("an entry that cannot be launched");

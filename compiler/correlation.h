@@ -69,6 +69,10 @@ struct Correlation {
   [[nodiscard]] std::int64_t image_points() const {
     return image_phase_points() * static_cast<std::int64_t>(phases.size());
   }
+  /// Those of `points`.
+  [[nodiscard]] std::int64_t image_lattice_points() const {
+    return std::int64_t{points[0]} * points[1] * points[2];
+  }
   [[nodiscard]] std::int64_t input_positions() const { return std::int64_t{input[0]} * input[1] * input[2]; }
   [[nodiscard]] std::int64_t output_positions() const {
     return std::int64_t{output[0]} * output[1] * output[2];

@@ -342,7 +342,7 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
 }
 
 std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n) {
-  const std::int64_t tiles = std::max<std::int64_t>(1, problem.batch_tiles(n, config.tile_n));
+  const std::int64_t tiles = std::max<std::int64_t>(1, problem.batch_tiles(n, config));
   return config.in_flight == 0 ? tiles : std::min<std::int64_t>(tiles, config.in_flight);
 }
 
@@ -359,8 +359,8 @@ std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t
 std::int64_t counter_bytes(const Spmm& problem, const Plan& plan, const std::vector<Schedule>& schedules) {
   std::int64_t counters = 0;
   for (std::size_t entry = 0; entry < plan.size(); ++entry)
-    counters = std::max(counters, problem.batch_tiles(plan[entry].up_to, plan[entry].config.tile_n) *
-                                      schedules[entry].counters);
+    counters = std::max(
+        counters, problem.batch_tiles(plan[entry].up_to, plan[entry].config) * schedules[entry].counters);
   return (4 * counters + 63) / 64 * 64;
 }
 

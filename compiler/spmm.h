@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
 #include "compiler/correlation.h"
@@ -75,20 +76,21 @@ struct Spmm : Computation {
   [[nodiscard]] bool changes_x() const {
     return feature_major() || gates || derivative != Activation::none || cut_in != 0;
   }
-  /// Tiles of so many rows, or points of the lattice of a convolution, that a batch of n is computed in.
-  [[nodiscard]] std::int64_t batch_tiles(std::int64_t n, std::int32_t tile_n) const {
-    return correlation ? n * correlation->tiles(tile_n) : (n + tile_n - 1) / tile_n;
+  /// Tiles of config.tile_n rows, or points of the lattice of a convolution, that a batch of n is computed
+  /// in. A cpu's go in linear order, and end with an image; others leave out the points that are no y's.
+  [[nodiscard]] std::int64_t batch_tiles(std::int64_t n, const Config& config) const {
+    if (correlation && config.variant == Variant::vector) return n * correlation->tiles(config.tile_n);
+    return (product_rows(n) + config.tile_n - 1) / config.tile_n;
+  }
+  /// Rows of the product: points of a convolution's lattice.
+  [[nodiscard]] std::int64_t product_rows(std::int64_t n) const { return n * rows_of_one(); }
+  [[nodiscard]] std::int64_t rows_of_one() const {
+    return correlation ? correlation->image_lattice_points() : 1;
   }
   /// Multiplications and additions on present blocks for a batch of n.
   [[nodiscard]] double flops(std::int64_t n) const {
-    const double rows = static_cast<double>(correlation ? n * lattice_points() : n);
-    return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in * rows;
-  }
-
- private:
-  [[nodiscard]] std::int64_t lattice_points() const {
-    const auto& points = correlation->points;
-    return std::int64_t{points[0]} * points[1] * points[2];
+    return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in *
+           static_cast<double>(product_rows(n));
   }
 };
 

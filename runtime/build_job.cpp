@@ -29,12 +29,8 @@ void check_options(const Options& options) {
 }
 
 /// What convolutions are not compiled for yet.
-void check_convolution(const Problem& problem, const Target& target, const Options& options) {
+void check_convolution(const Problem& problem, const Options& options) {
   if (!problem.convolution.present()) return;
-  if (target.kind != Target::Kind::cpu)
-    refuse(
-        fmt::format("a convolution for {}: the cpu target has them; a target such as x86-64-v3:2 would work",
-                    target.to_string()));
   if (options.specialization == Specialization::attached)
     refuse("a convolution of an attached layout: baked would work");
 }
@@ -65,7 +61,7 @@ BuildJob job_without_plan(const Layout& layout, const Options& options) {
                .packs = options.packs,
                .require = options.require,
                .pinned = options.config.has_value()};
-  check_convolution(job.problem, job.target, options);
+  check_convolution(job.problem, options);
   // Where launches do not overlap, kernels that might are those that do not.
   job.problem.overlap_launches = cuda::overlaps_launches(job.problem, job.target);
   job.toolchain = toolchain_for(job.target, options.target);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "activation.cuh"
+#include "lattice.cuh"
 #include "ptx.cuh"
 #include "schedule.cuh"
 
@@ -33,12 +34,56 @@ struct EpilogueArguments {
 /// Where the outputs of one batch tile are written.
 template <class Config>
 struct Destination {
-  typename Config::Output::Element* y;  ///< the first batch row of the tile
+  typename Config::Output::Element*
+      y;  ///< the first batch row of the tile; all of y where rows are scattered
   long long y_stride;
-  int valid;  ///< number of batch rows that exist
+  int first;  ///< the number of the tile's first row
+  int valid;  ///< rows from there on that exist
   void* workspace;
   int batch_tile;
   EpilogueArguments<Config> epilogue;
+};
+
+/// Whether the rows of a tile are not neighbours in y.
+template <class Config>
+__device__ constexpr bool scatters() {
+  if constexpr (Config::convolves)
+    return Lattice<Config>::kScatters;
+  else
+    return false;
+}
+
+/// Where the rows of a tile are in y, as a thread writes them for one block row of B.
+template <class Config, class Tile>
+struct RowsOfY {
+  int row[scatters<Config>() ? int{Tile::kN} : 1];
+  int block_row;  ///< of y's features
+
+  __device__ __forceinline__ RowsOfY(const Tile& tile, const Destination<Config>& to, int row_of_b)
+      : block_row(row_of_b) {
+    if constexpr (scatters<Config>()) {
+      block_row = row_of_b % Config::out_blocks;
+#pragma unroll
+      for (int j = 0; j < Tile::kN; ++j)
+        row[j] = tile.n_of(j) < to.valid
+                     ? Lattice<Config>::row_of_y(to.first + tile.n_of(j), row_of_b / Config::out_blocks)
+                     : -1;
+    }
+  }
+  /// Whether y has the thread's j-th row.
+  __device__ __forceinline__ bool has(const Tile& tile, const Destination<Config>& to, int j) const {
+    if constexpr (scatters<Config>())
+      return row[j] >= 0;
+    else
+      return tile.n_of(j) < to.valid;
+  }
+  /// That row, from Destination::y on.
+  __device__ __forceinline__ int of(const Tile& tile, int j) const {
+    if constexpr (scatters<Config>())
+      return row[j];
+    else
+      return tile.n_of(j);
+  }
 };
 
 /// alpha · sum + bias, for W or V.
@@ -121,10 +166,11 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
     const int place = (item * kTiles + r) * Config::merge;
     const int only_row = table.row(place);
     if (kTiles > 1 && Config::merge == 1 && only_row < 0) continue;
+    const RowsOfY<Config, Tile> rows(tile, to, only_row);
 #pragma unroll
     for (int i = 0; i < Tile::kOut; i += kRun) {
       const int out = tile.out_of(i);
-      const int row = Config::merge == 1 ? only_row : table.row(place + out / Config::block_out);
+      const int row = Config::merge == 1 ? rows.block_row : table.row(place + out / Config::block_out);
       if (Config::merge > 1 && row < 0) continue;
       const long long feature = static_cast<long long>(row) * Config::block_out +
                                 (Config::merge == 1 ? out : out % Config::block_out);
@@ -142,8 +188,8 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
       }
 #pragma unroll
       for (int j = 0; j < Tile::kN; ++j) {
-        const int n = tile.n_of(j);
-        if (n >= to.valid) continue;
+        if (!rows.has(tile, to, j)) continue;
+        const int n = rows.of(tile, j);
         float run[kRun];
 #pragma unroll
         for (int v = 0; v < kRun; ++v) {

@@ -38,6 +38,12 @@ struct ActivationPairs {
   }
 };
 
+/// Some of the batch rows of each pair.
+struct BatchSlice {
+  int first;
+  int count;
+};
+
 /// A run of blocks, see compiler/block_runs.h.
 struct __align__(16) BlockRun {
   int row;
@@ -114,12 +120,18 @@ struct ActivationCopy {
            unit() % kBlockUnits * 16;
   }
   __device__ static __forceinline__ long long advance(long long stride) { return Config::chunk * stride; }
+  /// Bytes from one batch row to the one so many further on.
+  __device__ static __forceinline__ long long skip(int batch_rows, long long stride) {
+    return batch_rows * stride;
+  }
 
   /// Calls use(pass, offset in shared memory, address, bytes that exist) for each unit. `from`: address of
-  /// the thread's first unit; `valid`: batch rows that exist.
+  /// the thread's first unit, in the chunk's first batch row, whose number is `first_row`; `valid`: batch
+  /// rows from there on that exist.
   template <class Use>
   __device__ static __forceinline__ void for_each(const Features& features, const char* from,
-                                                  long long stride, int valid, Use use) {
+                                                  long long stride, [[maybe_unused]] int first_row, int valid,
+                                                  Use use) {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const int at = batch_row() + pass * kPerPass;
@@ -130,10 +142,12 @@ struct ActivationCopy {
     }
   }
 
- private:
   __device__ static __forceinline__ int unit() { return static_cast<int>(threadIdx.x) % kUnits; }
   __device__ static __forceinline__ int batch_row() { return static_cast<int>(threadIdx.x) / kUnits; }
 };
+
+template <class Config, int kBlocks, template <int> class RowsOf>
+struct PointsCopy;
 
 /// The stages of shared memory through which the chunks of one run pass. They are filled ahead by
 /// asynchronous copies (sm_80), or two of them through registers. Tile defines how the rows of each operand
@@ -145,8 +159,9 @@ class SddmmStages {
   enum : int {
     kElement = static_cast<int>(sizeof(typename Config::Element)),
   };
-  using CopyX = ActivationCopy<Config, Config::block_in, Config::width, Config::in_features,
-                               Tile::template Rows, Config::feature_major>;
+  using CopyX = typename Select<Config::convolves, PointsCopy<Config, Config::width, Tile::template Rows>,
+                                ActivationCopy<Config, Config::block_in, Config::width, Config::in_features,
+                                               Tile::template Rows, Config::feature_major>>::Type;
   using CopyDy = ActivationCopy<Config, Config::block_out, 1, Config::out_features, Tile::template Rows,
                                 Config::feature_major>;
   using RowsDy = typename CopyDy::Rows;
@@ -157,22 +172,22 @@ class SddmmStages {
   };
 
   template <class Table>
-  __device__ __forceinline__ SddmmStages(const ActivationPairs::Pair* pairs, int count, int n,
+  __device__ __forceinline__ SddmmStages(const ActivationPairs::Pair* pairs, int count, BatchSlice rows,
                                          long long x_stride, long long dy_stride, long long z_stride,
                                          const Table& table, const BlockRun& run, unsigned wanted)
       : pairs_(pairs),
         count_(count),
-        n_(n),
+        rows_(rows),
         x_bytes_(x_stride * kElement),
         dy_bytes_(dy_stride * kElement),
         z_bytes_(z_stride * kElement),
         x_features_(
             [&](int block) { return (wanted >> block & 1) != 0 ? table.column(run.first + block) : -1; }),
         dy_features_([&](int) { return run.row; }) {
-    x_first_ = CopyX::first(x_features_, x_bytes_);
-    dy_first_ = CopyDy::first(dy_features_, dy_bytes_);
-    z_first_ = CopyDy::first(dy_features_, z_bytes_);
-    if (n_ == 0) pair_ = count_;
+    x_first_ = CopyX::first(x_features_, x_bytes_) + CopyX::skip(rows.first, x_bytes_);
+    dy_first_ = CopyDy::first(dy_features_, dy_bytes_) + CopyDy::skip(rows.first, dy_bytes_);
+    z_first_ = CopyDy::first(dy_features_, z_bytes_) + CopyDy::skip(rows.first, z_bytes_);
+    if (rows.count == 0) pair_ = count_;
     begin_pair();
     if constexpr (Config::async_copy) {
 #pragma unroll
@@ -185,7 +200,7 @@ class SddmmStages {
 
   /// The number of chunks of all pairs.
   __device__ __forceinline__ int chunks() const {
-    return count_ * ((n_ + Config::chunk - 1) / Config::chunk);
+    return count_ * ((rows_.count + Config::chunk - 1) / Config::chunk);
   }
   __device__ __forceinline__ void acquire() {
     current_ = next(current_);
@@ -227,7 +242,7 @@ class SddmmStages {
   }
   __device__ __forceinline__ void advance() {
     batch_row_ += Config::chunk;
-    if (batch_row_ < n_) {
+    if (batch_row_ < rows_.count) {
       x_ += CopyX::advance(x_bytes_);
       dy_ += CopyDy::advance(dy_bytes_);
       if constexpr (Config::has_derivative) z_ += CopyDy::advance(z_bytes_);
@@ -237,7 +252,8 @@ class SddmmStages {
     ++pair_;
     begin_pair();
   }
-  __device__ __forceinline__ int valid() const { return n_ - batch_row_; }
+  __device__ __forceinline__ int valid() const { return rows_.count - batch_row_; }
+  __device__ __forceinline__ int first_row() const { return rows_.first + batch_row_; }
   __device__ __forceinline__ void queue() {
     if (!done()) {
       const unsigned to = stage(filling_);
@@ -254,7 +270,7 @@ class SddmmStages {
   __device__ __forceinline__ void copy(unsigned shared, const typename Copy::Features& features,
                                        const char* from, long long stride) const {
     const char* const some = dy_;  // a valid address, where nothing is read
-    Copy::for_each(features, from, stride, valid(),
+    Copy::for_each(features, from, stride, first_row(), valid(),
                    [=](int, unsigned offset, const char* address, int bytes) {
                      QueueUnits<kElement, false>().template unit<0, 0, Config::alignment>(
                          shared + offset, bytes != 0 ? address : some, bytes);
@@ -264,21 +280,22 @@ class SddmmStages {
   template <class Copy>
   __device__ __forceinline__ void hold(uint4 (&held)[Copy::kPasses], const typename Copy::Features& features,
                                        const char* from, long long stride) const {
-    Copy::for_each(features, from, stride, valid(), [&](int pass, unsigned, const char* address, int bytes) {
-      FetchUnit<kElement, Copy::kPartial>{held[pass]}.template unit<0, 0, Config::alignment>(0, address,
-                                                                                             bytes);
-    });
+    Copy::for_each(features, from, stride, first_row(), valid(),
+                   [&](int pass, unsigned, const char* address, int bytes) {
+                     FetchUnit<kElement, Copy::kPartial>{held[pass]}.template unit<0, 0, Config::alignment>(
+                         0, address, bytes);
+                   });
   }
   template <class Copy>
   __device__ static __forceinline__ void put_held(unsigned shared, const typename Copy::Features& features,
                                                   const uint4 (&held)[Copy::kPasses]) {
-    Copy::for_each(features, nullptr, 0, 0, [&](int pass, unsigned offset, const char*, int) {
+    Copy::for_each(features, nullptr, 0, 0, 0, [&](int pass, unsigned offset, const char*, int) {
       ptx::store_shared(shared + offset, held[pass]);
     });
   }
   /// Multiplies the dy that this thread has copied by the derivative.
   __device__ __forceinline__ void derive() {
-    CopyDy::for_each(dy_features_, nullptr, 0, 0, [&](int, unsigned offset, const char*, int) {
+    CopyDy::for_each(dy_features_, nullptr, 0, 0, 0, [&](int, unsigned offset, const char*, int) {
       unsigned dy[4];
       unsigned z[4];
       ptx::load_shared<0>(dy, stage(current_) + offset);
@@ -317,7 +334,7 @@ class SddmmStages {
 
   const ActivationPairs::Pair* const pairs_;
   const int count_;
-  const int n_;
+  const BatchSlice rows_;
   const long long x_bytes_;  ///< from one row in memory to the next; likewise below
   const long long dy_bytes_;
   const long long z_bytes_;
@@ -327,7 +344,7 @@ class SddmmStages {
   long long dy_first_;
   long long z_first_;
   int pair_ = 0;       ///< the pair of the next chunk
-  int batch_row_ = 0;  ///< the first batch row of the next chunk
+  int batch_row_ = 0;  ///< the first batch row of the next chunk, from the slice's first on
   const char* x_ = nullptr;
   const char* dy_ = nullptr;
   const char* z_ = nullptr;

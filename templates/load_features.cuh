@@ -44,10 +44,14 @@ struct ActivationCopy<Config, kSide, kBlocks, kEnd, RowsOf, true> {
     return feature() % kSide * stride + unit() * 16;
   }
   __device__ static __forceinline__ long long advance(long long) { return Config::chunk * kElement; }
+  __device__ static __forceinline__ long long skip(int batch_rows, long long) {
+    return batch_rows * kElement;
+  }
 
   template <class Use>
   __device__ static __forceinline__ void for_each(const Features& features, const char* from,
-                                                  long long stride, int valid, Use use) {
+                                                  long long stride, [[maybe_unused]] int first_row, int valid,
+                                                  Use use) {
     const int bytes = min(max(valid - unit() * kElements, 0), int{kElements}) * kElement;
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "load_columns.cuh"
+#include "load_points.cuh"
 #include "load_rows.cuh"
 #include "load_unit.cuh"
 #include "ptx.cuh"
@@ -132,8 +133,8 @@ class SwizzledStages {
                                           unit() % kBlockUnits * kElements))),
         v_ahead(Config::weights > 1 ? bytes(from.v) - bytes(from.w) : 0),
         feed(table, worker, unit() / kBlockUnits, Merged{row}, from.gates),
-        tile_x(activation<TileX>(from.x, from.x_stride, from.valid)),
-        tile_z(activation<TileZ>(from.z, from.z_stride, from.valid)),
+        tile_x(activation<TileX>(from.x, from.x_stride, from)),
+        tile_z(activation<TileZ>(from.z, from.z_stride, from)),
         columns_w(from.w, unit() / kBlockUnits, sibling()),
         reading(shared + (kEndW - kNextW)),
         reading_x(shared + (Config::stages - 1) * kTileX),
@@ -196,7 +197,9 @@ class SwizzledStages {
   using Places = ColumnSwizzle<kAll / kElements, kOfWarp / kElements, kElementBytes == 4>;
   using ColumnsX = ColumnsOfX<Config, kDepth, kBlocks, Places<Config::tile_n, kWarpN>>;
   using RowsX = RowsOfX<Config, kUnits>;
-  using TileX = typename Select<kColumnsX, ColumnsX, RowsX>::Type;
+  using PointsX = PointsOfX<Config, kUnits>;
+  using TileX =
+      typename Select<kColumnsX, ColumnsX, typename Select<Config::convolves, PointsX, RowsX>::Type>::Type;
   struct NoTile {};
   using TileZ = typename Select<Config::has_z, TileX, NoTile>::Type;
   using ColumnsW = typename Select<kColumnsW, ColumnsOfW<Config, kDepth, kBlocks, Places<kOutputs, kWarpOut>>,
@@ -217,13 +220,16 @@ class SwizzledStages {
     return reinterpret_cast<const char*>(elements);
   }
   template <class Tile>
-  __device__ __forceinline__ Tile activation(const Element* first, long long stride, int valid) const {
+  __device__ __forceinline__ Tile activation(const Element* first, long long stride,
+                                             const Source<Config>& from) const {
     if constexpr (sizeof(Tile) == sizeof(NoTile))
       return {};
     else if constexpr (kColumnsX)
-      return {first, stride, valid, unit() / kBlockUnits, sibling()};
+      return {first, stride, from.valid, unit() / kBlockUnits, sibling()};
+    else if constexpr (Config::convolves)
+      return {first, stride, from.first, from.valid, place};
     else
-      return {first, stride, valid, place};
+      return {first, stride, from.valid, place};
   }
   /// Which this thread is of the 8 neighboring threads that copy from the same block of a chunk.
   __device__ static __forceinline__ int sibling() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lattice.cuh"
 #include "ptx.cuh"
 #include "schedule.cuh"
 
@@ -8,10 +9,30 @@
 
 namespace sparsekiln {
 
-/// How much of a tile exists: the number of its first rows and of their first columns.
-struct Extent {
-  int rows;
-  int columns;
+/// Rows of a tile in memory, one after the other.
+struct RowsInOrder {
+  const float* first;
+  long long stride;
+  int count;  ///< of those that exist
+
+  /// A row, which is that of the thread's i-th quad; null: it does not exist.
+  __device__ __forceinline__ const float* row(int, int number) const { return first + number * stride; }
+  __device__ __forceinline__ bool has(int, int number) const { return number < count; }
+};
+
+/// Rows of a tile of a convolution's x: points of its lattice, as a tap reads them.
+template <class Config>
+struct RowsOfPoints {
+  using Points = Lattice<Config>;
+  const float* first;
+  long long stride;
+  const typename Points::Row* rows;  ///< those of the thread's quads
+  typename Points::Tap tap;
+
+  __device__ __forceinline__ const float* row(int i, int) const {
+    return first + (rows[i].position + tap.displacement) * stride;
+  }
+  __device__ __forceinline__ bool has(int i, int) const { return Points::reads(rows[i], tap); }
 };
 
 /// Copies kRows × kCols floats, whose rows are `stride` apart, to shared rows of kCols + 4 floats: an odd
@@ -29,58 +50,62 @@ struct TileCopy {
     kPerThread = (kCount + kThreads - 1) / kThreads,
   };
 
-  /// Calls use(i, row, column, readable) for each quad of this thread. readable: how many of its floats
-  /// exist.
+  /// Calls use(i, row, column) for each quad of this thread.
   template <class Use>
-  __device__ static __forceinline__ void for_each(Extent there, Use use) {
+  __device__ static __forceinline__ void for_each(Use use) {
 #pragma unroll
     for (int i = 0; i < kPerThread; ++i) {
       const int quad = static_cast<int>(threadIdx.x) + i * kThreads;
       if (kCount % kThreads != 0 && quad >= kCount) break;
-      const int row = quad / kQuads;
-      const int column = quad % kQuads * 4;
-      int readable = 4;
-      if constexpr ((kGuard & kGuardColumns) != 0) readable = min(max(there.columns - column, 0), 4);
-      if constexpr ((kGuard & kGuardRows) != 0) readable = row < there.rows ? readable : 0;
-      use(i, row, column, readable);
+      use(i, quad / kQuads, quad % kQuads * 4);
     }
+  }
+  /// How many floats of a quad exist, where so many columns do.
+  template <class Rows>
+  __device__ static __forceinline__ int readable(const Rows& rows, int columns, int i, int row, int column) {
+    int floats = 4;
+    if constexpr ((kGuard & kGuardColumns) != 0) floats = min(max(columns - column, 0), 4);
+    if constexpr ((kGuard & kGuardRows) != 0) floats = rows.has(i, row) ? floats : 0;
+    return floats;
   }
 
   /// Queues the copies. The caller calls ptx::commit_copies and wait_copies.
-  __device__ static __forceinline__ void async(float* shared, const float* global, long long stride,
-                                               Extent there) {
-    for_each(there, [=](int, int row, int column, int readable) {
-      const float* const from = readable > 0 ? global + row * stride + column : global;
+  template <class Rows>
+  __device__ static __forceinline__ void async(float* shared, const Rows& rows, int columns) {
+    for_each([&](int i, int row, int column) {
+      const int floats = readable(rows, columns, i, row, column);
+      const float* const from = floats > 0 ? rows.row(i, row) + column : rows.first;
       float* const to = shared + row * kPitch + column;
       if constexpr (kAlignment == 16) {
-        ptx::copy_async(to, from, readable * 4);
+        ptx::copy_async(to, from, floats * 4);
       } else {
 #pragma unroll
         for (int v = 0; v < 4; v += kAlignment / 4)
-          ptx::copy_async_part<kAlignment>(to + v, from + v, min(max((readable - v) * 4, 0), kAlignment));
+          ptx::copy_async_part<kAlignment>(to + v, from + v, min(max((floats - v) * 4, 0), kAlignment));
       }
     });
   }
   /// Reads this thread's quads into registers.
-  __device__ static __forceinline__ void fetch(float4 (&held)[kPerThread], const float* global,
-                                               long long stride, Extent there) {
-    for_each(there, [&](int i, int row, int column, int readable) {
+  template <class Rows>
+  __device__ static __forceinline__ void fetch(float4 (&held)[kPerThread], const Rows& rows, int columns) {
+    for_each([&](int i, int row, int column) {
+      const int floats = readable(rows, columns, i, row, column);
       held[i] = make_float4(0, 0, 0, 0);
-      const float* const from = global + row * stride + column;
-      if (kAlignment == 16 && readable == 4) {
+      const float* const from = rows.row(i, row) + column;
+      if (kAlignment == 16 && floats == 4) {
         held[i] = *reinterpret_cast<const float4*>(from);
       } else if (kAlignment < 16 || (kGuard & kGuardColumns) != 0) {
-        if (readable > 0) held[i].x = from[0];
-        if (readable > 1) held[i].y = from[1];
-        if (readable > 2) held[i].z = from[2];
-        if (kAlignment < 16 && readable > 3) held[i].w = from[3];
+        if (floats > 0) held[i].x = from[0];
+        if (floats > 1) held[i].y = from[1];
+        if (floats > 2) held[i].z = from[2];
+        if (kAlignment < 16 && floats > 3) held[i].w = from[3];
       }
     });
   }
   /// Changes this thread's floats in shared memory to change(value, its index).
   template <class Change>
   __device__ static __forceinline__ void amend(float* shared, Change change) {
-    for_each({kRows, kCols}, [&](int, int row, int column, int) {
+    for_each([&](int, int row, int column) {
       const int place = row * kPitch + column;
       auto* const quad = reinterpret_cast<float4*>(shared + place);
       const float4 value = *quad;
@@ -90,7 +115,7 @@ struct TileCopy {
   }
   /// Writes the quads from registers to shared memory.
   __device__ static __forceinline__ void put(float* shared, const float4 (&held)[kPerThread]) {
-    for_each({kRows, kCols}, [&](int i, int row, int column, int) {
+    for_each([&](int i, int row, int column) {
       *reinterpret_cast<float4*>(shared + row * kPitch + column) = held[i];
     });
   }
@@ -124,6 +149,21 @@ struct OperandStages {
   using CopyW = TileCopy<kColumns ? Config::chunk : Config::block_out,
                          kColumns ? Config::block_out : Config::chunk, Config::threads, kGuardW, 16>;
   enum : bool { kGates = Config::has_gates };
+  /// What is known of the rows of a convolution's x that a thread copies quads of.
+  struct Points {
+    typename Lattice<Config>::Row rows[CopyX::kPerThread];
+    __device__ __forceinline__ explicit Points(const Source<Config>& from) {
+#pragma unroll
+      for (int i = 0; i < CopyX::kPerThread; ++i) {
+        const int row = (static_cast<int>(threadIdx.x) + i * Config::threads) / CopyX::kQuads;
+        rows[i] = Lattice<Config>::row(from.first + row, row < from.valid);
+      }
+    }
+  };
+  struct NoPoints {
+    __device__ __forceinline__ explicit NoPoints(const Source<Config>&) {}
+  };
+  using PointRows = typename Select<Config::convolves, Points, NoPoints>::Type;
   using ScheduleFeed = Feed<Table, 1, 1, 1, kGates>;
   enum : int {
     kBlocks = 1,
@@ -142,6 +182,7 @@ struct OperandStages {
   float* const shared;
   const Source<Config> from;
   ScheduleFeed feed;
+  const PointRows points;
   int filling = 0;                     ///< the stage of W that the next chunk goes to
   int filling_x = Config::stages - 1;  ///< the buffer that the last tile of x went to
   int current = Config::stages - 1;
@@ -156,7 +197,10 @@ struct OperandStages {
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
 
   __device__ __forceinline__ OperandStages(const Table& table, int worker, const Source<Config>& source)
-      : shared(shared_memory()), from(source), feed(table, worker, 0, SingleBlock{}, source.gates) {
+      : shared(shared_memory()),
+        from(source),
+        feed(table, worker, 0, SingleBlock{}, source.gates),
+        points(source) {
     if constexpr (kAsync) {
 #pragma unroll
       for (int stage = 0; stage < Config::stages - 1; ++stage) queue();
@@ -242,17 +286,26 @@ struct OperandStages {
       });
     }
   }
-  __device__ __forceinline__ const float* chunk_of(const float* activation, long long stride) const {
-    const long long first =
-        static_cast<long long>(feed.step.column()) * Config::block_in + feed.step.segment() * Config::chunk;
-    return activation + first * (kColumnsX ? stride : 1);
+  /// The rows of the feed's chunk of x, or of z.
+  __device__ __forceinline__ auto chunk_of(const float* activation, long long stride) const {
+    const int segment = feed.step.segment() * Config::chunk;
+    if constexpr (Config::convolves) {
+      const auto tap = Lattice<Config>::tap(feed.step.column());
+      const long long first = static_cast<long long>(tap.column) * Config::block_in + segment;
+      return RowsOfPoints<Config>{activation + first, stride, points.rows, tap};
+    } else {
+      const long long first = static_cast<long long>(feed.step.column()) * Config::block_in + segment;
+      return RowsInOrder{activation + first * (kColumnsX ? stride : 1), stride,
+                         kColumnsX ? depth() : from.valid};
+    }
   }
-  __device__ __forceinline__ const float* x_chunk() const { return chunk_of(from.x, from.x_stride); }
-  __device__ __forceinline__ const float* z_chunk() const { return chunk_of(from.z, from.z_stride); }
-  __device__ __forceinline__ const float* w_chunk() const {
+  __device__ __forceinline__ auto x_chunk() const { return chunk_of(from.x, from.x_stride); }
+  __device__ __forceinline__ auto z_chunk() const { return chunk_of(from.z, from.z_stride); }
+  __device__ __forceinline__ RowsInOrder w_chunk() const {
     const float* const weight = Config::weights > 1 && feed.step.tile() % 2 != 0 ? from.v : from.w;
-    return weight + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
-           feed.step.segment() * (kColumns ? Config::chunk * Config::block_out : Config::chunk);
+    return {weight + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
+                feed.step.segment() * (kColumns ? Config::chunk * Config::block_out : Config::chunk),
+            kRowW, depth()};
   }
   __device__ __forceinline__ bool live() const { return !feed.done(); }
   /// The number of k's of the feed's chunk that are features of x.
@@ -260,18 +313,15 @@ struct OperandStages {
     if constexpr (Config::in_features == 0) return Config::chunk;
     return features_left<Config>(feed.step.column()) - feed.step.segment() * Config::chunk;
   }
-  __device__ __forceinline__ Extent extent_x() const {
-    return kColumnsX ? Extent{depth(), from.valid} : Extent{from.valid, depth()};
-  }
-  __device__ __forceinline__ Extent extent_w() const { return {depth(), depth()}; }
+  __device__ __forceinline__ int columns_x() const { return kColumnsX ? from.valid : depth(); }
   __device__ __forceinline__ void queue() {
     const bool weighs = note_gate();
     if (live()) {
       if (advance_x()) {
-        CopyX::async(to_x(), x_chunk(), from.x_stride, extent_x());
-        if constexpr (Config::has_z) CopyX::async(to_x() + kAllX, z_chunk(), from.z_stride, extent_x());
+        CopyX::async(to_x(), x_chunk(), columns_x());
+        if constexpr (Config::has_z) CopyX::async(to_x() + kAllX, z_chunk(), columns_x());
       }
-      if (weighs) CopyW::async(to_w(), w_chunk(), kRowW, extent_w());
+      if (weighs) CopyW::async(to_w(), w_chunk(), depth());
     }
     feed.advance(SingleBlock{});
     ptx::commit_copies();
@@ -280,10 +330,10 @@ struct OperandStages {
   __device__ __forceinline__ void fetch() {
     holds_x = live() && advance_x();
     holds = note_gate() && live();
-    if (holds_x) CopyX::fetch(held_x, x_chunk(), from.x_stride, extent_x());
+    if (holds_x) CopyX::fetch(held_x, x_chunk(), columns_x());
     if constexpr (Config::has_z)
-      if (holds_x) CopyX::fetch(held_z, z_chunk(), from.z_stride, extent_x());
-    if (holds) CopyW::fetch(held_w, w_chunk(), kRowW, extent_w());
+      if (holds_x) CopyX::fetch(held_z, z_chunk(), columns_x());
+    if (holds) CopyW::fetch(held_w, w_chunk(), depth());
     feed.advance(SingleBlock{});
   }
   __device__ __forceinline__ void put() {
@@ -299,11 +349,11 @@ struct OperandStages {
       float4 quads_x[CopyX::kPerThread];
       float4 quads_w[CopyW::kPerThread];
       const bool brings_x = advance_x();
-      if (brings_x) CopyX::fetch(quads_x, x_chunk(), from.x_stride, extent_x());
-      if (weighs) CopyW::fetch(quads_w, w_chunk(), kRowW, extent_w());
+      if (brings_x) CopyX::fetch(quads_x, x_chunk(), columns_x());
+      if (weighs) CopyW::fetch(quads_w, w_chunk(), depth());
       if (brings_x) CopyX::put(to_x(), quads_x);
       if constexpr (Config::has_z) {
-        if (brings_x) CopyX::fetch(quads_x, z_chunk(), from.z_stride, extent_x());
+        if (brings_x) CopyX::fetch(quads_x, z_chunk(), columns_x());
         if (brings_x) CopyX::put(to_x() + kAllX, quads_x);
       }
       if (weighs) CopyW::put(to_w(), quads_w);

@@ -78,14 +78,15 @@ struct Select<false, First, Second> {
 /// The operands of one batch tile.
 template <class Config>
 struct Source {
-  const typename Config::Element* x;  ///< the first batch row of the tile
+  const typename Config::Element* x;  ///< the first batch row of the tile; of a convolution all of x
   const typename Config::Element* w;
   const typename Config::Element* v;  ///< the second weight of a GLU
   const float* gates;                 ///< one gate for each block of W, if the problem has gates
   const typename Config::Element* z;  ///< like x, where x is multiplied by an activation's derivative at z
   long long x_stride;
   long long z_stride;
-  int valid;  ///< batch rows that exist
+  int first;  ///< the number of the tile's first row
+  int valid;  ///< rows from there on that exist
 };
 
 /// Features of x from the first one of a block column on. Only where the last block column is partial, so

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "batch_rows.cuh"
+#include "copy_points.cuh"
+#include "lattice.cuh"
 #include "load_batch_rows.cuh"
 #include "load_features.cuh"
 #include "output.cuh"
@@ -16,6 +18,9 @@
 // of the run. The Tile decides which batch rows of a chunk a thread adds. An element of dw then has
 // kBatchSlices partial sums, which are added in ascending order, so dw depends only on the inputs and the
 // config.
+//
+// Where runs are few and batch rows many, several CTAs share a run, a slice of the batch rows each. Their
+// sums meet in the workspace, and the last to arrive adds them in ascending order of slices.
 
 namespace sparsekiln {
 
@@ -28,6 +33,7 @@ struct SddmmEpilogue {
   const float* gates = nullptr;
   float* dgates = nullptr;
   const typename Config::Element* w = nullptr;
+  void* workspace = nullptr;  ///< where slices meet
 };
 
 /// alpha · sum + beta · old. `old` is read only if beta is not 0.
@@ -184,8 +190,10 @@ struct BiasSums {
     else
       add_batch_rows(dy);
   }
-  /// Adds the sums of the groups in ascending order, through shared memory that no thread reads any more.
-  __device__ __forceinline__ void store(const BlockRun& run, const SddmmEpilogue<Config>& epilogue) const {
+  /// Adds the sums of the groups in ascending order, through shared memory that no thread reads any more, and
+  /// calls use(out, sum) for the outputs of the block row, each in one thread.
+  template <class Use>
+  __device__ __forceinline__ void sum(Use use) const {
     const unsigned shared = ptx::dynamic_shared();
 #pragma unroll
     for (int v = 0; v < kOuts; ++v) {
@@ -201,9 +209,7 @@ struct BiasSums {
         ptx::load_shared(group_sum, shared + static_cast<unsigned>(g * Config::block_out + out) * 4);
         sum += group_sum[0];
       }
-      if (Config::out_features != 0 && run.row * Config::block_out + out >= Config::out_features) continue;
-      float* const place = epilogue.dbias + static_cast<long long>(run.row) * Config::block_out + out;
-      *place = scaled_sum(epilogue, sum, place);
+      use(out, sum);
     }
     __syncthreads();
   }
@@ -237,6 +243,77 @@ struct BiasSums {
   }
 };
 
+/// Writes the gradient of an output's bias.
+template <class Config>
+__device__ __forceinline__ void store_bias(const BlockRun& run, const SddmmEpilogue<Config>& epilogue,
+                                           int out, float sum) {
+  if (Config::out_features != 0 && run.row * Config::block_out + out >= Config::out_features) return;
+  float* const place = epilogue.dbias + static_cast<long long>(run.row) * Config::block_out + out;
+  *place = scaled_sum(epilogue, sum, place);
+}
+
+/// What the slices of a run write to the workspace: counters of all runs, then for each run and slice its
+/// accumulators and its sums of dy.
+template <class Config>
+struct SlicedRun {
+  using Shared = SharedAccumulators<Config>;
+  enum : int {
+    kColumns = Shared::kColumns,
+    kSums = Config::block_out * kColumns,
+    kPart = kSums + Config::block_out,
+  };
+  unsigned* const counter;
+  float* const parts;  ///< of all slices
+  float* const own;
+
+  __device__ __forceinline__ SlicedRun(void* workspace, int item, int slice)
+      : counter(static_cast<unsigned*>(workspace) + item),
+        parts(reinterpret_cast<float*>(static_cast<char*>(workspace) + Config::counter_bytes) +
+              static_cast<long long>(item) * Config::slices * kPart),
+        own(parts + static_cast<long long>(slice) * kPart) {}
+
+  /// Writes this slice's accumulators, which are in shared memory, after its sums of dy. Returns true in the
+  /// CTA that arrives last: shared memory then holds slice 0 + slice 1 + …, and the counter is zero again.
+  __device__ __forceinline__ bool combine() const {
+    __shared__ bool last;
+    const int thread = static_cast<int>(threadIdx.x);
+    for (int v = thread * 4; v < kSums; v += Config::threads * 4) {
+      float quad[4];
+      ptx::load_shared<0>(quad, Shared::place(v / kColumns, v % kColumns));
+      ptx::store_global(own + v, quad);
+    }
+    __syncthreads();  // orders all sums before the atomic, as combine() of epilogue.cuh says
+    if (thread == 0) last = ptx::add_acquire_release(counter, 1) + 1 == static_cast<unsigned>(Config::slices);
+    __syncthreads();
+    if (!last) return false;
+    if (thread == 0) *counter = 0;
+    for (int v = thread * 4; v < kSums; v += Config::threads * 4) {
+      float sums[4];
+      ptx::load_relaxed(parts + v, sums);
+#pragma unroll 1
+      for (int slice = 1; slice < Config::slices; ++slice) {
+        float quad[4];
+        ptx::load_relaxed(parts + static_cast<long long>(slice) * kPart + v, quad);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] += quad[i];
+      }
+      ptx::store_shared(Shared::place(v / kColumns, v % kColumns), sums);
+    }
+    return true;
+  }
+  /// The sum of dy for an output, after combine() was true.
+  __device__ __forceinline__ float bias(int out) const {
+    float sum = 0;
+#pragma unroll 1
+    for (int slice = 0; slice < Config::slices; ++slice) {
+      float part[1];
+      ptx::load_relaxed(parts + static_cast<long long>(slice) * kPart + kSums + out, part);
+      sum += part[0];
+    }
+    return sum;
+  }
+};
+
 /// The blocks of a run whose accumulators are needed, one bit each: all blocks, or those whose gate is not 0.
 template <class Config>
 __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run,
@@ -249,12 +326,22 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run,
   return wanted;
 }
 
-/// The work of one CTA, worker blockIdx.x.
+/// The batch rows of a slice: whole chunks, shared out evenly.
+template <class Config>
+__device__ __forceinline__ BatchSlice slice_of(int rows, int slice) {
+  if constexpr (Config::slices == 1) return {0, rows};
+  const long long chunks = (rows + Config::chunk - 1) / Config::chunk;
+  const int first = static_cast<int>(chunks * slice / Config::slices) * Config::chunk;
+  const int end = static_cast<int>(chunks * (slice + 1) / Config::slices) * Config::chunk;
+  return {min(first, rows), min(end, rows) - min(first, rows)};
+}
+
+/// The work of one CTA: slice blockIdx.x % slices of worker blockIdx.x / slices.
 ///
 /// Config names block_out, block_in, width, chunk (batch rows in a stage), stages, threads, async_copy,
-/// feature_major, alignment, in_features and out_features (0: all blocks are whole), overlaps (the launch may
-/// begin before the one before it has ended), the Table, the Operand, the Output, and which epilogue
-/// arguments there are.
+/// feature_major, alignment, in_features and out_features (0: all blocks are whole), slices (CTAs that share
+/// a run) and counter_bytes (in front of the workspace), overlaps (the launch may begin before the one before
+/// it has ended), the Table, the Operand, the Output, and which epilogue arguments there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Config::Output::Element* dw,
                                       int n, long long x_stride, long long dy_stride, long long z_stride,
@@ -262,7 +349,10 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
   using Stages = SddmmStages<Config, Tile>;
   const int count = ptx::kept(pairs.count);
   const ActivationPairs::Pair* const shared_pairs = pairs.shared();
-  const int worker = static_cast<int>(blockIdx.x);
+  const int worker = static_cast<int>(blockIdx.x) / Config::slices;
+  const int slice_of_batch = static_cast<int>(blockIdx.x) % Config::slices;
+  const int rows = rows_of<Config>(n);
+  const BatchSlice slice_rows = slice_of<Config>(rows, slice_of_batch);
   int item = table.worker(worker);
   const int end = table.worker(worker + 1);
   if constexpr (Config::overlaps) {
@@ -277,12 +367,13 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
     const BlockRun run = table.run(item);
     const unsigned wanted = wanted_blocks(run, epilogue);
     const bool sums_dy = Config::has_bias_gradient && run.first_of_row != 0;
+    const SlicedRun<Config> sliced(epilogue.workspace, item, slice_of_batch);
     Tile tile;
     tile.clear();
     BiasSums<Config, Stages> bias;
     if constexpr (Config::has_bias_gradient) bias.clear();
     if (wanted != 0 || sums_dy) {
-      Stages stages(shared_pairs, count, n, x_stride, dy_stride, z_stride, table, run, wanted);
+      Stages stages(shared_pairs, count, slice_rows, x_stride, dy_stride, z_stride, table, run, wanted);
 #pragma unroll 1
       for (int chunk = stages.chunks(); chunk > 0; --chunk) {
         stages.acquire();
@@ -292,11 +383,25 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
       }
       stages.drain();
     }
-    if (Config::has_bias_gradient && sums_dy) bias.store(run, epilogue);
+    if (Config::has_bias_gradient && sums_dy)
+      bias.sum([&](int out, float sum) {
+        if constexpr (Config::slices > 1)
+          sliced.own[SlicedRun<Config>::kSums + out] = sum;
+        else
+          store_bias(run, epilogue, out, sum);
+      });
 #pragma unroll 1
     for (int slice = 0; slice < Tile::kBatchSlices; ++slice) {
       tile.put(slice);
       __syncthreads();
+    }
+    if constexpr (Config::slices > 1) {
+      const bool last = sliced.combine();
+      __syncthreads();
+      if (!last) continue;
+      if (Config::has_bias_gradient && sums_dy)
+        for (int out = static_cast<int>(threadIdx.x); out < Config::block_out; out += Config::threads)
+          store_bias(run, epilogue, out, sliced.bias(out));
     }
     store_run(run, dw, epilogue, table);
     if constexpr (Config::has_gate_gradient) store_gate_gradients(run, epilogue, table);

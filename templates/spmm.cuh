@@ -1,6 +1,7 @@
 #pragma once
 
 #include "epilogue.cuh"
+#include "lattice.cuh"
 #include "schedule.cuh"
 
 // The traversal of the schedule that all SpMM kernels share.
@@ -131,24 +132,23 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
                                      long long x_stride, long long y_stride,
                                      const EpilogueArguments<Config>& epilogue,
                                      typename Config::Table table) {
-  const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
+  const int rows = rows_of<Config>(n);
+  const int tiles = (rows + Config::tile_n - 1) / Config::tile_n;
   const int worker = static_cast<int>(blockIdx.x);
   if constexpr (Config::overlaps) wait_with_weight_ahead<Config, Operands>(table, worker, w, epilogue.v);
   for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
        batch_tile += static_cast<int>(gridDim.y)) {
     const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;
-    const int valid = n - static_cast<int>(first_n);
+    const int first = static_cast<int>(first_n);
+    const int valid = rows - first;
     const auto ahead = [=](long long stride) { return Config::feature_major ? first_n : first_n * stride; };
-    const Source<Config> from{x + ahead(x_stride),
-                              w,
-                              epilogue.v,
-                              epilogue.gates,
-                              epilogue.z + ahead(epilogue.z_stride),
-                              x_stride,
-                              epilogue.z_stride,
-                              valid};
-    Destination<Config> to{y + ahead(y_stride), y_stride, valid, workspace, batch_tile, epilogue};
-    to.epilogue.residual += ahead(epilogue.residual_stride);
+    const auto of_x = [=](long long stride) { return Config::convolves ? 0 : ahead(stride); };
+    const auto of_y = [=](long long stride) { return scatters<Config>() ? 0 : ahead(stride); };
+    const Source<Config> from{
+        x + of_x(x_stride), w,     epilogue.v, epilogue.gates, epilogue.z + of_x(epilogue.z_stride), x_stride,
+        epilogue.z_stride,  first, valid};
+    Destination<Config> to{y + of_y(y_stride), y_stride, first, valid, workspace, batch_tile, epilogue};
+    to.epilogue.residual += of_y(epilogue.residual_stride);
     compute_share<Config, Operands, Tile>(table, worker, from, to);
     __syncthreads();  // the copies of the next tile overwrite what slower threads still read
   }

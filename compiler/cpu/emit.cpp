@@ -55,7 +55,8 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   if (geometry.packs_x && !private_panel) entry.passes = {pack, product};
   entry.tile_n = geometry.tile_n;
   if (geometry.correlation)
-    entry.image_tiles = static_cast<std::int32_t>(geometry.correlation->tiles(geometry.tile_n));
+    entry.rows_of_one =
+        static_cast<std::int32_t>(geometry.correlation->tiles(geometry.tile_n) * geometry.tile_n);
   describe(data, entry);
   drop_known_blocks(data);
   LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks", "group_begin", "groups", "slots"},

@@ -10,6 +10,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/families.h"
+#include "compiler/cuda/lattice.h"
 #include "compiler/cuda/refusal.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
@@ -43,8 +44,10 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
   const BlockShape block = problem.weight_block();
   const char* const formula =
       problem.by_columns() ? "dx[n, in] = dy[n, out] * W[out, in]" : "y[n, out] = x[n, in] * W[out, in]^T";
-  text +=
-      fmt::format("// Sparsekiln: {} of a block-sparse linear layer, {}\n", name(problem.operation), formula);
+  text += fmt::format("// Sparsekiln: {} of a block-sparse {}, {}\n", name(problem.operation),
+                      problem.correlation ? "convolution" : "linear layer", formula);
+  if (problem.correlation)
+    text += fmt::format("//   geometry {}; in is features and taps\n", to_string(problem.convolution));
   if (attached(plan))
     text += fmt::format("//   layout  attached: any, of blocks of {} (out x in)\n", to_string(block));
   else
@@ -101,7 +104,7 @@ std::string replaced(std::string text, std::string_view what, const std::string&
 bool writes_past_l2(const Spmm& problem, const Config& config) {
   constexpr std::int64_t kLarge = std::int64_t{32} << 20;  // bytes
   if (config.in_flight == 0 || config.table == TableForm::attached) return false;
-  return problem.batch.bound() * problem.out_features() *
+  return problem.y_rows(problem.batch.bound()) * problem.out_features() *
              static_cast<std::int64_t>(size_of(problem.out_dtype)) >=
          kLarge;
 }
@@ -121,8 +124,14 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
                  "bytes that addresses and strides of activations are multiples of");
   members.number("in_features", problem.cut_in, "where the last block column is cut; 0: it is whole");
   members.number("out_features", problem.cut_out, "where the last block row is cut; 0: it is whole");
-  members.flag("full_tiles", !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0,
+  members.flag("full_tiles",
+               !problem.correlation && !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0,
                "no batch tile lacks entries");
+  members.flag("convolves", problem.correlation != nullptr, "rows are points of a lattice");
+  if (problem.correlation) {
+    members.append(lattice_declarations(problem.convolution, *problem.correlation, problem.by_columns()));
+    members.number("out_blocks", problem.out_blocks(), "block rows of y");
+  }
   members.flag("by_columns", problem.by_columns(), "blocks of W are read as if they were transposed");
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
   members.flag("past_l2", writes_past_l2(problem, config), "y is written past L2, which has x and W");
@@ -209,6 +218,7 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const SpmmFamily& family = family_of(problem, target, config);
   family.validate(problem, target);
+  if (problem.correlation) validate_lattice(problem.convolution);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight unpacked; packed=0 would work", name(config.variant)));
   if (family.arithmetic == Arithmetic::cuda_cores && config.operand_a != Config().operand_a)
@@ -251,6 +261,7 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
   entry.passes = {fmt::format("sparsekiln_{}_{}", name(problem.operation), index)};
   entry.workers = 0;
   entry.tile_n = range.config.tile_n;
+  entry.rows_of_one = static_cast<std::int32_t>(problem.rows_of_one());
   if (range.config.in_flight != 0) entry.tiles_in_flight = range.config.in_flight;
   entry.threads = instance.threads;
   entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;

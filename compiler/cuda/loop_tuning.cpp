@@ -1,5 +1,7 @@
 #include "compiler/cuda/loop_tuning.h"
 
+#include <algorithm>
+
 #include "compiler/activation.h"
 
 namespace sparsekiln::cuda {
@@ -9,7 +11,7 @@ std::int32_t halves(const Target& target, DType dtype) {
 }
 
 bool full_tiles(const Spmm& problem, const Config& config) {
-  return !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0;
+  return !problem.correlation && !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0;
 }
 
 double value_costs(const Computation& problem) {
@@ -37,6 +39,15 @@ bool has_registers(const Computation& problem, bool cut, const CtaCosts& costs, 
 bool has_registers(const Spmm& problem, const Target&, const Config&, const LoopCosts& costs) {
   constexpr std::int32_t kMost = 208;
   return has_registers(problem, problem.cut_in != 0, costs, kMost);
+}
+
+void add_lattice_costs(LoopCosts& costs, const Spmm& problem, std::int32_t passes, std::int32_t registers) {
+  if (!problem.correlation) return;
+  const double warps = costs.threads / 32;
+  costs.registers = std::min(kMostRegisters, costs.registers + registers * passes + 8);
+  costs.begin += warps * 60 * passes;
+  costs.chunk += warps * 20;
+  costs.load += warps * 8 * passes;
 }
 
 }  // namespace sparsekiln::cuda

@@ -89,4 +89,9 @@ inline constexpr const char* kOtherArithmetic =
     "tensor cores multiply types that CUDA cores do not, and the other way round";
 inline constexpr const char* kRowsOfA = "the rows of a tensor core's A are 16 batch rows";
 
+/// Adds what the rows of x of a convolution take, of which a thread copies `passes` a chunk: a division for
+/// each where a tile begins, a tap for each chunk, and an address and a test for each copy, which takes so
+/// many registers.
+void add_lattice_costs(LoopCosts& costs, const Spmm& problem, std::int32_t passes, std::int32_t registers);
+
 }  // namespace sparsekiln::cuda

@@ -57,6 +57,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.entries = warps * (stores + shape.sums * (packed + value_costs(problem) / problem.weights())) *
                   kEntries / config.tile_n;
   costs.part = warps * (32 + 1.6 * shape.sums);
+  add_lattice_costs(costs, problem, passes_x, 7);
   return costs;
 }
 

@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/families.h"
+#include "compiler/cuda/lattice.h"
 #include "compiler/cuda/refusal.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
@@ -20,14 +22,15 @@ namespace {
 void write_header(std::string& text, const Sddmm& gradient, const Target& target, const Plan& plan) {
   const Layout& layout = gradient.layout;
   text += fmt::format(
-      "// Sparsekiln: {} of a block-sparse linear layer, dw[out, in] = dy[n, out]^T * x[n, in] on its "
+      "// Sparsekiln: {} of a block-sparse {}, dw[out, in] = dy[n, out]^T * x[n, in] on its "
       "blocks\n"
       "//   layout  W[{}, {}], {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
       "//   digest  {}\n"
       "//   batch   {}\n"
       "//   types   {} to {}, math {}, {}\n"
       "//   target  {}\n",
-      name(gradient.operation), gradient.out_features(), gradient.in_features(), layout.rows(), layout.cols(),
+      name(gradient.operation), gradient.correlation ? "convolution" : "linear layer",
+      gradient.out_features(), gradient.in_features(), layout.rows(), layout.cols(),
       to_string(gradient.block), layout.blocks(), layout.statistics().density, layout.digest().hex(),
       to_string(gradient.batch), name(gradient.dtype), name(gradient.out_dtype), name(gradient.math),
       name(gradient.order), target.to_string());
@@ -78,8 +81,9 @@ struct Parameter {
   bool of_ends = true;  ///< a member of SddmmEpilogue
 };
 
-std::vector<Parameter> parameters_of(const Sddmm& gradient) {
+std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices) {
   std::vector<Parameter> parameters;
+  if (slices > 1) parameters.push_back({Argument::workspace, "void*", "workspace"});
   if (gradient.derivative != Activation::none)
     parameters.push_back({Argument::z_stride, "long long", "z_stride", false});
   if (gradient.epilogue.scale)
@@ -95,7 +99,7 @@ std::vector<Parameter> parameters_of(const Sddmm& gradient) {
 
 /// The members of Config in templates/sddmm.cuh, besides those of its family.
 Declarations declarations_of(const Sddmm& gradient, const Target& target, const Config& config,
-                             const Instance& instance) {
+                             const Instance& instance, std::int32_t slices, std::int64_t counter_bytes) {
   Declarations members;
   members.type("Operand", fmt::format("sparsekiln::{}", operand_of(gradient.dtype)));
   members.type("Element", "Operand::Element");
@@ -107,6 +111,8 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.number("chunk", config.tile_n, "batch rows of a stage");
   members.number("stages", config.stages);
   members.number("threads", instance.threads);
+  members.number("slices", slices, "CTAs that share a run");
+  members.number("counter_bytes", counter_bytes, "in front of the workspace");
   members.number("alignment", gradient.alignment,
                  "bytes that addresses and strides of activations are multiples of");
   members.number("in_features", gradient.cut_in, "where the last block column is cut; 0: it is whole");
@@ -119,6 +125,9 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
   members.flag("has_bias_gradient", gradient.bias_gradient);
   members.flag("has_gate_gradient", gradient.gate_gradient);
+  members.flag("convolves", gradient.correlation != nullptr, "rows are points of a lattice");
+  if (gradient.correlation)
+    members.append(lattice_declarations(gradient.convolution, *gradient.correlation, false));
   members.append(instance.declarations);
   return members;
 }
@@ -130,14 +139,15 @@ struct KernelText {
   std::string_view function;  ///< the template
   std::int32_t threads;
   std::size_t tensor_maps;
-  bool overlaps;        ///< it begins before the launch before it has ended
+  bool overlaps;  ///< it begins before the launch before it has ended
+  std::int32_t slices;
   std::string members;  ///< of Config
 };
 
 void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& kernel) {
   std::string declared;
   std::string ends;
-  for (const Parameter& parameter : parameters_of(gradient)) {
+  for (const Parameter& parameter : parameters_of(gradient, kernel.slices)) {
     const bool element = parameter.type == "const Element*";
     declared += fmt::format(",\n    {} {}",
                             element ? fmt::format("const Config{}::Element*", kernel.index) : parameter.type,
@@ -182,6 +192,7 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const SddmmFamily& family = family_of(gradient, config);
   family.validate(gradient, target);
+  if (gradient.correlation) validate_lattice(gradient.convolution);
   if (config.packed || config.merge != 1 || config.in_flight != 0 || config.split_saves != 0 ||
       config.operand_a != Config().operand_a)
     refuse(fmt::format("config '{}' of {}: packed=0 merge=1 split_saves=0 in_flight=0 operand_a=x would work",
@@ -212,6 +223,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
   for (const RangedConfig& range : plan)
     write_template(source.text, fmt::format("{}.cuh", family_of(gradient, range.config).function), written);
   TablePlaces places;
+  const std::int64_t counter_bytes = counter_bytes_of(gradient, target, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Config& config = plan[i].config;
     const SddmmFamily& family = family_of(gradient, config);
@@ -221,22 +233,28 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     entry.up_to = plan[i].up_to;
     entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), i)};
     entry.tile_n = 0;
-    entry.workers = schedules[i].workers();
+    const auto runs = static_cast<std::int64_t>(schedules[i].runs.size());
+    const std::int32_t slices = batch_slices(gradient, target, config, runs);
+    entry.workers = schedules[i].workers() * slices;
+    entry.workspace = {counter_bytes, sums_bytes(gradient, config, runs, slices)};
     entry.threads = instance.threads;
     entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
     entry.attributes = instance.attributes;
     entry.arguments = {Argument::pairs, Argument::y, Argument::n, Argument::x_stride, Argument::y_stride};
-    for (const Parameter& parameter : parameters_of(gradient)) entry.arguments.push_back(parameter.argument);
+    for (const Parameter& parameter : parameters_of(gradient, slices))
+      entry.arguments.push_back(parameter.argument);
     add_tensor_maps(entry, instance.tensor_maps);
     write_tables(source, places, gradient, schedules[i], config.table);
-    write_kernel(source.text, gradient,
-                 {.index = i,
-                  .symbol = entry.passes.front(),
-                  .function = family.function,
-                  .threads = instance.threads,
-                  .tensor_maps = instance.tensor_maps.size(),
-                  .overlaps = instance.attributes.overlaps_previous,
-                  .members = declarations_of(gradient, target, config, instance).text()});
+    write_kernel(
+        source.text, gradient,
+        {.index = i,
+         .symbol = entry.passes.front(),
+         .function = family.function,
+         .threads = instance.threads,
+         .tensor_maps = instance.tensor_maps.size(),
+         .overlaps = instance.attributes.overlaps_previous,
+         .slices = slices,
+         .members = declarations_of(gradient, target, config, instance, slices, counter_bytes).text()});
     source.entries.push_back(std::move(entry));
   }
   if (places.constant_bytes() > kConstantTableLimit)

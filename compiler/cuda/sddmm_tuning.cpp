@@ -19,6 +19,9 @@ bool has_sddmm_registers(const Sddmm& gradient, const Target&, const Config&, co
   return has_registers(gradient, gradient.cut_in != 0, costs, kMost);
 }
 
+/// Finding the position of x that a tap reads for a point.
+constexpr double kPoint = 35;
+
 SddmmCosts sddmm_copy_costs(const Sddmm& gradient, const Config& config, const SddmmShape& shape,
                             const SddmmFit& fit) {
   const auto element = static_cast<std::int32_t>(size_of(gradient.dtype));
@@ -32,8 +35,8 @@ SddmmCosts sddmm_copy_costs(const Sddmm& gradient, const Config& config, const S
   costs.shared_bytes = shape.shared_bytes + kSddmmStaticShared;
   costs.warps_in = shape.warps_in;
   costs.chunk_shared_bytes = std::int64_t{config.tile_n} * (gradient.block.out + columns) * element;
-  const double copies =
-      (fit.dy_copy + activation_costs(gradient)) * passes(gradient.block.out) + fit.x_copy * passes(columns);
+  const double copies = (fit.dy_copy + activation_costs(gradient)) * passes(gradient.block.out) +
+                        (fit.x_copy + if_it(gradient.correlation != nullptr, kPoint)) * passes(columns);
   costs.begin = config.warps * fit.begin;
   costs.run = config.warps * (18 + 3.0 * (config.stages - 1) * passes(columns));
   costs.chunk = config.warps * (18 + copies);

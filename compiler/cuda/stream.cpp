@@ -16,6 +16,9 @@ void validate(const Spmm& problem, const Target& target) {
     refuse(fmt::format(
         "variant stream multiplies with one weight, and epilogue {} has two; variant {} would work",
         to_string(problem.epilogue), problem.ieee() ? "simt" : "mma"));
+  if (problem.correlation)
+    refuse(fmt::format("variant stream computes linear layers, no convolutions; variant {} would work",
+                       problem.ieee() ? "simt" : "mma"));
   if (problem.by_columns())
     refuse(fmt::format("variant stream computes forward, not {}; variant mma, or simt with f32, would work",
                        name(problem.operation)));

@@ -132,7 +132,7 @@ inline constexpr std::int32_t kMostGridRows = 65535;
 
 /// One entry point and the recipe for launching it.
 ///
-/// Batch tiles = ceil(n / tile_n), or image_tiles for each image. CUDA: grid (workers, min(batch tiles,
+/// Batch tiles = ceil(n · rows_of_one / tile_n). CUDA: grid (workers, min(batch tiles,
 /// tiles_in_flight), 1), and a CTA goes on to batch tile + gridDim.y; every pass is a kernel of its own,
 /// launched in the same stream with the same grid, arguments and attributes. CPU: every pass is run over all
 /// (worker, batch tile) pairs, a pass starts when the one before it has ended on all.
@@ -141,7 +141,7 @@ struct Entry {
   std::vector<std::string> passes;               ///< symbol names, run in this order
   std::int32_t workers = 1;                      ///< grid.x
   std::int32_t tile_n = 1;                       ///< batch rows a tile; 0: one tile has the whole batch
-  std::int32_t image_tiles = 0;                  ///< a convolution: batch tiles of each image; else 0
+  std::int32_t rows_of_one = 1;                  ///< of the product: points of an image of a convolution
   std::int32_t tiles_in_flight = kMostGridRows;  ///< batch tiles at once; CUDA's
   std::int32_t threads = 1;                      ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;
@@ -160,7 +160,7 @@ struct Entry {
     return std::find(arguments.begin(), arguments.end(), Argument::tables) != arguments.end();
   }
   [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const {
-    return image_tiles != 0 ? n * image_tiles : sparsekiln::batch_tiles(n, tile_n);
+    return sparsekiln::batch_tiles(n * rows_of_one, tile_n);
   }
   /// What a launch of this entry with a batch of n needs. Entries for larger n may need less: see
   /// Binary::workspace_bytes.

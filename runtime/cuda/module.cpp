@@ -46,6 +46,7 @@ struct Launchable {
   std::vector<CUfunction> passes;
   unsigned workers;
   std::int32_t tile_n;
+  std::int32_t rows_of_one;
   unsigned threads;
   unsigned dynamic_shared_bytes;
   LaunchPlan plan;
@@ -105,7 +106,7 @@ class ContextModule final : public Module {
     for (std::size_t index = 0; index < binary_->entries.size(); ++index) {
       const Entry& entry = binary_->entries[index];
       entries_.push_back(
-          {passes_of(entry), static_cast<unsigned>(entry.workers), entry.tile_n,
+          {passes_of(entry), static_cast<unsigned>(entry.workers), entry.tile_n, entry.rows_of_one,
            static_cast<unsigned>(entry.threads), static_cast<unsigned>(entry.dynamic_shared_bytes),
            LaunchPlan(entry.arguments), launch_attributes(*context_, entry),
            static_cast<unsigned>(entry.attributes.cluster[1]), static_cast<unsigned>(entry.tiles_in_flight),
@@ -171,7 +172,7 @@ class ContextModule final : public Module {
  private:
   void launch_passes(std::size_t index, const Launch& launch, void** parameters) const {
     const Launchable& entry = entries_[index];
-    const unsigned rows = entry.rows(batch_tiles(launch.n, entry.tile_n));
+    const unsigned rows = entry.rows(batch_tiles(launch.n * entry.rows_of_one, entry.tile_n));
     for (std::size_t pass = 0; pass < entry.passes.size(); ++pass) {
       const CUresult result =
           entry.attributes.empty()

@@ -1,0 +1,39 @@
+#include "compiler/cuda/batch_slices.h"
+
+#include <algorithm>
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr std::int64_t kChunksOfSlice = 8;  ///< fewer are not worth a combine
+constexpr std::int64_t kMostSlices = 128;
+
+}  // namespace
+
+std::int32_t batch_slices(const Sddmm& gradient, const Target& target, const Config& config,
+                          std::int64_t runs) {
+  if (!gradient.correlation || runs == 0) return 1;
+  const std::int64_t ctas = std::int64_t{target.workers} * config.split;
+  const std::int64_t chunks = gradient.dy_rows(gradient.batch.bound()) / config.tile_n;
+  const std::int64_t most = std::min(chunks / kChunksOfSlice, kMostSlices);
+  return static_cast<std::int32_t>(std::max<std::int64_t>(1, std::min(ctas / runs, most)));
+}
+
+std::int64_t sums_bytes(const Sddmm& gradient, const Config& config, std::int64_t runs, std::int32_t slices) {
+  if (slices == 1) return 0;
+  const std::int64_t part =
+      std::int64_t{gradient.block.out} * (std::int64_t{config.rows} * gradient.block.in + 1);  // and of dy
+  return 4 * runs * slices * part;
+}
+
+std::int64_t counter_bytes_of(const Sddmm& gradient, const Target& target, const Plan& plan,
+                              const std::vector<BlockRuns>& schedules) {
+  std::int64_t counters = 0;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const auto runs = static_cast<std::int64_t>(schedules[i].runs.size());
+    if (batch_slices(gradient, target, plan[i].config, runs) > 1) counters = std::max(counters, runs);
+  }
+  return (4 * counters + 63) / 64 * 64;
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/target.h>
+
+#include "compiler/block_runs.h"
+#include "compiler/sddmm.h"
+
+namespace sparsekiln::cuda {
+
+/// CTAs that share a run, each with a slice of the batch rows (templates/sddmm.cuh): as many as keep all of
+/// target.workers × config.split busy, where a convolution has fewer runs. 1: a CTA sums all rows.
+[[nodiscard]] std::int32_t batch_slices(const Sddmm& gradient, const Target& target, const Config& config,
+                                        std::int64_t runs);
+
+/// Bytes of the workspace that they write their sums to.
+[[nodiscard]] std::int64_t sums_bytes(const Sddmm& gradient, const Config& config, std::int64_t runs,
+                                      std::int32_t slices);
+
+/// Bytes of the counters in front of it: enough for every entry of a plan.
+[[nodiscard]] std::int64_t counter_bytes_of(const Sddmm& gradient, const Target& target, const Plan& plan,
+                                            const std::vector<BlockRuns>& schedules);
+
+}  // namespace sparsekiln::cuda

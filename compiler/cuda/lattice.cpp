@@ -1,0 +1,47 @@
+#include "compiler/cuda/lattice.h"
+
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "compiler/cuda/refusal.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr std::int32_t kMostBits = 64;
+
+void add(Declarations& members, std::string_view name, const Convolution::Extents& extents) {
+  constexpr std::array<std::string_view, 3> kDimensions{"d", "h", "w"};
+  for (std::size_t i = 0; i < extents.size(); ++i)
+    members.number(fmt::format("{}_{}", name, kDimensions[i]), extents[i]);
+}
+
+}  // namespace
+
+void validate_lattice(const Convolution& convolution) {
+  const auto& kernel = convolution.kernel;
+  if (kernel[0] + kernel[1] + kernel[2] > kMostBits)
+    refuse(
+        fmt::format("a convolution whose kernel has {} x {} x {} positions: for CUDA targets they are {} "
+                    "together at most, those of all dimensions added",
+                    kernel[0], kernel[1], kernel[2], kMostBits));
+}
+
+Declarations lattice_declarations(const Convolution& convolution, const Correlation& correlation,
+                                  bool mirrored) {
+  Declarations members;
+  add(members, "points", correlation.points);
+  add(members, "in_step", correlation.in_step);
+  add(members, "out_step", correlation.out_step);
+  add(members, "kernel", convolution.kernel);
+  add(members, "dilation", convolution.dilation);
+  add(members, "padding", convolution.padding_before);
+  add(members, "input", correlation.input);
+  add(members, "output", correlation.output);
+  members.flag("mirrored", mirrored, "the gradient by the input");
+  return members;
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,142 @@
+#pragma once
+
+#include "schedule.cuh"
+
+// The points of a convolution (compiler/correlation.h) as the rows of a product: a point of a lattice is a
+// row, image by image. Point i reads x at i · in_step, moved by a tap, and y is at i · out_step + class.
+
+namespace sparsekiln {
+
+/// Config names, each with _d, _h and _w for depth, height and width: points, in_step, out_step, kernel,
+/// dilation, padding (in front of x), input (the extents of an image of x) and output (of y); and mirrored:
+/// whether it is the gradient by the input.
+template <class Config>
+struct Lattice {
+  enum : int {
+    kPoints = Config::points_d * Config::points_h * Config::points_w,  ///< of an image
+    kTaps = Config::kernel_d * Config::kernel_h * Config::kernel_w,
+    kBits = Config::kernel_d + Config::kernel_h + Config::kernel_w,
+    kClasses = Config::out_step_d * Config::out_step_h * Config::out_step_w,
+  };
+  enum : bool {
+    kScatters = kClasses > 1,  ///< otherwise the rows of y are the points
+  };
+  /// A bit for each position of the kernel in each dimension, from depth to width.
+  using Mask = typename Select<(kBits <= 32), unsigned, unsigned long long>::Type;
+
+  /// What is known of a row of a tile before its taps are.
+  struct Row {
+    int position;  ///< of x, where a tap of displacement 0 reads
+    Mask inside;   ///< positions of the kernel that read x and not its padding
+  };
+  /// What a block column of W means.
+  struct Tap {
+    int column;        ///< of blocks of features
+    int displacement;  ///< positions of x
+    Mask needs;        ///< the tap's position in each dimension
+  };
+
+  __device__ static __forceinline__ Row row(int point, bool exists) {
+    if (!exists) return {0, 0};
+    const Place at = place(point);
+    const int d = at.d * Config::in_step_d;
+    const int h = at.h * Config::in_step_h;
+    const int w = at.w * Config::in_step_w;
+    Mask inside = 0;
+#pragma unroll
+    for (int tap = 0; tap < Config::kernel_d; ++tap) inside |= bit(tap, d + offset_d(tap), Config::input_d);
+#pragma unroll
+    for (int tap = 0; tap < Config::kernel_h; ++tap)
+      inside |= bit(Config::kernel_d + tap, h + offset_h(tap), Config::input_h);
+#pragma unroll
+    for (int tap = 0; tap < Config::kernel_w; ++tap)
+      inside |= bit(Config::kernel_d + Config::kernel_h + tap, w + offset_w(tap), Config::input_w);
+    return {((at.image * Config::input_d + d) * Config::input_h + h) * Config::input_w + w, inside};
+  }
+  __device__ static __forceinline__ Tap tap(int column) {
+    const int number = column % kTaps;
+    const int d = number / (Config::kernel_h * Config::kernel_w);
+    const int h = number / Config::kernel_w % Config::kernel_h;
+    const int w = number % Config::kernel_w;
+    return {column / kTaps, (offset_d(d) * Config::input_h + offset_h(h)) * Config::input_w + offset_w(w),
+            Mask{1} << d | Mask{1} << (Config::kernel_d + h) |
+                Mask{1} << (Config::kernel_d + Config::kernel_h + w)};
+  }
+  /// Where one tap moves a point, in each dimension.
+  struct Shift {
+    int d, h, w;
+  };
+  __device__ static __forceinline__ Shift shift(int column) {
+    const int number = column % kTaps;
+    return {offset_d(number / (Config::kernel_h * Config::kernel_w)),
+            offset_h(number / Config::kernel_w % Config::kernel_h), offset_w(number % Config::kernel_w)};
+  }
+  /// The position of x that a point reads, moved so; -1: none.
+  __device__ static __forceinline__ int position(int point, const Shift& by) {
+    const Place at = place(point);
+    const int d = at.d * Config::in_step_d + by.d;
+    const int h = at.h * Config::in_step_h + by.h;
+    const int w = at.w * Config::in_step_w + by.w;
+    const bool inside =
+        within(d, Config::input_d) && within(h, Config::input_h) && within(w, Config::input_w);
+    return inside ? ((at.image * Config::input_d + d) * Config::input_h + h) * Config::input_w + w : -1;
+  }
+  __device__ static __forceinline__ bool reads(const Row& row, const Tap& tap) {
+    return (row.inside & tap.needs) == tap.needs;
+  }
+  /// The row of y of a point and a class; -1: none.
+  __device__ static __forceinline__ int row_of_y(int point, int of_class) {
+    const Place at = place(point);
+    const int d = at.d * Config::out_step_d + of_class / (Config::out_step_h * Config::out_step_w);
+    const int h = at.h * Config::out_step_h + of_class / Config::out_step_w % Config::out_step_h;
+    const int w = at.w * Config::out_step_w + of_class % Config::out_step_w;
+    if (d >= Config::output_d || h >= Config::output_h || w >= Config::output_w) return -1;
+    return ((at.image * Config::output_d + d) * Config::output_h + h) * Config::output_w + w;
+  }
+
+ private:
+  struct Place {
+    int image, d, h, w;
+  };
+  __device__ static __forceinline__ Place place(int point) {
+    const int w = point % Config::points_w;
+    const int line = point / Config::points_w;
+    const int h = line % Config::points_h;
+    const int plane = line / Config::points_h;
+    return {plane / Config::points_d, plane % Config::points_d, h, w};
+  }
+  __device__ static __forceinline__ Mask bit(int number, int coordinate, int extent) {
+    return within(coordinate, extent) ? Mask{1} << number : Mask{0};
+  }
+  __device__ static __forceinline__ bool within(int coordinate, int extent) {
+    return static_cast<unsigned>(coordinate) < static_cast<unsigned>(extent);
+  }
+  /// Where a tap reads, from i · in_step on. The gradient's is known where the tap belongs to the class:
+  /// residue - (tap · dilation - padding) is a multiple of the stride then.
+  template <int kDilation, int kPadding, int kStride>
+  __device__ static __forceinline__ int offset(int tap) {
+    const int forward = tap * kDilation - kPadding;
+    if (!Config::mirrored) return forward;
+    return kPadding - (forward + kPadding * kStride) / kStride;  // less the quotient, rounded down
+  }
+  __device__ static __forceinline__ int offset_d(int tap) {
+    return offset<Config::dilation_d, Config::padding_d, Config::out_step_d>(tap);
+  }
+  __device__ static __forceinline__ int offset_h(int tap) {
+    return offset<Config::dilation_h, Config::padding_h, Config::out_step_h>(tap);
+  }
+  __device__ static __forceinline__ int offset_w(int tap) {
+    return offset<Config::dilation_w, Config::padding_w, Config::out_step_w>(tap);
+  }
+};
+
+/// Rows of what is computed for a batch of n: points, for a convolution.
+template <class Config>
+__device__ __forceinline__ int rows_of(int n) {
+  if constexpr (Config::convolves)
+    return n * Lattice<Config>::kPoints;
+  else
+    return n;
+}
+
+}  // namespace sparsekiln

@@ -1,0 +1,207 @@
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/compile.h>
+#include <sparsekiln/convolution.h>
+#include <sparsekiln/patterns.h>
+
+#include "autotune/cuda_work.h"
+#include "autotune/default_plan.h"
+#include "compiler/block_runs.h"
+#include "compiler/cuda/batch_slices.h"
+#include "compiler/cuda/emit.h"
+#include "compiler/problem_kind.h"
+#include "compiler/schedule.h"
+#include "oracle/convolution_reference.h"
+#include "runtime/build_job.h"
+#include "runtime/cuda/emulator.h"
+#include "runtime/open_device.h"
+#include "runtime/test_launch.h"
+#include "tests/temporary_folder.h"
+
+// What the emulator counts of the default kernels of convolutions.
+
+namespace sparsekiln::test {
+namespace {
+
+struct Types {
+  DType dtype;
+  Math math;
+};
+
+struct Counted {
+  std::string what;
+  bool simt = false;
+  Resources resources;
+  std::uint64_t bytes_to_move = 0;
+  /// Whether lanes of a warp copy for several taps: they may read the same positions, which are counted once.
+  bool shares = false;
+  std::int64_t instructions = 0;  ///< by the model
+  std::vector<cuda::CountedLine> lines;
+};
+
+/// Points of `n` images for which a tap finds a row of x. Where a stride leaves classes of rows of dx that
+/// have different extents, the smaller ones are computed like the largest: as if dx had as many rows.
+std::int64_t points_of_tap(const Problem& problem, Operation operation, std::int64_t n, std::int32_t tap) {
+  Convolution convolution = problem.convolution;
+  const bool mirrored = operation == Operation::grad_input;
+  for (std::size_t i = 0; i < 3 && mirrored; ++i) {
+    const std::int32_t more =
+        (convolution.stride[i] - convolution.input[i] % convolution.stride[i]) % convolution.stride[i];
+    convolution.input[i] += more;
+    convolution.padding_after[i] -= more;
+  }
+  REQUIRE(convolution.output() == problem.convolution.output());
+  const std::int64_t rows = n * (mirrored ? convolution.input_positions() : convolution.output_positions());
+  std::int64_t count = 0;
+  for (std::int64_t row = 0; row < rows; ++row)
+    count += row_read(convolution, operation, row, tap) >= 0 ? 1 : 0;
+  return count;
+}
+
+/// One load of x for each tap of each block, where x has the positions; W once for each tile, y once; the
+/// parts of split rows as for linear layers.
+std::uint64_t bytes_to_move(const Problem& problem, const Target& target, const Config& config,
+                            std::int64_t n) {
+  const Spmm product(problem);
+  const Schedule schedule = make_schedule(product, target, config, n);
+  const auto element = static_cast<std::int64_t>(size_of(product.dtype));
+  std::int64_t x = 0;
+  for (const Step& step : schedule.steps)
+    if ((step.flags & kSameInput) == 0)
+      x += points_of_tap(problem, problem.operation, n, step.input() % problem.taps()) * product.block.in *
+           element;
+  const std::int64_t tiles = product.batch_tiles(n, config);
+  const std::int64_t w = tiles * product.layout.blocks() * product.block.out * product.block.in * element;
+  const std::int64_t y =
+      product.y_rows(n) * product.out_features() * static_cast<std::int64_t>(size_of(product.out_dtype));
+  const std::int64_t part = std::int64_t{4} * config.rows * config.merge * product.block.out * config.tile_n;
+  return static_cast<std::uint64_t>(x + w + y +
+                                    tiles * (schedule.partials * (2 * part + 4) + schedule.counters * 4));
+}
+
+/// dy once for each run, x once for each block and tap, dw once; where slices share runs, their sums to the
+/// workspace and back, with 4 bytes for an arrival and 4 to take a counter back.
+std::uint64_t bytes_of_gradient(const Problem& problem, const Target& target, const Config& config,
+                                std::int64_t n) {
+  const Sddmm gradient(problem);
+  const BlockRuns schedule = make_block_runs(gradient, target, config);
+  const auto element = static_cast<std::int64_t>(size_of(gradient.dtype));
+  const auto runs = static_cast<std::int64_t>(schedule.runs.size());
+  const std::int64_t dy = runs * gradient.dy_rows(n) * gradient.block.out * element;
+  std::int64_t x = 0;
+  for (const std::int32_t column : gradient.layout.col())
+    x += points_of_tap(problem, Operation::forward, n, column % problem.taps()) * gradient.block.in * element;
+  const std::int64_t dw = gradient.layout.blocks() * gradient.block_elements() *
+                          static_cast<std::int64_t>(size_of(gradient.out_dtype));
+  const std::int64_t slices = cuda::batch_slices(gradient, target, config, runs);
+  const std::int64_t sums = 4 * gradient.block.out * std::int64_t{config.rows} * gradient.block.in;
+  return static_cast<std::uint64_t>(dy + x + dw + (slices == 1 ? 0 : runs * (slices * (2 * sums + 4) + 4)));
+}
+
+Counted count(Operation operation, const char* geometry, BlockShape block, Types types,
+              const std::string& arch) {
+  const TemporaryFolder folder;
+  constexpr std::int64_t kImages = 2;
+  const Layout layout = patterns::random(4, 4, 0.5, 3);
+  Options options = {.block = block,
+                     .batch = kImages,
+                     .dtype = types.dtype,
+                     .operation = operation,
+                     .math = types.math,
+                     .convolution = parse_convolution(geometry),
+                     .target = "emulated:" + arch,
+                     .cache_dir = folder.path()};
+  Config config = choose_plan(make_problem(layout, options), resolve_target(options.target)).front().config;
+  config.table = TableForm::constant;  // not counted
+  options.config = config;
+  const Problem problem = make_problem(layout, options);
+  const Kernel kernel = compile(layout, options);
+  const auto launch = make_test_launch(problem, {.n = kImages}, Inputs::small_integers, 1);
+  const std::shared_ptr<const Device> device = open_device(options.target);
+  const auto operands = launch->place(kernel, device);
+  const cuda::Emulator emulator;
+  emulator.reset_counters();
+  operands->launch(kernel);
+  device->synchronize();
+  const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
+  CHECK_MESSAGE(result.ok, result.first_failure);
+  const bool runs = operation == Operation::grad_weight;
+  const bool shares =
+      runs ? config.rows > 1 : cuda::chunk_shape(Spmm(problem), kernel.binary().target, config).blocks > 1;
+  return {fmt::format("{} of '{}', {}, block {}, {} {}, '{}'", name(operation), geometry, arch,
+                      to_string(block), name(types.dtype), name(types.math), to_string(config)),
+          config.variant == Variant::simt,
+          kernel.binary().entries.front().resources,
+          (runs ? bytes_of_gradient : bytes_to_move)(problem, kernel.binary().target, config, kImages),
+          shares,
+          std::visit(
+              [&](const auto& computed) {
+                return cuda::estimate(computed, kernel.binary().target, config, kImages).instructions;
+              },
+              computed_by(problem)),
+          emulator.counters()};
+}
+
+const std::vector<Counted>& defaults() {
+  static const std::vector<Counted> all = [] {
+    std::vector<Counted> result;
+    for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
+      for (const char* const geometry :
+           {"kernel=3x3 padding=1 input=10x10", "kernel=3x3 stride=2 padding=1 input=11x10"})
+        for (const Types& types : {Types{DType::f16, Math::ieee}, Types{DType::bf16, Math::ieee},
+                                   Types{DType::f32, Math::tf32}, Types{DType::f32, Math::ieee}})
+          for (const BlockShape block : {BlockShape{16, 16}, {32, 32}})
+            result.push_back(count(operation, geometry, block, types, "sm_90:4"));
+    result.push_back(count(Operation::forward, "kernel=3x3x3 padding=1 input=4x6x5", {32, 32},
+                           {DType::f16, Math::ieee}, "sm_75:4"));
+    return result;
+  }();
+  return all;
+}
+
+/// What main loops read of shared memory, and what those of tensor cores copy there.
+bool feeds(const Counted& run, const cuda::CountedLine& line) {
+  return line.kind == "matrix_load" || (line.kind == "copy" && !run.simt) ||
+         (line.kind == "memory_shared" && line.instruction.starts_with("ld."));
+}
+
+}  // namespace
+
+TEST_CASE("no default kernel of a convolution meets a bank conflict in its main loop, or spills a register") {
+  for (const Counted& run : defaults()) {
+    CHECK_MESSAGE(run.resources.spill_store_bytes + run.resources.stack_bytes == 0, run.what);
+    for (const cuda::CountedLine& line : run.lines)
+      if (feeds(run, line))
+        CHECK_MESSAGE(line.shared_wavefronts == line.shared_ideal, run.what << ": " << line.instruction);
+  }
+}
+
+TEST_CASE("a default kernel of a convolution moves what its schedule names: one load of x for each tap") {
+  for (const Counted& run : defaults()) {
+    std::uint64_t moved = 0;
+    for (const cuda::CountedLine& line : run.lines) moved += line.global_bytes;
+    if (run.shares) CHECK_MESSAGE(moved <= run.bytes_to_move, run.what);
+    if (run.shares) continue;
+    CHECK_MESSAGE(moved == run.bytes_to_move,
+                  run.what << ": " << moved << " bytes, " << run.bytes_to_move << " named");
+  }
+}
+
+TEST_CASE(
+    "the instructions that the model expects of a convolution are within 1.3 of what the emulator counts") {
+  for (const Counted& run : defaults()) {
+    std::uint64_t executed = 0;
+    for (const cuda::CountedLine& line : run.lines) executed += line.kind == "tensor" ? 0 : line.executed;
+    const double ratio = static_cast<double>(run.instructions) / static_cast<double>(executed);
+    CHECK_MESSAGE(ratio > 0.75, run.what << ": " << ratio);
+    CHECK_MESSAGE(ratio < 1.3, run.what << ": " << ratio);
+  }
+}
+
+}  // namespace sparsekiln::test

@@ -1,0 +1,308 @@
+// Convolutions of all geometries, on the device of this run, against their definition.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/convolution.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
+
+#include "autotune/default_plan.h"
+#include "autotune/space.h"
+#include "runtime/build_job.h"
+#include "runtime/test_launch.h"
+#include "tests/kernels/pairwise.h"
+#include "tests/kernels/suite.h"
+#include "tests/kernels/table.h"
+
+using namespace sparsekiln;
+using namespace sparsekiln::test;
+
+namespace {
+
+struct Types {
+  DType dtype;
+  DType out;
+  Math math = Math::ieee;
+};
+constexpr std::array kTypes{
+    Types{DType::f32, DType::f32},
+    Types{DType::f16, DType::f32},
+    Types{DType::bf16, DType::bf16},
+    Types{DType::f32, DType::f32, Math::tf32},
+};
+constexpr std::array kOperations{Operation::forward, Operation::grad_input, Operation::grad_weight};
+constexpr std::array kBlocks{BlockShape{8, 8}, BlockShape{16, 16}, BlockShape{32, 32}, BlockShape{16, 32},
+                             BlockShape{32, 8}};
+constexpr std::array kAlignments{16, 8, 4};
+constexpr int kEnds = 4;     // epilogues of forward, derivatives and by-products of gradients
+constexpr int kLayouts = 3;  // of blocks: one, all, and random ones
+
+enum Axis : std::size_t {
+  kDimensions,
+  kKernel,
+  kStride,
+  kDilation,
+  kBefore,
+  kAfter,
+  kOperation,
+  kBlock,
+  kType,
+  kEnd,
+  kLayout,
+  kImages,
+  kDynamic,
+  kPinned,
+  kWide,
+  kAlignment,
+  kWorkers,
+  kAxes
+};
+constexpr std::array<int, kAxes> kSizes{
+    3, 5, 3, 2, 3, 3, 3, kBlocks.size(), kTypes.size(), kEnds, kLayouts, 3, 2, 3, 2, kAlignments.size(), 2};
+
+struct Trial {
+  Layout layout;
+  Options options;
+  TestLaunchShape launch;
+
+  [[nodiscard]] std::string to_string() const {
+    return fmt::format(
+        "{} of '{}', {} x {} blocks of {}, {} present, {} images of {}, {} to {}{}, aligned to {}, "
+        "epilogue {}, derivative {}{}, padding {}, target {}, config '{}'",
+        name(options.operation), sparsekiln::to_string(options.convolution), layout.rows(), layout.cols(),
+        sparsekiln::to_string(options.block), layout.blocks(), launch.n, sparsekiln::to_string(options.batch),
+        name(options.dtype), name(*options.out_dtype), options.math == Math::tf32 ? " by tf32" : "",
+        options.alignment, sparsekiln::to_string(options.epilogue), name(options.derivative),
+        options.bias_gradient ? ", bias gradient" : "", launch.padding, options.target,
+        options.config ? sparsekiln::to_string(*options.config) : "default");
+  }
+};
+
+/// Numbers that belong to the axes of a geometry, so that what is no axis differs from row to row.
+std::mt19937 numbers_of(const Row& row) {
+  std::seed_seq seed(row.begin(), row.begin() + kEnd + 1);
+  return std::mt19937(seed);
+}
+
+Convolution geometry_of(const Row& row, std::mt19937& numbers) {
+  constexpr std::array kLargest{37, 9, 5};
+  Convolution convolution;
+  convolution.dimensions = row[kDimensions] + 1;
+  const auto up_to = [&](int most) {
+    return 1 + static_cast<std::int32_t>(numbers() % static_cast<unsigned>(most));
+  };
+  for (std::size_t i = 3 - static_cast<std::size_t>(convolution.dimensions); i < 3; ++i) {
+    // The last dimension has the row's own numbers; the others have some that are no larger.
+    const bool last = i == 2;
+    const int kernel = row[kKernel] + 1;
+    convolution.kernel[i] = last ? kernel : up_to(std::min(kernel, 3));
+    convolution.stride[i] = last ? row[kStride] + 1 : up_to(row[kStride] + 1);
+    convolution.dilation[i] = last ? row[kDilation] + 1 : up_to(row[kDilation] + 1);
+    convolution.padding_before[i] = row[kBefore];
+    convolution.padding_after[i] = row[kAfter];
+    convolution.input[i] = up_to(kLargest[static_cast<std::size_t>(row[kDimensions])]);
+  }
+  return convolution;
+}
+
+Layout layout_of(int number, std::mt19937& numbers) {
+  const auto up_to = [&](unsigned most) { return static_cast<std::int64_t>(1 + numbers() % most); };
+  if (number == 0) return patterns::random(1, 1, 1, 1);
+  const std::int64_t rows = up_to(4);
+  const std::int64_t cols = up_to(4);
+  return patterns::random(rows, cols, number == 1 ? 1 : 0.5, numbers());
+}
+
+/// What an operation does besides, by its number.
+void add_ends(Options& options, int number) {
+  if (options.operation == Operation::forward) {
+    const std::array<Epilogue, kEnds> epilogues{
+        Epilogue{}, Epilogue{.bias = true, .activation = Activation::relu},
+        Epilogue{.scale = true, .residual = true},
+        Epilogue{.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .residual = true}};
+    options.epilogue = epilogues[static_cast<std::size_t>(number)];
+    return;
+  }
+  options.epilogue.scale = number == 1 || number == 3;
+  options.derivative = number >= 2 ? Activation::gelu_tanh : Activation::none;
+  options.bias_gradient = options.operation == Operation::grad_weight && number % 2 == 1;
+}
+
+/// One of all configs that the compiler takes, or none.
+std::optional<Config> pinned(const Layout& layout, const Options& options, std::mt19937& numbers) {
+  const Problem problem = make_problem(layout, options);
+  const Space space = space_of(problem, resolve_target(options.target), problem.batch.bound());
+  if (space.configs.empty()) return std::nullopt;
+  return space.configs[numbers() % space.configs.size()];
+}
+
+Trial trial_of(const Row& row) {
+  std::mt19937 numbers = numbers_of(row);
+  const Types& types = kTypes[static_cast<std::size_t>(row[kType])];
+  const std::int64_t n = row[kImages];
+  const bool dynamic = row[kDynamic] == 1;
+  Trial trial;
+  const Convolution geometry = geometry_of(row, numbers);  // first, as in exists()
+  trial.layout = layout_of(row[kLayout], numbers);
+  trial.options =
+      Suite::current().options(kBlocks[static_cast<std::size_t>(row[kBlock])],
+                               dynamic ? Batch::up_to(n + 2) : Batch(n), {types.dtype, types.math});
+  trial.options.out_dtype = types.out;
+  trial.options.operation = kOperations[static_cast<std::size_t>(row[kOperation])];
+  trial.options.convolution = geometry;
+  trial.options.alignment = kAlignments[static_cast<std::size_t>(row[kAlignment])];
+  trial.options.target = Suite::current().target_with(row[kWorkers] == 0 ? 3 : 132);
+  add_ends(trial.options, row[kEnd]);
+  trial.launch = {.n = n, .padding = row[kWide] == 1 ? 16 : 0};
+  if (!dynamic && row[kPinned] != 0) trial.options.config = pinned(trial.layout, trial.options, numbers);
+  return trial;
+}
+
+/// Whether there is such a convolution: values with an output, and a type that the device has.
+bool exists(const Row& row) {
+  if (std::find(row.begin(), row.begin() + kEnd + 1, kUnset) != row.begin() + kEnd + 1) return true;
+  const bool on_cpu = Suite::current().on_cpu();
+  const Types& types = kTypes[static_cast<std::size_t>(row[kType])];
+  if (on_cpu && types.math == Math::tf32) return false;
+  if (!on_cpu && Suite::current().device()->target().compute_capability() < 80 &&
+      (types.dtype == DType::bf16 || types.math == Math::tf32))
+    return false;
+  // A glu pair is multiplied block by block, and tensor cores need 32 bytes of it.
+  const bool glu = row[kOperation] == 0 && row[kEnd] == kEnds - 1;
+  const bool tensor_cores = !on_cpu && (types.dtype != DType::f32 || types.math == Math::tf32);
+  const auto inputs = static_cast<std::size_t>(kBlocks[static_cast<std::size_t>(row[kBlock])].in);
+  if (glu && tensor_cores && inputs * size_of(types.dtype) < 32) return false;
+  std::mt19937 numbers = numbers_of(row);
+  try {
+    validate(geometry_of(row, numbers));
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+std::string failure_of(const Trial& trial, std::size_t number) {
+  try {
+    const Kernel kernel = compile(trial.layout, trial.options);
+    const Problem problem = make_problem(trial.layout, trial.options);
+    for (const Inputs kind : {Inputs::small_integers, Inputs::random}) {
+      if (Suite::current().only_pairs() && (kind == Inputs::random) == (number % 2 == 0)) continue;
+      const std::string seed = Suite::current().take_seed(number);
+      const auto launch = make_test_launch(problem, trial.launch, kind, number);
+      const auto operands = launch->place(kernel, Suite::current().device());
+      operands->launch(kernel);
+      Suite::current().device()->synchronize();
+      const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
+      if (!result.ok)
+        return fmt::format("{}{}: {}", kind == Inputs::random ? "random" : "small integers", seed,
+                           result.first_failure);
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+Row drawn(std::uint64_t seed) {
+  std::mt19937_64 numbers(seed);
+  Row row(kAxes);
+  do {
+    for (std::size_t axis = 0; axis < kAxes; ++axis)
+      row[axis] = static_cast<int>(numbers() % static_cast<std::uint64_t>(kSizes[axis]));
+  } while (!exists(row));
+  return row;
+}
+
+/// The failure of the smallest trial that steps from a row lead to: axes' values that are less.
+std::string shrunk(Row row, std::string failure, std::size_t number) {
+  for (bool again = true; again;) {
+    again = false;
+    for (std::size_t axis = 0; axis < kAxes && !again; ++axis)
+      for (int value = 0; value < row[axis] && !again; ++value) {
+        Row smaller = row;
+        smaller[axis] = value;
+        if (!exists(smaller)) continue;
+        const std::string fails = failure_of(trial_of(smaller), number);
+        if (fails.empty()) continue;
+        row = smaller;
+        failure = fails;
+        again = true;
+      }
+  }
+  return fmt::format("{}: {}", trial_of(row).to_string(), failure);
+}
+
+}  // namespace
+
+TEST_CASE("random convolutions are what their definition says" * doctest::test_suite("tables")) {
+  const std::size_t trials = 300 / Suite::current().every();
+  const std::uint64_t first = Suite::seed_of_today() * 1000;
+  std::vector<sparsekiln::test::Part> parts;
+  for (std::size_t i = 0; i < trials; ++i) {
+    const Row row = drawn(first + i);
+    const Trial trial = trial_of(row);
+    parts.push_back({trial.to_string(), trial.layout, trial.options, [row, trial, i] {
+                       const std::string failure = failure_of(trial, i);
+                       return failure.empty() ? failure : shrunk(row, failure, i);
+                     }});
+  }
+  run_table(parts);
+}
+
+TEST_CASE("convolutions are right for every pair of geometry, operation, block, type, epilogue and config" *
+          doctest::test_suite("tables")) {
+  std::vector<sparsekiln::test::Part> parts;
+  const CoveringArray array = pairwise(kSizes, exists);
+  for (std::size_t i = 0; i < array.rows.size(); i += Suite::current().every()) {
+    const Trial trial = trial_of(array.rows[i]);
+    parts.push_back(
+        {trial.to_string(), trial.layout, trial.options, [trial, i] { return failure_of(trial, i); }});
+  }
+  MESSAGE(parts.size(), " convolutions");
+  REQUIRE(parts.size() * Suite::current().every() >= 15);
+  run_table(parts);
+}
+
+TEST_CASE(
+    "few blocks of a convolution's gradient are shared by many CTAs, and come out the same every time") {
+  if (Suite::current().on_cpu()) return;
+  for (const Precision precision : Suite::current().precisions()) {
+    Options options = Suite::current().options({16, 16}, Batch::up_to(5), precision);
+    options.operation = Operation::grad_weight;
+    options.convolution = parse_convolution("kernel=3 stride=2 padding=1 input=23x24");
+    options.epilogue.scale = true;
+    options.bias_gradient = true;
+    options.target = Suite::current().target_with(132);
+    const Layout layout = patterns::random(2, 2, 0.75, 3);
+    const Kernel kernel = compile(layout, options);
+    const Entry& entry = kernel.binary().entries.back();
+    CHECK(entry.workspace.bytes_per_tile > 0);
+    const Problem problem = make_problem(layout, options);
+    for (const std::int64_t n : {5, 1}) {
+      const auto launch = make_test_launch(problem, {.n = n}, Inputs::random, 5);
+      std::vector<std::byte> first;
+      for (std::size_t i = 0; i < Suite::current().repeats(); ++i) {
+        (void)Suite::current().take_seed(i);
+        const auto operands = launch->place(kernel, Suite::current().device());
+        operands->launch(kernel);
+        Suite::current().device()->synchronize();
+        std::vector<std::byte> image;
+        const CheckResult result = operands->judge(kernel.binary().plan, &image);
+        CAPTURE(precision.to_string());
+        CAPTURE(i);
+        CHECK_MESSAGE(result.ok, result.first_failure);
+        if (i == 0) first = image;
+        REQUIRE(image == first);
+      }
+    }
+  }
+}
