@@ -312,7 +312,7 @@ def test_a_state_without_the_layer_leaves_it_alone():
 def test_a_state_of_another_kernel_is_refused_before_anything_has_changed():
     layer = make_layer()
     before, layout = layer.weight_values.detach().clone(), layer.layout
-    with refused(RuntimeError, "shape \\(5, 25, 16, 16\\)", "kernel of 3x3"):
+    with refused(RuntimeError, "shape \\(5, 25, 16, 16\\)", "16x16 with 9 taps"):
         layer.load_state_dict(make_layer(kernel=5, seed=1, density=0.9).state_dict())
     assert layer.layout == layout and torch.equal(layer.weight_values, before)
 
@@ -333,7 +333,7 @@ def test_index_tensors_of_another_layout_are_refused(kernel):
     x = images(layer, 1, (5, 5))
     layer(x)
     layer.col_indices.copy_(torch.tensor([1, 0]))
-    with refused(ValueError, "col_indices do not hold the layout of the layer"):
+    with refused(ValueError, "changed outside of it; use BlockSparseConv2d.relayout"):
         layer(x)
     layer.reset_parameters()
     check(layer, x)
@@ -476,7 +476,7 @@ def test_the_core_makes_gradients_of_convolutions():
     [
         ({"in_channels": 40}, ("40 input channels fill no whole blocks of 16", "48 channels")),
         ({"out_channels": 8}, ("8 output channels fill no whole blocks of 16", "16 channels")),
-        ({"groups": 3}, ("48 input and 32 output channels in 3 groups", "multiples")),
+        ({"groups": 3}, ("32 output and 48 input channels in 3 groups", "multiples")),
         ({"in_channels": 32, "groups": 32}, ("32 groups", "1 output channels", "smaller blocks")),
         ({"kernel_size": 0}, ("kernel_size=0", "1 or more")),
         ({"kernel_size": (3, 3, 3)}, ("kernel_size=\\(3, 3, 3\\)", "a tuple of 2")),
