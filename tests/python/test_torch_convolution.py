@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_convolution import LAYERS, blocks_of, check, dense_weight, images, pairwise  # noqa: E402
+from dense_convolution import LAYERS, blocks_of, check, close, dense_weight, images, pairwise, refused  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import sparsekiln  # noqa: E402
@@ -28,15 +28,6 @@ CASES = pairwise(
 def make_layer(dimensions=2, kernel=3, in_blocks=3, out_blocks=2, block=16, seed=0, density=0.5, **options):
     torch.manual_seed(seed)
     return LAYERS[dimensions](in_blocks * block, out_blocks * block, kernel, density=density, block=block, **options)
-
-
-def refused(error, *words):
-    return pytest.raises(error, match="(?s)" + ".*".join(words))
-
-
-def close(one, other, tolerance=1e-5):
-    assert one.shape == other.shape
-    assert torch.linalg.vector_norm((one - other).double()) <= tolerance * torch.linalg.vector_norm(other.double())
 
 
 # ---- values and gradients ----

@@ -29,8 +29,10 @@ from .matmul import batched_linear, dds, dsd, matmul, sdd
 from .report import Replaced, Report
 from .sparsifier import Sparsifier
 from .surgery import sparsify_
+from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseConvTranspose3d
 
 __all__ = [
-    "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseLinear", "Replaced", "Report", "Sparsifier",
-    "batched_linear", "dds", "dsd", "init", "linear", "matmul", "sdd", "sparsify_",
+    "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseConvTranspose1d", "BlockSparseConvTranspose2d",
+    "BlockSparseConvTranspose3d", "BlockSparseLinear", "Replaced", "Report", "Sparsifier", "batched_linear", "dds", "dsd", "init",
+    "linear", "matmul", "sdd", "sparsify_",
 ]  # fmt: skip
