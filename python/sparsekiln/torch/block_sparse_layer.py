@@ -7,7 +7,7 @@ import torch
 import sparsekiln
 
 from . import resizing
-from .blocks import gathered, grid, moved
+from .blocks import along_outputs, gathered, grid, moved, row_of
 from .graphs import forget_recorded_graphs, make_numbers_of_blocks_dynamic
 from .kernels import DTYPES, find, is_known, kernels_of, know, layout_from_indices
 from .weight_tools import Parametrizations
@@ -26,6 +26,7 @@ class BlockSparseLayer(torch.nn.Module):
     """
 
     taps = 1  #: matrices of the weight
+    groups = 1  #: of features; blocks connect those of one group
     OUTPUTS = 0  #: which side of the weight its outputs are: 0 rows, 1 columns
     block: tuple[int, int]  #: sides of a block: of rows and of columns
     max_blocks: int | None  #: room for layouts of up to so many blocks; None for as many as the layout has
@@ -44,9 +45,31 @@ class BlockSparseLayer(torch.nn.Module):
         """The shape of what `weight_values` holds for each block."""
         return self.block
 
+    @property
+    def dense_shape(self) -> tuple[int, ...]:
+        """The shape of the weight as a dense tensor."""
+        return self.weight_shape
+
+    @property
+    def places(self) -> int:
+        """How many blocks a layout of the layer can have."""
+        return self.layout.rows * self.layout.cols // self.groups
+
     def blocks_of(self, dense: Tensor) -> Tensor:
         """[blocks, *block_shape]: the entries of a tensor shaped like the dense weight, at the blocks of the layout."""
         raise NotImplementedError
+
+    def output_blocks(self) -> Tensor:
+        """int64 [blocks of the layout]: the block of output features of each block, its row or its column."""
+        if self.OUTPUTS == 1:
+            return self._used_columns()
+        return torch.from_numpy(row_of(self.layout)).to(self.weight_values.device)
+
+    def of_outputs(self, numbers: Tensor) -> Tensor:
+        """numbers [output features] in the shape in which they multiply `weight_values`."""
+        room = self.layout.shape[self.OUTPUTS] * self.block[self.OUTPUTS]
+        whole = torch.nn.functional.pad(numbers, (0, room - numbers.shape[0]))
+        return along_outputs(whole, self.output_blocks(), self.OUTPUTS, self.weight_values)
 
     def reset_parameters(self) -> None:
         raise NotImplementedError

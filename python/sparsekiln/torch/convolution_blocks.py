@@ -84,7 +84,7 @@ def _places(layout: "sparsekiln.Layout", groups: int, device: torch.device) -> t
 def blocks_of_dense(weight: Tensor, layout: "sparsekiln.Layout", groups: int, block: tuple[int, int]) -> Tensor:
     """weight[out, in / groups, …] -> [blocks, taps, block_out, block_in], of the blocks of the layout."""
     every = weight.reshape(layout.rows, block[0], layout.cols // groups, block[1], -1).permute(0, 2, 4, 1, 3)
-    return every[_places(layout, groups, weight.device)]
+    return every[_places(layout, groups, weight.device)].contiguous()
 
 
 def dense_of_blocks(values: Tensor, layout: "sparsekiln.Layout", groups: int, kernel: tuple[int, ...]) -> Tensor:

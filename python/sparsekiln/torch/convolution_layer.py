@@ -94,6 +94,11 @@ class ConvolutionLayer(BlockSparseLayer):
     def block_shape(self) -> tuple[int, ...]:
         return (self.taps, *self.block)
 
+    @property
+    def dense_shape(self) -> tuple[int, ...]:
+        rows, columns = self.weight_shape
+        return (rows, columns // self.groups, *self.kernel_size)
+
     def _fitting(self, layout: Any) -> "sparsekiln.Layout":
         return within_groups(super()._fitting(layout), self.groups)
 

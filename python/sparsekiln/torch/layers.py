@@ -99,7 +99,7 @@ class BlockSparseLinear(BlockSparseLayer):
     def blocks_of(self, dense: Tensor) -> Tensor:
         """[blocks, block_out, block_in] of dense [out, in]."""
         rows = torch.from_numpy(row_of(self.layout)).to(dense.device)
-        return in_blocks(dense, self.block)[rows, self._used_columns().to(dense.device)]
+        return in_blocks(dense, self.block)[rows, self._used_columns().to(dense.device)].contiguous()
 
     # ---- use ----
 
