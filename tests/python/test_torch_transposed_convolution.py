@@ -265,6 +265,24 @@ def test_an_exported_program_takes_any_batch(kernel):
         assert torch.equal(program(x), layer(x))
 
 
+def test_compiled_and_exported_code_takes_other_sizes():
+    layer, sizes = make_layer(stride=2, padding=1, output_padding=1), torch.export.Dim
+    shapes = {"x": {0: sizes("n", max=64), 2: sizes("h", min=2, max=64), 3: sizes("w", min=2, max=64)}}
+    program = torch.export.export(layer, (images(layer, 2, (6, 5)),), dynamic_shapes=shapes).module()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
+    for extents in ((5, 6), (3, 9)):
+        x = images(layer, 3, extents)
+        assert torch.equal(program(x), layer(x)) and torch.equal(compiled(x), layer(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_traces_of_torch_jit(kernel):
+    layer = make_layer(kernel=kernel, stride=kernel)
+    trace, x = torch.jit.trace(layer, (images(layer, 2, (6, 5)),)), images(layer, 3, (6, 5))
+    assert torch.equal(trace(x), layer(x))
+
+
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_autocast(kernel):
     layer = make_layer(kernel=kernel)

@@ -160,9 +160,8 @@ class BlockSparseLayer(torch.nn.Module):
         counted = not self.crow_indices.is_inference()  # else PyTorch does not count writes, and forward compares each time
         self._known = (self.crow_indices, self.col_indices) if counted else (None, None)
 
-    def _check_indices(self) -> None:
+    def _check_indices(self, crow: Tensor, col: Tensor) -> None:
         """Index tensors that are not those that the layer made must hold its layout."""
-        crow, col = self.crow_indices, self.col_indices
         if crow is self._known[0] and col is self._known[1]:
             return
         if type(crow) is Tensor and type(col) is Tensor and not crow.is_meta:

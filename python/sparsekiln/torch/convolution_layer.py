@@ -143,7 +143,7 @@ class ConvolutionLayer(BlockSparseLayer):
             if torch.onnx.is_in_onnx_export():
                 return self._of_standard_operators(x, *extents)
         else:
-            self._check_indices()
+            self._check_indices(self.crow_indices, self.col_indices)
         weight, bias = self.weight_values, self.bias
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             x, weight, bias = autocast(x.device.type, x, weight, bias)

@@ -54,32 +54,31 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
         """output_size  the extents of y, with or without its channels and images before them; by default those that
         output_padding gives"""
         self._check_images(x)
-        return self._convolve(x, self._output_padding(x, output_size))
+        # torch.jit.trace has tensors of these, which operators do not take: it records one size of the images.
+        input = tuple(int(size) if isinstance(size, Tensor) else size for size in x.shape[-self.dimensions :])
+        return self._convolve(x, input, self._output_padding(input, x.dim(), output_size))
 
-    def _output_padding(self, x: Tensor, output_size: Sequence[int] | None) -> Numbers:
-        """How much larger y is than the least output of x."""
-        least = self._output(x.shape[-self.dimensions :], (0,) * self.dimensions)
+    def _output_padding(self, input: Numbers, rank: int, output_size: Sequence[int] | None) -> Numbers:
+        """How much larger y is than the least output of x, which has these extents."""
+        least = self._output(input, (0,) * self.dimensions)
         if output_size is None:
             padding = self.output_padding
         else:
-            if len(output_size) not in (self.dimensions, x.dim()):
+            if len(output_size) not in (self.dimensions, rank):
                 raise ValueError(
-                    f"an output_size of {len(output_size)} numbers, {tuple(output_size)}; {self.dimensions} of them, or {x.dim()}, "
-                    f"would work for an input of {x.dim()} dimensions"
+                    f"an output_size of {len(output_size)} numbers, {tuple(output_size)}; {self.dimensions} of them, or {rank}, "
+                    f"would work for an input of {rank} dimensions"
                 )
             wanted = output_size[-self.dimensions :]
             padding = tuple(size - low for size, low in zip(wanted, least))
             if any(not 0 <= more < stride for more, stride in zip(padding, self.stride)):
                 high = [low + stride - 1 for low, stride in zip(least, self.stride)]
                 raise ValueError(
-                    f"an output_size of {by(wanted)} for an input of {by(x.shape[-self.dimensions :])}; sizes from {by(least)} to "
-                    f"{by(high)} would work"
+                    f"an output_size of {by(wanted)} for an input of {by(input)}; sizes from {by(least)} to {by(high)} would work"
                 )
-        if any(size < 1 for size in x.shape[-self.dimensions :]) or any(low + more < 1 for low, more in zip(least, padding)):
-            raise ValueError(
-                f"an input of {by(x.shape[-self.dimensions :])} gives an output of {by([low + more for low, more in zip(least, padding)])}; "
-                "a larger input, or less padding, would work"
-            )
+        output = [low + more for low, more in zip(least, padding)]
+        if any(size < 1 for size in (*input, *output)):
+            raise ValueError(f"an input of {by(input)} gives an output of {by(output)}; a larger input, or less padding, would work")
         return padding
 
     def _output(self, input: Sequence[int], padding: Numbers) -> Numbers:
@@ -89,21 +88,21 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
             for size, more, kernel, stride, dilation, before, after in zip(input, padding, *self._form)
         )
 
-    def _of_images(self, images: Tensor, weight: Tensor, bias: Tensor | None, padding: Numbers) -> Tensor:
+    def _of_images(self, images: Tensor, weight: Tensor, bias: Tensor | None, input: Numbers, padding: Numbers) -> Tensor:
         crow, col = self.crow_indices, self.col_indices
         if self._form.is_pointwise and not any(padding):
             rows = images.flatten(0, -2)
             y = operators.call_transposed(rows, weight.flatten(0, 1), crow, col, self.out_channels, self.in_channels)
             y = y.reshape(*images.shape[:-1], self.out_channels)
         else:
-            output = self._output(images.shape[1:-1], padding)
+            output = self._output(input, padding)
             windows = [more // stride for more, stride in zip(padding, self.stride)]  # which x has not: dilation > stride
             if any(windows):
                 images = F.pad(images, (0, 0, *(size for one in reversed(windows) for size in (0, one))))
             y = call_transposed(images, weight, crow, col, self.out_channels, list(output), self._form.as_list())
         return y if bias is None else y + bias
 
-    def _of_standard_operators(self, x: Tensor, padding: Numbers) -> Tensor:
+    def _of_standard_operators(self, x: Tensor, input: Numbers, padding: Numbers) -> Tensor:
         return self.dense_function(
             x, self.dense_weight(), self.bias, self.stride, self.padding, padding, self.groups, self.dilation
         )
