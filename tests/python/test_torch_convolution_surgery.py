@@ -156,6 +156,15 @@ def test_before_it_prunes_a_model_trains_as_the_dense_one_with_the_state_of_its_
         close(model[place].weight_values.grad, model[place].blocks_of(dense[place].weight.grad), 1e-3)
 
 
+def test_gradients_that_a_model_has_move_into_its_blocks():
+    model = network()
+    model(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    gradients = {place: model[place].weight.grad for place in (2, 4, 8)}
+    Sparsifier(model, 0.5, 16, begin_step=1, end_step=2, leave_small=False)
+    for place, gradient in gradients.items():
+        assert gradient.any() and torch.equal(model[place].weight_values.grad, model[place].blocks_of(gradient))
+
+
 @pytest.mark.parametrize("fixed_shapes", [False, True])
 def test_it_prunes_convolutions_to_their_final_density(fixed_shapes):
     model = network()

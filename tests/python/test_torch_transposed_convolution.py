@@ -100,22 +100,24 @@ def test_an_output_size_chooses_the_output_padding(size):
     assert torch.equal(layer.to_dense()(x, list(size)).isfinite(), y.isfinite())
 
 
+@pytest.mark.parametrize("layers", [LAYERS, TRANSPOSED])
 @pytest.mark.parametrize("kernel", [1, 3])
-def test_gradients_are_those_of_finite_differences(kernel):
-    layer = make_layer(kernel=kernel, in_channels=16, out_channels=16, block=8, stride=kernel)
+def test_gradients_are_those_of_finite_differences(layers, kernel):
+    torch.manual_seed(0)
+    layer = layers[2](16, 16, kernel, kernel, density=0.5, block=8)
     x = images(layer, 2, (4, 3)).requires_grad_()
-    dy = torch.randn(layer(x).shape)
     operands = {"x": x, "weight_values": layer.weight_values, "bias": layer.bias}
+    dy = torch.randn(layer(x).shape)
     gradients = dict(zip(operands, torch.autograd.grad(layer(x), operands.values(), dy)))
 
-    def loss(changed, to):
-        state = {name: one for name, one in operands.items() if name != "x"} | {changed: to}
-        y = torch.func.functional_call(layer, {name: one for name, one in state.items() if name != "x"}, (state.get("x", x),))
+    def loss(**changed):
+        x, *weights = (operands | changed).values()
+        y = torch.func.functional_call(layer, dict(zip(("weight_values", "bias"), weights)), (x,))
         return (y.detach().double() * dy).sum()
 
-    for name, operand in operands.items():  # linear in each of them, so that large steps are exact
+    for name, operand in operands.items():  # y is linear in each of them, so that large steps are exact
         direction = torch.randn(operand.shape)
-        difference = (loss(name, operand.detach() + direction) - loss(name, operand.detach() - direction)) / 2
+        difference = (loss(**{name: operand + direction}) - loss(**{name: operand - direction})) / 2
         derivative = (gradients[name].double() * direction).sum()
         assert abs(difference - derivative) <= 1e-5 * gradients[name].norm() * direction.norm()
         assert abs(derivative) > 1e-3 * gradients[name].norm()

@@ -30,8 +30,8 @@ class BlockSparseLayer(torch.nn.Module):
     OUTPUTS = 0  #: which side of the weight its outputs are: 0 rows, 1 columns
     block: tuple[int, int]  #: sides of a block: of rows and of columns
     max_blocks: int | None  #: room for layouts of up to so many blocks; None for as many as the layout has
-    _SIDES = ("output", "input")  # what rows and columns of the weight are
-    _FEATURES = "features"
+    SIDES = ("output", "input")  # what rows and columns of the weight are
+    FEATURES = "features"
 
     parametrizations = Parametrizations()
 
@@ -114,9 +114,9 @@ class BlockSparseLayer(torch.nn.Module):
             layout = sparsekiln.Layout(layout)
         rows, cols = grid(self.weight_shape, self.block)
         if layout.shape != (rows, cols):
-            features = " and ".join(f"{number} {side}" for number, side in zip(self.weight_shape, self._SIDES))
+            features = " and ".join(f"{number} {side}" for number, side in zip(self.weight_shape, self.SIDES))
             raise ValueError(
-                f"the layout has {layout.rows} × {layout.cols} blocks; {features} {self._FEATURES} in blocks of "
+                f"the layout has {layout.rows} × {layout.cols} blocks; {features} {self.FEATURES} in blocks of "
                 f"{self.block[0]}x{self.block[1]} are {rows} × {cols}"
             )
         return layout

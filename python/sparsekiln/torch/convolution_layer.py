@@ -33,7 +33,7 @@ class ConvolutionLayer(BlockSparseLayer):
     #: Arguments of the dense layer, and attributes of both, beside bias, device and dtype.
     OPTIONS: ClassVar[tuple[str, ...]] = ()
 
-    _FEATURES = "channels"
+    FEATURES = "channels"
 
     def __init__(
         self, in_channels: int, out_channels: int, geometry: Geometry, groups: int, bias: bool, padding_mode: str, device: Any,
@@ -51,7 +51,7 @@ class ConvolutionLayer(BlockSparseLayer):
         self.padding_mode = padding_mode
         self._form = geometry
         self.kernel_size, self.stride, self.dilation = geometry.kernel, geometry.stride, geometry.dilation
-        check_channels(self.weight_shape, self.groups, self.block, self._SIDES)
+        check_channels(self.weight_shape, self.groups, self.block, self.SIDES)
         if layout is None:
             layout = random_layout(self.weight_shape, self.groups, density, self.block)
         self._make_weight(layout, self.out_channels if bias else None, device, dtype)
@@ -67,7 +67,7 @@ class ConvolutionLayer(BlockSparseLayer):
         if not isinstance(conv, cls.dense_class):
             raise TypeError(f"{cls.__name__}.from_conv was given a {type(conv).__name__}; it takes a {cls.dense_class.__name__}")
         weight, sides = conv.weight.detach(), parse_block(block)
-        check_channels((weight.shape[0], weight.shape[1] * conv.groups), conv.groups, sides, cls._SIDES)
+        check_channels((weight.shape[0], weight.shape[1] * conv.groups), conv.groups, sides, cls.SIDES)
         if layout is None:
             layout = strongest_layout(weight, conv.groups, density, sides)
         options = {name: getattr(conv, name) for name in cls.OPTIONS}

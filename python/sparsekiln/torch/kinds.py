@@ -101,7 +101,7 @@ def _reason_of_a_convolution(layer: Any, kind: type[ConvolutionLayer], block: tu
         if layer.weight.dtype == torch.float64:
             return "is a convolution of torch.float64, for which there are no kernels"
     try:
-        check_channels(_weight_shape(layer, kind), layer.groups, block, kind._SIDES)
+        check_channels(_weight_shape(layer, kind), layer.groups, block, kind.SIDES)
     except ValueError as error:
         return f"does not fit: {error}"
     return ""

@@ -26,7 +26,7 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
         "in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding", "dilation", "groups", "padding_mode",
     )  # fmt: skip
     OUTPUTS = 1
-    _SIDES = ("input", "output")
+    SIDES = ("input", "output")
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] = 1,
