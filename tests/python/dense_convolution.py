@@ -1,16 +1,17 @@
-"""A dense convolution in float64 to compare a block-sparse one with, and cases in which all pairs of options occur."""
+"""A dense convolution, or transposed one, in float64 to compare a block-sparse one with, and cases in which all pairs of options occur."""
 
 import contextlib
 import itertools
 import random
 from collections.abc import Sequence
 
+import pytest
 import torch
 
-from sparsekiln.torch import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
+import sparsekiln.torch as layers
 
-LAYERS = {1: BlockSparseConv1d, 2: BlockSparseConv2d, 3: BlockSparseConv3d}
-FUNCTIONS = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
+LAYERS = {dimensions: getattr(layers, f"BlockSparseConv{dimensions}d") for dimensions in (1, 2, 3)}
+TRANSPOSED = {dimensions: getattr(layers, f"BlockSparseConvTranspose{dimensions}d") for dimensions in (1, 2, 3)}
 _UNIT = {torch.float32: 16 * 2.0**-24, torch.bfloat16: 2 * 2.0**-8, torch.float16: 2 * 2.0**-11}
 
 
@@ -38,37 +39,50 @@ def images(layer, n: int, extents: tuple[int, ...], channels_last: bool = False,
     return torch.randn(n, layer.in_channels, *extents, generator=generator).to(layer.weight_values.dtype)
 
 
+def refused(error, *words):
+    return pytest.raises(error, match="(?s)" + ".*".join(words))
+
+
+def close(one: torch.Tensor, other: torch.Tensor, tolerance: float = 1e-5) -> None:
+    assert one.shape == other.shape
+    assert torch.linalg.vector_norm((one - other).double()) <= tolerance * torch.linalg.vector_norm(other.double())
+
+
 def dense_weight(layer) -> torch.Tensor:
-    """W [out, in / groups, *kernel], block by block."""
-    layout, (block_out, block_in), groups = layer.layout, layer.block, layer.groups
-    weight = torch.zeros(layer.out_channels, layer.in_channels, *layer.kernel_size, dtype=layer.weight_values.dtype)
+    """W [out, in / groups, *kernel], or of a transposed convolution [in, out / groups, *kernel], block by block."""
+    layout, (height, width), groups = layer.layout, layer.block, layer.groups
+    weight = torch.zeros(layout.rows * height, layout.cols * width, *layer.kernel_size, dtype=layer.weight_values.dtype)
     number = 0
     for row in range(layout.rows):
         for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
             for tap, place in enumerate(itertools.product(*map(range, layer.kernel_size))):
-                weight[row * block_out : (row + 1) * block_out, col * block_in : (col + 1) * block_in, *place] = layer.weight_values[number, tap]
+                weight[row * height : (row + 1) * height, col * width : (col + 1) * width, *place] = layer.weight_values[number, tap]
             number += 1
-    outs, ins = layer.out_channels // groups, layer.in_channels // groups
-    return torch.cat([weight[g * outs : (g + 1) * outs, g * ins : (g + 1) * ins] for g in range(groups)])
+    rows, cols = layout.rows * height // groups, layout.cols * width // groups
+    return torch.cat([weight[g * rows : (g + 1) * rows, g * cols : (g + 1) * cols] for g in range(groups)])
 
 
 def blocks_of(layer, dense: torch.Tensor) -> torch.Tensor:
     """The entries of a dense weight at the blocks of the layer."""
-    layout, (block_out, block_in), groups = layer.layout, layer.block, layer.groups
+    layout, (height, width), groups = layer.layout, layer.block, layer.groups
     blocks = []
     for row in range(layout.rows):
         for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
-            first = int(col) % (layout.cols // groups) * block_in
-            one = dense[row * block_out : (row + 1) * block_out, first : first + block_in]
+            first = int(col) % (layout.cols // groups) * width
+            one = dense[row * height : (row + 1) * height, first : first + width]
             blocks.append(one.flatten(2).permute(2, 0, 1))
     return torch.stack(blocks)
 
 
-def _run(layer, x, weight, bias, dy):
+def _run(layer, x, weight, bias, dy, output_size):
     """y, dx, dW and dbias of PyTorch, in float64."""
     operands = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
-    padding = layer.padding if isinstance(layer.padding, str) else list(layer.padding)
-    y = FUNCTIONS[layer.dimensions](*operands, layer.stride, padding, layer.dilation, layer.groups)
+    names = ("stride", "padding", "dilation", "groups") + (("output_padding",) if hasattr(layer, "output_padding") else ())
+    options = {name: getattr(layer, name) for name in names}
+    if output_size is not None:
+        dense = layer.to_dense()
+        options["output_padding"] = dense._output_padding(x, output_size, layer.stride, layer.padding, layer.kernel_size, layer.dimensions, layer.dilation)
+    y = layer.dense_function(*operands, **options)
     return y.detach(), *torch.autograd.grad(y, operands, dy.double())
 
 
@@ -84,19 +98,19 @@ def _poisoned_outputs():
         torch.use_deterministic_algorithms(before)
 
 
-def check(layer, x: torch.Tensor, seed: int = 2) -> None:
+def check(layer, x: torch.Tensor, seed: int = 2, output_size=None) -> None:
     """Compares y and all gradients of the layer at x with those of PyTorch, element by element: each is off by at most a
     multiple of the type's rounding of the sum of the magnitudes that it is made of."""
     x = x.detach().requires_grad_()
     layer.zero_grad()
     with _poisoned_outputs():
-        y = layer(x)
+        y = layer(x) if output_size is None else layer(x, output_size)
         dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(seed)).to(y.dtype)
         y.backward(dy)
     weight = dense_weight(layer)
     bias = torch.zeros(layer.out_channels) if layer.bias is None else layer.bias
-    expected = _run(layer, x, weight, bias, dy)
-    bounds = _run(layer, x.abs(), weight.abs(), bias.abs(), dy.abs())
+    expected = _run(layer, x, weight, bias, dy, output_size)
+    bounds = _run(layer, x.abs(), weight.abs(), bias.abs(), dy.abs(), output_size)
     found = [y, x.grad, layer.weight_values.grad, None if layer.bias is None else layer.bias.grad]
     for name, is_, wanted, bound in zip(("y", "dx", "dW", "dbias"), found, expected, bounds):
         if is_ is None:

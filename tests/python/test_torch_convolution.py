@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_convolution import LAYERS, blocks_of, check, dense_weight, images, pairwise  # noqa: E402
+from dense_convolution import LAYERS, TRANSPOSED, blocks_of, check, close, dense_weight, images, pairwise, refused  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import sparsekiln  # noqa: E402
@@ -28,15 +28,6 @@ CASES = pairwise(
 def make_layer(dimensions=2, kernel=3, in_blocks=3, out_blocks=2, block=16, seed=0, density=0.5, **options):
     torch.manual_seed(seed)
     return LAYERS[dimensions](in_blocks * block, out_blocks * block, kernel, density=density, block=block, **options)
-
-
-def refused(error, *words):
-    return pytest.raises(error, match="(?s)" + ".*".join(words))
-
-
-def close(one, other, tolerance=1e-5):
-    assert one.shape == other.shape
-    assert torch.linalg.vector_norm((one - other).double()) <= tolerance * torch.linalg.vector_norm(other.double())
 
 
 # ---- values and gradients ----
@@ -312,7 +303,7 @@ def test_a_state_without_the_layer_leaves_it_alone():
 def test_a_state_of_another_kernel_is_refused_before_anything_has_changed():
     layer = make_layer()
     before, layout = layer.weight_values.detach().clone(), layer.layout
-    with refused(RuntimeError, "shape \\(5, 25, 16, 16\\)", "kernel of 3x3"):
+    with refused(RuntimeError, "shape \\(5, 25, 16, 16\\)", "16x16 with 9 taps"):
         layer.load_state_dict(make_layer(kernel=5, seed=1, density=0.9).state_dict())
     assert layer.layout == layout and torch.equal(layer.weight_values, before)
 
@@ -333,7 +324,7 @@ def test_index_tensors_of_another_layout_are_refused(kernel):
     x = images(layer, 1, (5, 5))
     layer(x)
     layer.col_indices.copy_(torch.tensor([1, 0]))
-    with refused(ValueError, "col_indices do not hold the layout of the layer"):
+    with refused(ValueError, "changed outside of it; use BlockSparseConv2d.relayout"):
         layer(x)
     layer.reset_parameters()
     check(layer, x)
@@ -343,6 +334,66 @@ def test_a_layer_on_the_meta_device_is_filled_later():
     layer = make_layer(device="meta").to_empty(device="cpu")
     layer.reset_parameters()
     check(layer, images(layer, 2, (5, 5)))
+
+
+# ---- other layouts ----
+
+
+@pytest.mark.parametrize("max_blocks", [None, 5])
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("layers", [LAYERS, TRANSPOSED])
+def test_relayout_keeps_the_blocks_that_stay_and_what_the_optimizer_knows(layers, kernel, max_blocks):
+    torch.manual_seed(0)
+    layer = layers[2](48, 48, kernel, layout=[[1, 0, 0], [1, 1, 0], [0, 0, 1]], block=16, max_blocks=max_blocks)
+    optimizer = torch.optim.Adam(layer.parameters())
+    x = images(layer, 2, (5, 4))
+    for _ in range(2):
+        layer(x).square().sum().backward()
+        optimizer.step()
+    before, gradient = layer.dense_weight().detach(), layer.weight_values.grad.clone()
+    moments = optimizer.state[layer.weight_values]["exp_avg"].clone()
+    origin = layer.relayout([[0, 1, 0], [1, 1, 1], [0, 0, 1]], optimizer)
+    assert origin.tolist() == [-1, 1, 2, -1, 3]
+    mask = torch.from_numpy(layer.layout.mask()).repeat_interleave(16, 0).repeat_interleave(16, 1)[:, :, None, None]
+    assert torch.equal(layer.dense_weight(), before * mask)
+    for moved, old in ((layer.weight_values.grad, gradient), (optimizer.state[layer.weight_values]["exp_avg"], moments)):
+        assert torch.equal(moved[[1, 2, 4]], old[1:4]) and not moved[[0, 3]].any() and old[1:4].any()
+    check(layer, x)
+    optimizer.step()
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("layers", [LAYERS, TRANSPOSED])
+def test_room_for_blocks_has_no_effect_and_gradients_of_zeros(layers, kernel):
+    layer = layers[2](32, 32, kernel, layout=[[1, 0], [1, 1]], block=16, max_blocks=4)
+    with torch.no_grad():
+        layer.weight_values[3] = torch.nan
+    x = images(layer, 2, (5, 4)).requires_grad_()
+    y, wanted = layer(x), layer.to_dense()(x)
+    close(y, wanted)
+    gradient, dx = torch.autograd.grad(y.square().sum(), (layer.weight_values, x))
+    assert gradient.shape == (4, kernel * kernel, 16, 16) and not gradient[3].any() and gradient[:3].any()
+    close(dx, torch.autograd.grad(wanted.square().sum(), x)[0])
+
+
+def test_more_blocks_than_there_is_room_for_are_refused():
+    layer = BlockSparseConv2d(32, 32, 3, layout=[[1, 0], [1, 1]], block=16, max_blocks=3)
+    with refused(ValueError, "4 blocks", "max_blocks=3"):
+        layer.relayout([[1, 1], [1, 1]])
+    assert "max_blocks=3" in repr(layer)
+
+
+def test_a_relayout_stays_within_groups():
+    layer = BlockSparseConv2d(32, 32, 3, groups=2, layout=[[1, 0], [0, 1]], block=16)
+    layer.relayout([[1, 1], [0, 0]])
+    assert layer.layout == sparsekiln.Layout([[1, 0], [0, 0]])
+
+
+def test_tools_of_the_weight_are_told_where_it_is():
+    layer = make_layer()
+    assert torch.equal(layer.weight, layer.dense_weight())
+    with refused(TypeError, "'weight' of a BlockSparseConv2d", "weight_values"):
+        torch.nn.utils.parametrizations.weight_norm(layer, "weight")
 
 
 # ---- what PyTorch does with layers ----
@@ -476,7 +527,7 @@ def test_the_core_makes_gradients_of_convolutions():
     [
         ({"in_channels": 40}, ("40 input channels fill no whole blocks of 16", "48 channels")),
         ({"out_channels": 8}, ("8 output channels fill no whole blocks of 16", "16 channels")),
-        ({"groups": 3}, ("48 input and 32 output channels in 3 groups", "multiples")),
+        ({"groups": 3}, ("32 output and 48 input channels in 3 groups", "multiples")),
         ({"in_channels": 32, "groups": 32}, ("32 groups", "1 output channels", "smaller blocks")),
         ({"kernel_size": 0}, ("kernel_size=0", "1 or more")),
         ({"kernel_size": (3, 3, 3)}, ("kernel_size=\\(3, 3, 3\\)", "a tuple of 2")),

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import sparsekiln as sk  # noqa: E402
-from sparsekiln.torch import BlockSparseLinear, init  # noqa: E402
+from sparsekiln.torch import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConvTranspose2d, BlockSparseLinear, init  # noqa: E402
 
 # 3, 1 and 0 blocks of 64 outputs in a row; the last input block has 40 features of 64.
 _MASK = np.array([[1, 1, 1], [0, 0, 1], [0, 0, 0]])
@@ -99,3 +99,53 @@ def test_fans_are_exact_whatever_the_default_type_and_device_are():
     finally:
         torch.set_default_dtype(torch.float32)
     assert fan_in.tolist() == [16384] and fan_out.tolist() == [8] * 2048
+
+
+# ---- convolutions: the same, times the taps ----
+
+# Rows of 2, 1 and 0 blocks of 64 x 32, with 6 taps.
+_CONVOLUTION = np.array([[1, 1], [0, 1], [0, 0]])
+
+
+@pytest.fixture(params=[(BlockSparseConv2d, 64, 192), (BlockSparseConvTranspose2d, 192, 64)], ids=["conv", "transposed"])
+def convolution(request):
+    torch.manual_seed(0)
+    kind, ins, outs = request.param
+    return kind(ins, outs, (2, 3), layout=_CONVOLUTION, block=(64, 32), max_blocks=4)
+
+
+def test_fans_of_a_convolution_count_its_taps(convolution):
+    assert init.fan_in(convolution).tolist() == [6 * 64, 6 * 32, 0] and init.fan_out(convolution).tolist() == [6 * 64, 6 * 128]
+
+
+@pytest.mark.parametrize("name", ["kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_"])
+def test_blocks_of_a_convolution_have_the_deviation_of_their_fans(convolution, name):
+    assert getattr(init, name)(convolution) is convolution
+    for values, ins, outs in zip(convolution.weight_values.detach(), (64, 64, 32), (64, 128, 128)):
+        expected = math.sqrt(2 / (6 * ins)) if "kaiming" in name else math.sqrt(2 / (6 * (ins + outs)))
+        assert values.std().item() == pytest.approx(expected, rel=0.03)
+    assert not convolution.weight_values.detach()[3:].any()
+
+
+def test_the_usual_start_of_a_convolution(convolution):
+    init.xavier_normal_(convolution)
+    convolution.reset_parameters()
+    first, second = 1 / math.sqrt(6 * 64), 1 / math.sqrt(6 * 32)
+    for values, bound in zip(convolution.weight_values.detach(), (first, first, second)):
+        assert 0.99 * bound < values.abs().max() <= bound
+    bias = convolution.bias.detach().abs()
+    if isinstance(convolution, BlockSparseConv2d):
+        assert 0.8 * first < bias[:64].max() <= first < bias[64:128].max() <= second and not bias[128:].any()
+    else:  # columns: of blocks of the first row, and of both rows
+        assert 0.8 * first < bias[:32].max() <= first and 0.8 * first < bias[32:].max() <= 1 / math.sqrt(6 * 48)
+
+
+@pytest.mark.parametrize("sparse, dense", [(BlockSparseConv1d, torch.nn.Conv1d), (BlockSparseConvTranspose2d, torch.nn.ConvTranspose2d)])
+def test_a_convolution_of_all_blocks_starts_like_a_dense_one(sparse, dense):
+    layer, other = sparse(128, 256, 3, density=1, block=32), dense(128, 256, 3)
+    assert layer.dense_weight().abs().max().item() == pytest.approx(other.weight.abs().max().item(), rel=0.01)
+    assert layer.bias.abs().max().item() == pytest.approx(other.bias.abs().max().item(), rel=0.1)
+    for name in ("kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_"):
+        getattr(torch.nn.init, name)(other.weight)
+        getattr(init, name)(layer)
+        assert layer.dense_weight().std().item() == pytest.approx(other.weight.std().item(), rel=0.02)

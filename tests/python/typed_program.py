@@ -13,7 +13,10 @@ import sparsekiln as sk
 from sparsekiln.compat import BlocksparseMatMul
 from sparsekiln.compat.torchao import BlockSparseTensor, BlockSparseWeightConfig
 from sparsekiln.compat.torchao import sparsify_ as sparsify_masked_
-from sparsekiln.torch import BlockSparseLinear, Replaced, Report, Sparsifier, linear, sparsify_
+from sparsekiln.torch import (
+    BlockSparseConv2d, BlockSparseConvTranspose2d, BlockSparseLinear, Replaced, Report, Sparsifier, fuse_conv_bn, init, linear,
+    sparsify_, weight_norm,
+)  # fmt: skip
 
 
 def kernels(layout: sk.Layout) -> npt.NDArray[np.float32]:
@@ -72,6 +75,18 @@ def layers(layout: sk.Layout) -> torch.Tensor:
     return z + layer.to_dense().sum()
 
 
+def convolutions() -> torch.Tensor:
+    conv = BlockSparseConv2d.from_conv(torch.nn.Conv2d(32, 64, 3, 2), 0.5, 16)
+    up = BlockSparseConvTranspose2d(64, 32, 3, stride=2, density=0.5, block=(16, 32), max_blocks=4)
+    init.xavier_normal_(up).relayout([[1], [0], [1], [1]])
+    folded: BlockSparseConv2d = fuse_conv_bn(conv.eval(), torch.nn.BatchNorm2d(64).eval())
+    y: torch.Tensor = weight_norm(up)(folded(torch.randn(1, 32, 6, 6)), output_size=[6, 6])
+    dense: torch.nn.Module = folded.to_dense()
+    if TYPE_CHECKING:
+        up.from_convolution(dense)  # type: ignore[operator]
+    return y.sum() + conv.dense_weight().sum()
+
+
 def masked(model: torch.nn.Module) -> str:
     config = BlockSparseWeightConfig(blocksize=16)
     sparsify_masked_(model, config, filter_fn=lambda module, fqn: isinstance(module, torch.nn.Linear) and fqn != "2")
@@ -89,7 +104,7 @@ def of_2017() -> npt.NDArray[np.float32]:
 
 def main() -> None:
     layout = sk.patterns.watts_strogatz(4, 4, density=0.5)
-    print(kernels(layout).shape, prune(network()), train(network()), layers(layout).shape, masked(network()), of_2017().shape)
+    print(kernels(layout).shape, prune(network()), train(network()), layers(layout).shape, convolutions().shape, masked(network()), of_2017().shape)
 
 
 if __name__ == "__main__":

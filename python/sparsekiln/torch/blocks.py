@@ -63,7 +63,7 @@ def score_of_blocks(scores: Tensor, shape: tuple[int, int], block: tuple[int, in
 
     ValueError if they are neither, or have a NaN.
     """
-    scores = _checked(scores)
+    scores = checked_scores(scores)
     if tuple(scores.shape) == grid(shape, block):
         return scores
     if tuple(scores.shape) == shape:
@@ -75,19 +75,8 @@ def score_of_blocks(scores: Tensor, shape: tuple[int, int], block: tuple[int, in
     )
 
 
-def score_of_present(scores: Tensor, shape: tuple[int, int], block: tuple[int, int], layout: "sparsekiln.Layout") -> Tensor:
-    """[blocks]: scores of the present blocks, of what score_of_blocks takes, or [blocks], or [blocks, block_out, block_in]."""
-    if tuple(scores.shape) == (layout.blocks,):
-        return _checked(scores)
-    if tuple(scores.shape) == (layout.blocks, *block):
-        return _checked(scores).abs().sum((1, 2))
-    of_all = score_of_blocks(scores, shape, block)
-    rows, cols = torch.from_numpy(row_of(layout)), torch.tensor(layout.col, dtype=torch.int64)
-    return of_all[rows.to(of_all.device), cols.to(of_all.device)]
-
-
-def _checked(scores: Tensor) -> Tensor:
-    """Without gradient, in float32 or float64."""
+def checked_scores(scores: Tensor) -> Tensor:
+    """Without gradient, in float32 or float64. ValueError if one is NaN."""
     scores = scores.detach()
     scores = scores if scores.dtype == torch.float64 else scores.float()
     if scores.isnan().any():
@@ -117,3 +106,17 @@ def gathered(values: Tensor, origin: Tensor, room: int | None = None) -> Tensor:
     kept = (origin >= 0).nonzero().flatten()
     result[kept] = values[origin[kept]]
     return result
+
+
+def along_outputs(numbers: Tensor, places: Tensor, outputs: int, values: Tensor) -> Tensor:
+    """Numbers of output features in the shape in which they multiply values [blocks, …, rows, columns]; zeros for blocks of
+    values after those of the layout.
+
+    numbers  [output features], of whole blocks
+    places   [blocks of the layout]: the number of the block of output features that each of them has
+    outputs  0 if the rows of blocks are output features, 1 if the columns are
+    """
+    side = values.shape[values.dim() - 2 + outputs]
+    of_blocks = numbers.reshape(-1, side)[places]
+    of_blocks = torch.nn.functional.pad(of_blocks, (0, 0, 0, values.shape[0] - places.shape[0]))
+    return of_blocks.reshape(-1, *(1 for _ in values.shape[1:-2]), *((1, side) if outputs else (side, 1)))

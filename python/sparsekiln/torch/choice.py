@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-from .blocks import grid
-
 #: Which layers: a function of name and layer, a pattern of names, or several of them. None: all.
 Where = Callable[[str, Any], bool] | str | Iterable[str] | None
 #: A density for all layers; by pattern of names, of which the first that fits counts; or a function of name and layer. None
@@ -64,13 +62,18 @@ class Choice:
         return tuple(self._unused)
 
 
-def reason_that_it_is_small(shape: tuple[int, int], block: tuple[int, int], density: float) -> str:
-    """Why a layer of this shape, [out, in], is small: it has fewer than two whole blocks of outputs or inputs, as a
-    classifier of a few classes has, or so few blocks that the density is less than one of them. Empty if it is not."""
-    rows, cols = grid(shape, block)
-    for side, (features, of_block) in zip(("outputs", "inputs"), zip(shape, block)):
+def reason_that_it_is_small(
+    shape: tuple[int, int], block: tuple[int, int], density: float, blocks: int, sides: tuple[str, str] = ("outputs", "inputs")
+) -> str:
+    """Why a layer of this shape is small: it has fewer than two whole blocks of outputs or inputs, as a classifier of a few
+    classes has, or so few blocks that the density is less than one of them. Empty if it is not.
+
+    shape  features of rows and of columns of its weight, or of one of its groups
+    sides  what rows and columns are
+    """
+    for side, features, of_block in zip(sides, shape, block):
         if features < 2 * of_block:
             return f"is small: its {features} {side} are less than two blocks of {of_block} (leave_small=False replaces it)"
-    if density * rows * cols < 1:
-        return f"is small: {density:g} of its {rows * cols} blocks is less than one (leave_small=False replaces it)"
+    if density * blocks < 1:
+        return f"is small: {density:g} of its {blocks} blocks is less than one (leave_small=False replaces it)"
     return ""

@@ -1,4 +1,6 @@
-"""Blocks of the weight of a convolution: its layout with groups, and conversions from and to dense, [out, in / groups, …]."""
+"""Blocks of the weight of a convolution: its layout with groups, and conversions from and to dense, [out, in / groups, …].
+
+The weight of a transposed convolution is [in, out / groups, …]; what is called `out` and `in` here are rows and columns of it."""
 
 import numpy as np
 import torch
@@ -10,22 +12,25 @@ from .blocks import grid, number_at, row_of, strongest
 Tensor = torch.Tensor
 
 
-def check_channels(in_channels: int, out_channels: int, groups: int, block: tuple[int, int]) -> None:
-    """ValueError unless the channels of each group fill whole blocks."""
-    if groups < 1 or in_channels < 1 or out_channels < 1 or in_channels % groups or out_channels % groups:
+def check_channels(channels: tuple[int, int], groups: int, block: tuple[int, int], sides: tuple[str, str]) -> None:
+    """ValueError unless the channels of each group, those of rows and of columns of the weight, fill whole blocks.
+
+    sides  what rows and columns are: "output" and "input"
+    """
+    if groups < 1 or min(channels) < 1 or any(number % groups for number in channels):
         raise ValueError(
-            f"{in_channels} input and {out_channels} output channels in {groups} groups; numbers of both that are multiples of the "
-            "groups would work"
+            f"{' and '.join(f'{number} {side}' for number, side in zip(channels, sides))} channels in {groups} groups; numbers of "
+            "both that are multiples of the groups would work"
         )
-    for name, channels, side in (("output", out_channels, block[0]), ("input", in_channels, block[1])):
-        if channels % side:
+    for name, number, side in zip(sides, channels, block):
+        if number % side:
             raise ValueError(
-                f"{channels} {name} channels fill no whole blocks of {side}; {-(-channels // side) * side} channels, or smaller "
+                f"{number} {name} channels fill no whole blocks of {side}; {-(-number // side) * side} channels, or smaller "
                 "blocks, would work"
             )
-        if channels // groups % side:
+        if number // groups % side:
             raise ValueError(
-                f"each of the {groups} groups has {channels // groups} {name} channels, which fill no whole blocks of {side}; "
+                f"each of the {groups} groups has {number // groups} {name} channels, which fill no whole blocks of {side}; "
                 "fewer groups, or smaller blocks, would work"
             )
 
@@ -53,10 +58,21 @@ def random_layout(channels: tuple[int, int], groups: int, density: float, block:
     return in_groups(sparsekiln.patterns.balanced_random(rows, cols, wanted, seed), groups)
 
 
-def strongest_layout(weight: Tensor, groups: int, density: float, block: tuple[int, int]) -> "sparsekiln.Layout":
-    """The blocks of largest Frobenius norm over all taps: density × the blocks of the groups."""
-    squares = weight.detach().float().square().flatten(2).sum(2)
-    return in_groups(strongest(squares, density, block, squares), groups)
+def strongest_layout(
+    weight: Tensor, groups: int, density: float, block: tuple[int, int], scores: Tensor | None = None
+) -> "sparsekiln.Layout":
+    """The blocks of largest Frobenius norm over all taps, or of largest score: density × the blocks of the groups.
+
+    scores  [rows, cols / groups], one for each block; or one for each element, shaped like the weight
+    """
+    if scores is None:
+        scores = weight.detach().float().square()
+    return in_groups(strongest(weight, density, block, over_taps(scores, weight.shape)), groups)
+
+
+def over_taps(scores: Tensor, shape: "torch.Size") -> Tensor:
+    """[out, in], the sums of absolute values of scores that are of this shape, [out, in, …]; others as they are."""
+    return scores.abs().flatten(2).sum(2) if scores.shape == shape else scores
 
 
 def _places(layout: "sparsekiln.Layout", groups: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -68,7 +84,7 @@ def _places(layout: "sparsekiln.Layout", groups: int, device: torch.device) -> t
 def blocks_of_dense(weight: Tensor, layout: "sparsekiln.Layout", groups: int, block: tuple[int, int]) -> Tensor:
     """weight[out, in / groups, …] -> [blocks, taps, block_out, block_in], of the blocks of the layout."""
     every = weight.reshape(layout.rows, block[0], layout.cols // groups, block[1], -1).permute(0, 2, 4, 1, 3)
-    return every[_places(layout, groups, weight.device)]
+    return every[_places(layout, groups, weight.device)].contiguous()
 
 
 def dense_of_blocks(values: Tensor, layout: "sparsekiln.Layout", groups: int, kernel: tuple[int, ...]) -> Tensor:

@@ -81,14 +81,15 @@ def _backward(ctx, dy) -> tuple:
 
 def _save_grad_input(ctx, inputs, output) -> None:
     dy, values, crow, col, *_, ctx.geometry = inputs
-    ctx.save_for_backward(dy, values, crow, col)
+    ctx.out_channels = dy.shape[-1]
+    ctx.save_for_backward(dy if ctx.needs_input_grad[1] else None, values, crow, col)
 
 
 def _backward_of_grad_input(ctx, ddx) -> tuple:
     dy, values, crow, col = ctx.saved_tensors
     ddy = dvalues = None
     if ctx.needs_input_grad[0]:
-        ddy = _ops.convolution(ddx, values, None, crow, col, dy.shape[-1], ctx.geometry)
+        ddy = _ops.convolution(ddx, values, None, crow, col, ctx.out_channels, ctx.geometry)
     if ctx.needs_input_grad[1]:
         dvalues, _ = _ops.convolution_grad_weight(ddx, dy, crow, col, *values.shape[2:], ctx.geometry, False)
     return ddy, dvalues, *(None,) * 5
@@ -118,10 +119,22 @@ for _operator in (convolution, convolution_grad_input, convolution_grad_weight):
 
 def call(x, values, bias, crow, col, out_channels, geometry) -> Tensor:
     """y of the operator convolution, with its arguments and its gradients; without the dispatcher where nothing needs it."""
-    if not torch.compiler.is_compiling():
-        refuse_forward_mode()
-        refuse_derivatives_of_convolutions()
-        needs_gradient = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, values, bias))
-        if not needs_gradient and unobserved(x, values):
-            return products.convolution(x, values, bias, crow, col, out_channels, geometry)
-    return _ops.convolution(x, values, bias, crow, col, out_channels, geometry)
+    direct = _is_direct(x, values, bias)
+    return (products.convolution if direct else _ops.convolution)(x, values, bias, crow, col, out_channels, geometry)
+
+
+def call_transposed(x, values, crow, col, out_channels, output, geometry) -> Tensor:
+    """y[n, *output, out_channels] of the transposed convolution of x: the operator convolution_grad_input of the convolution that
+    has y's channels and extents as its input, and the same weight. `geometry` is that convolution's."""
+    direct = _is_direct(x, values)
+    return (products.grad_input if direct else _ops.convolution_grad_input)(x, values, crow, col, out_channels, output, geometry)
+
+
+def _is_direct(x, values, *others) -> bool:
+    """Whether a product of these needs no dispatcher. Refuses the derivatives that there are not."""
+    if torch.compiler.is_compiling():
+        return False
+    refuse_forward_mode()
+    refuse_derivatives_of_convolutions()
+    needs_gradient = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, values, *others))
+    return not needs_gradient and unobserved(x, values)

@@ -10,8 +10,8 @@ import torch
 
 from .convolution_geometry import Geometry, by
 from .kernels import Use, find
-from .operands import blocks_for, check_bias, check_indices, check_weight, dense, readable
-from .products import run
+from .operands import blocks_for, check_alike, check_bias, check_indices, check_weight, dense, readable
+from .products import run, used, with_room
 
 Tensor = torch.Tensor
 
@@ -40,15 +40,7 @@ def _check_values(values: Tensor, crow: Tensor, col: Tensor, channels: tuple[int
 
 
 def _check_images(name: str, images: Tensor, channels: int, form: Geometry, like: Tensor) -> None:
-    if images.dtype != like.dtype:
-        raise TypeError(
-            f"{name} is {images.dtype}, and what it is multiplied with {like.dtype}; convert one of them with .to(), or run under "
-            "torch.autocast"
-        )
-    if images.device != like.device:
-        raise ValueError(
-            f"{name} is on {images.device}, and what it is multiplied with on {like.device}; move one of them with .to()"
-        )
+    check_alike(name, images, like)
     if images.dim() != len(form.kernel) + 2 or images.shape[-1] != channels:
         extents = ", ".join(("depth", "height", "width")[3 - len(form.kernel) :])
         raise ValueError(f"{name} has the shape {tuple(images.shape)}; this operator takes [n, {extents}, {channels}]")
@@ -78,9 +70,11 @@ def convolution(x, values, bias, crow, col, out_channels, geometry) -> Tensor:
     n, *input, in_channels = x.shape
     ends = "none" if bias is None else "bias"
     use = _use("forward", tuple(values.shape[2:]), x, (in_channels, out_channels), form, input, epilogue=ends)
-    kernel = find(crow, col, blocks_for(in_channels, values.shape[3])).kernels.kernel(use, n)
+    weight = find(crow, col, blocks_for(in_channels, values.shape[3]))
+    kernel = weight.kernels.kernel(use, n)
     y = x.new_empty((n, *form.output(input), out_channels))
-    run(kernel, n, readable(_rows(x), use.alignment), dense(values), _rows(y), bias=None if bias is None else dense(bias))
+    rows, blocks = readable(_rows(x), use.alignment), dense(used(values, weight))
+    run(kernel, n, rows, blocks, _rows(y), bias=None if bias is None else dense(bias))
     return y
 
 
@@ -99,9 +93,10 @@ def grad_input(dy, values, crow, col, in_channels, input, geometry) -> Tensor:
     form = check_grad_input(dy, values, crow, col, in_channels, input, geometry)
     n = dy.shape[0]
     use = _use("grad_input", tuple(values.shape[2:]), dy, (in_channels, dy.shape[-1]), form, input)
-    kernel = find(crow, col, blocks_for(in_channels, values.shape[3])).kernels.kernel(use, n)
+    weight = find(crow, col, blocks_for(in_channels, values.shape[3]))
+    kernel = weight.kernels.kernel(use, n)
     dx = dy.new_empty((n, *input, in_channels))
-    run(kernel, n, readable(_rows(dy), use.alignment), dense(values), _rows(dx))
+    run(kernel, n, readable(_rows(dy), use.alignment), dense(used(values, weight)), _rows(dx))
     return dx
 
 
@@ -122,11 +117,11 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> tuple[
     form = check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias)
     n, *input, in_channels = x.shape
     use = _use("grad_weight", (block_out, block_in), x, (in_channels, dy.shape[-1]), form, input, bias_gradient=bias)
-    kernels = find(crow, col, blocks_for(in_channels, block_in)).kernels
+    weight = find(crow, col, blocks_for(in_channels, block_in))
 
     def launch(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor | None]:
-        dw = x.new_empty((col.shape[0], form.taps, block_out, block_in))
-        kernel = kernels.kernel(use, x.shape[0])
+        dw = x.new_empty((weight.blocks, form.taps, block_out, block_in))
+        kernel = weight.kernels.kernel(use, x.shape[0])
         result = run(kernel, x.shape[0], readable(_rows(x), use.alignment), readable(_rows(dy), use.alignment), dw)
         return dw, result[1] if bias else None
 
@@ -139,7 +134,7 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> tuple[
             dw += more
             dbias = None if dbias is None else dbias + more_bias
         dw = dw.to(x.dtype)
-    return dw, x.new_empty(0) if dbias is None else dbias.to(x.dtype)
+    return with_room(dw, col.shape[0]), x.new_empty(0) if dbias is None else dbias.to(x.dtype)
 
 
 def _most_images(in_channels: int, out_channels: int, form: Geometry, input: Sequence[int]) -> int:

@@ -220,7 +220,7 @@ def _read_again(crow: torch.Tensor, col: torch.Tensor, cols: int, entry: Weight)
     if entry.owner:
         raise ValueError(
             f"the index tensors of a {entry.owner} hold the layout {layout.digest}, and the layer has {entry.kernels.layout.digest}: "
-            "they were changed outside of it; use BlockSparseLinear.relayout"
+            f"they were changed outside of it; use {entry.owner}.relayout"
         )
     return kernels_of(layout)
 

@@ -6,20 +6,17 @@ import torch
 
 import sparsekiln
 
-from . import init, resizing
-from .blocks import gathered, grid, in_blocks, moved, parse_block, row_of, strongest
+from . import init
+from .block_sparse_layer import BlockSparseLayer
+from .blocks import in_blocks, parse_block, row_of, strongest
 from .functional import apply, check_bsr, parse_activation
-from .graphs import forget_recorded_graphs, make_numbers_of_blocks_dynamic
-from .kernels import DTYPES, find, is_known, kernels_of, know, layout_from_indices
 from .products import ACTIVATIONS
-from .weight_tools import Parametrizations, refuse_tools_of_weight
+from .weight_tools import refuse_tools_of_weight
 
 Tensor = torch.Tensor
 
-make_numbers_of_blocks_dynamic()
 
-
-class BlockSparseLinear(torch.nn.Module):
+class BlockSparseLinear(BlockSparseLayer):
     """y = act(x · Wᵀ + bias), W[out, in] block-sparse.
 
     Takes x[..., in_features], gives [..., out_features], and is used like nn.Linear: in training, torch.compile,
@@ -46,22 +43,8 @@ class BlockSparseLinear(torch.nn.Module):
         self.in_features, self.out_features = int(in_features), int(out_features)
         self.block = parse_block(block)
         self.activation = parse_activation(activation)
-        dtype = torch.get_default_dtype() if dtype is None else dtype
-        if dtype not in DTYPES:
-            raise TypeError(f"a weight of {dtype}; there are kernels for {', '.join(map(str, DTYPES))}")
-        if not isinstance(layout, sparsekiln.Layout):
-            layout = sparsekiln.Layout(layout)
         self.max_blocks = None if max_blocks is None else int(max_blocks)
-        self._check_grid(layout)
-        shape = (self._room(layout), *self.block)
-        self.weight_values = torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        self.register_parameter(
-            "bias", torch.nn.Parameter(torch.empty(self.out_features, device=device, dtype=dtype)) if bias else None
-        )
-        self._take(layout)
-        self.reset_parameters()
-
-    parametrizations = Parametrizations()
+        self._make_weight(layout, self.out_features if bias else None, device, dtype)
 
     # ---- where weights come from ----
 
@@ -78,11 +61,7 @@ class BlockSparseLinear(torch.nn.Module):
             linear.in_features, linear.out_features, layout, sides, linear.bias is not None, activation, weight.device, weight.dtype,
             max_blocks,
         )  # fmt: skip
-        layer._copy_dense(weight, linear.bias)
-        layer.weight_values.requires_grad_(linear.weight.requires_grad)
-        if linear.bias is not None:
-            layer.bias.requires_grad_(linear.bias.requires_grad)
-        return layer.train(linear.training)
+        return layer._adopt(linear)
 
     @classmethod
     def from_bsr(
@@ -113,147 +92,14 @@ class BlockSparseLinear(torch.nn.Module):
         if not self.weight_values.is_meta:
             init.reset(self)
 
-    @torch.no_grad()
-    def _copy_dense(self, weight: Tensor, bias: Tensor | None) -> None:
-        blocks = in_blocks(weight.detach(), self.block)
-        rows = torch.from_numpy(row_of(self.layout)).to(weight.device)
-        self._used_values().copy_(blocks[rows, self._used_columns()])
-        if bias is not None:
-            self.bias.copy_(bias)
-
-    # ---- the layout ----
-
     @property
-    def layout(self) -> "sparsekiln.Layout":
-        """Which blocks the weight has. relayout changes it."""
-        return self._kernels.layout
+    def weight_shape(self) -> tuple[int, int]:
+        return self.out_features, self.in_features
 
-    def _check_grid(self, layout: "sparsekiln.Layout") -> None:
-        rows, cols = grid((self.out_features, self.in_features), self.block)
-        if (layout.rows, layout.cols) != (rows, cols):
-            raise ValueError(
-                f"the layout has {layout.rows} × {layout.cols} blocks; {self.out_features} output and {self.in_features} input "
-                f"features in blocks of {self.block[0]}x{self.block[1]} are {rows} × {cols}"
-            )
-
-    def _room(self, layout: "sparsekiln.Layout") -> int:
-        """Blocks that `weight_values` has with this layout."""
-        if self.max_blocks is None:
-            return layout.blocks
-        if layout.blocks > self.max_blocks:
-            raise ValueError(f"the layout has {layout.blocks} blocks, and the layer was made for max_blocks={self.max_blocks}")
-        return self.max_blocks
-
-    def _used_values(self) -> Tensor:
-        return self.weight_values[: self.layout.blocks]
-
-    def _used_columns(self) -> Tensor:
-        return self.col_indices[: self.layout.blocks].long()
-
-    def _take(self, layout: "sparsekiln.Layout") -> None:
-        device = self.weight_values.device
-        self._kernels = kernels_of(layout)
-        old = self._buffers.get("col_indices")
-        if old is None or old.shape[0] != self._room(layout):  # else in place: a CUDA graph may hold the addresses
-            self.register_buffer("crow_indices", torch.zeros(layout.rows + 1, dtype=torch.int32, device=device))
-            self.register_buffer("col_indices", torch.zeros(self._room(layout), dtype=torch.int32, device=device))
-        self._write_indices(layout)
-
-    def _write_indices(self, layout: "sparsekiln.Layout") -> None:
-        with torch.no_grad():
-            self.crow_indices.copy_(torch.tensor(layout.crow))
-            self.col_indices[: layout.blocks].copy_(torch.tensor(layout.col))
-            self.col_indices[layout.blocks :].zero_()
-        self._know_indices()
-
-    def _know_indices(self) -> None:
-        """The index tensors need not be read to know their layout."""
-        know(self.crow_indices, self.col_indices, self._kernels, type(self).__name__)
-        self._set_known()
-
-    def _set_known(self) -> None:
-        counted = not self.crow_indices.is_inference()  # else PyTorch does not count writes, and forward compares each time
-        self._known = (self.crow_indices, self.col_indices) if counted else (None, None)
-
-    def _check_indices(self, crow: Tensor, col: Tensor) -> None:
-        """Index tensors that are not those that the layer made must hold its layout."""
-        if type(crow) is Tensor and type(col) is Tensor and not crow.is_meta:
-            if find(crow, col, self.layout.cols).kernels is not self._kernels:
-                raise ValueError(
-                    "crow_indices and col_indices were exchanged for those of another layout; use BlockSparseLinear.relayout"
-                )
-            self._set_known()
-
-    def _apply(self, fn, recurse=True):  # to(), cuda(), to_empty(), …
-        was_known = not self.crow_indices.is_meta and is_known(self.crow_indices, self.col_indices)
-        result = super()._apply(fn, recurse)
-        if was_known:
-            self._know_indices()
-        return result
-
-    def __setstate__(self, state):  # copies and pickles
-        super().__setstate__(state)
-        if self._known[0] is self.crow_indices and self._known[1] is self.col_indices:
-            self._know_indices()
-
-    @torch.no_grad()
-    def relayout(self, layout: Any, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
-        """Moves to another layout of the same grid: blocks that stay keep their values, new ones are zeros.
-
-        `weight_values` stays the same Parameter, so that an optimizer continues with it. What the optimizer keeps for each of its
-        elements (momentum, squares) moves along if `optimizer` is given, and so does `weight_values.grad`. Without it, an
-        optimizer that has such state fails at its next step, or, if the number of blocks is the same, mixes up blocks: give
-        it, or make a new one. Call it between a step and the next forward pass.
-
-        Where the shape of `weight_values` must not change (DistributedDataParallel, CUDA graphs), make the layer with
-        max_blocks. Whatever cannot move is refused before anything has changed: an optimizer with state that is not block
-        by block, a parameter that is sharded, or that DistributedDataParallel averages and whose shape would change.
-
-        Returns int64 [blocks of the new layout]: each block's number in the old one, or -1. gather() applies it to other
-        tensors shaped like `weight_values`.
-        """
-        if not isinstance(layout, sparsekiln.Layout):
-            layout = sparsekiln.Layout(layout)
-        self._check_grid(layout)
-        self.check_move(layout)
-        parameter = self.weight_values
-        if optimizer is not None:
-            resizing.check_optimizer(optimizer, parameter, "weight_values")
-        origin, room = moved(self.layout, layout), self._room(layout)
-
-        def move(tensor: Tensor) -> Tensor:
-            return gathered(tensor, origin, room)
-
-        values = move(parameter)
-        state = {} if optimizer is None else resizing.moved_state(optimizer, parameter, move)
-        gradient = None if parameter.grad is None else move(parameter.grad)
-        self._resize(values, layout)
-        if gradient is not None and parameter.grad is not None:
-            parameter.grad.copy_(gradient)
-        else:
-            parameter.grad = gradient
-        if optimizer is not None:
-            resizing.write_state(optimizer, parameter, state)
-        return origin
-
-    def check_move(self, layout: "sparsekiln.Layout") -> None:
-        """Raises before anything has changed if `weight_values` cannot hold the blocks of this layout."""
-        room = self._room(layout)
-        resizing.check_whole(self.weight_values, "weight_values", (self._room(self.layout), *self.block))
-        if room != self.weight_values.shape[0]:
-            resizing.check_free(self.weight_values, "weight_values")
-
-    def _resize(self, values: Tensor, layout: "sparsekiln.Layout") -> None:
-        if values.shape != self.weight_values.shape:
-            self.weight_values.grad = None
-        resizing.reshape_(self.weight_values, values)
-        forget_recorded_graphs(values.device)
-        self._take(layout)
-
-    @staticmethod
-    def gather(tensor: Tensor, origin: Tensor) -> Tensor:
-        """The blocks of `tensor` [blocks, …] in their new order: `origin` is what relayout returned."""
-        return gathered(tensor, origin)
+    def blocks_of(self, dense: Tensor) -> Tensor:
+        """[blocks, block_out, block_in] of dense [out, in]."""
+        rows = torch.from_numpy(row_of(self.layout)).to(dense.device)
+        return in_blocks(dense, self.block)[rows, self._used_columns().to(dense.device)].contiguous()
 
     # ---- use ----
 
@@ -262,7 +108,7 @@ class BlockSparseLinear(torch.nn.Module):
         if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             if torch.onnx.is_in_onnx_export():
                 return self._of_standard_operators(x)
-        elif crow is not self._known[0] or col is not self._known[1]:
+        else:
             self._check_indices(crow, col)
         return apply(x, self.weight_values, self.bias, crow, col, self.in_features, self.out_features, self.activation)
 
@@ -307,66 +153,7 @@ class BlockSparseLinear(torch.nn.Module):
 
     # ---- saved state ----
 
-    def _load_from_state_dict(
-        self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-    ) -> None:  # fmt: skip
+    def _load_from_state_dict(self, state_dict, prefix, *others) -> None:
         if prefix + "values" in state_dict:  # what the parameter was called before
             state_dict.setdefault(prefix + "weight_values", state_dict.pop(prefix + "values"))
-        names = [prefix + name for name in ("weight_values", "crow_indices", "col_indices")]
-        missing = [name for name in names if name not in state_dict]
-        if "weight_values" not in self._parameters or type(self.weight_values) is not torch.nn.Parameter:
-            error = self._refuse_another_layout(*(state_dict.get(name) for name in names[1:]))
-        elif not missing:
-            error = self._take_saved(state_dict, *names)
-        elif len(missing) < len(names):
-            error = f"has {' and '.join(name for name in names if name not in missing)} alone; the three go together"
-        else:
-            error = None
-        if error is not None:
-            error_msgs.append(f"{prefix[:-1] or 'BlockSparseLinear'}: {error}")
-            return
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        if not missing:
-            self._know_indices()
-
-    def _refuse_another_layout(self, crow: Tensor | None, col: Tensor | None) -> str | None:
-        """For a layer whose weight_values are sharded, or computed from something else: it keeps its layout."""
-        try:
-            if crow is None or col is None or layout_from_indices(crow, col, self.layout.cols) == self.layout:
-                return None
-            self.check_move(self.layout)
-        except (ValueError, RuntimeError) as error:
-            return str(error)
-        return None
-
-    def _take_saved(self, state: dict, *names: str) -> str | None:
-        """Prepares for the tensors of these names, and cuts or pads them to its room; returns what is wrong with them, if anything."""
-        values, crow, col = (state[name] for name in names)
-        try:
-            layout = layout_from_indices(crow, col, self.layout.cols)
-            self._check_grid(layout)
-            room = self._room(layout)
-        except ValueError as error:
-            return str(error)
-        if values.shape[:1] != col.shape or tuple(values.shape[1:]) != self.block:
-            return (
-                f"weight_values has the shape {tuple(values.shape)}; its layout has {layout.blocks} blocks of "
-                f"{self.block[0]}x{self.block[1]}, and its col_indices {col.shape[0]} entries"
-            )
-        if col.shape[0] != room:
-            state[names[0]], state[names[2]] = (_of_length(one, layout.blocks, room) for one in (values, col))
-        if layout != self.layout:
-            try:
-                self.check_move(layout)
-            except RuntimeError as error:
-                return str(error)
-            self.weight_values.grad = None
-            self._resize(self.weight_values.new_empty((room, *self.block)), layout)
-        return None
-
-
-def _of_length(tensor: Tensor, used: int, length: int) -> Tensor:
-    """The first `used` entries, and zeros."""
-    result = tensor.new_zeros((length, *tensor.shape[1:]))
-    result[:used] = tensor[:used]
-    return result
+        super()._load_from_state_dict(state_dict, prefix, *others)

@@ -40,17 +40,22 @@ def check_indices(crow: Tensor, col: Tensor, block_out: int, out_features: int, 
         raise ValueError(f"col_indices has the shape {tuple(col.shape)}, and the weight {blocks} blocks; it has an entry for each")
 
 
-def check_matrix(name: str, matrix: Tensor, features: int, like: Tensor) -> None:
-    """A matrix [n, features] of the type and device of `like`, the weight or another matrix."""
-    if matrix.dtype != like.dtype:
+def check_alike(name: str, tensor: Tensor, like: Tensor) -> None:
+    """The type and the device of `like`, which `tensor` is multiplied with."""
+    if tensor.dtype != like.dtype:
         raise TypeError(
-            f"{name} is {matrix.dtype}, and what it is multiplied with {like.dtype}; convert one of them with .to(), or run "
+            f"{name} is {tensor.dtype}, and what it is multiplied with {like.dtype}; convert one of them with .to(), or run "
             "under torch.autocast"
         )
-    if matrix.device != like.device:
+    if tensor.device != like.device:
         raise ValueError(
-            f"{name} is on {matrix.device}, and what it is multiplied with on {like.device}; move one of them with .to()"
+            f"{name} is on {tensor.device}, and what it is multiplied with on {like.device}; move one of them with .to()"
         )
+
+
+def check_matrix(name: str, matrix: Tensor, features: int, like: Tensor) -> None:
+    """A matrix [n, features] of the type and device of `like`, the weight or another matrix."""
+    check_alike(name, matrix, like)
     if matrix.dim() != 2 or matrix.shape[1] != features:
         raise ValueError(f"{name} has the shape {tuple(matrix.shape)}; this layer takes [n, {features}]")
 

@@ -288,3 +288,15 @@ def call(*arguments) -> Tensor:
     if needs_gradient and activation not in FROM_RESULT:
         return _ops.linear_with_preactivation(*arguments)[0]
     return _ops.linear(*arguments)
+
+
+def call_transposed(x, values, crow, col, out_features, in_features) -> Tensor:
+    """x[n, in] · W of W[in, out], with gradients: what the operator linear_grad_input computes, whose in_features are `out`."""
+    features = out_features, in_features
+    if not torch.compiler.is_compiling():
+        refuse_forward_mode()
+        if _transforms is not None and _transforms() is not None:
+            return transforms.linear_grad_input(x, values, crow, col, *features)
+        if not (torch.is_grad_enabled() and (x.requires_grad or values.requires_grad)) and unobserved(x, values):
+            return products.grad_input(x, None, values, crow, col, *features, "none")
+    return _ops.linear_grad_input(x, None, values, crow, col, *features, "none")

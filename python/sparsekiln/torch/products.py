@@ -62,14 +62,14 @@ def linear(x, values, bias, crow, col, in_features, out_features, activation) ->
     kernel = weight.ready("forward", n, *form)
     if kernel is not None and x.dim() == 2:
         with contextlib.suppress(sparsekiln.InvalidArgument):
-            return run(kernel, n, x, _used(values, weight), bias=bias)
+            return run(kernel, n, x, used(values, weight), bias=bias)
     check_linear(x, values, bias, crow, col, in_features, out_features, activation)
     use = Use("forward", tuple(shape[1:]), in_features, out_features, x.dtype, x.device, epilogue=_epilogue(bias, activation))
     kernel = weight.make(use, n, *form)
-    return run(kernel, n, readable(x, use.alignment), dense(_used(values, weight)), bias=None if bias is None else dense(bias))
+    return run(kernel, n, readable(x, use.alignment), dense(used(values, weight)), bias=None if bias is None else dense(bias))
 
 
-def _used(values: Tensor, weight: Weight) -> Tensor:
+def used(values: Tensor, weight: Weight) -> Tensor:
     """The blocks of the layout: those after them are room for other layouts."""
     return values if values.shape[0] == weight.blocks else values[: weight.blocks]
 
@@ -113,12 +113,12 @@ def grad_input(dy, z, values, crow, col, in_features, out_features, activation) 
     kernel = weight.ready("grad_input", n, *form)
     if kernel is not None and dy.dim() == 2:
         with contextlib.suppress(sparsekiln.InvalidArgument):
-            return run(kernel, n, dy, _used(values, weight), z=z)
+            return run(kernel, n, dy, used(values, weight), z=z)
     check_grad_input(dy, z, values, crow, col, in_features, out_features, activation)
     use = Use("grad_input", tuple(shape[1:]), in_features, out_features, dy.dtype, dy.device, derivative=activation)
     kernel = weight.make(use, n, *form)
     z = None if z is None else readable(z, use.alignment)
-    return run(kernel, n, readable(dy, use.alignment), dense(_used(values, weight)), z=z)
+    return run(kernel, n, readable(dy, use.alignment), dense(used(values, weight)), z=z)
 
 
 # ---- dW = (dy · act'(z))ᵀ · x ----
@@ -157,8 +157,11 @@ def grad_weight(
 
 
 def _finish(result: Tensor | tuple[Tensor, Tensor], room: int, bias: bool, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The two results of the operator from those of the kernel, with zeros for the blocks after those of the layout."""
+    """The two results of the operator from those of the kernel."""
     dw, dbias = result if bias else (result, like.new_empty(0))
-    if dw.shape[0] != room:
-        dw = torch.cat([dw, dw.new_zeros((room - dw.shape[0], *dw.shape[1:]))])
-    return dw, dbias if dbias.dtype == like.dtype else dbias.to(like.dtype)
+    return with_room(dw, room), dbias if dbias.dtype == like.dtype else dbias.to(like.dtype)
+
+
+def with_room(dw: Tensor, room: int) -> Tensor:
+    """The gradient of the weight, with zeros for the blocks after those of the layout."""
+    return dw if dw.shape[0] == room else torch.cat([dw, dw.new_zeros((room - dw.shape[0], *dw.shape[1:]))])

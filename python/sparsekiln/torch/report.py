@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Replaced:
-    """What was done with one nn.Linear."""
+    """What was done with one layer."""
 
     name: str  #: as in named_modules
-    shape: tuple[int, int]  #: [out, in]
+    shape: tuple[int, int]  #: outputs and inputs: features, or channels of a convolution
     blocks: int = 0  #: kept
-    of: int = 0  #: blocks of the grid
+    of: int = 0  #: blocks that its layout could have
     norm_kept: float = 0.0  #: Frobenius norm of what was kept, over that of all of the weight
     skipped: str = ""  #: why it was not replaced; empty if it was
 

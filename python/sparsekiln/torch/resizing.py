@@ -41,7 +41,7 @@ def check_free(parameter: torch.nn.Parameter, name: str) -> None:
             waiting = "hooks of its gradient accumulator would be lost"
     if waiting is not None:
         raise RuntimeError(
-            f"{name} cannot change its number of blocks: {waiting}. Make a BlockSparseLinear with max_blocks=, so that its shape "
+            f"{name} cannot change its number of blocks: {waiting}. Make the layer with max_blocks=, so that its shape "
             "is constant, or unwrap the model, move the layer, and wrap it again"
         )
 

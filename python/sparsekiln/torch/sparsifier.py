@@ -7,11 +7,12 @@ import torch
 
 import sparsekiln
 
-from .blocks import grid, in_blocks, largest, number_at, parse_block, row_of, score_of_present
+from .block_sparse_layer import BlockSparseLayer
+from .blocks import checked_scores, largest, number_at, parse_block, row_of
 from .choice import Choice, Density, Where
-from .layers import BlockSparseLinear
+from .kinds import every_block, of_dense
 from .report import Report
-from .surgery import linear_layers, replace_layers, stored
+from .surgery import layers_of, replace_layers, stored
 
 Tensor = torch.Tensor
 
@@ -27,8 +28,8 @@ class Sparsifier:
             optimizer.step()
             sparsifier.step()
 
-    Replaces the nn.Linear layers of `model` by BlockSparseLinear with all their blocks, and then removes the weakest blocks
-    of each layer at begin_step, every `every` steps, and at end_step, counted in calls of step(). The density is then
+    Replaces the layers of `model` that sparsify_ replaces by block-sparse ones with all their blocks, and then removes the
+    weakest blocks of each layer at begin_step, every `every` steps, and at end_step, counted in calls of step(). The density is then
 
         final + (initial − final) · (1 − (step − begin_step) / (end_step − begin_step))³
 
@@ -38,13 +39,13 @@ class Sparsifier:
     final_density    as `density` of sparsify_: a number, densities by pattern of names, or a function of name and layer
     optimizer        goes on with the new parameters: its momentum, squares and the like move along. An optimizer that is made
                      of model.parameters() after this can be assigned to `sparsifier.optimizer`
-    scores           which blocks are kept: a function of a layer's name and the BlockSparseLinear that returns a score for
-                     each block, [blocks] or [rows, cols], or for each element, [blocks, block_out, block_in] or [out, in], of
-                     which a block has the sum of absolute values. Called when blocks are to be removed, with the gradients that
+    scores           which blocks are kept: a function of a layer's name and the block-sparse layer that returns a score for
+                     each block, [blocks] or [rows, cols], or for each element, shaped like `weight_values` or like the
+                     dense weight, of which a block has the sum of absolute values. Called when blocks are to be removed, with the gradients that
                      the last backward pass has left. Without it, blocks have their Frobenius norm
     fixed_shapes     removed blocks keep their place in memory, as zeros, so that no parameter changes its shape: what
                      DistributedDataParallel needs, where step() is refused without it
-    block, where, leave_small  as in sparsify_. BlockSparseLinear layers that the model has already are pruned further
+    block, where, leave_small  as in sparsify_. Block-sparse layers that the model has already are pruned further
 
     `report` says what was replaced. To go on from a checkpoint, make model, optimizer and Sparsifier as before and load the
     state of all three, in any order.
@@ -77,7 +78,7 @@ class Sparsifier:
         self.optimizer = optimizer
         self.steps = 0  #: how often step() was called
         self._scores = scores
-        self._layers: dict[str, BlockSparseLinear] = {}
+        self._layers: dict[str, BlockSparseLayer] = {}
         self._final: dict[str, float] = {}
         self.report: Report = self._prepare(model, Choice(where, final_density), parse_block(block), leave_small, fixed_shapes)
         if self._is_due(0):
@@ -87,15 +88,15 @@ class Sparsifier:
         """Replaces the dense layers, and notes them and those that are sparse already."""
         if self.optimizer is not None:
             _check_optimizer(self.optimizer, model)
-        for name, layer in linear_layers(model):
-            if isinstance(layer, BlockSparseLinear) and layer not in self._layers.values() and choice.takes(name, layer):
+        for name, layer in layers_of(model):
+            if isinstance(layer, BlockSparseLayer) and layer not in self._layers.values() and choice.takes(name, layer):
                 density = choice.density(name, layer)
                 if density is not None:
                     self._layers[name], self._final[name] = layer, density
 
-        exchanged: list[tuple[torch.nn.Linear, BlockSparseLinear]] = []
+        exchanged: list[tuple[Any, BlockSparseLayer]] = []
 
-        def make(name: str, layer: torch.nn.Linear, density: float) -> BlockSparseLinear:
+        def make(name: str, layer: Any, density: float) -> BlockSparseLayer:
             if self.optimizer is not None:
                 _check_state(self.optimizer, layer.weight)
             sparse = _with_all_blocks(layer, block, fixed_shapes)
@@ -106,7 +107,7 @@ class Sparsifier:
         report = replace_layers(model, choice, block, make, leave_small, may_find_none=bool(self._layers))
         if self.optimizer is not None:
             for dense, sparse in exchanged:
-                _exchange(self.optimizer, dense.weight, stored(sparse), block)
+                _exchange(self.optimizer, dense.weight, sparse)
         return report
 
     # ---- in training ----
@@ -127,7 +128,7 @@ class Sparsifier:
         moves = []
         for name, layer in self._layers.items():
             layout = layer.layout
-            wanted = number_at(self._density_at(step, self._final[name]), layout.rows * layout.cols)
+            wanted = number_at(self._density_at(step, self._final[name]), layer.places)
             if wanted < layout.blocks:
                 moves.append((layer, self._without_weakest(name, layer, wanted)))
         for layer, layout in moves:  # all or none
@@ -143,11 +144,11 @@ class Sparsifier:
         left = 1 - (min(step, self.end_step) - self.begin_step) / span if span else 0.0
         return final + (max(self.initial_density, final) - final) * left**3
 
-    def _without_weakest(self, name: str, layer: BlockSparseLinear, wanted: int) -> "sparsekiln.Layout":
+    def _without_weakest(self, name: str, layer: BlockSparseLayer, wanted: int) -> "sparsekiln.Layout":
         layout = layer.layout
         given = stored(layer).detach()[: layout.blocks].float().square() if self._scores is None else self._scores(name, layer)
         try:
-            scores = score_of_present(given, (layer.out_features, layer.in_features), layer.block, layout)
+            scores = _score_of_present(given, layer)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         kept = largest(scores, wanted).numpy()
@@ -158,16 +159,15 @@ class Sparsifier:
     # ---- what it has come to ----
 
     @property
-    def layers(self) -> dict[str, BlockSparseLinear]:
+    def layers(self) -> dict[str, BlockSparseLayer]:
         """The layers that are pruned, by name."""
         return dict(self._layers)
 
     @property
     def density(self) -> float:
         """The present blocks of all layers that are pruned, over all of their blocks; 1 if there are no layers."""
-        layouts = [layer.layout for layer in self._layers.values()]
-        of = sum(layout.rows * layout.cols for layout in layouts)
-        return sum(layout.blocks for layout in layouts) / of if of else 1.0
+        of = sum(layer.places for layer in self._layers.values())
+        return sum(layer.layout.blocks for layer in self._layers.values()) / of if of else 1.0
 
     @property
     def done(self) -> bool:
@@ -210,29 +210,43 @@ def _check_state(optimizer: torch.optim.Optimizer, weight: Tensor) -> None:
             )
 
 
-def _with_all_blocks(linear: torch.nn.Linear, block: tuple[int, int], fixed_shapes: bool) -> BlockSparseLinear:
+def _with_all_blocks(dense: Any, block: tuple[int, int], fixed_shapes: bool) -> BlockSparseLayer:
     """The same layer in block-sparse form, with the same bias parameter."""
-    rows, cols = grid((linear.out_features, linear.in_features), block)
-    sparse = BlockSparseLinear.from_linear(linear, block=block, layout=torch.ones(rows, cols, dtype=torch.bool, device="cpu"), max_blocks=rows * cols if fixed_shapes else None)
-    sparse.bias = linear.bias
-    if linear.weight.grad is not None:
-        stored(sparse).grad = _all_blocks(linear.weight.grad, block)
+    sparse = of_dense(dense, block, every_block(dense, block))
+    if fixed_shapes:
+        sparse.max_blocks = sparse.layout.blocks
+    sparse.bias = dense.bias
+    if dense.weight.grad is not None:
+        stored(sparse).grad = sparse.blocks_of(dense.weight.grad)
     return sparse
 
 
-def _all_blocks(dense: Tensor, block: tuple[int, int]) -> Tensor:
-    """dense[out, in] -> [rows · cols, block_out, block_in]"""
-    return in_blocks(dense, block).flatten(0, 1).contiguous()
-
-
-def _exchange(
-    optimizer: torch.optim.Optimizer, old: Tensor, new: torch.nn.Parameter, block: tuple[int, int]
-) -> None:
+def _exchange(optimizer: torch.optim.Optimizer, old: Tensor, sparse: BlockSparseLayer) -> None:
     """Replaces a dense weight by its blocks in the optimizer, and what the optimizer keeps for each element of it."""
+    new = stored(sparse)
     for group in optimizer.param_groups:
         group["params"] = [new if one is old else one for one in group["params"]]
     if old in optimizer.state:
         optimizer.state[new] = {
-            name: _all_blocks(kept, block) if isinstance(kept, Tensor) and kept.shape == old.shape else kept
+            name: sparse.blocks_of(kept) if isinstance(kept, Tensor) and kept.shape == old.shape else kept
             for name, kept in optimizer.state.pop(old).items()
         }
+
+
+def _score_of_present(scores: Tensor, layer: BlockSparseLayer) -> Tensor:
+    """[blocks]: scores of the present blocks, of scores of blocks or of elements, of the present ones or of all; of elements
+    a block has the sum of absolute values. ValueError for other shapes, and for NaN."""
+    scores, layout = checked_scores(scores), layer.layout
+    columns = layout.cols // layer.groups
+    if tuple(scores.shape) == (layout.blocks,):
+        return scores
+    if tuple(scores.shape) == (layout.blocks, *layer.block_shape):
+        return scores.abs().flatten(1).sum(1)
+    if tuple(scores.shape) == (layout.rows, columns):
+        return scores[torch.from_numpy(row_of(layout)).to(scores.device), torch.tensor(layout.col % columns).to(scores.device)]
+    if tuple(scores.shape) == layer.dense_shape:
+        return layer.blocks_of(scores.abs()).flatten(1).sum(1)
+    raise ValueError(
+        f"the scores have the shape {tuple(scores.shape)}; {[layout.blocks]} or {[layout.rows, columns]}, one for each block, or "
+        f"{list(layer.weight_values.shape)} or {list(layer.dense_shape)}, one for each element, would work"
+    )

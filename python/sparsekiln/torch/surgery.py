@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
-from sparsekiln._dtypes import CPU_ONLY
-
-from .blocks import parse_block, strongest
-from .choice import Choice, Density, Where, reason_that_it_is_small
-from .kernels import DTYPES
-from .layers import BlockSparseLinear
+from .block_sparse_layer import BlockSparseLayer
+from .blocks import parse_block
+from .choice import Choice, Density, Where
+from .kinds import (
+    how_to_make, is_of_a_kind, kind_of, of_dense, outputs_and_inputs, reason_that_it_does_not_fit, small, strongest_blocks,
+)  # fmt: skip
 from .report import Replaced, Report
 
 Tensor = torch.Tensor
-Make = Callable[[str, torch.nn.Linear, float], BlockSparseLinear]
+Make = Callable[[str, Any, float], BlockSparseLayer]  #: of a name, a dense layer and its density
 
 
 def sparsify_(
@@ -27,7 +27,8 @@ def sparsify_(
     scores: Callable[[str, Any], Tensor] | None = None,
     leave_small: bool = True,
 ) -> Report:
-    """Replaces the nn.Linear layers of `model` by BlockSparseLinear with their strongest blocks.
+    """Replaces the layers of `model` that are nn.Linear, nn.ConvNd or nn.ConvTransposeNd by block-sparse ones of their
+    strongest blocks.
 
     density      of every layer; or by pattern of names, {"encoder.*.output": 0.05, "*": 0.2}, of which the first that fits
                  counts; or a function of a layer's name and the layer. None leaves a layer alone, as does a dict without a
@@ -36,47 +37,49 @@ def sparsify_(
                  None takes all
     scores       which blocks are the strongest: a function of a layer's name and the layer that returns a score for each
                  block [rows, cols], or for each element of the weight [out, in], of which a block has the sum of absolute
-                 values. Without it, blocks have their Frobenius norm
+                 values. Without it, blocks have their Frobenius norm. A convolution has the rows and columns of its weight, whose
+                 columns are those of one group, and each of its blocks has all taps of the kernel
     leave_small  leaves small layers alone, which lose the most and gain the least: those of fewer than two blocks of outputs
                  or of inputs, such as a classifier of few classes, and those where the density is less than one block
 
     Works on the model in place: make optimizers afterwards. Layers are not replaced, but reported with the reason, if they are
     small, share their weight with another module, have hooks, have no weight yet (nn.LazyLinear), are block-sparse already,
-    or are of another subclass or a type without kernels. Warns if a pattern fits no layer, and if nothing was there to replace.
+    are of another subclass, or are what there are no kernels for: another type, channels that fill no whole blocks, convolutions
+    on CUDA devices except those of one tap, stride 1 and no padding, another padding_mode than "zeros". Warns if a pattern fits no layer, and if nothing was there to replace.
     """
     sides = parse_block(block)
 
-    def make(name: str, layer: torch.nn.Linear, of_layer: float) -> BlockSparseLinear:
-        weight = layer.weight.detach()
+    def make(name: str, layer: Any, of_layer: float) -> BlockSparseLayer:
         try:
-            layout = strongest(weight, of_layer, sides, None if scores is None else scores(name, layer))
+            layout = strongest_blocks(layer, of_layer, sides, None if scores is None else scores(name, layer))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        return BlockSparseLinear.from_linear(layer, block=sides, layout=layout)
+        return of_dense(layer, sides, layout)
 
     return replace_layers(model, Choice(where, density), sides, make, leave_small)
 
 
 def replace_layers(model: torch.nn.Module, choice: Choice, block: tuple[int, int], make: Make, leave_small: bool, may_find_none: bool = False) -> Report:
     """Replaces what `choice` takes by what `make` makes of a layer's name, the layer and its density."""
-    if isinstance(model, torch.nn.Linear):
-        raise ValueError("the model is a nn.Linear itself, which cannot be replaced in place; take BlockSparseLinear.from_linear")
+    kind = kind_of(model)
+    if kind is not None:
+        raise ValueError(f"the model is a {type(model).__name__} itself, which cannot be replaced in place; take {how_to_make(kind)}")
     owners = _owners(model)
     done: list[Replaced] = []
     instead: dict[int, torch.nn.Module] = {}
     met: set[int] = set()
-    for name, layer in linear_layers(model):
+    for name, layer in layers_of(model):
         if id(layer) in met or not choice.takes(name, layer):
             continue
         met.add(id(layer))
         density = choice.density(name, layer)
-        reason = _reason_to_skip(layer, owners)
+        reason = _reason_to_skip(layer, block, owners)
         if not reason and density is None:
             reason = "no density is given for it"
         if not reason and density is not None and leave_small:
-            reason = reason_that_it_is_small(_shape(layer), block, density)
-        if reason or density is None or not isinstance(layer, torch.nn.Linear):
-            done.append(Replaced(name, _shape(layer), skipped=reason))
+            reason = small(layer, block, density)
+        if reason or density is None:
+            done.append(Replaced(name, outputs_and_inputs(layer), skipped=reason))
         else:
             sparse = make(name, layer, density)
             done.append(_row(name, layer.weight, sparse))
@@ -94,20 +97,14 @@ def replace_layers(model: torch.nn.Module, choice: Choice, block: tuple[int, int
     return report
 
 
-def linear_layers(model: torch.nn.Module) -> list[tuple[str, torch.nn.Linear | BlockSparseLinear]]:
+def layers_of(model: torch.nn.Module) -> list[tuple[str, Any]]:
     """The dense and the block-sparse layers, by each of their names."""
-    named = model.named_modules(remove_duplicate=False)
-    return [(name, one) for name, one in named if isinstance(one, (torch.nn.Linear, BlockSparseLinear))]
+    return [(name, one) for name, one in model.named_modules(remove_duplicate=False) if is_of_a_kind(one)]
 
 
-def stored(layer: BlockSparseLinear) -> torch.nn.Parameter:
-    """The weight of a layer: [blocks, block_out, block_in]."""
+def stored(layer: BlockSparseLayer) -> torch.nn.Parameter:
+    """The weight of a layer: [blocks, …]."""
     return layer.weight_values
-
-
-def _shape(layer: torch.nn.Linear | BlockSparseLinear) -> tuple[int, int]:
-    """[out, in]; 0 inputs if they are not known yet."""
-    return int(layer.out_features), int(layer.in_features)
 
 
 Owners = dict[int, list[tuple[str, torch.nn.Module]]]
@@ -122,18 +119,17 @@ def _owners(model: torch.nn.Module) -> Owners:
     return owners
 
 
-def _row(name: str, weight: Tensor, sparse: BlockSparseLinear) -> Replaced:
+def _row(name: str, weight: Tensor, sparse: BlockSparseLayer) -> Replaced:
     whole = torch.linalg.vector_norm(weight.detach().float()).item()
     kept = torch.linalg.vector_norm(stored(sparse).detach().float()).item()
-    layout = sparse.layout
-    return Replaced(name, _shape(sparse), layout.blocks, layout.rows * layout.cols, kept / whole if whole else 1.0)
+    return Replaced(name, outputs_and_inputs(sparse), sparse.layout.blocks, sparse.places, kept / whole if whole else 1.0)
 
 
 def _message(model: torch.nn.Module, choice: Choice, done: list[Replaced]) -> str:
     """What the caller may not have expected."""
-    layers = linear_layers(model)
+    layers = layers_of(model)
     if not layers:
-        return "The model has no nn.Linear."
+        return "The model has no nn.Linear and no convolution."
     lines = [f"No layer's name fits {pattern!r}." for pattern in choice.unused]
     if not done:
         some = ", ".join(name for name, _ in layers[:4]) + (", …" if len(layers) > 4 else "")
@@ -148,20 +144,17 @@ def _message(model: torch.nn.Module, choice: Choice, done: list[Replaced]) -> st
 _SPARSE_ALREADY = "is block-sparse already"
 
 
-def _reason_to_skip(layer: torch.nn.Linear | BlockSparseLinear, owners: Owners) -> str:
-    if isinstance(layer, BlockSparseLinear):
+def _reason_to_skip(layer: Any, block: tuple[int, int], owners: Owners) -> str:
+    if isinstance(layer, BlockSparseLayer):
         return _SPARSE_ALREADY
-    if isinstance(layer, torch.nn.LazyLinear) and layer.has_uninitialized_params():
+    if isinstance(layer, torch.nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():
         return "has no weight yet: call the model once, on an example of its input, and then this again"
-    if type(layer) is not torch.nn.Linear:
-        return f"is a {type(layer).__name__}"
+    reason = reason_that_it_does_not_fit(layer, block)
+    if reason:
+        return reason
     others = [owner for parameter in layer.parameters() for owner, module in owners[id(parameter)] if module is not layer]
     if others:
         return f"shares its weight with {others[0]}"
-    if layer.weight.dtype not in DTYPES:
-        return f"is {layer.weight.dtype}"
-    if layer.weight.is_cuda and str(layer.weight.dtype).removeprefix("torch.") in CPU_ONLY:
-        return f"is {layer.weight.dtype}, which runs on the cpu target alone"
     if layer.weight.is_meta:
         return "is on the meta device: it has no weight to choose from"
     if any((layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)):
@@ -172,8 +165,8 @@ def _reason_to_skip(layer: torch.nn.Linear | BlockSparseLinear, owners: Owners) 
 def _keep_off_the_dense_path(module: torch.nn.Module) -> None:
     """For inference PyTorch's encoder has an operator that takes dense weights, and nested tensors of padded inputs."""
     if isinstance(module, torch.nn.TransformerEncoderLayer):
-        if any(isinstance(child, BlockSparseLinear) for child in module.children()):
+        if any(isinstance(child, BlockSparseLayer) for child in module.children()):
             module.activation_relu_or_gelu = 0
     elif isinstance(module, torch.nn.TransformerEncoder):
-        if any(isinstance(one, BlockSparseLinear) for one in module.modules()):
+        if any(isinstance(one, BlockSparseLayer) for one in module.modules()):
             module.enable_nested_tensor = module.use_nested_tensor = False

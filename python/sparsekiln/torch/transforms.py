@@ -134,3 +134,8 @@ def linear(x, values, bias, crow, col, in_features, out_features, activation) ->
     """The operator linear, under the transforms of torch.func."""
     z = _Linear.apply(x, values, bias, crow, col, in_features, out_features)
     return z if activation == "none" else ACTIVATIONS[activation](z)
+
+
+def linear_grad_input(dy, values, crow, col, in_features, out_features) -> Tensor:
+    """The operator linear_grad_input without an activation, under the transforms of torch.func."""
+    return _GradInput.apply(dy, values, crow, col, in_features, out_features)

@@ -10,7 +10,7 @@ import torch
 
 _REFUSAL = (
     "torch.nn.utils cannot work on 'weight' of a {kind}, which is computed from its parameter; give it 'weight_values' "
-    "[blocks, block_out, block_in], or for pruning of whole blocks, call relayout"
+    "[blocks, …], or for pruning of whole blocks, call relayout"
 )
 
 

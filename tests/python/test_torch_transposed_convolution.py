@@ -1,0 +1,403 @@
+"""BlockSparseConvTranspose1d, 2d and 3d against the dense transposed convolutions of PyTorch."""
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from dense_convolution import LAYERS, TRANSPOSED, blocks_of, check, close, dense_weight, images, pairwise, refused  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from sparsekiln.torch import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d  # noqa: E402
+
+EXTENTS = (5, 4, 3)
+
+
+def possible(case):
+    reach = case["dilation"] * (case["kernel"] - 1) + 1 + case["output_padding"] - 2 * case["padding"]
+    outputs = [(size - 1) * case["stride"] + reach for size in EXTENTS[: case["dimensions"]]]
+    return case["output_padding"] < max(case["stride"], case["dilation"]) and min(outputs) > 0 and (case["dimensions"] < 3 or case["kernel"] < 5)
+
+
+CASES = pairwise(
+    {
+        "dimensions": (1, 2, 3), "kernel": (1, 2, 3, 4, 5), "stride": (1, 2, 3), "dilation": (1, 2), "padding": (0, 1, 2),
+        "output_padding": (0, 1, 2), "block": (8, 16, (16, 8)), "dtype": ("float32", "bfloat16", "float16"),
+        "channels_last": (False, True), "bias": (True, False), "groups": (1, 2),
+    },
+    possible,
+)  # fmt: skip
+
+
+def make_layer(dimensions=2, kernel=3, in_channels=48, out_channels=32, block=16, seed=0, density=0.5, **options):
+    torch.manual_seed(seed)
+    return TRANSPOSED[dimensions](in_channels, out_channels, kernel, density=density, block=block, **options)
+
+
+# ---- values and gradients ----
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+def test_values_and_gradients(case):
+    layer = make_layer(
+        case["dimensions"], case["kernel"], 64, 32, case["block"], stride=case["stride"], dilation=case["dilation"],
+        padding=case["padding"], output_padding=case["output_padding"], bias=case["bias"], groups=case["groups"],
+        dtype=getattr(torch, case["dtype"]),
+    )  # fmt: skip
+    check(layer, images(layer, 3, EXTENTS[: case["dimensions"]], case["channels_last"]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel": (3, 1), "padding": (1, 0), "stride": (2, 1), "output_padding": (1, 0)},
+        {"kernel": (1, 4), "dilation": (1, 2), "stride": (3, 2), "output_padding": (2, 1)},
+        {"kernel": (2, 3), "padding": (3, 0), "dilation": (2, 1)},
+        {"kernel": 2, "dilation": 3, "output_padding": (2, 1)},  # more than the stride: past the last window
+        {"kernel": 1, "stride": 2},
+        {"kernel": 1, "padding": 1},
+    ],
+)
+def test_geometries_that_differ_between_the_dimensions(options):
+    layer = make_layer(**options)
+    check(layer, images(layer, 2, (6, 5)))
+
+
+def test_it_is_the_gradient_of_the_convolution_of_the_same_weight():
+    layer = make_layer(stride=2, padding=1, bias=False)
+    conv = LAYERS[2](32, 48, 3, 2, 1, layout=layer.layout, bias=False, block=16)
+    conv.load_state_dict(layer.state_dict())
+    x, dy = images(conv, 2, (7, 9)).requires_grad_(), images(layer, 2, (4, 5))
+    conv(x).backward(dy)
+    assert torch.equal(layer(dy), x.grad)
+
+
+@pytest.mark.parametrize("options", [{"kernel": 1, "stride": 3}, {"kernel": 2, "stride": 3, "output_padding": 2}])
+def test_outputs_that_no_input_reaches_are_the_bias(options):
+    layer = make_layer(**options)
+    y = layer(images(layer, 2, (3, 4)))
+    for offset in range(options["kernel"], 3):
+        for part in (y[:, :, offset::3], y[:, :, :, offset::3]):
+            assert part.numel() and torch.equal(part, layer.bias[:, None, None].expand_as(part))
+
+
+def test_rows_and_columns_without_blocks():
+    torch.manual_seed(0)
+    layer = BlockSparseConvTranspose2d(48, 48, 3, padding=1, layout=[[1, 0, 0], [0, 0, 0], [0, 1, 0]], block=16)
+    check(layer, images(layer, 2, (5, 5)))
+
+
+@pytest.mark.parametrize("size", [(9, 11), (10, 12), (9, 12)])
+def test_an_output_size_chooses_the_output_padding(size):
+    layer = make_layer(stride=2, padding=1, output_padding=1)
+    x = images(layer, 2, (5, 6))
+    check(layer, x, output_size=size)
+    y = layer(x, size)
+    assert y.shape[2:] == size
+    assert torch.equal(layer(x, y.size()), y) and torch.equal(layer(x[0], y[0].size()), y[0])
+    assert torch.equal(layer.to_dense()(x, list(size)).isfinite(), y.isfinite())
+
+
+@pytest.mark.parametrize("layers", [LAYERS, TRANSPOSED])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_gradients_are_those_of_finite_differences(layers, kernel):
+    torch.manual_seed(0)
+    layer = layers[2](16, 16, kernel, kernel, density=0.5, block=8)
+    x = images(layer, 2, (4, 3)).requires_grad_()
+    operands = {"x": x, "weight_values": layer.weight_values, "bias": layer.bias}
+    dy = torch.randn(layer(x).shape)
+    gradients = dict(zip(operands, torch.autograd.grad(layer(x), operands.values(), dy)))
+
+    def loss(**changed):
+        x, *weights = (operands | changed).values()
+        y = torch.func.functional_call(layer, dict(zip(("weight_values", "bias"), weights)), (x,))
+        return (y.detach().double() * dy).sum()
+
+    for name, operand in operands.items():  # y is linear in each of them, so that large steps are exact
+        direction = torch.randn(operand.shape)
+        difference = (loss(**{name: operand + direction}) - loss(**{name: operand - direction})) / 2
+        derivative = (gradients[name].double() * direction).sum()
+        assert abs(difference - derivative) <= 1e-5 * gradients[name].norm() * direction.norm()
+        assert abs(derivative) > 1e-3 * gradients[name].norm()
+
+
+def test_gradcheck_in_float64_where_it_is_a_linear_layer():
+    layer = make_layer(kernel=1, in_channels=16, out_channels=16, block=8, dtype=torch.float64)
+    x = images(layer, 1, (2, 2)).requires_grad_()
+    values, bias = (one.detach().clone().requires_grad_() for one in (layer.weight_values, layer.bias))
+
+    def of(x, values, bias):
+        return torch.func.functional_call(layer, {"weight_values": values, "bias": bias}, (x,))
+
+    assert torch.autograd.gradcheck(of, (x, values, bias)) and torch.autograd.gradgradcheck(of, (x, values, bias))
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_second_derivatives(kernel):
+    layer = make_layer(kernel=kernel, in_channels=8, out_channels=8, block=8, density=1)
+    dense = layer.to_dense()
+    results = []
+    for module, weight in ((layer, layer.weight_values), (dense, dense.weight)):
+        x = images(layer, 2, (5, 4)).requires_grad_()
+        dx, dw = torch.autograd.grad(module(x).square().sum(), (x, weight), create_graph=True)
+        (dx.square().sum() + dw.square().sum()).backward()
+        results.append((x.grad, weight.grad))
+    close(results[0][0], results[1][0])
+    close(results[0][1], blocks_of(layer, results[1][1]))
+
+
+def test_a_frozen_weight_keeps_no_input():
+    layer = make_layer()
+    layer.weight_values.requires_grad_(False)
+    x = images(layer, 2, (5, 4)).requires_grad_()
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
+        y = layer(x)
+    assert [one.shape for one in saved if one.is_floating_point()] == [layer.weight_values.shape]
+    y.sum().backward()
+    close(x.grad, torch.autograd.grad(layer.to_dense()(x).sum(), x)[0])
+
+
+def test_no_images():
+    layer = make_layer(padding=1)
+    x = images(layer, 0, (5, 6)).requires_grad_()
+    y = layer(x)
+    y.sum().backward()
+    assert y.shape == (0, 32, 5, 6) and x.grad.shape == x.shape
+    assert not layer.weight_values.grad.any() and not layer.bias.grad.any()
+
+
+# ---- memory formats and shapes ----
+
+
+@pytest.mark.parametrize("extents", [(1, 1), (3, 1), (3, 4)])
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_strides_are_those_of_a_dense_layer(extents, n, channels_last):
+    for layer in (make_layer(kernel=1), make_layer(stride=2)):
+        x = images(layer, n, extents)
+        x = x.to(memory_format=torch.channels_last) if channels_last and n else x
+        y = layer(x)
+        assert y.is_contiguous(memory_format=torch.channels_last) if channels_last and n else y.is_contiguous()
+        if min(*extents, *y.shape) > 1 or not channels_last:
+            assert y.stride() == layer.to_dense()(x).stride()
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_an_image_without_a_batch(dimensions):
+    layer = make_layer(dimensions, stride=2)
+    x = images(layer, 1, (5, 6, 4)[:dimensions])
+    y = layer(x[0])
+    assert y.dim() == dimensions + 1 and torch.equal(y, layer(x)[0])
+
+
+# ---- from and to dense ----
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_all_blocks_of_a_dense_layer_are_that_layer(dimensions, groups):
+    torch.manual_seed(0)
+    dense = getattr(torch.nn, f"ConvTranspose{dimensions}d")(32, 64, 3, 2, 1, 1, groups)
+    layer = TRANSPOSED[dimensions].from_conv(dense, density=1, block=16)
+    assert layer.layout.shape == (2, 4) and layer.layout.blocks == 8 // groups
+    back = layer.to_dense()
+    assert torch.equal(back.weight, dense.weight) and torch.equal(back.bias, dense.bias)
+    assert repr(back) == repr(dense)
+    x = images(layer, 2, (4, 3, 2)[:dimensions])
+    close(layer(x), dense(x))
+
+
+def test_the_strongest_blocks_are_taken():
+    torch.manual_seed(0)
+    dense = torch.nn.ConvTranspose2d(64, 32, 3, bias=False).eval().requires_grad_(False)
+    norms = dense.weight.detach().reshape(4, 16, 4, 8, 9).square().sum((1, 3, 4)).flatten()
+    layer = BlockSparseConvTranspose2d.from_conv(dense, density=0.25, block=(16, 8))
+    assert layer.layout.blocks == 4 and layer.bias is None and not layer.training and not layer.weight_values.requires_grad
+    close(layer.weight_values.square().sum((1, 2, 3)).sort().values, norms.sort().values[-4:])
+    assert torch.equal(layer.dense_weight(), dense_weight(layer)) and torch.equal(layer.weight, layer.to_dense().weight)
+
+
+def test_it_says_what_it_is():
+    layer = BlockSparseConvTranspose1d(64, 32, 3, 2, output_padding=1, layout=[[1], [0]])
+    assert repr(layer) == (
+        "BlockSparseConvTranspose1d(64, 32, kernel_size=(3,), stride=(2,), output_padding=(1,), block=32, blocks=1, density=0.5)"
+    )
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_copies_and_states(copied):
+    layer, other = make_layer(stride=2), make_layer(stride=2, seed=1, density=0.9)
+    x = images(layer, 2, (5, 6))
+    other.load_state_dict(layer.state_dict())
+    for one in (copied(layer), other):
+        assert one.layout == layer.layout and torch.equal(one(x), layer(x))
+
+
+# ---- what PyTorch does with layers ----
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_compiled_code_is_one_graph(kernel):
+    layer = make_layer(kernel=kernel, stride=kernel, output_padding=kernel // 2)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for n, channels_last in ((3, False), (5, False), (3, True)):
+        x = images(layer, n, (6, 5), channels_last)
+        layer.zero_grad()
+        layer(x).square().sum().backward()
+        wanted = layer.weight_values.grad.clone()
+        layer.zero_grad()
+        y = compiled(x)
+        y.square().sum().backward()
+        assert torch.equal(y, layer(x)) and y.stride() == layer(x).stride()
+        close(layer.weight_values.grad, wanted)
+    size = [extent * kernel for extent in x.shape[2:]]
+    assert torch.equal(compiled(x, size), layer(x, size))
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_an_exported_program_takes_any_batch(kernel):
+    layer = make_layer(kernel=kernel)
+    shapes = {"x": {0: torch.export.Dim("n", min=1, max=64)}}
+    program = torch.export.export(layer, (images(layer, 3, (6, 5)),), dynamic_shapes=shapes).module()
+    for n in (1, 7):
+        x = images(layer, n, (6, 5))
+        assert torch.equal(program(x), layer(x))
+
+
+def test_compiled_and_exported_code_takes_other_sizes():
+    layer, sizes = make_layer(stride=2, padding=1, output_padding=1), torch.export.Dim
+    shapes = {"x": {0: sizes("n", max=64), 2: sizes("h", min=2, max=64), 3: sizes("w", min=2, max=64)}}
+    program = torch.export.export(layer, (images(layer, 2, (6, 5)),), dynamic_shapes=shapes).module()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
+    for extents in ((5, 6), (3, 9)):
+        x = images(layer, 3, extents)
+        assert torch.equal(program(x), layer(x)) and torch.equal(compiled(x), layer(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_traces_of_torch_jit(kernel):
+    layer = make_layer(kernel=kernel, stride=kernel)
+    trace, x = torch.jit.trace(layer, (images(layer, 2, (6, 5)),)), images(layer, 3, (6, 5))
+    assert torch.equal(trace(x), layer(x))
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_autocast(kernel):
+    layer = make_layer(kernel=kernel)
+    x = images(layer, 2, (6, 5))
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(x)
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert layer.weight_values.grad.dtype == torch.float32
+    close(y.float(), layer(x), 1e-2)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_vmap_over_a_batch_of_batches(kernel):
+    layer = make_layer(kernel=kernel, stride=kernel).requires_grad_(False)
+    x = torch.randn(3, 2, 48, 5, 5)
+    close(torch.vmap(layer)(x), torch.stack([layer(one) for one in x]))
+
+
+def test_derivatives_of_torch_func_where_it_is_a_linear_layer():
+    layer, x = make_layer(kernel=1), torch.randn(2, 48, 3, 4)
+    dense = layer.to_dense()
+    found, wanted = (torch.func.grad(lambda x: module(x).square().sum())(x) for module in (layer, dense))
+    close(found, wanted)
+
+
+def test_meta_tensors():
+    y = make_layer(stride=2, device="meta")(torch.randn(2, 48, 5, 6, device="meta"))
+    assert y.is_meta and y.shape == (2, 32, 11, 13)
+
+
+@pytest.mark.parametrize("size", [None, [11, 14]])
+def test_what_onnx_exporters_are_given_is_of_standard_operators(monkeypatch, size):
+    layer = make_layer(stride=2, dilation=1)
+    x = images(layer, 2, (5, 6))
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
+    program = torch.export.export(layer, (x, size))
+    assert "sparsekiln" not in str(program.graph)
+    monkeypatch.undo()
+    close(program.module()(x, size), layer(x, size))
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_the_flop_counter_counts_present_blocks(kernel):
+    layer = make_layer(kernel=kernel)
+    x = images(layer, 2, (5, 6)).requires_grad_()
+    with FlopCounterMode(display=False) as counter:
+        layer(x).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * layer.weight_values.numel() * 2 * 5 * 6
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"in_channels": 40}, ("40 input channels fill no whole blocks of 16", "48 channels")),
+        ({"block": (16, 64)}, ("32 output channels fill no whole blocks of 64", "smaller blocks")),
+        ({"groups": 3}, ("48 input and 32 output channels in 3 groups", "multiples")),
+        ({"padding": "same"}, ("padding of 'same'", "numbers")),
+        ({"output_padding": 1}, ("output_padding of 1x1", "stride of 1x1 and a dilation of 1x1", "smaller")),
+        ({"output_padding": -1}, ("output_padding=-1", "0 or more")),
+        ({"padding_mode": "reflect"}, ("'reflect'", "'zeros'")),
+        ({"layout": [[1]]}, ("1 × 1", "48 input and 32 output", "3 × 2")),
+    ],
+)
+def test_layers_that_cannot_be(options, words):
+    with refused(ValueError, *words):
+        BlockSparseConvTranspose2d(**({"in_channels": 48, "out_channels": 32, "kernel_size": 3, "block": 16} | options))
+
+
+@pytest.mark.parametrize("size", [(10, 13), (12, 15), (13, 14), (11, 12)])
+def test_an_output_size_that_no_output_padding_gives(size):
+    with refused(ValueError, f"output_size of {size[0]}x{size[1]}", "from 11x13 to 12x14"):
+        make_layer(stride=2)(torch.zeros(1, 48, 5, 6), size)
+
+
+def test_an_output_size_of_other_dimensions():
+    with refused(ValueError, "output_size of 3 numbers", "2 of them, or 4"):
+        make_layer(stride=2)(torch.zeros(1, 48, 5, 6), (32, 11, 13))
+
+
+def test_an_output_without_elements():
+    with refused(ValueError, "input of 2x5 gives an output of 0x3", "less padding"):
+        make_layer(padding=2)(torch.zeros(1, 48, 2, 5))
+
+
+def test_an_input_of_other_channels():
+    with refused(ValueError, "shape", "\\[n, 48, height, width\\] or \\[48, height, width\\]"):
+        make_layer()(torch.zeros(2, 32, 5, 5))
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_an_input_of_another_type(kernel):
+    with refused(TypeError, "float64", "float32", "to()"):
+        make_layer(kernel=kernel)(torch.zeros(1, 48, 5, 5, dtype=torch.float64))
+
+
+def test_from_conv_of_another_layer():
+    with refused(TypeError, "given a Conv2d", "it takes a ConvTranspose2d"):
+        BlockSparseConvTranspose2d.from_conv(torch.nn.Conv2d(8, 8, 1), block=8)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_forward_mode_derivatives(kernel):
+    layer = make_layer(kernel=kernel)
+    x = images(layer, 1, (5, 5))
+    with torch.autograd.forward_ad.dual_level(), refused(NotImplementedError, "forward-mode"):
+        layer(torch.autograd.forward_ad.make_dual(x, x))
+
+
+def test_derivatives_of_torch_func():
+    layer = make_layer()
+    with refused(NotImplementedError, "torch.func", "backward"):
+        torch.func.grad(lambda x: layer(x).sum())(images(layer, 1, (5, 5)))
