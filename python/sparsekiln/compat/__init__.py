@@ -35,9 +35,10 @@ import numpy as np
 
 import sparsekiln
 from sparsekiln._dtypes import BYTES, NAMES, listed
+from sparsekiln.compat.conv import BlocksparseConv, BlocksparseDeconv
 from sparsekiln.compat._frameworks import Differentiable, aligned, of_type, target_of, type_name
 
-__all__ = ["BlocksparseMatMul"]
+__all__ = ["BlocksparseConv", "BlocksparseDeconv", "BlocksparseMatMul"]
 
 _MOST = 65536  # batch rows of one kernel; larger batches get their own
 
