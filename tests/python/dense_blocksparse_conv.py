@@ -21,7 +21,7 @@ class Case:
         self.K = max(max(K) for _, K in self.BCK) + 1
 
     def filters(self, seed=0):
-        """Of each block: [K, C, taps], of a deconvolution [C, K, taps]."""
+        """One for each block: [K, C, taps], of a deconvolution [C, K, taps]."""
         random = np.random.default_rng(seed)
         sides = [(len(C), len(K)) if self.deconv else (len(K), len(C)) for C, K in self.BCK]
         return [random.uniform(-1, 1, (*side, *self.taps)).astype(np.float32) for side in sides]
@@ -49,7 +49,7 @@ class Case:
         return y, dx, np.concatenate([block.reshape(-1) for block in blocks])
 
     def _windows(self, image, outputs):
-        """Of each tap: its number, and the part of a padded image [n, channels, …] that it meets at all outputs."""
+        """Each tap, and the part of a padded image [n, channels, …] that it meets at all outputs."""
         for tap in itertools.product(*map(range, self.taps)):
             parts = [
                 slice(one * dilate, one * dilate + (q - 1) * step + 1, step)

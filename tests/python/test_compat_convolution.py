@@ -1,7 +1,9 @@
 """Convolutions of the interface of 2017, on NumPy and PyTorch arrays, against dense float64."""
 
 import copy
+import pathlib
 import pickle
+import textwrap
 
 import numpy as np
 import pytest
@@ -140,7 +142,8 @@ def test_normalised_filters_of_zeros_are_zeros_with_finite_gradients():
     leaf = torch.zeros(conv.sizeF, requires_grad=True)
     conv.l2_normalize(leaf, epsilon=0.25).backward(torch.ones(conv.sizeF))
     np.testing.assert_allclose(leaf.grad, 2)  # 1 / √epsilon
-    np.testing.assert_allclose(conv.l2_normalize_grad(F, np.ones_like(F), epsilon=0.25)[0], 2)
+    small = np.full_like(F, 1e-3)  # whose squares are below epsilon, so that the length is a constant
+    np.testing.assert_allclose(conv.l2_normalize_grad(small, np.ones_like(F), epsilon=0.25)[0], 2)
 
 
 def test_normalised_filters_have_the_type_that_is_asked_for():
@@ -303,6 +306,15 @@ def test_torch_compile_breaks_its_graph_there_and_goes_on():
     x, dy = case.images(1)
     compiled = torch.compile(lambda x: conv(F, x * 2) + 1, backend="eager")
     assert_near(compiled(torch.from_numpy(x)), 2 * case.results(filters, x, dy)[0] + 1)
+
+
+def test_the_example_of_the_document_runs():
+    page = (pathlib.Path(__file__).resolve().parent.parent.parent / "docs/migration.md").read_text()
+    _, _, after = page.partition("`cwise_linear`:\n\n")
+    code = textwrap.dedent(after.partition("\n\n- ")[0])
+    left = {}
+    exec(compile(code, "docs/migration.md", "exec"), left)
+    assert list(left["y"].shape) == [8, 128, 1, 14, 14] and left["x"].shape[1] == 80
 
 
 # ---- edge bias of dense convolutions, and channel-wise linear ----

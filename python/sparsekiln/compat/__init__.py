@@ -1,9 +1,11 @@
-"""The interface of 2017: ``BlocksparseMatMul`` as in the blocksparse package for TensorFlow 1.
+"""The interface of 2017: ``BlocksparseMatMul`` and convolutions as in the blocksparse package for TensorFlow 1.
 
     from sparsekiln.compat import BlocksparseMatMul      # was: from blocksparse.matmul import BlocksparseMatMul
 
     bsmm = BlocksparseMatMul(sparsity, block_size=32)
     y = bsmm(x, w)
+
+``BlocksparseConv`` and ``BlocksparseDeconv`` are documented in ``sparsekiln.compat.conv``; what follows is of the product.
 
 Weights of that package give the same results here. Its conventions, which differ from those of the rest of sparsekiln:
 

@@ -77,12 +77,12 @@ class Space(NamedTuple):
         return list(found.values())
 
     def _taps_in_output(self, dimension: int, q: int) -> list[bool]:
-        """Of each tap of a position of y: whether it falls into the padding of x."""
+        """Which taps of a position of y fall into the padding of x."""
         kernel, x, _, stride, dilation, before = (of[dimension] for of in self)
         return [not 0 <= q * stride + tap * dilation - before < x for tap in range(kernel)]
 
     def _taps_in_input(self, dimension: int, x: int) -> list[bool]:
-        """Of each tap of a position of x: whether it falls outside of y. Those between two strides fall into a hole."""
+        """Which taps of a position of x fall outside of y. Those between two strides fall into a hole."""
         kernel, _, output, stride, dilation, before = (of[dimension] for of in self)
         reached = [x + before - tap * dilation for tap in range(kernel)]
         return [one % stride == 0 and not 0 <= one // stride < output for one in reached]

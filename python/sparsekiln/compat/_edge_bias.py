@@ -32,7 +32,7 @@ class EdgeBias:
             self._edge_of[edge] = number + 1
 
     def apply(self, y: Any, g: Any, b: Any) -> Any:
-        """Of y's framework, shape and type; differentiable. g may be None: nothing is multiplied."""
+        """Has y's framework, shape and type; differentiable. g may be None: nothing is multiplied."""
         self._check(y, g, b)
         if not self.edges:
             return y
@@ -44,7 +44,7 @@ class EdgeBias:
         return f.cast(f.reshape(result, f.shape(y)), type_name(y.dtype))
 
     def gradient(self, dy: np.ndarray, y: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of apply(), with respect to y, g and b: NumPy's."""
+        """Gradients of apply() with respect to y, g and b: NumPy's."""
         self._check(dy, g, g)
         f, compute = functions_of(dy), wide(dy, y, g)
         dy_, y_ = (one.astype(compute).reshape(-1, *self._image) for one in (dy, y))
@@ -137,12 +137,12 @@ class ConvEdgeBias:
 def conv_edge_bias_init(
     y: Any, x: Any, w: Any, strides: Any = None, padding: str = "SAME", data_format: str = "NHWC", dilations: Any = None
 ) -> ConvEdgeBias:
-    """Of y = conv(x, w), tensors or arrays of which only the shapes are read."""
+    """The edge bias of y = conv(x, w), of which only the shapes are read."""
     return ConvEdgeBias(y.shape, x.shape, w.shape, strides, padding, data_format, dilations)
 
 
 def deconv_edge_bias_init(
     y: Any, x: Any, w: Any, strides: Any = None, padding: str = "SAME", data_format: str = "NHWC", dilations: Any = None
 ) -> ConvEdgeBias:
-    """Of y = conv_transpose(x, w), tensors or arrays of which only the shapes are read."""
+    """The edge bias of y = conv_transpose(x, w), of which only the shapes are read."""
     return ConvEdgeBias(x.shape, y.shape, w.shape, strides, padding, data_format, dilations, deconv=True)

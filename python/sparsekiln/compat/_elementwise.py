@@ -110,7 +110,7 @@ class Filters(NamedTuple):
         return f.cast(f.reshape(f.join(parts, 0), F.shape), dtype)
 
     def gradient(self, F: np.ndarray, dy: np.ndarray, gain: np.ndarray | None, epsilon: float) -> tuple[np.ndarray, np.ndarray | None]:
-        """Of normalised(), with respect to F and to gain: NumPy's, in the types of these."""
+        """Gradients of normalised() with respect to F and to gain: NumPy's, in the types of these."""
         f, compute = functions_of(F), wide(F, gain)
         dF, dgain, first = [], [], 0
         for blocks, dblocks in zip(self._parts(f, f.cast(F, compute)), self._parts(f, f.cast(dy, compute))):

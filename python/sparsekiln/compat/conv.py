@@ -13,9 +13,10 @@ Channels whose lists are all made of aligned runs of 8, 16, 32 or 64 are those t
 into blocks of their own, and filled up to multiples of 8 at least. Images are channels-first, as in the original, and
 kernels compute channels-last: each call copies x and y, except for PyTorch's channels-last tensors with such channels.
 
-Arrays are NumPy's, PyTorch's (differentiable) or TensorFlow's (differentiable), on the cpu: see ``sparsekiln.compat``. Types
-are float32, bfloat16 and float16, accumulated in float32. What is compiled is for one size of the images, and serves all
-batches.
+Arrays are NumPy's, PyTorch's (differentiable) or TensorFlow's (differentiable), on the cpu; compiled code and graphs of
+these treat a convolution as they do the product, see ``sparsekiln.compat``. Types are float32, bfloat16 and float16,
+accumulated in float32. Kernels are compiled when they are first needed, for the size of the images, and serve all batches;
+those of the gradient of the filters, all up to a power of two.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class BlocksparseConv:
 
         Args:
           F: filters, flat or f_shape().
-          I: i_shape(N), or without leading dimensions of the image that are 1 in i_shape and o_shape. Of F's type.
+          I: i_shape(N), or without leading dimensions of the image that are 1 in i_shape and o_shape. It has F's type.
           edge_bias: b, edge_bias_shape(), which is added; or (g, b): y · g + b at the edges.
 
         Returns:
@@ -313,7 +314,7 @@ class BlocksparseConv:
         return result
 
     def _most_images(self, op: str) -> int:
-        """Of one launch: a power of two."""
+        """How many images a launch takes: a power of two."""
         most = min(_MOST, _MOST_POSITIONS // max(math.prod(self.DHW), math.prod(self.MPQ)))
         if op == "grad_weight":  # its workspace has float32 copies of the padded input and of dy
             bytes_ = 4 * (self._space.padded_positions() * self._plan.input.features + math.prod(self.MPQ) * self._plan.output.features)
