@@ -32,6 +32,10 @@ MORE = {
     "ragged deconvolution": Case(RAGGED, (1, 3, 2), (1, 3, 4), (1, 5, 8), (0, 1, 1), strides=(1, 2, 2), MPQ=(1, 5, 8), deconv=True),
     "ragged outputs": Case([(range(8), [3, 0]), (range(8, 24), [1, 2, 3])], (1, 1, 3), (1, 1, 9), (1, 1, 9), (0, 0, 1)),
     "ragged inputs": Case([([3, 0], range(8)), ([1, 2, 3], range(8, 24))], (1, 1, 3), (1, 1, 9), (1, 1, 9), (0, 0, 1)),
+    "the same lists again": Case(
+        [([4, 0, 2], [5, 1]), ([2, 4, 0], [0, 2, 3, 4]), ([1, 3], [1, 5]), ([0, 2, 4], [1, 5]), ([1, 3], [4, 3, 2, 0])],
+        (1, 1, 3), (1, 1, 9), (1, 1, 9), (0, 0, 1),
+    ),
     "larger output": Case(DIAGONAL, (1, 1, 3), (1, 1, 8), (1, 1, 11), (0, 0, 1), MPQ=(1, 1, 11)),
     "input left over": Case(DIAGONAL, (1, 1, 3), (1, 1, 8), (1, 1, 3), (0, 0, 0), strides=(1, 1, 2), padding="VALID"),
     "paddings": Case(OVERLAPPING, (1, 3, 1), (1, 4, 5), (1, 6, 9), (0, 2, 2), padding=(0, 2, 2)),
@@ -200,6 +204,11 @@ def test_aligned_runs_are_blocks_of_the_kernels(BCK, blocks, layout_blocks):
     assert (plan.output.block, plan.input.block) == blocks
     assert (plan.input.features, plan.output.features) == tuple(len(set().union(*lists)) for lists in zip(*BCK))
     assert plan.layout.blocks == layout_blocks
+
+
+def test_lists_of_the_same_channels_share_their_copies():
+    plan = built(MORE["the same lists again"])._plan
+    assert (plan.input.features, plan.output.features, plan.layout.blocks) == (16, 16, 4)
 
 
 @pytest.mark.parametrize("name", ["3x3", "ragged", "ragged deconvolution"])

@@ -19,7 +19,7 @@ class Side(NamedTuple):
     block: int
     features: int  #: a multiple of the block
     #: From features of the kernels to channels. The identity if all lists are made of whole aligned runs of channels; else each
-    #: list has features of its own, and those that fill up its last block have no channel.
+    #: set of channels that is a list has features of its own, and those that fill up its last block have no channel.
     channels: IndexMap
     slots: list[np.ndarray]  #: of each list, the features of its channels
 
@@ -79,14 +79,17 @@ def _side(lists: list[np.ndarray], channels: int) -> Side:
     for block in _SIDES:
         if all(_is_of_runs(one, block) for one in lists):
             return Side(block, channels, IndexMap(np.arange(channels), channels), lists)
-    lengths = np.array([len(one) for one in lists])
+    kinds = {tuple(one): one for one in map(np.sort, lists)}  # lists of the same channels share their features
+    lengths = np.array([len(one) for one in kinds])
     padded = {block: -(-lengths // block) * block for block in _SIDES}
     block = min(_SIDES, key=lambda block: padded[block].sum())  # the largest of the least
-    ends = np.cumsum(padded[block])
-    slots = [np.arange(end - size, end - size + length) for end, size, length in zip(ends, padded[block], lengths)]
-    channel_of = np.full(ends[-1], -1)
-    channel_of[np.concatenate(slots)] = np.concatenate(lists)
-    return Side(block, int(ends[-1]), IndexMap(channel_of, channels), slots)
+    starts = dict(zip(kinds, np.cumsum(padded[block]) - padded[block]))
+    features = int(padded[block].sum())
+    channel_of = np.full(features, -1)
+    for kind, start in starts.items():
+        channel_of[start : start + len(kind)] = kinds[kind]
+    slots = [starts[tuple(np.sort(one))] + np.argsort(np.argsort(one)) for one in lists]
+    return Side(block, features, IndexMap(channel_of, channels), slots)
 
 
 def _is_of_runs(channels: np.ndarray, block: int) -> bool:

@@ -25,11 +25,13 @@ class IndexMap:
         sources = mapped[np.argsort(target_of[mapped], kind="stable")]
         of_sources = target_of[sources]
         # Which of the sources of its target each one is: the first of all targets are added first, then the second.
-        number = np.arange(len(sources)) - np.searchsorted(of_sources, of_sources)
-        is_first = number == 0
-        self._first_source = np.zeros(targets, np.intp)
+        is_first = np.diff(of_sources, prepend=-1) != 0
+        order = np.arange(len(sources))
+        number = order - np.maximum.accumulate(np.where(is_first, order, 0))
+        self._first_source = np.full(targets, -1)
         self._first_source[of_sources[is_first]] = sources[is_first]
-        self._without_source = np.setdiff1d(np.arange(targets), of_sources, assume_unique=False)
+        self._without_source = np.flatnonzero(self._first_source < 0)
+        self._first_source[self._without_source] = 0
         self._more = [
             (of_sources[number == one], sources[number == one]) for one in range(1, int(number.max(initial=0)) + 1)
         ]
