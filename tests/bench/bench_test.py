@@ -218,6 +218,25 @@ class Bench(unittest.TestCase):
         for row in self.tables_in("docs/performance.md", write):
             self.assert_positive(float(row["oneDNN's time over ours"]), str(row))
 
+    def test_cpu_convolution_torch(self):
+        if not _PYTHON_PACKAGE:
+            self.skipTest("the Python package was not built")
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("not installed: torch")
+        document = self.folder / "document.md"
+        begin, end = "<!-- bench/cpu_convolution_torch.py writes from here -->", "<!-- to here -->"
+        document.write_text(f"before\n{begin}\n{end}\nafter\n")
+        said = self.script("cpu_convolution_torch.py", "--write", document, PYTHONPATH=_PYTHON_PACKAGE).strip()
+        self.assertEqual(document.read_text(), f"before\n{begin}\n\n{said}\n\n{end}\nafter\n")
+        heads = [line for line in said.splitlines() if line.startswith("| channels")]
+        rows = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("| 64 ")]
+        self.assertEqual([head.split(" | ")[4] for head in heads], ["inference, ms", "forward and both gradients, ms"])
+        self.assertEqual([len(row) for row in rows], [8, 7])
+        for row in rows:
+            self.assertEqual(row[:4], ["64", "5", "16", "0.5"])
+            for figure in row[4:]:
+                self.assert_positive(float(figure), str(row))
+
     def test_cpu_forward(self):
         rows = self.measured("cpu_forward", "ms")
         shapes = [f"forward/block:{block}/density:0.25/n:{n}" for block in (8, 32) for n in (1, 64)]
@@ -506,7 +525,7 @@ class Bench(unittest.TestCase):
             with self.subTest(name):
                 done = self.call([self.program(name), "--no-such-option"], status=2)
                 self.assertRegex(done.stderr, "--no-such-option|usage: ")
-        scripts = [file for file in programs() if file.endswith(".py") and file != "torch_linear.py"]
+        scripts = [file for file in programs() if file.endswith(".py") and file not in ("cpu_convolution_torch.py", "torch_linear.py")]
         for name in scripts:
             with self.subTest(name):
                 done = self.call([sys.executable, _BENCH / name, "a", "b", "--no-such-option"], status=2)

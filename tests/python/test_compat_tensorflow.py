@@ -11,9 +11,11 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed: its side of the 2017 interface is untested")
 
+from dense_blocksparse_conv import DIAGONAL, PUBLISHED, Case, biased, biased_gradients  # noqa: E402
 from dense_matmul import assert_near, blocks_of, dense  # noqa: E402
 
-from sparsekiln.compat import BlocksparseMatMul  # noqa: E402
+from sparsekiln.compat import BlocksparseConv, BlocksparseDeconv, BlocksparseMatMul  # noqa: E402
+from sparsekiln.compat.conv import conv_edge_bias_init, cwise_linear  # noqa: E402
 
 GRID = np.array([[1, 0, 1, 1], [0, 1, 0, 0], [1, 1, 0, 1]])
 
@@ -168,6 +170,104 @@ SAMPLE = """
 
 def test_the_steps_of_the_published_sample_run():
     run_python(SAMPLE)
+
+
+# ---- convolutions ----
+
+
+CONVOLUTIONS = {name: PUBLISHED[name] for name in ("overlapping, dilation 2", "3x3", "deconvolution, stride 2")}
+CONVOLUTIONS["any channels"] = Case([([2, 0, 1], range(9)), ([1, 3], [9, 4])], (1, 1, 3), (1, 1, 9), (1, 1, 9), (0, 0, 1))
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "function"])
+def test_a_convolution_and_its_gradients_are_those_of_a_dense_one(name, graph):
+    case = CONVOLUTIONS[name]
+    conv = (BlocksparseDeconv if case.deconv else BlocksparseConv)(**case.arguments)
+    filters = case.filters()
+    F = tf.Variable(conv.collapse_filter(filters).reshape(conv.f_shape()))
+    x, dy = case.images(2)
+
+    def all_three(x, dy):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = conv(F, x)
+        assert y.shape == conv.o_shape(2)
+        return y, *tape.gradient(y, (x, F), output_gradients=dy)
+
+    got = (tf.function(all_three) if graph else all_three)(tf.constant(x), tf.constant(dy))
+    assert got[2].shape == F.shape
+    for one, wanted in zip((*got[:2], tf.reshape(got[2], [-1])), case.results(filters, x, dy)):
+        assert one.dtype == tf.float32
+        assert_near(one, wanted, 2e-5)
+
+
+def test_a_convolution_of_half_precision():
+    case = PUBLISHED["3x3"]
+    conv = BlocksparseConv(**case.arguments)
+    filters = [as64(tf.cast(one, tf.bfloat16)) for one in case.filters()]
+    x, dy = (tf.cast(one, tf.bfloat16) for one in case.images(2))
+    F = tf.constant(conv.collapse_filter(filters), tf.bfloat16)
+    with tf.GradientTape() as tape:
+        tape.watch(F)
+        y = conv(F, x)
+    wanted = case.results(filters, as64(x), as64(dy))
+    assert y.dtype == tf.bfloat16
+    assert_near(as64(y), wanted[0], 1e-2)
+    assert_near(as64(tape.gradient(y, F, output_gradients=dy)), wanted[2], 1e-2)
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "function"])
+def test_filters_are_normalised_with_gradients(graph):
+    case = PUBLISHED["deconvolution, stride 2"]
+    conv, filters = BlocksparseDeconv(**case.arguments), case.filters()
+    F, U = conv.collapse_filter(filters), np.cos(np.arange(conv.sizeF, dtype=np.float32))
+    gain = np.linspace(-1, 1, conv.normSize, dtype=np.float32)
+
+    def all_three(F, gain):
+        with tf.GradientTape() as tape:
+            tape.watch((F, gain))
+            normalised = conv.l2_normalize(F, gain)
+        return normalised, *tape.gradient(normalised, (F, gain), output_gradients=tf.constant(U))
+
+    got = (tf.function(all_three) if graph else all_three)(tf.constant(F), tf.constant(gain))
+    for one, wanted in zip(got, (case.normalised(filters, gain), *case.normalised_gradients(filters, U, gain))):
+        assert_near(one, wanted)
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "function"])
+def test_an_edge_bias_has_gradients(graph):
+    conv = BlocksparseConv(DIAGONAL, (1, 3, 3), (1, 8, 8), edge_bias=True)
+    edges = PUBLISHED["3x3"].edges()
+    random = np.random.default_rng(1)
+    y, dy = (random.standard_normal(conv.o_shape(2)).astype(np.float32) for _ in range(2))
+    g, b = (random.standard_normal(conv.edge_bias_shape()).astype(np.float32) for _ in range(2))
+
+    def all_four(y, g, b):
+        with tf.GradientTape() as tape:
+            tape.watch((y, g, b))
+            result = conv.edge_bias(y, b, g)
+        return result, *tape.gradient(result, (y, g, b), output_gradients=tf.constant(dy))
+
+    if graph:
+        shape = [None, *y.shape[1:]]
+        all_four = tf.function(all_four, input_signature=[tf.TensorSpec(shape), tf.TensorSpec(g.shape), tf.TensorSpec(b.shape)])
+    for one, wanted in zip(all_four(*map(tf.constant, (y, g, b))), (biased(y, edges, g, b), *biased_gradients(dy, y, edges, g))):
+        assert_near(one, wanted)
+
+
+def test_the_steps_of_the_published_edge_bias_run():
+    x, w = tf.random.normal((2, 6, 7, 3)), tf.random.normal((3, 3, 3, 4))
+    y = tf.nn.conv2d(x, w, (1, 2, 2, 1), "SAME")
+    bias = conv_edge_bias_init(y, x, w, (1, 2, 2, 1), "SAME", data_format="NHWC")
+    assert bias.shape == (bias.edgeBiasDim, 4) and bias.edgeBiasDim > 0
+    # With the means of the taps that are not padding, an image of ones is convolved as if it had no edge.
+    taps = tf.nn.conv2d(tf.ones((1, 6, 7, 1)), tf.ones((3, 3, 1, 1)), (1, 2, 2, 1), "SAME")
+    taps = tf.reshape(taps, [-1])
+    g = tf.stack([tf.repeat(9 / taps[edge[0]], 4) for edge in bias.edgeBiasMap])
+    ones = tf.nn.conv2d(tf.ones_like(x), tf.ones_like(w), (1, 2, 2, 1), "SAME")
+    assert_near(bias(ones, g, tf.zeros_like(g)), tf.fill(y.shape, 27.0))
+    assert_near(cwise_linear(tf.transpose(y, (0, 3, 1, 2)), tf.ones(4) * 2, relu=True), 2 * tf.nn.relu(tf.transpose(y, (0, 3, 1, 2))))
 
 
 def run_python(code):

@@ -1,9 +1,11 @@
-"""The interface of 2017: ``BlocksparseMatMul`` as in the blocksparse package for TensorFlow 1.
+"""The interface of 2017: ``BlocksparseMatMul`` and convolutions as in the blocksparse package for TensorFlow 1.
 
     from sparsekiln.compat import BlocksparseMatMul      # was: from blocksparse.matmul import BlocksparseMatMul
 
     bsmm = BlocksparseMatMul(sparsity, block_size=32)
     y = bsmm(x, w)
+
+``BlocksparseConv`` and ``BlocksparseDeconv`` are documented in ``sparsekiln.compat.conv``; what follows is of the product.
 
 Weights of that package give the same results here. Its conventions, which differ from those of the rest of sparsekiln:
 
@@ -29,15 +31,16 @@ Types are float32, bfloat16 and float16, accumulated in float32, and on the cpu 
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Callable
 
 import numpy as np
 
 import sparsekiln
 from sparsekiln._dtypes import BYTES, NAMES, listed
+from sparsekiln.compat.conv import BlocksparseConv, BlocksparseDeconv
+from sparsekiln.compat._frameworks import Differentiable, aligned, of_type, target_of, type_name
 
-__all__ = ["BlocksparseMatMul"]
+__all__ = ["BlocksparseConv", "BlocksparseDeconv", "BlocksparseMatMul"]
 
 _MOST = 65536  # batch rows of one kernel; larger batches get their own
 
@@ -102,7 +105,8 @@ class BlocksparseMatMul:
         self._coordinates = np.stack([rows, columns], axis=1)[self._row_major]
         self._bsr = sparsekiln.Layout(self.layout)
         self._kernels: dict[tuple[Any, ...], Any] = {}
-        self._frameworks: dict[str, Callable[..., Any]] = {}
+        self._gathers: dict[Any, tuple[Any, ...]] = {}
+        self._differentiable = Differentiable(self)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (self.layout, self.bsize, self.axis, self.name, self.block_order)
@@ -147,7 +151,7 @@ class BlocksparseMatMul:
         def initializer(shape: Any = None, dtype: Any = np.float32, partition_info: Any = None) -> Any:
             w = np.zeros(self._checked_shape(shape), np.float32)
             w[diagonal] = np.eye(self.bsize, dtype=np.float32) * scale
-            return _of_type(w, dtype)
+            return of_type(w, dtype)
 
         return initializer
 
@@ -168,7 +172,7 @@ class BlocksparseMatMul:
                     if len(present):
                         columns = _orthogonal(len(present) * self.bsize, self.bsize)
                         w[present] = columns.reshape(-1, self.bsize, self.bsize)
-            return _of_type(w, dtype)
+            return of_type(w, dtype)
 
         return initializer
 
@@ -201,24 +205,21 @@ class BlocksparseMatMul:
         Returns:
           ``[N, K]`` or ``[K, N]``, an array of x's framework, device and type.
         """
-        framework = _framework_of(x, w)
-        if dw_dtype is not None and _type_name(dw_dtype) != _type_name(w.dtype):
-            raise ValueError(f"dw_dtype is {_type_name(dw_dtype)}; dw has the type of w, {_type_name(w.dtype)}")
-        if framework not in self._frameworks:
-            self._frameworks[framework] = _FRAMEWORKS[framework](self)
-        return self._frameworks[framework](x, w)
+        if dw_dtype is not None and type_name(dw_dtype) != type_name(w.dtype):
+            raise ValueError(f"dw_dtype is {type_name(dw_dtype)}; dw has the type of w, {type_name(w.dtype)}")
+        return self._differentiable(x, w)
 
     def grad_input(self, dy: Any, w: Any) -> Any:
         """dx = dy · Wᵀ, of arrays that nothing differentiates: NumPy's."""
         dy, w = np.asarray(dy), np.asarray(w)
         self._check(dy.shape, w.shape, dy.dtype, w.dtype, "dy", self.K)
-        return self._product("forward", dy, self._gathered(w), "cpu")
+        return self._dx(dy, w)
 
     def grad_weight(self, x: Any, dy: Any) -> Any:
         """dw = xᵀ · dy on the present blocks, of arrays that nothing differentiates: NumPy's."""
         x, dy = np.asarray(x), np.asarray(dy)
         self._check(x.shape, self.w_shape, x.dtype, dy.dtype, "x", self.C)
-        return self._scattered(self._weight_gradient(x, dy, "cpu"))
+        return self._dw(x, dy)
 
     def _check(self, x_shape: Any, w_shape: Any, x_type: Any, w_type: Any, name: str, features: int) -> None:
         place = -1 if self.axis else 0
@@ -227,10 +228,10 @@ class BlocksparseMatMul:
             raise ValueError(f"{name} is {list(x_shape)}; with feature_axis={self.axis} it must be {wanted}")
         if tuple(w_shape) != self.w_shape:
             raise ValueError(f"w is {list(w_shape)}; this layout takes {list(self.w_shape)}")
-        if _type_name(x_type) not in NAMES:
-            raise TypeError(f"{name} is {_type_name(x_type)}; {listed()} are multiplied")
-        if _type_name(x_type) != _type_name(w_type):
-            raise TypeError(f"{name} is {_type_name(x_type)} and w is {_type_name(w_type)}; cast one of them")
+        if type_name(x_type) not in NAMES:
+            raise TypeError(f"{name} is {type_name(x_type)}; {listed()} are multiplied")
+        if type_name(x_type) != type_name(w_type):
+            raise TypeError(f"{name} is {type_name(x_type)} and w is {type_name(w_type)}; cast one of them")
 
     # From here on, arrays are NumPy's or PyTorch's, with blocks of w by rows.
 
@@ -255,7 +256,7 @@ class BlocksparseMatMul:
 
     def _matrix(self, x: Any) -> Any:
         """Two dimensions in the form that kernels take: dense, and aligned to 16 bytes."""
-        return _aligned(x.reshape(-1, x.shape[-1]) if self.axis else x.reshape(x.shape[0], -1))
+        return aligned(x.reshape(-1, x.shape[-1]) if self.axis else x.reshape(x.shape[0], -1))
 
     def _product(self, op: str, x: Any, w: Any, target: str, empty: Callable[..., Any] | None = None) -> Any:
         """grad_input: x · W. forward: x · Wᵀ. `empty` makes the result, like NumPy's; without it the kernel does."""
@@ -263,21 +264,56 @@ class BlocksparseMatMul:
         batch = matrix.shape[0] if self.axis else matrix.shape[1]
         features = self.K if op == "grad_input" else self.C
         shape = (batch, features) if self.axis else (features, batch)
-        y = self._kernel(op, _type_name(x.dtype), batch, target)(matrix, w, empty and empty(shape, x.dtype))
+        y = self._kernel(op, type_name(x.dtype), batch, target)(matrix, w, empty and empty(shape, x.dtype))
         return y.reshape(*x.shape[:-1], features) if self.axis else y.reshape(features, *x.shape[1:])
 
     def _weight_gradient(self, x: Any, dy: Any, target: str, empty: Callable[..., Any] | None = None) -> Any:
         x, dy = self._matrix(x), self._matrix(dy)
         batch = x.shape[0] if self.axis else x.shape[1]
-        kernel = self._kernel("grad_weight", _type_name(x.dtype), batch, target)
+        kernel = self._kernel("grad_weight", type_name(x.dtype), batch, target)
         # sparsekiln's W[out, in] is W[C, K] here: its dy is x, and its x is dy.
         return kernel(dy, x, empty and empty(self.w_shape, x.dtype))
 
-    def _gathered(self, w: np.ndarray) -> np.ndarray:
-        return _aligned(w) if self._in_order else w[self._number]
+    def _gathered(self, w: Any) -> Any:
+        if self._in_order:
+            return aligned(w)
+        return w[self._number] if isinstance(w, np.ndarray) else w.index_select(0, self._orders_on(w.device)[0])
 
-    def _scattered(self, dw: np.ndarray, empty: Callable[..., Any] = np.empty) -> np.ndarray:
-        return dw if self._in_order else dw.take(self._row_major, 0, empty(dw.shape, dw.dtype))
+    def _scattered(self, dw: Any, empty: Callable[..., Any] | None = None) -> Any:
+        if self._in_order:
+            return dw
+        if isinstance(dw, np.ndarray):
+            return dw.take(self._row_major, 0, (empty or np.empty)(dw.shape, dw.dtype))
+        return dw.index_select(0, self._orders_on(dw.device)[1])
+
+    def _orders_on(self, device: Any) -> tuple[Any, ...]:
+        """The number of a block and its inverse, as PyTorch tensors."""
+        if device not in self._gathers:
+            import torch
+
+            self._gathers[device] = tuple(torch.from_numpy(order).to(device) for order in (self._number, self._row_major))
+        return self._gathers[device]
+
+    # What frameworks differentiate: see Product.
+
+    _devices = ("cpu", "cuda")
+
+    def _check_operands(self, x: Any, w: Any) -> None:
+        self._check(x.shape, w.shape, x.dtype, w.dtype, "x", self.C)
+
+    def _y_shape(self, x_shape: Any) -> list[Any]:
+        shape = list(x_shape)
+        shape[-1 if self.axis else 0] = self.K
+        return shape
+
+    def _y(self, x: Any, w: Any, empty: Callable[..., Any] | None = None) -> Any:
+        return self._product("grad_input", x, self._gathered(w), target_of(x), empty)
+
+    def _dx(self, dy: Any, w: Any, empty: Callable[..., Any] | None = None) -> Any:
+        return self._product("forward", dy, self._gathered(w), target_of(dy), empty)
+
+    def _dw(self, x: Any, dy: Any, empty: Callable[..., Any] | None = None) -> Any:
+        return self._scattered(self._weight_gradient(x, dy, target_of(dy), empty), empty)
 
 
 def _numbering(rows: np.ndarray, columns: np.ndarray, block_order: str) -> np.ndarray:
@@ -298,165 +334,9 @@ def _spread(value: np.ndarray) -> np.ndarray:
     return spread
 
 
-def _aligned(array: Any) -> Any:
-    """The array, or a copy of it in a form that kernels take, of NumPy or PyTorch."""
-    if isinstance(array, np.ndarray):
-        array = np.ascontiguousarray(array)
-        return array if array.ctypes.data % 16 == 0 else array.copy()
-    array = array.contiguous()
-    return array if array.data_ptr() % 16 == 0 else array.clone()
-
-
-def _empty_aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Like np.empty, with the alignment that TensorFlow needs to take over the memory."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.empty(size + 64, np.uint8)
-    first = -memory.ctypes.data % 64
-    return memory[first : first + size].view(dtype).reshape(shape)
-
-
 def _orthogonal(rows: int, columns: int) -> np.ndarray:
     """A random matrix whose columns (rows, where it has fewer) are orthonormal."""
     normal = np.random.normal(size=(rows, columns))
     q, r = np.linalg.qr(normal if rows >= columns else normal.T)
     q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)  # so that it is uniformly distributed (Mezzadri 2007)
     return q if rows >= columns else q.T
-
-
-def _type_name(dtype: Any) -> str:
-    """ "float32" for everything that frameworks call so."""
-    if hasattr(dtype, "as_numpy_dtype"):  # TensorFlow
-        return dtype.name
-    text = str(dtype)
-    return text.removeprefix("torch.") if text.startswith("torch.") else np.dtype(dtype).name
-
-
-def _of_type(w: np.ndarray, dtype: Any) -> Any:
-    if str(dtype).startswith("torch."):
-        import torch
-
-        return torch.from_numpy(w).to(dtype)
-    return w.astype(getattr(dtype, "as_numpy_dtype", dtype))
-
-
-# ---- frameworks: each makes a function of (x, w) for a BlocksparseMatMul ----
-
-
-def _framework_of(x: Any, w: Any) -> str:
-    for name in ("torch", "tensorflow"):
-        module = sys.modules.get(name)
-        if module is None:
-            continue
-        kinds = module.Tensor if name == "torch" else (module.Tensor, module.Variable)
-        if isinstance(x, kinds) or isinstance(w, kinds):
-            return name
-    return "numpy"
-
-
-def _numpy(bsmm: BlocksparseMatMul) -> Callable[..., Any]:
-    def multiply(x: Any, w: Any) -> Any:
-        x, w = np.asarray(x), np.asarray(w)
-        bsmm._check(x.shape, w.shape, x.dtype, w.dtype, "x", bsmm.C)
-        return bsmm._product("grad_input", x, bsmm._gathered(w), "cpu")
-
-    return multiply
-
-
-def _torch(bsmm: BlocksparseMatMul) -> Callable[..., Any]:
-    import torch
-
-    numbers: dict[torch.device, tuple[torch.Tensor, ...]] = {}
-
-    def target(device: torch.device) -> str:
-        return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
-
-    def gathered(w: torch.Tensor) -> Any:
-        return _aligned(w) if bsmm._in_order else w.index_select(0, numbers_on(w.device)[0])
-
-    def scattered(dw: torch.Tensor) -> torch.Tensor:
-        return dw if bsmm._in_order else dw.index_select(0, numbers_on(dw.device)[1])
-
-    def numbers_on(device: torch.device) -> tuple[torch.Tensor, ...]:
-        if device not in numbers:
-            numbers[device] = tuple(
-                torch.from_numpy(order).to(device) for order in (bsmm._number, bsmm._row_major)
-            )
-        return numbers[device]
-
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any, w: Any) -> Any:
-            ctx.save_for_backward(x, w)
-            with torch.cuda.device_of(x):  # autograd does it for backward
-                return bsmm._product("grad_input", x, gathered(w), target(x.device))
-
-        @staticmethod
-        @torch.autograd.function.once_differentiable
-        def backward(ctx: Any, dy: Any) -> Any:
-            x, w = ctx.saved_tensors
-            wants_dx, wants_dw = ctx.needs_input_grad
-            dx = bsmm._product("forward", dy, gathered(w), target(dy.device)) if wants_dx else None
-            dw = scattered(bsmm._weight_gradient(x, dy, target(dy.device))) if wants_dw else None
-            return dx, dw
-
-    @torch.compiler.disable
-    def multiply(x: Any, w: Any) -> Any:
-        x, w = torch.as_tensor(x), torch.as_tensor(w)
-        bsmm._check(x.shape, w.shape, x.dtype, w.dtype, "x", bsmm.C)
-        if x.device != w.device:
-            raise ValueError(f"x is on {x.device} and w on {w.device}")
-        if x.device.type not in ("cpu", "cuda"):
-            raise ValueError(f"x is on {x.device}; cpu and cuda are where kernels run")
-        return Product.apply(x, w)
-
-    return multiply
-
-
-def _tensorflow(bsmm: BlocksparseMatMul) -> Callable[..., Any]:
-    import tensorflow as tf
-
-    def product(op: str) -> Callable[..., Any]:
-        return lambda x, w: bsmm._product(op, x, bsmm._gathered(w), "cpu", _empty_aligned)
-
-    def weight_gradient(x: Any, dy: Any) -> Any:
-        dw = bsmm._weight_gradient(x, dy, "cpu", _empty_aligned)
-        return bsmm._scattered(dw, _empty_aligned)
-
-    def run(compute: Callable[..., Any], shape: Any, *tensors: Any) -> Any:
-        """Calls compute on NumPy arrays, for tensors of one type."""
-        if not tf.executing_eagerly():
-            result = tf.numpy_function(compute, tensors, tensors[0].dtype)
-            result.set_shape(shape)
-            return result
-        result = compute(*map(np.asarray, tensors))
-        if result.size == 0:
-            return tf.convert_to_tensor(result)
-        if result.dtype.name == "bfloat16":  # a type that NumPy cannot pass by DLPack
-            return tf.bitcast(adopted(result.view(np.uint16)), tf.bfloat16)
-        return adopted(result)
-
-    def adopted(array: Any) -> Any:
-        return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-
-    @tf.custom_gradient
-    def differentiable(x: Any, w: Any) -> Any:
-        place = len(x.shape) - 1 if bsmm.axis else 0
-        y_shape = list(x.shape)
-        y_shape[place] = bsmm.K
-
-        def gradient(dy: Any) -> Any:
-            return run(product("forward"), x.shape, dy, w), run(weight_gradient, w.shape, x, dy)
-
-        return run(product("grad_input"), y_shape, x, w), gradient
-
-    def multiply(x: Any, w: Any) -> Any:
-        x, w = tf.convert_to_tensor(x), tf.convert_to_tensor(w)
-        if x.shape.rank is None:
-            raise ValueError("x has no known rank; set_shape says it")
-        bsmm._check(x.shape, w.shape, x.dtype, w.dtype, "x", bsmm.C)
-        return differentiable(x, w)
-
-    return multiply
-
-
-_FRAMEWORKS = {"numpy": _numpy, "torch": _torch, "tensorflow": _tensorflow}
