@@ -198,7 +198,7 @@ Prediction predict(const Sddmm& problem, const Target& target, const Config& con
   const std::int32_t lanes = level_of(target).lanes;
   const auto blocks = static_cast<double>(problem.layout.blocks());
   const double threads = std::max(target.workers, 1);
-  const auto entries = static_cast<double>(problem.dy_rows(std::max<std::int64_t>(n, 1)));
+  const auto entries = static_cast<double>(problem.product_rows(std::max<std::int64_t>(n, 1)));
   const double chunks = std::ceil(entries / config.tile_n);
   const double vectors = std::max(1.0, static_cast<double>(problem.block.in) / lanes * config.rows);
   const double row = std::min(vectors, 4.0);

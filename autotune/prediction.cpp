@@ -48,7 +48,7 @@ Floor floor_of(const Problem& problem, std::int64_t n) {
   const auto element = static_cast<double>(size_of(problem.dtype));
   const auto result = static_cast<double>(size_of(problem.out_dtype));
   const double weights = problem.epilogue.glu ? 2 : 1;
-  const double elements = weights * static_cast<double>(statistics.blocks) * problem.taps() *
+  const double elements = weights * static_cast<double>(problem.weight_blocks(statistics.blocks)) *
                           problem.block.out * problem.block.in;
   const auto share = [](std::int32_t all, std::int32_t empty) {
     return all == 0 ? 0 : static_cast<double>(all - empty) / all;
@@ -57,8 +57,11 @@ Floor floor_of(const Problem& problem, std::int64_t n) {
       static_cast<double>(problem.output_rows(n)) * static_cast<double>(problem.out_features());
   const double in = static_cast<double>(problem.input_rows(n)) * static_cast<double>(problem.in_features());
   // Activations that meet no block are not needed; results are written all the same.
-  const double out_needed = out * share(problem.layout.rows(), statistics.empty_rows);
-  const double in_needed = in * share(problem.layout.cols(), statistics.empty_cols);
+  double of_rows = share(problem.layout.rows(), statistics.empty_rows);
+  double of_cols = share(problem.layout.cols(), statistics.empty_cols);
+  if (problem.convolution.transposed) std::swap(of_rows, of_cols);
+  const double out_needed = out * of_rows;
+  const double in_needed = in * of_cols;
   Floor least;
   least.flops = problem.flops(n);
   switch (problem.operation) {

@@ -42,7 +42,7 @@ Binary attach(const Layout& layout, const Binary& shared, Cuts cuts) {
   Binary binary = shared;
   binary.operands.in_features = problem.in_features();
   binary.operands.out_features = problem.out_features();
-  binary.operands.blocks = layout.blocks() * problem.taps();
+  binary.operands.blocks = problem.weight_blocks(layout.blocks());
   attach_tables(problem, binary);
   return binary;
 }

@@ -57,7 +57,7 @@ OperandContract contract_of(const Problem& problem, const Plan& plan) {
   if (!attached(plan)) {  // else the same for all layouts
     operands.in_features = problem.in_features();
     operands.out_features = problem.out_features();
-    operands.blocks = problem.layout.blocks() * problem.taps();
+    operands.blocks = problem.weight_blocks(problem.layout.blocks());
   }
   operands.packed = plan.front().config.packed;
   return operands;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -45,8 +46,10 @@ std::int32_t number_of(std::string_view text, std::string_view word) {
 
 /// The words of a convolution, before it is known how many dimensions there are.
 struct Words {
-  std::optional<std::vector<std::int32_t>> kernel, stride, dilation, before, after, input;
+  std::optional<std::vector<std::int32_t>> kernel, stride, dilation, before, after, input, output_padding;
+  std::vector<bool> tap_mask;
   bool same = false;
+  bool transposed = false;
 };
 
 std::vector<std::int32_t> numbers_of(std::string_view text, std::string_view word) {
@@ -76,7 +79,20 @@ void read_padding(Words& words, std::string_view text, std::string_view word) {
   words.after = numbers_of(after, word);
 }
 
+void read_mask(Words& words, std::string_view digits) {
+  if (!words.tap_mask.empty()) refuse("convolution: 'taps' comes twice");
+  const std::size_t wrong = digits.find_first_not_of("01");
+  if (digits.empty() || wrong != std::string_view::npos)
+    refuse(fmt::format("convolution: taps are 0 or 1 each, such as taps=110100, not '{}'",
+                       printable(digits.substr(digits.empty() ? 0 : wrong).substr(0, 16))));
+  for (const char digit : digits) words.tap_mask.push_back(digit == '1');
+}
+
 void read_word(Words& words, std::string_view word) {
+  if (word == "transposed") {
+    words.transposed = true;
+    return;
+  }
   const std::size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
   const std::string_view text = equals == std::string_view::npos ? "" : word.substr(equals + 1);
@@ -88,6 +104,8 @@ void read_word(Words& words, std::string_view word) {
   if (name == "stride") return read(words.stride);
   if (name == "dilation") return read(words.dilation);
   if (name == "input") return read(words.input);
+  if (name == "output-padding") return read(words.output_padding);
+  if (name == "taps") return read_mask(words, text);
   if (name != "padding")
     refuse(fmt::format("convolution: '{}' is no word of one; {}", printable(word), kForm));
   if (words.before) refuse("convolution: 'padding' comes twice");
@@ -118,14 +136,53 @@ std::int64_t reach(const Convolution& convolution, std::size_t dimension) {
   return std::int64_t{convolution.dilation[dimension]} * (convolution.kernel[dimension] - 1) + 1;
 }
 
+std::int64_t paddings(const Convolution& convolution, std::size_t dimension) {
+  return std::int64_t{convolution.padding_before[dimension]} + convolution.padding_after[dimension];
+}
+
+/// Without the bounds that `validate` puts on it.
+std::int64_t output_extent(const Convolution& convolution, std::size_t i) {
+  const std::int64_t around = paddings(convolution, i) - reach(convolution, i);
+  if (convolution.transposed)
+    return (convolution.input[i] - std::int64_t{1}) * convolution.stride[i] - around +
+           convolution.output_padding[i];
+  return (convolution.input[i] + around) / convolution.stride[i] + 1;
+}
+
+/// The extent that taps reach over: x's, or y's of a transposed convolution.
+std::int64_t wide_extent(const Convolution& convolution, std::size_t i) {
+  return convolution.transposed ? output_extent(convolution, i) : std::int64_t{convolution.input[i]};
+}
+
 }  // namespace
+
+bool Convolution::has_tap(std::int64_t block, std::int32_t tap) const {
+  if (tap_mask.empty()) return true;
+  const bool shared = tap_mask.size() == static_cast<std::size_t>(taps());
+  return tap_mask[static_cast<std::size_t>((shared ? 0 : block * taps()) + tap)];
+}
+
+bool Convolution::uses_tap(std::int32_t tap) const {
+  const auto step = static_cast<std::size_t>(taps());
+  for (auto i = static_cast<std::size_t>(tap); i < tap_mask.size(); i += step)
+    if (tap_mask[i]) return true;
+  return tap_mask.empty();
+}
+
+std::int32_t Convolution::taps_of_block() const {
+  if (tap_mask.empty()) return taps();
+  if (tap_mask.size() != static_cast<std::size_t>(taps())) return 0;
+  return static_cast<std::int32_t>(std::count(tap_mask.begin(), tap_mask.end(), true));
+}
+
+std::int64_t Convolution::present_taps(std::int64_t blocks) const {
+  const std::int32_t of_block = taps_of_block();
+  return of_block != 0 ? blocks * of_block : std::count(tap_mask.begin(), tap_mask.end(), true);
+}
 
 Extents Convolution::output() const {
   Extents result{};
-  for (std::size_t i = 0; i < 3; ++i) {
-    const std::int64_t padded = std::int64_t{input[i]} + padding_before[i] + padding_after[i];
-    result[i] = static_cast<std::int32_t>((padded - reach(*this, i)) / stride[i] + 1);
-  }
+  for (std::size_t i = 0; i < 3; ++i) result[i] = static_cast<std::int32_t>(output_extent(*this, i));
   return result;
 }
 
@@ -142,7 +199,8 @@ Convolution parse_convolution(std::string_view text) {
     refuse(fmt::format("convolution '{}' lacks its {}; {}", printable(text),
                        words.kernel ? "input" : "kernel", kForm));
   std::size_t dimensions = 1;
-  for (const auto* numbers : {&words.kernel, &words.stride, &words.dilation, &words.before, &words.input})
+  for (const auto* numbers :
+       {&words.kernel, &words.stride, &words.dilation, &words.before, &words.input, &words.output_padding})
     if (*numbers) dimensions = std::max(dimensions, (*numbers)->size());
   convolution.dimensions = static_cast<std::int32_t>(dimensions);
   convolution.kernel = spread(words.kernel, dimensions, 1, "kernel");
@@ -151,6 +209,9 @@ Convolution parse_convolution(std::string_view text) {
   convolution.padding_before = spread(words.before, dimensions, 0, "padding");
   convolution.padding_after = spread(words.after, dimensions, 0, "padding");
   convolution.input = spread(words.input, dimensions, 1, "input");
+  convolution.transposed = words.transposed;
+  convolution.output_padding = spread(words.output_padding, dimensions, 0, "output-padding");
+  convolution.tap_mask = std::move(words.tap_mask);
   if (words.same) {
     if (convolution.stride != Extents{1, 1, 1})
       refuse(
@@ -182,8 +243,45 @@ std::string to_string(const Convolution& convolution) {
       sides.push_back(fmt::format("{}:{}", before[i], after[i]));
     result += fmt::format(" padding={}", fmt::join(sides, "x"));
   }
-  return result + fmt::format(" input={}", text(convolution.input));
+  if (convolution.transposed) result += " transposed";
+  if (convolution.output_padding != Extents{0, 0, 0})
+    result += fmt::format(" output-padding={}", text(convolution.output_padding));
+  result += fmt::format(" input={}", text(convolution.input));
+  if (convolution.tap_mask.empty()) return result;
+  result += " taps=";
+  for (const bool there : convolution.tap_mask) result += there ? '1' : '0';
+  return result;
 }
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kNames{"depth", "height", "width"};
+
+void validate_output_padding(const Convolution& convolution, std::size_t i) {
+  const std::int32_t more = convolution.output_padding[i];
+  if (more != 0 && !convolution.transposed)
+    refuse("convolution: an output padding of one that is not transposed; the word transposed would work");
+  if (more != 0 && more >= std::max(convolution.stride[i], convolution.dilation[i]))
+    refuse(
+        fmt::format("convolution: the output padding is {} in its {}; less than the stride of {}, or the "
+                    "dilation of {}, would work",
+                    more, kNames[i], convolution.stride[i], convolution.dilation[i]));
+}
+
+void validate_mask(const Convolution& convolution) {
+  const std::vector<bool>& mask = convolution.tap_mask;
+  if (mask.empty()) return;
+  const auto taps = static_cast<std::size_t>(convolution.taps());
+  if (mask.size() % taps != 0)
+    refuse(
+        fmt::format("convolution: a mask of {} taps of a kernel that has {}; {}, or as many for each block, "
+                    "would work",
+                    mask.size(), taps, taps));
+  if (std::find(mask.begin(), mask.end(), true) == mask.end())
+    refuse("convolution: a mask without a tap; one or more would work");
+}
+
+}  // namespace
 
 void validate(const Convolution& convolution) {
   if (!convolution.present()) {
@@ -192,7 +290,6 @@ void validate(const Convolution& convolution) {
   }
   if (convolution.dimensions < 1 || convolution.dimensions > 3)
     refuse(fmt::format("convolution: {} dimensions; 1, 2 or 3 would work", convolution.dimensions));
-  constexpr std::array<std::string_view, 3> kNames{"depth", "height", "width"};
   for (std::size_t i = 0; i < 3; ++i) {
     const auto least = [&](std::string_view what, std::int32_t value, std::int32_t bound) {
       if (value < bound)
@@ -204,13 +301,19 @@ void validate(const Convolution& convolution) {
     least("dilation", convolution.dilation[i], 1);
     least("padding", std::min(convolution.padding_before[i], convolution.padding_after[i]), 0);
     least("input", convolution.input[i], 1);
+    least("output padding", convolution.output_padding[i], 0);
     if (i + static_cast<std::size_t>(convolution.dimensions) < 3 &&
         (convolution.kernel[i] != 1 || convolution.input[i] != 1 || convolution.padding_before[i] != 0 ||
-         convolution.padding_after[i] != 0 || convolution.stride[i] != 1 || convolution.dilation[i] != 1))
+         convolution.padding_after[i] != 0 || convolution.stride[i] != 1 || convolution.dilation[i] != 1 ||
+         convolution.output_padding[i] != 0))
       refuse(
           fmt::format("convolution: a {} where there are {} dimensions", kNames[i], convolution.dimensions));
-    const std::int64_t padded =
-        std::int64_t{convolution.input[i]} + convolution.padding_before[i] + convolution.padding_after[i];
+    validate_output_padding(convolution, i);
+    const std::int64_t wide = wide_extent(convolution, i);
+    if (wide < 1)
+      refuse(fmt::format("convolution: a padding of {} positions leaves no output in its {}; less would work",
+                         paddings(convolution, i), kNames[i]));
+    const std::int64_t padded = wide + paddings(convolution, i);
     if (padded > kMostPositions) refuse(fmt::format("convolution: more than {} positions", kMostPositions));
     if (reach(convolution, i) > padded)
       refuse(
@@ -234,14 +337,14 @@ void validate(const Convolution& convolution) {
   for (std::size_t i = 0; i < 3; ++i) {
     classes = std::min(classes * convolution.stride[i], kMostClasses + 1);
     if (i + static_cast<std::size_t>(convolution.dimensions) >= 3)
-      points *=
-          2.0 * (1.0 + convolution.input[i] + convolution.padding_before[i] + convolution.padding_after[i]);
+      points *= 2.0 * static_cast<double>(1 + wide_extent(convolution, i) + paddings(convolution, i));
   }
   if (classes > kMostClasses)
     refuse(
         fmt::format("convolution: strides of more than {} together; smaller ones would work", kMostClasses));
   if (points > static_cast<double>(kMostPoints))
     refuse("convolution: too many positions, padding included; smaller images would work");
+  validate_mask(convolution);
 }
 
 }  // namespace sparsekiln

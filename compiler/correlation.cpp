@@ -26,15 +26,15 @@ struct Reach {
   std::int32_t phase = 0;
 };
 
-Reach reach_of(const Convolution& convolution, bool forward, std::size_t i, std::int32_t tap,
+Reach reach_of(const Convolution& convolution, bool one_class, std::size_t i, std::int32_t tap,
                std::int32_t residue) {
   const std::int64_t offset =
       std::int64_t{tap} * convolution.dilation[i] - convolution.padding_before[i];  // of x from y · stride
   const std::int32_t stride = convolution.stride[i];
-  const std::int64_t numerator = forward ? offset : residue - offset;
+  const std::int64_t numerator = one_class ? offset : residue - offset;
   const std::int32_t quotient = floor_quotient(numerator, stride);
   const auto rest = static_cast<std::int32_t>(numerator - std::int64_t{quotient} * stride);
-  if (forward) return {true, quotient, rest};
+  if (one_class) return {true, quotient, rest};
   return {rest == 0, quotient, 0};
 }
 
@@ -42,11 +42,12 @@ Reach reach_of(const Convolution& convolution, bool forward, std::size_t i, std:
 
 Correlation::Correlation(const Convolution& convolution, Operation operation) {
   const bool forward = operation == Operation::forward;
+  const bool one_class = forward != convolution.transposed;
   const Extents ones{1, 1, 1};
   input = forward ? convolution.input : convolution.output();
   output = forward ? convolution.output() : convolution.input;
-  in_step = forward ? convolution.stride : ones;
-  out_step = forward ? ones : convolution.stride;
+  in_step = one_class ? convolution.stride : ones;
+  out_step = one_class ? ones : convolution.stride;
   kernel_taps = convolution.taps();
   for (std::size_t i = 0; i < 3; ++i) points[i] = (output[i] + out_step[i] - 1) / out_step[i];
   for_each(out_step, [&](const Extents& residue) { classes.push_back(residue); });
@@ -59,14 +60,17 @@ Correlation::Correlation(const Convolution& convolution, Operation operation) {
     Extents phase;
   };
   std::vector<Read> reads;
+  std::vector<bool> used;  // taps
+  for (std::int32_t tap = 0; tap < kernel_taps; ++tap) used.push_back(convolution.uses_tap(tap));
   Extents least_shift{0, 0, 0};
   Extents most_shift{0, 0, 0};
   for (std::size_t of_class = 0; of_class < classes.size(); ++of_class) {
     std::int32_t number = 0;
     for_each(convolution.kernel, [&](const Extents& tap) {
       Read read{of_class, number++, {}, {}};
+      if (!used[static_cast<std::size_t>(read.number)]) return;
       for (std::size_t i = 0; i < 3; ++i) {
-        const Reach reach = reach_of(convolution, forward, i, tap[i], classes[of_class][i]);
+        const Reach reach = reach_of(convolution, one_class, i, tap[i], classes[of_class][i]);
         if (!reach.reads) return;
         read.shift[i] = reach.shift;
         read.phase[i] = reach.phase;

@@ -14,6 +14,7 @@ namespace sparsekiln {
 /// Both are computed on a lattice of points i: y is at i · out_step + class, and tap t of a class reads x at
 /// (i + shift) · in_step + phase. Forward has one class, and as many phases as its strides leave residues;
 /// the gradient by the input has them the other way round, since a tap reaches inputs of one residue alone.
+/// Where the convolution is transposed, the two change places.
 ///
 /// In a linear order of the lattice a shift of points is a shift of numbers, the same for all points, if rows
 /// of the lattice are so far apart (`pitch`) that whatever a tap reads beyond an end of a row is outside of
@@ -48,7 +49,8 @@ struct Correlation {
     std::int32_t phase = 0;   ///< index into phases
     std::int64_t displacement = 0;
   };
-  /// By class, in ascending order of their numbers. A class may have none.
+  /// By class, in ascending order of their numbers, without those that a mask takes from all blocks. A class
+  /// may have none.
   std::vector<std::vector<Tap>> taps;
   std::int32_t kernel_taps = 1;
   std::int64_t least = 0;  ///< displacement

@@ -227,6 +227,13 @@ void validate_convolution(const Problem& problem) {
   if (problem.input_rows(n) > kMostBatch || problem.output_rows(n) > kMostBatch)
     refuse(
         fmt::format("a convolution of {} images: they have more than {} positions together", n, kMostBatch));
+  const std::vector<bool>& mask = problem.convolution.tap_mask;
+  const std::int64_t of_all = std::int64_t{problem.layout.blocks()} * problem.taps();
+  if (!mask.empty() && problem.convolution.taps_of_block() == 0 && std::ssize(mask) != of_all)
+    refuse(
+        fmt::format("a convolution of {} blocks with a mask of the taps of {}: one of {} digits for all, or "
+                    "of {} for each block, would work",
+                    problem.layout.blocks(), std::ssize(mask) / problem.taps(), problem.taps(), of_all));
   if (problem.layout.blocks() > kMostSteps / problem.taps())
     refuse(fmt::format("a convolution of {} blocks with {} taps: they are {} together at most",
                        problem.layout.blocks(), problem.taps(), kMostSteps));
@@ -248,8 +255,11 @@ void validate(const Problem& problem) {
   validate_layout(problem.layout);
   const std::int64_t n = problem.batch.bound();
   if (n < 0 || n > kMostBatch) refuse(fmt::format("a batch of {}: a batch is 0 to {}", n, kMostBatch));
-  validate_cut(problem.cut_out_features, problem.layout.rows(), problem.block.out, "output");
-  validate_cut(problem.cut_in_features, problem.layout.cols(), problem.block.in, "input");
+  const bool transposed = problem.convolution.transposed;
+  validate_cut(transposed ? problem.cut_in_features : problem.cut_out_features, problem.layout.rows(),
+               problem.block.out, transposed ? "input" : "output");
+  validate_cut(transposed ? problem.cut_out_features : problem.cut_in_features, problem.layout.cols(),
+               problem.block.in, transposed ? "output" : "input");
   validate_types(problem);
   validate_ends(problem);
   validate_convolution(problem);

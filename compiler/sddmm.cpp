@@ -17,8 +17,9 @@ Sddmm::Sddmm(const Problem& problem)
                 fmt::format("{} is a product with the weight, not the gradient of it, which {} is",
                             name(operation), name(Operation::grad_weight)));
   if (!convolution.present()) return;
-  correlation = std::make_shared<const Correlation>(convolution, Operation::forward);
-  layout = with_taps(layout, correlation->kernel_taps);
+  correlation = std::make_shared<const Correlation>(convolution,
+                                                    exchanged() ? Operation::grad_input : Operation::forward);
+  layout = with_taps(layout, convolution);
 }
 
 }  // namespace sparsekiln

@@ -14,7 +14,8 @@ namespace sparsekiln {
 /// Computation mean the same of it; cuts are the Problem's.
 ///
 /// For a convolution, each column of the layout is a block of x's features together with a tap, and x is
-/// displaced by that tap. The taps of a block are neighbours.
+/// displaced by that tap. The taps of a block are neighbours. For a transposed one x and dy change places:
+/// rows of the layout are of x's features, columns of dy's, and dy is displaced.
 struct Sddmm : Computation {
   /// Throws `invalid_argument` for products with the weight, which compiler/spmm.h is about.
   explicit Sddmm(const Problem& problem);
@@ -22,26 +23,30 @@ struct Sddmm : Computation {
   Layout layout;
   std::int64_t cut_in = 0;   ///< of x's features, as Problem::cut_in_features
   std::int64_t cut_out = 0;  ///< of dy's
-  /// That of forward; null: a linear layer.
+  /// That of forward, or of grad_input of a transposed convolution: it reads what is displaced, for the
+  /// positions of what is not. Null: a linear layer.
   std::shared_ptr<const Correlation> correlation;
 
-  /// Blocks of x's features.
+  /// Whether the columns of the layout are of dy's features and its rows of x's.
+  [[nodiscard]] bool exchanged() const { return convolution.transposed; }
+  /// Blocks of the features that columns are of.
   [[nodiscard]] std::int32_t in_blocks() const {
     return correlation ? layout.cols() / correlation->kernel_taps : layout.cols();
   }
-  [[nodiscard]] std::int64_t in_features() const {
-    return cut_in != 0 ? cut_in : std::int64_t{in_blocks()} * block.in;
+  /// Features that columns are of, and rows.
+  [[nodiscard]] std::int64_t col_features() const {
+    const std::int64_t cut = exchanged() ? cut_out : cut_in;
+    return cut != 0 ? cut : std::int64_t{in_blocks()} * block.in;
   }
-  [[nodiscard]] std::int64_t out_features() const {
-    return cut_out != 0 ? cut_out : std::int64_t{layout.rows()} * block.out;
+  [[nodiscard]] std::int64_t row_features() const {
+    const std::int64_t cut = exchanged() ? cut_in : cut_out;
+    return cut != 0 ? cut : std::int64_t{layout.rows()} * block.out;
   }
+  [[nodiscard]] std::int64_t in_features() const { return exchanged() ? row_features() : col_features(); }
+  [[nodiscard]] std::int64_t out_features() const { return exchanged() ? col_features() : row_features(); }
   /// Rows of x, and of dy, for a batch of n.
-  [[nodiscard]] std::int64_t x_rows(std::int64_t n) const {
-    return correlation ? n * correlation->input_positions() : n;
-  }
-  [[nodiscard]] std::int64_t dy_rows(std::int64_t n) const {
-    return correlation ? n * correlation->output_positions() : n;
-  }
+  [[nodiscard]] std::int64_t x_rows(std::int64_t n) const { return input_rows(n); }
+  [[nodiscard]] std::int64_t dy_rows(std::int64_t n) const { return output_rows(n); }
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
 };
 

@@ -31,34 +31,50 @@ class Rows {
   std::vector<std::int32_t> col_;
 };
 
-/// By columns: for each class and block of inputs, the blocks of outputs with the taps of the class.
-Layout by_classes(const Layout& weight, const Correlation& correlation, std::vector<std::int32_t>& numbers) {
+/// W's numbers of the taps of each block, [block][tap]; -1: it does not have that tap.
+std::vector<std::int32_t> numbers_of(const Convolution& convolution, std::int64_t blocks) {
+  std::vector<std::int32_t> numbers;
+  std::int32_t next = 0;
+  for (std::int64_t block = 0; block < blocks; ++block)
+    for (std::int32_t tap = 0; tap < convolution.taps(); ++tap)
+      numbers.push_back(convolution.has_tap(block, tap) ? next++ : -1);
+  return numbers;
+}
+
+/// By columns: for each class and block of y's features, the blocks of x's with the taps of the class.
+Layout by_classes(const Layout& weight, const Convolution& convolution, const Correlation& correlation,
+                  std::vector<std::int32_t>& numbers) {
   const Layout turned = weight.transposed();
-  const auto number_of = weight.block_of();
+  const auto block_of = weight.block_of();
+  const std::int64_t kernel_taps = correlation.kernel_taps;
+  const std::vector<std::int32_t> all = numbers_of(convolution, weight.blocks());
   Rows rows;
   for (const auto& taps : correlation.taps)
     for (std::int32_t row = 0; row < turned.rows(); ++row) {
-      for (std::int32_t b = turned.crow()[static_cast<std::size_t>(row)];
-           b < turned.crow()[static_cast<std::size_t>(row) + 1]; ++b)
+      for (auto b = static_cast<std::size_t>(turned.crow()[static_cast<std::size_t>(row)]);
+           b < static_cast<std::size_t>(turned.crow()[static_cast<std::size_t>(row) + 1]); ++b)
         for (const Correlation::Tap& tap : taps) {
-          rows.add(std::int64_t{turned.col()[static_cast<std::size_t>(b)]} * correlation.kernel_taps +
-                   tap.number);
-          numbers.push_back(number_of[static_cast<std::size_t>(b)] * correlation.kernel_taps + tap.number);
+          const std::int32_t number = all[static_cast<std::size_t>(block_of[b] * kernel_taps + tap.number)];
+          if (number < 0) continue;
+          rows.add(turned.col()[b] * kernel_taps + tap.number);
+          numbers.push_back(number);
         }
       rows.end_row();
     }
-  return rows.layout(std::int64_t{turned.cols()} * correlation.kernel_taps);
+  return rows.layout(turned.cols() * kernel_taps);
 }
 
 }  // namespace
 
-Layout with_taps(const Layout& features, std::int32_t taps) {
+Layout with_taps(const Layout& features, const Convolution& convolution) {
+  const std::int32_t taps = convolution.taps();
   Rows rows;
   for (std::int32_t row = 0; row < features.rows(); ++row) {
     for (std::int32_t b = features.crow()[static_cast<std::size_t>(row)];
          b < features.crow()[static_cast<std::size_t>(row) + 1]; ++b)
       for (std::int32_t tap = 0; tap < taps; ++tap)
-        rows.add(std::int64_t{features.col()[static_cast<std::size_t>(b)]} * taps + tap);
+        if (convolution.has_tap(b, tap))
+          rows.add(std::int64_t{features.col()[static_cast<std::size_t>(b)]} * taps + tap);
     rows.end_row();
   }
   return rows.layout(std::int64_t{features.cols()} * taps);
@@ -73,12 +89,11 @@ Spmm::Spmm(const Problem& problem)
   if (convolution.present()) {
     correlation = std::make_shared<const Correlation>(convolution, operation);
     const Layout features = weight;
-    weight = with_taps(features, correlation->kernel_taps);
-    layout = by_columns() ? by_classes(features, *correlation, numbers) : weight;
+    weight = with_taps(features, convolution);
+    layout = by_columns() ? by_classes(features, convolution, *correlation, numbers) : weight;
   }
-  if (!by_columns()) return;
-  std::swap(block.out, block.in);
-  std::swap(cut_in, cut_out);
+  if (by_columns()) std::swap(block.out, block.in);
+  if (operation == Operation::grad_input) std::swap(cut_in, cut_out);
 }
 
 }  // namespace sparsekiln

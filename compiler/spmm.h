@@ -14,6 +14,8 @@ namespace sparsekiln {
 /// A product of dense activations with a block-sparse matrix B, y[n, out] = x[n, in] · B[out, in]ᵀ: what
 /// `forward` and `grad_input` both are, and all that a compiler of them asks of a Problem.
 ///
+/// For a transposed convolution the two change places: its forward is by columns, its gradient is not.
+///
 ///              x        y         B
 ///   forward    x[n,in]  y[n,out]  W
 ///   grad_input dy[n,out] dx[n,in] Wᵀ, whose blocks are in memory as W's are: their columns are contiguous
@@ -41,7 +43,9 @@ struct Spmm : Computation {
   /// Weights that x is multiplied with: 2 of a glu pair.
   [[nodiscard]] std::int32_t weights() const { return epilogue.glu ? 2 : 1; }
   /// A block of B is in column-major order, [in][out]; else in row-major order, [out][in].
-  [[nodiscard]] bool by_columns() const { return operation == Operation::grad_input; }
+  [[nodiscard]] bool by_columns() const {
+    return (operation == Operation::grad_input) != convolution.transposed;
+  }
   /// W's.
   [[nodiscard]] BlockShape weight_block() const {
     return by_columns() ? BlockShape{block.in, block.out} : block;
@@ -94,8 +98,8 @@ struct Spmm : Computation {
   }
 };
 
-/// The layout of a convolution's weight, with a block for each tap: taps of one block are neighbours in a
-/// row.
-[[nodiscard]] Layout with_taps(const Layout& features, std::int32_t taps);
+/// The layout of a convolution's weight, with a block for each tap that a block has: those of one block are
+/// neighbours in a row.
+[[nodiscard]] Layout with_taps(const Layout& features, const Convolution& convolution);
 
 }  // namespace sparsekiln

@@ -35,9 +35,9 @@ class Reads {
  public:
   Reads(const Convolution& convolution, Operation operation)
       : convolution_(convolution),
-        forward_(operation == Operation::forward),
-        of_x_(forward_ ? convolution.input : convolution.output()),
-        of_y_(forward_ ? convolution.output() : convolution.input) {}
+        windows_((operation == Operation::forward) != convolution.transposed),
+        of_x_(operation == Operation::forward ? convolution.input : convolution.output()),
+        of_y_(operation == Operation::forward ? convolution.output() : convolution.input) {}
 
   /// The row of x that `tap` multiplies for a row of y; -1: none.
   [[nodiscard]] std::int64_t row(std::int64_t of_y, std::int32_t tap) const {
@@ -58,12 +58,12 @@ class Reads {
   [[nodiscard]] std::int64_t read(std::size_t i, std::int64_t at, std::int64_t tap) const {
     const std::int64_t stride = convolution_.stride[i];
     const std::int64_t offset = tap * convolution_.dilation[i] - convolution_.padding_before[i];
-    if (forward_) return at * stride + offset;
+    if (windows_) return at * stride + offset;
     return (at - offset) % stride == 0 ? (at - offset) / stride : -1;
   }
 
   const Convolution& convolution_;
-  bool forward_;
+  bool windows_;  ///< y's positions have windows of x; else x's have windows of y
   Extents of_x_;
   Extents of_y_;
 };

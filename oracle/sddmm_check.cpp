@@ -22,19 +22,20 @@ namespace {
 /// Batch rows that are widened at once: their x and dy must stay in the cache.
 constexpr std::int64_t kBatchRows = 32;
 
-std::int64_t whole_in(const Sddmm& gradient) {
+std::int64_t whole_cols(const Sddmm& gradient) {
   return std::int64_t{gradient.layout.cols()} * gradient.block.in;
 }
-std::int64_t whole_out(const Sddmm& gradient) {
+std::int64_t whole_rows(const Sddmm& gradient) {
   return std::int64_t{gradient.layout.rows()} * gradient.block.out;
 }
 
-/// Up to kBatchRows batch rows of one pair in float64, [entry][feature], of whole blocks: zeros beyond a cut.
+/// Up to kBatchRows batch rows of one pair in float64, as the math takes them, [entry][feature], of whole
+/// blocks: zeros beyond a cut. The columns of dw are of x's features and its rows of dy's; of a transposed
+/// convolution the other way round.
 struct WidenedRows {
   std::int64_t count = 0;
-  std::vector<double> x;         ///< as the math takes it
-  std::vector<double> dy;        ///< the same of dy
-  std::vector<double> whole_dy;  ///< not rounded to tf32
+  std::vector<double> of_cols;
+  std::vector<double> of_rows;
 };
 
 class Reader {
@@ -43,58 +44,65 @@ class Reader {
 
   [[nodiscard]] WidenedRows read(std::size_t pair, std::int64_t first) const {
     const SddmmInputs::Pair& from = inputs_.pairs[pair];
+    const bool x_has_rows = gradient_.convolution.transposed;
     WidenedRows rows;
-    rows.count = std::min(kBatchRows, gradient_.dy_rows(inputs_.n) - first);
-    rows.x = gradient_.convolution.present()
-                 ? displaced(from.x, first, rows.count)
-                 : widen(from.x, first, rows.count, {gradient_.in_features(), whole_in(gradient_)},
-                         inputs_.x_stride);
-    const Width out{gradient_.out_features(), whole_out(gradient_)};
-    rows.dy = widen(from.dy, first, rows.count, out, inputs_.dy_stride);
-    if (gradient_.derivative != Activation::none) {
-      const std::vector<double> z = widen(from.z, first, rows.count, out, inputs_.dy_stride);
-      const auto derivative = row_of(gradient_.derivative).derivative;
-      for (std::size_t i = 0; i < z.size(); ++i)
-        rows.dy[i] = rounded(rows.dy[i] * derivative(z[i]), gradient_.dtype);
-    }
-    rows.whole_dy = rows.dy;
+    rows.count = std::min(kBatchRows, gradient_.product_rows(inputs_.n) - first);
+    rows.of_cols = gradient_.convolution.present() ? displaced(from, !x_has_rows, first, rows.count)
+                                                   : widen(from, true, first, rows.count);
+    rows.of_rows = widen(from, x_has_rows, first, rows.count);
     if (gradient_.math == Math::tf32) {
-      round(rows.x);
-      round(rows.dy);
+      round(rows.of_cols);
+      round(rows.of_rows);
     }
     return rows;
   }
 
+  /// One element of dy, times the derivative.
+  [[nodiscard]] double dy(const SddmmInputs::Pair& pair, std::int64_t row, std::int64_t feature) const {
+    return element(pair, false, row, feature);
+  }
+
  private:
-  struct Width {
-    std::int64_t features;
-    std::int64_t whole;
-  };
-  [[nodiscard]] std::vector<double> widen(const std::vector<std::byte>& data, std::int64_t first,
-                                          std::int64_t count, Width width, std::int64_t stride) const {
-    std::vector<double> result(static_cast<std::size_t>(count * width.whole));
+  /// An element of x, or of dy times the derivative.
+  [[nodiscard]] double element(const SddmmInputs::Pair& pair, bool of_x, std::int64_t row,
+                               std::int64_t feature) const {
+    const std::int64_t stride = of_x ? inputs_.x_stride : inputs_.dy_stride;
+    const std::int64_t at = gradient_.feature_major() ? feature * stride + row : row * stride + feature;
+    const double value = to_double(gradient_.dtype, (of_x ? pair.x : pair.dy).data(), at);
+    if (of_x || gradient_.derivative == Activation::none) return value;
+    const double slope =
+        row_of(gradient_.derivative).derivative(to_double(gradient_.dtype, pair.z.data(), at));
+    return rounded(value * slope, gradient_.dtype);
+  }
+  /// Rows of x, or of dy, side by side with zeros up to whole blocks.
+  [[nodiscard]] std::vector<double> widen(const SddmmInputs::Pair& pair, bool of_x, std::int64_t first,
+                                          std::int64_t count) const {
+    const std::int64_t features = of_x ? gradient_.in_features() : gradient_.out_features();
+    const std::int64_t whole =
+        of_x != gradient_.convolution.transposed ? whole_cols(gradient_) : whole_rows(gradient_);
+    std::vector<double> result(static_cast<std::size_t>(count * whole));
     for (std::int64_t n = 0; n < count; ++n)
-      for (std::int64_t f = 0; f < width.features; ++f)
-        result[static_cast<std::size_t>(n * width.whole + f)] =
-            to_double(gradient_.dtype, data.data(),
-                      gradient_.feature_major() ? f * stride + first + n : (first + n) * stride + f);
+      for (std::int64_t f = 0; f < features; ++f)
+        result[static_cast<std::size_t>(n * whole + f)] = element(pair, of_x, first + n, f);
     return result;
   }
-  /// The x that each tap of a convolution multiplies for rows of dy, where columns are a block of features
-  /// and a tap; 0 outside.
-  [[nodiscard]] std::vector<double> displaced(const std::vector<std::byte>& data, std::int64_t first,
+  /// What each tap of a convolution multiplies for rows of the other operand, where columns are a block of
+  /// features and a tap; 0 outside.
+  [[nodiscard]] std::vector<double> displaced(const SddmmInputs::Pair& pair, bool of_x, std::int64_t first,
                                               std::int64_t count) const {
-    const std::int64_t whole = whole_in(gradient_);
+    const std::int64_t whole = whole_cols(gradient_);
     const std::int32_t taps = gradient_.taps();
     const std::int64_t side = gradient_.block.in;
+    const std::int64_t features = of_x ? gradient_.in_features() : gradient_.out_features();
     std::vector<double> result(static_cast<std::size_t>(count * whole));
     for (std::int64_t n = 0; n < count; ++n)
       for (std::int32_t tap = 0; tap < taps; ++tap) {
-        const std::int64_t row = row_read(gradient_.convolution, Operation::forward, first + n, tap);
+        const std::int64_t row = row_read(gradient_.convolution,
+                                          of_x ? Operation::forward : Operation::grad_input, first + n, tap);
         if (row < 0) continue;
-        for (std::int64_t f = 0; f < gradient_.in_features(); ++f)
+        for (std::int64_t f = 0; f < features; ++f)
           result[static_cast<std::size_t>(n * whole + (f / side * taps + tap) * side + f % side)] =
-              to_double(gradient_.dtype, data.data(), row * inputs_.x_stride + f);
+              element(pair, of_x, row, f);
       }
     return result;
   }
@@ -115,16 +123,16 @@ struct Sums {
 
 /// Adds the products of some batch rows to one block.
 template <class Sum>
-void add_block(const WidenedRows& rows, BlockShape block, const double* dy, std::int64_t dy_stride,
-               const double* x, std::int64_t x_stride, Sum* sum, double* magnitude) {
-  for (std::int64_t n = 0; n < rows.count; ++n, dy += dy_stride, x += x_stride)
+void add_block(const WidenedRows& rows, BlockShape block, const double* of_row, std::int64_t row_stride,
+               const double* of_col, std::int64_t col_stride, Sum* sum, double* magnitude) {
+  for (std::int64_t n = 0; n < rows.count; ++n, of_row += row_stride, of_col += col_stride)
     for (std::int32_t o = 0; o < block.out; ++o) {
-      const Sum scale = dy[o];
+      const Sum scale = of_row[o];
       Sum* const sums = sum + o * block.in;
       double* const magnitudes = magnitude + o * block.in;
       for (std::int32_t i = 0; i < block.in; ++i) {
-        sums[i] += scale * x[i];
-        magnitudes[i] += std::fabs(dy[o] * x[i]);
+        sums[i] += scale * of_col[i];
+        magnitudes[i] += std::fabs(of_row[o] * of_col[i]);
       }
     }
 }
@@ -133,22 +141,26 @@ template <class Sum>
 void add_row(const Sddmm& gradient, const WidenedRows& rows, std::int32_t row, Sums<Sum>& sums,
              SddmmReference& result) {
   const auto [out, in] = gradient.block;
-  const std::int64_t dy_stride = whole_out(gradient);
   const std::int64_t first_out = std::int64_t{row} * out;
   std::int64_t block = gradient.layout.crow()[static_cast<std::size_t>(row)];
   for (const std::int32_t col : gradient.layout.row(row)) {
     const std::int64_t at = block++ * gradient.block_elements();
-    add_block(rows, gradient.block, rows.dy.data() + first_out, dy_stride,
-              rows.x.data() + std::int64_t{col} * in, whole_in(gradient), sums.dw.data() + at,
+    add_block(rows, gradient.block, rows.of_rows.data() + first_out, whole_rows(gradient),
+              rows.of_cols.data() + std::int64_t{col} * in, whole_cols(gradient), sums.dw.data() + at,
               result.of_dw.data() + at);
   }
-  if (!gradient.bias_gradient) return;
-  for (std::int64_t n = 0; n < rows.count; ++n)
-    for (std::int64_t o = first_out; o < std::min(first_out + out, gradient.out_features()); ++o) {
-      const double value = rows.whole_dy[static_cast<std::size_t>(n * dy_stride + o)];
-      sums.dbias[static_cast<std::size_t>(o)] += value;
-      result.of_dbias[static_cast<std::size_t>(o)] += std::fabs(value);
-    }
+}
+
+template <class Sum>
+void add_bias(const Sddmm& gradient, const SddmmInputs& inputs, const Reader& reader, Sums<Sum>& sums,
+              SddmmReference& result) {
+  for (const SddmmInputs::Pair& pair : inputs.pairs)
+    for (std::int64_t row = 0; row < gradient.dy_rows(inputs.n); ++row)
+      for (std::int64_t o = 0; o < gradient.out_features(); ++o) {
+        const double value = reader.dy(pair, row, o);
+        sums.dbias[static_cast<std::size_t>(o)] += value;
+        result.of_dbias[static_cast<std::size_t>(o)] += std::fabs(value);
+      }
 }
 
 void for_each_row(const Sddmm& gradient, double worth, const std::function<void(std::int32_t)>& work) {
@@ -174,8 +186,8 @@ void for_each_element(const Sddmm& gradient, Use use) {
       for (std::int32_t o = 0; o < gradient.block.out; ++o)
         for (std::int32_t i = 0; i < gradient.block.in; ++i, ++element)
           use(block, element,
-              std::int64_t{row} * gradient.block.out + o < gradient.out_features() &&
-                  std::int64_t{col / gradient.taps()} * gradient.block.in + i < gradient.in_features());
+              std::int64_t{row} * gradient.block.out + o < gradient.row_features() &&
+                  std::int64_t{col / gradient.taps()} * gradient.block.in + i < gradient.col_features());
       ++block;
     }
 }
@@ -289,11 +301,12 @@ SddmmReference summed(const Sddmm& gradient, const SddmmInputs& inputs) {
   Sums<Sum> sums{std::vector<Sum>(elements), std::vector<Sum>(outputs)};
   const Reader reader(gradient, inputs);
   for (std::size_t pair = 0; pair < inputs.pairs.size(); ++pair)
-    for (std::int64_t first = 0; first < gradient.dy_rows(inputs.n); first += kBatchRows) {
+    for (std::int64_t first = 0; first < gradient.product_rows(inputs.n); first += kBatchRows) {
       const WidenedRows rows = reader.read(pair, first);
       const double worth = static_cast<double>(elements) * static_cast<double>(rows.count) / 2e6;
       for_each_row(gradient, worth, [&](std::int32_t row) { add_row(gradient, rows, row, sums, result); });
     }
+  if (gradient.bias_gradient) add_bias(gradient, inputs, reader, sums, result);
   const auto in_float64 = [](const std::vector<Sum>& from, std::vector<double>& to) {
     to.resize(from.size());
     std::transform(from.begin(), from.end(), to.begin(), [](Sum sum) { return static_cast<double>(sum); });
@@ -320,8 +333,9 @@ CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmR
                   const SddmmOutputs& outputs, Adder adder) {
   const double alpha = inputs.alpha;
   const auto elements = static_cast<std::size_t>(gradient.block_elements());
-  const auto k =
-      static_cast<double>(gradient.dy_rows(inputs.n) * static_cast<std::int64_t>(inputs.pairs.size()));
+  const auto pairs = static_cast<double>(inputs.pairs.size());
+  const double k = static_cast<double>(gradient.product_rows(inputs.n)) * pairs;
+  const double of_bias = static_cast<double>(gradient.dy_rows(inputs.n)) * pairs;
   // A dy that was multiplied by a derivative may be off by its error, and fall on the other side of a
   // rounding; with it goes an x.
   const bool integers = inputs.kind == Inputs::small_integers;
@@ -330,10 +344,13 @@ CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmR
   const double taken =
       gradient.math == Math::tf32 ? kTf32 : element_format(gradient.dtype).unit_roundoff;  // by products
   const double of_dy = off == 0 ? 0 : off + 2 * taken;
-  const double absolute = likely_roundings(k) * (integers ? 64 : 1) * of_dy;
-  const Tolerance of_sum{loss(adder) * likely_roundings(k), absolute};
+  const auto tolerance = [&](double products) {
+    return Tolerance{loss(adder) * likely_roundings(products),
+                     likely_roundings(products) * (integers ? 64 : 1) * of_dy};
+  };
+  const Tolerance of_sum = tolerance(k);
   const auto e = static_cast<double>(elements);
-  const Tolerance of_gate{of_sum.roundings + likely_roundings(e), e * absolute};
+  const Tolerance of_gate{of_sum.roundings + likely_roundings(e), e * of_sum.absolute};
   const auto constant = [&](std::size_t) { return alpha; };
   CheckResult check_result;
   Judge judge(inputs, error_of_operation(gradient.sum_type()), integers && off == 0, check_result);
@@ -343,7 +360,8 @@ CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmR
         return alpha *
                to_double(gradient.sum_type(), inputs.gates.data(), static_cast<std::int64_t>(i / elements));
       });
-  judge.compare(outputs.dbias, "dbias", want.dbias, want.of_dbias, of_sum, inputs.old_dbias, constant);
+  judge.compare(outputs.dbias, "dbias", want.dbias, want.of_dbias, tolerance(of_bias), inputs.old_dbias,
+                constant);
   judge.compare(outputs.dgates, "dgates", want.dgates, want.of_dgates, of_gate, inputs.old_dgates, constant);
   judge.conclude();
   return check_result;

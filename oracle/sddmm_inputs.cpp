@@ -16,7 +16,8 @@ enum Stream : std::uint64_t { kWeight, kGates, kOldDw, kOldDbias, kOldDgates, kP
 
 /// The largest magnitude of each integer input. Sums grow by alpha and beta, by gates, and over a block.
 std::int64_t largest_integer(const Sddmm& gradient, const SddmmLaunch& launch) {
-  const auto k = static_cast<double>(std::max<std::int64_t>(gradient.dy_rows(launch.n) * launch.pairs, 1));
+  const auto k = static_cast<double>(std::max<std::int64_t>(
+      std::max(gradient.dy_rows(launch.n), gradient.product_rows(launch.n)) * launch.pairs, 1));
   double growth = gradient.gates ? 2 : 1;
   if (gradient.gate_gradient) growth *= static_cast<double>(gradient.block_elements());
   if (gradient.epilogue.scale) growth *= std::max(1.0, launch.alpha) + std::max(launch.beta, -launch.beta);
@@ -91,7 +92,8 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
   const std::int64_t weights = blocks * gradient.block_elements();
   if (gradient.gate_gradient) {
     inputs.w = filler.dense(gradient.dtype, weights, kWeight, 1);
-    poison_beyond(gradient.layout, gradient.block, out, in, gradient.dtype, inputs.w.data());
+    poison_beyond(gradient.layout, gradient.block, gradient.row_features(), gradient.col_features(),
+                  gradient.dtype, inputs.w.data());
   }
   if (gradient.gates) {
     inputs.gates = filler.dense(sums, blocks, kGates, 2);
@@ -129,7 +131,7 @@ Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const Sdd
     const std::uint64_t seed = draw(inputs.seed, views_made++);
     if (!gradient.correlation) return with_arbitrary_strides(matrix, seed);
     return with_arbitrary_strides(matrix, seed,
-                                  of_x ? gradient.correlation->input : gradient.correlation->output,
+                                  of_x ? gradient.convolution.input : gradient.convolution.output(),
                                   gradient.convolution.dimensions);
   };
   pairs.clear();

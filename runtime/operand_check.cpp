@@ -92,8 +92,9 @@ using Extents = Convolution::Extents;
                                            const OperandContract& wanted) {
   const auto [out, in] = wanted.block;
   std::string takes = fmt::format("[{}, {}, {}]", wanted.blocks, out, in);
-  if (wanted.convolution.present())
-    takes += fmt::format(" or [{}, {}, {}, {}]", wanted.blocks / wanted.taps(), wanted.taps(), out, in);
+  const std::int32_t taps = wanted.convolution.taps_of_block();
+  if (wanted.convolution.present() && taps != 0)
+    takes += fmt::format(" or [{}, {}, {}, {}]", wanted.blocks / taps, taps, out, in);
   refuse(name, fmt::format("rank {} and shape {}, but the kernel takes dense {}{}", is.rank, shape_of(is),
                            takes, wanted.blocks == 0 ? ", or no such operand" : ""));
 }
@@ -577,8 +578,8 @@ void check_blocks(std::string_view name, const TensorView& weight, DType type,
   if (weight.rank == 0 && contract.blocks == 0) return;
   if (weight.dtype != type) refuse_type(name, weight.dtype, type);
   const std::int64_t block = std::int64_t{contract.block.out} * contract.block.in;
-  const std::int64_t taps = contract.taps();
-  const bool by_taps = contract.convolution.present() && weight.rank == 4;
+  const std::int64_t taps = contract.convolution.taps_of_block();  // 0: blocks have masks of their own
+  const bool by_taps = contract.convolution.present() && taps != 0 && weight.rank == 4;
   const int last = by_taps ? 3 : 2;  // axis
   const bool shaped = by_taps ? weight.shape[0] == contract.blocks / taps && weight.shape[1] == taps
                               : weight.rank == 3 && weight.shape[0] == contract.blocks;

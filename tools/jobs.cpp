@@ -116,6 +116,14 @@ std::vector<Key> make_keys() {
          r.attached = node.truth;
        }});
   keys.push_back(
+      {"transposed", false, {Kind::boolean}, "true or false", [](KernelArguments& r, const JsonNode& node) {
+         r.transposed = node.truth;
+       }});
+  keys.push_back(
+      {"taps", false, {Kind::text}, "a file of taps", [](KernelArguments& r, const JsonNode& node) {
+         r.taps = node.text;
+       }});
+  keys.push_back(
       {"in_features", false, {Kind::number}, "a whole number", number_into(&KernelArguments::in_features)});
   keys.push_back(
       {"out_features", false, {Kind::number}, "a whole number", number_into(&KernelArguments::out_features)});
@@ -204,6 +212,11 @@ class JobsFile {
       else
         axes.push_back({&*key, values_of(file_, *key, node)});
     }
+    // Values are checked one after the other, in this order: taps are of a convolution, which has more words
+    // where it is transposed.
+    for (const std::string_view first : {"conv", "transposed"})
+      std::stable_partition(axes.begin(), axes.end(),
+                            [&](const Axis& axis) { return axis.key->name == first; });
     if (std::none_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.key->name == "layouts"; }))
       fail(file_, job, "a job has 'layouts', a list of layout files");
     combine(axes, 0, {}, job, archs_of(job, archs));
@@ -234,9 +247,11 @@ class JobsFile {
       for (const JsonNode* const value : axes[next].values) {
         KernelArguments chosen = arguments;
         at_line(*value, [&] { axes[next].key->set(chosen, *value); });
+        if (axes[next].key->name == "taps") chosen.taps = file_.parent_path() / chosen.taps;
         // What a value says alone is wrong where it stands; what only goes wrong together, where the job
         // begins.
-        at_line(*value, [&] { static_cast<void>(chosen.options()); });
+        if (axes[next].key->name != "transposed")
+          at_line(*value, [&] { static_cast<void>(chosen.options()); });
         if (axes[next].key->name == "layouts")
           at_line(*value, [&] { static_cast<void>(layouts_.load(path_of(chosen))); });
         combine(axes, next + 1, std::move(chosen), job, archs);

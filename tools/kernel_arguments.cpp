@@ -1,6 +1,12 @@
 #include "tools/kernel_arguments.h"
 
+#include <utility>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
 #include "compiler/computation_fields.h"
+#include "compiler/tap_file.h"
 #include "runtime/prebuilt.h"
 
 namespace sparsekiln::tools {
@@ -19,8 +25,17 @@ std::string& KernelArguments::text_of(std::string_view field) {
 Options KernelArguments::options() const {
   Options options;
   const auto known = computation_fields();
-  for (std::size_t i = 0; i < known.size(); ++i)
-    if (fields[i] != known[i].usual()) known[i].read(options, fields[i]);
+  const ComputationField& convolution = computation_field("convolution");
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (fields[i] == known[i].usual()) continue;
+    const bool turned = transposed && known[i].name == convolution.name;
+    known[i].read(options, turned ? fields[i] + " transposed" : fields[i]);
+  }
+  if ((transposed || !taps.empty()) && !options.convolution.present())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{} without {}: such as {} '{}' would work", transposed ? "transposed" : "taps",
+                            convolution.option, convolution.option, convolution.example));
+  if (!taps.empty()) options.convolution = with_taps_of(taps, std::move(options.convolution));
   options.in_features = in_features;
   options.out_features = out_features;
   options.target = target;

@@ -22,6 +22,8 @@ struct KernelArguments {
   std::vector<std::string> fields = usual_texts();
   std::int64_t in_features = 0;  ///< 0: all of the layout's
   std::int64_t out_features = 0;
+  bool transposed = false;     ///< the convolution is
+  std::filesystem::path taps;  ///< of the convolution; empty: those that its text says
   std::string target = "auto";
   std::string config;  ///< empty: tuned, or the default plan's
   bool attached = false;
@@ -32,7 +34,7 @@ struct KernelArguments {
 
   /// The text of the field of that name.
   [[nodiscard]] std::string& text_of(std::string_view field);
-  /// Throws `invalid_argument` for what is unknown, saying what is known. Reads no file.
+  /// Throws `invalid_argument` for what is unknown, saying what is known. Reads no file but `taps`.
   [[nodiscard]] Options options() const;
 };
 

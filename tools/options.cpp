@@ -70,6 +70,12 @@ void add_problem(CLI::App& app, KernelArguments& arguments) {
       ->check(whole_number());
   app.add_option("--out-features", arguments.out_features, "features of y, where the last block is partial")
       ->check(whole_number());
+  app.add_flag("--transposed", arguments.transposed,
+               "the convolution of --conv is transposed: its input is x of the transposed one");
+  app.add_option(
+      "--taps", arguments.taps,
+      "the taps that a convolution has, .npy of bool or integers or text of 0 and 1: [taps] or the "
+      "kernel's shape, of all blocks, or with an axis of blocks in front");
   app.add_option("--config", arguments.config, "pins the config, e.g. \"simt tile_n=64 tile_out=4\"");
   app.add_flag(
       "--attached", arguments.attached,

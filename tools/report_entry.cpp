@@ -119,9 +119,12 @@ std::optional<DenseProduct> dense_product(const Record& record, const Contest& c
     const double in = cut.in > 0 ? cut.in : static_cast<double>(record.layout.cols) * block.in;
     const Computation geometry = geometry_of(record);
     const double weights = out * in * geometry.taps();
-    const double absent = std::max(0.0, 1 - record.layout.density()) * weights;
+    const std::vector<bool>& mask = geometry.convolution.tap_mask;
+    const auto there = static_cast<double>(std::count(mask.begin(), mask.end(), true));
+    const double of_taps = mask.empty() ? 1 : there / static_cast<double>(mask.size());
+    const double absent = std::max(0.0, 1 - record.layout.density() * of_taps) * weights;
     DenseProduct dense;
-    dense.flops = 2 * weights * static_cast<double>(geometry.output_rows(contest.n));
+    dense.flops = 2 * weights * static_cast<double>(geometry.product_rows(contest.n));
     dense.bytes = contest.bytes + absent * static_cast<double>(size_of(weight_type(record)));
     dense.us = std::max(dense.flops / record.peak.gflops, dense.bytes / record.peak.gbytes) / 1e3;
     return dense;

@@ -75,17 +75,19 @@ void BatchRowPass::accumulate_group(Value* first, Value* last) {
     const auto field = [&](std::int32_t index, const char* label) {
       return v_.entry(tables_.slots, v_.plus(v_.times(span, kSpanFields), v_.constant(index)), label);
     };
-    Value* sums = group_sums_of(field(0, "slot"));
+    Value* group_sums = group_sums_of(field(0, "slot"));
     Value* begin = field(1, "first_step");
     const std::int64_t ahead =
         std::clamp<std::int64_t>(kPrefetchAhead / g_.block_bytes(), kStepsAhead, kColumnsBehind);
     const Chunk steps{begin, v_.constant(ahead), begin, field(2, "end")};
-    for_each_tile([&](const Tile& tile) {
-      Value* address = v_.settled(sums_address(sums, tile.output, tile.group));
-      Values values =
-          v_.loop("step", steps.begin, steps.end, load_sums(address, tile.outputs),
-                  [&](Value* step, const Values& now) { return block_product(step, steps, tile, now); });
-      store_sums(address, values, tile.outputs);
+    for_each_weight(group_sums, [&](Value* sums) {
+      for_each_tile([&](const Tile& tile) {
+        Value* address = v_.settled(sums_address(sums, tile.output, tile.group));
+        Values values =
+            v_.loop("step", steps.begin, steps.end, load_sums(address, tile.outputs),
+                    [&](Value* step, const Values& now) { return block_product(step, steps, tile, now); });
+        store_sums(address, values, tile.outputs);
+      });
     });
   });
 }

@@ -135,8 +135,9 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   const Level& level = level_of(target);
   const std::string given = to_string(config);
   if (problem.by_columns() && config.packed)
-    refuse(
-        fmt::format("{} on the cpu target reads W unpacked; packed=0 would work", name(problem.operation)));
+    refuse(fmt::format("{}{} on the cpu target reads W unpacked; packed=0 would work",
+                       name(problem.operation),
+                       problem.convolution.transposed ? " of a transposed convolution" : ""));
   const bool small_batch = config.tile_n == 1 || config.tile_n == 2 || config.tile_n == 4;
   if (!small_batch &&
       (config.tile_n < level.lanes || config.tile_n > kMostBatchRows || config.tile_n % level.lanes != 0))

@@ -65,6 +65,7 @@ class PackPass {
   [[nodiscard]] Value* words_of(Value* row, Value* k, bool clipped);
   [[nodiscard]] Value* batch_rows_of(Value* k, Value* batch_row, std::int32_t count, bool clipped);
   [[nodiscard]] Value* packed(const Elements& elements);
+  [[nodiscard]] Value* packed_pairs(const Elements& words);
   template <class Load>
   [[nodiscard]] Elements both(const Load& load) {
     return {load(x_), z_.there() ? load(z_) : nullptr};
@@ -280,8 +281,22 @@ PackPass::Value* PackPass::batch_rows_of(Value* k, Value* batch_row, std::int32_
   return ir_.CreateBitCast(ir_.CreateOr(features[0], upper), v_.floats(count));
 }
 
-/// As they are multiplied: pairs, which come as words, as they are, others as float32.
+/// Words of pairs times the derivative, each element rounded.
+PackPass::Value* PackPass::packed_pairs(const Elements& words) {
+  const auto count =
+      2 * static_cast<std::int32_t>(
+              llvm::cast<llvm::FixedVectorType>(words.x->getType())->getElementCount().getFixedValue());
+  auto* type =
+      llvm::FixedVectorType::get(llvm::Type::getInt16Ty(ir_.getContext()), static_cast<unsigned>(count));
+  const auto widened = [&](Value* value) { return v_.widened(g_.dtype, ir_.CreateBitCast(value, type)); };
+  Value* slope = derivative(v_, g_.derivative, widened(words.z));
+  Value* elements = v_.rounded_to(g_.dtype, ir_.CreateFMul(widened(words.x), slope));
+  return ir_.CreateBitCast(elements, words.x->getType());
+}
+
+/// As they are multiplied: pairs, which come as words, as words, others as float32.
 PackPass::Value* PackPass::packed(const Elements& elements) {
+  if (g_.pairs() && elements.z != nullptr) return packed_pairs(elements);
   if (g_.pairs()) return elements.x;
   Value* x = v_.widened(g_.dtype, elements.x);
   if (elements.z == nullptr) return x;

@@ -19,7 +19,9 @@ void SddmmPass::locate_ends() {
   if (g_.gates) gates_ = v_.argument(pointer, offsetof(Call, gates), "gates");
   if (g_.bias_gradient) {
     dbias_ = v_.argument(pointer, offsetof(Call, dbias), "dbias");
-    bias_sums_ = stack(g_.dy.row_bytes(), "bias_sums");
+    bias_sums_ = stack(g_.bias.row_bytes(), "bias_sums");
+    own_bias_ = g_.bias_of_columns() ? stack(g_.chunk * g_.bias.row_bytes(), "own_bias") : own_dy_;
+    bias_.emplace(v_, g_, layout_, g_.bias);
   }
   if (!g_.gate_gradient) return;
   w_ = v_.argument(pointer, offsetof(Call, w), "w");
@@ -40,17 +42,28 @@ SddmmPass::Value* SddmmPass::needed_batch_rows(const Run& run) {
   return ir_.CreateSelect(any, n_, v_.constant(0), "needed");
 }
 
-/// dbias = alpha · Σ dy + beta · dbias, each sum one chain of additions, ascending in pair and batch row.
-void SddmmPass::sum_bias(Value* row) {
-  const std::int32_t lanes = std::min(v_.level.lanes, g_.dy.width);
-  const Values zeros(static_cast<std::size_t>(g_.dy.width / lanes),
+/// The worker's share of the block columns.
+void SddmmPass::sum_bias_of_columns() {
+  Value* workers = layout_.number(LayoutNumber::workers);
+  Value* columns = ir_.CreateUDiv(layout_.number(g_.bias.panels()), v_.constant(g_.bias.panels_of_block()));
+  Value* first = ir_.CreateUDiv(ir_.CreateMul(v_.worker, columns), workers);
+  Value* end = ir_.CreateUDiv(ir_.CreateMul(v_.plus(v_.worker, v_.constant(1)), columns), workers);
+  v_.loop("bias_column", first, end, [&](Value* column) { sum_bias(column); });
+}
+
+/// dbias = alpha · Σ dy + beta · dbias, each sum one chain of additions, ascending in pair and batch row, for
+/// a block of dy's features.
+void SddmmPass::sum_bias(Value* block) {
+  const PanelSide& side = g_.bias;
+  const std::int32_t lanes = std::min(v_.level.lanes, side.width);
+  const Values zeros(static_cast<std::size_t>(side.width / lanes),
                      llvm::Constant::getNullValue(v_.floats(lanes)));
-  v_.loop("bias_panel", v_.constant(0), v_.constant(g_.dy.panels_of_block()), [&](Value* panel) {
-    Value* number = v_.plus(v_.times(row, g_.dy.panels_of_block()), panel);
+  v_.loop("bias_panel", v_.constant(0), v_.constant(side.panels_of_block()), [&](Value* panel) {
+    Value* number = v_.plus(v_.times(block, side.panels_of_block()), panel);
     const auto add_batch_rows = [&](Value* from, Value* count, const Values& before) {
       return v_.loop(
           "bias_batch_row", v_.constant(0), count, before, [&](Value* batch_row, const Values& now) {
-            Value* at = v_.settled(v_.at(from, v_.times(batch_row, g_.dy.row_bytes())));
+            Value* at = v_.settled(v_.at(from, v_.times(batch_row, side.row_bytes())));
             Values next;
             for (std::size_t i = 0; i < now.size(); ++i)
               next.push_back(ir_.CreateFAdd(
@@ -61,21 +74,23 @@ void SddmmPass::sum_bias(Value* row) {
     };
     const Values sums =
         v_.loop("bias_pair", v_.constant(0), pairs_, zeros, [&](Value* pair, const Values& sum) {
-          if (g_.packed)
-            return add_batch_rows(v_.at(dy_->packed(pair), ir_.CreateMul(number, dy_->panel_bytes())),
-                                  dy_->rows(), sum);
-          Value* chunks = ir_.CreateUDiv(v_.plus(n_, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk));
+          Value* rows = bias_->rows();
+          if (own_bias_ == nullptr)
+            return add_batch_rows(v_.at(bias_->packed(pair), ir_.CreateMul(number, bias_->panel_bytes())),
+                                  rows, sum);
+          Value* chunks = ir_.CreateUDiv(v_.plus(rows, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk));
           return v_.loop("bias_chunk", v_.constant(0), chunks, sum, [&](Value* chunk, const Values& now) {
             Value* begin = v_.times(chunk, g_.chunk);
             Value* end =
-                ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(begin, v_.constant(g_.chunk)), n_);
-            dy_->gather(pair, number, v_.plus(number, v_.constant(1)), begin, end, own_dy_, v_.constant(0));
-            return add_batch_rows(own_dy_, ir_.CreateSub(end, begin), now);
+                ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(begin, v_.constant(g_.chunk)), rows);
+            bias_->gather(pair, number, v_.plus(number, v_.constant(1)), begin, end, own_bias_,
+                          v_.constant(0));
+            return add_batch_rows(own_bias_, ir_.CreateSub(end, begin), now);
           });
         });
     for (std::size_t i = 0; i < sums.size(); ++i)
       v_.store(sums[i], v_.at(bias_sums_, std::int64_t{4} * lanes * static_cast<std::int64_t>(i)), 16);
-    store_bias(row, panel);
+    store_bias(block, panel);
   });
 }
 
@@ -88,10 +103,11 @@ SddmmPass::Value* SddmmPass::scaled(Value* sum, Value* address) {
                  })[0];
 }
 
-void SddmmPass::store_bias(Value* row, Value* dy_panel) {
-  Value* first = v_.plus(v_.times(row, g_.block.out), v_.times(dy_panel, g_.dy.width));
-  Value* count = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.constant(g_.dy.width),
-                                           ir_.CreateSub(layout_.number(g_.dy.features()), first));
+void SddmmPass::store_bias(Value* block, Value* panel) {
+  const PanelSide& side = g_.bias;
+  Value* first = v_.plus(v_.times(block, side.block_width), v_.times(panel, side.width));
+  Value* count = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.constant(side.width),
+                                           ir_.CreateSub(layout_.number(side.features()), first));
   v_.loop("bias_output", v_.constant(0), count, [&](Value* output) {
     Value* sum = v_.load(ir_.getFloatTy(), v_.at(bias_sums_, v_.times(output, 4)), 4);
     Value* to = v_.at(dbias_, v_.times(v_.plus(first, output), 4));

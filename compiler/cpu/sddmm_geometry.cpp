@@ -16,9 +16,10 @@ constexpr std::int64_t kStreamedBytes = std::int64_t{16} << 20;
 /// The most of a register tile's row.
 constexpr std::int32_t kRowVectors = 4;
 
-PanelSide side_of(SddmmSide side, std::int32_t block_width, std::int64_t cut_features) {
+PanelSide side_of(SddmmSide side, bool of_dy, std::int32_t block_width, std::int64_t cut_features) {
   PanelSide result;
   result.side = side;
+  result.of_dy = of_dy;
   result.block_width = block_width;
   result.width = std::min(block_width, kMostPanelWidth);
   result.cut = cut_features % block_width != 0;
@@ -57,6 +58,24 @@ Stretches stretches_of(const BlockRuns& schedule) {
   return result;
 }
 
+/// Where the x of each block begins in a panel.
+std::vector<std::int32_t> places_of(const Sddmm& gradient) {
+  const Correlation& lattice = *gradient.correlation;
+  std::vector<std::int32_t> of_tap(static_cast<std::size_t>(lattice.kernel_taps));
+  for (const Correlation::Tap& tap : lattice.taps[0]) {
+    const std::int64_t place = tap.phase * lattice.image_phase_points() + tap.displacement - lattice.least;
+    if (place > std::numeric_limits<std::int32_t>::max())
+      throw Error(
+          ErrorKind::invalid_argument,
+          "a convolution of images with more than 2^31 points, padding included; smaller ones would work");
+    of_tap[static_cast<std::size_t>(tap.number)] = static_cast<std::int32_t>(place);
+  }
+  std::vector<std::int32_t> places;
+  for (const std::int32_t column : gradient.layout.col())
+    places.push_back(of_tap[static_cast<std::size_t>(column % lattice.kernel_taps)]);
+  return places;
+}
+
 void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedule) {
   std::vector<std::int32_t>& runs = data.tables[kRuns];
   for (const BlockRun& run : schedule.runs)
@@ -64,18 +83,7 @@ void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedu
   std::vector<std::int32_t>& columns = data.tables[kBlockColumns];
   const std::int32_t taps = gradient.correlation ? gradient.correlation->kernel_taps : 1;
   for (const std::int32_t column : gradient.layout.col()) columns.push_back(column / taps);
-  if (gradient.correlation) {
-    const Correlation& lattice = *gradient.correlation;
-    for (const std::int32_t column : gradient.layout.col()) {
-      const Correlation::Tap& tap = lattice.taps[0][static_cast<std::size_t>(column % taps)];
-      const std::int64_t place = tap.phase * lattice.image_phase_points() + tap.displacement - lattice.least;
-      if (place > std::numeric_limits<std::int32_t>::max())
-        throw Error(
-            ErrorKind::invalid_argument,
-            "a convolution of images with more than 2^31 points, padding included; smaller ones would work");
-      data.tables[kBlockPlaces].push_back(static_cast<std::int32_t>(place));
-    }
-  }
+  if (gradient.correlation) data.tables[kBlockPlaces] = places_of(gradient);
   // What a worker prefetches after the last run of all.
   runs.insert(runs.end(), kRunFields, 0);
   columns.insert(columns.end(), kMostRunBlocks, 0);
@@ -99,13 +107,17 @@ SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Co
       gates(gradient.gates),
       bias_gradient(gradient.bias_gradient),
       gate_gradient(gradient.gate_gradient),
-      x(side_of(SddmmSide::x, block.in, gradient.cut_in)),
-      dy(side_of(SddmmSide::dy, block.out, gradient.cut_out)),
+      x(side_of(SddmmSide::x, gradient.exchanged(), block.in,
+                gradient.exchanged() ? gradient.cut_out : gradient.cut_in)),
+      dy(side_of(SddmmSide::dy, !gradient.exchanged(), block.out,
+                 gradient.exchanged() ? gradient.cut_in : gradient.cut_out)),
+      bias(gradient.exchanged() ? x : dy),
       chunk(config.tile_n),
       lanes(std::min(level.lanes, block.in)),
       most_sums(level.gradient_sums),
       run_blocks(config.rows),
       packed(config.stages > 1) {
+  bias.in_place = gradient.exchanged();
   // Stores of whole rows of blocks follow each other. Parts of lines that wait for their rest would be
   // written one by one.
   const bool whole_rows = block.in / lanes <= kRowVectors;

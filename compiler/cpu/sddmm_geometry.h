@@ -15,20 +15,23 @@
 
 namespace sparsekiln::cpu {
 
-/// Which operand of the gradient of the weight a panel holds.
+/// Which side of dw a panel is of: its columns, which are x's features, or its rows, which are dy's; of a
+/// transposed convolution the other way round.
 enum class SddmmSide : std::uint8_t { x, dy };
 
 /// x or dy as the register tiles read it: *panels* of a block's features, or of 64 where a block is wider, as
 /// float32, [batch row][feature], what a derivative does to dy done.
 struct PanelSide {
   SddmmSide side = SddmmSide::x;
+  bool of_dy = false;            ///< the operand that it holds is dy
+  bool in_place = false;         ///< rows are the operand's, also of the side that a convolution displaces
   std::int32_t width = 0;        ///< features of a panel
   std::int32_t block_width = 0;  ///< features of a block: one panel, or several
   bool cut = false;              ///< the last block has features that the operand has not
   [[nodiscard]] std::int32_t panels_of_block() const { return block_width / width; }
   /// Which number of the layout says how many features the operand has, and panels all blocks.
   [[nodiscard]] LayoutNumber features() const {
-    return side == SddmmSide::x ? LayoutNumber::in_features : LayoutNumber::out_features;
+    return of_dy ? LayoutNumber::out_features : LayoutNumber::in_features;
   }
   [[nodiscard]] LayoutNumber panels() const {
     return side == SddmmSide::x ? LayoutNumber::x_panels : LayoutNumber::dy_panels;
@@ -60,6 +63,7 @@ struct SddmmGeometry {
   bool gate_gradient;
   PanelSide x;
   PanelSide dy;
+  PanelSide bias;           ///< dy's, as the gradient of the bias sums it
   std::int32_t chunk;       ///< batch rows whose panels are in L1 while register tiles go over them
   std::int32_t lanes;       ///< of a vector: those of the level, or a block's features where they are fewer
   std::int32_t most_sums;   ///< vectors, of a register tile
@@ -94,6 +98,9 @@ struct SddmmGeometry {
     if (!correlation) return 1;
     return side == SddmmSide::x ? correlation->image_points() : correlation->output_positions();
   }
+  /// The gradient of the bias sums dy as it is in memory, because panels of what is displaced may lack
+  /// positions.
+  [[nodiscard]] bool bias_of_columns() const { return bias.side == SddmmSide::x; }
 
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
   /// Features of x that the register tiles of a run of `blocks` blocks go over together.

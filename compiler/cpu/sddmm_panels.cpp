@@ -37,7 +37,7 @@ PanelSource::PanelSource(VectorIr& v, const SddmmGeometry& geometry, const Layou
   x_row_bytes_ = v_.times(layout.number(g_.x.panels()), g_.x.row_bytes());
   dy_row_bytes_ = v_.times(layout.number(g_.dy.panels()), g_.dy.row_bytes());
   n_ = v_.argument(i64, offsetof(Call, n), "n");
-  stride_bytes_ = stride(side_.side == SddmmSide::x ? offsetof(Call, x_stride) : offsetof(Call, y_stride));
+  stride_bytes_ = stride(side_.of_dy ? offsetof(Call, y_stride) : offsetof(Call, x_stride));
   z_stride_bytes_ = stride(offsetof(Call, z_stride));
   if (!derives()) return;
   auto* scratch = v_.ir.CreateAlloca(llvm::ArrayType::get(v_.ir.getInt8Ty(), 64), nullptr, "rounded");
@@ -61,7 +61,7 @@ PanelSource::Value* PanelSource::packed(Value* pair) {
 }
 
 PanelSource::Operand PanelSource::operand(Value* pair) {
-  if (side_.side == SddmmSide::x) return {base(pair, offsetof(LaunchPairs::Pair, x)), nullptr};
+  if (!side_.of_dy) return {base(pair, offsetof(LaunchPairs::Pair, x)), nullptr};
   return {base(pair, offsetof(LaunchPairs::Pair, dy)),
           derives() ? base(pair, offsetof(LaunchPairs::Pair, z)) : nullptr};
 }
@@ -111,7 +111,7 @@ void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Val
   v_.loop("gather", begin, end, [&](Value* batch_row) {
     Value* target = v_.at(to, v_.times(v_.ir.CreateSub(batch_row, begin), side_.row_bytes()));
     const auto from_row = [&](Value* row) { panels(row, v_.plus(row, v_.constant(1)), target); };
-    if (!g_.correlation || side_.side == SddmmSide::dy) return from_row(batch_row);
+    if (!displaced()) return from_row(batch_row);
     at_point(batch_row, from_row, [&] {
       v_.loop("panel", first_panel, last_panel, [&](Value* panel) {
         clear_rows(v_.constant(1),

@@ -33,7 +33,7 @@ class PanelSource {
   /// Bytes of a panel of a whole pair.
   [[nodiscard]] Value* panel_bytes() { return v_.times(rows(), side_.row_bytes()); }
   /// Rows of a panel of a whole pair.
-  [[nodiscard]] Value* rows() { return v_.times(n_, g_.rows_of_entry(side_.side)); }
+  [[nodiscard]] Value* rows() { return v_.times(n_, rows_of_entry()); }
   /// Where in the workspace the panels of `pair` begin, of a packed geometry.
   [[nodiscard]] Value* packed(Value* pair);
 
@@ -48,8 +48,13 @@ class PanelSource {
   [[nodiscard]] Operand operand(Value* pair);
   [[nodiscard]] Value* base(Value* pair, std::size_t member);
   [[nodiscard]] bool feature_major() const { return g_.order == ActivationOrder::feature_major; }
-  [[nodiscard]] bool derives() const {
-    return side_.side == SddmmSide::dy && g_.derivative != Activation::none;
+  [[nodiscard]] bool derives() const { return side_.of_dy && g_.derivative != Activation::none; }
+  /// Whether rows of its panels are points of a lattice.
+  [[nodiscard]] bool displaced() const {
+    return g_.correlation && side_.side == SddmmSide::x && !side_.in_place;
+  }
+  [[nodiscard]] std::int64_t rows_of_entry() const {
+    return side_.in_place ? g_.correlation->input_positions() : g_.rows_of_entry(side_.side);
   }
   [[nodiscard]] Operand at(const Operand& from, Value* batch_row, Value* feature);
   /// `lanes` contiguous elements, from element `first` after `from`, converted as the products take them.

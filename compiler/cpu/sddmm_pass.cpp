@@ -50,12 +50,13 @@ void SddmmPass::emit(std::string_view name) {
   const auto for_each_run = [&](const auto& body) {
     v_.loop("run", first, end, [&](Value* number) {
       body(number);
-      if (g_.bias_gradient) bias_of_run(number);
+      if (g_.bias_gradient && !g_.bias_of_columns()) bias_of_run(number);
     });
   };
   const auto sum_runs = [&] { for_each_run([&](Value* number) { run(number); }); };
   if (g_.packed) {
     sum_runs();
+    if (g_.bias_gradient && g_.bias_of_columns()) sum_bias_of_columns();
   } else {
     Value* one = v_.constant(1);
     Value* single = ir_.CreateAnd(ir_.CreateICmpEQ(n_, one), ir_.CreateICmpEQ(pairs_, one), "single");

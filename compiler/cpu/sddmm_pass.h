@@ -120,10 +120,11 @@ class SddmmPass {
   void locate_ends();
   /// Batch rows that the run's sums need: none where all of its gates are 0.
   Value* needed_batch_rows(const Run& run);
-  void sum_bias(Value* row);
+  void sum_bias_of_columns();
+  void sum_bias(Value* block);
   /// alpha · sum + beta · the float32 at `address`.
   Value* scaled(Value* sum, Value* address);
-  void store_bias(Value* row, Value* dy_panel);
+  void store_bias(Value* block, Value* panel);
   Value* element_of(const Run& run, const Tile& tile);
   [[nodiscard]] std::int64_t vector_offset(const Tile& tile, std::int32_t output, std::int32_t vector) const;
   [[nodiscard]] Value* within(const Run& run, const Tile& tile, std::int32_t output, std::int32_t vector);
@@ -170,12 +171,14 @@ class SddmmPass {
   Value* dbias_ = nullptr;
   Value* dgates_ = nullptr;
   Value* bias_sums_ = nullptr;    ///< of a panel of dy
+  Value* own_bias_ = nullptr;     ///< a panel of a chunk of dy; null: it is packed as the bias needs it
   Value* gate_sums_ = nullptr;    ///< of each block of a run, a vector
   Value* own_dy_ = nullptr;       ///< panels of a chunk, where nothing is packed
   Value* own_x_ = nullptr;        ///< panels of a chunk of each block, [block]
   Value* multipliers_ = nullptr;  ///< a block row's dy, of exact products
   std::optional<PanelSource> x_;
   std::optional<PanelSource> dy_;
+  std::optional<PanelSource> bias_;
 };
 
 }  // namespace sparsekiln::cpu

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
@@ -30,8 +33,7 @@ constexpr std::string_view kMagic = "\x93NUMPY";
 struct ArrayHeader {
   std::int64_t item_bytes = 0;
   bool fortran_order = false;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
+  std::vector<std::int64_t> shape;
   std::size_t data_begin = 0;
 };
 
@@ -133,17 +135,28 @@ void read_shape(HeaderReader& header, ArrayHeader& array) {
   constexpr std::string_view kWanted = "a 2-D shape (rows, columns)";
   header.expect("(");
   if (header.accept(")")) header.refuse(fmt::format("the array has no dimensions; expected {}", kWanted));
-  array.rows = header.extent("rows");
+  const std::int64_t rows = header.extent("rows");
   header.expect(",");
   if (header.accept(")")) header.refuse(fmt::format("the array is 1-D; expected {}", kWanted));
-  array.cols = header.extent("columns");
+  array.shape = {rows, header.extent("columns")};
   const bool comma = header.accept(",");
   if (header.accept(")")) return;
   if (comma) header.refuse(fmt::format("the array has more than two dimensions; expected {}", kWanted));
   header.refuse_here("')'");
 }
 
-ArrayHeader read_header(std::string_view text, std::size_t offset, std::string_view name) {
+void read_any_shape(HeaderReader& header, ArrayHeader& array) {
+  header.expect("(");
+  while (!header.accept(")")) {
+    array.shape.push_back(header.extent("an extent"));
+    if (header.accept(",")) continue;
+    header.expect(")");
+    return;
+  }
+}
+
+ArrayHeader read_header(std::string_view text, std::size_t offset, std::string_view name,
+                        void (*read_the_shape)(HeaderReader&, ArrayHeader&)) {
   ArrayHeader array;
   array.data_begin = offset + text.size();
   HeaderReader header(text, offset, name);
@@ -173,7 +186,7 @@ ArrayHeader read_header(std::string_view text, std::size_t offset, std::string_v
     else if (seen == &order)
       read_order(header, array);
     else
-      read_shape(header, array);
+      read_the_shape(header, array);
   }
   if (!descr || !order || !shape)
     header.refuse(fmt::format("the header has no key '{}'", !descr   ? "descr"
@@ -210,8 +223,8 @@ std::string_view find_header(std::string_view file, std::string_view name) {
 /// Calls `present(row, column)` for each non-zero element, in the order of the file.
 template <typename Present>
 void visit(std::string_view data, const ArrayHeader& array, Present present) {
-  const std::int64_t outer = array.fortran_order ? array.cols : array.rows;
-  const std::int64_t inner = array.fortran_order ? array.rows : array.cols;
+  const std::int64_t outer = array.shape[array.fortran_order ? 1 : 0];
+  const std::int64_t inner = array.shape[array.fortran_order ? 0 : 1];
   const char* element = data.data();
   for (std::int64_t o = 0; o < outer; ++o) {
     for (std::int64_t i = 0; i < inner; ++i, element += array.item_bytes) {
@@ -221,38 +234,81 @@ void visit(std::string_view data, const ArrayHeader& array, Present present) {
   }
 }
 
-}  // namespace
-
-Layout parse_npy(std::span<const std::byte> bytes, std::string_view name) {
-  const std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::string_view text = find_header(file, name);
-  const ArrayHeader array = read_header(text, static_cast<std::size_t>(text.data() - file.data()), name);
-
+/// The data of a file, which are as many bytes as its header says.
+std::string_view data_of(std::string_view file, const ArrayHeader& array, std::string_view name) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 51;  // 2^24 · 2^24 · 8
   const std::string_view data = file.substr(array.data_begin);
-  const std::int64_t wanted = array.rows * array.cols * array.item_bytes;  // at most 2^24 · 2^24 · 8
+  std::int64_t wanted = array.item_bytes;
+  for (const std::int64_t extent : array.shape)
+    wanted = extent > 0 && wanted > kMostBytes / extent ? kMostBytes : wanted * extent;
   if (std::ssize(data) < wanted)
     refuse_at_byte(name, file.size(),
-                   fmt::format("the file ends after {} bytes of data; {} × {} elements of {} need {}",
-                               data.size(), array.rows, array.cols, array.item_bytes, wanted));
+                   fmt::format("the file ends after {} bytes of data; {} elements of {} need {}", data.size(),
+                               fmt::join(array.shape, " × "), array.item_bytes, wanted));
   if (std::ssize(data) > wanted)
     refuse_at_byte(
         name, array.data_begin + static_cast<std::size_t>(wanted),
         fmt::format("expected the end of the file, found {} more bytes", std::ssize(data) - wanted));
+  return data;
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Where an element of an array in Fortran order is in row-major order.
+std::size_t row_major(std::int64_t number, const std::vector<std::int64_t>& shape) {
+  std::int64_t place = 0;
+  std::int64_t stride = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  for (const std::int64_t extent : shape) {
+    stride /= extent;
+    place += number % extent * stride;
+    number /= extent;
+  }
+  return static_cast<std::size_t>(place);
+}
+
+}  // namespace
+
+NonZeros parse_npy_array(std::span<const std::byte> bytes, std::string_view name) {
+  const std::string_view file = as_text(bytes);
+  const std::string_view text = find_header(file, name);
+  const ArrayHeader array =
+      read_header(text, static_cast<std::size_t>(text.data() - file.data()), name, read_any_shape);
+  const std::string_view data = data_of(file, array, name);
+  const auto item = static_cast<std::size_t>(array.item_bytes);
+  NonZeros result{array.shape, std::vector<bool>(data.size() / item)};
+  for (std::size_t i = 0; i < result.elements.size(); ++i) {
+    const std::string_view element = data.substr(i * item, item);
+    const bool zero = std::all_of(element.begin(), element.end(), [](char byte) { return byte == 0; });
+    const auto number = static_cast<std::int64_t>(i);
+    result.elements[array.fortran_order ? row_major(number, array.shape) : i] = !zero;
+  }
+  return result;
+}
+
+Layout parse_npy(std::span<const std::byte> bytes, std::string_view name) {
+  const std::string_view file = as_text(bytes);
+  const std::string_view text = find_header(file, name);
+  const ArrayHeader array =
+      read_header(text, static_cast<std::size_t>(text.data() - file.data()), name, read_shape);
+  const std::string_view data = data_of(file, array, name);
+  const std::int64_t rows = array.shape[0];
 
   // Either order of the file gives ascending columns within a row.
-  std::vector<std::int32_t> crow(static_cast<std::size_t>(array.rows) + 1);
+  std::vector<std::int32_t> crow(static_cast<std::size_t>(rows) + 1);
   std::int64_t blocks = 0;
   visit(data, array, [&](std::int64_t row, std::int64_t) { ++crow[row + 1], ++blocks; });
   if (blocks > Layout::kMaxBlocks)
     refuse_at_byte(name, array.data_begin,
                    fmt::format("{} non-zero elements are too many; at most {} are possible", blocks,
                                Layout::kMaxBlocks));
-  for (std::int64_t row = 0; row < array.rows; ++row) crow[row + 1] += crow[row];
+  for (std::int64_t row = 0; row < rows; ++row) crow[row + 1] += crow[row];
   std::vector<std::int32_t> col(static_cast<std::size_t>(blocks));
   std::vector<std::int32_t> next(crow.begin(), crow.end() - 1);
   visit(data, array,
         [&](std::int64_t row, std::int64_t column) { col[next[row]++] = static_cast<std::int32_t>(column); });
-  return Layout::from_csr(array.rows, array.cols, std::move(crow), std::move(col));
+  return Layout::from_csr(rows, array.shape[1], std::move(crow), std::move(col));
 }
 
 void write_npy(const Layout& layout, const Sink& sink) {

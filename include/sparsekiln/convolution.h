@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sparsekiln {
 
@@ -13,9 +14,16 @@ namespace sparsekiln {
 ///   r]
 ///
 /// where p and r are positions in 1, 2 or 3 dimensions, and x is 0 outside. Each block of the layout is there
-/// for all taps: values are [blocks, taps, block_out, block_in], taps in row-major order of the kernel.
+/// for all taps: values are [blocks, taps, block_out, block_in], taps in row-major order of the kernel. With
+/// a mask a block is there for some taps, and values are [such pairs, block_out, block_in] in the same order.
 /// Activations are channels-last: the rows of x are the positions of an image, in row-major order, image by
 /// image.
+///
+/// A transposed convolution is the adjoint of one of the same layout and values: rows of the layout, and of
+/// its blocks, are x's features k, and columns are y's features c:
+///
+///   y[n, q, c] = Σ over features k, and taps r and positions p with q = p·stride + r·dilation -
+///   padding_before, of  x[n, p, k] · W[k, c, r]
 ///
 /// Depth, height and width, in this order; of fewer dimensions the last ones, and the others are 1 wide.
 struct Convolution {
@@ -28,10 +36,22 @@ struct Convolution {
   Extents padding_before{0, 0, 0};
   Extents padding_after{0, 0, 0};
   Extents input{1, 1, 1};  ///< of x
+  bool transposed = false;
+  Extents output_padding{0, 0, 0};  ///< of a transposed one: how many more positions y has at its ends
+  /// Which taps there are: of all blocks, [taps], or of each, [blocks, taps]; empty: all.
+  std::vector<bool> tap_mask;
 
   [[nodiscard]] bool present() const { return dimensions != 0; }
   [[nodiscard]] std::int32_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
-  /// Those of y.
+  /// Whether a block of the layout has a tap.
+  [[nodiscard]] bool has_tap(std::int64_t block, std::int32_t tap) const;
+  /// Whether any block does.
+  [[nodiscard]] bool uses_tap(std::int32_t tap) const;
+  /// The taps that every block has; 0 where blocks have masks of their own.
+  [[nodiscard]] std::int32_t taps_of_block() const;
+  /// Pairs of a block and a tap that it has, of so many blocks.
+  [[nodiscard]] std::int64_t present_taps(std::int64_t blocks) const;
+  /// The extents of y.
   [[nodiscard]] Extents output() const;
   /// The rows of x, and of y, of one image.
   [[nodiscard]] std::int64_t input_positions() const;
@@ -43,13 +63,15 @@ struct Convolution {
 /// `dilation=2`, and `padding=1`, `padding=0:1x1:2` (before and after), `padding=same` or `padding=valid`.
 /// One number is that of all dimensions, of which there are as many as the longest word has. "same" keeps the
 /// extents of the input, with one more position after than before where their number is odd; its stride is 1.
-/// Throws `invalid_argument` for what is no convolution.
+/// A transposed one has the word `transposed`, and may have `output-padding=1`. A mask is `taps=110100`, with
+/// as many digits as taps, or as taps of all blocks. Throws `invalid_argument` for what is no convolution.
 [[nodiscard]] Convolution parse_convolution(std::string_view text);
 [[nodiscard]] std::string to_string(const Convolution& convolution);
 
 /// Throws `invalid_argument` unless it makes sense: a kernel and an input of 1 or more, strides and dilations
-/// of 1 or more, paddings of 0 or more, at least one output position in each dimension, and at most 2^30
-/// positions and 2^15 taps.
+/// of 1 or more, paddings of 0 or more, at least one output position in each dimension, at most 2^30
+/// positions and 2^15 taps, an output padding that is less than the stride or the dilation, and a mask of
+/// whole kernels with one tap or more.
 void validate(const Convolution& convolution);
 
 }  // namespace sparsekiln

@@ -153,8 +153,17 @@ struct Computation {
   [[nodiscard]] std::int64_t output_rows(std::int64_t n) const {
     return convolution.present() ? n * convolution.output_positions() : n;
   }
-  /// Blocks of values for each block of the layout.
+  /// Rows of an activation that each block of values is multiplied with, for a batch of n: those of y, or of
+  /// x where a convolution is transposed.
+  [[nodiscard]] std::int64_t product_rows(std::int64_t n) const {
+    return convolution.transposed ? input_rows(n) : output_rows(n);
+  }
+  /// Taps of the kernel of a convolution.
   [[nodiscard]] std::int32_t taps() const { return convolution.present() ? convolution.taps() : 1; }
+  /// Blocks of values of a layout with so many blocks: one for each tap that a block has.
+  [[nodiscard]] std::int64_t weight_blocks(std::int64_t blocks) const {
+    return convolution.present() ? convolution.present_taps(blocks) : blocks;
+  }
   /// The type of sums of products, and of gates, dbias and dgates.
   [[nodiscard]] DType sum_type() const { return sparsekiln::sum_type(dtype); }
   /// Whether products are of float32 and must be formed in float32 arithmetic: not by tensor cores.
@@ -164,6 +173,8 @@ struct Computation {
 };
 
 /// What to compute; everything that decides the numbers of the result, nothing that decides only its speed.
+/// The rows of the layout are of y's features and its columns of x's; of a transposed convolution the other
+/// way round.
 struct Problem : Computation {
   Layout layout;
   /// Features where the last block row or column is partial; 0: whole blocks. Weights beyond are not used,
@@ -172,17 +183,23 @@ struct Problem : Computation {
   std::int64_t cut_out_features = 0;
 
   [[nodiscard]] std::int64_t in_features() const {
-    return cut_in_features != 0 ? cut_in_features : std::int64_t{layout.cols()} * block.in;
+    return cut_in_features != 0 ? cut_in_features : convolution.transposed ? row_features() : col_features();
   }
   [[nodiscard]] std::int64_t out_features() const {
-    return cut_out_features != 0 ? cut_out_features : std::int64_t{layout.rows()} * block.out;
+    return cut_out_features != 0    ? cut_out_features
+           : convolution.transposed ? col_features()
+                                    : row_features();
   }
   /// Multiplications and additions on present blocks for a batch of n; a GLU has two weights.
   [[nodiscard]] double flops(std::int64_t n) const {
     const double weights = epilogue.glu ? 2 : 1;
-    return 2.0 * weights * static_cast<double>(layout.blocks()) * taps() * block.out * block.in *
-           static_cast<double>(output_rows(n));
+    return 2.0 * weights * static_cast<double>(weight_blocks(layout.blocks())) * block.out * block.in *
+           static_cast<double>(product_rows(n));
   }
+
+ private:
+  [[nodiscard]] std::int64_t row_features() const { return std::int64_t{layout.rows()} * block.out; }
+  [[nodiscard]] std::int64_t col_features() const { return std::int64_t{layout.cols()} * block.in; }
 };
 
 /// Throws `invalid_argument` unless the problem makes sense on any target: block sides in {8, 16, 32, 64,

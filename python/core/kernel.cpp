@@ -248,7 +248,8 @@ class Call {
 
   /// The shape of the main output of a convolution. What the first operand is, the library checks.
   [[nodiscard]] std::vector<std::int64_t> shape_of_images(Extent extent, const DLTensor& given) const {
-    const std::int64_t taps = convolution_.taps();
+    const std::int64_t taps = convolution_.taps_of_block();
+    if (extent == Extent::blocks && taps == 0) return {kernel_.blocks, kernel_.block_out, kernel_.block_in};
     if (extent == Extent::blocks) return {kernel_.blocks / taps, taps, kernel_.block_out, kernel_.block_in};
     const bool forward = extent == Extent::out_features;
     const std::int64_t features = forward ? kernel_.out_features : kernel_.in_features;

@@ -4,25 +4,13 @@ import os
 import pathlib
 import resource
 import signal
-import struct
 import tempfile
 import unittest
 
-from command import CommandTest, compilable_targets
+from command import CommandTest, compilable_targets, npy, shaped
 
 _NO_SENSE, _FAILED = 2, 1
 _TARGET = compilable_targets()[0]
-
-
-def npy(header: str, data: bytes, length: int | None = None, version: bytes = b"\x01\x00") -> bytes:
-    """A .npy file whose header may lie."""
-    text = header.encode().ljust(117) + b"\n"
-    return b"\x93NUMPY" + version + struct.pack("<H", len(text) if length is None else length) + text + data
-
-
-def shaped(shape: str, data: bytes = b"\1" * 4, descr: str = "|u1") -> bytes:
-    return npy(f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}", data)
-
 
 # File name, content, and what the message must hold beside the name.
 _DAMAGED_FILES = [
@@ -99,6 +87,15 @@ _SENSELESS_REQUESTS = [
     (["--frobnicate"], ["--frobnicate", "sparsekiln compile --help"]),
 ]
 
+_FILES_OF_TAPS = {
+    "two.txt": "11",
+    "none.txt": "00",
+    "words.txt": "one two",
+    "three.npy": shaped("(3, 1)", bytes(3)),
+    "short.npy": shaped("(2,)", b"1"),
+    "floats.npy": shaped("(2,)", bytes(8), "<f4"),
+}
+
 # A convolution, more arguments, and what the message must hold.
 _SENSELESS_CONVOLUTIONS = [
     ("kernel=0 input=4", [], ["kernel is 0", "1 or more"]),
@@ -111,6 +108,22 @@ _SENSELESS_CONVOLUTIONS = [
     ("kernel=3", [], ["lacks its input", "input=32x32"]),
     ("kernel=3x3x3x3 input=4", [], ["4 dimensions", "1, 2 or 3"]),
     ("spiral=1", [], ["'spiral=1'", "kernel=3x3"]),
+    ("kernel=3 input=9 output-padding=1", [], ["output padding", "transposed"]),
+    ("kernel=3 input=9 output-padding=1", ["--transposed"], ["output padding is 1", "stride of 1", "dilation of 1"]),
+    ("kernel=3 input=1 padding=2", ["--transposed"], ["padding of 4", "no output"]),
+    ("none", ["--transposed"], ["transposed without conv", "kernel=3x3"]),
+    ("none", ["--taps", "two.txt"], ["taps without conv", "kernel=3x3"]),
+    ("kernel=3 input=9 taps=11", [], ["mask of 2 taps", "that has 3"]),
+    ("kernel=3 input=9 taps=000", [], ["mask without a tap"]),
+    ("kernel=3 input=9 taps=111111", [], ["4 blocks", "taps of 2", "3 digits", "12"]),
+    ("kernel=3 input=9 taps=12", [], ["0 or 1", "'2'"]),
+    ("kernel=3 input=9 taps=111", ["--taps", "two.txt"], ["two.txt", "text of the convolution"]),
+    ("kernel=3 input=9", ["--taps", "two.txt"], ["taps file 'two.txt'", "[2]", "[3]"]),
+    ("kernel=2x2 input=9", ["--taps", "three.npy"], ["taps file 'three.npy'", "[3, 1]", "[4]", "[2, 2]"]),
+    ("kernel=2 input=9", ["--taps", "none.txt"], ["mask without a tap"]),
+    ("kernel=2 input=9", ["--taps", "words.txt"], ["taps file 'words.txt', line 1", "0 or 1"]),
+    ("kernel=2 input=9", ["--taps", "short.npy"], ["taps file 'short.npy', byte", "2 elements"]),
+    ("kernel=2 input=9", ["--taps", "floats.npy"], ["taps file 'floats.npy', byte", "'<f4'", "bool"]),
     ("kernel=3 input=9", ["--gate"], ["gates", "scaled values"]),
     ("kernel=3 input=9", ["--activation-order", "feature-major"], ["feature-major", "channels-last"]),
     ("kernel=3 input=9", ["--dtype", "f64"], ["f64", "f32"]),
@@ -153,6 +166,8 @@ class BadFileTest(CommandTest):
 
     def test_a_senseless_convolution_is_refused(self):
         self.make("random", "--size", 2, "--density", 1)
+        for file, content in _FILES_OF_TAPS.items():
+            self.write(file, content)
         for convolution, arguments, needles in _SENSELESS_CONVOLUTIONS:
             with self.subTest(convolution=convolution, arguments=arguments):
                 request = ["compile", "L.npy", "--target", "x86-64-v3:2", "--block", "32", "-o", "out", "--conv", convolution]

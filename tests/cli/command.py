@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -21,6 +22,16 @@ def compilable_targets() -> list[str]:
     """A target of each kind that this build and this machine can compile for."""
     targets = ["cpu"] if _doctor()["cpu"]["found"] else []
     return targets + (["sm_90"] if _doctor()["nvrtc"]["found"] else [])
+
+
+def npy(header: str, data: bytes, length: int | None = None, version: bytes = b"\x01\x00") -> bytes:
+    """A .npy file whose header may lie."""
+    text = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY" + version + struct.pack("<H", len(text) if length is None else length) + text + data
+
+
+def shaped(shape: str, data: bytes = b"\1" * 4, descr: str = "|u1") -> bytes:
+    return npy(f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}", data)
 
 
 @dataclasses.dataclass

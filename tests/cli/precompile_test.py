@@ -31,6 +31,19 @@ class PrecompileTest(CommandTest):
 
 
 class PackTest(PrecompileTest):
+    def test_a_jobs_file_has_transposed_convolutions_and_files_of_taps_beside_it(self):
+        (self.folder / "deep").mkdir()
+        self.make("random", "--size", 2, "--density", 1, file="deep/M.npy")
+        self.write("deep/taps.txt", "101")
+        job = {"layouts": ["M.npy"], "transposed": True, "taps": "taps.txt", "blocks": [16], "batches": [2],
+               "operations": ["forward", "grad_weight"], "conv": "kernel=3 stride=2 output-padding=1 input=5"}  # fmt: skip
+        made = self.precompile(self.jobs_file({"archs": ["x86-64-v3:1"], "jobs": [job]}, "deep/jobs.json"))
+        self.assertEqual((made["kernels"], made["failed"]), (2, []))
+        request = ["compile", "deep/M.npy", "--block", 16, "--batch", 2, "--target", "x86-64-v3:1", "--pack", "kernels.pack"]
+        text = "kernel=3 stride=2 transposed output-padding=1 input=5 taps=101"
+        served = self.answer(*request, "--conv", text, SPARSEKILN_CACHE_DIR=str(self.cache.parent / "empty"))
+        self.assertEqual((served["from"], served["convolution"], served["blocks"]), ("pack", text, 8))
+
     def test_a_jobs_file_gives_one_pack_of_the_same_bytes_every_time_and_it_serves_without_a_compiler(self):
         (self.folder / "deep").mkdir()
         self.make("random", "--size", 5, "--density", 0.4, "--seed", 2, file="deep/M.npy")
@@ -276,6 +289,9 @@ class BadJobsTest(PrecompileTest):
             ('{"jobs": [{' + job + ',\n"batches": ["many"]}]}', "jobs.json:2: ", "many"),
             ('{"jobs": [{' + job + ',\n"dtypes": ["f16",\n"f12"]}]}', "jobs.json:3: ", "f12"),
             ('{"jobs": [{' + job + ',\n"gate": "yes"}]}', "jobs.json:2: ", "'gate' is a text", "true or false"),
+            ('{"jobs": [{' + job + ',\n"transposed": true}]}', "jobs.json:1: ", "transposed without conv"),
+            ('{"jobs": [{' + job + ',\n"taps": "none.txt"}]}', "jobs.json:2: ", "taps without conv"),
+            ('{"jobs": [{"conv": "kernel=3 input=9", ' + job + ',\n"taps": "none.txt"}]}', "jobs.json:2: ", "none.txt", "No such file"),
             ('{"jobs": [{' + job + ',\n"alignment": 1.5}]}', "jobs.json:2: ", "1.5 is not a whole number"),
             ('{"jobs": [\n\n{' + job + ', "alignment": 3}]}', "jobs.json:3: ", "aligned to 3 bytes"),
             ('{"jobs": [{"archs": ["sm_80"], "layouts":\n["L.npy",\n"N.npy"]}]}', "jobs.json:3: ", "N.npy", "No such file"),

@@ -2,7 +2,7 @@
 
 import unittest
 
-from command import CommandTest
+from command import CommandTest, shaped
 
 # Small grids, none of them of full rows: what is wrong in one row or column shows.
 _PATTERNS = [
@@ -63,6 +63,44 @@ class RunTest(CommandTest):
             for operation in ("forward", "grad_input", "grad_weight"):
                 with self.subTest(geometry=geometry, operation=operation):
                     self.check("--block", 16, "--batch", 3, "--conv", geometry, "--op", operation)
+
+    def test_transposed_convolutions_are_right_by_the_flag_and_by_the_word(self):
+        self.make("random", "--rows", 3, "--cols", 4, "--density", 0.5, "--seed", 2)
+        geometry = "kernel=3x2 stride=2 padding=1 output-padding=1x0 input=4x5"
+        keys = set()
+        for operation in ("forward", "grad_input", "grad_weight"):
+            with self.subTest(operation=operation):
+                arguments = ("--block", "16x32", "--batch", 2, "--op", operation)
+                flag = self.check(*arguments, "--transposed", "--conv", geometry)
+                word = self.check(*arguments, "--conv", f"transposed {geometry}")
+                self.assertEqual((flag["key"], word["from"]), (word["key"], "store"))
+                self.assertEqual((flag["in_features"], flag["out_features"]), (48, 128))
+                self.assertIn(" transposed output-padding=1x0 ", flag["convolution"])
+                keys.add(flag["key"])
+        self.assertEqual(len(keys), 3)
+
+    def test_masks_of_taps_are_right_from_files_of_every_shape(self):
+        self.make("random", "--rows", 3, "--cols", 2, "--density", 1)
+        geometry = ("--conv", "kernel=2x3 padding=1 input=5x6", "--block", 16, "--batch", 2)
+        self.write("flat.npy", shaped("(6,)", bytes([1, 1, 1, 1, 0, 0])))
+        self.write("kernel.npy", shaped("(2, 3)", bytes([1, 1, 1, 1, 0, 0])))
+        self.write("lines.txt", "111\n100\n")
+        self.write("line.txt", "111 100\n")
+        keys = {self.check(*geometry, "--taps", file)["key"] for file in ("flat.npy", "kernel.npy", "lines.txt", "line.txt")}
+        keys.add(self.check(*geometry[:1], geometry[1] + " taps=111100", *geometry[2:])["key"])
+        self.assertEqual(len(keys), 1)
+        self.assertEqual(self.check(*geometry, "--taps", "flat.npy")["blocks"], 6 * 4)
+        of_blocks = bytes([1, 0, 0, 0, 0, 0] * 5 + [1] * 6)
+        self.write("blocks.npy", shaped("(6, 6)", of_blocks))
+        self.write("deep.npy", shaped("(6, 2, 3)", of_blocks))
+        for operation in ("forward", "grad_input", "grad_weight"):
+            for file in ("blocks.npy", "deep.npy"):
+                with self.subTest(operation=operation, file=file):
+                    answer = self.check(*geometry, "--op", operation, "--taps", file)
+                    self.assertEqual(answer["blocks"], 5 + 6)
+                    self.assertNotIn(answer["key"], keys)
+            both = self.check(*geometry, "--op", operation, "--taps", "blocks.npy", "--transposed")
+            self.assertEqual((both["blocks"], both["in_features"]), (11, 48))
 
     def test_a_config_that_asks_for_a_packed_weight_gets_one(self):
         self.make("random", "--size", 6, "--density", 0.5)

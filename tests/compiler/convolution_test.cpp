@@ -24,6 +24,11 @@ TEST_CASE("a convolution is read from words in any order, and printed in one") {
       {"kernel=3x3x3 stride=1 dilation=1 padding=0 input=4x5x6", "kernel=3x3x3 input=4x5x6"},
       {"  kernel=1   input=7 ", "kernel=1 input=7"},
       {"kernel=3 stride=2 padding=valid input=9", "kernel=3 stride=2 input=9"},
+      {"transposed kernel=3 input=7x8", "kernel=3x3 transposed input=7x8"},
+      {"output-padding=1x0 transposed kernel=3 stride=2 padding=1 input=7",
+       "kernel=3x3 stride=2x2 padding=1x1 transposed output-padding=1x0 input=7x7"},
+      {"taps=110100 kernel=2x3 input=9", "kernel=2x3 input=9x9 taps=110100"},
+      {"kernel=2 input=9 taps=100111 transposed", "kernel=2 transposed input=9 taps=100111"},
   };
   for (const auto& [text, printed] : texts) {
     CAPTURE(text);
@@ -66,6 +71,69 @@ TEST_CASE("the extents of the output are those computed by hand") {
     CHECK(convolution.output() == output);
     CHECK(convolution.output_positions() == std::int64_t{output[0]} * output[1] * output[2]);
   }
+}
+
+TEST_CASE("the extents of a transposed convolution's output are those computed by hand") {
+  const std::vector<std::pair<std::string, Extents>> cases{
+      {"kernel=3x3 stride=2 padding=1 output-padding=1 input=16x16", {1, 32, 32}},
+      {"kernel=3x3 stride=2 padding=1 input=16x16", {1, 31, 31}},
+      {"kernel=2x2 stride=3 padding=0:1x1:2 input=2x3", {1, 4, 5}},  // 3 - 1 + 2, 6 - 3 + 2
+      {"kernel=3 dilation=4 input=5 output-padding=3", {1, 1, 16}},  // 4 + 8 + 1 + 3
+      {"kernel=4x4x4 stride=2 padding=1 input=1x2x3", {2, 4, 6}},
+      {"kernel=5 padding=same input=7", {1, 1, 7}},
+  };
+  for (const auto& [text, output] : cases) {
+    CAPTURE(text);
+    const Convolution convolution = parse_convolution(text + " transposed");
+    CHECK(convolution.transposed);
+    CHECK(convolution.output() == output);
+    CHECK(convolution.output_positions() == std::int64_t{output[0]} * output[1] * output[2]);
+  }
+}
+
+TEST_CASE("a transposed convolution gives back the extents of the input of the one it is the adjoint of") {
+  for (const std::int32_t stride : {1, 2, 3})
+    for (const std::int32_t dilation : {1, 2})
+      for (const std::int32_t padding : {0, 1, 2})
+        for (std::int32_t input = 5; input < 12; ++input) {
+          Convolution plain = parse_convolution("kernel=3 input=9");
+          plain.stride[2] = stride;
+          plain.dilation[2] = dilation;
+          plain.padding_before[2] = plain.padding_after[2] = padding;
+          plain.input[2] = input;
+          Convolution back = plain;
+          back.transposed = true;
+          back.input = plain.output();
+          back.output_padding[2] = (input + 2 * padding - 2 * dilation - 1) % stride;
+          CAPTURE(to_string(back));
+          validate(back);
+          CHECK(back.output() == plain.input);
+        }
+}
+
+TEST_CASE("a mask of taps is of all blocks, or of each") {
+  const Convolution all = parse_convolution("kernel=2x2 input=5");
+  CHECK(all.taps_of_block() == 4);
+  CHECK(all.present_taps(3) == 12);
+  CHECK(all.has_tap(2, 3));
+  CHECK(all.uses_tap(0));
+  const Convolution shared = parse_convolution("kernel=2x2 input=5 taps=1010");
+  CHECK(shared.taps() == 4);
+  CHECK(shared.taps_of_block() == 2);
+  CHECK(shared.present_taps(3) == 6);
+  for (const std::int64_t block : {0, 1, 2}) {
+    CHECK(shared.has_tap(block, 2));
+    CHECK_FALSE(shared.has_tap(block, 3));
+  }
+  CHECK_FALSE(shared.uses_tap(1));
+  const Convolution each = parse_convolution("kernel=2x2 input=5 taps=101000000010");
+  CHECK(each.taps_of_block() == 0);
+  CHECK(each.present_taps(3) == 3);
+  CHECK(each.has_tap(0, 0));
+  CHECK_FALSE(each.has_tap(1, 0));
+  CHECK(each.has_tap(2, 2));
+  CHECK(each.uses_tap(2));
+  CHECK_FALSE(each.uses_tap(3));
 }
 
 TEST_CASE("same padding keeps the extents of the input, with the odd position after it") {
@@ -129,6 +197,26 @@ TEST_CASE("texts that are no convolution are refused, with what is wrong and wha
       {"kernel=1 input=2000000000", "convolution: more than 1073741824 positions"},
       {"kernel=1x1 input=40000x40000", "convolution: more than 1073741824 positions"},
       {"kernel=1 padding=1000000000 input=1000000000", "convolution: more than 1073741824 positions"},
+      {"kernel=3 transposed=1 input=9", "convolution: 'transposed=1' is no word of one; " + form},
+      {"kernel=3 stride=2 output-padding=1 input=9",
+       "convolution: an output padding of one that is not transposed; the word transposed would work"},
+      {"kernel=3x3 stride=2x3 transposed output-padding=1x3 input=9",
+       "convolution: the output padding is 3 in its width; less than the stride of 3, or the dilation of 1, "
+       "would work"},
+      {"kernel=3 stride=2 transposed output-padding=-1 input=9",
+       "convolution: the output padding is -1 in its width; 0 or more would work"},
+      {"kernel=3 padding=3:2 transposed input=3",
+       "convolution: a padding of 5 positions leaves no output in its width; less would work"},
+      {"kernel=3 stride=2000000000 transposed input=2000000000",
+       "convolution: more than 1073741824 positions"},
+      {"kernel=2147483647 dilation=2147483647 stride=2147483647 transposed input=2147483647",
+       "convolution: more than 1073741824 positions"},
+      {"kernel=2x2 input=9 taps=", "convolution: taps are 0 or 1 each, such as taps=110100, not ''"},
+      {"kernel=2x2 input=9 taps=1012", "convolution: taps are 0 or 1 each, such as taps=110100, not '2'"},
+      {"kernel=2x2 input=9 taps=1 taps=1", "convolution: 'taps' comes twice"},
+      {"kernel=2x2 input=9 taps=101110",
+       "convolution: a mask of 6 taps of a kernel that has 4; 4, or as many for each block, would work"},
+      {"kernel=2x2 input=9 taps=00000000", "convolution: a mask without a tap; one or more would work"},
   };
   for (const auto& [text, why] : texts) {
     CAPTURE(text);
@@ -157,6 +245,10 @@ TEST_CASE("a geometry that no text gives is refused as well") {
         "convolution: one of 0 dimensions has no geometry");
   CHECK(refusal_of([](Convolution& c) { c.dimensions = 4; }) ==
         "convolution: 4 dimensions; 1, 2 or 3 would work");
+  CHECK(refusal_of([](Convolution& c) { c.dimensions = 0, c.transposed = true; }) ==
+        "convolution: one of 0 dimensions has no geometry");
+  CHECK(refusal_of([](Convolution& c) { c.transposed = true, c.output_padding[0] = 1; }) ==
+        "convolution: a depth where there are 2 dimensions");
   CHECK(refusal_of([](Convolution& c) { c.kernel[0] = 2; }) ==
         "convolution: a depth where there are 2 dimensions");
 }

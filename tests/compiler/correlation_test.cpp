@@ -16,13 +16,14 @@ namespace {
 using Extents = Convolution::Extents;
 
 /// Geometries of 1 to 3 dimensions, with all that is small: kernels wider than the input, strides wider than
-/// the kernel, paddings wider than both.
+/// the kernel, paddings wider than both, transposed ones and masks.
 class Geometries {
  public:
   Convolution next() {
     for (;;) {
       Convolution made;
       made.dimensions = any(1, 3);
+      made.transposed = any(0, 2) == 0;
       for (std::size_t i = 3 - static_cast<std::size_t>(made.dimensions); i < 3; ++i) {
         made.kernel[i] = any(1, 4);
         made.stride[i] = any(1, 3);
@@ -30,7 +31,10 @@ class Geometries {
         made.padding_before[i] = any(0, 4);
         made.padding_after[i] = any(0, 4);
         made.input[i] = any(1, 8);
+        if (made.transposed) made.output_padding[i] = any(0, std::max(made.stride[i], made.dilation[i]) - 1);
       }
+      const std::int32_t blocks = std::max(0, any(-3, 2));  // 0: no mask
+      for (std::int32_t tap = 0; tap < blocks * made.taps(); ++tap) made.tap_mask.push_back(any(0, 1) == 1);
       try {
         validate(made);
         return made;
@@ -60,18 +64,23 @@ bool inside(const Extents& position, const Extents& extents) {
   return true;
 }
 
+/// The position that tap r of the window at `at` has; nothing outside of `extents`.
+std::optional<Extents> of_window(const Convolution& convolution, const Extents& extents, const Extents& at,
+                                 const Extents& r) {
+  Extents from{};
+  for (std::size_t i = 0; i < 3; ++i)
+    from[i] = at[i] * convolution.stride[i] + r[i] * convolution.dilation[i] - convolution.padding_before[i];
+  return inside(from, extents) ? std::optional(from) : std::nullopt;
+}
+
 /// By the definition: the position of x, or of dy, that tap r multiplies for position `at` of y, or of dx.
 std::optional<Extents> defined(const Convolution& convolution, bool forward, const Extents& at,
                                const Extents& r) {
-  if (forward) {
-    Extents from{};
-    for (std::size_t i = 0; i < 3; ++i)
-      from[i] =
-          at[i] * convolution.stride[i] + r[i] * convolution.dilation[i] - convolution.padding_before[i];
-    return inside(from, convolution.input) ? std::optional(from) : std::nullopt;
-  }
-  for (const Extents& p : all(convolution.output()))
-    if (defined(convolution, true, p, r) == at) return p;
+  const Extents& from = forward ? convolution.input : convolution.output();
+  const Extents& to = forward ? convolution.output() : convolution.input;
+  if (forward != convolution.transposed) return of_window(convolution, from, at, r);
+  for (const Extents& p : all(from))
+    if (of_window(convolution, to, p, r) == at) return p;
   return std::nullopt;
 }
 
@@ -115,7 +124,10 @@ TEST_CASE("what a tap reads by its displacement is what the definition of the co
                 decoded(lattice, lattice.phases[static_cast<std::size_t>(tap.phase)],
                         number_of(lattice, point) + tap.displacement);
           for (std::size_t r = 0; r < kernel.size(); ++r)
-            if (read[r] != defined(convolution, forward, at, kernel[r])) ++wrong;
+            if (convolution.uses_tap(static_cast<std::int32_t>(r))
+                    ? read[r] != defined(convolution, forward, at, kernel[r])
+                    : read[r].has_value())
+              ++wrong;
         }
       CHECK(wrong == 0);
     }
@@ -148,7 +160,8 @@ TEST_CASE("every position of y is one point of one class, within the span of the
 }
 
 TEST_CASE(
-    "the taps of a class ascend, all classes together have each tap once, and displacements have bounds") {
+    "the taps of a class ascend, all classes together have each used one once, and displacements have "
+    "bounds") {
   Geometries geometries;
   for (int turn = 0; turn < 100; ++turn) {
     const Convolution convolution = geometries.next();
@@ -164,8 +177,10 @@ TEST_CASE(
           numbers.push_back(taps[i].number);
         }
       std::sort(numbers.begin(), numbers.end());
-      CHECK(numbers.size() == static_cast<std::size_t>(convolution.taps()));
-      CHECK(std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end());
+      std::vector<std::int32_t> used;
+      for (std::int32_t tap = 0; tap < convolution.taps(); ++tap)
+        if (convolution.uses_tap(tap)) used.push_back(tap);
+      CHECK(numbers == used);
     }
   }
 }
@@ -193,6 +208,28 @@ TEST_CASE("strides make phases of the product, and classes of its gradient") {
   std::vector<std::size_t> taps;
   for (const auto& of_class : gradient.taps) taps.push_back(of_class.size());
   CHECK(taps == std::vector<std::size_t>{1, 2, 2, 4});
+}
+
+TEST_CASE("a transposed convolution has classes, and its gradient phases") {
+  const Convolution convolution =
+      parse_convolution("kernel=3x3 stride=2 padding=1 transposed output-padding=1 input=4x4");
+  const Correlation forward(convolution, Operation::forward);
+  const Correlation gradient(convolution, Operation::grad_input);
+  CHECK(forward.classes.size() == 4);
+  CHECK(forward.phases.size() == 1);
+  CHECK(forward.output == Extents{1, 8, 8});
+  CHECK(gradient.classes.size() == 1);
+  CHECK(gradient.phases.size() == 4);
+  CHECK(gradient.output == Extents{1, 4, 4});
+}
+
+TEST_CASE("a mask narrows what tiles read") {
+  const Correlation upper(parse_convolution("kernel=3x3 padding=1 input=8x6 taps=111110000"),
+                          Operation::forward);
+  CHECK(upper.least == -8);
+  CHECK(upper.most == 0);
+  const Correlation even(parse_convolution("kernel=3 stride=2 input=9 taps=101"), Operation::forward);
+  CHECK(even.phases == std::vector<Extents>{{0, 0, 0}});
 }
 
 TEST_CASE("a stride that is wider than the kernel leaves classes without taps") {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
@@ -82,6 +83,35 @@ TEST_CASE("what makes no sense on any target is refused, with what would work") 
   CHECK(refusal([](Problem& p) { p.alignment = 2; }) ==
         "activations of f32 aligned to 2 bytes: 16, 8 or 4 would work");
   CHECK(refusal([](Problem& p) { p.alignment = 6; }).find("aligned to 6 bytes") != std::string::npos);
+}
+
+TEST_CASE(
+    "a mask of taps is of all blocks or of each, and a transposed convolution has the layout's rows as x") {
+  const std::int64_t blocks = patterns::random(3, 5, 0.5, 1).blocks();
+  const auto with_mask = [](std::int64_t digits) {
+    return refusal([&](Problem& p) {
+      p.convolution = parse_convolution("kernel=3 input=9 taps=" + std::string(digits, '1'));
+    });
+  };
+  CHECK(with_mask(3).empty());
+  CHECK(with_mask(3 * blocks).empty());
+  CHECK(
+      with_mask(3 * (blocks + 1)) ==
+      fmt::format("a convolution of {} blocks with a mask of the taps of {}: one of 3 digits for all, or of "
+                  "{} for each block, would work",
+                  blocks, blocks + 1, 3 * blocks));
+  Problem problem;
+  problem.layout = patterns::random(3, 5, 0.5, 1);
+  problem.block = {16, 8};
+  problem.convolution = parse_convolution("kernel=3 stride=2 transposed input=5 taps=101");
+  validate(problem);
+  CHECK(problem.in_features() == 48);
+  CHECK(problem.out_features() == 40);
+  CHECK(problem.input_rows(2) == 10);
+  CHECK(problem.output_rows(2) == 22);
+  CHECK(problem.product_rows(2) == 10);
+  CHECK(problem.weight_blocks(blocks) == 2 * blocks);
+  CHECK(problem.flops(2) == 2.0 * 2 * static_cast<double>(blocks) * 16 * 8 * 10);
 }
 
 TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is refused") {

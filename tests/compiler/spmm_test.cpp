@@ -1,5 +1,6 @@
 #include "compiler/spmm.h"
 
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -49,6 +50,70 @@ TEST_CASE("the gradient of the input is a product with the transposed weight, wh
 
 TEST_CASE("the gradient of the weight is no product with a sparse matrix") {
   CHECK_THROWS_AS(Spmm(problem_of(Operation::grad_weight)), Error);
+}
+
+/// 2 × 2 blocks, of which 3 are present.
+Problem convolution_of(const std::string& text, Operation operation) {
+  Problem problem;
+  problem.operation = operation;
+  problem.layout = Layout::from_mask(2, 2, std::vector<std::uint8_t>{1, 1, 0, 1});
+  problem.block = {8, 32};
+  problem.convolution = parse_convolution(text);
+  validate(problem);
+  return problem;
+}
+
+std::vector<std::int32_t> row_of(const Layout& layout, std::int32_t row) {
+  return {layout.row(row).begin(), layout.row(row).end()};
+}
+
+TEST_CASE("a transposed convolution is by columns forward, and its gradient is not") {
+  const std::string text = "kernel=2 stride=2 transposed input=5";
+  const Problem problem = convolution_of(text, Operation::forward);
+  CHECK(problem.in_features() == 16);
+  CHECK(problem.out_features() == 64);
+  const Spmm forward(problem);
+  CHECK(forward.by_columns());
+  CHECK(forward.block == BlockShape{32, 8});
+  CHECK(forward.weight_block() == problem.block);
+  CHECK(forward.in_features() == 16);
+  CHECK(forward.out_features() == 64);
+  CHECK(forward.x_rows(3) == 15);
+  CHECK(forward.y_rows(3) == 30);
+  const Spmm gradient(convolution_of(text, Operation::grad_input));
+  CHECK_FALSE(gradient.by_columns());
+  CHECK(gradient.block == problem.block);
+  CHECK(gradient.in_features() == 64);
+  CHECK(gradient.out_features() == 16);
+  CHECK(gradient.layout == gradient.weight);
+}
+
+TEST_CASE("the weight of a convolution has a block for each tap that a block has, in their order") {
+  const Spmm shared(convolution_of("kernel=3 input=5 taps=101", Operation::forward));
+  CHECK(shared.layout.cols() == 6);
+  CHECK(row_of(shared.layout, 0) == std::vector<std::int32_t>{0, 2, 3, 5});
+  CHECK(row_of(shared.layout, 1) == std::vector<std::int32_t>{3, 5});
+  const Spmm each(convolution_of("kernel=3 input=5 taps=100000011", Operation::forward));
+  CHECK(row_of(each.layout, 0) == std::vector<std::int32_t>{0});
+  CHECK(row_of(each.layout, 1) == std::vector<std::int32_t>{4, 5});
+}
+
+TEST_CASE("by columns each step names the block of the weight that its block and tap have") {
+  const std::string masked = "kernel=3 input=5 taps=110001011";
+  const Spmm product(convolution_of(masked, Operation::grad_input));
+  // W's blocks: taps 0 and 1 of (0, 0), tap 2 of (0, 1), taps 1 and 2 of (1, 1).
+  CHECK(product.weight.blocks() == 5);
+  CHECK(row_of(product.layout, 0) == std::vector<std::int32_t>{0, 1});
+  CHECK(row_of(product.layout, 1) == std::vector<std::int32_t>{2, 4, 5});
+  CHECK(product.numbers == std::vector<std::int32_t>{0, 1, 2, 3, 4});
+  const Spmm classes(convolution_of(masked + " stride=2", Operation::grad_input));
+  // Taps 0 and 2 reach even positions, tap 1 odd ones.
+  REQUIRE(classes.layout.rows() == 4);
+  CHECK(row_of(classes.layout, 0) == std::vector<std::int32_t>{0});
+  CHECK(row_of(classes.layout, 1) == std::vector<std::int32_t>{2, 5});
+  CHECK(row_of(classes.layout, 2) == std::vector<std::int32_t>{1});
+  CHECK(row_of(classes.layout, 3) == std::vector<std::int32_t>{4});
+  CHECK(classes.numbers == std::vector<std::int32_t>{0, 2, 4, 1, 3});
 }
 
 TEST_CASE("a schedule of the gradient of the input has every block of the weight once") {

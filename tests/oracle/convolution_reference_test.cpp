@@ -10,7 +10,9 @@
 #include <sparsekiln/patterns.h>
 
 #include "compiler/element.h"
+#include "compiler/sddmm.h"
 #include "compiler/spmm.h"
+#include "oracle/sddmm_check.h"
 #include "oracle/spmm_check.h"
 #include "oracle/spmm_inputs.h"
 #include "oracle/spmm_reference.h"
@@ -20,10 +22,12 @@ namespace {
 
 constexpr std::int64_t kImages = 2;
 
+Layout layout_of_blocks() { return patterns::random(3, 5, 0.5, 2); }
+
 Problem problem_of(const std::string& convolution, Operation operation = Operation::forward) {
   Problem problem;
   problem.operation = operation;
-  problem.layout = patterns::random(3, 5, 0.5, 2);
+  problem.layout = layout_of_blocks();
   problem.block = {8, 16};
   problem.batch = kImages;
   problem.convolution = parse_convolution(convolution);
@@ -32,12 +36,19 @@ Problem problem_of(const std::string& convolution, Operation operation = Operati
 }
 
 std::vector<std::string> geometries() {
+  std::string digits;  // of each block
+  for (std::int32_t block = 0; block < layout_of_blocks().blocks(); ++block)
+    digits += std::vector<std::string>{"10", "11", "01", "00"}[static_cast<std::size_t>(block % 4)];
   return {"kernel=3x3 padding=1 input=5x6",
           "kernel=3x3 stride=2 padding=1 input=7x8",
           "kernel=2x3 stride=3x1 dilation=2 padding=0:1x2:0 input=6x9",
           "kernel=5 padding=6 dilation=2 input=4",
           "kernel=2x3x2 stride=1x2x2 padding=1 input=3x4x5",
-          "kernel=1x1 stride=2 input=5x5"};
+          "kernel=1x1 stride=2 input=5x5",
+          "kernel=3x3 stride=2 padding=1 transposed output-padding=1x0 input=3x4",
+          "kernel=2x3 stride=3x1 dilation=2 padding=0:1x2:0 transposed input=3x4",
+          "kernel=3x3 padding=1 input=5x6 taps=111110000",
+          "kernel=2 stride=3 transposed input=7 taps=" + digits};
 }
 
 /// One block of 8 features that has weights for its first features alone, so that a convolution of one
@@ -74,6 +85,62 @@ TEST_CASE("a convolution of numbers and its gradient are those computed by hand"
   CHECK(gradient({1, 2, 3}) == std::vector<double>{0, 2, 10, 3, 20, 0});
   const Numbers gaps("kernel=1 stride=3 input=7", {5}, Operation::grad_input);
   CHECK(gaps({1, 2, 3}) == std::vector<double>{5, 0, 0, 10, 0, 0, 15});
+}
+
+TEST_CASE("a transposed convolution of numbers and its gradient are those computed by hand") {
+  const std::string geometry = "kernel=2 stride=2 dilation=3 padding=1:2 transposed output-padding=1 input=3";
+  const Numbers forward(geometry, {1, 10}, Operation::forward);
+  CHECK(forward({1, 2, 3}) == std::vector<double>{0, 2, 10, 3, 20, 0});
+  const Numbers gradient(geometry, {1, 10}, Operation::grad_input);
+  CHECK(gradient({1, 2, 3, 4, 5, 6}) == std::vector<double>{30, 52, 4});
+}
+
+TEST_CASE("a convolution of numbers has no product for a tap that the mask takes") {
+  const std::string geometry = "kernel=3 padding=1 input=5 taps=101";
+  const Numbers forward(geometry, {1, 100}, Operation::forward);
+  CHECK(forward({1, 2, 3, 4, 5}) == std::vector<double>{200, 301, 402, 503, 4});
+  const Numbers gradient(geometry, {1, 100}, Operation::grad_input);
+  CHECK(gradient({1, 2, 3, 4, 5}) == std::vector<double>{2, 103, 204, 305, 400});
+}
+
+/// The gradients of a weight of numbers, by hand below, and of its bias.
+struct NumberGradients {
+  std::vector<double> dw;
+  double dbias = 0;
+};
+NumberGradients gradients_of(const std::string& convolution, const std::vector<float>& x,
+                             const std::vector<float>& dy) {
+  Problem problem = problem_of(convolution, Operation::grad_weight);
+  problem.layout = Layout::from_mask(1, 1, std::vector<std::uint8_t>{1});
+  problem.block = {8, 8};
+  problem.bias_gradient = true;
+  validate(problem);
+  const auto rows = [](const std::vector<float>& values) {
+    std::vector<std::byte> bytes(values.size() * 8 * sizeof(float));
+    for (std::size_t row = 0; row < values.size(); ++row)
+      std::memcpy(bytes.data() + row * 8 * sizeof(float), &values[row], sizeof(float));
+    return bytes;
+  };
+  SddmmInputs inputs;
+  inputs.n = 1;
+  inputs.x_stride = inputs.dy_stride = 8;
+  inputs.pairs.push_back({rows(x), rows(dy), {}});
+  const SddmmReference all = reference(Sddmm(problem), inputs);
+  NumberGradients gradients{{}, all.dbias[0]};
+  for (std::size_t at = 0; at < all.dw.size(); at += 64) gradients.dw.push_back(all.dw[at]);
+  return gradients;
+}
+
+TEST_CASE("the gradient of a weight of numbers, and of its bias, are those computed by hand") {
+  const NumberGradients plain = gradients_of("kernel=2 stride=2 input=5", {1, 10, 100, 1000, 10000}, {1, 2});
+  CHECK(plain.dw == std::vector<double>{201, 2010});
+  CHECK(plain.dbias == 3);
+  const NumberGradients transposed = gradients_of("kernel=2 stride=2 transposed output-padding=1 input=2",
+                                                  {1, 2}, {1, 10, 100, 1000, 10000});
+  CHECK(transposed.dw == std::vector<double>{201, 2010});
+  CHECK(transposed.dbias == 11111);
+  const NumberGradients masked = gradients_of("kernel=3 padding=1 input=3 taps=011", {1, 10, 100}, {1, 2, 3});
+  CHECK(masked.dw == std::vector<double>{321, 210});
 }
 
 TEST_CASE("outside of x there is nothing, not even for a weight of Inf or NaN") {

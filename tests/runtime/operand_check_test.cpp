@@ -25,7 +25,7 @@ class Memory {
     contract.block = {16, 8};
     contract.in_features = kIn;
     contract.out_features = kOut;
-    contract.blocks = kBlocks * contract.taps();
+    contract.blocks = contract.weight_blocks(kBlocks);
   }
   OperandContract contract;
   /// The rows of one image.
@@ -34,7 +34,9 @@ class Memory {
   [[nodiscard]] void* x() const { return place(0); }
   [[nodiscard]] void* y() const { return place(1); }
   [[nodiscard]] TensorView w() const { return view(place(2), DType::f32, contract.blocks, 16, 8); }
-  [[nodiscard]] TensorView w_by_taps() const { return of(place(2), {kBlocks, contract.taps(), 16, 8}); }
+  [[nodiscard]] TensorView w_by_taps() const {
+    return of(place(2), {kBlocks, contract.convolution.taps_of_block(), 16, 8});
+  }
   /// The operands of so many images, as rows.
   [[nodiscard]] Operands rows(std::int64_t images) const {
     return {.x = view(x(), DType::f32, images * x_rows(), kIn),
@@ -176,6 +178,46 @@ TEST_CASE("the gradient of the input reads the positions of y, and computes thos
   CHECK(memory.check(operands).first.n == 2);
   operands.dx.shape[1] = 4;
   CHECK(memory.refusal(operands).starts_with("dx: rank 4 and shape [2, 4, 6, 24]"));
+}
+
+TEST_CASE("a transposed convolution reads images of its input's extents and computes those of its output") {
+  const std::string text = "kernel=3x2 stride=2 padding=1 transposed input=4x3";
+  const Memory memory(text);
+  CHECK(memory.x_rows() == 12);
+  CHECK(memory.y_rows() == 7 * 4);
+  Operands operands = memory.rows(2);
+  CHECK(memory.check(operands).first.n == 2);
+  operands.x = Memory::of(memory.x(), {2, 4, 3, kIn});
+  operands.y = Memory::of(memory.y(), {2, 7, 4, kOut});
+  CHECK(memory.check(operands).first.n == 2);
+  operands.y = Memory::of(memory.y(), {2, 4, 3, kOut});
+  CHECK(memory.refusal(operands).starts_with(
+      "y: rank 4 and shape [2, 4, 3, 32], but the kernel takes n images of 7 x 4 positions"));
+  const Memory back(text, Operation::grad_input);
+  operands = {.w = back.w(),
+              .dy = view(back.y(), DType::f32, 2 * back.y_rows(), kOut),
+              .dx = view(back.x(), DType::f32, 2 * back.x_rows(), kIn)};
+  CHECK(back.check(operands).first.n == 2);
+}
+
+TEST_CASE("the weight of a convolution has an axis of the taps that a mask leaves, where blocks are alike") {
+  const Memory shared("kernel=3x2 stride=2 padding=1 input=8x6 taps=110011");
+  Operands operands = shared.rows(1);
+  CHECK(operands.w.shape[0] == 20);
+  CHECK(shared.refusal(operands).empty());
+  operands.w = shared.w_by_taps();
+  CHECK(operands.w.shape[1] == 4);
+  CHECK(shared.refusal(operands).empty());
+  operands.w.shape[1] = 6;
+  CHECK(shared.refusal(operands) ==
+        "w: rank 4 and shape [5, 6, 16, 8], but the kernel takes dense [20, 16, 8] or [5, 4, 16, 8]");
+  const Memory each("kernel=3x2 stride=2 padding=1 input=8x6 taps=110011000001111111000000100000");
+  operands = each.rows(1);
+  CHECK(operands.w.shape[0] == 12);
+  CHECK(each.refusal(operands).empty());
+  operands.w = Memory::of(operands.w.data, {2, 6, 16, 8});
+  CHECK(each.refusal(operands) ==
+        "w: rank 4 and shape [2, 6, 16, 8], but the kernel takes dense [12, 16, 8]");
 }
 
 TEST_CASE("the residual of a convolution has the rows of y, the z of its gradient those of dy") {

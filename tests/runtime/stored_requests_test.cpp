@@ -47,7 +47,7 @@ TEST_CASE("every field of a computation comes back from the identity that it is 
       {"gate_gradient", "yes"},
       {"alignment", "4"},
       {"overlap_launches", "yes"},
-      {"convolution", "kernel=3x3 stride=2x1 padding=1x1 input=8x6"}};
+      {"convolution", "kernel=2x2 stride=2x1 padding=1x1 transposed output-padding=1x0 input=8x6 taps=1101"}};
   CHECK(changes.size() == computation_fields().size());
   for (const auto& [field, text] : changes) {
     CAPTURE(field);

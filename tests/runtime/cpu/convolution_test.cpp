@@ -98,6 +98,7 @@ std::optional<Trial> drawn(std::uint32_t seed) {
   Problem& problem = trial.problem;
   Convolution& convolution = problem.convolution;
   convolution.dimensions = draw.from(1, 3);
+  convolution.transposed = draw.from(0, 2) == 0;
   constexpr std::array<std::int32_t, 3> kLargest{70, 13, 6};
   for (std::size_t i = 3 - static_cast<std::size_t>(convolution.dimensions); i < 3; ++i) {
     convolution.kernel[i] = draw.from(1, convolution.dimensions == 3 ? 3 : 5);
@@ -105,13 +106,21 @@ std::optional<Trial> drawn(std::uint32_t seed) {
     convolution.dilation[i] = draw.from(1, 2);
     convolution.padding_before[i] = draw.from(0, 3);
     convolution.padding_after[i] = draw.from(0, 3);
-    convolution.input[i] = draw.from(1, kLargest[static_cast<std::size_t>(convolution.dimensions - 1)]);
+    const std::int32_t largest = kLargest[static_cast<std::size_t>(convolution.dimensions - 1)];
+    convolution.input[i] = draw.from(1, convolution.transposed ? largest / convolution.stride[i] : largest);
+    if (convolution.transposed)
+      convolution.output_padding[i] =
+          draw.from(0, std::max(convolution.stride[i], convolution.dilation[i]) - 1);
   }
   problem.operation =
       draw.one_of(std::array{Operation::forward, Operation::grad_input, Operation::grad_weight});
   const std::int32_t side = draw.one_of(std::array{8, 16, 32});
   problem.block = {side, draw.from(0, 3) == 0 ? 16 : side};
   problem.layout = patterns::random(draw.from(1, 5), draw.from(1, 5), 0.5, seed);
+  const std::int32_t masked = draw.from(0, 5);  // 0: alike in all blocks; 1: in each as it comes
+  const std::int64_t kernels = masked == 0 ? 1 : masked == 1 ? problem.layout.blocks() : 0;
+  for (std::int64_t tap = 0; tap < kernels * convolution.taps(); ++tap)
+    convolution.tap_mask.push_back(draw.from(0, 2) != 0);
   const auto& [dtype, out_dtype] =
       draw.one_of(std::array{std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::bf16},
                              std::pair{DType::f16, DType::f32}});
@@ -141,10 +150,11 @@ std::optional<Trial> drawn(std::uint32_t seed) {
     trial.config = default_config(Sddmm(problem), trial.target, most);
     trial.config.tile_n = draw.from(1, 100);
   } else {
-    trial.config = default_config(Spmm(problem), trial.target, most);
+    const Spmm product(problem);
+    trial.config = default_config(product, trial.target, most);
     if (draw.from(0, 1) == 0) trial.config.tile_n = 16 * draw.from(1, 8);
     if (draw.from(0, 2) == 0) trial.config.split = draw.from(1, 6);
-    trial.config.packed = problem.operation == Operation::forward && draw.from(0, 1) == 0;
+    trial.config.packed = !product.by_columns() && draw.from(0, 1) == 0;
   }
   return trial;
 }
@@ -164,6 +174,12 @@ std::vector<Trial> smaller(const Trial& trial) {
   };
   with([](Trial& one) { one.n = std::min<std::int64_t>(one.n, 1), one.problem.batch = one.n; });
   with([](Trial& one) { one.problem.layout = patterns::random(1, 1, 1, 1); });
+  with([](Trial& one) { one.problem.convolution.tap_mask.clear(); });
+  with([](Trial& one) {
+    one.problem.convolution.transposed = false;
+    one.problem.convolution.output_padding = {0, 0, 0};
+  });
+  with([](Trial& one) { one.problem.convolution.output_padding = {0, 0, 0}; });
   with([](Trial& one) { one.problem.epilogue = {}; });
   with([](Trial& one) { one.problem.derivative = Activation::none; });
   with([](Trial& one) { one.target.workers = 1; });
@@ -244,15 +260,37 @@ std::vector<std::byte> results_of(const Problem& problem, std::int64_t n) {
   return image_of(output);
 }
 
-TEST_CASE("inputs that no window reaches have a gradient of zero") {
+/// A trial of 2 images on the host, with the default config.
+Trial trial_of(const std::string& convolution, Operation operation, const Epilogue& epilogue = {}) {
   Trial trial;
-  trial.problem = product_of(grid("11/01"), {8, 8}, 2, DType::f32, DType::f32, Operation::grad_input);
-  trial.problem.convolution = parse_convolution("kernel=2 stride=3 input=12");
+  trial.problem = product_of(grid("11/01"), {8, 8}, 2, DType::f32, DType::f32, operation);
+  trial.problem.convolution = parse_convolution(convolution);
+  trial.problem.epilogue = epilogue;
   trial.problem.batch = 2;
   trial.n = 2;
   trial.target = {Target::Kind::cpu, host_level(), 2};
   trial.config = default_config(Spmm(trial.problem), trial.target, 2);
-  CHECK(failure_of(trial) == std::nullopt);
+  return trial;
+}
+
+TEST_CASE("inputs that no window reaches have a gradient of zero") {
+  CHECK(failure_of(trial_of("kernel=2 stride=3 input=12", Operation::grad_input)) == std::nullopt);
+}
+
+TEST_CASE("outputs of a transposed convolution that no window reaches are what the epilogue makes of zero") {
+  const Epilogue ends{.scale = true, .bias = true, .activation = Activation::silu, .residual = true};
+  for (const char* text : {"kernel=2 stride=3 input=4 transposed output-padding=2",
+                           "kernel=1x2 stride=4x1 dilation=1x5 input=3x3 transposed output-padding=3x4"}) {
+    CAPTURE(text);
+    CHECK(failure_of(trial_of(text, Operation::forward)) == std::nullopt);
+    CHECK(failure_of(trial_of(text, Operation::forward, ends)) == std::nullopt);
+  }
+}
+
+TEST_CASE("small blocks of a transposed convolution with two weights sum both") {
+  const Epilogue glu{.bias = true, .activation = Activation::gelu, .glu = true};
+  CHECK(failure_of(trial_of("kernel=3x3 stride=2 padding=1 input=5x6 transposed", Operation::forward, glu)) ==
+        std::nullopt);
 }
 
 TEST_CASE("a convolution of one tap has the bits of a linear layer over its positions") {
@@ -265,6 +303,23 @@ TEST_CASE("a convolution of one tap has the bits of a linear layer over its posi
     convolution.convolution = parse_convolution("kernel=1x1 input=5x7");
     CHECK(results_of(linear, 2 * 35) == results_of(convolution, 2));
   }
+}
+
+/// The same numbers, whatever the operands are called.
+TEST_CASE("a transposed convolution has the bits of the gradient of the one that it is the adjoint of") {
+  Problem plain = product_of(patterns::random(5, 4, 0.5, 3), {16, 16}, 2, DType::f32, DType::f32);
+  plain.batch = 2;
+  plain.convolution = parse_convolution("kernel=3x3 stride=2 padding=1 input=8x7");
+  Problem transposed = plain;
+  transposed.convolution =
+      parse_convolution("kernel=3x3 stride=2 padding=1 input=4x4 transposed output-padding=1x0");
+  CHECK(transposed.convolution.output() == plain.convolution.input);
+  const auto with = [](Problem problem, Operation operation) {
+    problem.operation = operation;
+    return results_of(problem, 2);
+  };
+  CHECK(with(transposed, Operation::forward) == with(plain, Operation::grad_input));
+  CHECK(with(transposed, Operation::grad_input) == with(plain, Operation::forward));
 }
 
 }  // namespace
