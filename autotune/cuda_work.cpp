@@ -94,11 +94,14 @@ constexpr double kSlicedSum = 8;
 
 Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, const RunCounts& counts,
           std::int64_t slices, std::int64_t n) {
-  const std::int64_t rows_of_dy = gradient.dy_rows(n);
+  const std::int64_t product_rows = gradient.product_rows(n);
   const std::int64_t element = bytes_of(gradient.dtype);
-  const std::int64_t chunks = quotient_up(rows_of_dy, config.tile_n);
+  const std::int64_t chunks = quotient_up(product_rows, config.tile_n);
   const std::int64_t blocks = gradient.layout.blocks();
-  const std::int64_t derived = gradient.derivative == Activation::none ? 1 : 2;
+  // Loads of each operand: that of dy has z's beside it.
+  const std::int64_t of_dy = gradient.derivative == Activation::none ? 1 : 2;
+  const std::int64_t derived = gradient.exchanged() ? 1 : of_dy;
+  const std::int64_t displaced = gradient.exchanged() ? of_dy : 1;
   const std::int64_t dw = blocks * gradient.block_elements() * bytes_of(gradient.out_dtype);
   const std::int64_t w =
       gradient.gate_gradient ? blocks * gradient.block_elements() * element + 4 * blocks : 0;
@@ -116,17 +119,18 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
   const std::int64_t sums = slices == 1 ? 0 : counts.runs * (slices * (2 * part + 4) + 4);
   Work work;
   work.global_bytes =
-      rows_of_dy * element * (derived * counts.runs * gradient.block.out + blocks * gradient.block.in) + dw +
-      w + dbias + gates + costs.threads / 32 * slices * tables + sums;
-  work.memory_bytes =
-      element * (rows_of_dy * derived * rows * gradient.block.out +
-                 gradient.x_rows(n) * features_read(gradient.layout, gradient.in_features())) +
-      dw + w + dbias + gates + tables;
+      product_rows * element *
+          (derived * counts.runs * gradient.block.out + displaced * blocks * gradient.block.in) +
+      dw + w + dbias + gates + costs.threads / 32 * slices * tables + sums;
+  work.memory_bytes = element * (product_rows * derived * rows * gradient.block.out +
+                                 displaced * gradient.displaced_rows(n) *
+                                     features_read(gradient.layout, gradient.col_features())) +
+                      dw + w + dbias + gates + tables;
   // CTAs go through the batch together, a run each; the next ones begin at its start. Those that share dy are
   // computed together.
   const std::int64_t rounds = quotient_up(counts.runs, counts.workers);
   const std::int64_t of_x =
-      gradient.x_rows(n) * element * features_read(gradient.layout, gradient.in_features());
+      gradient.displaced_rows(n) * element * features_read(gradient.layout, gradient.col_features());
   work.again = {rounds * of_x, of_x, of_x};
   const std::int64_t ctas = counts.workers * slices;
   const std::int64_t stages = counts.runs * chunks;

@@ -47,6 +47,14 @@ struct Sddmm : Computation {
   /// Rows of x, and of dy, for a batch of n.
   [[nodiscard]] std::int64_t x_rows(std::int64_t n) const { return input_rows(n); }
   [[nodiscard]] std::int64_t dy_rows(std::int64_t n) const { return output_rows(n); }
+  /// Rows of what is computed: points of a convolution's lattice.
+  [[nodiscard]] std::int64_t product_rows(std::int64_t n) const {
+    return correlation ? n * correlation->image_lattice_points() : n;
+  }
+  /// Rows of what taps displace.
+  [[nodiscard]] std::int64_t displaced_rows(std::int64_t n) const {
+    return correlation ? n * correlation->input_positions() : n;
+  }
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
 };
 

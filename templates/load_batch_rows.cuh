@@ -164,11 +164,14 @@ class SddmmStages {
                                                Tile::template Rows, Config::feature_major>>::Type;
   using CopyDy = ActivationCopy<Config, Config::block_out, 1, Config::out_features, Tile::template Rows,
                                 Config::feature_major>;
+  /// As the operand that has a place in memory for each of its elements: dy.
+  using CopyZ = typename Select<Config::exchanged, CopyX, CopyDy>::Type;
   using RowsDy = typename CopyDy::Rows;
   enum : int {
-    kFirstZ = CopyDy::kBytes,
-    kFirstX = CopyDy::kBytes * (Config::has_derivative ? 2 : 1),
-    kStage = kFirstX + CopyX::kBytes,
+    kFirstX = CopyDy::kBytes,
+    kFirstZ = kFirstX + CopyX::kBytes,
+    kDerived = Config::exchanged ? int{kFirstX} : 0,  ///< what is multiplied by the derivative at z
+    kStage = kFirstZ + (Config::has_derivative ? int{CopyZ::kBytes} : 0),
   };
 
   template <class Table>
@@ -186,7 +189,7 @@ class SddmmStages {
         dy_features_([&](int) { return run.row; }) {
     x_first_ = CopyX::first(x_features_, x_bytes_) + CopyX::skip(rows.first, x_bytes_);
     dy_first_ = CopyDy::first(dy_features_, dy_bytes_) + CopyDy::skip(rows.first, dy_bytes_);
-    z_first_ = CopyDy::first(dy_features_, z_bytes_) + CopyDy::skip(rows.first, z_bytes_);
+    z_first_ = CopyZ::first(z_features(), z_bytes_) + CopyZ::skip(rows.first, z_bytes_);
     if (rows.count == 0) pair_ = count_;
     begin_pair();
     if constexpr (Config::async_copy) {
@@ -236,8 +239,8 @@ class SddmmStages {
   __device__ __forceinline__ void begin_pair() {
     if (done()) return;
     const ActivationPairs::Pair pair = pairs_[pair_];
-    x_ = static_cast<const char*>(pair.x) + x_first_;
-    dy_ = static_cast<const char*>(pair.dy) + dy_first_;
+    x_ = static_cast<const char*>(Config::exchanged ? pair.dy : pair.x) + x_first_;
+    dy_ = static_cast<const char*>(Config::exchanged ? pair.x : pair.dy) + dy_first_;
     if constexpr (Config::has_derivative) z_ = static_cast<const char*>(pair.z) + z_first_;
   }
   __device__ __forceinline__ void advance() {
@@ -245,7 +248,7 @@ class SddmmStages {
     if (batch_row_ < rows_.count) {
       x_ += CopyX::advance(x_bytes_);
       dy_ += CopyDy::advance(dy_bytes_);
-      if constexpr (Config::has_derivative) z_ += CopyDy::advance(z_bytes_);
+      if constexpr (Config::has_derivative) z_ += CopyZ::advance(z_bytes_);
       return;
     }
     batch_row_ = 0;
@@ -258,7 +261,7 @@ class SddmmStages {
     if (!done()) {
       const unsigned to = stage(filling_);
       copy<CopyDy>(to, dy_features_, dy_, dy_bytes_);
-      if constexpr (Config::has_derivative) copy<CopyDy>(to + kFirstZ, dy_features_, z_, z_bytes_);
+      if constexpr (Config::has_derivative) copy<CopyZ>(to + kFirstZ, z_features(), z_, z_bytes_);
       copy<CopyX>(to + kFirstX, x_features_, x_, x_bytes_);
       advance();
     }
@@ -293,14 +296,20 @@ class SddmmStages {
       ptx::store_shared(shared + offset, held[pass]);
     });
   }
-  /// Multiplies the dy that this thread has copied by the derivative.
+  __device__ __forceinline__ const typename CopyZ::Features& z_features() const {
+    if constexpr (Config::exchanged)
+      return x_features_;
+    else
+      return dy_features_;
+  }
+  /// Multiplies what this thread has copied of dy by the derivative.
   __device__ __forceinline__ void derive() {
-    CopyDy::for_each(dy_features_, nullptr, 0, 0, 0, [&](int, unsigned offset, const char*, int) {
+    CopyZ::for_each(z_features(), nullptr, 0, 0, 0, [&](int, unsigned offset, const char*, int) {
       unsigned dy[4];
       unsigned z[4];
-      ptx::load_shared<0>(dy, stage(current_) + offset);
+      ptx::load_shared<0>(dy, stage(current_) + kDerived + offset);
       ptx::load_shared<0>(z, stage(current_) + kFirstZ + offset);
-      ptx::store_shared(stage(current_) + offset,
+      ptx::store_shared(stage(current_) + kDerived + offset,
                         derived(make_uint4(dy[0], dy[1], dy[2], dy[3]), make_uint4(z[0], z[1], z[2], z[3])));
     });
   }
@@ -315,13 +324,16 @@ class SddmmStages {
     holds_ = !done();
     if (!holds_) return;
     hold<CopyDy>(held_dy_, dy_features_, dy_, dy_bytes_);
-    if constexpr (Config::has_derivative) {
-      uint4 z[CopyDy::kPasses];
-      hold<CopyDy>(z, dy_features_, z_, z_bytes_);
-#pragma unroll
-      for (int pass = 0; pass < CopyDy::kPasses; ++pass) held_dy_[pass] = derived(held_dy_[pass], z[pass]);
-    }
     hold<CopyX>(held_x_, x_features_, x_, x_bytes_);
+    if constexpr (Config::has_derivative) {
+      uint4 z[CopyZ::kPasses];
+      hold<CopyZ>(z, z_features(), z_, z_bytes_);
+#pragma unroll
+      for (int pass = 0; pass < CopyZ::kPasses; ++pass) {
+        uint4& held = Config::exchanged ? held_x_[pass] : held_dy_[pass];
+        held = derived(held, z[pass]);
+      }
+    }
     advance();
   }
   __device__ __forceinline__ void put() {

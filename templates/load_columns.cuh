@@ -72,9 +72,10 @@ struct ColumnsOfW {
         place(ptx::kept(Passes::place(own, first))),
         w(ptx::kept(reinterpret_cast<const char*>(weight) + first * 16)) {}
 
-  /// Selects the chunk: segment `segment` of block `block`, which is in block column `column` of the product.
-  __device__ __forceinline__ void begin(int block, int column, int segment) {
-    from = w + static_cast<long long>(block) * kBlockBytes;
+  /// Selects the chunk: segment `segment` of block `block`, `ahead` bytes further on than W's, which is in
+  /// block column `column` of the product.
+  __device__ __forceinline__ void begin(int block, int column, int segment, long long ahead) {
+    from = w + ahead + static_cast<long long>(block) * kBlockBytes;
     if constexpr (kBlocks == 1) from += segment * kBytes;
     if constexpr (Config::in_features != 0)
       left = features_left<Config>(column) - (kBlocks == 1 ? segment * kDepth : 0);

@@ -285,11 +285,11 @@ class SwizzledStages {
     tile_x.begin(feed.step.column(), feed.step.segment(), present());
     if constexpr (Config::has_z) tile_z.begin(feed.step.column(), feed.step.segment(), present());
     writing_w = stage + place_w();
+    const long long ahead = Config::weights > 1 && feed.step.tile() % 2 != 0 ? v_ahead : 0;
     if constexpr (kColumnsW) {
-      columns_w.begin(feed.block[0], feed.step.column(), feed.step.segment());
+      columns_w.begin(feed.block[0], feed.step.column(), feed.step.segment(), ahead);
     } else {
-      from_w = w_row;
-      if constexpr (Config::weights > 1) from_w += feed.step.tile() % 2 != 0 ? v_ahead : 0;
+      from_w = w_row + ahead;
       if constexpr (Config::merge == 1)
         from_w += static_cast<long long>(feed.block[0]) * (kBlockElements * kElementBytes);
       if constexpr (kSegments > 1) from_w += feed.step.segment() * (kUnits * 16);

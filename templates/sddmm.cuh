@@ -340,8 +340,9 @@ __device__ __forceinline__ BatchSlice slice_of(int rows, int slice) {
 ///
 /// Config names block_out, block_in, width, chunk (batch rows in a stage), stages, threads, async_copy,
 /// feature_major, alignment, in_features and out_features (0: all blocks are whole), slices (CTAs that share
-/// a run) and counter_bytes (in front of the workspace), overlaps (the launch may begin before the one before
-/// it has ended), the Table, the Operand, the Output, and which epilogue arguments there are.
+/// a run) and counter_bytes (in front of the workspace), exchanged (taps displace dy), overlaps (the launch
+/// may begin before the one before it has ended), the Table, the Operand, the Output, and which epilogue
+/// arguments there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Config::Output::Element* dw,
                                       int n, long long x_stride, long long dy_stride, long long z_stride,

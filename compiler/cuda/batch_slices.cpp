@@ -14,7 +14,7 @@ std::int32_t batch_slices(const Sddmm& gradient, const Target& target, const Con
                           std::int64_t runs) {
   if (!gradient.correlation || runs == 0) return 1;
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
-  const std::int64_t chunks = gradient.dy_rows(gradient.batch.bound()) / config.tile_n;
+  const std::int64_t chunks = gradient.product_rows(gradient.batch.bound()) / config.tile_n;
   const std::int64_t most = std::min(chunks / kChunksOfSlice, kMostSlices);
   return static_cast<std::int32_t>(std::max<std::int64_t>(1, std::min(ctas / runs, most)));
 }

@@ -125,6 +125,7 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
   members.flag("has_bias_gradient", gradient.bias_gradient);
   members.flag("has_gate_gradient", gradient.gate_gradient);
+  members.flag("exchanged", gradient.exchanged(), "what taps displace is dy");
   members.flag("convolves", gradient.correlation != nullptr, "rows are points of a lattice");
   if (gradient.correlation)
     members.append(lattice_declarations(gradient.convolution, *gradient.correlation, false));
@@ -165,7 +166,7 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
       "    long long x_stride, long long dy_stride{declared}) {{\n"
       "  sparsekiln::SddmmEpilogue<Config{index}> ends;\n"
       "{ends}"
-      "  sparsekiln::{function}<Config{index}>(pairs, dw, n, x_stride, dy_stride, {z_stride}, ends,\n"
+      "  sparsekiln::{function}<Config{index}>(pairs, dw, n, {strides}, {z_stride}, ends,\n"
       "      Table{index}{{}}{maps});\n"
       "}}\n",
       fmt::arg("index", kernel.index), fmt::arg("members", kernel.members),
@@ -173,6 +174,8 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
       // as in emit.cpp: what is there may change until the kernel has waited
       fmt::arg("alone", kernel.overlaps ? "" : "__restrict__ "), fmt::arg("ends", ends),
       fmt::arg("function", kernel.function), fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps)),
+      // the operand that taps displace first
+      fmt::arg("strides", gradient.exchanged() ? "dy_stride, x_stride" : "x_stride, dy_stride"),
       fmt::arg("z_stride", gradient.derivative == Activation::none ? "0" : "z_stride"));
 }
 
@@ -193,6 +196,8 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   const SddmmFamily& family = family_of(gradient, config);
   family.validate(gradient, target);
   if (gradient.correlation) validate_lattice(gradient.convolution);
+  if (gradient.exchanged() && gradient.bias_gradient)
+    refuse("bias_gradient of a transposed convolution for CUDA targets: the sum of dy over its rows is that");
   if (config.packed || config.merge != 1 || config.in_flight != 0 || config.split_saves != 0 ||
       config.operand_a != Config().operand_a)
     refuse(fmt::format("config '{}' of {}: packed=0 merge=1 split_saves=0 in_flight=0 operand_a=x would work",

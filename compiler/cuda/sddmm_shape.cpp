@@ -38,8 +38,9 @@ void check_numbers(const Sddmm& gradient, const Target& target, const Config& co
 
 std::int32_t shared_bytes_of(const Sddmm& gradient, const Target& target, const Config& config) {
   const std::int32_t columns = run_inputs(gradient, config);
+  const std::int32_t derived = gradient.exchanged() ? columns : gradient.block.out;  // as large as its z
   const std::int32_t operands =
-      gradient.block.out * (gradient.derivative == Activation::none ? 1 : 2) + columns;
+      gradient.block.out + columns + (gradient.derivative == Activation::none ? 0 : derived);
   const std::int32_t bias = gradient.bias_gradient ? 32 * config.warps * 8 : 0;
   const std::int32_t sums = 4 * gradient.block.out * columns;
   const std::int64_t most = multiprocessor(target).shared_per_cta - kSddmmStaticShared;

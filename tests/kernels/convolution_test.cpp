@@ -45,6 +45,7 @@ constexpr std::array kBlocks{BlockShape{8, 8}, BlockShape{16, 16}, BlockShape{32
 constexpr std::array kAlignments{16, 8, 4};
 constexpr int kEnds = 4;     // epilogues of forward, derivatives and by-products of gradients
 constexpr int kLayouts = 3;  // of blocks: one, all, and random ones
+constexpr int kMasks = 3;    // of taps: none, one for all blocks, and one for each
 
 enum Axis : std::size_t {
   kDimensions,
@@ -54,10 +55,12 @@ enum Axis : std::size_t {
   kBefore,
   kAfter,
   kOperation,
+  kTransposed,
   kBlock,
   kType,
   kEnd,
   kLayout,
+  kMask,
   kImages,
   kDynamic,
   kPinned,
@@ -66,8 +69,25 @@ enum Axis : std::size_t {
   kWorkers,
   kAxes
 };
-constexpr std::array<int, kAxes> kSizes{
-    3, 5, 3, 2, 3, 3, 3, kBlocks.size(), kTypes.size(), kEnds, kLayouts, 3, 2, 3, 2, kAlignments.size(), 2};
+constexpr std::array<int, kAxes> kSizes{3,
+                                        5,
+                                        3,
+                                        2,
+                                        3,
+                                        3,
+                                        3,
+                                        2,
+                                        kBlocks.size(),
+                                        kTypes.size(),
+                                        kEnds,
+                                        kLayouts,
+                                        kMasks,
+                                        3,
+                                        2,
+                                        3,
+                                        2,
+                                        kAlignments.size(),
+                                        2};
 
 struct Trial {
   Layout layout;
@@ -111,7 +131,20 @@ Convolution geometry_of(const Row& row, std::mt19937& numbers) {
     convolution.padding_after[i] = row[kAfter];
     convolution.input[i] = up_to(kLargest[static_cast<std::size_t>(row[kDimensions])]);
   }
+  convolution.transposed = row[kTransposed] == 1;
+  for (std::size_t i = 3 - static_cast<std::size_t>(convolution.dimensions); i < 3; ++i)
+    if (convolution.transposed)
+      convolution.output_padding[i] = up_to(std::max(convolution.stride[i], convolution.dilation[i])) - 1;
   return convolution;
+}
+
+/// Half of the taps, and one in any case.
+std::vector<bool> mask_of(int number, const Layout& layout, std::int32_t taps, std::mt19937& numbers) {
+  if (number == 0 || layout.blocks() == 0) return {};
+  std::vector<bool> mask(static_cast<std::size_t>(number == 1 ? taps : taps * layout.blocks()));
+  for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = numbers() % 2 == 0;
+  mask[numbers() % mask.size()] = true;
+  return mask;
 }
 
 Layout layout_of(int number, std::mt19937& numbers) {
@@ -134,7 +167,9 @@ void add_ends(Options& options, int number) {
   }
   options.epilogue.scale = number == 1 || number == 3;
   options.derivative = number >= 2 ? Activation::gelu_tanh : Activation::none;
-  options.bias_gradient = options.operation == Operation::grad_weight && number % 2 == 1;
+  // On CUDA targets that of a transposed convolution is left to others.
+  const bool has_bias = Suite::current().on_cpu() || !options.convolution.transposed;
+  options.bias_gradient = options.operation == Operation::grad_weight && number % 2 == 1 && has_bias;
 }
 
 /// One of all configs that the compiler takes, or none.
@@ -159,6 +194,7 @@ Trial trial_of(const Row& row) {
   trial.options.out_dtype = types.out;
   trial.options.operation = kOperations[static_cast<std::size_t>(row[kOperation])];
   trial.options.convolution = geometry;
+  trial.options.convolution.tap_mask = mask_of(row[kMask], trial.layout, geometry.taps(), numbers);
   trial.options.alignment = kAlignments[static_cast<std::size_t>(row[kAlignment])];
   trial.options.target = Suite::current().target_with(row[kWorkers] == 0 ? 3 : 132);
   add_ends(trial.options, row[kEnd]);
@@ -179,7 +215,8 @@ bool exists(const Row& row) {
   // A glu pair is multiplied block by block, and tensor cores need 32 bytes of it.
   const bool glu = row[kOperation] == 0 && row[kEnd] == kEnds - 1;
   const bool tensor_cores = !on_cpu && (types.dtype != DType::f32 || types.math == Math::tf32);
-  const auto inputs = static_cast<std::size_t>(kBlocks[static_cast<std::size_t>(row[kBlock])].in);
+  const BlockShape& block = kBlocks[static_cast<std::size_t>(row[kBlock])];
+  const auto inputs = static_cast<std::size_t>(row[kTransposed] == 1 ? block.out : block.in);
   if (glu && tensor_cores && inputs * size_of(types.dtype) < 32) return false;
   std::mt19937 numbers = numbers_of(row);
   try {
