@@ -29,7 +29,8 @@ NonZeros parse_lines(std::string_view text, std::string_view name) {
   for (std::int32_t row = 0; row < grid.rows(); ++row) {
     const auto begin = static_cast<std::ptrdiff_t>(result.elements.size());
     result.elements.resize(result.elements.size() + static_cast<std::size_t>(grid.cols()));
-    for (const std::int32_t col : grid.row(row)) result.elements[static_cast<std::size_t>(begin + col)] = true;
+    for (const std::int32_t col : grid.row(row))
+      result.elements[static_cast<std::size_t>(begin + col)] = true;
   }
   return result;
 }

@@ -14,8 +14,8 @@ namespace {
 
 /// A file with the elements of an array of bool.
 std::string npy(const std::string& shape, const std::string& bits, bool fortran = false) {
-  const std::string header = std::string("{'descr': '|b1', 'fortran_order': ") + (fortran ? "True" : "False") +
-                             ", 'shape': " + shape + "}\n";
+  const std::string header = std::string("{'descr': '|b1', 'fortran_order': ") +
+                             (fortran ? "True" : "False") + ", 'shape': " + shape + "}\n";
   std::string file = "\x93NUMPY";
   file += {1, 0, static_cast<char>(header.size()), 0};
   file += header;
