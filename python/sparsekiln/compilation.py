@@ -85,7 +85,8 @@ def compile(
     overlap_launches: on CUDA devices from sm_90 on, a launch may begin before the one before it in its stream has ended:
         you promise that neither that one nor a copy writes the weight, bias or gates.
     convolution: the geometry of a convolution over images, channels-last, such as "kernel=3x3 stride=2 padding=1 input=32x32";
-        the batch is a number of images.
+        the batch is a number of images. "transposed" and "output-padding=1" make it a transposed one, "taps=110100" is
+        a mask of taps, of all blocks or of each.
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.
     config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it after "batch: ".
     cache_dir: instead of the user's cache.

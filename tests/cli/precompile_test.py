@@ -31,6 +31,7 @@ class PrecompileTest(CommandTest):
 
 
 class PackTest(PrecompileTest):
+    @unittest.skipUnless("cpu" in compilable_targets(), "convolutions are compiled for cpus")
     def test_a_jobs_file_has_transposed_convolutions_and_files_of_taps_beside_it(self):
         (self.folder / "deep").mkdir()
         self.make("random", "--size", 2, "--density", 1, file="deep/M.npy")

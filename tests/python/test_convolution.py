@@ -1,0 +1,113 @@
+"""Convolutions by `compile`: transposed ones and masks of taps, with NumPy's arrays and against PyTorch's functions."""
+
+import itertools
+
+import numpy as np
+import pytest
+from dense import assert_close, dense_weight
+
+import sparsekiln as sk
+
+try:
+    import torch
+except ModuleNotFoundError:
+    torch = None
+
+BLOCK = (16, 8)
+STRIDE, PADDING, KERNEL, INPUT, OUTPUT = 2, 1, (3, 2), (4, 5), (8, 8)
+TRANSPOSED = "kernel=3x2 stride=2 padding=1 transposed output-padding=1x0 input=4x5"
+
+
+def layout():
+    return sk.patterns.random(3, 4, 0.5, seed=1)
+
+
+def draw(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def by_taps(values):
+    """float64[taps, rows of the layout, its columns] of values[blocks, taps, block_out, block_in]."""
+    return np.stack([dense_weight(layout(), values[:, tap]) for tap in range(values.shape[1])])
+
+
+def pairs():
+    """Each position of the input, of the output, and the tap that connects them."""
+    for tap, r in enumerate(itertools.product(*map(range, KERNEL))):
+        for p in itertools.product(*map(range, INPUT)):
+            q = tuple(STRIDE * at + by - PADDING for at, by in zip(p, r))
+            if all(0 <= at < most for at, most in zip(q, OUTPUT)):
+                yield tap, p, q
+
+
+def scatter(x, w):
+    y = np.zeros((len(x), *OUTPUT, w.shape[2]))
+    for tap, p, q in pairs():
+        y[(slice(None), *q)] += x[(slice(None), *p)] @ w[tap]
+    return y
+
+
+def gather(dy, w):
+    dx = np.zeros((len(dy), *INPUT, w.shape[1]))
+    for tap, p, q in pairs():
+        dx[(slice(None), *p)] += dy[(slice(None), *q)] @ w[tap].T
+    return dx
+
+
+def test_the_three_operations_of_a_transposed_convolution_are_what_their_definition_says():
+    n, blocks = 2, layout().blocks
+    x, dy, values = draw(n, *INPUT, 48), draw(n, *OUTPUT, 32), draw(blocks, 6, *BLOCK)
+    w = by_taps(values)
+    of = lambda op, **more: sk.compile(layout(), BLOCK, sk.up_to(n), op=op, target="cpu", convolution=TRANSPOSED, **more)
+    forward = of("forward", epilogue="bias+relu")
+    assert (forward.in_features, forward.out_features) == (48, 32)
+    bias = draw(32)
+    y = forward(x, values, bias=bias)
+    assert y.shape == (n, *OUTPUT, 32)
+    assert_close(y, np.maximum(scatter(x, w) + bias, 0), scatter(np.abs(x), np.abs(w)) + np.abs(bias))
+    rows = forward(x.reshape(-1, 48), values.reshape(-1, *BLOCK), bias=bias)
+    np.testing.assert_array_equal(rows, y.reshape(-1, 32))
+    dx = of("grad_input")(dy, values)
+    assert dx.shape == x.shape
+    assert_close(dx, gather(dy, w), gather(np.abs(dy), np.abs(w)))
+    dw, dbias = of("grad_weight", bias_gradient=True)(x, dy)
+    assert dw.shape == values.shape
+    np.testing.assert_allclose(dbias, dy.astype(np.float64).sum((0, 1, 2)), rtol=1e-5, atol=1e-4)
+    full = np.zeros(w.shape)
+    for tap, p, q in pairs():
+        full[tap] += x[(slice(None), *p)].T @ dy[(slice(None), *q)]
+    present = by_taps(np.ones_like(values))
+    np.testing.assert_allclose(by_taps(dw), full * present, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+def test_a_transposed_convolution_is_that_of_pytorch():
+    x, values = draw(2, *INPUT, 48), draw(layout().blocks, 6, *BLOCK)
+    y = sk.compile(layout(), BLOCK, 2, target="cpu", convolution=TRANSPOSED)(x, values)
+    weight = torch.from_numpy(by_taps(values)).movedim(0, -1).unflatten(-1, KERNEL)
+    images = torch.from_numpy(x).double().movedim(-1, 1)
+    dense = torch.nn.functional.conv_transpose2d(images, weight, stride=STRIDE, padding=PADDING, output_padding=(1, 0))
+    np.testing.assert_allclose(y, dense.movedim(1, -1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("transposed", ["", " transposed"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_mask_of_taps_is_zeros_of_a_whole_weight_that_are_not_stored(shared, transposed):
+    blocks = layout().blocks
+    rng = np.random.default_rng(3)
+    mask = np.tile([True, True, False, True, False, False], (blocks, 1)) if shared else rng.random((blocks, 6)) < 0.4
+    digits = "".join("01"[bit] for bit in (mask[0] if shared else mask.reshape(-1)).astype(int))
+    text = f"kernel=3x2 padding=1 input=5x6{transposed}"
+    compiled = lambda op, taps: sk.compile(layout(), BLOCK, 2, op=op, target="cpu", convolution=text + taps)
+    whole = draw(blocks, 6, *BLOCK) * mask[:, :, None, None]
+    values = whole[mask]  # [pairs, block_out, block_in]
+    # The extents of y: 5 + 2 - 3 + 1 and 6 + 2 - 2 + 1; transposed 5 - 1 - 2 + 3 and 6 - 1 - 2 + 2.
+    shapes = {"x": (2, 5, 6), "y": (2, 5, 7) if not transposed else (2, 5, 5)}
+    features = {"x": 32, "y": 48} if not transposed else {"x": 48, "y": 32}
+    x, dy = (draw(*shapes[side], features[side]) for side in ("x", "y"))
+    for op, operand in (("forward", x), ("grad_input", dy)):
+        expected = compiled(op, "")(operand, whole)
+        np.testing.assert_allclose(compiled(op, f" taps={digits}")(operand, values), expected, rtol=1e-5, atol=1e-5)
+    dw = compiled("grad_weight", f" taps={digits}")(x, dy)
+    assert dw.shape == ((blocks, 3, *BLOCK) if shared else (mask.sum(), *BLOCK))
+    np.testing.assert_allclose(dw.reshape(-1, *BLOCK), compiled("grad_weight", "")(x, dy)[mask], rtol=1e-5, atol=1e-5)
