@@ -101,7 +101,7 @@ class EmulatedDevice:
 
     @contextmanager
     def _copies(self, tensors: list[torch.Tensor]) -> Iterator[list[_Array]]:
-        """Each as it lies in memory, at an address of the same alignment."""
+        """Each with the strides that it has, at an address of the same alignment."""
         self._ask("cuCtxPushCurrent_v2", self._context)
         places = []
         try:
