@@ -77,14 +77,25 @@ Plan choose_cpu_plan(const Problem& problem, const Target& target) {
                     computed_by(problem));
 }
 
+/// Whether two ranges would have the same kernel. Where as many batch tiles are computed at once in both, the
+/// schedules are the same. An image of a convolution has so many rows that this is so from few images on.
+bool are_one_kernel(const Problem& problem, const Config& one, const Config& other) {
+  return problem.convolution.present() && one == other && one.in_flight != 0;
+}
+
 /// The numbers of a CUDA plan; its tables are in global memory. A gradient of the weight has one kernel for
 /// every n: whatever n is, a block is summed in one go.
 Plan choose_numbers(const Problem& problem, const Target& target) {
   const bool ranges = kind_of(problem.operation) == ProblemKind::spmm;
   Plan plan;
-  for (const std::int64_t end :
-       ranges ? range_ends(problem.batch) : std::vector<std::int64_t>{problem.batch.bound()})
-    plan.push_back({end, cuda::default_config(problem, target, end)});
+  for (const std::int64_t end : ranges ? range_ends(problem.batch, problem.convolution.present())
+                                       : std::vector<std::int64_t>{problem.batch.bound()}) {
+    const Config config = cuda::default_config(problem, target, end);
+    if (!plan.empty() && are_one_kernel(problem, plan.back().config, config))
+      plan.back().up_to = end;
+    else
+      plan.push_back({end, config});
+  }
   return plan;
 }
 

@@ -77,12 +77,15 @@ Json describe_binary(const Binary& binary, From from, const Digest& key, double 
 std::string summarize_binary(const Binary& binary, From from, const Digest& key, double compile_ms) {
   const OperandContract& operands = binary.operands;
   const bool backward = operands.operation == Operation::grad_input;
-  std::string text = fmt::format("{} {} → {}, {} blocks of {}, batch {}, {}\n", name(operands.operation),
-                                 backward ? operands.out_features : operands.in_features,
-                                 backward ? operands.in_features : operands.out_features, operands.blocks,
-                                 to_string(operands.block), to_string(operands.batch), name(operands.dtype));
-  if (operands.convolution.present())
-    text += fmt::format("convolution {}\n", to_string(operands.convolution));
+  const Convolution& convolution = operands.convolution;
+  const std::int32_t taps = convolution.present() ? convolution.taps() : 1;
+  std::string text =
+      fmt::format("{} {} → {}, {} blocks of {}{}, batch {}, {}\n", name(operands.operation),
+                  backward ? operands.out_features : operands.in_features,
+                  backward ? operands.in_features : operands.out_features, operands.blocks / taps,
+                  to_string(operands.block), convolution.present() ? fmt::format(" and {} taps", taps) : "",
+                  to_string(operands.batch), name(operands.dtype));
+  if (convolution.present()) text += fmt::format("convolution {}\n", to_string(convolution));
   text += fmt::format("target {}, from {} in {:.3f} ms, {}\nkey {}\nconfig {}\n", binary.target.to_string(),
                       name(from), compile_ms, printable(binary.compiler), key.hex(), to_string(binary.plan));
   for (const Entry& entry : binary.entries) {

@@ -141,7 +141,8 @@ Answer list(const CacheArguments& arguments) {
   Answer answer;
   answer.json = {{"folder", folder.path().string()}, {"files", Json::array()}};
   std::vector<std::vector<std::string>> rows{{"KEY", "KIND", "WHAT", "OPERATION", "LAYOUT", "BLOCK", "BATCH",
-                                              "DTYPE", "TARGET", "NVRTC", "BYTES", "USED", "PLAN"}};
+                                              "DTYPE", "CONVOLUTION", "TARGET", "NVRTC", "BYTES", "USED",
+                                              "PLAN"}};
   for (const File& file : cache::list(folder)) {
     if (file.kind == FileKind::other) continue;
     const cache::Beginning beginning = cache::read_beginning(folder, file).value_or(cache::Beginning());
@@ -157,8 +158,9 @@ Answer list(const CacheArguments& arguments) {
     rows.push_back({file.key, std::string(cache::name(file.kind)), field(identity, "what"),
                     field(identity, "operation"), field(identity, "layout").substr(0, 8),
                     field(identity, "block"), field(identity, "batch"), field(identity, "dtype"),
-                    field(identity, "target"), fmt::format("{}", fmt::join(versions, ", ")),
-                    fmt::format("{}", file.bytes), age(file.stamp), field(identity, "plan")});
+                    field(identity, "convolution"), field(identity, "target"),
+                    fmt::format("{}", fmt::join(versions, ", ")), fmt::format("{}", file.bytes),
+                    age(file.stamp), field(identity, "plan")});
   }
   answer.text = table(rows);
   return answer;

@@ -43,8 +43,8 @@ Answer list(const PackArguments& arguments) {
   const auto pack = Pack::open(arguments.file);
   Answer answer;
   answer.json = {{"pack", pack->file().string()}, {"bytes", pack->bytes()}, {"entries", Json::array()}};
-  std::vector<std::vector<std::string>> rows{
-      {"KEY", "OPERATION", "LAYOUT", "GRID", "BLOCK", "BATCH", "DTYPE", "TARGET", "NVRTC", "BYTES", "PLAN"}};
+  std::vector<std::vector<std::string>> rows{{"KEY", "OPERATION", "LAYOUT", "GRID", "BLOCK", "BATCH", "DTYPE",
+                                              "CONVOLUTION", "TARGET", "NVRTC", "BYTES", "PLAN"}};
   std::size_t other_compiler = 0;
   for (const PackRow& row : pack->rows()) {
     const cache::Identity identity = pack->identity(row);
@@ -56,7 +56,7 @@ Answer list(const PackArguments& arguments) {
     other_compiler += field(identity, "compiler") != compiler_digest() ? 1 : 0;
     rows.push_back({row.key.hex(), field(identity, "operation"), field(identity, "layout").substr(0, 8),
                     field(identity, "grid"), field(identity, "block"), field(identity, "batch"),
-                    field(identity, "dtype"), field(identity, "target"),
+                    field(identity, "dtype"), field(identity, "convolution"), field(identity, "target"),
                     fmt::format("{}", fmt::join(versions, ", ")), fmt::format("{}", row.size),
                     field(identity, "plan")});
   }

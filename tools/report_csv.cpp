@@ -38,8 +38,8 @@ void append_time(Row& row, const Candidate* candidate) {
   row.push_back(time ? word(candidate->outcome == Outcome::measured) : "");
 }
 
-constexpr std::array kProblemFields = {"operation", "layout", "block", "batch",    "dtype", "out_dtype",
-                                       "math",      "order",  "gates", "epilogue", "target"};
+constexpr std::array kProblemFields = {"operation", "layout", "block", "batch",    "dtype",       "out_dtype",
+                                       "math",      "order",  "gates", "epilogue", "convolution", "target"};
 
 Row problem_names() {
   Row row(kProblemFields.begin(), kProblemFields.end());

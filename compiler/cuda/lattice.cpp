@@ -22,11 +22,12 @@ void add(Declarations& members, std::string_view name, const Convolution::Extent
 
 void validate_lattice(const Convolution& convolution) {
   const auto& kernel = convolution.kernel;
-  if (kernel[0] + kernel[1] + kernel[2] > kMostBits)
+  const std::int64_t bits = std::int64_t{kernel[0]} + kernel[1] + kernel[2];
+  if (bits > kMostBits)
     refuse(
-        fmt::format("a convolution whose kernel has {} x {} x {} positions: for CUDA targets they are {} "
-                    "together at most, those of all dimensions added",
-                    kernel[0], kernel[1], kernel[2], kMostBits));
+        fmt::format("a convolution with a kernel of depth {}, height {} and width {}, added up {}: for CUDA "
+                    "targets they are {} together at most",
+                    kernel[0], kernel[1], kernel[2], bits, kMostBits));
 }
 
 Declarations lattice_declarations(const Convolution& convolution, const Correlation& correlation,

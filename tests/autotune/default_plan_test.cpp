@@ -3,6 +3,8 @@
 #include <string>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sparsekiln/convolution.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
@@ -87,6 +89,45 @@ TEST_CASE(
     const Schedule schedule = make_schedule(problem, target, config, smallest);
     const std::int64_t ctas = schedule.workers() * ((smallest + config.tile_n - 1) / config.tile_n);
     CHECK(ctas * 10 >= std::int64_t{target.workers} * config.split * 7);
+  }
+}
+
+/// ResNet's 3x3 layers.
+Problem convolution_of(std::int32_t features, const char* input) {
+  const std::int32_t side = features / 32;
+  Problem problem = problem_of(patterns::random(side, side, 0.1, 1), {32, 32}, Batch::up_to(1 << 14));
+  problem.dtype = problem.out_dtype = DType::f16;
+  problem.convolution = parse_convolution(fmt::format("kernel=3 padding=1 input={}", input));
+  return problem;
+}
+
+TEST_CASE("a few small images of a convolution occupy most multiprocessors, whatever their number") {
+  const Target target = Target::parse("h100");
+  const Problem problem = convolution_of(512, "7x7");
+  const Spmm product(problem);
+  const Plan plan = choose_plan(problem, target);
+  for (const std::int64_t n : {1, 2, 4, 5, 8, 16, 17, 32, 64, 100}) {
+    std::size_t entry = 0;
+    while (plan[entry].up_to < n) ++entry;
+    const Config& config = plan[entry].config;
+    const Schedule schedule = make_schedule(product, target, config, scheduled_n(problem.batch, plan, entry));
+    CAPTURE(n);
+    CHECK(schedule.workers() * tiles_at_once(product, config, n) >= target.workers * 2 / 5);
+  }
+}
+
+TEST_CASE("ranges of a convolution that would have the same kernel have one") {
+  const Target target = Target::parse("h100");
+  for (const Operation operation : {Operation::forward, Operation::grad_input}) {
+    Problem problem = convolution_of(256, "56x56");
+    problem.operation = operation;
+    const Plan plan = choose_plan(problem, target);
+    CHECK(plan.size() < 6);
+    for (std::size_t entry = 1; entry < plan.size(); ++entry) {
+      CHECK(plan[entry].config != plan[entry - 1].config);
+      CHECK(plan[entry].up_to > plan[entry - 1].up_to);
+    }
+    CHECK(plan.back().up_to == problem.batch.bound());
   }
 }
 

@@ -568,11 +568,6 @@ def test_float64():
         make_layer(dtype=torch.float64)(torch.zeros(1, 48, 5, 5, dtype=torch.float64))
 
 
-def test_cuda_targets():
-    with refused(sparsekiln.InvalidArgument, "a convolution for sm_", "the cpu target has them"):
-        sparsekiln.compile([[1]], 32, 4, convolution="kernel=3 input=8", target="emulated")
-
-
 def test_from_conv_of_another_layer():
     for layer, dense in ((BlockSparseConv1d, torch.nn.Conv2d(8, 8, 1)), (BlockSparseConv3d, torch.nn.ConvTranspose3d(8, 8, 1))):
         with refused(TypeError, type(dense).__name__, "it takes a Conv"):

@@ -20,6 +20,7 @@ class IndexMap:
         self._identity = bool(np.array_equal(target_of, np.arange(targets)))
         self._target_of = np.maximum(target_of, 0)
         self._without_target = np.flatnonzero(target_of < 0)
+        self._on_devices: dict[tuple[int, Any], Any] = {}  # of an index, by its id, and a device of PyTorch
 
         mapped = np.flatnonzero(target_of >= 0)
         sources = mapped[np.argsort(target_of[mapped], kind="stable")]
@@ -37,32 +38,34 @@ class IndexMap:
         ]
 
     def gather(self, array: Any) -> Any:
-        return array if self._identity else _taken(array, self._target_of, self._without_target)
+        return array if self._identity else self._taken(array, self._target_of, self._without_target)
 
     def scatter_add(self, array: Any) -> Any:
         if self._identity:
             return array
         if not self._more:
-            return _taken(array, self._first_source, self._without_source)
+            return self._taken(array, self._first_source, self._without_source)
         dtype = array.dtype
         if dtype.itemsize < 4:
             array = array.astype(np.float32) if isinstance(array, np.ndarray) else array.float()
-        total = _taken(array, self._first_source, self._without_source)
+        total = self._taken(array, self._first_source, self._without_source)
         for targets, sources in self._more:
-            total[..., _index(array, targets)] += _taken(array, sources)
+            total[..., self._index(array, targets)] += self._taken(array, sources)
         return total.astype(dtype, copy=False) if isinstance(total, np.ndarray) else total.to(dtype)
 
+    def _taken(self, array: Any, index: np.ndarray, zeros: np.ndarray = np.empty(0, np.intp)) -> Any:
+        taken = array.take(index, -1) if isinstance(array, np.ndarray) else array.index_select(-1, self._index(array, index))
+        if len(zeros):
+            taken[..., self._index(array, zeros)] = 0
+        return taken
 
-def _taken(array: Any, index: np.ndarray, zeros: np.ndarray = np.empty(0, np.intp)) -> Any:
-    taken = array.take(index, -1) if isinstance(array, np.ndarray) else array.index_select(-1, _index(array, index))
-    if len(zeros):
-        taken[..., _index(array, zeros)] = 0
-    return taken
+    def _index(self, array: Any, index: np.ndarray) -> Any:
+        """An index of this map, as an array of `array`'s framework and device."""
+        if isinstance(array, np.ndarray):
+            return index
+        place = id(index), array.device
+        if place not in self._on_devices:
+            import torch
 
-
-def _index(array: Any, index: np.ndarray) -> Any:
-    if isinstance(array, np.ndarray):
-        return index
-    import torch
-
-    return torch.from_numpy(index)
+            self._on_devices[place] = torch.from_numpy(index).to(array.device)
+        return self._on_devices[place]

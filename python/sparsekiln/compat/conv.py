@@ -1,4 +1,4 @@
-"""Convolutions of the interface of 2017, as in ``blocksparse.conv``, on the cpu.
+"""Convolutions of the interface of 2017, as in ``blocksparse.conv``.
 
     from sparsekiln.compat import BlocksparseConv      # was: from blocksparse.conv import BlocksparseConv
 
@@ -13,10 +13,10 @@ Channels whose lists are all made of aligned runs of 8, 16, 32 or 64 are those t
 into blocks of their own, and filled up to multiples of 8 at least. Images are channels-first, as in the original, and
 kernels compute channels-last: each call copies x and y, except for PyTorch's channels-last tensors with such channels.
 
-Arrays are NumPy's, PyTorch's (differentiable) or TensorFlow's (differentiable), on the cpu; compiled code and graphs of
-these treat a convolution as they do the product, see ``sparsekiln.compat``. Types are float32, bfloat16 and float16,
-accumulated in float32. Kernels are compiled when they are first needed, for the size of the images, and serve all batches;
-those of the gradient of the filters, all up to a power of two.
+Arrays are NumPy's, PyTorch's (differentiable, on the cpu or a CUDA device) or TensorFlow's (differentiable); compiled code and
+graphs of these treat a convolution as they do the product, see ``sparsekiln.compat``. Types are float32, bfloat16 and float16,
+accumulated in float32. Kernels are compiled when they are first needed, for the size of the images, and serve all batches; on the
+cpu those of the gradient of the filters, all up to a power of two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sparsekiln._dtypes import CPU_ONLY, NAMES
 from sparsekiln.compat import _convolution_plan, _convolution_space
 from sparsekiln.compat._edge_bias import ConvEdgeBias, EdgeBias, conv_edge_bias_init, deconv_edge_bias_init
 from sparsekiln.compat._elementwise import Filters, cwise_linear
-from sparsekiln.compat._frameworks import Differentiable, aligned, type_name
+from sparsekiln.compat._frameworks import Differentiable, aligned, target_of, type_name
 
 __all__ = [
     "BlocksparseConv", "BlocksparseDeconv", "ConvEdgeBias", "conv_edge_bias_init", "cwise_linear", "deconv_edge_bias_init",
@@ -40,7 +40,7 @@ __all__ = [
 
 _MOST = 65536  # images of one launch
 _MOST_POSITIONS = 1 << 30  # of all images of one launch
-_MOST_WORKSPACE = 1 << 28  # bytes, of the gradient of the filters
+_MOST_WORKSPACE = 1 << 28  # bytes, of the gradient of the filters on the cpu
 _TYPES = tuple(name for name in NAMES if name not in CPU_ONLY)
 
 
@@ -110,7 +110,7 @@ class BlocksparseConv:
         self.edgeBiasMap, self.edgeBiasDim = self._edge_bias.edges, len(edges)
 
         self._plan = _convolution_plan.planned(inputs, outputs, (self.C, self.K), self.trs)
-        self._kernels: dict[tuple[str, str, int], sparsekiln.Kernel] = {}
+        self._kernels: dict[tuple[str, str, int, str], sparsekiln.Kernel] = {}
         self._differentiable = Differentiable(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class BlocksparseConv:
 
     # ---- what frameworks differentiate: see Product. Arrays are NumPy's or PyTorch's ----
 
-    _devices = ("cpu",)
+    _devices = ("cpu", "cuda")
 
     def _check_operands(self, x: Any, w: Any) -> None:
         self._check_filters(w)
@@ -283,10 +283,10 @@ class BlocksparseConv:
         weight = aligned(plan.weight.scatter_add(F.reshape(-1))).reshape(plan.layout.blocks, self.trs, plan.output.block, plan.input.block)
         rows, positions = _rows(before, images), math.prod(extents)
         result = _empty_like(rows, (n * positions, after.features))
-        most = self._most_images(op)
+        most = self._most_images(op, rows)
         for first in range(0, n, most):
             count = min(most, n - first)
-            kernel = self._kernel(op, type_name(rows.dtype), most)
+            kernel = self._kernel(op, rows, most)
             kernel(_of_images(rows, n, first, count), weight, _of_images(result, n, first, count))
         result = after.channels.scatter_add(result.reshape(n, *extents[-(images.ndim - 2) :], after.features))
         return _channels_first(result, images, empty)
@@ -295,12 +295,14 @@ class BlocksparseConv:
         """x is an image of DHW, dy one of MPQ."""
         plan, n, total = self._plan, x.shape[0], None
         x, dy = _rows(plan.input, x), _rows(plan.output, dy)
-        most = min(self._most_images("grad_weight"), 1 << max(n - 1, 0).bit_length())
+        most = self._most_images("grad_weight", x)
+        if target_of(x) == "cpu":
+            most = min(most, 1 << max(n - 1, 0).bit_length())
         for first in range(0, max(n, 1), most):
             dw = _empty_like(x, (plan.layout.blocks, self.trs, plan.output.block, plan.input.block))
             if n:
                 count = min(most, n - first)
-                self._kernel("grad_weight", type_name(x.dtype), most)(
+                self._kernel("grad_weight", x, most)(
                     _of_images(x, n, first, count), _of_images(dy, n, first, count), dw
                 )
             else:
@@ -313,25 +315,25 @@ class BlocksparseConv:
         result[...] = flat
         return result
 
-    def _most_images(self, op: str) -> int:
-        """How many images a launch takes: a power of two."""
+    def _most_images(self, op: str, like: Any) -> int:
+        """How many images of this device a launch takes: a power of two."""
         most = min(_MOST, _MOST_POSITIONS // max(math.prod(self.DHW), math.prod(self.MPQ)))
-        if op == "grad_weight":  # its workspace has float32 copies of the padded input and of dy
+        if op == "grad_weight" and target_of(like) == "cpu":  # its workspace has float32 copies of the padded input and of dy
             bytes_ = 4 * (self._space.padded_positions() * self._plan.input.features + math.prod(self.MPQ) * self._plan.output.features)
             most = min(most, _MOST_WORKSPACE // bytes_)
         return 1 << (max(most, 1).bit_length() - 1)
 
-    def _kernel(self, op: str, dtype: str, most: int) -> sparsekiln.Kernel:
-        asked = (op, dtype, most)
+    def _kernel(self, op: str, like: Any, most: int) -> sparsekiln.Kernel:
+        asked = (op, type_name(like.dtype), most, target_of(like))
         if asked not in self._kernels:
             self._kernels[asked] = sparsekiln.compile(
                 self._plan.layout,
                 block=(self._plan.output.block, self._plan.input.block),
                 batch=sparsekiln.up_to(most),
-                dtype=NAMES[dtype],
+                dtype=NAMES[asked[1]],
                 op=op,
                 convolution=self._space.text(),
-                target="cpu",
+                target=asked[3],
             )
         return self._kernels[asked]
 

@@ -15,7 +15,8 @@ from .products import run, used, with_room
 
 Tensor = torch.Tensor
 
-#: Bytes that a kernel of grad_weight may have as its workspace; of more images, the gradients of several launches are summed.
+#: Bytes that a kernel of grad_weight on the cpu may have as its workspace; of more images, the gradients of several launches are
+#: summed. On a GPU its workspace does not depend on the images.
 MOST_WORKSPACE = 1 << 28
 
 
@@ -125,7 +126,7 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> tuple[
         result = run(kernel, x.shape[0], readable(_rows(x), use.alignment), readable(_rows(dy), use.alignment), dw)
         return dw, result[1] if bias else None
 
-    most = _most_images(in_channels, dy.shape[-1], form, input)
+    most = _most_images(in_channels, dy.shape[-1], form, input) if use.keeps_images else max(n, 1)
     dw, dbias = launch(x[:most], dy[:most])
     if n > most:
         dw = dw.float()
@@ -138,8 +139,8 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> tuple[
 
 
 def _most_images(in_channels: int, out_channels: int, form: Geometry, input: Sequence[int]) -> int:
-    """How many images a launch of grad_weight takes: a power of two. Its workspace has float32 copies of the padded input and
-    of dy."""
+    """How many images a launch of grad_weight on the cpu takes: a power of two. Its workspace has float32 copies of the padded input
+    and of dy."""
     padded = math.prod(size + before + after for size, before, after in zip(input, form.before, form.after))
     image = 4 * (padded * in_channels + math.prod(form.output(input)) * out_channels)
     return 1 << (max(1, MOST_WORKSPACE // image).bit_length() - 1)

@@ -52,9 +52,10 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
 
     Takes [n, in_channels, {extents}] or [in_channels, {extents}], contiguous or channels-last, and gives a tensor of the same
     memory format. Computes channels-last: an input of that format is read in place, and others are copied. Kernels are compiled
-    when they are first needed, for each size of the input, and serve all batches; those of the gradient of the weight, all up to a
-    power of two. On cpu tensors; where kernel_size and stride are 1 and nothing is padded, which is a linear layer of each
-    position, on CUDA tensors as well, and one kernel serves all sizes of the input.
+    when they are first needed, for each size of the input, and serve all batches; on the cpu those of the gradient of the weight,
+    all up to a power of two. Where kernel_size and stride are 1 and nothing is padded, which is a linear layer of each position,
+    one kernel serves all sizes of the input. On CUDA tensors the extents of a kernel are 64 together at most, with 1 for each
+    dimension that there is not.
 
     in_channels, out_channels, groups  the channels of each group must fill whole blocks; a layout keeps the blocks within groups
     kernel_size, stride, padding, dilation, bias, device, dtype  as in nn.Conv{d}d; types are float32, bfloat16 and float16

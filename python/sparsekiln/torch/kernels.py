@@ -43,10 +43,15 @@ class Use(NamedTuple):
 
     def bound(self, n: int) -> int:
         """The largest batch of the kernel that serves a batch of `n`."""
-        if self.convolution != "none" and self.operation == "grad_weight":  # has a workspace for as many images
+        if self.keeps_images:
             return min(1 << max(n - 1, 0).bit_length(), _BOUNDS[1] // self.positions)
         small, all_of_them = (min(one, _BOUNDS[1] // self.positions) for one in _BOUNDS)
         return small if n <= small else all_of_them
+
+    @property
+    def keeps_images(self) -> bool:
+        """Whether the kernel's workspace has a part for each image that it may be given."""
+        return self.convolution != "none" and self.operation == "grad_weight" and self.device.type == "cpu"
 
     @property
     def alignment(self) -> int:

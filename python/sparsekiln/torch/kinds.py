@@ -12,7 +12,7 @@ from .block_sparse_layer import BlockSparseLayer
 from .blocks import grid, strongest
 from .choice import reason_that_it_is_small
 from .convolution_blocks import check_channels, strongest_layout
-from .convolution_geometry import parse_geometry
+from .convolution_geometry import by, parse_geometry
 from .convolution_layer import ConvolutionLayer
 from .convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
 from .kernels import DTYPES
@@ -25,6 +25,8 @@ _CONVOLUTIONS: tuple[type[ConvolutionLayer], ...] = (
     BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d,
     BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseConvTranspose3d,
 )  # fmt: skip
+#: The extents of a kernel on CUDA devices, added up: depth, height and width, 1 where there is no such dimension.
+_MOST_EXTENTS = 64
 _KINDS: dict[type[torch.nn.Module], type[BlockSparseLayer]] = {torch.nn.Linear: BlockSparseLinear}
 _KINDS.update((kind.dense_class, kind) for kind in _CONVOLUTIONS)
 
@@ -96,8 +98,8 @@ def _reason_of_a_convolution(layer: Any, kind: type[ConvolutionLayer], block: tu
         return f"has a padding_mode of {layer.padding_mode!r}"
     form = parse_geometry(kind.dimensions, layer.kernel_size, layer.stride, layer.padding, layer.dilation)
     if not form.is_pointwise or any(getattr(layer, "output_padding", ())):
-        if layer.weight.device.type not in ("cpu", "meta"):
-            return f"is a convolution on {layer.weight.device}, and those run on the cpu target alone"
+        if layer.weight.is_cuda and sum(form.kernel) > _MOST_EXTENTS - (3 - kind.dimensions):
+            return f"has a kernel of {by(form.kernel)}, which is too large for CUDA devices"
         if layer.weight.dtype == torch.float64:
             return "is a convolution of torch.float64, for which there are no kernels"
     try:

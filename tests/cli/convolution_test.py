@@ -1,0 +1,117 @@
+"""Convolutions for CUDA targets by every command that takes a layer. Needs NVRTC and the emulator, and no GPU."""
+
+import csv
+import io
+import json
+import unittest
+
+from command import CommandTest, compilable_targets
+
+_OPERATIONS = ("forward", "grad_input", "grad_weight")
+_GEOMETRY = "kernel=3x3 stride=2x2 padding=1x1 input=9x8"
+_REQUEST = ("--block", 16, "--conv", _GEOMETRY, "--dtype", "f16")
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
+class ConvolutionTest(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.make("random", "--rows", 3, "--cols", 4, "--density", 0.5, "--seed", 1)
+
+
+@unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+class CudaTest(ConvolutionTest):
+    def test_every_operation_is_right_on_emulated_devices(self):
+        geometries = ("kernel=2 input=4x3x5", "kernel=5 padding=same input=21", _GEOMETRY, "kernel=3x1 dilation=2x1 padding=0:1x2:0 input=6x4")
+        for number, geometry in enumerate(geometries):
+            for operation in _OPERATIONS:
+                for dtype in ("f32", "f16") if number % 2 else ("bf16",):
+                    with self.subTest(geometry=geometry, operation=operation, dtype=dtype):
+                        request = ("--block", 16, "--batch", 3, "--conv", geometry, "--op", operation, "--dtype", dtype)
+                        answer = self.answer("run", "L.npy", *request, "--target", ("emulated", "emulated:sm_80")[number // 2], "--check")
+                        self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+
+    def test_a_batch_of_any_images_is_right_for_every_n_it_takes(self):
+        for operation in _OPERATIONS:
+            for n in (0, 1, 2, 5, 9):
+                with self.subTest(operation=operation, n=n):
+                    request = ("--batch", "up-to:9", "--n", n, "--op", operation, "--target", "emulated:sm_80", "--check")
+                    self.assertTrue(self.answer("run", "L.npy", *_REQUEST, *request)["random"]["ok"])
+
+    def test_every_operation_is_verified(self):
+        for operation in _OPERATIONS:
+            with self.subTest(operation):
+                request = ("--batch", "up-to:4", "--n", 2, "--op", operation, "--target", "emulated:sm_80", "--seeds", 2)
+                answer = self.answer("verify", "L.npy", *_REQUEST, *request)
+                self.assertEqual((answer["found"], len(answer["seeds"])), (0, 2))
+
+    def test_what_is_compiled_says_its_geometry(self):
+        for operation in _OPERATIONS:
+            with self.subTest(operation):
+                said = self.succeed("compile", "L.npy", *_REQUEST, "--batch", 3, "--op", operation, "--target", "sm_90", "-o", operation).out
+                self.assertIn("6 blocks of 16x16 and 9 taps, batch 3, f16\nconvolution " + _GEOMETRY, said)
+                self.assertIn("// Sparsekiln: " + operation + " of a block-sparse convolution", (self.folder / operation / "kernel.cu").read_text())
+        table = self.succeed("cache", "list").out
+        self.assertEqual(table.count(_GEOMETRY), 3)
+        miss = ("--batch", 3, "--op", "grad_weight", "--target", "sm_90", "--conv", _GEOMETRY.replace("9x8", "9x9"), "--block", 16, "--dtype", "f16")
+        self.assertIn("input=9x9, stored kernel=3x3", self.succeed("cache", "explain-miss", "L.npy", *miss).out)
+
+    def test_a_pack_of_a_jobs_file_serves_without_a_compiler(self):
+        job = {"layouts": ["L.npy"], "operations": _OPERATIONS, "blocks": [16], "batches": ["up-to:5"], "dtypes": ["f16"], "conv": _GEOMETRY}
+        self.write("jobs.json", json.dumps({"archs": ["sm_80", "sm_90"], "jobs": [job]}))
+        made = self.answer("precompile", "jobs.json", "-o", "K.pack")
+        self.assertEqual((made["kernels"], made["compiled"], made["failed"]), (6, 6, []))
+        self.assertEqual(self.succeed("pack", "list", "K.pack").out.count(_GEOMETRY), 6)
+        hidden = {"SPARSEKILN_NVRTC": "/nonexistent", "SPARSEKILN_CACHE_DIR": str(self.cache.parent / "empty")}
+        prebuilt = ("--pack", "K.pack", "--require", "prebuilt", "--target", "emulated:sm_80", "--check")
+        for operation in _OPERATIONS:
+            served = self.answer("run", "L.npy", *_REQUEST, "--batch", "up-to:5", "--n", 4, "--op", operation, *prebuilt, **hidden)
+            self.assertEqual((served["from"], served["random"]["ok"]), ("pack", True))
+        other = ("--block", 16, "--conv", "kernel=3 padding=1 input=9x8", "--dtype", "f16", "--batch", "up-to:5")
+        self.assert_refused(1, ["run", "L.npy", *other, *prebuilt], ["--conv", "sparsekiln precompile"], **hidden)
+
+    def test_every_operation_is_tuned_and_reported_with_its_geometry(self):
+        for operation in _OPERATIONS:
+            with self.subTest(operation):
+                request = ("--batch", 2, "--op", operation, "--target", "emulated:sm_80", "--budget", "1s")
+                (found,) = self.answer("tune", "L.npy", *_REQUEST, *request)["problems"]
+                self.assertGreater(found["candidates"]["tried"], 0)
+                self.assertEqual(found["candidates"]["failed"], 0)
+        self.assertEqual(self.succeed("report").out.count("convolution " + _GEOMETRY), 3)
+        rows = list(csv.DictReader(io.StringIO(self.succeed("report", "--csv", "-").out, newline="")))
+        self.assertEqual([row["convolution"] for row in rows], [_GEOMETRY] * 3)
+
+    def test_the_model_prices_every_operation_without_a_compile(self):
+        for operation in _OPERATIONS:
+            with self.subTest(operation):
+                request = ("--batch", 8, "--op", operation, "--target", "sm_90", "--model")
+                (found,) = self.answer("tune", "L.npy", *_REQUEST, *request, **_NO_GPU)["problems"]
+                model = found["model"]
+                self.assertLessEqual(found["floor_us"], model["first"]["predicted_us"])
+                self.assertLessEqual(model["first"]["predicted_us"], model["default"]["predicted_us"])
+        self.assertEqual(list(self.cache.glob("*/*.entry")), [])
+
+
+class RefusalTest(ConvolutionTest):
+    def test_what_cuda_targets_lack_is_refused_by_one_sentence(self):
+        cases = [
+            ("kernel=63 input=70", [], ["width 63, added up 65", "64 together"]),
+            ("kernel=32x32 padding=16 input=33", [], ["height 32 and width 32, added up 65"]),
+            ("kernel=3 input=9", ["--config", "stream tile_n=8"], ["variant stream", "variant simt would work"]),
+            ("kernel=3 input=9", ["--attached"], ["attached", "baked would work"]),
+            ("kernel=3 input=9", ["--batch", 1 << 30], ["positions together"]),
+        ]
+        for geometry, more, needles in cases:
+            for operation in _OPERATIONS[:1] if "--config" in more else _OPERATIONS:
+                with self.subTest(geometry=geometry, more=more, operation=operation):
+                    request = ["compile", "L.npy", "--target", "sm_90", "--op", operation, "--conv", geometry, *more]
+                    self.assert_refused(2, request, needles)
+
+    def test_every_command_refuses_a_geometry_that_is_none(self):
+        for command in ("compile", "run", "verify", "tune"):
+            with self.subTest(command):
+                self.assert_refused(2, [command, "L.npy", "--target", "emulated", "--conv", "kernel=0 input=4"], ["kernel is 0", "1 or more"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,131 @@
+"""A CUDA device for tests without one: kernels run on the emulator, on copies of cpu tensors."""
+
+import ctypes
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+_CUDA = 2  # kDLCUDA
+_CODES = {torch.float32: (2, 32), torch.float16: (2, 16), torch.bfloat16: (4, 16), torch.uint8: (1, 8)}
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("number", ctypes.c_int32)]
+
+
+class _Type(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device", _Device), ("rank", ctypes.c_int32), ("type", _Type),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("offset", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+class _Managed(ctypes.Structure):
+    """DLManagedTensor, without a deleter: the array outlives the call that it is an operand of."""
+
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class _Array:
+    """What speaks DLPack and lies at an address of a device."""
+
+    def __init__(self, tensor: torch.Tensor, address: int, device: int):
+        self._shape = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
+        self._strides = (ctypes.c_int64 * tensor.dim())(*tensor.stride())
+        code, bits = _CODES[tensor.dtype]
+        self._managed = _Managed(
+            _Tensor(address, _Device(_CUDA, device), tensor.dim(), _Type(code, bits, 1), self._shape, self._strides, 0), None, None
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CUDA, self._managed.tensor.device.number
+
+    def __dlpack__(self, **_) -> object:
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self._managed), b"dltensor", None)
+
+
+class EmulatedDevice:
+    """The emulated device of an architecture, such as "sm_80"."""
+
+    def __init__(self, architecture: str):
+        self.target = f"emulated:{architecture}"
+        self.launches: list[str] = []  #: the operations of the kernels that ran
+        self._driver = ctypes.CDLL(os.environ["SPARSEKILN_EMULATOR"])
+        self._number = self._open(int(architecture.removeprefix("sm_")))
+
+    def _ask(self, function: str, *arguments) -> None:
+        status = getattr(self._driver, function)(*arguments)
+        assert status == 0, f"{function} returned {status}"
+
+    def _open(self, capability: int) -> int:
+        self._ask("cuInit", 0)
+        count, digit = ctypes.c_int(), ctypes.c_int()
+        self._ask("cuDeviceGetCount", ctypes.byref(count))
+        for number in range(count.value):
+            digits = []
+            for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+                self._ask("cuDeviceGetAttribute", ctypes.byref(digit), attribute, number)
+                digits.append(digit.value)
+            if digits[0] * 10 + digits[1] == capability:
+                self._context = ctypes.c_void_p()
+                self._ask("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), number)
+                return number
+        raise AssertionError(f"the emulator has no sm_{capability}")
+
+    def run(self, kernel, n: int, *operands: torch.Tensor, **named: torch.Tensor | None):
+        """Stands in for products.run: launches with a workspace of just the size that the kernel says, as in a CUDA graph."""
+        result = operands[2]
+        self.launches.append(kernel.op)
+        if kernel.computation["bias_gradient"] == "yes":
+            named["dbias"] = torch.full((operands[1].shape[-1],), torch.nan)
+        if size := kernel.workspace_bytes(n):
+            named["workspace"] = torch.full((size,), 255, dtype=torch.uint8)
+            named["workspace"][: kernel.workspace_counter_bytes()] = 0
+        given = [one for one in (*operands, *named.values()) if one is not None]
+        with self._copies(given) as copies:
+            there = dict(zip(map(id, given), copies))
+            kernel(*(there[id(one)] for one in operands), stream=0, **{name: there.get(id(one)) for name, one in named.items()})
+            for one in (result, named.get("dbias")):
+                if one is not None:
+                    self._copy_back(one, there[id(one)])
+        return (result, named["dbias"]) if "dbias" in named else result
+
+    @contextmanager
+    def _copies(self, tensors: list[torch.Tensor]) -> Iterator[list[_Array]]:
+        """Each with the strides that it has, at an address of the same alignment."""
+        self._ask("cuCtxPushCurrent_v2", self._context)
+        places = []
+        try:
+            arrays = []
+            for tensor in tensors:
+                place, skipped = ctypes.c_uint64(), tensor.data_ptr() % 256
+                self._ask("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(_span(tensor) + skipped + 1))
+                places.append(place)
+                address = ctypes.c_uint64(place.value + skipped)
+                self._ask("cuMemcpyHtoD_v2", address, ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(_span(tensor)))
+                arrays.append(_Array(tensor, address.value, self._number))
+            yield arrays
+        finally:
+            for place in places:
+                self._ask("cuMemFree_v2", place)
+            self._ask("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def _copy_back(self, tensor: torch.Tensor, array: _Array) -> None:
+        address = ctypes.c_uint64(array._managed.tensor.data)
+        self._ask("cuMemcpyDtoH_v2", ctypes.c_void_p(tensor.data_ptr()), address, ctypes.c_size_t(_span(tensor)))
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Bytes from the first element to the last."""
+    if math.prod(tensor.shape) == 0:
+        return 0
+    return (sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) + 1) * tensor.element_size()
