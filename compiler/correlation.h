@@ -71,6 +71,11 @@ struct Correlation {
   [[nodiscard]] std::int64_t image_points() const {
     return image_phase_points() * static_cast<std::int64_t>(phases.size());
   }
+  /// Whether every position of y reads the same one of x, by one tap: it is a linear layer of all positions.
+  [[nodiscard]] bool pointwise() const {
+    return kernel_taps == 1 && phases.size() == 1 && classes.size() == 1 && input == output && least == 0 &&
+           most == 0;
+  }
   /// Those of `points`.
   [[nodiscard]] std::int64_t image_lattice_points() const {
     return std::int64_t{points[0]} * points[1] * points[2];

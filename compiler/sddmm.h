@@ -47,9 +47,13 @@ struct Sddmm : Computation {
   /// Rows of x, and of dy, for a batch of n.
   [[nodiscard]] std::int64_t x_rows(std::int64_t n) const { return input_rows(n); }
   [[nodiscard]] std::int64_t dy_rows(std::int64_t n) const { return output_rows(n); }
+  /// Whether the rows of both operands are not the same: a convolution's, unless it is a linear layer of all
+  /// positions.
+  [[nodiscard]] bool gathers() const { return correlation && !correlation->pointwise(); }
   /// Rows of what is computed: points of a convolution's lattice.
-  [[nodiscard]] std::int64_t product_rows(std::int64_t n) const {
-    return correlation ? n * correlation->image_lattice_points() : n;
+  [[nodiscard]] std::int64_t product_rows(std::int64_t n) const { return n * rows_of_one(); }
+  [[nodiscard]] std::int64_t rows_of_one() const {
+    return correlation ? correlation->image_lattice_points() : 1;
   }
   /// Rows of what taps displace.
   [[nodiscard]] std::int64_t displaced_rows(std::int64_t n) const {

@@ -86,6 +86,8 @@ struct Spmm : Computation {
     if (correlation && config.variant == Variant::vector) return n * correlation->tiles(config.tile_n);
     return (product_rows(n) + config.tile_n - 1) / config.tile_n;
   }
+  /// Whether rows of x are not those of y: a convolution's, unless it is a linear layer of all positions.
+  [[nodiscard]] bool gathers() const { return correlation && !correlation->pointwise(); }
   /// Rows of the product: points of a convolution's lattice.
   [[nodiscard]] std::int64_t product_rows(std::int64_t n) const { return n * rows_of_one(); }
   [[nodiscard]] std::int64_t rows_of_one() const {

@@ -115,9 +115,9 @@ struct Lattice {
   /// residue - (tap · dilation - padding) is a multiple of the stride then.
   template <int kDilation, int kPadding, int kStride>
   __device__ static __forceinline__ int offset(int tap) {
-    const int forward = tap * kDilation - kPadding;
-    if (!Config::mirrored) return forward;
-    return kPadding - (forward + kPadding * kStride) / kStride;  // less the quotient, rounded down
+    const int back = kPadding - tap * kDilation;
+    if (!Config::mirrored) return -back;
+    return back > 0 ? (back - 1) / kStride + 1 : -(-back / kStride);  // the quotient, rounded up
   }
   __device__ static __forceinline__ int offset_d(int tap) {
     return offset<Config::dilation_d, Config::padding_d, Config::out_step_d>(tap);
@@ -130,13 +130,10 @@ struct Lattice {
   }
 };
 
-/// Rows of what is computed for a batch of n: points, for a convolution.
+/// Rows of what is computed for a batch of n: positions, for a convolution.
 template <class Config>
 __device__ __forceinline__ int rows_of(int n) {
-  if constexpr (Config::convolves)
-    return n * Lattice<Config>::kPoints;
-  else
-    return n;
+  return n * Config::rows_of_one;
 }
 
 }  // namespace sparsekiln

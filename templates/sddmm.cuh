@@ -274,7 +274,7 @@ struct SlicedRun {
 
   /// Writes this slice's accumulators, which are in shared memory, after its sums of dy. Returns true in the
   /// CTA that arrives last: shared memory then holds slice 0 + slice 1 + …, and the counter is zero again.
-  __device__ __forceinline__ bool combine() const {
+  __device__ __forceinline__ bool combine(int slices) const {
     __shared__ bool last;
     const int thread = static_cast<int>(threadIdx.x);
     for (int v = thread * 4; v < kSums; v += Config::threads * 4) {
@@ -283,7 +283,7 @@ struct SlicedRun {
       ptx::store_global(own + v, quad);
     }
     __syncthreads();  // orders all sums before the atomic, as combine() of epilogue.cuh says
-    if (thread == 0) last = ptx::add_acquire_release(counter, 1) + 1 == static_cast<unsigned>(Config::slices);
+    if (thread == 0) last = ptx::add_acquire_release(counter, 1) + 1 == static_cast<unsigned>(slices);
     __syncthreads();
     if (!last) return false;
     if (thread == 0) *counter = 0;
@@ -291,7 +291,7 @@ struct SlicedRun {
       float sums[4];
       ptx::load_relaxed(parts + v, sums);
 #pragma unroll 1
-      for (int slice = 1; slice < Config::slices; ++slice) {
+      for (int slice = 1; slice < slices; ++slice) {
         float quad[4];
         ptx::load_relaxed(parts + static_cast<long long>(slice) * kPart + v, quad);
 #pragma unroll
@@ -302,10 +302,10 @@ struct SlicedRun {
     return true;
   }
   /// The sum of dy for an output, after combine() was true.
-  __device__ __forceinline__ float bias(int out) const {
+  __device__ __forceinline__ float bias(int out, int slices) const {
     float sum = 0;
 #pragma unroll 1
-    for (int slice = 0; slice < Config::slices; ++slice) {
+    for (int slice = 0; slice < slices; ++slice) {
       float part[1];
       ptx::load_relaxed(parts + static_cast<long long>(slice) * kPart + kSums + out, part);
       sum += part[0];
@@ -326,13 +326,20 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run,
   return wanted;
 }
 
+/// As many slices as have kChunksOfSlice chunks each: fewer chunks are not worth a combine.
+template <class Config>
+__device__ __forceinline__ int slices_of(int rows) {
+  enum : int { kChunksOfSlice = 8 };
+  return max(min(rows / (Config::chunk * kChunksOfSlice), int{Config::slices}), 1);
+}
+
 /// The batch rows of a slice: whole chunks, shared out evenly.
 template <class Config>
-__device__ __forceinline__ BatchSlice slice_of(int rows, int slice) {
+__device__ __forceinline__ BatchSlice slice_of(int rows, int slice, int slices) {
   if constexpr (Config::slices == 1) return {0, rows};
   const long long chunks = (rows + Config::chunk - 1) / Config::chunk;
-  const int first = static_cast<int>(chunks * slice / Config::slices) * Config::chunk;
-  const int end = static_cast<int>(chunks * (slice + 1) / Config::slices) * Config::chunk;
+  const int first = static_cast<int>(chunks * slice / slices) * Config::chunk;
+  const int end = static_cast<int>(chunks * (slice + 1) / slices) * Config::chunk;
   return {min(first, rows), min(end, rows) - min(first, rows)};
 }
 
@@ -353,7 +360,8 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
   const int worker = static_cast<int>(blockIdx.x) / Config::slices;
   const int slice_of_batch = static_cast<int>(blockIdx.x) % Config::slices;
   const int rows = rows_of<Config>(n);
-  const BatchSlice slice_rows = slice_of<Config>(rows, slice_of_batch);
+  const int slices = slices_of<Config>(rows);
+  const BatchSlice slice_rows = slice_of<Config>(rows, slice_of_batch, slices);
   int item = table.worker(worker);
   const int end = table.worker(worker + 1);
   if constexpr (Config::overlaps) {
@@ -362,6 +370,7 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
     ptx::wait_for_earlier_launches();
     ptx::let_next_launch_begin();
   }
+  if (slice_of_batch >= slices) return;
   __syncthreads();
 #pragma unroll 1
   for (; item < end; ++item) {
@@ -386,7 +395,7 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
     }
     if (Config::has_bias_gradient && sums_dy)
       bias.sum([&](int out, float sum) {
-        if constexpr (Config::slices > 1)
+        if (slices > 1)
           sliced.own[SlicedRun<Config>::kSums + out] = sum;
         else
           store_bias(run, epilogue, out, sum);
@@ -396,13 +405,13 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
       tile.put(slice);
       __syncthreads();
     }
-    if constexpr (Config::slices > 1) {
-      const bool last = sliced.combine();
+    if (Config::slices > 1 && slices > 1) {
+      const bool last = sliced.combine(slices);
       __syncthreads();
       if (!last) continue;
       if (Config::has_bias_gradient && sums_dy)
         for (int out = static_cast<int>(threadIdx.x); out < Config::block_out; out += Config::threads)
-          store_bias(run, epilogue, out, sliced.bias(out));
+          store_bias(run, epilogue, out, sliced.bias(out, slices));
     }
     store_run(run, dw, epilogue, table);
     if constexpr (Config::has_gate_gradient) store_gate_gradients(run, epilogue, table);

@@ -125,10 +125,12 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.number("in_features", problem.cut_in, "where the last block column is cut; 0: it is whole");
   members.number("out_features", problem.cut_out, "where the last block row is cut; 0: it is whole");
   members.flag("full_tiles",
-               !problem.correlation && !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0,
+               !problem.gathers() && !problem.batch.dynamic() &&
+                   problem.product_rows(problem.batch.bound()) % config.tile_n == 0,
                "no batch tile lacks entries");
-  members.flag("convolves", problem.correlation != nullptr, "rows are points of a lattice");
-  if (problem.correlation) {
+  members.number("rows_of_one", problem.rows_of_one(), "rows for each of the batch");
+  members.flag("convolves", problem.gathers(), "rows are points of a lattice");
+  if (problem.gathers()) {
     members.append(lattice_declarations(problem.convolution, *problem.correlation, problem.by_columns()));
     members.number("out_blocks", problem.out_blocks(), "block rows of y");
   }
@@ -217,8 +219,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const SpmmFamily& family = family_of(problem, target, config);
-  family.validate(problem, target);
   if (problem.correlation) validate_lattice(problem.convolution);
+  family.validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight unpacked; packed=0 would work", name(config.variant)));
   if (family.arithmetic == Arithmetic::cuda_cores && config.operand_a != Config().operand_a)

@@ -11,7 +11,8 @@ std::int32_t halves(const Target& target, DType dtype) {
 }
 
 bool full_tiles(const Spmm& problem, const Config& config) {
-  return !problem.correlation && !problem.batch.dynamic() && problem.batch.bound() % config.tile_n == 0;
+  return !problem.gathers() && !problem.batch.dynamic() &&
+         problem.product_rows(problem.batch.bound()) % config.tile_n == 0;
 }
 
 double value_costs(const Computation& problem) {
@@ -42,7 +43,7 @@ bool has_registers(const Spmm& problem, const Target&, const Config&, const Loop
 }
 
 void add_lattice_costs(LoopCosts& costs, const Spmm& problem, std::int32_t passes, std::int32_t registers) {
-  if (!problem.correlation) return;
+  if (!problem.gathers()) return;
   const double warps = costs.threads / 32;
   costs.registers = std::min(kMostRegisters, costs.registers + registers * passes + 8);
   costs.begin += warps * 60 * passes;

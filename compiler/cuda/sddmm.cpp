@@ -126,8 +126,9 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.flag("has_bias_gradient", gradient.bias_gradient);
   members.flag("has_gate_gradient", gradient.gate_gradient);
   members.flag("exchanged", gradient.exchanged(), "what taps displace is dy");
-  members.flag("convolves", gradient.correlation != nullptr, "rows are points of a lattice");
-  if (gradient.correlation)
+  members.number("rows_of_one", gradient.rows_of_one(), "rows for each of the batch");
+  members.flag("convolves", gradient.gathers(), "rows are points of a lattice");
+  if (gradient.gathers())
     members.append(lattice_declarations(gradient.convolution, *gradient.correlation, false));
   members.append(instance.declarations);
   return members;

@@ -36,7 +36,7 @@ SddmmCosts sddmm_copy_costs(const Sddmm& gradient, const Config& config, const S
   costs.warps_in = shape.warps_in;
   costs.chunk_shared_bytes = std::int64_t{config.tile_n} * (gradient.block.out + columns) * element;
   const double copies = (fit.dy_copy + activation_costs(gradient)) * passes(gradient.block.out) +
-                        (fit.x_copy + if_it(gradient.correlation != nullptr, kPoint)) * passes(columns);
+                        (fit.x_copy + if_it(gradient.gathers(), kPoint)) * passes(columns);
   costs.begin = config.warps * fit.begin;
   costs.run = config.warps * (18 + 3.0 * (config.stages - 1) * passes(columns));
   costs.chunk = config.warps * (18 + copies);

@@ -16,9 +16,6 @@ void validate(const Spmm& problem, const Target& target) {
     refuse(fmt::format(
         "variant stream multiplies with one weight, and epilogue {} has two; variant {} would work",
         to_string(problem.epilogue), problem.ieee() ? "simt" : "mma"));
-  if (problem.correlation)
-    refuse(fmt::format("variant stream computes linear layers, no convolutions; variant {} would work",
-                       problem.ieee() ? "simt" : "mma"));
   if (problem.by_columns())
     refuse(fmt::format("variant stream computes forward, not {}; variant mma, or simt with f32, would work",
                        name(problem.operation)));
@@ -37,8 +34,10 @@ void validate(const Spmm& problem, const Target& target) {
                     "work",
                     problem.alignment, instead));
   if (problem.gates) refuse(fmt::format("variant stream has no gates; variant {} would work", instead));
-  if (problem.ieee()) return;  // by CUDA cores
-  require_tensor_cores(problem, target);
+  if (!problem.ieee()) require_tensor_cores(problem, target);  // else by CUDA cores
+  if (problem.gathers())
+    refuse(fmt::format("variant stream computes linear layers, no convolutions; variant {} would work",
+                       problem.ieee() ? "simt" : "mma"));
 }
 
 Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {
