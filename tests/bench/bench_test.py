@@ -387,7 +387,8 @@ class Bench(unittest.TestCase):
 
     def l2(self, *arguments: str) -> dict:
         self.call([_BUILD / "tools" / "sparsekiln", "layout", "make", "random", "--size", "64", "--density", "0.2", "-o", "L.npy"])
-        return json.loads(self.call([self.program("l2"), "L.npy", "--block", "64", "--batch", "8192", *arguments]).stdout)
+        batch = [] if "--batch" in arguments else ["--batch", "8192"]
+        return json.loads(self.call([self.program("l2"), "L.npy", "--block", "64", *batch, *arguments]).stdout)
 
     def test_l2(self):
         for operation in ("forward", "grad_input", "grad_weight"):
@@ -400,10 +401,34 @@ class Bench(unittest.TestCase):
         some = self.l2("--l2-mb", "20", "--config", "mma tile_n=128 warps=8 stages=4 in_flight=8")
         self.assertLess(some["memory_bytes"], everything["memory_bytes"])
 
+    def test_l2_of_partial_sums(self):
+        for operation, partial in (("forward", True), ("grad_weight", False)):
+            small, large = (self.l2("--op", operation, "--l2-mb", size) for size in ("40", "4000"))
+            self.assertEqual(large["with_partial_sums"]["ratio"], 1, "none is evicted")
+            self.assertEqual(large["with_partial_sums"]["partial_sums_bytes"] > 0, partial)
+            self.assertEqual(small["with_partial_sums"]["memory_bytes"] > small["memory_bytes"], partial)
+
+    def test_l2_of_convolutions(self):
+        def convolved(geometry: str, operation: str, size: str) -> dict:
+            return self.l2("--op", operation, "--batch", "64", "--conv", geometry, "--l2-mb", size)
+
+        for operation in ("forward", "grad_input", "grad_weight"):
+            with self.subTest(operation):
+                # Every position is read by some tap: each operand once.
+                self.assertEqual(convolved("kernel=3x2 stride=2x1 dilation=1x2 padding=1 input=5x7", operation, "4000")["ratio"], 1)
+                every, some = (convolved(f"kernel=1 {word} input=6x6", operation, "4000") for word in ("stride=1", "stride=2"))
+                self.assertEqual(every["ratio"], 1)
+                # A stride of 2 reads a quarter of the positions, in forward of x and in grad_weight of x: of 64 blocks of 64.
+                unread = 64 * 27 * 64 * 64 * 2 if operation != "grad_input" else 0
+                self.assertEqual(some["once_bytes"] - some["memory_bytes"], unread)
+        small, large = (convolved("kernel=3x3 padding=1 input=6x6", "forward", size) for size in ("2", "4000"))
+        self.assertGreater(small["memory_bytes"], 1.5 * large["memory_bytes"])
+
     def test_l2_bytes(self):
         self.program("l2")
-        (row,) = self.written("l2_bytes.py")
-        self.assert_positive(float(row["50 MB"]), "ratio")
+        linear, convolution = self.written("l2_bytes.py")
+        for row, name in ((linear, "50 MB"), (linear, "60 MB with partial sums"), (convolution, "forward"), (convolution, "grad_weight, sums")):
+            self.assert_positive(float(row[name]), name)
 
     @needs_nvrtc
     def test_precompile_jobs(self):
