@@ -42,13 +42,14 @@ bool has_registers(const Spmm& problem, const Target&, const Config&, const Loop
   return has_registers(problem, problem.cut_in != 0, costs, kMost);
 }
 
-void add_lattice_costs(LoopCosts& costs, const Spmm& problem, std::int32_t passes, std::int32_t registers) {
+void add_lattice_costs(LoopCosts& costs, const Spmm& problem, const LatticeShare& share) {
   if (!problem.gathers()) return;
   const double warps = costs.threads / 32;
-  costs.registers = std::min(kMostRegisters, costs.registers + registers * passes + 8);
-  costs.begin += warps * 60 * passes;
+  costs.registers = std::min(kMostRegisters, costs.registers + share.registers * share.passes + 8);
+  costs.begin += warps * 60 * share.passes;
   costs.chunk += warps * 20;
-  costs.load += warps * 8 * passes;
+  costs.load += warps * 8 * share.passes;
+  if (problem.correlation->classes.size() > 1) costs.store += warps * 28 * share.rows;
 }
 
 }  // namespace sparsekiln::cuda

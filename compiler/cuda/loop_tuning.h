@@ -89,9 +89,15 @@ inline constexpr const char* kOtherArithmetic =
     "tensor cores multiply types that CUDA cores do not, and the other way round";
 inline constexpr const char* kRowsOfA = "the rows of a tensor core's A are 16 batch rows";
 
-/// Adds what the rows of x of a convolution take, of which a thread copies `passes` a chunk: a division for
-/// each where a tile begins, a tap for each chunk, and an address and a test for each copy, which takes so
-/// many registers.
-void add_lattice_costs(LoopCosts& costs, const Spmm& problem, std::int32_t passes, std::int32_t registers);
+/// What a family says of how its threads share a tile.
+struct LatticeShare {
+  std::int32_t passes = 1;     ///< rows of x that a thread copies of a chunk
+  std::int32_t registers = 0;  ///< that each of them takes
+  std::int32_t rows = 1;       ///< rows of y that a thread has sums of
+};
+/// Adds what the rows of a convolution take: of x a division for each where a tile begins, a tap for each
+/// chunk, and an address and a test for each copy; and a division for each of y, where a stride scatters
+/// them.
+void add_lattice_costs(LoopCosts& costs, const Spmm& problem, const LatticeShare& share);
 
 }  // namespace sparsekiln::cuda

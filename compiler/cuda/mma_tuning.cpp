@@ -57,7 +57,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.entries = warps * (stores + shape.sums * (packed + value_costs(problem) / problem.weights())) *
                   kEntries / config.tile_n;
   costs.part = warps * (32 + 1.6 * shape.sums);
-  add_lattice_costs(costs, problem, passes_x, 7);
+  const std::int32_t rows = config.tile_n / shape.warps_n / (weight_a ? 4 : 8);
+  add_lattice_costs(costs, problem, {.passes = passes_x, .registers = 7, .rows = rows});
   return costs;
 }
 

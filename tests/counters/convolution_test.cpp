@@ -37,6 +37,7 @@ struct Types {
 struct Counted {
   std::string what;
   bool simt = false;
+  std::int64_t slices = 1;  ///< CTAs that share a run
   Resources resources;
   std::uint64_t bytes_to_move = 0;
   /// Whether lanes of a warp copy for several taps: they may read the same positions, which are counted once.
@@ -85,6 +86,13 @@ std::uint64_t bytes_to_move(const Problem& problem, const Target& target, const 
                                     tiles * (schedule.partials * (2 * part + 4) + schedule.counters * 4));
 }
 
+/// CTAs that share a run of the gradient of the weight.
+std::int64_t slices_of(const Problem& problem, const Target& target, const Config& config) {
+  const Sddmm gradient(problem);
+  const BlockRuns schedule = make_block_runs(gradient, target, config);
+  return cuda::batch_slices(gradient, target, config, static_cast<std::int64_t>(schedule.runs.size()));
+}
+
 /// dy once for each run, x once for each block and tap, dw once; where slices share runs, their sums to the
 /// workspace and back, with 4 bytes for an arrival and 4 to take a counter back.
 std::uint64_t bytes_of_gradient(const Problem& problem, const Target& target, const Config& config,
@@ -99,7 +107,7 @@ std::uint64_t bytes_of_gradient(const Problem& problem, const Target& target, co
     x += points_of_tap(problem, Operation::forward, n, column % problem.taps()) * gradient.block.in * element;
   const std::int64_t dw = gradient.layout.blocks() * gradient.block_elements() *
                           static_cast<std::int64_t>(size_of(gradient.out_dtype));
-  const std::int64_t slices = cuda::batch_slices(gradient, target, config, runs);
+  const std::int64_t slices = slices_of(problem, target, config);
   const std::int64_t sums = 4 * gradient.block.out * std::int64_t{config.rows} * gradient.block.in;
   return static_cast<std::uint64_t>(dy + x + dw + (slices == 1 ? 0 : runs * (slices * (2 * sums + 4) + 4)));
 }
@@ -132,11 +140,13 @@ Counted count(Operation operation, const char* geometry, BlockShape block, Types
   const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
   CHECK_MESSAGE(result.ok, result.first_failure);
   const bool runs = operation == Operation::grad_weight;
+  const std::int64_t slices = runs ? slices_of(problem, kernel.binary().target, config) : 1;
   const bool shares =
       runs ? config.rows > 1 : cuda::chunk_shape(Spmm(problem), kernel.binary().target, config).blocks > 1;
   return {fmt::format("{} of '{}', {}, block {}, {} {}, '{}'", name(operation), geometry, arch,
                       to_string(block), name(types.dtype), name(types.math), to_string(config)),
           config.variant == Variant::simt,
+          slices,
           kernel.binary().entries.front().resources,
           (runs ? bytes_of_gradient : bytes_to_move)(problem, kernel.binary().target, config, kImages),
           shares,
@@ -160,6 +170,10 @@ const std::vector<Counted>& defaults() {
             result.push_back(count(operation, geometry, block, types, "sm_90:4"));
     result.push_back(count(Operation::forward, "kernel=3x3x3 padding=1 input=4x6x5", {32, 32},
                            {DType::f16, Math::ieee}, "sm_75:4"));
+    // Runs that many CTAs share.
+    result.push_back(count(Operation::grad_weight, "kernel=3x3 padding=1 input=30x30", {32, 32},
+                           {DType::f32, Math::ieee}, "sm_90:132"));
+    REQUIRE(result.back().slices > 1);
     return result;
   }();
   return all;
@@ -187,6 +201,7 @@ TEST_CASE("a default kernel of a convolution moves what its schedule names: one 
     std::uint64_t moved = 0;
     for (const cuda::CountedLine& line : run.lines) moved += line.global_bytes;
     if (run.shares) CHECK_MESSAGE(moved <= run.bytes_to_move, run.what);
+    if (run.shares) CHECK_MESSAGE(2 * moved >= run.bytes_to_move, run.what);
     if (run.shares) continue;
     CHECK_MESSAGE(moved == run.bytes_to_move,
                   run.what << ": " << moved << " bytes, " << run.bytes_to_move << " named");

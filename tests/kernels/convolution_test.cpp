@@ -312,12 +312,21 @@ TEST_CASE("convolutions are right for every pair of geometry, operation, block, 
 TEST_CASE(
     "few blocks of a convolution's gradient are shared by many CTAs, and come out the same every time") {
   if (Suite::current().on_cpu()) return;
-  for (const Precision precision : Suite::current().precisions()) {
+  // In every precision, and in one of them transposed with a derivative, with a mask, and with a single tap.
+  const std::vector<Precision> precisions = Suite::current().precisions();
+  std::vector<std::pair<Precision, const char*>> cases;
+  for (const Precision precision : precisions)
+    cases.emplace_back(precision, "kernel=3 stride=2 padding=1 input=23x24");
+  for (const char* const geometry : {"kernel=3 stride=2 padding=1 transposed input=23x24",
+                                     "kernel=3 padding=1 input=23x24 taps=110010011", "kernel=1 input=23x24"})
+    cases.emplace_back(precisions.back(), geometry);
+  for (const auto& [precision, geometry] : cases) {
     Options options = Suite::current().options({16, 16}, Batch::up_to(5), precision);
     options.operation = Operation::grad_weight;
-    options.convolution = parse_convolution("kernel=3 stride=2 padding=1 input=23x24");
+    options.convolution = parse_convolution(geometry);
     options.epilogue.scale = true;
-    options.bias_gradient = true;
+    options.bias_gradient = !options.convolution.transposed;
+    if (options.convolution.transposed) options.derivative = Activation::relu;
     options.target = Suite::current().target_with(132);
     const Layout layout = patterns::random(2, 2, 0.75, 3);
     const Kernel kernel = compile(layout, options);
@@ -342,4 +351,18 @@ TEST_CASE(
       }
     }
   }
+}
+
+TEST_CASE("the gradient of a convolution by its input is right where padding times stride exceeds 2^31") {
+  Options options = Suite::current().options({16, 16}, 1);
+  options.operation = Operation::grad_input;
+  options.convolution = parse_convolution("kernel=2 stride=4000 padding=600000 input=10");
+  const Layout layout = patterns::random(1, 1, 1, 1);
+  const Kernel kernel = compile(layout, options);
+  const auto launch = make_test_launch(make_problem(layout, options), {}, Inputs::small_integers, 1);
+  const auto operands = launch->place(kernel, Suite::current().device());
+  operands->launch(kernel);
+  Suite::current().device()->synchronize();
+  const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
+  CHECK_MESSAGE(result.ok, result.first_failure);
 }
