@@ -84,7 +84,7 @@ bool are_one_kernel(const Problem& problem, const Config& one, const Config& oth
 }
 
 /// The numbers of a CUDA plan; its tables are in global memory. A gradient of the weight has one kernel for
-/// every n: whatever n is, a block is summed in one go.
+/// every n, which takes as many slices of a batch as are worth it.
 Plan choose_numbers(const Problem& problem, const Target& target) {
   const bool ranges = kind_of(problem.operation) == ProblemKind::spmm;
   Plan plan;

@@ -93,6 +93,10 @@ struct Spmm : Computation {
   [[nodiscard]] std::int64_t rows_of_one() const {
     return correlation ? correlation->image_lattice_points() : 1;
   }
+  /// Whether every tile of so many rows has all of them, and they are neighbours in x.
+  [[nodiscard]] bool has_whole_tiles(std::int32_t tile_n) const {
+    return !gathers() && !batch.dynamic() && product_rows(batch.bound()) % tile_n == 0;
+  }
   /// Multiplications and additions on present blocks for a batch of n.
   [[nodiscard]] double flops(std::int64_t n) const {
     return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in *

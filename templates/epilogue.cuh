@@ -34,8 +34,8 @@ struct EpilogueArguments {
 /// Where the outputs of one batch tile are written.
 template <class Config>
 struct Destination {
-  typename Config::Output::Element*
-      y;  ///< the first batch row of the tile; all of y where rows are scattered
+  /// The first batch row of the tile; all of y where rows are scattered.
+  typename Config::Output::Element* y;
   long long y_stride;
   int first;  ///< the number of the tile's first row
   int valid;  ///< rows from there on that exist

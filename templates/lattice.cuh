@@ -24,6 +24,10 @@ struct Lattice {
   /// A bit for each position of the kernel in each dimension, from depth to width.
   using Mask = typename Select<(kBits <= 32), unsigned, unsigned long long>::Type;
 
+  /// A point, a position, or the place of a tap in the kernel.
+  struct Place {
+    int image, d, h, w;
+  };
   /// What is known of a row of a tile before its taps are.
   struct Row {
     int position;  ///< of x, where a tap of displacement 0 reads
@@ -34,6 +38,11 @@ struct Lattice {
     int column;        ///< of blocks of features
     int displacement;  ///< positions of x
     Mask needs;        ///< the tap's position in each dimension
+  };
+
+  /// Where one tap moves a point, in each dimension.
+  struct Shift {
+    int d, h, w;
   };
 
   __device__ static __forceinline__ Row row(int point, bool exists) {
@@ -51,25 +60,18 @@ struct Lattice {
 #pragma unroll
     for (int tap = 0; tap < Config::kernel_w; ++tap)
       inside |= bit(Config::kernel_d + Config::kernel_h + tap, w + offset_w(tap), Config::input_w);
-    return {((at.image * Config::input_d + d) * Config::input_h + h) * Config::input_w + w, inside};
+    return {position_of_x({at.image, d, h, w}), inside};
   }
   __device__ static __forceinline__ Tap tap(int column) {
-    const int number = column % kTaps;
-    const int d = number / (Config::kernel_h * Config::kernel_w);
-    const int h = number / Config::kernel_w % Config::kernel_h;
-    const int w = number % Config::kernel_w;
-    return {column / kTaps, (offset_d(d) * Config::input_h + offset_h(h)) * Config::input_w + offset_w(w),
-            Mask{1} << d | Mask{1} << (Config::kernel_d + h) |
-                Mask{1} << (Config::kernel_d + Config::kernel_h + w)};
+    const Place of = in_kernel(column % kTaps);
+    const Shift by = shift(column);
+    return {column / kTaps, (by.d * Config::input_h + by.h) * Config::input_w + by.w,
+            Mask{1} << of.d | Mask{1} << (Config::kernel_d + of.h) |
+                Mask{1} << (Config::kernel_d + Config::kernel_h + of.w)};
   }
-  /// Where one tap moves a point, in each dimension.
-  struct Shift {
-    int d, h, w;
-  };
   __device__ static __forceinline__ Shift shift(int column) {
-    const int number = column % kTaps;
-    return {offset_d(number / (Config::kernel_h * Config::kernel_w)),
-            offset_h(number / Config::kernel_w % Config::kernel_h), offset_w(number % Config::kernel_w)};
+    const Place of = in_kernel(column % kTaps);
+    return {offset_d(of.d), offset_h(of.h), offset_w(of.w)};
   }
   /// The position of x that a point reads, moved so; -1: none.
   __device__ static __forceinline__ int position(int point, const Shift& by) {
@@ -79,7 +81,7 @@ struct Lattice {
     const int w = at.w * Config::in_step_w + by.w;
     const bool inside =
         within(d, Config::input_d) && within(h, Config::input_h) && within(w, Config::input_w);
-    return inside ? ((at.image * Config::input_d + d) * Config::input_h + h) * Config::input_w + w : -1;
+    return inside ? position_of_x({at.image, d, h, w}) : -1;
   }
   __device__ static __forceinline__ bool reads(const Row& row, const Tap& tap) {
     return (row.inside & tap.needs) == tap.needs;
@@ -95,15 +97,19 @@ struct Lattice {
   }
 
  private:
-  struct Place {
-    int image, d, h, w;
-  };
   __device__ static __forceinline__ Place place(int point) {
     const int w = point % Config::points_w;
     const int line = point / Config::points_w;
     const int h = line % Config::points_h;
     const int plane = line / Config::points_h;
     return {plane / Config::points_d, plane % Config::points_d, h, w};
+  }
+  __device__ static __forceinline__ Place in_kernel(int tap) {
+    return {0, tap / (Config::kernel_h * Config::kernel_w), tap / Config::kernel_w % Config::kernel_h,
+            tap % Config::kernel_w};
+  }
+  __device__ static __forceinline__ int position_of_x(const Place& at) {
+    return ((at.image * Config::input_d + at.d) * Config::input_h + at.h) * Config::input_w + at.w;
   }
   __device__ static __forceinline__ Mask bit(int number, int coordinate, int extent) {
     return within(coordinate, extent) ? Mask{1} << number : Mask{0};
@@ -130,7 +136,7 @@ struct Lattice {
   }
 };
 
-/// Rows of what is computed for a batch of n: positions, for a convolution.
+/// Rows of what is computed for a batch of n: points, for a convolution.
 template <class Config>
 __device__ __forceinline__ int rows_of(int n) {
   return n * Config::rows_of_one;

@@ -326,11 +326,10 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run,
   return wanted;
 }
 
-/// As many slices as have kChunksOfSlice chunks each: fewer chunks are not worth a combine.
+/// As many slices as have Config::chunks_of_slice chunks each: fewer chunks are not worth a combine.
 template <class Config>
 __device__ __forceinline__ int slices_of(int rows) {
-  enum : int { kChunksOfSlice = 8 };
-  return max(min(rows / (Config::chunk * kChunksOfSlice), int{Config::slices}), 1);
+  return max(min(rows / (Config::chunk * Config::chunks_of_slice), int{Config::slices}), 1);
 }
 
 /// The batch rows of a slice: whole chunks, shared out evenly.
@@ -347,9 +346,9 @@ __device__ __forceinline__ BatchSlice slice_of(int rows, int slice, int slices) 
 ///
 /// Config names block_out, block_in, width, chunk (batch rows in a stage), stages, threads, async_copy,
 /// feature_major, alignment, in_features and out_features (0: all blocks are whole), slices (CTAs that share
-/// a run) and counter_bytes (in front of the workspace), exchanged (taps displace dy), overlaps (the launch
-/// may begin before the one before it has ended), the Table, the Operand, the Output, and which epilogue
-/// arguments there are.
+/// a run at most), chunks_of_slice (that each has at least) and counter_bytes (in front of the workspace),
+/// exchanged (taps displace dy), overlaps (the launch may begin before the one before it has ended), the
+/// Table, the Operand, the Output, and which epilogue arguments there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Config::Output::Element* dw,
                                       int n, long long x_stride, long long dy_stride, long long z_stride,

@@ -5,7 +5,6 @@
 namespace sparsekiln::cuda {
 namespace {
 
-constexpr std::int64_t kChunksOfSlice = 8;  ///< fewer are not worth a combine
 constexpr std::int64_t kMostSlices = 128;
 
 }  // namespace

@@ -124,10 +124,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
                  "bytes that addresses and strides of activations are multiples of");
   members.number("in_features", problem.cut_in, "where the last block column is cut; 0: it is whole");
   members.number("out_features", problem.cut_out, "where the last block row is cut; 0: it is whole");
-  members.flag("full_tiles",
-               !problem.gathers() && !problem.batch.dynamic() &&
-                   problem.product_rows(problem.batch.bound()) % config.tile_n == 0,
-               "no batch tile lacks entries");
+  members.flag("full_tiles", problem.has_whole_tiles(config.tile_n), "no batch tile lacks entries");
   members.number("rows_of_one", problem.rows_of_one(), "rows for each of the batch");
   members.flag("convolves", problem.gathers(), "rows are points of a lattice");
   if (problem.gathers()) {

@@ -10,11 +10,6 @@ std::int32_t halves(const Target& target, DType dtype) {
   return target.compute_capability() < 80 && dtype != DType::f32 ? 2 : 1;
 }
 
-bool full_tiles(const Spmm& problem, const Config& config) {
-  return !problem.gathers() && !problem.batch.dynamic() &&
-         problem.product_rows(problem.batch.bound()) % config.tile_n == 0;
-}
-
 double value_costs(const Computation& problem) {
   const Epilogue& epilogue = problem.epilogue;
   return row_of(epilogue.activation).value_cost + if_it(epilogue.bias, 2) + if_it(epilogue.scale, 5) +

@@ -65,8 +65,6 @@ inline constexpr double kEntries = 8;                ///< of LoopCosts::entries
 
 /// Tensor-core instructions for a product 32 bytes deep: m16n8k16 is not there before sm_80.
 [[nodiscard]] std::int32_t halves(const Target& target, DType dtype);
-/// Whether no batch tile lacks entries, as the emitter has it.
-[[nodiscard]] bool full_tiles(const Spmm& problem, const Config& config);
 /// Instructions of the epilogue, for a value of y.
 [[nodiscard]] double value_costs(const Computation& problem);
 /// Instructions of a copy of x by one pass of a warp, besides the copy itself: narrower ones, and the

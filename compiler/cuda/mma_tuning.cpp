@@ -49,8 +49,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
        2.0 * rounded +
        ((config.merge > 1 ? 17.0 : 1.2) + through_registers + gate_costs(problem) + round_pass) * passes_w);
   costs.load = warps * passes_x *
-               ((full_tiles(problem, config) ? 2.5 : 5.0) + through_registers + activation_costs(problem) +
-                round_pass);
+               ((problem.has_whole_tiles(config.tile_n) ? 2.5 : 5.0) + through_registers +
+                activation_costs(problem) + round_pass);
   costs.item = warps * 0.4 * shape.sums;
   costs.store = warps * 16;
   const double packed = if_it(problem.out_dtype != DType::f32, 1.7);

@@ -24,16 +24,18 @@ void write_header(std::string& text, const Sddmm& gradient, const Target& target
   text += fmt::format(
       "// Sparsekiln: {} of a block-sparse {}, dw[out, in] = dy[n, out]^T * x[n, in] on its "
       "blocks\n"
-      "//   layout  W[{}, {}], {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
+      "//   layout  W[{}, {}] features, {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
       "//   digest  {}\n"
       "//   batch   {}\n"
       "//   types   {} to {}, math {}, {}\n"
       "//   target  {}\n",
       name(gradient.operation), gradient.correlation ? "convolution" : "linear layer",
-      gradient.out_features(), gradient.in_features(), layout.rows(), layout.cols(),
+      gradient.row_features(), gradient.col_features(), layout.rows(), layout.cols(),
       to_string(gradient.block), layout.blocks(), layout.statistics().density, layout.digest().hex(),
       to_string(gradient.batch), name(gradient.dtype), name(gradient.out_dtype), name(gradient.math),
       name(gradient.order), target.to_string());
+  if (gradient.correlation)
+    text += fmt::format("//   geometry {}; columns are features and taps\n", to_string(gradient.convolution));
   for (std::size_t i = 0; i < plan.size(); ++i)
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
 }
@@ -111,7 +113,8 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.number("chunk", config.tile_n, "batch rows of a stage");
   members.number("stages", config.stages);
   members.number("threads", instance.threads);
-  members.number("slices", slices, "CTAs that share a run");
+  members.number("slices", slices, "CTAs that share a run, at most");
+  members.number("chunks_of_slice", kChunksOfSlice);
   members.number("counter_bytes", counter_bytes, "in front of the workspace");
   members.number("alignment", gradient.alignment,
                  "bytes that addresses and strides of activations are multiples of");

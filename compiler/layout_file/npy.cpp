@@ -268,14 +268,23 @@ std::size_t row_major(std::int64_t number, const std::vector<std::int64_t>& shap
   return static_cast<std::size_t>(place);
 }
 
+struct Array {
+  ArrayHeader header;
+  std::string_view data;
+};
+template <class ReadShape>
+Array read_array(std::span<const std::byte> bytes, std::string_view name, const ReadShape& shape) {
+  const std::string_view file = as_text(bytes);
+  const std::string_view text = find_header(file, name);
+  const ArrayHeader header =
+      read_header(text, static_cast<std::size_t>(text.data() - file.data()), name, shape);
+  return {header, data_of(file, header, name)};
+}
+
 }  // namespace
 
 NonZeros parse_npy_array(std::span<const std::byte> bytes, std::string_view name) {
-  const std::string_view file = as_text(bytes);
-  const std::string_view text = find_header(file, name);
-  const ArrayHeader array =
-      read_header(text, static_cast<std::size_t>(text.data() - file.data()), name, read_any_shape);
-  const std::string_view data = data_of(file, array, name);
+  const auto [array, data] = read_array(bytes, name, read_any_shape);
   const auto item = static_cast<std::size_t>(array.item_bytes);
   NonZeros result{array.shape, std::vector<bool>(data.size() / item)};
   for (std::size_t i = 0; i < result.elements.size(); ++i) {
@@ -288,11 +297,7 @@ NonZeros parse_npy_array(std::span<const std::byte> bytes, std::string_view name
 }
 
 Layout parse_npy(std::span<const std::byte> bytes, std::string_view name) {
-  const std::string_view file = as_text(bytes);
-  const std::string_view text = find_header(file, name);
-  const ArrayHeader array =
-      read_header(text, static_cast<std::size_t>(text.data() - file.data()), name, read_shape);
-  const std::string_view data = data_of(file, array, name);
+  const auto [array, data] = read_array(bytes, name, read_shape);
   const std::int64_t rows = array.shape[0];
 
   // Either order of the file gives ascending columns within a row.
