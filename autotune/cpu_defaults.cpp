@@ -16,8 +16,10 @@ constexpr std::int32_t kBatchRowsOfWideVectors = 32;
 /// keep all threads busy: the weight is then read half as often.
 constexpr std::int32_t kOutputsOfFourVectors = 16;
 
-/// Points of a tile of a convolution, and what packing one takes of what computing one takes.
+/// Points of a tile of a convolution; what a tile takes besides, and what packing a point takes, of what
+/// computing a point takes.
 constexpr std::int32_t kMostPoints = 128;
+constexpr double kPointsOfTile = 4;
 constexpr double kPackingOfPoint = 0.25;
 
 constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
@@ -58,15 +60,18 @@ std::int32_t tile_for(std::int64_t n, std::int32_t lanes, std::int32_t block_out
   return static_cast<std::int32_t>(std::min<std::int64_t>(best, pairs * 2 * lanes));
 }
 
-/// Points of a tile of a convolution, of which some are computed in vain at the end of an image, and which
-/// all pack what their taps reach: the tile for which both are least.
-std::int32_t tile_for(const Correlation& correlation, std::int32_t lanes) {
+/// Points of a tile of a convolution: those for which n images take least. Some points of a tile are computed
+/// in vain; tiles that are not shared pack what they read together (Geometry::share_panels), others each.
+std::int32_t tile_for(const Correlation& correlation, std::int64_t n, std::int32_t lanes,
+                      std::int32_t workers) {
   const std::int32_t step = std::max(lanes, 16);
   std::int32_t best = step;
   const auto cost = [&](std::int32_t tile) {
-    const double packed =
-        static_cast<double>(correlation.phase_points(tile)) * static_cast<double>(correlation.phases.size());
-    return static_cast<double>(correlation.tiles(tile)) * (tile + kPackingOfPoint * packed);
+    const std::int64_t tiles = correlation.tiles(n, tile);
+    const double packed = shares_out(tiles, workers) ? 0
+                                                     : static_cast<double>(correlation.phase_points(tile)) *
+                                                           static_cast<double>(correlation.phases.size());
+    return static_cast<double>(tiles) * (tile + kPointsOfTile + kPackingOfPoint * packed);
   };
   for (std::int32_t tile = step; tile <= kMostPoints; tile += step)
     if (cost(tile) <= cost(best)) best = tile;  // the widest of equals reads the weight least often
@@ -100,7 +105,7 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   Config config;
   config.variant = Variant::vector;
   config.tile_n = is_plain(problem.dtype) ? plain_tile_for(n)
-                  : problem.correlation   ? tile_for(*problem.correlation, lanes)
+                  : problem.correlation   ? tile_for(*problem.correlation, n, lanes, workers)
                                           : tile_for(n, lanes, problem.block.out, workers);
   config.warps = 1;
   config.table = TableForm::global;

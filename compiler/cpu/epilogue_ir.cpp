@@ -37,6 +37,10 @@ EpilogueIr::Value* EpilogueIr::y_at(Value* major, Value* minor) {
   return element(y_, major, y_stride_, minor);
 }
 
+EpilogueIr::Value* EpilogueIr::y_bytes(std::int64_t majors) {
+  return v_.times(y_stride_, majors * g_.out_bytes());
+}
+
 EpilogueIr::Value* EpilogueIr::outputs_of(Value* row) {
   Value* whole = v_.constant(g_.block_out);
   if (!g_.cuts_out) return whole;

@@ -34,6 +34,8 @@ class EpilogueIr {
   [[nodiscard]] llvm::Value* outputs_of(llvm::Value* row);
   /// The address of y[major][minor].
   [[nodiscard]] llvm::Value* y_at(llvm::Value* major, llvm::Value* minor);
+  /// Bytes from one y[major] to the one so many later.
+  [[nodiscard]] llvm::Value* y_bytes(std::int64_t majors);
 
  private:
   using Value = llvm::Value;

@@ -8,6 +8,7 @@ namespace {
 constexpr std::int64_t kLine = 64;
 /// Two lines of y in f32; processors fetch lines in pairs.
 constexpr std::int32_t kOutputsTogether = 32;
+constexpr std::int64_t kRowsAhead = 8;  ///< of y of a convolution, that are prefetched
 
 }  // namespace
 
@@ -95,8 +96,11 @@ void GatheringPass::flush(Value* first_row, Value* rows) {
   for_each_entry(first_row, [&](Value* batch_row, Value* entry) {
     Value* from = v_.at(waiting, v_.times(batch_row, std::int64_t{4} * gathered_outputs()));
     Value* to = v_.settled(epilogue_.y_at(entry, v_.times(first_outputs, g_.block_out)));
+    // The next outputs of this row of y, or, where rows follow one another, those of a later one.
+    Value* later =
+        g_.correlation ? v_.beyond(to, epilogue_.y_bytes(kRowsAhead)) : v_.beyond(to, together() * row_bytes);
     for (std::int64_t line = 0; line < together() * row_bytes; line += kLine)
-      v_.prefetch(v_.beyond(to, together() * row_bytes + line));
+      v_.prefetch(v_.beyond(later, line));
     v_.loop("row", v_.constant(0), rows, [&](Value* row) {
       Value* block_row = v_.plus(first_outputs, row);
       epilogue_.store({.sums = v_.settled(v_.at(from, v_.times(row, std::int64_t{4} * g_.block_out))),

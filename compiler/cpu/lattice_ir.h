@@ -5,23 +5,42 @@
 #include <llvm/IR/Value.h>
 
 #include "compiler/correlation.h"
+#include "compiler/cpu/passes.h"
 #include "compiler/cpu/vector_ir.h"
 
 namespace sparsekiln::cpu {
 
 // How the passes of a convolution count the points of its lattice (compiler/correlation.h).
 
-/// The coordinates of a point, 0 or more, by its number in rows of `pitch`.
-[[nodiscard]] std::array<llvm::Value*, 3> point_of(VectorIr& ir, llvm::Value* number,
-                                                   const Correlation& lattice);
+/// The images that points are numbered in: one, or those from one on, as far as there are any.
+struct Images {
+  llvm::Value* first;
+  llvm::Value* end = nullptr;  ///< null: the first one alone
+};
 
-/// The row of x that an image has at point `number`, counted from the least that is read, of a phase; the
-/// image's first one where that is outside.
+/// A strip by its number among those of all n images; see Geometry.
+struct Strip {
+  Images images;
+  llvm::Value* first_point;
+};
+[[nodiscard]] Strip strip(VectorIr& ir, llvm::Value* number, llvm::Value* n, const Geometry& geometry);
+
+/// A point by its number: its image, and its coordinates, 0 or more.
+struct Point {
+  llvm::Value* image;
+  llvm::Value* present;  ///< whether there is such an image
+  std::array<llvm::Value*, 3> at;
+};
+[[nodiscard]] Point point_of(VectorIr& ir, const Images& images, llvm::Value* number,
+                             const Correlation& lattice);
+
+/// The row of x at point `number`, counted from the least that is read, of a phase; the first row of the
+/// first image where there is none.
 struct RowOfPoint {
   llvm::Value* row;
   llvm::Value* present;
 };
-[[nodiscard]] RowOfPoint row_of_point(VectorIr& ir, llvm::Value* image, llvm::Value* phase,
+[[nodiscard]] RowOfPoint row_of_point(VectorIr& ir, const Images& images, llvm::Value* phase,
                                       llvm::Value* number, const Correlation& lattice);
 
 }  // namespace sparsekiln::cpu

@@ -99,9 +99,8 @@ std::int32_t place_in_panel(const Step& step, const Spmm& problem, const Geometr
   const auto tap = std::find_if(taps.begin(), taps.end(),
                                 [&](const Correlation::Tap& one) { return one.number == number; });
   const std::int64_t words = std::int64_t{step.input() / correlation.kernel_taps} * geometry.block_words;
-  const std::int64_t place = words * geometry.panel_rows() +
-                             tap->phase * correlation.phase_points(geometry.tile_n) + tap->displacement -
-                             correlation.least;
+  const std::int64_t place = words * geometry.panel_rows() + tap->phase * geometry.phase_points() +
+                             tap->displacement - correlation.least;
   if (place > std::numeric_limits<std::int32_t>::max())
     throw Error(
         ErrorKind::invalid_argument,
@@ -134,6 +133,30 @@ void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule,
   blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
 }
 
+/// The stretches of words whose block columns have a block; empty where all have one.
+std::vector<std::int32_t> packed_words(const Spmm& problem, const Geometry& geometry,
+                                       const Schedule& schedule) {
+  const std::int32_t of_column = problem.correlation ? problem.correlation->kernel_taps : 1;
+  std::vector<bool> used(static_cast<std::size_t>(problem.in_blocks()));
+  for (const Step& step : schedule.steps) used[static_cast<std::size_t>(step.input() / of_column)] = true;
+  if (std::find(used.begin(), used.end(), false) == used.end()) return {};
+  const auto most = static_cast<std::int32_t>(stretch_words(geometry));
+  std::vector<std::int32_t> words;
+  for (std::int32_t column = 0; column < problem.in_blocks(); ++column) {
+    if (!used[static_cast<std::size_t>(column)]) continue;
+    const std::int32_t last = (column + 1) * geometry.block_words;
+    for (std::int32_t first = column * geometry.block_words; first < last; first += most) {
+      const std::int32_t end = std::min(first + most, last);
+      const bool goes_on = !words.empty() && words.back() == first && end - words[words.size() - 2] <= most;
+      if (goes_on)
+        words.back() = end;
+      else
+        words.insert(words.end(), {first, end});
+    }
+  }
+  return words;
+}
+
 /// Steps and blocks, as where rows follow one another.
 bool numbered_alike(const LayoutData& data) {
   const std::vector<std::int32_t>& blocks = data.tables[kBlocks];
@@ -159,6 +182,7 @@ LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Sch
                         std::int64_t counters_in_front) {
   LayoutData data;
   put_tables(data, problem, schedule, geometry);
+  if (geometry.packs_x) data.tables[kPackedWords] = packed_words(problem, geometry, schedule);
   if (geometry.order != WeightOrder::columns) {
     drop_known_blocks(data);
     if (!data.tables[kBlocks].empty())

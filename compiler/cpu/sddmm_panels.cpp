@@ -128,7 +128,7 @@ void PanelSource::at_point(Value* panel_row, const std::function<void(Value*)>& 
   Value* of_phase = v_.constant(lattice.image_phase_points());
   Value* within = v_.ir.CreateURem(panel_row, points);
   const RowOfPoint of =
-      row_of_point(v_, v_.ir.CreateUDiv(panel_row, points), v_.ir.CreateUDiv(within, of_phase),
+      row_of_point(v_, {v_.ir.CreateUDiv(panel_row, points)}, v_.ir.CreateUDiv(within, of_phase),
                    v_.ir.CreateURem(within, of_phase), lattice);
   v_.branch("inside", of.present, [&] { body(of.row); });
   v_.branch("outside", v_.ir.CreateNot(of.present), outside);
