@@ -61,9 +61,7 @@ struct Geometry {
   }
   /// Batch rows of packed x, or points of all phases of a convolution, of one tile.
   [[nodiscard]] std::int64_t panel_rows() const {
-    return correlation
-               ? correlation->phase_points(tile_n) * static_cast<std::int64_t>(correlation->phases.size())
-               : tile_n;
+    return correlation ? correlation->panel_points(tile_n) : tile_n;
   }
   /// Bytes of a word of x in the packed x of one batch tile, see emit_pack_pass; 0: nothing is packed.
   [[nodiscard]] std::int64_t panel_word_bytes() const { return packs_x ? 4 * panel_rows() : 0; }

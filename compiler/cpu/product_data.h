@@ -16,6 +16,12 @@ namespace sparsekiln::cpu {
 [[nodiscard]] LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Schedule& schedule,
                                       std::int64_t counters_in_front);
 
+/// Where the x of a block of a convolution, in this row and column of the layout, begins in a panel of one
+/// tile, in words of one point; a block has `block_words` of each. Throws `invalid_argument` for panels of
+/// more than 2^31 words.
+[[nodiscard]] std::int32_t place_in_panel(const Spmm& problem, std::int32_t row, std::int32_t column,
+                                          std::int32_t tile_n, std::int32_t block_words);
+
 /// Sets the numbers of features of x and y, and those of the last block column and row.
 void set_features(LayoutData& data, const Spmm& problem);
 
