@@ -126,8 +126,8 @@ TEST_CASE("the features of a convolution are cut as those of a linear layer, whi
   constexpr const char* kTransposed = "kernel=3 transposed input=9";
   CHECK(refusal_of(kForward, 33, 47) == "");
   CHECK(refusal_of(kTransposed, 47, 33) == "");
-  CHECK(refusal_of(kForward, 47, 33) == "33 output features: 3 blocks of 16 hold 33 to 48");
-  CHECK(refusal_of(kTransposed, 33, 47) == "33 input features: 3 blocks of 16 hold 33 to 48");
+  CHECK(refusal_of(kForward, 33, 32) == "32 output features: 3 blocks of 16 hold 33 to 48");
+  CHECK(refusal_of(kTransposed, 32, 33) == "32 input features: 3 blocks of 16 hold 33 to 48");
 }
 
 TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is refused") {
