@@ -48,7 +48,7 @@ class CudaTest(ConvolutionTest):
         self.assertEqual((made["kernels"], made["failed"]), (1, []))
         job = {"layouts": ["L.npy"], "blocks": [16], "batches": [3], "dtypes": ["f16"], "conv": _GEOMETRY, "in_features": 50, "out_features": 33, "alignment": 2}
         self.write("jobs.json", json.dumps({"archs": ["sm_80"], "jobs": [job]}))
-        self.assertEqual(self.answer("precompile", "jobs.json", "-o", "J.pack")["from_store"], 1)
+        self.assertEqual(self.answer("precompile", "jobs.json", "-o", "J.pack")["found"], 1)
 
     def test_a_batch_of_any_images_is_right_for_every_n_it_takes(self):
         for operation in _OPERATIONS:
