@@ -104,9 +104,10 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   const std::int32_t workers = std::max(target.workers, 1);
   Config config;
   config.variant = Variant::vector;
-  config.tile_n = is_plain(problem.dtype) ? plain_tile_for(n)
-                  : problem.correlation   ? tile_for(*problem.correlation, n, lanes, workers)
-                                          : tile_for(n, lanes, problem.block.out, workers);
+  config.tile_n = is_plain(problem.dtype)
+                      ? plain_tile_for(problem.correlation ? problem.correlation->span() : n)
+                  : problem.correlation ? tile_for(*problem.correlation, n, lanes, workers)
+                                        : tile_for(n, lanes, problem.block.out, workers);
   config.warps = 1;
   config.table = TableForm::global;
   config.split =
@@ -127,7 +128,7 @@ Config default_config(const Sddmm& gradient, const Target& target, std::int64_t 
   const std::int64_t features = any ? kFeaturesOfAny : gradient.in_features() + gradient.out_features();
   const std::int64_t packed_bytes = std::int64_t{4} * kMostPairs * n * features;
   const bool packs = n >= kPackedFrom && packed_bytes <= kMostPackedBytes;
-  config.stages = gradient.correlation || (!is_plain(gradient.dtype) && packs) ? 2 : 1;
+  config.stages = !is_plain(gradient.dtype) && (gradient.correlation || packs) ? 2 : 1;
   return config;
 }
 

@@ -77,6 +77,10 @@ struct Correlation {
   [[nodiscard]] std::int64_t phase_points(std::int32_t tile_n) const {
     return (tile_n + most - least + 15) / 16 * 16;
   }
+  /// The same of all phases.
+  [[nodiscard]] std::int64_t panel_points(std::int32_t tile_n) const {
+    return static_cast<std::int64_t>(phases.size()) * phase_points(tile_n);
+  }
   /// Points of a phase that an image is read at, and of all phases.
   [[nodiscard]] std::int64_t image_phase_points() const { return span() + most - least; }
   [[nodiscard]] std::int64_t image_points() const {

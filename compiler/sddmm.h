@@ -33,14 +33,15 @@ struct Sddmm : Computation {
   [[nodiscard]] std::int32_t in_blocks() const {
     return correlation ? layout.cols() / correlation->kernel_taps : layout.cols();
   }
-  /// Features that columns are of, and rows.
+  /// The cut of the features that columns are of, and rows.
+  [[nodiscard]] std::int64_t cut_cols() const { return exchanged() ? cut_out : cut_in; }
+  [[nodiscard]] std::int64_t cut_rows() const { return exchanged() ? cut_in : cut_out; }
+  /// Those features.
   [[nodiscard]] std::int64_t col_features() const {
-    const std::int64_t cut = exchanged() ? cut_out : cut_in;
-    return cut != 0 ? cut : std::int64_t{in_blocks()} * block.in;
+    return cut_cols() != 0 ? cut_cols() : std::int64_t{in_blocks()} * block.in;
   }
   [[nodiscard]] std::int64_t row_features() const {
-    const std::int64_t cut = exchanged() ? cut_in : cut_out;
-    return cut != 0 ? cut : std::int64_t{layout.rows()} * block.out;
+    return cut_rows() != 0 ? cut_rows() : std::int64_t{layout.rows()} * block.out;
   }
   [[nodiscard]] std::int64_t in_features() const { return exchanged() ? row_features() : col_features(); }
   [[nodiscard]] std::int64_t out_features() const { return exchanged() ? col_features() : row_features(); }

@@ -92,8 +92,8 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
   const std::int64_t weights = blocks * gradient.block_elements();
   if (gradient.gate_gradient) {
     inputs.w = filler.dense(gradient.dtype, weights, kWeight, 1);
-    poison_beyond(gradient.layout, gradient.block, gradient.row_features(), gradient.col_features(),
-                  gradient.dtype, inputs.w.data());
+    poison_beyond(gradient.layout, gradient.taps(), gradient.block, gradient.row_features(),
+                  gradient.col_features(), gradient.dtype, inputs.w.data());
   }
   if (gradient.gates) {
     inputs.gates = filler.dense(sums, blocks, kGates, 2);

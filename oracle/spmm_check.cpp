@@ -42,8 +42,10 @@ Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder ad
   // rounding; with it goes a w.
   const double largest_product = kind == Inputs::small_integers ? 64 : 1;
   const double off = derivative_error(problem.derivative, problem.sum_type());
-  const double absolute =
-      off == 0 ? 0 : roundings * largest_product * (off + 2 * element_format(problem.dtype).unit_roundoff);
+  constexpr double kTf32 = 0x1p-11;
+  const double taken =
+      problem.math == Math::tf32 ? kTf32 : element_format(problem.dtype).unit_roundoff;  // by products
+  const double absolute = off == 0 ? 0 : roundings * largest_product * (off + 2 * taken);
   if (kind == Inputs::small_integers && off == 0) return {0, 0};
   return {loss(adder) * roundings * u, absolute};
 }

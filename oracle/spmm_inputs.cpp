@@ -74,9 +74,9 @@ class Filler {
     const bool turned = problem_.by_columns();
     std::vector<std::byte> bytes =
         dense(stream, problem_.dtype, problem_.weight.blocks() * std::int64_t{block.out} * block.in);
-    if (!problem_.correlation)  // whose blocks are whole
-      poison_beyond(problem_.weight, block, turned ? problem_.in_features() : problem_.out_features(),
-                    turned ? problem_.out_features() : problem_.in_features(), problem_.dtype, bytes.data());
+    poison_beyond(problem_.weight, problem_.taps(), block,
+                  turned ? problem_.in_features() : problem_.out_features(),
+                  turned ? problem_.out_features() : problem_.in_features(), problem_.dtype, bytes.data());
     return bytes;
   }
   /// A third of them 0, a third 1, the rest something between.

@@ -89,11 +89,18 @@ struct Source {
   int valid;  ///< rows from there on that exist
 };
 
-/// Features of x from the first one of a block column on. Only where the last block column is partial, so
-/// that in_features of the config is not 0.
+/// The block of features that a block column is of: of a convolution it is of a block and a tap.
+template <class Config>
+__device__ __forceinline__ int block_of_features(int column) {
+  if constexpr (Config::convolves) return column / (Config::kernel_d * Config::kernel_h * Config::kernel_w);
+  return column;
+}
+
+/// Features of x from the first one of a block column on. Only where the last block of features is partial,
+/// so that in_features of the config is not 0.
 template <class Config>
 __device__ __forceinline__ int features_left(int column) {
-  return Config::in_features - column * Config::block_in;
+  return Config::in_features - block_of_features<Config>(column) * Config::block_in;
 }
 
 /// Reads the schedule of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is

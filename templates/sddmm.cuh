@@ -85,7 +85,7 @@ struct BlockExtent {
 
   __device__ __forceinline__ BlockExtent(int row, int column) {
     if constexpr (Config::out_features != 0) outs = Config::out_features - row * Config::block_out;
-    if constexpr (Config::in_features != 0) ins = Config::in_features - column * Config::block_in;
+    if constexpr (Config::in_features != 0) ins = features_left<Config>(column);
   }
   /// Whether element `element` of the block exists.
   __device__ __forceinline__ bool has(int element) const {

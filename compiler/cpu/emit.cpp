@@ -43,6 +43,11 @@ void emit_product(VectorIr& ir, std::string_view name, const Geometry& geometry,
   (geometry.axis == Axis::output ? emit_output_pass : emit_batch_row_pass)(ir, name, geometry, layout, pack);
 }
 
+/// Rows that each of a batch is computed in: points of whole tiles, which end with an image.
+std::int32_t rows_of_one(const Correlation* lattice, std::int32_t tile_n) {
+  return lattice == nullptr ? 1 : static_cast<std::int32_t>(lattice->tiles(tile_n) * tile_n);
+}
+
 Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometry& geometry,
                  LayoutData data) {
   const std::string pack = "pack" + suffix;
@@ -104,7 +109,8 @@ Entry emit_plain(EmittedModule& module, const std::string& suffix, const Spmm& p
     emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
     return entry;
   }
-  LayoutData data = plain_spmm_data(problem, *schedule);
+  entry.rows_of_one = rows_of_one(problem.correlation.get(), config.tile_n);
+  LayoutData data = plain_spmm_data(problem, config, *schedule);
   describe(data, entry);
   LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks"}, suffix, std::move(data));
   emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);

@@ -43,4 +43,28 @@ RowOfPoint row_of_point(VectorIr& v, const Images& images, llvm::Value* phase, l
   return {v.ir.CreateSelect(present, row, first), present};
 }
 
+std::array<llvm::Value*, 3> residues_of(VectorIr& v, llvm::Value* of_class, const Correlation& lattice) {
+  std::array<llvm::Value*, 3> residues{};
+  llvm::Value* rest = of_class;  // classes are in row-major order of the steps
+  for (std::size_t i = 3; i-- > 0;) {
+    residues[i] = v.ir.CreateURem(rest, v.constant(lattice.out_step[i]));
+    rest = v.ir.CreateUDiv(rest, v.constant(lattice.out_step[i]));
+  }
+  return residues;
+}
+
+RowOfPoint row_of_y(VectorIr& v, const Images& images, const std::array<llvm::Value*, 3>& residues,
+                    llvm::Value* number, const Correlation& lattice) {
+  const Point point = point_of(v, images, number, lattice);
+  llvm::Value* present = point.present;
+  llvm::Value* row = point.image;
+  for (std::size_t i = 0; i < 3; ++i) {
+    llvm::Value* at = v.plus(v.times(point.at[i], lattice.out_step[i]), residues[i]);
+    present = v.ir.CreateAnd(present, v.ir.CreateICmpSLT(point.at[i], v.constant(lattice.points[i])));
+    present = v.ir.CreateAnd(present, v.ir.CreateICmpSLT(at, v.constant(lattice.output[i])));
+    row = v.plus(v.times(row, lattice.output[i]), at);
+  }
+  return {row, present};
+}
+
 }  // namespace sparsekiln::cpu

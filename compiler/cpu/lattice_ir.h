@@ -34,13 +34,22 @@ struct Point {
 [[nodiscard]] Point point_of(VectorIr& ir, const Images& images, llvm::Value* number,
                              const Correlation& lattice);
 
-/// The row of x at point `number`, counted from the least that is read, of a phase; the first row of the
-/// first image where there is none.
+/// A row of x or y, and whether there is one.
 struct RowOfPoint {
   llvm::Value* row;
   llvm::Value* present;
 };
+/// The row of x at point `number`, counted from the least that is read, of a phase; the first row of the
+/// first image where there is none.
 [[nodiscard]] RowOfPoint row_of_point(VectorIr& ir, const Images& images, llvm::Value* phase,
                                       llvm::Value* number, const Correlation& lattice);
+
+/// Where y's positions of a class are, by its number: their residues by the steps of y.
+[[nodiscard]] std::array<llvm::Value*, 3> residues_of(VectorIr& ir, llvm::Value* of_class,
+                                                      const Correlation& lattice);
+/// The row of y at point `number` of a class of these residues; any number where there is none.
+[[nodiscard]] RowOfPoint row_of_y(VectorIr& ir, const Images& images,
+                                  const std::array<llvm::Value*, 3>& residues, llvm::Value* number,
+                                  const Correlation& lattice);
 
 }  // namespace sparsekiln::cpu

@@ -90,24 +90,6 @@ Groups group(const Schedule& schedule, const Geometry& geometry) {
   return groups;
 }
 
-/// Where the x of a step of a convolution begins in a panel, in words of one point.
-std::int32_t place_in_panel(const Step& step, const Spmm& problem, const Geometry& geometry) {
-  const Correlation& correlation = *geometry.correlation;
-  const std::int32_t of_class = step.output() / problem.out_blocks();
-  const std::int32_t number = step.input() % correlation.kernel_taps;
-  const auto& taps = correlation.taps[static_cast<std::size_t>(of_class)];
-  const auto tap = std::find_if(taps.begin(), taps.end(),
-                                [&](const Correlation::Tap& one) { return one.number == number; });
-  const std::int64_t words = std::int64_t{step.input() / correlation.kernel_taps} * geometry.block_words;
-  const std::int64_t place = words * geometry.panel_rows() + tap->phase * geometry.phase_points() +
-                             tap->displacement - correlation.least;
-  if (place > std::numeric_limits<std::int32_t>::max())
-    throw Error(
-        ErrorKind::invalid_argument,
-        "a convolution that packs more than 2^31 numbers for one tile; fewer input features would work");
-  return static_cast<std::int32_t>(place);
-}
-
 void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule, const Geometry& geometry) {
   std::vector<Step> steps = schedule.steps;
   std::vector<Item> items = schedule.items;
@@ -125,8 +107,11 @@ void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule,
                                                            item.parts, item.partial, item.counter});
   std::vector<std::int32_t>& columns = data.tables[kColumns];
   std::vector<std::int32_t>& blocks = data.tables[kBlocks];
+  Panel panel{};
+  if (geometry.correlation) panel = {geometry.block_words, geometry.panel_rows(), geometry.phase_points()};
   for (const Step& step : steps) {
-    columns.push_back(geometry.correlation ? place_in_panel(step, problem, geometry) : step.input());
+    columns.push_back(geometry.correlation ? place_in_panel(problem, step.output(), step.input(), panel)
+                                           : step.input());
     blocks.push_back(step.block[0]);
   }
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
@@ -166,6 +151,23 @@ bool numbered_alike(const LayoutData& data) {
 }
 
 }  // namespace
+
+std::int32_t place_in_panel(const Spmm& problem, std::int32_t row, std::int32_t column, const Panel& panel) {
+  const Correlation& correlation = *problem.correlation;
+  const std::int32_t of_class = row / problem.out_blocks();
+  const std::int32_t number = column % correlation.kernel_taps;
+  const auto& taps = correlation.taps[static_cast<std::size_t>(of_class)];
+  const auto tap = std::find_if(taps.begin(), taps.end(),
+                                [&](const Correlation::Tap& one) { return one.number == number; });
+  const std::int64_t words = column / correlation.kernel_taps * panel.block_words;
+  const std::int64_t place =
+      words * panel.rows + tap->phase * panel.phase_points + tap->displacement - correlation.least;
+  if (place > std::numeric_limits<std::int32_t>::max())
+    throw Error(
+        ErrorKind::invalid_argument,
+        "a convolution that packs more than 2^31 numbers for one tile; fewer input features would work");
+  return static_cast<std::int32_t>(place);
+}
 
 void set_features(LayoutData& data, const Spmm& problem) {
   data[LayoutNumber::in_features] = problem.in_features();

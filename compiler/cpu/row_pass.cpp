@@ -164,27 +164,12 @@ void RowPass::for_each_entry(Value* output_block, const std::function<void(Value
 }
 
 void RowPass::for_each_point(Value* output_block, const std::function<void(Value*, Value*)>& body) {
-  const Correlation& of = *g_.correlation;
-  const auto limits =
-      std::array{v_.constant(of.points[0]), v_.constant(of.points[1]), v_.constant(of.points[2])};
-  // The residues of the block's class, in row-major order of the steps.
-  Value* rest = ir_.CreateUDiv(output_block, layout_.number(LayoutNumber::out_blocks));
-  std::array<Value*, 3> residues{};
-  for (std::size_t i = 3; i-- > 0;) {
-    residues[i] = ir_.CreateURem(rest, v_.constant(of.out_step[i]));
-    rest = ir_.CreateUDiv(rest, v_.constant(of.out_step[i]));
-  }
+  const Correlation& lattice = *g_.correlation;
+  const auto residues =
+      residues_of(v_, ir_.CreateUDiv(output_block, layout_.number(LayoutNumber::out_blocks)), lattice);
   v_.loop("point", v_.constant(0), present_batch_rows(), [&](Value* number) {
-    const Point point = point_of(v_, images_, v_.plus(first_batch_row_, number), of);
-    Value* exists = point.present;
-    Value* entry = point.image;
-    for (std::size_t i = 0; i < 3; ++i) {
-      Value* at = v_.plus(v_.times(point.at[i], of.out_step[i]), residues[i]);
-      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(point.at[i], limits[i]));
-      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(at, v_.constant(of.output[i])));
-      entry = v_.plus(v_.times(entry, of.output[i]), at);
-    }
-    v_.branch("exists", exists, [&] { body(number, entry); });
+    const RowOfPoint of = row_of_y(v_, images_, residues, v_.plus(first_batch_row_, number), lattice);
+    v_.branch("exists", of.present, [&] { body(number, of.row); });
   });
 }
 

@@ -67,7 +67,7 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (config.tile_out != 0 || config.merge != 1 || config.packed)
     refuse(fmt::format("config '{}': {} has no such choice; tile_out=0 merge=1 packed=0 would work", given,
                        name(gradient.operation)));
-  if (gradient.correlation && config.stages != 2)
+  if (gradient.correlation && !plain(gradient) && config.stages != 2)
     refuse(fmt::format("config '{}': x of a convolution is packed beforehand; stages=2 would work", given));
   if (plain(gradient)) validate_plain(gradient, config);
 }

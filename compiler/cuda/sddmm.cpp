@@ -118,8 +118,8 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.number("counter_bytes", counter_bytes, "in front of the workspace");
   members.number("alignment", gradient.alignment,
                  "bytes that addresses and strides of activations are multiples of");
-  members.number("in_features", gradient.cut_in, "where the last block column is cut; 0: it is whole");
-  members.number("out_features", gradient.cut_out, "where the last block row is cut; 0: it is whole");
+  members.number("in_features", gradient.cut_cols(), "where the last block column is cut; 0: it is whole");
+  members.number("out_features", gradient.cut_rows(), "where the last block row is cut; 0: it is whole");
   members.flag("async_copy", target.compute_capability() >= 80);
   members.flag("feature_major", gradient.feature_major());
   members.flag("scales", gradient.epilogue.scale);

@@ -31,6 +31,25 @@ class CudaTest(ConvolutionTest):
                         answer = self.answer("run", "L.npy", *request, "--target", ("emulated", "emulated:sm_80")[number // 2], "--check")
                         self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
 
+    def test_features_that_fill_no_whole_blocks_go_with_every_command(self):
+        cut = ("--in-features", 50, "--out-features", 33, "--alignment", 2)
+        request = ("L.npy", *_REQUEST, "--batch", 3, *cut)
+        for operation in _OPERATIONS:
+            with self.subTest(operation=operation):
+                target = ("--op", operation, "--target", "emulated:sm_80")
+                answer = self.answer("run", *request, *target, "--check")
+                self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+                self.assertEqual(self.answer("verify", *request, *target, "--seeds", 1)["found"], 0)
+                said = self.succeed("compile", *request, "--op", operation, "--target", "sm_90", "-o", operation).out
+                self.assertIn("33 → 50" if operation == "grad_input" else "50 → 33", said)
+        (found,) = self.answer("tune", *request, "--target", "emulated:sm_80", "--budget", "1s")["problems"]
+        self.assertEqual((found["candidates"]["tried"] > 0, found["candidates"]["failed"]), (True, 0))
+        made = self.answer("precompile", *request, "--arch", "sm_80", "-o", "K.pack")
+        self.assertEqual((made["kernels"], made["failed"]), (1, []))
+        job = {"layouts": ["L.npy"], "blocks": [16], "batches": [3], "dtypes": ["f16"], "conv": _GEOMETRY, "in_features": 50, "out_features": 33, "alignment": 2}
+        self.write("jobs.json", json.dumps({"archs": ["sm_80"], "jobs": [job]}))
+        self.assertEqual(self.answer("precompile", "jobs.json", "-o", "J.pack")["found"], 1)
+
     def test_a_batch_of_any_images_is_right_for_every_n_it_takes(self):
         for operation in _OPERATIONS:
             for n in (0, 1, 2, 5, 9):
@@ -100,6 +119,8 @@ class RefusalTest(ConvolutionTest):
             ("kernel=3 input=9", ["--config", "stream tile_n=8"], ["variant stream", "variant simt would work"]),
             ("kernel=3 input=9", ["--attached"], ["attached", "baked would work"]),
             ("kernel=3 input=9", ["--batch", 1 << 30], ["positions together"]),
+            ("kernel=3 input=9", ["--dtype", "f64"], ["f64", "cpu"]),
+            ("kernel=3 input=9", ["--in-features", 96], ["96 input features", "97 to 128"]),
         ]
         for geometry, more, needles in cases:
             for operation in _OPERATIONS[:1] if "--config" in more else _OPERATIONS:

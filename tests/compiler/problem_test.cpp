@@ -114,6 +114,22 @@ TEST_CASE(
   CHECK(problem.flops(2) == 2.0 * 2 * static_cast<double>(blocks) * 16 * 8 * 10);
 }
 
+TEST_CASE("the features of a convolution are cut as those of a linear layer, whichever way it goes") {
+  const auto refusal_of = [](const char* geometry, std::int64_t in, std::int64_t out) {
+    return refusal([&](Problem& p) {
+      p.convolution = parse_convolution(geometry);
+      p.cut_in_features = in;
+      p.cut_out_features = out;
+    });
+  };
+  constexpr const char* kForward = "kernel=3 input=9";
+  constexpr const char* kTransposed = "kernel=3 transposed input=9";
+  CHECK(refusal_of(kForward, 33, 47) == "");
+  CHECK(refusal_of(kTransposed, 47, 33) == "");
+  CHECK(refusal_of(kForward, 33, 32) == "32 output features: 3 blocks of 16 hold 33 to 48");
+  CHECK(refusal_of(kTransposed, 32, 33) == "32 input features: 3 blocks of 16 hold 33 to 48");
+}
+
 TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is refused") {
   CHECK(refusal([](Problem& p) {
           p.operation = Operation::grad_input;

@@ -34,18 +34,18 @@ struct Types {
   Math math = Math::ieee;
 };
 constexpr std::array kTypes{
-    Types{DType::f32, DType::f32},
-    Types{DType::f16, DType::f32},
-    Types{DType::bf16, DType::bf16},
-    Types{DType::f32, DType::f32, Math::tf32},
+    Types{DType::f32, DType::f32},   Types{DType::f16, DType::f32},
+    Types{DType::bf16, DType::bf16}, Types{DType::f32, DType::f32, Math::tf32},
+    Types{DType::f64, DType::f64},
 };
 constexpr std::array kOperations{Operation::forward, Operation::grad_input, Operation::grad_weight};
 constexpr std::array kBlocks{BlockShape{8, 8}, BlockShape{16, 16}, BlockShape{32, 32}, BlockShape{16, 32},
                              BlockShape{32, 8}};
-constexpr std::array kAlignments{16, 8, 4};
+constexpr std::array kAlignments{16, 8, 4, 2};
 constexpr int kEnds = 4;     // epilogues of forward, derivatives and by-products of gradients
 constexpr int kLayouts = 3;  // of blocks: one, all, and random ones
 constexpr int kMasks = 3;    // of taps: none, one for all blocks, and one for each
+constexpr int kCuts = 4;     // partial last blocks: none, of inputs, of outputs, of both
 
 enum Axis : std::size_t {
   kDimensions,
@@ -61,6 +61,7 @@ enum Axis : std::size_t {
   kEnd,
   kLayout,
   kMask,
+  kCut,
   kImages,
   kDynamic,
   kPinned,
@@ -69,25 +70,9 @@ enum Axis : std::size_t {
   kWorkers,
   kAxes
 };
-constexpr std::array<int, kAxes> kSizes{3,
-                                        5,
-                                        3,
-                                        2,
-                                        3,
-                                        3,
-                                        3,
-                                        2,
-                                        kBlocks.size(),
-                                        kTypes.size(),
-                                        kEnds,
-                                        kLayouts,
-                                        kMasks,
-                                        3,
-                                        2,
-                                        3,
-                                        2,
-                                        kAlignments.size(),
-                                        2};
+constexpr std::array<int, kAxes> kSizes{
+    3,     5,        3,      2,     3, 3, 3, 2, kBlocks.size(),     kTypes.size(),
+    kEnds, kLayouts, kMasks, kCuts, 3, 2, 3, 2, kAlignments.size(), 2};
 
 struct Trial {
   Layout layout;
@@ -96,12 +81,14 @@ struct Trial {
 
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
-        "{} of '{}', {} x {} blocks of {}, {} present, {} images of {}, {} to {}{}, aligned to {}, "
+        "{} of '{}', {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to {}{}, "
+        "aligned to {}, "
         "epilogue {}, derivative {}{}, padding {}, target {}, config '{}'",
         name(options.operation), sparsekiln::to_string(options.convolution), layout.rows(), layout.cols(),
-        sparsekiln::to_string(options.block), layout.blocks(), launch.n, sparsekiln::to_string(options.batch),
-        name(options.dtype), name(*options.out_dtype), options.math == Math::tf32 ? " by tf32" : "",
-        options.alignment, sparsekiln::to_string(options.epilogue), name(options.derivative),
+        sparsekiln::to_string(options.block), layout.blocks(), options.in_features, options.out_features,
+        launch.n, sparsekiln::to_string(options.batch), name(options.dtype), name(*options.out_dtype),
+        options.math == Math::tf32 ? " by tf32" : "", options.alignment,
+        sparsekiln::to_string(options.epilogue), name(options.derivative),
         options.bias_gradient ? ", bias gradient" : "", launch.padding, options.target,
         options.config ? sparsekiln::to_string(*options.config) : "default");
   }
@@ -155,6 +142,18 @@ Layout layout_of(int number, std::mt19937& numbers) {
   return patterns::random(rows, cols, number == 1 ? 1 : 0.5, numbers());
 }
 
+/// Some features less than the blocks have, of inputs, outputs or both.
+void cut(Options& options, const Layout& layout, int number, std::mt19937& numbers) {
+  const bool transposed = options.convolution.transposed;
+  const auto features = [&](std::int32_t blocks, std::int32_t side) {
+    return std::int64_t{blocks} * side - 1 - static_cast<std::int64_t>(numbers() % (side - 1u));
+  };
+  const std::int64_t of_rows = features(layout.rows(), options.block.out);
+  const std::int64_t of_cols = features(layout.cols(), options.block.in);
+  if (number % 2 == 1) options.in_features = transposed ? of_rows : of_cols;
+  if (number / 2 == 1) options.out_features = transposed ? of_cols : of_rows;
+}
+
 /// What an operation does besides, by its number.
 void add_ends(Options& options, int number) {
   if (options.operation == Operation::forward) {
@@ -195,6 +194,7 @@ Trial trial_of(const Row& row) {
   trial.options.operation = kOperations[static_cast<std::size_t>(row[kOperation])];
   trial.options.convolution = geometry;
   trial.options.convolution.tap_mask = mask_of(row[kMask], trial.layout, geometry.taps(), numbers);
+  cut(trial.options, trial.layout, row[kCut], numbers);
   trial.options.alignment = kAlignments[static_cast<std::size_t>(row[kAlignment])];
   trial.options.target = Suite::current().target_with(row[kWorkers] == 0 ? 3 : 132);
   add_ends(trial.options, row[kEnd]);
@@ -208,7 +208,10 @@ bool exists(const Row& row) {
   if (std::find(row.begin(), row.begin() + kEnd + 1, kUnset) != row.begin() + kEnd + 1) return true;
   const bool on_cpu = Suite::current().on_cpu();
   const Types& types = kTypes[static_cast<std::size_t>(row[kType])];
-  if (on_cpu && types.math == Math::tf32) return false;
+  if (types.math == Math::tf32 ? on_cpu : types.dtype == DType::f64 && !on_cpu) return false;
+  const auto bytes = static_cast<int>(std::max(size_of(types.dtype), size_of(types.out)));
+  if (row[kAlignment] != kUnset && kAlignments[static_cast<std::size_t>(row[kAlignment])] < bytes)
+    return false;
   if (!on_cpu && Suite::current().device()->target().compute_capability() < 80 &&
       (types.dtype == DType::bf16 || types.math == Math::tf32))
     return false;

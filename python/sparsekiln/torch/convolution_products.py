@@ -129,7 +129,7 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> tuple[
     most = _most_images(in_channels, dy.shape[-1], form, input) if use.keeps_images else max(n, 1)
     dw, dbias = launch(x[:most], dy[:most])
     if n > most:
-        dw = dw.float()
+        dw = dw.to(torch.promote_types(dw.dtype, torch.float32))
         for start in range(most, n, most):
             more, more_bias = launch(x[start : start + most], dy[start : start + most])
             dw += more

@@ -53,12 +53,14 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
     Takes [n, in_channels, {extents}] or [in_channels, {extents}], contiguous or channels-last, and gives a tensor of the same
     memory format. Computes channels-last: an input of that format is read in place, and others are copied. Kernels are compiled
     when they are first needed, for each size of the input, and serve all batches; on the cpu those of the gradient of the weight,
-    all up to a power of two. Where kernel_size and stride are 1 and nothing is padded, which is a linear layer of each position,
-    one kernel serves all sizes of the input. On CUDA tensors the extents of a kernel are 64 together at most, with 1 for each
-    dimension that there is not.
+    except in float64, all up to a power of two. Where kernel_size and stride are 1 and nothing is padded, which is a linear layer
+    of each position, one kernel serves all sizes of the input. On CUDA tensors the extents of a kernel are 64 together at most,
+    with 1 for each dimension that there is not.
 
-    in_channels, out_channels, groups  the channels of each group must fill whole blocks; a layout keeps the blocks within groups
-    kernel_size, stride, padding, dilation, bias, device, dtype  as in nn.Conv{d}d; types are float32, bfloat16 and float16
+    in_channels, out_channels, groups  channels need not be multiples of the block: the last blocks are then partial. Those of
+             each of several groups must be; a layout keeps the blocks within groups
+    kernel_size, stride, padding, dilation, bias, device, dtype  as in nn.Conv{d}d; types are float32, bfloat16 and float16, and
+             on the cpu float64
     padding_mode  "zeros" alone
     layout   sparsekiln.Layout, or what makes one: [rows, cols] of blocks, rows of output channels
     density  where there is no layout: the fraction of blocks that are present, drawn at random, as many in each row
@@ -67,7 +69,8 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
 
     Parameters: `weight_values` [blocks, taps, block_out, block_in], blocks in row-major order over the layout, taps in
     row-major order of the kernel, and `bias` [out_channels]. Buffers: `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch.
-    load_state_dict adopts the layout that was saved; relayout changes it.
+    What `weight_values` holds beyond the last channel has no effect. load_state_dict adopts the layout that was saved; relayout
+    changes it.
     """
 
 
