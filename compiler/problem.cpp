@@ -241,7 +241,6 @@ void validate_convolution(const Problem& problem) {
     refuse(fmt::format("a convolution with {}: {} would work", what, instead));
   };
   if (problem.feature_major()) refuse_with("feature-major activations", "batch-major ones, channels-last,");
-  if (problem.gates) refuse_with("gates", "scaled values");
   if (problem.cut_in_features != 0 || problem.cut_out_features != 0)
     refuse_with("features that fill no whole blocks", "features of zeros beside them");
   if (problem.dtype == DType::f64) refuse_with("f64", "f32");
