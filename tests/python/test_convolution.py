@@ -152,5 +152,7 @@ def test_gates_scale_all_taps_of_a_block_and_have_the_gradients_that_pytorch_fin
     close(dw.reshape(-1, *BLOCK), of_values.grad.numpy()[mask])
     assert dgates.shape == (blocks,)
     close(dgates, of_gates.grad)
+    for one, again in zip((dw, dgates), kernel(x, dy, w=present, gates=gates, threads=1)):
+        np.testing.assert_array_equal(one, again)
     with pytest.raises(sk.InvalidArgument, match=rf"gates.*\[{blocks}\]"):
         kernel(x, dy, w=present, gates=np.ones(int(mask.sum()), np.float32))
