@@ -212,7 +212,8 @@ Prediction predict(const Sddmm& problem, const Target& target, const Config& con
   const double pack = 0.3 * features * entries + (config.stages == 2 ? 0 : kGatherCycles * blocks * entries);
   const double shares = config.split * threads;
   const double busy = (products + sums) / threads * imbalance(shares, threads);
-  const double overhead = kLaunchUs + (threads > 1 ? config.stages * kPassUs : 0) + shares / threads * 0.1;
+  const std::int32_t passes = config.stages + (problem.sums_gates_of_taps() ? 1 : 0);
+  const double overhead = kLaunchUs + (threads > 1 ? passes * kPassUs : 0) + shares / threads * 0.1;
   return {overhead + (std::max(busy, memory) + pack / threads) / kHertz * 1e6,
           memory > busy ? Bound::memory : Bound::arithmetic};
 }

@@ -103,8 +103,9 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
   const std::int64_t derived = gradient.exchanged() ? 1 : of_dy;
   const std::int64_t displaced = gradient.exchanged() ? of_dy : 1;
   const std::int64_t dw = blocks * gradient.block_elements() * bytes_of(gradient.out_dtype);
-  const std::int64_t w =
-      gradient.gate_gradient ? blocks * gradient.block_elements() * element + 4 * blocks : 0;
+  const std::int64_t w = gradient.gate_gradient ? blocks * gradient.block_elements() * element +
+                                                      std::int64_t{4} * gradient.block_gates.count()
+                                                : 0;
   const std::int64_t dbias = gradient.bias_gradient ? 4 * gradient.out_features() : 0;
   const std::int64_t gates = gradient.gates ? 4 * blocks : 0;
   const LayoutStatistics& statistics = gradient.layout.statistics();
@@ -116,7 +117,8 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
           : (gradient.bias_gradient ? 16 : 12) * counts.runs + 4 * blocks + 8 * counts.workers;
   // What slices of a run write to the workspace, and the last of them reads.
   const std::int64_t part = std::int64_t{4} * gradient.block.out * config.rows * gradient.block.in;
-  const std::int64_t sums = slices == 1 ? 0 : counts.runs * (slices * (2 * part + 4) + 4);
+  const std::int64_t sums = (slices == 1 ? 0 : counts.runs * (slices * (2 * part + 4) + 4)) +
+                            (gradient.sums_gates_of_taps() ? 2 * 4 * blocks : 0);
   Work work;
   work.global_bytes =
       product_rows * element *
@@ -126,6 +128,7 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
                                  displaced * gradient.displaced_rows(n) *
                                      features_read(gradient.layout, gradient.col_features())) +
                       dw + w + dbias + gates + tables;
+  work.kernels = gradient.sums_gates_of_taps() ? 2 : 1;
   // CTAs go through the batch together, a run each; the next ones begin at its start. Those that share dy are
   // computed together.
   const std::int64_t rounds = quotient_up(counts.runs, counts.workers);

@@ -240,8 +240,9 @@ void validate_convolution(const Problem& problem) {
   const auto refuse_with = [](std::string_view what, std::string_view instead) {
     refuse(fmt::format("a convolution with {}: {} would work", what, instead));
   };
+  if (problem.dtype == DType::f64 && problem.gate_gradient && problem.taps() > 1)
+    refuse_with("a gradient of the gates in f64", "f32");
   if (problem.feature_major()) refuse_with("feature-major activations", "batch-major ones, channels-last,");
-  if (problem.gates) refuse_with("gates", "scaled values");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
+#include "compiler/block_gates.h"
 #include "compiler/correlation.h"
 
 namespace sparsekiln {
@@ -39,6 +40,7 @@ struct Spmm : Computation {
   std::shared_ptr<const Correlation> correlation;
   /// What block_of_weight gives for a convolution by columns.
   std::vector<std::int32_t> numbers;
+  BlockGates block_gates;  ///< where there are gates
 
   /// Weights that x is multiplied with: 2 of a glu pair.
   [[nodiscard]] std::int32_t weights() const { return epilogue.glu ? 2 : 1; }

@@ -81,7 +81,7 @@ class Filler {
   }
   /// A third of them 0, a third 1, the rest something between.
   [[nodiscard]] std::vector<std::byte> gates() const {
-    const auto blocks = static_cast<std::size_t>(problem_.layout.blocks());
+    const auto blocks = static_cast<std::size_t>(problem_.block_gates.count());
     std::vector<float> values(blocks);
     constexpr std::array kValues{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f};
     for (std::size_t i = 0; i < blocks; ++i)

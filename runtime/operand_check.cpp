@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/block_gates.h"
 #include "compiler/problem_kind.h"
 #include "runtime/operand_region.h"
 #include "runtime/operands.h"
@@ -368,6 +369,11 @@ ProductActivations check_activations(const Operands& operands, const OperandCont
   return checked;
 }
 
+/// One for each block of the layout.
+std::int64_t gates_of(const OperandContract& contract) {
+  return layout_blocks(contract.convolution, contract.blocks);
+}
+
 /// What a product reads besides activations; what the kernel does not take is empty.
 struct ProductParameters {
   Region w;
@@ -391,7 +397,7 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   if (ends.bias && ends.glu) checked.v_bias = vector("v_bias", operands.v_bias);
   if (contract.gates)
     checked.gates =
-        check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
+        check_dense("gates", operands.gates, contract.sum_type(), gates_of(contract), contract, device);
   return checked;
 }
 
@@ -534,12 +540,12 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
         check_dense("dbias", operands.dbias, contract.sum_type(), contract.out_features, contract, device);
   if (contract.gate_gradient) {
     computed[2] =
-        check_dense("dgates", operands.dgates, contract.sum_type(), contract.blocks, contract, device);
+        check_dense("dgates", operands.dgates, contract.sum_type(), gates_of(contract), contract, device);
     w = check_weight("w", operands.w, contract.dtype, contract, device);
   }
   Region gates;
   if (contract.gates)
-    gates = check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
+    gates = check_dense("gates", operands.gates, contract.sum_type(), gates_of(contract), contract, device);
   for (const Region& region : computed) refuse_overlaps(region, {w, gates});
   for (const auto& [one, other] : {std::pair{0, 1}, {0, 2}, {1, 2}})
     if (overlap(computed[one], computed[other])) refuse_shared(computed[one].name, computed[other].name);

@@ -69,7 +69,7 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
     if (problem.derivative != Activation::none)
       operands.z = any.of_x(view_of(place(inputs.z.bytes), inputs.z));
     if (problem.gates)
-      operands.gates = view(place(inputs.gates), problem.sum_type(), problem.layout.blocks());
+      operands.gates = view(place(inputs.gates), problem.sum_type(), product.block_gates.count());
     operands.alpha = inputs.alpha;
     operands.beta = inputs.beta;
   }

@@ -56,6 +56,7 @@ struct AttachedTables {
   __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }
   __device__ __forceinline__ uint2 step(int index) const { return steps[index]; }
   __device__ __forceinline__ int more_block(int index) const { return more_blocks[index]; }
+  __device__ __forceinline__ int gate(int block) const { return block; }
   __device__ __forceinline__ int item_end(int item) const { return item_ends[item]; }
   __device__ __forceinline__ int row(int index) const { return rows[index]; }
   __device__ __forceinline__ int split(int item) const { return splits[item]; }
@@ -81,7 +82,7 @@ struct Source {
   const typename Config::Element* x;  ///< the first batch row of the tile; of a convolution all of x
   const typename Config::Element* w;
   const typename Config::Element* v;  ///< the second weight of a GLU
-  const float* gates;                 ///< one gate for each block of W, if the problem has gates
+  const float* gates;  ///< if the problem has gates; Table::gate says which one a block of W has
   const typename Config::Element* z;  ///< like x, where x is multiplied by an activation's derivative at z
   long long x_stride;
   long long z_stride;
@@ -147,7 +148,7 @@ struct Feed {
     const uint2 entry = kGates ? later : table.step(index);
     step.bits = entry.x;
     if constexpr (kGates) {
-      gate = step.present() ? gates[entry.y] : 0.0f;
+      gate = step.present() ? gates[table.gate(static_cast<int>(entry.y))] : 0.0f;
       later = table.step(min(chunk + 1, end) * kBlocks + own);
     }
     if constexpr (kMerge == 1) {

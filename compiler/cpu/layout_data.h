@@ -65,6 +65,9 @@ inline constexpr std::size_t kLayoutTables = TableImage::kArrays + 1;
 struct LayoutData {
   std::array<std::int64_t, kLayoutNumbers> numbers{};
   std::array<std::vector<std::int32_t>, kLayoutTables> tables;
+  /// Where the taps of a convolution, which is baked, share gates; else empty. A product has the gate of each
+  /// step; a gradient of the weight that of each block of dw, then the first block of each gate, and the end.
+  std::vector<std::int32_t> gates;
 
   [[nodiscard]] std::int64_t& operator[](LayoutNumber number) {
     return numbers[static_cast<std::size_t>(number)];

@@ -39,6 +39,8 @@ class LayoutIr {
   /// An i64, and the address of a table's first i32, in the current pass.
   [[nodiscard]] Value* number(LayoutNumber number) const;
   [[nodiscard]] Value* table(std::size_t table);
+  /// LayoutData::gates; null where there are none.
+  [[nodiscard]] Value* gates();
 
  private:
   [[nodiscard]] Value* image() const;
@@ -46,6 +48,8 @@ class LayoutIr {
   EmittedModule& module_;
   std::unique_ptr<const LayoutData> data_;  ///< null: attached
   std::vector<std::string> names_;
+  std::string gates_name_;
+  llvm::GlobalVariable* gates_ = nullptr;
   std::array<llvm::GlobalVariable*, kLayoutTables> globals_{};  ///< of those that were asked for
 };
 

@@ -204,7 +204,9 @@ class PlainSddmm {
   void sum_block(Value* row, Value* block) {
     const auto [out, in] = problem_.block;
     Value* column = v_.entry(columns_, block, "column");
-    Value* gate = problem_.gates ? p_.load_sums(gates_, block) : nullptr;
+    Value* numbers = problem_.gates ? layout_.gates() : nullptr;
+    Value* of_gate = numbers == nullptr ? block : v_.entry(numbers, block, "gate_number");
+    Value* gate = problem_.gates ? p_.load_sums(gates_, of_gate) : nullptr;
     // Where a gate is 0 nothing is summed, unless its own gradient asks for the sums.
     const bool skips = problem_.gates && !problem_.gate_gradient;
     Value* batch_rows =

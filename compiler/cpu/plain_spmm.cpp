@@ -123,7 +123,8 @@ class PlainSpmm {
       Value* column = v_.entry(columns_, step, "column");
       Value* block = v_.entry(blocks_, step, "block");
       if (!problem_.gates) return add_block(column, block, nullptr);
-      Value* gate = p_.load_sums(gates_, block);
+      Value* numbers = layout_.gates();
+      Value* gate = p_.load_sums(gates_, numbers == nullptr ? block : v_.entry(numbers, step, "gate_number"));
       v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(column, block, gate); });
     });
     store_row(row);
@@ -346,6 +347,8 @@ LayoutData plain_spmm_data(const Spmm& problem, const Config& config, const Sche
     }
   }
   data.tables[kWorkerBegin].push_back(count(items.size()) / kPlainItemFields);
+  if (problem.block_gates.shared())
+    for (const std::int32_t block : data.tables[kBlocks]) data.gates.push_back(problem.block_gates.of(block));
   // An empty layout's tables are not read; a baked one has an address all the same.
   for (std::vector<std::int32_t>* table : {&items, &columns, &data.tables[kBlocks]})
     if (table->empty()) table->push_back(0);

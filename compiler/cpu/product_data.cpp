@@ -114,6 +114,8 @@ void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule,
                                            : step.input());
     blocks.push_back(step.block[0]);
   }
+  if (problem.block_gates.shared())
+    for (const Step& step : steps) data.gates.push_back(problem.block_gates.of(step.block[0]));
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
 }

@@ -30,8 +30,12 @@ bool plain(const Sddmm& gradient) { return element(gradient.dtype).cpu == CpuPas
 void emit_passes(EmittedModule& module, const Sddmm& gradient, const Config& config,
                  const SddmmGeometry& geometry, LayoutIr& layout, const Entry& entry) {
   if (plain(gradient)) return emit_plain_sddmm(module.ir(), entry.passes.back(), gradient, config, layout);
-  if (geometry.packed) emit_panel_pass(module.ir(), entry.passes.front(), geometry, layout);
-  SddmmPass(module.ir(), geometry, layout).emit(entry.passes.back());
+  std::size_t next = 0;
+  if (geometry.packed) emit_panel_pass(module.ir(), entry.passes[next++], geometry, layout);
+  SddmmPass(module.ir(), geometry, layout).emit(entry.passes[next++]);
+  if (geometry.sums_gates_of_taps)
+    SddmmPass(module.ir(), geometry, layout)
+        .emit_gates_of_taps(entry.passes[next], gradient.layout.blocks(), gradient.block_gates.count());
 }
 
 std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {
@@ -86,6 +90,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     entry.tile_n = 0;
     if (geometry.packed) entry.passes.push_back("pack" + suffix);
     entry.passes.push_back("weight_gradient" + suffix);
+    if (geometry.sums_gates_of_taps) entry.passes.push_back("gate_gradient" + suffix);
     if (without_layout) {
       entry.workers = 0;
       entry.arguments = {Argument::tables};

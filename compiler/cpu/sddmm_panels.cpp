@@ -33,6 +33,7 @@ PanelSource::PanelSource(VectorIr& v, const SddmmGeometry& geometry, const Layou
   const auto stride = [&](std::size_t offset) {
     return v_.times(v_.argument(i64, offset, "stride"), element);
   };
+  if (g_.sums_gates_of_taps) before_panels_ = layout.number(LayoutNumber::tile_bytes);
   if (side_.cut) features_ = layout.number(side_.features());
   x_row_bytes_ = v_.times(layout.number(g_.x.panels()), g_.x.row_bytes());
   dy_row_bytes_ = v_.times(layout.number(g_.dy.panels()), g_.dy.row_bytes());
@@ -57,6 +58,7 @@ PanelSource::Value* PanelSource::packed(Value* pair) {
   Value* dy_bytes = v_.times(dy_row_bytes_, g_.rows_of_entry(SddmmSide::dy));
   Value* bytes = v_.ir.CreateMul(v_.ir.CreateMul(pair, n_), v_.plus(x_bytes, dy_bytes));
   if (side_.side == SddmmSide::dy) bytes = v_.plus(bytes, v_.ir.CreateMul(n_, x_bytes));
+  if (before_panels_ != nullptr) bytes = v_.plus(bytes, before_panels_);
   return v_.at(workspace, bytes);
 }
 

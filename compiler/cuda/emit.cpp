@@ -284,7 +284,8 @@ class KernelWriter {
     entry.workers = schedule.workers();
     entry.workspace = workspace_of(problem_, range.config, schedule, counters_in_front);
     tables_.write(index(), make_tables(schedule, instance.chunk), range.config.table,
-                  {schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile});
+                  {schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile},
+                  problem_.gates ? &problem_.block_gates : nullptr);
     write(range.config, instance, std::move(entry), schedule.counters > 0);
   }
 

@@ -128,13 +128,14 @@ struct Computation {
   /// For gradients: as it is loaded, dy is multiplied by the derivative of this function at z, in sum_type(),
   /// and rounded to dy's type. For relu z may also be y, its result.
   Activation derivative = Activation::none;
-  /// Every block of W is scaled by a number of its own, in sum_type(), and rounded to W's type; where that is
-  /// 0 the block is skipped, whatever it holds. For grad_weight dw is multiplied by it.
+  /// Every block of W, of a convolution with all its taps, is scaled by a number of its own, in sum_type(),
+  /// and rounded to W's type; where that is 0 the block is skipped, whatever it holds. For grad_weight dw is
+  /// multiplied by it.
   bool gates = false;
   bool bias_gradient = false;  ///< grad_weight also sums dy (after `derivative`) over the batch
-  /// grad_weight also sums dw, before gates, times W over each block. With grad_weight, Epilogue::scale
-  /// scales all that is computed: dbias and dgates too are alpha times their sums, plus beta times what they
-  /// were.
+  /// grad_weight also sums dw, before gates, times W over what each gate scales. With grad_weight,
+  /// Epilogue::scale scales all that is computed: dbias and dgates too are alpha times their sums, plus beta
+  /// times what they were.
   bool gate_gradient = false;
   /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
   std::int32_t alignment = 16;

@@ -160,7 +160,7 @@ class Call {
       make(main_, like);
     }
     if (kernel_.bias_gradient != 0) make_sums("dbias", kernel_.out_features, like);
-    if (kernel_.gate_gradient != 0) make_sums("dgates", kernel_.blocks, like);
+    if (kernel_.gate_gradient != 0) make_sums("dgates", gate_count(), like);
     if (!stream_given_) operands_.stream = like.current_stream();
     if (workspace_) take_workspace(like);
     operands_.alpha64 = &alpha_;
@@ -278,6 +278,12 @@ class Call {
     }
     operands_.workspace = static_cast<std::byte*>(space.data) + space.byte_offset;
     operands_.workspace_size = elements * space.dtype.bits * space.dtype.lanes / 8;
+  }
+
+  /// That of the gates which were given: the taps of a convolution's block share one. A launch checks it.
+  [[nodiscard]] std::int64_t gate_count() const {
+    const auto& gates = tensors_[index_of("gates")];
+    return gates && gates->get().ndim == 1 ? gates->get().shape[0] : kernel_.blocks;
   }
 
   void make_sums(std::string_view name, std::int64_t size, const Tensor& like) {

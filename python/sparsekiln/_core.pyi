@@ -56,7 +56,7 @@ class Kernel:
     rows are contiguous, at any distance. With three dimensions, activations are batches of matrices; those of a convolution are
     images, channels-last, [n, (depth,) (height,) width, features], or their rows, and weights [blocks, taps, block_out, block_in]. Outputs that are not
     given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias, residual, z,
-    gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream, a
+    gates[blocks of the layout], the outputs dbias[out] and dgates, as gates (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream, a
     number, by default the framework's current one, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). A workspace is a dense array of any type, on the same device, of at least
     workspace_bytes(n) bytes, of which the first workspace_counter_bytes() are zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
     as one that the kernel takes.

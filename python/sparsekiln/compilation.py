@@ -72,7 +72,8 @@ def compile(
     math: "ieee", or "tf32" for float32 on tensor cores.
     order: "batch-major" x[n, in], or "feature-major" x[in, n].
     derivative: of gradients: dy is multiplied by the derivative of this activation at z.
-    gates: every block of W is scaled by a number of its own. bias_gradient, gate_gradient: grad_weight sums these too.
+    gates: every block of W, of a convolution with all its taps, is scaled by a number of its own.
+    bias_gradient, gate_gradient: grad_weight sums these too.
     in_features, out_features: where the last blocks are cut; 0: whole ones.
     tuning: "recorded", or "now": a problem without a record of this device is tuned first, for `tuning_seconds` at most.
         Ctrl-C ends that; what was measured is kept, and the next run goes on from there.

@@ -64,6 +64,17 @@ class CudaTest(ConvolutionTest):
                 answer = self.answer("verify", "L.npy", *_REQUEST, *request)
                 self.assertEqual((answer["found"], len(answer["seeds"])), (0, 2))
 
+    def test_gates_and_their_gradient_are_right_and_verified(self):
+        gates = ("--batch", "up-to:3", "--n", 2, "--target", "emulated:sm_80", "--gate")
+        masked = ("--block", 16, "--conv", "kernel=3 padding=1 input=9 taps=" + "110100111" * 2, "--dtype", "f32")
+        for request in (_REQUEST, masked):
+            for operation in _OPERATIONS:
+                with self.subTest(request=request, operation=operation):
+                    asked = (*request, *gates, "--op", operation, *(["--gate-gradient"] if operation == "grad_weight" else []))
+                    answer = self.answer("run", "L.npy", *asked, "--check")
+                    self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+                    self.assertEqual(self.answer("verify", "L.npy", *asked, "--seeds", 2)["found"], 0)
+
     def test_what_is_compiled_says_its_geometry(self):
         for operation in _OPERATIONS:
             with self.subTest(operation):

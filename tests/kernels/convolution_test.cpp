@@ -46,6 +46,7 @@ constexpr int kEnds = 4;     // epilogues of forward, derivatives and by-product
 constexpr int kLayouts = 3;  // of blocks: one, all, and random ones
 constexpr int kMasks = 3;    // of taps: none, one for all blocks, and one for each
 constexpr int kCuts = 4;     // partial last blocks: none, of inputs, of outputs, of both
+constexpr int kGates = 3;    // none, gates, and in the gradient of the weight theirs, too
 
 enum Axis : std::size_t {
   kDimensions,
@@ -62,6 +63,7 @@ enum Axis : std::size_t {
   kLayout,
   kMask,
   kCut,
+  kGate,
   kImages,
   kDynamic,
   kPinned,
@@ -70,9 +72,27 @@ enum Axis : std::size_t {
   kWorkers,
   kAxes
 };
-constexpr std::array<int, kAxes> kSizes{
-    3,     5,        3,      2,     3, 3, 3, 2, kBlocks.size(),     kTypes.size(),
-    kEnds, kLayouts, kMasks, kCuts, 3, 2, 3, 2, kAlignments.size(), 2};
+constexpr std::array<int, kAxes> kSizes{3,
+                                        5,
+                                        3,
+                                        2,
+                                        3,
+                                        3,
+                                        3,
+                                        2,
+                                        kBlocks.size(),
+                                        kTypes.size(),
+                                        kEnds,
+                                        kLayouts,
+                                        kMasks,
+                                        kCuts,
+                                        kGates,
+                                        3,
+                                        2,
+                                        3,
+                                        2,
+                                        kAlignments.size(),
+                                        2};
 
 struct Trial {
   Layout layout;
@@ -82,15 +102,17 @@ struct Trial {
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
         "{} of '{}', {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to {}{}, "
-        "aligned to {}, "
-        "epilogue {}, derivative {}{}, padding {}, target {}, config '{}'",
+        "aligned to {}, epilogue {}, derivative {}{}{}, padding {}, target {}, config '{}'",
         name(options.operation), sparsekiln::to_string(options.convolution), layout.rows(), layout.cols(),
         sparsekiln::to_string(options.block), layout.blocks(), options.in_features, options.out_features,
         launch.n, sparsekiln::to_string(options.batch), name(options.dtype), name(*options.out_dtype),
         options.math == Math::tf32 ? " by tf32" : "", options.alignment,
         sparsekiln::to_string(options.epilogue), name(options.derivative),
-        options.bias_gradient ? ", bias gradient" : "", launch.padding, options.target,
-        options.config ? sparsekiln::to_string(*options.config) : "default");
+        options.bias_gradient ? ", bias gradient" : "",
+        options.gate_gradient ? ", gates and their gradient"
+        : options.gates       ? ", gates"
+                              : "",
+        launch.padding, options.target, options.config ? sparsekiln::to_string(*options.config) : "default");
   }
 };
 
@@ -198,6 +220,9 @@ Trial trial_of(const Row& row) {
   trial.options.alignment = kAlignments[static_cast<std::size_t>(row[kAlignment])];
   trial.options.target = Suite::current().target_with(row[kWorkers] == 0 ? 3 : 132);
   add_ends(trial.options, row[kEnd]);
+  trial.options.gates = row[kGate] != 0;
+  trial.options.gate_gradient =
+      row[kGate] == 2 && trial.options.operation == Operation::grad_weight && types.dtype != DType::f64;
   trial.launch = {.n = n, .padding = row[kWide] == 1 ? 16 : 0};
   if (!dynamic && row[kPinned] != 0) trial.options.config = pinned(trial.layout, trial.options, numbers);
   return trial;
@@ -330,6 +355,7 @@ TEST_CASE(
     options.epilogue.scale = true;
     options.bias_gradient = !options.convolution.transposed;
     if (options.convolution.transposed) options.derivative = Activation::relu;
+    options.gates = options.gate_gradient = true;  // whose taps are runs of their own, or of several
     options.target = Suite::current().target_with(132);
     const Layout layout = patterns::random(2, 2, 0.75, 3);
     const Kernel kernel = compile(layout, options);
