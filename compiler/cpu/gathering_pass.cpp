@@ -95,6 +95,7 @@ void GatheringPass::flush(Value* first_row, Value* rows) {
   for_each_entry(first_row, [&](Value* batch_row, Value* entry) {
     Value* from = v_.at(waiting, v_.times(batch_row, std::int64_t{4} * gathered_outputs()));
     Value* to = v_.settled(epilogue_.y_at(entry, v_.times(first_outputs, g_.block_out)));
+    Value* edges = epilogue_.edges_of(entry);
     for (std::int64_t line = 0; line < together() * row_bytes; line += kLine)
       v_.prefetch(v_.beyond(to, together() * row_bytes + line));
     v_.loop("row", v_.constant(0), rows, [&](Value* row) {
@@ -104,7 +105,8 @@ void GatheringPass::flush(Value* first_row, Value* rows) {
                        .y = v_.settled(v_.at(to, v_.times(row, row_bytes))),
                        .major = entry,
                        .minor = v_.times(block_row, g_.block_out),
-                       .count = epilogue_.outputs_of(block_row)});
+                       .count = epilogue_.outputs_of(block_row),
+                       .edges = edges});
     });
   });
 }

@@ -31,6 +31,8 @@ bool must_copy(const Spmm& problem) {
 
 Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config)
     : correlation(problem.correlation),
+      edges(problem.epilogue.edge_bias ? std::make_shared<const EdgeRuns>(edge_runs(problem.convolution))
+                                       : nullptr),
       dtype(problem.dtype),
       out_dtype(problem.out_dtype),
       epilogue(problem.epilogue),
