@@ -57,7 +57,8 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t gates = problem.gates ? 4 * blocks : 0;
   const std::int64_t bias =
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
-  // A gain and a bias, of 4 bytes each, for each element of y, which are few in memory.
+  // A gain and a bias, of 4 bytes each, for each element of y: fewer where lanes of a warp read the same
+  // ones, and few in memory.
   const std::int64_t edge_reads =
       problem.epilogue.edge_bias ? 8 * problem.y_rows(n) * problem.out_features() : 0;
   const std::int64_t edges = 8 * count_edge_situations(problem) * problem.out_features();

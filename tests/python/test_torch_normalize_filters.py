@@ -16,7 +16,7 @@ MAKERS = {
 
 
 def dense_result(layer, gain, upstream, eps):
-    """Of the dense weight: the filters of length 1, times gain; and gradients of the weight, in blocks, and the gain."""
+    """The dense weight normalised: its filters of length 1, times gain; and gradients of the weight, in blocks, and the gain."""
     operands = [one.detach().double().requires_grad_() for one in (dense_weight(layer), gain)]
     others = [dim for dim in range(operands[0].dim()) if dim != layer.OUTPUTS]
     shape = [-1 if dim == layer.OUTPUTS else 1 for dim in range(operands[0].dim())]
