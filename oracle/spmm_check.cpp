@@ -11,6 +11,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/element.h"
+#include "oracle/edge_reference.h"
 #include "oracle/reference_epilogue.h"
 #include "oracle/spmm_reference.h"
 
@@ -56,6 +57,7 @@ class Judge {
       : problem_(problem), inputs_(inputs), output_(output) {
     for (std::int32_t row = 0; row < problem.out_blocks(); ++row)
       tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
+    if (problem.epilogue.edge_bias) situations_ = edge_reference(problem.convolution);
   }
 
   /// Compares row n of y with entry `at` of the products with W and, where glu, V.
@@ -123,6 +125,12 @@ class Judge {
     }
     if (epilogue.bias) operands.bias = to_double(type, inputs_.bias.data(), o);
     if (epilogue.bias && epilogue.glu) operands.v_bias = to_double(type, inputs_.v_bias.data(), o);
+    if (epilogue.edge_bias) {
+      const auto position = static_cast<std::size_t>(n % std::ssize(situations_));
+      const std::int64_t at = situations_[position] * output_.width() + o;
+      operands.edge_gain = to_double(problem_.sum_type(), inputs_.edge_gain.data(), at);
+      operands.edge_bias = to_double(problem_.sum_type(), inputs_.edge_bias.data(), at);
+    }
     if (epilogue.residual) operands.residual = element(inputs_.residual, n, o);
     return operands;
   }
@@ -131,6 +139,7 @@ class Judge {
   const HostInputs& inputs_;
   const PoisonedOutput& output_;
   std::vector<Tolerance> tolerance_;
+  std::vector<std::int32_t> situations_;  ///< of the positions of an image
   double error2_ = 0;
   double norm2_ = 0;
   std::string first_wrong_;

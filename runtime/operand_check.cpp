@@ -111,6 +111,12 @@ using Extents = Convolution::Extents;
   refuse(name, fmt::format("rank {}, shape {} and strides {}, but the kernel takes dense [{}]", is.rank,
                            shape_of(is), list_of(is.stride, is.rank), elements));
 }
+[[noreturn, gnu::cold]] void refuse_dense_rows(std::string_view name, const TensorView& is, std::int64_t rows,
+                                               std::int64_t features) {
+  refuse(name, fmt::format("rank {}, shape {} and strides {}, but the kernel takes dense [{}, {}]: a row for "
+                           "each edge situation",
+                           is.rank, shape_of(is), list_of(is.stride, is.rank), rows, features));
+}
 [[noreturn, gnu::cold]] void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element,
                                            std::int64_t least, std::int64_t unit) {
   refuse(name, fmt::format("strides [{}, {}]: the last must be 1, the first at least {} and a multiple of {}",
@@ -260,6 +266,19 @@ Region check_dense(std::string_view name, const TensorView& view, DType type, st
   return {name, static_cast<const std::byte*>(view.data), 1, bytes, bytes};
 }
 
+Region check_dense_rows(std::string_view name, const TensorView& view, DType type, std::int64_t rows,
+                        std::int64_t features, const OperandContract& contract, std::int32_t device) {
+  if (view.rank == 0) refuse_missing(name, contract);
+  if (view.dtype != type) refuse_type(name, view.dtype, type);
+  check_device(name, view, device);
+  const bool dense = view.rank == 2 && view.shape[0] == rows && view.shape[1] == features &&
+                     (rows == 1 || view.stride[0] == features) && (features == 1 || view.stride[1] == 1);
+  if (!dense && rows * features != 0) refuse_dense_rows(name, view, rows, features);
+  const auto bytes = rows * features * static_cast<std::int64_t>(size_of(type));
+  if (bytes > 0) check_address(name, view.data, static_cast<std::int64_t>(size_of(type)));
+  return {name, static_cast<const std::byte*>(view.data), 1, bytes, bytes};
+}
+
 /// What Kernel::pack made, in any dense shape: its axes are not the layout's any more.
 void check_packed(std::string_view name, const TensorView& w, const OperandContract& contract) {
   if (w.dtype != contract.dtype) refuse_type(name, w.dtype, contract.dtype);
@@ -381,6 +400,8 @@ struct ProductParameters {
   Region bias;
   Region v_bias;
   Region gates;
+  Region edge_gain;
+  Region edge_bias;
 };
 
 ProductParameters check_parameters(const Operands& operands, const OperandContract& contract,
@@ -398,6 +419,12 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   if (contract.gates)
     checked.gates =
         check_dense("gates", operands.gates, contract.sum_type(), gates_of(contract), contract, device);
+  const auto edges = [&](std::string_view name, const TensorView& view) {
+    return check_dense_rows(name, view, contract.sum_type(), contract.edge_situations, features, contract,
+                            device);
+  };
+  if (ends.edge_bias) checked.edge_gain = edges("edge_gain", operands.edge_gain);
+  if (ends.edge_bias) checked.edge_bias = edges("edge_bias", operands.edge_bias);
   return checked;
 }
 
@@ -410,8 +437,8 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
   const std::int64_t to = sides_of(contract).to.features;
   if (!y.apart(to, feature_major)) refuse_itself(y.name);
   const Region computed = y.region(to, feature_major);
-  refuse_overlaps(computed,
-                  {x.region(from, feature_major), reads.w, reads.v, reads.bias, reads.v_bias, reads.gates});
+  refuse_overlaps(computed, {x.region(from, feature_major), reads.w, reads.v, reads.bias, reads.v_bias,
+                             reads.gates, reads.edge_gain, reads.edge_bias});
   if (z.view != nullptr) refuse_overlaps(computed, {z.region(from, feature_major)});
   if (residual.view == nullptr) return;
   // In place is safe: the thread that writes an element has read it just before.
@@ -461,6 +488,8 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   launch.bias = operands.bias.data;
   launch.v_bias = operands.v_bias.data;
   launch.gates = operands.gates.data;
+  launch.edge_gain = operands.edge_gain.data;
+  launch.edge_bias = operands.edge_bias.data;
   launch.set_scale(operands.alpha, operands.beta);
   return checked;
 }

@@ -27,8 +27,12 @@ class EpilogueIr {
     llvm::Value* major;
     llvm::Value* minor;  ///< of the first one
     llvm::Value* count;
+    llvm::Value* edges = nullptr;  ///< edges_of the batch row
   };
   void store(const Run& run);
+
+  /// Where the edge gains and biases of a row of y begin, in elements; null where there are none.
+  [[nodiscard]] llvm::Value* edges_of(llvm::Value* row);
 
   /// Outputs of block row `row` that exist.
   [[nodiscard]] llvm::Value* outputs_of(llvm::Value* row);
@@ -43,6 +47,7 @@ class EpilogueIr {
 
   void store_vector(const Run& run, Value* first, std::int32_t lanes);
   [[nodiscard]] Value* scaled(Value* sum, Value* bias, const Run& run, Value* first, std::int32_t lanes);
+  [[nodiscard]] Value* at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes);
   [[nodiscard]] Value* element(Value* base, Value* major, Value* stride, Value* minor);
   [[nodiscard]] unsigned align_of(std::int32_t lanes) const;
 
@@ -58,6 +63,9 @@ class EpilogueIr {
   Value* v_bias_ = nullptr;
   Value* residual_ = nullptr;
   Value* residual_stride_ = nullptr;
+  Value* edge_gain_ = nullptr;
+  Value* edge_bias_ = nullptr;
+  Value* situations_ = nullptr;  ///< a table by runs; null: a situation has the number of its runs
 };
 
 }  // namespace sparsekiln::cpu

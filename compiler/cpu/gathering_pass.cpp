@@ -99,6 +99,7 @@ void GatheringPass::flush(Value* first_row, Value* rows) {
     // The next outputs of this row of y, or, where rows follow one another, those of a later one.
     Value* later =
         g_.correlation ? v_.beyond(to, epilogue_.y_bytes(kRowsAhead)) : v_.beyond(to, together() * row_bytes);
+    Value* edges = epilogue_.edges_of(entry);
     for (std::int64_t line = 0; line < together() * row_bytes; line += kLine)
       v_.prefetch(v_.beyond(later, line));
     v_.loop("row", v_.constant(0), rows, [&](Value* row) {
@@ -108,7 +109,8 @@ void GatheringPass::flush(Value* first_row, Value* rows) {
                        .y = v_.settled(v_.at(to, v_.times(row, row_bytes))),
                        .major = entry,
                        .minor = v_.times(block_row, g_.block_out),
-                       .count = epilogue_.outputs_of(block_row)});
+                       .count = epilogue_.outputs_of(block_row),
+                       .edges = edges});
     });
   });
 }

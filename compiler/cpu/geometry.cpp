@@ -36,6 +36,8 @@ constexpr std::int64_t kJobs = 4;
 
 Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config)
     : correlation(problem.correlation),
+      edges(problem.epilogue.edge_bias ? std::make_shared<const EdgeRuns>(edge_runs(problem.convolution))
+                                       : nullptr),
       dtype(problem.dtype),
       out_dtype(problem.out_dtype),
       epilogue(problem.epilogue),

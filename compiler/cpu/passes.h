@@ -13,6 +13,7 @@
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/packed_weight.h"
 #include "compiler/cpu/vector_ir.h"
+#include "compiler/edge_runs.h"
 #include "compiler/schedule.h"
 #include "compiler/spmm.h"
 
@@ -27,6 +28,7 @@ struct Geometry {
   void share_panels(const Spmm& problem, std::int64_t n, std::int32_t threads);
 
   std::shared_ptr<const Correlation> correlation;  ///< of a convolution; null: a linear layer
+  std::shared_ptr<const EdgeRuns> edges;           ///< of an edge bias; null: there is none
   DType dtype;
   DType out_dtype;
   Epilogue epilogue;

@@ -53,8 +53,10 @@ enum class Argument : std::uint8_t {
   tables,      ///< the layout's: pointers to the arrays of a TableImage, uploaded when the kernel was loaded.
                ///< On the cpu TableImage::bytes
   tensor_map,  ///< by value: that of Entry::tensor_maps which has as many of these arguments in front
+  edge_gain,   ///< pointer
+  edge_bias,   ///< pointer
 };
-inline constexpr Argument kLastArgument = Argument::tensor_map;
+inline constexpr Argument kLastArgument = Argument::edge_bias;
 
 /// Whether it is the address of an operand.
 [[nodiscard]] bool is_pointer(Argument argument);
@@ -186,6 +188,8 @@ struct OperandContract : Computation {
   std::int64_t out_features = 0;
   std::int64_t blocks = 0;
   bool packed = false;  ///< w must come from Kernel::pack
+  /// Rows of edge_gain and edge_bias. Follows from the convolution, and is not stored.
+  std::int32_t edge_situations = 0;
   friend bool operator==(const OperandContract&, const OperandContract&) = default;
 };
 

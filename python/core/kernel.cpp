@@ -40,6 +40,8 @@ constexpr std::array kOperands = {
     Operand{"gates", &sk_operands::gates, false},
     Operand{"dbias", &sk_operands::dbias, true},
     Operand{"dgates", &sk_operands::dgates, true},
+    Operand{"edge_gain", &sk_operands::edge_gain, false},
+    Operand{"edge_bias", &sk_operands::edge_bias, false},
 };
 constexpr std::size_t kCount = kOperands.size();
 
@@ -105,6 +107,8 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
   take("bias", has_part(epilogue, "bias"));
   take("v_bias", glu && has_part(epilogue, "bias"));
   take("residual", has_part(epilogue, "residual"));
+  take("edge_gain", has_part(epilogue, "edge_bias"));
+  take("edge_bias", has_part(epilogue, "edge_bias"));
   take("z", std::string_view(kernel.derivative) != "none");
   take("gates", kernel.gates != 0);
   take("dbias", kernel.bias_gradient != 0);

@@ -67,6 +67,7 @@ def compile(
         are float32, of "f64" float64.
     op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
     epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
+        Convolutions may have edge_bias in place of bias: see sparsekiln.edge_situations.
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
     out_dtype: of what is computed; as dtype where None.
     math: "ieee", or "tf32" for float32 on tensor cores.

@@ -122,6 +122,52 @@ class CudaTest(ConvolutionTest):
         self.assertEqual(list(self.cache.glob("*/*.entry")), [])
 
 
+_EDGES = ("--epilogue", "scale+edge_bias+relu+residual")
+
+
+@unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+class EdgeBiasTest(ConvolutionTest):
+    def test_it_is_right_on_cpus_and_emulated_devices(self):
+        geometries = ("kernel=2 padding=1 input=4x3x5", _GEOMETRY, "kernel=3x2 stride=2 transposed output-padding=1 input=4x3")
+        for geometry in geometries:
+            for target in ("cpu", "emulated:sm_80"):
+                with self.subTest(geometry=geometry, target=target):
+                    request = ("--block", 16, "--batch", "up-to:5", "--n", 3, "--conv", geometry, *_EDGES, "--target", target, "--check")
+                    answer = self.answer("run", "L.npy", *request)
+                    self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+
+    def test_it_is_verified_compiled_and_tuned(self):
+        request = ("--batch", 2, *_REQUEST, *_EDGES)
+        answer = self.answer("verify", "L.npy", *request, "--target", "emulated:sm_80", "--seeds", 2)
+        self.assertEqual((answer["found"], len(answer["seeds"])), (0, 2))
+        self.succeed("compile", "L.npy", *request, "--target", "sm_90", "-o", "out")
+        self.assertIn("struct EdgeRuns", (self.folder / "out" / "kernel.cu").read_text())
+        for target in ("cpu", "emulated:sm_80"):
+            (found,) = self.answer("tune", "L.npy", *request, "--target", target, "--budget", "1s")["problems"]
+            self.assertEqual(found["candidates"]["failed"], 0)
+        self.assertEqual(self.succeed("report").out.count("scale+edge_bias+relu+residual"), 2)
+
+    def test_a_pack_of_a_jobs_file_has_it(self):
+        job = {"layouts": ["L.npy"], "blocks": [16], "batches": ["up-to:5"], "dtypes": ["f16"], "epilogues": ["edge_bias"], "conv": _GEOMETRY}
+        self.write("jobs.json", json.dumps({"archs": ["sm_80"], "jobs": [job]}))
+        self.assertEqual(self.answer("precompile", "jobs.json", "-o", "K.pack")["failed"], [])
+        hidden = {"SPARSEKILN_NVRTC": "/nonexistent", "SPARSEKILN_CACHE_DIR": str(self.cache.parent / "empty")}
+        request = ("--batch", "up-to:5", "--n", 4, "--epilogue", "edge_bias", "--pack", "K.pack", "--require", "prebuilt")
+        served = self.answer("run", "L.npy", *_REQUEST, *request, "--target", "emulated:sm_80", "--check", **hidden)
+        self.assertEqual((served["from"], served["random"]["ok"]), ("pack", True))
+
+    def test_what_has_none_is_refused_by_one_sentence(self):
+        cases = [
+            ((), "edge_bias", ["this is a linear layer", "bias would work"]),
+            (("--conv", _GEOMETRY), "bias+edge_bias", ["takes the place of the bias"]),
+            (("--conv", _GEOMETRY), "edge_bias+silu+glu", ["a glu pair has no edge bias"]),
+            (("--conv", "kernel=70 padding=35 input=90x90"), "edge_bias", ["more than 4096 ways", "would work"]),
+        ]
+        for geometry, epilogue, needles in cases:
+            with self.subTest(epilogue=epilogue, geometry=geometry):
+                self.assert_refused(2, ["compile", "L.npy", "--target", "cpu", "--epilogue", epilogue, *geometry], needles)
+
+
 class RefusalTest(ConvolutionTest):
     def test_what_cuda_targets_lack_is_refused_by_one_sentence(self):
         cases = [

@@ -151,6 +151,30 @@ TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is
         }) == "gate_gradient without gates: they go together");
 }
 
+TEST_CASE("an edge bias is a convolution's, and goes without a bias and a glu pair") {
+  const auto with = [](const char* convolution, Epilogue epilogue) {
+    return refusal([&](Problem& p) {
+      p.convolution = parse_convolution(convolution);
+      p.epilogue = epilogue;
+      p.epilogue.edge_bias = true;
+    });
+  };
+  constexpr const char* kGeometry = "kernel=3 padding=1 input=8x8";
+  CHECK(with(kGeometry, {.scale = true, .activation = Activation::relu, .residual = true}).empty());
+  CHECK(with("none", {}) ==
+        "epilogue edge_bias: an edge bias is a convolution's, and this is a linear layer; bias would work");
+  CHECK(with(kGeometry, {.bias = true}) ==
+        "epilogue bias+edge_bias: an edge bias takes the place of the bias; one of the two would work");
+  CHECK(with(kGeometry, {.activation = Activation::silu, .glu = true}) ==
+        "epilogue edge_bias+silu+glu: a glu pair has no edge bias; bias, or two products, would work");
+  CHECK(with("kernel=70 padding=35 input=100x100", {}).find("more than 4096 ways") != std::string::npos);
+  CHECK(refusal([&](Problem& p) {
+          p.convolution = parse_convolution(kGeometry);
+          p.operation = Operation::grad_input;
+          p.epilogue.edge_bias = true;
+        }).starts_with("epilogue edge_bias of grad_input: a gradient's is scale or none"));
+}
+
 TEST_CASE(
     "a layout may have as many empty rows and columns as a kernel can bear, and one more for each block") {
   const auto refusal_of = [](std::int64_t rows, std::int64_t cols, std::int64_t blocks) {
@@ -181,6 +205,9 @@ TEST_CASE("an epilogue is read in any order of its parts and written in one") {
   CHECK(parse_epilogue(to_string(all)) == all);
   CHECK(parse_epilogue("none") == Epilogue{});
   CHECK(to_string(Epilogue{}) == "none");
+  const Epilogue edges = parse_epilogue("relu+edge_bias+scale");
+  CHECK(edges == Epilogue{.scale = true, .activation = Activation::relu, .edge_bias = true});
+  CHECK(to_string(edges) == "scale+edge_bias+relu");
   for (const char* text : {"", "bias+", "bias+bias", "relu+silu", "none+bias", "cube"}) {
     CAPTURE(text);
     CHECK_THROWS_AS((void)parse_epilogue(text), Error);

@@ -42,7 +42,8 @@ constexpr std::array kOperations{Operation::forward, Operation::grad_input, Oper
 constexpr std::array kBlocks{BlockShape{8, 8}, BlockShape{16, 16}, BlockShape{32, 32}, BlockShape{16, 32},
                              BlockShape{32, 8}};
 constexpr std::array kAlignments{16, 8, 4, 2};
-constexpr int kEnds = 4;     // epilogues of forward, derivatives and by-products of gradients
+constexpr int kGlu = 3;      // the epilogue of forward that is a glu pair
+constexpr int kEnds = 6;     // epilogues of forward, derivatives and by-products of gradients
 constexpr int kLayouts = 3;  // of blocks: one, all, and random ones
 constexpr int kMasks = 3;    // of taps: none, one for all blocks, and one for each
 constexpr int kCuts = 4;     // partial last blocks: none, of inputs, of outputs, of both
@@ -180,14 +181,18 @@ void cut(Options& options, const Layout& layout, int number, std::mt19937& numbe
 void add_ends(Options& options, int number) {
   if (options.operation == Operation::forward) {
     const std::array<Epilogue, kEnds> epilogues{
-        Epilogue{}, Epilogue{.bias = true, .activation = Activation::relu},
+        Epilogue{},
+        Epilogue{.bias = true, .activation = Activation::relu},
         Epilogue{.scale = true, .residual = true},
-        Epilogue{.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .residual = true}};
+        Epilogue{.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .residual = true},
+        Epilogue{.edge_bias = true},
+        Epilogue{.scale = true, .activation = Activation::relu, .residual = true, .edge_bias = true}};
     options.epilogue = epilogues[static_cast<std::size_t>(number)];
+    if (options.dtype == DType::f64) options.epilogue.edge_bias = false;
     return;
   }
   options.epilogue.scale = number == 1 || number == 3;
-  options.derivative = number >= 2 ? Activation::gelu_tanh : Activation::none;
+  options.derivative = number % 4 >= 2 ? Activation::gelu_tanh : Activation::none;
   // On CUDA targets that of a transposed convolution is left to others.
   const bool has_bias = Suite::current().on_cpu() || !options.convolution.transposed;
   options.bias_gradient = options.operation == Operation::grad_weight && number % 2 == 1 && has_bias;
@@ -218,7 +223,7 @@ Trial trial_of(const Row& row) {
   trial.options.convolution.tap_mask = mask_of(row[kMask], trial.layout, geometry.taps(), numbers);
   cut(trial.options, trial.layout, row[kCut], numbers);
   trial.options.alignment = kAlignments[static_cast<std::size_t>(row[kAlignment])];
-  trial.options.target = Suite::current().target_with(row[kWorkers] == 0 ? 3 : 132);
+  trial.options.target = Suite::current().target_with(row[kWorkers] != 0 ? 132 : Suite::current().on_cpu() ? 1 : 3);
   add_ends(trial.options, row[kEnd]);
   trial.options.gates = row[kGate] != 0;
   trial.options.gate_gradient =
@@ -241,7 +246,7 @@ bool exists(const Row& row) {
       (types.dtype == DType::bf16 || types.math == Math::tf32))
     return false;
   // A glu pair is multiplied block by block, and tensor cores need 32 bytes of it.
-  const bool glu = row[kOperation] == 0 && row[kEnd] == kEnds - 1;
+  const bool glu = row[kOperation] == 0 && row[kEnd] == kGlu;
   const bool tensor_cores = !on_cpu && (types.dtype != DType::f32 || types.math == Math::tf32);
   const BlockShape& block = kBlocks[static_cast<std::size_t>(row[kBlock])];
   const auto inputs = static_cast<std::size_t>(row[kTransposed] == 1 ? block.out : block.in);

@@ -119,18 +119,18 @@ for _operator in (convolution, convolution_grad_input, convolution_grad_weight):
 
 def call(x, values, bias, crow, col, out_channels, geometry) -> Tensor:
     """y of the operator convolution, with its arguments and its gradients; without the dispatcher where nothing needs it."""
-    direct = _is_direct(x, values, bias)
+    direct = is_direct(x, values, bias)
     return (products.convolution if direct else _ops.convolution)(x, values, bias, crow, col, out_channels, geometry)
 
 
 def call_transposed(x, values, crow, col, out_channels, output, geometry) -> Tensor:
     """y[n, *output, out_channels] of the transposed convolution of x: the operator convolution_grad_input of the convolution that
     has y's channels and extents as its input, and the same weight. `geometry` is that convolution's."""
-    direct = _is_direct(x, values)
+    direct = is_direct(x, values)
     return (products.grad_input if direct else _ops.convolution_grad_input)(x, values, crow, col, out_channels, output, geometry)
 
 
-def _is_direct(x, values, *others) -> bool:
+def is_direct(x, values, *others) -> bool:
     """Whether a product of these needs no dispatcher. Refuses the derivatives that there are not."""
     if torch.compiler.is_compiling():
         return False

@@ -66,16 +66,17 @@ def check_convolution(x, values, bias, crow, col, out_channels, geometry) -> Geo
     return form
 
 
-def convolution(x, values, bias, crow, col, out_channels, geometry) -> Tensor:
+def convolution(x, values, bias, crow, col, out_channels, geometry, edges=None) -> Tensor:
+    """`edges`: edge_gain and edge_bias, by these names, in place of a bias."""
     form = check_convolution(x, values, bias, crow, col, out_channels, geometry)
     n, *input, in_channels = x.shape
-    ends = "none" if bias is None else "bias"
+    ends = "edge_bias" if edges else "none" if bias is None else "bias"
     use = _use("forward", tuple(values.shape[2:]), x, (in_channels, out_channels), form, input, epilogue=ends)
     weight = find(crow, col, blocks_for(in_channels, values.shape[3]))
     kernel = weight.kernels.kernel(use, n)
     y = x.new_empty((n, *form.output(input), out_channels))
     rows, blocks = readable(_rows(x), use.alignment), dense(used(values, weight))
-    run(kernel, n, rows, blocks, _rows(y), bias=None if bias is None else dense(bias))
+    run(kernel, n, rows, blocks, _rows(y), bias=None if bias is None else dense(bias), **(edges or {}))
     return y
 
 
