@@ -62,16 +62,14 @@ std::int32_t tile_for(std::int64_t n, std::int32_t lanes, std::int32_t block_out
 
 /// Points of a tile of a convolution: those for which n images take least. Some points of a tile are computed
 /// in vain; tiles that are not shared pack what they read together (Geometry::share_panels), others each.
-std::int32_t tile_for(const Correlation& correlation, std::int64_t n, std::int32_t lanes,
-                      std::int32_t workers) {
+std::int32_t tile_for(const Spmm& convolution, std::int64_t n, std::int32_t lanes, std::int32_t workers) {
   const std::int32_t step = std::max(lanes, 16);
   std::int32_t best = step;
   const auto cost = [&](std::int32_t tile) {
-    const std::int64_t tiles = correlation.tiles(n, tile);
-    const double packed = shares_out(tiles, workers) ? 0
-                                                     : static_cast<double>(correlation.phase_points(tile)) *
-                                                           static_cast<double>(correlation.phases.size());
-    return static_cast<double>(tiles) * (tile + kPointsOfTile + kPackingOfPoint * packed);
+    const std::int64_t tiles = convolution.batch_tiles(n, {.variant = Variant::vector, .tile_n = tile});
+    const std::int64_t packed = shares_out(tiles, workers) ? 0 : convolution.correlation->panel_points(tile);
+    return static_cast<double>(tiles) *
+           (tile + kPointsOfTile + kPackingOfPoint * static_cast<double>(packed));
   };
   for (std::int32_t tile = step; tile <= kMostPoints; tile += step)
     if (cost(tile) <= cost(best)) best = tile;  // the widest of equals reads the weight least often
@@ -106,7 +104,7 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   config.variant = Variant::vector;
   config.tile_n = is_plain(problem.dtype)
                       ? plain_tile_for(problem.correlation ? problem.correlation->span() : n)
-                  : problem.correlation ? tile_for(*problem.correlation, n, lanes, workers)
+                  : problem.correlation ? tile_for(problem, n, lanes, workers)
                                         : tile_for(n, lanes, problem.block.out, workers);
   config.warps = 1;
   config.table = TableForm::global;

@@ -62,17 +62,12 @@ struct Correlation {
   }
   /// From a point to the same one of the next image, where images follow one another in the order.
   [[nodiscard]] std::int64_t image_pitch() const { return std::int64_t{pitch[0]} * pitch[1] * pitch[2]; }
-  /// Images that a tile of so many points has: whole small ones, or 1.
+  /// Images that a tile of so many points has room for: whole small ones, or 1.
   [[nodiscard]] std::int64_t images_of_tile(std::int32_t tile_n) const {
     return span() > tile_n ? 1 : 1 + (tile_n - span()) / image_pitch();
   }
   /// Tiles that an image, or so many of them, is computed in.
   [[nodiscard]] std::int64_t tiles(std::int32_t tile_n) const { return (span() + tile_n - 1) / tile_n; }
-  /// Tiles of n images.
-  [[nodiscard]] std::int64_t tiles(std::int64_t n, std::int32_t tile_n) const {
-    const std::int64_t images = images_of_tile(tile_n);
-    return (n + images - 1) / images * tiles(tile_n);
-  }
   /// Points of a phase that a tile of so many reads, rounded up to whole squares of 16.
   [[nodiscard]] std::int64_t phase_points(std::int32_t tile_n) const {
     return (tile_n + most - least + 15) / 16 * 16;

@@ -208,6 +208,7 @@ void validate_edge_bias(const Problem& problem) {
     refuse_it("an edge bias is a convolution's, and this is a linear layer; bias would work");
   if (epilogue.bias) refuse_it("an edge bias takes the place of the bias; one of the two would work");
   if (epilogue.glu) refuse_it("a glu pair has no edge bias; bias, or two products, would work");
+  if (problem.dtype == DType::f64) refuse_it("f64 has no edge bias; f32 would work");
   static_cast<void>(edge_runs(problem.convolution));
 }
 

@@ -53,7 +53,7 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
       block_out(problem.block.out) {
   tile_n = config.tile_n;
   if (correlation) {
-    images = static_cast<std::int32_t>(correlation->images_of_tile(tile_n));
+    images = static_cast<std::int32_t>(problem.images_of_tile(tile_n));
     image_strips = static_cast<std::int32_t>(correlation->tiles(tile_n));
   }
   small_batch = tile_n < level.lanes;

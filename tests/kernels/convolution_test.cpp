@@ -223,7 +223,9 @@ Trial trial_of(const Row& row) {
   trial.options.convolution.tap_mask = mask_of(row[kMask], trial.layout, geometry.taps(), numbers);
   cut(trial.options, trial.layout, row[kCut], numbers);
   trial.options.alignment = kAlignments[static_cast<std::size_t>(row[kAlignment])];
-  trial.options.target = Suite::current().target_with(row[kWorkers] != 0 ? 132 : Suite::current().on_cpu() ? 1 : 3);
+  trial.options.target = Suite::current().target_with(row[kWorkers] != 0          ? 132
+                                                      : Suite::current().on_cpu() ? 1
+                                                                                  : 3);
   add_ends(trial.options, row[kEnd]);
   trial.options.gates = row[kGate] != 0;
   trial.options.gate_gradient =
