@@ -402,3 +402,34 @@ TEST_CASE("the gradient of a convolution by its input is right where padding tim
   const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
   CHECK_MESSAGE(result.ok, result.first_failure);
 }
+
+TEST_CASE("a convolution is right where strips of an image share a panel, and images a tile") {
+  // Strips of one tile and of several, jobs of several images, the last of them not full, and columns of
+  // blocks without a block, which are not packed.
+  for (const auto& [geometry, images] : {std::pair("kernel=3x3 padding=1 input=40x37", 1),
+                                         std::pair("kernel=3x3 padding=1 stride=2 input=61x40", 3),
+                                         std::pair("kernel=3x3 padding=1 input=4x4", 23),
+                                         std::pair("kernel=3 dilation=2 padding=2 input=5", 70)}) {
+    for (const auto& [operation, side] :
+         {std::pair(Operation::forward, 24), std::pair(Operation::forward, 6),
+          std::pair(Operation::grad_input, 24), std::pair(Operation::grad_input, 6)}) {
+      Options options = Suite::current().options({16, 16}, Batch::up_to(images));
+      options.operation = operation;
+      options.convolution = parse_convolution(geometry);
+      options.target = Suite::current().target_with(1);
+      const Layout layout = patterns::random(side, side, 0.05, 7);
+      const Kernel kernel = compile(layout, options);
+      const Problem problem = make_problem(layout, options);
+      for (const std::int64_t n : {images, (images + 1) / 2}) {
+        const auto launch = make_test_launch(problem, {.n = n}, Inputs::random, 3);
+        const auto operands = launch->place(kernel, Suite::current().device());
+        operands->launch(kernel);
+        Suite::current().device()->synchronize();
+        const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
+        CAPTURE(geometry);
+        CAPTURE(n);
+        CHECK_MESSAGE(result.ok, result.first_failure);
+      }
+    }
+  }
+}
