@@ -22,10 +22,12 @@ class _BlockSparseConv(ConvolutionLayer):
         self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] = 1,
         padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True,
         padding_mode: str = "zeros", device: Any = None, dtype: torch.dtype | None = None, *, layout: Any = None,
-        density: float = 0.1, block: int | tuple[int, int] = 32, max_blocks: int | None = None,
+        density: float = 0.1, block: int | tuple[int, int] = 32, max_blocks: int | None = None, tap_mask: Any = None,
     ):  # fmt: skip
         form = parse_geometry(self.dimensions, kernel_size, stride, padding, dilation)
-        super().__init__(in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks)
+        super().__init__(
+            in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks, tap_mask
+        )
         self.padding = padding if isinstance(padding, str) else form.before
 
     @property
@@ -38,8 +40,8 @@ class _BlockSparseConv(ConvolutionLayer):
 
     def _of_images(self, images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         crow, col = self.crow_indices, self.col_indices
-        if not self._form.is_pointwise:
-            return call(images, weight, bias, crow, col, self.out_channels, self._form.as_list())
+        if not self._form.is_pointwise or self._taps:
+            return call(images, weight, bias, crow, col, self.out_channels, self._form.as_list(), self._taps)
         rows = images.flatten(0, -2)
         y = operators.call(rows, weight.flatten(0, 1), bias, crow, col, self.in_channels, self.out_channels, "none")
         return y.reshape(*images.shape[:-1], self.out_channels)
@@ -48,7 +50,7 @@ class _BlockSparseConv(ConvolutionLayer):
         return self.dense_function(x, self.dense_weight(), self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
-_ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its layout names. Each block has all taps of the kernel.
+_ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its layout names. Each block has all taps of the kernel, or those of a mask.
 
     Takes [n, in_channels, {extents}] or [in_channels, {extents}], contiguous or channels-last, and gives a tensor of the same
     memory format. Computes channels-last: an input of that format is read in place, and others are copied. Kernels are compiled
@@ -64,9 +66,13 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
     density  where there is no layout: the fraction of blocks that are present, drawn at random, as many in each row
     block    side of a block: 8, 16, 32, 64 or 128; or (out, in)
     max_blocks  room for layouts of up to so many blocks, as in BlockSparseLinear
+    tap_mask  bool, the taps that blocks have: [*kernel_size] of all blocks, or, with a layout, [blocks, *kernel_size] of each; others
+             cost nothing. relayout keeps it; where each block has its own, it takes blocks away alone
 
     Parameters: `weight_values` [blocks, taps, block_out, block_in], blocks in row-major order over the layout, taps in
     row-major order of the kernel, and `bias` [out_channels]. Buffers: `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch.
+    With a mask, `weight_values` has the taps that any block has, `tap_mask` [*kernel_size] says which, and `block_tap_mask`
+    [blocks, taps] which of them each block has, where blocks differ: then each call copies what is present.
     load_state_dict adopts the layout that was saved; relayout changes it.
     """
 
