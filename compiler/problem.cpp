@@ -240,7 +240,6 @@ void validate_convolution(const Problem& problem) {
   const auto refuse_with = [](std::string_view what, std::string_view instead) {
     refuse(fmt::format("a convolution with {}: {} would work", what, instead));
   };
-  if (problem.feature_major()) refuse_with("feature-major activations", "batch-major ones, channels-last,");
   if (problem.gates) refuse_with("gates", "scaled values");
   if (problem.cut_in_features != 0 || problem.cut_out_features != 0)
     refuse_with("features that fill no whole blocks", "features of zeros beside them");

@@ -79,6 +79,23 @@ using Extents = Convolution::Extents;
                      is.rank, shape_of(is), fmt::join(last, " x "), fmt::join(last, ", "), features,
                      fmt::join(last, " * "), features));
 }
+[[noreturn, gnu::cold]] void refuse_planes(std::string_view name, const TensorView& is,
+                                           const Extents& extents, std::int64_t features,
+                                           std::int32_t dimensions) {
+  const std::span last = std::span(extents).last(static_cast<std::size_t>(dimensions));
+  refuse(name,
+         fmt::format("rank {} and shape {}, but the kernel takes n images of {} positions, channels-first: "
+                     "[n, {}, {}] or [n, {}, {}]",
+                     is.rank, shape_of(is), fmt::join(last, " x "), features, fmt::join(last, ", "), features,
+                     fmt::join(last, " * ")));
+}
+[[noreturn, gnu::cold]] void refuse_apart(std::string_view name, const TensorView& is, std::int64_t image,
+                                          std::int64_t unit) {
+  refuse(name,
+         fmt::format("shape {} and strides {}: channels-first, the {} elements of an image must be "
+                     "contiguous, and images {} or more apart, a multiple of {}; dense memory would work",
+                     shape_of(is), list_of(is.stride, is.rank), image, image, unit));
+}
 [[noreturn, gnu::cold]] void refuse_rows(std::string_view name, std::int64_t rows, std::int64_t positions) {
   refuse(name, fmt::format("{} rows are no whole number of images of {} positions", rows, positions));
 }
@@ -122,6 +139,7 @@ using Extents = Convolution::Extents;
                    : fmt::format("its address {} is not aligned to {} bytes", address, alignment));
 }
 [[noreturn, gnu::cold]] void refuse_images_beside(const Activation2D& is, const Activation2D& first) {
+  if (is.images) refuse(is.name, fmt::format("it has {} images, but {} has {}", is.n, first.name, first.n));
   refuse(is.name,
          fmt::format("its {} rows are {} images of {} positions, but {} has {} images, for which it "
                      "takes {} rows",
@@ -172,6 +190,43 @@ std::int64_t stride_of_rows(std::string_view name, const TensorView& view) {
   return stride;
 }
 
+/// A convolution's whose features come first: images [features, positions], contiguous, at any distance.
+Activation2D check_planes(std::string_view name, const TensorView& view, const Side& side,
+                          const OperandContract& contract) {
+  const Convolution& convolution = contract.convolution;
+  const Extents extents = side.inputs ? convolution.input : convolution.output();
+  Activation2D result;
+  result.name = name;
+  result.view = &view;
+  result.images = true;
+  result.positions = std::int64_t{extents[0]} * extents[1] * extents[2];
+  const std::int32_t dimensions = convolution.dimensions;
+  const bool of_extents = view.rank == dimensions + 2;
+  bool fits = (of_extents || view.rank == 3) && view.shape[0] >= 0 && view.shape[1] == side.features;
+  for (std::int32_t axis = 2; fits && axis < view.rank; ++axis)
+    fits = view.shape[axis] ==
+           (of_extents ? extents[static_cast<std::size_t>(1 + axis - dimensions)] : result.positions);
+  if (!fits) refuse_planes(name, view, extents, side.features, dimensions);
+  result.n = view.shape[0];
+  std::int64_t rows = 0;
+  if (__builtin_mul_overflow(result.n, result.positions, &rows)) refuse_batch(name, result.n, contract.batch);
+  std::int64_t image = 1;
+  bool dense = true;
+  for (std::int32_t axis = view.rank - 1; axis > 0; --axis) {
+    dense = dense && (view.shape[axis] == 1 || view.stride[axis] == image);
+    if (__builtin_mul_overflow(image, view.shape[axis], &image)) refuse_batch(name, result.n, contract.batch);
+  }
+  const std::int64_t unit = contract.alignment / static_cast<std::int64_t>(size_of(view.dtype));
+  result.stride = (image + unit - 1) / unit * unit;
+  if (rows != 0 && image != 0) {
+    check_address(name, view.data, contract.alignment);
+    if (result.n > 1) result.stride = view.stride[0];
+    if (!dense || result.stride < image || result.stride % unit != 0) refuse_apart(name, view, image, unit);
+  }
+  result.joined_stride = result.stride;
+  return result;
+}
+
 /// A convolution's: images, or their rows.
 Activation2D check_images(std::string_view name, const TensorView& view, const Side& side,
                           const OperandContract& contract) {
@@ -211,7 +266,9 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
   if (view.rank == 0) refuse_missing(name, contract);
   if (view.dtype != type) refuse_type(name, view.dtype, type);
   check_device(name, view, device);
-  if (contract.convolution.present()) return check_images(name, view, side, contract);
+  if (contract.convolution.present())
+    return contract.feature_major() ? check_planes(name, view, side, contract)
+                                    : check_images(name, view, side, contract);
   const std::int64_t features = side.features;
   const bool feature_major = contract.feature_major();
   const int first = view.rank == 3 ? 1 : 0;  // axis of a matrix's rows

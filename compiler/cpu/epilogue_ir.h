@@ -19,7 +19,7 @@ class EpilogueIr {
   void begin();
 
   /// Neighbours in y: [major][minor ...] with `stride` between majors, which are batch rows, or where y is
-  /// feature-major features.
+  /// feature-major features, and minors then positions of an image of a convolution.
   struct Run {
     llvm::Value* sums;     ///< address of those of W
     std::int64_t v_bytes;  ///< from there to those of V
@@ -56,6 +56,7 @@ class EpilogueIr {
   Value* v_bias_ = nullptr;
   Value* residual_ = nullptr;
   Value* residual_stride_ = nullptr;
+  Value* image_ = nullptr;  ///< of a convolution that is feature-major
 };
 
 }  // namespace sparsekiln::cpu

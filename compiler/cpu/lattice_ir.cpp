@@ -43,4 +43,14 @@ RowOfPoint row_of_point(VectorIr& v, llvm::Value* image, llvm::Value* phase, llv
   return {v.ir.CreateSelect(present, row, first), present};
 }
 
+llvm::Value* are_neighbours(VectorIr& v, const std::vector<RowOfPoint>& points) {
+  llvm::Value* neighbours = points.front().present;
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    llvm::Value* next = v.plus(points[i - 1].row, v.constant(1));
+    neighbours = v.ir.CreateAnd(neighbours, points[i].present);
+    neighbours = v.ir.CreateAnd(neighbours, v.ir.CreateICmpEQ(points[i].row, next));
+  }
+  return neighbours;
+}
+
 }  // namespace sparsekiln::cpu

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include <llvm/IR/Value.h>
 
@@ -23,5 +24,8 @@ struct RowOfPoint {
 };
 [[nodiscard]] RowOfPoint row_of_point(VectorIr& ir, llvm::Value* image, llvm::Value* phase,
                                       llvm::Value* number, const Correlation& lattice);
+
+/// Whether all are there, and each one's row follows that of the one before.
+[[nodiscard]] llvm::Value* are_neighbours(VectorIr& ir, const std::vector<RowOfPoint>& points);
 
 }  // namespace sparsekiln::cpu

@@ -122,23 +122,62 @@ RowPass::Value* RowPass::present_batch_rows() {
 }
 
 void RowPass::for_each_entry(Value* output_block, const std::function<void(Value*, Value*)>& body) {
-  if (g_.correlation) return for_each_point(output_block, body);
+  if (g_.correlation) return for_each_point(output_block, image_of_tile(v_, g_), body);
   v_.loop("batch_row", v_.constant(0), present_batch_rows(),
           [&](Value* batch_row) { body(batch_row, v_.plus(first_batch_row_, batch_row)); });
 }
 
-void RowPass::for_each_point(Value* output_block, const std::function<void(Value*, Value*)>& body) {
+std::array<RowPass::Value*, 3> RowPass::residues_of(Value* output_block) {
   const Correlation& of = *g_.correlation;
-  const auto limits =
-      std::array{v_.constant(of.points[0]), v_.constant(of.points[1]), v_.constant(of.points[2])};
-  // The residues of the block's class, in row-major order of the steps.
+  // In row-major order of the steps.
   Value* rest = ir_.CreateUDiv(output_block, layout_.number(LayoutNumber::out_blocks));
   std::array<Value*, 3> residues{};
   for (std::size_t i = 3; i-- > 0;) {
     residues[i] = ir_.CreateURem(rest, v_.constant(of.out_step[i]));
     rest = ir_.CreateUDiv(rest, v_.constant(of.out_step[i]));
   }
-  Value* image = image_of_tile(v_, g_);
+  return residues;
+}
+
+void RowPass::for_each_run(Value* output_block, const std::function<void(Value*, Value*, Value*)>& body) {
+  const Correlation& of = *g_.correlation;
+  if (of.out_step[2] != 1)
+    return for_each_point(output_block, v_.constant(0),
+                          [&](Value* number, Value* position) { body(number, position, v_.constant(1)); });
+  const std::array<Value*, 3> residues = residues_of(output_block);
+  Value* end = v_.plus(first_batch_row_, present_batch_rows());
+  Value* pitch = v_.constant(of.pitch[2]);
+  Value* first_line = ir_.CreateUDiv(first_batch_row_, pitch);
+  Value* last_line = ir_.CreateUDiv(ir_.CreateSub(end, v_.constant(1)), pitch);
+  v_.loop("line", first_line, v_.plus(last_line, v_.constant(1)), [&](Value* line) {
+    Value* start = v_.times(line, of.pitch[2]);
+    Value* first = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, ir_.CreateSub(first_batch_row_, start),
+                                             v_.constant(0));
+    Value* stop = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(end, start),
+                                            v_.constant(std::min(of.points[2], of.output[2])));
+    const std::array point{ir_.CreateUDiv(line, v_.constant(of.pitch[1])),
+                           ir_.CreateURem(line, v_.constant(of.pitch[1]))};
+    Value* exists = ir_.CreateICmpSLT(first, stop);
+    Value* position = v_.constant(0);
+    for (std::size_t i = 0; i < 2; ++i) {
+      Value* at = v_.plus(v_.times(point[i], of.out_step[i]), residues[i]);
+      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(point[i], v_.constant(of.points[i])));
+      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(at, v_.constant(of.output[i])));
+      position = v_.plus(v_.times(position, of.output[i]), at);
+    }
+    v_.branch("exists", exists, [&] {
+      body(ir_.CreateSub(v_.plus(start, first), first_batch_row_),
+           v_.plus(v_.times(position, of.output[2]), first), ir_.CreateSub(stop, first));
+    });
+  });
+}
+
+void RowPass::for_each_point(Value* output_block, Value* image,
+                             const std::function<void(Value*, Value*)>& body) {
+  const Correlation& of = *g_.correlation;
+  const auto limits =
+      std::array{v_.constant(of.points[0]), v_.constant(of.points[1]), v_.constant(of.points[2])};
+  const std::array<Value*, 3> residues = residues_of(output_block);
   v_.loop("point", v_.constant(0), present_batch_rows(), [&](Value* number) {
     std::array<Value*, 3> point = point_of(v_, v_.plus(first_batch_row_, number), of);
     Value* exists = ir_.getTrue();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -69,6 +70,9 @@ class RowPass {
   [[nodiscard]] Value* present_batch_rows();
   /// Calls `body(batch_row, entry)` for those whose row of y, `entry`, exists.
   void for_each_entry(Value* output_block, const std::function<void(Value*, Value*)>& body);
+  /// Calls `body(number, position, count)` for points of the tile that are neighbours in an image of y,
+  /// channels-first: the first one's number in the tile, its position, and how many they are.
+  void for_each_run(Value* output_block, const std::function<void(Value*, Value*, Value*)>& body);
 
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;
@@ -91,7 +95,9 @@ class RowPass {
   void item(Value* number);
   void group(Value* number);
   void combine(Value* parts, Value* first_partial);
-  void for_each_point(Value* output_block, const std::function<void(Value*, Value*)>& body);
+  void for_each_point(Value* output_block, Value* image, const std::function<void(Value*, Value*)>& body);
+  /// The residues of the class that a block row is of.
+  [[nodiscard]] std::array<Value*, 3> residues_of(Value* output_block);
 
   Value* group_sums_ = nullptr;  ///< on the stack, Geometry::sums_bytes of each item of a group
 };

@@ -67,6 +67,7 @@ enum Axis : std::size_t {
   kWide,
   kAlignment,
   kWorkers,
+  kOrder,
   kAxes
 };
 constexpr std::array<int, kAxes> kSizes{3,
@@ -87,6 +88,7 @@ constexpr std::array<int, kAxes> kSizes{3,
                                         3,
                                         2,
                                         kAlignments.size(),
+                                        2,
                                         2};
 
 struct Trial {
@@ -97,12 +99,12 @@ struct Trial {
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
         "{} of '{}', {} x {} blocks of {}, {} present, {} images of {}, {} to {}{}, aligned to {}, "
-        "epilogue {}, derivative {}{}, padding {}, target {}, config '{}'",
+        "epilogue {}, derivative {}{}, {}, padding {}, target {}, config '{}'",
         name(options.operation), sparsekiln::to_string(options.convolution), layout.rows(), layout.cols(),
         sparsekiln::to_string(options.block), layout.blocks(), launch.n, sparsekiln::to_string(options.batch),
         name(options.dtype), name(*options.out_dtype), options.math == Math::tf32 ? " by tf32" : "",
         options.alignment, sparsekiln::to_string(options.epilogue), name(options.derivative),
-        options.bias_gradient ? ", bias gradient" : "", launch.padding, options.target,
+        options.bias_gradient ? ", bias gradient" : "", name(options.order), launch.padding, options.target,
         options.config ? sparsekiln::to_string(*options.config) : "default");
   }
 };
@@ -197,6 +199,7 @@ Trial trial_of(const Row& row) {
   trial.options.convolution.tap_mask = mask_of(row[kMask], trial.layout, geometry.taps(), numbers);
   trial.options.alignment = kAlignments[static_cast<std::size_t>(row[kAlignment])];
   trial.options.target = Suite::current().target_with(row[kWorkers] == 0 ? 3 : 132);
+  trial.options.order = row[kOrder] == 1 ? ActivationOrder::feature_major : ActivationOrder::batch_major;
   add_ends(trial.options, row[kEnd]);
   trial.launch = {.n = n, .padding = row[kWide] == 1 ? 16 : 0};
   if (!dynamic && row[kPinned] != 0) trial.options.config = pinned(trial.layout, trial.options, numbers);
@@ -209,6 +212,7 @@ bool exists(const Row& row) {
   const bool on_cpu = Suite::current().on_cpu();
   const Types& types = kTypes[static_cast<std::size_t>(row[kType])];
   if (on_cpu && types.math == Math::tf32) return false;
+  if (!on_cpu && row[kOrder] == 1) return false;  // CUDA targets refuse it
   if (!on_cpu && Suite::current().device()->target().compute_capability() < 80 &&
       (types.dtype == DType::bf16 || types.math == Math::tf32))
     return false;
