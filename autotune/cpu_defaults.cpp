@@ -16,8 +16,10 @@ constexpr std::int32_t kBatchRowsOfWideVectors = 32;
 /// keep all threads busy: the weight is then read half as often.
 constexpr std::int32_t kOutputsOfFourVectors = 16;
 
-/// Points of a tile of a convolution, and what packing one takes of what computing one takes.
+/// Points of a tile of a convolution; what a tile takes besides, and what packing a point takes, of what
+/// computing a point takes.
 constexpr std::int32_t kMostPoints = 128;
+constexpr double kPointsOfTile = 4;
 constexpr double kPackingOfPoint = 0.25;
 
 constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
@@ -58,15 +60,16 @@ std::int32_t tile_for(std::int64_t n, std::int32_t lanes, std::int32_t block_out
   return static_cast<std::int32_t>(std::min<std::int64_t>(best, pairs * 2 * lanes));
 }
 
-/// Points of a tile of a convolution, of which some are computed in vain at the end of an image, and which
-/// all pack what their taps reach: the tile for which both are least.
-std::int32_t tile_for(const Correlation& correlation, std::int32_t lanes) {
+/// Points of a tile of a convolution: those for which n images take least. Some points of a tile are computed
+/// in vain; tiles that are not shared pack what they read together (Geometry::share_panels), others each.
+std::int32_t tile_for(const Spmm& convolution, std::int64_t n, std::int32_t lanes, std::int32_t workers) {
   const std::int32_t step = std::max(lanes, 16);
   std::int32_t best = step;
   const auto cost = [&](std::int32_t tile) {
-    const double packed =
-        static_cast<double>(correlation.phase_points(tile)) * static_cast<double>(correlation.phases.size());
-    return static_cast<double>(correlation.tiles(tile)) * (tile + kPackingOfPoint * packed);
+    const std::int64_t tiles = convolution.batch_tiles(n, {.variant = Variant::vector, .tile_n = tile});
+    const std::int64_t packed = shares_out(tiles, workers) ? 0 : convolution.correlation->panel_points(tile);
+    return static_cast<double>(tiles) *
+           (tile + kPointsOfTile + kPackingOfPoint * static_cast<double>(packed));
   };
   for (std::int32_t tile = step; tile <= kMostPoints; tile += step)
     if (cost(tile) <= cost(best)) best = tile;  // the widest of equals reads the weight least often
@@ -99,9 +102,10 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
   const std::int32_t workers = std::max(target.workers, 1);
   Config config;
   config.variant = Variant::vector;
-  config.tile_n = is_plain(problem.dtype) ? plain_tile_for(n)
-                  : problem.correlation   ? tile_for(*problem.correlation, lanes)
-                                          : tile_for(n, lanes, problem.block.out, workers);
+  config.tile_n = is_plain(problem.dtype)
+                      ? plain_tile_for(problem.correlation ? problem.correlation->span() : n)
+                  : problem.correlation ? tile_for(problem, n, lanes, workers)
+                                        : tile_for(n, lanes, problem.block.out, workers);
   config.warps = 1;
   config.table = TableForm::global;
   config.split =
@@ -122,7 +126,7 @@ Config default_config(const Sddmm& gradient, const Target& target, std::int64_t 
   const std::int64_t features = any ? kFeaturesOfAny : gradient.in_features() + gradient.out_features();
   const std::int64_t packed_bytes = std::int64_t{4} * kMostPairs * n * features;
   const bool packs = n >= kPackedFrom && packed_bytes <= kMostPackedBytes;
-  config.stages = gradient.correlation || (!is_plain(gradient.dtype) && packs) ? 2 : 1;
+  config.stages = !is_plain(gradient.dtype) && (gradient.correlation || packs) ? 2 : 1;
   return config;
 }
 

@@ -112,14 +112,10 @@ double sum_lanes(const Computation& problem, const Target& target) {
   return 4.0 * level_of(target).lanes / static_cast<double>(size_of(problem.sum_type()));
 }
 
-/// Batch rows of whole tiles.
-double padded_rows(std::int64_t n, const Config& config) {
-  return std::ceil(static_cast<double>(std::max<std::int64_t>(n, 1)) / config.tile_n) * config.tile_n;
-}
-
 Prediction predict_plain(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
   const auto blocks = static_cast<double>(problem.layout.blocks());
-  const double rows = padded_rows(n, config);
+  const double rows =
+      static_cast<double>(problem.batch_tiles(std::max<std::int64_t>(n, 1), config)) * config.tile_n;
   return plain({.products = blocks * problem.weights() * problem.block.out * problem.block.in,
                 .filled = std::min<double>(sum_lanes(problem, target), config.tile_n),
                 .copied = static_cast<double>(problem.weight_block().in),
@@ -130,11 +126,12 @@ Prediction predict_plain(const Spmm& problem, const Target& target, const Config
 Prediction predict_plain(const Sddmm& problem, const Target& target, const Config& config, std::int64_t n) {
   const auto blocks = static_cast<double>(problem.layout.blocks());
   const double elements = static_cast<double>(problem.block.out) * problem.block.in;
+  const auto rows = static_cast<double>(problem.product_rows(std::max<std::int64_t>(n, 1)));
   return plain({.products = blocks * elements,
                 .filled = sum_lanes(problem, target),
                 .copied = static_cast<double>(problem.block.in + problem.block.out),
                 .stored = blocks * elements},
-               target, blocks, padded_rows(n, config));
+               target, blocks, std::ceil(rows / config.tile_n) * config.tile_n);
 }
 
 }  // namespace
@@ -215,7 +212,8 @@ Prediction predict(const Sddmm& problem, const Target& target, const Config& con
   const double pack = 0.3 * features * entries + (config.stages == 2 ? 0 : kGatherCycles * blocks * entries);
   const double shares = config.split * threads;
   const double busy = (products + sums) / threads * imbalance(shares, threads);
-  const double overhead = kLaunchUs + (threads > 1 ? config.stages * kPassUs : 0) + shares / threads * 0.1;
+  const std::int32_t passes = config.stages + (problem.sums_gates_of_taps() ? 1 : 0);
+  const double overhead = kLaunchUs + (threads > 1 ? passes * kPassUs : 0) + shares / threads * 0.1;
   return {overhead + (std::max(busy, memory) + pack / threads) / kHertz * 1e6,
           memory > busy ? Bound::memory : Bound::arithmetic};
 }

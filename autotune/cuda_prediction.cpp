@@ -114,7 +114,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   // A wave begins with a look at the tables and a first copy, and ends with a store.
   const double launch =
       overlaps_launches(problem, target) ? Architecture::kOverlappedLaunchUs : Architecture::kLaunchUs;
-  const double begin = launch + (work.combines ? Architecture::kCombineUs : 0) +
+  const double begin = work.kernels * launch + (work.combines ? Architecture::kCombineUs : 0) +
                        (2 * Architecture::kMemoryUs + table_us(config)) * (waves + (rest > 0 ? 1 : 0));
   Prediction prediction;
   prediction.us = begin + *longest + (config.stages == 1 ? kOverlapLostOfOneStage : kOverlapLost) * others;

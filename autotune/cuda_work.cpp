@@ -5,6 +5,7 @@
 
 #include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/families.h"
+#include "compiler/edge_runs.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -56,6 +57,11 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t gates = problem.gates ? 4 * blocks : 0;
   const std::int64_t bias =
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
+  // A gain and a bias, of 4 bytes each, for each element of y: fewer where lanes of a warp read the same
+  // ones, and few in memory.
+  const std::int64_t edge_reads =
+      problem.epilogue.edge_bias ? 8 * problem.y_rows(n) * problem.out_features() : 0;
+  const std::int64_t edges = 8 * count_edge_situations(problem) * problem.out_features();
   const std::int64_t y = problem.y_rows(n) * problem.out_features() * bytes_of(problem.out_dtype) *
                          (problem.epilogue.residual ? 2 : 1);
   const bool in_memory = config.table != TableForm::constant;
@@ -65,11 +71,11 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t table_read = in_memory ? table_reads(config, costs, counts, shares) : 0;
   const std::int64_t loads = shares ? counts.loads * costs.shape.parts : counts.chunks;
   Work work;
-  work.global_bytes = x + y + tiles * (weight + gates + bias + table_read) +
+  work.global_bytes = x + y + edge_reads + tiles * (weight + gates + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
   const std::int64_t once =
       problem.x_rows(n) * features_read(problem.layout, problem.in_features()) * element * activations;
-  work.memory_bytes = weight + gates + bias + y + tables + once;
+  work.memory_bytes = weight + gates + bias + edges + y + tables + once;
   const std::int64_t at_once = tiles_at_once(problem, config, n);
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
@@ -103,8 +109,9 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
   const std::int64_t derived = gradient.exchanged() ? 1 : of_dy;
   const std::int64_t displaced = gradient.exchanged() ? of_dy : 1;
   const std::int64_t dw = blocks * gradient.block_elements() * bytes_of(gradient.out_dtype);
-  const std::int64_t w =
-      gradient.gate_gradient ? blocks * gradient.block_elements() * element + 4 * blocks : 0;
+  const std::int64_t w = gradient.gate_gradient ? blocks * gradient.block_elements() * element +
+                                                      std::int64_t{4} * gradient.block_gates.count()
+                                                : 0;
   const std::int64_t dbias = gradient.bias_gradient ? 4 * gradient.out_features() : 0;
   const std::int64_t gates = gradient.gates ? 4 * blocks : 0;
   const LayoutStatistics& statistics = gradient.layout.statistics();
@@ -116,7 +123,8 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
           : (gradient.bias_gradient ? 16 : 12) * counts.runs + 4 * blocks + 8 * counts.workers;
   // What slices of a run write to the workspace, and the last of them reads.
   const std::int64_t part = std::int64_t{4} * gradient.block.out * config.rows * gradient.block.in;
-  const std::int64_t sums = slices == 1 ? 0 : counts.runs * (slices * (2 * part + 4) + 4);
+  const std::int64_t sums = (slices == 1 ? 0 : counts.runs * (slices * (2 * part + 4) + 4)) +
+                            (gradient.sums_gates_of_taps() ? 2 * 4 * blocks : 0);
   Work work;
   work.global_bytes =
       product_rows * element *
@@ -126,6 +134,7 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
                                  displaced * gradient.displaced_rows(n) *
                                      features_read(gradient.layout, gradient.col_features())) +
                       dw + w + dbias + gates + tables;
+  work.kernels = gradient.sums_gates_of_taps() ? 2 : 1;
   // CTAs go through the batch together, a run each; the next ones begin at its start. Those that share dy are
   // computed together.
   const std::int64_t rounds = quotient_up(counts.runs, counts.workers);

@@ -26,6 +26,7 @@ struct Work {
   };
   Again again;                    ///< x
   Again again_in_rounds;          ///< the weight, by each round of batch tiles
+  std::int32_t kernels = 1;       ///< one after the other
   bool combines = false;          ///< parts of rows
   std::int64_t products = 0;      ///< tensor-core instructions of warps
   std::int64_t instructions = 0;  ///< all others

@@ -1,6 +1,6 @@
-// Convolutions with block-sparse features on this machine's processors: the 3×3 layers of ResNet-50 in
-// float32, a batch of 8 images, compared with a linear layer of as dense blocks and with oneDNN's dense
-// convolution of the same shape.
+// Convolutions with block-sparse features on this machine's processors: the 3×3 layers of ResNet-50, of
+// stride 1 and 2, in float32, a batch of 8 images, compared with a linear layer of as dense blocks and with
+// oneDNN's dense convolution of the same shape.
 //
 // Every iteration of a benchmark is one round of all contestants, one after the other on the same threads.
 // The counters are medians over the rounds:
@@ -48,11 +48,13 @@ using bench::Rounds;
 struct Layer {
   std::int64_t features;
   std::int32_t side;
+  std::int32_t stride = 1;
 };
 
 /// What is measured, along each axis of the cases.
 struct Axes {
-  std::vector<Layer> layers{{64, 56}, {128, 28}, {256, 14}, {512, 7}};
+  std::vector<Layer> layers{{64, 56},     {128, 28},    {256, 14},   {512, 7},
+                            {128, 56, 2}, {256, 28, 2}, {512, 14, 2}};
   std::vector<std::int32_t> blocks{16, 32};
   std::vector<double> densities{0.1, 0.25, 0.5};
   std::int64_t images = 8;
@@ -131,13 +133,15 @@ class Dense {
       : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
     using Tag = dnnl::memory::format_tag;
     const auto type = dnnl::memory::data_type::f32;
-    const dnnl::memory::dims shape{images, layer.features, layer.side, layer.side};
-    const dnnl::memory::desc source(shape, type, activations);
+    const auto images_of = [&](std::int32_t side) {
+      return dnnl::memory::desc({images, layer.features, side, side}, type, activations);
+    };
+    const dnnl::memory::desc source = images_of(layer.side);
     const dnnl::memory::desc weight({layer.features, layer.features, 3, 3}, type, Tag::any);
-    const dnnl::memory::desc result(shape, type, activations);
+    const dnnl::memory::desc result = images_of((layer.side - 1) / layer.stride + 1);
     const dnnl::convolution_forward::primitive_desc form(
         dnnl::convolution_forward::desc(dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_auto,
-                                        source, weight, result, {1, 1}, {1, 1}, {1, 1}),
+                                        source, weight, result, {layer.stride, layer.stride}, {1, 1}, {1, 1}),
         engine_);
     convolution_ = dnnl::convolution_forward(form);
     const auto filled = [&](const dnnl::memory::desc& description) {
@@ -168,11 +172,12 @@ constexpr std::array kOperations = {Operation::forward, Operation::grad_input, O
 void convolution(benchmark::State& state, const Case& given, const Axes& axes, const Target& target) {
   const auto layout_of = [&](std::int64_t features) {
     const std::int64_t grid = features / given.block;
-    return patterns::random(grid, grid, given.density, 1);
+    const double one_block = 1.0 / static_cast<double>(grid * grid);
+    return patterns::random(grid, grid, std::max(given.density, one_block), 1);
   };
   Options options{.block = {given.block, given.block}, .batch = axes.images, .target = target.to_string()};
-  options.convolution =
-      parse_convolution(fmt::format("kernel=3x3 padding=1 input={}x{}", given.layer.side, given.layer.side));
+  options.convolution = parse_convolution(fmt::format(
+      "kernel=3x3 padding=1 stride={} input={}x{}", given.layer.stride, given.layer.side, given.layer.side));
   Options linear = options;
   linear.convolution = {};
   linear.batch = axes.linear_batch;
@@ -214,7 +219,7 @@ void convolution(benchmark::State& state, const Case& given, const Axes& axes, c
 
 std::string row_of(const benchmark::BenchmarkReporter::Run& run) {
   std::string row = "|";
-  for (const char* const part : {"features", "side", "block", "density"})
+  for (const char* const part : {"features", "side", "stride", "block", "density"})
     row += fmt::format(" {} |", bench::part_of_name(run, part));
   for (const char* const counter : {"forward_vs_linear", "grad_input_vs_linear", "grad_weight_vs_linear",
                                     "vs_onednn", "vs_channels_last"})
@@ -223,9 +228,10 @@ std::string row_of(const benchmark::BenchmarkReporter::Run& run) {
 }
 
 constexpr const char* kHead =
-    "| features | image side | block | density | forward over linear | grad_input | grad_weight | oneDNN's "
+    "| features | image side | stride | block | density | forward over linear | grad_input | grad_weight | "
+    "oneDNN's "
     "time "
-    "over ours | on channels-last |\n|---|---|---|---|---|---|---|---|---|\n";
+    "over ours | on channels-last |\n|---|---|---|---|---|---|---|---|---|---|\n";
 
 }  // namespace
 }  // namespace sparsekiln
@@ -246,8 +252,8 @@ int main(int argc, char** argv) {
           for (const double density : axes.densities)
             for (const Layer& layer : axes.layers)
               benchmark::RegisterBenchmark(
-                  fmt::format("convolution/features:{}/side:{}/block:{}/density:{}", layer.features,
-                              layer.side, block, density)
+                  fmt::format("convolution/features:{}/side:{}/stride:{}/block:{}/density:{}", layer.features,
+                              layer.side, layer.stride, block, density)
                       .c_str(),
                   [=](benchmark::State& state) { convolution(state, {layer, block, density}, axes, target); })
                   ->UseManualTime()

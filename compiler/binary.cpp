@@ -10,6 +10,7 @@
 
 #include "compiler/bytes.h"
 #include "compiler/computation_fields.h"
+#include "compiler/edge_runs.h"
 
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
 //   version:u32  target  plan  operands  entries  code  data  ptx  log  compiler  options  source:16 bytes
@@ -76,6 +77,11 @@ OperandContract get_operands(ByteReader& in) {
   operands.out_features = in.get<std::int64_t>();
   operands.blocks = in.get<std::int64_t>();
   operands.packed = in.get_bool();
+  try {
+    operands.edge_situations = count_edge_situations(operands);
+  } catch (const Error& error) {
+    in.fail(error.what());
+  }
   return operands;
 }
 
@@ -275,6 +281,8 @@ bool is_pointer(Argument argument) {
     case Argument::gates:
     case Argument::dbias:
     case Argument::dgates:
+    case Argument::edge_gain:
+    case Argument::edge_bias:
       return true;
     case Argument::n:
     case Argument::x_stride:

@@ -16,6 +16,7 @@
 #include "compiler/cuda/nvrtc_choice.h"
 #include "compiler/cuda/resources.h"
 #include "compiler/cuda/sddmm.h"
+#include "compiler/edge_runs.h"
 #include "compiler/plan.h"
 #include "compiler/problem_kind.h"
 #include "compiler/schedule.h"
@@ -60,6 +61,7 @@ OperandContract contract_of(const Problem& problem, const Plan& plan) {
     operands.blocks = problem.weight_blocks(problem.layout.blocks());
   }
   operands.packed = plan.front().config.packed;
+  operands.edge_situations = count_edge_situations(problem);
   return operands;
 }
 

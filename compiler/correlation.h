@@ -38,7 +38,7 @@ struct Correlation {
   Extents in_step;  ///< one of the two is 1 in each dimension
   Extents out_step;
   Extents points;                ///< of the lattice
-  Extents pitch;                 ///< [0] is not used
+  Extents pitch;                 ///< of planes, rows and columns
   Extents origin;                ///< the least coordinate of a point that is read: 0 or less
   std::vector<Extents> phases;   ///< those that a tap reads
   std::vector<Extents> classes;  ///< all
@@ -56,15 +56,25 @@ struct Correlation {
   std::int64_t least = 0;  ///< displacement
   std::int64_t most = 0;
 
-  /// Numbers of points, from the first to the last that is y's.
+  /// Numbers of points of an image, from the first to the last that is y's.
   [[nodiscard]] std::int64_t span() const {
     return (std::int64_t{points[0] - 1} * pitch[1] + points[1] - 1) * pitch[2] + points[2];
   }
-  /// Tiles of so many points that an image is computed in.
+  /// From a point to the same one of the next image, where images follow one another in the order.
+  [[nodiscard]] std::int64_t image_pitch() const { return std::int64_t{pitch[0]} * pitch[1] * pitch[2]; }
+  /// Images that a tile of so many points has room for: whole small ones, or 1.
+  [[nodiscard]] std::int64_t images_of_tile(std::int32_t tile_n) const {
+    return span() > tile_n ? 1 : 1 + (tile_n - span()) / image_pitch();
+  }
+  /// Tiles that an image, or so many of them, is computed in.
   [[nodiscard]] std::int64_t tiles(std::int32_t tile_n) const { return (span() + tile_n - 1) / tile_n; }
   /// Points of a phase that a tile of so many reads, rounded up to whole squares of 16.
   [[nodiscard]] std::int64_t phase_points(std::int32_t tile_n) const {
     return (tile_n + most - least + 15) / 16 * 16;
+  }
+  /// The same of all phases.
+  [[nodiscard]] std::int64_t panel_points(std::int32_t tile_n) const {
+    return static_cast<std::int64_t>(phases.size()) * phase_points(tile_n);
   }
   /// Points of a phase that an image is read at, and of all phases.
   [[nodiscard]] std::int64_t image_phase_points() const { return span() + most - least; }

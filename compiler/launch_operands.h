@@ -45,6 +45,8 @@ struct LaunchOperands {
   const void* tables = nullptr;  ///< on the cpu: TableImage::bytes of an attached layout
   double alpha64 = 1;            ///< of problems whose sums are float64
   double beta64 = 0;
+  const void* edge_gain = nullptr;
+  const void* edge_bias = nullptr;
 
   /// Sets alpha and beta in both types: those of float32 are the nearest.
   void set_scale(double with_alpha, double with_beta) {

@@ -12,6 +12,7 @@
 #include "compiler/activation.h"
 #include "compiler/batch_bound.h"
 #include "compiler/computation_fields.h"
+#include "compiler/edge_runs.h"
 #include "compiler/named.h"
 #include "compiler/problem_kind.h"
 
@@ -35,7 +36,8 @@ struct EpiloguePart {
 };
 constexpr std::array kEpilogueParts{
     EpiloguePart{"scale", &Epilogue::scale}, EpiloguePart{"bias", &Epilogue::bias},
-    EpiloguePart{"glu", &Epilogue::glu, "gated"}, EpiloguePart{"residual", &Epilogue::residual}};
+    EpiloguePart{"edge_bias", &Epilogue::edge_bias}, EpiloguePart{"glu", &Epilogue::glu, "gated"},
+    EpiloguePart{"residual", &Epilogue::residual}};
 
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
 /// What a schedule, its tables and a compiler take grows with the rows of a grid, which a file of a few bytes
@@ -107,10 +109,10 @@ Epilogue parse_epilogue(std::string_view text) {
       const auto known = std::find_if(activations.begin(), activations.end(),
                                       [&](const ActivationRow& row) { return row.name == word; });
       if (known == activations.end() || epilogue.activation != Activation::none)
-        refuse(
-            fmt::format("epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
-                        "scale, bias, one activation ({}), glu and residual, joined by +, such as bias+gelu",
-                        printable(text), printable(word), activation_names()));
+        refuse(fmt::format(
+            "epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
+            "scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such as bias+gelu",
+            printable(text), printable(word), activation_names()));
       epilogue.activation = known->value;
     }
     if (plus == std::string_view::npos) return epilogue;
@@ -196,6 +198,20 @@ void validate_types(const Problem& problem) {
                                     : ", 8, 4 or 2"));
 }
 
+void validate_edge_bias(const Problem& problem) {
+  const Epilogue& epilogue = problem.epilogue;
+  if (!epilogue.edge_bias) return;
+  const auto refuse_it = [&](std::string_view why) {
+    refuse(fmt::format("epilogue {}: {}", to_string(epilogue), why));
+  };
+  if (!problem.convolution.present())
+    refuse_it("an edge bias is a convolution's, and this is a linear layer; bias would work");
+  if (epilogue.bias) refuse_it("an edge bias takes the place of the bias; one of the two would work");
+  if (epilogue.glu) refuse_it("a glu pair has no edge bias; bias, or two products, would work");
+  if (problem.dtype == DType::f64) refuse_it("f64 has no edge bias; f32 would work");
+  static_cast<void>(edge_runs(problem.convolution));
+}
+
 void validate_ends(const Problem& problem) {
   const bool gradient = is_gradient(problem.operation);
   Epilogue of_gradient;
@@ -209,6 +225,7 @@ void validate_ends(const Problem& problem) {
     refuse(
         "epilogue glu: it multiplies by an activation of the first product; silu+glu or gelu+glu "
         "would work");
+  validate_edge_bias(problem);
   if (!gradient && problem.derivative != Activation::none)
     refuse(fmt::format("derivative {} of {}: gradients have one; epilogue {} would apply the function",
                        name(problem.derivative), name(problem.operation), name(problem.derivative)));
@@ -221,7 +238,6 @@ void validate_ends(const Problem& problem) {
 }
 
 void validate_convolution(const Problem& problem) {
-  validate(problem.convolution);
   if (!problem.convolution.present()) return;
   const std::int64_t n = problem.batch.bound();
   if (problem.input_rows(n) > kMostBatch || problem.output_rows(n) > kMostBatch)
@@ -240,10 +256,12 @@ void validate_convolution(const Problem& problem) {
   const auto refuse_with = [](std::string_view what, std::string_view instead) {
     refuse(fmt::format("a convolution with {}: {} would work", what, instead));
   };
-  if (problem.gates) refuse_with("gates", "scaled values");
-  if (problem.cut_in_features != 0 || problem.cut_out_features != 0)
-    refuse_with("features that fill no whole blocks", "features of zeros beside them");
-  if (problem.dtype == DType::f64) refuse_with("f64", "f32");
+  if (problem.dtype == DType::f64 && problem.gate_gradient && problem.taps() > 1)
+    refuse_with("a gradient of the gates in f64", "f32");
+  if (!problem.feature_major()) return;
+  const std::string_view order = "batch-major ones, channels-last,";
+  if (problem.dtype == DType::f64) refuse_with("feature-major activations in f64", order);
+  if (problem.epilogue.edge_bias) refuse_with("feature-major activations and an edge bias", order);
 }
 
 }  // namespace
@@ -260,6 +278,7 @@ void validate(const Problem& problem) {
   validate_cut(transposed ? problem.cut_out_features : problem.cut_in_features, problem.layout.cols(),
                problem.block.in, transposed ? "output" : "input");
   validate_types(problem);
+  validate(problem.convolution);
   validate_ends(problem);
   validate_convolution(problem);
 }

@@ -16,10 +16,12 @@ Sddmm::Sddmm(const Problem& problem)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("{} is a product with the weight, not the gradient of it, which {} is",
                             name(operation), name(Operation::grad_weight)));
-  if (!convolution.present()) return;
-  correlation = std::make_shared<const Correlation>(convolution,
-                                                    exchanged() ? Operation::grad_input : Operation::forward);
-  layout = with_taps(layout, convolution);
+  if (convolution.present()) {
+    correlation = std::make_shared<const Correlation>(
+        convolution, exchanged() ? Operation::grad_input : Operation::forward);
+    layout = with_taps(layout, convolution);
+  }
+  if (gates) block_gates = BlockGates(convolution, layout.blocks());
 }
 
 }  // namespace sparsekiln

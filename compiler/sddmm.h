@@ -5,6 +5,7 @@
 
 #include <sparsekiln/problem.h>
 
+#include "compiler/block_gates.h"
 #include "compiler/correlation.h"
 
 namespace sparsekiln {
@@ -26,6 +27,7 @@ struct Sddmm : Computation {
   /// That of forward, or of grad_input of a transposed convolution: it reads what is displaced, for the
   /// positions of what is not. Null: a linear layer.
   std::shared_ptr<const Correlation> correlation;
+  BlockGates block_gates;  ///< where there are gates
 
   /// Whether the columns of the layout are of dy's features and its rows of x's.
   [[nodiscard]] bool exchanged() const { return convolution.transposed; }
@@ -33,14 +35,15 @@ struct Sddmm : Computation {
   [[nodiscard]] std::int32_t in_blocks() const {
     return correlation ? layout.cols() / correlation->kernel_taps : layout.cols();
   }
-  /// Features that columns are of, and rows.
+  /// The cut of the features that columns are of, and rows.
+  [[nodiscard]] std::int64_t cut_cols() const { return exchanged() ? cut_out : cut_in; }
+  [[nodiscard]] std::int64_t cut_rows() const { return exchanged() ? cut_in : cut_out; }
+  /// Those features.
   [[nodiscard]] std::int64_t col_features() const {
-    const std::int64_t cut = exchanged() ? cut_out : cut_in;
-    return cut != 0 ? cut : std::int64_t{in_blocks()} * block.in;
+    return cut_cols() != 0 ? cut_cols() : std::int64_t{in_blocks()} * block.in;
   }
   [[nodiscard]] std::int64_t row_features() const {
-    const std::int64_t cut = exchanged() ? cut_in : cut_out;
-    return cut != 0 ? cut : std::int64_t{layout.rows()} * block.out;
+    return cut_rows() != 0 ? cut_rows() : std::int64_t{layout.rows()} * block.out;
   }
   [[nodiscard]] std::int64_t in_features() const { return exchanged() ? row_features() : col_features(); }
   [[nodiscard]] std::int64_t out_features() const { return exchanged() ? col_features() : row_features(); }
@@ -61,6 +64,10 @@ struct Sddmm : Computation {
   [[nodiscard]] std::int64_t displaced_rows(std::int64_t n) const {
     return correlation ? n * correlation->input_positions() : n;
   }
+  /// Whether dgates sums over several blocks of dw, the taps of one of the layout, which different workers
+  /// may compute: each writes a sum for each block to the workspace, and a pass after adds these in ascending
+  /// order.
+  [[nodiscard]] bool sums_gates_of_taps() const { return gate_gradient && block_gates.shared(); }
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
 };
 

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/element.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -92,8 +94,14 @@ Spmm::Spmm(const Problem& problem)
     weight = with_taps(features, convolution);
     layout = by_columns() ? by_classes(features, convolution, *correlation, numbers) : weight;
   }
+  if (gates) block_gates = BlockGates(convolution, weight.blocks());
   if (by_columns()) std::swap(block.out, block.in);
   if (operation == Operation::grad_input) std::swap(cut_in, cut_out);
+}
+
+std::int64_t Spmm::images_of_tile(std::int32_t tile_n) const {
+  const bool one_by_one = feature_major() || element(dtype).cpu == CpuPasses::plain;
+  return one_by_one ? 1 : correlation->images_of_tile(tile_n);
 }
 
 }  // namespace sparsekiln

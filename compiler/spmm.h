@@ -7,6 +7,7 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
+#include "compiler/block_gates.h"
 #include "compiler/correlation.h"
 
 namespace sparsekiln {
@@ -39,6 +40,7 @@ struct Spmm : Computation {
   std::shared_ptr<const Correlation> correlation;
   /// What block_of_weight gives for a convolution by columns.
   std::vector<std::int32_t> numbers;
+  BlockGates block_gates;  ///< where there are gates
 
   /// Weights that x is multiplied with: 2 of a glu pair.
   [[nodiscard]] std::int32_t weights() const { return epilogue.glu ? 2 : 1; }
@@ -96,10 +98,15 @@ struct Spmm : Computation {
   [[nodiscard]] bool changes_x() const {
     return feature_major() || gates || derivative != Activation::none || cut_in != 0;
   }
+  /// Images of a convolution that share a tile on the cpu.
+  [[nodiscard]] std::int64_t images_of_tile(std::int32_t tile_n) const;
   /// Tiles of config.tile_n rows, or points of the lattice of a convolution, that a batch of n is computed
   /// in. A cpu's go in linear order, and end with an image; others leave out the points that are no y's.
   [[nodiscard]] std::int64_t batch_tiles(std::int64_t n, const Config& config) const {
-    if (correlation && config.variant == Variant::vector) return n * correlation->tiles(config.tile_n);
+    if (correlation && config.variant == Variant::vector) {
+      const std::int64_t images = images_of_tile(config.tile_n);
+      return (n + images - 1) / images * correlation->tiles(config.tile_n);
+    }
     return (product_rows(n) + config.tile_n - 1) / config.tile_n;
   }
   /// Whether rows of x are not those of y: a convolution's, unless it is a linear layer of all positions.

@@ -91,24 +91,26 @@ std::vector<std::vector<Product>> products_of(const Spmm& problem) {
   return products;
 }
 
-/// Sums of products, and of their magnitudes.
+/// Sums of products, and of their magnitudes. `Sum`: double, or for float64 operands `long double`.
+template <class Sum>
 struct Sums {
-  std::vector<double> y;
+  std::vector<Sum> y;
   std::vector<double> magnitude;
 };
 
-/// Adds x·w to y, w being [in][out]. Products of two elements are exact in float64.
-void add(const double* x, const double* w, std::size_t in, std::size_t out, double* y, double* magnitude) {
+/// Adds x·w to y, w being [in][out]. Products of two elements of 32 bits or fewer are exact in float64.
+template <class Sum>
+void add(const double* x, const double* w, std::size_t in, std::size_t out, Sum* y, double* magnitude) {
   for (std::size_t first = 0; first < out; first += kLanes) {
-    std::array<double, kLanes> sums;
+    std::array<Sum, kLanes> sums;
     std::array<double, kLanes> magnitudes;
     std::copy_n(y + first, kLanes, sums.begin());
     std::copy_n(magnitude + first, kLanes, magnitudes.begin());
     for (std::size_t c = 0; c < in; ++c)
       for (std::size_t o = 0; o < kLanes; ++o) {
-        const double product = x[c] * w[c * out + first + o];
+        const Sum product = Sum{x[c]} * w[c * out + first + o];
         sums[o] += product;
-        magnitudes[o] += std::fabs(product);
+        magnitudes[o] += std::fabs(static_cast<double>(product));
       }
     std::copy_n(sums.begin(), kLanes, y + first);
     std::copy_n(magnitudes.begin(), kLanes, magnitude + first);
@@ -133,35 +135,40 @@ class Rows {
         if (fresh) {
           place->second.resize(static_cast<std::size_t>(problem.in_features()));
           read_x(problem, operands, of_x, place->second, scratch);
+          place->second.resize(static_cast<std::size_t>(problem.in_blocks()) * block_in());  // zeros
         }
         x_.push_back(place->second.data());
       }
   }
 
   /// A block of y's features, [count][block.out].
-  [[nodiscard]] Sums sum(const std::vector<Product>& products) const {
+  template <class Sum>
+  [[nodiscard]] Sums<Sum> sum(const std::vector<Product>& products) const {
     const auto out = static_cast<std::size_t>(problem_.block.out);
-    const auto in = static_cast<std::size_t>(problem_.block.in);
+    const std::size_t in = block_in();
     const auto taps = static_cast<std::size_t>(problem_.taps());
-    Sums sums{std::vector<double>(count_ * out), std::vector<double>(count_ * out)};
+    Sums<Sum> sums{std::vector<Sum>(count_ * out), std::vector<double>(count_ * out)};
     std::vector<double> block(out * in);
     std::vector<double> w(out * in);
     for (const Product& product : products) {
       if (!read_block(problem_, operands_, product.block, block)) continue;
+      const std::size_t first = static_cast<std::size_t>(product.of_x) * in;
+      const std::size_t there = static_cast<std::size_t>(problem_.in_features()) - first;
       for (std::size_t c = 0; c < in; ++c)
         for (std::size_t o = 0; o < out; ++o)
-          w[c * out + o] = problem_.by_columns() ? block[c * out + o] : block[o * in + c];
+          w[c * out + o] = c >= there ? 0 : problem_.by_columns() ? block[c * out + o] : block[o * in + c];
       for (std::size_t row = 0; row < count_; ++row) {
         const double* const x = x_[row * taps + static_cast<std::size_t>(product.tap)];
         if (x == nullptr) continue;
-        add(x + static_cast<std::size_t>(product.of_x) * in, w.data(), in, out, sums.y.data() + row * out,
-            sums.magnitude.data() + row * out);
+        add(x + first, w.data(), in, out, sums.y.data() + row * out, sums.magnitude.data() + row * out);
       }
     }
     return sums;
   }
 
  private:
+  [[nodiscard]] std::size_t block_in() const { return static_cast<std::size_t>(problem_.block.in); }
+
   const Spmm& problem_;
   const HostOperands& operands_;
   std::size_t count_;
@@ -182,10 +189,9 @@ void for_each_block(std::int32_t blocks, double flops, const std::function<void(
   take();
 }
 
-}  // namespace
-
-Reference convolution_reference(const Spmm& problem, const HostOperands& operands, std::int64_t first,
-                                std::int64_t count, bool with_magnitude) {
+template <class Sum>
+Reference summed(const Spmm& problem, const HostOperands& operands, std::int64_t first, std::int64_t count,
+                 bool with_magnitude) {
   const auto out = static_cast<std::size_t>(problem.block.out);
   const auto width = static_cast<std::size_t>(problem.out_features());
   const std::size_t size = static_cast<std::size_t>(count) * width;
@@ -199,19 +205,30 @@ Reference convolution_reference(const Spmm& problem, const HostOperands& operand
     // Each block of features is summed by one thread in the same order, so the result does not depend on the
     // number of threads.
     for_each_block(static_cast<std::int32_t>(products.size()), flops, [&](std::int32_t block) {
-      const Sums sums = rows.sum(products[static_cast<std::size_t>(block)]);
+      const Sums<Sum> sums = rows.sum<Sum>(products[static_cast<std::size_t>(block)]);
+      const std::size_t there = std::min(out, width - static_cast<std::size_t>(block) * out);
       const auto place = [&](std::vector<double>& to, std::size_t row) {
         return to.begin() + static_cast<std::ptrdiff_t>((static_cast<std::size_t>(done) + row) * width +
                                                         static_cast<std::size_t>(block) * out);
       };
       for (std::size_t row = 0; row < static_cast<std::size_t>(now); ++row) {
         const auto at = static_cast<std::ptrdiff_t>(row * out);
-        std::copy_n(sums.y.begin() + at, out, place(result.y, row));
-        if (with_magnitude) std::copy_n(sums.magnitude.begin() + at, out, place(result.magnitude, row));
+        std::transform(sums.y.begin() + at, sums.y.begin() + at + static_cast<std::ptrdiff_t>(there),
+                       place(result.y, row), [](Sum sum) { return static_cast<double>(sum); });
+        if (with_magnitude) std::copy_n(sums.magnitude.begin() + at, there, place(result.magnitude, row));
       }
     });
   }
   return result;
+}
+
+}  // namespace
+
+Reference convolution_reference(const Spmm& problem, const HostOperands& operands, std::int64_t first,
+                                std::int64_t count, bool with_magnitude) {
+  return problem.sum_type() == DType::f64
+             ? summed<long double>(problem, operands, first, count, with_magnitude)
+             : summed<double>(problem, operands, first, count, with_magnitude);
 }
 
 std::int64_t row_read(const Convolution& convolution, Operation operation, std::int64_t row,

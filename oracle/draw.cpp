@@ -50,9 +50,10 @@ void fill(DType type, void* to, std::int64_t first, std::int64_t count, Inputs k
   }
 }
 
-void poison_beyond(const Layout& layout, BlockShape block, std::int64_t rows, std::int64_t cols, DType type,
-                   void* weight) {
-  if (rows == std::int64_t{layout.rows()} * block.out && cols == std::int64_t{layout.cols()} * block.in)
+void poison_beyond(const Layout& layout, std::int32_t taps, BlockShape block, std::int64_t rows,
+                   std::int64_t cols, DType type, void* weight) {
+  if (rows == std::int64_t{layout.rows()} * block.out &&
+      cols == std::int64_t{layout.cols() / taps} * block.in)
     return;
   const std::int64_t elements = std::int64_t{block.out} * block.in;
   std::int64_t first = 0;  // of a block
@@ -60,7 +61,7 @@ void poison_beyond(const Layout& layout, BlockShape block, std::int64_t rows, st
     for (const std::int32_t col : layout.row(row)) {
       for (std::int64_t i = 0; i < elements; ++i)
         if (std::int64_t{row} * block.out + i / block.in >= rows ||
-            std::int64_t{col} * block.in + i % block.in >= cols)
+            std::int64_t{col / taps} * block.in + i % block.in >= cols)
           store(type, std::numeric_limits<float>::quiet_NaN(), weight, first + i);
       first += elements;
     }

@@ -21,9 +21,9 @@ void fill(DType type, void* to, std::int64_t first, std::int64_t count, Inputs k
           std::uint64_t seed, std::int64_t position);
 
 /// Makes NaN of what the blocks of a weight hold beyond the last of `rows` × `cols` features, of which
-/// nothing may come.
-void poison_beyond(const Layout& layout, BlockShape block, std::int64_t rows, std::int64_t cols, DType type,
-                   void* weight);
+/// nothing may come. A column of the layout is of a block of features and one of `taps` taps.
+void poison_beyond(const Layout& layout, std::int32_t taps, BlockShape block, std::int64_t rows,
+                   std::int64_t cols, DType type, void* weight);
 
 /// The largest r up to 8 for which sums of k products of integers in [-r, r] are exact in float32 (2^24),
 /// even `growth` times as large, and finite in the output type. Where the output type is narrow, r is kept so

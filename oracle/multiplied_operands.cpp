@@ -47,7 +47,9 @@ void read_x(const Spmm& problem, const HostOperands& operands, std::int64_t row,
 
 bool read_block(const Spmm& problem, const HostOperands& operands, std::int32_t block,
                 std::vector<double>& to) {
-  const double gate = operands.gates == nullptr ? 1 : to_double(problem.sum_type(), operands.gates, block);
+  const double gate = operands.gates == nullptr
+                          ? 1
+                          : to_double(problem.sum_type(), operands.gates, problem.block_gates.of(block));
   if (gate == 0) return false;
   to_double(problem.dtype, operands.w,
             static_cast<std::int64_t>(block) * static_cast<std::int64_t>(to.size()), to);

@@ -37,6 +37,7 @@ Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounde
   const double u = error_of_operation(sums);
   const bool has_z = epilogue.scale || epilogue.bias;
   Bounded a = has_z ? multiply_add(operands.alpha, sum, {operands.bias}, u) : sum;
+  if (epilogue.edge_bias) a = multiply_add(operands.edge_gain, a, {operands.edge_bias}, u);
   a = activated(epilogue.activation, a, sums, u);
   if (epilogue.glu) {
     const Bounded t = has_z ? multiply_add(operands.alpha, v_sum, {operands.v_bias}, u) : v_sum;

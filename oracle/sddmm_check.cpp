@@ -198,14 +198,15 @@ void for_each_element(const Sddmm& gradient, Use use) {
 }
 
 void sum_gates(const Sddmm& gradient, const SddmmInputs& inputs, SddmmReference& result) {
-  result.dgates.assign(static_cast<std::size_t>(gradient.layout.blocks()), 0);
+  result.dgates.assign(static_cast<std::size_t>(gradient.block_gates.count()), 0);
   result.of_dgates = result.dgates;
   for_each_element(gradient, [&](std::int64_t block, std::int64_t element, bool exists) {
     if (!exists) return;
     const double w = to_double(gradient.dtype, inputs.w.data(), element);
     const auto i = static_cast<std::size_t>(element);
-    result.dgates[static_cast<std::size_t>(block)] += w * result.dw[i];
-    result.of_dgates[static_cast<std::size_t>(block)] += std::fabs(w) * result.of_dw[i];
+    const auto gate = static_cast<std::size_t>(gradient.block_gates.of(static_cast<std::int32_t>(block)));
+    result.dgates[gate] += w * result.dw[i];
+    result.of_dgates[gate] += std::fabs(w) * result.of_dw[i];
   });
 }
 
@@ -354,17 +355,17 @@ CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmR
                      likely_roundings(products) * (integers ? 64 : 1) * of_dy};
   };
   const Tolerance of_sum = tolerance(k);
-  const auto e = static_cast<double>(elements);
+  const auto e = static_cast<double>(elements) * gradient.taps();  // that a gate scales, at most
   const Tolerance of_gate{of_sum.roundings + likely_roundings(e), e * of_sum.absolute};
   const auto constant = [&](std::size_t) { return alpha; };
   CheckResult check_result;
   Judge judge(inputs, error_of_operation(gradient.sum_type()), integers && off == 0, check_result);
-  judge.compare(
-      outputs.dw, "dw", want.dw, want.of_dw, of_sum, old_within(gradient, inputs), [&](std::size_t i) {
-        if (!gradient.gates) return alpha;
-        return alpha *
-               to_double(gradient.sum_type(), inputs.gates.data(), static_cast<std::int64_t>(i / elements));
-      });
+  judge.compare(outputs.dw, "dw", want.dw, want.of_dw, of_sum, old_within(gradient, inputs),
+                [&](std::size_t i) {
+                  if (!gradient.gates) return alpha;
+                  return alpha * to_double(gradient.sum_type(), inputs.gates.data(),
+                                           gradient.block_gates.of(static_cast<std::int32_t>(i / elements)));
+                });
   judge.compare(outputs.dbias, "dbias", want.dbias, want.of_dbias, tolerance(of_bias), inputs.old_dbias,
                 constant);
   judge.compare(outputs.dgates, "dgates", want.dgates, want.of_dgates, of_gate, inputs.old_dgates, constant);

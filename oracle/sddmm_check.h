@@ -13,7 +13,7 @@ namespace sparsekiln {
 ///
 ///   dw      Σ dyᵀ·x         of_dw      |dy|ᵀ·|x|     [blocks, block_out, block_in], before gates
 ///   dbias   Σ dy            of_dbias   Σ |dy|        [out_features]
-///   dgates  Σ dw·W          of_dgates  Σ of_dw·|W|   [blocks]
+///   dgates  Σ dw·W          of_dgates  Σ of_dw·|W|   [blocks of the layout]
 ///
 /// with dy multiplied by the derivative where there is one, and with `Math::tf32` x and dy rounded to tf32
 /// for dw. dbias and dgates are empty where they are not asked for.
@@ -34,7 +34,7 @@ struct SddmmReference {
 ///
 /// Random, with the gradients and their magnitudes named as above, u and u_out the unit roundoffs of sums
 /// and of dw's type, and c(K) = min(K, 10·√K) as in spmm_check.h, K the batch rows of all pairs, E the
-/// elements of a block, and a the adder's loss:
+/// elements that a gate scales, and a the adder's loss:
 ///
 ///   dw      |error| ≤ a·c(K)·u·|s|·of_dw + 4u·(|s·Σ| + |beta·old|) + u_out·|dw|
 ///   dbias   |error| ≤ a·c(K)·u·|alpha|·of_dbias + 4u·(…) + u·|dbias|

@@ -14,14 +14,28 @@ namespace {
 /// Streams of draws, each with a seed of its own.
 enum Stream : std::uint64_t { kWeight, kGates, kOldDw, kOldDbias, kOldDgates, kPairs };
 
-/// The largest magnitude of each integer input. Sums grow by alpha and beta, by gates, and over a block.
-std::int64_t largest_integer(const Sddmm& gradient, const SddmmLaunch& launch) {
+/// Bounds of integer inputs, which keep all sums exact. They grow by alpha and beta, by gates, and over what
+/// a gate scales.
+struct IntegerBounds {
+  std::int64_t largest = 0;      ///< magnitude of each input
+  std::int64_t weight_step = 1;  ///< of W, each so many elements have one that may not be 0
+};
+
+IntegerBounds integer_bounds(const Sddmm& gradient, const SddmmLaunch& launch) {
   const auto k = static_cast<double>(std::max<std::int64_t>(
       std::max(gradient.dy_rows(launch.n), gradient.product_rows(launch.n)) * launch.pairs, 1));
   double growth = gradient.gates ? 2 : 1;
-  if (gradient.gate_gradient) growth *= static_cast<double>(gradient.block_elements());
   if (gradient.epilogue.scale) growth *= std::max(1.0, launch.alpha) + std::max(launch.beta, -launch.beta);
-  return largest_integer(k, growth, gradient.out_dtype);
+  IntegerBounds bounds;
+  if (gradient.gate_gradient) {
+    const std::int64_t scaled = gradient.block_elements() * gradient.taps();
+    const auto most = std::max<std::int64_t>(1, static_cast<std::int64_t>(0x1p24 / (growth * k)));
+    // Odd, so that it is in another column of each row.
+    if (scaled > most) bounds.weight_step = (scaled + most - 1) / most | 1;
+    growth *= static_cast<double>((scaled + bounds.weight_step - 1) / bounds.weight_step);
+  }
+  bounds.largest = largest_integer(k, growth, gradient.out_dtype);
+  return bounds;
 }
 
 struct Filler {
@@ -57,7 +71,9 @@ void put(PoisonedOutput& output, const std::vector<std::byte>& old) {
 }  // namespace
 
 SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs kind, std::uint64_t seed) {
-  const Filler filler{kind, kind == Inputs::small_integers ? largest_integer(gradient, launch) : 0, seed};
+  const IntegerBounds bounds =
+      kind == Inputs::small_integers ? integer_bounds(gradient, launch) : IntegerBounds{};
+  const Filler filler{kind, bounds.largest, seed};
   const bool features_first = gradient.feature_major();
   const bool of_images = gradient.channels_first();
   // Contiguous elements, of so many rows for each of the batch.
@@ -93,15 +109,18 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
   }
   const DType sums = gradient.sum_type();
   const std::int64_t blocks = gradient.layout.blocks();
+  const std::int64_t gates = gradient.block_gates.count();
   const std::int64_t weights = blocks * gradient.block_elements();
   if (gradient.gate_gradient) {
     inputs.w = filler.dense(gradient.dtype, weights, kWeight, 1);
-    poison_beyond(gradient.layout, gradient.block, gradient.row_features(), gradient.col_features(),
-                  gradient.dtype, inputs.w.data());
+    for (std::int64_t i = 0; i < weights; ++i)
+      if (i % bounds.weight_step != 0) store(gradient.dtype, 0, inputs.w.data(), i);
+    poison_beyond(gradient.layout, gradient.taps(), gradient.block, gradient.row_features(),
+                  gradient.col_features(), gradient.dtype, inputs.w.data());
   }
   if (gradient.gates) {
-    inputs.gates = filler.dense(sums, blocks, kGates, 2);
-    for (std::int64_t block = 0; block < blocks; block += 3) store(sums, 0, inputs.gates.data(), block);
+    inputs.gates = filler.dense(sums, gates, kGates, 2);
+    for (std::int64_t gate = 0; gate < gates; gate += 3) store(sums, 0, inputs.gates.data(), gate);
   }
   if (!gradient.epilogue.scale) return inputs;
   inputs.alpha = launch.alpha;
@@ -109,14 +128,14 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
   if (launch.beta == 0) return inputs;
   inputs.old_dw = filler.dense(gradient.out_dtype, weights, kOldDw);
   if (gradient.bias_gradient) inputs.old_dbias = filler.dense(sums, out, kOldDbias);
-  if (gradient.gate_gradient) inputs.old_dgates = filler.dense(sums, blocks, kOldDgates);
+  if (gradient.gate_gradient) inputs.old_dgates = filler.dense(sums, gates, kOldDgates);
   return inputs;
 }
 
 SddmmOutputs::SddmmOutputs(const Sddmm& gradient, const SddmmInputs& inputs)
     : dw(gradient.out_dtype, gradient.layout.blocks() * gradient.block.out, gradient.block.in, "dw"),
       dbias(gradient.sum_type(), gradient.bias_gradient ? 1 : 0, gradient.out_features(), "dbias"),
-      dgates(gradient.sum_type(), gradient.gate_gradient ? 1 : 0, gradient.layout.blocks(), "dgates") {
+      dgates(gradient.sum_type(), gradient.gate_gradient ? 1 : 0, gradient.block_gates.count(), "dgates") {
   put(dw, inputs.old_dw);
   put(dbias, inputs.old_dbias);
   put(dgates, inputs.old_dgates);
@@ -150,15 +169,16 @@ Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const Sdd
     if (gradient.derivative != Activation::none) views.z = activation(pair.z, false);
   }
   const std::int64_t blocks = gradient.layout.blocks();
+  const std::int64_t gates = gradient.block_gates.count();
   const auto [out, in] = gradient.block;
   Operands operands;
   operands.dw = view(outputs.dw.address(addresses.dw), gradient.out_dtype, blocks, out, in);
   if (gradient.bias_gradient)
     operands.dbias =
         view(outputs.dbias.address(addresses.dbias), gradient.sum_type(), gradient.out_features());
-  if (gradient.gates) operands.gates = view(addresses.gates, gradient.sum_type(), blocks);
+  if (gradient.gates) operands.gates = view(addresses.gates, gradient.sum_type(), gates);
   if (gradient.gate_gradient) {
-    operands.dgates = view(outputs.dgates.address(addresses.dgates), gradient.sum_type(), blocks);
+    operands.dgates = view(outputs.dgates.address(addresses.dgates), gradient.sum_type(), gates);
     operands.w = view(addresses.w, gradient.dtype, blocks, out, in);
   }
   operands.alpha = inputs.alpha;

@@ -11,6 +11,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/element.h"
+#include "oracle/edge_reference.h"
 #include "oracle/reference_epilogue.h"
 #include "oracle/spmm_reference.h"
 
@@ -42,8 +43,10 @@ Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder ad
   // rounding; with it goes a w.
   const double largest_product = kind == Inputs::small_integers ? 64 : 1;
   const double off = derivative_error(problem.derivative, problem.sum_type());
-  const double absolute =
-      off == 0 ? 0 : roundings * largest_product * (off + 2 * element_format(problem.dtype).unit_roundoff);
+  constexpr double kTf32 = 0x1p-11;
+  const double taken =
+      problem.math == Math::tf32 ? kTf32 : element_format(problem.dtype).unit_roundoff;  // by products
+  const double absolute = off == 0 ? 0 : roundings * largest_product * (off + 2 * taken);
   if (kind == Inputs::small_integers && off == 0) return {0, 0};
   return {loss(adder) * roundings * u, absolute};
 }
@@ -54,6 +57,7 @@ class Judge {
       : problem_(problem), inputs_(inputs), output_(output) {
     for (std::int32_t row = 0; row < problem.out_blocks(); ++row)
       tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
+    if (problem.epilogue.edge_bias) situations_ = edge_reference(problem.convolution);
   }
 
   /// Compares row n of y with entry `at` of the products with W and, where glu, V.
@@ -121,6 +125,12 @@ class Judge {
     }
     if (epilogue.bias) operands.bias = to_double(type, inputs_.bias.data(), o);
     if (epilogue.bias && epilogue.glu) operands.v_bias = to_double(type, inputs_.v_bias.data(), o);
+    if (epilogue.edge_bias) {
+      const auto position = static_cast<std::size_t>(n % std::ssize(situations_));
+      const std::int64_t at = situations_[position] * output_.width() + o;
+      operands.edge_gain = to_double(problem_.sum_type(), inputs_.edge_gain.data(), at);
+      operands.edge_bias = to_double(problem_.sum_type(), inputs_.edge_bias.data(), at);
+    }
     if (epilogue.residual) operands.residual = element(inputs_.residual, n, o);
     return operands;
   }
@@ -129,6 +139,7 @@ class Judge {
   const HostInputs& inputs_;
   const PoisonedOutput& output_;
   std::vector<Tolerance> tolerance_;
+  std::vector<std::int32_t> situations_;  ///< of the positions of an image
   double error2_ = 0;
   double norm2_ = 0;
   std::string first_wrong_;

@@ -9,6 +9,7 @@
 
 #include <sparsekiln/error.h>
 
+#include "compiler/edge_runs.h"
 #include "compiler/element.h"
 
 namespace sparsekiln {
@@ -32,7 +33,7 @@ std::int64_t largest_integer(const Spmm& problem) {
 }
 
 /// The streams of one seed.
-enum Stream : std::uint64_t { kX, kW, kV, kBias, kVBias, kResidual, kY, kZ, kGates };
+enum Stream : std::uint64_t { kX, kW, kV, kBias, kVBias, kResidual, kY, kZ, kGates, kEdgeGain, kEdgeBias };
 
 /// Fills operands of one kind from one seed.
 class Filler {
@@ -74,25 +75,33 @@ class Filler {
     const bool turned = problem_.by_columns();
     std::vector<std::byte> bytes =
         dense(stream, problem_.dtype, problem_.weight.blocks() * std::int64_t{block.out} * block.in);
-    if (!problem_.correlation)  // whose blocks are whole
-      poison_beyond(problem_.weight, block, turned ? problem_.in_features() : problem_.out_features(),
-                    turned ? problem_.out_features() : problem_.in_features(), problem_.dtype, bytes.data());
+    poison_beyond(problem_.weight, problem_.taps(), block,
+                  turned ? problem_.in_features() : problem_.out_features(),
+                  turned ? problem_.out_features() : problem_.in_features(), problem_.dtype, bytes.data());
     return bytes;
   }
   /// A third of them 0, a third 1, the rest something between.
   [[nodiscard]] std::vector<std::byte> gates() const {
-    const auto blocks = static_cast<std::size_t>(problem_.layout.blocks());
-    std::vector<float> values(blocks);
-    constexpr std::array kValues{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f};
-    for (std::size_t i = 0; i < blocks; ++i)
-      values[i] = kValues[draw(draw(seed_, kGates), i) % kValues.size()];
-    const DType type = problem_.sum_type();
-    std::vector<std::byte> bytes(blocks * size_of(type));
-    store(type, values, bytes.data(), 0);
-    return bytes;
+    return drawn(kGates, problem_.block_gates.count(), std::array{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f});
+  }
+  /// Few that are 0, none that is fixed by its situation or feature alone.
+  [[nodiscard]] std::vector<std::byte> edge_gain(std::int64_t elements) const {
+    return drawn(kEdgeGain, elements, std::array{1.0f, -1.0f, 2.0f, 0.5f, -2.0f, 0.0f, 1.0f});
   }
 
  private:
+  /// Numbers of the type of sums, each one of some values.
+  template <std::size_t kCount>
+  [[nodiscard]] std::vector<std::byte> drawn(Stream stream, std::int64_t count,
+                                             const std::array<float, kCount>& values) const {
+    std::vector<float> numbers(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = values[draw(draw(seed_, stream), i) % kCount];
+    const DType type = problem_.sum_type();
+    std::vector<std::byte> bytes(numbers.size() * size_of(type));
+    store(type, numbers, bytes.data(), 0);
+    return bytes;
+  }
   void fill_from(Stream stream, DType dtype, void* to, std::int64_t first, std::int64_t count,
                  std::int64_t position) const {
     fill(dtype, to, first, count, kind_, largest_, draw(seed_, stream), position);
@@ -127,6 +136,11 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
   if (ends.bias && ends.glu) inputs.v_bias = filler.dense(kVBias, problem.out_dtype, out);
   if (ends.residual)
     inputs.residual = filler.activation(kResidual, problem.out_dtype, y_rows, out, problem.y_image());
+  if (ends.edge_bias) {
+    const std::int64_t elements = out * count_edge_situations(problem);
+    inputs.edge_gain = filler.edge_gain(elements);
+    inputs.edge_bias = filler.dense(kEdgeBias, problem.sum_type(), elements);
+  }
   if (ends.scale) {
     // float64 problems are given numbers that no float is. Powers of two keep integers exact.
     const bool any = problem.sum_type() == DType::f64 && kind == Inputs::random;

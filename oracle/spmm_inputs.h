@@ -42,18 +42,20 @@ struct HostActivation {
 struct HostInputs {
   Inputs kind = Inputs::random;
   std::uint64_t seed = 0;
-  std::int64_t n = 0;             ///< the batch: images of a convolution
-  std::int64_t x_stride = 0;      ///< elements
-  std::vector<std::byte> x;       ///< as HostActivation has it; what is between the rows is NaN
-  std::vector<std::byte> w;       ///< blocks (and taps) × block_out × block_in elements
-  std::vector<std::byte> v;       ///< as w
-  std::vector<std::byte> bias;    ///< out_features elements of the output type
-  std::vector<std::byte> v_bias;  ///< as bias
-  HostActivation residual;        ///< of the output type
-  HostActivation y;               ///< what y holds before, where beta is not 0
-  HostActivation z;               ///< like x
-  std::vector<std::byte> gates;   ///< one of the type of sums for each block: some of them 0, some 1
-  double alpha = 1;               ///< numbers of the type of sums, as is beta
+  std::int64_t n = 0;                ///< the batch: images of a convolution
+  std::int64_t x_stride = 0;         ///< elements
+  std::vector<std::byte> x;          ///< as HostActivation has it; what is between the rows is NaN
+  std::vector<std::byte> w;          ///< blocks (and taps) × block_out × block_in elements
+  std::vector<std::byte> v;          ///< as w
+  std::vector<std::byte> bias;       ///< out_features elements of the output type
+  std::vector<std::byte> v_bias;     ///< as bias
+  HostActivation residual;           ///< of the output type
+  std::vector<std::byte> edge_gain;  ///< [situations, out_features], of the type of sums
+  std::vector<std::byte> edge_bias;  ///< as edge_gain
+  HostActivation y;                  ///< what y holds before, where beta is not 0
+  HostActivation z;                  ///< like x
+  std::vector<std::byte> gates;      ///< one of the type of sums for each block: some of them 0, some 1
+  double alpha = 1;                  ///< numbers of the type of sums, as is beta
   double beta = 0;
 
   [[nodiscard]] HostOperands operands() const {

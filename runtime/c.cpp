@@ -397,6 +397,18 @@ sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kern
   });
 }
 
+sk_status sk_edge_situations(const char* convolution, int32_t* count, int64_t* positions,
+                             int32_t* of_position) {
+  return guarded([&] {
+    const auto situations =
+        sparsekiln::edge_situations(sparsekiln::parse_convolution(&given(convolution, "convolution")));
+    given(count, "count") = situations.count;
+    given(positions, "positions") = std::ssize(situations.of_position);
+    if (of_position != nullptr)
+      std::copy(situations.of_position.begin(), situations.of_position.end(), of_position);
+  });
+}
+
 int32_t sk_threads(void) { return sparsekiln::threads(); }
 int32_t sk_stated_threads(void) { return sparsekiln::stated_threads(); }
 sk_status sk_set_threads(int32_t threads) {
@@ -432,6 +444,8 @@ sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands) {
                  .bias = view_of("bias", from.bias),
                  .v_bias = view_of("v_bias", from.v_bias),
                  .residual = view_of("residual", from.residual),
+                 .edge_gain = view_of("edge_gain", from.edge_gain),
+                 .edge_bias = view_of("edge_bias", from.edge_bias),
                  .z = view_of("z", from.z),
                  .gates = view_of("gates", from.gates),
                  .dbias = view_of("dbias", from.dbias),

@@ -11,7 +11,10 @@
 #include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/block_gates.h"
 #include "compiler/problem_kind.h"
+#include "runtime/operand_basics.h"
+#include "runtime/operand_planes.h"
 #include "runtime/operand_region.h"
 #include "runtime/operands.h"
 
@@ -55,12 +58,6 @@ std::string main_operands(Operation operation) {
   refuse(name, fmt::format("it was not given; a kernel of {} takes {}", sparsekiln::name(contract.operation),
                            takes));
 }
-/// "[4, 32, 16]": the first `rank` of them.
-std::string list_of(const std::int64_t (&extents)[kMaxRank], std::int32_t rank) {
-  const auto count = static_cast<std::size_t>(std::clamp(rank, 0, kMaxRank));
-  return fmt::format("[{}]", fmt::join(std::span(extents).first(count), ", "));
-}
-std::string shape_of(const TensorView& view) { return list_of(view.shape, view.rank); }
 [[noreturn, gnu::cold]] void refuse_matrix(std::string_view name, const TensorView& is, std::int64_t features,
                                            bool feature_major) {
   refuse(name,
@@ -78,23 +75,6 @@ using Extents = Convolution::Extents;
                      "or their rows, [n * {}, {}]",
                      is.rank, shape_of(is), fmt::join(last, " x "), fmt::join(last, ", "), features,
                      fmt::join(last, " * "), features));
-}
-[[noreturn, gnu::cold]] void refuse_planes(std::string_view name, const TensorView& is,
-                                           const Extents& extents, std::int64_t features,
-                                           std::int32_t dimensions) {
-  const std::span last = std::span(extents).last(static_cast<std::size_t>(dimensions));
-  refuse(name,
-         fmt::format("rank {} and shape {}, but the kernel takes n images of {} positions, channels-first: "
-                     "[n, {}, {}] or [n, {}, {}]",
-                     is.rank, shape_of(is), fmt::join(last, " x "), features, fmt::join(last, ", "), features,
-                     fmt::join(last, " * ")));
-}
-[[noreturn, gnu::cold]] void refuse_apart(std::string_view name, const TensorView& is, std::int64_t image,
-                                          std::int64_t unit) {
-  refuse(name,
-         fmt::format("shape {} and strides {}: channels-first, the {} elements of an image must be "
-                     "contiguous, and images {} or more apart, a multiple of {}; dense memory would work",
-                     shape_of(is), list_of(is.stride, is.rank), image, image, unit));
 }
 [[noreturn, gnu::cold]] void refuse_rows(std::string_view name, std::int64_t rows, std::int64_t positions) {
   refuse(name, fmt::format("{} rows are no whole number of images of {} positions", rows, positions));
@@ -127,16 +107,16 @@ using Extents = Convolution::Extents;
   refuse(name, fmt::format("rank {}, shape {} and strides {}, but the kernel takes dense [{}]", is.rank,
                            shape_of(is), list_of(is.stride, is.rank), elements));
 }
+[[noreturn, gnu::cold]] void refuse_dense_rows(std::string_view name, const TensorView& is, std::int64_t rows,
+                                               std::int64_t features) {
+  refuse(name, fmt::format("rank {}, shape {} and strides {}, but the kernel takes dense [{}, {}]: a row for "
+                           "each edge situation",
+                           is.rank, shape_of(is), list_of(is.stride, is.rank), rows, features));
+}
 [[noreturn, gnu::cold]] void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element,
                                            std::int64_t least, std::int64_t unit) {
   refuse(name, fmt::format("strides [{}, {}]: the last must be 1, the first at least {} and a multiple of {}",
                            row, element, least, unit));
-}
-[[noreturn, gnu::cold]] void refuse_address(std::string_view name, const void* address,
-                                            std::int64_t alignment) {
-  refuse(name, address == nullptr
-                   ? "its address is null"
-                   : fmt::format("its address {} is not aligned to {} bytes", address, alignment));
 }
 [[noreturn, gnu::cold]] void refuse_images_beside(const Activation2D& is, const Activation2D& first) {
   if (is.images) refuse(is.name, fmt::format("it has {} images, but {} has {}", is.n, first.name, first.n));
@@ -190,43 +170,6 @@ std::int64_t stride_of_rows(std::string_view name, const TensorView& view) {
   return stride;
 }
 
-/// A convolution's whose features come first: images [features, positions], contiguous, at any distance.
-Activation2D check_planes(std::string_view name, const TensorView& view, const Side& side,
-                          const OperandContract& contract) {
-  const Convolution& convolution = contract.convolution;
-  const Extents extents = side.inputs ? convolution.input : convolution.output();
-  Activation2D result;
-  result.name = name;
-  result.view = &view;
-  result.images = true;
-  result.positions = std::int64_t{extents[0]} * extents[1] * extents[2];
-  const std::int32_t dimensions = convolution.dimensions;
-  const bool of_extents = view.rank == dimensions + 2;
-  bool fits = (of_extents || view.rank == 3) && view.shape[0] >= 0 && view.shape[1] == side.features;
-  for (std::int32_t axis = 2; fits && axis < view.rank; ++axis)
-    fits = view.shape[axis] ==
-           (of_extents ? extents[static_cast<std::size_t>(1 + axis - dimensions)] : result.positions);
-  if (!fits) refuse_planes(name, view, extents, side.features, dimensions);
-  result.n = view.shape[0];
-  std::int64_t rows = 0;
-  if (__builtin_mul_overflow(result.n, result.positions, &rows)) refuse_batch(name, result.n, contract.batch);
-  std::int64_t image = 1;
-  bool dense = true;
-  for (std::int32_t axis = view.rank - 1; axis > 0; --axis) {
-    dense = dense && (view.shape[axis] == 1 || view.stride[axis] == image);
-    if (__builtin_mul_overflow(image, view.shape[axis], &image)) refuse_batch(name, result.n, contract.batch);
-  }
-  const std::int64_t unit = contract.alignment / static_cast<std::int64_t>(size_of(view.dtype));
-  result.stride = (image + unit - 1) / unit * unit;
-  if (rows != 0 && image != 0) {
-    check_address(name, view.data, contract.alignment);
-    if (result.n > 1) result.stride = view.stride[0];
-    if (!dense || result.stride < image || result.stride % unit != 0) refuse_apart(name, view, image, unit);
-  }
-  result.joined_stride = result.stride;
-  return result;
-}
-
 /// A convolution's: images, or their rows.
 Activation2D check_images(std::string_view name, const TensorView& view, const Side& side,
                           const OperandContract& contract) {
@@ -267,7 +210,7 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
   if (view.dtype != type) refuse_type(name, view.dtype, type);
   check_device(name, view, device);
   if (contract.convolution.present())
-    return contract.feature_major() ? check_planes(name, view, side, contract)
+    return contract.feature_major() ? check_planes(name, view, side.features, side.inputs, contract)
                                     : check_images(name, view, side, contract);
   const std::int64_t features = side.features;
   const bool feature_major = contract.feature_major();
@@ -313,6 +256,19 @@ Region check_dense(std::string_view name, const TensorView& view, DType type, st
     refuse_vector(name, view, elements);
   const auto bytes = elements * static_cast<std::int64_t>(size_of(type));
   if (elements > 0) check_address(name, view.data, static_cast<std::int64_t>(size_of(type)));
+  return {name, static_cast<const std::byte*>(view.data), 1, bytes, bytes};
+}
+
+Region check_dense_rows(std::string_view name, const TensorView& view, DType type, std::int64_t rows,
+                        std::int64_t features, const OperandContract& contract, std::int32_t device) {
+  if (view.rank == 0) refuse_missing(name, contract);
+  if (view.dtype != type) refuse_type(name, view.dtype, type);
+  check_device(name, view, device);
+  const bool dense = view.rank == 2 && view.shape[0] == rows && view.shape[1] == features &&
+                     (rows == 1 || view.stride[0] == features) && (features == 1 || view.stride[1] == 1);
+  if (!dense && rows * features != 0) refuse_dense_rows(name, view, rows, features);
+  const auto bytes = rows * features * static_cast<std::int64_t>(size_of(type));
+  if (bytes > 0) check_address(name, view.data, static_cast<std::int64_t>(size_of(type)));
   return {name, static_cast<const std::byte*>(view.data), 1, bytes, bytes};
 }
 
@@ -425,6 +381,11 @@ ProductActivations check_activations(const Operands& operands, const OperandCont
   return checked;
 }
 
+/// One for each block of the layout.
+std::int64_t gates_of(const OperandContract& contract) {
+  return layout_blocks(contract.convolution, contract.blocks);
+}
+
 /// What a product reads besides activations; what the kernel does not take is empty.
 struct ProductParameters {
   Region w;
@@ -432,6 +393,8 @@ struct ProductParameters {
   Region bias;
   Region v_bias;
   Region gates;
+  Region edge_gain;
+  Region edge_bias;
 };
 
 ProductParameters check_parameters(const Operands& operands, const OperandContract& contract,
@@ -448,7 +411,13 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   if (ends.bias && ends.glu) checked.v_bias = vector("v_bias", operands.v_bias);
   if (contract.gates)
     checked.gates =
-        check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
+        check_dense("gates", operands.gates, contract.sum_type(), gates_of(contract), contract, device);
+  const auto edges = [&](std::string_view name, const TensorView& view) {
+    return check_dense_rows(name, view, contract.sum_type(), contract.edge_situations, features, contract,
+                            device);
+  };
+  if (ends.edge_bias) checked.edge_gain = edges("edge_gain", operands.edge_gain);
+  if (ends.edge_bias) checked.edge_bias = edges("edge_bias", operands.edge_bias);
   return checked;
 }
 
@@ -461,8 +430,8 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
   const std::int64_t to = sides_of(contract).to.features;
   if (!y.apart(to, feature_major)) refuse_itself(y.name);
   const Region computed = y.region(to, feature_major);
-  refuse_overlaps(computed,
-                  {x.region(from, feature_major), reads.w, reads.v, reads.bias, reads.v_bias, reads.gates});
+  refuse_overlaps(computed, {x.region(from, feature_major), reads.w, reads.v, reads.bias, reads.v_bias,
+                             reads.gates, reads.edge_gain, reads.edge_bias});
   if (z.view != nullptr) refuse_overlaps(computed, {z.region(from, feature_major)});
   if (residual.view == nullptr) return;
   // In place is safe: the thread that writes an element has read it just before.
@@ -512,6 +481,8 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   launch.bias = operands.bias.data;
   launch.v_bias = operands.v_bias.data;
   launch.gates = operands.gates.data;
+  launch.edge_gain = operands.edge_gain.data;
+  launch.edge_bias = operands.edge_bias.data;
   launch.set_scale(operands.alpha, operands.beta);
   return checked;
 }
@@ -591,12 +562,12 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
         check_dense("dbias", operands.dbias, contract.sum_type(), contract.out_features, contract, device);
   if (contract.gate_gradient) {
     computed[2] =
-        check_dense("dgates", operands.dgates, contract.sum_type(), contract.blocks, contract, device);
+        check_dense("dgates", operands.dgates, contract.sum_type(), gates_of(contract), contract, device);
     w = check_weight("w", operands.w, contract.dtype, contract, device);
   }
   Region gates;
   if (contract.gates)
-    gates = check_dense("gates", operands.gates, contract.sum_type(), contract.blocks, contract, device);
+    gates = check_dense("gates", operands.gates, contract.sum_type(), gates_of(contract), contract, device);
   for (const Region& region : computed) refuse_overlaps(region, {w, gates});
   for (const auto& [one, other] : {std::pair{0, 1}, {0, 2}, {1, 2}})
     if (overlap(computed[one], computed[other])) refuse_shared(computed[one].name, computed[other].name);
@@ -624,12 +595,6 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
 
 }  // namespace
 
-void check_address(std::string_view name, const void* address, std::int64_t alignment) {
-  if (address == nullptr ||
-      reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(alignment) != 0)
-    refuse_address(name, address, alignment);
-}
-
 void check_blocks(std::string_view name, const TensorView& weight, DType type,
                   const OperandContract& contract) {
   if (weight.rank == 0 && contract.blocks == 0) return;
@@ -650,18 +615,6 @@ void check_blocks(std::string_view name, const TensorView& weight, DType type,
   if (!of_blocks || !dense) refuse_weight(name, weight, contract);
   if (contract.blocks == 0) return;
   check_address(name, weight.data, kWeightAlignment);
-}
-
-bool takes_batch(std::int64_t n, Batch batch) {
-  return batch.dynamic() ? n >= 0 && n <= batch.bound() : n == batch.bound();
-}
-
-void refuse_batch(std::string_view name, std::int64_t n, Batch batch) {
-  refuse(name,
-         batch.dynamic()
-             ? fmt::format("a batch of {}, but the kernel was compiled for at most {}", n, batch.bound())
-             : fmt::format("a batch of {}, but the kernel was compiled for {}; Batch::up_to takes several", n,
-                           batch.bound()));
 }
 
 std::int64_t weight_elements(const OperandContract& contract) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "compiler/edge_runs.h"
 #include "compiler/spmm.h"
 #include "oracle/arbitrary_strides.h"
 #include "runtime/operands.h"
@@ -73,7 +74,12 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
     if (problem.derivative != Activation::none)
       operands.z = any.of_x(view_of(place(inputs.z.bytes), inputs.z));
     if (problem.gates)
-      operands.gates = view(place(inputs.gates), problem.sum_type(), problem.layout.blocks());
+      operands.gates = view(place(inputs.gates), problem.sum_type(), product.block_gates.count());
+    if (ends.edge_bias) {
+      const auto rows = static_cast<std::int64_t>(count_edge_situations(problem));
+      operands.edge_gain = view(place(inputs.edge_gain), problem.sum_type(), rows, product.out_features());
+      operands.edge_bias = view(place(inputs.edge_bias), problem.sum_type(), rows, product.out_features());
+    }
     operands.alpha = inputs.alpha;
     operands.beta = inputs.beta;
   }

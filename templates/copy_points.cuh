@@ -10,19 +10,19 @@ namespace sparsekiln {
 
 /// As ActivationCopy of batch-major operands (load_batch_rows.cuh).
 template <class Config, int kBlocks, template <int> class RowsOf>
-struct PointsCopy : ActivationCopy<Config, Config::block_in, kBlocks, 0, RowsOf, false> {
-  using Base = ActivationCopy<Config, Config::block_in, kBlocks, 0, RowsOf, false>;
+struct PointsCopy : ActivationCopy<Config, Config::block_in, kBlocks, Config::in_features, RowsOf, false> {
+  using Base = ActivationCopy<Config, Config::block_in, kBlocks, Config::in_features, RowsOf, false>;
   using Points = Lattice<Config>;
 
   struct Features {
     int first;  ///< the block's first feature
-    int bytes;  ///< 0: the block is to become zeros
+    int bytes;  ///< bytes of the thread's unit that exist
     typename Points::Shift shift;
     template <class Column>
     __device__ __forceinline__ explicit Features(Column column) {
       const int found = column(Base::unit() / Base::kBlockUnits);
       first = found < 0 ? 0 : found / Points::kTaps * Config::block_in;
-      bytes = found < 0 ? 0 : 16;
+      bytes = found < 0 ? 0 : Base::existing_bytes(first);
       shift = Points::shift(found < 0 ? 0 : found);
     }
   };

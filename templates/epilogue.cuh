@@ -29,6 +29,8 @@ struct EpilogueArguments {
   const float* gates = nullptr;
   const typename Config::Element* z = nullptr;
   long long z_stride = 0;
+  const float* edge_gain = nullptr;
+  const float* edge_bias = nullptr;
 };
 
 /// Where the outputs of one batch tile are written.
@@ -83,6 +85,33 @@ struct RowsOfY {
       return row[j];
     else
       return tile.n_of(j);
+  }
+};
+
+/// The edge situations of the rows of y that a thread writes.
+template <class Config, class Tile>
+struct EdgesOfY {
+  int situation[Config::has_edge_bias ? int{Tile::kN} : 1];
+
+  __device__ __forceinline__ EdgesOfY(const Tile& tile, const Destination<Config>& to,
+                                      const RowsOfY<Config, Tile>& rows) {
+    if constexpr (Config::has_edge_bias) {
+#pragma unroll
+      for (int j = 0; j < Tile::kN; ++j) {
+        const int first = scatters<Config>() ? 0 : to.first;
+        situation[j] =
+            rows.has(tile, to, j) ? edge_situation<typename Config::Edges>(first + rows.of(tile, j)) : 0;
+      }
+    }
+  }
+  /// sum · edge_gain + edge_bias.
+  __device__ __forceinline__ float apply(float sum, int j, long long feature,
+                                         const EpilogueArguments<Config>& epilogue) const {
+    if constexpr (Config::has_edge_bias) {
+      const long long at = static_cast<long long>(situation[j]) * Config::features + feature;
+      return __fmaf_rn(sum, epilogue.edge_gain[at], epilogue.edge_bias[at]);
+    }
+    return sum;
   }
 };
 
@@ -167,6 +196,7 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
     const int only_row = table.row(place);
     if (kTiles > 1 && Config::merge == 1 && only_row < 0) continue;
     const RowsOfY<Config, Tile> rows(tile, to, only_row);
+    const EdgesOfY<Config, Tile> edges(tile, to, rows);
 #pragma unroll
     for (int i = 0; i < Tile::kOut; i += kRun) {
       const int out = tile.out_of(i);
@@ -193,8 +223,10 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
         float run[kRun];
 #pragma unroll
         for (int v = 0; v < kRun; ++v) {
-          run[v] = Config::Activation::apply(
-              scaled<Config>(tile.at(r * Config::weights, j, i + v), bias[0][v], to.epilogue));
+          float z = scaled<Config>(tile.at(r * Config::weights, j, i + v), bias[0][v], to.epilogue);
+          if (Config::has_edge_bias && (Config::out_features == 0 || v < left))
+            z = edges.apply(z, j, feature + v, to.epilogue);
+          run[v] = Config::Activation::apply(z);
           if constexpr (Config::weights > 1)
             run[v] *= scaled<Config>(tile.at(r * Config::weights + 1, j, i + v), bias[1][v], to.epilogue);
         }

@@ -136,6 +136,31 @@ struct Lattice {
   }
 };
 
+/// The run of positions of one dimension that has `position`: how many of kCount runs begin up to there.
+template <class Edges, int kFirst, int kCount>
+__device__ __forceinline__ int run_of(int position) {
+  int run = 0;
+#pragma unroll 8
+  for (int i = 0; i < kCount; ++i) run += position >= Edges::begin(kFirst + i) ? 1 : 0;
+  return run;
+}
+
+/// The edge situation of a row of y (compiler/edge_runs.h). Edges names output_d, _h and _w, the extents of
+/// y; begins_d, _h and _w, how many begins of runs there are; and has begin(i), all of them from depth to
+/// width, and situation(i), by runs.
+template <class Edges>
+__device__ __forceinline__ int edge_situation(int row) {
+  enum : int {
+    kHeight = Edges::begins_d,
+    kWidth = kHeight + Edges::begins_h,
+  };
+  const int line = row / Edges::output_w;
+  const int d = run_of<Edges, 0, Edges::begins_d>(line / Edges::output_h % Edges::output_d);
+  const int h = run_of<Edges, kHeight, Edges::begins_h>(line % Edges::output_h);
+  const int w = run_of<Edges, kWidth, Edges::begins_w>(row % Edges::output_w);
+  return Edges::situation((d * (Edges::begins_h + 1) + h) * (Edges::begins_w + 1) + w);
+}
+
 /// Rows of what is computed for a batch of n: points, for a convolution.
 template <class Config>
 __device__ __forceinline__ int rows_of(int n) {

@@ -107,11 +107,14 @@ struct ActivationCopy {
     __device__ __forceinline__ explicit Features(Column column) {
       const int found = column(unit() / kBlockUnits);
       first = found < 0 ? 0 : found * kSide;
-      bytes = found < 0 ? 0 : 16;
-      if (kEnd != 0 && found >= 0)
-        bytes = min(max(kEnd - first - unit() % kBlockUnits * kElements, 0), int{kElements}) * kElement;
+      bytes = found < 0 ? 0 : existing_bytes(first);
     }
   };
+  /// Bytes of the thread's unit that exist, of a block whose first feature is `first`.
+  __device__ static __forceinline__ int existing_bytes(int first) {
+    if constexpr (kEnd == 0) return 16;
+    return min(max(kEnd - first - unit() % kBlockUnits * kElements, 0), int{kElements}) * kElement;
+  }
 
   /// Bytes from an operand's first batch row to this thread's first unit, and from one chunk to the next.
   /// `stride`: bytes from one batch row to the next.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lattice.cuh"
+#include "load_rows.cuh"
 #include "ptx_mma.cuh"
 #include "schedule.cuh"
 #include "swizzle.cuh"
@@ -31,6 +32,7 @@ struct PointsOfX {
   typename Points::Row rows[kPasses];
   typename Points::Tap tap{};
   const char* from = nullptr;
+  int bytes = 16;  ///< bytes of the unit's features that exist
 
   /// `first`: the point of the tile's first row; `valid`: points from there on.
   __device__ __forceinline__ PointsOfX(const Element* activation, long long row_stride, int first, int valid,
@@ -49,6 +51,7 @@ struct PointsOfX {
     tap = Points::tap(column);
     from = x + static_cast<long long>(tap.column) * (Config::block_in * kElementBytes);
     if constexpr (kUnits < kBlockUnits) from += segment * (kUnits * 16);
+    bytes = RowsOfX<Config, kUnits>::existing_bytes(column, segment);
   }
   /// Calls use.unit for the thread's unit of a pass, if it has one. `to`: `place` in the chunk's stage.
   template <int kPass, int kTo, class Use>
@@ -59,7 +62,7 @@ struct PointsOfX {
     const int position = rows[kPass].position + tap.displacement;
     use.template unit<kPass * kPassBytes + kTo, 0, Config::alignment>(
         Rows::template flipped<kPassRows, kPass>(to), from + (readable ? position * stride : 0),
-        readable ? 16 : 0);
+        readable ? bytes : 0);
   }
 
  private:

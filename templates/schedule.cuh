@@ -56,6 +56,7 @@ struct AttachedTables {
   __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }
   __device__ __forceinline__ uint2 step(int index) const { return steps[index]; }
   __device__ __forceinline__ int more_block(int index) const { return more_blocks[index]; }
+  __device__ __forceinline__ int gate(int block) const { return block; }
   __device__ __forceinline__ int item_end(int item) const { return item_ends[item]; }
   __device__ __forceinline__ int row(int index) const { return rows[index]; }
   __device__ __forceinline__ int split(int item) const { return splits[item]; }
@@ -81,7 +82,7 @@ struct Source {
   const typename Config::Element* x;  ///< the first batch row of the tile; of a convolution all of x
   const typename Config::Element* w;
   const typename Config::Element* v;  ///< the second weight of a GLU
-  const float* gates;                 ///< one gate for each block of W, if the problem has gates
+  const float* gates;  ///< if the problem has gates; Table::gate says which one a block of W has
   const typename Config::Element* z;  ///< like x, where x is multiplied by an activation's derivative at z
   long long x_stride;
   long long z_stride;
@@ -89,11 +90,18 @@ struct Source {
   int valid;  ///< rows from there on that exist
 };
 
-/// Features of x from the first one of a block column on. Only where the last block column is partial, so
-/// that in_features of the config is not 0.
+/// The block of features that a block column is of: of a convolution it is of a block and a tap.
+template <class Config>
+__device__ __forceinline__ int block_of_features(int column) {
+  if constexpr (Config::convolves) return column / (Config::kernel_d * Config::kernel_h * Config::kernel_w);
+  return column;
+}
+
+/// Features of x from the first one of a block column on. Only where the last block of features is partial,
+/// so that in_features of the config is not 0.
 template <class Config>
 __device__ __forceinline__ int features_left(int column) {
-  return Config::in_features - column * Config::block_in;
+  return Config::in_features - block_of_features<Config>(column) * Config::block_in;
 }
 
 /// Reads the schedule of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
@@ -140,7 +148,7 @@ struct Feed {
     const uint2 entry = kGates ? later : table.step(index);
     step.bits = entry.x;
     if constexpr (kGates) {
-      gate = step.present() ? gates[entry.y] : 0.0f;
+      gate = step.present() ? gates[table.gate(static_cast<int>(entry.y))] : 0.0f;
       later = table.step(min(chunk + 1, end) * kBlocks + own);
     }
     if constexpr (kMerge == 1) {

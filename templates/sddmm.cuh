@@ -33,7 +33,7 @@ struct SddmmEpilogue {
   const float* gates = nullptr;
   float* dgates = nullptr;
   const typename Config::Element* w = nullptr;
-  void* workspace = nullptr;  ///< where slices meet
+  void* workspace = nullptr;  ///< where slices meet, and taps with one gate
 };
 
 /// alpha · sum + beta · old. `old` is read only if beta is not 0.
@@ -85,7 +85,7 @@ struct BlockExtent {
 
   __device__ __forceinline__ BlockExtent(int row, int column) {
     if constexpr (Config::out_features != 0) outs = Config::out_features - row * Config::block_out;
-    if constexpr (Config::in_features != 0) ins = Config::in_features - column * Config::block_in;
+    if constexpr (Config::in_features != 0) ins = features_left<Config>(column);
   }
   /// Whether element `element` of the block exists.
   __device__ __forceinline__ bool has(int element) const {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
     float values[kRun];
     Shared::read(block, i % kOfBlock * kRun, values);
     float scale = epilogue.alpha;
-    if constexpr (Config::has_gates) scale *= epilogue.gates[run.first + block];
+    if constexpr (Config::has_gates) scale *= epilogue.gates[table.gate(run.first + block)];
     if constexpr (Config::scales || Config::has_gates) {
 #pragma unroll
       for (int v = 0; v < kRun; ++v) values[v] = Config::has_gates && scale == 0 ? 0.0f : values[v] * scale;
@@ -128,6 +128,12 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
     }
     Config::Output::write(place, values);
   }
+}
+
+/// What `sddmm` has in the workspace for each block of dw, after all else.
+template <class Config>
+__device__ __forceinline__ float* sums_of_taps(const SddmmEpilogue<Config>& epilogue) {
+  return reinterpret_cast<float*>(static_cast<char*>(epilogue.workspace) + Config::bytes_before_gates);
 }
 
 /// Computes Σ dw · W over each block of a run, one warp per block. Lane l adds elements 32 · i + l in
@@ -158,8 +164,34 @@ __device__ __forceinline__ void store_gate_gradients(const BlockRun& run,
     sum += ptx::exchanged<4>(sum);
     sum += ptx::exchanged<2>(sum);
     sum += ptx::exchanged<1>(sum);
-    float* const place = epilogue.dgates + run.first + block;
-    if (lane == 0) *place = scaled_sum(epilogue, sum, place);
+    if (lane != 0) continue;
+    if constexpr (Config::sums_gates_of_taps) {
+      sums_of_taps(epilogue)[run.first + block] = sum;
+    } else {
+      float* const place = epilogue.dgates + run.first + block;
+      *place = scaled_sum(epilogue, sum, place);
+    }
+  }
+}
+
+/// A kernel after `sddmm`, with the same grid, where the taps of a convolution share gates, and different
+/// CTAs may have summed them: adds the sums of a gate's blocks in ascending order.
+template <class Config>
+__device__ __forceinline__ void sum_gates_of_taps(const SddmmEpilogue<Config>& epilogue,
+                                                  typename Config::Table table) {
+  if constexpr (Config::overlaps) {
+    ptx::wait_for_earlier_launches();
+    ptx::let_next_launch_begin();
+  }
+  const int threads = static_cast<int>(gridDim.x) * Config::threads;
+#pragma unroll 1
+  for (int gate = static_cast<int>(blockIdx.x) * Config::threads + static_cast<int>(threadIdx.x);
+       gate < Config::gates; gate += threads) {
+    float sum = 0;
+    const int end = table.first_block(gate + 1);
+    for (int block = table.first_block(gate); block < end; ++block) sum += sums_of_taps(epilogue)[block];
+    float* const place = epilogue.dgates + gate;
+    *place = scaled_sum(epilogue, sum, place);
   }
 }
 
@@ -316,12 +348,12 @@ struct SlicedRun {
 
 /// The blocks of a run whose accumulators are needed, one bit each: all blocks, or those whose gate is not 0.
 template <class Config>
-__device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run,
-                                                  const SddmmEpilogue<Config>& epilogue) {
+__device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run, const SddmmEpilogue<Config>& epilogue,
+                                                  const typename Config::Table& table) {
   unsigned wanted = (1u << run.blocks) - 1;
   if constexpr (Config::has_gates && !Config::has_gate_gradient) {
     for (int block = 0; block < run.blocks; ++block)
-      if (epilogue.gates[run.first + block] == 0) wanted &= ~(1u << block);
+      if (epilogue.gates[table.gate(run.first + block)] == 0) wanted &= ~(1u << block);
   }
   return wanted;
 }
@@ -347,8 +379,10 @@ __device__ __forceinline__ BatchSlice slice_of(int rows, int slice, int slices) 
 /// Config names block_out, block_in, width, chunk (batch rows in a stage), stages, threads, async_copy,
 /// feature_major, alignment, in_features and out_features (0: all blocks are whole), slices (CTAs that share
 /// a run at most), chunks_of_slice (that each has at least) and counter_bytes (in front of the workspace),
-/// exchanged (taps displace dy), overlaps (the launch may begin before the one before it has ended), the
-/// Table, the Operand, the Output, and which epilogue arguments there are.
+/// exchanged (taps displace dy), sums_gates_of_taps (the sums of gates are in the workspace, after
+/// bytes_before_gates; a kernel after adds those of each of so many gates), overlaps (the launch may begin
+/// before the one before it has ended), the Table, the Operand, the Output, and which epilogue arguments
+/// there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Config::Output::Element* dw,
                                       int n, long long x_stride, long long dy_stride, long long z_stride,
@@ -374,7 +408,7 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
 #pragma unroll 1
   for (; item < end; ++item) {
     const BlockRun run = table.run(item);
-    const unsigned wanted = wanted_blocks(run, epilogue);
+    const unsigned wanted = wanted_blocks(run, epilogue, table);
     const bool sums_dy = Config::has_bias_gradient && run.first_of_row != 0;
     const SlicedRun<Config> sliced(epilogue.workspace, item, slice_of_batch);
     Tile tile;

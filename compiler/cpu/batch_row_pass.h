@@ -91,6 +91,7 @@ class BatchRowPass final : public GatheringPass {
   /// what they broadcast. Returns the number of these blocks.
   Value* copy_weight(Value* begin, Value* end);
   void copy_step(Value* step, Value* number, Value* gate);
+  [[nodiscard]] Value* is_last_column(Value* column);
   Value* used_column(Value* step);
 
   // The product of one block and one register tile

@@ -27,9 +27,14 @@ void BatchRowPass::copy_step(Value* step, Value* number, Value* gate) {
   Value* column = v_.entry(tables_.columns, step, "column");
   if (g_.gates)
     v_.store(ir_.CreateTrunc(column, ir_.getInt32Ty()), v_.at(used_columns_, v_.times(number, 4)), 4);
-  if (g_.cuts_in)
-    v_.branch("cut", ir_.CreateICmpEQ(column, layout_.number(LayoutNumber::last_column)),
-              [&] { zero_missing(to); });
+  if (g_.cuts_in) v_.branch("cut", is_last_column(column), [&] { zero_missing(to); });
+}
+
+/// Whether a step's column, or the place in a panel of a convolution's, is of the last block of x's features.
+BatchRowPass::Value* BatchRowPass::is_last_column(Value* column) {
+  Value* last = layout_.number(LayoutNumber::last_column);
+  if (!g_.correlation) return ir_.CreateICmpEQ(column, last);
+  return ir_.CreateICmpSGE(column, v_.times(last, g_.block_words * g_.panel_rows()));
 }
 
 }  // namespace sparsekiln::cpu

@@ -43,6 +43,11 @@ void emit_product(VectorIr& ir, std::string_view name, const Geometry& geometry,
   (geometry.axis == Axis::output ? emit_output_pass : emit_batch_row_pass)(ir, name, geometry, layout, pack);
 }
 
+/// Rows that each of a batch is computed in: points of whole tiles, which end with an image.
+std::int32_t rows_of_one(const Correlation* lattice, std::int32_t tile_n) {
+  return lattice == nullptr ? 1 : static_cast<std::int32_t>(lattice->tiles(tile_n) * tile_n);
+}
+
 Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometry& geometry,
                  LayoutData data) {
   const std::string pack = "pack" + suffix;
@@ -54,13 +59,16 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   entry.passes = {product};
   if (geometry.packs_x && !private_panel) entry.passes = {pack, product};
   entry.tile_n = geometry.tile_n;
-  if (geometry.correlation)
-    entry.rows_of_one =
-        static_cast<std::int32_t>(geometry.correlation->tiles(geometry.tile_n) * geometry.tile_n);
+  if (geometry.correlation) {  // a job is of whole images, or an image has several
+    entry.tile_n = geometry.images * std::max(1, geometry.panel_strips / geometry.image_strips);
+    entry.rows_of_one = std::max(1, geometry.image_strips / geometry.panel_strips);
+  }
   describe(data, entry);
   drop_known_blocks(data);
-  LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks", "group_begin", "groups", "slots"},
-                  suffix, std::move(data));
+  LayoutIr layout(
+      module,
+      {"worker_begin", "items", "columns", "blocks", "group_begin", "groups", "slots", "packed_words"},
+      suffix, std::move(data));
   if (geometry.packs_x) emit_pack_pass(module.ir(), pack, geometry, layout);
   emit_product(module.ir(), product, geometry, layout, geometry.packs_x && private_panel ? pack : "");
   return entry;
@@ -101,7 +109,8 @@ Entry emit_plain(EmittedModule& module, const std::string& suffix, const Spmm& p
     emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
     return entry;
   }
-  LayoutData data = plain_spmm_data(problem, *schedule);
+  entry.rows_of_one = rows_of_one(problem.correlation.get(), config.tile_n);
+  LayoutData data = plain_spmm_data(problem, config, *schedule);
   describe(data, entry);
   LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks"}, suffix, std::move(data));
   emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
@@ -191,7 +200,9 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
       source.entries.back().up_to = plan[i].up_to;
       continue;
     }
-    const Geometry geometry(problem, level, plan[i].config);
+    Geometry geometry(problem, level, plan[i].config);
+    if (geometry.correlation && !without_layout && schedules[i].workers() == 1)
+      geometry.share_panels(problem, scheduled_n(problem.batch, plan, i), target.workers);
     refuse_two_orders(Geometry(problem, level, plan[0].config), geometry, plan);
     const std::string suffix = entry_suffix(plan, i);
     source.entries.push_back(

@@ -1,7 +1,12 @@
 #include "compiler/cpu/epilogue_ir.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <vector>
+
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/GlobalVariable.h>
 
 #include "compiler/cpu/activation_ir.h"
 #include "compiler/cpu/call.h"
@@ -17,17 +22,45 @@ void EpilogueIr::begin() {
   };
   y_ = pointer(offsetof(Call, y), "y");
   y_stride_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, y_stride), "y_stride");
-  if (g_.channels_first()) image_ = image_of_tile(v_, g_);
   if (g_.epilogue.scale) {
     alpha_ = scalar(offsetof(Call, alpha), "alpha");
     beta_ = scalar(offsetof(Call, beta), "beta");
   }
   if (g_.epilogue.bias) bias_ = pointer(offsetof(Call, bias), "bias");
   if (g_.epilogue.bias && g_.epilogue.glu) v_bias_ = pointer(offsetof(Call, v_bias), "v_bias");
+  if (g_.edges) {
+    edge_gain_ = pointer(offsetof(Call, edge_gain), "edge_gain");
+    edge_bias_ = pointer(offsetof(Call, edge_bias), "edge_bias");
+    const std::vector<std::uint32_t> numbers(g_.edges->situations.begin(), g_.edges->situations.end());
+    if (g_.edges->count < std::ssize(numbers)) {
+      auto* data = llvm::ConstantDataArray::get(ir_.getContext(), llvm::ArrayRef(numbers));
+      situations_ = new llvm::GlobalVariable(v_.module, data->getType(), true,
+                                             llvm::GlobalValue::InternalLinkage, data, "edge_situations");
+    }
+  }
   if (g_.epilogue.residual) {
     residual_ = pointer(offsetof(Call, residual), "residual");
     residual_stride_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, residual_stride), "residual_stride");
   }
+}
+
+EpilogueIr::Value* EpilogueIr::edges_of(Value* row) {
+  if (!g_.edges) return nullptr;
+  const EdgeRuns& edges = *g_.edges;
+  const Correlation::Extents& output = g_.correlation->output;
+  Value* line = ir_.CreateUDiv(row, v_.constant(output[2]));
+  const std::array<Value*, 3> position{
+      ir_.CreateURem(ir_.CreateUDiv(line, v_.constant(output[1])), v_.constant(output[0])),
+      ir_.CreateURem(line, v_.constant(output[1])), ir_.CreateURem(row, v_.constant(output[2]))};
+  Value* run = v_.constant(0);
+  for (std::size_t i = 0; i < position.size(); ++i) {
+    run = v_.times(run, edges.runs(i));
+    for (const std::int32_t begin : edges.begins[i])
+      run =
+          v_.plus(run, ir_.CreateZExt(ir_.CreateICmpUGE(position[i], v_.constant(begin)), ir_.getInt64Ty()));
+  }
+  Value* situation = situations_ == nullptr ? run : v_.entry(situations_, run, "situation");
+  return ir_.CreateMul(situation, layout_.number(LayoutNumber::out_features), "edges");
 }
 
 EpilogueIr::Value* EpilogueIr::element(Value* base, Value* major, Value* stride, Value* minor) {
@@ -39,6 +72,10 @@ EpilogueIr::Value* EpilogueIr::element(Value* base, Value* major, Value* stride,
 
 EpilogueIr::Value* EpilogueIr::y_at(Value* major, Value* minor) {
   return element(y_, major, y_stride_, minor);
+}
+
+EpilogueIr::Value* EpilogueIr::y_bytes(std::int64_t majors) {
+  return v_.times(y_stride_, majors * g_.out_bytes());
 }
 
 EpilogueIr::Value* EpilogueIr::outputs_of(Value* row) {
@@ -65,9 +102,18 @@ void EpilogueIr::store(const Run& run) {
   v_.loop("single", v_.times(vectors, side), run.count, [&](Value* i) { store_vector(run, i, 1); });
 }
 
+/// alpha · sum · edge_gain + edge_bias.
+EpilogueIr::Value* EpilogueIr::at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes) {
+  Value* offset = v_.times(v_.plus(run.edges, v_.plus(run.minor, first)), 4);
+  const auto load = [&](Value* base) { return v_.load_floats(DType::f32, v_.at(base, offset), lanes, 4); };
+  Value* scaled = g_.epilogue.scale ? ir_.CreateFMul(v_.splat(alpha_, lanes), sum) : sum;
+  return v_.multiply_add(scaled, load(edge_gain_), load(edge_bias_));
+}
+
 /// alpha · sum + bias, of W or V.
 EpilogueIr::Value* EpilogueIr::scaled(Value* sum, Value* bias, const Run& run, Value* first,
                                       std::int32_t lanes) {
+  if (g_.edges) return at_edge(sum, run, first, lanes);
   Value* term = nullptr;
   if (bias != nullptr && g_.feature_major) {
     Value* one = v_.load_floats(g_.out_dtype, v_.at(bias, v_.times(run.major, g_.out_bytes())), 1,

@@ -17,6 +17,8 @@ class EpilogueIr {
 
   /// Reads its part of the Call; called once, where a pass begins.
   void begin();
+  /// The image that is stored from now on, where y is channels-first.
+  void set_image(llvm::Value* image) { image_ = image; }
 
   /// Neighbours in y: [major][minor ...] with `stride` between majors, which are batch rows, or where y is
   /// feature-major features, and minors then positions of an image of a convolution.
@@ -27,13 +29,19 @@ class EpilogueIr {
     llvm::Value* major;
     llvm::Value* minor;  ///< of the first one
     llvm::Value* count;
+    llvm::Value* edges = nullptr;  ///< edges_of the batch row
   };
   void store(const Run& run);
+
+  /// Where the edge gains and biases of a row of y begin, in elements; null where there are none.
+  [[nodiscard]] llvm::Value* edges_of(llvm::Value* row);
 
   /// Outputs of block row `row` that exist.
   [[nodiscard]] llvm::Value* outputs_of(llvm::Value* row);
   /// The address of y[major][minor].
   [[nodiscard]] llvm::Value* y_at(llvm::Value* major, llvm::Value* minor);
+  /// Bytes from one y[major] to the one so many later.
+  [[nodiscard]] llvm::Value* y_bytes(std::int64_t majors);
 
  private:
   using Value = llvm::Value;
@@ -41,6 +49,7 @@ class EpilogueIr {
 
   void store_vector(const Run& run, Value* first, std::int32_t lanes);
   [[nodiscard]] Value* scaled(Value* sum, Value* bias, const Run& run, Value* first, std::int32_t lanes);
+  [[nodiscard]] Value* at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes);
   [[nodiscard]] Value* element(Value* base, Value* major, Value* stride, Value* minor);
   [[nodiscard]] unsigned align_of(std::int32_t lanes) const;
 
@@ -57,6 +66,9 @@ class EpilogueIr {
   Value* residual_ = nullptr;
   Value* residual_stride_ = nullptr;
   Value* image_ = nullptr;  ///< of a convolution that is feature-major
+  Value* edge_gain_ = nullptr;
+  Value* edge_bias_ = nullptr;
+  Value* situations_ = nullptr;  ///< a table by runs; null: a situation has the number of its runs
 };
 
 }  // namespace sparsekiln::cpu

@@ -8,6 +8,7 @@ namespace {
 constexpr std::int64_t kLine = 64;
 /// Two lines of y in f32; processors fetch lines in pairs.
 constexpr std::int32_t kOutputsTogether = 32;
+constexpr std::int64_t kRowsAhead = 8;  ///< of y of a convolution, that are prefetched
 
 }  // namespace
 
@@ -88,9 +89,10 @@ void GatheringPass::store_features(Value* row) {
 
 /// The same of a convolution, where points that are neighbours in the tile are it in y.
 void GatheringPass::store_points(Value* row) {
-  Value* first_feature = v_.times(features_of(row), g_.block_out);
+  Value* features = features_of(row);
+  Value* first_feature = v_.times(features, g_.block_out);
   for_each_run(row, [&](Value* number, Value* position, Value* count) {
-    v_.loop("output", v_.constant(0), v_.constant(g_.block_out), [&](Value* output) {
+    v_.loop("output", v_.constant(0), epilogue_.outputs_of(features), [&](Value* output) {
       Value* feature = v_.plus(first_feature, output);
       Value* sum = v_.plus(v_.times(output, g_.tile_n), number);
       epilogue_.store({.sums = v_.settled(v_.at(own_sums_, v_.times(sum, 4))),
@@ -113,8 +115,12 @@ void GatheringPass::flush(Value* first_row, Value* rows) {
   for_each_entry(first_row, [&](Value* batch_row, Value* entry) {
     Value* from = v_.at(waiting, v_.times(batch_row, std::int64_t{4} * gathered_outputs()));
     Value* to = v_.settled(epilogue_.y_at(entry, v_.times(first_outputs, g_.block_out)));
+    // The next outputs of this row of y, or, where rows follow one another, those of a later one.
+    Value* later =
+        g_.correlation ? v_.beyond(to, epilogue_.y_bytes(kRowsAhead)) : v_.beyond(to, together() * row_bytes);
+    Value* edges = epilogue_.edges_of(entry);
     for (std::int64_t line = 0; line < together() * row_bytes; line += kLine)
-      v_.prefetch(v_.beyond(to, together() * row_bytes + line));
+      v_.prefetch(v_.beyond(later, line));
     v_.loop("row", v_.constant(0), rows, [&](Value* row) {
       Value* block_row = v_.plus(first_outputs, row);
       epilogue_.store({.sums = v_.settled(v_.at(from, v_.times(row, std::int64_t{4} * g_.block_out))),
@@ -122,7 +128,8 @@ void GatheringPass::flush(Value* first_row, Value* rows) {
                        .y = v_.settled(v_.at(to, v_.times(row, row_bytes))),
                        .major = entry,
                        .minor = v_.times(block_row, g_.block_out),
-                       .count = epilogue_.outputs_of(block_row)});
+                       .count = epilogue_.outputs_of(block_row),
+                       .edges = edges});
     });
   });
 }

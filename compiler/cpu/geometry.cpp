@@ -27,10 +27,17 @@ bool must_copy(const Spmm& problem) {
   return problem.feature_major() || problem.gates || problem.cut_in != 0 || problem.correlation;
 }
 
+/// Bytes of the packed x of a strip, in L2 with the weight.
+constexpr std::int64_t kStripBytes = 262144;
+/// Batch tiles for each thread, so that none waits long for another.
+constexpr std::int64_t kJobs = 4;
+
 }  // namespace
 
 Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config)
     : correlation(problem.correlation),
+      edges(problem.epilogue.edge_bias ? std::make_shared<const EdgeRuns>(edge_runs(problem.convolution))
+                                       : nullptr),
       dtype(problem.dtype),
       out_dtype(problem.out_dtype),
       epilogue(problem.epilogue),
@@ -45,6 +52,10 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
       word_bytes(word_elements * static_cast<std::int32_t>(size_of(dtype))),
       block_out(problem.block.out) {
   tile_n = config.tile_n;
+  if (correlation) {
+    images = static_cast<std::int32_t>(problem.images_of_tile(tile_n));
+    image_strips = static_cast<std::int32_t>(correlation->tiles(tile_n));
+  }
   small_batch = tile_n < level.lanes;
   packs_x = !small_batch || problem.changes_x();
   axis = small_batch && problem.by_columns() ? Axis::output : axis_of(level, block_out, dtype, config);
@@ -60,7 +71,9 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
   block_words = problem.block.in / word_elements;
   tile = register_tile(level, block_out, dtype, of_tile, problem.by_columns());
   const std::int32_t shared = axis == Axis::output ? block_out : tile_n;
-  chunk = std::clamp(kChunkBytes / (4 * block_words * shared), 1, kMostBlocks);
+  // The taps of a block read the same x.
+  const std::int32_t taps = correlation ? correlation->kernel_taps : 1;
+  chunk = std::clamp(std::max(1, kChunkBytes / (4 * block_words * shared)) * taps, 1, kMostBlocks);
   if (copies_weight()) chunk = std::clamp(kWidenedBytes / (4 * block_words * block_out), 1, chunk);
   sums_bytes = std::int64_t{4} * weights * block_out * tile_n;
   const bool copied = small_batch ? cuts_in : copies_weight();
@@ -69,6 +82,22 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
   if (group_items > 1 && !small_batch)
     window_steps =
         std::clamp(kWindowBytes / static_cast<std::int32_t>(block_bytes()), 1, kMeanSpan * group_items);
+}
+
+void Geometry::share_panels(const Spmm& problem, std::int64_t n, std::int32_t threads) {
+  const std::int64_t words = std::int64_t{problem.in_blocks()} * block_words;
+  const std::int64_t tiles = correlation->tiles(tile_n);
+  const std::int64_t groups = (std::max<std::int64_t>(n, 1) + images - 1) / images;  // of images
+  const std::int64_t jobs = threads == 1 ? 1 : kJobs * threads;
+  const std::int64_t groups_of_job = std::max<std::int64_t>(1, groups / jobs);
+  const std::int64_t tiles_of_job = std::clamp<std::int64_t>(tiles * groups / jobs, 1, tiles);
+  std::int64_t strips = 1;
+  const auto share = [&] { strip_tiles = static_cast<std::int32_t>((tiles_of_job + strips - 1) / strips); };
+  for (share(); strip_tiles > 1 && words * panel_word_bytes() > kStripBytes; share()) ++strips;
+  const std::int64_t strips_of_image = (tiles + strip_tiles - 1) / strip_tiles;
+  const std::int64_t jobs_of_image = (strips_of_image + strips - 1) / strips;
+  image_strips = static_cast<std::int32_t>(jobs_of_image * strips);
+  panel_strips = static_cast<std::int32_t>(groups_of_job * strips);
 }
 
 }  // namespace sparsekiln::cpu

@@ -6,26 +6,54 @@
 #include <llvm/IR/Value.h>
 
 #include "compiler/correlation.h"
+#include "compiler/cpu/passes.h"
 #include "compiler/cpu/vector_ir.h"
 
 namespace sparsekiln::cpu {
 
 // How the passes of a convolution count the points of its lattice (compiler/correlation.h).
 
-/// The coordinates of a point, 0 or more, by its number in rows of `pitch`.
-[[nodiscard]] std::array<llvm::Value*, 3> point_of(VectorIr& ir, llvm::Value* number,
-                                                   const Correlation& lattice);
+/// The images that points are numbered in: one, or those from one on, as far as there are any.
+struct Images {
+  llvm::Value* first;
+  llvm::Value* end = nullptr;  ///< null: the first one alone
+};
 
-/// The row of x that an image has at point `number`, counted from the least that is read, of a phase; the
-/// image's first one where that is outside.
+/// A strip by its number among those of all n images; see Geometry.
+struct Strip {
+  Images images;
+  llvm::Value* first_point;
+};
+[[nodiscard]] Strip strip(VectorIr& ir, llvm::Value* number, llvm::Value* n, const Geometry& geometry);
+
+/// A point by its number: its image, and its coordinates, 0 or more.
+struct Point {
+  llvm::Value* image;
+  llvm::Value* present;  ///< whether there is such an image
+  std::array<llvm::Value*, 3> at;
+};
+[[nodiscard]] Point point_of(VectorIr& ir, const Images& images, llvm::Value* number,
+                             const Correlation& lattice);
+
+/// A row of x or y, and whether there is one.
 struct RowOfPoint {
   llvm::Value* row;
   llvm::Value* present;
 };
-[[nodiscard]] RowOfPoint row_of_point(VectorIr& ir, llvm::Value* image, llvm::Value* phase,
+/// The row of x at point `number`, counted from the least that is read, of a phase; the first row of the
+/// first image where there is none.
+[[nodiscard]] RowOfPoint row_of_point(VectorIr& ir, const Images& images, llvm::Value* phase,
                                       llvm::Value* number, const Correlation& lattice);
 
 /// Whether all are there, and each one's row follows that of the one before.
 [[nodiscard]] llvm::Value* are_neighbours(VectorIr& ir, const std::vector<RowOfPoint>& points);
+
+/// Where y's positions of a class are, by its number: their residues by the steps of y.
+[[nodiscard]] std::array<llvm::Value*, 3> residues_of(VectorIr& ir, llvm::Value* of_class,
+                                                      const Correlation& lattice);
+/// The row of y at point `number` of a class of these residues; any number where there is none.
+[[nodiscard]] RowOfPoint row_of_y(VectorIr& ir, const Images& images,
+                                  const std::array<llvm::Value*, 3>& residues, llvm::Value* number,
+                                  const Correlation& lattice);
 
 }  // namespace sparsekiln::cpu

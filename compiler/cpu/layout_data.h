@@ -45,6 +45,9 @@ enum ProductTable : std::size_t {
   kGroupBegin,  ///< workers + 1 offsets into groups; empty, as the next two: no groups
   kGroups,      ///< kGroupFields each: first item, items; first step, steps, or first span, spans
   kSlots,       ///< of each step its item within the group; where there are windows kSpanFields of each span
+  /// Baked alone: the words of x that are packed, first and end of each stretch, where some are of columns
+  /// without a block; else empty.
+  kPackedWords,
 };
 enum SddmmTable : std::size_t {
   kRunBegin,      ///< workers + 1 offsets into runs
@@ -55,10 +58,16 @@ enum SddmmTable : std::size_t {
   kBlockPlaces,   ///< of a convolution: the row in an image's panel at which each block's tap begins
 };
 
+/// Tables of an entry; those beyond the arrays of an image are baked alone.
+inline constexpr std::size_t kLayoutTables = TableImage::kArrays + 1;
+
 /// Everything that the code of one entry takes of its layout.
 struct LayoutData {
   std::array<std::int64_t, kLayoutNumbers> numbers{};
-  std::array<std::vector<std::int32_t>, TableImage::kArrays> tables;
+  std::array<std::vector<std::int32_t>, kLayoutTables> tables;
+  /// Where the taps of a convolution, which is baked, share gates; else empty. A product has the gate of each
+  /// step; a gradient of the weight that of each block of dw, then the first block of each gate, and the end.
+  std::vector<std::int32_t> gates;
 
   [[nodiscard]] std::int64_t& operator[](LayoutNumber number) {
     return numbers[static_cast<std::size_t>(number)];

@@ -9,7 +9,10 @@ namespace sparsekiln::cpu {
 
 LayoutIr::LayoutIr(EmittedModule& module, std::vector<std::string> names, const std::string& suffix,
                    LayoutData data)
-    : module_(module), data_(std::make_unique<const LayoutData>(std::move(data))), names_(std::move(names)) {
+    : module_(module),
+      data_(std::make_unique<const LayoutData>(std::move(data))),
+      names_(std::move(names)),
+      gates_name_("gate_of" + suffix) {
   for (std::string& name : names_) name += suffix;
 }
 
@@ -35,6 +38,12 @@ LayoutIr::Value* LayoutIr::table(std::size_t table) {
   }
   if (globals_[table] == nullptr) globals_[table] = module_.table(names_[table], data_->tables[table]);
   return globals_[table];
+}
+
+LayoutIr::Value* LayoutIr::gates() {
+  if (attached() || data_->gates.empty()) return nullptr;
+  if (gates_ == nullptr) gates_ = module_.table(gates_name_, data_->gates);
+  return gates_;
 }
 
 }  // namespace sparsekiln::cpu

@@ -31,10 +31,16 @@ class LayoutIr {
     return attached() ? std::nullopt : std::optional((*data_)[number]);
   }
   /// Whether a baked layout has a table.
-  [[nodiscard]] bool has(std::size_t table) const { return !attached() && !data_->tables[table].empty(); }
+  [[nodiscard]] bool has(std::size_t table) const { return entries(table) > 0; }
+  /// How many entries that has; 0 where attached.
+  [[nodiscard]] std::int64_t entries(std::size_t table) const {
+    return attached() ? 0 : std::ssize(data_->tables[table]);
+  }
   /// An i64, and the address of a table's first i32, in the current pass.
   [[nodiscard]] Value* number(LayoutNumber number) const;
   [[nodiscard]] Value* table(std::size_t table);
+  /// LayoutData::gates; null where there are none.
+  [[nodiscard]] Value* gates();
 
  private:
   [[nodiscard]] Value* image() const;
@@ -42,7 +48,9 @@ class LayoutIr {
   EmittedModule& module_;
   std::unique_ptr<const LayoutData> data_;  ///< null: attached
   std::vector<std::string> names_;
-  std::array<llvm::GlobalVariable*, TableImage::kArrays> globals_{};  ///< of those that were asked for
+  std::string gates_name_;
+  llvm::GlobalVariable* gates_ = nullptr;
+  std::array<llvm::GlobalVariable*, kLayoutTables> globals_{};  ///< of those that were asked for
 };
 
 }  // namespace sparsekiln::cpu

@@ -16,20 +16,25 @@ namespace {
 /// Bytes of a batch row that are packed before the next batch rows are read, so that every line of x that
 /// is fetched is used up while it is in L1, though rows of x may all fall into the same cache set.
 constexpr std::int64_t kStretchBytes = 256;
+/// Rows of x that are prefetched of a convolution: they follow one another in memory.
+constexpr std::int64_t kRowsAhead = 32;
+
+/// The side of a square. Two lines of a row are read one after the other, so 16 words, a line, are for rows
+/// that follow one another: others may all fall into one set of the cache, which holds 8.
+std::int32_t side_of(const Level& level, const Geometry& g, const LayoutIr& layout) {
+  const auto whole = [&](std::int32_t side) { return g.block_words % side == 0; };
+  if (g.correlation && level.lanes == 16 && whole(16)) return 16;
+  const bool whole_rows = !layout.has(kPackedWords) && layout.known(LayoutNumber::words).value_or(1) % 8 == 0;
+  return whole(8) || whole_rows ? std::min(8, level.lanes) : 4;
+}
 
 /// A square of batch rows × words at a time; a block with four words in a row allows no wider one. Where x is
 /// feature-major, a vector of batch rows, or of points of a convolution; of a small batch, one batch row
 /// after the other.
 class PackPass {
  public:
-  PackPass(VectorIr& v, const Geometry& g, const LayoutIr& layout)
-      : v_(v),
-        ir_(v.ir),
-        g_(g),
-        layout_(layout),
-        side_(g.block_words % 8 == 0 || layout.known(LayoutNumber::words).value_or(1) % 8 == 0
-                  ? std::min(8, v.level.lanes)
-                  : 4) {}
+  PackPass(VectorIr& v, const Geometry& g, LayoutIr& layout)
+      : v_(v), ir_(v.ir), g_(g), layout_(layout), side_(side_of(v.level, g, layout)) {}
 
   void emit(std::string_view name);
 
@@ -58,6 +63,7 @@ class PackPass {
   Operand operand(std::size_t base, std::size_t stride, const char* name);
   void add_row(Rows& rows, Value* row, Value* present);
   [[nodiscard]] Rows rows_from(Value* panel_row);
+  void for_each_stretch(const std::function<void(Value*, Value*)>& body);
   void pack_batch_rows(Value* word, Value* end);
   void pack_square(const Values& xs, const Values& zs, const Values& present, Value* batch_row, Value* k,
                    bool clipped);
@@ -81,14 +87,16 @@ class PackPass {
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;
   const Geometry& g_;
-  const LayoutIr& layout_;
+  LayoutIr& layout_;
   std::int32_t side_;
   Operand x_{};
   Operand z_{};
   Value* n_ = nullptr;
-  Value* first_batch_row_ = nullptr;
+  Images images_{};                   ///< of a convolution
+  Value* first_batch_row_ = nullptr;  ///< or point
   Value* in_features_ = nullptr;
   Value* panel_ = nullptr;
+  Value* ahead_ = nullptr;
 };
 
 PackPass::Operand PackPass::operand(std::size_t base, std::size_t stride, const char* name) {
@@ -102,38 +110,58 @@ void PackPass::emit(std::string_view name) {
   if (g_.derivative != Activation::none) z_ = operand(offsetof(Call, z), offsetof(Call, z_stride), "z");
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
   if (g_.cuts_in) in_features_ = layout_.number(LayoutNumber::in_features);
-  if (g_.channels_first()) {
-    Value* image = image_of_tile(v_, g_);
-    x_ = of_image(x_, image);
-    if (z_.there()) z_ = of_image(z_, image);
+  if (g_.correlation) {
+    const Strip packed = strip(v_, v_.batch_tile, n_, g_);
+    images_ = packed.images;
+    first_batch_row_ = packed.first_point;
+    if (g_.channels_first()) {
+      x_ = of_image(x_, images_.first);
+      if (z_.there()) z_ = of_image(z_, images_.first);
+    }
+  } else {
+    first_batch_row_ = v_.times(v_.batch_tile, g_.tile_n);
   }
-  panel_ = locate_workspace(v_, g_, layout_).panel;
-  first_batch_row_ = v_.times(tile_of_image(v_, g_), g_.tile_n);
-  const std::int64_t stretch_words = kStretchBytes / g_.word_bytes;
-  Value* words = layout_.number(LayoutNumber::words);
-  Value* workers = layout_.number(LayoutNumber::workers);
-  Value* stretches =
-      ir_.CreateSDiv(v_.plus(words, v_.constant(stretch_words - 1)), v_.constant(stretch_words));
-  Value* begin = ir_.CreateSDiv(ir_.CreateMul(v_.worker, stretches), workers);
-  Value* end = ir_.CreateSDiv(ir_.CreateMul(v_.plus(v_.worker, v_.constant(1)), stretches), workers);
-  v_.loop("stretch", begin, end, [&](Value* stretch) {
-    Value* word = v_.times(stretch, stretch_words);
-    Value* word_end =
-        ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(word, v_.constant(stretch_words)), words);
+  Value* tile = ir_.CreateUDiv(v_.batch_tile, v_.constant(g_.panel_strips));
+  panel_ = locate_workspace(v_, tile, g_, layout_).panel;
+  ahead_ = v_.constant(kStretchBytes);
+  if (g_.correlation && !g_.channels_first())
+    ahead_ = v_.times(x_.stride_bytes, std::int64_t{kRowsAhead} * g_.correlation->in_step[2]);
+  for_each_stretch([&](Value* word, Value* end) {
     if (g_.small_batch)
-      pack_few(word, word_end);
+      pack_few(word, end);
     else if (g_.channels_first())
-      pack_points(word, word_end);
+      pack_points(word, end);
     else if (g_.feature_major)
-      pack_features(word, word_end);
+      pack_features(word, end);
     else
-      pack_batch_rows(word, word_end);
+      pack_batch_rows(word, end);
   });
   v_.end_pass();
 }
 
+/// Calls `body` for the stretches of words that this worker packs.
+void PackPass::for_each_stretch(const std::function<void(Value*, Value*)>& body) {
+  const bool listed = layout_.has(kPackedWords);
+  const std::int64_t most = stretch_words(g_);
+  Value* words = layout_.number(LayoutNumber::words);
+  Value* workers = layout_.number(LayoutNumber::workers);
+  Value* stretches = listed ? v_.constant(layout_.entries(kPackedWords) / 2)
+                            : ir_.CreateSDiv(v_.plus(words, v_.constant(most - 1)), v_.constant(most));
+  Value* begin = ir_.CreateSDiv(ir_.CreateMul(v_.worker, stretches), workers);
+  Value* end = ir_.CreateSDiv(ir_.CreateMul(v_.plus(v_.worker, v_.constant(1)), stretches), workers);
+  v_.loop("stretch", begin, end, [&](Value* stretch) {
+    if (listed) {
+      Value* table = layout_.table(kPackedWords);
+      Value* place = v_.times(stretch, 2);
+      return body(v_.entry(table, place, "word"), v_.entry(table, v_.plus(place, v_.constant(1)), "end"));
+    }
+    Value* word = v_.times(stretch, most);
+    body(word, ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(word, v_.constant(most)), words));
+  });
+}
+
 void PackPass::pack_batch_rows(Value* word, Value* end) {
-  v_.loop("batch_rows", v_.constant(0), v_.constant(g_.panel_rows() / side_), [&](Value* group) {
+  v_.loop("batch_rows", v_.constant(0), v_.constant(g_.packed_rows() / side_), [&](Value* group) {
     Value* first = v_.times(group, side_);
     const Rows rows = rows_from(first);
     for_each_square(word, end, [&](Value* k, bool clipped) {
@@ -154,13 +182,11 @@ PackPass::Rows PackPass::rows_from(Value* panel_row) {
     }
     return rows;
   }
-  const Correlation& lattice = *g_.correlation;
-  Value* points = v_.constant(lattice.phase_points(g_.tile_n));
+  Value* points = v_.constant(g_.phase_points());
   Value* phase = ir_.CreateUDiv(panel_row, points);
   Value* point = v_.plus(ir_.CreateURem(panel_row, points), first_batch_row_);
-  Value* image = image_of_tile(v_, g_);
   for (std::int32_t r = 0; r < side_; ++r) {
-    const RowOfPoint of = row_of_point(v_, image, phase, v_.plus(point, v_.constant(r)), lattice);
+    const RowOfPoint of = row_of_point(v_, images_, phase, v_.plus(point, v_.constant(r)), *g_.correlation);
     add_row(rows, of.row, of.present);
   }
   return rows;
@@ -199,7 +225,7 @@ PackPass::Value* PackPass::words_of(Value* row, Value* k, bool clipped) {
   // Pairs are moved as words of 32 bits.
   const DType moved = g_.widens() ? g_.dtype : DType::f32;
   Value* from = v_.at(row, v_.times(k, g_.word_bytes));
-  v_.prefetch(v_.beyond(from, kStretchBytes));
+  v_.prefetch(v_.beyond(from, ahead_));
   return v_.load_elements(moved, from, side_, g_.aligned(std::int64_t{side_} * g_.word_bytes));
 }
 
@@ -277,14 +303,14 @@ PackPass::Operand PackPass::of_image(const Operand& operand, Value* image) {
 /// Points that are neighbours in x are moved as a vector.
 void PackPass::pack_points(Value* word, Value* end) {
   const Correlation& lattice = *g_.correlation;
-  Value* of_phase = v_.constant(lattice.phase_points(g_.tile_n));
-  v_.loop("points", v_.constant(0), v_.constant(g_.panel_rows() / side_), [&](Value* group) {
+  Value* of_phase = v_.constant(g_.phase_points());
+  v_.loop("points", v_.constant(0), v_.constant(g_.packed_rows() / side_), [&](Value* group) {
     Value* first = v_.times(group, side_);
     Value* phase = ir_.CreateUDiv(first, of_phase);
     Value* number = v_.plus(ir_.CreateURem(first, of_phase), first_batch_row_);
     std::vector<RowOfPoint> points;
     for (std::int32_t r = 0; r < side_; ++r) {
-      points.push_back(row_of_point(v_, v_.constant(0), phase, v_.plus(number, v_.constant(r)), lattice));
+      points.push_back(row_of_point(v_, {v_.constant(0)}, phase, v_.plus(number, v_.constant(r)), lattice));
     }
     Value* neighbours = are_neighbours(v_, points);
     Value* panel = v_.at(panel_, v_.times(first, 4));
@@ -369,10 +395,9 @@ PackPass::Value* PackPass::packed(const Elements& elements) {
 
 }  // namespace
 
-TileWorkspace locate_workspace(VectorIr& v, const Geometry& geometry, const LayoutIr& layout) {
-  const auto each_tile = [&](LayoutNumber number) {
-    return v.ir.CreateMul(v.batch_tile, layout.number(number));
-  };
+TileWorkspace locate_workspace(VectorIr& v, llvm::Value* tile, const Geometry& geometry,
+                               const LayoutIr& layout) {
+  const auto each_tile = [&](LayoutNumber number) { return v.ir.CreateMul(tile, layout.number(number)); };
   llvm::Value* base = v.argument(v.ir.getPtrTy(), offsetof(Call, workspace), "workspace");
   llvm::Value* tile_offset =
       v.plus(each_tile(LayoutNumber::tile_bytes), layout.number(LayoutNumber::counter_bytes));
@@ -384,8 +409,10 @@ TileWorkspace locate_workspace(VectorIr& v, const Geometry& geometry, const Layo
   return result;
 }
 
-void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g, const LayoutIr& layout) {
+void emit_pack_pass(VectorIr& v, std::string_view name, const Geometry& g, LayoutIr& layout) {
   PackPass(v, g, layout).emit(name);
 }
+
+std::int64_t stretch_words(const Geometry& geometry) { return kStretchBytes / geometry.word_bytes; }
 
 }  // namespace sparsekiln::cpu

@@ -13,6 +13,7 @@
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/packed_weight.h"
 #include "compiler/cpu/vector_ir.h"
+#include "compiler/edge_runs.h"
 #include "compiler/schedule.h"
 #include "compiler/spmm.h"
 
@@ -23,8 +24,11 @@ namespace sparsekiln::cpu {
 /// pair.
 struct Geometry {
   Geometry(const Spmm& problem, const Level& level, const Config& config);
+  /// Chooses strips for a batch of n and so many threads, none of which shares a tile.
+  void share_panels(const Spmm& problem, std::int64_t n, std::int32_t threads);
 
   std::shared_ptr<const Correlation> correlation;  ///< of a convolution; null: a linear layer
+  std::shared_ptr<const EdgeRuns> edges;           ///< of an edge bias; null: there is none
   DType dtype;
   DType out_dtype;
   Epilogue epilogue;
@@ -51,6 +55,13 @@ struct Geometry {
   /// A group on packed x: so many steps that are adjacent in W are ordered by items, so that the sums of an
   /// item stay in registers for a *span* of steps. 0: none are reordered.
   std::int32_t window_steps = 0;
+  /// A convolution packs x in *strips*: one or more tiles of an image, or small images that share a tile.
+  /// Strips that follow one another in one panel, which stays in a cache, are one job; only tiles of one
+  /// worker have several tiles in a strip, or strips in a panel.
+  std::int32_t images = 1;  ///< of a tile
+  std::int32_t strip_tiles = 1;
+  std::int32_t image_strips = 1;  ///< numbers of strips for each image, or each tile of images
+  std::int32_t panel_strips = 1;
   std::int64_t sums_bytes;  ///< one block row's sums: [weights] times, along batch rows [block_out][tile_n]
                             ///< float32, else [tile_n][block_out]
   [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
@@ -61,11 +72,21 @@ struct Geometry {
   [[nodiscard]] unsigned aligned(std::int64_t bytes) const {
     return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, channels_first() ? 2 : alignment}));
   }
-  /// Batch rows of packed x, or points of all phases of a convolution, of one tile.
+  /// Points of a strip, and of all those of an image or of the images that share a tile.
+  [[nodiscard]] std::int32_t strip_n() const { return tile_n * strip_tiles; }
+  [[nodiscard]] std::int64_t image_points() const {
+    return (images - 1) * correlation->image_pitch() + correlation->span();
+  }
+  /// Points of a phase that a strip reads, rounded up to whole squares of 16.
+  [[nodiscard]] std::int64_t phase_points() const { return correlation->phase_points(strip_n()); }
+  /// Batch rows of packed x, or points of all phases of a strip.
+  [[nodiscard]] std::int64_t packed_rows() const {
+    return correlation ? phase_points() * static_cast<std::int64_t>(correlation->phases.size()) : tile_n;
+  }
+  /// Rows between two words of a panel: an odd number of cache lines for a convolution, so that words next
+  /// to each other fall into different sets of a cache.
   [[nodiscard]] std::int64_t panel_rows() const {
-    return correlation
-               ? correlation->phase_points(tile_n) * static_cast<std::int64_t>(correlation->phases.size())
-               : tile_n;
+    return correlation ? packed_rows() / 16 / 2 * 32 + 16 : tile_n;
   }
   /// Bytes of a word of x in the packed x of one batch tile, see emit_pack_pass; 0: nothing is packed.
   [[nodiscard]] std::int64_t panel_word_bytes() const { return packs_x ? 4 * panel_rows() : 0; }
@@ -118,7 +139,9 @@ inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
 /// missing become zeros, and so do batch rows of the last tile, but of a small batch: those are as the last
 /// one. Workers share the words. A convolution has [word][phase][point]: the points of each phase that a tile
 /// reads, zeros outside of x, which is [n][position][in], or where it is feature-major [n][in][position].
-void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, const LayoutIr& layout);
+void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout);
+/// Words of a batch row that are packed before the next batch rows are read, at most.
+[[nodiscard]] std::int64_t stretch_words(const Geometry& geometry);
 
 /// The passes that compute the product, forward or the gradient of the input: the block products of a
 /// worker's items in one batch tile, the combine of split rows, and the store to y.
@@ -149,17 +172,13 @@ void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geomet
 void emit_small_batch_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
                                   LayoutIr& layout, std::string_view pack);
 
-/// The tile of its image that a batch tile of a convolution is, and the image; of a linear layer the batch
-/// tile.
-[[nodiscard]] llvm::Value* tile_of_image(VectorIr& ir, const Geometry& geometry);
-[[nodiscard]] llvm::Value* image_of_tile(VectorIr& ir, const Geometry& geometry);
-
-/// The addresses of the current batch tile's share of the workspace.
+/// The addresses of a batch tile's share of the workspace.
 struct TileWorkspace {
   llvm::Value* counters;
   llvm::Value* panel;
   llvm::Value* partials;
 };
-[[nodiscard]] TileWorkspace locate_workspace(VectorIr& ir, const Geometry& geometry, const LayoutIr& layout);
+[[nodiscard]] TileWorkspace locate_workspace(VectorIr& ir, llvm::Value* tile, const Geometry& geometry,
+                                             const LayoutIr& layout);
 
 }  // namespace sparsekiln::cpu

@@ -9,6 +9,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cpu/activation_ir.h"
+#include "compiler/cpu/lattice_ir.h"
 #include "compiler/cpu/plain_ir.h"
 #include "compiler/cpu/sddmm_geometry.h"
 #include "compiler/launch_operands.h"
@@ -27,19 +28,29 @@ class PlainSddmm {
       : v_(v), ir_(v.ir), p_(v, gradient), problem_(gradient), layout_(layout), chunk_(config.tile_n) {
     lanes_ = p_.most_lanes();
     vectors_ = std::min(kVectors, problem_.block.in / lanes_);
+    const Operand x{.pointer = offsetof(LaunchPairs::Pair, x),
+                    .stride = offsetof(LaunchOperands, x_stride),
+                    .features = LayoutNumber::in_features};
+    const Operand dy{.pointer = offsetof(LaunchPairs::Pair, dy),
+                     .stride = offsetof(LaunchOperands, y_stride),
+                     .features = LayoutNumber::out_features,
+                     .derives = gradient.derivative != Activation::none};
+    of_cols_ = {gradient.exchanged() ? dy : x, problem_.block.in};
+    of_rows_ = {gradient.exchanged() ? x : dy, problem_.block.out};
   }
 
   void emit(const std::string& name) {
     v_.begin_pass(name);
     const auto [out, in] = problem_.block;
     sums_ = p_.stack(std::int64_t{out} * in, "sums");
-    x_chunk_ = p_.stack(std::int64_t{chunk_} * in, "x_chunk");
-    dy_chunk_ = p_.stack(std::int64_t{chunk_} * out, "dy_chunk");
-    if (problem_.bias_gradient) bias_sums_ = p_.stack(out, "bias_sums");
+    of_cols_.chunk = p_.stack(std::int64_t{chunk_} * in, "chunk_of_cols");
+    of_rows_.chunk = p_.stack(std::int64_t{chunk_} * out, "chunk_of_rows");
+    if (problem_.bias_gradient) bias_sums_ = p_.stack(of_bias().width, "bias_sums");
     locate();
     Value* first = v_.entry(worker_begin_, v_.worker, "runs.begin");
     Value* end = v_.entry(worker_begin_, v_.plus(v_.worker, v_.constant(1)), "runs.end");
     v_.loop("run", first, end, [&](Value* number) { run(v_.times(number, kRunFields)); });
+    if (problem_.bias_gradient && problem_.exchanged()) sum_bias_of_cols();
     v_.end_pass();
   }
 
@@ -47,6 +58,25 @@ class PlainSddmm {
   using Value = llvm::Value;
   using Values = VectorIr::Values;
 
+  /// x or dy.
+  struct Operand {
+    std::size_t pointer;    ///< of a pair
+    std::size_t stride;     ///< of the call
+    LayoutNumber features;  ///< how many there are
+    bool derives = false;   ///< it is multiplied by the derivative at z
+  };
+  /// What the columns or the rows of dw are of, and the chunk of it that is multiplied.
+  struct Side {
+    Operand operand;
+    std::int32_t width = 0;  ///< features of a block
+    Value* chunk = nullptr;  ///< [batch row][feature]
+    Value* features = nullptr;
+    Value* stride = nullptr;
+  };
+  /// Where a chunk's row is in memory; `present` null: it is there.
+  using RowOf = std::function<RowOfPoint(Value* number)>;
+
+  [[nodiscard]] const Side& of_bias() const { return problem_.exchanged() ? of_cols_ : of_rows_; }
   [[nodiscard]] Value* pointer(std::size_t offset, const char* name) {
     return v_.argument(ir_.getPtrTy(), offset, name);
   }
@@ -61,12 +91,14 @@ class PlainSddmm {
     worker_begin_ = layout_.table(kRunBegin);
     runs_ = layout_.table(kRuns);
     columns_ = layout_.table(kBlockColumns);
-    in_features_ = layout_.number(LayoutNumber::in_features);
-    out_features_ = layout_.number(LayoutNumber::out_features);
+    if (problem_.correlation) places_ = layout_.table(kBlockPlaces);
+    for (Side* const side : {&of_cols_, &of_rows_}) {
+      side->features = layout_.number(side->operand.features);
+      side->stride = number(side->operand.stride, "stride");
+    }
     dw_ = pointer(offsetof(LaunchOperands, y), "dw");
     n_ = number(offsetof(LaunchOperands, n), "n");
-    x_stride_ = number(offsetof(LaunchOperands, x_stride), "x_stride");
-    dy_stride_ = number(offsetof(LaunchOperands, y_stride), "dy_stride");
+    product_rows_ = v_.times(n_, problem_.rows_of_one());
     if (problem_.derivative != Activation::none)
       z_stride_ = number(offsetof(LaunchOperands, z_stride), "z_stride");
     Value* count = v_.load(ir_.getInt32Ty(),
@@ -93,7 +125,7 @@ class PlainSddmm {
     Value* row = field(0, "row");
     Value* first = field(1, "first_block");
     v_.loop("block", first, v_.plus(first, field(2, "blocks")), [&](Value* block) { sum_block(row, block); });
-    if (!problem_.bias_gradient) return;
+    if (!problem_.bias_gradient || problem_.exchanged()) return;
     v_.branch("bias", ir_.CreateICmpNE(field(3, "first_of_row"), v_.constant(0)), [&] { sum_bias(row); });
   }
 
@@ -121,59 +153,74 @@ class PlainSddmm {
     return v_.plus(ir_.CreateMul(major, stride), minor);
   }
 
-  /// Copies `count` batch rows of a block's features, [batch_row][feature], and zeros beyond the last
-  /// feature.
-  void copy(Value* to, std::int32_t width, Value* count, Value* first_feature, Value* features,
-            const std::function<Value*(Value* batch_row, Value* feature)>& element) {
-    Value* existing = smaller(v_.constant(width), ir_.CreateSub(features, first_feature));
-    v_.loop("copied_batch_row", v_.constant(0), count, [&](Value* batch_row) {
-      Value* base = v_.times(batch_row, width);
-      v_.loop("copied", v_.constant(0), existing, [&](Value* feature) {
-        p_.store_sums(element(batch_row, v_.plus(first_feature, feature)), to, v_.plus(base, feature));
+  /// Copies `count` rows of a block's features, those that `row_of` says for each from `begin` on, and zeros
+  /// beyond the last feature and for rows that are not there.
+  void copy(const Side& side, Value* pair, Value* block, Value* begin, Value* count, const RowOf& row_of) {
+    Value* base = operand(pair, side.operand.pointer, "operand");
+    Value* z = side.operand.derives ? operand(pair, offsetof(LaunchPairs::Pair, z), "z") : nullptr;
+    Value* first = v_.times(block, side.width);
+    Value* width = v_.constant(side.width);
+    Value* existing = smaller(width, ir_.CreateSub(side.features, first));
+    v_.loop("copied_row", v_.constant(0), count, [&](Value* number) {
+      const RowOfPoint row = row_of(v_.plus(begin, number));
+      Value* to = v_.times(number, side.width);
+      Value* copied =
+          row.present == nullptr ? existing : ir_.CreateSelect(row.present, existing, v_.constant(0));
+      v_.loop("copied", v_.constant(0), copied, [&](Value* feature) {
+        p_.store_sums(element(side, base, z, row.row, v_.plus(first, feature)), side.chunk,
+                      v_.plus(to, feature));
       });
-      v_.loop("beyond", existing, v_.constant(width),
-              [&](Value* feature) { p_.store_sums(p_.zeros(1), to, v_.plus(base, feature)); });
+      v_.loop("beyond", copied, width,
+              [&](Value* feature) { p_.store_sums(p_.zeros(1), side.chunk, v_.plus(to, feature)); });
     });
   }
 
-  void copy_x(Value* pair, Value* begin, Value* count, Value* column) {
-    Value* x = operand(pair, offsetof(LaunchPairs::Pair, x), "x");
-    copy(x_chunk_, problem_.block.in, count, v_.times(column, problem_.block.in), in_features_,
-         [&](Value* batch_row, Value* feature) {
-           return p_.load_operand(x, place(x_stride_, v_.plus(begin, batch_row), feature));
-         });
+  /// An element, times the derivative at z where there is one.
+  [[nodiscard]] Value* element(const Side& side, Value* base, Value* z, Value* row, Value* feature) {
+    Value* value = p_.load_operand(base, place(side.stride, row, feature));
+    if (z == nullptr) return value;
+    Value* slope = derivative(v_, problem_.derivative, p_.load_operand(z, place(z_stride_, row, feature)));
+    return p_.as_operand(ir_.CreateFMul(value, slope));
   }
 
-  void copy_dy(Value* pair, Value* begin, Value* count, Value* row) {
-    Value* dy = operand(pair, offsetof(LaunchPairs::Pair, dy), "dy");
-    const bool derives = problem_.derivative != Activation::none;
-    Value* z = derives ? operand(pair, offsetof(LaunchPairs::Pair, z), "z") : nullptr;
-    copy(dy_chunk_, problem_.block.out, count, v_.times(row, problem_.block.out), out_features_,
-         [&](Value* batch_row, Value* feature) {
-           Value* at = v_.plus(begin, batch_row);
-           Value* value = p_.load_operand(dy, place(dy_stride_, at, feature));
-           if (!derives) return value;
-           Value* slope =
-               derivative(v_, problem_.derivative, p_.load_operand(z, place(z_stride_, at, feature)));
-           return p_.as_operand(ir_.CreateFMul(value, slope));
-         });
+  [[nodiscard]] static RowOfPoint in_order(Value* number) { return {number, nullptr}; }
+  /// The row that a block's tap reads for row `number` of the other operand. `tap`: where it begins in an
+  /// image's points.
+  [[nodiscard]] RowOfPoint displaced(Value* number, Value* tap) {
+    const Correlation& lattice = *problem_.correlation;
+    Value* positions = v_.constant(lattice.image_lattice_points());
+    Value* height = v_.constant(lattice.points[1]);
+    Value* width = v_.constant(lattice.points[2]);
+    Value* within = ir_.CreateURem(number, positions);
+    Value* line = ir_.CreateUDiv(within, width);
+    Value* point =
+        v_.plus(v_.times(ir_.CreateUDiv(line, height), lattice.pitch[1]), ir_.CreateURem(line, height));
+    point = v_.plus(v_.times(point, lattice.pitch[2]), ir_.CreateURem(within, width));
+    Value* of_phase = v_.constant(lattice.image_phase_points());
+    return row_of_point(v_, {ir_.CreateUDiv(number, positions)}, ir_.CreateUDiv(tap, of_phase),
+                        v_.plus(point, ir_.CreateURem(tap, of_phase)), lattice);
   }
 
   void sum_block(Value* row, Value* block) {
     const auto [out, in] = problem_.block;
     Value* column = v_.entry(columns_, block, "column");
-    Value* gate = problem_.gates ? p_.load_sums(gates_, block) : nullptr;
+    Value* numbers = problem_.gates ? layout_.gates() : nullptr;
+    Value* of_gate = numbers == nullptr ? block : v_.entry(numbers, block, "gate_number");
+    Value* gate = problem_.gates ? p_.load_sums(gates_, of_gate) : nullptr;
     // Where a gate is 0 nothing is summed, unless its own gradient asks for the sums.
     const bool skips = problem_.gates && !problem_.gate_gradient;
-    Value* batch_rows = skips ? ir_.CreateSelect(p_.is_not_zero(gate), n_, v_.constant(0)) : n_;
+    Value* batch_rows =
+        skips ? ir_.CreateSelect(p_.is_not_zero(gate), product_rows_, v_.constant(0)) : product_rows_;
+    Value* tap = places_ == nullptr ? nullptr : v_.entry(places_, block, "tap");
     p_.clear(sums_, std::int64_t{out} * in);
     for_each_chunk(batch_rows, [&](Value* pair, Value* begin, Value* count) {
-      copy_x(pair, begin, count, column);
-      copy_dy(pair, begin, count, row);
+      copy(of_cols_, pair, column, begin, count,
+           [&](Value* number) { return tap == nullptr ? in_order(number) : displaced(number, tap); });
+      copy(of_rows_, pair, row, begin, count, in_order);
       add_chunk(count);
     });
-    Value* outputs = smaller(v_.constant(out), ir_.CreateSub(out_features_, v_.times(row, out)));
-    Value* inputs = smaller(v_.constant(in), ir_.CreateSub(in_features_, v_.times(column, in)));
+    Value* outputs = smaller(v_.constant(out), ir_.CreateSub(of_rows_.features, v_.times(row, out)));
+    Value* inputs = smaller(v_.constant(in), ir_.CreateSub(of_cols_.features, v_.times(column, in)));
     if (problem_.gate_gradient) store_gate(block, outputs, inputs);
     store_block(block, gate, outputs, inputs);
   }
@@ -197,14 +244,14 @@ class PlainSddmm {
         sums = v_.loop("batch_row", v_.constant(0), count, sums, [&](Value* batch_row, const Values& now) {
           Values x;
           for (std::int32_t vector = 0; vector < vectors_; ++vector)
-            x.push_back(p_.load_sums(x_chunk_,
+            x.push_back(p_.load_sums(of_cols_.chunk,
                                      v_.plus(v_.plus(v_.times(batch_row, in), feature),
                                              v_.constant(std::int64_t{vector} * lanes_)),
                                      lanes_));
           Values next;
           for (std::int32_t o = 0; o < kOutputs; ++o) {
             Value* at = v_.plus(v_.plus(v_.times(batch_row, out), output), v_.constant(o));
-            Value* dy = p_.broadcast(p_.load_sums(dy_chunk_, at), lanes_);
+            Value* dy = p_.broadcast(p_.load_sums(of_rows_.chunk, at), lanes_);
             for (std::int32_t vector = 0; vector < vectors_; ++vector)
               next.push_back(v_.multiply_add(x[static_cast<std::size_t>(vector)], dy, now[next.size()]));
           }
@@ -265,17 +312,27 @@ class PlainSddmm {
     });
   }
 
-  void sum_bias(Value* row) {
-    const std::int32_t out = problem_.block.out;
-    Value* first = v_.times(row, out);
-    Value* outputs = smaller(v_.constant(out), ir_.CreateSub(out_features_, first));
-    p_.clear(bias_sums_, out);
-    for_each_chunk(n_, [&](Value* pair, Value* begin, Value* count) {
-      copy_dy(pair, begin, count, row);
+  /// The worker's share of the block columns, where those are dy's.
+  void sum_bias_of_cols() {
+    Value* workers = layout_.number(LayoutNumber::workers);
+    Value* columns = v_.constant(problem_.in_blocks());
+    Value* first = ir_.CreateUDiv(ir_.CreateMul(v_.worker, columns), workers);
+    Value* end = ir_.CreateUDiv(ir_.CreateMul(v_.plus(v_.worker, v_.constant(1)), columns), workers);
+    v_.loop("bias_column", first, end, [&](Value* column) { sum_bias(column); });
+  }
+
+  /// For a block of dy's features.
+  void sum_bias(Value* block) {
+    const Side& dy = of_bias();
+    Value* first = v_.times(block, dy.width);
+    Value* outputs = smaller(v_.constant(dy.width), ir_.CreateSub(dy.features, first));
+    p_.clear(bias_sums_, dy.width);
+    for_each_chunk(v_.times(n_, problem_.dy_rows(1)), [&](Value* pair, Value* begin, Value* count) {
+      copy(dy, pair, block, begin, count, in_order);
       v_.loop("bias_batch_row", v_.constant(0), count, [&](Value* batch_row) {
         v_.loop("bias_output", v_.constant(0), outputs, [&](Value* output) {
-          Value* dy = p_.load_sums(dy_chunk_, v_.plus(v_.times(batch_row, out), output));
-          p_.store_sums(ir_.CreateFAdd(p_.load_sums(bias_sums_, output), dy), bias_sums_, output);
+          Value* value = p_.load_sums(dy.chunk, v_.plus(v_.times(batch_row, dy.width), output));
+          p_.store_sums(ir_.CreateFAdd(p_.load_sums(bias_sums_, output), value), bias_sums_, output);
         });
       });
     });
@@ -295,11 +352,10 @@ class PlainSddmm {
   Value* worker_begin_ = nullptr;
   Value* runs_ = nullptr;
   Value* columns_ = nullptr;
-  Value* in_features_ = nullptr;
-  Value* out_features_ = nullptr;
-  Value* sums_ = nullptr;      ///< [output][input]
-  Value* x_chunk_ = nullptr;   ///< [batch_row][input]
-  Value* dy_chunk_ = nullptr;  ///< [batch_row][output]
+  Value* places_ = nullptr;  ///< of a convolution
+  Side of_cols_;
+  Side of_rows_;
+  Value* sums_ = nullptr;  ///< [output][input]
   Value* bias_sums_ = nullptr;
   Value* dw_ = nullptr;
   Value* w_ = nullptr;
@@ -309,9 +365,8 @@ class PlainSddmm {
   Value* alpha_ = nullptr;
   Value* beta_ = nullptr;
   Value* n_ = nullptr;
+  Value* product_rows_ = nullptr;
   Value* pairs_ = nullptr;
-  Value* x_stride_ = nullptr;
-  Value* dy_stride_ = nullptr;
   Value* z_stride_ = nullptr;
 };
 

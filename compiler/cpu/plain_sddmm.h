@@ -12,8 +12,9 @@ namespace sparsekiln::cpu {
 
 // The gradient of the weight of element types that no tiled pass is written for (CpuPasses::plain): one pass
 // of straightforward loops over any element type of compiler/cpu/element_ir.cpp. For each block
-// Config::tile_n batch rows of x and dy at a time are copied, widened, to the stack; vectors are of x's
-// features.
+// Config::tile_n batch rows of x and dy at a time are copied, widened, to the stack; vectors are of the
+// features of dw's columns. The rows of one of the two are, for a convolution, those that the block's tap
+// reads.
 //
 // Every element of dw is one chain of multiply-adds from 0, ascending in pair and batch row, every element
 // of dbias one chain of additions in the same order, and every element of dgates one chain of multiply-adds,

@@ -10,6 +10,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cpu/activation_ir.h"
+#include "compiler/cpu/lattice_ir.h"
 #include "compiler/cpu/plain_ir.h"
 #include "compiler/cpu/product_data.h"
 #include "compiler/launch_operands.h"
@@ -88,10 +89,19 @@ class PlainSpmm {
       alpha_ = p_.alpha();
       beta_ = p_.beta();
     }
-    first_batch_row_ = v_.times(v_.batch_tile, tile_n_);
-    Value* left =
-        ir_.CreateSub(v_.argument(ir_.getInt64Ty(), offsetof(LaunchOperands, n), "n"), first_batch_row_);
-    batch_rows_ = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, left, v_.constant(tile_n_));
+    Value* tile = v_.batch_tile;
+    Value* rows = nullptr;
+    if (const Correlation* const lattice = problem_.correlation.get(); lattice != nullptr) {
+      Value* tiles = v_.constant(lattice->tiles(tile_n_));
+      image_ = ir_.CreateUDiv(tile, tiles);
+      tile = ir_.CreateURem(tile, tiles);
+      rows = v_.constant(lattice->span());
+    } else {
+      rows = v_.argument(ir_.getInt64Ty(), offsetof(LaunchOperands, n), "n");
+    }
+    first_batch_row_ = v_.times(tile, tile_n_);
+    batch_rows_ = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(rows, first_batch_row_),
+                                            v_.constant(tile_n_));
   }
 
   /// Features of a block that exist: all but of the last one, where that is cut.
@@ -113,35 +123,56 @@ class PlainSpmm {
       Value* column = v_.entry(columns_, step, "column");
       Value* block = v_.entry(blocks_, step, "block");
       if (!problem_.gates) return add_block(column, block, nullptr);
-      Value* gate = p_.load_sums(gates_, block);
+      Value* numbers = layout_.gates();
+      Value* gate = p_.load_sums(gates_, numbers == nullptr ? block : v_.entry(numbers, step, "gate_number"));
       v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(column, block, gate); });
     });
     store_row(row);
   }
 
-  /// Adds the products of one block.
+  /// Adds the products of one block. `column`: of a convolution its place in a panel.
   void add_block(Value* column, Value* block, Value* gate) {
+    Value* point = nullptr;
+    Value* phase = nullptr;
+    if (const Correlation* const lattice = problem_.correlation.get(); lattice != nullptr) {
+      Value* points = v_.constant(lattice->phase_points(tile_n_));
+      Value* panel = v_.constant(lattice->panel_points(tile_n_));
+      Value* within = ir_.CreateURem(column, panel);
+      phase = ir_.CreateUDiv(within, points);
+      point = v_.plus(ir_.CreateURem(within, points), first_batch_row_);
+      column = ir_.CreateUDiv(column, panel);
+    }
     Value* inputs = existing(problem_.cut_in % problem_.block.in != 0, column, LayoutNumber::last_column,
                              LayoutNumber::last_inputs, problem_.block.in);
-    copy_x(v_.times(column, problem_.block.in), inputs);
+    Value* feature = v_.times(column, problem_.block.in);
+    v_.loop("x_batch_row", v_.constant(0), batch_rows_, [&](Value* batch_row) {
+      if (phase == nullptr) return copy_x(v_.plus(first_batch_row_, batch_row), feature, inputs, batch_row);
+      const RowOfPoint of =
+          row_of_point(v_, {image_}, phase, v_.plus(point, batch_row), *problem_.correlation);
+      v_.branch("inside", of.present, [&] { copy_x(of.row, feature, inputs, batch_row); });
+      v_.branch("outside", ir_.CreateNot(of.present), [&] { clear_x(inputs, batch_row); });
+    });
     Value* first = v_.times(block, std::int64_t{problem_.block.out} * problem_.block.in);
     for (std::size_t weight = 0; weight < weights_.size(); ++weight)
       multiply(weights_[weight], first, gate, inputs, static_cast<std::int64_t>(weight) * block_sums());
   }
 
-  /// x's features of one block column, as they are multiplied, [feature][batch row].
-  void copy_x(Value* first, Value* inputs) {
-    v_.loop("x_batch_row", v_.constant(0), batch_rows_, [&](Value* batch_row) {
-      v_.loop("x_feature", v_.constant(0), inputs, [&](Value* k) {
-        Value* from_batch_row = v_.plus(first_batch_row_, batch_row);
-        Value* feature = v_.plus(first, k);
-        Value* value = p_.load_operand(x_.base, place(x_, from_batch_row, feature));
-        if (z_.base != nullptr) {
-          Value* z = p_.load_operand(z_.base, place(z_, from_batch_row, feature));
-          value = p_.as_operand(ir_.CreateFMul(value, derivative(v_, problem_.derivative, z)));
-        }
-        p_.store_sums(value, x_block_, v_.plus(v_.times(k, tile_n_), batch_row));
-      });
+  /// `inputs` features of a row of x from `first` on, as they are multiplied, [feature][batch row].
+  void copy_x(Value* row, Value* first, Value* inputs, Value* batch_row) {
+    v_.loop("x_feature", v_.constant(0), inputs, [&](Value* k) {
+      Value* feature = v_.plus(first, k);
+      Value* value = p_.load_operand(x_.base, place(x_, row, feature));
+      if (z_.base != nullptr) {
+        Value* z = p_.load_operand(z_.base, place(z_, row, feature));
+        value = p_.as_operand(ir_.CreateFMul(value, derivative(v_, problem_.derivative, z)));
+      }
+      p_.store_sums(value, x_block_, v_.plus(v_.times(k, tile_n_), batch_row));
+    });
+  }
+  /// The same where there is no such row.
+  void clear_x(Value* inputs, Value* batch_row) {
+    v_.loop("no_feature", v_.constant(0), inputs, [&](Value* k) {
+      p_.store_sums(p_.zeros(1), x_block_, v_.plus(v_.times(k, tile_n_), batch_row));
     });
   }
 
@@ -195,6 +226,7 @@ class PlainSpmm {
   }
 
   void store_row(Value* row) {
+    if (problem_.correlation) return store_points(row);
     Value* outputs = existing(problem_.cut_out % problem_.block.out != 0, row, LayoutNumber::last_row,
                               LayoutNumber::last_outputs, problem_.block.out);
     v_.loop("output", v_.constant(0), outputs, [&](Value* output) {
@@ -202,6 +234,25 @@ class PlainSpmm {
       v_.loop("batch_row", v_.constant(0), batch_rows_, [&](Value* batch_row) {
         store_output(v_.plus(v_.times(output, tile_n_), batch_row), v_.plus(first_batch_row_, batch_row),
                      feature);
+      });
+    });
+  }
+
+  /// The points of a class that are y's.
+  void store_points(Value* row_of_layout) {
+    const Correlation& lattice = *problem_.correlation;
+    Value* out_blocks = layout_.number(LayoutNumber::out_blocks);
+    Value* row = ir_.CreateURem(row_of_layout, out_blocks);
+    const auto residues = residues_of(v_, ir_.CreateUDiv(row_of_layout, out_blocks), lattice);
+    Value* outputs = existing(problem_.cut_out % problem_.block.out != 0, row, LayoutNumber::last_row,
+                              LayoutNumber::last_outputs, problem_.block.out);
+    v_.loop("point", v_.constant(0), batch_rows_, [&](Value* point) {
+      const RowOfPoint of = row_of_y(v_, {image_}, residues, v_.plus(first_batch_row_, point), lattice);
+      v_.branch("exists", of.present, [&] {
+        v_.loop("output", v_.constant(0), outputs, [&](Value* output) {
+          store_output(v_.plus(v_.times(output, tile_n_), point), of.row,
+                       v_.plus(v_.times(row, problem_.block.out), output));
+        });
       });
     });
   }
@@ -251,8 +302,9 @@ class PlainSpmm {
   Value* gates_ = nullptr;
   Value* alpha_ = nullptr;
   Value* beta_ = nullptr;
-  Value* first_batch_row_ = nullptr;
-  Value* batch_rows_ = nullptr;  ///< of this batch tile that exist
+  Value* image_ = nullptr;            ///< of a convolution's tile
+  Value* first_batch_row_ = nullptr;  ///< or point, of a convolution
+  Value* batch_rows_ = nullptr;       ///< of this batch tile that exist
 };
 
 }  // namespace
@@ -273,28 +325,35 @@ void emit_plain_spmm(VectorIr& ir, const std::string& name, const Spmm& problem,
   PlainSpmm(ir, problem, config, layout).emit(name);
 }
 
-LayoutData plain_spmm_data(const Spmm& problem, const Schedule& schedule) {
+LayoutData plain_spmm_data(const Spmm& problem, const Config& config, const Schedule& schedule) {
   LayoutData data;
   std::vector<std::int32_t>& items = data.tables[kItems];
   std::vector<std::int32_t>& columns = data.tables[kColumns];
   const auto count = [](std::size_t of) { return static_cast<std::int32_t>(of); };
+  Panel panel{};
+  if (const Correlation* const lattice = problem.correlation.get(); lattice != nullptr)
+    panel = {1, lattice->panel_points(config.tile_n), lattice->phase_points(config.tile_n)};
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     data.tables[kWorkerBegin].push_back(count(items.size()) / kPlainItemFields);
     for (const Item& item : schedule.items_of(worker)) {
       if (item.part != 0) continue;
       const auto row = problem.layout.row(item.tile);
       items.insert(items.end(), {item.tile, count(columns.size()), count(row.size())});
-      columns.insert(columns.end(), row.begin(), row.end());
+      for (const std::int32_t column : row)
+        columns.push_back(problem.correlation ? place_in_panel(problem, item.tile, column, panel) : column);
       std::int32_t number = problem.layout.crow()[static_cast<std::size_t>(item.tile)];
       for (std::size_t i = 0; i < row.size(); ++i)
         data.tables[kBlocks].push_back(problem.block_of_weight(number++));
     }
   }
   data.tables[kWorkerBegin].push_back(count(items.size()) / kPlainItemFields);
+  if (problem.block_gates.shared())
+    for (const std::int32_t block : data.tables[kBlocks]) data.gates.push_back(problem.block_gates.of(block));
   // An empty layout's tables are not read; a baked one has an address all the same.
   for (std::vector<std::int32_t>* table : {&items, &columns, &data.tables[kBlocks]})
     if (table->empty()) table->push_back(0);
   data[LayoutNumber::workers] = schedule.workers();
+  data[LayoutNumber::out_blocks] = problem.out_blocks();
   set_features(data, problem);
   return data;
 }

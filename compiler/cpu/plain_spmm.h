@@ -20,6 +20,10 @@ namespace sparsekiln::cpu {
 //
 // Every output is one chain of multiply-adds from 0, ascending in block column and k. No row is split, so
 // that results do not depend on the number of workers, and a launch needs no workspace.
+//
+// A convolution's tiles are of neighbouring points of one image (compiler/correlation.h): each point's x is
+// copied from where the tap of the block reads, zeros outside of x, and points that are no y's are not
+// stored.
 
 /// Throws `invalid_argument` unless `config` can compute `problem`: tile_n is a power of two up to 64, and
 /// nothing else is chosen.
@@ -31,7 +35,8 @@ void emit_plain_spmm(VectorIr& ir, const std::string& name, const Spmm& problem,
 
 /// What the pass takes of its layout: of ProductTable, items of kPlainItemFields each, columns and blocks.
 /// Each row of blocks is one item, of the worker that has its first part in the schedule.
-[[nodiscard]] LayoutData plain_spmm_data(const Spmm& problem, const Schedule& schedule);
+/// Columns of a convolution are places in a panel of blocks.
+[[nodiscard]] LayoutData plain_spmm_data(const Spmm& problem, const Config& config, const Schedule& schedule);
 inline constexpr std::int32_t kPlainItemFields = 3;  ///< block row, first step, steps
 
 }  // namespace sparsekiln::cpu

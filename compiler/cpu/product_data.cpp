@@ -90,25 +90,6 @@ Groups group(const Schedule& schedule, const Geometry& geometry) {
   return groups;
 }
 
-/// Where the x of a step of a convolution begins in a panel, in words of one point.
-std::int32_t place_in_panel(const Step& step, const Spmm& problem, const Geometry& geometry) {
-  const Correlation& correlation = *geometry.correlation;
-  const std::int32_t of_class = step.output() / problem.out_blocks();
-  const std::int32_t number = step.input() % correlation.kernel_taps;
-  const auto& taps = correlation.taps[static_cast<std::size_t>(of_class)];
-  const auto tap = std::find_if(taps.begin(), taps.end(),
-                                [&](const Correlation::Tap& one) { return one.number == number; });
-  const std::int64_t words = std::int64_t{step.input() / correlation.kernel_taps} * geometry.block_words;
-  const std::int64_t place = words * geometry.panel_rows() +
-                             tap->phase * correlation.phase_points(geometry.tile_n) + tap->displacement -
-                             correlation.least;
-  if (place > std::numeric_limits<std::int32_t>::max())
-    throw Error(
-        ErrorKind::invalid_argument,
-        "a convolution that packs more than 2^31 numbers for one tile; fewer input features would work");
-  return static_cast<std::int32_t>(place);
-}
-
 void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule, const Geometry& geometry) {
   std::vector<Step> steps = schedule.steps;
   std::vector<Item> items = schedule.items;
@@ -126,12 +107,41 @@ void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule,
                                                            item.parts, item.partial, item.counter});
   std::vector<std::int32_t>& columns = data.tables[kColumns];
   std::vector<std::int32_t>& blocks = data.tables[kBlocks];
+  Panel panel{};
+  if (geometry.correlation) panel = {geometry.block_words, geometry.panel_rows(), geometry.phase_points()};
   for (const Step& step : steps) {
-    columns.push_back(geometry.correlation ? place_in_panel(step, problem, geometry) : step.input());
+    columns.push_back(geometry.correlation ? place_in_panel(problem, step.output(), step.input(), panel)
+                                           : step.input());
     blocks.push_back(step.block[0]);
   }
+  if (problem.block_gates.shared())
+    for (const Step& step : steps) data.gates.push_back(problem.block_gates.of(step.block[0]));
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
+}
+
+/// The stretches of words whose block columns have a block; empty where all have one.
+std::vector<std::int32_t> packed_words(const Spmm& problem, const Geometry& geometry,
+                                       const Schedule& schedule) {
+  const std::int32_t of_column = problem.correlation ? problem.correlation->kernel_taps : 1;
+  std::vector<bool> used(static_cast<std::size_t>(problem.in_blocks()));
+  for (const Step& step : schedule.steps) used[static_cast<std::size_t>(step.input() / of_column)] = true;
+  if (std::find(used.begin(), used.end(), false) == used.end()) return {};
+  const auto most = static_cast<std::int32_t>(stretch_words(geometry));
+  std::vector<std::int32_t> words;
+  for (std::int32_t column = 0; column < problem.in_blocks(); ++column) {
+    if (!used[static_cast<std::size_t>(column)]) continue;
+    const std::int32_t last = (column + 1) * geometry.block_words;
+    for (std::int32_t first = column * geometry.block_words; first < last; first += most) {
+      const std::int32_t end = std::min(first + most, last);
+      const bool goes_on = !words.empty() && words.back() == first && end - words[words.size() - 2] <= most;
+      if (goes_on)
+        words.back() = end;
+      else
+        words.insert(words.end(), {first, end});
+    }
+  }
+  return words;
 }
 
 /// Steps and blocks, as where rows follow one another.
@@ -143,6 +153,23 @@ bool numbered_alike(const LayoutData& data) {
 }
 
 }  // namespace
+
+std::int32_t place_in_panel(const Spmm& problem, std::int32_t row, std::int32_t column, const Panel& panel) {
+  const Correlation& correlation = *problem.correlation;
+  const std::int32_t of_class = row / problem.out_blocks();
+  const std::int32_t number = column % correlation.kernel_taps;
+  const auto& taps = correlation.taps[static_cast<std::size_t>(of_class)];
+  const auto tap = std::find_if(taps.begin(), taps.end(),
+                                [&](const Correlation::Tap& one) { return one.number == number; });
+  const std::int64_t words = column / correlation.kernel_taps * panel.block_words;
+  const std::int64_t place =
+      words * panel.rows + tap->phase * panel.phase_points + tap->displacement - correlation.least;
+  if (place > std::numeric_limits<std::int32_t>::max())
+    throw Error(
+        ErrorKind::invalid_argument,
+        "a convolution that packs more than 2^31 numbers for one tile; fewer input features would work");
+  return static_cast<std::int32_t>(place);
+}
 
 void set_features(LayoutData& data, const Spmm& problem) {
   data[LayoutNumber::in_features] = problem.in_features();
@@ -159,6 +186,7 @@ LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Sch
                         std::int64_t counters_in_front) {
   LayoutData data;
   put_tables(data, problem, schedule, geometry);
+  if (geometry.packs_x) data.tables[kPackedWords] = packed_words(problem, geometry, schedule);
   if (geometry.order != WeightOrder::columns) {
     drop_known_blocks(data);
     if (!data.tables[kBlocks].empty())

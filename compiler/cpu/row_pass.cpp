@@ -7,7 +7,6 @@
 #include <llvm/IR/Intrinsics.h>
 
 #include "compiler/cpu/call.h"
-#include "compiler/cpu/lattice_ir.h"
 
 namespace sparsekiln::cpu {
 
@@ -20,10 +19,8 @@ RowPass::RowPass(VectorIr& v, const Geometry& geometry, LayoutIr& layout)
       epilogue_(v, geometry, layout) {}
 
 void RowPass::emit(std::string_view name, std::string_view pack) {
-  auto* function = v_.begin_pass(name);
-  if (!pack.empty())
-    ir_.CreateCall(v_.module.getFunction(pack),
-                   {function->getArg(0), function->getArg(1), function->getArg(2)});
+  v_.begin_pass(name);
+  if (!pack.empty()) pack_ = v_.module.getFunction(pack);
   tables_ = locate_tables(layout_, g_);
   own_sums_ = stack(g_.sums_bytes, "sums");
   if (grouped()) group_sums_ = stack(g_.group_items * g_.sums_bytes, "group_sums");
@@ -34,13 +31,53 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
   w_ = weights_.front();
   epilogue_.begin();
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
-  first_batch_row_ = v_.times(tile_of_image(v_, g_), g_.tile_n);
-  workspace_ = locate_workspace(v_, g_, layout_);
+  workspace_ = locate_workspace(v_, v_.batch_tile, g_, layout_);
+  if (g_.correlation) {
+    strips();
+  } else {
+    call_pack(v_.batch_tile);
+    first_batch_row_ = v_.times(v_.batch_tile, g_.tile_n);
+    tile();
+  }
+  v_.end_pass();
+}
+
+void RowPass::call_pack(Value* strip) {
+  if (pack_ == nullptr) return;
+  ir_.CreateCall(pack_, {v_.call, ir_.CreateTrunc(v_.worker, ir_.getInt32Ty()),
+                         ir_.CreateTrunc(strip, ir_.getInt32Ty())});
+}
+
+void RowPass::strips() {
+  Value* panel = workspace_.panel;
+  Value* first = v_.times(v_.batch_tile, g_.panel_strips);
+  Value* last = v_.plus(first, v_.constant(g_.panel_strips));
+  v_.loop("strip", first, last, [&](Value* number) {
+    const Strip now = strip(v_, number, n_, g_);
+    images_ = now.images;
+    if (g_.channels_first()) epilogue_.set_image(images_.first);
+    Value* points = ir_.CreateSub(v_.constant(g_.image_points()), now.first_point);
+    Value* there =
+        ir_.CreateAnd(ir_.CreateICmpSGT(points, v_.constant(0)), ir_.CreateICmpSLT(images_.first, n_));
+    v_.branch("there", there, [&] {
+      call_pack(number);
+      Value* tiles = ir_.CreateSDiv(v_.plus(points, v_.constant(g_.tile_n - 1)), v_.constant(g_.tile_n));
+      tiles = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, tiles, v_.constant(g_.strip_tiles));
+      v_.loop("tile", v_.constant(0), tiles, [&](Value* of_strip) {
+        Value* point = v_.times(of_strip, g_.tile_n);
+        first_batch_row_ = v_.plus(now.first_point, point);
+        workspace_.panel = v_.at(panel, v_.times(point, 4));
+        tile();
+      });
+    });
+  });
+}
+
+void RowPass::tile() {
   Value* first = v_.entry(tables_.worker_begin, v_.worker, "items.begin");
   Value* end = v_.entry(tables_.worker_begin, v_.plus(v_.worker, v_.constant(1)), "items.end");
   items(first, end);
   this->end();
-  v_.end_pass();
 }
 
 void RowPass::items(Value* first, Value* end) {
@@ -105,7 +142,7 @@ void RowPass::for_each_weight(Value* sums, const std::function<void(Value*)>& bo
 }
 
 void RowPass::clear(Value* sums) {
-  const std::int32_t lanes = std::min(8, lanes_);
+  const std::int32_t lanes = g_.small_batch ? std::min(8, lanes_) : lanes_;
   v_.loop("clear", v_.constant(0), v_.constant(g_.sums_bytes / (4 * lanes)), [&](Value* i) {
     v_.store(llvm::Constant::getNullValue(v_.floats(lanes)),
              v_.at(sums, v_.times(i, std::int64_t{4} * lanes)), 16);
@@ -115,36 +152,29 @@ void RowPass::clear(Value* sums) {
 RowPass::Value* RowPass::present_batch_rows() {
   if (g_.correlation)
     return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                     ir_.CreateSub(v_.constant(g_.correlation->span()), first_batch_row_),
+                                     ir_.CreateSub(v_.constant(g_.image_points()), first_batch_row_),
                                      v_.constant(g_.tile_n));
   return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_batch_row_),
                                    v_.constant(g_.tile_n));
 }
 
 void RowPass::for_each_entry(Value* output_block, const std::function<void(Value*, Value*)>& body) {
-  if (g_.correlation) return for_each_point(output_block, image_of_tile(v_, g_), body);
+  if (g_.correlation) return for_each_point(images_, residues_of_block(output_block), body);
   v_.loop("batch_row", v_.constant(0), present_batch_rows(),
           [&](Value* batch_row) { body(batch_row, v_.plus(first_batch_row_, batch_row)); });
 }
 
-std::array<RowPass::Value*, 3> RowPass::residues_of(Value* output_block) {
-  const Correlation& of = *g_.correlation;
-  // In row-major order of the steps.
-  Value* rest = ir_.CreateUDiv(output_block, layout_.number(LayoutNumber::out_blocks));
-  std::array<Value*, 3> residues{};
-  for (std::size_t i = 3; i-- > 0;) {
-    residues[i] = ir_.CreateURem(rest, v_.constant(of.out_step[i]));
-    rest = ir_.CreateUDiv(rest, v_.constant(of.out_step[i]));
-  }
-  return residues;
+std::array<RowPass::Value*, 3> RowPass::residues_of_block(Value* output_block) {
+  return residues_of(v_, ir_.CreateUDiv(output_block, layout_.number(LayoutNumber::out_blocks)),
+                     *g_.correlation);
 }
 
 void RowPass::for_each_run(Value* output_block, const std::function<void(Value*, Value*, Value*)>& body) {
   const Correlation& of = *g_.correlation;
+  const auto residues = residues_of_block(output_block);
   if (of.out_step[2] != 1)
-    return for_each_point(output_block, v_.constant(0),
+    return for_each_point({v_.constant(0)}, residues,
                           [&](Value* number, Value* position) { body(number, position, v_.constant(1)); });
-  const std::array<Value*, 3> residues = residues_of(output_block);
   Value* end = v_.plus(first_batch_row_, present_batch_rows());
   Value* pitch = v_.constant(of.pitch[2]);
   Value* first_line = ir_.CreateUDiv(first_batch_row_, pitch);
@@ -172,23 +202,11 @@ void RowPass::for_each_run(Value* output_block, const std::function<void(Value*,
   });
 }
 
-void RowPass::for_each_point(Value* output_block, Value* image,
+void RowPass::for_each_point(const Images& images, const std::array<Value*, 3>& residues,
                              const std::function<void(Value*, Value*)>& body) {
-  const Correlation& of = *g_.correlation;
-  const auto limits =
-      std::array{v_.constant(of.points[0]), v_.constant(of.points[1]), v_.constant(of.points[2])};
-  const std::array<Value*, 3> residues = residues_of(output_block);
   v_.loop("point", v_.constant(0), present_batch_rows(), [&](Value* number) {
-    std::array<Value*, 3> point = point_of(v_, v_.plus(first_batch_row_, number), of);
-    Value* exists = ir_.getTrue();
-    Value* entry = image;
-    for (std::size_t i = 0; i < 3; ++i) {
-      Value* at = v_.plus(v_.times(point[i], of.out_step[i]), residues[i]);
-      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(point[i], limits[i]));
-      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(at, v_.constant(of.output[i])));
-      entry = v_.plus(v_.times(entry, of.output[i]), at);
-    }
-    v_.branch("exists", exists, [&] { body(number, entry); });
+    const RowOfPoint of = row_of_y(v_, images, residues, v_.plus(first_batch_row_, number), *g_.correlation);
+    v_.branch("exists", of.present, [&] { body(number, of.row); });
   });
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "compiler/cpu/epilogue_ir.h"
+#include "compiler/cpu/lattice_ir.h"
 #include "compiler/cpu/passes.h"
 #include "compiler/cpu/vector_ir.h"
 
@@ -21,7 +22,7 @@ class RowPass {
   RowPass(const RowPass&) = delete;
   RowPass& operator=(const RowPass&) = delete;
 
-  /// `pack`: a pass to be called first, for the same worker and batch tile; empty: none.
+  /// `pack`: a pass to be called first, for the same worker and batch tile, or for each strip; empty: none.
   void emit(std::string_view name, std::string_view pack);
 
  protected:
@@ -30,7 +31,7 @@ class RowPass {
 
   /// Allocates what a pass needs of the stack; called once, before everything.
   virtual void begin() {}
-  /// Stores what store_outputs held back; called once, after everything else.
+  /// Stores what store_outputs held back; called after the items of a tile.
   virtual void end() {}
   /// Writes the sums of `steps` steps from `first`, Geometry::sums_bytes of them, to `sums`.
   virtual void accumulate(Value* sums, Value* first, Value* steps) = 0;
@@ -90,16 +91,26 @@ class RowPass {
   Value* gates_ = nullptr;     ///< of all blocks; null: there are none
 
  private:
+  /// The strips of a batch tile of a convolution.
+  void strips();
+  /// The worker's items in one tile, whose first_batch_row_ and panel are set.
+  void tile();
+  /// Has the x of a batch tile, or of a strip, packed where this worker is the only one to read it.
+  void call_pack(Value* strip);
   /// Computes the items from number `first` to before `end`.
   void items(Value* first, Value* end);
   void item(Value* number);
   void group(Value* number);
   void combine(Value* parts, Value* first_partial);
-  void for_each_point(Value* output_block, Value* image, const std::function<void(Value*, Value*)>& body);
+  /// Calls `body(number, row)` for the points of the tile whose row of y, among those of `images`, exists.
+  void for_each_point(const Images& images, const std::array<Value*, 3>& residues,
+                      const std::function<void(Value*, Value*)>& body);
   /// The residues of the class that a block row is of.
-  [[nodiscard]] std::array<Value*, 3> residues_of(Value* output_block);
+  [[nodiscard]] std::array<Value*, 3> residues_of_block(Value* output_block);
 
-  Value* group_sums_ = nullptr;  ///< on the stack, Geometry::sums_bytes of each item of a group
+  llvm::Function* pack_ = nullptr;  ///< null: a pass of its own, or none
+  Images images_{};                 ///< of a convolution's strip
+  Value* group_sums_ = nullptr;     ///< on the stack, Geometry::sums_bytes of each item of a group
 };
 
 }  // namespace sparsekiln::cpu

@@ -14,7 +14,9 @@ RowPass::Value* RowPass::block_of(Value* step) {
 }
 
 RowPass::Value* RowPass::gate_of(Value* step) {
-  return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(block_of(step), 4)), 4, "gate");
+  Value* numbers = layout_.gates();
+  Value* number = numbers == nullptr ? block_of(step) : v_.entry(numbers, step, "gate_number");
+  return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(number, 4)), 4, "gate");
 }
 
 RowPass::Value* RowPass::is_used(Value* gate) {

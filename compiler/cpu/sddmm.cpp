@@ -30,8 +30,12 @@ bool plain(const Sddmm& gradient) { return element(gradient.dtype).cpu == CpuPas
 void emit_passes(EmittedModule& module, const Sddmm& gradient, const Config& config,
                  const SddmmGeometry& geometry, LayoutIr& layout, const Entry& entry) {
   if (plain(gradient)) return emit_plain_sddmm(module.ir(), entry.passes.back(), gradient, config, layout);
-  if (geometry.packed) emit_panel_pass(module.ir(), entry.passes.front(), geometry, layout);
-  SddmmPass(module.ir(), geometry, layout).emit(entry.passes.back());
+  std::size_t next = 0;
+  if (geometry.packed) emit_panel_pass(module.ir(), entry.passes[next++], geometry, layout);
+  SddmmPass(module.ir(), geometry, layout).emit(entry.passes[next++]);
+  if (geometry.sums_gates_of_taps)
+    SddmmPass(module.ir(), geometry, layout)
+        .emit_gates_of_taps(entry.passes[next], gradient.layout.blocks(), gradient.block_gates.count());
 }
 
 std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {
@@ -67,7 +71,7 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (config.tile_out != 0 || config.merge != 1 || config.packed)
     refuse(fmt::format("config '{}': {} has no such choice; tile_out=0 merge=1 packed=0 would work", given,
                        name(gradient.operation)));
-  if (gradient.correlation && config.stages != 2)
+  if (gradient.correlation && !plain(gradient) && config.stages != 2)
     refuse(fmt::format("config '{}': x of a convolution is packed beforehand; stages=2 would work", given));
   if (plain(gradient)) validate_plain(gradient, config);
 }
@@ -86,6 +90,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     entry.tile_n = 0;
     if (geometry.packed) entry.passes.push_back("pack" + suffix);
     entry.passes.push_back("weight_gradient" + suffix);
+    if (geometry.sums_gates_of_taps) entry.passes.push_back("gate_gradient" + suffix);
     if (without_layout) {
       entry.workers = 0;
       entry.arguments = {Argument::tables};

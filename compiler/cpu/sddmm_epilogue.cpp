@@ -9,13 +9,16 @@
 
 namespace sparsekiln::cpu {
 
+void SddmmPass::locate_scale() {
+  if (!g_.scale) return;
+  alpha_ = v_.load(ir_.getFloatTy(), v_.at(v_.call, offsetof(Call, alpha)), 4, "alpha");
+  beta_ = v_.load(ir_.getFloatTy(), v_.at(v_.call, offsetof(Call, beta)), 4, "beta");
+  adds_old_ = ir_.CreateFCmpUNE(beta_, llvm::ConstantFP::get(ir_.getFloatTy(), 0), "adds_old");
+}
+
 void SddmmPass::locate_ends() {
   auto* pointer = ir_.getPtrTy();
-  if (g_.scale) {
-    alpha_ = v_.load(ir_.getFloatTy(), v_.at(v_.call, offsetof(Call, alpha)), 4, "alpha");
-    beta_ = v_.load(ir_.getFloatTy(), v_.at(v_.call, offsetof(Call, beta)), 4, "beta");
-    adds_old_ = ir_.CreateFCmpUNE(beta_, llvm::ConstantFP::get(ir_.getFloatTy(), 0), "adds_old");
-  }
+  locate_scale();
   if (g_.gates) gates_ = v_.argument(pointer, offsetof(Call, gates), "gates");
   if (g_.bias_gradient) {
     dbias_ = v_.argument(pointer, offsetof(Call, dbias), "dbias");
@@ -25,12 +28,15 @@ void SddmmPass::locate_ends() {
   }
   if (!g_.gate_gradient) return;
   w_ = v_.argument(pointer, offsetof(Call, w), "w");
-  dgates_ = v_.argument(pointer, offsetof(Call, dgates), "dgates");
+  dgates_ = g_.sums_gates_of_taps ? v_.argument(pointer, offsetof(Call, workspace), "gates_of_taps")
+                                  : v_.argument(pointer, offsetof(Call, dgates), "dgates");
   gate_sums_ = stack(std::int64_t{4} * g_.lanes * g_.run_blocks, "gate_sums");
 }
 
 SddmmPass::Value* SddmmPass::gate_of(const Run& run, std::int32_t block) {
-  return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(block_number(run, block), 4)), 4, "gate");
+  Value* number = block_number(run, block);
+  if (Value* numbers = layout_.gates(); numbers != nullptr) number = v_.entry(numbers, number, "gate_number");
+  return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(number, 4)), 4, "gate");
 }
 
 SddmmPass::Value* SddmmPass::needed_batch_rows(const Run& run) {
@@ -197,8 +203,33 @@ void SddmmPass::store_gates(const Run& run) {
       sum = ir_.CreateFAdd(ir_.CreateShuffleVector(sum, low), ir_.CreateShuffleVector(sum, high));
     }
     Value* to = v_.at(dgates_, v_.times(block_number(run, block), 4));
-    v_.store(scaled(ir_.CreateExtractElement(sum, std::uint64_t{0}), to), to, 4);
+    sum = ir_.CreateExtractElement(sum, std::uint64_t{0});
+    v_.store(g_.sums_gates_of_taps ? sum : scaled(sum, to), to, 4);
   }
+}
+
+void SddmmPass::emit_gates_of_taps(std::string_view name, std::int64_t blocks, std::int32_t gates) {
+  v_.begin_pass(name);
+  auto* pointer = ir_.getPtrTy();
+  auto* type = ir_.getFloatTy();
+  locate_scale();
+  Value* sums = v_.argument(pointer, offsetof(Call, workspace), "gates_of_taps");
+  Value* dgates = v_.argument(pointer, offsetof(Call, dgates), "dgates");
+  Value* first_blocks = v_.at(layout_.gates(), std::int64_t{4} * blocks);
+  Value* workers = layout_.number(LayoutNumber::workers);
+  Value* first = ir_.CreateUDiv(v_.times(v_.worker, gates), workers);
+  Value* end = ir_.CreateUDiv(v_.times(v_.plus(v_.worker, v_.constant(1)), gates), workers);
+  v_.loop("gate", first, end, [&](Value* gate) {
+    Value* taps = v_.entry(first_blocks, gate, "taps");
+    Value* taps_end = v_.entry(first_blocks, v_.plus(gate, v_.constant(1)), "taps.end");
+    Value* sum = v_.loop("tap", taps, taps_end, {llvm::ConstantFP::get(type, 0)},
+                         [&](Value* block, const Values& now) -> Values {
+                           return {ir_.CreateFAdd(now[0], v_.load(type, v_.at(sums, v_.times(block, 4)), 4))};
+                         })[0];
+    Value* to = v_.at(dgates, v_.times(gate, 4));
+    v_.store(scaled(sum, to), to, 4);
+  });
+  v_.end_pass();
 }
 
 void SddmmPass::store_tile(const Run& run, const Tile& tile, Values sums) {

@@ -76,6 +76,14 @@ std::vector<std::int32_t> places_of(const Sddmm& gradient) {
   return places;
 }
 
+std::vector<std::int32_t> gates_of(const Sddmm& gradient) {
+  const BlockGates& gates = gradient.block_gates;
+  std::vector<std::int32_t> result;
+  for (std::int32_t block = 0; block < gradient.layout.blocks(); ++block) result.push_back(gates.of(block));
+  for (std::int32_t gate = 0; gate <= gates.count(); ++gate) result.push_back(gates.first(gate));
+  return result;
+}
+
 void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedule) {
   std::vector<std::int32_t>& runs = data.tables[kRuns];
   for (const BlockRun& run : schedule.runs)
@@ -84,6 +92,7 @@ void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedu
   const std::int32_t taps = gradient.correlation ? gradient.correlation->kernel_taps : 1;
   for (const std::int32_t column : gradient.layout.col()) columns.push_back(column / taps);
   if (gradient.correlation) data.tables[kBlockPlaces] = places_of(gradient);
+  if (gradient.block_gates.shared()) data.gates = gates_of(gradient);
   // What a worker prefetches after the last run of all.
   runs.insert(runs.end(), kRunFields, 0);
   columns.insert(columns.end(), kMostRunBlocks, 0);
@@ -107,10 +116,9 @@ SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Co
       gates(gradient.gates),
       bias_gradient(gradient.bias_gradient),
       gate_gradient(gradient.gate_gradient),
-      x(side_of(SddmmSide::x, gradient.exchanged(), block.in,
-                gradient.exchanged() ? gradient.cut_out : gradient.cut_in)),
-      dy(side_of(SddmmSide::dy, !gradient.exchanged(), block.out,
-                 gradient.exchanged() ? gradient.cut_in : gradient.cut_out)),
+      sums_gates_of_taps(gradient.sums_gates_of_taps()),
+      x(side_of(SddmmSide::x, gradient.exchanged(), block.in, gradient.cut_cols())),
+      dy(side_of(SddmmSide::dy, !gradient.exchanged(), block.out, gradient.cut_rows())),
       bias(gradient.exchanged() ? x : dy),
       chunk(config.tile_n),
       lanes(std::min(level.lanes, block.in)),
@@ -153,6 +161,8 @@ LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, cons
   // Each worker looks at all of x and dy, which must be little beside what it stores.
   const bool many = dw_elements > schedule.workers() * (gradient.in_features() + gradient.out_features());
   data[LayoutNumber::many_products] = geometry.exact_products && many ? 1 : 0;
+  if (geometry.sums_gates_of_taps)
+    data[LayoutNumber::tile_bytes] = (std::int64_t{4} * gradient.layout.blocks() + 63) / 64 * 64;
   if (geometry.packed)
     data[LayoutNumber::one_bytes] =
         geometry.most_pairs() *

@@ -33,6 +33,7 @@ PanelSource::PanelSource(VectorIr& v, const SddmmGeometry& geometry, const Layou
   const auto stride = [&](std::size_t offset) {
     return v_.times(v_.argument(i64, offset, "stride"), element);
   };
+  if (g_.sums_gates_of_taps) before_panels_ = layout.number(LayoutNumber::tile_bytes);
   if (side_.cut) features_ = layout.number(side_.features());
   x_row_bytes_ = v_.times(layout.number(g_.x.panels()), g_.x.row_bytes());
   dy_row_bytes_ = v_.times(layout.number(g_.dy.panels()), g_.dy.row_bytes());
@@ -57,6 +58,7 @@ PanelSource::Value* PanelSource::packed(Value* pair) {
   Value* dy_bytes = v_.times(dy_row_bytes_, g_.rows_of_entry(SddmmSide::dy));
   Value* bytes = v_.ir.CreateMul(v_.ir.CreateMul(pair, n_), v_.plus(x_bytes, dy_bytes));
   if (side_.side == SddmmSide::dy) bytes = v_.plus(bytes, v_.ir.CreateMul(n_, x_bytes));
+  if (before_panels_ != nullptr) bytes = v_.plus(bytes, before_panels_);
   return v_.at(workspace, bytes);
 }
 
@@ -139,7 +141,7 @@ RowOfPoint PanelSource::point_at(Value* panel_row) {
   Value* points = v_.constant(lattice.image_points());
   Value* of_phase = v_.constant(lattice.image_phase_points());
   Value* within = v_.ir.CreateURem(panel_row, points);
-  return row_of_point(v_, v_.ir.CreateUDiv(panel_row, points), v_.ir.CreateUDiv(within, of_phase),
+  return row_of_point(v_, {v_.ir.CreateUDiv(panel_row, points)}, v_.ir.CreateUDiv(within, of_phase),
                       v_.ir.CreateURem(within, of_phase), lattice);
 }
 
@@ -194,25 +196,40 @@ void PanelSource::gather_images(const Operand& from, Value* first_panel, Value* 
 /// As many rows as a square has, from `row` on.
 void PanelSource::transpose_points(const Operand& from, Value* panel, Value* row, Value* to) {
   const std::int32_t side = std::min(8, v_.level.lanes);
-  v_.loop("square", v_.constant(0), v_.constant(side_.width / side), [&](Value* square) {
-    Value* feature = v_.times(square, side);
-    Value* first = v_.plus(v_.times(panel, side_.width), feature);
-    VectorIr::Values rows;
-    for (std::int32_t r = 0; r < side; ++r)
-      rows.push_back(loaded(at(from, row, v_.plus(first, v_.constant(r))), 0, side));
-    rows = v_.transpose(rows);
-    Value* target = v_.settled(v_.at(to, v_.times(feature, 4)));
-    for (std::int32_t r = 0; r < side; ++r)
-      v_.store(rows[static_cast<std::size_t>(r)], v_.at(target, r * side_.row_bytes()), 16);
+  const auto squares = [&] {
+    v_.loop("square", v_.constant(0), v_.constant(side_.width / side), [&](Value* square) {
+      Value* feature = v_.times(square, side);
+      Value* first = v_.plus(v_.times(panel, side_.width), feature);
+      VectorIr::Values rows;
+      for (std::int32_t r = 0; r < side; ++r)
+        rows.push_back(loaded(at(from, row, v_.plus(first, v_.constant(r))), 0, side));
+      rows = v_.transpose(rows);
+      Value* target = v_.settled(v_.at(to, v_.times(feature, 4)));
+      for (std::int32_t r = 0; r < side; ++r)
+        v_.store(rows[static_cast<std::size_t>(r)], v_.at(target, r * side_.row_bytes()), 16);
+    });
+  };
+  by_extent(panel, squares, [&](Value*) {
+    v_.loop("row", v_.constant(0), v_.constant(side), [&](Value* number) {
+      gather_point(from, panel, v_.plus(row, number), v_.at(to, v_.times(number, side_.row_bytes())));
+    });
   });
 }
 
-/// The features of one row, one by one.
+/// The features of one row, one by one; zeros for those that are missing.
 void PanelSource::gather_point(const Operand& from, Value* panel, Value* row, Value* to) {
   Value* first = v_.times(panel, side_.width);
-  v_.loop("feature", v_.constant(0), v_.constant(side_.width), [&](Value* feature) {
-    copy_one(from, row, v_.plus(first, feature), v_.at(to, v_.times(feature, 4)));
-  });
+  const auto copy = [&](Value* features) {
+    v_.loop("feature", v_.constant(0), features, [&](Value* feature) {
+      copy_one(from, row, v_.plus(first, feature), v_.at(to, v_.times(feature, 4)));
+    });
+  };
+  by_extent(
+      panel, [&] { copy(v_.constant(side_.width)); },
+      [&](Value* features) {
+        clear_rows(v_.constant(1), to);
+        copy(features);
+      });
 }
 
 void PanelSource::at_point(Value* panel_row, const std::function<void(Value*)>& body,

@@ -87,8 +87,9 @@ class PanelSource {
   VectorIr& v_;
   const SddmmGeometry& g_;
   const PanelSide& side_;
-  Value* features_ = nullptr;  ///< of the operand, where its last block is cut
-  Value* x_row_bytes_;         ///< of the panels of one batch row
+  Value* features_ = nullptr;       ///< of the operand, where its last block is cut
+  Value* before_panels_ = nullptr;  ///< bytes of the workspace; null: none
+  Value* x_row_bytes_;              ///< of the panels of one batch row
   Value* dy_row_bytes_;
   Value* n_;
   Value* stride_bytes_;       ///< from one row of the operand to the next

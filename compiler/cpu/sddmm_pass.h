@@ -22,6 +22,9 @@ class SddmmPass {
  public:
   SddmmPass(VectorIr& v, const SddmmGeometry& geometry, LayoutIr& layout);
   void emit(std::string_view name);
+  /// A pass after it, where gates are shared by taps: adds what that one has in the workspace for each block
+  /// of dw, in ascending order of a gate's blocks.
+  void emit_gates_of_taps(std::string_view name, std::int64_t blocks, std::int32_t gates);
 
  private:
   using Value = llvm::Value;
@@ -117,6 +120,7 @@ class SddmmPass {
   /// A vector of words of dw.
   Value* rounded_products(const Words& x, const Lifted& dy);
   // sddmm_epilogue.cpp: what is done to the accumulators, and the other gradients.
+  void locate_scale();
   void locate_ends();
   /// Batch rows that the run's sums need: none where all of its gates are 0.
   Value* needed_batch_rows(const Run& run);
@@ -169,7 +173,7 @@ class SddmmPass {
   Value* w_ = nullptr;
   Value* gates_ = nullptr;
   Value* dbias_ = nullptr;
-  Value* dgates_ = nullptr;
+  Value* dgates_ = nullptr;       ///< or the sums of each block, in the workspace
   Value* bias_sums_ = nullptr;    ///< of a panel of dy
   Value* own_bias_ = nullptr;     ///< a panel of a chunk of dy; null: it is packed as the bias needs it
   Value* gate_sums_ = nullptr;    ///< of each block of a run, a vector

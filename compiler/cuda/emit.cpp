@@ -86,6 +86,9 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
   if (epilogue.residual)
     parameters.insert(parameters.end(), {{Argument::residual, "const Element*", "residual"},
                                          {Argument::residual_stride, "long long", "residual_stride"}});
+  if (epilogue.edge_bias)
+    parameters.insert(parameters.end(), {{Argument::edge_gain, "const float*", "edge_gain"},
+                                         {Argument::edge_bias, "const float*", "edge_bias"}});
   if (problem.gates) parameters.push_back({Argument::gates, "const float*", "gates"});
   if (problem.derivative != Activation::none)
     parameters.insert(parameters.end(),
@@ -137,6 +140,11 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("scales", problem.epilogue.scale);
   members.flag("has_bias", problem.epilogue.bias);
   members.flag("has_residual", problem.epilogue.residual);
+  members.flag("has_edge_bias", problem.epilogue.edge_bias);
+  if (problem.epilogue.edge_bias) {
+    members.type("Edges", "EdgeRuns");
+    members.number("features", problem.out_features(), "of y");
+  }
   members.flag("has_gates", problem.gates);
   members.flag("has_z", problem.derivative != Activation::none);
   members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
@@ -284,7 +292,8 @@ class KernelWriter {
     entry.workers = schedule.workers();
     entry.workspace = workspace_of(problem_, range.config, schedule, counters_in_front);
     tables_.write(index(), make_tables(schedule, instance.chunk), range.config.table,
-                  {schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile});
+                  {schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile},
+                  problem_.gates ? &problem_.block_gates : nullptr);
     write(range.config, instance, std::move(entry), schedule.counters > 0);
   }
 
@@ -345,6 +354,7 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
     write_template(source.text, fmt::format("{}.cuh", family_of(problem, target, range.config).function),
                    written);
 
+  if (problem.epilogue.edge_bias) write_edge_runs(source, problem.convolution);
   KernelWriter writer(problem, target, source);
   const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(problem, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {

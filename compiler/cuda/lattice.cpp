@@ -2,10 +2,13 @@
 
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "compiler/cuda/refusal.h"
+#include "compiler/cuda/table_text.h"
+#include "compiler/edge_runs.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -47,6 +50,30 @@ Declarations lattice_declarations(const Convolution& convolution, const Correlat
   add(members, "output", correlation.output);
   members.flag("mirrored", mirrored, "the gradient by the input");
   return members;
+}
+
+void write_edge_runs(Source& source, const Convolution& convolution) {
+  const EdgeRuns runs = edge_runs(convolution);
+  std::vector<std::int32_t> begins;
+  for (const std::vector<std::int32_t>& of_dimension : runs.begins)
+    begins.insert(begins.end(), of_dimension.begin(), of_dimension.end());
+  source.text += "\n// Where runs of outputs that meet the padding alike begin, and the situation of each.\n";
+  ArrayWriter arrays(source, 0, TablePlace::global);
+  arrays.write("edge_begins", begins);
+  arrays.write("edge_situations", runs.situations);
+  const auto [depth, height, width] = convolution.output();
+  source.text += fmt::format(
+      "struct EdgeRuns {{\n"
+      "  enum : int {{\n"
+      "    output_d = {}, output_h = {}, output_w = {},\n"
+      "    begins_d = {}, begins_h = {}, begins_w = {},\n"
+      "  }};\n"
+      "  __device__ static int begin(int index) {{ return {}; }}\n"
+      "  __device__ static int situation(int index) {{ return {}; }}\n"
+      "}};\n",
+      depth, height, width, runs.begins[0].size(), runs.begins[1].size(), runs.begins[2].size(),
+      element_text("edge_begins", 0, TablePlace::global, "index"),
+      element_text("edge_situations", 0, TablePlace::global, "index"));
 }
 
 }  // namespace sparsekiln::cuda

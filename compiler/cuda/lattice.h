@@ -4,6 +4,7 @@
 
 #include "compiler/correlation.h"
 #include "compiler/cuda/declarations.h"
+#include "compiler/source.h"
 
 namespace sparsekiln::cuda {
 
@@ -14,5 +15,8 @@ void validate_lattice(const Computation& computed);
 /// gradient by the input.
 [[nodiscard]] Declarations lattice_declarations(const Convolution& convolution,
                                                 const Correlation& correlation, bool mirrored);
+
+/// Writes `struct EdgeRuns`, which edge_situation of templates/lattice.cuh reads, and its arrays.
+void write_edge_runs(Source& source, const Convolution& convolution);
 
 }  // namespace sparsekiln::cuda

@@ -1,6 +1,7 @@
 #include "compiler/cuda/sddmm.h"
 
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -40,9 +41,10 @@ void write_header(std::string& text, const Sddmm& gradient, const Target& target
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
 }
 
-/// The arrays of one entry, and `struct Table<index>` which reads them.
+/// The arrays of one entry, and `struct Table<index>` which reads them. `gates`: its members that write_gates
+/// returned.
 void write_tables(Source& source, TablePlaces& places, const Sddmm& gradient, const BlockRuns& schedule,
-                  TableForm form) {
+                  TableForm form, std::string_view gates) {
   const std::size_t index = source.entries.size();
   std::vector<std::int32_t> runs;
   for (const BlockRun& run : schedule.runs)
@@ -70,9 +72,10 @@ void write_tables(Source& source, TablePlaces& places, const Sddmm& gradient, co
       "    return {{{}, {}, {}, {}}};\n"
       "  }}\n"
       "  __device__ static int column(int block) {{ return {}; }}\n"
+      "{}"
       "}};\n",
       index, element("worker_begin", "index"), element("runs", "4 * index"), element("runs", "4 * index + 1"),
-      element("runs", "4 * index + 2"), element("runs", "4 * index + 3"), element("columns", "block"));
+      element("runs", "4 * index + 2"), element("runs", "4 * index + 3"), element("columns", "block"), gates);
 }
 
 /// A parameter after those that all kernels have.
@@ -85,7 +88,8 @@ struct Parameter {
 
 std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices) {
   std::vector<Parameter> parameters;
-  if (slices > 1) parameters.push_back({Argument::workspace, "void*", "workspace"});
+  if (slices > 1 || gradient.sums_gates_of_taps())
+    parameters.push_back({Argument::workspace, "void*", "workspace"});
   if (gradient.derivative != Activation::none)
     parameters.push_back({Argument::z_stride, "long long", "z_stride", false});
   if (gradient.epilogue.scale)
@@ -101,7 +105,8 @@ std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices)
 
 /// The members of Config in templates/sddmm.cuh, besides those of its family.
 Declarations declarations_of(const Sddmm& gradient, const Target& target, const Config& config,
-                             const Instance& instance, std::int32_t slices, std::int64_t counter_bytes) {
+                             const Instance& instance, std::int32_t slices, std::int64_t counter_bytes,
+                             std::int64_t bytes_before_gates) {
   Declarations members;
   members.type("Operand", fmt::format("sparsekiln::{}", operand_of(gradient.dtype)));
   members.type("Element", "Operand::Element");
@@ -118,8 +123,8 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.number("counter_bytes", counter_bytes, "in front of the workspace");
   members.number("alignment", gradient.alignment,
                  "bytes that addresses and strides of activations are multiples of");
-  members.number("in_features", gradient.cut_in, "where the last block column is cut; 0: it is whole");
-  members.number("out_features", gradient.cut_out, "where the last block row is cut; 0: it is whole");
+  members.number("in_features", gradient.cut_cols(), "where the last block column is cut; 0: it is whole");
+  members.number("out_features", gradient.cut_rows(), "where the last block row is cut; 0: it is whole");
   members.flag("async_copy", target.compute_capability() >= 80);
   members.flag("feature_major", gradient.feature_major());
   members.flag("scales", gradient.epilogue.scale);
@@ -128,6 +133,11 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
   members.flag("has_bias_gradient", gradient.bias_gradient);
   members.flag("has_gate_gradient", gradient.gate_gradient);
+  members.flag("sums_gates_of_taps", gradient.sums_gates_of_taps());
+  if (gradient.sums_gates_of_taps()) {
+    members.number("gates", gradient.block_gates.count());
+    members.number("bytes_before_gates", bytes_before_gates, "in the workspace");
+  }
   members.flag("exchanged", gradient.exchanged(), "what taps displace is dy");
   members.number("rows_of_one", gradient.rows_of_one(), "rows for each of the batch");
   members.flag("convolves", gradient.gathers(), "rows are points of a lattice");
@@ -137,10 +147,10 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   return members;
 }
 
-/// One kernel: the struct Config<index> and the function that is launched.
+/// One kernel: the struct Config<index> and the functions that are launched.
 struct KernelText {
   std::size_t index;
-  std::string_view symbol;
+  std::span<const std::string> symbols;
   std::string_view function;  ///< the template
   std::int32_t threads;
   std::size_t tensor_maps;
@@ -164,23 +174,35 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
       "\nstruct Config{index} {{\n"
       "  using Table = Table{index};\n"
       "{members}"
-      "}};\n"
-      "extern \"C\" __global__ void __launch_bounds__({threads}, 1) {symbol}(\n"
-      "    const sparsekiln::ActivationPairs pairs, Config{index}::Output::Element* {alone}dw, int n,\n"
-      "    long long x_stride, long long dy_stride{declared}) {{\n"
-      "  sparsekiln::SddmmEpilogue<Config{index}> ends;\n"
-      "{ends}"
-      "  sparsekiln::{function}<Config{index}>(pairs, dw, n, {strides}, {z_stride}, ends,\n"
-      "      Table{index}{{}}{maps});\n"
-      "}}\n",
-      fmt::arg("index", kernel.index), fmt::arg("members", kernel.members),
-      fmt::arg("threads", kernel.threads), fmt::arg("symbol", kernel.symbol), fmt::arg("declared", declared),
-      // as in emit.cpp: what is there may change until the kernel has waited
-      fmt::arg("alone", kernel.overlaps ? "" : "__restrict__ "), fmt::arg("ends", ends),
-      fmt::arg("function", kernel.function), fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps)),
-      // the operand that taps displace first
-      fmt::arg("strides", gradient.exchanged() ? "dy_stride, x_stride" : "x_stride, dy_stride"),
-      fmt::arg("z_stride", gradient.derivative == Activation::none ? "0" : "z_stride"));
+      "}};\n",
+      fmt::arg("index", kernel.index), fmt::arg("members", kernel.members));
+  const auto write_function = [&](std::string_view symbol, const std::string& call) {
+    text += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({threads}, 1) {symbol}(\n"
+        "    const sparsekiln::ActivationPairs pairs, Config{index}::Output::Element* {alone}dw, int n,\n"
+        "    long long x_stride, long long dy_stride{declared}) {{\n"
+        "  sparsekiln::SddmmEpilogue<Config{index}> ends;\n"
+        "{ends}"
+        "  {call};\n"
+        "}}\n",
+        fmt::arg("index", kernel.index), fmt::arg("threads", kernel.threads), fmt::arg("symbol", symbol),
+        fmt::arg("declared", declared),
+        // as in emit.cpp: what is there may change until the kernel has waited
+        fmt::arg("alone", kernel.overlaps ? "" : "__restrict__ "), fmt::arg("ends", ends),
+        fmt::arg("call", call));
+  };
+  write_function(
+      kernel.symbols.front(),
+      fmt::format("sparsekiln::{function}<Config{index}>(pairs, dw, n, {strides}, {z_stride}, ends,\n"
+                  "      Table{index}{{}}{maps})",
+                  fmt::arg("function", kernel.function), fmt::arg("index", kernel.index),
+                  // the operand that taps displace first
+                  fmt::arg("strides", gradient.exchanged() ? "dy_stride, x_stride" : "x_stride, dy_stride"),
+                  fmt::arg("z_stride", gradient.derivative == Activation::none ? "0" : "z_stride"),
+                  fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps))));
+  if (gradient.sums_gates_of_taps())
+    write_function(kernel.symbols.back(),
+                   fmt::format("sparsekiln::sum_gates_of_taps<Config{0}>(ends, Table{0}{{}})", kernel.index));
 }
 
 const SddmmFamily& family_of(const Sddmm& gradient, const Config& config) {
@@ -232,6 +254,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
   for (const RangedConfig& range : plan)
     write_template(source.text, fmt::format("{}.cuh", family_of(gradient, range.config).function), written);
   TablePlaces places;
+  std::string gates_text;
   const std::int64_t counter_bytes = counter_bytes_of(gradient, target, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const Config& config = plan[i].config;
@@ -241,11 +264,14 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     Entry entry;
     entry.up_to = plan[i].up_to;
     entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), i)};
+    if (gradient.sums_gates_of_taps()) entry.passes.push_back(fmt::format("sparsekiln_gate_gradient_{}", i));
     entry.tile_n = 0;
     const auto runs = static_cast<std::int64_t>(schedules[i].runs.size());
     const std::int32_t slices = batch_slices(gradient, target, config, runs);
     entry.workers = schedules[i].workers() * slices;
-    entry.workspace = {counter_bytes, sums_bytes(gradient, config, runs, slices)};
+    const std::int64_t sums = sums_bytes(gradient, config, runs, slices);
+    const std::int64_t gates = gradient.sums_gates_of_taps() ? std::int64_t{4} * gradient.layout.blocks() : 0;
+    entry.workspace = {counter_bytes, sums + gates};
     entry.threads = instance.threads;
     entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
     entry.attributes = instance.attributes;
@@ -253,17 +279,19 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     for (const Parameter& parameter : parameters_of(gradient, slices))
       entry.arguments.push_back(parameter.argument);
     add_tensor_maps(entry, instance.tensor_maps);
-    write_tables(source, places, gradient, schedules[i], config.table);
-    write_kernel(
-        source.text, gradient,
-        {.index = i,
-         .symbol = entry.passes.front(),
-         .function = family.function,
-         .threads = instance.threads,
-         .tensor_maps = instance.tensor_maps.size(),
-         .overlaps = instance.attributes.overlaps_previous,
-         .slices = slices,
-         .members = declarations_of(gradient, target, config, instance, slices, counter_bytes).text()});
+    if (i == 0 && gradient.gates) gates_text = write_gates(source, places, i, gradient.block_gates);
+    write_tables(source, places, gradient, schedules[i], config.table, gates_text);
+    write_kernel(source.text, gradient,
+                 {.index = i,
+                  .symbols = entry.passes,
+                  .function = family.function,
+                  .threads = instance.threads,
+                  .tensor_maps = instance.tensor_maps.size(),
+                  .overlaps = instance.attributes.overlaps_previous,
+                  .slices = slices,
+                  .members = declarations_of(gradient, target, config, instance, slices, counter_bytes,
+                                             counter_bytes + sums)
+                                 .text()});
     source.entries.push_back(std::move(entry));
   }
   if (places.constant_bytes() > kConstantTableLimit)

@@ -16,7 +16,7 @@ const char* sddmm_rejection(const Sddmm& gradient, const Config& config, bool ie
 
 bool has_sddmm_registers(const Sddmm& gradient, const Target&, const Config&, const SddmmCosts& costs) {
   constexpr std::int32_t kMost = 190;
-  return has_registers(gradient, gradient.cut_in != 0, costs, kMost);
+  return has_registers(gradient, gradient.cut_cols() != 0, costs, kMost);
 }
 
 /// Finding the position of x that a tap reads for a point.

@@ -98,6 +98,32 @@ std::string element_text(std::string_view name, std::size_t index, TablePlace pl
   return place == TablePlace::data ? fmt::format("sparsekiln::ptx::read_only({})", element) : element;
 }
 
+std::string write_gates(Source& source, TablePlaces& places, std::size_t index, const BlockGates& gates) {
+  const auto functions = [](std::string_view gate, std::string_view first_block) {
+    return fmt::format(
+        "  __device__ static int gate(int block) {{ return {}; }}\n"
+        "  __device__ static int first_block(int gate) {{ return {}; }}\n",
+        gate, first_block);
+  };
+  if (!gates.shared()) return functions("block", "gate");
+  if (gates.taps() != 0)
+    return functions(fmt::format("block / {}", gates.taps()), fmt::format("gate * {}", gates.taps()));
+  std::vector<std::int32_t> first_block;
+  std::vector<std::int32_t> gate_of;
+  for (std::int32_t gate = 0; gate <= gates.count(); ++gate) {
+    first_block.push_back(gates.first(gate));
+    if (gate < gates.count()) gate_of.resize(static_cast<std::size_t>(gates.first(gate + 1)), gate);
+  }
+  const auto bytes = static_cast<std::int64_t>(4 * (first_block.size() + gate_of.size()));
+  const TablePlace place = places.next(TableForm::global, bytes);
+  ArrayWriter arrays(source, index, place);
+  source.text += "\n// The gate of each block of W, and the first block of each gate.\n";
+  arrays.write("gate_of", gate_of);
+  arrays.write("first_block", first_block);
+  return functions(element_text("gate_of", index, place, "block"),
+                   element_text("first_block", index, place, "gate"));
+}
+
 void TableWriter::write_arrays(const Written& table) {
   const Tables& tables = table.tables;
   ArrayWriter arrays(source_, table.index, table.place);
@@ -130,8 +156,8 @@ const TableWriter::Written& TableWriter::written(std::size_t index, const Tables
   return written_.back();
 }
 
-void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
-                        const TableFigures& figures) {
+void TableWriter::write(std::size_t index, const Tables& tables, TableForm form, const TableFigures& figures,
+                        const BlockGates* gates) {
   if (form == TableForm::attached) {
     text() += fmt::format("\nusing Table{} = sparsekiln::AttachedTables;\n", index);
     return;
@@ -141,7 +167,8 @@ void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
     text() += fmt::format("  __device__ static {} {}(int index) {{ return {{{}}}; }}\n", type, function,
                           element_text(array, arrays.index, arrays.place, "index"));
   };
-  text() += fmt::format("struct Table{} {{\n", index);
+  if (gates != nullptr && gates_.empty()) gates_ = write_gates(source_, places_, index, *gates);
+  text() += fmt::format("struct Table{} {{\n", index) + gates_;
   reader("sparsekiln::WorkerBegin", "worker", "worker_begin");
   reader("uint2", "step", "steps");
   if (!tables.more_blocks.empty()) reader("int", "more_block", "more_blocks");

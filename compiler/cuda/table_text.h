@@ -8,6 +8,7 @@
 #include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
 
+#include "compiler/block_gates.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/source.h"
 
@@ -65,13 +66,20 @@ class ArrayWriter {
 [[nodiscard]] std::string element_text(std::string_view name, std::size_t index, TablePlace place,
                                        std::string_view at);
 
+/// Writes which gate a block of W has, and returns what reads it in a `Table`: `gate(block)`, and
+/// `first_block(gate)`, of the gate after the last one the end. `name_index` as of ArrayWriter.
+[[nodiscard]] std::string write_gates(Source& source, TablePlaces& places, std::size_t index,
+                                      const BlockGates& gates);
+
 /// Writes the tables of a module, each once, and the `Table` types through which the templates read them.
 class TableWriter {
  public:
   explicit TableWriter(Source& source) : source_(source) {}
 
   /// Adds what entry `index` needs besides what was written before, and `struct Table<index>`.
-  void write(std::size_t index, const Tables& tables, TableForm form, const TableFigures& figures);
+  /// With gates, all entries have the same.
+  void write(std::size_t index, const Tables& tables, TableForm form, const TableFigures& figures,
+             const BlockGates* gates = nullptr);
   [[nodiscard]] std::int64_t constant_bytes() const { return places_.constant_bytes(); }
 
  private:
@@ -89,6 +97,7 @@ class TableWriter {
   Source& source_;
   TablePlaces places_;
   std::vector<Written> written_;
+  std::string gates_;  ///< what reads them
 };
 
 }  // namespace sparsekiln::cuda

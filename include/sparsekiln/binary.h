@@ -53,8 +53,10 @@ enum class Argument : std::uint8_t {
   tables,      ///< the layout's: pointers to the arrays of a TableImage, uploaded when the kernel was loaded.
                ///< On the cpu TableImage::bytes
   tensor_map,  ///< by value: that of Entry::tensor_maps which has as many of these arguments in front
+  edge_gain,   ///< pointer
+  edge_bias,   ///< pointer
 };
-inline constexpr Argument kLastArgument = Argument::tensor_map;
+inline constexpr Argument kLastArgument = Argument::edge_bias;
 
 /// Whether it is the address of an operand.
 [[nodiscard]] bool is_pointer(Argument argument);
@@ -137,11 +139,13 @@ inline constexpr std::int32_t kMostGridRows = 65535;
 /// launched in the same stream with the same grid, arguments and attributes. CPU: every pass is run over all
 /// (worker, batch tile) pairs, a pass starts when the one before it has ended on all.
 struct Entry {
-  std::int64_t up_to = 0;                        ///< the largest n this entry serves; entries ascend
-  std::vector<std::string> passes;               ///< symbol names, run in this order
-  std::int32_t workers = 1;                      ///< grid.x
-  std::int32_t tile_n = 1;                       ///< batch rows a tile; 0: one tile has the whole batch
-  std::int32_t rows_of_one = 1;                  ///< of the product: points of an image of a convolution
+  std::int64_t up_to = 0;           ///< the largest n this entry serves; entries ascend
+  std::vector<std::string> passes;  ///< symbol names, run in this order
+  std::int32_t workers = 1;         ///< grid.x
+  std::int32_t tile_n = 1;          ///< batch rows a tile; 0: one tile has the whole batch
+  /// Rows of the product for each of the batch: points of an image of a convolution. On the cpu a tile of a
+  /// convolution is a job: of tile_n images, or one of rows_of_one jobs of an image.
+  std::int32_t rows_of_one = 1;
   std::int32_t tiles_in_flight = kMostGridRows;  ///< batch tiles at once; CUDA's
   std::int32_t threads = 1;                      ///< a CTA
   std::int32_t dynamic_shared_bytes = 0;
@@ -184,6 +188,8 @@ struct OperandContract : Computation {
   std::int64_t out_features = 0;
   std::int64_t blocks = 0;
   bool packed = false;  ///< w must come from Kernel::pack
+  /// Rows of edge_gain and edge_bias. Follows from the convolution, and is not stored.
+  std::int32_t edge_situations = 0;
   friend bool operator==(const OperandContract&, const OperandContract&) = default;
 };
 

@@ -46,7 +46,7 @@ const char* sk_activation_name(size_t number);
 int sk_activation_takes_result(size_t number);
 /* The version of this header, and that of the library: one more with each function, struct or member that is
  * added. None is removed. */
-#define SK_INTERFACE_VERSION 3
+#define SK_INTERFACE_VERSION 4
 int sk_interface_version(void);
 
 /* ---- element types (enum DType of problem.h) ---- */
@@ -140,6 +140,12 @@ typedef struct sk_field_view {
 size_t sk_field_count(void);
 sk_status sk_field_describe(size_t index, sk_field_view* view); /* index from 0 */
 
+/* Since interface version 4. The edge situations of a convolution, given as text (convolution.h): how many
+ * there are, and how many positions an image of y has. Where `of_position` is not null, it has room for one
+ * number of each position, which is its situation. */
+sk_status sk_edge_situations(const char* convolution, int32_t* count, int64_t* positions,
+                             int32_t* of_position);
+
 /* ---- kernels (compile.h) ---- */
 
 /* Called from time to time on the calling thread with the progress of tuning; returning 0 stops it, and what
@@ -203,6 +209,8 @@ typedef struct sk_operands {
   const double *alpha64, *beta64;
   int32_t threads;  /* on the cpu: at most so many, the calling one included; 0: sk_threads() */
   int32_t reserved; /* 0 */
+  /* Since interface version 4. */
+  const DLTensor *edge_gain, *edge_bias;
 } sk_operands;
 /* alpha 1, beta 0, nothing else */
 void sk_operands_init(sk_operands* operands);

@@ -74,4 +74,16 @@ struct Convolution {
 /// whole kernels with one tap or more.
 void validate(const Convolution& convolution);
 
+/// Which of its taps each output of a convolution finds outside of x, that is in its padding. Outputs with
+/// the same set of such taps are in one *situation*; taps that no block has are left out. A tap of a
+/// transposed convolution is outside where in some dimension it meets a position before or after x's (not one
+/// between two strides, which meets none).
+struct EdgeSituations {
+  std::int32_t count = 0;  ///< numbered in the order in which they first appear
+  /// For each position of an image of y, in row-major order.
+  std::vector<std::int32_t> of_position;
+};
+/// Throws `invalid_argument` for what is no convolution, and where there may be more than 4096 situations.
+[[nodiscard]] EdgeSituations edge_situations(const Convolution& convolution);
+
 }  // namespace sparsekiln

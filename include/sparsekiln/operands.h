@@ -46,10 +46,13 @@ struct Operands {
   TensorView bias;      ///< [out_features], of the output type
   TensorView v_bias;    ///< Epilogue::glu and bias: like bias
   TensorView residual;  ///< like y
-  TensorView z;         ///< Problem::derivative: like dy
-  TensorView gates;     ///< [blocks], of sum_type(dtype)
-  TensorView dbias;     ///< Problem::bias_gradient: [out_features], of sum_type(dtype)
-  TensorView dgates;    ///< Problem::gate_gradient: [blocks], of sum_type(dtype)
+  /// Epilogue::edge_bias: [situations, out_features], dense, of sum_type(dtype)
+  TensorView edge_gain;
+  TensorView edge_bias;
+  TensorView z;       ///< Problem::derivative: like dy
+  TensorView gates;   ///< [blocks of the layout], of sum_type(dtype)
+  TensorView dbias;   ///< Problem::bias_gradient: [out_features], of sum_type(dtype)
+  TensorView dgates;  ///< Problem::gate_gradient: as gates
   /// For grad_weight, instead of x, dy and z: up to kMostPairs pairs, each with batch n, summed in this
   /// order.
   std::span<const ActivationPair> pairs = {};

@@ -59,21 +59,25 @@ enum class Activation : std::uint8_t {
 /// What happens to the sums before they are stored, computed in their type and rounded once to the output
 /// type:
 ///
-///   z = alpha·(x·Wᵀ) + bias
+///   z = alpha·(x·Wᵀ) + bias                          edge_bias: alpha·(x·Wᵀ)·edge_gain[s] + edge_bias[s]
 ///   a = act(z)                                       glu: act(z) · (alpha·(x·Vᵀ) + v_bias)
 ///   y = a + residual + beta·y
 ///
-/// `glu` is the gated linear unit and its variants (Shazeer 2020, arXiv:2002.05202): SwiGLU has silu, GeGLU
-/// gelu. V is a second weight of the same layout; x is read once.
+/// `edge_bias` is a convolution's, in place of `bias` and not with `glu`: a gain and a bias for each output
+/// feature and each situation s of an output position (edge_situations of convolution.h), so that a network
+/// can tell what its padding does. `glu` is the gated linear unit and its variants (Shazeer 2020,
+/// arXiv:2002.05202): SwiGLU has silu, GeGLU gelu. V is a second weight of the same layout; x is read once.
 struct Epilogue {
   bool scale = false;  ///< alpha and beta, given at the launch; else 1 and 0. With beta = 0 y is not read
   bool bias = false;
   Activation activation = Activation::none;
   bool glu = false;
   bool residual = false;  ///< of y's shape and type
+  bool edge_bias = false;
   friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
-/// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+glu+residual".
+/// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+glu+residual". An edge
+/// bias stands where the bias does.
 [[nodiscard]] std::string to_string(const Epilogue& epilogue);
 /// Reads it back; parts in any order. Throws `invalid_argument`.
 [[nodiscard]] Epilogue parse_epilogue(std::string_view text);
@@ -128,13 +132,14 @@ struct Computation {
   /// For gradients: as it is loaded, dy is multiplied by the derivative of this function at z, in sum_type(),
   /// and rounded to dy's type. For relu z may also be y, its result.
   Activation derivative = Activation::none;
-  /// Every block of W is scaled by a number of its own, in sum_type(), and rounded to W's type; where that is
-  /// 0 the block is skipped, whatever it holds. For grad_weight dw is multiplied by it.
+  /// Every block of W, of a convolution with all its taps, is scaled by a number of its own, in sum_type(),
+  /// and rounded to W's type; where that is 0 the block is skipped, whatever it holds. For grad_weight dw is
+  /// multiplied by it.
   bool gates = false;
   bool bias_gradient = false;  ///< grad_weight also sums dy (after `derivative`) over the batch
-  /// grad_weight also sums dw, before gates, times W over each block. With grad_weight, Epilogue::scale
-  /// scales all that is computed: dbias and dgates too are alpha times their sums, plus beta times what they
-  /// were.
+  /// grad_weight also sums dw, before gates, times W over what each gate scales. With grad_weight,
+  /// Epilogue::scale scales all that is computed: dbias and dgates too are alpha times their sums, plus beta
+  /// times what they were.
   bool gate_gradient = false;
   /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
   std::int32_t alignment = 16;

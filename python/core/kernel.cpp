@@ -40,6 +40,8 @@ constexpr std::array kOperands = {
     Operand{"gates", &sk_operands::gates, false},
     Operand{"dbias", &sk_operands::dbias, true},
     Operand{"dgates", &sk_operands::dgates, true},
+    Operand{"edge_gain", &sk_operands::edge_gain, false},
+    Operand{"edge_bias", &sk_operands::edge_bias, false},
 };
 constexpr std::size_t kCount = kOperands.size();
 
@@ -105,6 +107,8 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
   take("bias", has_part(epilogue, "bias"));
   take("v_bias", glu && has_part(epilogue, "bias"));
   take("residual", has_part(epilogue, "residual"));
+  take("edge_gain", has_part(epilogue, "edge_bias"));
+  take("edge_bias", has_part(epilogue, "edge_bias"));
   take("z", std::string_view(kernel.derivative) != "none");
   take("gates", kernel.gates != 0);
   take("dbias", kernel.bias_gradient != 0);
@@ -160,7 +164,7 @@ class Call {
       make(main_, like);
     }
     if (kernel_.bias_gradient != 0) make_sums("dbias", kernel_.out_features, like);
-    if (kernel_.gate_gradient != 0) make_sums("dgates", kernel_.blocks, like);
+    if (kernel_.gate_gradient != 0) make_sums("dgates", gate_count(), like);
     if (!stream_given_) operands_.stream = like.current_stream();
     if (workspace_) take_workspace(like);
     operands_.alpha64 = &alpha_;
@@ -283,6 +287,12 @@ class Call {
     }
     operands_.workspace = static_cast<std::byte*>(space.data) + space.byte_offset;
     operands_.workspace_size = elements * space.dtype.bits * space.dtype.lanes / 8;
+  }
+
+  /// That of the gates which were given: the taps of a convolution's block share one. A launch checks it.
+  [[nodiscard]] std::int64_t gate_count() const {
+    const auto& gates = tensors_[index_of("gates")];
+    return gates && gates->get().ndim == 1 ? gates->get().shape[0] : kernel_.blocks;
   }
 
   void make_sums(std::string_view name, std::int64_t size, const Tensor& like) {

@@ -6,6 +6,7 @@
 
 #include "python/core/command.h"
 #include "python/core/compile.h"
+#include "python/core/edge_situations.h"
 #include "python/core/element_types.h"
 #include "python/core/errors.h"
 #include "python/core/kernel.h"
@@ -36,6 +37,7 @@ NB_MODULE(_core, module) {
   sparsekiln::python::bind_kernel(module);
   sparsekiln::python::bind_compile(module);
   sparsekiln::python::bind_command(module);
+  sparsekiln::python::bind_edge_situations(module);
 #ifdef SPARSEKILN_XLA
   sparsekiln::python::bind_xla(module);
 #endif

@@ -16,10 +16,11 @@ from sparsekiln._errors import Error, InvalidArgument
 from sparsekiln._places import get_include
 from sparsekiln._threads import set_threads, threads
 from sparsekiln.compilation import compile, up_to
+from sparsekiln.edges import edge_situations
 from sparsekiln.layout import Layout
 
 __all__ = [
-    "Error", "InvalidArgument", "Kernel", "Layout", "activations", "compile", "get_include", "patterns", "set_threads", "threads",
+    "Error", "InvalidArgument", "Kernel", "Layout", "activations", "compile", "edge_situations", "get_include", "patterns", "set_threads", "threads",
     "up_to", "__version__",
 ]  # fmt: skip
 

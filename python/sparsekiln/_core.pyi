@@ -56,7 +56,8 @@ class Kernel:
     rows are contiguous, at any distance. With three dimensions, activations are batches of matrices; those of a convolution are
     images, channels-last, [n, (depth,) (height,) width, features], or their rows, and weights [blocks, taps, block_out, block_in]. Outputs that are not
     given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias, residual, z,
-    gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream, a
+    edge_gain and edge_bias[situations, out] (of edge_bias, of the sums' type), gates[blocks of the layout], the outputs
+    dbias[out] and dgates, as gates (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream, a
     number, by default the framework's current one, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). A workspace is a dense array of any type, on the same device, of at least
     workspace_bytes(n) bytes, of which the first workspace_counter_bytes() are zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
     as one that the kernel takes.
@@ -67,6 +68,7 @@ class Kernel:
 
     def __call__(self, *operands: Any, x: Any = None, w: Any = None, y: Any = None, dy: Any = None, dx: Any = None,
                  dw: Any = None, v: Any = None, bias: Any = None, v_bias: Any = None, residual: Any = None, z: Any = None,
+                 edge_gain: Any = None, edge_bias: Any = None,
                  gates: Any = None, dbias: Any = None, dgates: Any = None, alpha: float = 1, beta: float = 0,
                  workspace: Any = None, stream: int | None = None, threads: int = 0) -> Any: ...
     def relayout(self, layout: Any) -> None:
@@ -114,6 +116,7 @@ class Kernel:
 
 def compile(layout: Layout, shown: Any, fields: dict[str, str], options: dict[str, Any],
             progress: Callable[[int, int, float, float], None] | None) -> Kernel: ...
+def edge_situations(convolution: str) -> tuple[int, np.ndarray]: ...
 def computation_fields() -> list[dict[str, Any]]:
     """What decides a computation: for each field its name, the argument of sparsekiln.compile, the text of the default
     ("" where it is that of another field), a line of help, and whether its texts are "yes" and "no"."""

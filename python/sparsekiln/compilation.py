@@ -67,12 +67,14 @@ def compile(
         are float32, of "f64" float64.
     op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
     epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
+        Convolutions may have edge_bias in place of bias: see sparsekiln.edge_situations.
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
     out_dtype: of what is computed; as dtype where None.
     math: "ieee", or "tf32" for float32 on tensor cores.
     order: "batch-major" x[n, in], or "feature-major" x[in, n]; of a convolution channels-last, or on the cpu channels-first.
     derivative: of gradients: dy is multiplied by the derivative of this activation at z.
-    gates: every block of W is scaled by a number of its own. bias_gradient, gate_gradient: grad_weight sums these too.
+    gates: every block of W, of a convolution with all its taps, is scaled by a number of its own.
+    bias_gradient, gate_gradient: grad_weight sums these too.
     in_features, out_features: where the last blocks are cut; 0: whole ones.
     tuning: "recorded", or "now": a problem without a record of this device is tuned first, for `tuning_seconds` at most.
         Ctrl-C ends that; what was measured is kept, and the next run goes on from there.

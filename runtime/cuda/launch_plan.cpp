@@ -54,6 +54,10 @@ std::uint16_t LaunchPlan::offset_of(Argument argument) {
       return offsetof(LaunchOperands, beta);
     case Argument::pairs:
       return offsetof(LaunchOperands, pairs);
+    case Argument::edge_gain:
+      return offsetof(LaunchOperands, edge_gain);
+    case Argument::edge_bias:
+      return offsetof(LaunchOperands, edge_bias);
     case Argument::n:
       return kN;
     case Argument::tables:

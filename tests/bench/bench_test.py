@@ -208,7 +208,7 @@ class Bench(unittest.TestCase):
 
         def write(copy):
             rows = self.measured("cpu_convolution", "ms", *self.placed(shown, {"docs/performance.md": copy}))
-            self.assertEqual(list(rows), ["convolution/features:64/side:5/block:16/density:0.5"])
+            self.assertEqual(list(rows), ["convolution/features:64/side:5/stride:1/block:16/density:0.5"])
             (row,) = rows.values()
             for operation in ("forward", "grad_input", "grad_weight"):
                 self.assert_positive(row[f"{operation}_vs_linear"], operation)

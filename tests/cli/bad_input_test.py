@@ -124,9 +124,10 @@ _SENSELESS_CONVOLUTIONS = [
     ("kernel=2 input=9", ["--taps", "words.txt"], ["taps file 'words.txt', line 1", "0 or 1"]),
     ("kernel=2 input=9", ["--taps", "short.npy"], ["taps file 'short.npy', byte", "2 elements"]),
     ("kernel=2 input=9", ["--taps", "floats.npy"], ["taps file 'floats.npy', byte", "'<f4'", "bool"]),
-    ("kernel=3 input=9", ["--gate"], ["gates", "scaled values"]),
-    ("kernel=3 input=9", ["--dtype", "f64"], ["f64", "f32"]),
-    ("kernel=3 input=9", ["--in-features", "60"], ["whole blocks"]),
+    ("kernel=3 input=9", ["--activation-order", "feature-major", "--dtype", "f64"], ["feature-major", "f64", "channels-last"]),
+    ("kernel=3 input=9", ["--activation-order", "feature-major", "--epilogue", "edge_bias"], ["edge bias", "channels-last"]),
+    ("kernel=3 input=9", ["--in-features", "32"], ["32 input features", "hold 33 to 64"]),
+    ("kernel=3 transposed input=9", ["--out-features", "65"], ["65 output features", "hold 33 to 64"]),
     ("kernel=3 input=9", ["--attached"], ["attached", "baked"]),
 ]
 

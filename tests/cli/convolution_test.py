@@ -31,6 +31,25 @@ class CudaTest(ConvolutionTest):
                         answer = self.answer("run", "L.npy", *request, "--target", ("emulated", "emulated:sm_80")[number // 2], "--check")
                         self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
 
+    def test_features_that_fill_no_whole_blocks_go_with_every_command(self):
+        cut = ("--in-features", 50, "--out-features", 33, "--alignment", 2)
+        request = ("L.npy", *_REQUEST, "--batch", 3, *cut)
+        for operation in _OPERATIONS:
+            with self.subTest(operation=operation):
+                target = ("--op", operation, "--target", "emulated:sm_80")
+                answer = self.answer("run", *request, *target, "--check")
+                self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+                self.assertEqual(self.answer("verify", *request, *target, "--seeds", 1)["found"], 0)
+                said = self.succeed("compile", *request, "--op", operation, "--target", "sm_90", "-o", operation).out
+                self.assertIn("33 → 50" if operation == "grad_input" else "50 → 33", said)
+        (found,) = self.answer("tune", *request, "--target", "emulated:sm_80", "--budget", "1s")["problems"]
+        self.assertEqual((found["candidates"]["tried"] > 0, found["candidates"]["failed"]), (True, 0))
+        made = self.answer("precompile", *request, "--arch", "sm_80", "-o", "K.pack")
+        self.assertEqual((made["kernels"], made["failed"]), (1, []))
+        job = {"layouts": ["L.npy"], "blocks": [16], "batches": [3], "dtypes": ["f16"], "conv": _GEOMETRY, "in_features": 50, "out_features": 33, "alignment": 2}
+        self.write("jobs.json", json.dumps({"archs": ["sm_80"], "jobs": [job]}))
+        self.assertEqual(self.answer("precompile", "jobs.json", "-o", "J.pack")["found"], 1)
+
     def test_a_batch_of_any_images_is_right_for_every_n_it_takes(self):
         for operation in _OPERATIONS:
             for n in (0, 1, 2, 5, 9):
@@ -44,6 +63,17 @@ class CudaTest(ConvolutionTest):
                 request = ("--batch", "up-to:4", "--n", 2, "--op", operation, "--target", "emulated:sm_80", "--seeds", 2)
                 answer = self.answer("verify", "L.npy", *_REQUEST, *request)
                 self.assertEqual((answer["found"], len(answer["seeds"])), (0, 2))
+
+    def test_gates_and_their_gradient_are_right_and_verified(self):
+        gates = ("--batch", "up-to:3", "--n", 2, "--target", "emulated:sm_80", "--gate")
+        masked = ("--block", 16, "--conv", "kernel=3 padding=1 input=9 taps=" + "110100111" * 2, "--dtype", "f32")
+        for request in (_REQUEST, masked):
+            for operation in _OPERATIONS:
+                with self.subTest(request=request, operation=operation):
+                    asked = (*request, *gates, "--op", operation, *(["--gate-gradient"] if operation == "grad_weight" else []))
+                    answer = self.answer("run", "L.npy", *asked, "--check")
+                    self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+                    self.assertEqual(self.answer("verify", "L.npy", *asked, "--seeds", 2)["found"], 0)
 
     def test_what_is_compiled_says_its_geometry(self):
         for operation in _OPERATIONS:
@@ -92,6 +122,52 @@ class CudaTest(ConvolutionTest):
         self.assertEqual(list(self.cache.glob("*/*.entry")), [])
 
 
+_EDGES = ("--epilogue", "scale+edge_bias+relu+residual")
+
+
+@unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+class EdgeBiasTest(ConvolutionTest):
+    def test_it_is_right_on_cpus_and_emulated_devices(self):
+        geometries = ("kernel=2 padding=1 input=4x3x5", _GEOMETRY, "kernel=3x2 stride=2 transposed output-padding=1 input=4x3")
+        for geometry in geometries:
+            for target in ("cpu", "emulated:sm_80"):
+                with self.subTest(geometry=geometry, target=target):
+                    request = ("--block", 16, "--batch", "up-to:5", "--n", 3, "--conv", geometry, *_EDGES, "--target", target, "--check")
+                    answer = self.answer("run", "L.npy", *request)
+                    self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+
+    def test_it_is_verified_compiled_and_tuned(self):
+        request = ("--batch", 2, *_REQUEST, *_EDGES)
+        answer = self.answer("verify", "L.npy", *request, "--target", "emulated:sm_80", "--seeds", 2)
+        self.assertEqual((answer["found"], len(answer["seeds"])), (0, 2))
+        self.succeed("compile", "L.npy", *request, "--target", "sm_90", "-o", "out")
+        self.assertIn("struct EdgeRuns", (self.folder / "out" / "kernel.cu").read_text())
+        for target in ("cpu", "emulated:sm_80"):
+            (found,) = self.answer("tune", "L.npy", *request, "--target", target, "--budget", "1s")["problems"]
+            self.assertEqual(found["candidates"]["failed"], 0)
+        self.assertEqual(self.succeed("report").out.count("scale+edge_bias+relu+residual"), 2)
+
+    def test_a_pack_of_a_jobs_file_has_it(self):
+        job = {"layouts": ["L.npy"], "blocks": [16], "batches": ["up-to:5"], "dtypes": ["f16"], "epilogues": ["edge_bias"], "conv": _GEOMETRY}
+        self.write("jobs.json", json.dumps({"archs": ["sm_80"], "jobs": [job]}))
+        self.assertEqual(self.answer("precompile", "jobs.json", "-o", "K.pack")["failed"], [])
+        hidden = {"SPARSEKILN_NVRTC": "/nonexistent", "SPARSEKILN_CACHE_DIR": str(self.cache.parent / "empty")}
+        request = ("--batch", "up-to:5", "--n", 4, "--epilogue", "edge_bias", "--pack", "K.pack", "--require", "prebuilt")
+        served = self.answer("run", "L.npy", *_REQUEST, *request, "--target", "emulated:sm_80", "--check", **hidden)
+        self.assertEqual((served["from"], served["random"]["ok"]), ("pack", True))
+
+    def test_what_has_none_is_refused_by_one_sentence(self):
+        cases = [
+            ((), "edge_bias", ["this is a linear layer", "bias would work"]),
+            (("--conv", _GEOMETRY), "bias+edge_bias", ["takes the place of the bias"]),
+            (("--conv", _GEOMETRY), "edge_bias+silu+glu", ["a glu pair has no edge bias"]),
+            (("--conv", "kernel=70 padding=35 input=90x90"), "edge_bias", ["more than 4096 ways", "would work"]),
+        ]
+        for geometry, epilogue, needles in cases:
+            with self.subTest(epilogue=epilogue, geometry=geometry):
+                self.assert_refused(2, ["compile", "L.npy", "--target", "cpu", "--epilogue", epilogue, *geometry], needles)
+
+
 class RefusalTest(ConvolutionTest):
     def test_what_cuda_targets_lack_is_refused_by_one_sentence(self):
         cases = [
@@ -100,6 +176,8 @@ class RefusalTest(ConvolutionTest):
             ("kernel=3 input=9", ["--config", "stream tile_n=8"], ["variant stream", "variant simt would work"]),
             ("kernel=3 input=9", ["--attached"], ["attached", "baked would work"]),
             ("kernel=3 input=9", ["--batch", 1 << 30], ["positions together"]),
+            ("kernel=3 input=9", ["--dtype", "f64"], ["f64", "cpu"]),
+            ("kernel=3 input=9", ["--in-features", 96], ["96 input features", "97 to 128"]),
         ]
         for geometry, more, needles in cases:
             for operation in _OPERATIONS[:1] if "--config" in more else _OPERATIONS:

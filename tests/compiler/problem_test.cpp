@@ -114,6 +114,22 @@ TEST_CASE(
   CHECK(problem.flops(2) == 2.0 * 2 * static_cast<double>(blocks) * 16 * 8 * 10);
 }
 
+TEST_CASE("the features of a convolution are cut as those of a linear layer, whichever way it goes") {
+  const auto refusal_of = [](const char* geometry, std::int64_t in, std::int64_t out) {
+    return refusal([&](Problem& p) {
+      p.convolution = parse_convolution(geometry);
+      p.cut_in_features = in;
+      p.cut_out_features = out;
+    });
+  };
+  constexpr const char* kForward = "kernel=3 input=9";
+  constexpr const char* kTransposed = "kernel=3 transposed input=9";
+  CHECK(refusal_of(kForward, 33, 47) == "");
+  CHECK(refusal_of(kTransposed, 47, 33) == "");
+  CHECK(refusal_of(kForward, 33, 32) == "32 output features: 3 blocks of 16 hold 33 to 48");
+  CHECK(refusal_of(kTransposed, 32, 33) == "32 input features: 3 blocks of 16 hold 33 to 48");
+}
+
 TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is refused") {
   CHECK(refusal([](Problem& p) {
           p.operation = Operation::grad_input;
@@ -133,6 +149,30 @@ TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is
           p.operation = Operation::grad_weight;
           p.gate_gradient = true;
         }) == "gate_gradient without gates: they go together");
+}
+
+TEST_CASE("an edge bias is a convolution's, and goes without a bias and a glu pair") {
+  const auto with = [](const char* convolution, Epilogue epilogue) {
+    return refusal([&](Problem& p) {
+      p.convolution = parse_convolution(convolution);
+      p.epilogue = epilogue;
+      p.epilogue.edge_bias = true;
+    });
+  };
+  constexpr const char* kGeometry = "kernel=3 padding=1 input=8x8";
+  CHECK(with(kGeometry, {.scale = true, .activation = Activation::relu, .residual = true}).empty());
+  CHECK(with("none", {}) ==
+        "epilogue edge_bias: an edge bias is a convolution's, and this is a linear layer; bias would work");
+  CHECK(with(kGeometry, {.bias = true}) ==
+        "epilogue bias+edge_bias: an edge bias takes the place of the bias; one of the two would work");
+  CHECK(with(kGeometry, {.activation = Activation::silu, .glu = true}) ==
+        "epilogue edge_bias+silu+glu: a glu pair has no edge bias; bias, or two products, would work");
+  CHECK(with("kernel=70 padding=35 input=100x100", {}).find("more than 4096 ways") != std::string::npos);
+  CHECK(refusal([&](Problem& p) {
+          p.convolution = parse_convolution(kGeometry);
+          p.operation = Operation::grad_input;
+          p.epilogue.edge_bias = true;
+        }).starts_with("epilogue edge_bias of grad_input: a gradient's is scale or none"));
 }
 
 TEST_CASE(
@@ -165,6 +205,9 @@ TEST_CASE("an epilogue is read in any order of its parts and written in one") {
   CHECK(parse_epilogue(to_string(all)) == all);
   CHECK(parse_epilogue("none") == Epilogue{});
   CHECK(to_string(Epilogue{}) == "none");
+  const Epilogue edges = parse_epilogue("relu+edge_bias+scale");
+  CHECK(edges == Epilogue{.scale = true, .activation = Activation::relu, .edge_bias = true});
+  CHECK(to_string(edges) == "scale+edge_bias+relu");
   for (const char* text : {"", "bias+", "bias+bias", "relu+silu", "none+bias", "cube"}) {
     CAPTURE(text);
     CHECK_THROWS_AS((void)parse_epilogue(text), Error);

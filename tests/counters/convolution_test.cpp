@@ -113,7 +113,7 @@ std::uint64_t bytes_of_gradient(const Problem& problem, const Target& target, co
 }
 
 Counted count(Operation operation, const char* geometry, BlockShape block, Types types,
-              const std::string& arch) {
+              const std::string& arch, const Epilogue& epilogue = {}) {
   const TemporaryFolder folder;
   constexpr std::int64_t kImages = 2;
   const Layout layout = patterns::random(4, 4, 0.5, 3);
@@ -122,6 +122,7 @@ Counted count(Operation operation, const char* geometry, BlockShape block, Types
                      .dtype = types.dtype,
                      .operation = operation,
                      .math = types.math,
+                     .epilogue = epilogue,
                      .convolution = parse_convolution(geometry),
                      .target = "emulated:" + arch,
                      .cache_dir = folder.path()};
@@ -179,6 +180,20 @@ const std::vector<Counted>& defaults() {
   return all;
 }
 
+/// The same of forward products with an edge bias.
+const std::vector<Counted>& with_edges() {
+  static const std::vector<Counted> all = [] {
+    std::vector<Counted> result;
+    for (const char* const geometry :
+         {"kernel=3x3 padding=1 input=10x10", "kernel=3x3 stride=2 padding=1 transposed input=6x5"})
+      for (const Types& types : {Types{DType::f16, Math::ieee}, Types{DType::f32, Math::ieee}})
+        for (const BlockShape block : {BlockShape{16, 16}, {32, 32}})
+          result.push_back(count(Operation::forward, geometry, block, types, "sm_90:4", {.edge_bias = true}));
+    return result;
+  }();
+  return all;
+}
+
 /// What main loops read of shared memory, and what those of tensor cores copy there.
 bool feeds(const Counted& run, const cuda::CountedLine& line) {
   return line.kind == "matrix_load" || (line.kind == "copy" && !run.simt) ||
@@ -211,6 +226,17 @@ TEST_CASE("a default kernel of a convolution moves what its schedule names: one 
 TEST_CASE(
     "the instructions that the model expects of a convolution are within 1.5 of what the emulator counts") {
   for (const Counted& run : defaults()) {
+    std::uint64_t executed = 0;
+    for (const cuda::CountedLine& line : run.lines) executed += line.kind == "tensor" ? 0 : line.executed;
+    const double ratio = static_cast<double>(run.instructions) / static_cast<double>(executed);
+    CHECK_MESSAGE(ratio > 1 / 1.5, run.what << ": " << ratio);
+    CHECK_MESSAGE(ratio < 1.5, run.what << ": " << ratio);
+  }
+}
+
+TEST_CASE("an edge bias spills no register, and its instructions are within 1.5 of what the model expects") {
+  for (const Counted& run : with_edges()) {
+    CHECK_MESSAGE(run.resources.spill_store_bytes + run.resources.stack_bytes == 0, run.what);
     std::uint64_t executed = 0;
     for (const cuda::CountedLine& line : run.lines) executed += line.kind == "tensor" ? 0 : line.executed;
     const double ratio = static_cast<double>(run.instructions) / static_cast<double>(executed);

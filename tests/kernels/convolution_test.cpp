@@ -34,18 +34,20 @@ struct Types {
   Math math = Math::ieee;
 };
 constexpr std::array kTypes{
-    Types{DType::f32, DType::f32},
-    Types{DType::f16, DType::f32},
-    Types{DType::bf16, DType::bf16},
-    Types{DType::f32, DType::f32, Math::tf32},
+    Types{DType::f32, DType::f32},   Types{DType::f16, DType::f32},
+    Types{DType::bf16, DType::bf16}, Types{DType::f32, DType::f32, Math::tf32},
+    Types{DType::f64, DType::f64},
 };
 constexpr std::array kOperations{Operation::forward, Operation::grad_input, Operation::grad_weight};
 constexpr std::array kBlocks{BlockShape{8, 8}, BlockShape{16, 16}, BlockShape{32, 32}, BlockShape{16, 32},
                              BlockShape{32, 8}};
-constexpr std::array kAlignments{16, 8, 4};
-constexpr int kEnds = 4;     // epilogues of forward, derivatives and by-products of gradients
+constexpr std::array kAlignments{16, 8, 4, 2};
+constexpr int kGlu = 3;      // the epilogue of forward that is a glu pair
+constexpr int kEnds = 6;     // epilogues of forward, derivatives and by-products of gradients
 constexpr int kLayouts = 3;  // of blocks: one, all, and random ones
 constexpr int kMasks = 3;    // of taps: none, one for all blocks, and one for each
+constexpr int kCuts = 4;     // partial last blocks: none, of inputs, of outputs, of both
+constexpr int kGates = 3;    // none, gates, and in the gradient of the weight theirs, too
 
 enum Axis : std::size_t {
   kDimensions,
@@ -61,6 +63,8 @@ enum Axis : std::size_t {
   kEnd,
   kLayout,
   kMask,
+  kCut,
+  kGate,
   kImages,
   kDynamic,
   kPinned,
@@ -83,6 +87,8 @@ constexpr std::array<int, kAxes> kSizes{3,
                                         kEnds,
                                         kLayouts,
                                         kMasks,
+                                        kCuts,
+                                        kGates,
                                         3,
                                         2,
                                         3,
@@ -98,13 +104,18 @@ struct Trial {
 
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
-        "{} of '{}', {} x {} blocks of {}, {} present, {} images of {}, {} to {}{}, aligned to {}, "
-        "epilogue {}, derivative {}{}, {}, padding {}, target {}, config '{}'",
+        "{} of '{}', {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to {}{}, "
+        "aligned to {}, epilogue {}, derivative {}{}{}, {}, padding {}, target {}, config '{}'",
         name(options.operation), sparsekiln::to_string(options.convolution), layout.rows(), layout.cols(),
-        sparsekiln::to_string(options.block), layout.blocks(), launch.n, sparsekiln::to_string(options.batch),
-        name(options.dtype), name(*options.out_dtype), options.math == Math::tf32 ? " by tf32" : "",
-        options.alignment, sparsekiln::to_string(options.epilogue), name(options.derivative),
-        options.bias_gradient ? ", bias gradient" : "", name(options.order), launch.padding, options.target,
+        sparsekiln::to_string(options.block), layout.blocks(), options.in_features, options.out_features,
+        launch.n, sparsekiln::to_string(options.batch), name(options.dtype), name(*options.out_dtype),
+        options.math == Math::tf32 ? " by tf32" : "", options.alignment,
+        sparsekiln::to_string(options.epilogue), name(options.derivative),
+        options.bias_gradient ? ", bias gradient" : "",
+        options.gate_gradient ? ", gates and their gradient"
+        : options.gates       ? ", gates"
+                              : "",
+        name(options.order), launch.padding, options.target,
         options.config ? sparsekiln::to_string(*options.config) : "default");
   }
 };
@@ -157,18 +168,34 @@ Layout layout_of(int number, std::mt19937& numbers) {
   return patterns::random(rows, cols, number == 1 ? 1 : 0.5, numbers());
 }
 
+/// Some features less than the blocks have, of inputs, outputs or both.
+void cut(Options& options, const Layout& layout, int number, std::mt19937& numbers) {
+  const bool transposed = options.convolution.transposed;
+  const auto features = [&](std::int32_t blocks, std::int32_t side) {
+    return std::int64_t{blocks} * side - 1 - static_cast<std::int64_t>(numbers() % (side - 1u));
+  };
+  const std::int64_t of_rows = features(layout.rows(), options.block.out);
+  const std::int64_t of_cols = features(layout.cols(), options.block.in);
+  if (number % 2 == 1) options.in_features = transposed ? of_rows : of_cols;
+  if (number / 2 == 1) options.out_features = transposed ? of_cols : of_rows;
+}
+
 /// What an operation does besides, by its number.
 void add_ends(Options& options, int number) {
   if (options.operation == Operation::forward) {
     const std::array<Epilogue, kEnds> epilogues{
-        Epilogue{}, Epilogue{.bias = true, .activation = Activation::relu},
+        Epilogue{},
+        Epilogue{.bias = true, .activation = Activation::relu},
         Epilogue{.scale = true, .residual = true},
-        Epilogue{.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .residual = true}};
+        Epilogue{.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .residual = true},
+        Epilogue{.edge_bias = true},
+        Epilogue{.scale = true, .activation = Activation::relu, .residual = true, .edge_bias = true}};
     options.epilogue = epilogues[static_cast<std::size_t>(number)];
+    if (options.dtype == DType::f64) options.epilogue.edge_bias = false;
     return;
   }
   options.epilogue.scale = number == 1 || number == 3;
-  options.derivative = number >= 2 ? Activation::gelu_tanh : Activation::none;
+  options.derivative = number % 4 >= 2 ? Activation::gelu_tanh : Activation::none;
   // On CUDA targets that of a transposed convolution is left to others.
   const bool has_bias = Suite::current().on_cpu() || !options.convolution.transposed;
   options.bias_gradient = options.operation == Operation::grad_weight && number % 2 == 1 && has_bias;
@@ -197,10 +224,18 @@ Trial trial_of(const Row& row) {
   trial.options.operation = kOperations[static_cast<std::size_t>(row[kOperation])];
   trial.options.convolution = geometry;
   trial.options.convolution.tap_mask = mask_of(row[kMask], trial.layout, geometry.taps(), numbers);
+  cut(trial.options, trial.layout, row[kCut], numbers);
   trial.options.alignment = kAlignments[static_cast<std::size_t>(row[kAlignment])];
-  trial.options.target = Suite::current().target_with(row[kWorkers] == 0 ? 3 : 132);
-  trial.options.order = row[kOrder] == 1 ? ActivationOrder::feature_major : ActivationOrder::batch_major;
+  trial.options.target = Suite::current().target_with(row[kWorkers] != 0          ? 132
+                                                      : Suite::current().on_cpu() ? 1
+                                                                                  : 3);
   add_ends(trial.options, row[kEnd]);
+  // An edge bias, and f64, go with channels-last activations alone.
+  if (row[kOrder] == 1 && !trial.options.epilogue.edge_bias && types.dtype != DType::f64)
+    trial.options.order = ActivationOrder::feature_major;
+  trial.options.gates = row[kGate] != 0;
+  trial.options.gate_gradient =
+      row[kGate] == 2 && trial.options.operation == Operation::grad_weight && types.dtype != DType::f64;
   trial.launch = {.n = n, .padding = row[kWide] == 1 ? 16 : 0};
   if (!dynamic && row[kPinned] != 0) trial.options.config = pinned(trial.layout, trial.options, numbers);
   return trial;
@@ -211,13 +246,16 @@ bool exists(const Row& row) {
   if (std::find(row.begin(), row.begin() + kEnd + 1, kUnset) != row.begin() + kEnd + 1) return true;
   const bool on_cpu = Suite::current().on_cpu();
   const Types& types = kTypes[static_cast<std::size_t>(row[kType])];
-  if (on_cpu && types.math == Math::tf32) return false;
+  if (types.math == Math::tf32 ? on_cpu : types.dtype == DType::f64 && !on_cpu) return false;
   if (!on_cpu && row[kOrder] == 1) return false;  // CUDA targets refuse it
+  const auto bytes = static_cast<int>(std::max(size_of(types.dtype), size_of(types.out)));
+  if (row[kAlignment] != kUnset && kAlignments[static_cast<std::size_t>(row[kAlignment])] < bytes)
+    return false;
   if (!on_cpu && Suite::current().device()->target().compute_capability() < 80 &&
       (types.dtype == DType::bf16 || types.math == Math::tf32))
     return false;
   // A glu pair is multiplied block by block, and tensor cores need 32 bytes of it.
-  const bool glu = row[kOperation] == 0 && row[kEnd] == kEnds - 1;
+  const bool glu = row[kOperation] == 0 && row[kEnd] == kGlu;
   const bool tensor_cores = !on_cpu && (types.dtype != DType::f32 || types.math == Math::tf32);
   const BlockShape& block = kBlocks[static_cast<std::size_t>(row[kBlock])];
   const auto inputs = static_cast<std::size_t>(row[kTransposed] == 1 ? block.out : block.in);
@@ -331,6 +369,7 @@ TEST_CASE(
     options.epilogue.scale = true;
     options.bias_gradient = !options.convolution.transposed;
     if (options.convolution.transposed) options.derivative = Activation::relu;
+    options.gates = options.gate_gradient = true;  // whose taps are runs of their own, or of several
     options.target = Suite::current().target_with(132);
     const Layout layout = patterns::random(2, 2, 0.75, 3);
     const Kernel kernel = compile(layout, options);

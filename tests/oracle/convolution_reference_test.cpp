@@ -95,6 +95,29 @@ TEST_CASE("a transposed convolution of numbers and its gradient are those comput
   CHECK(gradient({1, 2, 3, 4, 5, 6}) == std::vector<double>{30, 52, 4});
 }
 
+TEST_CASE("features beyond a cut take no part in a convolution, whatever their weights are") {
+  for (const Operation operation : {Operation::forward, Operation::grad_input}) {
+    Problem problem;
+    problem.operation = operation;
+    problem.layout = Layout::from_mask(1, 1, std::vector<std::uint8_t>{1});
+    problem.block = {8, 8};
+    problem.convolution = parse_convolution("kernel=2 input=3");
+    problem.cut_in_features = 2;
+    problem.cut_out_features = 1;
+    validate(problem);
+    std::vector<float> w(2 * 64, std::numeric_limits<float>::quiet_NaN());
+    w[0] = 1, w[1] = 10, w[64] = 100, w[65] = 1000;  // of both inputs, at both taps
+    const Spmm product(problem);
+    const auto of = [&](const std::vector<float>& x) {
+      return reference(product, {x.data(), w.data(), product.in_features()}, 0, product.y_rows(1), false).y;
+    };
+    if (operation == Operation::forward)
+      CHECK(of({1, 2, 3, 4, 5, 6}) == std::vector<double>{1 + 20 + 300 + 4000, 3 + 40 + 500 + 6000});
+    else
+      CHECK(of({2, 3}) == std::vector<double>{2, 20, 200 + 3, 2000 + 30, 300, 3000});
+  }
+}
+
 TEST_CASE("a convolution of numbers has no product for a tap that the mask takes") {
   const std::string geometry = "kernel=3 padding=1 input=5 taps=101";
   const Numbers forward(geometry, {1, 100}, Operation::forward);

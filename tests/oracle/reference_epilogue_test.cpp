@@ -17,6 +17,15 @@ TEST_CASE("an epilogue is its formula, and exact while nothing is rounded") {
   CHECK(apply({.bias = true}, {.bias = 0.1}, {1, 0}, {}).error > 0);
 }
 
+TEST_CASE("an edge bias scales what alpha has scaled, and its error") {
+  const Epilogue epilogue{.scale = true, .activation = Activation::relu, .residual = true, .edge_bias = true};
+  const EpilogueOperands operands{
+      .alpha = 0.5, .beta = -2, .edge_gain = -3, .edge_bias = 4, .residual = 7, .y = 4};
+  CHECK(apply(epilogue, operands, {-10, 0}, {}).value == 0.5 * -10 * -3 + 4 + 7 - 2 * 4);
+  CHECK(apply(epilogue, operands, {10, 0}, {}).value == 7 - 2 * 4);
+  CHECK(apply({.edge_bias = true}, {.edge_gain = -3}, {10, 0.25}, {}).error == doctest::Approx(0.75));
+}
+
 TEST_CASE("the error of a sum is propagated through an epilogue") {
   const EpilogueOperands operands{.alpha = 4};
   const double error = apply({.scale = true}, operands, {1, 0.5}, {}).error;

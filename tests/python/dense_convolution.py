@@ -12,7 +12,7 @@ import sparsekiln.torch as layers
 
 LAYERS = {dimensions: getattr(layers, f"BlockSparseConv{dimensions}d") for dimensions in (1, 2, 3)}
 TRANSPOSED = {dimensions: getattr(layers, f"BlockSparseConvTranspose{dimensions}d") for dimensions in (1, 2, 3)}
-_UNIT = {torch.float32: 16 * 2.0**-24, torch.bfloat16: 2 * 2.0**-8, torch.float16: 2 * 2.0**-11}
+_UNIT = {torch.float32: 16 * 2.0**-24, torch.bfloat16: 2 * 2.0**-8, torch.float16: 2 * 2.0**-11, torch.float64: 64 * 2.0**-53}
 
 
 def pairwise(options: dict[str, Sequence], allowed) -> list[dict]:
@@ -67,13 +67,18 @@ def dense_weight(layer) -> torch.Tensor:
             for slot, place in taps_of(layer, number):
                 weight[row * height : (row + 1) * height, col * width : (col + 1) * width, *place] = layer.weight_values[number, slot]
             number += 1
+    if groups == 1:  # the last blocks may be partial
+        return weight[: layer.weight_shape[0], : layer.weight_shape[1]]
     rows, cols = layout.rows * height // groups, layout.cols * width // groups
     return torch.cat([weight[g * rows : (g + 1) * rows, g * cols : (g + 1) * cols] for g in range(groups)])
 
 
 def blocks_of(layer, dense: torch.Tensor) -> torch.Tensor:
-    """The entries of a dense weight at the blocks of the layer."""
+    """The entries of a dense weight at the blocks of the layer, and zeros beyond the last channel."""
     layout, (height, width), groups = layer.layout, layer.block, layer.groups
+    whole = dense.new_zeros((layout.rows * height, layout.cols // groups * width, *dense.shape[2:]))
+    whole[: dense.shape[0], : dense.shape[1]] = dense
+    dense = whole
     blocks = []
     for row in range(layout.rows):
         for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
@@ -85,6 +90,18 @@ def blocks_of(layer, dense: torch.Tensor) -> torch.Tensor:
             blocks.append(taps)
     blocks += [torch.zeros_like(blocks[0])] * (layer.weight_values.shape[0] - len(blocks))
     return torch.stack(blocks)
+
+
+def poison_beyond(layer) -> None:
+    """NaN in what the blocks hold beyond the last channel, which nothing reads."""
+    layout, (height, width), (rows, columns) = layer.layout, layer.block, layer.weight_shape
+    number = 0
+    with torch.no_grad():
+        for row in range(layout.rows):
+            for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
+                layer.weight_values[number, :, max(0, rows - row * height) :] = torch.nan
+                layer.weight_values[number, :, :, max(0, columns - int(col) * width) :] = torch.nan
+                number += 1
 
 
 def _run(layer, x, weight, bias, dy, output_size):

@@ -32,6 +32,7 @@ MORE = {
     "ragged deconvolution": Case(RAGGED, (1, 3, 2), (1, 3, 4), (1, 5, 8), (0, 1, 1), strides=(1, 2, 2), MPQ=(1, 5, 8), deconv=True),
     "ragged outputs": Case([(range(8), [3, 0]), (range(8, 24), [1, 2, 3])], (1, 1, 3), (1, 1, 9), (1, 1, 9), (0, 0, 1)),
     "ragged inputs": Case([([3, 0], range(8)), ([1, 2, 3], range(8, 24))], (1, 1, 3), (1, 1, 9), (1, 1, 9), (0, 0, 1)),
+    "any order": Case([(range(8), [3, 0]), (range(8, 24), [1, 2])], (1, 1, 3), (1, 1, 9), (1, 1, 9), (0, 0, 1)),
     "the same lists again": Case(
         [([4, 0, 2], [5, 1]), ([2, 4, 0], [0, 2, 3, 4]), ([1, 3], [1, 5]), ([0, 2, 4], [1, 5]), ([1, 3], [4, 3, 2, 0])],
         (1, 1, 3), (1, 1, 9), (1, 1, 9), (0, 0, 1),
@@ -136,6 +137,38 @@ def test_an_edge_bias_is_of_the_outputs_that_meet_padding(convolutions, name):
         if edges or leaf is leaves[0]:
             assert_near(leaf.grad, want)
         assert_near(got, want)
+
+
+@cases
+@pytest.mark.parametrize("with_gain", [False, True], ids=["without gain", "with gain"])
+def test_torch_differentiates_a_convolution_with_its_edge_bias(convolutions, name, with_gain):
+    case, conv = EVERY[name], convolutions[name]
+    edges, filters = case.edges(), case.filters()
+    x, dy = case.images(2)
+    random = np.random.default_rng(9)
+    g, b = (random.uniform(-1, 1, conv.edge_bias_shape()).astype(np.float32) for _ in range(2))
+    y = case.results(filters, x, dy)[0]
+    dsums, dg, db = biased_gradients(dy, y, edges, g if with_gain else np.ones_like(g))
+    dsums = dsums.astype(np.float32)
+    arrays = (x, conv.collapse_filter(filters), b, *([g] if with_gain else []))
+    leaves = [torch.from_numpy(one).requires_grad_() for one in arrays]
+    got = conv(leaves[1], leaves[0], edge_bias=(leaves[3], leaves[2]) if with_gain else leaves[2])
+    got.backward(torch.from_numpy(dy))
+    assert_near(got.detach(), biased(y, edges, g if with_gain else np.ones_like(g), b), 2e-5)
+    _, dx, dF = case.results(filters, x, dsums)
+    for leaf, wanted in zip(leaves, (dx, dF, db, dg)):
+        if edges or leaf is leaves[0] or leaf is leaves[1]:
+            assert_near(leaf.grad, wanted, 2e-5)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("3x3", True), ("any order", True), ("ragged", False), ("1 tap", False)])
+def test_an_edge_bias_is_an_epilogue_where_outputs_have_one_feature_each(name, expected):
+    case = EVERY[name]
+    conv = built(case, edge_bias=True)
+    b = np.ones(conv.edge_bias_shape(), np.float32)
+    conv(conv.collapse_filter(case.filters()), case.images(1)[0], edge_bias=b)
+    (kernel,) = conv._kernels.values()
+    assert (kernel.computation["epilogue"] == "edge_bias") == expected
 
 
 def test_normalised_filters_of_zeros_are_zeros_with_finite_gradients():

@@ -134,3 +134,48 @@ def test_channels_first_images_give_the_same_bits(geometry, dtype):
     dx = by_name["grad_input"][0](y, values)
     np.testing.assert_array_equal(by_name["grad_input"][1](found, values), np.moveaxis(dx, -1, 1))
     np.testing.assert_array_equal(by_name["grad_weight"][1](turned, found), by_name["grad_weight"][0](x, y))
+
+
+@pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
+@pytest.mark.parametrize("transposed", ["", " transposed"])
+@pytest.mark.parametrize("masked", ["none", "shared", "of each block"])
+def test_gates_scale_all_taps_of_a_block_and_have_the_gradients_that_pytorch_finds(masked, transposed):
+    blocks, rng = layout().blocks, np.random.default_rng(5)
+    mask = np.ones((blocks, 6), bool)
+    if masked == "shared":
+        mask[:, [0, 4]] = False
+    elif masked == "of each block":
+        mask = rng.random((blocks, 6)) < 0.4
+        mask[1] = False
+    digits = "".join("01"[bit] for bit in (mask[0] if masked == "shared" else mask.reshape(-1)).astype(int))
+    text = f"kernel=3x2 padding=1 input=5x6{transposed}" + (f" taps={digits}" if masked != "none" else "")
+    of = lambda op, **more: sk.compile(layout(), BLOCK, sk.up_to(2), op=op, target="cpu", convolution=text, gates=True, **more)
+    x = draw(2, 5, 6, 48 if transposed else 32)
+    values = draw(blocks, 6, *BLOCK) * mask[:, :, None, None]
+    gates = np.linspace(-1, 2, blocks, dtype=np.float32)
+    gates[3] = 0
+
+    # The dense weight is linear in the blocks: PyTorch differentiates its einsum.
+    places = np.zeros((blocks, layout().rows, layout().cols))
+    places[range(blocks), np.repeat(range(layout().rows), np.diff(layout().crow)), layout().col] = 1
+    of_values, of_gates = torch.from_numpy(values).double().requires_grad_(), torch.from_numpy(gates).double().requires_grad_()
+    dense = torch.einsum("brc,b,btoi->rocit", torch.from_numpy(places), of_gates, of_values).reshape(48, 32, 3, 2)
+    images = torch.from_numpy(x).double().movedim(-1, 1).requires_grad_()
+    function = torch.nn.functional.conv_transpose2d if transposed else torch.nn.functional.conv2d
+    y = function(images, dense, padding=1)
+    dy = draw(*y.movedim(1, -1).shape)
+    y.backward(torch.from_numpy(dy).double().movedim(-1, 1))
+
+    close = lambda got, expected: np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-3)
+    present = values[mask] if masked == "of each block" else np.ascontiguousarray(values[:, mask[0]])
+    close(of("forward")(x, present, gates=gates), y.detach().movedim(1, -1))
+    close(of("grad_input")(dy, present, gates=gates), images.grad.movedim(1, -1))
+    kernel = of("grad_weight", gate_gradient=True)
+    dw, dgates = kernel(x, dy, w=present, gates=gates)
+    close(dw.reshape(-1, *BLOCK), of_values.grad.numpy()[mask])
+    assert dgates.shape == (blocks,)
+    close(dgates, of_gates.grad)
+    for one, again in zip((dw, dgates), kernel(x, dy, w=present, gates=gates, threads=1)):
+        np.testing.assert_array_equal(one, again)
+    with pytest.raises(sk.InvalidArgument, match=rf"gates.*\[{blocks}\]"):
+        kernel(x, dy, w=present, gates=np.ones(int(mask.sum()), np.float32))

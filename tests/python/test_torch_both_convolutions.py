@@ -279,11 +279,6 @@ def test_an_input_of_another_type(layers, kernel):
         make_layer(layers, kernel=kernel)(torch.zeros(1, 48, 5, 5, dtype=torch.float64))
 
 
-def test_float64(layers):
-    with refused(ValueError, "a convolution with f64", "f32 would work"):
-        make_layer(layers, dtype=torch.float64)(torch.zeros(1, 48, 5, 5, dtype=torch.float64))
-
-
 def test_from_conv_of_another_layer(layers):
     other = torch.nn.ConvTranspose2d if layers is LAYERS else torch.nn.Conv2d
     for dense in (other(8, 8, 1), torch.nn.Linear(8, 8), layers[1].dense_class(8, 8, 1)):

@@ -9,7 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_convolution import LAYERS, TRANSPOSED, blocks_of, check, close, dense_weight, images, pairwise, refused  # noqa: E402
+from dense_convolution import (  # noqa: E402
+    LAYERS, TRANSPOSED, blocks_of, check, close, dense_weight, images, pairwise, poison_beyond, refused,
+)  # fmt: skip
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import sparsekiln  # noqa: E402
@@ -64,6 +66,39 @@ def test_blocks_that_are_not_square():
     torch.manual_seed(0)
     layer = BlockSparseConv2d(64, 48, 3, padding=1, layout=[[1, 0], [0, 1], [1, 1]], block=(16, 32))
     check(layer, images(layer, 2, (6, 5)))
+
+
+RAGGED = pairwise(
+    {
+        "dimensions": (1, 2, 3), "kernel": (1, 2, 3), "stride": (1, 2), "padding": (0, 1), "in": (3, 16, 20, 37), "out": (1, 10, 32, 37),
+        "block": (8, 16, (16, 32)), "dtype": ("float32", "bfloat16", "float16", "float64"), "channels_last": (False, True), "bias": (True, False),
+    },
+    lambda case: case["in"] % 16 or case["out"] % 16,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RAGGED, ids=lambda case: "-".join(map(str, case.values())))
+def test_channels_that_fill_no_whole_blocks(case):
+    torch.manual_seed(0)
+    layer = LAYERS[case["dimensions"]](
+        case["in"], case["out"], case["kernel"], case["stride"], case["padding"], density=0.7, block=case["block"], bias=case["bias"],
+        dtype=getattr(torch, case["dtype"]),
+    )  # fmt: skip
+    poison_beyond(layer)
+    check(layer, images(layer, 3, (6, 5, 4)[: case["dimensions"]], case["channels_last"]))
+
+
+def test_images_of_three_channels_and_classes_of_ten_of_a_dense_layer():
+    torch.manual_seed(0)
+    for dense in (torch.nn.Conv2d(3, 64, 7, 2, 3), torch.nn.Conv2d(64, 10, 1), torch.nn.Conv1d(20, 37, 3)):
+        layer = {1: BlockSparseConv1d, 2: BlockSparseConv2d}[len(dense.kernel_size)].from_conv(dense, 1, 16)
+        assert torch.equal(layer.dense_weight(), dense.weight) and torch.equal(layer.to_dense().weight, dense.weight)
+        assert not torch.isnan(layer.weight_values).any()
+        x = images(layer, 2, (12, 11)[: layer.dimensions])
+        close(layer(x), dense(x))
+        poison_beyond(layer)
+        check(layer, x)
+        assert torch.equal(layer.to_dense().weight, dense.weight)
 
 
 def test_one_layer_takes_images_of_several_sizes_and_numbers():
@@ -340,8 +375,8 @@ def test_the_core_makes_gradients_of_convolutions():
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"in_channels": 40}, ("40 input channels fill no whole blocks of 16", "48 channels")),
-        ({"out_channels": 8}, ("8 output channels fill no whole blocks of 16", "16 channels")),
+        ({"in_channels": 0}, ("32 output and 0 input channels", "multiples")),
+        ({"in_channels": 40, "groups": 2}, ("2 groups has 20 input channels", "fewer groups")),
         ({"groups": 3}, ("32 output and 48 input channels in 3 groups", "multiples")),
         ({"in_channels": 32, "groups": 32}, ("32 groups", "1 output channels", "smaller blocks")),
         ({"kernel_size": 0}, ("kernel_size=0", "1 or more")),

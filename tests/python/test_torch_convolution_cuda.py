@@ -11,7 +11,7 @@ from dense_matmul import assert_near
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_convolution import LAYERS, TRANSPOSED, check, close, images  # noqa: E402
+from dense_convolution import LAYERS, TRANSPOSED, check, close, images, poison_beyond  # noqa: E402
 from emulated_device import EmulatedDevice  # noqa: E402
 
 import sparsekiln  # noqa: E402
@@ -70,6 +70,24 @@ def test_values_and_gradients(device, kind, dimensions, extents, options, channe
     layer = make(kind, dimensions, **options)
     check(layer, images(layer, 3, extents, channels_last))
     assert sorted(device.launches) == ["forward", "grad_input" if kind is LAYERS else "forward", "grad_weight"]
+
+
+@needs_emulator
+@pytest.mark.parametrize(
+    "layer, extents, options",
+    [
+        (LAYERS[2], (9, 8), {"in_channels": 3, "out_channels": 37, "kernel_size": 5, "stride": 2, "padding": 2, "dtype": torch.float16}),
+        (LAYERS[2], (6, 5), {"in_channels": 37, "out_channels": 10, "kernel_size": 3}),
+        (LAYERS[1], (11,), {"in_channels": 20, "out_channels": 33, "kernel_size": 3, "padding": 1, "dtype": torch.bfloat16}),
+        (TRANSPOSED[2], (4, 5), {"in_channels": 20, "out_channels": 3, "kernel_size": 4, "stride": 2, "padding": 1, "dtype": torch.float16}),
+    ],
+)
+def test_channels_that_fill_no_whole_blocks(device, layer, extents, options):
+    torch.manual_seed(0)
+    layer = layer(**options, density=0.7, block=16)
+    poison_beyond(layer)
+    check(layer, images(layer, 3, extents, True))
+    assert sorted(device.launches) == ["forward", "grad_input", "grad_weight"]
 
 
 @needs_emulator

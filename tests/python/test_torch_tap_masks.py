@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_convolution import LAYERS, TRANSPOSED, blocks_of, check, close, dense_weight, images, refused  # noqa: E402
+from dense_convolution import LAYERS, TRANSPOSED, blocks_of, check, close, dense_weight, images, poison_beyond, refused  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import sparsekiln  # noqa: E402
@@ -45,6 +45,17 @@ def make_layer(layers, each, dimensions=2, seed=0, block=8, **options):
 def test_values_and_gradients(layers, each, dimensions, options):
     layer = make_layer(layers, each, dimensions, **options)
     check(layer, images(layer, 3, (7, 6, 5)[:dimensions]))
+
+
+@BOTH
+@EACH
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_channels_that_fill_no_whole_blocks(layers, each, dtype):
+    torch.manual_seed(0)
+    layer = layers[2](21, 18, 3, padding=1, layout=LAYOUT, tap_mask=make_mask(each), block=8, dtype=dtype)
+    assert torch.equal(layer.blocks_of(layer.dense_weight()), layer.weight_values)
+    poison_beyond(layer)
+    check(layer, images(layer, 3, (7, 6)))
 
 
 @BOTH

@@ -7,7 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_convolution import LAYERS, TRANSPOSED, blocks_of, check, close, dense_weight, images, pairwise, refused  # noqa: E402
+from dense_convolution import (  # noqa: E402
+    LAYERS, TRANSPOSED, blocks_of, check, close, dense_weight, images, pairwise, poison_beyond, refused,
+)  # fmt: skip
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from sparsekiln.torch import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d  # noqa: E402
@@ -81,6 +83,34 @@ def test_outputs_that_no_input_reaches_are_the_bias(options):
     for offset in range(options["kernel"], 3):
         for part in (y[:, :, offset::3], y[:, :, :, offset::3]):
             assert part.numel() and torch.equal(part, layer.bias[:, None, None].expand_as(part))
+
+
+RAGGED = pairwise(
+    {
+        "dimensions": (1, 2, 3), "kernel": (1, 2, 3), "stride": (1, 2), "padding": (0, 1), "in": (3, 16, 20, 37), "out": (3, 10, 32, 37),
+        "block": (8, 16, (32, 16)), "dtype": ("float32", "bfloat16", "float16", "float64"), "channels_last": (False, True), "bias": (True, False),
+    },
+    lambda case: case["in"] % 16 or case["out"] % 16,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RAGGED, ids=lambda case: "-".join(map(str, case.values())))
+def test_channels_that_fill_no_whole_blocks(case):
+    layer = make_layer(
+        case["dimensions"], case["kernel"], case["in"], case["out"], case["block"], density=0.7, stride=case["stride"],
+        padding=case["padding"], bias=case["bias"], dtype=getattr(torch, case["dtype"]),
+    )  # fmt: skip
+    poison_beyond(layer)
+    check(layer, images(layer, 3, EXTENTS[: case["dimensions"]], case["channels_last"]))
+
+
+def test_the_blocks_of_a_dense_layer_with_partial_ones():
+    torch.manual_seed(0)
+    dense = torch.nn.ConvTranspose2d(20, 3, 4, 2, 1)
+    layer = BlockSparseConvTranspose2d.from_conv(dense, 1, 16)
+    assert torch.equal(layer.dense_weight(), dense.weight) and torch.equal(layer.to_dense().weight, dense.weight)
+    x = images(layer, 2, (6, 5))
+    close(layer(x), dense(x))
 
 
 @pytest.mark.parametrize("size", [(9, 11), (10, 12), (9, 12)])
@@ -165,8 +195,8 @@ def test_what_onnx_exporters_are_given_is_of_standard_operators(monkeypatch, siz
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"in_channels": 40}, ("40 input channels fill no whole blocks of 16", "48 channels")),
-        ({"block": (16, 64)}, ("32 output channels fill no whole blocks of 64", "smaller blocks")),
+        ({"in_channels": 40, "groups": 2}, ("2 groups has 20 input channels", "fewer groups")),
+        ({"in_channels": 64, "block": (16, 64), "groups": 2}, ("2 groups has 16 output channels", "smaller blocks")),
         ({"groups": 3}, ("48 input and 32 output channels in 3 groups", "multiples")),
         ({"padding": "same"}, ("padding of 'same'", "numbers")),
         ({"output_padding": 1}, ("output_padding of 1x1", "stride of 1x1 and a dilation of 1x1", "smaller")),

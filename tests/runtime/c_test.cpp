@@ -50,7 +50,7 @@ sk_layout* exchange() {
 TEST_CASE("the header is C, and the version is that of the project") {
   CHECK(header_is_c() == 1);
   CHECK(std::string_view(sk_version()) == SPARSEKILN_VERSION);
-  CHECK(sk_interface_version() == 3);  // as c_header.c has it, with the sizes of the structs
+  CHECK(sk_interface_version() == 4);  // as c_header.c has it, with the sizes of the structs
 }
 
 TEST_CASE("the exported init functions initialise the first version of a struct, and nothing after it") {
@@ -532,6 +532,21 @@ TEST_CASE("the C interface lists the element types with their names, DLPack type
     CHECK(type.on_cuda == 0);
   }
   CHECK(has_float64);
+}
+
+TEST_CASE("the C interface gives the edge situations of a convolution, and how many there are") {
+  std::int32_t count = 0;
+  std::int64_t positions = 0;
+  REQUIRE(sk_edge_situations("kernel=3 padding=1 input=2x3", &count, &positions, nullptr) == SK_OK);
+  CHECK(count == 6);
+  REQUIRE(positions == 6);
+  std::array<std::int32_t, 6> of_position{};
+  REQUIRE(sk_edge_situations("kernel=3 padding=1 input=2x3", &count, &positions, of_position.data()) ==
+          SK_OK);
+  CHECK(of_position == std::array<std::int32_t, 6>{0, 1, 2, 3, 4, 5});
+  CHECK(sk_edge_situations("none", &count, &positions, nullptr) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).starts_with("edge situations are a convolution's"));
+  CHECK(sk_edge_situations(nullptr, &count, &positions, nullptr) == SK_INVALID_ARGUMENT);
 }
 
 TEST_CASE("an element type is written as far as the caller's size, and one past the last is refused") {

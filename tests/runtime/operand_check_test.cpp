@@ -239,6 +239,35 @@ TEST_CASE("the residual of a convolution has the rows of y, the z of its gradien
   CHECK(gradient.refusal(operands).empty());
 }
 
+TEST_CASE("an edge bias has a dense row of each edge situation, of the type of sums") {
+  Memory memory;
+  memory.contract.epilogue.edge_bias = true;
+  memory.contract.edge_situations = 6;
+  Operands operands = memory.rows(1);
+  CHECK(memory.refusal(operands).starts_with("edge_gain: it was not given"));
+  std::vector<float> gain(6 * kOut);
+  std::vector<float> bias(6 * kOut);
+  operands.edge_gain = Memory::of(gain.data(), {6, kOut});
+  operands.edge_bias = Memory::of(bias.data(), {6, kOut});
+  CHECK(memory.refusal(operands).empty());
+  CHECK(memory.check(operands).first.edge_gain == gain.data());
+  CHECK(memory.check(operands).first.edge_bias == bias.data());
+  operands.edge_bias = Memory::of(bias.data(), {5, kOut});
+  CHECK(memory.refusal(operands) ==
+        "edge_bias: rank 2, shape [5, 32] and strides [32, 1], but the kernel takes dense [6, 32]: a row for "
+        "each edge situation");
+  operands.edge_bias = Memory::of(bias.data(), {6 * kOut});
+  CHECK(memory.refusal(operands).find("rank 1") != std::string::npos);
+  operands.edge_bias = Memory::of(bias.data(), {6, kOut});
+  operands.edge_bias.stride[0] = kOut + 1;
+  CHECK(memory.refusal(operands).find("strides [33, 1]") != std::string::npos);
+  operands.edge_bias = Memory::of(bias.data(), {6, kOut});
+  operands.edge_bias.dtype = DType::f16;
+  CHECK(memory.refusal(operands).find("its type is f16") != std::string::npos);
+  operands.edge_bias = Memory::of(memory.y(), {6, kOut});
+  CHECK(memory.refusal(operands).find("overlaps edge_bias") != std::string::npos);
+}
+
 TEST_CASE("the weight of a convolution is taken with and without an axis of taps") {
   const Memory memory;
   Operands operands = memory.rows(1);

@@ -50,7 +50,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
   [[maybe_unused]] const auto& [operation, shape, batch, dtype, out_dtype, math, order, strict_absent, ends,
                                 derivative, gates, bias_gradient, gate_gradient, alignment, overlap_launches,
                                 convolution] = computation;
-  [[maybe_unused]] const auto& [scale, bias, activation, glu, residual] = epilogue;
+  [[maybe_unused]] const auto& [scale, bias, activation, glu, residual, edge_bias] = epilogue;
   [[maybe_unused]] const auto& [out, in] = block;
   [[maybe_unused]] const auto& [kind, arch, workers] = target;
   [[maybe_unused]] const auto& [up_to, numbers] = ranged;
@@ -82,6 +82,7 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.problem.epilogue.activation = Activation::gelu; },
       [](Asked& a) { a.problem.epilogue.glu = true; },
       [](Asked& a) { a.problem.epilogue.residual = true; },
+      [](Asked& a) { a.problem.epilogue.edge_bias = true; },
       [](Asked& a) { a.problem.derivative = Activation::relu; },
       [](Asked& a) { a.problem.gates = true; },
       [](Asked& a) { a.problem.bias_gradient = true; },
@@ -295,6 +296,7 @@ TEST_CASE("requests that differ in one option are different rows of the table") 
       [](Request& r) { r.options.epilogue.activation = Activation::gelu; },
       [](Request& r) { r.options.epilogue.glu = true; },
       [](Request& r) { r.options.epilogue.residual = true; },
+      [](Request& r) { r.options.epilogue.edge_bias = true; },
       [](Request& r) { r.options.derivative = Activation::relu; },
       [](Request& r) { r.options.gates = true; },
       [](Request& r) { r.options.bias_gradient = true; },

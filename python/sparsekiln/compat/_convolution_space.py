@@ -48,17 +48,19 @@ class Space(NamedTuple):
             )
         return self
 
-    def text(self) -> str:
-        """As sparsekiln.compile takes it, without leading dimensions that are one position."""
+    def text(self, transposed: bool = False) -> str:
+        """As sparsekiln.compile takes it, without leading dimensions that are one position. `transposed`: the transposed
+        convolution, whose input is the output here."""
         ones = (1, 1, 1, 0, 0)
         first = 0
         while first < 2 and (self.kernel[first], self.input[first], self.output[first], self.before[first], self.after[first]) == ones:
             first += 1
         padding = "x".join(f"{before}:{max(after, 0)}" for before, after in zip(self.before[first:], self.after[first:]))
-        return (
-            f"kernel={by(self.kernel[first:])} stride={by(self.stride[first:])} dilation={by(self.dilation[first:])} "
-            f"padding={padding} input={by(self.input[first:])}"
-        )
+        text = f"kernel={by(self.kernel[first:])} stride={by(self.stride[first:])} dilation={by(self.dilation[first:])} padding={padding}"
+        if not transposed:
+            return f"{text} input={by(self.input[first:])}"
+        more = by([max(-after, 0) for after in self.after[first:]])
+        return f"{text} transposed output-padding={more} input={by(self.output[first:])}"
 
     def padded_positions(self) -> int:
         return math.prod(x + before + max(after, 0) for x, before, after in zip(self.input, self.before, self.after))

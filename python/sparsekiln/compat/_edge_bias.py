@@ -20,6 +20,7 @@ class EdgeBias:
 
     edges: positions of an image, in row-major order, a list for each edge.
     shape: of g and b, [channels, edges], or where channels are last [edges, channels].
+    edge_of: of each position, the number of its edge from 1 on, or 0 for none.
     """
 
     def __init__(self, edges: Sequence[list[int]], positions: int, channels: int, channels_first: bool):
@@ -27,9 +28,15 @@ class EdgeBias:
         self.shape = (channels, len(self.edges)) if channels_first else (len(self.edges), channels)
         self._axis = 1 if channels_first else 0  # of edges
         self._image = (channels, positions) if channels_first else (positions, channels)
-        self._edge_of = np.zeros(positions, np.int64)  # 0: none of them
+        self.edge_of = np.zeros(positions, np.int64)  # 0: none of them
         for number, edge in enumerate(self.edges):
-            self._edge_of[edge] = number + 1
+            self.edge_of[edge] = number + 1
+
+    def check(self, g: Any, b: Any) -> None:
+        """ValueError for those of another shape."""
+        for name, numbers in (("g", g), ("b", b)):
+            if numbers is not None and tuple(numbers.shape) != self.shape:
+                raise ValueError(f"{name} is {list(numbers.shape)}; an edge bias of this convolution is {list(self.shape)}")
 
     def apply(self, y: Any, g: Any, b: Any) -> Any:
         """Has y's framework, shape and type; differentiable. g may be None: nothing is multiplied."""
@@ -59,12 +66,10 @@ class EdgeBias:
 
     def _at_positions(self, f: Functions, numbers: Any, elsewhere: Callable[[Any], Any]) -> Any:
         first = numbers[:, :1] if self._axis else numbers[:1]
-        return f.take(f.join([elsewhere(first), numbers], self._axis), self._edge_of, self._axis)
+        return f.take(f.join([elsewhere(first), numbers], self._axis), self.edge_of, self._axis)
 
     def _check(self, y: Any, g: Any, b: Any) -> None:
-        for name, numbers in (("g", g), ("b", b)):
-            if numbers is not None and tuple(numbers.shape) != self.shape:
-                raise ValueError(f"{name} is {list(numbers.shape)}; an edge bias of this convolution is {list(self.shape)}")
+        self.check(g, b)
         shape = list(y.shape)
         spatial = shape[2:] if self._axis else shape[1:-1]
         channels = (shape[1] if self._axis else shape[-1]) if len(shape) > 1 else None

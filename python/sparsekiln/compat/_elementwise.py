@@ -15,10 +15,10 @@ class Functions(NamedTuple):
     cast: Callable[[Any, str], Any]
     reshape: Callable[[Any, Any], Any]
     shape: Callable[[Any], Any]
-    total: Callable[[Any, tuple[int, ...]], Any]  #: keeps the axes
-    at_least: Callable[[Any, float], Any]
     relu: Callable[[Any], Any]
-    sqrt: Callable[[Any], Any]
+    #: Blocks [blocks, first, second, taps], where the outputs are axis 1 or 2 (given as 0 or 1), times a gain for each output
+    #: of each block (or None), over its length, whose square is at least some number.
+    normalised: Callable[[Any, int, Any, float], Any]
     join: Callable[[list[Any], int], Any]
     take: Callable[[Any, np.ndarray, int], Any]
     ones_like: Callable[[Any], Any]
@@ -35,10 +35,10 @@ def _numpy() -> Functions:
         cast=lambda array, name: np.asarray(array).astype(name),
         reshape=np.reshape,
         shape=np.shape,
-        total=lambda array, axes: array.sum(axes, keepdims=True),
-        at_least=np.maximum,
         relu=lambda array: np.maximum(array, 0),
-        sqrt=np.sqrt,
+        normalised=lambda blocks, outputs, gain, least: _normalised(
+            blocks, outputs, gain, np.sqrt(np.maximum((blocks * blocks).sum(_others(outputs), keepdims=True), least))
+        ),
         join=np.concatenate,
         take=np.take,
         ones_like=np.ones_like,
@@ -54,10 +54,8 @@ def _torch() -> Functions:
         cast=lambda array, name: torch.as_tensor(array).to(getattr(torch, name)),
         reshape=torch.reshape,
         shape=lambda array: array.shape,
-        total=lambda array, axes: array.sum(axes, keepdim=True),
-        at_least=lambda array, least: array.clamp(min=least),
         relu=torch.relu,
-        sqrt=torch.sqrt,
+        normalised=_normalised_by_torch,
         join=torch.cat,
         take=lambda array, index, axis: array.index_select(axis, torch.from_numpy(index).to(array.device)),
         ones_like=torch.ones_like,
@@ -73,15 +71,42 @@ def _tensorflow() -> Functions:
         cast=tf.cast,
         reshape=tf.reshape,
         shape=tf.shape,
-        total=lambda array, axes: tf.reduce_sum(array, axes, keepdims=True),
-        at_least=tf.maximum,
         relu=tf.nn.relu,
-        sqrt=tf.sqrt,
+        normalised=lambda blocks, outputs, gain, least: _normalised(
+            blocks, outputs, gain, tf.sqrt(tf.maximum(tf.reduce_sum(blocks * blocks, _others(outputs), keepdims=True), least))
+        ),
         join=tf.concat,
         take=lambda array, index, axis: tf.gather(array, index, axis=axis),
         ones_like=tf.ones_like,
         zeros_like=tf.zeros_like,
     )
+
+
+def _others(outputs: int) -> tuple[int, int]:
+    return (2, 3) if outputs == 0 else (1, 3)
+
+
+def _of_outputs(blocks: Any, outputs: int) -> tuple[int, ...]:
+    """The shape of a number for each output of some blocks."""
+    count, side = blocks.shape[0], blocks.shape[1 + outputs]
+    return (count, side, 1, 1) if outputs == 0 else (count, 1, side, 1)
+
+
+def _normalised(blocks: Any, outputs: int, gain: Any, length: Any) -> Any:
+    if gain is not None:
+        blocks = blocks * functions_of(blocks).reshape(gain, _of_outputs(blocks, outputs))
+    return blocks / length
+
+
+def _normalised_by_torch(blocks: Any, outputs: int, gain: Any, least: float) -> Any:
+    """Each block is a row of its own, or a column, of a layout."""
+    import torch
+
+    from sparsekiln.torch.normalisation import normalized
+
+    places = torch.arange(blocks.shape[0], device=blocks.device)
+    features = blocks.shape[0] * blocks.shape[1 + outputs]
+    return normalized(blocks.movedim(-1, 1), places, features, outputs, gain, least).movedim(1, -1)
 
 
 def wide(*arrays: Any) -> str:
@@ -101,12 +126,10 @@ class Filters(NamedTuple):
         gains = None if gain is None else f.reshape(f.cast(gain, compute), (-1,))
         parts, first = [], 0
         for blocks in self._parts(f, f.cast(F, compute)):
-            length = f.sqrt(f.at_least(f.total(blocks * blocks, self._others), epsilon))
-            if gains is not None:
-                shape, count = self._of_outputs(blocks)
-                blocks = blocks * f.reshape(gains[first : first + count], shape)
-                first += count
-            parts.append(f.reshape(blocks / length, (-1,)))
+            count = blocks.shape[0] * blocks.shape[1 + self.outputs]
+            gain_here = None if gains is None else gains[first : first + count]
+            first += count
+            parts.append(f.reshape(f.normalised(blocks, self.outputs, gain_here, epsilon), (-1,)))
         return f.cast(f.reshape(f.join(parts, 0), F.shape), dtype)
 
     def gradient(self, F: np.ndarray, dy: np.ndarray, gain: np.ndarray | None, epsilon: float) -> tuple[np.ndarray, np.ndarray | None]:
@@ -114,10 +137,11 @@ class Filters(NamedTuple):
         f, compute = functions_of(F), wide(F, gain)
         dF, dgain, first = [], [], 0
         for blocks, dblocks in zip(self._parts(f, f.cast(F, compute)), self._parts(f, f.cast(dy, compute))):
-            squares = f.total(blocks * blocks, self._others)
+            others, shape = _others(self.outputs), _of_outputs(blocks, self.outputs)
+            squares = (blocks * blocks).sum(others, keepdims=True)
             inverse = 1 / np.sqrt(np.maximum(squares, epsilon))
-            along = f.total(dblocks * blocks, self._others) * inverse
-            shape, count = self._of_outputs(blocks)
+            along = (dblocks * blocks).sum(others, keepdims=True) * inverse
+            count = along.size
             scale = inverse if gain is None else inverse * gain[first : first + count].reshape(shape)
             first += count
             dF.append((scale * (dblocks - blocks * (squares >= epsilon) * along * inverse)).reshape(-1))
@@ -126,15 +150,6 @@ class Filters(NamedTuple):
             np.concatenate(dF).reshape(F.shape).astype(F.dtype),
             None if gain is None else np.concatenate(dgain).astype(gain.dtype),
         )
-
-    @property
-    def _others(self) -> tuple[int, int]:
-        return (2, 3) if self.outputs == 0 else (1, 3)
-
-    def _of_outputs(self, blocks: Any) -> tuple[tuple[int, ...], int]:
-        """The shape of a number for each output of some blocks, and how many these are."""
-        count, outputs = blocks.shape[0], blocks.shape[1 + self.outputs]
-        return ((count, outputs, 1, 1) if self.outputs == 0 else (count, 1, outputs, 1)), count * outputs
 
     def _parts(self, f: Functions, F: Any) -> list[Any]:
         """[blocks, first, second, taps] of each stretch of blocks of one shape."""

@@ -37,6 +37,11 @@ class IndexMap:
             (of_sources[number == one], sources[number == one]) for one in range(1, int(number.max(initial=0)) + 1)
         ]
 
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether no target has several sources."""
+        return not self._more
+
     def gather(self, array: Any) -> Any:
         return array if self._identity else self._taken(array, self._target_of, self._without_target)
 

@@ -21,6 +21,7 @@ cpu those of the gradient of the filters, all up to a power of two.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,7 +33,8 @@ from sparsekiln._dtypes import CPU_ONLY, NAMES
 from sparsekiln.compat import _convolution_plan, _convolution_space
 from sparsekiln.compat._edge_bias import ConvEdgeBias, EdgeBias, conv_edge_bias_init, deconv_edge_bias_init
 from sparsekiln.compat._elementwise import Filters, cwise_linear
-from sparsekiln.compat._frameworks import Differentiable, aligned, target_of, type_name
+from sparsekiln.compat._frameworks import Differentiable, aligned, framework_of, target_of, type_name
+from sparsekiln.compat._kernel_edges import KernelEdges
 
 __all__ = [
     "BlocksparseConv", "BlocksparseDeconv", "ConvEdgeBias", "conv_edge_bias_init", "cwise_linear", "deconv_edge_bias_init",
@@ -108,9 +110,10 @@ class BlocksparseConv:
         channels, *image = self.o_shape(1)[1:]
         self._edge_bias = EdgeBias(edges, math.prod(image), channels, channels_first=True)
         self.edgeBiasMap, self.edgeBiasDim = self._edge_bias.edges, len(edges)
+        self._kernel_edges: KernelEdges | None = None
 
         self._plan = _convolution_plan.planned(inputs, outputs, (self.C, self.K), self.trs)
-        self._kernels: dict[tuple[str, str, int, str], sparsekiln.Kernel] = {}
+        self._kernels: dict[tuple[str, str, int, str, bool], sparsekiln.Kernel] = {}
         self._differentiable = Differentiable(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -167,11 +170,27 @@ class BlocksparseConv:
         Returns:
           o_shape(N), with as many dimensions as I: an array of its framework and type.
         """
-        y = self._differentiable(I, F)
         if edge_bias is None:
-            return y
+            return self._differentiable(I, F)
         g, b = edge_bias if isinstance(edge_bias, (tuple, list)) else (None, edge_bias)
-        return self.edge_bias(y, b, g)
+        if self._edges_are_in_kernels() and framework_of(I, F, g, b) != "tensorflow":
+            self._kernel_edges = self._kernel_edges or KernelEdges(self, self._edge_bias)
+            return self._kernel_edges(I, F, g, b)
+        return self.edge_bias(self._differentiable(I, F), b, g)
+
+    def _edges_are_in_kernels(self) -> bool:
+        """Whether an edge bias is an epilogue of the kernel: each output channel is one of the kernel's features."""
+        side = self._plan.input if self._transposed else self._plan.output
+        return self.edgeBiasDim > 0 and side.channels.is_one_to_one and self._situations is not None
+
+    @functools.cached_property
+    def _situations(self) -> np.ndarray | None:
+        """For each edge situation of the kernels its edge, from 1 on, or 0 for none; None if there are too many for kernels."""
+        try:
+            situations = sparsekiln.edge_situations(self._space.text(self._transposed)).of_position.reshape(-1)
+        except sparsekiln.InvalidArgument:
+            return None
+        return self._edge_bias.edge_of[np.unique(situations, return_index=True)[1]]
 
     def edge_bias(self, x: Any, eb: Any, gain: Any = None) -> Any:
         """x · gain + eb at the edges, and x elsewhere; differentiable. x is an output of the convolution."""
@@ -267,6 +286,9 @@ class BlocksparseConv:
     def _y(self, x: Any, w: Any, empty: Callable[..., Any] | None = None) -> Any:
         return self._convolved("forward", x, w, empty)
 
+    def _y_with_edges(self, x: Any, w: Any, edges: tuple[Any, Any]) -> Any:
+        return self._convolved("grad_input" if self._transposed else "forward", x, w, None, edges)
+
     def _dx(self, dy: Any, w: Any, empty: Callable[..., Any] | None = None) -> Any:
         return self._convolved("grad_input", dy, w, empty)
 
@@ -275,19 +297,23 @@ class BlocksparseConv:
 
     # ---- kernels ----
 
-    def _convolved(self, op: str, images: Any, F: Any, empty: Callable[..., Any] | None) -> Any:
-        """forward: images of DHW -> of MPQ; grad_input: the other way."""
+    def _convolved(
+        self, op: str, images: Any, F: Any, empty: Callable[..., Any] | None, edges: tuple[Any, Any] | None = None
+    ) -> Any:  # fmt: skip
+        """forward: images of DHW -> of MPQ; grad_input: the other way. `edges`: of the kernel's epilogue, see KernelEdges."""
         plan, n = self._plan, images.shape[0]
         sides = (plan.input, self.DHW), (plan.output, self.MPQ)
         (before, _), (after, extents) = sides if op == "forward" else sides[::-1]
         weight = aligned(plan.weight.scatter_add(F.reshape(-1))).reshape(plan.layout.blocks, self.trs, plan.output.block, plan.input.block)
         rows, positions = _rows(before, images), math.prod(extents)
         result = _empty_like(rows, (n * positions, after.features))
-        most = self._most_images(op, rows)
+        most, more = self._most_images(op, rows), {}
+        if edges is not None:
+            more = {name: aligned(after.channels.gather(one)) for name, one in zip(("edge_gain", "edge_bias"), edges)}
         for first in range(0, n, most):
             count = min(most, n - first)
-            kernel = self._kernel(op, rows, most)
-            kernel(_of_images(rows, n, first, count), weight, _of_images(result, n, first, count))
+            kernel = self._kernel(op, rows, most, edges is not None)
+            kernel(_of_images(rows, n, first, count), weight, _of_images(result, n, first, count), **more)
         result = after.channels.scatter_add(result.reshape(n, *extents[-(images.ndim - 2) :], after.features))
         return _channels_first(result, images, empty)
 
@@ -323,16 +349,19 @@ class BlocksparseConv:
             most = min(most, _MOST_WORKSPACE // bytes_)
         return 1 << (max(most, 1).bit_length() - 1)
 
-    def _kernel(self, op: str, like: Any, most: int) -> sparsekiln.Kernel:
-        asked = (op, type_name(like.dtype), most, target_of(like))
+    def _kernel(self, op: str, like: Any, most: int, edges: bool = False) -> sparsekiln.Kernel:
+        asked = (op, type_name(like.dtype), most, target_of(like), edges)
         if asked not in self._kernels:
+            # A gradient has no epilogue: grad_input is the forward product of the transposed convolution.
+            transposed = edges and op == "grad_input"
             self._kernels[asked] = sparsekiln.compile(
                 self._plan.layout,
                 block=(self._plan.output.block, self._plan.input.block),
                 batch=sparsekiln.up_to(most),
                 dtype=NAMES[asked[1]],
-                op=op,
-                convolution=self._space.text(),
+                op="forward" if edges else op,
+                epilogue="edge_bias" if edges else "none",
+                convolution=self._space.text(transposed),
                 target=asked[3],
             )
         return self._kernels[asked]

@@ -27,7 +27,7 @@ from .functional import linear
 from .fusion import fuse_conv_bn, fuse_conv_bn_
 from .layers import BlockSparseLinear
 from .matmul import batched_linear, dds, dsd, matmul, sdd
-from .normalisation import weight_norm
+from .normalisation import normalize_filters, weight_norm
 from .report import Replaced, Report
 from .sparsifier import Sparsifier
 from .surgery import sparsify_
@@ -36,5 +36,5 @@ from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConv
 __all__ = [
     "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseConvTranspose1d", "BlockSparseConvTranspose2d",
     "BlockSparseConvTranspose3d", "BlockSparseLinear", "Replaced", "Report", "Sparsifier", "batched_linear", "dds", "dsd",
-    "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "matmul", "sdd", "sparsify_", "weight_norm",
+    "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "matmul", "normalize_filters", "sdd", "sparsify_", "weight_norm",
 ]  # fmt: skip

@@ -13,7 +13,8 @@ Tensor = torch.Tensor
 
 
 def check_channels(channels: tuple[int, int], groups: int, block: tuple[int, int], sides: tuple[str, str]) -> None:
-    """ValueError unless the channels of each group, those of rows and of columns of the weight, fill whole blocks.
+    """ValueError unless there are channels of rows and of columns of the weight, and those of each of several groups fill whole
+    blocks: a block has channels of one group. The last blocks of a single group may be partial.
 
     sides  what rows and columns are: "output" and "input"
     """
@@ -23,12 +24,7 @@ def check_channels(channels: tuple[int, int], groups: int, block: tuple[int, int
             "both that are multiples of the groups would work"
         )
     for name, number, side in zip(sides, channels, block):
-        if number % side:
-            raise ValueError(
-                f"{number} {name} channels fill no whole blocks of {side}; {-(-number // side) * side} channels, or smaller "
-                "blocks, would work"
-            )
-        if number // groups % side:
+        if groups > 1 and number // groups % side:
             raise ValueError(
                 f"each of the {groups} groups has {number // groups} {name} channels, which fill no whole blocks of {side}; "
                 "fewer groups, or smaller blocks, would work"
@@ -82,15 +78,21 @@ def _places(layout: "sparsekiln.Layout", groups: int, device: torch.device) -> t
 
 
 def blocks_of_dense(weight: Tensor, layout: "sparsekiln.Layout", groups: int, block: tuple[int, int]) -> Tensor:
-    """weight[out, in / groups, …] -> [blocks, taps, block_out, block_in], of the blocks of the layout."""
-    every = weight.reshape(layout.rows, block[0], layout.cols // groups, block[1], -1).permute(0, 2, 4, 1, 3)
+    """weight[out, in / groups, …] -> [blocks, taps, block_out, block_in], of the blocks of the layout; zeros beyond the last
+    channel."""
+    cols = layout.cols // groups
+    whole = torch.nn.functional.pad(
+        weight.flatten(2), (0, 0, 0, cols * block[1] - weight.shape[1], 0, layout.rows * block[0] - weight.shape[0])
+    )
+    every = whole.reshape(layout.rows, block[0], cols, block[1], -1).permute(0, 2, 4, 1, 3)
     return every[_places(layout, groups, weight.device)].contiguous()
 
 
-def dense_of_blocks(values: Tensor, layout: "sparsekiln.Layout", groups: int, kernel: tuple[int, ...]) -> Tensor:
-    """The inverse of blocks_of_dense, with zeros where there are no blocks: [out, in / groups, *kernel]. Differentiable."""
+def dense_of_blocks(values: Tensor, layout: "sparsekiln.Layout", groups: int, shape: tuple[int, ...]) -> Tensor:
+    """The inverse of blocks_of_dense, with zeros where there are no blocks, of the shape [out, in / groups, …]. Differentiable."""
     _, taps, block_out, block_in = values.shape
     cols = layout.cols // groups
     every = values.new_zeros((layout.rows, cols, taps, block_out, block_in))
     every = every.index_put(_places(layout, groups, values.device), values)
-    return every.permute(0, 3, 1, 4, 2).reshape(layout.rows * block_out, cols * block_in, *kernel)
+    whole = every.permute(0, 3, 1, 4, 2).reshape(layout.rows * block_out, cols * block_in, *shape[2:])
+    return whole[: shape[0], : shape[1]]

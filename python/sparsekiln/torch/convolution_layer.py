@@ -111,7 +111,7 @@ class ConvolutionLayer(MaskedLayer):
 
     def dense_weight(self) -> Tensor:
         """The weight as the dense layer has it, [rows, columns / groups, *kernel_size]; differentiable."""
-        return dense_of_blocks(self._of_kernel(self._used_values()), self.layout, self.groups, self.kernel_size)
+        return dense_of_blocks(self._of_kernel(self._used_values()), self.layout, self.groups, self.dense_shape)
 
     @property
     def weight(self) -> Tensor:

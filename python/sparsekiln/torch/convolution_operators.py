@@ -159,15 +159,15 @@ for _operator in (convolution, convolution_grad_input, convolution_grad_weight, 
 
 def call(x, values, bias, *others) -> Tensor:
     """y of the operator convolution, with its arguments and its gradients; without the dispatcher where nothing needs it."""
-    return (products.convolution if _is_direct(x, values, bias) else _ops.convolution)(x, values, bias, *others)
+    return (products.convolution if is_direct(x, values, bias) else _ops.convolution)(x, values, bias, *others)
 
 
 def call_transposed(x, values, bias, *others) -> Tensor:
     """y of the operator convolution_transposed, in the same way."""
-    return (products.transposed if _is_direct(x, values, bias) else _ops.convolution_transposed)(x, values, bias, *others)
+    return (products.transposed if is_direct(x, values, bias) else _ops.convolution_transposed)(x, values, bias, *others)
 
 
-def _is_direct(x, values, *others) -> bool:
+def is_direct(x, values, *others) -> bool:
     """Whether a product of these needs no dispatcher. Refuses the derivatives that there are not."""
     if torch.compiler.is_compiling():
         return False

@@ -82,24 +82,27 @@ def check_convolution(x, values, bias, crow, col, out_channels, geometry, taps) 
     return form
 
 
-def convolution(x, values, bias, crow, col, out_channels, geometry, taps) -> Tensor:
+def convolution(x, values, bias, crow, col, out_channels, geometry, taps, edges=None) -> Tensor:
+    """`edges`: edge_gain and edge_bias, by these names, in place of a bias."""
     form = check_convolution(x, values, bias, crow, col, out_channels, geometry, taps)
     n, *input, in_channels = x.shape
     output = form.output(input)
     use = _use(
-        "forward", tuple(values.shape[-2:]), x, (in_channels, out_channels), form, taps, input, output, epilogue=_epilogue(bias)
-    )
+        "forward", tuple(values.shape[-2:]), x, (in_channels, out_channels), form, taps, input, output,
+        epilogue="edge_bias" if edges else _epilogue(bias),
+    )  # fmt: skip
     weight = find(crow, col, blocks_for(in_channels, values.shape[-1]))
-    return _forward(use, weight, x, _used(values, weight, taps), bias, x.new_empty((n, *output, out_channels)))
+    y = x.new_empty((n, *output, out_channels))
+    return _forward(use, weight, x, _used(values, weight, taps), y, bias, **(edges or {}))
 
 
 def _epilogue(bias: Tensor | None) -> str:
     return "none" if bias is None else "bias"
 
 
-def _forward(use: Use, weight: Weight, x: Tensor, values: Tensor, bias: Tensor | None, y: Tensor) -> Tensor:
-    kernel = weight.kernels.kernel(use, x.shape[0])
-    run(kernel, x.shape[0], readable(_rows(x), use.alignment), values, _rows(y), bias=None if bias is None else dense(bias))
+def _forward(use: Use, weight: Weight, x: Tensor, values: Tensor, y: Tensor, bias: Tensor | None, **edges: Tensor) -> Tensor:
+    n, rows = x.shape[0], readable(_rows(x), use.alignment)
+    run(weight.kernels.kernel(use, n), n, rows, values, _rows(y), bias=None if bias is None else dense(bias), **edges)
     return y
 
 
@@ -128,7 +131,8 @@ def transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
         epilogue=_epilogue(bias),
     )  # fmt: skip
     weight = find(crow, col, blocks_for(out_channels, values.shape[-1]))
-    return _forward(use, weight, x, _used(values, weight, taps), bias, x.new_empty((n, *output, out_channels)))
+    y = x.new_empty((n, *output, out_channels))
+    return _forward(use, weight, x, _used(values, weight, taps), y, bias)
 
 
 # ---- dx ----
@@ -182,7 +186,7 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> 
     most = _most_images(in_channels, dy.shape[-1], form, input) if use.keeps_images else max(n, 1)
     dw, dbias = launch(x[:most], dy[:most])
     if n > most:
-        dw = dw.float()
+        dw = dw.to(torch.promote_types(dw.dtype, torch.float32))
         for start in range(most, n, most):
             more, more_bias = launch(x[start : start + most], dy[start : start + most])
             dw += more

@@ -6,7 +6,7 @@ import math
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from . import convolution_operators, operators  # noqa: F401, define them
+from . import convolution_operators, edge_bias, operators  # noqa: F401, define them
 from .kernels import known_blocks
 
 _ops = torch.ops.sparsekiln
@@ -40,6 +40,11 @@ def _grad_weight(x, dy, z, crow, col, block_out, block_in, *_, out_val=None) -> 
 @register_flop_formula(_ops.convolution, get_raw=True)
 def _convolution(x, values, bias, crow, col, *_, out_val=None) -> int:
     return _flops_of_taps(math.prod(out_val.shape[:-1]), values.shape, crow, col)
+
+
+@register_flop_formula(_ops.convolution_edge_bias, get_raw=True)
+def _convolution_edge_bias(x, values, gain, bias, crow, col, *_, out_val=None) -> int:
+    return _convolution(x, values, None, crow, col, out_val=out_val)
 
 
 @register_flop_formula(_ops.convolution_grad_input, get_raw=True)

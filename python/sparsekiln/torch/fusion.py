@@ -91,6 +91,8 @@ def _check(conv: Any, bn: Any) -> None:
         raise ValueError(f"a {type(bn).__name__} without running statistics, which normalises each batch by its own")
     if bn.num_features != conv.out_channels:
         raise ValueError(f"a {type(bn).__name__} of {bn.num_features} features, and a convolution of {conv.out_channels} output channels")
+    if getattr(conv, "edge_extents", None) is not None:
+        raise ValueError("a convolution with an edge bias, which may have a norm of its own in its gain; one without would work")
     if type(conv.weight_values) is not torch.nn.Parameter:
         raise ValueError(
             "weight_values is computed by a parametrization or a pruning mask; make it permanent first "

@@ -50,8 +50,9 @@ class Use(NamedTuple):
 
     @property
     def keeps_images(self) -> bool:
-        """Whether the kernel's workspace has a part for each image that it may be given."""
-        return self.convolution != "none" and self.operation == "grad_weight" and self.device.type == "cpu"
+        """Whether the kernel's workspace has a part for each image that it may be given; kernels of float64 have none."""
+        gradient = self.convolution != "none" and self.operation == "grad_weight"
+        return gradient and self.device.type == "cpu" and self.dtype != torch.float64
 
     @property
     def alignment(self) -> int:

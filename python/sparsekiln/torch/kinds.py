@@ -100,8 +100,6 @@ def _reason_of_a_convolution(layer: Any, kind: type[ConvolutionLayer], block: tu
     if not form.is_pointwise or any(getattr(layer, "output_padding", ())):
         if layer.weight.is_cuda and sum(form.kernel) > _MOST_EXTENTS - (3 - kind.dimensions):
             return f"has a kernel of {by(form.kernel)}, which is too large for CUDA devices"
-        if layer.weight.dtype == torch.float64:
-            return "is a convolution of torch.float64, for which there are no kernels"
     try:
         check_channels(_weight_shape(layer, kind), layer.groups, block, kind.SIDES)
     except ValueError as error:

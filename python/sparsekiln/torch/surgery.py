@@ -44,8 +44,8 @@ def sparsify_(
 
     Works on the model in place: make optimizers afterwards. Layers are not replaced, but reported with the reason, if they are
     small, share their weight with another module, have hooks, have no weight yet (nn.LazyLinear), are block-sparse already,
-    are of another subclass, or are what there are no kernels for: another type, channels that fill no whole blocks, another
-    padding_mode than "zeros", on CUDA devices very large kernels. Warns if a pattern fits no layer, and if nothing was there to
+    are of another subclass, or are what there are no kernels for: another type, several groups whose channels fill no whole
+    blocks, another padding_mode than "zeros", on CUDA devices very large kernels. Warns if a pattern fits no layer, and if nothing was there to
     replace.
     """
     sides = parse_block(block)

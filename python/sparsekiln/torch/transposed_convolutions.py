@@ -115,9 +115,10 @@ _ABOUT = """nn.ConvTranspose{d}d whose weight has only the blocks of channels th
     The weight is PyTorch's, [in_channels, out_channels / groups, …]: rows of the layout and of blocks are input channels, columns
     output channels.
 
-    in_channels, out_channels, groups  the channels of each group must fill whole blocks; a layout keeps the blocks within groups
+    in_channels, out_channels, groups  channels need not be multiples of the block: the last blocks are then partial. Those of
+             each of several groups must be; a layout keeps the blocks within groups
     kernel_size, stride, padding, output_padding, bias, dilation, device, dtype  as in nn.ConvTranspose{d}d; types are float32,
-             bfloat16 and float16
+             bfloat16 and float16, and on the cpu float64
     padding_mode  "zeros" alone
     layout   sparsekiln.Layout, or what makes one: [rows, cols] of blocks, rows of input channels
     density  where there is no layout: the fraction of blocks that are present, drawn at random, as many in each row
@@ -130,7 +131,8 @@ _ABOUT = """nn.ConvTranspose{d}d whose weight has only the blocks of channels th
     row-major order of the kernel, and `bias` [out_channels]. Buffers: `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch.
     With a mask, `weight_values` has the taps that any block has, `tap_mask` [*kernel_size] says which, and `block_tap_mask`
     [blocks, taps] which of them each block has, where blocks differ: then each call copies what is present.
-    load_state_dict adopts the layout that was saved; relayout changes it.
+    What `weight_values` holds beyond the last channel has no effect. load_state_dict adopts the layout that was saved; relayout
+    changes it.
     """
 
 

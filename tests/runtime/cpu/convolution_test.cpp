@@ -33,11 +33,12 @@ struct Trial {
 
   [[nodiscard]] std::string text() const {
     return fmt::format(
-        "{} of '{}', block {}, {} x {} blocks ({}), {} -> {}, epilogue {}, derivative {}, n {}, {}, {}",
+        "{} of '{}', block {}, {} x {} blocks ({}), {} to {} features, aligned to {}, {} -> {}, epilogue {}, "
+        "derivative {}, n {}, {}, {}",
         name(problem.operation), to_string(problem.convolution), to_string(problem.block),
-        problem.layout.rows(), problem.layout.cols(), problem.layout.blocks(), name(problem.dtype),
-        name(problem.out_dtype), to_string(problem.epilogue), name(problem.derivative), n, target.to_string(),
-        to_string(config));
+        problem.layout.rows(), problem.layout.cols(), problem.layout.blocks(), problem.in_features(),
+        problem.out_features(), problem.alignment, name(problem.dtype), name(problem.out_dtype),
+        to_string(problem.epilogue), name(problem.derivative), n, target.to_string(), to_string(config));
   }
 };
 
@@ -123,9 +124,18 @@ std::optional<Trial> drawn(std::uint32_t seed) {
     convolution.tap_mask.push_back(draw.from(0, 2) != 0);
   const auto& [dtype, out_dtype] =
       draw.one_of(std::array{std::pair{DType::f32, DType::f32}, std::pair{DType::bf16, DType::bf16},
-                             std::pair{DType::f16, DType::f32}});
+                             std::pair{DType::f16, DType::f32}, std::pair{DType::f64, DType::f64}});
   problem.dtype = dtype;
   problem.out_dtype = out_dtype;
+  problem.alignment = std::max(draw.one_of(std::array{16, 2}), static_cast<std::int32_t>(size_of(out_dtype)));
+  const std::int64_t of_rows = std::int64_t{problem.layout.rows()} * problem.block.out;
+  const std::int64_t of_cols = std::int64_t{problem.layout.cols()} * problem.block.in;
+  if (draw.from(0, 2) == 0)
+    (convolution.transposed ? problem.cut_in_features : problem.cut_out_features) =
+        of_rows - draw.from(1, problem.block.out - 1);
+  if (draw.from(0, 2) == 0)
+    (convolution.transposed ? problem.cut_out_features : problem.cut_in_features) =
+        of_cols - draw.from(1, problem.block.in - 1);
   if (problem.operation == Operation::forward)
     problem.epilogue = draw.one_of(std::array{
         Epilogue{}, Epilogue{.bias = true, .activation = Activation::relu},
@@ -146,15 +156,16 @@ std::optional<Trial> drawn(std::uint32_t seed) {
     return std::nullopt;
   }
   const std::int64_t most = problem.batch.bound();
+  const bool plain = problem.dtype == DType::f64;
   if (problem.operation == Operation::grad_weight) {
     trial.config = default_config(Sddmm(problem), trial.target, most);
-    trial.config.tile_n = draw.from(1, 100);
+    trial.config.tile_n = draw.from(1, plain ? 64 : 100);
   } else {
     const Spmm product(problem);
     trial.config = default_config(product, trial.target, most);
-    if (draw.from(0, 1) == 0) trial.config.tile_n = 16 * draw.from(1, 8);
+    if (draw.from(0, 1) == 0) trial.config.tile_n = plain ? 1 << draw.from(0, 6) : 16 * draw.from(1, 8);
     if (draw.from(0, 2) == 0) trial.config.split = draw.from(1, 6);
-    trial.config.packed = !product.by_columns() && draw.from(0, 1) == 0;
+    trial.config.packed = !plain && !product.by_columns() && draw.from(0, 1) == 0;
   }
   return trial;
 }
@@ -173,7 +184,12 @@ std::vector<Trial> smaller(const Trial& trial) {
     if (one.text() != trial.text()) trials.push_back(one);
   };
   with([](Trial& one) { one.n = std::min<std::int64_t>(one.n, 1), one.problem.batch = one.n; });
-  with([](Trial& one) { one.problem.layout = patterns::random(1, 1, 1, 1); });
+  with([](Trial& one) {
+    one.problem.layout = patterns::random(1, 1, 1, 1);
+    one.problem.cut_in_features = one.problem.cut_out_features = 0;
+  });
+  with([](Trial& one) { one.problem.cut_in_features = 0; });
+  with([](Trial& one) { one.problem.cut_out_features = 0; });
   with([](Trial& one) { one.problem.convolution.tap_mask.clear(); });
   with([](Trial& one) {
     one.problem.convolution.transposed = false;
