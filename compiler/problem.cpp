@@ -258,7 +258,10 @@ void validate_convolution(const Problem& problem) {
   };
   if (problem.dtype == DType::f64 && problem.gate_gradient && problem.taps() > 1)
     refuse_with("a gradient of the gates in f64", "f32");
-  if (problem.feature_major()) refuse_with("feature-major activations", "batch-major ones, channels-last,");
+  if (!problem.feature_major()) return;
+  const std::string_view order = "batch-major ones, channels-last,";
+  if (problem.dtype == DType::f64) refuse_with("feature-major activations in f64", order);
+  if (problem.epilogue.edge_bias) refuse_with("feature-major activations and an edge bias", order);
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ Spmm::Spmm(const Problem& problem)
 }
 
 std::int64_t Spmm::images_of_tile(std::int32_t tile_n) const {
-  const bool one_by_one = element(dtype).cpu == CpuPasses::plain;
+  const bool one_by_one = feature_major() || element(dtype).cpu == CpuPasses::plain;
   return one_by_one ? 1 : correlation->images_of_tile(tile_n);
 }
 

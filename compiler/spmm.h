@@ -78,6 +78,22 @@ struct Spmm : Computation {
   [[nodiscard]] std::int64_t y_rows(std::int64_t n) const {
     return correlation ? n * correlation->output_positions() : n;
   }
+  /// A convolution whose activations are [n][features][positions], with a stride from image to image.
+  [[nodiscard]] bool channels_first() const { return correlation && feature_major(); }
+  /// The positions of an image of its x, and of y; else 0.
+  [[nodiscard]] std::int64_t x_image() const { return channels_first() ? correlation->input_positions() : 0; }
+  [[nodiscard]] std::int64_t y_image() const {
+    return channels_first() ? correlation->output_positions() : 0;
+  }
+  /// Contiguous elements of x, and of y, in memory.
+  [[nodiscard]] std::int64_t x_row_length(std::int64_t n) const {
+    if (channels_first()) return in_features() * x_image();
+    return feature_major() ? n : in_features();
+  }
+  [[nodiscard]] std::int64_t y_row_length(std::int64_t n) const {
+    if (channels_first()) return out_features() * y_image();
+    return feature_major() ? n : out_features();
+  }
   /// Whether x, or W, is changed or rearranged before it is multiplied.
   [[nodiscard]] bool changes_x() const {
     return feature_major() || gates || derivative != Activation::none || cut_in != 0;

@@ -64,4 +64,26 @@ TensorView with_arbitrary_strides(TensorView rows, std::uint64_t seed, const Con
   return images;
 }
 
+TensorView as_images(TensorView rows, std::uint64_t seed, std::int64_t features,
+                     const Convolution::Extents& extents, std::int32_t dimensions) {
+  TensorView images = rows;
+  const bool of_extents = draw(seed, 0) % 2 == 1;
+  images.rank = of_extents ? dimensions + 2 : 3;
+  std::int64_t stride = 1;
+  for (std::int32_t axis = images.rank - 1; axis > 1; --axis) {
+    const auto place = static_cast<std::size_t>(3 + axis - images.rank);
+    images.shape[axis] =
+        of_extents ? std::int64_t{extents[place]} : std::int64_t{extents[0]} * extents[1] * extents[2];
+    images.stride[axis] = stride;
+    stride *= images.shape[axis];
+  }
+  images.shape[1] = features;
+  images.stride[1] = stride;
+  for (std::int32_t axis = 0; axis < images.rank; ++axis)
+    if (images.shape[axis] == 1)
+      images.stride[axis] =
+          any_stride(rows.shape[0], rows.shape[1], seed, 1 + static_cast<std::uint64_t>(axis));
+  return images;
+}
+
 }  // namespace sparsekiln

@@ -17,4 +17,9 @@ namespace sparsekiln {
 [[nodiscard]] TensorView with_arbitrary_strides(TensorView rows, std::uint64_t seed,
                                                 const Convolution::Extents& extents, std::int32_t dimensions);
 
+/// The same of images whose features come first: rows [n, features · positions] as [n, features, …], with one
+/// axis of positions or with those of their extents.
+[[nodiscard]] TensorView as_images(TensorView rows, std::uint64_t seed, std::int64_t features,
+                                   const Convolution::Extents& extents, std::int32_t dimensions);
+
 }  // namespace sparsekiln

@@ -5,9 +5,16 @@
 
 namespace sparsekiln {
 
+/// The offset of a feature of a position, counted over all images, where an image is [features, positions].
+[[nodiscard]] inline std::int64_t offset_in_images(std::int64_t row, std::int64_t feature,
+                                                   std::int64_t stride, std::int64_t positions) {
+  return row / positions * stride + feature * positions + row % positions;
+}
+
 /// What a product multiplies, in host memory, elements of problem.dtype: x (dy, for grad_input), [n,
 /// in_features] or, feature-major, [in_features, n], and the weight's values[blocks, block_out, block_in].
-/// The rows of a convolution's x are its positions, and its blocks are [blocks, taps].
+/// The rows of a convolution's x are its positions, and its blocks are [blocks, taps]; feature-major, images
+/// are [features, positions], and x_stride and z_stride apart.
 struct HostOperands {
   const void* x = nullptr;
   const void* w = nullptr;

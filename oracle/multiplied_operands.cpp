@@ -19,6 +19,12 @@ void round_operands(const Spmm& problem, std::vector<double>& values) {
 /// All features of one row.
 void read_row(const Spmm& problem, const void* data, std::int64_t stride, std::int64_t row,
               std::vector<double>& to) {
+  if (problem.channels_first()) {
+    for (std::size_t k = 0; k < to.size(); ++k)
+      to[k] = to_double(problem.dtype, data,
+                        offset_in_images(row, static_cast<std::int64_t>(k), stride, problem.x_image()));
+    return;
+  }
   if (!problem.feature_major()) return to_double(problem.dtype, data, row * stride, to);
   for (std::size_t k = 0; k < to.size(); ++k)
     to[k] = to_double(problem.dtype, data, static_cast<std::int64_t>(k) * stride + row);

@@ -34,23 +34,23 @@ std::string place(const std::string& y, std::int64_t at, std::int64_t origin, st
 }  // namespace
 
 PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride)
-    : PoisonedOutput(problem.out_dtype, problem.feature_major(), problem.y_rows(n), problem.out_features(),
-                     row_stride != 0 ? row_stride
-                                     : packed_stride(problem, problem.out_dtype,
-                                                     problem.feature_major() ? n : problem.out_features()),
-                     "y") {}
+    : PoisonedOutput(
+          problem.out_dtype, problem.feature_major(), problem.y_rows(n), problem.out_features(),
+          row_stride != 0 ? row_stride : packed_stride(problem, problem.out_dtype, problem.y_row_length(n)),
+          "y", problem.y_image()) {}
 
 PoisonedOutput::PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name)
     : PoisonedOutput(dtype, false, rows, width, width, std::move(name)) {}
 
 PoisonedOutput::PoisonedOutput(DType dtype, bool feature_major, std::int64_t n, std::int64_t width,
-                               std::int64_t row_stride, std::string name)
+                               std::int64_t row_stride, std::string name, std::int64_t image_positions)
     : name_(std::move(name)),
       dtype_(dtype),
       feature_major_(feature_major),
       n_(n),
       width_(width),
-      row_stride_(row_stride) {
+      row_stride_(row_stride),
+      image_positions_(image_positions) {
   if (row_stride_ < row_length())
     throw Error(
         ErrorKind::invalid_argument,

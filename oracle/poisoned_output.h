@@ -36,11 +36,12 @@ class PoisonedOutput {
   [[nodiscard]] void* address(void* memory) const { return static_cast<std::byte*>(memory) + guard_; }
 
   /// y in the image: n rows of out_features elements, row_stride apart; feature-major, out_features rows of
-  /// n.
+  /// n, and of a convolution an image of [out_features, positions] in each row.
   [[nodiscard]] const std::byte* y() const { return image_.data() + guard_; }
   [[nodiscard]] std::byte* y() { return image_.data() + guard_; }
   /// The offset of an element of y, in elements from y() on.
   [[nodiscard]] std::int64_t at(std::int64_t entry, std::int64_t feature) const {
+    if (image_positions_ != 0) return offset_in_images(entry, feature, row_stride_, image_positions_);
     return feature_major_ ? feature * row_stride_ + entry : entry * row_stride_ + feature;
   }
   /// Rows of y: of a convolution those of all positions.
@@ -58,11 +59,15 @@ class PoisonedOutput {
   [[nodiscard]] Findings inspect() const;
 
  private:
-  [[nodiscard]] std::int64_t rows() const { return feature_major_ ? width_ : n_; }
-  [[nodiscard]] std::int64_t row_length() const { return feature_major_ ? n_ : width_; }
+  [[nodiscard]] std::int64_t rows() const {
+    return image_positions_ != 0 ? n_ / image_positions_ : feature_major_ ? width_ : n_;
+  }
+  [[nodiscard]] std::int64_t row_length() const {
+    return image_positions_ != 0 ? width_ * image_positions_ : feature_major_ ? n_ : width_;
+  }
 
   PoisonedOutput(DType dtype, bool feature_major, std::int64_t n, std::int64_t width, std::int64_t row_stride,
-                 std::string name);
+                 std::string name, std::int64_t image_positions = 0);
 
   std::string name_;
   DType dtype_;
@@ -70,7 +75,8 @@ class PoisonedOutput {
   std::int64_t n_;
   std::int64_t width_;
   std::int64_t row_stride_;
-  std::int64_t guard_;  ///< bytes before y, and at least as many after it
+  std::int64_t image_positions_;  ///< of a convolution that is feature-major; else 0
+  std::int64_t guard_;            ///< bytes before y, and at least as many after it
   std::vector<std::byte> image_;
 };
 

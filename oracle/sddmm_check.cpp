@@ -67,7 +67,12 @@ class Reader {
   [[nodiscard]] double element(const SddmmInputs::Pair& pair, bool of_x, std::int64_t row,
                                std::int64_t feature) const {
     const std::int64_t stride = of_x ? inputs_.x_stride : inputs_.dy_stride;
-    const std::int64_t at = gradient_.feature_major() ? feature * stride + row : row * stride + feature;
+    const std::int64_t at = gradient_.channels_first()
+                                ? offset_in_images(row, feature, stride,
+                                                   of_x ? gradient_.convolution.input_positions()
+                                                        : gradient_.convolution.output_positions())
+                            : gradient_.feature_major() ? feature * stride + row
+                                                        : row * stride + feature;
     const double value = to_double(gradient_.dtype, (of_x ? pair.x : pair.dy).data(), at);
     if (of_x || gradient_.derivative == Activation::none) return value;
     const double slope =

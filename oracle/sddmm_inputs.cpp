@@ -75,9 +75,13 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
       kind == Inputs::small_integers ? integer_bounds(gradient, launch) : IntegerBounds{};
   const Filler filler{kind, bounds.largest, seed};
   const bool features_first = gradient.feature_major();
-  const auto width = [&](std::int64_t features) { return features_first ? launch.n : features; };
+  const bool of_images = gradient.channels_first();
+  // Contiguous elements, of so many rows for each of the batch.
+  const auto width = [&](std::int64_t features, std::int64_t rows) {
+    return of_images ? features * rows : features_first ? launch.n : features;
+  };
   const auto count = [&](std::int64_t features, std::int64_t rows) {
-    return features_first ? features : rows;
+    return of_images ? launch.n : features_first ? features : rows;
   };
   const std::int64_t x_rows = gradient.x_rows(launch.n);
   const std::int64_t dy_rows = gradient.dy_rows(launch.n);
@@ -89,19 +93,19 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
   inputs.n = launch.n;
   // Feature-major rows of n elements are rounded up to what a launch takes.
   const std::int64_t unit = gradient.alignment / static_cast<std::int64_t>(size_of(gradient.dtype));
-  const auto stride = [&](std::int64_t features) {
-    return (width(features) + unit - 1) / unit * unit + launch.padding;
-  };
-  inputs.x_stride = stride(in);
-  inputs.dy_stride = stride(out);
+  const std::int64_t x_width = width(in, gradient.x_rows(1));
+  const std::int64_t dy_width = width(out, gradient.dy_rows(1));
+  const auto stride = [&](std::int64_t length) { return (length + unit - 1) / unit * unit + launch.padding; };
+  inputs.x_stride = stride(x_width);
+  inputs.dy_stride = stride(dy_width);
   for (std::int64_t pair = 0; pair < launch.pairs; ++pair) {
     const auto stream = static_cast<std::uint64_t>(kPairs + 3 * pair);
     inputs.pairs.push_back(
-        {filler.rows(gradient.dtype, count(in, x_rows), width(in), inputs.x_stride, stream),
-         filler.rows(gradient.dtype, count(out, dy_rows), width(out), inputs.dy_stride, stream + 1),
+        {filler.rows(gradient.dtype, count(in, x_rows), x_width, inputs.x_stride, stream),
+         filler.rows(gradient.dtype, count(out, dy_rows), dy_width, inputs.dy_stride, stream + 1),
          gradient.derivative == Activation::none
              ? std::vector<std::byte>{}
-             : filler.rows(gradient.dtype, count(out, dy_rows), width(out), inputs.dy_stride, stream + 2)});
+             : filler.rows(gradient.dtype, count(out, dy_rows), dy_width, inputs.dy_stride, stream + 2)});
   }
   const DType sums = gradient.sum_type();
   const std::int64_t blocks = gradient.layout.blocks();
@@ -146,12 +150,16 @@ Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const Sdd
     const std::int64_t n = of_x ? gradient.x_rows(inputs.n) : gradient.dy_rows(inputs.n);
     const std::int64_t rows = gradient.feature_major() ? features : n;
     const std::int64_t row = gradient.feature_major() ? inputs.n : features;
-    const TensorView matrix = strided_view(data, gradient.dtype, rows, row, stride);
     const std::uint64_t seed = draw(inputs.seed, views_made++);
+    const Convolution::Extents extents = of_x ? gradient.convolution.input : gradient.convolution.output();
+    const std::int32_t dimensions = gradient.convolution.dimensions;
+    if (gradient.channels_first())
+      return as_images(strided_view(data, gradient.dtype, inputs.n,
+                                    features * (of_x ? gradient.x_rows(1) : gradient.dy_rows(1)), stride),
+                       seed, features, extents, dimensions);
+    const TensorView matrix = strided_view(data, gradient.dtype, rows, row, stride);
     if (!gradient.correlation) return with_arbitrary_strides(matrix, seed);
-    return with_arbitrary_strides(matrix, seed,
-                                  of_x ? gradient.convolution.input : gradient.convolution.output(),
-                                  gradient.convolution.dimensions);
+    return with_arbitrary_strides(matrix, seed, extents, dimensions);
   };
   pairs.clear();
   for (const LaunchPairs::Pair& pair : addresses.pairs) {

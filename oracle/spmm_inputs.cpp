@@ -45,8 +45,8 @@ class Filler {
         largest_(kind == Inputs::small_integers ? largest_integer(problem) : 0) {}
 
   [[nodiscard]] HostActivation activation(Stream stream, DType dtype, std::int64_t n, std::int64_t features,
-                                          std::int64_t stride = 0) const {
-    HostActivation made{dtype, problem_.order, n, features, stride, {}};
+                                          std::int64_t image, std::int64_t stride = 0) const {
+    HostActivation made{dtype, problem_.order, n, features, stride, {}, image};
     const std::int64_t length = made.row_length();
     if (stride == 0) made.stride = packed_stride(problem_, dtype, length);
     if (made.stride < length)
@@ -120,7 +120,8 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
   const Filler filler(problem, kind, seed);
   const std::int64_t x_rows = problem.x_rows(n);
   const std::int64_t y_rows = problem.y_rows(n);
-  HostActivation x = filler.activation(kX, problem.dtype, x_rows, problem.in_features(), x_stride);
+  HostActivation x =
+      filler.activation(kX, problem.dtype, x_rows, problem.in_features(), problem.x_image(), x_stride);
   HostInputs inputs;
   inputs.kind = kind;
   inputs.seed = seed;
@@ -133,7 +134,8 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
   if (ends.glu) inputs.v = filler.weight(kV);
   if (ends.bias) inputs.bias = filler.dense(kBias, problem.out_dtype, out);
   if (ends.bias && ends.glu) inputs.v_bias = filler.dense(kVBias, problem.out_dtype, out);
-  if (ends.residual) inputs.residual = filler.activation(kResidual, problem.out_dtype, y_rows, out);
+  if (ends.residual)
+    inputs.residual = filler.activation(kResidual, problem.out_dtype, y_rows, out, problem.y_image());
   if (ends.edge_bias) {
     const std::int64_t elements = out * count_edge_situations(problem);
     inputs.edge_gain = filler.edge_gain(elements);
@@ -144,10 +146,10 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
     const bool any = problem.sum_type() == DType::f64 && kind == Inputs::random;
     inputs.alpha = any ? 0.1 : 0.5;
     inputs.beta = any ? -1.7 : -2;
-    inputs.y = filler.activation(kY, problem.out_dtype, y_rows, out);
+    inputs.y = filler.activation(kY, problem.out_dtype, y_rows, out, problem.y_image());
   }
   if (problem.derivative != Activation::none)
-    inputs.z = filler.activation(kZ, problem.dtype, x_rows, problem.in_features());
+    inputs.z = filler.activation(kZ, problem.dtype, x_rows, problem.in_features(), problem.x_image());
   if (problem.gates) inputs.gates = filler.gates();
   return inputs;
 }
@@ -157,7 +159,8 @@ void plant_non_finite(const Spmm& problem, HostInputs& inputs, std::uint64_t see
   constexpr std::array kPlants = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), kInf};
   const std::int64_t rows = problem.x_rows(inputs.n);
   if (rows == 0 || problem.in_features() == 0) return;
-  const HostActivation place{problem.dtype, problem.order, rows, problem.in_features(), inputs.x_stride, {}};
+  const HostActivation place{
+      problem.dtype, problem.order, rows, problem.in_features(), inputs.x_stride, {}, problem.x_image()};
   for (std::size_t i = 0; i < kPlants.size(); ++i) {
     const auto row = static_cast<std::int64_t>(draw(seed, 2 * i) % static_cast<std::uint64_t>(rows));
     const auto k =

@@ -8,12 +8,14 @@
 
 #include "compiler/spmm.h"
 #include "oracle/draw.h"
+#include "oracle/host_operands.h"
 #include "oracle/spmm_reference.h"
 
 namespace sparsekiln {
 
 /// An activation in host memory: [n, features], or feature-major [features, n], rows of contiguous elements
-/// `stride` apart. Its memory ends with the last row. The n of a convolution are all positions of all images.
+/// `stride` apart. Its memory ends with the last row. The n of a convolution are all positions of all images;
+/// feature-major, its rows are images, [features, positions].
 struct HostActivation {
   DType dtype = DType::f32;
   ActivationOrder order = ActivationOrder::batch_major;
@@ -21,13 +23,17 @@ struct HostActivation {
   std::int64_t features = 0;
   std::int64_t stride = 0;  ///< elements
   std::vector<std::byte> bytes;
+  std::int64_t image = 0;  ///< positions of an image of a feature-major convolution; else 0
 
-  [[nodiscard]] std::int64_t rows() const { return order == ActivationOrder::batch_major ? n : features; }
+  [[nodiscard]] std::int64_t rows() const {
+    return image != 0 ? n / image : order == ActivationOrder::batch_major ? n : features;
+  }
   [[nodiscard]] std::int64_t row_length() const {
-    return order == ActivationOrder::batch_major ? features : n;
+    return image != 0 ? features * image : order == ActivationOrder::batch_major ? features : n;
   }
   /// The offset of an element, in elements.
   [[nodiscard]] std::int64_t at(std::int64_t entry, std::int64_t feature) const {
+    if (image != 0) return offset_in_images(entry, feature, stride, image);
     return order == ActivationOrder::batch_major ? entry * stride + feature : feature * stride + entry;
   }
 };

@@ -13,6 +13,8 @@
 
 #include "compiler/block_gates.h"
 #include "compiler/problem_kind.h"
+#include "runtime/operand_basics.h"
+#include "runtime/operand_planes.h"
 #include "runtime/operand_region.h"
 #include "runtime/operands.h"
 
@@ -56,12 +58,6 @@ std::string main_operands(Operation operation) {
   refuse(name, fmt::format("it was not given; a kernel of {} takes {}", sparsekiln::name(contract.operation),
                            takes));
 }
-/// "[4, 32, 16]": the first `rank` of them.
-std::string list_of(const std::int64_t (&extents)[kMaxRank], std::int32_t rank) {
-  const auto count = static_cast<std::size_t>(std::clamp(rank, 0, kMaxRank));
-  return fmt::format("[{}]", fmt::join(std::span(extents).first(count), ", "));
-}
-std::string shape_of(const TensorView& view) { return list_of(view.shape, view.rank); }
 [[noreturn, gnu::cold]] void refuse_matrix(std::string_view name, const TensorView& is, std::int64_t features,
                                            bool feature_major) {
   refuse(name,
@@ -122,13 +118,8 @@ using Extents = Convolution::Extents;
   refuse(name, fmt::format("strides [{}, {}]: the last must be 1, the first at least {} and a multiple of {}",
                            row, element, least, unit));
 }
-[[noreturn, gnu::cold]] void refuse_address(std::string_view name, const void* address,
-                                            std::int64_t alignment) {
-  refuse(name, address == nullptr
-                   ? "its address is null"
-                   : fmt::format("its address {} is not aligned to {} bytes", address, alignment));
-}
 [[noreturn, gnu::cold]] void refuse_images_beside(const Activation2D& is, const Activation2D& first) {
+  if (is.images) refuse(is.name, fmt::format("it has {} images, but {} has {}", is.n, first.name, first.n));
   refuse(is.name,
          fmt::format("its {} rows are {} images of {} positions, but {} has {} images, for which it "
                      "takes {} rows",
@@ -218,7 +209,9 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
   if (view.rank == 0) refuse_missing(name, contract);
   if (view.dtype != type) refuse_type(name, view.dtype, type);
   check_device(name, view, device);
-  if (contract.convolution.present()) return check_images(name, view, side, contract);
+  if (contract.convolution.present())
+    return contract.feature_major() ? check_planes(name, view, side.features, side.inputs, contract)
+                                    : check_images(name, view, side, contract);
   const std::int64_t features = side.features;
   const bool feature_major = contract.feature_major();
   const int first = view.rank == 3 ? 1 : 0;  // axis of a matrix's rows
@@ -602,12 +595,6 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
 
 }  // namespace
 
-void check_address(std::string_view name, const void* address, std::int64_t alignment) {
-  if (address == nullptr ||
-      reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(alignment) != 0)
-    refuse_address(name, address, alignment);
-}
-
 void check_blocks(std::string_view name, const TensorView& weight, DType type,
                   const OperandContract& contract) {
   if (weight.rank == 0 && contract.blocks == 0) return;
@@ -628,18 +615,6 @@ void check_blocks(std::string_view name, const TensorView& weight, DType type,
   if (!of_blocks || !dense) refuse_weight(name, weight, contract);
   if (contract.blocks == 0) return;
   check_address(name, weight.data, kWeightAlignment);
-}
-
-bool takes_batch(std::int64_t n, Batch batch) {
-  return batch.dynamic() ? n >= 0 && n <= batch.bound() : n == batch.bound();
-}
-
-void refuse_batch(std::string_view name, std::int64_t n, Batch batch) {
-  refuse(name,
-         batch.dynamic()
-             ? fmt::format("a batch of {}, but the kernel was compiled for at most {}", n, batch.bound())
-             : fmt::format("a batch of {}, but the kernel was compiled for {}; Batch::up_to takes several", n,
-                           batch.bound()));
 }
 
 std::int64_t weight_elements(const OperandContract& contract) {

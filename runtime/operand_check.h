@@ -8,6 +8,7 @@
 #include <sparsekiln/compile.h>
 
 #include "compiler/launch_operands.h"
+#include "runtime/operand_basics.h"
 
 namespace sparsekiln {
 
@@ -44,11 +45,6 @@ struct CheckedOperands {
 /// Checks an unpacked weight (`name` says which operand it is), without looking at its device.
 void check_blocks(std::string_view name, const TensorView& weight, DType type,
                   const OperandContract& contract);
-/// Null or not a multiple of `alignment`: throws `invalid_argument`.
-void check_address(std::string_view name, const void* address, std::int64_t alignment);
-/// Whether the kernel takes a batch of n; `refuse_batch` says why not.
-[[nodiscard]] bool takes_batch(std::int64_t n, Batch batch);
-[[noreturn]] void refuse_batch(std::string_view name, std::int64_t n, Batch batch);
 /// Elements that the weight of a contract has.
 [[nodiscard]] std::int64_t weight_elements(const OperandContract& contract);
 

@@ -20,9 +20,9 @@ bool overlap(const Region& a, const Region& b) {
 
 Region Activation2D::region(std::int64_t features, bool feature_major) const {
   const auto bytes = static_cast<std::int64_t>(size_of(view->dtype));
-  const std::int64_t rows = feature_major ? features : batch_rows();
-  Region region{name, static_cast<const std::byte*>(view->data), rows, (feature_major ? n : features) * bytes,
-                stride * bytes};
+  const std::int64_t rows = images ? n : feature_major ? features : batch_rows();
+  const std::int64_t row = images ? features * positions : feature_major ? n : features;
+  Region region{name, static_cast<const std::byte*>(view->data), rows, row * bytes, stride * bytes};
   if (matrices <= 1) return region;
   if (joins) {
     region.rows *= matrices;

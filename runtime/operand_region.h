@@ -28,6 +28,7 @@ struct Activation2D {
   const TensorView* view = nullptr;
   std::int64_t n = 0;
   std::int64_t positions = 1;  ///< rows of an entry of the batch: those of a convolution's image
+  bool images = false;         ///< each is one row, [features, positions]
   std::int64_t stride = 0;     ///< elements from row to row of one matrix
   std::int64_t matrices = 1;
   std::int64_t matrix_bytes = 0;   ///< from one to the next

@@ -26,8 +26,11 @@ class AnyViews {
   TensorView of(const TensorView& rows, bool x) {
     const std::uint64_t seed = draw(seed_, made_++);
     if (!product_.correlation) return with_arbitrary_strides(rows, seed);
-    return with_arbitrary_strides(rows, seed, x ? product_.correlation->input : product_.correlation->output,
-                                  product_.convolution.dimensions);
+    const Convolution::Extents& extents = x ? product_.correlation->input : product_.correlation->output;
+    if (product_.channels_first())
+      return as_images(rows, seed, x ? product_.in_features() : product_.out_features(), extents,
+                       product_.convolution.dimensions);
+    return with_arbitrary_strides(rows, seed, extents, product_.convolution.dimensions);
   }
 
   const Spmm& product_;
@@ -42,7 +45,8 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
     : device_(std::move(device)), image_bytes_(output.image().size()) {
   const Spmm product(problem);
   const HostActivation x{problem.dtype,         problem.order,   product.x_rows(inputs.n),
-                         product.in_features(), inputs.x_stride, {}};
+                         product.in_features(), inputs.x_stride, {},
+                         product.x_image()};
   const auto weight = [&](const std::vector<std::byte>& bytes) {
     TensorView w =
         view(place(bytes), problem.dtype, product.weight.blocks(), problem.block.out, problem.block.in);

@@ -49,7 +49,7 @@ class SpmmTestLaunch final : public TestLaunch {
                  std::uint64_t seed)
       : problem_(problem), padding_(launch.padding) {
     inputs_ = make_inputs(product, launch.n, kind, seed,
-                          stride(product, product.dtype, launch.n, product.in_features()));
+                          stride(product, product.dtype, product.x_row_length(launch.n)));
     if (!launch.accumulates) inputs_.beta = 0;
   }
 
@@ -57,7 +57,7 @@ class SpmmTestLaunch final : public TestLaunch {
                                         int copies) const override {
     const Spmm product(problem_);
     PoisonedOutput output(product, inputs_.n,
-                          stride(product, product.out_dtype, inputs_.n, product.out_features()));
+                          stride(product, product.out_dtype, product.y_row_length(inputs_.n)));
     if (inputs_.beta != 0) output.set(inputs_.y);
     ResidentSpmm resident(kernel, problem_, device, inputs_, output, copies);
     return std::make_unique<OnDevice>(*this, std::move(resident), std::move(output));
@@ -78,10 +78,9 @@ class SpmmTestLaunch final : public TestLaunch {
     const SpmmTestLaunch& test_launch_;
   };
 
-  /// Elements from one row of an activation to the next.
-  [[nodiscard]] std::int64_t stride(const Spmm& product, DType dtype, std::int64_t n,
-                                    std::int64_t features) const {
-    return packed_stride(product, dtype, product.feature_major() ? n : features) + padding_;
+  /// Elements from one row of an activation, of such a length, to the next.
+  [[nodiscard]] std::int64_t stride(const Spmm& product, DType dtype, std::int64_t length) const {
+    return packed_stride(product, dtype, length) + padding_;
   }
 
   /// Keeps what it expects where that is no burden, for the results of more kernels.

@@ -64,7 +64,10 @@ EpilogueIr::Value* EpilogueIr::edges_of(Value* row) {
 }
 
 EpilogueIr::Value* EpilogueIr::element(Value* base, Value* major, Value* stride, Value* minor) {
-  return v_.at(base, v_.times(v_.plus(ir_.CreateMul(major, stride), minor), g_.out_bytes()));
+  Value* first = image_ == nullptr ? ir_.CreateMul(major, stride)
+                                   : v_.plus(ir_.CreateMul(image_, stride),
+                                             v_.times(major, g_.correlation->output_positions()));
+  return v_.at(base, v_.times(v_.plus(first, minor), g_.out_bytes()));
 }
 
 EpilogueIr::Value* EpilogueIr::y_at(Value* major, Value* minor) {
@@ -87,12 +90,11 @@ unsigned EpilogueIr::align_of(std::int32_t lanes) const { return g_.aligned(lane
 void EpilogueIr::store(const Run& run) {
   const std::int32_t side = std::min(8, v_.level.lanes);
   const auto* known = llvm::dyn_cast<llvm::ConstantInt>(run.count);
-  const bool plain = g_.epilogue == Epilogue{};
-  if (known != nullptr && plain) {
+  const bool whole = known != nullptr && known->getSExtValue() % side == 0;
+  if (whole && g_.epilogue == Epilogue{}) {
     for (std::int64_t i = 0; i < known->getSExtValue(); i += side) store_vector(run, v_.constant(i), side);
     return;
   }
-  const bool whole = known != nullptr && known->getSExtValue() % side == 0;
   Value* vectors = ir_.CreateSDiv(run.count, v_.constant(side));
   v_.loop("vector", v_.constant(0), vectors,
           [&](Value* number) { store_vector(run, v_.times(number, side), side); });
@@ -130,7 +132,7 @@ EpilogueIr::Value* EpilogueIr::scaled(Value* sum, Value* bias, const Run& run, V
 void EpilogueIr::store_vector(const Run& run, Value* first, std::int32_t lanes) {
   const auto sums = [&](std::int64_t bytes) {
     return v_.load(v_.floats(lanes), v_.at(v_.at(run.sums, v_.times(first, 4)), bytes),
-                   lanes == 1 ? 4U : 16U);
+                   lanes == 1 || image_ != nullptr ? 4U : 16U);
   };
   Value* y = v_.at(run.y, v_.times(first, g_.out_bytes()));
   Value* result = activate(v_, g_.epilogue.activation, scaled(sums(0), bias_, run, first, lanes));

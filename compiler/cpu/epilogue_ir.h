@@ -17,9 +17,11 @@ class EpilogueIr {
 
   /// Reads its part of the Call; called once, where a pass begins.
   void begin();
+  /// The image that is stored from now on, where y is channels-first.
+  void set_image(llvm::Value* image) { image_ = image; }
 
   /// Neighbours in y: [major][minor ...] with `stride` between majors, which are batch rows, or where y is
-  /// feature-major features.
+  /// feature-major features, and minors then positions of an image of a convolution.
   struct Run {
     llvm::Value* sums;     ///< address of those of W
     std::int64_t v_bytes;  ///< from there to those of V
@@ -63,6 +65,7 @@ class EpilogueIr {
   Value* v_bias_ = nullptr;
   Value* residual_ = nullptr;
   Value* residual_stride_ = nullptr;
+  Value* image_ = nullptr;  ///< of a convolution that is feature-major
   Value* edge_gain_ = nullptr;
   Value* edge_bias_ = nullptr;
   Value* situations_ = nullptr;  ///< a table by runs; null: a situation has the number of its runs

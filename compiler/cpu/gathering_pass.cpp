@@ -29,6 +29,7 @@ void GatheringPass::begin() {
 }
 
 void GatheringPass::store_outputs(Value* output_block) {
+  if (g_.channels_first()) return store_points(output_block);
   if (g_.feature_major) return store_features(output_block);
   if (together() == 1) {
     gather(v_.constant(0));
@@ -83,6 +84,24 @@ void GatheringPass::store_features(Value* row) {
                      .major = feature,
                      .minor = first_batch_row_,
                      .count = present_batch_rows()});
+  });
+}
+
+/// The same of a convolution, where points that are neighbours in the tile are it in y.
+void GatheringPass::store_points(Value* row) {
+  Value* features = features_of(row);
+  Value* first_feature = v_.times(features, g_.block_out);
+  for_each_run(row, [&](Value* number, Value* position, Value* count) {
+    v_.loop("output", v_.constant(0), epilogue_.outputs_of(features), [&](Value* output) {
+      Value* feature = v_.plus(first_feature, output);
+      Value* sum = v_.plus(v_.times(output, g_.tile_n), number);
+      epilogue_.store({.sums = v_.settled(v_.at(own_sums_, v_.times(sum, 4))),
+                       .v_bytes = g_.weight_sums_bytes(),
+                       .y = v_.settled(epilogue_.y_at(feature, position)),
+                       .major = feature,
+                       .minor = position,
+                       .count = count});
+    });
   });
 }
 

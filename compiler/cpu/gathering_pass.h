@@ -25,6 +25,7 @@ class GatheringPass : public RowPass {
   void store_outputs(Value* output_block) final;
   void gather(Value* first);
   void store_features(Value* row);
+  void store_points(Value* row);
   void flush_waiting();
   void flush(Value* first_row, Value* rows);
   [[nodiscard]] Value* features_of(Value* row);

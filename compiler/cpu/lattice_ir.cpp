@@ -43,6 +43,16 @@ RowOfPoint row_of_point(VectorIr& v, const Images& images, llvm::Value* phase, l
   return {v.ir.CreateSelect(present, row, first), present};
 }
 
+llvm::Value* are_neighbours(VectorIr& v, const std::vector<RowOfPoint>& points) {
+  llvm::Value* neighbours = points.front().present;
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    llvm::Value* next = v.plus(points[i - 1].row, v.constant(1));
+    neighbours = v.ir.CreateAnd(neighbours, points[i].present);
+    neighbours = v.ir.CreateAnd(neighbours, v.ir.CreateICmpEQ(points[i].row, next));
+  }
+  return neighbours;
+}
+
 std::array<llvm::Value*, 3> residues_of(VectorIr& v, llvm::Value* of_class, const Correlation& lattice) {
   std::array<llvm::Value*, 3> residues{};
   llvm::Value* rest = of_class;  // classes are in row-major order of the steps

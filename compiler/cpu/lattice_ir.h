@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include <llvm/IR/Value.h>
 
@@ -43,6 +44,9 @@ struct RowOfPoint {
 /// first image where there is none.
 [[nodiscard]] RowOfPoint row_of_point(VectorIr& ir, const Images& images, llvm::Value* phase,
                                       llvm::Value* number, const Correlation& lattice);
+
+/// Whether all are there, and each one's row follows that of the one before.
+[[nodiscard]] llvm::Value* are_neighbours(VectorIr& ir, const std::vector<RowOfPoint>& points);
 
 /// Where y's positions of a class are, by its number: their residues by the steps of y.
 [[nodiscard]] std::array<llvm::Value*, 3> residues_of(VectorIr& ir, llvm::Value* of_class,

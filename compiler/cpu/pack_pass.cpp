@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 #include <llvm/IR/Intrinsics.h>
 
@@ -28,7 +29,8 @@ std::int32_t side_of(const Level& level, const Geometry& g, const LayoutIr& layo
 }
 
 /// A square of batch rows × words at a time; a block with four words in a row allows no wider one. Where x is
-/// feature-major, a vector of batch rows; of a small batch, one batch row after the other.
+/// feature-major, a vector of batch rows, or of points of a convolution; of a small batch, one batch row
+/// after the other.
 class PackPass {
  public:
   PackPass(VectorIr& v, const Geometry& g, LayoutIr& layout)
@@ -66,12 +68,16 @@ class PackPass {
   void pack_square(const Values& xs, const Values& zs, const Values& present, Value* batch_row, Value* k,
                    bool clipped);
   void pack_features(Value* word, Value* end);
+  void pack_points(Value* word, Value* end);
+  [[nodiscard]] Value* points_of(Value* k, const std::vector<RowOfPoint>& points);
+  [[nodiscard]] Operand of_image(const Operand& operand, Value* image);
   void pack_few(Value* word, Value* end);
   void for_each_square(Value* word, Value* end, const std::function<void(Value*, bool)>& body);
   [[nodiscard]] Value* words_of(Value* row, Value* k, bool clipped);
   [[nodiscard]] Value* batch_rows_of(Value* k, Value* batch_row, std::int32_t count, bool clipped);
   [[nodiscard]] Value* packed(const Elements& elements);
   [[nodiscard]] Value* packed_pairs(const Elements& words);
+  [[nodiscard]] Value* packed_half(const Elements& elements);
   template <class Load>
   [[nodiscard]] Elements both(const Load& load) {
     return {load(x_), z_.there() ? load(z_) : nullptr};
@@ -108,17 +114,23 @@ void PackPass::emit(std::string_view name) {
     const Strip packed = strip(v_, v_.batch_tile, n_, g_);
     images_ = packed.images;
     first_batch_row_ = packed.first_point;
+    if (g_.channels_first()) {
+      x_ = of_image(x_, images_.first);
+      if (z_.there()) z_ = of_image(z_, images_.first);
+    }
   } else {
     first_batch_row_ = v_.times(v_.batch_tile, g_.tile_n);
   }
   Value* tile = ir_.CreateUDiv(v_.batch_tile, v_.constant(g_.panel_strips));
   panel_ = locate_workspace(v_, tile, g_, layout_).panel;
   ahead_ = v_.constant(kStretchBytes);
-  if (g_.correlation)
+  if (g_.correlation && !g_.channels_first())
     ahead_ = v_.times(x_.stride_bytes, std::int64_t{kRowsAhead} * g_.correlation->in_step[2]);
   for_each_stretch([&](Value* word, Value* end) {
     if (g_.small_batch)
       pack_few(word, end);
+    else if (g_.channels_first())
+      pack_points(word, end);
     else if (g_.feature_major)
       pack_features(word, end);
     else
@@ -282,6 +294,48 @@ void PackPass::pack_features(Value* word, Value* end) {
   });
 }
 
+/// The planes of an image, feature by feature.
+PackPass::Operand PackPass::of_image(const Operand& operand, Value* image) {
+  return {v_.at(operand.base, ir_.CreateMul(image, operand.stride_bytes)),
+          v_.constant(g_.correlation->input_positions() * element_bytes())};
+}
+
+/// Points that are neighbours in x are moved as a vector.
+void PackPass::pack_points(Value* word, Value* end) {
+  const Correlation& lattice = *g_.correlation;
+  Value* of_phase = v_.constant(g_.phase_points());
+  v_.loop("points", v_.constant(0), v_.constant(g_.packed_rows() / side_), [&](Value* group) {
+    Value* first = v_.times(group, side_);
+    Value* phase = ir_.CreateUDiv(first, of_phase);
+    Value* number = v_.plus(ir_.CreateURem(first, of_phase), first_batch_row_);
+    std::vector<RowOfPoint> points;
+    for (std::int32_t r = 0; r < side_; ++r) {
+      points.push_back(row_of_point(v_, {v_.constant(0)}, phase, v_.plus(number, v_.constant(r)), lattice));
+    }
+    Value* neighbours = are_neighbours(v_, points);
+    Value* panel = v_.at(panel_, v_.times(first, 4));
+    const auto pack = [&](std::string_view name, Value* condition, const std::function<Value*(Value*)>& of) {
+      v_.branch(name, condition, [&] {
+        v_.loop("word", word, end,
+                [&](Value* k) { v_.store(of(k), v_.at(panel, v_.times(k, 4 * g_.panel_rows())), 16); });
+      });
+    };
+    pack("neighbours", neighbours, [&](Value* k) { return batch_rows_of(k, points[0].row, side_, false); });
+    pack("apart", ir_.CreateNot(neighbours), [&](Value* k) { return points_of(k, points); });
+  });
+}
+
+/// Word k of points, one by one; zeros where they are outside.
+PackPass::Value* PackPass::points_of(Value* k, const std::vector<RowOfPoint>& points) {
+  Value* values = llvm::Constant::getNullValue(v_.floats(side_));
+  for (std::size_t r = 0; r < points.size(); ++r) {
+    Value* one = ir_.CreateExtractElement(batch_rows_of(k, points[r].row, 1, false), std::uint64_t{0});
+    one = ir_.CreateSelect(points[r].present, one, llvm::ConstantFP::get(ir_.getFloatTy(), 0));
+    values = ir_.CreateInsertElement(values, one, static_cast<std::uint64_t>(r));
+  }
+  return values;
+}
+
 /// Word k of `count` batch rows, as it is packed.
 PackPass::Value* PackPass::batch_rows_of(Value* k, Value* batch_row, std::int32_t count, bool clipped) {
   Values features;  // of the word
@@ -297,7 +351,7 @@ PackPass::Value* PackPass::batch_rows_of(Value* k, Value* batch_row, std::int32_
       return v_.load_elements(g_.dtype, v_.at(row, v_.times(batch_row, element_bytes())), count,
                               g_.aligned(count * element_bytes()));
     });
-    Value* value = g_.pairs() ? ir_.CreateZExt(elements.x, v_.ints(count)) : packed(elements);
+    Value* value = g_.pairs() ? ir_.CreateZExt(packed_half(elements), v_.ints(count)) : packed(elements);
     if (g_.cuts_in)
       value = ir_.CreateSelect(ir_.CreateICmpEQ(wanted, feature), value,
                                llvm::Constant::getNullValue(value->getType()));
@@ -306,6 +360,14 @@ PackPass::Value* PackPass::batch_rows_of(Value* k, Value* batch_row, std::int32_
   if (!g_.pairs()) return features[0];
   Value* upper = ir_.CreateShl(features[1], v_.splat(ir_.getInt32(16), count));
   return ir_.CreateBitCast(ir_.CreateOr(features[0], upper), v_.floats(count));
+}
+
+/// Elements of pairs times the derivative, where there is one.
+PackPass::Value* PackPass::packed_half(const Elements& elements) {
+  if (elements.z == nullptr) return elements.x;
+  Value* slope = derivative(v_, g_.derivative, v_.widened(g_.dtype, elements.z));
+  Value* product = ir_.CreateFMul(v_.widened(g_.dtype, elements.x), slope);
+  return ir_.CreateBitCast(v_.rounded_to(g_.dtype, product), elements.x->getType());
 }
 
 /// Words of pairs times the derivative, each element rounded.

@@ -66,9 +66,11 @@ struct Geometry {
                             ///< float32, else [tile_n][block_out]
   [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
   [[nodiscard]] std::int64_t out_bytes() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
-  /// The alignment of vectors of `bytes` bytes in x and y.
+  /// A convolution whose x and y are [n][features][positions], with a stride from image to image.
+  [[nodiscard]] bool channels_first() const { return correlation && feature_major; }
+  /// The alignment of vectors of `bytes` bytes in x and y. Those of points begin at any element.
   [[nodiscard]] unsigned aligned(std::int64_t bytes) const {
-    return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, alignment}));
+    return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, channels_first() ? 2 : alignment}));
   }
   /// Points of a strip, and of all those of an image or of the images that share a tile.
   [[nodiscard]] std::int32_t strip_n() const { return tile_n * strip_tiles; }
@@ -136,7 +138,7 @@ inline constexpr std::int32_t kColumnsBehind = 2 * kMostBlocks;
 /// where there is one, widened to float32 where words are narrower; features of the last block that are
 /// missing become zeros, and so do batch rows of the last tile, but of a small batch: those are as the last
 /// one. Workers share the words. A convolution has [word][phase][point]: the points of each phase that a tile
-/// reads, zeros outside of x.
+/// reads, zeros outside of x, which is [n][position][in], or where it is feature-major [n][in][position].
 void emit_pack_pass(VectorIr& ir, std::string_view name, const Geometry& geometry, LayoutIr& layout);
 /// Words of a batch row that are packed before the next batch rows are read, at most.
 [[nodiscard]] std::int64_t stretch_words(const Geometry& geometry);

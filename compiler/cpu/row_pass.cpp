@@ -55,6 +55,7 @@ void RowPass::strips() {
   v_.loop("strip", first, last, [&](Value* number) {
     const Strip now = strip(v_, number, n_, g_);
     images_ = now.images;
+    if (g_.channels_first()) epilogue_.set_image(images_.first);
     Value* points = ir_.CreateSub(v_.constant(g_.image_points()), now.first_point);
     Value* there =
         ir_.CreateAnd(ir_.CreateICmpSGT(points, v_.constant(0)), ir_.CreateICmpSLT(images_.first, n_));
@@ -158,17 +159,53 @@ RowPass::Value* RowPass::present_batch_rows() {
 }
 
 void RowPass::for_each_entry(Value* output_block, const std::function<void(Value*, Value*)>& body) {
-  if (g_.correlation) return for_each_point(output_block, body);
+  if (g_.correlation) return for_each_point(images_, residues_of_block(output_block), body);
   v_.loop("batch_row", v_.constant(0), present_batch_rows(),
           [&](Value* batch_row) { body(batch_row, v_.plus(first_batch_row_, batch_row)); });
 }
 
-void RowPass::for_each_point(Value* output_block, const std::function<void(Value*, Value*)>& body) {
-  const Correlation& lattice = *g_.correlation;
-  const auto residues =
-      residues_of(v_, ir_.CreateUDiv(output_block, layout_.number(LayoutNumber::out_blocks)), lattice);
+std::array<RowPass::Value*, 3> RowPass::residues_of_block(Value* output_block) {
+  return residues_of(v_, ir_.CreateUDiv(output_block, layout_.number(LayoutNumber::out_blocks)),
+                     *g_.correlation);
+}
+
+void RowPass::for_each_run(Value* output_block, const std::function<void(Value*, Value*, Value*)>& body) {
+  const Correlation& of = *g_.correlation;
+  const auto residues = residues_of_block(output_block);
+  if (of.out_step[2] != 1)
+    return for_each_point({v_.constant(0)}, residues,
+                          [&](Value* number, Value* position) { body(number, position, v_.constant(1)); });
+  Value* end = v_.plus(first_batch_row_, present_batch_rows());
+  Value* pitch = v_.constant(of.pitch[2]);
+  Value* first_line = ir_.CreateUDiv(first_batch_row_, pitch);
+  Value* last_line = ir_.CreateUDiv(ir_.CreateSub(end, v_.constant(1)), pitch);
+  v_.loop("line", first_line, v_.plus(last_line, v_.constant(1)), [&](Value* line) {
+    Value* start = v_.times(line, of.pitch[2]);
+    Value* first = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, ir_.CreateSub(first_batch_row_, start),
+                                             v_.constant(0));
+    Value* stop = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(end, start),
+                                            v_.constant(std::min(of.points[2], of.output[2])));
+    const std::array point{ir_.CreateUDiv(line, v_.constant(of.pitch[1])),
+                           ir_.CreateURem(line, v_.constant(of.pitch[1]))};
+    Value* exists = ir_.CreateICmpSLT(first, stop);
+    Value* position = v_.constant(0);
+    for (std::size_t i = 0; i < 2; ++i) {
+      Value* at = v_.plus(v_.times(point[i], of.out_step[i]), residues[i]);
+      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(point[i], v_.constant(of.points[i])));
+      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(at, v_.constant(of.output[i])));
+      position = v_.plus(v_.times(position, of.output[i]), at);
+    }
+    v_.branch("exists", exists, [&] {
+      body(ir_.CreateSub(v_.plus(start, first), first_batch_row_),
+           v_.plus(v_.times(position, of.output[2]), first), ir_.CreateSub(stop, first));
+    });
+  });
+}
+
+void RowPass::for_each_point(const Images& images, const std::array<Value*, 3>& residues,
+                             const std::function<void(Value*, Value*)>& body) {
   v_.loop("point", v_.constant(0), present_batch_rows(), [&](Value* number) {
-    const RowOfPoint of = row_of_y(v_, images_, residues, v_.plus(first_batch_row_, number), lattice);
+    const RowOfPoint of = row_of_y(v_, images, residues, v_.plus(first_batch_row_, number), *g_.correlation);
     v_.branch("exists", of.present, [&] { body(number, of.row); });
   });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -70,6 +71,9 @@ class RowPass {
   [[nodiscard]] Value* present_batch_rows();
   /// Calls `body(batch_row, entry)` for those whose row of y, `entry`, exists.
   void for_each_entry(Value* output_block, const std::function<void(Value*, Value*)>& body);
+  /// Calls `body(number, position, count)` for points of the tile that are neighbours in an image of y,
+  /// channels-first: the first one's number in the tile, its position, and how many they are.
+  void for_each_run(Value* output_block, const std::function<void(Value*, Value*, Value*)>& body);
 
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;
@@ -98,7 +102,11 @@ class RowPass {
   void item(Value* number);
   void group(Value* number);
   void combine(Value* parts, Value* first_partial);
-  void for_each_point(Value* output_block, const std::function<void(Value*, Value*)>& body);
+  /// Calls `body(number, row)` for the points of the tile whose row of y, among those of `images`, exists.
+  void for_each_point(const Images& images, const std::array<Value*, 3>& residues,
+                      const std::function<void(Value*, Value*)>& body);
+  /// The residues of the class that a block row is of.
+  [[nodiscard]] std::array<Value*, 3> residues_of_block(Value* output_block);
 
   llvm::Function* pack_ = nullptr;  ///< null: a pass of its own, or none
   Images images_{};                 ///< of a convolution's strip

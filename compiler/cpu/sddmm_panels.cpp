@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include <llvm/IR/Intrinsics.h>
 
 #include "compiler/cpu/activation_ir.h"
 #include "compiler/cpu/call.h"
-#include "compiler/cpu/lattice_ir.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -70,6 +70,16 @@ PanelSource::Operand PanelSource::operand(Value* pair) {
 
 PanelSource::Operand PanelSource::at(const Operand& from, Value* batch_row, Value* feature) {
   const auto element = static_cast<std::int64_t>(size_of(g_.dtype));
+  if (g_.channels_first()) {
+    Value* image = v_.ir.CreateUDiv(batch_row, v_.constant(positions()));
+    Value* position = v_.ir.CreateURem(batch_row, v_.constant(positions()));
+    Value* offset = v_.times(v_.plus(v_.times(feature, positions()), position), element);
+    const auto of_image = [&](Value* base, Value* stride_bytes) {
+      return v_.settled(v_.at(v_.at(base, v_.ir.CreateMul(image, stride_bytes)), offset));
+    };
+    return {of_image(from.dy_or_x, stride_bytes_),
+            from.z == nullptr ? nullptr : of_image(from.z, z_stride_bytes_)};
+  }
   Value* row = feature_major() ? feature : batch_row;
   Value* column = v_.times(feature_major() ? batch_row : feature, element);
   const auto moved = [&](Value* base, Value* stride_bytes) {
@@ -83,7 +93,8 @@ PanelSource::Value* PanelSource::loaded(const Operand& from, std::int32_t first,
   // Feature-major, vectors begin where chunks do. Single elements may be at any address.
   const std::int32_t of_chunk = feature_major() && !g_.packed ? g_.chunk & -g_.chunk : lanes;
   const auto align = static_cast<unsigned>(
-      lanes == 1 ? element : std::min({16, g_.alignment, element * lanes, element * of_chunk}));
+      lanes == 1 || g_.channels_first() ? element
+                                        : std::min({16, g_.alignment, element * lanes, element * of_chunk}));
   const auto load = [&](Value* base) {
     return v_.load_floats(g_.dtype, v_.at(base, std::int64_t{element} * first), lanes, align);
   };
@@ -98,6 +109,7 @@ PanelSource::Value* PanelSource::loaded(const Operand& from, std::int32_t first,
 void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Value* begin, Value* end,
                          Value* to, Value* panel_bytes) {
   const Operand from = operand(pair);
+  if (g_.channels_first()) return gather_images(from, first_panel, last_panel, begin, end, to, panel_bytes);
   const auto rows_of = [&](Value* panel, Value* first, Value* last, Value* target) {
     if (feature_major()) return gather_columns(from, panel, first, last, target);
     gather_rows(from, panel, first, last, target);
@@ -123,15 +135,106 @@ void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Val
   });
 }
 
-void PanelSource::at_point(Value* panel_row, const std::function<void(Value*)>& body,
-                           const std::function<void()>& outside) {
+RowOfPoint PanelSource::point_at(Value* panel_row) {
+  if (!displaced()) return {panel_row, v_.ir.getTrue()};
   const Correlation& lattice = *g_.correlation;
   Value* points = v_.constant(lattice.image_points());
   Value* of_phase = v_.constant(lattice.image_phase_points());
   Value* within = v_.ir.CreateURem(panel_row, points);
-  const RowOfPoint of =
-      row_of_point(v_, {v_.ir.CreateUDiv(panel_row, points)}, v_.ir.CreateUDiv(within, of_phase),
-                   v_.ir.CreateURem(within, of_phase), lattice);
+  return row_of_point(v_, {v_.ir.CreateUDiv(panel_row, points)}, v_.ir.CreateUDiv(within, of_phase),
+                      v_.ir.CreateURem(within, of_phase), lattice);
+}
+
+void PanelSource::gather_images(const Operand& from, Value* first_panel, Value* last_panel, Value* begin,
+                                Value* end, Value* to, Value* panel_bytes) {
+  auto& ir = v_.ir;
+  const std::int32_t side = std::min(8, v_.level.lanes);
+  Value* count = ir.CreateSub(end, begin);
+  Value* groups = ir.CreateUDiv(v_.plus(count, v_.constant(side - 1)), v_.constant(side));
+  const auto panels = [&](Value* target, const std::function<void(Value*, Value*)>& body) {
+    v_.loop("panel", first_panel, last_panel, [&](Value* panel) {
+      body(panel, v_.settled(v_.at(target, ir.CreateMul(ir.CreateSub(panel, first_panel), panel_bytes))));
+    });
+  };
+  v_.loop("rows", v_.constant(0), groups, [&](Value* group) {
+    Value* offset = v_.times(group, side);
+    Value* first = v_.plus(begin, offset);
+    Value* target = v_.at(to, v_.times(offset, side_.row_bytes()));
+    std::vector<RowOfPoint> points;
+    for (std::int32_t r = 0; r < side; ++r) {
+      points.push_back(point_at(v_.plus(first, v_.constant(r))));
+    }
+    Value* from_row = points.front().row;
+    const auto image_of = [&](const RowOfPoint& point) {
+      return ir.CreateUDiv(point.row, v_.constant(positions()));
+    };
+    Value* neighbours = ir.CreateAnd(are_neighbours(v_, points),
+                                     ir.CreateICmpEQ(image_of(points.front()), image_of(points.back())));
+    neighbours = ir.CreateAnd(neighbours, ir.CreateICmpSLE(v_.plus(first, v_.constant(side)), end));
+    v_.branch("neighbours", neighbours, [&] {
+      panels(target,
+             [&](Value* panel, Value* of_panel) { transpose_points(from, panel, from_row, of_panel); });
+    });
+    v_.branch("apart", ir.CreateNot(neighbours), [&] {
+      Value* stop = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, v_.plus(first, v_.constant(side)), end);
+      v_.loop("row", first, stop, [&](Value* panel_row) {
+        Value* row_target = v_.at(target, v_.times(ir.CreateSub(panel_row, first), side_.row_bytes()));
+        at_point(
+            panel_row,
+            [&](Value* row) {
+              panels(row_target,
+                     [&](Value* panel, Value* of_panel) { gather_point(from, panel, row, of_panel); });
+            },
+            [&] {
+              panels(row_target, [&](Value*, Value* of_panel) { clear_rows(v_.constant(1), of_panel); });
+            });
+      });
+    });
+  });
+}
+
+/// As many rows as a square has, from `row` on.
+void PanelSource::transpose_points(const Operand& from, Value* panel, Value* row, Value* to) {
+  const std::int32_t side = std::min(8, v_.level.lanes);
+  const auto squares = [&] {
+    v_.loop("square", v_.constant(0), v_.constant(side_.width / side), [&](Value* square) {
+      Value* feature = v_.times(square, side);
+      Value* first = v_.plus(v_.times(panel, side_.width), feature);
+      VectorIr::Values rows;
+      for (std::int32_t r = 0; r < side; ++r)
+        rows.push_back(loaded(at(from, row, v_.plus(first, v_.constant(r))), 0, side));
+      rows = v_.transpose(rows);
+      Value* target = v_.settled(v_.at(to, v_.times(feature, 4)));
+      for (std::int32_t r = 0; r < side; ++r)
+        v_.store(rows[static_cast<std::size_t>(r)], v_.at(target, r * side_.row_bytes()), 16);
+    });
+  };
+  by_extent(panel, squares, [&](Value*) {
+    v_.loop("row", v_.constant(0), v_.constant(side), [&](Value* number) {
+      gather_point(from, panel, v_.plus(row, number), v_.at(to, v_.times(number, side_.row_bytes())));
+    });
+  });
+}
+
+/// The features of one row, one by one; zeros for those that are missing.
+void PanelSource::gather_point(const Operand& from, Value* panel, Value* row, Value* to) {
+  Value* first = v_.times(panel, side_.width);
+  const auto copy = [&](Value* features) {
+    v_.loop("feature", v_.constant(0), features, [&](Value* feature) {
+      copy_one(from, row, v_.plus(first, feature), v_.at(to, v_.times(feature, 4)));
+    });
+  };
+  by_extent(
+      panel, [&] { copy(v_.constant(side_.width)); },
+      [&](Value* features) {
+        clear_rows(v_.constant(1), to);
+        copy(features);
+      });
+}
+
+void PanelSource::at_point(Value* panel_row, const std::function<void(Value*)>& body,
+                           const std::function<void()>& outside) {
+  const RowOfPoint of = point_at(panel_row);
   v_.branch("inside", of.present, [&] { body(of.row); });
   v_.branch("outside", v_.ir.CreateNot(of.present), outside);
 }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string_view>
 
+#include "compiler/cpu/lattice_ir.h"
 #include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/sddmm_geometry.h"
 #include "compiler/cpu/vector_ir.h"
@@ -63,6 +64,19 @@ class PanelSource {
   void by_extent(Value* panel, const std::function<void()>& whole, const std::function<void(Value*)>& cut);
   void gather_rows(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
   void gather_columns(const Operand& from, Value* panel, Value* begin, Value* end, Value* to);
+  /// The rows of a convolution's panels, where activations are channels-first. Rows that are neighbours in an
+  /// image are transposed in squares.
+  void gather_images(const Operand& from, Value* first_panel, Value* last_panel, Value* begin, Value* end,
+                     Value* to, Value* panel_bytes);
+  void transpose_points(const Operand& from, Value* panel, Value* row, Value* to);
+  void gather_point(const Operand& from, Value* panel, Value* row, Value* to);
+  /// The row of the operand that a row of a panel has, and whether there is one.
+  [[nodiscard]] RowOfPoint point_at(Value* panel_row);
+  /// Positions of an image of the operand.
+  [[nodiscard]] std::int64_t positions() const {
+    return side_.side == SddmmSide::x ? g_.correlation->input_positions()
+                                      : g_.correlation->output_positions();
+  }
   void clear_rows(Value* batch_rows, Value* to);
   /// Calls `body` with the row of x that a row of a convolution's panel has, or `outside` where there is
   /// none.

@@ -224,7 +224,7 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const SpmmFamily& family = family_of(problem, target, config);
-  if (problem.correlation) validate_lattice(problem.convolution);
+  if (problem.correlation) validate_lattice(problem);
   family.validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight unpacked; packed=0 would work", name(config.variant)));

@@ -9,7 +9,7 @@
 namespace sparsekiln::cuda {
 
 /// Throws `invalid_argument` where templates/lattice.cuh has no bits for all positions of the kernel.
-void validate_lattice(const Convolution& convolution);
+void validate_lattice(const Computation& computed);
 
 /// The members of Config that templates/lattice.cuh reads. `mirrored`: the correlation is that of the
 /// gradient by the input.

@@ -221,7 +221,7 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const SddmmFamily& family = family_of(gradient, config);
   family.validate(gradient, target);
-  if (gradient.correlation) validate_lattice(gradient.convolution);
+  if (gradient.correlation) validate_lattice(gradient);
   if (gradient.exchanged() && gradient.bias_gradient)
     refuse("bias_gradient of a transposed convolution for CUDA targets: the sum of dy over its rows is that");
   if (config.packed || config.merge != 1 || config.in_flight != 0 || config.split_saves != 0 ||

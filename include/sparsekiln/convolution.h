@@ -17,7 +17,7 @@ namespace sparsekiln {
 /// for all taps: values are [blocks, taps, block_out, block_in], taps in row-major order of the kernel. With
 /// a mask a block is there for some taps, and values are [such pairs, block_out, block_in] in the same order.
 /// Activations are channels-last: the rows of x are the positions of an image, in row-major order, image by
-/// image.
+/// image. Feature-major they are channels-first: images are [features, positions], at any distance.
 ///
 /// A transposed convolution is the adjoint of one of the same layout and values: rows of the layout, and of
 /// its blocks, are x's features k, and columns are y's features c:

@@ -259,11 +259,16 @@ class Call {
     const std::int64_t features = forward ? kernel_.out_features : kernel_.in_features;
     const std::int64_t from = forward ? convolution_.input_positions() : convolution_.output_positions();
     const std::int64_t to = forward ? convolution_.output_positions() : convolution_.input_positions();
-    if (given.ndim == 2) return {given.shape[0] / from * to, features};
+    const bool channels_first = std::string_view(kernel_.activation_order) == "feature-major";
+    if (given.ndim == 2 && !channels_first) return {given.shape[0] / from * to, features};
     std::vector<std::int64_t> shape{given.ndim == 0 ? 0 : given.shape[0]};
+    if (channels_first) shape.push_back(features);
     const Convolution::Extents extents = forward ? convolution_.output() : convolution_.input;
-    shape.insert(shape.end(), extents.end() - convolution_.dimensions, extents.end());
-    shape.push_back(features);
+    if (channels_first && given.ndim == 3)
+      shape.push_back(to);
+    else
+      shape.insert(shape.end(), extents.end() - convolution_.dimensions, extents.end());
+    if (!channels_first) shape.push_back(features);
     return shape;
   }
 

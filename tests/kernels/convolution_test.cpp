@@ -71,6 +71,7 @@ enum Axis : std::size_t {
   kWide,
   kAlignment,
   kWorkers,
+  kOrder,
   kAxes
 };
 constexpr std::array<int, kAxes> kSizes{3,
@@ -93,6 +94,7 @@ constexpr std::array<int, kAxes> kSizes{3,
                                         3,
                                         2,
                                         kAlignments.size(),
+                                        2,
                                         2};
 
 struct Trial {
@@ -103,7 +105,7 @@ struct Trial {
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
         "{} of '{}', {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to {}{}, "
-        "aligned to {}, epilogue {}, derivative {}{}{}, padding {}, target {}, config '{}'",
+        "aligned to {}, epilogue {}, derivative {}{}{}, {}, padding {}, target {}, config '{}'",
         name(options.operation), sparsekiln::to_string(options.convolution), layout.rows(), layout.cols(),
         sparsekiln::to_string(options.block), layout.blocks(), options.in_features, options.out_features,
         launch.n, sparsekiln::to_string(options.batch), name(options.dtype), name(*options.out_dtype),
@@ -113,7 +115,8 @@ struct Trial {
         options.gate_gradient ? ", gates and their gradient"
         : options.gates       ? ", gates"
                               : "",
-        launch.padding, options.target, options.config ? sparsekiln::to_string(*options.config) : "default");
+        name(options.order), launch.padding, options.target,
+        options.config ? sparsekiln::to_string(*options.config) : "default");
   }
 };
 
@@ -227,6 +230,9 @@ Trial trial_of(const Row& row) {
                                                       : Suite::current().on_cpu() ? 1
                                                                                   : 3);
   add_ends(trial.options, row[kEnd]);
+  // An edge bias, and f64, go with channels-last activations alone.
+  if (row[kOrder] == 1 && !trial.options.epilogue.edge_bias && types.dtype != DType::f64)
+    trial.options.order = ActivationOrder::feature_major;
   trial.options.gates = row[kGate] != 0;
   trial.options.gate_gradient =
       row[kGate] == 2 && trial.options.operation == Operation::grad_weight && types.dtype != DType::f64;
@@ -241,6 +247,7 @@ bool exists(const Row& row) {
   const bool on_cpu = Suite::current().on_cpu();
   const Types& types = kTypes[static_cast<std::size_t>(row[kType])];
   if (types.math == Math::tf32 ? on_cpu : types.dtype == DType::f64 && !on_cpu) return false;
+  if (!on_cpu && row[kOrder] == 1) return false;  // CUDA targets refuse it
   const auto bytes = static_cast<int>(std::max(size_of(types.dtype), size_of(types.out)));
   if (row[kAlignment] != kUnset && kAlignments[static_cast<std::size_t>(row[kAlignment])] < bytes)
     return false;

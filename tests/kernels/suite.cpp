@@ -136,7 +136,7 @@ std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem
 CheckResult launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
                              std::int64_t padding) {
   const Spmm product(problem);
-  const std::int64_t row = product.feature_major() ? inputs.n : product.out_features();
+  const std::int64_t row = product.y_row_length(inputs.n);
   PoisonedOutput output(problem, inputs.n, packed_stride(product, product.out_dtype, row) + padding);
   launch(kernel, problem, inputs, output);
   return check(problem, inputs, output, adder_of(problem, kernel.binary().plan));

@@ -48,6 +48,15 @@ def close(one: torch.Tensor, other: torch.Tensor, tolerance: float = 1e-5) -> No
     assert torch.linalg.vector_norm((one - other).double()) <= tolerance * torch.linalg.vector_norm(other.double())
 
 
+def taps_of(layer, number: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Where the taps of the block of this number are in `weight_values`, and their places in the kernel."""
+    places = list(itertools.product(*map(range, layer.kernel_size)))
+    if layer.tap_mask is not None:
+        places = [place for place in places if layer.tap_mask[place]]
+    own = layer.block_tap_mask
+    return [(slot, place) for slot, place in enumerate(places) if own is None or own[number, slot]]
+
+
 def dense_weight(layer) -> torch.Tensor:
     """W [out, in / groups, *kernel], or of a transposed convolution [in, out / groups, *kernel], block by block."""
     layout, (height, width), groups = layer.layout, layer.block, layer.groups
@@ -55,8 +64,8 @@ def dense_weight(layer) -> torch.Tensor:
     number = 0
     for row in range(layout.rows):
         for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
-            for tap, place in enumerate(itertools.product(*map(range, layer.kernel_size))):
-                weight[row * height : (row + 1) * height, col * width : (col + 1) * width, *place] = layer.weight_values[number, tap]
+            for slot, place in taps_of(layer, number):
+                weight[row * height : (row + 1) * height, col * width : (col + 1) * width, *place] = layer.weight_values[number, slot]
             number += 1
     if groups == 1:  # the last blocks may be partial
         return weight[: layer.weight_shape[0], : layer.weight_shape[1]]
@@ -75,7 +84,11 @@ def blocks_of(layer, dense: torch.Tensor) -> torch.Tensor:
         for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
             first = int(col) % (layout.cols // groups) * width
             one = dense[row * height : (row + 1) * height, first : first + width]
-            blocks.append(one.flatten(2).permute(2, 0, 1))
+            taps = dense.new_zeros(layer.weight_values.shape[1:])
+            for slot, place in taps_of(layer, len(blocks)):
+                taps[slot] = one[:, :, *place]
+            blocks.append(taps)
+    blocks += [torch.zeros_like(blocks[0])] * (layer.weight_values.shape[0] - len(blocks))
     return torch.stack(blocks)
 
 

@@ -113,6 +113,29 @@ def test_a_mask_of_taps_is_zeros_of_a_whole_weight_that_are_not_stored(shared, t
     np.testing.assert_allclose(dw.reshape(-1, *BLOCK), compiled("grad_weight", "")(x, dy)[mask], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("geometry", ["kernel=3x2 stride=2 padding=1 input=7x5", TRANSPOSED, "kernel=3 padding=1 input=9"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_channels_first_images_give_the_same_bits(geometry, dtype):
+    last, first = ({"block": BLOCK, "batch": 2, "dtype": dtype, "convolution": geometry, "target": "cpu", "order": order}
+                   for order in ("batch-major", "feature-major"))  # fmt: skip
+    by_name = {op: (sk.compile(layout(), op=op, **last), sk.compile(layout(), op=op, **first))
+               for op in ("forward", "grad_input", "grad_weight")}  # fmt: skip
+    transposed = "transposed" in geometry
+    extents = tuple(map(int, geometry.split("input=")[1].split("x")))
+    values = draw(layout().blocks, 3 if len(extents) == 1 else 6, *BLOCK).astype(dtype)
+    x = draw(2, *extents, 48 if transposed else 32).astype(dtype)
+    turned = np.ascontiguousarray(np.moveaxis(x, -1, 1))
+    y = by_name["forward"][0](x, values)
+    found = by_name["forward"][1](turned, values)
+    assert found.shape == (2, y.shape[-1], *y.shape[1:-1])
+    np.testing.assert_array_equal(found, np.moveaxis(y, -1, 1))
+    flat = by_name["forward"][1](turned.reshape(*turned.shape[:2], -1), values)
+    np.testing.assert_array_equal(flat, found.reshape(*found.shape[:2], -1))
+    dx = by_name["grad_input"][0](y, values)
+    np.testing.assert_array_equal(by_name["grad_input"][1](found, values), np.moveaxis(dx, -1, 1))
+    np.testing.assert_array_equal(by_name["grad_weight"][1](turned, found), by_name["grad_weight"][0](x, y))
+
+
 @pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 @pytest.mark.parametrize("transposed", ["", " transposed"])
 @pytest.mark.parametrize("masked", ["none", "shared", "of each block"])

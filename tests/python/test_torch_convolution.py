@@ -101,12 +101,6 @@ def test_images_of_three_channels_and_classes_of_ten_of_a_dense_layer():
         assert torch.equal(layer.to_dense().weight, dense.weight)
 
 
-def test_rows_and_columns_without_blocks():
-    torch.manual_seed(0)
-    layer = BlockSparseConv2d(48, 48, 3, padding=1, layout=[[1, 0, 0], [0, 0, 0], [0, 1, 0]], block=16)
-    check(layer, images(layer, 2, (5, 5)))
-
-
 def test_one_layer_takes_images_of_several_sizes_and_numbers():
     layer = make_layer(padding=1)
     for n, extents in ((1, (5, 6)), (4, (5, 6)), (9, (5, 6)), (2, (8, 3))):
@@ -121,15 +115,6 @@ def test_the_gradient_of_the_weight_is_summed_over_launches_of_some_images(dtype
     monkeypatch.setattr(convolution_products, "run", lambda kernel, n, *others, **named: sizes.append(n) or run(kernel, n, *others, **named))
     check(layer, images(layer, 5, (5, 6)))
     assert sizes == [5, 5, 2, 2, 1]
-
-
-def test_no_images():
-    layer = make_layer(padding=1)
-    x = images(layer, 0, (5, 6)).requires_grad_()
-    y = layer(x)
-    y.sum().backward()
-    assert y.shape == (0, 32, 5, 6) and x.grad.shape == x.shape
-    assert not layer.weight_values.grad.any() and not layer.bias.grad.any()
 
 
 def test_a_layout_keeps_the_kernels_of_the_last_sizes(monkeypatch):
@@ -150,19 +135,6 @@ def test_a_kernel_of_one_tap_takes_images_that_were_not_seen_before():
         check(layer, images(layer, 2, extents))
 
 
-def test_second_derivatives():
-    layer = make_layer(in_blocks=1, out_blocks=1, block=8, density=1, padding=1, stride=2)
-    dense = layer.to_dense()
-    results = []
-    for module, weight in ((layer, layer.weight_values), (dense, dense.weight)):
-        x = images(layer, 2, (5, 4)).requires_grad_()
-        dx, dw = torch.autograd.grad(module(x).square().sum(), (x, weight), create_graph=True)
-        (dx.square().sum() + dw.square().sum()).backward()
-        results.append((x.grad, weight.grad))
-    close(results[0][0], results[1][0])
-    close(results[0][1], blocks_of(layer, results[1][1]))
-
-
 # ---- memory formats and shapes ----
 
 
@@ -178,16 +150,6 @@ def test_the_memory_format_is_that_of_the_input(dimensions, kernel):
     assert torch.equal(contiguous, channels_last)
 
 
-@pytest.mark.parametrize("extents", [(1, 1), (3, 1), (3, 4)])
-@pytest.mark.parametrize("n", [0, 1, 2])
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_strides_are_those_of_a_dense_layer(extents, n, channels_last):
-    for layer in (make_layer(kernel=1), make_layer(padding=1)):
-        x = images(layer, n, extents)
-        x = x.to(memory_format=torch.channels_last) if channels_last and n else x
-        assert layer(x).stride() == layer.to_dense()(x).stride()
-
-
 def test_slices_of_images():
     layer = make_layer()
     x = images(layer, 4, (8, 9), channels_last=True)
@@ -197,14 +159,6 @@ def test_slices_of_images():
     check(layer, wide.to(memory_format=torch.channels_last)[:, 17:65])
 
 
-@pytest.mark.parametrize("dimensions", [1, 2, 3])
-def test_an_image_without_a_batch(dimensions):
-    layer = make_layer(dimensions)
-    x = images(layer, 1, (5, 6, 4)[:dimensions])
-    y = layer(x[0])
-    assert y.dim() == dimensions + 1 and torch.equal(y, layer(x)[0])
-
-
 def test_a_model_that_is_made_channels_last_keeps_its_blocks():
     layer = make_layer().to(memory_format=torch.channels_last)
     assert layer.weight_values.is_contiguous()
@@ -212,31 +166,6 @@ def test_a_model_that_is_made_channels_last_keeps_its_blocks():
 
 
 # ---- from and to dense ----
-
-
-@pytest.mark.parametrize("dimensions", [1, 2, 3])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_all_blocks_of_a_dense_layer_are_that_layer(dimensions, groups):
-    torch.manual_seed(0)
-    dense = getattr(torch.nn, f"Conv{dimensions}d")(32, 64, 3, stride=2, padding=1, groups=groups)
-    layer = LAYERS[dimensions].from_conv(dense, density=1, block=16)
-    assert layer.layout.blocks == 8 // groups
-    back = layer.to_dense()
-    assert torch.equal(back.weight, dense.weight) and torch.equal(back.bias, dense.bias)
-    assert repr(back) == repr(dense)
-    x = images(layer, 2, (7, 6, 5)[:dimensions])
-    close(layer(x), dense(x))
-
-
-@pytest.mark.parametrize("groups", [1, 2])
-def test_the_strongest_blocks_are_taken(groups):
-    torch.manual_seed(0)
-    dense = torch.nn.Conv2d(64, 64, 3, groups=groups)
-    norms = dense.weight.detach().reshape(4, 16, 4 // groups, 16, 9).square().sum((1, 3, 4)).flatten()
-    layer = BlockSparseConv2d.from_conv(dense, density=0.25, block=16)
-    assert layer.layout.blocks == norms.numel() // 4
-    kept = layer.weight_values.detach().square().sum((1, 2, 3)).sort().values
-    close(kept, norms.sort().values[-kept.numel() :])
 
 
 def test_a_layout_chooses_the_blocks_of_a_dense_layer():
@@ -288,12 +217,6 @@ def test_it_says_what_it_is():
 def same_layer(one, other):
     x = images(one, 2, (5, 6))
     assert one.layout == other.layout and torch.equal(one(x), other(x))
-
-
-def test_copies():
-    layer = make_layer()
-    same_layer(layer, copy.deepcopy(layer))
-    same_layer(layer, pickle.loads(pickle.dumps(layer)))
 
 
 @pytest.mark.parametrize("density", [0.5, 0.9])
@@ -374,43 +297,6 @@ def test_a_layer_on_the_meta_device_is_filled_later():
 # ---- other layouts ----
 
 
-@pytest.mark.parametrize("max_blocks", [None, 5])
-@pytest.mark.parametrize("kernel", [1, 3])
-@pytest.mark.parametrize("layers", [LAYERS, TRANSPOSED])
-def test_relayout_keeps_the_blocks_that_stay_and_what_the_optimizer_knows(layers, kernel, max_blocks):
-    torch.manual_seed(0)
-    layer = layers[2](48, 48, kernel, layout=[[1, 0, 0], [1, 1, 0], [0, 0, 1]], block=16, max_blocks=max_blocks)
-    optimizer = torch.optim.Adam(layer.parameters())
-    x = images(layer, 2, (5, 4))
-    for _ in range(2):
-        layer(x).square().sum().backward()
-        optimizer.step()
-    before, gradient = layer.dense_weight().detach(), layer.weight_values.grad.clone()
-    moments = optimizer.state[layer.weight_values]["exp_avg"].clone()
-    origin = layer.relayout([[0, 1, 0], [1, 1, 1], [0, 0, 1]], optimizer)
-    assert origin.tolist() == [-1, 1, 2, -1, 3]
-    mask = torch.from_numpy(layer.layout.mask()).repeat_interleave(16, 0).repeat_interleave(16, 1)[:, :, None, None]
-    assert torch.equal(layer.dense_weight(), before * mask)
-    for moved, old in ((layer.weight_values.grad, gradient), (optimizer.state[layer.weight_values]["exp_avg"], moments)):
-        assert torch.equal(moved[[1, 2, 4]], old[1:4]) and not moved[[0, 3]].any() and old[1:4].any()
-    check(layer, x)
-    optimizer.step()
-
-
-@pytest.mark.parametrize("kernel", [1, 3])
-@pytest.mark.parametrize("layers", [LAYERS, TRANSPOSED])
-def test_room_for_blocks_has_no_effect_and_gradients_of_zeros(layers, kernel):
-    layer = layers[2](32, 32, kernel, layout=[[1, 0], [1, 1]], block=16, max_blocks=4)
-    with torch.no_grad():
-        layer.weight_values[3] = torch.nan
-    x = images(layer, 2, (5, 4)).requires_grad_()
-    y, wanted = layer(x), layer.to_dense()(x)
-    close(y, wanted)
-    gradient, dx = torch.autograd.grad(y.square().sum(), (layer.weight_values, x))
-    assert gradient.shape == (4, kernel * kernel, 16, 16) and not gradient[3].any() and gradient[:3].any()
-    close(dx, torch.autograd.grad(wanted.square().sum(), x)[0])
-
-
 def test_more_blocks_than_there_is_room_for_are_refused():
     layer = BlockSparseConv2d(32, 32, 3, layout=[[1, 0], [1, 1]], block=16, max_blocks=3)
     with refused(ValueError, "4 blocks", "max_blocks=3"):
@@ -434,38 +320,6 @@ def test_tools_of_the_weight_are_told_where_it_is():
 # ---- what PyTorch does with layers ----
 
 
-def test_the_operators_pass_the_checks_of_pytorch():
-    layer = make_layer(in_blocks=2, out_blocks=1, block=8, stride=2)
-    form = layer._form.as_list()
-    x = torch.randn(2, 5, 6, 16, requires_grad=True)
-    dy = torch.randn(2, 2, 2, 8, requires_grad=True)
-    weight, index = layer.weight_values, (layer.crow_indices, layer.col_indices)
-    tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-    operators = torch.ops.sparsekiln
-    for operator, arguments in (
-        (operators.convolution, (x, weight, layer.bias, *index, 8, form)),
-        (operators.convolution_grad_input, (dy, weight, *index, 16, [5, 6], form)),
-        (operators.convolution_grad_weight, (x, dy, *index, 8, 8, form, True)),
-    ):
-        torch.library.opcheck(operator.default, arguments, test_utils=tests)
-
-
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_compiled_code_is_one_graph(kernel):
-    layer = make_layer(kernel=kernel)
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    for n, channels_last in ((3, False), (5, False), (3, True)):
-        x = images(layer, n, (6, 5), channels_last)
-        layer.zero_grad()
-        layer(x).square().sum().backward()
-        wanted = layer.weight_values.grad.clone()
-        layer.zero_grad()
-        y = compiled(x)
-        y.square().sum().backward()
-        assert torch.equal(y, layer(x)) and y.stride() == layer(x).stride()
-        close(layer.weight_values.grad, wanted)
-
-
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_layers_of_different_numbers_of_blocks_share_a_compiled_graph(kernel):
     graphs = []
@@ -484,37 +338,6 @@ def test_layers_of_different_numbers_of_blocks_share_a_compiled_graph(kernel):
     assert len(graphs) == 1
 
 
-def test_an_exported_program_takes_any_batch():
-    layer = make_layer(padding="same", kernel=2)
-    shapes = {"x": {0: torch.export.Dim("n", min=1, max=64)}}
-    program = torch.export.export(layer, (images(layer, 3, (6, 5)),), dynamic_shapes=shapes).module()
-    for n in (1, 7):
-        x = images(layer, n, (6, 5))
-        assert torch.equal(program(x), layer(x))
-
-
-def test_autocast():
-    layer = make_layer()
-    x = images(layer, 2, (6, 5))
-    with torch.autocast("cpu", torch.bfloat16):
-        y = layer(x)
-    assert y.dtype == torch.bfloat16
-    y.float().sum().backward()
-    assert layer.weight_values.grad.dtype == torch.float32
-    close(y.float(), layer(x), 1e-2)
-
-
-def test_vmap_over_a_batch_of_batches():
-    layer = make_layer().requires_grad_(False)
-    x = torch.randn(3, 2, 48, 5, 5)
-    close(torch.vmap(layer)(x), torch.stack([layer(one) for one in x]))
-
-
-def test_meta_tensors():
-    y = make_layer(device="meta")(torch.randn(2, 48, 5, 6, device="meta"))
-    assert y.is_meta and y.shape == (2, 32, 3, 4)
-
-
 def test_what_onnx_exporters_are_given_is_of_standard_operators(monkeypatch):
     layer = make_layer(padding="same", kernel=2)
     x = images(layer, 2, (5, 6))
@@ -522,14 +345,6 @@ def test_what_onnx_exporters_are_given_is_of_standard_operators(monkeypatch):
     program = torch.export.export(layer, (x,))
     assert "sparsekiln" not in str(program.graph)
     close(program.module()(x), layer(x))
-
-
-def test_the_flop_counter_counts_present_blocks():
-    layer = make_layer(padding=1)
-    x = images(layer, 2, (5, 6)).requires_grad_()
-    with FlopCounterMode(display=False) as counter:
-        layer(x).sum().backward()
-    assert counter.get_total_flops() == 3 * 2 * layer.weight_values.numel() * 2 * 5 * 6
 
 
 def test_the_core_takes_convolutions():
@@ -581,41 +396,6 @@ def test_layers_that_cannot_be(options, words):
         BlockSparseConv2d(**({"in_channels": 48, "out_channels": 32, "kernel_size": 3, "block": 16} | options))
 
 
-@pytest.mark.parametrize("shape", [(2, 32, 5, 5), (48, 5), (1, 2, 48, 5, 5), (5, 5, 48)])
-def test_an_input_of_another_shape(shape):
-    with refused(ValueError, "shape", "\\[n, 48, height, width\\] or \\[48, height, width\\]"):
-        make_layer()(torch.zeros(shape))
-
-
 def test_an_input_that_is_smaller_than_the_kernel():
     with refused(ValueError, "an input of 2x9", "kernel of 3x3"):
         make_layer()(torch.zeros(1, 48, 2, 9))
-
-
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_an_input_of_another_type(kernel):
-    with refused(TypeError, "float64", "float32", "to()"):
-        make_layer(kernel=kernel)(torch.zeros(1, 48, 5, 5, dtype=torch.float64))
-
-
-def test_from_conv_of_another_layer():
-    for layer, dense in ((BlockSparseConv1d, torch.nn.Conv2d(8, 8, 1)), (BlockSparseConv3d, torch.nn.ConvTranspose3d(8, 8, 1))):
-        with refused(TypeError, type(dense).__name__, "it takes a Conv"):
-            layer.from_conv(dense, block=8)
-
-
-def test_forward_mode_derivatives():
-    layer = make_layer()
-    x = images(layer, 1, (5, 5))
-    with torch.autograd.forward_ad.dual_level(), refused(NotImplementedError, "forward-mode"):
-        layer(torch.autograd.forward_ad.make_dual(x, x))
-
-
-def test_derivatives_of_torch_func():
-    layer = make_layer()
-
-    def loss(x):
-        return layer(x).sum()
-
-    with refused(NotImplementedError, "torch.func", "backward"):
-        torch.func.grad(loss)(images(layer, 1, (5, 5)))

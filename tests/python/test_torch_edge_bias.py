@@ -16,6 +16,12 @@ MAKERS = {
     "same": ((6, 5), lambda **more: LAYERS[2](48, 32, 3, padding=1, layout=LAYOUT, block=16, edge_bias=(6, 5), **more)),
     "stride": ((9,), lambda **more: LAYERS[1](48, 32, 3, stride=2, padding=2, dilation=2, layout=LAYOUT, block=16, edge_bias=9, **more)),
     "valid": ((4, 4, 4), lambda **more: LAYERS[3](24, 16, 2, layout=LAYOUT, block=8, edge_bias=4, **more)),
+    "masked": (
+        (6, 5),
+        lambda **more: LAYERS[2](
+            37, 20, 3, padding=1, layout=LAYOUT, block=16, edge_bias=(6, 5), tap_mask=[[1, 1, 1], [1, 1, 0], [0, 0, 0]], **more
+        ),
+    ),
     "pointwise": ((3, 4), lambda **more: LAYERS[2](48, 32, 1, layout=LAYOUT, block=16, edge_bias=(3, 4), **more)),
 }
 
@@ -36,7 +42,7 @@ def randomized(layer):
 
 
 def situations_of(layer, extents):
-    return torch.from_numpy(sk.edge_situations(layer._form.text(extents)).of_position).long()
+    return torch.from_numpy(sk.edge_situations(layer._form.text(extents, layer._taps)).of_position).long()
 
 
 def dense_result(layer, x, dy):
@@ -131,12 +137,12 @@ def test_the_operators_are_what_pytorch_asks_of_operators():
     geometry = layer._form.as_list()
     operators = torch.ops.sparsekiln
     arguments = (
-        x, layer.weight_values, layer.edge_gain, layer.edge_bias, layer.crow_indices, layer.col_indices, 32, geometry,
+        x, layer.weight_values, layer.edge_gain, layer.edge_bias, layer.crow_indices, layer.col_indices, 32, geometry, "",
     )  # fmt: skip
     torch.library.opcheck(operators.convolution_edge_bias.default, arguments)
     dy = operators.convolution_edge_bias(*arguments).detach()
     for sums in (None, dy):
-        torch.library.opcheck(operators.edge_bias_gradients.default, (dy, sums, layer.edge_gain.detach(), [9], geometry))
+        torch.library.opcheck(operators.edge_bias_gradients.default, (dy, sums, layer.edge_gain.detach(), [9], geometry, ""))
 
 
 def test_it_is_compiled_without_a_break_of_the_graph():
@@ -166,6 +172,8 @@ def test_other_images_and_what_dense_layers_lack_are_refused():
         fuse_conv_bn(layer, torch.nn.BatchNorm2d(32).eval())
     with refused(ValueError, "edge_bias=0"):
         LAYERS[2](48, 32, 3, layout=LAYOUT, block=16, edge_bias=0)
+    with refused(ValueError, "a tap_mask for each block", "a mask for all blocks would work"):
+        LAYERS[2](48, 32, 3, layout=LAYOUT, block=16, edge_bias=6, tap_mask=torch.arange(27).reshape(3, 3, 3) % 2)
     operands = (layer.weight_values, layer.edge_gain[:5], layer.edge_bias, layer.crow_indices, layer.col_indices)
     with refused(ValueError, "edge_gain has the shape", "9 edge situations", r"takes \[9, 32\]"):
-        torch.ops.sparsekiln.convolution_edge_bias(torch.zeros(1, 6, 5, 48), *operands, 32, layer._form.as_list())
+        torch.ops.sparsekiln.convolution_edge_bias(torch.zeros(1, 6, 5, 48), *operands, 32, layer._form.as_list(), "")

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -307,6 +308,39 @@ TEST_CASE("rows of images keep the contract's strides and alignment") {
   operands = memory.rows(2);
   operands.x.data = static_cast<std::byte*>(operands.x.data) + 4;
   CHECK(memory.refusal(operands).ends_with("is not aligned to 16 bytes"));
+}
+
+TEST_CASE("a convolution of feature-major activations takes images, contiguous and at any distance") {
+  Memory memory;
+  memory.contract.order = ActivationOrder::feature_major;
+  Operands operands{.x = Memory::of(memory.x(), {2, kIn, 8, 6}),
+                    .w = memory.w(),
+                    .y = Memory::of(memory.y(), {2, kOut, 4, 4})};
+  CHECK(memory.check(operands).first.n == 2);
+  CHECK(memory.check(operands).first.x_stride == kIn * 48);
+  operands.y = Memory::of(memory.y(), {2, kOut, 16});
+  operands.x.stride[0] += 4;
+  CHECK(memory.check(operands).first.x_stride == kIn * 48 + 4);
+  operands.x.stride[0] -= 2;
+  CHECK(memory.refusal(operands) ==
+        "x: shape [2, 24, 8, 6] and strides [1154, 48, 6, 1]: channels-first, the 1152 elements of an image "
+        "must be contiguous, and images 1152 or more apart, a multiple of 4; dense memory would work");
+  operands.x = Memory::of(memory.x(), {2, 8, 6, kIn});
+  CHECK(
+      memory.refusal(operands) ==
+      "x: rank 4 and shape [2, 8, 6, 24], but the kernel takes n images of 8 x 6 positions, channels-first: "
+      "[n, 24, 8, 6] or [n, 24, 8 * 6]");
+  operands.x = Memory::of(memory.x(), {1, kIn, 8, 6});
+  CHECK(memory.refusal(operands) == "y: it has 2 images, but x has 1");
+  operands.x = Memory::of(memory.x(), {2, kIn, 8, 6});
+  std::swap(operands.x.stride[2], operands.x.stride[3]);
+  CHECK(memory.refusal(operands).starts_with("x: shape [2, 24, 8, 6] and strides [1152, 48, 1, 6]"));
+  operands.x.stride[2] = 6;
+  operands.x.stride[3] = 1;
+  operands.y.data = static_cast<std::byte*>(operands.x.data) + (2 * kIn * 48 - 4) * 4;
+  CHECK(memory.refusal(operands).starts_with("y: it overlaps x"));
+  operands.y.data = static_cast<std::byte*>(operands.x.data) + 2 * kIn * 48 * 4;
+  CHECK(memory.refusal(operands).empty());
 }
 
 TEST_CASE("what a convolution computes must overlap no row of what it reads") {

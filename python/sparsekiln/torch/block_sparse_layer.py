@@ -59,6 +59,10 @@ class BlockSparseLayer(torch.nn.Module):
         """[blocks, *block_shape]: the entries of a tensor shaped like the dense weight, at the blocks of the layout."""
         raise NotImplementedError
 
+    def present_taps(self) -> Tensor | None:
+        """bool [blocks of the layout, taps], on the cpu: which taps of `weight_values` each block has; None: all."""
+        return None
+
     def output_blocks(self) -> Tensor:
         """int64 [blocks of the layout]: the block of output features of each block, its row or its column."""
         if self.OUTPUTS == 1:

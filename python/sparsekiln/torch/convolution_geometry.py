@@ -52,12 +52,25 @@ class Geometry(NamedTuple):
             sizes.append(room // stride + 1)
         return tuple(sizes)
 
+    def least_input(self, output: Sequence[int]) -> Numbers:
+        """The extents of the smallest x that gives this y: those of y of the transposed convolution, without an output padding."""
+        return tuple(
+            (size - 1) * stride - before - after + dilation * (kernel - 1) + 1
+            for size, kernel, stride, dilation, before, after in zip(output, *self)
+        )
+
     @functools.lru_cache(maxsize=4096)
-    def text(self, input: Numbers) -> str:
-        """As sparsekiln.compile takes it."""
+    def text(self, input: Numbers, taps: str = "", output_padding: Numbers | None = None) -> str:
+        """As sparsekiln.compile takes it.
+
+        taps            digits of the mask, "" for all; see TapMask.text
+        output_padding  of the transposed convolution, whose x has the extents `input`; None: of the convolution
+        """
         padding = "x".join(f"{before}:{after}" for before, after in zip(self.before, self.after))
         return (
             f"kernel={by(self.kernel)} stride={by(self.stride)} dilation={by(self.dilation)} padding={padding} input={by(input)}"
+            + ("" if output_padding is None else f" transposed output-padding={by(output_padding)}")
+            + (f" taps={taps.replace(',', '')}" if taps else "")
         )
 
 

@@ -8,11 +8,12 @@ import torch
 import sparsekiln
 
 from . import init
-from .block_sparse_layer import BlockSparseLayer
 from .blocks import parse_block
 from .convolution_blocks import blocks_of_dense, check_channels, dense_of_blocks, random_layout, strongest_layout, within_groups
 from .convolution_geometry import Geometry
 from .functional import autocast
+from .masked_layer import MaskedLayer
+from .tap_masks import parse_mask
 from .weight_tools import refuse_tools_of_weight
 
 Tensor = torch.Tensor
@@ -21,8 +22,8 @@ _Layer = TypeVar("_Layer", bound="ConvolutionLayer")
 EXTENTS = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 
-class ConvolutionLayer(BlockSparseLayer):
-    """A layer whose weight is, as a dense tensor, [rows, columns / groups, *kernel_size]; a block has all taps of the kernel.
+class ConvolutionLayer(MaskedLayer):
+    """A layer whose weight is, as a dense tensor, [rows, columns / groups, *kernel_size]; a block has all taps of the kernel, or those of a mask.
 
     A class says which dense layer it stands for, and computes y of images whose channels come last (_of_images).
     """
@@ -37,7 +38,7 @@ class ConvolutionLayer(BlockSparseLayer):
 
     def __init__(
         self, in_channels: int, out_channels: int, geometry: Geometry, groups: int, bias: bool, padding_mode: str, device: Any,
-        dtype: torch.dtype | None, layout: Any, density: float, block: int | tuple[int, int], max_blocks: int | None,
+        dtype: torch.dtype | None, layout: Any, density: float, block: int | tuple[int, int], max_blocks: int | None, tap_mask: Any,
     ):  # fmt: skip
         super().__init__()
         self.in_channels, self.out_channels, self.groups = int(in_channels), int(out_channels), int(groups)
@@ -52,6 +53,7 @@ class ConvolutionLayer(BlockSparseLayer):
         self._form = geometry
         self.kernel_size, self.stride, self.dilation = geometry.kernel, geometry.stride, geometry.dilation
         check_channels(self.weight_shape, self.groups, self.block, self.SIDES)
+        self._make_masks(tap_mask, layout)
         if layout is None:
             layout = random_layout(self.weight_shape, self.groups, density, self.block)
         self._make_weight(layout, self.out_channels if bias else None, device, dtype)
@@ -61,19 +63,24 @@ class ConvolutionLayer(BlockSparseLayer):
     @classmethod
     def from_conv(
         cls: type[_Layer], conv: torch.nn.Module, density: float = 0.1, block: int | tuple[int, int] = 32, layout: Any = None,
-        max_blocks: int | None = None,
+        max_blocks: int | None = None, tap_mask: Any = None,
     ) -> _Layer:  # fmt: skip
-        """The blocks of largest Frobenius norm, over all taps, of a dense layer, `density` × all of them; or those of `layout`."""
+        """The blocks of largest Frobenius norm, over all taps, of a dense layer, `density` × all of them; or those of `layout`.
+
+        tap_mask  the taps that stay, as the layer takes it; what the others have is dropped, and counts in no norm
+        """
         if not isinstance(conv, cls.dense_class):
             raise TypeError(f"{cls.__name__}.from_conv was given a {type(conv).__name__}; it takes a {cls.dense_class.__name__}")
         weight, sides = conv.weight.detach(), parse_block(block)
         check_channels((weight.shape[0], weight.shape[1] * conv.groups), conv.groups, sides, cls.SIDES)
         if layout is None:
-            layout = strongest_layout(weight, conv.groups, density, sides)
+            mask = parse_mask(tap_mask, tuple(conv.kernel_size), None)
+            kept = weight if mask is None else weight * torch.from_numpy(mask.present.reshape(mask.kernel)).to(weight)
+            layout = strongest_layout(kept, conv.groups, density, sides)
         options = {name: getattr(conv, name) for name in cls.OPTIONS}
         layer = cls(
             **options, bias=conv.bias is not None, device=weight.device, dtype=weight.dtype, layout=layout, block=sides,
-            max_blocks=max_blocks,
+            max_blocks=max_blocks, tap_mask=tap_mask,
         )  # fmt: skip
         return layer._adopt(conv)
 
@@ -85,10 +92,6 @@ class ConvolutionLayer(BlockSparseLayer):
             init.reset(self)
 
     # ---- the weight ----
-
-    @property
-    def taps(self) -> int:
-        return self._form.taps
 
     @property
     def block_shape(self) -> tuple[int, ...]:
@@ -103,12 +106,12 @@ class ConvolutionLayer(BlockSparseLayer):
         return within_groups(super()._fitting(layout), self.groups)
 
     def blocks_of(self, dense: Tensor) -> Tensor:
-        """[blocks, taps, *block] of dense [rows, columns / groups, *kernel_size]."""
-        return blocks_of_dense(dense, self.layout, self.groups, self.block)
+        """[blocks, taps, *block] of dense [rows, columns / groups, *kernel_size]; zeros where a block lacks a tap."""
+        return self._of_mask(blocks_of_dense(dense, self.layout, self.groups, self.block))
 
     def dense_weight(self) -> Tensor:
         """The weight as the dense layer has it, [rows, columns / groups, *kernel_size]; differentiable."""
-        return dense_of_blocks(self._used_values(), self.layout, self.groups, self.dense_shape)
+        return dense_of_blocks(self._of_kernel(self._used_values()), self.layout, self.groups, self.dense_shape)
 
     @property
     def weight(self) -> Tensor:
@@ -118,7 +121,7 @@ class ConvolutionLayer(BlockSparseLayer):
 
     @torch.no_grad()
     def to_dense(self) -> torch.nn.Module:
-        """A dense layer with copies of the same weights, and zeros where there are no blocks."""
+        """A dense layer with copies of the same weights, and zeros where there are no blocks, or no taps."""
         values, options = self.weight_values, {name: getattr(self, name) for name in self.OPTIONS}
         dense = self.dense_class(**options, bias=self.bias is not None, device=values.device, dtype=values.dtype)
         dense.weight.copy_(self.dense_weight())
@@ -149,7 +152,7 @@ class ConvolutionLayer(BlockSparseLayer):
             x, weight, bias = autocast(x.device.type, x, weight, bias)
         batch = x[None] if one else x
         channels_last = batch.stride(1) == 1 and batch.stride(-1) >= self.in_channels
-        y = self._of_images(batch.movedim(1, -1), weight, bias, *extents).movedim(-1, 1)
+        y = self._of_images(batch.movedim(1, -1), self._launched(weight), bias, *extents).movedim(-1, 1)
         if not channels_last:  # contiguous() would leave the strides of images of one position
             y = y.clone(memory_format=torch.contiguous_format)
         return y[0] if one else y
@@ -180,5 +183,6 @@ class ConvolutionLayer(BlockSparseLayer):
             value = getattr(self, name)
             text += "" if value in unsaid.get(name, ()) else f", {name}={value!r}"
         text += f", block={block}, blocks={self.layout.blocks}, density={self.layout.density:.4g}"
+        text += "" if self._mask is None else f", taps={self._mask}"
         text += "" if self.max_blocks is None else f", max_blocks={self.max_blocks}"
         return text if self.bias is not None else f"{text}, bias=False"

@@ -3,10 +3,13 @@
     convolution              y[n, …, out] of x[n, …, in], in 1, 2 or 3 dimensions
     convolution_grad_input   dx[n, …, in] of dy[n, …, out]
     convolution_grad_weight  dW[blocks, taps, block_out, block_in], and the gradient of the bias
+    convolution_transposed   y[n, *output, out] of x[n, …, in] by W of [in, out]; `geometry` is that of the convolution from y to x
 
 W is given as `values` [blocks, taps, block_out, block_in] with the index tensors `crow` and `col` of a BSR tensor of its
-channels, [out, in], and `geometry` as five numbers for each dimension: see Geometry. All results are differentiable, and
-their gradients are differentiable once more.
+channels, [out, in], and `geometry` as five numbers for each dimension: see Geometry. `taps` is a mask of taps, "" for none:
+see TapMask.text. With a mask for all blocks, W has the taps that it names alone; with one for each block, W is [pairs of a
+block and a tap that it has, block_out, block_in]. All results are differentiable, and their gradients are differentiable once
+more.
 """
 
 from typing import List, Optional  # noqa: UP035, the schema of an operator is made of them
@@ -23,45 +26,63 @@ _ops = torch.ops.sparsekiln
 
 @torch.library.custom_op("sparsekiln::convolution", mutates_args=())
 def convolution(
-    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, geometry: List[int]
+    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, geometry: List[int],
+    taps: str,
 ) -> Tensor:
-    return products.convolution(x, values, bias, crow, col, out_channels, geometry)
+    return products.convolution(x, values, bias, crow, col, out_channels, geometry, taps)
 
 
 @convolution.register_fake
-def _(x, values, bias, crow, col, out_channels, geometry):
-    form = products.check_convolution(x, values, bias, crow, col, out_channels, geometry)
+def _(x, values, bias, crow, col, out_channels, geometry, taps):
+    form = products.check_convolution(x, values, bias, crow, col, out_channels, geometry, taps)
     return x.new_empty((x.shape[0], *form.output(x.shape[1:-1]), out_channels))
 
 
 @torch.library.custom_op("sparsekiln::convolution_grad_input", mutates_args=())
 def convolution_grad_input(
-    dy: Tensor, values: Tensor, crow: Tensor, col: Tensor, in_channels: int, input: List[int], geometry: List[int]
+    dy: Tensor, values: Tensor, crow: Tensor, col: Tensor, in_channels: int, input: List[int], geometry: List[int],
+    taps: str,
 ) -> Tensor:
-    return products.grad_input(dy, values, crow, col, in_channels, input, geometry)
+    return products.grad_input(dy, values, crow, col, in_channels, input, geometry, taps)
 
 
 @convolution_grad_input.register_fake
-def _(dy, values, crow, col, in_channels, input, geometry):
-    products.check_grad_input(dy, values, crow, col, in_channels, input, geometry)
+def _(dy, values, crow, col, in_channels, input, geometry, taps):
+    products.check_grad_input(dy, values, crow, col, in_channels, input, geometry, taps)
     return dy.new_empty((dy.shape[0], *input, in_channels))
 
 
 @torch.library.custom_op("sparsekiln::convolution_grad_weight", mutates_args=())
 def convolution_grad_weight(
-    x: Tensor, dy: Tensor, crow: Tensor, col: Tensor, block_out: int, block_in: int, geometry: List[int], bias: bool
+    x: Tensor, dy: Tensor, crow: Tensor, col: Tensor, block_out: int, block_in: int, geometry: List[int], bias: bool,
+    taps: str,
 ) -> tuple[Tensor, Tensor]:
-    return products.grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias)
+    return products.grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps)
 
 
 @convolution_grad_weight.register_fake
-def _(x, dy, crow, col, block_out, block_in, geometry, bias):
-    form = products.check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias)
-    return x.new_empty((col.shape[0], form.taps, block_out, block_in)), x.new_empty(dy.shape[-1] if bias else 0)
+def _(x, dy, crow, col, block_out, block_in, geometry, bias, taps):
+    form = products.check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps)
+    shape = products.values_shape(col.shape[0], form, taps)
+    return x.new_empty((*shape, block_out, block_in)), x.new_empty(dy.shape[-1] if bias else 0)
+
+
+@torch.library.custom_op("sparsekiln::convolution_transposed", mutates_args=())
+def convolution_transposed(
+    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, output: List[int],
+    geometry: List[int], taps: str,
+) -> Tensor:  # fmt: skip
+    return products.transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
+
+
+@convolution_transposed.register_fake
+def _(x, values, bias, crow, col, out_channels, output, geometry, taps):
+    products.check_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
+    return x.new_empty((x.shape[0], *output, out_channels))
 
 
 def _save(ctx, inputs, output) -> None:
-    x, values, _, crow, col, _, ctx.geometry = inputs
+    x, values, _, crow, col, _, ctx.geometry, ctx.taps = inputs
     ctx.input, ctx.in_channels = list(x.shape[1:-1]), x.shape[-1]
     ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
 
@@ -71,16 +92,16 @@ def _backward(ctx, dy) -> tuple:
     needs = ctx.needs_input_grad
     dx = dw = dbias = None
     if needs[0]:
-        dx = _ops.convolution_grad_input(dy, values, crow, col, ctx.in_channels, ctx.input, ctx.geometry)
+        dx = _ops.convolution_grad_input(dy, values, crow, col, ctx.in_channels, ctx.input, ctx.geometry, ctx.taps)
     if needs[1]:
-        dw, dbias = _ops.convolution_grad_weight(x, dy, crow, col, *values.shape[2:], ctx.geometry, needs[2])
+        dw, dbias = _ops.convolution_grad_weight(x, dy, crow, col, *values.shape[-2:], ctx.geometry, needs[2], ctx.taps)
     elif needs[2]:
         dbias = dy.flatten(0, -2).sum(0)
-    return dx, dw, dbias if needs[2] else None, *(None,) * 4
+    return dx, dw, dbias if needs[2] else None, *(None,) * 5
 
 
 def _save_grad_input(ctx, inputs, output) -> None:
-    dy, values, crow, col, *_, ctx.geometry = inputs
+    dy, values, crow, col, *_, ctx.geometry, ctx.taps = inputs
     ctx.out_channels = dy.shape[-1]
     ctx.save_for_backward(dy if ctx.needs_input_grad[1] else None, values, crow, col)
 
@@ -89,14 +110,14 @@ def _backward_of_grad_input(ctx, ddx) -> tuple:
     dy, values, crow, col = ctx.saved_tensors
     ddy = dvalues = None
     if ctx.needs_input_grad[0]:
-        ddy = _ops.convolution(ddx, values, None, crow, col, ctx.out_channels, ctx.geometry)
+        ddy = _ops.convolution(ddx, values, None, crow, col, ctx.out_channels, ctx.geometry, ctx.taps)
     if ctx.needs_input_grad[1]:
-        dvalues, _ = _ops.convolution_grad_weight(ddx, dy, crow, col, *values.shape[2:], ctx.geometry, False)
-    return ddy, dvalues, *(None,) * 5
+        dvalues, _ = _ops.convolution_grad_weight(ddx, dy, crow, col, *values.shape[-2:], ctx.geometry, False, ctx.taps)
+    return ddy, dvalues, *(None,) * 6
 
 
 def _save_grad_weight(ctx, inputs, output) -> None:
-    x, dy, crow, col, *_, ctx.geometry, ctx.bias = inputs
+    x, dy, crow, col, *_, ctx.geometry, ctx.bias, ctx.taps = inputs
     ctx.save_for_backward(x, dy, crow, col)
 
 
@@ -104,30 +125,46 @@ def _backward_of_grad_weight(ctx, ddw, ddbias) -> tuple:
     x, dy, crow, col = ctx.saved_tensors
     dx = ddy = None
     if ctx.needs_input_grad[0]:
-        dx = _ops.convolution_grad_input(dy, ddw, crow, col, x.shape[-1], list(x.shape[1:-1]), ctx.geometry)
+        dx = _ops.convolution_grad_input(dy, ddw, crow, col, x.shape[-1], list(x.shape[1:-1]), ctx.geometry, ctx.taps)
     if ctx.needs_input_grad[1]:
-        ddy = _ops.convolution(x, ddw, ddbias if ctx.bias else None, crow, col, dy.shape[-1], ctx.geometry)
-    return dx, ddy, *(None,) * 6
+        ddy = _ops.convolution(x, ddw, ddbias if ctx.bias else None, crow, col, dy.shape[-1], ctx.geometry, ctx.taps)
+    return dx, ddy, *(None,) * 7
+
+
+def _save_transposed(ctx, inputs, output) -> None:
+    x, values, _, crow, col, *_, ctx.geometry, ctx.taps = inputs
+    ctx.in_channels = x.shape[-1]
+    ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
+
+
+def _backward_of_transposed(ctx, dy) -> tuple:
+    x, values, crow, col = ctx.saved_tensors
+    dx = dw = dbias = None
+    if ctx.needs_input_grad[0]:
+        dx = _ops.convolution(dy, values, None, crow, col, ctx.in_channels, ctx.geometry, ctx.taps)
+    if ctx.needs_input_grad[1]:
+        dw, _ = _ops.convolution_grad_weight(dy, x, crow, col, *values.shape[-2:], ctx.geometry, False, ctx.taps)
+    if ctx.needs_input_grad[2]:
+        dbias = dy.flatten(0, -2).sum(0)
+    return dx, dw, dbias, *(None,) * 6
 
 
 convolution.register_autograd(_backward, setup_context=_save)
 convolution_grad_input.register_autograd(_backward_of_grad_input, setup_context=_save_grad_input)
 convolution_grad_weight.register_autograd(_backward_of_grad_weight, setup_context=_save_grad_weight)
-for _operator in (convolution, convolution_grad_input, convolution_grad_weight):
+convolution_transposed.register_autograd(_backward_of_transposed, setup_context=_save_transposed)
+for _operator in (convolution, convolution_grad_input, convolution_grad_weight, convolution_transposed):
     _operator.register_vmap(transforms.each(_operator))
 
 
-def call(x, values, bias, crow, col, out_channels, geometry) -> Tensor:
+def call(x, values, bias, *others) -> Tensor:
     """y of the operator convolution, with its arguments and its gradients; without the dispatcher where nothing needs it."""
-    direct = is_direct(x, values, bias)
-    return (products.convolution if direct else _ops.convolution)(x, values, bias, crow, col, out_channels, geometry)
+    return (products.convolution if is_direct(x, values, bias) else _ops.convolution)(x, values, bias, *others)
 
 
-def call_transposed(x, values, crow, col, out_channels, output, geometry) -> Tensor:
-    """y[n, *output, out_channels] of the transposed convolution of x: the operator convolution_grad_input of the convolution that
-    has y's channels and extents as its input, and the same weight. `geometry` is that convolution's."""
-    direct = is_direct(x, values)
-    return (products.grad_input if direct else _ops.convolution_grad_input)(x, values, crow, col, out_channels, output, geometry)
+def call_transposed(x, values, bias, *others) -> Tensor:
+    """y of the operator convolution_transposed, in the same way."""
+    return (products.transposed if is_direct(x, values, bias) else _ops.convolution_transposed)(x, values, bias, *others)
 
 
 def is_direct(x, values, *others) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import torch
 
-from .convolution_geometry import Geometry, by
-from .kernels import Use, find
+from .convolution_geometry import Geometry, Numbers, by
+from .kernels import Use, Weight, find
 from .operands import blocks_for, check_alike, check_bias, check_indices, check_weight, dense, readable
 from .products import run, used, with_room
 
@@ -25,19 +25,35 @@ def _rows(images: Tensor) -> Tensor:
     return images.reshape(math.prod(images.shape[:-1]), images.shape[-1])
 
 
-def _use(operation: str, block: tuple[int, int], x: Tensor, channels: tuple[int, int], form: Geometry, input: Sequence[int], **more) -> Use:
+def _use(
+    operation: str, block: tuple[int, int], x: Tensor, channels: tuple[int, int], form: Geometry, taps: str, input: Sequence[int],
+    output: Sequence[int], output_padding: Numbers | None = None, **more,
+) -> Use:  # fmt: skip
     """`channels` of the input and of the output."""
-    positions = max(math.prod(input), math.prod(form.output(input)))
-    return Use(operation, block, *channels, x.dtype, x.device, convolution=form.text(tuple(input)), positions=positions, **more)
+    return Use(
+        operation, block, *channels, x.dtype, x.device, convolution=form.text(tuple(input), taps, output_padding),
+        positions=max(math.prod(input), math.prod(output)), **more,
+    )  # fmt: skip
 
 
-def _check_values(values: Tensor, crow: Tensor, col: Tensor, channels: tuple[int, int], form: Geometry) -> None:
-    if values.dim() != 4 or values.shape[1] != form.taps:
-        raise ValueError(
-            f"the weight has the shape {tuple(values.shape)}; that of a kernel of {by(form.kernel)} is "
-            f"[blocks, {form.taps}, block_out, block_in]"
-        )
-    check_weight(values[:, 0], crow, col, *channels)
+def values_shape(blocks: int, form: Geometry, taps: str) -> tuple[int, ...]:
+    """What the values of so many blocks have before the two sides of a block; for `taps` see TapMask.text."""
+    if "," in taps:
+        return (taps.count("1"),)
+    return blocks, taps.count("1") if taps else form.taps
+
+
+def _check_values(values: Tensor, crow: Tensor, col: Tensor, channels: tuple[int, int], form: Geometry, taps: str) -> None:
+    places = values_shape(0, form, taps)
+    if values.dim() != len(places) + 2 or values.shape[len(places) - 1] != places[-1]:
+        what = f"a kernel of {by(form.kernel)}" + (" with this mask of taps" if taps else "")
+        shape = f"{'' if ',' in taps else 'blocks, '}{places[-1]}, block_out, block_in"
+        raise ValueError(f"the weight has the shape {tuple(values.shape)}; that of {what} is [{shape}]")
+    check_weight(values[:1].expand(col.shape[0], -1, -1) if "," in taps else values[:, 0], crow, col, *channels)
+
+
+def _used(values: Tensor, weight: Weight, taps: str) -> Tensor:
+    return dense(values if "," in taps else used(values, weight))
 
 
 def _check_images(name: str, images: Tensor, channels: int, form: Geometry, like: Tensor) -> None:
@@ -58,54 +74,93 @@ def _check_dy(dy: Tensor, n: int, input: Sequence[int], form: Geometry) -> None:
 # ---- y ----
 
 
-def check_convolution(x, values, bias, crow, col, out_channels, geometry) -> Geometry:
+def check_convolution(x, values, bias, crow, col, out_channels, geometry, taps) -> Geometry:
     form = Geometry.from_list(geometry)
-    _check_values(values, crow, col, (x.shape[-1], out_channels), form)
+    _check_values(values, crow, col, (x.shape[-1], out_channels), form, taps)
     _check_images("the input", x, x.shape[-1], form, values)
     check_bias(bias, out_channels, values)
     return form
 
 
-def convolution(x, values, bias, crow, col, out_channels, geometry, edges=None) -> Tensor:
+def convolution(x, values, bias, crow, col, out_channels, geometry, taps, edges=None) -> Tensor:
     """`edges`: edge_gain and edge_bias, by these names, in place of a bias."""
-    form = check_convolution(x, values, bias, crow, col, out_channels, geometry)
+    form = check_convolution(x, values, bias, crow, col, out_channels, geometry, taps)
     n, *input, in_channels = x.shape
-    ends = "edge_bias" if edges else "none" if bias is None else "bias"
-    use = _use("forward", tuple(values.shape[2:]), x, (in_channels, out_channels), form, input, epilogue=ends)
-    weight = find(crow, col, blocks_for(in_channels, values.shape[3]))
-    kernel = weight.kernels.kernel(use, n)
-    y = x.new_empty((n, *form.output(input), out_channels))
-    rows, blocks = readable(_rows(x), use.alignment), dense(used(values, weight))
-    run(kernel, n, rows, blocks, _rows(y), bias=None if bias is None else dense(bias), **(edges or {}))
+    output = form.output(input)
+    use = _use(
+        "forward", tuple(values.shape[-2:]), x, (in_channels, out_channels), form, taps, input, output,
+        epilogue="edge_bias" if edges else _epilogue(bias),
+    )  # fmt: skip
+    weight = find(crow, col, blocks_for(in_channels, values.shape[-1]))
+    y = x.new_empty((n, *output, out_channels))
+    return _forward(use, weight, x, _used(values, weight, taps), y, bias, **(edges or {}))
+
+
+def _epilogue(bias: Tensor | None) -> str:
+    return "none" if bias is None else "bias"
+
+
+def _forward(use: Use, weight: Weight, x: Tensor, values: Tensor, y: Tensor, bias: Tensor | None, **edges: Tensor) -> Tensor:
+    n, rows = x.shape[0], readable(_rows(x), use.alignment)
+    run(weight.kernels.kernel(use, n), n, rows, values, _rows(y), bias=None if bias is None else dense(bias), **edges)
     return y
+
+
+# ---- y of the transposed convolution ----
+
+
+def check_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps) -> Geometry:
+    """`output`: the extents of y, of which those of x follow."""
+    form = Geometry.from_list(geometry)
+    _check_values(values, crow, col, (out_channels, x.shape[-1]), form, taps)
+    _check_images("the input", x, x.shape[-1], form, values)
+    check_bias(bias, out_channels, values)
+    if len(output) != len(form.kernel) or tuple(x.shape[1:-1]) != form.output(output):
+        raise ValueError(
+            f"an input of {by(x.shape[1:-1])} for an output of {by(output)}; one of {by(form.output(output))} would work"
+        )
+    return form
+
+
+def transposed(x, values, bias, crow, col, out_channels, output, geometry, taps) -> Tensor:
+    form = check_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
+    n, *input, in_channels = x.shape
+    padding = tuple(size - least for size, least in zip(output, form.least_input(input)))
+    use = _use(
+        "forward", tuple(values.shape[-2:]), x, (in_channels, out_channels), form, taps, input, output, padding,
+        epilogue=_epilogue(bias),
+    )  # fmt: skip
+    weight = find(crow, col, blocks_for(out_channels, values.shape[-1]))
+    y = x.new_empty((n, *output, out_channels))
+    return _forward(use, weight, x, _used(values, weight, taps), y, bias)
 
 
 # ---- dx ----
 
 
-def check_grad_input(dy, values, crow, col, in_channels, input, geometry) -> Geometry:
+def check_grad_input(dy, values, crow, col, in_channels, input, geometry, taps) -> Geometry:
     form = Geometry.from_list(geometry)
-    _check_values(values, crow, col, (in_channels, dy.shape[-1]), form)
+    _check_values(values, crow, col, (in_channels, dy.shape[-1]), form, taps)
     _check_images("the gradient of the output", dy, dy.shape[-1], form, values)
     _check_dy(dy, dy.shape[0], input, form)
     return form
 
 
-def grad_input(dy, values, crow, col, in_channels, input, geometry) -> Tensor:
-    form = check_grad_input(dy, values, crow, col, in_channels, input, geometry)
-    n = dy.shape[0]
-    use = _use("grad_input", tuple(values.shape[2:]), dy, (in_channels, dy.shape[-1]), form, input)
-    weight = find(crow, col, blocks_for(in_channels, values.shape[3]))
+def grad_input(dy, values, crow, col, in_channels, input, geometry, taps) -> Tensor:
+    form = check_grad_input(dy, values, crow, col, in_channels, input, geometry, taps)
+    n, *output, out_channels = dy.shape
+    use = _use("grad_input", tuple(values.shape[-2:]), dy, (in_channels, out_channels), form, taps, input, output)
+    weight = find(crow, col, blocks_for(in_channels, values.shape[-1]))
     kernel = weight.kernels.kernel(use, n)
     dx = dy.new_empty((n, *input, in_channels))
-    run(kernel, n, readable(_rows(dy), use.alignment), dense(used(values, weight)), _rows(dx))
+    run(kernel, n, readable(_rows(dy), use.alignment), _used(values, weight, taps), _rows(dx))
     return dx
 
 
 # ---- dW ----
 
 
-def check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> Geometry:
+def check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> Geometry:
     form = Geometry.from_list(geometry)
     check_indices(crow, col, block_out, dy.shape[-1], col.shape[0])
     _check_images("the input", x, x.shape[-1], form, x)
@@ -114,15 +169,16 @@ def check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> 
     return form
 
 
-def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> tuple[Tensor, Tensor]:
+def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> tuple[Tensor, Tensor]:
     """The second result, the gradient of the bias, is empty if `bias` is false."""
-    form = check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias)
+    form = check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps)
     n, *input, in_channels = x.shape
-    use = _use("grad_weight", (block_out, block_in), x, (in_channels, dy.shape[-1]), form, input, bias_gradient=bias)
+    channels, output = (in_channels, dy.shape[-1]), dy.shape[1:-1]
+    use = _use("grad_weight", (block_out, block_in), x, channels, form, taps, input, output, bias_gradient=bias)
     weight = find(crow, col, blocks_for(in_channels, block_in))
 
     def launch(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor | None]:
-        dw = x.new_empty((weight.blocks, form.taps, block_out, block_in))
+        dw = x.new_empty((*values_shape(weight.blocks, form, taps), block_out, block_in))
         kernel = weight.kernels.kernel(use, x.shape[0])
         result = run(kernel, x.shape[0], readable(_rows(x), use.alignment), readable(_rows(dy), use.alignment), dw)
         return dw, result[1] if bias else None
@@ -136,7 +192,8 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias) -> tuple[
             dw += more
             dbias = None if dbias is None else dbias + more_bias
         dw = dw.to(x.dtype)
-    return with_room(dw, col.shape[0]), x.new_empty(0) if dbias is None else dbias.to(x.dtype)
+    dw = dw if "," in taps else with_room(dw, col.shape[0])
+    return dw, x.new_empty(0) if dbias is None else dbias.to(x.dtype)
 
 
 def _most_images(in_channels: int, out_channels: int, form: Geometry, input: Sequence[int]) -> int:

@@ -23,12 +23,14 @@ class _BlockSparseConv(ConvolutionLayer):
         self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, ...], stride: int | tuple[int, ...] = 1,
         padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True,
         padding_mode: str = "zeros", device: Any = None, dtype: torch.dtype | None = None, *, layout: Any = None,
-        density: float = 0.1, block: int | tuple[int, int] = 32, max_blocks: int | None = None,
+        density: float = 0.1, block: int | tuple[int, int] = 32, max_blocks: int | None = None, tap_mask: Any = None,
         edge_bias: int | tuple[int, ...] | None = None,
     ):  # fmt: skip
         form = parse_geometry(self.dimensions, kernel_size, stride, padding, dilation)
         bias = bias and edge_bias is None
-        super().__init__(in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks)
+        super().__init__(
+            in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks, tap_mask
+        )
         self.padding = padding if isinstance(padding, str) else form.before
         self._make_edges(edge_bias)
 
@@ -38,10 +40,14 @@ class _BlockSparseConv(ConvolutionLayer):
 
     def _make_edges(self, extents: Any) -> None:
         self.edge_extents = None if extents is None else numbers("edge_bias", extents, self.dimensions, 1)
+        if extents is not None and self._pairs is not None:
+            raise ValueError(
+                "an edge bias and a tap_mask for each block, by whose blocks its situations would change; a mask for all blocks would work"
+            )
         for name in ("edge_gain", "edge_bias"):
             edges = None
             if self.edge_extents is not None:
-                shape = situations_of(self._form, self.edge_extents).count, self.out_channels
+                shape = situations_of(self._form, self.edge_extents, self._taps).count, self.out_channels
                 edges = torch.nn.Parameter(self.weight_values.detach().new_empty(shape))
             self.register_parameter(name, edges)
         self._reset_edges()
@@ -79,10 +85,10 @@ class _BlockSparseConv(ConvolutionLayer):
         crow, col = self.crow_indices, self.col_indices
         if self.edge_extents is not None:
             return call_with_edges(
-                images, weight, self.edge_gain, self.edge_bias, crow, col, self.out_channels, self._form.as_list()
+                images, weight, self.edge_gain, self.edge_bias, crow, col, self.out_channels, self._form.as_list(), self._taps
             )
-        if not self._form.is_pointwise:
-            return call(images, weight, bias, crow, col, self.out_channels, self._form.as_list())
+        if not self._form.is_pointwise or self._taps:
+            return call(images, weight, bias, crow, col, self.out_channels, self._form.as_list(), self._taps)
         rows = images.flatten(0, -2)
         y = operators.call(rows, weight.flatten(0, 1), bias, crow, col, self.in_channels, self.out_channels, "none")
         return y.reshape(*images.shape[:-1], self.out_channels)
@@ -91,12 +97,12 @@ class _BlockSparseConv(ConvolutionLayer):
         y = self.dense_function(x, self.dense_weight(), self.bias, self.stride, self.padding, self.dilation, self.groups)
         if self.edge_extents is None:
             return y
-        situations = torch.from_numpy(situations_of(self._form, self.edge_extents).of_position).long().to(y.device)
+        situations = torch.from_numpy(situations_of(self._form, self.edge_extents, self._taps).of_position).long().to(y.device)
         gain, bias = (one[situations].movedim(-1, 0) for one in (self.edge_gain, self.edge_bias))
         return y * gain + bias
 
 
-_ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its layout names. Each block has all taps of the kernel.
+_ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its layout names. Each block has all taps of the kernel, or those of a mask.
 
     Takes [n, in_channels, {extents}] or [in_channels, {extents}], contiguous or channels-last, and gives a tensor of the same
     memory format. Computes channels-last: an input of that format is read in place, and others are copied. Kernels are compiled
@@ -114,12 +120,16 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
     density  where there is no layout: the fraction of blocks that are present, drawn at random, as many in each row
     block    side of a block: 8, 16, 32, 64 or 128; or (out, in)
     max_blocks  room for layouts of up to so many blocks, as in BlockSparseLinear
+    tap_mask  bool, the taps that blocks have: [*kernel_size] of all blocks, or, with a layout, [blocks, *kernel_size] of each; others
+             cost nothing. relayout keeps it; where each block has its own, it takes blocks away alone
     edge_bias   the extents of the images of the input, which are then fixed. Outputs have a gain and a bias for each edge
              situation, y · edge_gain + edge_bias, both [situations, out_channels], in place of `bias`: see
              sparsekiln.edge_situations. Gains begin as 1, biases as 0
 
     Parameters: `weight_values` [blocks, taps, block_out, block_in], blocks in row-major order over the layout, taps in
     row-major order of the kernel, and `bias` [out_channels]. Buffers: `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch.
+    With a mask, `weight_values` has the taps that any block has, `tap_mask` [*kernel_size] says which, and `block_tap_mask`
+    [blocks, taps] which of them each block has, where blocks differ: then each call copies what is present.
     What `weight_values` holds beyond the last channel has no effect. load_state_dict adopts the layout that was saved; relayout
     changes it.
     """

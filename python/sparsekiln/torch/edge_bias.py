@@ -28,13 +28,13 @@ _ops = torch.ops.sparsekiln
 
 
 @functools.lru_cache(maxsize=64)
-def situations_of(form: Geometry, input: tuple[int, ...]) -> "sparsekiln.EdgeSituations":
+def situations_of(form: Geometry, input: tuple[int, ...], taps: str) -> "sparsekiln.EdgeSituations":
     """Those of images of these extents."""
-    return sparsekiln.edge_situations(form.text(input))
+    return sparsekiln.edge_situations(form.text(input, taps))
 
 
-def check_edges(gain: Tensor, bias: Tensor, out_channels: int, form: Geometry, input: Sequence[int]) -> None:
-    count = situations_of(form, tuple(input)).count
+def check_edges(gain: Tensor, bias: Tensor, out_channels: int, form: Geometry, input: Sequence[int], taps: str) -> None:
+    count = situations_of(form, tuple(input), taps).count
     for name, tensor in (("edge_gain", gain), ("edge_bias", bias)):
         if tuple(tensor.shape) != (count, out_channels):
             raise ValueError(
@@ -43,31 +43,32 @@ def check_edges(gain: Tensor, bias: Tensor, out_channels: int, form: Geometry, i
             )
 
 
-def convolve(x, values, gain, bias, crow, col, out_channels, geometry) -> Tensor:
-    check_edges(gain, bias, out_channels, Geometry.from_list(geometry), x.shape[1:-1])
+def convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps) -> Tensor:
+    check_edges(gain, bias, out_channels, Geometry.from_list(geometry), x.shape[1:-1], taps)
     edges = {name: dense(one.to(torch.float32)) for name, one in (("edge_gain", gain), ("edge_bias", bias))}
-    return products.convolution(x, values, None, crow, col, out_channels, geometry, edges)
+    return products.convolution(x, values, None, crow, col, out_channels, geometry, taps, edges)
 
 
 @torch.library.custom_op("sparsekiln::convolution_edge_bias", mutates_args=())
 def convolution_edge_bias(
-    x: Tensor, values: Tensor, gain: Tensor, bias: Tensor, crow: Tensor, col: Tensor, out_channels: int, geometry: List[int]
-) -> Tensor:
-    return convolve(x, values, gain, bias, crow, col, out_channels, geometry)
+    x: Tensor, values: Tensor, gain: Tensor, bias: Tensor, crow: Tensor, col: Tensor, out_channels: int, geometry: List[int],
+    taps: str,
+) -> Tensor:  # fmt: skip
+    return convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps)
 
 
 @convolution_edge_bias.register_fake
-def _(x, values, gain, bias, crow, col, out_channels, geometry):
-    form = products.check_convolution(x, values, None, crow, col, out_channels, geometry)
+def _(x, values, gain, bias, crow, col, out_channels, geometry, taps):
+    form = products.check_convolution(x, values, None, crow, col, out_channels, geometry, taps)
     return x.new_empty((x.shape[0], *form.output(x.shape[1:-1]), out_channels))
 
 
 @torch.library.custom_op("sparsekiln::edge_bias_gradients", mutates_args=())
 def edge_bias_gradients(
-    dy: Tensor, sums: Optional[Tensor], gain: Tensor, input: List[int], geometry: List[int]
+    dy: Tensor, sums: Optional[Tensor], gain: Tensor, input: List[int], geometry: List[int], taps: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The second result is empty without sums. The same on every run."""
-    of_position = situations_of(Geometry.from_list(geometry), tuple(input)).of_position.reshape(-1)
+    of_position = situations_of(Geometry.from_list(geometry), tuple(input), taps).of_position.reshape(-1)
     positions = dy.flatten(1, -2)
     scaled = (positions * gain.to(torch.float32)[torch.from_numpy(of_position).to(dy.device)]).to(dy.dtype)
     dbias = _by_situation(positions.sum(0, dtype=torch.float32), of_position, gain)
@@ -78,7 +79,7 @@ def edge_bias_gradients(
 
 
 @edge_bias_gradients.register_fake
-def _(dy, sums, gain, input, geometry):
+def _(dy, sums, gain, input, geometry, taps):
     return torch.empty_like(dy, memory_format=torch.contiguous_format), gain.new_empty(0 if sums is None else gain.shape), gain.new_empty(gain.shape)
 
 
@@ -90,7 +91,7 @@ def _by_situation(numbers: Tensor, of_position: np.ndarray, like: Tensor) -> Ten
 
 
 def _save(ctx, inputs, output) -> None:
-    x, values, gain, _, crow, col, ctx.out_channels, ctx.geometry = inputs
+    x, values, gain, _, crow, col, ctx.out_channels, ctx.geometry, ctx.taps = inputs
     ctx.input, ctx.in_channels = list(x.shape[1:-1]), x.shape[-1]
     ctx.save_for_backward(x if any(ctx.needs_input_grad[1:3]) else None, values, gain, crow, col)
 
@@ -100,13 +101,13 @@ def _backward(ctx, dy) -> tuple:
     needs = ctx.needs_input_grad
     sums = dx = dw = None
     if needs[2]:
-        sums = _ops.convolution(x, values, None, crow, col, ctx.out_channels, ctx.geometry)
-    scaled, dgain, dbias = _ops.edge_bias_gradients(dy, sums, gain, ctx.input, ctx.geometry)
+        sums = _ops.convolution(x, values, None, crow, col, ctx.out_channels, ctx.geometry, ctx.taps)
+    scaled, dgain, dbias = _ops.edge_bias_gradients(dy, sums, gain, ctx.input, ctx.geometry, ctx.taps)
     if needs[0]:
-        dx = _ops.convolution_grad_input(scaled, values, crow, col, ctx.in_channels, ctx.input, ctx.geometry)
+        dx = _ops.convolution_grad_input(scaled, values, crow, col, ctx.in_channels, ctx.input, ctx.geometry, ctx.taps)
     if needs[1]:
-        dw, _ = _ops.convolution_grad_weight(x, scaled, crow, col, *values.shape[2:], ctx.geometry, False)
-    return dx, dw, dgain if needs[2] else None, dbias if needs[3] else None, *(None,) * 4
+        dw, _ = _ops.convolution_grad_weight(x, scaled, crow, col, *values.shape[-2:], ctx.geometry, False, ctx.taps)
+    return dx, dw, dgain if needs[2] else None, dbias if needs[3] else None, *(None,) * 5
 
 
 convolution_edge_bias.register_autograd(_backward, setup_context=_save)
@@ -114,7 +115,7 @@ for _operator in (convolution_edge_bias, edge_bias_gradients):
     _operator.register_vmap(transforms.each(_operator))
 
 
-def call(x, values, gain, bias, crow, col, out_channels, geometry) -> Tensor:
+def call(x, values, gain, bias, *others) -> Tensor:
     """y of the operator convolution_edge_bias, with its arguments and its gradients."""
     direct = is_direct(x, values, gain, bias)
-    return (convolve if direct else _ops.convolution_edge_bias)(x, values, gain, bias, crow, col, out_channels, geometry)
+    return (convolve if direct else _ops.convolution_edge_bias)(x, values, gain, bias, *others)

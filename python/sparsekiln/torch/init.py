@@ -31,14 +31,14 @@ def fan_in(layer: "BlockSparseLayer") -> Tensor:
     """float32 [block rows]: columns of the present blocks of each block row, times the taps."""
     layout, width = layer.layout, _sizes(layer.layout.cols, layer.block[1], layer.weight_shape[1])
     fans = torch.zeros(layout.rows, dtype=torch.float32, device="cpu")
-    return layer.taps * fans.index_add_(0, _rows(layout), width[_cols(layout)])
+    return fans.index_add_(0, _rows(layout), _taps(layer) * width[_cols(layout)])
 
 
 def fan_out(layer: "BlockSparseLayer") -> Tensor:
     """float32 [block columns]: rows of the present blocks of each block column, times the taps."""
     layout, height = layer.layout, _sizes(layer.layout.rows, layer.block[0], layer.weight_shape[0])
     fans = torch.zeros(layout.cols, dtype=torch.float32, device="cpu")
-    return layer.taps * fans.index_add_(0, _cols(layout), height[_rows(layout)])
+    return fans.index_add_(0, _cols(layout), _taps(layer) * height[_rows(layout)])
 
 
 def kaiming_uniform_(
@@ -65,6 +65,12 @@ def xavier_uniform_(layer: _Layer, gain: float = 1, generator: torch.Generator |
 def xavier_normal_(layer: _Layer, gain: float = 1, generator: torch.Generator | None = None) -> _Layer:
     """Like torch.nn.init.xavier_normal_."""
     return _normal(layer, _xavier(layer, gain), generator)
+
+
+def _taps(layer: "BlockSparseLayer") -> Tensor | int:
+    """How many taps each present block has: one number for all, or [blocks]."""
+    present = layer.present_taps()
+    return layer.taps if present is None else present.sum(1)
 
 
 def _sizes(blocks: int, side: int, features: int) -> Tensor:
@@ -116,6 +122,9 @@ def _scale(layer: _Layer, draw: Callable[[Tensor], Tensor], factor: Tensor) -> _
     draw(values[:blocks]).mul_(_of_block(factor, values))
     values[blocks:] = 0
     clear_beyond(layer)
+    present = layer.present_taps()
+    if present is not None:
+        values[:blocks].masked_fill_(~present.to(values.device)[..., None, None], 0)
     return layer
 
 

@@ -121,8 +121,11 @@ def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparse
         )  # fmt: skip
 
     block_out, block_in = use.block
-    in_features = 0 if use.in_features == layout.cols * block_in else use.in_features  # 0: no block is partial
-    out_features = 0 if use.out_features == layout.rows * block_out else use.out_features
+    inputs, outputs = layout.cols * block_in, layout.rows * block_out
+    if " transposed " in use.convolution:  # whose rows are of inputs
+        inputs, outputs = outputs, inputs
+    in_features = 0 if use.in_features == inputs else use.in_features  # 0: no block is partial
+    out_features = 0 if use.out_features == outputs else use.out_features
     # As compile.h says, convolutions, and CUDA kernels for the gradient of the weight or partial blocks, cannot be attached.
     whole = in_features == 0 and out_features == 0
     attachable = use.device.type == "cpu" or (whole and use.operation != "grad_weight")

@@ -1,8 +1,8 @@
 """BlockSparseConvTranspose1d, 2d and 3d: nn.ConvTransposeNd whose channels are connected by the blocks that a layout names.
 
 A transposed convolution is the gradient by the input of the convolution with the same weight whose input has the extents of
-its output. So the operators of convolutions compute it: y is convolution_grad_input, the gradient of x is convolution, and
-that of the weight is convolution_grad_weight with x and dy exchanged.
+its output. The operator convolution_transposed adds the bias too; the gradient of x is convolution, and that of the weight is
+convolution_grad_weight with x and dy exchanged.
 """
 
 from collections.abc import Sequence
@@ -33,6 +33,7 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
         padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True,
         dilation: int | tuple[int, ...] = 1, padding_mode: str = "zeros", device: Any = None, dtype: torch.dtype | None = None, *,
         layout: Any = None, density: float = 0.1, block: int | tuple[int, int] = 32, max_blocks: int | None = None,
+        tap_mask: Any = None,
     ):  # fmt: skip
         if isinstance(padding, str):
             raise ValueError(f"a padding of {padding!r}; transposed convolutions take numbers")
@@ -43,7 +44,9 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
                 f"an output_padding of {by(more)} with a stride of {by(form.stride)} and a dilation of {by(form.dilation)}; numbers "
                 "that are smaller than one of the two would work"
             )
-        super().__init__(in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks)
+        super().__init__(
+            in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks, tap_mask
+        )
         self.padding, self.output_padding = form.before, more
 
     @property
@@ -83,24 +86,20 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
 
     def _output(self, input: Sequence[int], padding: Numbers) -> Numbers:
         """The extents of y for those of x."""
-        return tuple(
-            (size - 1) * stride - before - after + dilation * (kernel - 1) + 1 + more
-            for size, more, kernel, stride, dilation, before, after in zip(input, padding, *self._form)
-        )
+        return tuple(least + more for least, more in zip(self._form.least_input(input), padding))
 
     def _of_images(self, images: Tensor, weight: Tensor, bias: Tensor | None, input: Numbers, padding: Numbers) -> Tensor:
         crow, col = self.crow_indices, self.col_indices
-        if self._form.is_pointwise and not any(padding):
+        if self._form.is_pointwise and not any(padding) and not self._taps:
             rows = images.flatten(0, -2)
             y = operators.call_transposed(rows, weight.flatten(0, 1), crow, col, self.out_channels, self.in_channels)
             y = y.reshape(*images.shape[:-1], self.out_channels)
-        else:
-            output = self._output(input, padding)
-            windows = [more // stride for more, stride in zip(padding, self.stride)]  # which x has not: dilation > stride
-            if any(windows):
-                images = F.pad(images, (0, 0, *(size for one in reversed(windows) for size in (0, one))))
-            y = call_transposed(images, weight, crow, col, self.out_channels, list(output), self._form.as_list())
-        return y if bias is None else y + bias
+            return y if bias is None else y + bias
+        output = list(self._output(input, padding))
+        windows = [more // stride for more, stride in zip(padding, self.stride)]  # which x has not: dilation > stride
+        if any(windows):  # the gradient is that of a convolution with these too
+            images = F.pad(images, (0, 0, *(size for one in reversed(windows) for size in (0, one))))
+        return call_transposed(images, weight, bias, crow, col, self.out_channels, output, self._form.as_list(), self._taps)
 
     def _of_standard_operators(self, x: Tensor, input: Numbers, padding: Numbers) -> Tensor:
         return self.dense_function(
@@ -108,11 +107,10 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
         )
 
 
-_ABOUT = """nn.ConvTranspose{d}d whose weight has only the blocks of channels that its layout names. Each block has all taps of the kernel.
+_ABOUT = """nn.ConvTranspose{d}d whose weight has only the blocks of channels that its layout names. Each block has all taps of the kernel, or those of a mask.
 
-    Takes [n, in_channels, {extents}] or [in_channels, {extents}], and gives a tensor of the same memory format. It is computed by
-    the kernels of the convolution whose gradient it is: see BlockSparseConv{d}d for memory formats, kernels and devices. The
-    bias is added to what they give, and is all that outputs have that no input reaches.
+    Takes [n, in_channels, {extents}] or [in_channels, {extents}], and gives a tensor of the same memory format. For memory
+    formats, kernels and devices see BlockSparseConv{d}d. Outputs that no input reaches have the bias alone.
 
     The weight is PyTorch's, [in_channels, out_channels / groups, …]: rows of the layout and of blocks are input channels, columns
     output channels.
@@ -126,9 +124,13 @@ _ABOUT = """nn.ConvTranspose{d}d whose weight has only the blocks of channels th
     density  where there is no layout: the fraction of blocks that are present, drawn at random, as many in each row
     block    side of a block: 8, 16, 32, 64 or 128; or (in, out)
     max_blocks  room for layouts of up to so many blocks, as in BlockSparseLinear
+    tap_mask  bool, the taps that blocks have: [*kernel_size] of all blocks, or, with a layout, [blocks, *kernel_size] of each; others
+             cost nothing. relayout keeps it; where each block has its own, it takes blocks away alone
 
     Parameters: `weight_values` [blocks, taps, block_in, block_out], blocks in row-major order over the layout, taps in
     row-major order of the kernel, and `bias` [out_channels]. Buffers: `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch.
+    With a mask, `weight_values` has the taps that any block has, `tap_mask` [*kernel_size] says which, and `block_tap_mask`
+    [blocks, taps] which of them each block has, where blocks differ: then each call copies what is present.
     What `weight_values` holds beyond the last channel has no effect. load_state_dict adopts the layout that was saved; relayout
     changes it.
     """

@@ -1,0 +1,51 @@
+#include "runtime/operand_basics.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sparsekiln/error.h>
+
+namespace sparsekiln {
+namespace {
+
+[[noreturn, gnu::cold]] void refuse(std::string_view name, const std::string& why) {
+  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", name, why));
+}
+[[noreturn, gnu::cold]] void refuse_address(std::string_view name, const void* address,
+                                            std::int64_t alignment) {
+  refuse(name, address == nullptr
+                   ? "its address is null"
+                   : fmt::format("its address {} is not aligned to {} bytes", address, alignment));
+}
+
+}  // namespace
+
+void check_address(std::string_view name, const void* address, std::int64_t alignment) {
+  if (address == nullptr ||
+      reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(alignment) != 0)
+    refuse_address(name, address, alignment);
+}
+
+bool takes_batch(std::int64_t n, Batch batch) {
+  return batch.dynamic() ? n >= 0 && n <= batch.bound() : n == batch.bound();
+}
+
+void refuse_batch(std::string_view name, std::int64_t n, Batch batch) {
+  refuse(name,
+         batch.dynamic()
+             ? fmt::format("a batch of {}, but the kernel was compiled for at most {}", n, batch.bound())
+             : fmt::format("a batch of {}, but the kernel was compiled for {}; Batch::up_to takes several", n,
+                           batch.bound()));
+}
+
+std::string list_of(const std::int64_t (&extents)[kMaxRank], std::int32_t rank) {
+  const auto count = static_cast<std::size_t>(std::clamp(rank, 0, kMaxRank));
+  return fmt::format("[{}]", fmt::join(std::span(extents).first(count), ", "));
+}
+
+std::string shape_of(const TensorView& view) { return list_of(view.shape, view.rank); }
+
+}  // namespace sparsekiln
