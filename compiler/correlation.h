@@ -66,7 +66,7 @@ struct Correlation {
   [[nodiscard]] std::int64_t images_of_tile(std::int32_t tile_n) const {
     return span() > tile_n ? 1 : 1 + (tile_n - span()) / image_pitch();
   }
-  /// Tiles that an image, or so many of them, is computed in.
+  /// Tiles that an image is computed in.
   [[nodiscard]] std::int64_t tiles(std::int32_t tile_n) const { return (span() + tile_n - 1) / tile_n; }
   /// Points of a phase that a tile of so many reads, rounded up to whole squares of 16.
   [[nodiscard]] std::int64_t phase_points(std::int32_t tile_n) const {

@@ -22,6 +22,15 @@ std::int64_t any_stride(std::int64_t rows, std::int64_t cols, std::uint64_t seed
   return strides[draw(seed, i) % strides.size()];
 }
 
+/// Images made of these rows: axes of extent 1 get any stride.
+TensorView with_any_strides(TensorView images, const TensorView& rows, std::uint64_t seed) {
+  for (std::int32_t axis = 0; axis < images.rank; ++axis)
+    if (images.shape[axis] == 1)
+      images.stride[axis] =
+          any_stride(rows.shape[0], rows.shape[1], seed, 1 + static_cast<std::uint64_t>(axis));
+  return images;
+}
+
 }  // namespace
 
 TensorView with_arbitrary_strides(TensorView matrix, std::uint64_t seed) {
@@ -57,11 +66,7 @@ TensorView with_arbitrary_strides(TensorView rows, std::uint64_t seed, const Con
     images.shape[0] = rows.shape[0] / positions;
     images.stride[0] = stride;
   }
-  for (std::int32_t axis = 0; axis < images.rank; ++axis)
-    if (images.shape[axis] == 1)
-      images.stride[axis] =
-          any_stride(rows.shape[0], rows.shape[1], seed, 1 + static_cast<std::uint64_t>(axis));
-  return images;
+  return with_any_strides(images, rows, seed);
 }
 
 TensorView as_images(TensorView rows, std::uint64_t seed, std::int64_t features,
@@ -79,11 +84,7 @@ TensorView as_images(TensorView rows, std::uint64_t seed, std::int64_t features,
   }
   images.shape[1] = features;
   images.stride[1] = stride;
-  for (std::int32_t axis = 0; axis < images.rank; ++axis)
-    if (images.shape[axis] == 1)
-      images.stride[axis] =
-          any_stride(rows.shape[0], rows.shape[1], seed, 1 + static_cast<std::uint64_t>(axis));
-  return images;
+  return with_any_strides(images, rows, seed);
 }
 
 }  // namespace sparsekiln

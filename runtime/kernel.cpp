@@ -8,6 +8,7 @@
 
 #include "compiler/attach.h"
 #include "compiler/plan.h"
+#include "runtime/operand_basics.h"
 #include "runtime/operand_check.h"
 
 namespace sparsekiln {
@@ -15,10 +16,6 @@ namespace {
 
 constexpr std::int64_t kWorkspaceAlignment = 64;
 constexpr std::int64_t kPackedAlignment = 16;
-
-[[noreturn, gnu::cold]] void refuse(std::string_view operand, const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", operand, why));
-}
 
 /// The first entry that serves n. Entries are few and ascend.
 std::size_t entry_for(const Binary& binary, std::int64_t n) {

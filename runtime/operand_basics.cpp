@@ -11,9 +11,6 @@
 namespace sparsekiln {
 namespace {
 
-[[noreturn, gnu::cold]] void refuse(std::string_view name, const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", name, why));
-}
 [[noreturn, gnu::cold]] void refuse_address(std::string_view name, const void* address,
                                             std::int64_t alignment) {
   refuse(name, address == nullptr
@@ -22,6 +19,19 @@ namespace {
 }
 
 }  // namespace
+
+void refuse(std::string_view name, const std::string& why) {
+  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", name, why));
+}
+
+void refuse_shape(std::string_view name, const TensorView& is, const std::string& takes) {
+  refuse(name, fmt::format("rank {} and shape {}, but the kernel takes {}", is.rank, shape_of(is), takes));
+}
+
+void refuse_strides(std::string_view name, const TensorView& is, const std::string& takes) {
+  refuse(name, fmt::format("rank {}, shape {} and strides {}, but the kernel takes {}", is.rank, shape_of(is),
+                           list_of(is.stride, is.rank), takes));
+}
 
 void check_address(std::string_view name, const void* address, std::int64_t alignment) {
   if (address == nullptr ||

@@ -9,11 +9,18 @@
 
 namespace sparsekiln {
 
+/// Throws `invalid_argument` of this operand. Messages are made off the launch path.
+[[noreturn, gnu::cold]] void refuse(std::string_view name, const std::string& why);
+/// The same of a view's rank and shape, and its strides: what `takes` names would fit.
+[[noreturn, gnu::cold]] void refuse_shape(std::string_view name, const TensorView& is,
+                                          const std::string& takes);
+[[noreturn, gnu::cold]] void refuse_strides(std::string_view name, const TensorView& is,
+                                            const std::string& takes);
 /// Null or not a multiple of `alignment`: throws `invalid_argument`.
 void check_address(std::string_view name, const void* address, std::int64_t alignment);
 /// Whether the kernel takes a batch of n; `refuse_batch` says why not.
 [[nodiscard]] bool takes_batch(std::int64_t n, Batch batch);
-[[noreturn]] void refuse_batch(std::string_view name, std::int64_t n, Batch batch);
+[[noreturn, gnu::cold]] void refuse_batch(std::string_view name, std::int64_t n, Batch batch);
 /// "[4, 32, 16]": the first `rank` of them.
 [[nodiscard]] std::string list_of(const std::int64_t (&extents)[kMaxRank], std::int32_t rank);
 [[nodiscard]] std::string shape_of(const TensorView& view);

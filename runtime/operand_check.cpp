@@ -23,10 +23,6 @@ namespace {
 
 constexpr std::int64_t kWeightAlignment = 16;
 
-// Messages are made here, off the launch path.
-[[noreturn, gnu::cold]] void refuse(std::string_view name, const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", name, why));
-}
 [[noreturn, gnu::cold]] void refuse_type(std::string_view name, DType is, DType wanted) {
   refuse(name, fmt::format("its type is {}, the kernel was compiled for {}", sparsekiln::name(is),
                            sparsekiln::name(wanted)));
@@ -60,21 +56,19 @@ std::string main_operands(Operation operation) {
 }
 [[noreturn, gnu::cold]] void refuse_matrix(std::string_view name, const TensorView& is, std::int64_t features,
                                            bool feature_major) {
-  refuse(name,
-         fmt::format("rank {} and shape {}, but the kernel takes {}, or a batch of such matrices", is.rank,
-                     shape_of(is),
-                     feature_major ? fmt::format("[{}, n]", features) : fmt::format("[n, {}]", features)));
+  const std::string matrix =
+      feature_major ? fmt::format("[{}, n]", features) : fmt::format("[n, {}]", features);
+  refuse_shape(name, is, matrix + ", or a batch of such matrices");
 }
 using Extents = Convolution::Extents;
 [[noreturn, gnu::cold]] void refuse_images(std::string_view name, const TensorView& is,
                                            const Extents& extents, std::int64_t features,
                                            std::int32_t dimensions) {
   const std::span last = std::span(extents).last(static_cast<std::size_t>(dimensions));
-  refuse(name,
-         fmt::format("rank {} and shape {}, but the kernel takes n images of {} positions: [n, {}, {}], "
-                     "or their rows, [n * {}, {}]",
-                     is.rank, shape_of(is), fmt::join(last, " x "), fmt::join(last, ", "), features,
-                     fmt::join(last, " * "), features));
+  refuse_shape(
+      name, is,
+      fmt::format("n images of {} positions: [n, {}, {}], or their rows, [n * {}, {}]",
+                  fmt::join(last, " x "), fmt::join(last, ", "), features, fmt::join(last, " * "), features));
 }
 [[noreturn, gnu::cold]] void refuse_rows(std::string_view name, std::int64_t rows, std::int64_t positions) {
   refuse(name, fmt::format("{} rows are no whole number of images of {} positions", rows, positions));
@@ -92,26 +86,22 @@ using Extents = Convolution::Extents;
   const std::int32_t taps = wanted.convolution.taps_of_block();
   if (wanted.convolution.present() && taps != 0)
     takes += fmt::format(" or [{}, {}, {}, {}]", wanted.blocks / taps, taps, out, in);
-  refuse(name, fmt::format("rank {} and shape {}, but the kernel takes dense {}{}", is.rank, shape_of(is),
-                           takes, wanted.blocks == 0 ? ", or no such operand" : ""));
+  if (wanted.blocks == 0) takes += ", or no such operand";
+  refuse_shape(name, is, "dense " + takes);
 }
 [[noreturn, gnu::cold]] void refuse_packed(std::string_view name, const TensorView& is,
                                            std::int64_t elements) {
-  refuse(name, fmt::format(
-                   "rank {}, shape {} and strides {}, but the kernel takes the {} elements that Kernel::pack "
-                   "made, dense, of rank 1 to {}",
-                   is.rank, shape_of(is), list_of(is.stride, is.rank), elements, kMaxRank));
+  refuse_strides(
+      name, is,
+      fmt::format("the {} elements that Kernel::pack made, dense, of rank 1 to {}", elements, kMaxRank));
 }
 [[noreturn, gnu::cold]] void refuse_vector(std::string_view name, const TensorView& is,
                                            std::int64_t elements) {
-  refuse(name, fmt::format("rank {}, shape {} and strides {}, but the kernel takes dense [{}]", is.rank,
-                           shape_of(is), list_of(is.stride, is.rank), elements));
+  refuse_strides(name, is, fmt::format("dense [{}]", elements));
 }
 [[noreturn, gnu::cold]] void refuse_dense_rows(std::string_view name, const TensorView& is, std::int64_t rows,
                                                std::int64_t features) {
-  refuse(name, fmt::format("rank {}, shape {} and strides {}, but the kernel takes dense [{}, {}]: a row for "
-                           "each edge situation",
-                           is.rank, shape_of(is), list_of(is.stride, is.rank), rows, features));
+  refuse_strides(name, is, fmt::format("dense [{}, {}]: a row for each edge situation", rows, features));
 }
 [[noreturn, gnu::cold]] void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element,
                                            std::int64_t least, std::int64_t unit) {

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sparsekiln/error.h>
 
 #include "runtime/operand_basics.h"
 
@@ -15,18 +14,14 @@ namespace {
 
 using Extents = Convolution::Extents;
 
-[[noreturn, gnu::cold]] void refuse(std::string_view name, const std::string& why) {
-  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", name, why));
-}
 [[noreturn, gnu::cold]] void refuse_planes(std::string_view name, const TensorView& is,
                                            const Extents& extents, std::int64_t features,
                                            std::int32_t dimensions) {
   const std::span last = std::span(extents).last(static_cast<std::size_t>(dimensions));
-  refuse(name,
-         fmt::format("rank {} and shape {}, but the kernel takes n images of {} positions, channels-first: "
-                     "[n, {}, {}] or [n, {}, {}]",
-                     is.rank, shape_of(is), fmt::join(last, " x "), features, fmt::join(last, ", "), features,
-                     fmt::join(last, " * ")));
+  refuse_shape(
+      name, is,
+      fmt::format("n images of {} positions, channels-first: [n, {}, {}] or [n, {}, {}]",
+                  fmt::join(last, " x "), features, fmt::join(last, ", "), features, fmt::join(last, " * ")));
 }
 [[noreturn, gnu::cold]] void refuse_apart(std::string_view name, const TensorView& is, std::int64_t image,
                                           std::int64_t unit) {

@@ -81,7 +81,7 @@ struct Geometry {
   [[nodiscard]] std::int64_t phase_points() const { return correlation->phase_points(strip_n()); }
   /// Batch rows of packed x, or points of all phases of a strip.
   [[nodiscard]] std::int64_t packed_rows() const {
-    return correlation ? phase_points() * static_cast<std::int64_t>(correlation->phases.size()) : tile_n;
+    return correlation ? correlation->panel_points(strip_n()) : tile_n;
   }
   /// Rows between two words of a panel: an odd number of cache lines for a convolution, so that words next
   /// to each other fall into different sets of a cache.

@@ -104,6 +104,15 @@ def poison_beyond(layer) -> None:
                 number += 1
 
 
+def check_no_images(layer, extents: tuple[int, ...]) -> None:
+    """A batch without images gives one of none, and gradients of zeros. The layer keeps the extents."""
+    x = images(layer, 0, extents).requires_grad_()
+    y = layer(x)
+    y.sum().backward()
+    assert y.shape == (0, layer.out_channels, *extents) and x.grad.shape == x.shape
+    assert not layer.weight_values.grad.any() and not layer.bias.grad.any()
+
+
 def _run(layer, x, weight, bias, dy, output_size):
     """y, dx, dW and dbias of PyTorch, in float64."""
     operands = [one.detach().double().requires_grad_() for one in (x, weight, bias)]

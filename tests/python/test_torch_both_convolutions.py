@@ -7,7 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_convolution import LAYERS, TRANSPOSED, blocks_of, check, close, images, refused  # noqa: E402
+from dense_convolution import (  # noqa: E402
+    LAYERS, TRANSPOSED, blocks_of, check, check_no_images, close, images, pairwise, poison_beyond, refused,
+)  # fmt: skip
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 pytestmark = pytest.mark.parametrize("layers", [LAYERS, TRANSPOSED], ids=["convolution", "transposed"])
@@ -28,12 +30,25 @@ def test_rows_and_columns_without_blocks(layers):
 
 
 def test_no_images(layers):
-    layer = make_layer(layers, padding=1)
-    x = images(layer, 0, (5, 6)).requires_grad_()
-    y = layer(x)
-    y.sum().backward()
-    assert y.shape == (0, 32, 5, 6) and x.grad.shape == x.shape
-    assert not layer.weight_values.grad.any() and not layer.bias.grad.any()
+    check_no_images(make_layer(layers, padding=1), (5, 6))
+
+
+RAGGED = pairwise(
+    {
+        "dimensions": (1, 2, 3), "kernel": (1, 2, 3), "stride": (1, 2), "padding": (0, 1), "in_channels": (3, 16, 20, 37),
+        "out_channels": (1, 10, 32, 37), "block": (8, 16, (16, 32), (32, 16)), "dtype": ("float32", "bfloat16", "float16", "float64"),
+        "channels_last": (False, True), "bias": (True, False),
+    },
+    lambda case: case["in_channels"] % 16 or case["out_channels"] % 16,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RAGGED, ids=lambda case: "-".join(map(str, case.values())))
+def test_channels_that_fill_no_whole_blocks(layers, case):
+    options = {name: value for name, value in case.items() if name not in ("dtype", "channels_last")}
+    layer = make_layer(layers, **options, density=0.7, dtype=getattr(torch, case["dtype"]))
+    poison_beyond(layer)
+    check(layer, images(layer, 3, (6, 5, 4)[: case["dimensions"]], case["channels_last"]))
 
 
 @KERNELS

@@ -1,16 +1,13 @@
 """BlockSparseConvTranspose1d, 2d and 3d against the dense transposed convolutions of PyTorch."""
 
-import copy
-import pickle
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from dense_convolution import (  # noqa: E402
-    LAYERS, TRANSPOSED, blocks_of, check, close, dense_weight, images, pairwise, poison_beyond, refused,
+    LAYERS, TRANSPOSED, check, close, dense_weight, images, pairwise, refused,
 )  # fmt: skip
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from sparsekiln.torch import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d  # noqa: E402
 
@@ -83,25 +80,6 @@ def test_outputs_that_no_input_reaches_are_the_bias(options):
     for offset in range(options["kernel"], 3):
         for part in (y[:, :, offset::3], y[:, :, :, offset::3]):
             assert part.numel() and torch.equal(part, layer.bias[:, None, None].expand_as(part))
-
-
-RAGGED = pairwise(
-    {
-        "dimensions": (1, 2, 3), "kernel": (1, 2, 3), "stride": (1, 2), "padding": (0, 1), "in": (3, 16, 20, 37), "out": (3, 10, 32, 37),
-        "block": (8, 16, (32, 16)), "dtype": ("float32", "bfloat16", "float16", "float64"), "channels_last": (False, True), "bias": (True, False),
-    },
-    lambda case: case["in"] % 16 or case["out"] % 16,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("case", RAGGED, ids=lambda case: "-".join(map(str, case.values())))
-def test_channels_that_fill_no_whole_blocks(case):
-    layer = make_layer(
-        case["dimensions"], case["kernel"], case["in"], case["out"], case["block"], density=0.7, stride=case["stride"],
-        padding=case["padding"], bias=case["bias"], dtype=getattr(torch, case["dtype"]),
-    )  # fmt: skip
-    poison_beyond(layer)
-    check(layer, images(layer, 3, EXTENTS[: case["dimensions"]], case["channels_last"]))
 
 
 def test_the_blocks_of_a_dense_layer_with_partial_ones():
