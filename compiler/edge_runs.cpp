@@ -59,6 +59,11 @@ struct Line {
           add(quotient_up(end + padding - tap * dilation, stride));
       return found;
     }
+    if (stride == 1) {
+      for (std::int64_t tap = 0; tap < kernel; ++tap)
+        for (const std::int64_t end : {std::int64_t{0}, input}) add(end + tap * dilation - padding);
+      return found;
+    }
     // Any position before `first` may have a tap in front of x, and any from `last` on one after it.
     const std::int64_t first = std::min((kernel - 1) * dilation - padding, output);
     const std::int64_t last = std::max<std::int64_t>(input * stride - padding, 0);

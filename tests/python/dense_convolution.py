@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+import sparsekiln
 import sparsekiln.torch as layers
 
 LAYERS = {dimensions: getattr(layers, f"BlockSparseConv{dimensions}d") for dimensions in (1, 2, 3)}
@@ -135,6 +136,38 @@ def _poisoned_outputs():
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+def randomize_edges(layer):
+    """Random gains and biases of edge situations. Returns the layer."""
+    with torch.no_grad():
+        layer.edge_gain.normal_()
+        layer.edge_bias.normal_()
+    return layer
+
+
+def run_with_edges(layer, x, dy):
+    """y of a layer with an edge bias, and gradients of x, W, gain and bias, in float64."""
+    operands = [one.detach().double().requires_grad_() for one in (x, dense_weight(layer), layer.edge_gain, layer.edge_bias)]
+    sums = layer.dense_function(*operands[:2], None, layer.stride, layer.padding, layer.dilation, layer.groups)
+    situations = torch.from_numpy(sparsekiln.edge_situations(layer._form.text(x.shape[2:], layer._taps)).of_position).long()
+    gain, bias = (one[situations].movedim(-1, 0) for one in operands[2:])
+    y = sums * gain + bias
+    return y.detach(), *torch.autograd.grad(y, operands, dy.double())
+
+
+def check_edges(layer, x: torch.Tensor) -> None:
+    """Compares y and all gradients of a layer with an edge bias, in float32, with those of a dense convolution."""
+    layer.zero_grad()
+    x = x.detach().requires_grad_()
+    with _poisoned_outputs():
+        y = layer(x)
+        dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
+        y.backward(dy)
+    wanted = run_with_edges(layer, x, dy)
+    found = y.detach(), x.grad, layer.weight_values.grad, layer.edge_gain.grad, layer.edge_bias.grad
+    for number, (one, other) in enumerate(zip(found, wanted)):
+        close(one, blocks_of(layer, other) if number == 2 else other)
 
 
 def check(layer, x: torch.Tensor, seed: int = 2, output_size=None) -> None:

@@ -87,6 +87,25 @@ def test_gradients_are_those_of_finite_differences(layers, kernel):
         assert abs(derivative) > 1e-3 * gradients[name].norm()
 
 
+def test_batched_gradients(layers):
+    layer = make_layer(layers, padding=1)
+    layer.weight_values.requires_grad_(False)
+    x = images(layer, 2, (5, 6)).requires_grad_()
+    y = layer(x)
+    dys = torch.randn(3, *y.shape)
+    for number, batched in enumerate(torch.autograd.grad(y, (x, layer.bias), dys, is_grads_batched=True, retain_graph=True)):
+        close(batched, torch.stack([torch.autograd.grad(y, (x, layer.bias), dy, retain_graph=True)[number] for dy in dys]))
+
+
+def test_memory_formats_of_dense_weights_leave_the_blocks_as_they_are(layers):
+    for dimensions, form in ((2, torch.channels_last), (3, torch.channels_last_3d)):
+        layer = make_layer(layers, dimensions)
+        before = layer.weight_values.detach().clone()
+        layer.to(memory_format=form)
+        assert layer.weight_values.is_contiguous() and torch.equal(layer.weight_values, before)
+        check(layer, images(layer, 2, (5, 4, 3)[:dimensions], True))
+
+
 def test_a_bias_without_a_gradient_of_the_weight(layers):
     layer = make_layer(layers, padding=1)
     layer.weight_values.requires_grad_(False)

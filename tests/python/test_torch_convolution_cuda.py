@@ -11,7 +11,7 @@ from dense_matmul import assert_near
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_convolution import LAYERS, TRANSPOSED, check, check_no_images, close, images, poison_beyond  # noqa: E402
+from dense_convolution import LAYERS, TRANSPOSED, check, check_edges, check_no_images, close, images, poison_beyond, randomize_edges  # noqa: E402
 from emulated_device import EmulatedDevice  # noqa: E402
 
 import sparsekiln  # noqa: E402
@@ -89,6 +89,14 @@ def test_channels_that_fill_no_whole_blocks(device, layer, extents, options):
     poison_beyond(layer)
     check(layer, images(layer, 3, extents, True))
     assert sorted(device.launches) == ["forward", of_dx, "grad_weight"]
+
+
+@needs_emulator
+@pytest.mark.parametrize("options", [{"padding": 1}, {"padding": 1, "stride": 2, "tap_mask": [[1, 1, 1], [1, 1, 0], [0, 0, 0]]}])
+def test_edge_biases(device, options):
+    layer = randomize_edges(make(LAYERS, edge_bias=(6, 5), **options))
+    check_edges(layer, images(layer, 3, (6, 5)))
+    assert sorted(device.launches) == ["forward", "forward", "grad_input", "grad_weight"]  # sums are computed again
 
 
 @needs_emulator

@@ -6,10 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dense_convolution import LAYERS, blocks_of, close, dense_weight, images, refused  # noqa: E402
+from dense_convolution import (  # noqa: E402
+    LAYERS, blocks_of, check_edges, close, dense_weight, images, randomize_edges, refused, run_with_edges,
+)  # fmt: skip
 
-import sparsekiln as sk  # noqa: E402
-from sparsekiln.torch import fuse_conv_bn  # noqa: E402
+from sparsekiln.torch import convolution_products, edge_bias, fuse_conv_bn, fuse_conv_bn_  # noqa: E402
 
 LAYOUT = [[1, 0, 1], [0, 1, 0]]
 MAKERS = {
@@ -31,78 +32,77 @@ def made(request):
     """The extents of the input, and a layer whose gains and biases are random."""
     torch.manual_seed(0)
     extents, make = MAKERS[request.param]
-    return extents, randomized(make())
+    return extents, randomize_edges(make())
 
 
-def randomized(layer):
-    with torch.no_grad():
-        layer.edge_gain.normal_()
-        layer.edge_bias.normal_()
-    return layer
-
-
-def situations_of(layer, extents):
-    return torch.from_numpy(sk.edge_situations(layer._form.text(extents, layer._taps)).of_position).long()
-
-
-def dense_result(layer, x, dy):
-    """y, and gradients of x, W, gain and bias, in float64."""
-    operands = [one.detach().double().requires_grad_() for one in (x, dense_weight(layer), layer.edge_gain, layer.edge_bias)]
-    sums = layer.dense_function(*operands[:2], None, layer.stride, layer.padding, layer.dilation, layer.groups)
-    gain, bias = (one[situations_of(layer, x.shape[2:])].movedim(-1, 0) for one in operands[2:])
-    y = sums * gain + bias
-    return y.detach(), *torch.autograd.grad(y, operands, dy.double())
-
-
-def test_y_and_all_gradients_are_those_of_a_dense_convolution(made):
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_y_and_all_gradients_are_those_of_a_dense_convolution(made, channels_last):
     extents, layer = made
-    x = images(layer, 3, extents).requires_grad_()
+    x = images(layer, 3, extents, channels_last)
+    check_edges(layer, x)
     y = layer(x)
-    dy = torch.randn_like(y)
-    y.backward(dy)
-    wanted = dense_result(layer, x, dy)
-    close(y.detach(), wanted[0])
-    close(x.grad, wanted[1])
-    close(layer.weight_values.grad, blocks_of(layer, wanted[2]))
-    close(layer.edge_gain.grad, wanted[3])
-    close(layer.edge_bias.grad, wanted[4])
     with torch.no_grad():
         assert torch.equal(layer(x), y)  # by the kernel itself, without the dispatcher
 
 
-@pytest.mark.parametrize("trained", [{"edge_bias"}, {"edge_gain"}, {"weight_values", "edge_bias"}])
-def test_only_the_gradients_that_are_needed_are_computed(trained):
-    layer = randomized(MAKERS["same"][1]())
+def test_second_derivatives(made):
+    extents, layer = made
+    operands = [images(layer, 2, extents).requires_grad_(), layer.weight_values, layer.edge_gain, layer.edge_bias]
+    weight = dense_weight(layer).requires_grad_()
+    places = edge_bias.situations_of(layer._form, extents, layer._taps).of_position.astype("int64")
+
+    def of_dense(x, values, gain, bias):
+        y = layer.dense_function(x, values, None, layer.stride, layer.padding, layer.dilation, layer.groups)
+        return y * gain[places].movedim(-1, 0) + bias[places].movedim(-1, 0)
+
+    results = []
+    for compute, inputs in ((lambda *_: layer(operands[0]), operands), (of_dense, [operands[0], weight, *operands[2:]])):
+        first = list(torch.autograd.grad(compute(*inputs).square().sum(), inputs, create_graph=True))
+        first[1] = first[1] if inputs is operands else blocks_of(layer, first[1])
+        results.append(torch.autograd.grad(sum(one.square().sum() for one in first), inputs))
+    for number, (one, other) in enumerate(zip(*results)):
+        close(one, blocks_of(layer, other) if number == 1 else other)
+
+
+@pytest.mark.parametrize(
+    "trained, launches",
+    [({"edge_bias"}, []), ({"edge_gain"}, ["forward"]), ({"weight_values", "edge_bias"}, ["grad_weight"]), ({"weight_values"}, ["grad_weight"])],
+)
+def test_only_the_gradients_that_are_needed_are_computed(trained, launches, monkeypatch):
+    layer = randomize_edges(MAKERS["same"][1]())
     for name, parameter in layer.named_parameters():
         parameter.requires_grad_(name in trained)
     x = images(layer, 2, (6, 5))
     dy = torch.randn_like(layer(x))
-    layer(x).backward(dy)
-    wanted = dict(zip(("weight_values", "edge_gain", "edge_bias"), dense_result(layer, x, dy)[2:]))
+    y, found, run = layer(x), [], convolution_products.run
+    monkeypatch.setattr(convolution_products, "run", lambda kernel, *others, **named: found.append(kernel.op) or run(kernel, *others, **named))
+    y.backward(dy)
+    assert found == launches
+    wanted = dict(zip(("weight_values", "edge_gain", "edge_bias"), run_with_edges(layer, x, dy)[2:]))
     for name, parameter in layer.named_parameters():
         assert (parameter.grad is not None) == (name in trained)
         if name in trained:
             close(parameter.grad, blocks_of(layer, wanted[name]) if name == "weight_values" else wanted[name])
 
 
-def test_gains_begin_as_1_and_biases_as_0_in_place_of_the_bias():
+def test_gains_begin_as_1_and_biases_as_0_instead_of_the_bias():
     layer = MAKERS["same"][1]()
     assert layer.bias is None and layer.edge_gain.shape == layer.edge_bias.shape == (9, 32)
     plain = LAYERS[2](48, 32, 3, padding=1, layout=LAYOUT, block=16, bias=False)
     plain.weight_values.data.copy_(layer.weight_values.data)
     x = images(layer, 2, (6, 5))
     close(layer(x).detach(), plain(x).detach())
-    randomized(layer).reset_parameters()
+    randomize_edges(layer).reset_parameters()
     assert (layer.edge_gain == 1).all() and not layer.edge_bias.any()
     assert repr(layer).endswith("edge_bias=(6, 5))") and "bias=False" not in repr(layer)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precisions_and_autocast_are_computed_in_float32(dtype):
-    layer = randomized(MAKERS["same"][1]())
+    layer = randomize_edges(MAKERS["same"][1]())
     x = images(layer, 2, (6, 5))
     dy = torch.randn(2, 32, 6, 5)
-    wanted = dense_result(layer, x, dy)
+    wanted = run_with_edges(layer, x, dy)
     with torch.autocast("cpu", dtype):
         y = layer(x)
     y.backward(dy.to(dtype))
@@ -114,7 +114,7 @@ def test_half_precisions_and_autocast_are_computed_in_float32(dtype):
 
 
 def test_an_inf_of_one_situation_stays_out_of_the_gradients_of_others():
-    layer = randomized(MAKERS["same"][1]())
+    layer = randomize_edges(MAKERS["same"][1]())
     y = layer(images(layer, 1, (6, 5)))
     dy = torch.ones_like(y)
     dy[0, :, 0, 0] = torch.inf
@@ -124,7 +124,7 @@ def test_an_inf_of_one_situation_stays_out_of_the_gradients_of_others():
 
 
 def test_it_is_saved_and_loaded_with_the_layer():
-    one, other = randomized(MAKERS["same"][1]()), MAKERS["same"][1]()
+    one, other = randomize_edges(MAKERS["same"][1]()), MAKERS["same"][1]()
     assert {"edge_gain", "edge_bias"} <= set(one.state_dict())
     other.load_state_dict(one.state_dict())
     x = images(one, 1, (6, 5))
@@ -132,7 +132,7 @@ def test_it_is_saved_and_loaded_with_the_layer():
 
 
 def test_the_operators_are_what_pytorch_asks_of_operators():
-    layer = randomized(MAKERS["stride"][1]())
+    layer = randomize_edges(MAKERS["stride"][1]())
     x = images(layer, 2, (9,)).movedim(1, -1).contiguous().requires_grad_()
     geometry = layer._form.as_list()
     operators = torch.ops.sparsekiln
@@ -145,21 +145,41 @@ def test_the_operators_are_what_pytorch_asks_of_operators():
         torch.library.opcheck(operators.edge_bias_gradients.default, (dy, sums, layer.edge_gain.detach(), [9], geometry, ""))
 
 
-def test_it_is_compiled_without_a_break_of_the_graph():
-    layer = randomized(MAKERS["same"][1]())
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_it_is_compiled_without_a_break_of_the_graph(channels_last):
+    layer = randomize_edges(MAKERS["same"][1]())
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    x = images(layer, 2, (6, 5))
-    compiled(x).sum().backward()
+    x = images(layer, 2, (6, 5), channels_last)
+    compiled(x).square().sum().backward()
     found = layer.edge_gain.grad.clone()
     layer.zero_grad()
-    layer(x).sum().backward()
+    layer(x).square().sum().backward()
     assert torch.equal(compiled(x), layer(x)) and torch.equal(found, layer.edge_gain.grad)
 
 
 def test_what_onnx_exporters_are_given_is_of_standard_operators(monkeypatch):
-    layer = randomized(MAKERS["same"][1]())
+    layer = randomize_edges(MAKERS["same"][1]())
+    layer.requires_grad_(False)
     x = images(layer, 1, (6, 5))
-    close(layer._of_standard_operators(x).detach(), layer(x).detach())
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)
+    program = torch.export.export(layer, (x,))
+    assert "sparsekiln" not in str(program.graph)
+    close(program.module()(x), layer(x))
+
+
+def test_a_norm_is_folded_into_gains_and_biases():
+    layer, norm = randomize_edges(MAKERS["same"][1]()).eval(), torch.nn.BatchNorm2d(32).eval()
+    for tensor in (norm.running_mean, norm.weight, norm.bias):
+        torch.nn.init.normal_(tensor)
+    torch.nn.init.uniform_(norm.running_var, 0.5, 3)
+    x = images(layer, 2, (6, 5))
+    fused = fuse_conv_bn(layer, norm)
+    close(fused(x).detach(), norm(layer(x)).detach())
+    assert fused.bias is None and torch.equal(fused.weight_values, layer.weight_values)
+    model = torch.nn.Sequential(layer, norm)
+    expected = model(x)
+    assert fuse_conv_bn_(model) == ["1"]
+    close(model(x).detach(), expected.detach())
 
 
 def test_other_images_and_what_dense_layers_lack_are_refused():
@@ -168,8 +188,10 @@ def test_other_images_and_what_dense_layers_lack_are_refused():
         layer(images(layer, 1, (5, 5)))
     with refused(ValueError, "edge bias, which dense layers do not have"):
         layer.to_dense()
-    with refused(ValueError, "a convolution with an edge bias"):
-        fuse_conv_bn(layer, torch.nn.BatchNorm2d(32).eval())
+    with refused(TypeError, "an edge bias in float64"):
+        MAKERS["same"][1](dtype=torch.float64)
+    with refused(TypeError, "an edge bias in float64"):
+        copy.deepcopy(layer).double()(images(layer, 1, (6, 5)).double())
     with refused(ValueError, "edge_bias=0"):
         LAYERS[2](48, 32, 3, layout=LAYOUT, block=16, edge_bias=0)
     with refused(ValueError, "a tap_mask for each block", "a mask for all blocks would work"):

@@ -89,6 +89,23 @@ def test_modules_that_are_called_twice_keep_their_norm():
     assert fuse_conv_bn_(Twice().eval()) == []
 
 
+def test_modules_with_hooks_stay():
+    for place in (0, 1):
+        model = nn.Sequential(BlockSparseConv1d(16, 16, 1, block=16), trained(nn.BatchNorm1d(16))).eval()
+        model[place].register_forward_hook(lambda module, given, result: result + 1)
+        x = torch.randn(2, 16, 4)
+        expected = model(x)
+        assert fuse_conv_bn_(model) == [] and torch.equal(model(x), expected)
+
+
+def test_a_model_is_refused_before_it_is_changed():
+    model = nn.Sequential(*(one for _ in range(2) for one in (BlockSparseConv1d(16, 16, 1, block=16), nn.BatchNorm1d(16)))).eval()
+    model[3].train()
+    with refused(ValueError, "BatchNorm1d in training mode"):
+        fuse_conv_bn_(model)
+    assert isinstance(model[1], nn.BatchNorm1d)
+
+
 @pytest.mark.parametrize(
     "conv, norm, error, words",
     [

@@ -12,7 +12,7 @@ from dense_convolution import LAYERS, TRANSPOSED, blocks_of, check, close, dense
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import Sparsifier, fuse_conv_bn, init  # noqa: E402
+from sparsekiln.torch import Sparsifier, fuse_conv_bn, init, weight_norm  # noqa: E402
 
 BOTH = pytest.mark.parametrize("layers", [LAYERS, TRANSPOSED], ids=["convolution", "transposed"])
 EACH = pytest.mark.parametrize("each", [False, True], ids=["all", "each"])
@@ -343,12 +343,39 @@ def test_a_state_of_another_mask_is_refused(own, saved, words):
 def test_compiled_and_exported_code(layers, each):
     layer = make_layer(layers, each)
     x = images(layer, 2, (5, 6))
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    program = torch.export.export(layer, (x,)).module()
+    y = torch.compile(layer, fullgraph=True, backend="aot_eager")(x)  # of a layer that was not called before
+    program = torch.export.export(make_layer(layers, each), (x,), strict=True).module()
     wanted = torch.autograd.grad(layer(x).square().sum(), layer.weight_values)[0]
-    y = compiled(x)
     close(torch.autograd.grad(y.square().sum(), layer.weight_values)[0], wanted)
     assert torch.equal(y, layer(x)) and torch.equal(program(x), layer(x))
+
+
+@BOTH
+@EACH
+def test_a_layer_without_memory_takes_a_state_by_assignment(layers, each):
+    layer, other = make_layer(layers, each), make_layer(layers, each, device="meta")
+    other.load_state_dict(layer.state_dict(), assign=True)
+    assert not any(one.is_meta for one in (*other.parameters(), *other.buffers()))
+    x = images(layer, 2, (5, 6))
+    assert torch.equal(other(x), layer(x))
+    assert not any(one.is_meta for one in other.state_dict().values())
+
+
+def test_values_of_absent_taps_count_in_no_score_and_no_norm():
+    mask = torch.ones(2, 3, 3, dtype=torch.bool)
+    mask[0] = False
+    mask[0, 1, 1] = True
+    layer = LAYERS[2](16, 8, 3, padding=1, layout=[[1, 1]], block=8, tap_mask=mask)
+    with torch.no_grad():
+        layer.weight_values[0], layer.weight_values[1] = 5, 2  # the first is larger where it has no taps alone
+    for scores in (None, lambda name, layer: layer.weight_values.abs()):
+        model = torch.nn.Sequential(copy.deepcopy(layer))
+        Sparsifier(
+            model, final_density=0.5, block=8, begin_step=1, end_step=1, every=1, leave_small=False, scores=scores
+        ).step()
+        assert model[0].layout.mask().tolist() == [[False, True]]
+    norms = layer.dense_weight().detach().flatten(1).norm(dim=1)
+    close(weight_norm(layer).parametrizations.weight_values.original0.detach(), norms)
 
 
 @BOTH

@@ -148,3 +148,12 @@ def test_a_parametrized_layer_keeps_its_layout():
 def test_other_layers():
     with refused(TypeError, "a Linear", "parametrizations.weight_norm"):
         weight_norm(torch.nn.Linear(8, 8))
+
+
+def test_a_layer_without_memory_takes_a_state_or_memory(make):
+    layer, other, empty = (weight_norm(make(device=device)) for device in (None, "meta", "meta"))
+    x = input_of(layer)
+    other.load_state_dict(layer.state_dict(), assign=True)
+    assert torch.equal(other(x), layer(x))
+    empty.to_empty(device="cpu").load_state_dict(layer.state_dict())
+    assert torch.equal(empty(x), layer(x))

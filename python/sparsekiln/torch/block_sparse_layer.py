@@ -63,11 +63,27 @@ class BlockSparseLayer(torch.nn.Module):
         """bool [blocks of the layout, taps], on the cpu: which taps of `weight_values` each block has; None: all."""
         return None
 
-    def output_blocks(self) -> Tensor:
-        """int64 [blocks of the layout]: the block of output features of each block, its row or its column."""
-        if self.OUTPUTS == 1:
-            return self._used_columns()
-        return torch.from_numpy(row_of(self.layout)).to(self.weight_values.device)
+    def counted(self) -> Tensor | None:
+        """bool [blocks of the layout, *block_shape], on the cpu: the elements of `weight_values` that have an effect, which are
+        neither beyond the last features nor of absent taps; None: all."""
+        layout, (side_out, side_in), (rows, columns) = self.layout, self.block, self.weight_shape
+        present = self.present_taps()
+        if present is None and layout.rows * side_out == rows and layout.cols * side_in == columns:
+            return None
+        within_rows = torch.from_numpy(row_of(layout))[:, None] * side_out + torch.arange(side_out, device="cpu") < rows
+        within_columns = torch.tensor(layout.col, device="cpu").long()[:, None] * side_in + torch.arange(side_in, device="cpu") < columns
+        counted = within_rows[:, :, None] & within_columns[:, None, :]
+        if len(self.block_shape) == 2:
+            return counted
+        return counted[:, None].expand(-1, self.taps, -1, -1) if present is None else counted[:, None] & present[..., None, None]
+
+    def output_blocks(self, device: Any = None) -> Tensor:
+        """int64 [blocks of the layout]: the block of output features of each block, its row or its column.
+
+        device  None: that of the weight
+        """
+        places = torch.tensor(self.layout.col, device="cpu").long() if self.OUTPUTS == 1 else torch.from_numpy(row_of(self.layout))
+        return places.to(self.weight_values.device if device is None else device)
 
     def of_outputs(self, numbers: Tensor) -> Tensor:
         """numbers [output features] in the shape in which they multiply `weight_values`."""

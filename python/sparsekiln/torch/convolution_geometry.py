@@ -59,19 +59,27 @@ class Geometry(NamedTuple):
             for size, kernel, stride, dilation, before, after in zip(output, *self)
         )
 
-    @functools.lru_cache(maxsize=4096)
     def text(self, input: Numbers, taps: str = "", output_padding: Numbers | None = None) -> str:
         """As sparsekiln.compile takes it.
 
         taps            digits of the mask, "" for all; see TapMask.text
         output_padding  of the transposed convolution, whose x has the extents `input`; None: of the convolution
         """
-        padding = "x".join(f"{before}:{after}" for before, after in zip(self.before, self.after))
-        return (
-            f"kernel={by(self.kernel)} stride={by(self.stride)} dilation={by(self.dilation)} padding={padding} input={by(input)}"
-            + ("" if output_padding is None else f" transposed output-padding={by(output_padding)}")
-            + (f" taps={taps.replace(',', '')}" if taps else "")
-        )
+        return _masked_text(self, input, taps, output_padding) if taps else _text(self, input, output_padding)
+
+
+@functools.lru_cache(maxsize=4096)
+def _text(form: Geometry, input: Numbers, output_padding: Numbers | None) -> str:
+    padding = "x".join(f"{before}:{after}" for before, after in zip(form.before, form.after))
+    return (
+        f"kernel={by(form.kernel)} stride={by(form.stride)} dilation={by(form.dilation)} padding={padding} input={by(input)}"
+        + ("" if output_padding is None else f" transposed output-padding={by(output_padding)}")
+    )
+
+
+@functools.lru_cache(maxsize=64)  # of long texts
+def _masked_text(form: Geometry, input: Numbers, taps: str, output_padding: Numbers | None) -> str:
+    return f"{_text(form, input, output_padding)} taps={taps.replace(',', '')}"
 
 
 def parse_geometry(dimensions: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> Geometry:

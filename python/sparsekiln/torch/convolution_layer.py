@@ -131,11 +131,11 @@ class ConvolutionLayer(MaskedLayer):
             dense.bias.requires_grad_(self.bias.requires_grad)
         return dense.train(self.training)
 
-    def _apply(self, fn, recurse=True):  # .to(memory_format=torch.channels_last) is meant for dense weights
-        result = super()._apply(fn, recurse)
-        if type(self.weight_values) is torch.nn.Parameter and not self.weight_values.is_contiguous():
-            self.weight_values.data = self.weight_values.data.contiguous()
-        return result
+    def _apply(self, fn, recurse=True):
+        def keep_format(tensor: Tensor) -> Tensor:  # .to(memory_format=torch.channels_last) is meant for dense weights
+            return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2]) if tensor.dim() == 4 else fn(tensor)
+
+        return super()._apply(keep_format, recurse)
 
     # ---- use ----
 

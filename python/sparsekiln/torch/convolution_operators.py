@@ -87,6 +87,10 @@ def _save(ctx, inputs, output) -> None:
     ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
 
 
+def _sum_of_rows(dy: Tensor) -> Tensor:
+    return dy.sum(tuple(range(dy.dim() - 1)))
+
+
 def _backward(ctx, dy) -> tuple:
     x, values, crow, col = ctx.saved_tensors
     needs = ctx.needs_input_grad
@@ -96,7 +100,7 @@ def _backward(ctx, dy) -> tuple:
     if needs[1]:
         dw, dbias = _ops.convolution_grad_weight(x, dy, crow, col, *values.shape[-2:], ctx.geometry, needs[2], ctx.taps)
     elif needs[2]:
-        dbias = dy.flatten(0, -2).sum(0)
+        dbias = _sum_of_rows(dy)
     return dx, dw, dbias if needs[2] else None, *(None,) * 5
 
 
@@ -145,7 +149,7 @@ def _backward_of_transposed(ctx, dy) -> tuple:
     if ctx.needs_input_grad[1]:
         dw, _ = _ops.convolution_grad_weight(dy, x, crow, col, *values.shape[-2:], ctx.geometry, False, ctx.taps)
     if ctx.needs_input_grad[2]:
-        dbias = dy.flatten(0, -2).sum(0)
+        dbias = _sum_of_rows(dy)
     return dx, dw, dbias, *(None,) * 6
 
 

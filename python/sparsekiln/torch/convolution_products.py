@@ -10,7 +10,8 @@ import torch
 
 from .convolution_geometry import Geometry, Numbers, by
 from .kernels import Use, Weight, find
-from .operands import blocks_for, check_alike, check_bias, check_indices, check_weight, dense, readable
+from .operands import blocks_for, check_alike, check_bias, check_blocks, check_indices, dense, readable
+from .tap_masks import differs_by_block
 from .products import run, used, with_room
 
 Tensor = torch.Tensor
@@ -32,13 +33,13 @@ def _use(
     """`channels` of the input and of the output."""
     return Use(
         operation, block, *channels, x.dtype, x.device, convolution=form.text(tuple(input), taps, output_padding),
-        positions=max(math.prod(input), math.prod(output)), **more,
+        transposed=output_padding is not None, positions=max(math.prod(input), math.prod(output)), **more,
     )  # fmt: skip
 
 
 def values_shape(blocks: int, form: Geometry, taps: str) -> tuple[int, ...]:
     """What the values of so many blocks have before the two sides of a block; for `taps` see TapMask.text."""
-    if "," in taps:
+    if differs_by_block(taps):
         return (taps.count("1"),)
     return blocks, taps.count("1") if taps else form.taps
 
@@ -47,13 +48,14 @@ def _check_values(values: Tensor, crow: Tensor, col: Tensor, channels: tuple[int
     places = values_shape(0, form, taps)
     if values.dim() != len(places) + 2 or values.shape[len(places) - 1] != places[-1]:
         what = f"a kernel of {by(form.kernel)}" + (" with this mask of taps" if taps else "")
-        shape = f"{'' if ',' in taps else 'blocks, '}{places[-1]}, block_out, block_in"
+        shape = f"{'' if differs_by_block(taps) else 'blocks, '}{places[-1]}, block_out, block_in"
         raise ValueError(f"the weight has the shape {tuple(values.shape)}; that of {what} is [{shape}]")
-    check_weight(values[:1].expand(col.shape[0], -1, -1) if "," in taps else values[:, 0], crow, col, *channels)
+    blocks = col.shape[0] if differs_by_block(taps) else values.shape[0]
+    check_blocks(values, crow, col, blocks, *channels)
 
 
 def _used(values: Tensor, weight: Weight, taps: str) -> Tensor:
-    return dense(values if "," in taps else used(values, weight))
+    return dense(values if differs_by_block(taps) else used(values, weight))
 
 
 def _check_images(name: str, images: Tensor, channels: int, form: Geometry, like: Tensor) -> None:
@@ -83,7 +85,7 @@ def check_convolution(x, values, bias, crow, col, out_channels, geometry, taps) 
 
 
 def convolution(x, values, bias, crow, col, out_channels, geometry, taps, edges=None) -> Tensor:
-    """`edges`: edge_gain and edge_bias, by these names, in place of a bias."""
+    """`edges`: edge_gain and edge_bias, by these names, instead of a bias."""
     form = check_convolution(x, values, bias, crow, col, out_channels, geometry, taps)
     n, *input, in_channels = x.shape
     output = form.output(input)
@@ -192,7 +194,7 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> 
             dw += more
             dbias = None if dbias is None else dbias + more_bias
         dw = dw.to(x.dtype)
-    dw = dw if "," in taps else with_room(dw, col.shape[0])
+    dw = dw if differs_by_block(taps) else with_room(dw, col.shape[0])
     return dw, x.new_empty(0) if dbias is None else dbias.to(x.dtype)
 
 

@@ -8,7 +8,7 @@ from . import operators
 from .convolution_geometry import by, numbers, parse_geometry
 from .convolution_layer import EXTENTS, ConvolutionLayer
 from .convolution_operators import call
-from .edge_bias import call as call_with_edges, situations_of
+from .edge_bias import call as call_with_edges, check_type, situations_of
 
 Tensor = torch.Tensor
 F = torch.nn.functional
@@ -44,6 +44,8 @@ class _BlockSparseConv(ConvolutionLayer):
             raise ValueError(
                 "an edge bias and a tap_mask for each block, by whose blocks its situations would change; a mask for all blocks would work"
             )
+        if extents is not None:
+            check_type(self.weight_values.dtype)
         for name in ("edge_gain", "edge_bias"):
             edges = None
             if self.edge_extents is not None:
@@ -123,7 +125,7 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
     tap_mask  bool, the taps that blocks have: [*kernel_size] of all blocks, or, with a layout, [blocks, *kernel_size] of each; others
              cost nothing. relayout keeps it; where each block has its own, it takes blocks away alone
     edge_bias   the extents of the images of the input, which are then fixed. Outputs have a gain and a bias for each edge
-             situation, y · edge_gain + edge_bias, both [situations, out_channels], in place of `bias`: see
+             situation, y · edge_gain + edge_bias, both [situations, out_channels], instead of `bias`: see
              sparsekiln.edge_situations. Gains begin as 1, biases as 0
 
     Parameters: `weight_values` [blocks, taps, block_out, block_in], blocks in row-major order over the layout, taps in

@@ -3,14 +3,15 @@
     convolution_edge_bias  y[n, …, out] of x[n, …, in], by one kernel
     edge_bias_gradients    dy · gain[s], which is the gradient of the sum, and the gradients of gain and bias
 
-Gain and bias are [situations, out] in any type, and are taken in float32: see sparsekiln.edge_situations. The gradients of
-convolution_edge_bias are those of the operator convolution, by dy · gain[s]. That of the gain needs the sums, which the kernel
-does not store: the backward pass computes them again, and only where the gain has a gradient.
+Gain and bias are [situations, out] in any type but float64, and are taken in float32: see sparsekiln.edge_situations. The
+gradients of convolution_edge_bias are those of the operator convolution, by dy · gain[s]. That of the gain needs the sums,
+which the kernel does not store: the backward pass computes them again, and only where the gain has a gradient. All results are
+differentiable, and their gradients are differentiable once more.
 """
 
 import functools
 from collections.abc import Sequence
-from typing import List, Optional  # noqa: UP035, the schema of an operator is made of them
+from typing import List, NamedTuple, Optional  # noqa: UP035, the schema of an operator is made of them
 
 import numpy as np
 import torch
@@ -33,6 +34,35 @@ def situations_of(form: Geometry, input: tuple[int, ...], taps: str) -> "sparsek
     return sparsekiln.edge_situations(form.text(input, taps))
 
 
+class Places(NamedTuple):
+    """Where the positions of an image are, on one device. Tensors of int64."""
+
+    situation: Tensor  #: [positions]
+    order: Tensor  #: [positions], by their situations
+    counts: Tensor  #: [situations]: how many positions each has
+
+    def gather(self, edges: Tensor) -> Tensor:
+        """float32 [positions, out] of [situations, out]."""
+        return edges.to(torch.float32)[self.situation]
+
+    def sum(self, numbers: Tensor) -> Tensor:
+        """float32 [situations, out] of [positions, out]: the sums, in one order, and each without the numbers of the others."""
+        return torch.segment_reduce(numbers.float()[self.order], "sum", lengths=self.counts, axis=0, unsafe=True)
+
+
+@functools.lru_cache(maxsize=64)
+def _places(form: Geometry, input: tuple[int, ...], taps: str, device: torch.device) -> Places:
+    situation = situations_of(form, input, taps).of_position.reshape(-1).astype(np.int64)
+    arrays = situation, np.argsort(situation, kind="stable"), np.bincount(situation)
+    with torch.inference_mode(False):
+        return Places(*(torch.from_numpy(one).to(device) for one in arrays))
+
+
+def check_type(dtype: torch.dtype) -> None:
+    if dtype == torch.float64:
+        raise TypeError("an edge bias in float64; float32, float16 and bfloat16 have one")
+
+
 def check_edges(gain: Tensor, bias: Tensor, out_channels: int, form: Geometry, input: Sequence[int], taps: str) -> None:
     count = situations_of(form, tuple(input), taps).count
     for name, tensor in (("edge_gain", gain), ("edge_bias", bias)):
@@ -44,6 +74,7 @@ def check_edges(gain: Tensor, bias: Tensor, out_channels: int, form: Geometry, i
 
 
 def convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps) -> Tensor:
+    check_type(x.dtype)
     check_edges(gain, bias, out_channels, Geometry.from_list(geometry), x.shape[1:-1], taps)
     edges = {name: dense(one.to(torch.float32)) for name, one in (("edge_gain", gain), ("edge_bias", bias))}
     return products.convolution(x, values, None, crow, col, out_channels, geometry, taps, edges)
@@ -68,26 +99,18 @@ def edge_bias_gradients(
     dy: Tensor, sums: Optional[Tensor], gain: Tensor, input: List[int], geometry: List[int], taps: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The second result is empty without sums. The same on every run."""
-    of_position = situations_of(Geometry.from_list(geometry), tuple(input), taps).of_position.reshape(-1)
-    positions = dy.flatten(1, -2)
-    scaled = (positions * gain.to(torch.float32)[torch.from_numpy(of_position).to(dy.device)]).to(dy.dtype)
-    dbias = _by_situation(positions.sum(0, dtype=torch.float32), of_position, gain)
+    places = _places(Geometry.from_list(geometry), tuple(input), taps, dy.device)
+    positions = dy.flatten(1, -2).float()
+    scaled = (positions * places.gather(gain)).to(dy.dtype)
     dgain = gain.new_empty(0)
     if sums is not None:
-        dgain = _by_situation((positions.float() * sums.flatten(1, -2).float()).sum(0), of_position, gain)
-    return scaled.reshape(dy.shape), dgain, dbias
+        dgain = places.sum((positions * sums.flatten(1, -2)).sum(0)).to(gain.dtype)
+    return scaled.reshape(dy.shape).contiguous(), dgain, places.sum(positions.sum(0)).to(gain.dtype)
 
 
 @edge_bias_gradients.register_fake
 def _(dy, sums, gain, input, geometry, taps):
     return torch.empty_like(dy, memory_format=torch.contiguous_format), gain.new_empty(0 if sums is None else gain.shape), gain.new_empty(gain.shape)
-
-
-def _by_situation(numbers: Tensor, of_position: np.ndarray, like: Tensor) -> Tensor:
-    """Sums of numbers [positions, out], one for each situation: in one order, and without those of the others."""
-    order = torch.from_numpy(np.argsort(of_position, kind="stable")).to(numbers.device)
-    counts = np.bincount(of_position).tolist()
-    return torch.stack([part.sum(0) for part in numbers[order].split(counts)]).to(like.dtype)
 
 
 def _save(ctx, inputs, output) -> None:
@@ -110,7 +133,28 @@ def _backward(ctx, dy) -> tuple:
     return dx, dw, dgain if needs[2] else None, dbias if needs[3] else None, *(None,) * 5
 
 
+def _save_gradients(ctx, inputs, output) -> None:
+    dy, sums, gain, *ctx.where = inputs
+    ctx.save_for_backward(dy, sums, gain)
+
+
+def _backward_of_gradients(ctx, ddx, ddgain, ddbias) -> tuple:
+    """Of dy · gain[s], and of the sums over situations of dy · sums and of dy."""
+    dy, sums, gain = ctx.saved_tensors
+    input, geometry, taps = ctx.where
+    places = _places(Geometry.from_list(geometry), tuple(input), taps, dy.device)
+    dy, ddx, *sums = (one.flatten(1, -2).float() for one in (dy, ddx, sums) if one is not None)
+    by_dy = ddx * places.gather(gain) + places.gather(ddbias)
+    by_sums = None
+    if sums:
+        by_dy = by_dy + sums[0] * places.gather(ddgain)
+        by_sums = (dy * places.gather(ddgain)).to(ctx.saved_tensors[1].dtype).reshape(ctx.saved_tensors[1].shape)
+    by_gain = places.sum((ddx * dy).sum(0)).to(gain.dtype)
+    return by_dy.to(ctx.saved_tensors[0].dtype).reshape(ctx.saved_tensors[0].shape), by_sums, by_gain, None, None, None
+
+
 convolution_edge_bias.register_autograd(_backward, setup_context=_save)
+edge_bias_gradients.register_autograd(_backward_of_gradients, setup_context=_save_gradients)
 for _operator in (convolution_edge_bias, edge_bias_gradients):
     _operator.register_vmap(transforms.each(_operator))
 

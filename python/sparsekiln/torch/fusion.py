@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import torch
 
 from .convolution_layer import ConvolutionLayer
+from .surgery import has_hooks
 
 Tensor = torch.Tensor
 _Layer = TypeVar("_Layer", bound=ConvolutionLayer)
@@ -16,7 +17,8 @@ def fuse_conv_bn(conv: _Layer, bn: torch.nn.Module) -> _Layer:
     """A copy of a block-sparse convolution, or transposed one, that computes bn(conv(x)), both in eval mode.
 
     Like torch.nn.utils.fusion.fuse_conv_bn_eval: the weights of each output feature are multiplied by γ / √(variance + ε), and
-    the bias becomes (bias − mean) · γ / √(variance + ε) + β; it is made if there is none. Computed in float32 at least.
+    the bias becomes (bias − mean) · γ / √(variance + ε) + β; it is made if there is none. With an edge bias, its gains are
+    multiplied instead of the weights, and its biases are those that change. Computed in float32 at least.
 
     TypeError for other modules. ValueError in training mode, where a batch is normalised by statistics of its own, for a norm
     without running statistics, and for one of other features.
@@ -24,7 +26,8 @@ def fuse_conv_bn(conv: _Layer, bn: torch.nn.Module) -> _Layer:
     _check(conv, bn)
     result = copy.deepcopy(conv)
     with torch.no_grad():
-        weight, bias = conv.weight_values, conv.bias
+        edges = getattr(conv, "edge_extents", None) is not None
+        weight, bias = (conv.edge_gain, conv.edge_bias) if edges else (conv.weight_values, conv.bias)
         wide = torch.promote_types(torch.promote_types(weight.dtype, bn.running_var.dtype), torch.float32)
         scale = (bn.running_var.to(wide) + bn.eps).rsqrt()
         if bn.weight is not None:
@@ -32,6 +35,10 @@ def fuse_conv_bn(conv: _Layer, bn: torch.nn.Module) -> _Layer:
         shift = -bn.running_mean * scale if bias is None else (bias - bn.running_mean) * scale
         if bn.bias is not None:
             shift = shift + bn.bias
+        if edges:
+            result.edge_gain.copy_(weight * scale)
+            result.edge_bias.copy_(shift)
+            return result
         result.weight_values.copy_(weight * conv.of_outputs(scale))
         result.bias = torch.nn.Parameter(shift.to(weight.dtype), weight.requires_grad if bias is None else bias.requires_grad)
     return result
@@ -42,7 +49,9 @@ def fuse_conv_bn_(model: torch.nn.Module) -> list[str]:
 
     The convolution is replaced by fuse_conv_bn, and the norm by nn.Identity. Which norm follows which convolution is read from
     a trace of the model's forward (torch.fx), which must be traceable. Both must be called once, the result of the
-    convolution must have no other use, and both must be in eval mode. Returns the names of the norms that were folded.
+    convolution must have no other use, and both must be in eval mode; where one has hooks, both stay. Returns the names of the norms that were folded.
+
+    Raises what fuse_conv_bn does, before the model is changed.
     """
     graph = _Tracer().trace(model)
     calls = [node for node in graph.nodes if node.op == "call_module"]
@@ -50,7 +59,7 @@ def fuse_conv_bn_(model: torch.nn.Module) -> list[str]:
     times: dict[int, int] = {}
     for node in calls:
         times[id(modules[node.target])] = times.get(id(modules[node.target]), 0) + 1
-    folded = []
+    pairs = []
     for node in calls:
         source = node.args[0] if len(node.args) == 1 and not node.kwargs else None
         if not isinstance(source, torch.fx.Node) or source.op != "call_module" or len(source.users) != 1:
@@ -58,10 +67,14 @@ def fuse_conv_bn_(model: torch.nn.Module) -> list[str]:
         conv, bn = modules[source.target], modules[node.target]
         if not isinstance(conv, ConvolutionLayer) or not isinstance(bn, _NORMS) or times[id(conv)] != 1 or times[id(bn)] != 1:
             continue
-        _put(model, source.target, fuse_conv_bn(conv, bn))
-        _put(model, node.target, torch.nn.Identity().eval())
-        folded.append(node.target)
-    return folded
+        _check(conv, bn)
+        if has_hooks(conv) or has_hooks(bn):
+            continue
+        pairs.append((source.target, node.target))
+    for conv, bn in pairs:
+        _put(model, conv, fuse_conv_bn(modules[conv], modules[bn]))
+        _put(model, bn, torch.nn.Identity().eval())
+    return [bn for _, bn in pairs]
 
 
 class _Tracer(torch.fx.Tracer):
@@ -91,8 +104,6 @@ def _check(conv: Any, bn: Any) -> None:
         raise ValueError(f"a {type(bn).__name__} without running statistics, which normalises each batch by its own")
     if bn.num_features != conv.out_channels:
         raise ValueError(f"a {type(bn).__name__} of {bn.num_features} features, and a convolution of {conv.out_channels} output channels")
-    if getattr(conv, "edge_extents", None) is not None:
-        raise ValueError("a convolution with an edge bias, which may have a norm of its own in its gain; one without would work")
     if type(conv.weight_values) is not torch.nn.Parameter:
         raise ValueError(
             "weight_values is computed by a parametrization or a pruning mask; make it permanent first "

@@ -121,10 +121,7 @@ def _scale(layer: _Layer, draw: Callable[[Tensor], Tensor], factor: Tensor) -> _
     values, blocks = layer.weight_values, layer.layout.blocks
     draw(values[:blocks]).mul_(_of_block(factor, values))
     values[blocks:] = 0
-    clear_beyond(layer)
-    present = layer.present_taps()
-    if present is not None:
-        values[:blocks].masked_fill_(~present.to(values.device)[..., None, None], 0)
+    clear_uncounted(layer)
     return layer
 
 
@@ -153,13 +150,8 @@ def _inverse_root(fan: Tensor) -> Tensor:
     return torch.where(fan > 0, fan.clamp(min=1).rsqrt(), 0.0)
 
 
-def clear_beyond(layer: "BlockSparseLayer") -> None:
-    """Sets the values beyond the last features to zero."""
-    layout, (side_out, side_in), values = layer.layout, layer.block, layer.weight_values
-    rows, columns = layer.weight_shape
-    beyond_out, beyond_in = layout.rows * side_out - rows, layout.cols * side_in - columns
-    if beyond_out:
-        values[int(layout.crow[-2]) : layout.blocks, ..., side_out - beyond_out :, :] = 0
-    if beyond_in:
-        last = torch.from_numpy(layout.col == layout.cols - 1)
-        values[: layout.blocks, ..., side_in - beyond_in :] *= _of_block(~last, values[: layout.blocks])
+def clear_uncounted(layer: "BlockSparseLayer") -> None:
+    """Sets the values that have no effect to zero."""
+    counted = layer.counted()
+    if counted is not None:
+        layer.weight_values[: layer.layout.blocks].masked_fill_(~counted.to(layer.weight_values.device), 0)

@@ -39,6 +39,7 @@ class Use(NamedTuple):
     derivative: str = "none"
     bias_gradient: bool = False
     convolution: str = "none"  #: as sparsekiln.compile takes it
+    transposed: bool = False  #: a convolution whose rows of blocks are of inputs
     positions: int = 1  #: of an image of a convolution, of its input or its output: of the larger one
 
     def bound(self, n: int) -> int:
@@ -122,7 +123,7 @@ def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparse
 
     block_out, block_in = use.block
     inputs, outputs = layout.cols * block_in, layout.rows * block_out
-    if " transposed " in use.convolution:  # whose rows are of inputs
+    if use.transposed:
         inputs, outputs = outputs, inputs
     in_features = 0 if use.in_features == inputs else use.in_features  # 0: no block is partial
     out_features = 0 if use.out_features == outputs else use.out_features

@@ -73,9 +73,11 @@ class MaskedLayer(BlockSparseLayer):
         device = self.weight_values.device
         self.tap_mask = torch.from_numpy(self._mask.present.reshape(self.kernel_size)).to(device, copy=True)
         if self._mask.of_blocks is not None:
-            room = self._room(layout) - layout.blocks
-            self.block_tap_mask = torch.from_numpy(np.pad(self._mask.of_blocks, ((0, room), (0, 0)))).to(device)
+            self.block_tap_mask = self._mask_with_room(layout).to(device)
             self._pairs = torch.from_numpy(self._mask.pairs).to(device)
+
+    def _mask_with_room(self, layout: "sparsekiln.Layout") -> Tensor:
+        return torch.from_numpy(np.pad(self._mask.of_blocks, ((0, self._room(layout) - layout.blocks), (0, 0))))
 
     def relayout(self, layout: Any, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
         if self._mask is None:
@@ -100,6 +102,8 @@ class MaskedLayer(BlockSparseLayer):
             error_msgs.append(f"{prefix[:-1] or type(self).__name__}: {error}")
             return
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        if self._pairs is not None and self._pairs.device != self.weight_values.device:  # of meta, by assign=True
+            self._pairs = torch.from_numpy(self._mask.pairs).to(self.weight_values.device)
 
     def _refuse_another_mask(self, state: dict, prefix: str) -> str | None:
         saved, own = state.get(prefix + "tap_mask"), self._mask
@@ -134,5 +138,5 @@ class MaskedLayer(BlockSparseLayer):
             self._mask = before
             return error
         self._write_indices(self.layout)
-        state[name] = self.block_tap_mask.clone()
+        state[name] = self._mask_with_room(self.layout).to(state[name].device)
         return None

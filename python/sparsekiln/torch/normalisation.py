@@ -9,7 +9,7 @@ import sparsekiln
 
 from .block_sparse_layer import BlockSparseLayer
 from .blocks import along_outputs, row_of
-from .init import clear_beyond
+from .init import clear_uncounted
 
 Tensor = torch.Tensor
 _Layer = TypeVar("_Layer", bound=BlockSparseLayer)
@@ -73,9 +73,17 @@ class WeightNorm(torch.nn.Module):
         super().__init__()
         self.outputs = layer.OUTPUTS
         self.features = layer.layout.shape[layer.OUTPUTS] * layer.block[layer.OUTPUTS]
-        self.register_buffer("places", layer.output_blocks(), persistent=False)
+        self._where = layer.output_blocks("cpu")
+        self.register_buffer("places", self._where.to(layer.weight_values.device), persistent=False)
+
+    def _apply(self, fn, recurse=True):
+        result = super()._apply(fn, recurse)
+        self.places = self._where.to(self.places.device)  # to_empty() does not copy
+        return result
 
     def forward(self, gain: Tensor, v: Tensor) -> Tensor:
+        if self.places.is_meta and not v.is_meta:  # a state was loaded by assign=True
+            self.places = self._where.to(v.device)
         return normalized(v, self.places, self.features, self.outputs, gain, 0)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,6 +105,6 @@ def weight_norm(layer: _Layer) -> _Layer:
             "dense ones"
         )
     with torch.no_grad():
-        clear_beyond(layer)
+        clear_uncounted(layer)
     parametrize.register_parametrization(layer, "weight_values", WeightNorm(layer))
     return layer

@@ -14,13 +14,20 @@ def blocks_for(features: int, side: int) -> int:
 
 def check_weight(values: Tensor, crow: Tensor, col: Tensor, in_features: int, out_features: int) -> None:
     """Shapes and type of a weight in blocks, against its index tensors and the features of its layer."""
-    if values.dim() != 3 or values.shape[1] not in BLOCK_SIDES or values.shape[2] not in BLOCK_SIDES:
+    if values.dim() != 3:
         raise ValueError(
             f"the weight has the shape {tuple(values.shape)}; it is [blocks, block_out, block_in], of sides {BLOCK_SIDES}"
         )
+    check_blocks(values, crow, col, values.shape[0], in_features, out_features)
+
+
+def check_blocks(values: Tensor, crow: Tensor, col: Tensor, blocks: int, in_features: int, out_features: int) -> None:
+    """The same of values of any rank, [..., block_out, block_in], of so many blocks."""
+    if values.shape[-2] not in BLOCK_SIDES or values.shape[-1] not in BLOCK_SIDES:
+        raise ValueError(f"the weight has the shape {tuple(values.shape)}; its blocks, the last two axes, have sides {BLOCK_SIDES}")
     if values.dtype not in DTYPES:
         raise TypeError(f"the weight is {values.dtype}; there are kernels for {', '.join(map(str, DTYPES))}")
-    check_indices(crow, col, values.shape[1], out_features, values.shape[0])
+    check_indices(crow, col, values.shape[-2], out_features, blocks)
     if in_features < 1 or out_features < 1:
         raise ValueError(f"a layer of {in_features} input and {out_features} output features; it has one of each at least")
     for name, tensor in (("crow_indices", crow), ("col_indices", col)):

@@ -146,7 +146,7 @@ class Sparsifier:
 
     def _without_weakest(self, name: str, layer: BlockSparseLayer, wanted: int) -> "sparsekiln.Layout":
         layout = layer.layout
-        given = stored(layer).detach()[: layout.blocks].float().square() if self._scores is None else self._scores(name, layer)
+        given = layer.weight_values.detach()[: layout.blocks].float().square() if self._scores is None else self._scores(name, layer)
         try:
             scores = _score_of_present(given, layer)
         except ValueError as error:
@@ -241,7 +241,9 @@ def _score_of_present(scores: Tensor, layer: BlockSparseLayer) -> Tensor:
     if tuple(scores.shape) == (layout.blocks,):
         return scores
     if tuple(scores.shape) == (layout.blocks, *layer.block_shape):
-        return scores.abs().flatten(1).sum(1)
+        counted = layer.counted()
+        every = scores.abs() if counted is None else torch.where(counted.to(scores.device), scores.abs(), 0)
+        return every.flatten(1).sum(1)
     if tuple(scores.shape) == (layout.rows, columns):
         return scores[torch.from_numpy(row_of(layout)).to(scores.device), torch.tensor(layout.col % columns).to(scores.device)]
     if tuple(scores.shape) == layer.dense_shape:

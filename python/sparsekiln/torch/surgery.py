@@ -108,6 +108,11 @@ def stored(layer: BlockSparseLayer) -> torch.nn.Parameter:
     return layer.weight_values
 
 
+def has_hooks(module: torch.nn.Module) -> bool:
+    """Which a module that replaces it would lack."""
+    return any((module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
+
+
 Owners = dict[int, list[tuple[str, torch.nn.Module]]]
 
 
@@ -158,7 +163,7 @@ def _reason_to_skip(layer: Any, block: tuple[int, int], owners: Owners) -> str:
         return f"shares its weight with {others[0]}"
     if layer.weight.is_meta:
         return "is on the meta device: it has no weight to choose from"
-    if any((layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)):
+    if has_hooks(layer):
         return "has hooks"
     return ""
 

@@ -1,7 +1,5 @@
 """Masks of taps: which taps of the kernel the blocks of a convolution have, for all blocks or for each."""
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,29 +8,24 @@ import torch
 from .convolution_geometry import Numbers, by
 
 
-@dataclass(frozen=True, eq=False)
 class TapMask:
-    """Values of a layer have a place for each tap that any block had when the layer was made."""
+    """Values of a layer have a place for each tap that any block had when the layer was made. Not changed once it is made.
 
-    kernel: Numbers
-    present: np.ndarray  #: bool [taps]: those that values have a place for
-    of_blocks: np.ndarray | None  #: bool [blocks, places], which of these each block has; None: all
+    kernel     its extents
+    present    bool [taps]: those that values have a place for
+    of_blocks  bool [blocks, places], which of these each block has; None: all
+    numbers    int64 [places]: the tap of each
+    pairs      int64: the numbers, in values [blocks · places, …], of what the blocks have, where they differ; else None
+    text       as operators take it: a digit for each tap, and where blocks differ, for each block, with a comma after those of a block
+    """
 
-    @cached_property
-    def numbers(self) -> np.ndarray:
-        """int64 [places]: the tap of each."""
-        return np.flatnonzero(self.present)
+    def __init__(self, kernel: Numbers, present: np.ndarray, of_blocks: np.ndarray | None):
+        self.kernel, self.present, self.of_blocks = kernel, present, of_blocks
+        self.numbers = np.flatnonzero(present)
+        self.pairs = None if of_blocks is None else np.flatnonzero(of_blocks)
+        self.text = _digits(present) if of_blocks is None else self._text_of_blocks()
 
-    @cached_property
-    def pairs(self) -> np.ndarray | None:
-        """int64: the numbers, in values [blocks · places, …], of what the blocks have, where they differ."""
-        return None if self.of_blocks is None else np.flatnonzero(self.of_blocks)
-
-    @cached_property
-    def text(self) -> str:
-        """As operators take it: a digit for each tap, and for each block, with a comma after those of a block."""
-        if self.of_blocks is None:
-            return _digits(self.present)
+    def _text_of_blocks(self) -> str:
         every = np.zeros((self.of_blocks.shape[0], self.present.size), bool)
         every[:, self.numbers] = self.of_blocks
         return "".join(f"{_digits(one)}," for one in every)
@@ -60,6 +53,11 @@ class TapMask:
             numbers = self.of_blocks.sum(1)
             least, most = int(numbers.min()), int(numbers.max())
         return f"{least if least == most else f'{least} to {most}'} of {self.present.size}"
+
+
+def differs_by_block(text: str) -> bool:
+    """Whether it is the text of a mask for each block: then values are [pairs of a block and a tap that it has, …]."""
+    return "," in text
 
 
 def _digits(taps: np.ndarray) -> str:
