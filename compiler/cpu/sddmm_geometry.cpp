@@ -110,6 +110,7 @@ SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Co
       out_dtype(gradient.out_dtype),
       block(gradient.block),
       order(gradient.order),
+      channels_first(gradient.channels_first()),
       derivative(gradient.derivative),
       alignment(gradient.alignment),
       scale(gradient.epilogue.scale),
