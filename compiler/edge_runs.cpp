@@ -128,12 +128,15 @@ std::int32_t count_edge_situations(const Computation& what) {
   return what.epilogue.edge_bias ? edge_runs(what.convolution).count : 0;
 }
 
-EdgeSituations edge_situations(const Convolution& convolution) {
+EdgeRuns checked_edge_runs(const Convolution& convolution) {
   if (!convolution.present())
     throw Error(ErrorKind::invalid_argument,
                 "edge situations are a convolution's; kernel=3x3 padding=1 input=32x32 would work");
   validate(convolution);
-  const EdgeRuns runs = edge_runs(convolution);
+  return edge_runs(convolution);
+}
+
+void write_edge_situations(const Convolution& convolution, const EdgeRuns& runs, std::int32_t* of_position) {
   const Convolution::Extents output = convolution.output();
   std::array<std::vector<std::int32_t>, 3> run_of;
   for (std::size_t i = 0; i < run_of.size(); ++i)
@@ -141,13 +144,17 @@ EdgeSituations edge_situations(const Convolution& convolution) {
       while (run + 1 < runs.runs(i) && runs.begins[i][static_cast<std::size_t>(run)] <= position) ++run;
       run_of[i].push_back(run);
     }
-  EdgeSituations situations{runs.count, {}};
-  situations.of_position.reserve(static_cast<std::size_t>(convolution.output_positions()));
   for (const std::int32_t d : run_of[0])
     for (const std::int32_t h : run_of[1])
       for (const std::int32_t w : run_of[2])
-        situations.of_position.push_back(
-            runs.situations[static_cast<std::size_t>((d * runs.runs(1) + h) * runs.runs(2) + w)]);
+        *of_position++ = runs.situations[static_cast<std::size_t>((d * runs.runs(1) + h) * runs.runs(2) + w)];
+}
+
+EdgeSituations edge_situations(const Convolution& convolution) {
+  const EdgeRuns runs = checked_edge_runs(convolution);
+  EdgeSituations situations{runs.count, {}};
+  situations.of_position.resize(static_cast<std::size_t>(convolution.output_positions()));
+  write_edge_situations(convolution, runs, situations.of_position.data());
   return situations;
 }
 

@@ -28,6 +28,11 @@ struct EdgeRuns {
 
 /// Throws `invalid_argument` where there are too many.
 [[nodiscard]] EdgeRuns edge_runs(const Convolution& convolution);
+/// The same, also for what is no convolution.
+[[nodiscard]] EdgeRuns checked_edge_runs(const Convolution& convolution);
+
+/// Writes the situation of each position of an image of y, in row-major order.
+void write_edge_situations(const Convolution& convolution, const EdgeRuns& runs, std::int32_t* of_position);
 
 /// The rows of edge_gain and edge_bias; 0 without.
 [[nodiscard]] std::int32_t count_edge_situations(const Computation& what);

@@ -50,8 +50,6 @@ struct Sddmm : Computation {
   /// Rows of x, and of dy, for a batch of n.
   [[nodiscard]] std::int64_t x_rows(std::int64_t n) const { return input_rows(n); }
   [[nodiscard]] std::int64_t dy_rows(std::int64_t n) const { return output_rows(n); }
-  /// A convolution whose activations are [n][features][positions], with a stride from image to image.
-  [[nodiscard]] bool channels_first() const { return correlation && feature_major(); }
   /// Whether the rows of both operands are not the same: a convolution's, unless it is a linear layer of all
   /// positions.
   [[nodiscard]] bool gathers() const { return correlation && !correlation->pointwise(); }

@@ -78,8 +78,6 @@ struct Spmm : Computation {
   [[nodiscard]] std::int64_t y_rows(std::int64_t n) const {
     return correlation ? n * correlation->output_positions() : n;
   }
-  /// A convolution whose activations are [n][features][positions], with a stride from image to image.
-  [[nodiscard]] bool channels_first() const { return correlation && feature_major(); }
   /// The positions of an image of its x, and of y; else 0.
   [[nodiscard]] std::int64_t x_image() const { return channels_first() ? correlation->input_positions() : 0; }
   [[nodiscard]] std::int64_t y_image() const {

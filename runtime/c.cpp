@@ -18,6 +18,7 @@
 
 #include "compiler/activation.h"
 #include "compiler/computation_fields.h"
+#include "compiler/edge_runs.h"
 #include "compiler/element.h"
 #include "runtime/c_operands.h"
 #include "runtime/c_structs.h"
@@ -400,12 +401,11 @@ sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kern
 sk_status sk_edge_situations(const char* convolution, int32_t* count, int64_t* positions,
                              int32_t* of_position) {
   return guarded([&] {
-    const auto situations =
-        sparsekiln::edge_situations(sparsekiln::parse_convolution(&given(convolution, "convolution")));
-    given(count, "count") = situations.count;
-    given(positions, "positions") = std::ssize(situations.of_position);
-    if (of_position != nullptr)
-      std::copy(situations.of_position.begin(), situations.of_position.end(), of_position);
+    const auto geometry = sparsekiln::parse_convolution(&given(convolution, "convolution"));
+    const auto runs = sparsekiln::checked_edge_runs(geometry);
+    given(count, "count") = runs.count;
+    given(positions, "positions") = geometry.output_positions();
+    if (of_position != nullptr) sparsekiln::write_edge_situations(geometry, runs, of_position);
   });
 }
 

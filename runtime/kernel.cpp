@@ -8,8 +8,8 @@
 
 #include "compiler/attach.h"
 #include "compiler/plan.h"
-#include "runtime/operand_basics.h"
 #include "runtime/operand_check.h"
+#include "runtime/operand_refusal.h"
 
 namespace sparsekiln {
 namespace {

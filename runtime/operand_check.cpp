@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,8 +14,8 @@
 
 #include "compiler/block_gates.h"
 #include "compiler/problem_kind.h"
-#include "runtime/operand_basics.h"
 #include "runtime/operand_planes.h"
+#include "runtime/operand_refusal.h"
 #include "runtime/operand_region.h"
 #include "runtime/operands.h"
 
@@ -95,13 +96,9 @@ using Extents = Convolution::Extents;
       name, is,
       fmt::format("the {} elements that Kernel::pack made, dense, of rank 1 to {}", elements, kMaxRank));
 }
-[[noreturn, gnu::cold]] void refuse_vector(std::string_view name, const TensorView& is,
-                                           std::int64_t elements) {
-  refuse_strides(name, is, fmt::format("dense [{}]", elements));
-}
-[[noreturn, gnu::cold]] void refuse_dense_rows(std::string_view name, const TensorView& is, std::int64_t rows,
-                                               std::int64_t features) {
-  refuse_strides(name, is, fmt::format("dense [{}, {}]: a row for each edge situation", rows, features));
+[[noreturn, gnu::cold]] void refuse_dense(std::string_view name, const TensorView& is,
+                                          std::span<const std::int64_t> shape, std::string_view meaning) {
+  refuse_strides(name, is, fmt::format("dense [{}]{}", fmt::join(shape, ", "), meaning));
 }
 [[noreturn, gnu::cold]] void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element,
                                            std::int64_t least, std::int64_t unit) {
@@ -237,29 +234,26 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
   return result;
 }
 
-Region check_dense(std::string_view name, const TensorView& view, DType type, std::int64_t elements,
-                   const OperandContract& contract, std::int32_t device) {
+/// `meaning`: of the shape, which follows it in the message.
+Region check_dense(std::string_view name, const TensorView& view, DType type,
+                   std::initializer_list<std::int64_t> shape, const OperandContract& contract,
+                   std::int32_t device, std::string_view meaning = "") {
   if (view.rank == 0) refuse_missing(name, contract);
   if (view.dtype != type) refuse_type(name, view.dtype, type);
   check_device(name, view, device);
-  if (view.rank != 1 || view.shape[0] != elements || (elements > 1 && view.stride[0] != 1))
-    refuse_vector(name, view, elements);
-  const auto bytes = elements * static_cast<std::int64_t>(size_of(type));
-  if (elements > 0) check_address(name, view.data, static_cast<std::int64_t>(size_of(type)));
-  return {name, static_cast<const std::byte*>(view.data), 1, bytes, bytes};
-}
-
-Region check_dense_rows(std::string_view name, const TensorView& view, DType type, std::int64_t rows,
-                        std::int64_t features, const OperandContract& contract, std::int32_t device) {
-  if (view.rank == 0) refuse_missing(name, contract);
-  if (view.dtype != type) refuse_type(name, view.dtype, type);
-  check_device(name, view, device);
-  const bool dense = view.rank == 2 && view.shape[0] == rows && view.shape[1] == features &&
-                     (rows == 1 || view.stride[0] == features) && (features == 1 || view.stride[1] == 1);
-  if (!dense && rows * features != 0) refuse_dense_rows(name, view, rows, features);
-  const auto bytes = rows * features * static_cast<std::int64_t>(size_of(type));
-  if (bytes > 0) check_address(name, view.data, static_cast<std::int64_t>(size_of(type)));
-  return {name, static_cast<const std::byte*>(view.data), 1, bytes, bytes};
+  const std::span wanted(shape);
+  bool shaped = view.rank == std::ssize(wanted);
+  bool dense = true;
+  std::int64_t elements = 1;
+  for (std::size_t axis = wanted.size(); shaped && axis-- > 0;) {
+    shaped = view.shape[axis] == wanted[axis];
+    dense = dense && (wanted[axis] == 1 || view.stride[axis] == elements);
+    elements *= wanted[axis];
+  }
+  if (!shaped || (!dense && elements != 0)) refuse_dense(name, view, wanted, meaning);
+  const auto element = static_cast<std::int64_t>(size_of(type));
+  if (elements != 0) check_address(name, view.data, element);
+  return {name, static_cast<const std::byte*>(view.data), 1, elements * element, elements * element};
 }
 
 /// What Kernel::pack made, in any dense shape: its axes are not the layout's any more.
@@ -392,7 +386,7 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   const Epilogue& ends = contract.epilogue;
   const std::int64_t features = sides_of(contract).to.features;
   const auto vector = [&](std::string_view name, const TensorView& view) {
-    return check_dense(name, view, contract.out_dtype, features, contract, device);
+    return check_dense(name, view, contract.out_dtype, {features}, contract, device);
   };
   ProductParameters checked;
   checked.w = check_weight("w", operands.w, contract.dtype, contract, device);
@@ -401,10 +395,10 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   if (ends.bias && ends.glu) checked.v_bias = vector("v_bias", operands.v_bias);
   if (contract.gates)
     checked.gates =
-        check_dense("gates", operands.gates, contract.sum_type(), gates_of(contract), contract, device);
+        check_dense("gates", operands.gates, contract.sum_type(), {gates_of(contract)}, contract, device);
   const auto edges = [&](std::string_view name, const TensorView& view) {
-    return check_dense_rows(name, view, contract.sum_type(), contract.edge_situations, features, contract,
-                            device);
+    return check_dense(name, view, contract.sum_type(), {contract.edge_situations, features}, contract,
+                       device, ": a row for each edge situation");
   };
   if (ends.edge_bias) checked.edge_gain = edges("edge_gain", operands.edge_gain);
   if (ends.edge_bias) checked.edge_bias = edges("edge_bias", operands.edge_bias);
@@ -549,15 +543,15 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
   computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
   if (contract.bias_gradient)
     computed[1] =
-        check_dense("dbias", operands.dbias, contract.sum_type(), contract.out_features, contract, device);
+        check_dense("dbias", operands.dbias, contract.sum_type(), {contract.out_features}, contract, device);
   if (contract.gate_gradient) {
     computed[2] =
-        check_dense("dgates", operands.dgates, contract.sum_type(), gates_of(contract), contract, device);
+        check_dense("dgates", operands.dgates, contract.sum_type(), {gates_of(contract)}, contract, device);
     w = check_weight("w", operands.w, contract.dtype, contract, device);
   }
   Region gates;
   if (contract.gates)
-    gates = check_dense("gates", operands.gates, contract.sum_type(), gates_of(contract), contract, device);
+    gates = check_dense("gates", operands.gates, contract.sum_type(), {gates_of(contract)}, contract, device);
   for (const Region& region : computed) refuse_overlaps(region, {w, gates});
   for (const auto& [one, other] : {std::pair{0, 1}, {0, 2}, {1, 2}})
     if (overlap(computed[one], computed[other])) refuse_shared(computed[one].name, computed[other].name);

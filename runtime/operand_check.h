@@ -8,7 +8,7 @@
 #include <sparsekiln/compile.h>
 
 #include "compiler/launch_operands.h"
-#include "runtime/operand_basics.h"
+#include "runtime/operand_refusal.h"
 
 namespace sparsekiln {
 

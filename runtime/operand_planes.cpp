@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "runtime/operand_basics.h"
+#include "runtime/operand_refusal.h"
 
 namespace sparsekiln {
 namespace {

@@ -24,7 +24,7 @@ void attach(const Spmm& product, Binary& binary) {
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Entry& entry = binary.entries[i];
     if (element(product.dtype).cpu == CpuPasses::plain) {
-      const LayoutData data = plain_spmm_data(product, plan[i].config, schedules[i]);
+      const LayoutData data = plain_spmm_data(product, schedules[i]);
       describe(data, entry);
       entry.tables = image_of(data);
       continue;

@@ -65,10 +65,7 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   }
   describe(data, entry);
   drop_known_blocks(data);
-  LayoutIr layout(
-      module,
-      {"worker_begin", "items", "columns", "blocks", "group_begin", "groups", "slots", "packed_words"},
-      suffix, std::move(data));
+  LayoutIr layout(module, kProductTableNames, suffix, std::move(data));
   if (geometry.packs_x) emit_pack_pass(module.ir(), pack, geometry, layout);
   emit_product(module.ir(), product, geometry, layout, geometry.packs_x && private_panel ? pack : "");
   return entry;
@@ -110,9 +107,9 @@ Entry emit_plain(EmittedModule& module, const std::string& suffix, const Spmm& p
     return entry;
   }
   entry.rows_of_one = rows_of_one(problem.correlation.get(), config.tile_n);
-  LayoutData data = plain_spmm_data(problem, config, *schedule);
+  LayoutData data = plain_spmm_data(problem, *schedule);
   describe(data, entry);
-  LayoutIr layout(module, {"worker_begin", "items", "columns", "blocks"}, suffix, std::move(data));
+  LayoutIr layout(module, kProductTableNames, suffix, std::move(data));
   emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
   return entry;
 }

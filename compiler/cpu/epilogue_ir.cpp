@@ -85,7 +85,9 @@ EpilogueIr::Value* EpilogueIr::outputs_of(Value* row) {
                           layout_.number(LayoutNumber::last_outputs), whole);
 }
 
-unsigned EpilogueIr::align_of(std::int32_t lanes) const { return g_.aligned(lanes * g_.out_bytes()); }
+unsigned EpilogueIr::align_of(std::int32_t lanes) const {
+  return g_.aligned(g_.out_dtype, lanes * g_.out_bytes());
+}
 
 void EpilogueIr::store(const Run& run) {
   const std::int32_t side = std::min(8, v_.level.lanes);

@@ -29,7 +29,7 @@ void GatheringPass::begin() {
 }
 
 void GatheringPass::store_outputs(Value* output_block) {
-  if (g_.channels_first()) return store_points(output_block);
+  if (g_.channels_first) return store_points(output_block);
   if (g_.feature_major) return store_features(output_block);
   if (together() == 1) {
     gather(v_.constant(0));

@@ -43,6 +43,7 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
       epilogue(problem.epilogue),
       derivative(problem.derivative),
       feature_major(problem.feature_major()),
+      channels_first(problem.channels_first()),
       gates(problem.gates),
       weights(problem.weights()),
       alignment(problem.alignment),

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sparsekiln/binary.h>
@@ -39,7 +40,7 @@ enum ProductTable : std::size_t {
   kWorkerBegin,  ///< workers + 1 offsets into items
   kItems,        ///< kItemFields each, in the order of schedule.h's Item
   kColumns,      ///< the block column of each step, of a convolution the place of its x in a panel; then
-                 ///< kColumnsBehind zeros
+                 ///< kColumnsBehind zeros; plain code has the column always, and no zeros
   kBlocks,  ///< the block number of each step, then zeros; empty where baked and each step's block has its
             ///< number
   kGroupBegin,  ///< workers + 1 offsets into groups; empty, as the next two: no groups
@@ -48,6 +49,9 @@ enum ProductTable : std::size_t {
   /// Baked alone: the words of x that are packed, first and end of each stretch, where some are of columns
   /// without a block; else empty.
   kPackedWords,
+  /// Plain code of a convolution: of each step its tap's phase, and the first point that it reads there.
+  kTapPlaces,
+  kStepGates,  ///< where the taps of a convolution share gates: the gate of each step; else empty
 };
 enum SddmmTable : std::size_t {
   kRunBegin,      ///< workers + 1 offsets into runs
@@ -56,18 +60,25 @@ enum SddmmTable : std::size_t {
   kStretches,     ///< adjacent runs of a block row as one: row, first block, end
   kStretchBegin,  ///< workers + 1 offsets into stretches
   kBlockPlaces,   ///< of a convolution: the row in an image's panel at which each block's tap begins
+  kBlockGates,    ///< where the taps of a convolution share gates: the gate of each block of dw; else empty
+  kGateBlocks,    ///< the same: the first block of each gate, and the end
 };
 
 /// Tables of an entry; those beyond the arrays of an image are baked alone.
-inline constexpr std::size_t kLayoutTables = TableImage::kArrays + 1;
+inline constexpr std::size_t kLayoutTables = TableImage::kArrays + 3;
+
+/// What tables are called in the text of a module, by ProductTable or SddmmTable.
+using TableNames = std::array<std::string_view, kLayoutTables>;
+inline constexpr TableNames kProductTableNames{"worker_begin", "items",  "columns", "blocks",
+                                               "group_begin",  "groups", "slots",   "packed_words",
+                                               "tap_places",   "gate_of"};
+inline constexpr TableNames kSddmmTableNames{"worker_begin",  "runs",   "columns", "stretches",
+                                             "stretch_begin", "places", "gate_of", "first_block_of_gate"};
 
 /// Everything that the code of one entry takes of its layout.
 struct LayoutData {
   std::array<std::int64_t, kLayoutNumbers> numbers{};
   std::array<std::vector<std::int32_t>, kLayoutTables> tables;
-  /// Where the taps of a convolution, which is baked, share gates; else empty. A product has the gate of each
-  /// step; a gradient of the weight that of each block of dw, then the first block of each gate, and the end.
-  std::vector<std::int32_t> gates;
 
   [[nodiscard]] std::int64_t& operator[](LayoutNumber number) {
     return numbers[static_cast<std::size_t>(number)];

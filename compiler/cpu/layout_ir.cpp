@@ -7,14 +7,11 @@
 
 namespace sparsekiln::cpu {
 
-LayoutIr::LayoutIr(EmittedModule& module, std::vector<std::string> names, const std::string& suffix,
-                   LayoutData data)
+LayoutIr::LayoutIr(EmittedModule& module, const TableNames& names, std::string suffix, LayoutData data)
     : module_(module),
       data_(std::make_unique<const LayoutData>(std::move(data))),
-      names_(std::move(names)),
-      gates_name_("gate_of" + suffix) {
-  for (std::string& name : names_) name += suffix;
-}
+      names_(names),
+      suffix_(std::move(suffix)) {}
 
 LayoutIr::LayoutIr(EmittedModule& module) : module_(module) {}
 
@@ -36,14 +33,9 @@ LayoutIr::Value* LayoutIr::table(std::size_t table) {
     Value* base = image();
     return v.at(base, v.unchanging(v.ir.getInt64Ty(), v.at(base, place_of_offset(table)), 8));
   }
-  if (globals_[table] == nullptr) globals_[table] = module_.table(names_[table], data_->tables[table]);
+  if (globals_[table] == nullptr)
+    globals_[table] = module_.table(std::string(names_[table]) + suffix_, data_->tables[table]);
   return globals_[table];
-}
-
-LayoutIr::Value* LayoutIr::gates() {
-  if (attached() || data_->gates.empty()) return nullptr;
-  if (gates_ == nullptr) gates_ = module_.table(gates_name_, data_->gates);
-  return gates_;
 }
 
 }  // namespace sparsekiln::cpu

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <llvm/IR/GlobalVariable.h>
 
@@ -21,7 +20,7 @@ class LayoutIr {
   using Value = llvm::Value;
 
   /// Baked. `names` of its tables, which `suffix` is added to.
-  LayoutIr(EmittedModule& module, std::vector<std::string> names, const std::string& suffix, LayoutData data);
+  LayoutIr(EmittedModule& module, const TableNames& names, std::string suffix, LayoutData data);
   /// Attached.
   explicit LayoutIr(EmittedModule& module);
 
@@ -39,17 +38,14 @@ class LayoutIr {
   /// An i64, and the address of a table's first i32, in the current pass.
   [[nodiscard]] Value* number(LayoutNumber number) const;
   [[nodiscard]] Value* table(std::size_t table);
-  /// LayoutData::gates; null where there are none.
-  [[nodiscard]] Value* gates();
 
  private:
   [[nodiscard]] Value* image() const;
 
   EmittedModule& module_;
   std::unique_ptr<const LayoutData> data_;  ///< null: attached
-  std::vector<std::string> names_;
-  std::string gates_name_;
-  llvm::GlobalVariable* gates_ = nullptr;
+  TableNames names_{};
+  std::string suffix_;
   std::array<llvm::GlobalVariable*, kLayoutTables> globals_{};  ///< of those that were asked for
 };
 

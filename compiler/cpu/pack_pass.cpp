@@ -114,7 +114,7 @@ void PackPass::emit(std::string_view name) {
     const Strip packed = strip(v_, v_.batch_tile, n_, g_);
     images_ = packed.images;
     first_batch_row_ = packed.first_point;
-    if (g_.channels_first()) {
+    if (g_.channels_first) {
       x_ = of_image(x_, images_.first);
       if (z_.there()) z_ = of_image(z_, images_.first);
     }
@@ -124,12 +124,12 @@ void PackPass::emit(std::string_view name) {
   Value* tile = ir_.CreateUDiv(v_.batch_tile, v_.constant(g_.panel_strips));
   panel_ = locate_workspace(v_, tile, g_, layout_).panel;
   ahead_ = v_.constant(kStretchBytes);
-  if (g_.correlation && !g_.channels_first())
+  if (g_.correlation && !g_.channels_first)
     ahead_ = v_.times(x_.stride_bytes, std::int64_t{kRowsAhead} * g_.correlation->in_step[2]);
   for_each_stretch([&](Value* word, Value* end) {
     if (g_.small_batch)
       pack_few(word, end);
-    else if (g_.channels_first())
+    else if (g_.channels_first)
       pack_points(word, end);
     else if (g_.feature_major)
       pack_features(word, end);
@@ -226,7 +226,7 @@ PackPass::Value* PackPass::words_of(Value* row, Value* k, bool clipped) {
   const DType moved = g_.widens() ? g_.dtype : DType::f32;
   Value* from = v_.at(row, v_.times(k, g_.word_bytes));
   v_.prefetch(v_.beyond(from, ahead_));
-  return v_.load_elements(moved, from, side_, g_.aligned(std::int64_t{side_} * g_.word_bytes));
+  return v_.load_elements(moved, from, side_, g_.aligned(g_.dtype, std::int64_t{side_} * g_.word_bytes));
 }
 
 /// The batch rows of a small batch, one after the other.
@@ -349,7 +349,7 @@ PackPass::Value* PackPass::batch_rows_of(Value* k, Value* batch_row, std::int32_
       Value* row = v_.at(operand.base, ir_.CreateMul(feature, operand.stride_bytes));
       if (clipped) return v_.load_clipped(g_.dtype, row, batch_row, n_, count);
       return v_.load_elements(g_.dtype, v_.at(row, v_.times(batch_row, element_bytes())), count,
-                              g_.aligned(count * element_bytes()));
+                              g_.aligned(g_.dtype, count * element_bytes()));
     });
     Value* value = g_.pairs() ? ir_.CreateZExt(packed_half(elements), v_.ints(count)) : packed(elements);
     if (g_.cuts_in)

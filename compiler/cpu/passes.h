@@ -34,6 +34,7 @@ struct Geometry {
   Epilogue epilogue;
   Activation derivative;
   bool feature_major;
+  bool channels_first;  ///< as Computation's
   bool gates;
   std::int32_t weights;        ///< W, or W and V
   std::int32_t alignment;      ///< bytes, of x and y
@@ -66,11 +67,11 @@ struct Geometry {
                             ///< float32, else [tile_n][block_out]
   [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
   [[nodiscard]] std::int64_t out_bytes() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
-  /// A convolution whose x and y are [n][features][positions], with a stride from image to image.
-  [[nodiscard]] bool channels_first() const { return correlation && feature_major; }
-  /// The alignment of vectors of `bytes` bytes in x and y. Those of points begin at any element.
-  [[nodiscard]] unsigned aligned(std::int64_t bytes) const {
-    return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, channels_first() ? 2 : alignment}));
+  /// The alignment of vectors of elements of a type, `bytes` bytes, in x and y. Those of points begin at any
+  /// element.
+  [[nodiscard]] unsigned aligned(DType type, std::int64_t bytes) const {
+    const std::int64_t first = channels_first ? static_cast<std::int64_t>(size_of(type)) : alignment;
+    return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, first}));
   }
   /// Points of a strip, and of all those of an image or of the images that share a tile.
   [[nodiscard]] std::int32_t strip_n() const { return tile_n * strip_tiles; }

@@ -22,6 +22,7 @@ constexpr std::int32_t kMostBatchRows = 64;
 /// Sums that are held in registers: as many chains as keep the multiply-adders busy.
 constexpr std::int32_t kMostSums = 8;
 constexpr std::int32_t kMostVectors = 2;  ///< of batch rows, for each of their outputs
+constexpr std::int32_t kTapPlaceFields = 2;
 
 class PlainSpmm {
  public:
@@ -73,6 +74,7 @@ class PlainSpmm {
     items_ = layout_.table(kItems);
     columns_ = layout_.table(kColumns);
     blocks_ = layout_.table(kBlocks);
+    if (problem_.correlation) tap_places_ = layout_.table(kTapPlaces);
     x_ = matrix(offsetof(LaunchOperands, x), offsetof(LaunchOperands, x_stride), "x");
     y_ = matrix(offsetof(LaunchOperands, y), offsetof(LaunchOperands, y_stride), "y");
     weights_ = {pointer(offsetof(LaunchOperands, w), "w")};
@@ -120,27 +122,25 @@ class PlainSpmm {
     Value* first = field(1, "first_step");
     p_.clear(sums_, problem_.weights() * block_sums());
     v_.loop("step", first, v_.plus(first, field(2, "steps")), [&](Value* step) {
-      Value* column = v_.entry(columns_, step, "column");
       Value* block = v_.entry(blocks_, step, "block");
-      if (!problem_.gates) return add_block(column, block, nullptr);
-      Value* numbers = layout_.gates();
-      Value* gate = p_.load_sums(gates_, numbers == nullptr ? block : v_.entry(numbers, step, "gate_number"));
-      v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(column, block, gate); });
+      if (!problem_.gates) return add_block(step, block, nullptr);
+      Value* number =
+          layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number") : block;
+      Value* gate = p_.load_sums(gates_, number);
+      v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(step, block, gate); });
     });
     store_row(row);
   }
 
-  /// Adds the products of one block. `column`: of a convolution its place in a panel.
-  void add_block(Value* column, Value* block, Value* gate) {
+  /// Adds the products of a step's block.
+  void add_block(Value* step, Value* block, Value* gate) {
+    Value* column = v_.entry(columns_, step, "column");
     Value* point = nullptr;
     Value* phase = nullptr;
-    if (const Correlation* const lattice = problem_.correlation.get(); lattice != nullptr) {
-      Value* points = v_.constant(lattice->phase_points(tile_n_));
-      Value* panel = v_.constant(lattice->panel_points(tile_n_));
-      Value* within = ir_.CreateURem(column, panel);
-      phase = ir_.CreateUDiv(within, points);
-      point = v_.plus(ir_.CreateURem(within, points), first_batch_row_);
-      column = ir_.CreateUDiv(column, panel);
+    if (problem_.correlation) {
+      Value* place = v_.times(step, kTapPlaceFields);
+      phase = v_.entry(tap_places_, place, "phase");
+      point = v_.plus(v_.entry(tap_places_, v_.plus(place, v_.constant(1)), "point"), first_batch_row_);
     }
     Value* inputs = existing(problem_.cut_in % problem_.block.in != 0, column, LayoutNumber::last_column,
                              LayoutNumber::last_inputs, problem_.block.in);
@@ -291,8 +291,9 @@ class PlainSpmm {
   Value* items_ = nullptr;
   Value* columns_ = nullptr;
   Value* blocks_ = nullptr;
-  Value* sums_ = nullptr;     ///< [weight][output][batch row]
-  Value* x_block_ = nullptr;  ///< [feature][batch row]
+  Value* tap_places_ = nullptr;  ///< null: a linear layer
+  Value* sums_ = nullptr;        ///< [weight][output][batch row]
+  Value* x_block_ = nullptr;     ///< [feature][batch row]
   Matrix x_;
   Matrix y_;
   Matrix z_;
@@ -325,22 +326,26 @@ void emit_plain_spmm(VectorIr& ir, const std::string& name, const Spmm& problem,
   PlainSpmm(ir, problem, config, layout).emit(name);
 }
 
-LayoutData plain_spmm_data(const Spmm& problem, const Config& config, const Schedule& schedule) {
+LayoutData plain_spmm_data(const Spmm& problem, const Schedule& schedule) {
   LayoutData data;
   std::vector<std::int32_t>& items = data.tables[kItems];
   std::vector<std::int32_t>& columns = data.tables[kColumns];
-  const auto count = [](std::size_t of) { return static_cast<std::int32_t>(of); };
-  Panel panel{};
-  if (const Correlation* const lattice = problem.correlation.get(); lattice != nullptr)
-    panel = {1, lattice->panel_points(config.tile_n), lattice->phase_points(config.tile_n)};
+  const auto count = [](auto of) { return static_cast<std::int32_t>(of); };
+  const std::int32_t taps = problem.correlation ? problem.correlation->kernel_taps : 1;
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     data.tables[kWorkerBegin].push_back(count(items.size()) / kPlainItemFields);
     for (const Item& item : schedule.items_of(worker)) {
       if (item.part != 0) continue;
       const auto row = problem.layout.row(item.tile);
       items.insert(items.end(), {item.tile, count(columns.size()), count(row.size())});
-      for (const std::int32_t column : row)
-        columns.push_back(problem.correlation ? place_in_panel(problem, item.tile, column, panel) : column);
+      for (const std::int32_t column : row) {
+        columns.push_back(column / taps);
+        if (!problem.correlation) continue;
+        const Correlation::Tap& tap = tap_of(problem, item.tile, column);
+        // Points fit into 32 bits: validate(const Convolution&) sees to it.
+        data.tables[kTapPlaces].insert(data.tables[kTapPlaces].end(),
+                                       {tap.phase, count(tap.displacement - problem.correlation->least)});
+      }
       std::int32_t number = problem.layout.crow()[static_cast<std::size_t>(item.tile)];
       for (std::size_t i = 0; i < row.size(); ++i)
         data.tables[kBlocks].push_back(problem.block_of_weight(number++));
@@ -348,9 +353,10 @@ LayoutData plain_spmm_data(const Spmm& problem, const Config& config, const Sche
   }
   data.tables[kWorkerBegin].push_back(count(items.size()) / kPlainItemFields);
   if (problem.block_gates.shared())
-    for (const std::int32_t block : data.tables[kBlocks]) data.gates.push_back(problem.block_gates.of(block));
+    for (const std::int32_t block : data.tables[kBlocks])
+      data.tables[kStepGates].push_back(problem.block_gates.of(block));
   // An empty layout's tables are not read; a baked one has an address all the same.
-  for (std::vector<std::int32_t>* table : {&items, &columns, &data.tables[kBlocks]})
+  for (std::vector<std::int32_t>* table : {&items, &columns, &data.tables[kBlocks], &data.tables[kTapPlaces]})
     if (table->empty()) table->push_back(0);
   data[LayoutNumber::workers] = schedule.workers();
   data[LayoutNumber::out_blocks] = problem.out_blocks();

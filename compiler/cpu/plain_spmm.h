@@ -33,10 +33,10 @@ void validate_plain(const Spmm& problem, const Config& config);
 void emit_plain_spmm(VectorIr& ir, const std::string& name, const Spmm& problem, const Config& config,
                      LayoutIr& layout);
 
-/// What the pass takes of its layout: of ProductTable, items of kPlainItemFields each, columns and blocks.
-/// Each row of blocks is one item, of the worker that has its first part in the schedule.
-/// Columns of a convolution are places in a panel of blocks.
-[[nodiscard]] LayoutData plain_spmm_data(const Spmm& problem, const Config& config, const Schedule& schedule);
+/// What the pass takes of its layout: of ProductTable, items of kPlainItemFields each, columns, blocks,
+/// places of taps and gates. Each row of blocks is one item, of the worker that has its first part in the
+/// schedule.
+[[nodiscard]] LayoutData plain_spmm_data(const Spmm& problem, const Schedule& schedule);
 inline constexpr std::int32_t kPlainItemFields = 3;  ///< block row, first step, steps
 
 }  // namespace sparsekiln::cpu

@@ -90,6 +90,20 @@ Groups group(const Schedule& schedule, const Geometry& geometry) {
   return groups;
 }
 
+/// Where the x of a step of a convolution begins in a panel, in words of one point.
+std::int32_t place_in_panel(const Spmm& problem, const Step& step, const Geometry& geometry) {
+  const Correlation& correlation = *problem.correlation;
+  const Correlation::Tap& tap = tap_of(problem, step.output(), step.input());
+  const std::int64_t words = std::int64_t{step.input() / correlation.kernel_taps} * geometry.block_words;
+  const std::int64_t place = words * geometry.panel_rows() + tap.phase * geometry.phase_points() +
+                             tap.displacement - correlation.least;
+  if (place > std::numeric_limits<std::int32_t>::max())
+    throw Error(
+        ErrorKind::invalid_argument,
+        "a convolution that packs more than 2^31 numbers for one tile; fewer input features would work");
+  return static_cast<std::int32_t>(place);
+}
+
 void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule, const Geometry& geometry) {
   std::vector<Step> steps = schedule.steps;
   std::vector<Item> items = schedule.items;
@@ -107,15 +121,12 @@ void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule,
                                                            item.parts, item.partial, item.counter});
   std::vector<std::int32_t>& columns = data.tables[kColumns];
   std::vector<std::int32_t>& blocks = data.tables[kBlocks];
-  Panel panel{};
-  if (geometry.correlation) panel = {geometry.block_words, geometry.panel_rows(), geometry.phase_points()};
   for (const Step& step : steps) {
-    columns.push_back(geometry.correlation ? place_in_panel(problem, step.output(), step.input(), panel)
-                                           : step.input());
+    columns.push_back(geometry.correlation ? place_in_panel(problem, step, geometry) : step.input());
     blocks.push_back(step.block[0]);
   }
   if (problem.block_gates.shared())
-    for (const Step& step : steps) data.gates.push_back(problem.block_gates.of(step.block[0]));
+    for (const Step& step : steps) data.tables[kStepGates].push_back(problem.block_gates.of(step.block[0]));
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
 }
@@ -154,21 +165,13 @@ bool numbered_alike(const LayoutData& data) {
 
 }  // namespace
 
-std::int32_t place_in_panel(const Spmm& problem, std::int32_t row, std::int32_t column, const Panel& panel) {
+const Correlation::Tap& tap_of(const Spmm& problem, std::int32_t row, std::int32_t column) {
   const Correlation& correlation = *problem.correlation;
   const std::int32_t of_class = row / problem.out_blocks();
   const std::int32_t number = column % correlation.kernel_taps;
   const auto& taps = correlation.taps[static_cast<std::size_t>(of_class)];
-  const auto tap = std::find_if(taps.begin(), taps.end(),
-                                [&](const Correlation::Tap& one) { return one.number == number; });
-  const std::int64_t words = column / correlation.kernel_taps * panel.block_words;
-  const std::int64_t place =
-      words * panel.rows + tap->phase * panel.phase_points + tap->displacement - correlation.least;
-  if (place > std::numeric_limits<std::int32_t>::max())
-    throw Error(
-        ErrorKind::invalid_argument,
-        "a convolution that packs more than 2^31 numbers for one tile; fewer input features would work");
-  return static_cast<std::int32_t>(place);
+  return *std::find_if(taps.begin(), taps.end(),
+                       [&](const Correlation::Tap& one) { return one.number == number; });
 }
 
 void set_features(LayoutData& data, const Spmm& problem) {

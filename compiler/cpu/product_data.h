@@ -16,16 +16,8 @@ namespace sparsekiln::cpu {
 [[nodiscard]] LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Schedule& schedule,
                                       std::int64_t counters_in_front);
 
-/// How the packed x of a convolution is arranged.
-struct Panel {
-  std::int64_t block_words;   ///< of a block
-  std::int64_t rows;          ///< from one word to the next
-  std::int64_t phase_points;  ///< from one phase to the next
-};
-/// Where the x of a block of a convolution, in this row and column of the layout, begins in a panel, in words
-/// of one point. Throws `invalid_argument` for panels of more than 2^31 words.
-[[nodiscard]] std::int32_t place_in_panel(const Spmm& problem, std::int32_t row, std::int32_t column,
-                                          const Panel& panel);
+/// The tap of a block of a convolution, in this row and column of the layout.
+[[nodiscard]] const Correlation::Tap& tap_of(const Spmm& problem, std::int32_t row, std::int32_t column);
 
 /// Sets the numbers of features of x and y, and those of the last block column and row.
 void set_features(LayoutData& data, const Spmm& problem);

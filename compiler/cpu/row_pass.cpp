@@ -55,7 +55,7 @@ void RowPass::strips() {
   v_.loop("strip", first, last, [&](Value* number) {
     const Strip now = strip(v_, number, n_, g_);
     images_ = now.images;
-    if (g_.channels_first()) epilogue_.set_image(images_.first);
+    if (g_.channels_first) epilogue_.set_image(images_.first);
     Value* points = ir_.CreateSub(v_.constant(g_.image_points()), now.first_point);
     Value* there =
         ir_.CreateAnd(ir_.CreateICmpSGT(points, v_.constant(0)), ir_.CreateICmpSLT(images_.first, n_));

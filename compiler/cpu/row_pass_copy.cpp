@@ -14,8 +14,8 @@ RowPass::Value* RowPass::block_of(Value* step) {
 }
 
 RowPass::Value* RowPass::gate_of(Value* step) {
-  Value* numbers = layout_.gates();
-  Value* number = numbers == nullptr ? block_of(step) : v_.entry(numbers, step, "gate_number");
+  Value* number =
+      layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number") : block_of(step);
   return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(number, 4)), 4, "gate");
 }
 

@@ -35,7 +35,7 @@ void emit_passes(EmittedModule& module, const Sddmm& gradient, const Config& con
   SddmmPass(module.ir(), geometry, layout).emit(entry.passes[next++]);
   if (geometry.sums_gates_of_taps)
     SddmmPass(module.ir(), geometry, layout)
-        .emit_gates_of_taps(entry.passes[next], gradient.layout.blocks(), gradient.block_gates.count());
+        .emit_gates_of_taps(entry.passes[next], gradient.block_gates.count());
 }
 
 std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {
@@ -99,8 +99,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     } else {
       LayoutData data = sddmm_data(gradient, geometry, schedules[i]);
       describe(data, entry);
-      LayoutIr layout(module, {"worker_begin", "runs", "columns", "stretches", "stretch_begin", "places"},
-                      suffix, std::move(data));
+      LayoutIr layout(module, kSddmmTableNames, suffix, std::move(data));
       emit_passes(module, gradient, plan[i].config, geometry, layout, entry);
     }
     source.entries.push_back(std::move(entry));

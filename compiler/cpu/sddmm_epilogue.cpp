@@ -35,7 +35,7 @@ void SddmmPass::locate_ends() {
 
 SddmmPass::Value* SddmmPass::gate_of(const Run& run, std::int32_t block) {
   Value* number = block_number(run, block);
-  if (Value* numbers = layout_.gates(); numbers != nullptr) number = v_.entry(numbers, number, "gate_number");
+  if (layout_.has(kBlockGates)) number = v_.entry(layout_.table(kBlockGates), number, "gate_number");
   return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(number, 4)), 4, "gate");
 }
 
@@ -208,14 +208,14 @@ void SddmmPass::store_gates(const Run& run) {
   }
 }
 
-void SddmmPass::emit_gates_of_taps(std::string_view name, std::int64_t blocks, std::int32_t gates) {
+void SddmmPass::emit_gates_of_taps(std::string_view name, std::int32_t gates) {
   v_.begin_pass(name);
   auto* pointer = ir_.getPtrTy();
   auto* type = ir_.getFloatTy();
   locate_scale();
   Value* sums = v_.argument(pointer, offsetof(Call, workspace), "gates_of_taps");
   Value* dgates = v_.argument(pointer, offsetof(Call, dgates), "dgates");
-  Value* first_blocks = v_.at(layout_.gates(), std::int64_t{4} * blocks);
+  Value* first_blocks = layout_.table(kGateBlocks);
   Value* workers = layout_.number(LayoutNumber::workers);
   Value* first = ir_.CreateUDiv(v_.times(v_.worker, gates), workers);
   Value* end = ir_.CreateUDiv(v_.times(v_.plus(v_.worker, v_.constant(1)), gates), workers);

@@ -76,12 +76,12 @@ std::vector<std::int32_t> places_of(const Sddmm& gradient) {
   return places;
 }
 
-std::vector<std::int32_t> gates_of(const Sddmm& gradient) {
+void put_shared_gates(LayoutData& data, const Sddmm& gradient) {
   const BlockGates& gates = gradient.block_gates;
-  std::vector<std::int32_t> result;
-  for (std::int32_t block = 0; block < gradient.layout.blocks(); ++block) result.push_back(gates.of(block));
-  for (std::int32_t gate = 0; gate <= gates.count(); ++gate) result.push_back(gates.first(gate));
-  return result;
+  for (std::int32_t block = 0; block < gradient.layout.blocks(); ++block)
+    data.tables[kBlockGates].push_back(gates.of(block));
+  for (std::int32_t gate = 0; gate <= gates.count(); ++gate)
+    data.tables[kGateBlocks].push_back(gates.first(gate));
 }
 
 void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedule) {
@@ -92,7 +92,7 @@ void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedu
   const std::int32_t taps = gradient.correlation ? gradient.correlation->kernel_taps : 1;
   for (const std::int32_t column : gradient.layout.col()) columns.push_back(column / taps);
   if (gradient.correlation) data.tables[kBlockPlaces] = places_of(gradient);
-  if (gradient.block_gates.shared()) data.gates = gates_of(gradient);
+  if (gradient.block_gates.shared()) put_shared_gates(data, gradient);
   // What a worker prefetches after the last run of all.
   runs.insert(runs.end(), kRunFields, 0);
   columns.insert(columns.end(), kMostRunBlocks, 0);
@@ -110,6 +110,7 @@ SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Co
       out_dtype(gradient.out_dtype),
       block(gradient.block),
       order(gradient.order),
+      channels_first(gradient.channels_first()),
       derivative(gradient.derivative),
       alignment(gradient.alignment),
       scale(gradient.epilogue.scale),

@@ -55,6 +55,7 @@ struct SddmmGeometry {
   DType out_dtype;
   BlockShape block;
   ActivationOrder order;
+  bool channels_first;  ///< as Computation's
   Activation derivative;
   std::int32_t alignment;  ///< of activations, bytes
   bool scale;
@@ -103,8 +104,6 @@ struct SddmmGeometry {
   /// positions.
   [[nodiscard]] bool bias_of_columns() const { return bias.side == SddmmSide::x; }
 
-  /// Activations of a convolution are [n][features][positions], with a stride from image to image.
-  [[nodiscard]] bool channels_first() const { return correlation && order == ActivationOrder::feature_major; }
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
   /// Features of x that the register tiles of a run of `blocks` blocks go over together.
   [[nodiscard]] std::int32_t run_width(std::int32_t blocks) const { return blocks * x.width; }

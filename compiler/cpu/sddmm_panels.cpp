@@ -70,7 +70,7 @@ PanelSource::Operand PanelSource::operand(Value* pair) {
 
 PanelSource::Operand PanelSource::at(const Operand& from, Value* batch_row, Value* feature) {
   const auto element = static_cast<std::int64_t>(size_of(g_.dtype));
-  if (g_.channels_first()) {
+  if (g_.channels_first) {
     Value* image = v_.ir.CreateUDiv(batch_row, v_.constant(positions()));
     Value* position = v_.ir.CreateURem(batch_row, v_.constant(positions()));
     Value* offset = v_.times(v_.plus(v_.times(feature, positions()), position), element);
@@ -93,8 +93,8 @@ PanelSource::Value* PanelSource::loaded(const Operand& from, std::int32_t first,
   // Feature-major, vectors begin where chunks do. Single elements may be at any address.
   const std::int32_t of_chunk = feature_major() && !g_.packed ? g_.chunk & -g_.chunk : lanes;
   const auto align = static_cast<unsigned>(
-      lanes == 1 || g_.channels_first() ? element
-                                        : std::min({16, g_.alignment, element * lanes, element * of_chunk}));
+      lanes == 1 || g_.channels_first ? element
+                                      : std::min({16, g_.alignment, element * lanes, element * of_chunk}));
   const auto load = [&](Value* base) {
     return v_.load_floats(g_.dtype, v_.at(base, std::int64_t{element} * first), lanes, align);
   };
@@ -109,7 +109,7 @@ PanelSource::Value* PanelSource::loaded(const Operand& from, std::int32_t first,
 void PanelSource::gather(Value* pair, Value* first_panel, Value* last_panel, Value* begin, Value* end,
                          Value* to, Value* panel_bytes) {
   const Operand from = operand(pair);
-  if (g_.channels_first()) return gather_images(from, first_panel, last_panel, begin, end, to, panel_bytes);
+  if (g_.channels_first) return gather_images(from, first_panel, last_panel, begin, end, to, panel_bytes);
   const auto rows_of = [&](Value* panel, Value* first, Value* last, Value* target) {
     if (feature_major()) return gather_columns(from, panel, first, last, target);
     gather_rows(from, panel, first, last, target);

@@ -93,7 +93,7 @@ SmallBatchPass::Values SmallBatchColumnPass::widened_rows() {
 /// What is broadcast word by word is widened by vectors before.
 void SmallBatchColumnPass::widen(const Values& xs, const Values& rows) {
   const std::int32_t lanes = std::min(8, lanes_);
-  const unsigned align = g_.aligned(std::int64_t{g_.word_bytes} * lanes);
+  const unsigned align = g_.aligned(g_.dtype, std::int64_t{g_.word_bytes} * lanes);
   for (std::size_t batch_row = 0; batch_row < xs.size(); ++batch_row)
     for (std::int64_t k = 0; k < g_.block_words; k += lanes)
       v_.store(v_.load_floats(g_.dtype, v_.at(xs[batch_row], g_.word_bytes * k), lanes, align),

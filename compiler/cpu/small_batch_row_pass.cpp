@@ -51,7 +51,8 @@ SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Valu
       v_.prefetch(v_.beyond(block.ahead, line * kLine), VectorIr::Cache::second);
   for (std::int64_t k = 0; k < g_.block_words / sum_lanes(); ++k) {
     Values xv;
-    for (Value* x : block.xs) xv.push_back(load_words(x_type(), v_.at(x, k * x_bytes), g_.aligned(x_bytes)));
+    for (Value* x : block.xs)
+      xv.push_back(load_words(x_type(), v_.at(x, k * x_bytes), g_.aligned(g_.dtype, x_bytes)));
     for (std::int32_t output = 0; output < outputs(); ++output) {
       Value* words = load_words(g_.dtype, v_.at(block.w, output * row_bytes() + k * w_bytes),
                                 static_cast<unsigned>(std::min<std::int64_t>(16, w_bytes)));

@@ -67,7 +67,7 @@ class ArrayWriter {
                                        std::string_view at);
 
 /// Writes which gate a block of W has, and returns what reads it in a `Table`: `gate(block)`, and
-/// `first_block(gate)`, of the gate after the last one the end. `name_index` as of ArrayWriter.
+/// `first_block(gate)`, of the gate after the last one the end. `index` as of ArrayWriter.
 [[nodiscard]] std::string write_gates(Source& source, TablePlaces& places, std::size_t index,
                                       const BlockGates& gates);
 

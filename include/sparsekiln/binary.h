@@ -142,9 +142,10 @@ struct Entry {
   std::int64_t up_to = 0;           ///< the largest n this entry serves; entries ascend
   std::vector<std::string> passes;  ///< symbol names, run in this order
   std::int32_t workers = 1;         ///< grid.x
-  std::int32_t tile_n = 1;          ///< batch rows a tile; 0: one tile has the whole batch
-  /// Rows of the product for each of the batch: points of an image of a convolution. On the cpu a tile of a
-  /// convolution is a job: of tile_n images, or one of rows_of_one jobs of an image.
+  std::int32_t tile_n = 1;          ///< rows of the product a tile; 0: one tile has the whole batch
+  /// Rows of the product for each of the batch: points of an image of a convolution. On the cpu its tiles are
+  /// jobs, and only the quotient counts: a job has tile_n / rows_of_one images, or an image the inverse,
+  /// jobs.
   std::int32_t rows_of_one = 1;
   std::int32_t tiles_in_flight = kMostGridRows;  ///< batch tiles at once; CUDA's
   std::int32_t threads = 1;                      ///< a CTA

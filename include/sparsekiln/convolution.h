@@ -70,8 +70,9 @@ struct Convolution {
 
 /// Throws `invalid_argument` unless it makes sense: a kernel and an input of 1 or more, strides and dilations
 /// of 1 or more, paddings of 0 or more, at least one output position in each dimension, at most 2^30
-/// positions and 2^15 taps, an output padding that is less than the stride or the dilation, and a mask of
-/// whole kernels with one tap or more.
+/// positions and 2^15 taps, strides that multiplied are at most 4096, at most 2^31 points (2 · (1 + extent)
+/// of each dimension, padding included, multiplied), an output padding that is less than the stride or the
+/// dilation, and a mask of whole kernels with one tap or more.
 void validate(const Convolution& convolution);
 
 /// Which of its taps each output of a convolution finds outside of x, that is in its padding. Outputs with

@@ -89,8 +89,8 @@ struct Options {
   bool gates = false;
   bool bias_gradient = false;
   bool gate_gradient = false;
-  std::int64_t in_features = 0;  ///< where the layout's last column is cut; 0: all of its blocks
-  std::int64_t out_features = 0;
+  std::int64_t in_features = 0;   ///< of x, cut the last column, or where transposed the last row; 0: whole
+  std::int64_t out_features = 0;  ///< of y, cut the last row, or where transposed the last column; 0: whole
   std::int32_t alignment = 16;
   bool overlap_launches = false;
   Convolution convolution;

@@ -174,6 +174,8 @@ struct Computation {
   /// Whether products are of float32 and must be formed in float32 arithmetic: not by tensor cores.
   [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }
   [[nodiscard]] bool feature_major() const { return order == ActivationOrder::feature_major; }
+  /// A convolution whose activations are [n][features][positions], with a stride from image to image.
+  [[nodiscard]] bool channels_first() const { return convolution.present() && feature_major(); }
   friend bool operator==(const Computation&, const Computation&) = default;
 };
 

@@ -1,4 +1,4 @@
-"""Convolutions for CUDA targets by every command that takes a layer. Needs NVRTC and the emulator, and no GPU."""
+"""Convolutions by every command that takes a layer. CUDA targets need NVRTC and the emulator, and no GPU."""
 
 import csv
 import io
@@ -125,28 +125,35 @@ class CudaTest(ConvolutionTest):
 _EDGES = ("--epilogue", "scale+edge_bias+relu+residual")
 
 
-@unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
 class EdgeBiasTest(ConvolutionTest):
+    targets = [target for target, kind in (("cpu", "cpu"), ("emulated:sm_80", "sm_90")) if kind in compilable_targets()]
+
     def test_it_is_right_on_cpus_and_emulated_devices(self):
         geometries = ("kernel=2 padding=1 input=4x3x5", _GEOMETRY, "kernel=3x2 stride=2 transposed output-padding=1 input=4x3")
         for geometry in geometries:
-            for target in ("cpu", "emulated:sm_80"):
+            for target in self.targets:
                 with self.subTest(geometry=geometry, target=target):
                     request = ("--block", 16, "--batch", "up-to:5", "--n", 3, "--conv", geometry, *_EDGES, "--target", target, "--check")
                     answer = self.answer("run", "L.npy", *request)
                     self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
 
-    def test_it_is_verified_compiled_and_tuned(self):
+    def test_it_is_tuned_and_reported(self):
+        for target in self.targets:
+            with self.subTest(target):
+                request = ("--batch", 2, *_REQUEST, *_EDGES, "--target", target, "--budget", "1s")
+                (found,) = self.answer("tune", "L.npy", *request)["problems"]
+                self.assertEqual(found["candidates"]["failed"], 0)
+        self.assertEqual(self.succeed("report").out.count("scale+edge_bias+relu+residual"), len(self.targets))
+
+    @unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+    def test_it_is_verified_and_compiled_for_cuda_targets(self):
         request = ("--batch", 2, *_REQUEST, *_EDGES)
         answer = self.answer("verify", "L.npy", *request, "--target", "emulated:sm_80", "--seeds", 2)
         self.assertEqual((answer["found"], len(answer["seeds"])), (0, 2))
         self.succeed("compile", "L.npy", *request, "--target", "sm_90", "-o", "out")
         self.assertIn("struct EdgeRuns", (self.folder / "out" / "kernel.cu").read_text())
-        for target in ("cpu", "emulated:sm_80"):
-            (found,) = self.answer("tune", "L.npy", *request, "--target", target, "--budget", "1s")["problems"]
-            self.assertEqual(found["candidates"]["failed"], 0)
-        self.assertEqual(self.succeed("report").out.count("scale+edge_bias+relu+residual"), 2)
 
+    @unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
     def test_a_pack_of_a_jobs_file_has_it(self):
         job = {"layouts": ["L.npy"], "blocks": [16], "batches": ["up-to:5"], "dtypes": ["f16"], "epilogues": ["edge_bias"], "conv": _GEOMETRY}
         self.write("jobs.json", json.dumps({"archs": ["sm_80"], "jobs": [job]}))
@@ -166,6 +173,26 @@ class EdgeBiasTest(ConvolutionTest):
         for geometry, epilogue, needles in cases:
             with self.subTest(epilogue=epilogue, geometry=geometry):
                 self.assert_refused(2, ["compile", "L.npy", "--target", "cpu", "--epilogue", epilogue, *geometry], needles)
+
+
+@unittest.skipUnless("cpu" in compilable_targets(), "no cpu target")
+class CpuTest(ConvolutionTest):
+    def test_what_is_compiled_says_what_a_job_is(self):
+        cases = [
+            ("kernel=3x3 padding=1 input=56x56", ("f32", 1), r"\d+ jobs an image"),
+            ("kernel=3x3 padding=1 input=4x4", ("f32", 64), r"\d+ images a job"),
+            ("kernel=3 padding=1 input=8", ("f64", 3), "1 image a job"),
+            ("kernel=3x3 padding=1 input=56x56", ("f64", 3), r"\d+ jobs an image"),
+        ]
+        for number, (geometry, (dtype, batch), job) in enumerate(cases):
+            with self.subTest(geometry=geometry, dtype=dtype):
+                request = ("--block", 16, "--conv", geometry, "--dtype", dtype, "--batch", batch, "--target", "cpu", "-o", f"out{number}")
+                self.assertRegex(self.succeed("compile", "L.npy", *request).out, f"n ≤ {batch}: .* threads, {job}, ")
+
+    def test_only_what_is_packed_is_limited_by_its_size(self):
+        far = ("--block", 16, "--conv", "kernel=2 dilation=900000000 input=1000000000", "--batch", 1, "--target", "cpu")
+        self.succeed("compile", "L.npy", *far, "--dtype", "f64", "-o", "out")
+        self.assert_refused(2, ["compile", "L.npy", *far, "--dtype", "f32"], ["packs more than 2^31 numbers"])
 
 
 class RefusalTest(ConvolutionTest):

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -417,13 +418,15 @@ TEST_CASE("a convolution is right where strips of an image share a panel, and im
                                          std::pair("kernel=3x3 padding=1 stride=2 input=61x40", 3),
                                          std::pair("kernel=3x3 padding=1 input=4x4", 23),
                                          std::pair("kernel=3 dilation=2 padding=2 input=5", 70)}) {
-    for (const auto& [operation, side] :
-         {std::pair(Operation::forward, 24), std::pair(Operation::forward, 6),
-          std::pair(Operation::grad_input, 24), std::pair(Operation::grad_input, 6)}) {
+    for (const auto& [operation, side, workers] :
+         {std::tuple(Operation::forward, 24, 1), std::tuple(Operation::forward, 6, 1),
+          std::tuple(Operation::forward, 6, 2), std::tuple(Operation::forward, 24, 3),
+          std::tuple(Operation::grad_input, 24, 1), std::tuple(Operation::grad_input, 6, 1),
+          std::tuple(Operation::grad_input, 24, 2), std::tuple(Operation::grad_input, 6, 3)}) {
       Options options = Suite::current().options({16, 16}, Batch::up_to(images));
       options.operation = operation;
       options.convolution = parse_convolution(geometry);
-      options.target = Suite::current().target_with(1);
+      options.target = Suite::current().target_with(workers);
       const Layout layout = patterns::random(side, side, 0.05, 7);
       const Kernel kernel = compile(layout, options);
       const Problem problem = make_problem(layout, options);
@@ -435,6 +438,7 @@ TEST_CASE("a convolution is right where strips of an image share a panel, and im
         const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
         CAPTURE(geometry);
         CAPTURE(n);
+        CAPTURE(workers);
         CHECK_MESSAGE(result.ok, result.first_failure);
       }
     }

@@ -1,4 +1,4 @@
-#include "runtime/operand_basics.h"
+#include "runtime/operand_refusal.h"
 
 #include <algorithm>
 #include <cstddef>
