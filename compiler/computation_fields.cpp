@@ -200,7 +200,7 @@ constexpr std::array kFields{
          .option = "activation-order",
          .example = "feature-major",
          .help = "memory order of activations, [n, features] for batch-major and [features, n] for "
-                 "feature-major"}),
+                 "feature-major; of images channels-last and channels-first"}),
     row<&C::strict_absent, &O::strict_absent>(
         {.name = "strict_absent",
          .option = "strict-absent",

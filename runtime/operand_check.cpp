@@ -102,8 +102,10 @@ using Extents = Convolution::Extents;
 }
 [[noreturn, gnu::cold]] void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element,
                                            std::int64_t least, std::int64_t unit) {
-  refuse(name, fmt::format("strides [{}, {}]: the last must be 1, the first at least {} and a multiple of {}",
-                           row, element, least, unit));
+  refuse(name, fmt::format(
+                   "strides [{}, {}]: the last must be 1, the first at least {} and a multiple of {}{}", row,
+                   element, least, unit,
+                   row == least && element == 1 ? "; a kernel of a smaller alignment takes dense rows" : ""));
 }
 [[noreturn, gnu::cold]] void refuse_images_beside(const Activation2D& is, const Activation2D& first) {
   if (is.images) refuse(is.name, fmt::format("it has {} images, but {} has {}", is.n, first.name, first.n));

@@ -76,7 +76,8 @@ std::string path_of(const CLI::App& app) {
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app("Bakes the layout of a block-sparse linear layer into machine code.", "sparsekiln");
+  CLI::App app("Bakes the layout of a block-sparse linear layer or convolution into machine code.",
+               "sparsekiln");
   app.set_version_flag("--version", fmt::format("sparsekiln {}", SPARSEKILN_VERSION));
   app.require_subcommand(1);
   Invocation invocation;

@@ -71,7 +71,7 @@ void add_problem(CLI::App& app, KernelArguments& arguments) {
   app.add_option("--out-features", arguments.out_features, "features of y, where the last block is partial")
       ->check(whole_number());
   app.add_flag("--transposed", arguments.transposed,
-               "the convolution of --conv is transposed: its input is x of the transposed one");
+               "--conv is a transposed convolution, and its input the extents of x");
   app.add_option(
       "--taps", arguments.taps,
       "the taps that a convolution has, .npy of bool or integers or text of 0 and 1: [taps] or the "

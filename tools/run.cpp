@@ -159,7 +159,8 @@ void add_run(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand("run", "compiles a layer, runs it, and checks, counts and times it");
   const auto arguments = std::make_shared<RunArguments>();
   add_kernel(app, arguments->what);
-  app.add_option("--n", arguments->n, "entries in the batch of this run, for --batch up-to:N")
+  app.add_option("--n", arguments->n,
+                 "entries in the batch of this run, images of a convolution, for --batch up-to:N")
       ->check(whole_number());
   app.add_flag("--check", arguments->check,
                "against the oracles: small integers exactly, random numbers by a bound");

@@ -129,7 +129,8 @@ void add_verify(CLI::App& root, Invocation& invocation) {
   const auto arguments = std::make_shared<VerifyArguments>();
   arguments->what.target = "emulated";
   add_kernel(app, arguments->what);
-  app.add_option("--n", arguments->n, "entries in the batch of this run, for --batch up-to:N")
+  app.add_option("--n", arguments->n,
+                 "entries in the batch of this run, images of a convolution, for --batch up-to:N")
       ->check(whole_number());
   app.add_option("--seeds", arguments->seeds, "how many orders of warps, blocks and copies to try")
       ->check(whole_number())

@@ -223,7 +223,9 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   family.validate(gradient, target);
   if (gradient.correlation) validate_lattice(gradient);
   if (gradient.exchanged() && gradient.bias_gradient)
-    refuse("bias_gradient of a transposed convolution for CUDA targets: the sum of dy over its rows is that");
+    refuse(
+        "bias_gradient of a transposed convolution for CUDA targets; the sum of dy over its rows, computed "
+        "by the caller, would work");
   if (config.packed || config.merge != 1 || config.in_flight != 0 || config.split_saves != 0 ||
       config.operand_a != Config().operand_a)
     refuse(fmt::format("config '{}' of {}: packed=0 merge=1 split_saves=0 in_flight=0 operand_a=x would work",

@@ -63,7 +63,7 @@ enum class Activation : std::uint8_t {
 ///   a = act(z)                                       glu: act(z) · (alpha·(x·Vᵀ) + v_bias)
 ///   y = a + residual + beta·y
 ///
-/// `edge_bias` is a convolution's, in place of `bias` and not with `glu`: a gain and a bias for each output
+/// `edge_bias` is a convolution's, instead of `bias` and not with `glu`: a gain and a bias for each output
 /// feature and each situation s of an output position (edge_situations of convolution.h), so that a network
 /// can tell what its padding does. `glu` is the gated linear unit and its variants (Shazeer 2020,
 /// arXiv:2002.05202): SwiGLU has silu, GeGLU gelu. V is a second weight of the same layout; x is read once.

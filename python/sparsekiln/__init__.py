@@ -1,4 +1,4 @@
-"""Sparsekiln: a compiler for block-sparse linear layers.
+"""Sparsekiln: a compiler for block-sparse linear layers and convolutions.
 
     import sparsekiln as sk
     layout = sk.patterns.watts_strogatz(rows=128, cols=128, density=0.1)   # in blocks

@@ -54,7 +54,8 @@ class Kernel:
 
     Operands are arrays of NumPy, PyTorch, JAX, CuPy, or another framework with DLPack, on the kernel's device, of its dtype;
     rows are contiguous, at any distance. With three dimensions, activations are batches of matrices; those of a convolution are
-    images, channels-last, [n, (depth,) (height,) width, features], or their rows, and weights [blocks, taps, block_out, block_in]. Outputs that are not
+    images, channels-last, [n, (depth,) (height,) width, features], or their rows, with order="feature-major" channels-first,
+    [n, features, (depth,) (height,) width], and weights [blocks, taps, block_out, block_in]. Outputs that are not
     given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias, residual, z,
     edge_gain and edge_bias[situations, out] (of edge_bias, of the sums' type), gates[blocks of the layout], the outputs
     dbias[out] and dgates, as gates (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream, a

@@ -58,7 +58,7 @@ def compile(
     require: str = "anything",
     **fields: Any,
 ) -> Kernel:
-    """Compiles a block-sparse linear layer, or finds it in the cache; asking again while a Kernel lives is a look-up.
+    """Compiles a block-sparse linear layer or convolution, or finds it in the cache; asking again while a Kernel lives is a look-up.
 
     layout: a Layout, or what Layout() takes: one entry a block, or a BSR matrix of SciPy or PyTorch.
     block: elements of a block, one number or (out, in), of 8, 16, 32, 64 and 128. Where None: that of the BSR matrix, else 32.
@@ -67,7 +67,7 @@ def compile(
         are float32, of "f64" float64.
     op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
     epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
-        Convolutions may have edge_bias in place of bias: see sparsekiln.edge_situations.
+        Convolutions may have edge_bias instead of bias: see sparsekiln.edge_situations.
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
     out_dtype: of what is computed; as dtype where None.
     math: "ieee", or "tf32" for float32 on tensor cores.
@@ -82,11 +82,11 @@ def compile(
         (candidates settled, candidates, best so far in microseconds, seconds).
     attached: the layout is not baked into the code: layouts share compiles, and Kernel.relayout takes another one.
     tiered: serves attached at once, and with the layout baked in when that has been compiled in the background; on the
-        cpu baked at once.
+        cpu, and a convolution, baked at once.
     alignment: bytes that rows of activations are multiples of: 16, or 8, 4, 2 where features do not allow it.
     overlap_launches: on CUDA devices from sm_90 on, a launch may begin before the one before it in its stream has ended:
         you promise that neither that one nor a copy writes the weight, bias or gates.
-    convolution: the geometry of a convolution over images, channels-last, such as "kernel=3x3 stride=2 padding=1 input=32x32";
+    convolution: the geometry of a convolution over images, such as "kernel=3x3 stride=2 padding=1 input=32x32";
         the batch is a number of images. "transposed" and "output-padding=1" make it a transposed one, "taps=110100" is
         a mask of taps, of all blocks or of each.
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.

@@ -101,6 +101,7 @@ TEST_CASE("the runs of a large image are as few as those of a small one") {
   CHECK(large.begins[2] == std::vector<std::int32_t>{1, 2, 999999998, 999999999});
   CHECK(edge_runs(parse_convolution("kernel=3 stride=2 transposed input=1000000")).count == 3);
   CHECK(edge_runs(parse_convolution("kernel=3 padding=100000000 input=9")).count == 6);
+  CHECK(edge_runs(parse_convolution("kernel=16 dilation=512 input=20000 transposed")).count == 31);
 }
 
 TEST_CASE("what has no edge situations is refused by a sentence") {

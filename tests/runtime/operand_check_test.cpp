@@ -296,7 +296,7 @@ TEST_CASE("a linear layer takes no weight with taps") {
 }
 
 TEST_CASE("rows of images keep the contract's strides and alignment") {
-  const Memory memory;
+  Memory memory;
   Operands operands = memory.rows(2);
   operands.x.stride[0] = kIn + 2;
   CHECK(memory.refusal(operands) ==
@@ -305,6 +305,12 @@ TEST_CASE("rows of images keep the contract's strides and alignment") {
   operands.y.stride[1] = 2;
   CHECK(memory.refusal(operands) ==
         "y: strides [32, 2]: the last must be 1, the first at least 32 and a multiple of 4");
+  operands = memory.rows(2);
+  operands.x.shape[1] = operands.x.stride[0] = memory.contract.in_features = 22;
+  CHECK(memory.refusal(operands) ==
+        "x: strides [22, 1]: the last must be 1, the first at least 22 and a multiple of 4; a kernel of a "
+        "smaller alignment takes dense rows");
+  memory.contract.in_features = kIn;
   operands = memory.rows(2);
   operands.x.data = static_cast<std::byte*>(operands.x.data) + 4;
   CHECK(memory.refusal(operands).ends_with("is not aligned to 16 bytes"));

@@ -139,7 +139,7 @@ def _save_gradients(ctx, inputs, output) -> None:
 
 
 def _backward_of_gradients(ctx, ddx, ddgain, ddbias) -> tuple:
-    """Of dy · gain[s], and of the sums over situations of dy · sums and of dy."""
+    """What edge_bias_gradients computes are dy · gain[s], and the sums over situations of dy · sums and of dy."""
     dy, sums, gain = ctx.saved_tensors
     input, geometry, taps = ctx.where
     places = _places(Geometry.from_list(geometry), tuple(input), taps, dy.device)
