@@ -414,6 +414,7 @@ int32_t sk_stated_threads(void) { return sparsekiln::stated_threads(); }
 sk_status sk_set_threads(int32_t threads) {
   return guarded([&] { sparsekiln::set_threads(threads); });
 }
+void sk_set_team(sk_team team) { sparsekiln::set_team(team); }
 
 sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy) {
   return guarded([&] { given(copy, "copy") = new sk_kernel(given(kernel, "kernel")); });

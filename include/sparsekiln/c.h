@@ -70,6 +70,8 @@ sk_status sk_element_type_describe(size_t index, sk_element_type* view); /* inde
 int32_t sk_threads(void);
 int32_t sk_stated_threads(void);
 sk_status sk_set_threads(int32_t threads);
+typedef void (*sk_team)(void (*body)(void* data), void* data, unsigned threads, unsigned flags);
+void sk_set_team(sk_team team);
 
 /* ---- layouts (layout.h, patterns.h) ---- */
 

@@ -19,4 +19,13 @@ void set_threads(std::int32_t threads);
 /// ask a framework how many threads it uses.
 [[nodiscard]] std::int32_t stated_threads();
 
+/// Runs `body(data)` on up to `threads` threads at once, the calling one among them, and returns when all of
+/// them have ended: GOMP_parallel of an OpenMP runtime, or what does the same. `flags` is 0.
+using Team = void (*)(void (*body)(void* data), void* data, unsigned threads, unsigned flags);
+
+/// From now on, launches on the cpu run on this team instead of threads of the library: a framework's threads
+/// that spin for a while after its operators then do not keep them from their cores. nullptr: on threads of
+/// the library again. Children that are forked begin so, for teams seldom outlive a fork.
+void set_team(Team team);
+
 }  // namespace sparsekiln

@@ -16,6 +16,8 @@ def threads() -> int: ...
 def stated_threads() -> int:
     """What set_threads was given, else SPARSEKILN_THREADS; 0: neither says."""
 def set_threads(threads: int) -> None: ...
+def set_team(team: int) -> None:
+    """The address of GOMP_parallel, or of what does the same; 0: none. See set_team of threads.h."""
 
 class Layout:
     @staticmethod

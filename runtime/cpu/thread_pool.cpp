@@ -33,7 +33,14 @@ void pause() {
 
 }  // namespace
 
-struct ThreadPool::State {
+/// Work that is open, and how far it is.
+class ThreadPool::Open {
+ public:
+  void begin(const Work& work);
+  /// Works until there are no more jobs. The caller of `run`, seat 0, returns when all have ended.
+  void take_part(std::int32_t seat);
+
+ private:
   /// A counter on a cache line of its own.
   struct alignas(64) Count {
     std::atomic<std::int64_t> value{0};
@@ -44,50 +51,63 @@ struct ThreadPool::State {
     Count next;
     std::array<Count, kMostCounts> done;
   };
+  [[nodiscard]] bool all_done(const Progress& pass) const;
 
+  std::array<Progress, kMostPasses> progress_;
+  Work work_{};
+  std::size_t counts_ = 1;  ///< of each pass that are in use
+};
+
+void ThreadPool::Open::begin(const Work& work) {
+  work_ = work;
+  counts_ = std::min(kMostCounts, static_cast<std::size_t>((work.threads + kSharers - 1) / kSharers));
+  for (std::int32_t pass = 0; pass < work.passes; ++pass) {
+    Progress& progress = progress_[static_cast<std::size_t>(pass)];
+    progress.next.value.store(0, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < counts_; ++i) progress.done[i].value.store(0, std::memory_order_relaxed);
+  }
+}
+
+/// Jobs are handed out one by one, so a thread that the system takes away delays one job, not a share.
+void ThreadPool::Open::take_part(std::int32_t seat) {
+  for (std::int32_t pass = 0; pass < work_.passes; ++pass) {
+    Progress& now = progress_[static_cast<std::size_t>(pass)];
+    std::int64_t done = 0;
+    for (;;) {
+      const std::int64_t job = now.next.value.fetch_add(1, std::memory_order_relaxed);
+      if (job >= work_.jobs) break;
+      work_.job(work_.context, pass, job);
+      ++done;
+    }
+    if (done > 0)
+      now.done[static_cast<std::size_t>(seat) % counts_].value.fetch_add(done, std::memory_order_release);
+    // The caller waits for the last pass, and for all to leave.
+    if (pass + 1 == work_.passes && seat != 0) return;
+    for (int spins = 0; !all_done(now); ++spins) spins < kSpins ? pause() : std::this_thread::yield();
+  }
+}
+
+bool ThreadPool::Open::all_done(const Progress& pass) const {
+  std::int64_t done = 0;
+  for (std::size_t i = 0; i < counts_; ++i) done += pass.done[i].value.load(std::memory_order_acquire);
+  return done >= work_.jobs;
+}
+
+struct ThreadPool::State {
   alignas(64) std::atomic<std::uint32_t> epoch{0};  ///< odd: work is open; threads sleep on it
-  alignas(64) std::atomic<std::int32_t> inside{0};  ///< threads that may look at `work`
+  alignas(64) std::atomic<std::int32_t> inside{0};  ///< threads that may look at `open`
   alignas(64) std::atomic<std::int32_t> seats{0};   ///< threads that may still join the open work
-  std::array<Progress, kMostPasses> progress;
-  Work work{};
-  std::size_t counts = 1;  ///< of each pass that are in use
-  std::mutex busy;         ///< held by the caller whose work is open; guards threads
+  Open open;
+  std::mutex busy;  ///< held by the caller whose work is open; guards threads
   std::vector<std::jthread> threads;
 
   bool exhausted = false;
 
   void reserve(std::int32_t needed);
   void wake(std::int32_t needed);
-  void take_part(std::int32_t seat);
-  [[nodiscard]] bool all_done(const Progress& pass) const;
   void serve(std::stop_token stop);
   void stop();
 };
-
-/// Jobs are handed out one by one, so a thread that the system takes away delays one job, not a share.
-void ThreadPool::State::take_part(std::int32_t seat) {
-  for (std::int32_t pass = 0; pass < work.passes; ++pass) {
-    Progress& now = progress[static_cast<std::size_t>(pass)];
-    std::int64_t done = 0;
-    for (;;) {
-      const std::int64_t job = now.next.value.fetch_add(1, std::memory_order_relaxed);
-      if (job >= work.jobs) break;
-      work.job(work.context, pass, job);
-      ++done;
-    }
-    if (done > 0)
-      now.done[static_cast<std::size_t>(seat) % counts].value.fetch_add(done, std::memory_order_release);
-    // The caller waits for the last pass, and for all to leave.
-    if (pass + 1 == work.passes && seat != 0) return;
-    for (int spins = 0; !all_done(now); ++spins) spins < kSpins ? pause() : std::this_thread::yield();
-  }
-}
-
-bool ThreadPool::State::all_done(const Progress& pass) const {
-  std::int64_t done = 0;
-  for (std::size_t i = 0; i < counts; ++i) done += pass.done[i].value.load(std::memory_order_acquire);
-  return done >= work.jobs;
-}
 
 void ThreadPool::State::serve(std::stop_token stop) {
   std::uint32_t seen = 0;
@@ -108,7 +128,7 @@ void ThreadPool::State::serve(std::stop_token stop) {
     inside.fetch_add(1);
     if (epoch.load() == now) {
       const std::int32_t seat = seats.fetch_sub(1);
-      if (seat > 0) take_part(seat);
+      if (seat > 0) open.take_part(seat);
     }
     inside.fetch_sub(1);
   }
@@ -145,26 +165,43 @@ void ThreadPool::State::wake(std::int32_t needed) {
   for (std::int32_t i = 0; i < needed; ++i) epoch.notify_one();
 }
 
+namespace {
+
+constinit std::atomic<Team> team_of_process{nullptr};
+
+void work_alone(const ThreadPool::Work& work) {
+  for (std::int32_t pass = 0; pass < work.passes; ++pass)
+    for (std::int64_t job = 0; job < work.jobs; ++job) work.job(work.context, pass, job);
+}
+
+}  // namespace
+
+void ThreadPool::run_on(Team team, const Work& work) {
+  struct Shared {
+    Open open;
+    std::atomic<std::int32_t> seats{0};
+  } shared;
+  shared.open.begin(work);
+  team(
+      [](void* data) {
+        auto& self = *static_cast<Shared*>(data);
+        self.open.take_part(self.seats.fetch_add(1, std::memory_order_relaxed));
+      },
+      &shared, static_cast<unsigned>(work.threads), 0);
+}
+
 void ThreadPool::run(const Work& work) {
+  if (work.threads <= 1 || work.jobs <= 1 || work.passes > kMostPasses) return work_alone(work);
+  if (const Team team = team_of_process.load(std::memory_order_relaxed)) return run_on(team, work);
   State& state = *state_;
-  std::unique_lock lock(state.busy, std::defer_lock);
-  if (work.threads <= 1 || work.jobs <= 1 || work.passes > kMostPasses || !lock.try_lock()) {
-    for (std::int32_t pass = 0; pass < work.passes; ++pass)
-      for (std::int64_t job = 0; job < work.jobs; ++job) work.job(work.context, pass, job);
-    return;
-  }
+  const std::unique_lock lock(state.busy, std::try_to_lock);
+  if (!lock) return work_alone(work);
   state.reserve(work.threads);
-  state.work = work;
-  state.counts = std::min(kMostCounts, static_cast<std::size_t>((work.threads + kSharers - 1) / kSharers));
-  for (std::int32_t pass = 0; pass < work.passes; ++pass) {
-    State::Progress& progress = state.progress[static_cast<std::size_t>(pass)];
-    progress.next.value.store(0, std::memory_order_relaxed);
-    for (std::size_t i = 0; i < state.counts; ++i) progress.done[i].value.store(0, std::memory_order_relaxed);
-  }
+  state.open.begin(work);
   state.seats.store(work.threads - 1);
   state.epoch.fetch_add(1);
   state.wake(work.threads - 1);
-  state.take_part(0);
+  state.open.take_part(0);
   state.epoch.fetch_add(1);
   for (int spins = 0; state.inside.load() != 0; ++spins) spins < kSpins ? pause() : std::this_thread::yield();
 }
@@ -181,8 +218,11 @@ const struct AtExit {
 } at_exit;
 
 /// A child that was forked has this memory but not the threads; locks and counters that they held stay as
-/// they were. There the pool is neither used nor destroyed.
-[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { pool_of_process.store(nullptr); });
+/// they were. There the pool is neither used nor destroyed, nor the team used.
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
+  pool_of_process.store(nullptr);
+  team_of_process.store(nullptr);
+});
 
 }  // namespace
 
@@ -196,3 +236,5 @@ ThreadPool& ThreadPool::shared() {
 }
 
 }  // namespace sparsekiln::cpu
+
+void sparsekiln::set_team(Team team) { cpu::team_of_process.store(team, std::memory_order_relaxed); }

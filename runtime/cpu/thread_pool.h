@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <memory>
 
+#include <sparsekiln/threads.h>
+
 namespace sparsekiln::cpu {
 
 /// Threads that stay, shared by all kernels of the process. The caller of `run` takes part, and does
@@ -24,7 +26,8 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  /// Returns when all is done. Thread-safe: where another launch has the threads, the caller works alone.
+  /// Returns when all is done. With a team of the process (set_team) it is the team that works. Thread-safe:
+  /// where another launch has the pool's threads, the caller works alone.
   /// Makes the threads that are still missing; where the system gives none, those that are there do the work.
   void run(const Work& work);
   /// Waits for the open work, and ends the threads: later work is done by its callers alone.
@@ -34,7 +37,9 @@ class ThreadPool {
   [[nodiscard]] static ThreadPool& shared();
 
  private:
+  class Open;
   struct State;
+  static void run_on(Team team, const Work& work);
   std::unique_ptr<State> state_;
 };
 

@@ -79,6 +79,30 @@ def test_layers_take_the_threads_of_pytorch():
     assert share_of_caller(load.format(2) + "; sk.set_threads(1)", _TORCH) > 0.95
 
 
+@several
+def test_layers_run_on_the_threads_of_pytorch_alone():
+    pytest.importorskip("torch")
+    program = """
+import os
+import sparsekiln as sk
+import torch
+from sparsekiln.torch import BlockSparseLinear
+torch.set_num_threads(1)
+layer, x = BlockSparseLinear(2048, 2048, sk.patterns.random(64, 64, 0.5, seed=1), 32), torch.ones(128, 2048)
+with torch.no_grad():
+    layer(x)  # compiles
+    torch.set_num_threads(2)
+    torch.relu(x)
+    before = len(os.listdir("/proc/self/task"))
+    for _ in range(3):
+        layer(x)
+    print(before, len(os.listdir("/proc/self/task")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert before == after
+
+
 def test_any_number_of_threads_gives_the_same_bits():
     layout = sk.patterns.watts_strogatz(16, 16, 0.4, seed=2)
     random = np.random.default_rng(0)

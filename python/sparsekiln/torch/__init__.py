@@ -31,6 +31,7 @@ from .normalisation import normalize_filters, weight_norm
 from .report import Replaced, Report
 from .sparsifier import Sparsifier
 from .surgery import sparsify_
+from .team import share_threads as _share_threads
 from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseConvTranspose3d
 
 __all__ = [
@@ -38,3 +39,5 @@ __all__ = [
     "BlockSparseConvTranspose3d", "BlockSparseLinear", "Replaced", "Report", "Sparsifier", "batched_linear", "dds", "dsd",
     "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "matmul", "normalize_filters", "sdd", "sparsify_", "weight_norm",
 ]  # fmt: skip
+
+_share_threads()

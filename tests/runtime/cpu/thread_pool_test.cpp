@@ -148,6 +148,63 @@ TEST_CASE("a forked child has a pool with threads of its own") {
   CHECK(status == 0);
 }
 
+std::atomic<int> bodies{0};
+
+/// A team that calls the body on as many threads as it is asked for, or on one less.
+template <unsigned kMissing>
+void team_of_new_threads(void (*body)(void*), void* data, unsigned threads, unsigned flags) {
+  CHECK(flags == 0);
+  std::vector<std::jthread> others;
+  for (unsigned i = 1; i + kMissing < threads; ++i)
+    others.emplace_back([=] {
+      ++bodies;
+      body(data);
+    });
+  ++bodies;
+  body(data);
+}
+
+struct TeamOfProcess {
+  explicit TeamOfProcess(Team team) { set_team(team); }
+  ~TeamOfProcess() { set_team(nullptr); }
+};
+
+TEST_CASE("a team does all jobs in the order of their passes, on as many threads as it has") {
+  for (const Team team : {&team_of_new_threads<0>, &team_of_new_threads<1>}) {
+    const TeamOfProcess set(team);
+    ThreadPool pool;
+    for (const std::int32_t threads : {1, 2, 3, 20}) {
+      for (int turn = 0; turn < 20; ++turn) {
+        bodies = 0;
+        Count count;
+        pool.run({Count::job, &count, 2, kJobs, threads});
+        count.check();
+        CHECK(bodies == (threads == 1 ? 0 : threads - (team == &team_of_new_threads<1> ? 1 : 0)));
+      }
+    }
+  }
+  bodies = 0;
+  ThreadPool pool;
+  CHECK(threads_of(pool, 4) > 1);
+  CHECK(bodies == 0);
+}
+
+TEST_CASE("a forked child works on threads of its own instead of its parent's team") {
+  const TeamOfProcess set(&team_of_new_threads<0>);
+  bodies = 0;
+  CHECK(threads_of(ThreadPool::shared(), 3) == 3);
+  CHECK(bodies == 3);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(20);
+    _exit(threads_of(ThreadPool::shared(), 3) > 1 && bodies == 3 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
 TEST_CASE("a pool can be destroyed while its threads begin to wait") {
   for (int turn = 0; turn < 500; ++turn) {
     ThreadPool pool;
