@@ -104,6 +104,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     cases = [(*layer, block, density) for block, density, layer in itertools.product(_BLOCKS, _DENSITIES, _LAYERS)]
+    cases = [case for case in cases if case[3] * (case[0] // case[2]) ** 2 >= 1]  # which has a block
     images, rounds = (2, 2) if options.short else (_IMAGES, 11)
     if options.short:
         cases = [(64, 5, 16, 0.5)]
