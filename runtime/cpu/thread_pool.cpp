@@ -19,6 +19,8 @@ constexpr std::int32_t kMostPasses = 4;
 /// Looks at a flag before a thread gives up its processor: some ten microseconds, what a launch in a loop
 /// takes to come back, and less than waking costs.
 constexpr int kSpins = 400;
+/// How often the caller of a team offers its processor to threads that have not begun.
+constexpr int kYields = 100;
 /// Threads that count their jobs in one place, and the most such places.
 constexpr std::int32_t kSharers = 8;
 constexpr std::size_t kMostCounts = 16;
@@ -180,12 +182,19 @@ void ThreadPool::run_on(Team team, const Work& work) {
   struct Shared {
     Open open;
     std::atomic<std::int32_t> seats{0};
-  } shared;
+    std::int32_t threads;
+    std::thread::id caller = std::this_thread::get_id();
+  } shared{.threads = work.threads};
   shared.open.begin(work);
   team(
       [](void* data) {
         auto& self = *static_cast<Shared*>(data);
         self.open.take_part(self.seats.fetch_add(1, std::memory_order_relaxed));
+        if (std::this_thread::get_id() != self.caller) return;
+        // The barrier at the end spins for milliseconds, perhaps on the processor on which a thread that was
+        // asleep waits to begin.
+        for (int i = 0; i < kYields && self.seats.load(std::memory_order_relaxed) < self.threads; ++i)
+          std::this_thread::yield();
       },
       &shared, static_cast<unsigned>(work.threads), 0);
 }
