@@ -93,6 +93,8 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
   if (problem.derivative != Activation::none)
     parameters.insert(parameters.end(),
                       {{Argument::z, "const Operand*", "z"}, {Argument::z_stride, "long long", "z_stride"}});
+  if (problem.convolution.dynamic)
+    parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});
   return parameters;
 }
 
@@ -128,12 +130,9 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.number("in_features", problem.cut_in, "where the last block column is cut; 0: it is whole");
   members.number("out_features", problem.cut_out, "where the last block row is cut; 0: it is whole");
   members.flag("full_tiles", problem.has_whole_tiles(config.tile_n), "no batch tile lacks entries");
-  members.number("rows_of_one", problem.rows_of_one(), "rows for each of the batch");
-  members.flag("convolves", problem.gathers(), "rows are points of a lattice");
-  if (problem.gathers()) {
-    members.append(lattice_declarations(problem.convolution, *problem.correlation, problem.by_columns()));
-    members.number("out_blocks", problem.out_blocks(), "block rows of y");
-  }
+  members.append(image_declarations(problem.convolution, problem.correlation.get(), problem.gathers(),
+                                    problem.by_columns()));
+  if (problem.gathers()) members.number("out_blocks", problem.out_blocks(), "block rows of y");
   members.flag("by_columns", problem.by_columns(), "blocks of W are read as if they were transposed");
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
   members.flag("past_l2", writes_past_l2(problem, config), "y is written past L2, which has x and W");

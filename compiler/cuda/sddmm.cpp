@@ -100,6 +100,8 @@ std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices)
   if (gradient.gate_gradient)
     parameters.insert(parameters.end(),
                       {{Argument::dgates, "float*", "dgates"}, {Argument::w, "const Element*", "w"}});
+  if (gradient.convolution.dynamic)
+    parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});
   return parameters;
 }
 
@@ -139,10 +141,8 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
     members.number("bytes_before_gates", bytes_before_gates, "in the workspace");
   }
   members.flag("exchanged", gradient.exchanged(), "what taps displace is dy");
-  members.number("rows_of_one", gradient.rows_of_one(), "rows for each of the batch");
-  members.flag("convolves", gradient.gathers(), "rows are points of a lattice");
-  if (gradient.gathers())
-    members.append(lattice_declarations(gradient.convolution, *gradient.correlation, false));
+  members.append(
+      image_declarations(gradient.convolution, gradient.correlation.get(), gradient.gathers(), false));
   members.append(instance.declarations);
   return members;
 }
