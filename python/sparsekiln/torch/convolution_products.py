@@ -26,14 +26,20 @@ def _rows(images: Tensor) -> Tensor:
     return images.reshape(math.prod(images.shape[:-1]), images.shape[-1])
 
 
+def _readable(images: Tensor, alignment: int) -> Tensor:
+    """The images in the form in which kernels read them. Copies if needed."""
+    return readable(_rows(images), alignment).unflatten(0, images.shape[:-1])
+
+
 def _use(
     operation: str, block: tuple[int, int], x: Tensor, channels: tuple[int, int], form: Geometry, taps: str, input: Sequence[int],
     output: Sequence[int], output_padding: Numbers | None = None, **more,
 ) -> Use:  # fmt: skip
     """`channels` of the input and of the output."""
+    largest = (form.most, form.output(form.most)) if form.most else (input, output)
     return Use(
         operation, block, *channels, x.dtype, x.device, convolution=form.text(tuple(input), taps, output_padding),
-        transposed=output_padding is not None, positions=max(math.prod(input), math.prod(output)), **more,
+        transposed=output_padding is not None, positions=max(map(math.prod, largest)), **more,
     )  # fmt: skip
 
 
@@ -103,8 +109,8 @@ def _epilogue(bias: Tensor | None) -> str:
 
 
 def _forward(use: Use, weight: Weight, x: Tensor, values: Tensor, y: Tensor, bias: Tensor | None, **edges: Tensor) -> Tensor:
-    n, rows = x.shape[0], readable(_rows(x), use.alignment)
-    run(weight.kernels.kernel(use, n), n, rows, values, _rows(y), bias=None if bias is None else dense(bias), **edges)
+    n, images = x.shape[0], _readable(x, use.alignment)
+    run(weight.kernels.kernel(use, n), n, images, values, y, bias=None if bias is None else dense(bias), **edges)
     return y
 
 
@@ -155,7 +161,7 @@ def grad_input(dy, values, crow, col, in_channels, input, geometry, taps) -> Ten
     weight = find(crow, col, blocks_for(in_channels, values.shape[-1]))
     kernel = weight.kernels.kernel(use, n)
     dx = dy.new_empty((n, *input, in_channels))
-    run(kernel, n, readable(_rows(dy), use.alignment), _used(values, weight, taps), _rows(dx))
+    run(kernel, n, _readable(dy, use.alignment), _used(values, weight, taps), dx)
     return dx
 
 
@@ -182,10 +188,10 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> 
     def launch(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor | None]:
         dw = x.new_empty((*values_shape(weight.blocks, form, taps), block_out, block_in))
         kernel = weight.kernels.kernel(use, x.shape[0])
-        result = run(kernel, x.shape[0], readable(_rows(x), use.alignment), readable(_rows(dy), use.alignment), dw)
+        result = run(kernel, x.shape[0], _readable(x, use.alignment), _readable(dy, use.alignment), dw)
         return dw, result[1] if bias else None
 
-    most = _most_images(in_channels, dy.shape[-1], form, input) if use.keeps_images else max(n, 1)
+    most = _most_images(in_channels, dy.shape[-1], form, form.most or input) if use.keeps_images else max(n, 1)
     dw, dbias = launch(x[:most], dy[:most])
     if n > most:
         dw = dw.to(torch.promote_types(dw.dtype, torch.float32))
