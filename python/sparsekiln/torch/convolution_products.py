@@ -33,7 +33,8 @@ def _use(
     """`channels` of the input and of the output."""
     return Use(
         operation, block, *channels, x.dtype, x.device, convolution=form.text(tuple(input), taps, output_padding),
-        transposed=output_padding is not None, positions=max(math.prod(input), math.prod(output)), **more,
+        transposed=output_padding is not None, positions=max(math.prod(input), math.prod(output)),
+        masks_blocks=differs_by_block(taps), **more,
     )  # fmt: skip
 
 
