@@ -94,10 +94,11 @@ std::string_view asked_for_any_layout(const BuildJob& job, const Options& option
 void refuse_masks_of_blocks(const BuildJob& job, std::string_view asked) {
   const Convolution& convolution = job.problem.convolution;
   if (asked.empty() || !convolution.present() || convolution.taps_of_block() != 0) return;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("a mask of taps for each block with {}: it belongs to one layout; a mask of {} taps "
-                          "for all blocks, or no {}, would work",
-                          asked, convolution.taps(), asked));
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("a mask of taps for each block with {}: it belongs to one layout; a mask of {} taps "
+                  "for all blocks, or no {}, would work",
+                  asked, convolution.taps(), asked));
 }
 
 /// On CUDA targets code that serves every layout has whole blocks.

@@ -57,7 +57,7 @@ struct AttachedTables {
   __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }
   __device__ __forceinline__ uint2 step(int index) const { return steps[index]; }
   __device__ __forceinline__ int more_block(int index) const { return more_blocks[index]; }
-  /// Of a linear layer; where gates are shared by the taps of a convolution, a derived class hides this.
+  /// Where the taps of a convolution share gates, a derived class hides this.
   __device__ __forceinline__ int gate(int block) const { return block; }
   __device__ __forceinline__ int item_end(int item) const { return item_ends[item]; }
   __device__ __forceinline__ int row(int index) const { return rows[index]; }

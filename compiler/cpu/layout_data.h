@@ -55,7 +55,7 @@ enum ProductTable : std::size_t {
 };
 /// Plain code has no groups.
 enum PlainTable : std::size_t {
-  /// Of a convolution: of each step its tap's phase, and the first point that it reads there.
+  /// The taps of a convolution: of each step its tap's phase, and the first point that it reads there.
   kTapPlaces = kGroupBegin,
 };
 enum SddmmTable : std::size_t {
@@ -74,13 +74,14 @@ inline constexpr std::size_t kLayoutTables = TableImage::kArrays + 2;
 
 /// What tables are called in the text of a module, by ProductTable or SddmmTable.
 using TableNames = std::array<std::string_view, kLayoutTables>;
-inline constexpr TableNames kProductTableNames{
-    "worker_begin", "items", "columns", "blocks", "group_begin", "groups", "slots", "packed_words", "gate_of"};
+inline constexpr TableNames kProductTableNames{"worker_begin", "items",        "columns",
+                                               "blocks",       "group_begin",  "groups",
+                                               "slots",        "packed_words", "gate_of"};
 inline constexpr TableNames kPlainTableNames{
     "worker_begin", "items", "columns", "blocks", "tap_places", "", "", "", "gate_of"};
-inline constexpr TableNames kSddmmTableNames{"worker_begin",  "runs",   "columns", "stretches",
-                                             "stretch_begin", "places", "gate_of", "first_block_of_gate",
-                                             ""};
+inline constexpr TableNames kSddmmTableNames{
+    "worker_begin",        "runs", "columns", "stretches", "stretch_begin", "places", "gate_of",
+    "first_block_of_gate", ""};
 
 /// Everything that the code of one entry takes of its layout.
 struct LayoutData {

@@ -124,10 +124,8 @@ class PlainSpmm {
     v_.loop("step", first, v_.plus(first, field(2, "steps")), [&](Value* step) {
       Value* block = v_.entry(blocks_, step, "block");
       if (!problem_.gates) return add_block(step, block, nullptr);
-      Value* number =
-          layout_.has(kStepGates)
-              ? v_.entry(layout_.table(kStepGates), step, "gate_number")
-              : v_.quotient(block, std::max(1, problem_.block_gates.taps()));
+      Value* number = layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number")
+                                              : v_.quotient(block, std::max(1, problem_.block_gates.taps()));
       Value* gate = p_.load_sums(gates_, number);
       v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(step, block, gate); });
     });

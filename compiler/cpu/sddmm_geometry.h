@@ -63,7 +63,7 @@ struct SddmmGeometry {
   bool bias_gradient;
   bool gate_gradient;
   std::int32_t gate_blocks;  ///< blocks of dw that a gate scales; 0: kBlockGates says which
-  bool sums_gates_of_taps;  ///< as Sddmm's: sums of each block are in front of the workspace's panels
+  bool sums_gates_of_taps;   ///< as Sddmm's: sums of each block are in front of the workspace's panels
   PanelSide x;
   PanelSide dy;
   PanelSide bias;           ///< dy's, as the gradient of the bias sums it

@@ -136,7 +136,8 @@ void TableWriter::write_arrays(const Written& table) {
   if (!tables.more_blocks.empty()) arrays.write("more_blocks", tables.more_blocks);
   text() += "// The chunk after the last one of each item.\n";
   arrays.write("item_ends", tables.item_ends);
-  text() += "// Block rows of the items, where rows of y are scattered times classes, plus the class; -1: none.\n";
+  text() +=
+      "// Block rows of the items, where rows of y are scattered times classes, plus the class; -1: none.\n";
   arrays.write("rows", tables.rows);
   if (!tables.parts.empty()) {
     text() +=

@@ -128,7 +128,7 @@ _SENSELESS_CONVOLUTIONS = [
     ("kernel=3 input=9", ["--activation-order", "feature-major", "--epilogue", "edge_bias"], ["edge bias", "channels-last"]),
     ("kernel=3 input=9", ["--in-features", "32"], ["32 input features", "hold 33 to 64"]),
     ("kernel=3 transposed input=9", ["--out-features", "65"], ["65 output features", "hold 33 to 64"]),
-    ("kernel=3 input=9", ["--attached"], ["attached", "baked"]),
+    ("kernel=3 input=9 taps=111110101111", ["--attached"], ["taps for each block with attached", "3 taps for all blocks"]),
 ]
 
 # Arguments after `layout make`, and what the message must hold.

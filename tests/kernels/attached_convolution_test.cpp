@@ -88,7 +88,8 @@ std::string message_of(Kernel kernel, const Layout& layout) {
 
 }  // namespace
 
-TEST_CASE("an attached convolution takes another layout and the first one again, and its copies keep theirs") {
+TEST_CASE(
+    "an attached convolution takes another layout and the first one again, and its copies keep theirs") {
   const Layout first = patterns::random(3, 5, 0.4, 1);
   for (const Operation operation : operations())
     for (const char* const geometry : kGeometries) {
@@ -128,14 +129,16 @@ TEST_CASE("an attached convolution serves any batch up to its bound, in every ty
   if (!Suite::current().on_cpu()) CHECK(split);  // otherwise no row is split, and this tests little
 }
 
-TEST_CASE("layouts of a convolution, whatever their size, share one compile, and every second is only attached") {
+TEST_CASE(
+    "layouts of a convolution, whatever their size, share one compile, and every second is only attached") {
   for (const Operation operation : operations()) {
     Options options = options_for(operation, "kernel=3x3 stride=2 padding=1 dilation=2 input=9x9", 3);
     options.gates = true;
     int compiled = 0;
     for (std::uint64_t i = 0; i < 20; ++i) {
-      const Layout layout = patterns::random(static_cast<std::int64_t>(1 + i % 7),
-                                             static_cast<std::int64_t>(1 + i % 5), 0.3 + 0.03 * static_cast<double>(i), i);
+      const Layout layout =
+          patterns::random(static_cast<std::int64_t>(1 + i % 7), static_cast<std::int64_t>(1 + i % 5),
+                           0.3 + 0.03 * static_cast<double>(i), i);
       const Kernel kernel = compile(layout, options);
       compiled += kernel.from() == From::compiled;
       CHECK(kernel.tier() == Tier::attached);
@@ -158,6 +161,26 @@ TEST_CASE("an attached convolution with an edge bias knows the features of its l
       CHECK(failure_of(compile(layout, options), layout, options, 2) == "");
     }
   }
+}
+
+TEST_CASE("an attached convolution with partial edge blocks keeps its features with another layout") {
+  if (!Suite::current().on_cpu()) return;  // CUDA targets refuse it
+  for (const Operation operation : operations())
+    for (const char* const geometry : kGeometries) {
+      Options options = options_for(operation, geometry, 2);
+      const bool transposed = options.convolution.transposed;
+      (transposed ? options.in_features : options.out_features) = 3 * 16 - 5;
+      (transposed ? options.out_features : options.in_features) = 5 * 16 - 3;
+      options.alignment = 4;
+      Kernel kernel = compile(patterns::random(3, 5, 0.4, 1), options);
+      const Layout second = patterns::random(3, 5, 0.8, 2);
+      kernel.relayout(second);
+      CAPTURE(geometry);
+      CAPTURE(name(operation));
+      CHECK(kernel.binary().operands.in_features == options.in_features);
+      CHECK(kernel.binary().operands.out_features == options.out_features);
+      CHECK(failure_of(kernel, second, options, 2) == "");
+    }
 }
 
 TEST_CASE("a convolution with a mask of taps for each block has its layout in its code, and says so") {

@@ -255,9 +255,9 @@ bool exists(const Row& row) {
   // A mask for each block belongs to a layout, and on CUDA targets so do cut blocks and gradients of the
   // weight.
   if (row[kAttached] == 1 &&
-      (row[kMask] == 2 || (!on_cpu && (kOperations[static_cast<std::size_t>(row[kOperation])] ==
-                                           Operation::grad_weight ||
-                                       row[kCut] > 0))))
+      (row[kMask] == 2 ||
+       (!on_cpu &&
+        (kOperations[static_cast<std::size_t>(row[kOperation])] == Operation::grad_weight || row[kCut] > 0))))
     return false;
   const auto bytes = static_cast<int>(std::max(size_of(types.dtype), size_of(types.out)));
   if (row[kAlignment] != kUnset && kAlignments[static_cast<std::size_t>(row[kAlignment])] < bytes)

@@ -105,8 +105,7 @@ TEST_CASE("several threads share the tiles of an attached convolution where they
 TEST_CASE("the code of an attached convolution does not depend on the layout that it is made for") {
   for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
     for (const DType dtype : {DType::f32, DType::f64}) {
-      Problem problem =
-          convolution_of("kernel=3x3 stride=2 padding=1 input=9x7", Layout(), 5, operation);
+      Problem problem = convolution_of("kernel=3x3 stride=2 padding=1 input=9x7", Layout(), 5, operation);
       problem.dtype = problem.out_dtype = dtype;
       problem.gates = true;
       problem.gate_gradient = operation == Operation::grad_weight && dtype == DType::f32;
