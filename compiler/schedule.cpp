@@ -334,11 +334,15 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   std::vector<std::int32_t> lengths(first_steps.size() - 1);
   for (std::size_t cluster = 0; cluster < lengths.size(); ++cluster)
     lengths[cluster] = first_steps[cluster + 1] - first_steps[cluster];
-  const std::int64_t ctas = std::int64_t{target.workers} * config.split;
-  const auto workers = static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(ctas / tiles_at_once(problem, config, n), 1, 1 << 20));
+  const std::int32_t workers = most_workers(problem, target, config, n);
   add_items(schedule, share(Lengths(std::move(lengths)), workers, config.split_saves), first_steps);
   return schedule;
+}
+
+std::int32_t most_workers(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
+  const std::int64_t ctas = std::int64_t{target.workers} * config.split;
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(ctas / tiles_at_once(problem, config, n), 1, 1 << 20));
 }
 
 std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n) {

@@ -123,6 +123,10 @@ struct ScheduleFigures {
 /// Batch tiles of a batch of `n` that are computed at the same time.
 [[nodiscard]] std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n);
 
+/// No schedule for `n` has more workers, whatever the layout.
+[[nodiscard]] std::int32_t most_workers(const Spmm& problem, const Target& target, const Config& config,
+                                        std::int64_t n);
+
 /// Clusters the block rows of a product (cluster.h) and balances the clusters over target.workers ×
 /// config.split CTAs, shared by the tiles_at_once of n = `n`. Whole clusters are tried first: in contiguous
 /// runs, otherwise longest first (Graham 1969). Only if both leave the largest worker more than 5 %, and

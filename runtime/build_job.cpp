@@ -28,13 +28,6 @@ void check_options(const Options& options) {
     refuse(fmt::format("tuning for {} s: above 0, up to 1000000", options.tuning_seconds));
 }
 
-/// What convolutions are not compiled for yet.
-void check_convolution(const Problem& problem, const Options& options) {
-  if (!problem.convolution.present()) return;
-  if (options.specialization == Specialization::attached)
-    refuse("a convolution of an attached layout: baked would work");
-}
-
 }  // namespace
 
 Problem make_problem(const Layout& layout, const Options& options) {
@@ -61,7 +54,6 @@ BuildJob job_without_plan(const Layout& layout, const Options& options) {
                .packs = options.packs,
                .require = options.require,
                .pinned = options.config.has_value()};
-  check_convolution(job.problem, options);
   // Where launches do not overlap, kernels that might are those that do not.
   job.problem.overlap_launches = cuda::overlaps_launches(job.problem, job.target);
   job.toolchain = toolchain_for(job.target, options.target);

@@ -96,6 +96,10 @@ void Kernel::pack(const TensorView& w, void* packed) const {
 void Kernel::relayout(const Layout& layout) {
   const Binary& binary = *impl_->binary;
   const OperandContract& operands = binary.operands;
+  if (!attached(binary.plan) && operands.convolution.present() && operands.convolution.taps_of_block() == 0)
+    refuse("relayout",
+           "this kernel has a mask of taps for each block of its layout; one that was compiled with "
+           "Specialization::attached, and with a mask for all blocks or none, would work");
   if (impl_->baking.valid() || !attached(binary.plan))
     refuse("relayout",
            fmt::format("this kernel {}; one that was compiled with Specialization::attached would work",
@@ -106,17 +110,21 @@ void Kernel::relayout(const Layout& layout) {
   const auto cut_of = [](std::int64_t features, std::int32_t side) {
     return features % side == 0 ? 0 : features;
   };
-  const std::int64_t rows = blocks_of(operands.out_features, operands.block.out);
-  const std::int64_t cols = blocks_of(operands.in_features, operands.block.in);
+  const bool transposed = operands.convolution.transposed;  // rows are of x's features
+  const std::int64_t of_rows = transposed ? operands.in_features : operands.out_features;
+  const std::int64_t of_cols = transposed ? operands.out_features : operands.in_features;
+  const std::int64_t rows = blocks_of(of_rows, operands.block.out);
+  const std::int64_t cols = blocks_of(of_cols, operands.block.in);
   if (layout.rows() != rows || layout.cols() != cols)
     refuse("relayout",
            fmt::format("a layout of {} x {} blocks, but the kernel's has {} x {}; compile for it, "
                        "which shares this kernel's code in the store",
                        layout.rows(), layout.cols(), rows, cols));
   auto next = std::make_shared<Impl>();
-  next->binary = std::make_shared<const Binary>(attach(
-      layout, binary,
-      {cut_of(operands.in_features, operands.block.in), cut_of(operands.out_features, operands.block.out)}));
+  const std::int64_t cut_rows = cut_of(of_rows, operands.block.out);
+  const std::int64_t cut_cols = cut_of(of_cols, operands.block.in);
+  const Cuts cuts = transposed ? Cuts{cut_rows, cut_cols} : Cuts{cut_cols, cut_rows};
+  next->binary = std::make_shared<const Binary>(attach(layout, binary, cuts));
   next->device = impl_->device;
   next->module = impl_->module->relayout(next->binary);
   next->key = impl_->key;

@@ -83,13 +83,28 @@ Plan wanted_plan(const BuildJob& job, const Options& options) {
   return tuned_plan(job, options);
 }
 
+/// What asks for code that serves every layout; empty: nothing does.
+std::string_view asked_for_any_layout(const BuildJob& job, const Options& options) {
+  const Specialization specialization = specialization_on(job.target, options);
+  if (specialization != Specialization::baked) return name(specialization);
+  return options.config && options.config->table == TableForm::attached ? "table=attached" : "";
+}
+
+/// A mask with taps for each block belongs to the blocks of one layout.
+void refuse_masks_of_blocks(const BuildJob& job, std::string_view asked) {
+  const Convolution& convolution = job.problem.convolution;
+  if (asked.empty() || !convolution.present() || convolution.taps_of_block() != 0) return;
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("a mask of taps for each block with {}: it belongs to one layout; a mask of {} taps "
+                  "for all blocks, or no {}, would work",
+                  asked, convolution.taps(), asked));
+}
+
 /// On CUDA targets code that serves every layout has whole blocks.
-void refuse_cut_layouts(const BuildJob& job, const Plan& plan, Specialization specialization) {
+void refuse_cut_layouts(const BuildJob& job, std::string_view asked) {
   if (job.problem.cut_in_features == 0 && job.problem.cut_out_features == 0) return;
-  if (job.target.kind != Target::Kind::cuda) return;
-  if (specialization == Specialization::baked && !attached(plan)) return;
-  const std::string_view asked =
-      specialization == Specialization::baked ? "table=attached" : name(specialization);
+  if (asked.empty() || job.target.kind != Target::Kind::cuda) return;
   throw Error(ErrorKind::invalid_argument,
               fmt::format("{} x {} features with {}: code that serves every layout has whole blocks; without "
                           "{} it would work",
@@ -99,8 +114,10 @@ void refuse_cut_layouts(const BuildJob& job, const Plan& plan, Specialization sp
 }  // namespace
 
 Plan plan_for(const BuildJob& job, const Options& options) {
+  const std::string_view asked = asked_for_any_layout(job, options);
+  refuse_masks_of_blocks(job, asked);
+  refuse_cut_layouts(job, asked);
   Plan plan = wanted_plan(job, options);
-  refuse_cut_layouts(job, plan, options.specialization);
   if (job.require != Require::prebuilt || job.pinned) return plan;
   ReadOnlyStores packs = packs_of(job);
   return held_plan(job, std::move(plan), packs);

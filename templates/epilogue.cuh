@@ -67,12 +67,13 @@ struct RowsOfY {
   __device__ __forceinline__ RowsOfY(const Tile& tile, const Destination<Config>& to, int row_of_b)
       : block_row(row_of_b) {
     if constexpr (scatters<Config>()) {
-      block_row = row_of_b % Config::out_blocks;
+      enum : int { kClasses = Lattice<Config>::kClasses };
+      block_row = row_of_b / kClasses;
 #pragma unroll
       for (int j = 0; j < Tile::kN; ++j)
-        row[j] = tile.n_of(j) < to.valid ? Lattice<Config>::row_of_y(to.first + tile.n_of(j),
-                                                                     row_of_b / Config::out_blocks, to.images)
-                                         : -1;
+        row[j] = tile.n_of(j) < to.valid
+                     ? Lattice<Config>::row_of_y(to.first + tile.n_of(j), row_of_b % kClasses, to.images)
+                     : -1;
     }
   }
   /// Whether y has the thread's j-th row.
@@ -95,10 +96,13 @@ struct RowsOfY {
 template <class Config, class Tile>
 struct EdgesOfY {
   int situation[Config::has_edge_bias ? int{Tile::kN} : 1];
+  int features;  ///< of y
 
   __device__ __forceinline__ EdgesOfY(const Tile& tile, const Destination<Config>& to,
-                                      const RowsOfY<Config, Tile>& rows) {
+                                      const RowsOfY<Config, Tile>& rows,
+                                      const typename Config::Table& table) {
     if constexpr (Config::has_edge_bias) {
+      features = table.features();
 #pragma unroll
       for (int j = 0; j < Tile::kN; ++j) {
         const int first = scatters<Config>() ? 0 : to.first;
@@ -111,7 +115,7 @@ struct EdgesOfY {
   __device__ __forceinline__ float apply(float sum, int j, long long feature,
                                          const EpilogueArguments<Config>& epilogue) const {
     if constexpr (Config::has_edge_bias) {
-      const long long at = static_cast<long long>(situation[j]) * Config::features + feature;
+      const long long at = static_cast<long long>(situation[j]) * features + feature;
       return __fmaf_rn(sum, epilogue.edge_gain[at], epilogue.edge_bias[at]);
     }
     return sum;
@@ -199,7 +203,7 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
     const int only_row = table.row(place);
     if (kTiles > 1 && Config::merge == 1 && only_row < 0) continue;
     const RowsOfY<Config, Tile> rows(tile, to, only_row);
-    const EdgesOfY<Config, Tile> edges(tile, to, rows);
+    const EdgesOfY<Config, Tile> edges(tile, to, rows, table);
 #pragma unroll
     for (int i = 0; i < Tile::kOut; i += kRun) {
       const int out = tile.out_of(i);

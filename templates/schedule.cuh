@@ -54,16 +54,19 @@ struct AttachedTables {
   long long counter_bytes_in_front;
   long long bytes_of_tile;
   int counters_of_tile;
+  int features_of_y;  ///< forward
 
   __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }
   __device__ __forceinline__ uint2 step(int index) const { return steps[index]; }
   __device__ __forceinline__ int more_block(int index) const { return more_blocks[index]; }
+  /// Where the taps of a convolution share gates, a derived class hides this.
   __device__ __forceinline__ int gate(int block) const { return block; }
   __device__ __forceinline__ int item_end(int item) const { return item_ends[item]; }
   __device__ __forceinline__ int row(int index) const { return rows[index]; }
   __device__ __forceinline__ int split(int item) const { return splits[item]; }
   __device__ __forceinline__ SplitPart part(int index) const { return parts[index]; }
   __device__ __forceinline__ int counters() const { return counters_of_tile; }
+  __device__ __forceinline__ int features() const { return features_of_y; }
   __device__ __forceinline__ long long counter_bytes() const { return counter_bytes_in_front; }
   __device__ __forceinline__ long long tile_bytes() const { return bytes_of_tile; }
 };

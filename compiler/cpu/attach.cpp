@@ -1,6 +1,8 @@
 #include "compiler/cpu/attach.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -16,6 +18,14 @@
 namespace sparsekiln::cpu {
 namespace {
 
+/// The one with the longest strips whose panel stays in a cache; the last one's does as well as any.
+const Geometry& fitting_form(const Spmm& product, const std::vector<Geometry>& forms) {
+  const auto fits = std::find_if(forms.begin(), forms.end(), [&](const Geometry& form) {
+    return form.has_small_panel(words_of(product, form));
+  });
+  return fits == forms.end() ? forms.back() : *fits;
+}
+
 void attach(const Spmm& product, Binary& binary) {
   const Plan& plan = binary.plan;
   const Level& level = level_of(binary.target);
@@ -29,10 +39,17 @@ void attach(const Spmm& product, Binary& binary) {
       entry.tables = image_of(data);
       continue;
     }
-    const Geometry geometry(product, level, plan[i].config);
-    const LayoutData data = product_data(product, geometry, schedules[i], counters_in_front);
+    const Config& config = plan[i].config;
+    const Geometry geometry(product, level, config);
+    const std::int64_t n = scheduled_n(product.batch, plan, i);
+    const std::vector<Geometry> forms = attached_forms(product, geometry, binary.target, config, n);
+    const Geometry& form = forms.empty() ? geometry : fitting_form(product, forms);
+    const LayoutData data = product_data(product, form, schedules[i], counters_in_front);
     describe(data, entry);
-    entry.passes = attached_passes(geometry, entry_suffix(plan, i), entry.workers);
+    describe_jobs(form, entry);
+    const std::string suffix = entry_suffix(plan, i);
+    entry.passes = attached_passes(geometry, suffix, entry.workers);
+    if (!forms.empty()) entry.passes = {"product" + form_suffix(form, suffix)};
     entry.tables = image_of(data);
   }
 }

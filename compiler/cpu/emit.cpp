@@ -59,10 +59,7 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   entry.passes = {product};
   if (geometry.packs_x && !private_panel) entry.passes = {pack, product};
   entry.tile_n = geometry.tile_n;
-  if (geometry.correlation) {  // a job is of whole images, or an image has several
-    entry.tile_n = geometry.images * std::max(1, geometry.panel_strips / geometry.image_strips);
-    entry.rows_of_one = std::max(1, geometry.image_strips / geometry.panel_strips);
-  }
+  describe_jobs(geometry, entry);
   describe(data, entry);
   drop_known_blocks(data);
   LayoutIr layout(module, kProductTableNames, suffix, std::move(data));
@@ -71,14 +68,33 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   return entry;
 }
 
+Entry attached_entry(std::vector<std::string> passes, std::int32_t tile_n) {
+  Entry entry;
+  entry.passes = std::move(passes);
+  entry.workers = 0;
+  entry.tile_n = tile_n;
+  entry.arguments = {Argument::tables};
+  return entry;
+}
+
+/// Code for each of the forms that layouts choose from, none of which has several workers.
+Entry emit_attached(EmittedModule& module, const std::string& suffix, const std::vector<Geometry>& forms) {
+  for (const Geometry& form : forms) {
+    LayoutIr layout(module);
+    const std::string own = form_suffix(form, suffix);
+    emit_pack_pass(module.ir(), "pack" + own, form, layout);
+    emit_product(module.ir(), "product" + own, form, layout, "pack" + own);
+  }
+  Entry entry = attached_entry({"product" + form_suffix(forms.back(), suffix)}, 0);
+  describe_jobs(forms.back(), entry);
+  return entry;
+}
+
 /// Whether the only worker packs x is known when a layout is attached: a separate pass then calls the two.
 Entry emit_attached(EmittedModule& module, const std::string& suffix, const Geometry& geometry) {
   const std::vector<std::string> passes = attached_passes(geometry, suffix, 0);
-  Entry entry;
-  entry.passes = passes;
-  entry.workers = 0;
-  entry.tile_n = geometry.tile_n;
-  entry.arguments = {Argument::tables};
+  Entry entry = attached_entry(passes, geometry.tile_n);
+  describe_jobs(geometry, entry);
   LayoutIr layout(module);
   VectorIr& v = module.ir();
   if (geometry.packs_x) emit_pack_pass(v, passes.front(), geometry, layout);
@@ -97,19 +113,19 @@ bool plain(const Spmm& problem) { return element(problem.dtype).cpu == CpuPasses
 Entry emit_plain(EmittedModule& module, const std::string& suffix, const Spmm& problem, const Config& config,
                  const Schedule* schedule) {
   Entry entry;
-  entry.passes = {"product" + suffix};
-  entry.tile_n = config.tile_n;
   if (schedule == nullptr) {
-    entry.workers = 0;
-    entry.arguments = {Argument::tables};
+    entry = attached_entry({"product" + suffix}, config.tile_n);
+    entry.rows_of_one = rows_of_one(problem.correlation.get(), config.tile_n);
     LayoutIr layout(module);
     emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
     return entry;
   }
+  entry.passes = {"product" + suffix};
+  entry.tile_n = config.tile_n;
   entry.rows_of_one = rows_of_one(problem.correlation.get(), config.tile_n);
   LayoutData data = plain_spmm_data(problem, *schedule);
   describe(data, entry);
-  LayoutIr layout(module, kProductTableNames, suffix, std::move(data));
+  LayoutIr layout(module, kPlainTableNames, suffix, std::move(data));
   emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
   return entry;
 }
@@ -198,14 +214,19 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
       continue;
     }
     Geometry geometry(problem, level, plan[i].config);
-    if (geometry.correlation && !without_layout && schedules[i].workers() == 1)
-      geometry.share_panels(problem, scheduled_n(problem.batch, plan, i), target.workers);
+    const std::int64_t n = scheduled_n(problem.batch, plan, i);
     refuse_two_orders(Geometry(problem, level, plan[0].config), geometry, plan);
     const std::string suffix = entry_suffix(plan, i);
-    source.entries.push_back(
-        without_layout ? emit_attached(module, suffix, geometry)
-                       : emit_baked(module, suffix, geometry,
-                                    product_data(problem, geometry, schedules[i], counters_in_front)));
+    if (without_layout) {
+      const std::vector<Geometry> forms = attached_forms(problem, geometry, target, plan[i].config, n);
+      source.entries.push_back(forms.empty() ? emit_attached(module, suffix, geometry)
+                                             : emit_attached(module, suffix, forms));
+    } else {
+      if (geometry.correlation && schedules[i].workers() == 1)
+        geometry.share_panels(problem, n, target.workers);
+      source.entries.push_back(emit_baked(module, suffix, geometry,
+                                          product_data(problem, geometry, schedules[i], counters_in_front)));
+    }
     source.entries.back().up_to = plan[i].up_to;
   }
   source.text = module.text(heading(problem, target, plan));

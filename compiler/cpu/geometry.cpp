@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "compiler/cpu/passes.h"
 
@@ -31,6 +32,9 @@ bool must_copy(const Spmm& problem) {
 constexpr std::int64_t kStripBytes = 262144;
 /// Batch tiles for each thread, so that none waits long for another.
 constexpr std::int64_t kJobs = 4;
+/// Strips whose length depends on the layout, where that is attached: each length has code of its own, a
+/// third of the length before.
+constexpr std::int64_t kFewerTiles = 3;
 
 }  // namespace
 
@@ -45,6 +49,7 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
       feature_major(problem.feature_major()),
       channels_first(problem.channels_first()),
       gates(problem.gates),
+      gate_blocks(problem.block_gates.taps()),
       weights(problem.weights()),
       alignment(problem.alignment),
       cuts_in(problem.cut_in % problem.block.in != 0),
@@ -85,20 +90,37 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
         std::clamp(kWindowBytes / static_cast<std::int32_t>(block_bytes()), 1, kMeanSpan * group_items);
 }
 
-void Geometry::share_panels(const Spmm& problem, std::int64_t n, std::int32_t threads) {
-  const std::int64_t words = std::int64_t{problem.in_blocks()} * block_words;
+void Geometry::set_strips(std::int64_t strips, std::int64_t n, std::int32_t threads) {
   const std::int64_t tiles = correlation->tiles(tile_n);
   const std::int64_t groups = (std::max<std::int64_t>(n, 1) + images - 1) / images;  // of images
   const std::int64_t jobs = threads == 1 ? 1 : kJobs * threads;
   const std::int64_t groups_of_job = std::max<std::int64_t>(1, groups / jobs);
   const std::int64_t tiles_of_job = std::clamp<std::int64_t>(tiles * groups / jobs, 1, tiles);
-  std::int64_t strips = 1;
-  const auto share = [&] { strip_tiles = static_cast<std::int32_t>((tiles_of_job + strips - 1) / strips); };
-  for (share(); strip_tiles > 1 && words * panel_word_bytes() > kStripBytes; share()) ++strips;
+  strip_tiles = static_cast<std::int32_t>((tiles_of_job + strips - 1) / strips);
   const std::int64_t strips_of_image = (tiles + strip_tiles - 1) / strip_tiles;
   const std::int64_t jobs_of_image = (strips_of_image + strips - 1) / strips;
   image_strips = static_cast<std::int32_t>(jobs_of_image * strips);
   panel_strips = static_cast<std::int32_t>(groups_of_job * strips);
+}
+
+bool Geometry::has_small_panel(std::int64_t words) const {
+  return strip_tiles == 1 || words * panel_word_bytes() <= kStripBytes;
+}
+
+void Geometry::share_panels(const Spmm& problem, std::int64_t n, std::int32_t threads) {
+  const std::int64_t words = std::int64_t{problem.in_blocks()} * block_words;
+  std::int64_t strips = 1;
+  for (set_strips(strips, n, threads); !has_small_panel(words);) set_strips(++strips, n, threads);
+}
+
+std::vector<Geometry> Geometry::sharing_panels(std::int64_t n, std::int32_t threads) const {
+  std::vector<Geometry> forms;
+  for (std::int64_t strips = 1; forms.empty() || forms.back().strip_tiles > 1; strips *= kFewerTiles) {
+    Geometry form = *this;
+    form.set_strips(strips, n, threads);
+    if (form.has_small_panel(block_words)) forms.push_back(std::move(form));  // of one block column or more
+  }
+  return forms;
 }
 
 }  // namespace sparsekiln::cpu

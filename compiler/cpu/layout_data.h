@@ -32,8 +32,9 @@ enum class LayoutNumber : std::uint8_t {
   streams_products,  ///< 1: the same for a batch of one
   many_products,     ///< 1: dw is much beside x and dy
   out_blocks,        ///< of a convolution: blocks of y's features
+  gates,             ///< of a gradient of the weight whose gates are shared by taps
 };
-inline constexpr std::size_t kLayoutNumbers = 18;
+inline constexpr std::size_t kLayoutNumbers = 19;
 
 /// The tables of an entry, each of 32-bit integers. SpMM and SDDMM entries each have their own.
 enum ProductTable : std::size_t {
@@ -49,9 +50,13 @@ enum ProductTable : std::size_t {
   /// Baked alone: the words of x that are packed, first and end of each stretch, where some are of columns
   /// without a block; else empty.
   kPackedWords,
-  /// Plain code of a convolution: of each step its tap's phase, and the first point that it reads there.
-  kTapPlaces,
-  kStepGates,  ///< where the taps of a convolution share gates: the gate of each step; else empty
+  /// Baked alone: the gate of each step, where blocks have different taps; else empty.
+  kStepGates,
+};
+/// Plain code has no groups.
+enum PlainTable : std::size_t {
+  /// The taps of a convolution: of each step its tap's phase, and the first point that it reads there.
+  kTapPlaces = kGroupBegin,
 };
 enum SddmmTable : std::size_t {
   kRunBegin,      ///< workers + 1 offsets into runs
@@ -60,20 +65,23 @@ enum SddmmTable : std::size_t {
   kStretches,     ///< adjacent runs of a block row as one: row, first block, end
   kStretchBegin,  ///< workers + 1 offsets into stretches
   kBlockPlaces,   ///< of a convolution: the row in an image's panel at which each block's tap begins
-  kBlockGates,    ///< where the taps of a convolution share gates: the gate of each block of dw; else empty
+  kBlockGates,    ///< baked alone: the gate of each block of dw, where blocks have different taps; else empty
   kGateBlocks,    ///< the same: the first block of each gate, and the end
 };
 
 /// Tables of an entry; those beyond the arrays of an image are baked alone.
-inline constexpr std::size_t kLayoutTables = TableImage::kArrays + 3;
+inline constexpr std::size_t kLayoutTables = TableImage::kArrays + 2;
 
 /// What tables are called in the text of a module, by ProductTable or SddmmTable.
 using TableNames = std::array<std::string_view, kLayoutTables>;
-inline constexpr TableNames kProductTableNames{"worker_begin", "items",  "columns", "blocks",
-                                               "group_begin",  "groups", "slots",   "packed_words",
-                                               "tap_places",   "gate_of"};
-inline constexpr TableNames kSddmmTableNames{"worker_begin",  "runs",   "columns", "stretches",
-                                             "stretch_begin", "places", "gate_of", "first_block_of_gate"};
+inline constexpr TableNames kProductTableNames{"worker_begin", "items",        "columns",
+                                               "blocks",       "group_begin",  "groups",
+                                               "slots",        "packed_words", "gate_of"};
+inline constexpr TableNames kPlainTableNames{
+    "worker_begin", "items", "columns", "blocks", "tap_places", "", "", "", "gate_of"};
+inline constexpr TableNames kSddmmTableNames{
+    "worker_begin",        "runs", "columns", "stretches", "stretch_begin", "places", "gate_of",
+    "first_block_of_gate", ""};
 
 /// Everything that the code of one entry takes of its layout.
 struct LayoutData {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
@@ -26,6 +27,11 @@ struct Geometry {
   Geometry(const Spmm& problem, const Level& level, const Config& config);
   /// Chooses strips for a batch of n and so many threads, none of which shares a tile.
   void share_panels(const Spmm& problem, std::int64_t n, std::int32_t threads);
+  /// The same where a layout is attached: what code is made for, of which each layout takes one. Strips
+  /// become shorter by a factor of three, and the last are of one tile.
+  [[nodiscard]] std::vector<Geometry> sharing_panels(std::int64_t n, std::int32_t threads) const;
+  /// Whether the panel of a strip of a layout with so many words stays in a cache.
+  [[nodiscard]] bool has_small_panel(std::int64_t words) const;
 
   std::shared_ptr<const Correlation> correlation;  ///< of a convolution; null: a linear layer
   std::shared_ptr<const EdgeRuns> edges;           ///< of an edge bias; null: there is none
@@ -36,6 +42,7 @@ struct Geometry {
   bool feature_major;
   bool channels_first;  ///< as Computation's
   bool gates;
+  std::int32_t gate_blocks;    ///< blocks of the weight that a gate scales; 0: kStepGates says which
   std::int32_t weights;        ///< W, or W and V
   std::int32_t alignment;      ///< bytes, of x and y
   bool cuts_in;                ///< x has no features for the end of the last block column
@@ -107,6 +114,10 @@ struct Geometry {
   /// Along outputs, the words of k of one batch row that are contiguous in the panel: a cache line, or a
   /// block's.
   [[nodiscard]] std::int32_t line_words() const { return std::min(16, block_words); }
+
+ private:
+  /// Cuts what a thread computes of an image, or of the images that share a tile, into so many strips.
+  void set_strips(std::int64_t strips, std::int64_t n, std::int32_t threads);
 };
 
 /// The tables of one entry, as the current pass reads them: see ProductTable.

@@ -207,8 +207,8 @@ class PlainSddmm {
   void sum_block(Value* row, Value* block) {
     const auto [out, in] = problem_.block;
     Value* column = v_.entry(columns_, block, "column");
-    Value* of_gate =
-        layout_.has(kBlockGates) ? v_.entry(layout_.table(kBlockGates), block, "gate_number") : block;
+    Value* of_gate = layout_.has(kBlockGates) ? v_.entry(layout_.table(kBlockGates), block, "gate_number")
+                                              : v_.quotient(block, std::max(1, problem_.block_gates.taps()));
     Value* gate = problem_.gates ? p_.load_sums(gates_, of_gate) : nullptr;
     // Where a gate is 0 nothing is summed, unless its own gradient asks for the sums.
     const bool skips = problem_.gates && !problem_.gate_gradient;

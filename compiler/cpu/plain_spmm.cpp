@@ -124,8 +124,8 @@ class PlainSpmm {
     v_.loop("step", first, v_.plus(first, field(2, "steps")), [&](Value* step) {
       Value* block = v_.entry(blocks_, step, "block");
       if (!problem_.gates) return add_block(step, block, nullptr);
-      Value* number =
-          layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number") : block;
+      Value* number = layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number")
+                                              : v_.quotient(block, std::max(1, problem_.block_gates.taps()));
       Value* gate = p_.load_sums(gates_, number);
       v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(step, block, gate); });
     });
@@ -352,7 +352,7 @@ LayoutData plain_spmm_data(const Spmm& problem, const Schedule& schedule) {
     }
   }
   data.tables[kWorkerBegin].push_back(count(items.size()) / kPlainItemFields);
-  if (problem.block_gates.shared())
+  if (problem.block_gates.taps() == 0)
     for (const std::int32_t block : data.tables[kBlocks])
       data.tables[kStepGates].push_back(problem.block_gates.of(block));
   // An empty layout's tables are not read; a baked one has an address all the same.

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <sparsekiln/error.h>
 
 namespace sparsekiln::cpu {
@@ -125,7 +126,7 @@ void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule,
     columns.push_back(geometry.correlation ? place_in_panel(problem, step, geometry) : step.input());
     blocks.push_back(step.block[0]);
   }
-  if (problem.block_gates.shared())
+  if (problem.block_gates.taps() == 0)
     for (const Step& step : steps) data.tables[kStepGates].push_back(problem.block_gates.of(step.block[0]));
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
@@ -185,6 +186,10 @@ void set_features(LayoutData& data, const Spmm& problem) {
       problem.out_features() - data[LayoutNumber::last_row] * problem.block.out;
 }
 
+std::int64_t words_of(const Spmm& problem, const Geometry& geometry) {
+  return std::int64_t{problem.in_blocks()} * geometry.block_words;
+}
+
 LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Schedule& schedule,
                         std::int64_t counters_in_front) {
   LayoutData data;
@@ -198,7 +203,7 @@ LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Sch
   data[LayoutNumber::workers] = schedule.workers();
   data[LayoutNumber::out_blocks] = problem.out_blocks();
   set_features(data, problem);
-  data[LayoutNumber::words] = std::int64_t{problem.in_blocks()} * geometry.block_words;
+  data[LayoutNumber::words] = words_of(problem, geometry);
   data[LayoutNumber::streams] =
       problem.weight.blocks() * geometry.block_bytes() * geometry.weights > kCachedBytes;
   data[LayoutNumber::counters] = schedule.counters;
@@ -218,6 +223,22 @@ std::vector<std::string> attached_passes(const Geometry& geometry, const std::st
   if (!geometry.packs_x) return {"product" + suffix};
   if (workers == 1) return {"private_product" + suffix};
   return {"pack" + suffix, "product" + suffix};
+}
+
+std::vector<Geometry> attached_forms(const Spmm& problem, const Geometry& geometry, const Target& target,
+                                     const Config& config, std::int64_t n) {
+  if (!geometry.correlation || most_workers(problem, target, config, n) > 1) return {};
+  return geometry.sharing_panels(n, target.workers);
+}
+
+std::string form_suffix(const Geometry& form, const std::string& suffix) {
+  return fmt::format("{}_strips_of_{}", suffix, form.strip_tiles);
+}
+
+void describe_jobs(const Geometry& geometry, Entry& entry) {
+  if (!geometry.correlation) return;
+  entry.tile_n = geometry.images * std::max(1, geometry.panel_strips / geometry.image_strips);
+  entry.rows_of_one = std::max(1, geometry.image_strips / geometry.panel_strips);
 }
 
 }  // namespace sparsekiln::cpu

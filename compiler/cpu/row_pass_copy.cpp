@@ -14,8 +14,8 @@ RowPass::Value* RowPass::block_of(Value* step) {
 }
 
 RowPass::Value* RowPass::gate_of(Value* step) {
-  Value* number =
-      layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number") : block_of(step);
+  Value* number = layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number")
+                                          : v_.quotient(block_of(step), std::max(1, g_.gate_blocks));
   return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(number, 4)), 4, "gate");
 }
 

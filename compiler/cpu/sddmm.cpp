@@ -34,8 +34,7 @@ void emit_passes(EmittedModule& module, const Sddmm& gradient, const Config& con
   if (geometry.packed) emit_panel_pass(module.ir(), entry.passes[next++], geometry, layout);
   SddmmPass(module.ir(), geometry, layout).emit(entry.passes[next++]);
   if (geometry.sums_gates_of_taps)
-    SddmmPass(module.ir(), geometry, layout)
-        .emit_gates_of_taps(entry.passes[next], gradient.block_gates.count());
+    SddmmPass(module.ir(), geometry, layout).emit_gates_of_taps(entry.passes[next]);
 }
 
 std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {

@@ -35,7 +35,10 @@ void SddmmPass::locate_ends() {
 
 SddmmPass::Value* SddmmPass::gate_of(const Run& run, std::int32_t block) {
   Value* number = block_number(run, block);
-  if (layout_.has(kBlockGates)) number = v_.entry(layout_.table(kBlockGates), number, "gate_number");
+  if (layout_.has(kBlockGates))
+    number = v_.entry(layout_.table(kBlockGates), number, "gate_number");
+  else
+    number = v_.quotient(number, std::max(1, g_.gate_blocks));
   return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(number, 4)), 4, "gate");
 }
 
@@ -208,20 +211,24 @@ void SddmmPass::store_gates(const Run& run) {
   }
 }
 
-void SddmmPass::emit_gates_of_taps(std::string_view name, std::int32_t gates) {
+void SddmmPass::emit_gates_of_taps(std::string_view name) {
   v_.begin_pass(name);
   auto* pointer = ir_.getPtrTy();
   auto* type = ir_.getFloatTy();
   locate_scale();
   Value* sums = v_.argument(pointer, offsetof(Call, workspace), "gates_of_taps");
   Value* dgates = v_.argument(pointer, offsetof(Call, dgates), "dgates");
-  Value* first_blocks = layout_.table(kGateBlocks);
+  Value* first_blocks = layout_.has(kGateBlocks) ? layout_.table(kGateBlocks) : nullptr;
+  const auto first_block = [&](Value* gate, const char* label) {
+    return first_blocks == nullptr ? v_.times(gate, g_.gate_blocks) : v_.entry(first_blocks, gate, label);
+  };
+  Value* gates = layout_.number(LayoutNumber::gates);
   Value* workers = layout_.number(LayoutNumber::workers);
-  Value* first = ir_.CreateUDiv(v_.times(v_.worker, gates), workers);
-  Value* end = ir_.CreateUDiv(v_.times(v_.plus(v_.worker, v_.constant(1)), gates), workers);
+  Value* first = ir_.CreateUDiv(ir_.CreateMul(v_.worker, gates), workers);
+  Value* end = ir_.CreateUDiv(ir_.CreateMul(v_.plus(v_.worker, v_.constant(1)), gates), workers);
   v_.loop("gate", first, end, [&](Value* gate) {
-    Value* taps = v_.entry(first_blocks, gate, "taps");
-    Value* taps_end = v_.entry(first_blocks, v_.plus(gate, v_.constant(1)), "taps.end");
+    Value* taps = first_block(gate, "taps");
+    Value* taps_end = first_block(v_.plus(gate, v_.constant(1)), "taps.end");
     Value* sum = v_.loop("tap", taps, taps_end, {llvm::ConstantFP::get(type, 0)},
                          [&](Value* block, const Values& now) -> Values {
                            return {ir_.CreateFAdd(now[0], v_.load(type, v_.at(sums, v_.times(block, 4)), 4))};

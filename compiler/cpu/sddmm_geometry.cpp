@@ -76,7 +76,7 @@ std::vector<std::int32_t> places_of(const Sddmm& gradient) {
   return places;
 }
 
-void put_shared_gates(LayoutData& data, const Sddmm& gradient) {
+void put_gates(LayoutData& data, const Sddmm& gradient) {
   const BlockGates& gates = gradient.block_gates;
   for (std::int32_t block = 0; block < gradient.layout.blocks(); ++block)
     data.tables[kBlockGates].push_back(gates.of(block));
@@ -92,7 +92,7 @@ void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedu
   const std::int32_t taps = gradient.correlation ? gradient.correlation->kernel_taps : 1;
   for (const std::int32_t column : gradient.layout.col()) columns.push_back(column / taps);
   if (gradient.correlation) data.tables[kBlockPlaces] = places_of(gradient);
-  if (gradient.block_gates.shared()) put_shared_gates(data, gradient);
+  if (gradient.block_gates.taps() == 0) put_gates(data, gradient);
   // What a worker prefetches after the last run of all.
   runs.insert(runs.end(), kRunFields, 0);
   columns.insert(columns.end(), kMostRunBlocks, 0);
@@ -117,6 +117,7 @@ SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Co
       gates(gradient.gates),
       bias_gradient(gradient.bias_gradient),
       gate_gradient(gradient.gate_gradient),
+      gate_blocks(gradient.block_gates.taps()),
       sums_gates_of_taps(gradient.sums_gates_of_taps()),
       x(side_of(SddmmSide::x, gradient.exchanged(), block.in, gradient.cut_cols())),
       dy(side_of(SddmmSide::dy, !gradient.exchanged(), block.out, gradient.cut_rows())),
@@ -162,6 +163,7 @@ LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, cons
   // Each worker looks at all of x and dy, which must be little beside what it stores.
   const bool many = dw_elements > schedule.workers() * (gradient.in_features() + gradient.out_features());
   data[LayoutNumber::many_products] = geometry.exact_products && many ? 1 : 0;
+  data[LayoutNumber::gates] = gradient.block_gates.count();
   if (geometry.sums_gates_of_taps)
     data[LayoutNumber::tile_bytes] = (std::int64_t{4} * gradient.layout.blocks() + 63) / 64 * 64;
   if (geometry.packed)

@@ -62,7 +62,8 @@ struct SddmmGeometry {
   bool gates;
   bool bias_gradient;
   bool gate_gradient;
-  bool sums_gates_of_taps;  ///< as Sddmm's: sums of each block are in front of the workspace's panels
+  std::int32_t gate_blocks;  ///< blocks of dw that a gate scales; 0: kBlockGates says which
+  bool sums_gates_of_taps;   ///< as Sddmm's: sums of each block are in front of the workspace's panels
   PanelSide x;
   PanelSide dy;
   PanelSide bias;           ///< dy's, as the gradient of the bias sums it

@@ -24,7 +24,7 @@ class SddmmPass {
   void emit(std::string_view name);
   /// A pass after it, where gates are shared by taps: adds what that one has in the workspace for each block
   /// of dw, in ascending order of a gate's blocks.
-  void emit_gates_of_taps(std::string_view name, std::int32_t gates);
+  void emit_gates_of_taps(std::string_view name);
 
  private:
   using Value = llvm::Value;

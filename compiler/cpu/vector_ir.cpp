@@ -69,6 +69,9 @@ Value* VectorIr::in_register(Value* vector) {
   return ir.CreateCall(type, llvm::InlineAsm::get(type, "", "=x,0", false), {vector});
 }
 Value* VectorIr::times(Value* value, std::int64_t factor) { return ir.CreateMul(value, constant(factor)); }
+Value* VectorIr::quotient(Value* value, std::int64_t divisor) {
+  return divisor == 1 ? value : ir.CreateUDiv(value, constant(divisor));
+}
 
 Value* VectorIr::load(llvm::Type* type, Value* address, unsigned align, const char* name) {
   return ir.CreateAlignedLoad(type, address, llvm::Align(align), name);

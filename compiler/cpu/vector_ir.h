@@ -48,6 +48,8 @@ class VectorIr {
   /// A vector of 128 bits or more in a register of its own: what makes it is not folded into its store.
   [[nodiscard]] Value* in_register(Value* vector);
   [[nodiscard]] Value* times(Value* value, std::int64_t factor);
+  /// A number that is not negative, divided.
+  [[nodiscard]] Value* quotient(Value* value, std::int64_t divisor);
   [[nodiscard]] Value* plus(Value* a, Value* b) { return ir.CreateAdd(a, b); }
   [[nodiscard]] Value* load(llvm::Type* type, Value* address, unsigned align, const char* name = "");
   void store(Value* value, Value* address, unsigned align);

@@ -132,7 +132,6 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("full_tiles", problem.has_whole_tiles(config.tile_n), "no batch tile lacks entries");
   members.append(image_declarations(problem.convolution, problem.correlation.get(), problem.gathers(),
                                     problem.by_columns()));
-  if (problem.gathers()) members.number("out_blocks", problem.out_blocks(), "block rows of y");
   members.flag("by_columns", problem.by_columns(), "blocks of W are read as if they were transposed");
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
   members.flag("past_l2", writes_past_l2(problem, config), "y is written past L2, which has x and W");
@@ -140,10 +139,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("has_bias", problem.epilogue.bias);
   members.flag("has_residual", problem.epilogue.residual);
   members.flag("has_edge_bias", problem.epilogue.edge_bias);
-  if (problem.epilogue.edge_bias) {
-    members.type("Edges", "EdgeRuns");
-    members.number("features", problem.out_features(), "of y");
-  }
+  if (problem.epilogue.edge_bias) members.type("Edges", "EdgeRuns");
   members.flag("has_gates", problem.gates);
   members.flag("has_z", problem.derivative != Activation::none);
   members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
@@ -290,9 +286,10 @@ class KernelWriter {
     Entry entry = entry_of(problem_, range, instance, index());
     entry.workers = schedule.workers();
     entry.workspace = workspace_of(problem_, range.config, schedule, counters_in_front);
-    tables_.write(index(), make_tables(schedule, instance.chunk), range.config.table,
-                  {schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile},
-                  problem_.gates ? &problem_.block_gates : nullptr);
+    TableFigures figures{schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile};
+    if (problem_.epilogue.edge_bias) figures.features = problem_.out_features();
+    tables_.write(index(), make_tables(problem_, schedule, instance.chunk), range.config.table, figures,
+                  gates());
     write(range.config, instance, std::move(entry), schedule.counters > 0);
   }
 
@@ -304,7 +301,7 @@ class KernelWriter {
                   "tensor maps of an attached kernel would be those of its first layout");
     Entry entry = entry_of(problem_, range, instance, index());
     entry.arguments.push_back(Argument::tables);
-    tables_.write(index(), {}, range.config.table, {});
+    tables_.write(index(), {}, range.config.table, {}, gates());
     write(range.config, instance, std::move(entry), true);
   }
 
@@ -312,6 +309,8 @@ class KernelWriter {
 
  private:
   [[nodiscard]] std::size_t index() const { return source_.entries.size(); }
+  /// Null: there are none.
+  [[nodiscard]] const BlockGates* gates() const { return problem_.gates ? &problem_.block_gates : nullptr; }
 
   /// `splits`: some items are shared.
   void write(const Config& config, const Instance& instance, Entry entry, bool splits) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <sparsekiln/error.h>
 
 namespace sparsekiln::cuda {
 namespace {
@@ -135,7 +136,8 @@ void TableWriter::write_arrays(const Written& table) {
   if (!tables.more_blocks.empty()) arrays.write("more_blocks", tables.more_blocks);
   text() += "// The chunk after the last one of each item.\n";
   arrays.write("item_ends", tables.item_ends);
-  text() += "// Block rows of the items; -1: none.\n";
+  text() +=
+      "// Block rows of the items, where rows of y are scattered times classes, plus the class; -1: none.\n";
   arrays.write("rows", tables.rows);
   if (!tables.parts.empty()) {
     text() +=
@@ -156,12 +158,20 @@ const TableWriter::Written& TableWriter::written(std::size_t index, const Tables
   return written_.back();
 }
 
-void TableWriter::write(std::size_t index, const Tables& tables, TableForm form, const TableFigures& figures,
-                        const BlockGates* gates) {
-  if (form == TableForm::attached) {
+void TableWriter::write_attached(std::size_t index, const BlockGates* gates) {
+  if (gates == nullptr || !gates->shared()) {
     text() += fmt::format("\nusing Table{} = sparsekiln::AttachedTables;\n", index);
     return;
   }
+  if (gates->taps() == 0)
+    throw Error(ErrorKind::internal, "a mask for each block of a layout that is attached");
+  text() += fmt::format("\nstruct Table{} : sparsekiln::AttachedTables {{\n", index) +
+            write_gates(source_, places_, index, *gates) + "};\n";
+}
+
+void TableWriter::write(std::size_t index, const Tables& tables, TableForm form, const TableFigures& figures,
+                        const BlockGates* gates) {
+  if (form == TableForm::attached) return write_attached(index, gates);
   const Written& arrays = written(index, tables, form);
   const auto reader = [&](std::string_view type, std::string_view function, std::string_view array) {
     text() += fmt::format("  __device__ static {} {}(int index) {{ return {{{}}}; }}\n", type, function,
@@ -185,6 +195,8 @@ void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
         "  __device__ static long long tile_bytes() {{ return {}; }}\n",
         figures.counters, figures.counter_bytes, figures.tile_bytes);
   }
+  if (figures.features)
+    text() += fmt::format("  __device__ static int features() {{ return {}; }}\n", *figures.features);
   if (form == TableForm::unrolled) {
     text() += "  __device__ static constexpr int chunks(int worker) {\n    switch (worker) {\n";
     for (std::size_t worker = 0; worker + 1 < tables.worker_begin.size(); ++worker)

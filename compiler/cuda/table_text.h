@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ struct TableFigures {
   std::int32_t counters = 0;       ///< of one batch tile
   std::int64_t counter_bytes = 0;  ///< in front
   std::int64_t tile_bytes = 0;
+  std::optional<std::int64_t> features;  ///< of y, where the kernel asks for them
 };
 
 /// What the tables of form `global` of one module may take as text of the source. Above it,
@@ -92,6 +94,8 @@ class TableWriter {
   /// The arrays of these tables, written now or before.
   const Written& written(std::size_t index, const Tables& tables, TableForm form);
   void write_arrays(const Written& table);
+  /// One that comes with the launch.
+  void write_attached(std::size_t index, const BlockGates* gates);
   [[nodiscard]] std::string& text() { return source_.text; }
 
   Source& source_;

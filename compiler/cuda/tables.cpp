@@ -98,6 +98,16 @@ Tables make_tables(const Schedule& schedule, ChunkShape chunk) {
   return tables;
 }
 
+Tables make_tables(const Spmm& problem, const Schedule& schedule, ChunkShape chunk) {
+  Tables tables = make_tables(schedule, chunk);
+  const std::int32_t out_blocks = problem.out_blocks();
+  if (!problem.correlation || problem.correlation->classes.size() == 1) return tables;
+  const auto classes = static_cast<std::int32_t>(problem.correlation->classes.size());
+  for (std::int32_t& row : tables.rows)
+    if (row >= 0) row = row % out_blocks * classes + row / out_blocks;
+  return tables;
+}
+
 std::int64_t Tables::bytes() const {
   const auto of = [](const auto& array) {
     return static_cast<std::int64_t>(array.size() * sizeof(array[0]));

@@ -56,6 +56,9 @@ struct Tables {
   [[nodiscard]] std::int64_t bytes() const;
 };
 [[nodiscard]] Tables make_tables(const Schedule& schedule, ChunkShape chunk);
+/// The same as the kernel of a product reads them: a row is a block row of y times the classes of a
+/// convolution plus the class, so that kernels divide by the number of classes, whatever the layout.
+[[nodiscard]] Tables make_tables(const Spmm& problem, const Schedule& schedule, ChunkShape chunk);
 
 /// What the tables of one module may take of the 64 KB of `__constant__` memory.
 inline constexpr std::int64_t kConstantTableLimit = 64 * 1024 - 256;

@@ -36,6 +36,7 @@ void AttachedTables::upload(const Binary& binary) {
     parameter.counter_bytes = entry.workspace.counter_bytes;
     parameter.tile_bytes = entry.workspace.bytes_per_tile;
     parameter.counters = image.counters;
+    parameter.features = static_cast<std::int32_t>(binary.operands.out_features);
     arguments_.push_back(parameter);
     if (!image.bytes.empty()) stream.copy(at, image.bytes);
     at += image.bytes.size();

@@ -35,6 +35,7 @@ class AttachedTables {
     std::int64_t counter_bytes;
     std::int64_t tile_bytes;
     std::int32_t counters;
+    std::int32_t features;  ///< of y, forward
   };
   static_assert(sizeof(Parameter) == 80 && alignof(Parameter) == 8, "as nvcc lays out AttachedTables");
 

@@ -130,7 +130,7 @@ _SENSELESS_CONVOLUTIONS = [
     ("kernel=3 transposed input=9", ["--out-features", "65"], ["65 output features", "hold 33 to 64"]),
     ("kernel=3 padding=1 input=up-to:9", ["--epilogue", "edge_bias"], ["edge situations", "one input"]),
     ("kernel=3 input=up-to:2", [], ["reaches over 3", "no output"]),
-    ("kernel=3 input=9", ["--attached"], ["attached", "baked"]),
+    ("kernel=3 input=9 taps=111110101111", ["--attached"], ["taps for each block with attached", "3 taps for all blocks"]),
 ]
 
 # Arguments after `layout make`, and what the message must hold.

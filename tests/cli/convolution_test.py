@@ -187,6 +187,51 @@ class EdgeBiasTest(ConvolutionTest):
                 self.assert_refused(2, ["compile", "L.npy", "--target", "cpu", "--epilogue", epilogue, *geometry], needles)
 
 
+class AttachedTest(ConvolutionTest):
+    def setUp(self):
+        super().setUp()
+        self.make("random", "--rows", 5, "--cols", 2, "--density", 0.6, "--seed", 2, file="other.npy")
+
+    def check_shared(self, target: str, *request: object) -> None:
+        asked = ("--batch", 2, "--block", 16, "--conv", _GEOMETRY, *request, "--attached", "--target", target, "--check")
+        first, second = (self.answer("run", file, *asked) for file in ("L.npy", "other.npy"))
+        self.assertEqual((first["from"], second["from"], second["key"]), ("compiled", "store", first["key"]))
+        for answer in (first, second):
+            self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+            self.assertEqual((answer["attached"], answer["tier"]), (True, "attached"))
+        self.assertNotEqual(first["out_features"], second["out_features"])
+
+    @unittest.skipUnless("cpu" in compilable_targets(), "no cpu target")
+    def test_layouts_share_one_compile_on_the_cpu(self):
+        for operation in _OPERATIONS:
+            for more in ((), ("--gate",), ("--activation-order", "feature-major")):
+                with self.subTest(operation=operation, more=more):
+                    self.check_shared("cpu", "--op", operation, "--dtype", "bf16", *more)
+            self.check_shared("cpu", "--op", operation, "--dtype", "f64")
+        self.assertEqual(self.answer("run", "L.npy", "--batch", 2, *_REQUEST, "--tiered", "--target", "cpu")["tier"], "baked")
+
+    @unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+    def test_layouts_share_one_compile_on_emulated_devices(self):
+        for operation, more in (("forward", ("--epilogue", "scale+edge_bias+relu")), ("grad_input", ("--gate",))):
+            with self.subTest(operation=operation):
+                self.check_shared("emulated:sm_80", "--op", operation, "--dtype", "f16", *more)
+                request = ("--batch", 2, *_REQUEST, "--op", operation, "--target", "emulated:sm_80", *more)
+                self.assertEqual(self.answer("verify", "L.npy", *request, "--attached", "--seeds", 2)["found"], 0)
+                tiered = self.answer("run", "L.npy", *request, "--tiered", "--check")
+                self.assertEqual((tiered["tier"], tiered["random"]["ok"]), ("baked", True))
+
+    @unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+    def test_a_pack_serves_every_layout(self):
+        job = {"layouts": ["L.npy"], "blocks": [16], "batches": ["up-to:5"], "dtypes": ["f16"], "operations": ["forward", "grad_input"], "conv": _GEOMETRY}
+        self.write("jobs.json", json.dumps({"archs": ["sm_80"], "jobs": [{**job, "attached": True}]}))
+        self.assertEqual(self.answer("precompile", "jobs.json", "-o", "K.pack")["failed"], [])
+        hidden = {"SPARSEKILN_NVRTC": "/nonexistent", "SPARSEKILN_CACHE_DIR": str(self.cache.parent / "empty")}
+        for operation in ("forward", "grad_input"):
+            request = ("--batch", "up-to:5", "--n", 4, "--op", operation, "--attached", "--pack", "K.pack", "--require", "prebuilt")
+            served = self.answer("run", "other.npy", *_REQUEST, *request, "--target", "emulated:sm_80", "--check", **hidden)
+            self.assertEqual((served["from"], served["random"]["ok"]), ("pack", True))
+
+
 @unittest.skipUnless("cpu" in compilable_targets(), "no cpu target")
 class CpuTest(ConvolutionTest):
     def test_what_is_compiled_says_what_a_job_is(self):
@@ -213,7 +258,6 @@ class RefusalTest(ConvolutionTest):
             ("kernel=63 input=70", [], ["width 63, added up 65", "64 together"]),
             ("kernel=32x32 padding=16 input=33", [], ["height 32 and width 32, added up 65"]),
             ("kernel=3 input=9", ["--config", "stream tile_n=8"], ["variant stream", "variant simt would work"]),
-            ("kernel=3 input=9", ["--attached"], ["attached", "baked would work"]),
             ("kernel=3 input=9", ["--batch", 1 << 30], ["positions together"]),
             ("kernel=3 input=9", ["--dtype", "f64"], ["f64", "cpu"]),
             ("kernel=3 input=9", ["--in-features", 96], ["96 input features", "97 to 128"]),
@@ -223,6 +267,17 @@ class RefusalTest(ConvolutionTest):
                 with self.subTest(geometry=geometry, more=more, operation=operation):
                     request = ["compile", "L.npy", "--target", "sm_90", "--op", operation, "--conv", geometry, *more]
                     self.assert_refused(2, request, needles)
+
+    def test_what_belongs_to_one_layout_is_not_attached(self):
+        self.make("random", "--rows", 2, "--cols", 2, "--density", 1, file="four.npy")
+        masked = ("--conv", "kernel=3 input=9 taps=111110101111")
+        needles = ["a mask of taps for each block", "a mask of 3 taps for all blocks", "would work"]
+        for asked in (("--attached",), ("--tiered",), ("--config", "simt tile_n=32 tile_out=4 warps=4 table=attached")):
+            with self.subTest(asked=asked):
+                self.assert_refused(2, ["compile", "four.npy", "--target", "sm_90", *masked, *asked], needles)
+        request = ("compile", "four.npy", "--conv", "kernel=3 input=9", "--attached", "--target", "sm_90")
+        self.assert_refused(2, [*request, "--op", "grad_weight"], ["attached tables of grad_weight", "leave `attached`"])
+        self.assert_refused(2, [*request, "--in-features", 63, "--alignment", 4], ["64 x 63 features", "whole blocks"])
 
     def test_every_command_refuses_a_geometry_that_is_none(self):
         for command in ("compile", "run", "verify", "tune"):

@@ -75,6 +75,7 @@ enum Axis : std::size_t {
   kWorkers,
   kOrder,
   kInput,
+  kAttached,
   kAxes
 };
 constexpr std::array<int, kAxes> kSizes{3,
@@ -99,6 +100,7 @@ constexpr std::array<int, kAxes> kSizes{3,
                                         kAlignments.size(),
                                         2,
                                         2,
+                                        2,
                                         2};
 
 struct Trial {
@@ -108,9 +110,8 @@ struct Trial {
 
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
-        "{} of '{}', input {}, {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to "
-        "{}{}, "
-        "aligned to {}, epilogue {}, derivative {}{}{}, {}, padding {}, target {}, config '{}'",
+        "{} of '{}', input {}, {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to {}{}, "
+        "aligned to {}, epilogue {}, derivative {}{}{}, {}, padding {}, target {}, {}, config '{}'",
         name(options.operation), sparsekiln::to_string(options.convolution), fmt::join(launch.input, " x "),
         layout.rows(), layout.cols(), sparsekiln::to_string(options.block), layout.blocks(),
         options.in_features, options.out_features, launch.n, sparsekiln::to_string(options.batch),
@@ -120,7 +121,7 @@ struct Trial {
         options.gate_gradient ? ", gates and their gradient"
         : options.gates       ? ", gates"
                               : "",
-        name(options.order), launch.padding, options.target,
+        name(options.order), launch.padding, options.target, name(options.specialization),
         options.config ? sparsekiln::to_string(*options.config) : "default");
   }
 };
@@ -253,6 +254,7 @@ Trial trial_of(const Row& row) {
   trial.options.gates = row[kGate] != 0;
   trial.options.gate_gradient =
       row[kGate] == 2 && trial.options.operation == Operation::grad_weight && types.dtype != DType::f64;
+  if (row[kAttached] == 1) trial.options.specialization = Specialization::attached;
   trial.launch.n = n;
   trial.launch.padding = row[kWide] == 1 ? 16 : 0;
   if (!dynamic && row[kPinned] != 0) trial.options.config = pinned(trial.layout, trial.options, numbers);
@@ -266,6 +268,13 @@ bool exists(const Row& row) {
   const Types& types = kTypes[static_cast<std::size_t>(row[kType])];
   if (types.math == Math::tf32 ? on_cpu : types.dtype == DType::f64 && !on_cpu) return false;
   if (!on_cpu && row[kOrder] == 1) return false;  // CUDA targets refuse it
+  // A mask for each block belongs to a layout, and on CUDA targets so do cut blocks and gradients of the
+  // weight.
+  if (row[kAttached] == 1 &&
+      (row[kMask] == 2 ||
+       (!on_cpu &&
+        (kOperations[static_cast<std::size_t>(row[kOperation])] == Operation::grad_weight || row[kCut] > 0))))
+    return false;
   const auto bytes = static_cast<int>(std::max(size_of(types.dtype), size_of(types.out)));
   if (row[kAlignment] != kUnset && kAlignments[static_cast<std::size_t>(row[kAlignment])] < bytes)
     return false;
@@ -287,8 +296,45 @@ bool exists(const Row& row) {
   return true;
 }
 
+/// A larger layout that the same attached code serves.
+Trial enlarged(Trial trial, std::size_t number) {
+  const Layout& own = trial.layout;
+  trial.layout = patterns::random(own.rows() + 2, own.cols() + 1, 0.7, number);
+  Options& options = trial.options;
+  std::int64_t& of_rows = options.convolution.transposed ? options.in_features : options.out_features;
+  std::int64_t& of_cols = options.convolution.transposed ? options.out_features : options.in_features;
+  if (of_rows != 0) of_rows += std::int64_t{2} * options.block.out;
+  if (of_cols != 0) of_cols += options.block.in;
+  return trial;
+}
+
+/// What is wrong about the code of an attached kernel, as far as results do not show it.
+std::string not_shared(const Trial& trial, std::size_t number) {
+  const Trial other = enlarged(trial, number);
+  const Built first = build(other.layout, other.options);
+  const Built second = build(trial.layout, trial.options);
+  return second.from == From::compiled || second.key != first.key ? "another layout is other code" : "";
+}
+
+/// What a launch leaves, in the baked kernel with the same numbers.
+std::vector<std::byte> image_of_baked(const Trial& trial, const TestLaunch& launch) {
+  Options options = trial.options;
+  options.specialization = Specialization::tiered;
+  const Kernel baked = compile(trial.layout, options);
+  baked.wait();
+  const auto operands = launch.place(baked, Suite::current().device());
+  operands->launch(baked);
+  Suite::current().device()->synchronize();
+  std::vector<std::byte> image;
+  (void)operands->judge(baked.binary().plan, &image);
+  return baked.tier() == Tier::baked ? image : std::vector<std::byte>();
+}
+
 std::string failure_of(const Trial& trial, std::size_t number) {
+  const bool attached = trial.options.specialization == Specialization::attached;
   try {
+    if (attached)
+      if (std::string failure = not_shared(trial, number); !failure.empty()) return failure;
     const Kernel kernel = compile(trial.layout, trial.options);
     const Problem problem = make_problem(trial.layout, trial.options);
     for (const Inputs kind : {Inputs::small_integers, Inputs::random}) {
@@ -298,10 +344,13 @@ std::string failure_of(const Trial& trial, std::size_t number) {
       const auto operands = launch->place(kernel, Suite::current().device());
       operands->launch(kernel);
       Suite::current().device()->synchronize();
-      const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
+      std::vector<std::byte> image;
+      const CheckResult result = operands->judge(kernel.binary().plan, &image);
       if (!result.ok)
         return fmt::format("{}{}: {}", kind == Inputs::random ? "random" : "small integers", seed,
                            result.first_failure);
+      if (attached && kind == Inputs::random && image != image_of_baked(trial, *launch))
+        return fmt::format("random{}: other bits than baked", seed);
     }
   } catch (const Error& error) {
     return error.what();

@@ -209,3 +209,33 @@ def test_gates_scale_all_taps_of_a_block_and_have_the_gradients_that_pytorch_fin
         np.testing.assert_array_equal(one, again)
     with pytest.raises(sk.InvalidArgument, match=rf"gates.*\[{blocks}\]"):
         kernel(x, dy, w=present, gates=np.ones(int(mask.sum()), np.float32))
+
+
+@pytest.mark.parametrize("geometry", ["kernel=3x2 stride=2 padding=1 input=7x5", TRANSPOSED, "kernel=3 padding=1 input=9 taps=101"])
+def test_an_attached_kernel_takes_another_layout(geometry):
+    first, second = (sk.patterns.random(3, 4, density, seed=4) for density in (0.4, 0.8))
+    transposed = "transposed" in geometry
+    extents = tuple(map(int, geometry.split("input=")[1].split(" ")[0].split("x")))
+    taps = 2 if "taps=" in geometry else 6
+    x, values = draw(2, *extents, 48 if transposed else 32), draw(second.blocks, taps, *BLOCK)
+    of = lambda layout, **more: sk.compile(layout, BLOCK, sk.up_to(2), target="cpu", convolution=geometry, **more)
+    kernel = of(first, attached=True)
+    assert of(second, attached=True).key == kernel.key
+    kernel.relayout(second)
+    assert (kernel.layout, kernel.tier) == (second, "attached")
+    y = kernel(x, values)
+    np.testing.assert_array_equal(y, of(second)(x, values))
+    gradient = of(first, op="grad_weight", attached=True)
+    gradient.relayout(second)
+    np.testing.assert_array_equal(gradient(x, y), of(second, op="grad_weight")(x, y))
+    with pytest.raises(sk.InvalidArgument, match="3 x 4"):
+        kernel.relayout(sk.patterns.random(4, 3, 1.0))
+
+
+def test_a_mask_of_taps_for_each_block_has_no_other_layout():
+    square = sk.patterns.random(2, 2, 1.0)
+    options = {"block": BLOCK, "batch": 2, "target": "cpu", "convolution": "kernel=3 padding=1 input=8 taps=111110101111"}
+    with pytest.raises(sk.InvalidArgument, match="a mask of 3 taps for all blocks"):
+        sk.compile(square, attached=True, **options)
+    with pytest.raises(sk.InvalidArgument, match="with a mask for all blocks"):
+        sk.compile(square, **options).relayout(square)

@@ -39,7 +39,7 @@ def _use(
     largest = (form.most, form.output(form.most)) if form.most else (input, output)
     return Use(
         operation, block, *channels, x.dtype, x.device, convolution=form.text(tuple(input), taps, output_padding),
-        transposed=output_padding is not None, positions=max(map(math.prod, largest)), **more,
+        transposed=output_padding is not None, positions=max(map(math.prod, largest)), masks_blocks=differs_by_block(taps), **more,
     )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ class Use(NamedTuple):
     convolution: str = "none"  #: as sparsekiln.compile takes it
     transposed: bool = False  #: a convolution whose rows of blocks are of inputs
     positions: int = 1  #: of an image of a convolution, of its input or its output: of the larger one
+    masks_blocks: bool = False  #: each block has taps of its own, so that no other layout can be meant
 
     def bound(self, n: int) -> int:
         """The largest batch of the kernel that serves a batch of `n`."""
@@ -127,10 +128,11 @@ def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparse
         inputs, outputs = outputs, inputs
     in_features = 0 if use.in_features == inputs else use.in_features  # 0: no block is partial
     out_features = 0 if use.out_features == outputs else use.out_features
-    # As compile.h says, convolutions, and CUDA kernels for the gradient of the weight or partial blocks, cannot be attached.
+    # As options.h says, masks for each block, and CUDA kernels for the gradient of the weight or partial blocks, cannot be
+    # attached.
     whole = in_features == 0 and out_features == 0
     attachable = use.device.type == "cpu" or (whole and use.operation != "grad_weight")
-    return compiled(attached=attachable and use.convolution == "none")
+    return compiled(attached=attachable and not use.masks_blocks)
 
 
 def _target(device: torch.device) -> str:

@@ -1,5 +1,6 @@
 #include "compiler/attach.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -133,6 +134,48 @@ TEST_CASE("a layout without blocks, and one without rows, can be attached") {
   CHECK(none.entries[0].workers > 0);
   CHECK(none.operands.out_features == 48);
   CHECK_FALSE(attach(Layout(), shared).lacks_layout());
+}
+
+/// A strided convolution with gates.
+Problem convolution_of(Operation operation, const Layout& layout) {
+  Problem problem = mma_problem({16, 16}, 2, kHalf);
+  problem.layout = layout;
+  problem.operation = operation;
+  problem.gates = true;
+  problem.convolution = parse_convolution("kernel=3x3 stride=2 padding=1 input=9x8");
+  problem.epilogue.edge_bias = operation == Operation::forward;
+  return problem;
+}
+
+TEST_CASE("the code of an attached convolution does not depend on the layout that it is made for") {
+  for (const Operation operation : {Operation::forward, Operation::grad_input}) {
+    Plan plan{{2, mma_config(16, OperandA::x, 2, 1)}};
+    plan[0].config.table = TableForm::attached;
+    const auto text_for = [&](const Layout& layout) {
+      return emit(convolution_of(operation, layout), kTarget, plan, {}).text;
+    };
+    const std::string text = text_for(patterns::random(3, 4, 0.5, 1));
+    CHECK(text == text_for(patterns::random(9, 7, 0.2, 2)));
+    CHECK(text.find("block / 9") != std::string::npos);  // the gate of a block of values
+  }
+}
+
+TEST_CASE("rows of a convolution that scatters say their block row and their class, whatever the layout") {
+  const Layout layout = patterns::random(5, 3, 0.7, 1);
+  const Spmm product(convolution_of(Operation::grad_input, layout));
+  const Config config = mma_config(16, OperandA::x, 2, 1);
+  const Schedule schedule = make_schedule(product, kTarget, config, 2);
+  const ChunkShape chunk = chunk_shape(product, kTarget, config);
+  const Tables plain = make_tables(schedule, chunk);
+  const Tables tables = make_tables(product, schedule, chunk);
+  CHECK(tables.steps == plain.steps);
+  REQUIRE(tables.rows.size() == plain.rows.size());
+  constexpr std::int32_t kClasses = 4;  // of a stride of 2 x 2
+  for (std::size_t i = 0; i < tables.rows.size(); ++i) {
+    CHECK(tables.rows[i] / kClasses == plain.rows[i] % 3);  // 3 blocks of input features
+    CHECK(tables.rows[i] % kClasses == plain.rows[i] / 3);
+  }
+  CHECK(std::ranges::max(tables.rows) == 3 * kClasses - 1);
 }
 
 TEST_CASE("code that has its layout in it takes no other") {
