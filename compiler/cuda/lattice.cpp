@@ -24,10 +24,6 @@ void add(Declarations& members, std::string_view name, const Convolution::Extent
 }  // namespace
 
 void validate_lattice(const Computation& computed) {
-  if (computed.feature_major())
-    refuse(
-        "a convolution of feature-major activations, channels-first: for CUDA targets batch-major ones, "
-        "channels-last, would work");
   const auto& kernel = computed.convolution.kernel;
   const std::int64_t bits = std::int64_t{kernel[0]} + kernel[1] + kernel[2];
   if (bits > kMostBits)

@@ -248,7 +248,6 @@ bool exists(const Row& row) {
   const bool on_cpu = Suite::current().on_cpu();
   const Types& types = kTypes[static_cast<std::size_t>(row[kType])];
   if (types.math == Math::tf32 ? on_cpu : types.dtype == DType::f64 && !on_cpu) return false;
-  if (!on_cpu && row[kOrder] == 1) return false;  // CUDA targets refuse it
   const auto bytes = static_cast<int>(std::max(size_of(types.dtype), size_of(types.out)));
   if (row[kAlignment] != kUnset && kAlignments[static_cast<std::size_t>(row[kAlignment])] < bytes)
     return false;
