@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autotune/cuda_images.h"
 #include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/families.h"
 #include "compiler/edge_runs.h"
@@ -92,6 +93,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.chunks = tiles * counts.chunks;
   work.ctas = counts.workers * std::max<std::int64_t>(tiles, 1);
   work.largest = counts.largest;
+  add_transpositions(work, problem, n);
   return work;
 }
 
@@ -154,6 +156,7 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
   work.chunks = stages;
   work.ctas = ctas;
   work.largest = counts.largest;
+  add_transpositions(work, gradient, n);
   return work;
 }
 

@@ -31,8 +31,8 @@ __device__ __forceinline__ unsigned* tile_of(int warp) {
 }
 
 /// Transposes matrices of [rows][columns] elements by the tiles of a warp. Addresses and strides are
-/// multiples of kFromUnit and of kToUnit bytes, at most 16, by which elements are read and written. A last
-/// unit of a row may reach past its end, to where its stride has room.
+/// multiples of kFromUnit and of kToUnit bytes, at most 16, by which elements are read and written. The last
+/// unit that is written of a row may reach past its end, to where its stride has room.
 template <class Element, int kFromUnit, int kToUnit>
 struct WarpTransposition {
   enum : int {
@@ -132,6 +132,11 @@ struct WarpTransposition {
   }
 };
 
+/// The largest power of two, of 16 at most, that divides a number of bytes.
+__device__ constexpr int unit_of(int bytes) {
+  return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : 2;
+}
+
 /// The images of one activation, and its rows. Config names image_alignment (bytes that addresses of images
 /// and their distances are multiples of), image_warps (warps of a CTA that transpose), threads, and
 /// images_dynamic (the tiles are in dynamic shared memory, of which there is enough; otherwise they are in
@@ -144,8 +149,9 @@ struct Images {
     kOfRow = 16 / kElement,
     kRow = (kFeatures + kOfRow - 1) / kOfRow * kOfRow,  ///< elements from one row to the next
     /// What the address of a feature is a multiple of, as far as 16 bytes.
-    kBits = kPositions % 16 * kElement | Config::image_alignment,
-    kUnit = kBits % 16 == 0 ? 16 : kBits % 8 == 0 ? 8 : kBits % 4 == 0 ? 4 : 2,
+    kUnit = unit_of(kPositions % 16 * kElement | Config::image_alignment),
+    /// What a row has whole units of: what follows them was not written.
+    kRowUnit = unit_of(kFeatures % 16 * kElement),
   };
 
   /// Of the rows of n images: a multiple of 16.
@@ -160,7 +166,7 @@ struct Images {
   }
   __device__ static __forceinline__ void to_images(const Element* rows, Element* images, long long stride,
                                                    int n) {
-    each_tile<kPositions, kFeatures, WarpTransposition<Element, 16, kUnit>>(
+    each_tile<kPositions, kFeatures, WarpTransposition<Element, kRowUnit, kUnit>>(
         n, rows, static_cast<long long>(kPositions) * kRow, kRow, images, stride, kPositions);
   }
 

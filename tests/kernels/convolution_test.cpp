@@ -231,8 +231,9 @@ Trial trial_of(const Row& row) {
                                                       : Suite::current().on_cpu() ? 1
                                                                                   : 3);
   add_ends(trial.options, row[kEnd]);
-  // An edge bias, and f64, go with channels-last activations alone.
-  if (row[kOrder] == 1 && !trial.options.epilogue.edge_bias && types.dtype != DType::f64)
+  // f64, and on the cpu an edge bias, go with channels-last activations alone.
+  const bool edges = Suite::current().on_cpu() && trial.options.epilogue.edge_bias;
+  if (row[kOrder] == 1 && !edges && types.dtype != DType::f64)
     trial.options.order = ActivationOrder::feature_major;
   trial.options.gates = row[kGate] != 0;
   trial.options.gate_gradient =
