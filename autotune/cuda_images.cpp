@@ -26,9 +26,8 @@ void add(Work& work, const TransposedImages::Side& side, std::int32_t alignment,
   work.global_bytes += images + (into ? n * side.positions * row : images);
   work.memory_bytes += images;
   const std::int64_t columns = 32 * 4 / element;
-  const std::int64_t tiles = into
-                                 ? n * quotient_up(side.features, 32) * quotient_up(side.positions, columns)
-                                 : n * quotient_up(side.positions, 32) * quotient_up(side.features, columns);
+  const std::int64_t tiles = into ? n * quotient_up(side.features, 32) * quotient_up(side.positions, columns)
+                                  : n * quotient_up(side.positions, 32) * quotient_up(side.features, columns);
   work.shared_bytes += tiles * 2 * 4 * kTileWords;
   const std::int64_t of_images = std::gcd(std::gcd(side.positions * element, std::int64_t{16}), alignment);
   const std::int64_t of_rows = into ? 16 : std::gcd(side.features * element, std::int64_t{16});
@@ -36,9 +35,8 @@ void add(Work& work, const TransposedImages::Side& side, std::int32_t alignment,
   const double read = lane_units(into ? of_images : of_rows);
   const double written = lane_units(into ? of_rows : of_images);
   work.instructions += static_cast<std::int64_t>(
-      static_cast<double>(tiles) *
-      (kInstructionsOfTile + kInstructionsOfRead * read + kInstructionsOfWrite * written +
-       kInstructionsOfWord * kTileWords / 32));
+      static_cast<double>(tiles) * (kInstructionsOfTile + kInstructionsOfRead * read +
+                                    kInstructionsOfWrite * written + kInstructionsOfWord * kTileWords / 32));
 }
 
 }  // namespace

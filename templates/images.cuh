@@ -47,9 +47,9 @@ struct WarpTransposition {
   __device__ static __forceinline__ void load(unsigned* shared, const Element* from, long long stride,
                                               int rows, int columns) {
     enum : int {
-      kUnit = kFromUnit / kElement,                ///< elements
-      kRowUnits = kColumns / kUnit,                ///< of a tile
-      kPasses = kRows * kRowUnits / 32,            ///< units of a lane
+      kUnit = kFromUnit / kElement,               ///< elements
+      kRowUnits = kColumns / kUnit,               ///< of a tile
+      kPasses = kRows * kRowUnits / 32,           ///< units of a lane
       kBatch = kPasses < 16 ? int{kPasses} : 16,  ///< that are on their way at once
       kUnitWords = kFromUnit < 4 ? 1 : kFromUnit / 4,
     };

@@ -204,9 +204,8 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
     return fmt::format("  sparsekiln::{}<Config{}>({});\n", function, kernel.index, given);
   };
   ends = fmt::format("  sparsekiln::EpilogueArguments<Config{}> ends;\n", kernel.index) + ends;
-  const std::string more =
-      (kernel.takes_tables ? ", table" : fmt::format(", Table{}{{}}", kernel.index)) +
-      passed_tensor_maps(kernel.tensor_maps);
+  const std::string more = (kernel.takes_tables ? ", table" : fmt::format(", Table{}{{}}", kernel.index)) +
+                           passed_tensor_maps(kernel.tensor_maps);
   if (kernel.symbols.size() == 1)
     return write_function(
         kernel.symbols.front(),

@@ -9,8 +9,8 @@
 
 namespace sparsekiln::cuda {
 
-/// The channels-first activations of a launch, of a problem that on_rows (compiler/problem_kind.h) made one of
-/// rows, which templates/images.cuh transposes. For a gradient of the weight y's are those of dy.
+/// The channels-first activations of a launch, of a problem that on_rows (compiler/problem_kind.h) made one
+/// of rows, which templates/images.cuh transposes. For a gradient of the weight y's are those of dy.
 struct TransposedImages {
   struct Side {
     std::int64_t features = 0;

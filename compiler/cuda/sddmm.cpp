@@ -153,7 +153,7 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
 struct KernelText {
   std::size_t index;
   std::span<const std::string> symbols;  ///< where images are transposed, that first
-  std::string_view function;  ///< the template
+  std::string_view function;             ///< the template
   std::int32_t threads;
   std::size_t tensor_maps;
   bool overlaps;  ///< it begins before the launch before it has ended
@@ -289,8 +289,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), i)};
     if (gradient.sums_gates_of_taps()) entry.passes.push_back(fmt::format("sparsekiln_gate_gradient_{}", i));
     const bool transposes = gradient.image_alignment != 0;
-    if (transposes)
-      entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", i));
+    if (transposes) entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", i));
     entry.tile_n = 0;
     const auto runs = static_cast<std::int64_t>(schedules[i].runs.size());
     const std::int32_t slices = batch_slices(gradient, target, config, runs);
@@ -299,7 +298,8 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     const std::int64_t gates = gradient.sums_gates_of_taps() ? std::int64_t{4} * gradient.layout.blocks() : 0;
     entry.workspace = {counter_bytes, sums + gates};
     if (transposes)
-      entry.workspace = {counter_bytes, (sums + gates + 15) / 16 * 16, TransposedImages(gradient).row_bytes()};
+      entry.workspace = {counter_bytes, (sums + gates + 15) / 16 * 16,
+                         TransposedImages(gradient).row_bytes()};
     entry.threads = instance.threads;
     entry.dynamic_shared_bytes =
         transposes ? shared_bytes_with_images(instance) : instance.dynamic_shared_bytes;

@@ -112,8 +112,8 @@ std::uint64_t bytes_of_gradient(const Problem& problem, const Target& target, co
   return static_cast<std::uint64_t>(dy + x + dw + (slices == 1 ? 0 : runs * (slices * (2 * sums + 4) + 4)));
 }
 
-/// What the passes move that transpose images: each activation once as images, and once as rows, of which those
-/// of x and of dy are written to the end of their last 16 bytes.
+/// What the passes move that transpose images: each activation once as images, and once as rows, of which
+/// those of x and of dy are written to the end of their last 16 bytes.
 std::uint64_t bytes_of_images(const Problem& problem, std::int64_t n) {
   if (!problem.feature_major()) return 0;
   const bool gradient = problem.operation == Operation::grad_weight;
@@ -221,8 +221,8 @@ const std::vector<Counted>& with_images() {
       for (const char* const geometry :
            {"kernel=3x3 padding=1 input=12x12", "kernel=3x3 stride=2 padding=1 input=11x9"})
         for (const Types& types : {Types{DType::f16, Math::ieee}, Types{DType::f32, Math::ieee}})
-          result.push_back(count(operation, geometry, {32, 32}, types, "sm_90:4", {},
-                                 ActivationOrder::feature_major));
+          result.push_back(
+              count(operation, geometry, {32, 32}, types, "sm_90:4", {}, ActivationOrder::feature_major));
     return result;
   }();
   return all;
@@ -268,7 +268,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("channels-first images are transposed without bank conflicts, and each byte of them is moved once") {
+TEST_CASE(
+    "channels-first images are transposed without bank conflicts, and each byte of them is moved once") {
   for (const Counted& run : with_images()) {
     CHECK_MESSAGE(run.resources.spill_store_bytes + run.resources.stack_bytes == 0, run.what);
     std::uint64_t moved = 0;

@@ -114,10 +114,9 @@ std::vector<std::byte> numbers(std::int64_t count, DType dtype, unsigned seed) {
     const auto sign = static_cast<unsigned>(random() % 2);
     const auto exponent = static_cast<unsigned>(random() % 8);
     const auto bits = static_cast<unsigned>(random());
-    const unsigned word = dtype == DType::f16 ? sign << 15 | (11 + exponent) << 10 | bits % (1u << 10)
-                          : dtype == DType::bf16
-                              ? sign << 15 | (123 + exponent) << 7 | bits % (1u << 7)
-                              : sign << 31 | (123 + exponent) << 23 | bits % (1u << 23);
+    const unsigned word = dtype == DType::f16    ? sign << 15 | (11 + exponent) << 10 | bits % (1u << 10)
+                          : dtype == DType::bf16 ? sign << 15 | (123 + exponent) << 7 | bits % (1u << 7)
+                                                 : sign << 31 | (123 + exponent) << 23 | bits % (1u << 23);
     std::memcpy(bytes.data() + i * size_of(dtype), &word, size_of(dtype));
   }
   return bytes;
