@@ -8,8 +8,8 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Of a warp's tile (templates/images.cuh), which has 32 rows of 32 words; and each unit of a lane, as it is
-/// read and as it is written.
+/// Those of a warp's tile (templates/images.cuh), of 32 rows of 32 words; and of each unit of a lane, as it
+/// is read and as it is written.
 constexpr std::int64_t kTileWords = 32 * 32;
 constexpr double kInstructionsOfTile = 60;
 constexpr double kInstructionsOfRead = 9;
@@ -18,8 +18,9 @@ constexpr double kInstructionsOfWrite = 6;
 
 std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
-/// `into`: to rows, otherwise to images.
-void add(Work& work, const TransposedImages::Side& side, std::int32_t alignment, std::int64_t n, bool into) {
+/// `into`: images to rows; otherwise rows to images.
+void add(Transpositions& work, const TransposedImages::Side& side, std::int32_t alignment, std::int64_t n,
+         bool into) {
   const auto element = static_cast<std::int64_t>(size_of(side.dtype));
   const std::int64_t images = n * side.positions * side.features * element;
   const std::int64_t row = quotient_up(side.features * element, 16) * 16;
@@ -41,23 +42,27 @@ void add(Work& work, const TransposedImages::Side& side, std::int32_t alignment,
 
 }  // namespace
 
-void add_transpositions(Work& work, const Spmm& product, std::int64_t n) {
-  if (product.image_alignment == 0) return;
+Transpositions transpositions_of(const Spmm& product, std::int64_t n) {
+  Transpositions work;
+  if (product.image_alignment == 0) return work;
   const TransposedImages images(product);
   for (std::int32_t i = 0; i < images.x.activations; ++i)
     add(work, images.x, product.image_alignment, n, true);
-  for (std::int32_t i = 0; i < images.y.activations; ++i)  // y, and a residual, which is read
+  for (std::int32_t i = 0; i < images.y.activations; ++i)  // a residual is read, and y is written
     add(work, images.y, product.image_alignment, n, i != 0);
-  work.kernels += 2;
+  work.kernels = 2;
+  return work;
 }
 
-void add_transpositions(Work& work, const Sddmm& gradient, std::int64_t n) {
-  if (gradient.image_alignment == 0) return;
+Transpositions transpositions_of(const Sddmm& gradient, std::int64_t n) {
+  Transpositions work;
+  if (gradient.image_alignment == 0) return work;
   const TransposedImages images(gradient);
   add(work, images.x, gradient.image_alignment, n, true);
   for (std::int32_t i = 0; i < images.y.activations; ++i)
     add(work, images.y, gradient.image_alignment, n, true);
-  ++work.kernels;
+  work.kernels = 1;
+  return work;
 }
 
 }  // namespace sparsekiln::cuda

@@ -43,6 +43,14 @@ std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Cou
          warps * (4 * (counts.items + counts.workers) + splits + rows + 16 * counts.workers);
 }
 
+void add(Work& work, const Transpositions& more) {
+  work.global_bytes += more.global_bytes;
+  work.memory_bytes += more.memory_bytes;
+  work.shared_bytes += more.shared_bytes;
+  work.instructions += more.instructions;
+  work.kernels += more.kernels;
+}
+
 Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, const Counts& counts,
           std::int64_t n) {
   const std::int64_t rows = problem.product_rows(n);
@@ -93,7 +101,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.chunks = tiles * counts.chunks;
   work.ctas = counts.workers * std::max<std::int64_t>(tiles, 1);
   work.largest = counts.largest;
-  add_transpositions(work, problem, n);
+  add(work, transpositions_of(problem, n));
   return work;
 }
 
@@ -156,7 +164,7 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
   work.chunks = stages;
   work.ctas = ctas;
   work.largest = counts.largest;
-  add_transpositions(work, gradient, n);
+  add(work, transpositions_of(gradient, n));
   return work;
 }
 

@@ -154,7 +154,7 @@ struct Images {
     kRowUnit = unit_of(kFeatures % 16 * kElement),
   };
 
-  /// Of the rows of n images: a multiple of 16.
+  /// What the rows of n images take: a multiple of 16.
   __device__ static __forceinline__ long long bytes(int n) {
     return static_cast<long long>(n) * kPositions * (kRow * kElement);
   }

@@ -265,6 +265,17 @@ TEST_CASE("a launch of channels-first images takes as much workspace as its imag
   CHECK(last.passes.size() == 3);
 }
 
+TEST_CASE("launches of channels-first images do not begin early") {
+  if (Suite::current().on_cpu()) return;
+  Options options = Suite::current().options({16, 16}, 2);
+  options.convolution = parse_convolution("kernel=3x3 padding=1 input=5x5");
+  options.order = ActivationOrder::feature_major;
+  options.overlap_launches = true;
+  const Kernel kernel = compile(patterns::random(2, 2, 1, 1), options);
+  CHECK_FALSE(kernel.binary().operands.overlap_launches);
+  CHECK_FALSE(kernel.binary().entries.front().attributes.overlaps_previous);
+}
+
 TEST_CASE("an edge bias goes with channels-first images on CUDA targets alone") {
   Options options = Suite::current().options({16, 16}, 1);
   options.convolution = parse_convolution("kernel=3x3 padding=1 input=5x5");
