@@ -294,6 +294,7 @@ bool is_pointer(Argument argument) {
     case Argument::pairs:
     case Argument::tables:
     case Argument::tensor_map:
+    case Argument::images:
       break;
   }
   return false;

@@ -21,6 +21,7 @@ constexpr std::int64_t kMostClasses = std::int64_t{1} << 12;
 constexpr std::int64_t kMostPoints = std::int64_t{1} << 31;
 constexpr std::string_view kForm =
     "write words such as kernel=3x3 stride=2 dilation=1 padding=1 input=32x32; kernel and input are needed";
+constexpr std::string_view kUpTo = "up-to:";
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::invalid_argument, message); }
 
@@ -50,6 +51,7 @@ struct Words {
   std::vector<bool> tap_mask;
   bool same = false;
   bool transposed = false;
+  bool dynamic = false;
 };
 
 std::vector<std::int32_t> numbers_of(std::string_view text, std::string_view word) {
@@ -95,7 +97,7 @@ void read_word(Words& words, std::string_view word) {
   }
   const std::size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
-  const std::string_view text = equals == std::string_view::npos ? "" : word.substr(equals + 1);
+  std::string_view text = equals == std::string_view::npos ? "" : word.substr(equals + 1);
   const auto read = [&](auto& into) {
     if (into) refuse(fmt::format("convolution: '{}' comes twice", printable(name)));
     into = numbers_of(text, word);
@@ -103,7 +105,11 @@ void read_word(Words& words, std::string_view word) {
   if (name == "kernel") return read(words.kernel);
   if (name == "stride") return read(words.stride);
   if (name == "dilation") return read(words.dilation);
-  if (name == "input") return read(words.input);
+  if (name == "input") {
+    words.dynamic = text.starts_with(kUpTo);
+    if (words.dynamic) text.remove_prefix(kUpTo.size());
+    return read(words.input);
+  }
   if (name == "output-padding") return read(words.output_padding);
   if (name == "taps") return read_mask(words, text);
   if (name != "padding")
@@ -141,17 +147,16 @@ std::int64_t paddings(const Convolution& convolution, std::size_t dimension) {
 }
 
 /// Without the bounds that `validate` puts on it.
-std::int64_t output_extent(const Convolution& convolution, std::size_t i) {
+std::int64_t output_extent(const Convolution& convolution, std::size_t i, std::int64_t input) {
   const std::int64_t around = paddings(convolution, i) - reach(convolution, i);
   if (convolution.transposed)
-    return (convolution.input[i] - std::int64_t{1}) * convolution.stride[i] - around +
-           convolution.output_padding[i];
-  return (convolution.input[i] + around) / convolution.stride[i] + 1;
+    return (input - 1) * convolution.stride[i] - around + convolution.output_padding[i];
+  return (input + around) / convolution.stride[i] + 1;
 }
 
 /// The extent that taps reach over: x's, or y's of a transposed convolution.
-std::int64_t wide_extent(const Convolution& convolution, std::size_t i) {
-  return convolution.transposed ? output_extent(convolution, i) : std::int64_t{convolution.input[i]};
+std::int64_t wide_extent(const Convolution& convolution, std::size_t i, std::int64_t input) {
+  return convolution.transposed ? output_extent(convolution, i, input) : input;
 }
 
 }  // namespace
@@ -180,10 +185,31 @@ std::int64_t Convolution::present_taps(std::int64_t blocks) const {
   return of_block != 0 ? blocks * of_block : std::count(tap_mask.begin(), tap_mask.end(), true);
 }
 
-Extents Convolution::output() const {
+Extents Convolution::output(const Extents& of_input) const {
   Extents result{};
-  for (std::size_t i = 0; i < 3; ++i) result[i] = static_cast<std::int32_t>(output_extent(*this, i));
+  for (std::size_t i = 0; i < 3; ++i)
+    result[i] = static_cast<std::int32_t>(output_extent(*this, i, of_input[i]));
   return result;
+}
+
+bool Convolution::takes(const Extents& of_input) const {
+  if (!dynamic) return of_input == input;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (of_input[i] < 1 || of_input[i] > input[i]) return false;
+    const std::int64_t wide = wide_extent(*this, i, of_input[i]);
+    if (wide < 1 || reach(*this, i) > wide + paddings(*this, i)) return false;
+  }
+  return true;
+}
+
+Convolution Convolution::at(const Extents& of_input) const {
+  if (!takes(of_input))
+    refuse(fmt::format("convolution: an input of {}, where it is {}{}", joined(of_input, dimensions),
+                       dynamic ? "up to " : "", joined(input, dimensions)));
+  Convolution fixed = *this;
+  fixed.input = of_input;
+  fixed.dynamic = false;
+  return fixed;
 }
 
 std::int64_t Convolution::input_positions() const { return product(input); }
@@ -209,6 +235,7 @@ Convolution parse_convolution(std::string_view text) {
   convolution.padding_before = spread(words.before, dimensions, 0, "padding");
   convolution.padding_after = spread(words.after, dimensions, 0, "padding");
   convolution.input = spread(words.input, dimensions, 1, "input");
+  convolution.dynamic = words.dynamic;
   convolution.transposed = words.transposed;
   convolution.output_padding = spread(words.output_padding, dimensions, 0, "output-padding");
   convolution.tap_mask = std::move(words.tap_mask);
@@ -225,6 +252,10 @@ Convolution parse_convolution(std::string_view text) {
   }
   validate(convolution);
   return convolution;
+}
+
+Extents parse_extents(std::string_view text, std::int32_t dimensions) {
+  return spread(numbers_of(text, text), static_cast<std::size_t>(dimensions), 1, text);
 }
 
 std::string to_string(const Convolution& convolution) {
@@ -246,7 +277,7 @@ std::string to_string(const Convolution& convolution) {
   if (convolution.transposed) result += " transposed";
   if (convolution.output_padding != Extents{0, 0, 0})
     result += fmt::format(" output-padding={}", text(convolution.output_padding));
-  result += fmt::format(" input={}", text(convolution.input));
+  result += fmt::format(" input={}{}", convolution.dynamic ? kUpTo : "", text(convolution.input));
   if (convolution.tap_mask.empty()) return result;
   result += " taps=";
   for (const bool there : convolution.tap_mask) result += there ? '1' : '0';
@@ -309,7 +340,7 @@ void validate(const Convolution& convolution) {
       refuse(
           fmt::format("convolution: a {} where there are {} dimensions", kNames[i], convolution.dimensions));
     validate_output_padding(convolution, i);
-    const std::int64_t wide = wide_extent(convolution, i);
+    const std::int64_t wide = wide_extent(convolution, i, convolution.input[i]);
     if (wide < 1)
       refuse(fmt::format("convolution: a padding of {} positions leaves no output in its {}; less would work",
                          paddings(convolution, i), kNames[i]));
@@ -337,7 +368,8 @@ void validate(const Convolution& convolution) {
   for (std::size_t i = 0; i < 3; ++i) {
     classes = std::min(classes * convolution.stride[i], kMostClasses + 1);
     if (i + static_cast<std::size_t>(convolution.dimensions) >= 3)
-      points *= 2.0 * static_cast<double>(1 + wide_extent(convolution, i) + paddings(convolution, i));
+      points *= 2.0 * static_cast<double>(1 + wide_extent(convolution, i, convolution.input[i]) +
+                                          paddings(convolution, i));
   }
   if (classes > kMostClasses)
     refuse(

@@ -38,16 +38,34 @@ Reach reach_of(const Convolution& convolution, bool one_class, std::size_t i, st
   return {rest == 0, quotient, 0};
 }
 
+/// Whether y has one class, and x several phases; else it is the other way round.
+bool has_one_class(const Convolution& convolution, Operation operation) {
+  return (operation == Operation::forward) != convolution.transposed;
+}
+
+constexpr Extents kOnes{1, 1, 1};
+
+Extents out_step_of(const Convolution& convolution, Operation operation) {
+  return has_one_class(convolution, operation) ? kOnes : convolution.stride;
+}
+
 }  // namespace
+
+std::int64_t lattice_points(const Convolution& convolution, Operation operation, const Extents& output) {
+  const Extents step = out_step_of(convolution, operation);
+  std::int64_t points = 1;
+  for (std::size_t i = 0; i < step.size(); ++i) points *= (output[i] + step[i] - 1) / step[i];
+  return points;
+}
 
 Correlation::Correlation(const Convolution& convolution, Operation operation) {
   const bool forward = operation == Operation::forward;
-  const bool one_class = forward != convolution.transposed;
-  const Extents ones{1, 1, 1};
+  const bool one_class = has_one_class(convolution, operation);
+  dynamic = convolution.dynamic;
   input = forward ? convolution.input : convolution.output();
   output = forward ? convolution.output() : convolution.input;
-  in_step = one_class ? convolution.stride : ones;
-  out_step = one_class ? ones : convolution.stride;
+  in_step = one_class ? convolution.stride : kOnes;
+  out_step = out_step_of(convolution, operation);
   kernel_taps = convolution.taps();
   for (std::size_t i = 0; i < 3; ++i) points[i] = (output[i] + out_step[i] - 1) / out_step[i];
   for_each(out_step, [&](const Extents& residue) { classes.push_back(residue); });

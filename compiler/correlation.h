@@ -33,6 +33,7 @@ struct Correlation {
   /// `operation`: forward or grad_input.
   Correlation(const Convolution& convolution, Operation operation);
 
+  bool dynamic;     ///< a launch may have smaller images: these numbers are those of the largest
   Extents input;    ///< positions of an image of x: of dy, for the gradient
   Extents output;   ///< and of y
   Extents in_step;  ///< one of the two is 1 in each dimension
@@ -95,5 +96,9 @@ struct Correlation {
     return std::int64_t{output[0]} * output[1] * output[2];
   }
 };
+
+/// Points of an image's lattice where its output has these extents. `operation`: as Correlation takes it.
+[[nodiscard]] std::int64_t lattice_points(const Convolution& convolution, Operation operation,
+                                          const Convolution::Extents& output);
 
 }  // namespace sparsekiln

@@ -13,6 +13,14 @@ namespace {
 
 constexpr std::int64_t kMost = 4096;  ///< runs of all dimensions, multiplied
 
+void refuse_dynamic(const Convolution& convolution) {
+  if (convolution.dynamic)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("edge situations of '{}': they follow from the extents of the input; one input, "
+                            "without up-to, or a bias, would work",
+                            to_string(convolution)));
+}
+
 [[noreturn]] void refuse_many() {
   throw Error(
       ErrorKind::invalid_argument,
@@ -93,6 +101,7 @@ std::vector<Run> runs_of(const Line& line) {
 }  // namespace
 
 EdgeRuns edge_runs(const Convolution& convolution) {
+  refuse_dynamic(convolution);
   std::array<std::vector<Run>, 3> runs;
   EdgeRuns result;
   std::int64_t together = 1;

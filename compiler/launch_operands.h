@@ -18,6 +18,13 @@ struct LaunchPairs {
   std::int32_t count = 0;
 };
 
+/// The extents of the images of a launch, as Correlation has them (compiler/correlation.h): of what taps
+/// displace, and of what they do not.
+struct LaunchImages {
+  std::int32_t input[3]{};
+  std::int32_t output[3]{};
+};
+
 /// What a launch hands to a kernel: what an Argument names is the member of that name. Plain data, read by
 /// the code of the cpu target too. x and y stand for what an operation reads and writes in their places: dy
 /// and dx of grad_input. For grad_weight y is dw, x and dy are in `pairs`, and x_stride and y_stride theirs.
@@ -47,6 +54,8 @@ struct LaunchOperands {
   double beta64 = 0;
   const void* edge_gain = nullptr;
   const void* edge_bias = nullptr;
+  LaunchImages images;           ///< of a dynamic convolution, here and below
+  std::int64_t rows_of_one = 0;  ///< rows of the product for each of the batch; 0: the entry's
 
   /// Sets alpha and beta in both types: those of float32 are the nearest.
   void set_scale(double with_alpha, double with_beta) {

@@ -119,7 +119,8 @@ struct Spmm : Computation {
   }
   /// Whether every tile of so many rows has all of them, and they are neighbours in x.
   [[nodiscard]] bool has_whole_tiles(std::int32_t tile_n) const {
-    return !gathers() && !batch.dynamic() && product_rows(batch.bound()) % tile_n == 0;
+    return !gathers() && !batch.dynamic() && !convolution.dynamic &&
+           product_rows(batch.bound()) % tile_n == 0;
   }
   /// Multiplications and additions on present blocks for a batch of n.
   [[nodiscard]] double flops(std::int64_t n) const {

@@ -50,9 +50,9 @@ TensorView with_arbitrary_strides(TensorView matrix, std::uint64_t seed) {
 }
 
 TensorView with_arbitrary_strides(TensorView rows, std::uint64_t seed, const Convolution::Extents& extents,
-                                  std::int32_t dimensions) {
+                                  std::int32_t dimensions, bool axes) {
   TensorView images = rows;
-  if (draw(seed, 0) % 2 == 1) {
+  if (axes || draw(seed, 0) % 2 == 1) {
     const std::int64_t positions = std::int64_t{extents[0]} * extents[1] * extents[2];
     images.rank = dimensions + 2;
     images.shape[dimensions + 1] = rows.shape[1];
@@ -70,9 +70,9 @@ TensorView with_arbitrary_strides(TensorView rows, std::uint64_t seed, const Con
 }
 
 TensorView as_images(TensorView rows, std::uint64_t seed, std::int64_t features,
-                     const Convolution::Extents& extents, std::int32_t dimensions) {
+                     const Convolution::Extents& extents, std::int32_t dimensions, bool axes) {
   TensorView images = rows;
-  const bool of_extents = draw(seed, 0) % 2 == 1;
+  const bool of_extents = axes || draw(seed, 0) % 2 == 1;
   images.rank = of_extents ? dimensions + 2 : 3;
   std::int64_t stride = 1;
   for (std::int32_t axis = images.rank - 1; axis > 1; --axis) {

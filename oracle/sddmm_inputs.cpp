@@ -142,7 +142,7 @@ SddmmOutputs::SddmmOutputs(const Sddmm& gradient, const SddmmInputs& inputs)
 }
 
 Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmOutputs& outputs,
-                     const SddmmAddresses& addresses, std::vector<ActivationPair>& pairs) {
+                     const SddmmAddresses& addresses, bool image_axes, std::vector<ActivationPair>& pairs) {
   std::uint64_t views_made = 0;
   const auto activation = [&](const void* data, bool of_x) {
     const std::int64_t features = of_x ? gradient.in_features() : gradient.out_features();
@@ -156,10 +156,10 @@ Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const Sdd
     if (gradient.channels_first())
       return as_images(strided_view(data, gradient.dtype, inputs.n,
                                     features * (of_x ? gradient.x_rows(1) : gradient.dy_rows(1)), stride),
-                       seed, features, extents, dimensions);
+                       seed, features, extents, dimensions, image_axes);
     const TensorView matrix = strided_view(data, gradient.dtype, rows, row, stride);
     if (!gradient.correlation) return with_arbitrary_strides(matrix, seed);
-    return with_arbitrary_strides(matrix, seed, extents, dimensions);
+    return with_arbitrary_strides(matrix, seed, extents, dimensions, image_axes);
   };
   pairs.clear();
   for (const LaunchPairs::Pair& pair : addresses.pairs) {

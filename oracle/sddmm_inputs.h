@@ -74,9 +74,10 @@ struct SddmmAddresses {
 };
 
 /// The operands of a launch on copies of the inputs, activations with arbitrary strides where their axes have
-/// extent 1. `pairs` holds the views that they refer to.
+/// extent 1, and where `image_axes` says so with axes of their own for positions of images. `pairs` holds the
+/// views that they refer to.
 [[nodiscard]] Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs,
                                    const SddmmOutputs& outputs, const SddmmAddresses& addresses,
-                                   std::vector<ActivationPair>& pairs);
+                                   bool image_axes, std::vector<ActivationPair>& pairs);
 
 }  // namespace sparsekiln

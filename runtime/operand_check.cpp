@@ -13,8 +13,9 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/block_gates.h"
+#include "compiler/correlation.h"
 #include "compiler/problem_kind.h"
-#include "runtime/operand_planes.h"
+#include "runtime/operand_images.h"
 #include "runtime/operand_refusal.h"
 #include "runtime/operand_region.h"
 #include "runtime/operands.h"
@@ -61,25 +62,6 @@ std::string main_operands(Operation operation) {
       feature_major ? fmt::format("[{}, n]", features) : fmt::format("[n, {}]", features);
   refuse_shape(name, is, matrix + ", or a batch of such matrices");
 }
-using Extents = Convolution::Extents;
-[[noreturn, gnu::cold]] void refuse_images(std::string_view name, const TensorView& is,
-                                           const Extents& extents, std::int64_t features,
-                                           std::int32_t dimensions) {
-  const std::span last = std::span(extents).last(static_cast<std::size_t>(dimensions));
-  refuse_shape(
-      name, is,
-      fmt::format("n images of {} positions: [n, {}, {}], or their rows, [n * {}, {}]",
-                  fmt::join(last, " x "), fmt::join(last, ", "), features, fmt::join(last, " * "), features));
-}
-[[noreturn, gnu::cold]] void refuse_rows(std::string_view name, std::int64_t rows, std::int64_t positions) {
-  refuse(name, fmt::format("{} rows are no whole number of images of {} positions", rows, positions));
-}
-[[noreturn, gnu::cold]] void refuse_far_rows(std::string_view name, const TensorView& is) {
-  refuse(name,
-         fmt::format("shape {} and strides {}: all positions of all images must be at one distance from "
-                     "the next; dense memory would work",
-                     shape_of(is), list_of(is.stride, is.rank)));
-}
 [[noreturn, gnu::cold]] void refuse_weight(std::string_view name, const TensorView& is,
                                            const OperandContract& wanted) {
   const auto [out, in] = wanted.block;
@@ -99,13 +81,6 @@ using Extents = Convolution::Extents;
 [[noreturn, gnu::cold]] void refuse_dense(std::string_view name, const TensorView& is,
                                           std::span<const std::int64_t> shape, std::string_view meaning) {
   refuse_strides(name, is, fmt::format("dense [{}]{}", fmt::join(shape, ", "), meaning));
-}
-[[noreturn, gnu::cold]] void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element,
-                                           std::int64_t least, std::int64_t unit) {
-  refuse(name, fmt::format(
-                   "strides [{}, {}]: the last must be 1, the first at least {} and a multiple of {}{}", row,
-                   element, least, unit,
-                   row == least && element == 1 ? "; a kernel of a smaller alignment takes dense rows" : ""));
 }
 [[noreturn, gnu::cold]] void refuse_images_beside(const Activation2D& is, const Activation2D& first) {
   if (is.images) refuse(is.name, fmt::format("it has {} images, but {} has {}", is.n, first.name, first.n));
@@ -137,60 +112,13 @@ void check_device(std::string_view name, const TensorView& view, std::int32_t de
 /// What an activation is of: x and dx of the layer's inputs, y and dy of its outputs.
 struct Side {
   std::int64_t features = 0;
-  bool inputs = true;
+  Convolution::Extents extents{};  ///< of a convolution's images
 };
-Side inputs_of(const OperandContract& contract) { return {contract.in_features, true}; }
-Side outputs_of(const OperandContract& contract) { return {contract.out_features, false}; }
-
-/// The elements from one row of a view to the next, where all axes but the last one are of rows.
-std::int64_t stride_of_rows(std::string_view name, const TensorView& view) {
-  std::int64_t stride = 0;
-  std::int64_t rows = 1;
-  for (std::int32_t axis = view.rank - 2; axis >= 0; --axis) {
-    const std::int64_t extent = view.shape[axis];
-    if (extent == 1) continue;  // of any stride
-    std::int64_t wanted = view.stride[axis];
-    if (rows == 1)
-      stride = wanted;
-    else if (__builtin_mul_overflow(stride, rows, &wanted) || view.stride[axis] != wanted)
-      refuse_far_rows(name, view);
-    rows *= extent;
-  }
-  return stride;
+Side inputs_of(const OperandContract& contract, const ImageExtents& images) {
+  return {contract.in_features, images.inputs};
 }
-
-/// A convolution's: images, or their rows.
-Activation2D check_images(std::string_view name, const TensorView& view, const Side& side,
-                          const OperandContract& contract) {
-  const Convolution& convolution = contract.convolution;
-  const Extents extents = side.inputs ? convolution.input : convolution.output();
-  const std::int32_t dimensions = convolution.dimensions;
-  const bool of_rows = view.rank == 2;
-  const std::int64_t features = of_rows || view.rank == dimensions + 2 ? view.shape[view.rank - 1] : -1;
-  bool fits = features == side.features && view.shape[0] >= 0;
-  for (std::int32_t axis = 1; fits && !of_rows && axis <= dimensions; ++axis)
-    fits = view.shape[axis] == extents[static_cast<std::size_t>(2 + axis - dimensions)];
-  if (!fits) refuse_images(name, view, extents, side.features, dimensions);
-  Activation2D result;
-  result.name = name;
-  result.view = &view;
-  result.positions = std::int64_t{extents[0]} * extents[1] * extents[2];
-  if (of_rows && view.shape[0] % result.positions != 0) refuse_rows(name, view.shape[0], result.positions);
-  result.n = of_rows ? view.shape[0] / result.positions : view.shape[0];
-  std::int64_t rows = 0;
-  if (__builtin_mul_overflow(result.n, result.positions, &rows)) refuse_batch(name, result.n, contract.batch);
-  const std::int64_t unit = contract.alignment / static_cast<std::int64_t>(size_of(view.dtype));
-  result.stride = (features + unit - 1) / unit * unit;
-  if (rows != 0 && features != 0) {
-    check_address(name, view.data, contract.alignment);
-    if (rows > 1) result.stride = stride_of_rows(name, view);
-    const std::int64_t element = view.stride[view.rank - 1];
-    if ((features > 1 && element != 1) ||
-        (rows > 1 && (result.stride < features || result.stride % unit != 0)))
-      refuse_stride(name, result.stride, element, features, unit);
-  }
-  result.joined_stride = result.stride;
-  return result;
+Side outputs_of(const OperandContract& contract, const ImageExtents& images) {
+  return {contract.out_features, images.outputs};
 }
 
 Activation2D check_activation(std::string_view name, const TensorView& view, DType type, const Side& side,
@@ -198,9 +126,7 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
   if (view.rank == 0) refuse_missing(name, contract);
   if (view.dtype != type) refuse_type(name, view.dtype, type);
   check_device(name, view, device);
-  if (contract.convolution.present())
-    return contract.feature_major() ? check_planes(name, view, side.features, side.inputs, contract)
-                                    : check_images(name, view, side, contract);
+  if (contract.convolution.present()) return check_images(name, view, side.extents, side.features, contract);
   const std::int64_t features = side.features;
   const bool feature_major = contract.feature_major();
   const int first = view.rank == 3 ? 1 : 0;  // axis of a matrix's rows
@@ -334,9 +260,10 @@ struct Sides {
   Side from;
   Side to;
 };
-Sides sides_of(const OperandContract& contract) {
-  return contract.operation == Operation::forward ? Sides{inputs_of(contract), outputs_of(contract)}
-                                                  : Sides{outputs_of(contract), inputs_of(contract)};
+Sides sides_of(const OperandContract& contract, const ImageExtents& images = {}) {
+  const Side inputs = inputs_of(contract, images);
+  const Side outputs = outputs_of(contract, images);
+  return contract.operation == Operation::forward ? Sides{inputs, outputs} : Sides{outputs, inputs};
 }
 
 /// The activations of a product: x is read, y is computed. One that the kernel does not take has no view.
@@ -345,6 +272,7 @@ struct ProductActivations {
   Activation2D y;
   Activation2D residual;
   Activation2D z;
+  ImageExtents images;  ///< of a convolution
 };
 
 ProductActivations check_activations(const Operands& operands, const OperandContract& contract,
@@ -357,8 +285,12 @@ ProductActivations check_activations(const Operands& operands, const OperandCont
   const auto check = [&](std::string_view name, const TensorView& view, DType type, const Side& side) {
     return check_activation(name, view, type, side, contract, device);
   };
-  const Sides sides = sides_of(contract);
   ProductActivations checked;
+  if (contract.convolution.present())
+    checked.images = contract.operation == Operation::forward
+                         ? image_extents(places.from_name, from, contract)
+                         : image_extents(places.to_name, to, contract);
+  const Sides sides = sides_of(contract, checked.images);
   checked.x = check(places.from_name, from, contract.dtype, sides.from);
   checked.y = check(places.to_name, to, contract.out_dtype, sides.to);
   if (contract.epilogue.residual)
@@ -410,7 +342,7 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
 /// What is computed may overlap nothing that is read, except a residual in the same place.
 void refuse_overlaps(const ProductActivations& activations, const ProductParameters& reads,
                      const OperandContract& contract) {
-  const auto& [x, y, residual, z] = activations;
+  const auto& [x, y, residual, z, images] = activations;
   const bool feature_major = contract.feature_major();
   const std::int64_t from = sides_of(contract).from.features;
   const std::int64_t to = sides_of(contract).to.features;
@@ -426,9 +358,24 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
   if (!in_place) refuse_overlaps(computed, {residual.region(to, feature_major)});
 }
 
+/// What a kernel is told of the images of a launch, where they may have any extents: those of what taps
+/// displace first.
+void set_images(const ImageExtents& images, const OperandContract& contract, LaunchOperands& launch) {
+  const Convolution& convolution = contract.convolution;
+  if (!convolution.dynamic) return;
+  const bool reads_inputs = contract.operation == Operation::forward ||
+                            (contract.operation == Operation::grad_weight && !convolution.transposed);
+  const Convolution::Extents& input = reads_inputs ? images.inputs : images.outputs;
+  const Convolution::Extents& output = reads_inputs ? images.outputs : images.inputs;
+  std::copy(input.begin(), input.end(), launch.images.input);
+  std::copy(output.begin(), output.end(), launch.images.output);
+  launch.rows_of_one =
+      lattice_points(convolution, reads_inputs ? Operation::forward : Operation::grad_input, output);
+}
+
 /// `joined`: the matrices of a batch are launched as one.
 void set_activations(const ProductActivations& activations, bool joined, CheckedOperands& checked) {
-  const auto& [x, y, residual, z] = activations;
+  const auto& [x, y, residual, z, images] = activations;
   LaunchOperands& launch = checked.first;
   launch.x = x.view->data;
   launch.x_stride = x.launch_stride(joined);
@@ -462,6 +409,7 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   refuse_overlaps(activations, parameters, contract);
   set_activations(activations, joined, checked);
   LaunchOperands& launch = checked.first;
+  set_images(activations.images, contract, launch);
   launch.w = operands.w.data;
   launch.v = operands.v.data;
   launch.bias = operands.bias.data;
@@ -483,10 +431,13 @@ class PairList {
     const auto check = [&](std::string_view name, const TensorView& view, const Side& side) {
       return check_activation(name, view, contract_.dtype, side, contract_, device_);
     };
-    const Activation2D x = check("x", pair.x, inputs_of(contract_));
-    const Activation2D dy = check("dy", pair.dy, outputs_of(contract_));
+    ImageExtents images;
+    if (contract_.convolution.present()) images = image_extents("x", pair.x, contract_);
+    const Side outputs = outputs_of(contract_, images);
+    const Activation2D x = check("x", pair.x, inputs_of(contract_, images));
+    const Activation2D dy = check("dy", pair.dy, outputs);
     Activation2D z;
-    if (derivative) z = check("z", pair.z, outputs_of(contract_));
+    if (derivative) z = check("z", pair.z, outputs);
     CheckedOperands matrices;
     const bool joined = join_matrices({&x, &dy, derivative ? &z : nullptr}, contract_, matrices);
     const std::int64_t x_stride = x.launch_stride(joined);
@@ -498,6 +449,7 @@ class PairList {
       launch.x_stride = x_stride;
       launch.y_stride = dy_stride;
       launch.z_stride = z_stride;
+      set_images(images, contract_, launch);
     }
     if (matrices.first.n != launch.n)
       refuse("pairs", fmt::format("one has a batch of {}, the first of {}", matrices.first.n, launch.n));

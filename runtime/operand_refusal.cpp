@@ -33,6 +33,14 @@ void refuse_strides(std::string_view name, const TensorView& is, const std::stri
                            list_of(is.stride, is.rank), takes));
 }
 
+void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element, std::int64_t least,
+                   std::int64_t unit) {
+  refuse(name, fmt::format(
+                   "strides [{}, {}]: the last must be 1, the first at least {} and a multiple of {}{}", row,
+                   element, least, unit,
+                   row == least && element == 1 ? "; a kernel of a smaller alignment takes dense rows" : ""));
+}
+
 void check_address(std::string_view name, const void* address, std::int64_t alignment) {
   if (address == nullptr ||
       reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(alignment) != 0)

@@ -16,6 +16,10 @@ namespace sparsekiln {
                                           const std::string& takes);
 [[noreturn, gnu::cold]] void refuse_strides(std::string_view name, const TensorView& is,
                                             const std::string& takes);
+/// Strides of a matrix, of a row and of an element, that a kernel does not take: rows have `least` elements,
+/// at distances that are multiples of `unit`.
+[[noreturn, gnu::cold]] void refuse_stride(std::string_view name, std::int64_t row, std::int64_t element,
+                                           std::int64_t least, std::int64_t unit);
 /// Null or not a multiple of `alignment`: throws `invalid_argument`.
 void check_address(std::string_view name, const void* address, std::int64_t alignment);
 /// Whether the kernel takes a batch of n; `refuse_batch` says why not.

@@ -5,7 +5,8 @@
 namespace sparsekiln {
 
 ResidentSddmm::ResidentSddmm(const Sddmm& gradient, std::shared_ptr<const Device> device,
-                             const SddmmInputs& inputs, const SddmmOutputs& outputs, int copies)
+                             const SddmmInputs& inputs, const SddmmOutputs& outputs, int copies,
+                             bool image_axes)
     : device_(std::move(device)) {
   for (int i = 0; i < copies; ++i) {
     Copy& copy = copies_.emplace_back();
@@ -17,7 +18,7 @@ ResidentSddmm::ResidentSddmm(const Sddmm& gradient, std::shared_ptr<const Device
     at.dw = place(outputs.dw.image());
     at.dbias = place(outputs.dbias.image());
     at.dgates = place(outputs.dgates.image());
-    copy.operands = operands_of(gradient, inputs, outputs, at, copy.pairs);
+    copy.operands = operands_of(gradient, inputs, outputs, at, image_axes, copy.pairs);
   }
   for (const auto& memory : memory_) bytes_ += memory->bytes();
   bytes_ /= static_cast<std::size_t>(copies);

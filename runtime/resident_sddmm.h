@@ -17,8 +17,10 @@ namespace sparsekiln {
 /// The operands of a gradient of the weight on a device, made from host memory: as ResidentSpmm.
 class ResidentSddmm {
  public:
+  /// `image_axes`: positions of images have axes of their own, as a kernel of a dynamic convolution takes
+  /// them.
   ResidentSddmm(const Sddmm& gradient, std::shared_ptr<const Device> device, const SddmmInputs& inputs,
-                const SddmmOutputs& outputs, int copies = 1);
+                const SddmmOutputs& outputs, int copies = 1, bool image_axes = false);
 
   [[nodiscard]] Operands& operator[](std::size_t copy) { return copies_[copy].operands; }
   [[nodiscard]] std::size_t copies() const { return copies_.size(); }

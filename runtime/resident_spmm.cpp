@@ -17,7 +17,8 @@ TensorView view_of(void* data, const HostActivation& activation) {
 /// Makes views of activations as callers may have them.
 class AnyViews {
  public:
-  AnyViews(const Spmm& product, std::uint64_t seed) : product_(product), seed_(seed) {}
+  AnyViews(const Spmm& product, bool image_axes, std::uint64_t seed)
+      : product_(product), image_axes_(image_axes), seed_(seed) {}
 
   [[nodiscard]] TensorView of_x(const TensorView& rows) { return of(rows, true); }
   [[nodiscard]] TensorView of_y(const TensorView& rows) { return of(rows, false); }
@@ -29,11 +30,12 @@ class AnyViews {
     const Convolution::Extents& extents = x ? product_.correlation->input : product_.correlation->output;
     if (product_.channels_first())
       return as_images(rows, seed, x ? product_.in_features() : product_.out_features(), extents,
-                       product_.convolution.dimensions);
-    return with_arbitrary_strides(rows, seed, extents, product_.convolution.dimensions);
+                       product_.convolution.dimensions, image_axes_);
+    return with_arbitrary_strides(rows, seed, extents, product_.convolution.dimensions, image_axes_);
   }
 
   const Spmm& product_;
+  bool image_axes_;  ///< always, as a kernel of a dynamic convolution takes them
   std::uint64_t seed_;
   std::uint64_t made_ = 0;
 };
@@ -56,7 +58,7 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
     w.data = memory_.back()->data();
     return w;
   };
-  AnyViews any(product, inputs.seed);
+  AnyViews any(product, kernel.binary().operands.convolution.dynamic, inputs.seed);
   for (int copy = 0; copy < copies; ++copy) {
     auto image = std::make_unique<DeviceMemory>(device_, image_bytes_);
     image->copy_in(output.image().data());

@@ -106,10 +106,11 @@ class SddmmTestLaunch final : public TestLaunch {
                   std::uint64_t seed)
       : gradient_(gradient), inputs_(make_inputs(gradient_, gradient_launch(launch, kind), kind, seed)) {}
 
-  std::unique_ptr<PlacedOperands> place(const Kernel&, const std::shared_ptr<const Device>& device,
+  std::unique_ptr<PlacedOperands> place(const Kernel& kernel, const std::shared_ptr<const Device>& device,
                                         int copies) const override {
     SddmmOutputs outputs(gradient_, inputs_);
-    ResidentSddmm resident(gradient_, device, inputs_, outputs, copies);
+    ResidentSddmm resident(gradient_, device, inputs_, outputs, copies,
+                           kernel.binary().operands.convolution.dynamic);
     return std::make_unique<OnDevice>(*this, std::move(resident), std::move(outputs));
   }
 
@@ -168,14 +169,24 @@ void PlacedOperands::launch(const Kernel& kernel, void* stream) {
   kernel(next);
 }
 
+Problem problem_of_launch(const Problem& problem, const TestLaunchShape& launch) {
+  Problem of_launch = problem;
+  const Convolution& convolution = problem.convolution;
+  if (convolution.dynamic)
+    of_launch.convolution =
+        convolution.at(launch.input == Convolution::Extents{0, 0, 0} ? convolution.input : launch.input);
+  return of_launch;
+}
+
 std::unique_ptr<const TestLaunch> make_test_launch(const Problem& problem, const TestLaunchShape& launch,
                                                    Inputs kind, std::uint64_t seed) {
+  const Problem of_launch = problem_of_launch(problem, launch);
   return std::visit(
       [&]<class Kind>(const Kind& computed) -> std::unique_ptr<const TestLaunch> {
         using Made = typename TestLaunchFor<Kind>::type;
-        return std::make_unique<Made>(problem, computed, launch, kind, seed);
+        return std::make_unique<Made>(of_launch, computed, launch, kind, seed);
       },
-      computed_by(problem));
+      computed_by(of_launch));
 }
 
 }  // namespace sparsekiln

@@ -49,10 +49,16 @@ struct TestLaunchShape {
   std::int64_t padding = 0;  ///< elements between the rows of activations; keeps the alignment
   std::int64_t pairs = 1;    ///< of grad_weight
   bool accumulates = true;   ///< with Epilogue::scale: beta is not 0
+  /// The extents of images of x of a dynamic convolution; zeros: the largest.
+  Convolution::Extents input{0, 0, 0};
 };
 
+/// The problem that such a launch solves: of a dynamic convolution, the one with its input. Throws
+/// `invalid_argument` for an input that the convolution does not take.
+[[nodiscard]] Problem problem_of_launch(const Problem& problem, const TestLaunchShape& launch);
+
 /// A launch of `problem`. The same arguments make the same operands on every machine. Throws
-/// `invalid_argument` where integers cannot be exact.
+/// `invalid_argument` where integers cannot be exact, and for an input that the convolution does not take.
 [[nodiscard]] std::unique_ptr<const TestLaunch> make_test_launch(const Problem& problem,
                                                                  const TestLaunchShape& launch, Inputs kind,
                                                                  std::uint64_t seed);

@@ -18,8 +18,9 @@ struct PointsCopy : ActivationCopy<Config, Config::block_in, kBlocks, Config::in
     int first;  ///< the block's first feature
     int bytes;  ///< bytes of the thread's unit that exist
     typename Points::Shift shift;
+    Images<Config> images;
     template <class Column>
-    __device__ __forceinline__ explicit Features(Column column) {
+    __device__ __forceinline__ Features(Column column, const Images<Config>& launched) : images(launched) {
       const int found = column(Base::unit() / Base::kBlockUnits);
       first = found < 0 ? 0 : found / Points::kTaps * Config::block_in;
       bytes = found < 0 ? 0 : Base::existing_bytes(first);
@@ -41,7 +42,7 @@ struct PointsCopy : ActivationCopy<Config, Config::block_in, kBlocks, Config::in
     for (int pass = 0; pass < Base::kPasses; ++pass) {
       const int at = Base::batch_row() + pass * Base::kPerPass;
       if (Config::chunk % Base::kPerPass != 0 && at >= Config::chunk) break;
-      const int position = at < valid ? Points::position(point + at, features.shift) : -1;
+      const int position = at < valid ? Points::position(point + at, features.shift, features.images) : -1;
       use(pass, Base::Rows::offset(static_cast<unsigned>(at), static_cast<unsigned>(Base::unit())),
           from + (position < 0 ? 0 : position * stride), position < 0 ? 0 : features.bytes);
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "activation.cuh"
+#include "extents.cuh"
 #include "lattice.cuh"
 #include "ptx.cuh"
 #include "schedule.cuh"
@@ -31,6 +32,7 @@ struct EpilogueArguments {
   long long z_stride = 0;
   const float* edge_gain = nullptr;
   const float* edge_bias = nullptr;
+  ImageExtents images{};
 };
 
 /// Where the outputs of one batch tile are written.
@@ -43,6 +45,7 @@ struct Destination {
   int valid;  ///< rows from there on that exist
   void* workspace;
   int batch_tile;
+  Images<Config> images;
   EpilogueArguments<Config> epilogue;
 };
 
@@ -67,9 +70,9 @@ struct RowsOfY {
       block_row = row_of_b % Config::out_blocks;
 #pragma unroll
       for (int j = 0; j < Tile::kN; ++j)
-        row[j] = tile.n_of(j) < to.valid
-                     ? Lattice<Config>::row_of_y(to.first + tile.n_of(j), row_of_b / Config::out_blocks)
-                     : -1;
+        row[j] = tile.n_of(j) < to.valid ? Lattice<Config>::row_of_y(to.first + tile.n_of(j),
+                                                                     row_of_b / Config::out_blocks, to.images)
+                                         : -1;
     }
   }
   /// Whether y has the thread's j-th row.

@@ -142,7 +142,7 @@ __device__ constexpr int unit_of(int bytes) {
 /// images_dynamic (the tiles are in dynamic shared memory, of which there is enough; otherwise they are in
 /// static).
 template <class Config, class ElementType, int kFeatures, int kPositions>
-struct Images {
+struct TransposedImages {
   using Element = ElementType;
   enum : int {
     kElement = static_cast<int>(sizeof(Element)),
@@ -232,8 +232,9 @@ struct WorkspaceRows {
 /// The rows of a product y = x · Wᵀ.
 template <class Config>
 struct ProductRows : WorkspaceRows<Config> {
-  using X = Images<Config, typename Config::Element, Config::x_features, Config::x_positions>;
-  using Y = Images<Config, typename Config::Output::Element, Config::y_features, Config::y_positions>;
+  using X = TransposedImages<Config, typename Config::Element, Config::x_features, Config::x_positions>;
+  using Y =
+      TransposedImages<Config, typename Config::Output::Element, Config::y_features, Config::y_positions>;
   using OfX = typename X::Element;
   using OfY = typename Y::Element;
   enum : int { kXStride = X::kRow, kYStride = Y::kRow };
@@ -293,8 +294,8 @@ __device__ __forceinline__ void transpose_result(typename Config::Output::Elemen
 template <class Config>
 struct GradientRows : WorkspaceRows<Config> {
   using Element = typename Config::Element;
-  using X = Images<Config, Element, Config::x_features, Config::x_positions>;
-  using Dy = Images<Config, Element, Config::y_features, Config::y_positions>;
+  using X = TransposedImages<Config, Element, Config::x_features, Config::x_positions>;
+  using Dy = TransposedImages<Config, Element, Config::y_features, Config::y_positions>;
   enum : int { kXStride = X::kRow, kDyStride = Dy::kRow };
   using WorkspaceRows<Config>::WorkspaceRows;
 

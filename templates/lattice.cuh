@@ -1,5 +1,6 @@
 #pragma once
 
+#include "extents.cuh"
 #include "schedule.cuh"
 
 // The points of a convolution (compiler/correlation.h) as the rows of a product: a point of a lattice is a
@@ -7,13 +8,12 @@
 
 namespace sparsekiln {
 
-/// Config names, each with _d, _h and _w for depth, height and width: points, in_step, out_step, kernel,
-/// dilation, padding (in front of x), input (the extents of an image of x) and output (of y); and mirrored:
-/// whether it is the gradient by the input.
+/// Config names, each with _d, _h and _w for depth, height and width: in_step, out_step, kernel, dilation,
+/// padding (in front of x), and, unless they come with the launch, points, input (the extents of an image of
+/// x) and output (of y); and mirrored: whether it is the gradient by the input.
 template <class Config>
 struct Lattice {
   enum : int {
-    kPoints = Config::points_d * Config::points_h * Config::points_w,  ///< of an image
     kTaps = Config::kernel_d * Config::kernel_h * Config::kernel_w,
     kBits = Config::kernel_d + Config::kernel_h + Config::kernel_w,
     kClasses = Config::out_step_d * Config::out_step_h * Config::out_step_w,
@@ -21,6 +21,7 @@ struct Lattice {
   enum : bool {
     kScatters = kClasses > 1,  ///< otherwise the rows of y are the points
   };
+  using Extents = Images<Config>;
   /// A bit for each position of the kernel in each dimension, from depth to width.
   using Mask = typename Select<(kBits <= 32), unsigned, unsigned long long>::Type;
 
@@ -45,27 +46,27 @@ struct Lattice {
     int d, h, w;
   };
 
-  __device__ static __forceinline__ Row row(int point, bool exists) {
+  __device__ static __forceinline__ Row row(int point, bool exists, const Extents& images) {
     if (!exists) return {0, 0};
-    const Place at = place(point);
+    const Place at = place(point, images);
     const int d = at.d * Config::in_step_d;
     const int h = at.h * Config::in_step_h;
     const int w = at.w * Config::in_step_w;
     Mask inside = 0;
 #pragma unroll
-    for (int tap = 0; tap < Config::kernel_d; ++tap) inside |= bit(tap, d + offset_d(tap), Config::input_d);
+    for (int tap = 0; tap < Config::kernel_d; ++tap) inside |= bit(tap, d + offset_d(tap), images.input_d());
 #pragma unroll
     for (int tap = 0; tap < Config::kernel_h; ++tap)
-      inside |= bit(Config::kernel_d + tap, h + offset_h(tap), Config::input_h);
+      inside |= bit(Config::kernel_d + tap, h + offset_h(tap), images.input_h());
 #pragma unroll
     for (int tap = 0; tap < Config::kernel_w; ++tap)
-      inside |= bit(Config::kernel_d + Config::kernel_h + tap, w + offset_w(tap), Config::input_w);
-    return {position_of_x({at.image, d, h, w}), inside};
+      inside |= bit(Config::kernel_d + Config::kernel_h + tap, w + offset_w(tap), images.input_w());
+    return {position_of_x({at.image, d, h, w}, images), inside};
   }
-  __device__ static __forceinline__ Tap tap(int column) {
+  __device__ static __forceinline__ Tap tap(int column, const Extents& images) {
     const Place of = in_kernel(column % kTaps);
     const Shift by = shift(column);
-    return {column / kTaps, (by.d * Config::input_h + by.h) * Config::input_w + by.w,
+    return {column / kTaps, (by.d * images.input_h() + by.h) * images.input_w() + by.w,
             Mask{1} << of.d | Mask{1} << (Config::kernel_d + of.h) |
                 Mask{1} << (Config::kernel_d + Config::kernel_h + of.w)};
   }
@@ -74,42 +75,42 @@ struct Lattice {
     return {offset_d(of.d), offset_h(of.h), offset_w(of.w)};
   }
   /// The position of x that a point reads, moved so; -1: none.
-  __device__ static __forceinline__ int position(int point, const Shift& by) {
-    const Place at = place(point);
+  __device__ static __forceinline__ int position(int point, const Shift& by, const Extents& images) {
+    const Place at = place(point, images);
     const int d = at.d * Config::in_step_d + by.d;
     const int h = at.h * Config::in_step_h + by.h;
     const int w = at.w * Config::in_step_w + by.w;
     const bool inside =
-        within(d, Config::input_d) && within(h, Config::input_h) && within(w, Config::input_w);
-    return inside ? position_of_x({at.image, d, h, w}) : -1;
+        within(d, images.input_d()) && within(h, images.input_h()) && within(w, images.input_w());
+    return inside ? position_of_x({at.image, d, h, w}, images) : -1;
   }
   __device__ static __forceinline__ bool reads(const Row& row, const Tap& tap) {
     return (row.inside & tap.needs) == tap.needs;
   }
   /// The row of y of a point and a class; -1: none.
-  __device__ static __forceinline__ int row_of_y(int point, int of_class) {
-    const Place at = place(point);
+  __device__ static __forceinline__ int row_of_y(int point, int of_class, const Extents& images) {
+    const Place at = place(point, images);
     const int d = at.d * Config::out_step_d + of_class / (Config::out_step_h * Config::out_step_w);
     const int h = at.h * Config::out_step_h + of_class / Config::out_step_w % Config::out_step_h;
     const int w = at.w * Config::out_step_w + of_class % Config::out_step_w;
-    if (d >= Config::output_d || h >= Config::output_h || w >= Config::output_w) return -1;
-    return ((at.image * Config::output_d + d) * Config::output_h + h) * Config::output_w + w;
+    if (d >= images.output_d() || h >= images.output_h() || w >= images.output_w()) return -1;
+    return ((at.image * images.output_d() + d) * images.output_h() + h) * images.output_w() + w;
   }
 
  private:
-  __device__ static __forceinline__ Place place(int point) {
-    const int w = point % Config::points_w;
-    const int line = point / Config::points_w;
-    const int h = line % Config::points_h;
-    const int plane = line / Config::points_h;
-    return {plane / Config::points_d, plane % Config::points_d, h, w};
+  __device__ static __forceinline__ Place place(int point, const Extents& images) {
+    const int w = point % images.points_w();
+    const int line = point / images.points_w();
+    const int h = line % images.points_h();
+    const int plane = line / images.points_h();
+    return {plane / images.points_d(), plane % images.points_d(), h, w};
   }
   __device__ static __forceinline__ Place in_kernel(int tap) {
     return {0, tap / (Config::kernel_h * Config::kernel_w), tap / Config::kernel_w % Config::kernel_h,
             tap % Config::kernel_w};
   }
-  __device__ static __forceinline__ int position_of_x(const Place& at) {
-    return ((at.image * Config::input_d + at.d) * Config::input_h + at.h) * Config::input_w + at.w;
+  __device__ static __forceinline__ int position_of_x(const Place& at, const Extents& images) {
+    return ((at.image * images.input_d() + at.d) * images.input_h() + at.h) * images.input_w() + at.w;
   }
   __device__ static __forceinline__ Mask bit(int number, int coordinate, int extent) {
     return within(coordinate, extent) ? Mask{1} << number : Mask{0};
@@ -163,8 +164,8 @@ __device__ __forceinline__ int edge_situation(int row) {
 
 /// Rows of what is computed for a batch of n: points, for a convolution.
 template <class Config>
-__device__ __forceinline__ int rows_of(int n) {
-  return n * Config::rows_of_one;
+__device__ __forceinline__ int rows_of(int n, const Images<Config>& images) {
+  return n * images.rows();
 }
 
 }  // namespace sparsekiln

@@ -104,7 +104,7 @@ struct ActivationCopy {
     int first;  ///< the block's first feature
     int bytes;  ///< bytes of the thread's unit that exist
     template <class Column>
-    __device__ __forceinline__ explicit Features(Column column) {
+    __device__ __forceinline__ Features(Column column, const Images<Config>&) {
       const int found = column(unit() / kBlockUnits);
       first = found < 0 ? 0 : found * kSide;
       bytes = found < 0 ? 0 : existing_bytes(first);
@@ -180,7 +180,8 @@ class SddmmStages {
   template <class Table>
   __device__ __forceinline__ SddmmStages(const ActivationPairs::Pair* pairs, int count, BatchSlice rows,
                                          long long x_stride, long long dy_stride, long long z_stride,
-                                         const Table& table, const BlockRun& run, unsigned wanted)
+                                         const Table& table, const BlockRun& run, unsigned wanted,
+                                         const Images<Config>& images)
       : pairs_(pairs),
         count_(count),
         rows_(rows),
@@ -188,8 +189,9 @@ class SddmmStages {
         dy_bytes_(dy_stride * kElement),
         z_bytes_(z_stride * kElement),
         x_features_(
-            [&](int block) { return (wanted >> block & 1) != 0 ? table.column(run.first + block) : -1; }),
-        dy_features_([&](int) { return run.row; }) {
+            [&](int block) { return (wanted >> block & 1) != 0 ? table.column(run.first + block) : -1; },
+            images),
+        dy_features_([&](int) { return run.row; }, images) {
     x_first_ = CopyX::first(x_features_, x_bytes_) + CopyX::skip(rows.first, x_bytes_);
     dy_first_ = CopyDy::first(dy_features_, dy_bytes_) + CopyDy::skip(rows.first, dy_bytes_);
     z_first_ = CopyZ::first(z_features(), z_bytes_) + CopyZ::skip(rows.first, z_bytes_);

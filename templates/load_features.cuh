@@ -29,7 +29,7 @@ struct ActivationCopy<Config, kSide, kBlocks, kEnd, RowsOf, true> {
   struct Features {
     int columns[kVisited];
     template <class Column>
-    __device__ __forceinline__ explicit Features(Column column) {
+    __device__ __forceinline__ Features(Column column, const Images<Config>&) {
 #pragma unroll
       for (int visit = 0; visit < kVisited; ++visit) {
         const int row = feature() + visit * kOfBlock * kPerPass;

@@ -29,26 +29,27 @@ struct PointsOfX {
   const unsigned place;  ///< byte offset of the thread's first unit from the first row
   const char* const x;
   const long long stride;  ///< bytes from one position to the next
+  const Images<Config> images;
   typename Points::Row rows[kPasses];
   typename Points::Tap tap{};
   const char* from = nullptr;
   int bytes = 16;  ///< bytes of the unit's features that exist
 
-  /// `first`: the point of the tile's first row; `valid`: points from there on.
-  __device__ __forceinline__ PointsOfX(const Element* activation, long long row_stride, int first, int valid,
-                                       unsigned own_place)
+  __device__ __forceinline__ PointsOfX(const Element* activation, long long row_stride,
+                                       const Source<Config>& tile, unsigned own_place)
       : place(own_place),
         x(ptx::kept(reinterpret_cast<const char*>(activation) + unit() % kBlockUnits * 16)),
-        stride(row_stride * kElementBytes) {
+        stride(row_stride * kElementBytes),
+        images(tile.images) {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
       const int row = static_cast<int>(threadIdx.x / kUnits) + pass * kPassRows;
-      rows[pass] = Points::row(first + row, row < valid);
+      rows[pass] = Points::row(tile.first + row, row < tile.valid, images);
     }
   }
 
   __device__ __forceinline__ void begin(int column, int segment, bool) {
-    tap = Points::tap(column);
+    tap = Points::tap(column, images);
     from = x + static_cast<long long>(tap.column) * (Config::block_in * kElementBytes);
     if constexpr (kUnits < kBlockUnits) from += segment * (kUnits * 16);
     bytes = RowsOfX<Config, kUnits>::existing_bytes(column, segment);

@@ -227,7 +227,7 @@ class SwizzledStages {
     else if constexpr (kColumnsX)
       return {first, stride, from.valid, unit() / kBlockUnits, sibling()};
     else if constexpr (Config::convolves)
-      return {first, stride, from.first, from.valid, place};
+      return {first, stride, from, place};
     else
       return {first, stride, from.valid, place};
   }

@@ -156,7 +156,7 @@ struct OperandStages {
 #pragma unroll
       for (int i = 0; i < CopyX::kPerThread; ++i) {
         const int row = (static_cast<int>(threadIdx.x) + i * Config::threads) / CopyX::kQuads;
-        rows[i] = Lattice<Config>::row(from.first + row, row < from.valid);
+        rows[i] = Lattice<Config>::row(from.first + row, row < from.valid, from.images);
       }
     }
   };
@@ -290,7 +290,7 @@ struct OperandStages {
   __device__ __forceinline__ auto chunk_of(const float* activation, long long stride) const {
     const int segment = feed.step.segment() * Config::chunk;
     if constexpr (Config::convolves) {
-      const auto tap = Lattice<Config>::tap(feed.step.column());
+      const auto tap = Lattice<Config>::tap(feed.step.column(), from.images);
       const long long first = static_cast<long long>(tap.column) * Config::block_in + segment;
       return RowsOfPoints<Config>{activation + first, stride, points.rows, tap};
     } else {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "extents.cuh"
+
 // The schedule as a kernel reads it: tables, read through the entry's `Table`, which are either constants of
 // the emitted source or an argument of the launch.
 //
@@ -88,6 +90,7 @@ struct Source {
   long long z_stride;
   int first;  ///< the number of the tile's first row
   int valid;  ///< rows from there on that exist
+  Images<Config> images;
 };
 
 /// The block of features that a block column is of: of a convolution it is of a block and a tap.

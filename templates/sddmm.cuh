@@ -34,6 +34,7 @@ struct SddmmEpilogue {
   float* dgates = nullptr;
   const typename Config::Element* w = nullptr;
   void* workspace = nullptr;  ///< where slices meet, and taps with one gate
+  ImageExtents images{};
 };
 
 /// alpha · sum + beta · old. `old` is read only if beta is not 0.
@@ -392,7 +393,8 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
   const ActivationPairs::Pair* const shared_pairs = pairs.shared();
   const int worker = static_cast<int>(blockIdx.x) / Config::slices;
   const int slice_of_batch = static_cast<int>(blockIdx.x) % Config::slices;
-  const int rows = rows_of<Config>(n);
+  const Images<Config> images(epilogue.images);
+  const int rows = rows_of(n, images);
   const int slices = slices_of<Config>(rows);
   const BatchSlice slice_rows = slice_of<Config>(rows, slice_of_batch, slices);
   int item = table.worker(worker);
@@ -416,7 +418,8 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
     BiasSums<Config, Stages> bias;
     if constexpr (Config::has_bias_gradient) bias.clear();
     if (wanted != 0 || sums_dy) {
-      Stages stages(shared_pairs, count, slice_rows, x_stride, dy_stride, z_stride, table, run, wanted);
+      Stages stages(shared_pairs, count, slice_rows, x_stride, dy_stride, z_stride, table, run, wanted,
+                    images);
 #pragma unroll 1
       for (int chunk = stages.chunks(); chunk > 0; --chunk) {
         stages.acquire();

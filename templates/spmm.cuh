@@ -132,7 +132,8 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
                                      long long x_stride, long long y_stride,
                                      const EpilogueArguments<Config>& epilogue,
                                      typename Config::Table table) {
-  const int rows = rows_of<Config>(n);
+  const Images<Config> images(epilogue.images);
+  const int rows = rows_of(n, images);
   const int tiles = (rows + Config::tile_n - 1) / Config::tile_n;
   const int worker = static_cast<int>(blockIdx.x);
   if constexpr (Config::overlaps) wait_with_weight_ahead<Config, Operands>(table, worker, w, epilogue.v);
@@ -146,8 +147,9 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
     const auto of_y = [=](long long stride) { return scatters<Config>() ? 0 : ahead(stride); };
     const Source<Config> from{
         x + of_x(x_stride), w,     epilogue.v, epilogue.gates, epilogue.z + of_x(epilogue.z_stride), x_stride,
-        epilogue.z_stride,  first, valid};
-    Destination<Config> to{y + of_y(y_stride), y_stride, first, valid, workspace, batch_tile, epilogue};
+        epilogue.z_stride,  first, valid,      images};
+    Destination<Config> to{y + of_y(y_stride), y_stride,   first,  valid,
+                           workspace,          batch_tile, images, epilogue};
     to.epilogue.residual += of_y(epilogue.residual_stride);
     compute_share<Config, Operands, Tile>(table, worker, from, to);
     __syncthreads();  // the copies of the next tile overwrite what slower threads still read

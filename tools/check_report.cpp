@@ -1,17 +1,17 @@
 #include "tools/check_report.h"
-#include "runtime/open_device.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
+
+#include "runtime/open_device.h"
+#include "tools/options.h"
 
 namespace sparsekiln::tools {
 
-std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked) {
-  if (target.kind == Target::Kind::cpu) return open_device("cpu");
-  return open_device(asked.starts_with("cuda") || asked.starts_with("emulated") ? asked : "cuda");
-}
+namespace {
 
 std::int64_t batch_of(std::optional<std::int64_t> asked, Batch batch) {
   if (!asked) return batch.bound();
@@ -21,6 +21,34 @@ std::int64_t batch_of(std::optional<std::int64_t> asked, Batch batch) {
                             batch.dynamic() ? fmt::format("it is 0 to {}", batch.bound())
                                             : fmt::format("--batch up-to:{} takes it", *asked)));
   return *asked;
+}
+
+}  // namespace
+
+std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked) {
+  if (target.kind == Target::Kind::cpu) return open_device("cpu");
+  return open_device(asked.starts_with("cuda") || asked.starts_with("emulated") ? asked : "cuda");
+}
+
+void add_launch(CLI::App& app, LaunchArguments& arguments) {
+  app.add_option("--n", arguments.n,
+                 "entries in the batch of this run, images of a convolution, for --batch up-to:N")
+      ->check(whole_number());
+  app.add_option("--input", arguments.input,
+                 "extents of the images of this run, such as 24x20, for a convolution with input=up-to:HxW");
+}
+
+TestLaunchShape shape_of(const LaunchArguments& arguments, const Options& options) {
+  TestLaunchShape shape{.n = batch_of(arguments.n, options.batch)};
+  const Convolution& convolution = options.convolution;
+  if (!arguments.input) return shape;
+  if (!convolution.dynamic)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--input {}: --conv \"... input=up-to:{}\" would take it",
+                            printable(*arguments.input), printable(*arguments.input)));
+  shape.input = parse_extents(*arguments.input, convolution.dimensions);
+  static_cast<void>(convolution.at(shape.input));
+  return shape;
 }
 
 CheckResult judge(const Kernel& kernel, const std::shared_ptr<const Device>& device,

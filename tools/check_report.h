@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <sparsekiln/compile.h>
+#include <CLI/CLI.hpp>
 
 #include "oracle/check_result.h"
 #include "runtime/device.h"
@@ -19,8 +20,14 @@ namespace sparsekiln::tools {
 /// The device that a Binary for `target` runs on here, where `asked` is what the command line says.
 [[nodiscard]] std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked);
 
-/// The batch of one run: `asked`, which must fit, or the bound.
-[[nodiscard]] std::int64_t batch_of(std::optional<std::int64_t> asked, Batch batch);
+/// What a command's launches are of, where options leave it open: the bounds where not given.
+struct LaunchArguments {
+  std::optional<std::int64_t> n;     ///< of a dynamic batch
+  std::optional<std::string> input;  ///< of a dynamic convolution
+};
+void add_launch(CLI::App& app, LaunchArguments& arguments);
+/// Throws `invalid_argument` where they do not fit.
+[[nodiscard]] TestLaunchShape shape_of(const LaunchArguments& arguments, const Options& options);
 
 /// Both oracles, the sharper one first.
 struct Checked {

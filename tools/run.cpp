@@ -28,7 +28,7 @@ namespace {
 
 struct RunArguments {
   KernelArguments what;
-  std::optional<std::int64_t> n;  ///< of a dynamic batch; the bound where not given
+  LaunchArguments launch;
   bool check = false;
   bool time = false;
   bool counters = false;
@@ -114,7 +114,7 @@ void check_arguments(const RunArguments& arguments, std::string_view target, boo
 
 Answer run(const RunArguments& arguments) {
   const Options options = arguments.what.options();
-  const std::int64_t n = batch_of(arguments.n, options.batch);
+  const TestLaunchShape launch = shape_of(arguments.launch, options);
   const bool emulated = options.target.starts_with("emulated");
   check_arguments(arguments, options.target, emulated);
   const Layout layout = Layout::load(arguments.what.file);
@@ -123,12 +123,12 @@ Answer run(const RunArguments& arguments) {
   const std::shared_ptr<const Device> device = device_for(kernel.binary().target, options.target);
 
   Answer answer;
-  answer.json = {{"file", arguments.what.file.string()}, {"device", device->description()}, {"n", n}};
+  answer.json = {{"file", arguments.what.file.string()}, {"device", device->description()}, {"n", launch.n}};
   answer.text = summarize_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms());
   answer.text += fmt::format("device: {}\n", printable(device->description()));
   warn_if_not_kept(options, problem, kernel.binary(), kernel.from(), answer);
   const std::unique_ptr<const TestLaunch> random =
-      make_test_launch(problem, {.n = n}, Inputs::random, arguments.seed);
+      make_test_launch(problem, launch, Inputs::random, arguments.seed);
   if (options.specialization == Specialization::tiered)
     await_baked(kernel, device, *random, arguments.check, answer);
   answer.json["tier"] = name(kernel.tier());
@@ -136,7 +136,7 @@ Answer run(const RunArguments& arguments) {
   Checked checked;
   if (arguments.check)
     checked.exact =
-        judge(kernel, device, *make_test_launch(problem, {.n = n}, Inputs::small_integers, arguments.seed));
+        judge(kernel, device, *make_test_launch(problem, launch, Inputs::small_integers, arguments.seed));
   if (emulated) cuda::Emulator().reset_counters();  // they are of the launch that follows, and no other
   if (arguments.check || emulated) checked.random = judge(kernel, device, *random);
   if (arguments.check) report_check(checked, answer);
@@ -147,7 +147,7 @@ Answer run(const RunArguments& arguments) {
       report_counters(cuda::Emulator(), arguments.annotate, answer);
   } else {
     report_timing(time_layer(kernel, device, *random, arguments.time ? arguments.repeat : 5),
-                  problem.flops(n), arguments.time, answer);
+                  problem_of_launch(problem, launch).flops(launch.n), arguments.time, answer);
   }
   answer.json.update(describe_binary(kernel.binary(), kernel.from(), kernel.key(), kernel.compile_ms()));
   return answer;
@@ -159,9 +159,7 @@ void add_run(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand("run", "compiles a layer, runs it, and checks, counts and times it");
   const auto arguments = std::make_shared<RunArguments>();
   add_kernel(app, arguments->what);
-  app.add_option("--n", arguments->n,
-                 "entries in the batch of this run, images of a convolution, for --batch up-to:N")
-      ->check(whole_number());
+  add_launch(app, arguments->launch);
   app.add_flag("--check", arguments->check,
                "against the oracles: small integers exactly, random numbers by a bound");
   app.add_flag("--time", arguments->time, "takes --repeat samples and says how they spread");

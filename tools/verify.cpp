@@ -24,7 +24,7 @@ namespace {
 
 struct VerifyArguments {
   KernelArguments what;
-  std::optional<std::int64_t> n;
+  LaunchArguments launch;
   std::uint64_t first_seed = 0;
   std::int64_t seeds = 8;
 };
@@ -35,12 +35,12 @@ constexpr std::uint64_t kInputs = 1;
 /// One kernel, run under one seed after another.
 class Verification {
  public:
-  Verification(const VerifyArguments& arguments, const Problem& problem, std::int64_t n,
+  Verification(const VerifyArguments& arguments, const Problem& problem, const TestLaunchShape& launch,
                std::shared_ptr<const Binary> binary)
       : target_(arguments.what.target),
         binary_(std::move(binary)),
-        exact_(make_test_launch(problem, {.n = n}, Inputs::small_integers, kInputs)),
-        random_(make_test_launch(problem, {.n = n}, Inputs::random, kInputs)) {
+        exact_(make_test_launch(problem, launch, Inputs::small_integers, kInputs)),
+        random_(make_test_launch(problem, launch, Inputs::random, kInputs)) {
     emulator_.set_checks(EMULATOR_CHECK_ALL);
   }
 
@@ -99,16 +99,16 @@ Answer verify(const VerifyArguments& arguments) {
                     printable(options.target)));
   if (arguments.seeds < 1)
     throw Error(ErrorKind::invalid_argument, fmt::format("--seeds {}: 1 or more are tried", arguments.seeds));
-  const std::int64_t n = batch_of(arguments.n, options.batch);
+  const TestLaunchShape launch = shape_of(arguments.launch, options);
   const Layout layout = Layout::load(arguments.what.file);
   const Problem problem = make_problem(layout, options);
   const Built built = build_for(arguments.what, layout, options);
 
   Answer answer;
-  answer.json = {{"file", arguments.what.file.string()}, {"n", n}, {"seeds", Json::array()}};
+  answer.json = {{"file", arguments.what.file.string()}, {"n", launch.n}, {"seeds", Json::array()}};
   answer.text = summarize_binary(*built.binary, built.from, built.key, built.compile_ms);
   warn_if_not_kept(built, answer);
-  Verification verification(arguments, problem, n, built.binary);
+  Verification verification(arguments, problem, launch, built.binary);
   std::int64_t found = 0;
   for (std::int64_t i = 0; i < arguments.seeds; ++i)
     if (!verification.run(arguments.first_seed + static_cast<std::uint64_t>(i), answer)) ++found;
@@ -129,9 +129,7 @@ void add_verify(CLI::App& root, Invocation& invocation) {
   const auto arguments = std::make_shared<VerifyArguments>();
   arguments->what.target = "emulated";
   add_kernel(app, arguments->what);
-  app.add_option("--n", arguments->n,
-                 "entries in the batch of this run, images of a convolution, for --batch up-to:N")
-      ->check(whole_number());
+  add_launch(app, arguments->launch);
   app.add_option("--seeds", arguments->seeds, "how many orders of warps, blocks and copies to try")
       ->check(whole_number())
       ->capture_default_str();

@@ -10,6 +10,7 @@
 
 #include "compiler/cpu/activation_ir.h"
 #include "compiler/cpu/call.h"
+#include "compiler/cpu/lattice_ir.h"
 
 namespace sparsekiln::cpu {
 
@@ -64,9 +65,10 @@ EpilogueIr::Value* EpilogueIr::edges_of(Value* row) {
 }
 
 EpilogueIr::Value* EpilogueIr::element(Value* base, Value* major, Value* stride, Value* minor) {
-  Value* first = image_ == nullptr ? ir_.CreateMul(major, stride)
-                                   : v_.plus(ir_.CreateMul(image_, stride),
-                                             v_.times(major, g_.correlation->output_positions()));
+  Value* first = image_ == nullptr
+                     ? ir_.CreateMul(major, stride)
+                     : v_.plus(ir_.CreateMul(image_, stride),
+                               ir_.CreateMul(major, ImageExtents(v_, *g_.correlation).output_positions()));
   return v_.at(base, v_.times(v_.plus(first, minor), g_.out_bytes()));
 }
 

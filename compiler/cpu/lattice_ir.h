@@ -13,6 +13,28 @@ namespace sparsekiln::cpu {
 
 // How the passes of a convolution count the points of its lattice (compiler/correlation.h).
 
+/// The extents of a launch's images: constants, or, of a dynamic convolution, numbers of the call.
+class ImageExtents {
+ public:
+  ImageExtents(VectorIr& ir, const Correlation& lattice) : v_(ir), lattice_(lattice) {}
+
+  [[nodiscard]] llvm::Value* input(std::size_t dimension) const;
+  [[nodiscard]] llvm::Value* output(std::size_t dimension) const;
+  [[nodiscard]] llvm::Value* points(std::size_t dimension) const;
+  [[nodiscard]] llvm::Value* input_positions() const;
+  [[nodiscard]] llvm::Value* output_positions() const;
+  /// Correlation::image_lattice_points and Correlation::span, of such an image.
+  [[nodiscard]] llvm::Value* lattice_points() const;
+  [[nodiscard]] llvm::Value* span() const;
+
+ private:
+  /// The number at `offset` of LaunchOperands.
+  [[nodiscard]] llvm::Value* launched(std::size_t offset, std::size_t dimension) const;
+
+  VectorIr& v_;
+  const Correlation& lattice_;
+};
+
 /// The images that points are numbered in: one, or those from one on, as far as there are any.
 struct Images {
   llvm::Value* first;
@@ -24,6 +46,8 @@ struct Strip {
   Images images;
   llvm::Value* first_point;
 };
+/// Points of an image, or of the images that share a tile, from the first to the last that is y's.
+[[nodiscard]] llvm::Value* image_points(VectorIr& ir, const Geometry& geometry);
 [[nodiscard]] Strip strip(VectorIr& ir, llvm::Value* number, llvm::Value* n, const Geometry& geometry);
 
 /// A point by its number: its image, and its coordinates, 0 or more.

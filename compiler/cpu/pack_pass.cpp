@@ -63,6 +63,7 @@ class PackPass {
   Operand operand(std::size_t base, std::size_t stride, const char* name);
   void add_row(Rows& rows, Value* row, Value* present);
   [[nodiscard]] Rows rows_from(Value* panel_row);
+  void pack();
   void for_each_stretch(const std::function<void(Value*, Value*)>& body);
   void pack_batch_rows(Value* word, Value* end);
   void pack_square(const Values& xs, const Values& zs, const Values& present, Value* batch_row, Value* k,
@@ -126,6 +127,14 @@ void PackPass::emit(std::string_view name) {
   ahead_ = v_.constant(kStretchBytes);
   if (g_.correlation && !g_.channels_first)
     ahead_ = v_.times(x_.stride_bytes, std::int64_t{kRowsAhead} * g_.correlation->in_step[2]);
+  if (g_.correlation)
+    v_.branch("there", ir_.CreateICmpULT(first_batch_row_, image_points(v_, g_)), [&] { pack(); });
+  else
+    pack();
+  v_.end_pass();
+}
+
+void PackPass::pack() {
   for_each_stretch([&](Value* word, Value* end) {
     if (g_.small_batch)
       pack_few(word, end);
@@ -136,7 +145,6 @@ void PackPass::emit(std::string_view name) {
     else
       pack_batch_rows(word, end);
   });
-  v_.end_pass();
 }
 
 /// Calls `body` for the stretches of words that this worker packs.
@@ -297,7 +305,7 @@ void PackPass::pack_features(Value* word, Value* end) {
 /// The planes of an image, feature by feature.
 PackPass::Operand PackPass::of_image(const Operand& operand, Value* image) {
   return {v_.at(operand.base, ir_.CreateMul(image, operand.stride_bytes)),
-          v_.constant(g_.correlation->input_positions() * element_bytes())};
+          v_.times(ImageExtents(v_, *g_.correlation).input_positions(), element_bytes())};
 }
 
 /// Points that are neighbours in x are moved as a vector.

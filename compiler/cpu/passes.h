@@ -73,11 +73,8 @@ struct Geometry {
     const std::int64_t first = channels_first ? static_cast<std::int64_t>(size_of(type)) : alignment;
     return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, first}));
   }
-  /// Points of a strip, and of all those of an image or of the images that share a tile.
+  /// Points of a strip.
   [[nodiscard]] std::int32_t strip_n() const { return tile_n * strip_tiles; }
-  [[nodiscard]] std::int64_t image_points() const {
-    return (images - 1) * correlation->image_pitch() + correlation->span();
-  }
   /// Points of a phase that a strip reads, rounded up to whole squares of 16.
   [[nodiscard]] std::int64_t phase_points() const { return correlation->phase_points(strip_n()); }
   /// Batch rows of packed x, or points of all phases of a strip.

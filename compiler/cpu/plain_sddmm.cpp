@@ -98,7 +98,9 @@ class PlainSddmm {
     }
     dw_ = pointer(offsetof(LaunchOperands, y), "dw");
     n_ = number(offsetof(LaunchOperands, n), "n");
-    product_rows_ = v_.times(n_, problem_.rows_of_one());
+    product_rows_ = !problem_.correlation
+                        ? n_
+                        : ir_.CreateMul(n_, ImageExtents(v_, *problem_.correlation).lattice_points());
     if (problem_.derivative != Activation::none)
       z_stride_ = number(offsetof(LaunchOperands, z_stride), "z_stride");
     Value* count = v_.load(ir_.getInt32Ty(),
@@ -188,9 +190,10 @@ class PlainSddmm {
   /// image's points.
   [[nodiscard]] RowOfPoint displaced(Value* number, Value* tap) {
     const Correlation& lattice = *problem_.correlation;
-    Value* positions = v_.constant(lattice.image_lattice_points());
-    Value* height = v_.constant(lattice.points[1]);
-    Value* width = v_.constant(lattice.points[2]);
+    const ImageExtents extents(v_, lattice);
+    Value* positions = extents.lattice_points();
+    Value* height = extents.points(1);
+    Value* width = extents.points(2);
     Value* within = ir_.CreateURem(number, positions);
     Value* line = ir_.CreateUDiv(within, width);
     Value* point =
@@ -321,13 +324,19 @@ class PlainSddmm {
     v_.loop("bias_column", first, end, [&](Value* column) { sum_bias(column); });
   }
 
+  [[nodiscard]] Value* dy_rows() {
+    if (!problem_.correlation) return n_;
+    const ImageExtents extents(v_, *problem_.correlation);
+    return ir_.CreateMul(n_, problem_.exchanged() ? extents.input_positions() : extents.output_positions());
+  }
+
   /// For a block of dy's features.
   void sum_bias(Value* block) {
     const Side& dy = of_bias();
     Value* first = v_.times(block, dy.width);
     Value* outputs = smaller(v_.constant(dy.width), ir_.CreateSub(dy.features, first));
     p_.clear(bias_sums_, dy.width);
-    for_each_chunk(v_.times(n_, problem_.dy_rows(1)), [&](Value* pair, Value* begin, Value* count) {
+    for_each_chunk(dy_rows(), [&](Value* pair, Value* begin, Value* count) {
       copy(dy, pair, block, begin, count, in_order);
       v_.loop("bias_batch_row", v_.constant(0), count, [&](Value* batch_row) {
         v_.loop("bias_output", v_.constant(0), outputs, [&](Value* output) {

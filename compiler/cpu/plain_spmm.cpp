@@ -97,7 +97,7 @@ class PlainSpmm {
       Value* tiles = v_.constant(lattice->tiles(tile_n_));
       image_ = ir_.CreateUDiv(tile, tiles);
       tile = ir_.CreateURem(tile, tiles);
-      rows = v_.constant(lattice->span());
+      rows = ImageExtents(v_, *lattice).span();
     } else {
       rows = v_.argument(ir_.getInt64Ty(), offsetof(LaunchOperands, n), "n");
     }

@@ -56,7 +56,7 @@ void RowPass::strips() {
     const Strip now = strip(v_, number, n_, g_);
     images_ = now.images;
     if (g_.channels_first) epilogue_.set_image(images_.first);
-    Value* points = ir_.CreateSub(v_.constant(g_.image_points()), now.first_point);
+    Value* points = ir_.CreateSub(image_points(v_, g_), now.first_point);
     Value* there =
         ir_.CreateAnd(ir_.CreateICmpSGT(points, v_.constant(0)), ir_.CreateICmpSLT(images_.first, n_));
     v_.branch("there", there, [&] {
@@ -151,9 +151,8 @@ void RowPass::clear(Value* sums) {
 
 RowPass::Value* RowPass::present_batch_rows() {
   if (g_.correlation)
-    return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                     ir_.CreateSub(v_.constant(g_.image_points()), first_batch_row_),
-                                     v_.constant(g_.tile_n));
+    return ir_.CreateBinaryIntrinsic(
+        llvm::Intrinsic::smin, ir_.CreateSub(image_points(v_, g_), first_batch_row_), v_.constant(g_.tile_n));
   return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(n_, first_batch_row_),
                                    v_.constant(g_.tile_n));
 }
@@ -171,6 +170,7 @@ std::array<RowPass::Value*, 3> RowPass::residues_of_block(Value* output_block) {
 
 void RowPass::for_each_run(Value* output_block, const std::function<void(Value*, Value*, Value*)>& body) {
   const Correlation& of = *g_.correlation;
+  const ImageExtents extents(v_, of);
   const auto residues = residues_of_block(output_block);
   if (of.out_step[2] != 1)
     return for_each_point({v_.constant(0)}, residues,
@@ -184,20 +184,20 @@ void RowPass::for_each_run(Value* output_block, const std::function<void(Value*,
     Value* first = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, ir_.CreateSub(first_batch_row_, start),
                                              v_.constant(0));
     Value* stop = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(end, start),
-                                            v_.constant(std::min(of.points[2], of.output[2])));
+                                            extents.points(2));  // out_step is 1: all of output's
     const std::array point{ir_.CreateUDiv(line, v_.constant(of.pitch[1])),
                            ir_.CreateURem(line, v_.constant(of.pitch[1]))};
     Value* exists = ir_.CreateICmpSLT(first, stop);
     Value* position = v_.constant(0);
     for (std::size_t i = 0; i < 2; ++i) {
       Value* at = v_.plus(v_.times(point[i], of.out_step[i]), residues[i]);
-      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(point[i], v_.constant(of.points[i])));
-      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(at, v_.constant(of.output[i])));
-      position = v_.plus(v_.times(position, of.output[i]), at);
+      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(point[i], extents.points(i)));
+      exists = ir_.CreateAnd(exists, ir_.CreateICmpSLT(at, extents.output(i)));
+      position = v_.plus(ir_.CreateMul(position, extents.output(i)), at);
     }
     v_.branch("exists", exists, [&] {
       body(ir_.CreateSub(v_.plus(start, first), first_batch_row_),
-           v_.plus(v_.times(position, of.output[2]), first), ir_.CreateSub(stop, first));
+           v_.plus(ir_.CreateMul(position, extents.output(2)), first), ir_.CreateSub(stop, first));
     });
   });
 }

@@ -86,16 +86,14 @@ struct SddmmGeometry {
   /// The panels of x of a convolution have a row for each point of its lattice that is read, image by image
   /// and phase by phase, of zeros outside of x; those of dy one for each position. A *line* is a row of y's
   /// positions, whose points are neighbours in both.
-  [[nodiscard]] std::int64_t lines() const {
-    return std::int64_t{correlation->points[0]} * correlation->points[1];
+  [[nodiscard]] std::int64_t chunk_lines() const {
+    return std::max<std::int64_t>(1, chunk / correlation->points[2]);
   }
-  [[nodiscard]] std::int64_t line_rows() const { return correlation->points[2]; }
-  [[nodiscard]] std::int64_t chunk_lines() const { return std::max<std::int64_t>(1, chunk / line_rows()); }
   /// The most of a launch, whose panels the workspace holds.
   [[nodiscard]] std::int64_t most_pairs() const {
     return correlation ? 1 : static_cast<std::int64_t>(kMostPairs);
   }
-  /// Rows of the panels of a side for one of a batch.
+  /// Rows of the panels of a side for one of a batch; of a dynamic convolution, for the largest images.
   [[nodiscard]] std::int64_t rows_of_entry(SddmmSide side) const {
     if (!correlation) return 1;
     return side == SddmmSide::x ? correlation->image_points() : correlation->output_positions();

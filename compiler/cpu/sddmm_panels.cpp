@@ -54,12 +54,17 @@ PanelSource::Value* PanelSource::base(Value* pair, std::size_t member) {
 
 PanelSource::Value* PanelSource::packed(Value* pair) {
   Value* workspace = v_.argument(v_.ir.getPtrTy(), offsetof(Call, workspace), "workspace");
-  Value* x_bytes = v_.times(x_row_bytes_, g_.rows_of_entry(SddmmSide::x));
-  Value* dy_bytes = v_.times(dy_row_bytes_, g_.rows_of_entry(SddmmSide::dy));
+  Value* x_bytes = v_.ir.CreateMul(x_row_bytes_, rows_of_entry(SddmmSide::x));
+  Value* dy_bytes = v_.ir.CreateMul(dy_row_bytes_, rows_of_entry(SddmmSide::dy));
   Value* bytes = v_.ir.CreateMul(v_.ir.CreateMul(pair, n_), v_.plus(x_bytes, dy_bytes));
   if (side_.side == SddmmSide::dy) bytes = v_.plus(bytes, v_.ir.CreateMul(n_, x_bytes));
   if (before_panels_ != nullptr) bytes = v_.plus(bytes, before_panels_);
   return v_.at(workspace, bytes);
+}
+
+PanelSource::Value* PanelSource::rows_of_entry(SddmmSide side) const {
+  if (!g_.correlation || side == SddmmSide::x) return v_.constant(g_.rows_of_entry(side));
+  return ImageExtents(v_, *g_.correlation).output_positions();
 }
 
 PanelSource::Operand PanelSource::operand(Value* pair) {
@@ -71,9 +76,9 @@ PanelSource::Operand PanelSource::operand(Value* pair) {
 PanelSource::Operand PanelSource::at(const Operand& from, Value* batch_row, Value* feature) {
   const auto element = static_cast<std::int64_t>(size_of(g_.dtype));
   if (g_.channels_first) {
-    Value* image = v_.ir.CreateUDiv(batch_row, v_.constant(positions()));
-    Value* position = v_.ir.CreateURem(batch_row, v_.constant(positions()));
-    Value* offset = v_.times(v_.plus(v_.times(feature, positions()), position), element);
+    Value* image = v_.ir.CreateUDiv(batch_row, positions());
+    Value* position = v_.ir.CreateURem(batch_row, positions());
+    Value* offset = v_.times(v_.plus(v_.ir.CreateMul(feature, positions()), position), element);
     const auto of_image = [&](Value* base, Value* stride_bytes) {
       return v_.settled(v_.at(v_.at(base, v_.ir.CreateMul(image, stride_bytes)), offset));
     };
@@ -165,9 +170,7 @@ void PanelSource::gather_images(const Operand& from, Value* first_panel, Value* 
       points.push_back(point_at(v_.plus(first, v_.constant(r))));
     }
     Value* from_row = points.front().row;
-    const auto image_of = [&](const RowOfPoint& point) {
-      return ir.CreateUDiv(point.row, v_.constant(positions()));
-    };
+    const auto image_of = [&](const RowOfPoint& point) { return ir.CreateUDiv(point.row, positions()); };
     Value* neighbours = ir.CreateAnd(are_neighbours(v_, points),
                                      ir.CreateICmpEQ(image_of(points.front()), image_of(points.back())));
     neighbours = ir.CreateAnd(neighbours, ir.CreateICmpSLE(v_.plus(first, v_.constant(side)), end));

@@ -34,7 +34,9 @@ class PanelSource {
   /// Bytes of a panel of a whole pair.
   [[nodiscard]] Value* panel_bytes() { return v_.times(rows(), side_.row_bytes()); }
   /// Rows of a panel of a whole pair.
-  [[nodiscard]] Value* rows() { return v_.times(n_, rows_of_entry()); }
+  [[nodiscard]] Value* rows() { return v_.ir.CreateMul(n_, own_rows_of_entry()); }
+  /// Rows of the panels of a side for one of the launch's batch.
+  [[nodiscard]] Value* rows_of_entry(SddmmSide side) const;
   /// Where in the workspace the panels of `pair` begin, of a packed geometry.
   [[nodiscard]] Value* packed(Value* pair);
 
@@ -54,8 +56,8 @@ class PanelSource {
   [[nodiscard]] bool displaced() const {
     return g_.correlation && side_.side == SddmmSide::x && !side_.in_place;
   }
-  [[nodiscard]] std::int64_t rows_of_entry() const {
-    return side_.in_place ? g_.correlation->input_positions() : g_.rows_of_entry(side_.side);
+  [[nodiscard]] Value* own_rows_of_entry() const {
+    return side_.in_place ? positions() : rows_of_entry(side_.side);
   }
   [[nodiscard]] Operand at(const Operand& from, Value* batch_row, Value* feature);
   /// `lanes` contiguous elements, from element `first` after `from`, converted as the products take them.
@@ -73,9 +75,9 @@ class PanelSource {
   /// The row of the operand that a row of a panel has, and whether there is one.
   [[nodiscard]] RowOfPoint point_at(Value* panel_row);
   /// Positions of an image of the operand.
-  [[nodiscard]] std::int64_t positions() const {
-    return side_.side == SddmmSide::x ? g_.correlation->input_positions()
-                                      : g_.correlation->output_positions();
+  [[nodiscard]] Value* positions() const {
+    const ImageExtents extents(v_, *g_.correlation);
+    return side_.side == SddmmSide::x ? extents.input_positions() : extents.output_positions();
   }
   void clear_rows(Value* batch_rows, Value* to);
   /// Calls `body` with the row of x that a row of a convolution's panel has, or `outside` where there is

@@ -115,7 +115,7 @@ void SddmmPass::run_of(std::int32_t blocks, Value* number) {
 void SddmmPass::sum_chunks(const Run& run, Value* batch_rows) {
   Value* one = v_.constant(1);
   Value* chunks = g_.correlation
-                      ? v_.times(batch_rows, image_chunks())
+                      ? ir_.CreateMul(batch_rows, image_chunks())
                       : ir_.CreateUDiv(v_.plus(batch_rows, v_.constant(g_.chunk - 1)), v_.constant(g_.chunk));
   chunks = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, one, chunks);
   Value* pairs = ir_.CreateSelect(ir_.CreateICmpEQ(batch_rows, v_.constant(0)), one, pairs_);
@@ -160,17 +160,26 @@ SddmmPass::Chunk SddmmPass::locate(const Run& run, Value* number, Value* chunks,
   return chunk;
 }
 
+SddmmPass::Value* SddmmPass::image_lines() const {
+  const ImageExtents extents(v_, *g_.correlation);
+  return ir_.CreateMul(extents.points(0), extents.points(1));
+}
+
+SddmmPass::Value* SddmmPass::image_chunks() const {
+  return ir_.CreateUDiv(v_.plus(image_lines(), v_.constant(g_.chunk_lines() - 1)),
+                        v_.constant(g_.chunk_lines()));
+}
+
 /// Chunk `number` of a convolution's pair: lines of one image. There are none where there is no image.
 void SddmmPass::locate_lines(const Run& run, Value* number, Value* images, Chunk& chunk) {
-  Value* image = ir_.CreateUDiv(number, v_.constant(image_chunks()), "image");
-  chunk.first_line = v_.times(ir_.CreateURem(number, v_.constant(image_chunks())), g_.chunk_lines());
-  Value* end = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin,
-                                         v_.plus(chunk.first_line, v_.constant(g_.chunk_lines())),
-                                         v_.constant(g_.lines()));
+  Value* image = ir_.CreateUDiv(number, image_chunks(), "image");
+  chunk.first_line = v_.times(ir_.CreateURem(number, image_chunks()), g_.chunk_lines());
+  Value* end = ir_.CreateBinaryIntrinsic(
+      llvm::Intrinsic::smin, v_.plus(chunk.first_line, v_.constant(g_.chunk_lines())), image_lines());
   chunk.count = ir_.CreateSelect(ir_.CreateICmpEQ(images, v_.constant(0)), v_.constant(0),
                                  ir_.CreateSub(end, chunk.first_line), "lines");
   const auto begin = [&](PanelSource& source, Value* panel, Value* row) {
-    Value* rows = v_.plus(v_.times(image, g_.rows_of_entry(source.side().side)), row);
+    Value* rows = v_.plus(ir_.CreateMul(image, source.rows_of_entry(source.side().side)), row);
     return v_.settled(v_.at(source.packed(chunk.pair), v_.plus(ir_.CreateMul(panel, source.panel_bytes()),
                                                                v_.times(rows, source.side().row_bytes()))));
   };
@@ -186,14 +195,15 @@ void SddmmPass::locate_lines(const Run& run, Value* number, Value* images, Chunk
 SddmmPass::Values SddmmPass::multiply_lines(const Chunk& chunk, const Tile& tile, std::int32_t blocks,
                                             Values sums) {
   const Correlation& lattice = *g_.correlation;
+  const ImageExtents extents(v_, lattice);
   return v_.loop("line", v_.constant(0), chunk.count, std::move(sums), [&](Value* number, const Values& now) {
     Value* line = v_.plus(chunk.first_line, number);
-    Value* plane = ir_.CreateUDiv(line, v_.constant(lattice.points[1]));
-    Value* row = ir_.CreateURem(line, v_.constant(lattice.points[1]));
+    Value* plane = ir_.CreateUDiv(line, extents.points(1));
+    Value* row = ir_.CreateURem(line, extents.points(1));
     Value* point = v_.times(v_.plus(v_.times(plane, lattice.pitch[1]), row), lattice.pitch[2]);
     Chunk of_line;
-    of_line.count = v_.constant(g_.line_rows());
-    of_line.dy = v_.at(chunk.dy, v_.times(line, g_.line_rows() * g_.dy.row_bytes()));
+    of_line.count = extents.points(2);
+    of_line.dy = v_.at(chunk.dy, v_.times(ir_.CreateMul(line, extents.points(2)), g_.dy.row_bytes()));
     for (Value* x : chunk.x) of_line.x.push_back(v_.at(x, v_.times(point, g_.x.row_bytes())));
     return multiply(of_line, tile, blocks, now);
   });

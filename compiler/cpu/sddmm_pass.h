@@ -95,9 +95,9 @@ class SddmmPass {
   void locate_lines(const Run& run, Value* number, Value* images, Chunk& chunk);
   Values multiply(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
   Values multiply_lines(const Chunk& chunk, const Tile& tile, std::int32_t blocks, Values sums);
-  [[nodiscard]] std::int64_t image_chunks() const {
-    return (g_.lines() + g_.chunk_lines() - 1) / g_.chunk_lines();
-  }
+  /// Lines of an image, and chunks of them.
+  [[nodiscard]] Value* image_lines() const;
+  [[nodiscard]] Value* image_chunks() const;
   void prefetch_share(const PanelSide& side, Value* panel, Value* turn, const Tile& tile, std::int32_t tiles);
   void multiply_batch_row(const Values& dy_and_x, std::int64_t batch_row, const Tile& tile, Values& sums);
   // sddmm_outer_product.cpp: a batch of one.

@@ -95,6 +95,8 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
   if (problem.derivative != Activation::none)
     parameters.insert(parameters.end(),
                       {{Argument::z, "const Operand*", "z"}, {Argument::z_stride, "long long", "z_stride"}});
+  if (problem.convolution.dynamic)
+    parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});
   return parameters;
 }
 
@@ -131,12 +133,9 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.number("in_features", problem.cut_in, "where the last block column is cut; 0: it is whole");
   members.number("out_features", problem.cut_out, "where the last block row is cut; 0: it is whole");
   members.flag("full_tiles", problem.has_whole_tiles(config.tile_n), "no batch tile lacks entries");
-  members.number("rows_of_one", problem.rows_of_one(), "rows for each of the batch");
-  members.flag("convolves", problem.gathers(), "rows are points of a lattice");
-  if (problem.gathers()) {
-    members.append(lattice_declarations(problem.convolution, *problem.correlation, problem.by_columns()));
-    members.number("out_blocks", problem.out_blocks(), "block rows of y");
-  }
+  members.append(image_declarations(problem.convolution, problem.correlation.get(), problem.gathers(),
+                                    problem.by_columns()));
+  if (problem.gathers()) members.number("out_blocks", problem.out_blocks(), "block rows of y");
   members.flag("by_columns", problem.by_columns(), "blocks of W are read as if they were transposed");
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
   members.flag("past_l2", writes_past_l2(problem, config), "y is written past L2, which has x and W");
@@ -247,6 +246,10 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (problem.correlation) validate_lattice(problem);
   if (problem.channels_first())
     throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
+  if (problem.image_alignment != 0 && problem.convolution.dynamic)
+    refuse(
+        "channels-first images of any extents for CUDA targets; fixed ones, or channels-last ones, would "
+        "work");
   family.validate(problem, target);
   if (problem.image_alignment != 0 && config.table == TableForm::attached)
     refuse("channels-first activations with attached tables; baked, or channels-last ones, would work");
@@ -352,8 +355,9 @@ class KernelWriter {
     members.number("unrolled_workers", config.table == TableForm::unrolled ? entry.workers : 0);
     members.flag("splits", splits, "some items are shared");
     if (problem_.image_alignment != 0)
-      members.append(image_declarations(TransposedImages(problem_), problem_.image_alignment, instance,
-                                        entry.workspace.counter_bytes, entry.workspace.bytes_per_tile));
+      members.append(transposition_declarations(TransposedImages(problem_), problem_.image_alignment,
+                                                instance, entry.workspace.counter_bytes,
+                                                entry.workspace.bytes_per_tile));
     write_kernel(source_.text, problem_,
                  {.index = index(),
                   .symbols = entry.passes,

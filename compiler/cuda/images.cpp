@@ -40,9 +40,9 @@ std::int32_t shared_bytes_with_images(const Instance& instance) {
   return instance.dynamic_shared_bytes == 0 ? 0 : std::max(instance.dynamic_shared_bytes, kTileBytes);
 }
 
-Declarations image_declarations(const TransposedImages& images, std::int32_t alignment,
-                                const Instance& instance, std::int64_t rows_begin,
-                                std::int64_t rows_begin_of_tile) {
+Declarations transposition_declarations(const TransposedImages& images, std::int32_t alignment,
+                                        const Instance& instance, std::int64_t rows_begin,
+                                        std::int64_t rows_begin_of_tile) {
   Declarations members;
   members.number("x_features", images.x.features);
   members.number("x_positions", images.x.positions, "of an image");

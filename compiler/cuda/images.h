@@ -33,8 +33,8 @@ struct TransposedImages {
 
 /// The members of Config that templates/images.cuh reads. `rows_begin` and `rows_begin_of_tile`: what the
 /// workspace has in front of the rows.
-[[nodiscard]] Declarations image_declarations(const TransposedImages& images, std::int32_t alignment,
-                                              const Instance& instance, std::int64_t rows_begin,
-                                              std::int64_t rows_begin_of_tile);
+[[nodiscard]] Declarations transposition_declarations(const TransposedImages& images, std::int32_t alignment,
+                                                      const Instance& instance, std::int64_t rows_begin,
+                                                      std::int64_t rows_begin_of_tile);
 
 }  // namespace sparsekiln::cuda

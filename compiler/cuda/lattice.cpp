@@ -21,6 +21,24 @@ void add(Declarations& members, std::string_view name, const Convolution::Extent
     members.number(fmt::format("{}_{}", name, kDimensions[i]), extents[i]);
 }
 
+/// What a convolution's lattice is.
+Declarations lattice_declarations(const Convolution& convolution, const Correlation& correlation,
+                                  bool mirrored) {
+  Declarations members;
+  add(members, "in_step", correlation.in_step);
+  add(members, "out_step", correlation.out_step);
+  add(members, "kernel", convolution.kernel);
+  add(members, "dilation", convolution.dilation);
+  add(members, "padding", convolution.padding_before);
+  if (!correlation.dynamic) {
+    add(members, "points", correlation.points);
+    add(members, "input", correlation.input);
+    add(members, "output", correlation.output);
+  }
+  members.flag("mirrored", mirrored, "the gradient by the input");
+  return members;
+}
+
 }  // namespace
 
 void validate_lattice(const Computation& computed) {
@@ -33,18 +51,16 @@ void validate_lattice(const Computation& computed) {
                     kernel[0], kernel[1], kernel[2], bits, kMostBits));
 }
 
-Declarations lattice_declarations(const Convolution& convolution, const Correlation& correlation,
-                                  bool mirrored) {
+Declarations image_declarations(const Convolution& convolution, const Correlation* correlation, bool gathers,
+                                bool mirrored) {
   Declarations members;
-  add(members, "points", correlation.points);
-  add(members, "in_step", correlation.in_step);
-  add(members, "out_step", correlation.out_step);
-  add(members, "kernel", convolution.kernel);
-  add(members, "dilation", convolution.dilation);
-  add(members, "padding", convolution.padding_before);
-  add(members, "input", correlation.input);
-  add(members, "output", correlation.output);
-  members.flag("mirrored", mirrored, "the gradient by the input");
+  members.flag("dynamic_images", convolution.dynamic, "their extents come with the launch");
+  members.flag("convolves", gathers, "rows are points of a lattice");
+  if (!convolution.dynamic)
+    members.number("rows_of_one", correlation == nullptr ? 1 : correlation->image_lattice_points(),
+                   "rows for each of the batch");
+  if (gathers || convolution.dynamic)
+    members.append(lattice_declarations(convolution, *correlation, mirrored));
   return members;
 }
 

@@ -102,6 +102,8 @@ std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices)
   if (gradient.gate_gradient)
     parameters.insert(parameters.end(),
                       {{Argument::dgates, "float*", "dgates"}, {Argument::w, "const Element*", "w"}});
+  if (gradient.convolution.dynamic)
+    parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});
   return parameters;
 }
 
@@ -141,10 +143,8 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
     members.number("bytes_before_gates", bytes_before_gates, "in the workspace");
   }
   members.flag("exchanged", gradient.exchanged(), "what taps displace is dy");
-  members.number("rows_of_one", gradient.rows_of_one(), "rows for each of the batch");
-  members.flag("convolves", gradient.gathers(), "rows are points of a lattice");
-  if (gradient.gathers())
-    members.append(lattice_declarations(gradient.convolution, *gradient.correlation, false));
+  members.append(
+      image_declarations(gradient.convolution, gradient.correlation.get(), gradient.gathers(), false));
   members.append(instance.declarations);
   return members;
 }
@@ -242,6 +242,10 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (gradient.correlation) validate_lattice(gradient);
   if (gradient.channels_first())
     throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
+  if (gradient.image_alignment != 0 && gradient.convolution.dynamic)
+    refuse(
+        "channels-first images of any extents for CUDA targets; fixed ones, or channels-last ones, would "
+        "work");
   if (gradient.exchanged() && gradient.bias_gradient)
     refuse(
         "bias_gradient of a transposed convolution for CUDA targets; the sum of dy over its rows, computed "
@@ -313,8 +317,9 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     Declarations members =
         declarations_of(gradient, target, config, instance, slices, counter_bytes, counter_bytes + sums);
     if (transposes)
-      members.append(image_declarations(TransposedImages(gradient), gradient.image_alignment, instance,
-                                        entry.workspace.counter_bytes + entry.workspace.bytes_per_tile, 0));
+      members.append(
+          transposition_declarations(TransposedImages(gradient), gradient.image_alignment, instance,
+                                     entry.workspace.counter_bytes + entry.workspace.bytes_per_tile, 0));
     write_kernel(source.text, gradient,
                  {.index = i,
                   .symbols = entry.passes,

@@ -55,8 +55,9 @@ enum class Argument : std::uint8_t {
   tensor_map,  ///< by value: that of Entry::tensor_maps which has as many of these arguments in front
   edge_gain,   ///< pointer
   edge_bias,   ///< pointer
+  images,      ///< by value: six int32, the extents of images that are read and written
 };
-inline constexpr Argument kLastArgument = Argument::edge_bias;
+inline constexpr Argument kLastArgument = Argument::images;
 
 /// Whether it is the address of an operand.
 [[nodiscard]] bool is_pointer(Argument argument);
@@ -143,7 +144,8 @@ struct Entry {
   std::vector<std::string> passes;  ///< symbol names, run in this order
   std::int32_t workers = 1;         ///< grid.x
   std::int32_t tile_n = 1;          ///< rows of the product a tile; 0: one tile has the whole batch
-  /// Rows of the product for each of the batch: points of an image of a convolution. On the cpu its tiles are
+  /// Rows of the product for each of the batch: points of an image of a convolution, of the largest where it
+  /// is dynamic. On the cpu its tiles are
   /// jobs, and only the quotient counts: a job has tile_n / rows_of_one images, or an image the inverse,
   /// jobs.
   std::int32_t rows_of_one = 1;

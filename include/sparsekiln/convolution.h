@@ -35,7 +35,9 @@ struct Convolution {
   Extents dilation{1, 1, 1};
   Extents padding_before{0, 0, 0};
   Extents padding_after{0, 0, 0};
-  Extents input{1, 1, 1};  ///< of x
+  Extents input{1, 1, 1};  ///< of x, or the most that x has
+  /// Launches give x's extents, up to `input` each; only features and taps are baked.
+  bool dynamic = false;
   bool transposed = false;
   Extents output_padding{0, 0, 0};  ///< of a transposed one: how many more positions y has at its ends
   /// Which taps there are: of all blocks, [taps], or of each, [blocks, taps]; empty: all.
@@ -51,8 +53,15 @@ struct Convolution {
   [[nodiscard]] std::int32_t taps_of_block() const;
   /// Pairs of a block and a tap that it has, of so many blocks.
   [[nodiscard]] std::int64_t present_taps(std::int64_t blocks) const;
-  /// The extents of y.
-  [[nodiscard]] Extents output() const;
+  /// The extents of y: of `input`, and of an x of other extents.
+  [[nodiscard]] Extents output() const { return output(input); }
+  [[nodiscard]] Extents output(const Extents& of_input) const;
+  /// Whether a launch may have an x of these extents: those of `input`, or up to them where it is dynamic, as
+  /// long as each dimension of y has an output.
+  [[nodiscard]] bool takes(const Extents& of_input) const;
+  /// The same convolution of an x of these extents and no others. Throws `invalid_argument` where it takes no
+  /// such x.
+  [[nodiscard]] Convolution at(const Extents& of_input) const;
   /// The rows of x, and of y, of one image.
   [[nodiscard]] std::int64_t input_positions() const;
   [[nodiscard]] std::int64_t output_positions() const;
@@ -63,10 +72,13 @@ struct Convolution {
 /// `dilation=2`, and `padding=1`, `padding=0:1x1:2` (before and after), `padding=same` or `padding=valid`.
 /// One number is that of all dimensions, of which there are as many as the longest word has. "same" keeps the
 /// extents of the input, with one more position after than before where their number is odd; its stride is 1.
-/// A transposed one has the word `transposed`, and may have `output-padding=1`. A mask is `taps=110100`, with
+/// A transposed one has the word `transposed`, and may have `output-padding=1`. A dynamic one has
+/// `input=up-to:64x64`. A mask is `taps=110100`, with
 /// as many digits as taps, or as taps of all blocks. Throws `invalid_argument` for what is no convolution.
 [[nodiscard]] Convolution parse_convolution(std::string_view text);
 [[nodiscard]] std::string to_string(const Convolution& convolution);
+/// Extents such as `24x20`, one number being that of all dimensions.
+[[nodiscard]] Convolution::Extents parse_extents(std::string_view text, std::int32_t dimensions);
 
 /// Throws `invalid_argument` unless it makes sense: a kernel and an input of 1 or more, strides and dilations
 /// of 1 or more, paddings of 0 or more, at least one output position in each dimension, at most 2^30

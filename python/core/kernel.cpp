@@ -1,5 +1,6 @@
 #include "python/core/kernel.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -257,19 +258,38 @@ class Call {
     if (extent == Extent::blocks) return {kernel_.blocks / taps, taps, kernel_.block_out, kernel_.block_in};
     const bool forward = extent == Extent::out_features;
     const std::int64_t features = forward ? kernel_.out_features : kernel_.in_features;
-    const std::int64_t from = forward ? convolution_.input_positions() : convolution_.output_positions();
-    const std::int64_t to = forward ? convolution_.output_positions() : convolution_.input_positions();
     const bool channels_first = std::string_view(kernel_.activation_order) == "feature-major";
+    const Convolution convolution =
+        convolution_.dynamic ? of_images(extent, given, channels_first) : convolution_;
+    const std::int64_t from = forward ? convolution.input_positions() : convolution.output_positions();
+    const std::int64_t to = forward ? convolution.output_positions() : convolution.input_positions();
     if (given.ndim == 2 && !channels_first) return {given.shape[0] / from * to, features};
     std::vector<std::int64_t> shape{given.ndim == 0 ? 0 : given.shape[0]};
     if (channels_first) shape.push_back(features);
-    const Convolution::Extents extents = forward ? convolution_.output() : convolution_.input;
+    const Convolution::Extents extents = forward ? convolution.output() : convolution.input;
     if (channels_first && given.ndim == 3)
       shape.push_back(to);
     else
       shape.insert(shape.end(), extents.end() - convolution_.dimensions, extents.end());
     if (!channels_first) shape.push_back(features);
     return shape;
+  }
+
+  /// The convolution of the inputs that were given, where it takes several.
+  [[nodiscard]] Convolution of_images(Extent extent, const DLTensor& given, bool channels_first) const {
+    if (extent != Extent::out_features)
+      raise(
+          PyExc_ValueError,
+          "this kernel takes images of several sizes, and those of dx do not follow from dy; dx= would work");
+    Convolution::Extents extents{1, 1, 1};
+    const std::int32_t dimensions = convolution_.dimensions;
+    for (std::int32_t i = 0; i < dimensions && given.ndim == dimensions + 2; ++i) {
+      const auto place = static_cast<std::size_t>(3 - dimensions + i);
+      const std::int64_t most = std::int64_t{convolution_.input[place]} + 1;  // which it does not take
+      extents[place] = static_cast<std::int32_t>(std::min(given.shape[(channels_first ? 2 : 1) + i], most));
+    }
+    // The launch refuses those that do not fit.
+    return convolution_.takes(extents) ? convolution_.at(extents) : convolution_;
   }
 
   /// Checks that it is on the device of the operands. Its size, which the library checks, is the number of

@@ -58,6 +58,8 @@ std::uint16_t LaunchPlan::offset_of(Argument argument) {
       return offsetof(LaunchOperands, edge_gain);
     case Argument::edge_bias:
       return offsetof(LaunchOperands, edge_bias);
+    case Argument::images:
+      return offsetof(LaunchOperands, images);
     case Argument::n:
       return kN;
     case Argument::tables:

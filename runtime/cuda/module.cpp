@@ -172,7 +172,8 @@ class ContextModule final : public Module {
  private:
   void launch_passes(std::size_t index, const Launch& launch, void** parameters) const {
     const Launchable& entry = entries_[index];
-    const unsigned rows = entry.rows(batch_tiles(launch.n * entry.rows_of_one, entry.tile_n));
+    const std::int64_t rows_of_one = launch.rows_of_one != 0 ? launch.rows_of_one : entry.rows_of_one;
+    const unsigned rows = entry.rows(batch_tiles(launch.n * rows_of_one, entry.tile_n));
     for (std::size_t pass = 0; pass < entry.passes.size(); ++pass) {
       const CUresult result =
           entry.attributes.empty()

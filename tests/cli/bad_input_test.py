@@ -127,6 +127,8 @@ _SENSELESS_CONVOLUTIONS = [
     ("kernel=3 input=9", ["--activation-order", "feature-major", "--dtype", "f64"], ["feature-major", "f64", "channels-last"]),
     ("kernel=3 input=9", ["--in-features", "32"], ["32 input features", "hold 33 to 64"]),
     ("kernel=3 transposed input=9", ["--out-features", "65"], ["65 output features", "hold 33 to 64"]),
+    ("kernel=3 padding=1 input=up-to:9", ["--epilogue", "edge_bias"], ["edge situations", "one input"]),
+    ("kernel=3 input=up-to:2", [], ["reaches over 3", "no output"]),
     ("kernel=3 input=9", ["--attached"], ["attached", "baked"]),
 ]
 
@@ -172,6 +174,21 @@ class BadFileTest(CommandTest):
                 with self.subTest(convolution=convolution, arguments=arguments, target=target):
                     request = ["compile", "L.npy", "--target", target, "--block", "32", "-o", "out", "--conv", convolution]
                     self.assert_refused(_NO_SENSE, request + arguments, needles)
+
+    def test_an_input_that_a_convolution_does_not_take_is_refused(self):
+        self.make("random", "--size", 2, "--density", 1)
+        for command in ("run", "verify"):
+            for convolution, extents, needles in (
+                ("kernel=3x3 input=9", "7x7", ["--input 7x7", "input=up-to:7x7"]),
+                ("none", "7", ["--input 7", "up-to:7"]),
+                ("kernel=3x3 input=up-to:9x8", "9x9", ["an input of 9x9", "up to 9x8"]),
+                ("kernel=3x3 input=up-to:9x8", "2x8", ["an input of 2x8", "up to 9x8"]),
+                ("kernel=3x3 input=up-to:9x8", "5x5x5", ["5x5x5 has 3 dimensions", "2"]),
+                ("kernel=3x3 input=up-to:9x8", "five", ["'five' is no number"]),
+            ):
+                with self.subTest(command=command, convolution=convolution, extents=extents):
+                    request = [command, "L.npy", "--conv", convolution, "--input", extents, "--target", "emulated"]
+                    self.assert_refused(_NO_SENSE, request, needles)
 
     def test_an_edge_bias_of_channels_first_activations_is_refused_for_cpus_alone(self):
         self.make("random", "--size", 2, "--density", 1)

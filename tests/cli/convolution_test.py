@@ -70,6 +70,18 @@ class CudaTest(ConvolutionTest):
                     request = ("--batch", "up-to:9", "--n", n, "--op", operation, "--target", "emulated:sm_80", "--check")
                     self.assertTrue(self.answer("run", "L.npy", *_REQUEST, *request)["random"]["ok"])
 
+    def test_one_kernel_serves_images_of_any_extents_up_to_its_bound(self):
+        request = ("L.npy", "--block", 16, "--conv", "kernel=3x3 stride=2 padding=1 input=up-to:9x8", "--batch", 2)
+        for operation in _OPERATIONS:
+            keys = set()
+            for extents in ("9x8", "5x8", "9x2", "1x1"):
+                with self.subTest(operation=operation, extents=extents):
+                    answer = self.answer("run", *request, "--op", operation, "--input", extents, "--target", "emulated:sm_80", "--check")
+                    self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+                    keys.add(answer["key"])
+            self.assertEqual(len(keys), 1)
+            self.assertEqual(self.answer("verify", *request, "--op", operation, "--input", "4x7", "--seeds", 1)["found"], 0)
+
     def test_every_operation_is_verified(self):
         for operation in _OPERATIONS:
             with self.subTest(operation):

@@ -28,6 +28,7 @@ TEST_CASE("a convolution is read from words in any order, and printed in one") {
       {"output-padding=1x0 transposed kernel=3 stride=2 padding=1 input=7",
        "kernel=3x3 stride=2x2 padding=1x1 transposed output-padding=1x0 input=7x7"},
       {"taps=110100 kernel=2x3 input=9", "kernel=2x3 input=9x9 taps=110100"},
+      {"input=up-to:9x8 kernel=3", "kernel=3x3 input=up-to:9x8"},
       {"kernel=2 input=9 taps=100111 transposed", "kernel=2 transposed input=9 taps=100111"},
   };
   for (const auto& [text, printed] : texts) {
@@ -153,6 +154,34 @@ TEST_CASE("valid padding is none") {
   CHECK(parse_convolution("kernel=3x3 padding=valid input=7x8") == parse_convolution("kernel=3 input=7x8"));
 }
 
+TEST_CASE("a dynamic convolution takes inputs up to its own that have an output, and is one of each") {
+  const Convolution dynamic = parse_convolution("kernel=3x2 stride=2 padding=1x0 input=up-to:9x8");
+  CHECK(dynamic.dynamic);
+  CHECK(dynamic.takes({1, 9, 8}));
+  CHECK(dynamic.takes({1, 1, 2}));
+  CHECK_FALSE(dynamic.takes({1, 1, 1}));  // the kernel is wider
+  CHECK_FALSE(dynamic.takes({1, 0, 2}));
+  CHECK_FALSE(dynamic.takes({1, 10, 2}));
+  CHECK_FALSE(dynamic.takes({2, 9, 8}));
+  CHECK(dynamic.output({1, 4, 5}) == Convolution::Extents{1, 2, 2});
+  CHECK(dynamic.at({1, 4, 5}) == parse_convolution("kernel=3x2 stride=2 padding=1x0 input=4x5"));
+  CHECK_THROWS_WITH(static_cast<void>(dynamic.at({1, 4, 1})),
+                    "convolution: an input of 4x1, where it is up to 9x8");
+  const Convolution fixed = dynamic.at({1, 4, 5});
+  CHECK(fixed.takes({1, 4, 5}));
+  CHECK_FALSE(fixed.takes({1, 3, 5}));
+  const Convolution transposed = parse_convolution("kernel=2 padding=1 transposed input=up-to:9");
+  CHECK(transposed.takes({1, 1, 2}));
+  CHECK_FALSE(transposed.takes({1, 1, 1}));  // its padding is all of y
+}
+
+TEST_CASE("extents are one number for all dimensions, or one for each") {
+  CHECK(parse_extents("24x20", 2) == Convolution::Extents{1, 24, 20});
+  CHECK(parse_extents("7", 3) == Convolution::Extents{7, 7, 7});
+  CHECK_THROWS_WITH(static_cast<void>(parse_extents("1x2x3", 2)),
+                    "convolution: 1x2x3 has 3 dimensions where others have 2");
+}
+
 /// Why a text is refused; empty where it is not.
 std::string refusal(const std::string& text) {
   try {
@@ -174,6 +203,11 @@ TEST_CASE("texts that are no convolution are refused, with what is wrong and wha
       {"kernel=3 input=9 groups=2", "convolution: 'groups=2' is no word of one; " + form},
       {"kernel=3 input=9 3", "convolution: '3' is no word of one; " + form},
       {"kernel=3 input=", "convolution: '' is no number in 'input='; " + form},
+      {"kernel=3 input=up-to:", "convolution: '' is no number in 'input=up-to:'; " + form},
+      {"kernel=up-to:3 input=9", "convolution: 'up-to:3' is no number in 'kernel=up-to:3'; " + form},
+      {"kernel=3 input=up-to:2",
+       "convolution: a kernel that reaches over 3 positions in an input of 2, padding included, leaves no "
+       "output; more padding would work"},
       {"kernel=3y3 input=9", "convolution: '3y3' is no number in 'kernel=3y3'; " + form},
       {"kernel=3 input=99999999999",
        "convolution: '99999999999' is no number in 'input=99999999999'; " + form},

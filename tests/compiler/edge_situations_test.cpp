@@ -113,6 +113,10 @@ TEST_CASE("what has no edge situations is refused by a sentence") {
     }
     return "";
   };
+  CHECK(
+      refusal("kernel=3 padding=1 input=up-to:9") ==
+      "edge situations of 'kernel=3 padding=1 input=up-to:9': they follow from the extents of the input; one "
+      "input, without up-to, or a bias, would work");
   CHECK(refusal("none").starts_with("edge situations are a convolution's; "));
   CHECK(refusal("kernel=70x70 padding=35 input=100x100").find("more than 4096 ways") != std::string::npos);
   CHECK(refusal("kernel=5000 padding=2500 input=9000").find("more than 4096 ways") != std::string::npos);

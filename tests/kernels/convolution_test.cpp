@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/convolution.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
@@ -73,6 +74,7 @@ enum Axis : std::size_t {
   kAlignment,
   kWorkers,
   kOrder,
+  kInput,
   kAxes
 };
 constexpr std::array<int, kAxes> kSizes{3,
@@ -96,6 +98,7 @@ constexpr std::array<int, kAxes> kSizes{3,
                                         2,
                                         kAlignments.size(),
                                         2,
+                                        2,
                                         2};
 
 struct Trial {
@@ -105,13 +108,14 @@ struct Trial {
 
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
-        "{} of '{}', {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to {}{}, "
+        "{} of '{}', input {}, {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to "
+        "{}{}, "
         "aligned to {}, epilogue {}, derivative {}{}{}, {}, padding {}, target {}, config '{}'",
-        name(options.operation), sparsekiln::to_string(options.convolution), layout.rows(), layout.cols(),
-        sparsekiln::to_string(options.block), layout.blocks(), options.in_features, options.out_features,
-        launch.n, sparsekiln::to_string(options.batch), name(options.dtype), name(*options.out_dtype),
-        options.math == Math::tf32 ? " by tf32" : "", options.alignment,
-        sparsekiln::to_string(options.epilogue), name(options.derivative),
+        name(options.operation), sparsekiln::to_string(options.convolution), fmt::join(launch.input, " x "),
+        layout.rows(), layout.cols(), sparsekiln::to_string(options.block), layout.blocks(),
+        options.in_features, options.out_features, launch.n, sparsekiln::to_string(options.batch),
+        name(options.dtype), name(*options.out_dtype), options.math == Math::tf32 ? " by tf32" : "",
+        options.alignment, sparsekiln::to_string(options.epilogue), name(options.derivative),
         options.bias_gradient ? ", bias gradient" : "",
         options.gate_gradient ? ", gates and their gradient"
         : options.gates       ? ", gates"
@@ -167,6 +171,13 @@ Layout layout_of(int number, std::mt19937& numbers) {
   const std::int64_t rows = up_to(4);
   const std::int64_t cols = up_to(4);
   return patterns::random(rows, cols, number == 1 ? 1 : 0.5, numbers());
+}
+
+/// Lets launches have an input of any extents up to some more.
+void make_dynamic(Convolution& convolution, std::mt19937& numbers) {
+  convolution.dynamic = true;
+  for (std::size_t i = 3 - static_cast<std::size_t>(convolution.dimensions); i < 3; ++i)
+    convolution.input[i] += static_cast<std::int32_t>(numbers() % 7);
 }
 
 /// Some features less than the blocks have, of inputs, outputs or both.
@@ -235,10 +246,17 @@ Trial trial_of(const Row& row) {
   const bool edges = Suite::current().on_cpu() && trial.options.epilogue.edge_bias;
   if (row[kOrder] == 1 && !edges && types.dtype != DType::f64)
     trial.options.order = ActivationOrder::feature_major;
+  // The situations of an edge bias follow from one input, and CUDA targets transpose images of one.
+  const bool transposed = !Suite::current().on_cpu() && trial.options.order == ActivationOrder::feature_major;
+  if (row[kInput] == 1 && !trial.options.epilogue.edge_bias && !transposed) {
+    make_dynamic(trial.options.convolution, numbers);
+    trial.launch.input = geometry.input;
+  }
   trial.options.gates = row[kGate] != 0;
   trial.options.gate_gradient =
       row[kGate] == 2 && trial.options.operation == Operation::grad_weight && types.dtype != DType::f64;
-  trial.launch = {.n = n, .padding = row[kWide] == 1 ? 16 : 0};
+  trial.launch.n = n;
+  trial.launch.padding = row[kWide] == 1 ? 16 : 0;
   if (!dynamic && row[kPinned] != 0) trial.options.config = pinned(trial.layout, trial.options, numbers);
   return trial;
 }
@@ -439,6 +457,35 @@ TEST_CASE("a convolution is right where strips of an image share a panel, and im
         CAPTURE(geometry);
         CAPTURE(n);
         CAPTURE(workers);
+        CHECK_MESSAGE(result.ok, result.first_failure);
+      }
+    }
+  }
+}
+
+TEST_CASE("one kernel of a dynamic convolution serves inputs of any extents up to its bound") {
+  for (const char* const geometry :
+       {"kernel=3x3 padding=1 input=up-to:40x37", "kernel=3x3 padding=1 stride=2 input=up-to:40x37",
+        "kernel=1x1 input=up-to:40x37",
+        "kernel=4x3 padding=2:1x1:0 stride=2x1 transposed input=up-to:40x37"}) {
+    for (const Operation operation : kOperations) {
+      Options options = Suite::current().options({16, 16}, Batch::up_to(9));
+      options.operation = operation;
+      options.convolution = parse_convolution(geometry);
+      options.target = Suite::current().target_with(3);
+      const Layout layout = patterns::random(5, 6, 0.4, 7);
+      const Kernel kernel = compile(layout, options);
+      const Problem problem = make_problem(layout, options);
+      for (const Convolution::Extents& input :
+           {Convolution::Extents{1, 40, 37}, {1, 40, 5}, {1, 6, 37}, {1, 4, 4}, {1, 3, 3}, {1, 19, 23}}) {
+        const TestLaunchShape shape{.n = input[1] < 7 ? 9 : 2, .input = input};
+        const auto launch = make_test_launch(problem, shape, Inputs::random, 3);
+        const auto operands = launch->place(kernel, Suite::current().device());
+        operands->launch(kernel);
+        Suite::current().device()->synchronize();
+        const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
+        CAPTURE(geometry);
+        CAPTURE(fmt::format("{}", fmt::join(input, " x ")));
         CHECK_MESSAGE(result.ok, result.first_failure);
       }
     }

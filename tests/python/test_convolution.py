@@ -136,6 +136,36 @@ def test_channels_first_images_give_the_same_bits(geometry, dtype):
     np.testing.assert_array_equal(by_name["grad_weight"][1](turned, found), by_name["grad_weight"][0](x, y))
 
 
+@pytest.mark.parametrize("order", ["batch-major", "feature-major"])
+@pytest.mark.parametrize("geometry", ["kernel=3x2 stride=2 padding=1", "kernel=3x2 stride=2x1 padding=1 transposed"])
+def test_one_kernel_serves_images_of_any_extents_up_to_its_bound(geometry, order):
+    options = {"block": BLOCK, "batch": sk.up_to(3), "target": "cpu", "order": order}
+    any_size = {op: sk.compile(layout(), op=op, convolution=f"{geometry} input=up-to:9x8", **options)
+                for op in ("forward", "grad_input", "grad_weight")}  # fmt: skip
+
+    def images(n, features, extents):
+        shape = (n, *extents, features) if order == "batch-major" else (n, features, *extents)
+        return np.round(2 * draw(*shape))  # whole numbers, whose sums are exact
+
+    values = np.round(2 * draw(layout().blocks, 6, *BLOCK))
+    inputs, outputs = (48, 32) if "transposed" in geometry else (32, 48)
+    for extents in ((9, 8), (9, 3), (2, 8), (3, 3)):
+        of_one = {op: sk.compile(layout(), op=op, convolution=f"{geometry} input={extents[0]}x{extents[1]}", **options)
+                  for op in any_size}  # fmt: skip
+        x = images(2, inputs, extents)
+        y = any_size["forward"](x, values)
+        np.testing.assert_array_equal(y, of_one["forward"](x, values))
+        dy = images(2, outputs, y.shape[1:3] if order == "batch-major" else y.shape[2:])
+        dx = any_size["grad_input"](dy, values, dx=np.empty_like(x))
+        np.testing.assert_array_equal(dx, of_one["grad_input"](dy, values))
+        np.testing.assert_array_equal(any_size["grad_weight"](x, dy), of_one["grad_weight"](x, dy))
+    with pytest.raises(ValueError, match="those of dx do not follow from dy; dx= would work"):
+        any_size["grad_input"](dy, values)
+    for wrong in ((10, 8), (0, 8)):
+        with pytest.raises(ValueError, match="up to 9 x 8 positions"):
+            any_size["forward"](images(2, inputs, wrong), values)
+
+
 @pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 @pytest.mark.parametrize("transposed", ["", " transposed"])
 @pytest.mark.parametrize("masked", ["none", "shared", "of each block"])

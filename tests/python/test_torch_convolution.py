@@ -85,6 +85,35 @@ def test_one_layer_takes_images_of_several_sizes_and_numbers():
         check(layer, images(layer, n, extents))
 
 
+@pytest.mark.parametrize("options", [{"stride": 2, "padding": 1}, {"padding": "same", "dilation": 2}, {"kernel": 1}])
+def test_one_kernel_serves_all_sizes_up_to_the_largest(options, monkeypatch):
+    layer = make_layer(**options, max_input=(13, 11))
+    compiled = []
+    compile_kernel = kernels.compile_kernel
+    monkeypatch.setattr(kernels, "compile_kernel", lambda *args: compiled.append(args[1]) or compile_kernel(*args))
+    for extents in ((13, 11), (5, 11), (7, 5), (6, 6)):
+        check(layer, images(layer, 2, extents))
+    if "kernel" not in options:
+        assert sorted(use.operation for use in compiled) == ["forward", "grad_input", "grad_weight"]
+        with refused(ValueError, "images of 14x11; max_input of this layer is 13x11"):
+            layer(images(layer, 1, (14, 11)))
+    assert "max_input=(13, 11)" in repr(layer)
+    layer.max_input = None
+    check(layer, images(layer, 1, (20, 20)))
+    layer.max_input = 21
+    assert layer.max_input == (21, 21)
+
+
+def test_a_largest_input_must_have_an_output_and_goes_without_an_edge_bias():
+    for options, words in (
+        ({"max_input": 2}, "an input of 2x2"),
+        ({"max_input": 8, "edge_bias": 8}, "max_input and an edge bias"),
+        ({"max_input": (1, 2, 3)}, "max_input"),
+    ):
+        with refused(ValueError, words):
+            make_layer(**options)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_gradient_of_the_weight_is_summed_over_launches_of_some_images(dtype, monkeypatch):
     layer = make_layer(padding=1, dtype=dtype)

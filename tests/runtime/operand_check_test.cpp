@@ -163,6 +163,43 @@ TEST_CASE("images of other extents, features or dimensions are refused with thos
   CHECK(refusal({24}) == "x: rank 1 and shape [24]" + takes);
 }
 
+TEST_CASE(
+    "a dynamic convolution takes images with axes of any extents up to its own, all of one launch alike") {
+  const std::string text = "kernel=3x2 stride=2 padding=1 input=up-to:8x6";
+  const Memory memory(text);
+  Operands operands = memory.rows(2);
+  operands.x = Memory::of(memory.x(), {2, 5, 6, kIn});
+  operands.y = Memory::of(memory.y(), {2, 3, 4, kOut});
+  const LaunchOperands launch = memory.check(operands).first;
+  CHECK(launch.n == 2);
+  CHECK(std::vector(launch.images.input, launch.images.input + 3) == std::vector{1, 5, 6});
+  CHECK(std::vector(launch.images.output, launch.images.output + 3) == std::vector{1, 3, 4});
+  CHECK(launch.rows_of_one == 12);
+  operands.y = view(memory.y(), DType::f32, 24, kOut);  // rows, of images whose extents x says
+  CHECK(memory.check(operands).first.n == 2);
+  operands.y = Memory::of(memory.y(), {2, 4, 4, kOut});
+  CHECK(memory.refusal(operands).starts_with(
+      "y: rank 4 and shape [2, 4, 4, 32], but the kernel takes n images of 3 x 4 positions"));
+  const std::string takes =
+      ", but the kernel takes images with axes of their own for up to 8 x 6 positions, and as many as one "
+      "output "
+      "needs (kernel=3x2 stride=2x2 padding=1x1 input=up-to:8x6)";
+  operands.x = Memory::of(memory.x(), {1, 9, 6, kIn});
+  CHECK(memory.refusal(operands) == "x: rank 4 and shape [1, 9, 6, 24]" + takes);
+  operands.x = Memory::of(memory.x(), {1, 0, 6, kIn});
+  CHECK(memory.refusal(operands) == "x: rank 4 and shape [1, 0, 6, 24]" + takes);
+  operands.x = view(memory.x(), DType::f32, 60, kIn);
+  CHECK(memory.refusal(operands) == "x: rank 2 and shape [60, 24]" + takes);
+
+  const Memory back(text, Operation::grad_input);
+  operands = {
+      .w = back.w(), .dy = Memory::of(back.y(), {1, 3, 4, kOut}), .dx = Memory::of(back.x(), {1, 6, 6, kIn})};
+  const LaunchOperands gradient = back.check(operands).first;
+  CHECK(std::vector(gradient.images.input, gradient.images.input + 3) == std::vector{1, 3, 4});
+  CHECK(std::vector(gradient.images.output, gradient.images.output + 3) == std::vector{1, 6, 6});
+  CHECK(gradient.rows_of_one == 9);  // of each class of residues by the stride
+}
+
 TEST_CASE("a convolution's batch is a number of images") {
   const Memory memory;
   CHECK(memory.refusal(memory.rows(5)) == "x: a batch of 5, but the kernel was compiled for at most 4");

@@ -11,20 +11,21 @@ Numbers = tuple[int, ...]
 
 
 class Geometry(NamedTuple):
-    """One number for each of the 1, 2 or 3 dimensions. Operators take all of them as one list, in this order."""
+    """One number for each of the 1, 2 or 3 dimensions. Operators take all of them as one list, in this order; the last ones may be missing."""
 
     kernel: Numbers
     stride: Numbers
     dilation: Numbers
     before: Numbers  #: padding at the low end of each dimension
     after: Numbers
+    most: Numbers = ()  #: the extents of x up to which one kernel serves all; none: each has a kernel of its own
 
     @staticmethod
     def from_list(numbers: Sequence[int]) -> "Geometry":
-        """The inverse of as_list(). ValueError for a number of entries that is no multiple of five."""
-        dimensions, rest = divmod(len(numbers), 5)
-        if rest or not 1 <= dimensions <= 3:
-            raise ValueError(f"a geometry of {len(numbers)} numbers; it is five for each of 1, 2 or 3 dimensions")
+        """The inverse of as_list(). ValueError for a number of entries that is neither five nor six for each dimension."""
+        dimensions = next((one for one in (1, 2, 3) if len(numbers) in (5 * one, 6 * one)), None)
+        if dimensions is None:
+            raise ValueError(f"a geometry of {len(numbers)} numbers; it is five or six for each of 1, 2 or 3 dimensions")
         return Geometry(*(tuple(numbers[start : start + dimensions]) for start in range(0, len(numbers), dimensions)))
 
     def as_list(self) -> list[int]:
@@ -42,7 +43,7 @@ class Geometry(NamedTuple):
     def output(self, input: Sequence[int]) -> Numbers:
         """The extents of y for those of x. ValueError if the kernel is larger than the padded input."""
         sizes = []
-        for size, kernel, stride, dilation, before, after in zip(input, *self):
+        for size, kernel, stride, dilation, before, after in zip(input, *self[:5]):
             room = size + before + after - dilation * (kernel - 1) - 1
             if room < 0:
                 raise ValueError(
@@ -56,7 +57,7 @@ class Geometry(NamedTuple):
         """The extents of the smallest x that gives this y: those of y of the transposed convolution, without an output padding."""
         return tuple(
             (size - 1) * stride - before - after + dilation * (kernel - 1) + 1
-            for size, kernel, stride, dilation, before, after in zip(output, *self)
+            for size, kernel, stride, dilation, before, after in zip(output, *self[:5])
         )
 
     def text(self, input: Numbers, taps: str = "", output_padding: Numbers | None = None) -> str:
@@ -64,15 +65,20 @@ class Geometry(NamedTuple):
 
         taps            digits of the mask, "" for all; see TapMask.text
         output_padding  of the transposed convolution, whose x has the extents `input`; None: of the convolution
+
+        ValueError for an input of more than `most`.
         """
+        if any(size > most for size, most in zip(input, self.most)):
+            raise ValueError(f"an input of {by(input)}, where the convolution is for up to {by(self.most)}")
         return _masked_text(self, input, taps, output_padding) if taps else _text(self, input, output_padding)
 
 
 @functools.lru_cache(maxsize=4096)
 def _text(form: Geometry, input: Numbers, output_padding: Numbers | None) -> str:
     padding = "x".join(f"{before}:{after}" for before, after in zip(form.before, form.after))
+    extents = f"up-to:{by(form.most)}" if form.most else by(input)
     return (
-        f"kernel={by(form.kernel)} stride={by(form.stride)} dilation={by(form.dilation)} padding={padding} input={by(input)}"
+        f"kernel={by(form.kernel)} stride={by(form.stride)} dilation={by(form.dilation)} padding={padding} input={extents}"
         + ("" if output_padding is None else f" transposed output-padding={by(output_padding)}")
     )
 

@@ -44,7 +44,7 @@ def _given(images: Tensor, use: Use) -> Tensor:
     """Images as a kernel of this use takes them: copied if they are not so in memory."""
     if use.order == "feature-major":
         return dense(images.movedim(-1, 1))
-    return readable(_rows(images), use.alignment)
+    return readable(_rows(images), use.alignment).unflatten(0, images.shape[:-1])
 
 
 def _ordered(use: Use, *images: Tensor) -> Use:
@@ -54,7 +54,7 @@ def _ordered(use: Use, *images: Tensor) -> Use:
 
 def _taken(images: Tensor, use: Use) -> Tensor:
     """Images made by empty_images, as a kernel of this use takes them."""
-    return images.movedim(-1, 1) if use.order == "feature-major" else _rows(images)
+    return images.movedim(-1, 1) if use.order == "feature-major" else images
 
 
 def _use(
@@ -62,9 +62,10 @@ def _use(
     output: Sequence[int], output_padding: Numbers | None = None, **more,
 ) -> Use:  # fmt: skip
     """`channels` of the input and of the output."""
+    largest = (form.most, form.output(form.most)) if form.most else (input, output)
     return Use(
         operation, block, *channels, x.dtype, x.device, convolution=form.text(tuple(input), taps, output_padding),
-        transposed=output_padding is not None, positions=max(math.prod(input), math.prod(output)), **more,
+        transposed=output_padding is not None, positions=max(map(math.prod, largest)), **more,
     )  # fmt: skip
 
 
@@ -219,7 +220,7 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> 
         result = run(kernel, x.shape[0], _given(x, use), _given(dy, use), dw)
         return dw, result[1] if bias else None
 
-    most = _most_images(in_channels, dy.shape[-1], form, input) if use.keeps_images else max(n, 1)
+    most = _most_images(in_channels, dy.shape[-1], form, form.most or input) if use.keeps_images else max(n, 1)
     dw, dbias = launch(x[:most], dy[:most])
     if n > most:
         dw = dw.to(torch.promote_types(dw.dtype, torch.float32))

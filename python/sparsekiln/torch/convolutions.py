@@ -24,7 +24,7 @@ class _BlockSparseConv(ConvolutionLayer):
         padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True,
         padding_mode: str = "zeros", device: Any = None, dtype: torch.dtype | None = None, *, layout: Any = None,
         density: float = 0.1, block: int | tuple[int, int] = 32, max_blocks: int | None = None, tap_mask: Any = None,
-        edge_bias: int | tuple[int, ...] | None = None,
+        edge_bias: int | tuple[int, ...] | None = None, max_input: int | tuple[int, ...] | None = None,
     ):  # fmt: skip
         form = parse_geometry(self.dimensions, kernel_size, stride, padding, dilation)
         bias = bias and edge_bias is None
@@ -33,10 +33,25 @@ class _BlockSparseConv(ConvolutionLayer):
         )
         self.padding = padding if isinstance(padding, str) else form.before
         self._make_edges(edge_bias)
+        self.max_input = max_input
 
     @property
     def weight_shape(self) -> tuple[int, int]:
         return self.out_channels, self.in_channels
+
+    @property
+    def max_input(self) -> tuple[int, ...] | None:
+        """The extents of the largest input, up to which one kernel serves all; None: each size has a kernel of its own. May be set."""
+        return self._form.most or None
+
+    @max_input.setter
+    def max_input(self, extents: int | tuple[int, ...] | None) -> None:
+        most = () if extents is None else numbers("max_input", extents, self.dimensions, 1)
+        if most and self.edge_extents is not None:
+            raise ValueError("max_input and an edge bias, which is for images of one size; one of the two would work")
+        if most:
+            self._form.output(most)  # refuses those that have none
+        self._form = self._form._replace(most=most)
 
     def _make_edges(self, extents: Any) -> None:
         self.edge_extents = None if extents is None else numbers("edge_bias", extents, self.dimensions, 1)
@@ -77,10 +92,14 @@ class _BlockSparseConv(ConvolutionLayer):
             raise ValueError(
                 f"images of {by(extents)}; the edge bias of this layer is for images of {by(self.edge_extents)}"
             )
+        if self.max_input is not None and any(size > most for size, most in zip(extents, self.max_input)):
+            raise ValueError(f"images of {by(extents)}; max_input of this layer is {by(self.max_input)}")
         return self._convolve(x)
 
     def extra_repr(self) -> str:
         text = super().extra_repr()
+        if self.max_input is not None:
+            text += f", max_input={self.max_input}"
         return text if self.edge_extents is None else text.removesuffix(", bias=False") + f", edge_bias={self.edge_extents}"
 
     def _of_images(self, images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -108,10 +127,10 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
 
     Takes [n, in_channels, {extents}] or [in_channels, {extents}], contiguous or channels-last, and gives a tensor of the same
     memory format. An input that is channels-last, or on the cpu contiguous, is read in place, and others are copied. Kernels are
-    compiled when they are first needed, for each size of the input, and serve all batches; on the cpu those of the gradient of the weight,
-    except in float64, all up to a power of two. Where kernel_size and stride are 1 and nothing is padded, which is a linear layer
-    of each position, one kernel serves all sizes of the input. On CUDA tensors the extents of a kernel are 64 together at most,
-    with 1 for each dimension that there is not.
+    compiled when they are first needed, for each size of the input unless there is a `max_input`, and serve all batches; on the cpu those of
+    the gradient of the weight, except in float64, all up to a power of two. Where kernel_size and stride are 1 and nothing is
+    padded, which is a linear layer of each position, one kernel serves all sizes of the input. On CUDA tensors the extents of a
+    kernel are 64 together at most, with 1 for each dimension that there is not.
 
     in_channels, out_channels, groups  channels need not be multiples of the block: the last blocks are then partial. Those of
              each of several groups must be; a layout keeps the blocks within groups
@@ -124,6 +143,8 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
     max_blocks  room for layouts of up to so many blocks, as in BlockSparseLinear
     tap_mask  bool, the taps that blocks have: [*kernel_size] of all blocks, or, with a layout, [blocks, *kernel_size] of each; others
              cost nothing. relayout keeps it; where each block has its own, it takes blocks away alone
+    max_input   extents of the largest images of the input: one kernel serves all sizes up to it, instead of one for each. Its
+             workspace is that of the largest, and on the cpu its time that of the largest width. May be set later, too
     edge_bias   the extents of the images of the input, which are then fixed. Outputs have a gain and a bias for each edge
              situation, y · edge_gain + edge_bias, both [situations, out_channels], instead of `bias`: see
              sparsekiln.edge_situations. Gains begin as 1, biases as 0
