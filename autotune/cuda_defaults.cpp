@@ -94,7 +94,7 @@ Config default_config(const Computed& computed, const Problem& problem, const Ta
 
 Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
   return std::visit([&](const auto& computed) { return default_config(computed, problem, target, n); },
-                    computed_by(problem));
+                    computed_by(problem, target));
 }
 
 }  // namespace sparsekiln::cuda

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autotune/cuda_images.h"
 #include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/families.h"
 #include "compiler/edge_runs.h"
@@ -40,6 +41,14 @@ std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Cou
   const std::int64_t rows = 4 * config.rows * config.merge * counts.clusters;
   return 8 * costs.shape.blocks * steps + merged + tiles +
          warps * (4 * (counts.items + counts.workers) + splits + rows + 16 * counts.workers);
+}
+
+void add(Work& work, const Transpositions& more) {
+  work.global_bytes += more.global_bytes;
+  work.memory_bytes += more.memory_bytes;
+  work.shared_bytes += more.shared_bytes;
+  work.instructions += more.instructions;
+  work.kernels += more.kernels;
 }
 
 Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, const Counts& counts,
@@ -92,6 +101,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.chunks = tiles * counts.chunks;
   work.ctas = counts.workers * std::max<std::int64_t>(tiles, 1);
   work.largest = counts.largest;
+  add(work, transpositions_of(problem, n));
   return work;
 }
 
@@ -154,6 +164,7 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
   work.chunks = stages;
   work.ctas = ctas;
   work.largest = counts.largest;
+  add(work, transpositions_of(gradient, n));
   return work;
 }
 

@@ -101,7 +101,8 @@ Plan choose_numbers(const Problem& problem, const Target& target) {
 
 Plan choose_cuda_plan(const Problem& problem, const Target& target) {
   Plan plan = choose_numbers(problem, target);
-  std::visit([&](const auto& computed) { choose_tables(plan, computed, target); }, computed_by(problem));
+  std::visit([&](const auto& computed) { choose_tables(plan, computed, target); },
+             computed_by(problem, target));
   return plan;
 }
 
@@ -175,7 +176,7 @@ Plan with_baked_tables(Plan plan, const Problem& problem, const Target& target) 
     return plan;
   }
   if (kind_of(problem.operation) == ProblemKind::sddmm) refuse_attached(problem.operation);
-  choose_tables(plan, Spmm(problem), target);
+  choose_tables(plan, on_rows(Spmm(problem)), target);
   return plan;
 }
 

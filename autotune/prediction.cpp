@@ -18,7 +18,7 @@ struct Pricing::State {
 
 Pricing::Pricing(const Problem& problem, const Target& target, const Part& part) {
   const bool cuda = target.kind == Target::Kind::cuda;
-  Computed computed = computed_by(problem);
+  Computed computed = computed_by(problem, target);
   const auto* const product = std::get_if<Spmm>(&computed);
   const Layout layout = cuda && product != nullptr ? product->layout : Layout();
   state_.reset(new State{std::move(computed), target, cuda ? architecture(target, part) : Architecture(),

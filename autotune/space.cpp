@@ -185,12 +185,12 @@ std::vector<Config> default_candidates(const Computed& computed, const Problem& 
 
 Space space_of(const Problem& problem, const Target& target, std::int64_t n, const Part& part) {
   return std::visit([&](const auto& computed) { return space_of(computed, problem, target, n, part); },
-                    computed_by(problem));
+                    computed_by(problem, target));
 }
 
 std::vector<Config> default_candidates(const Problem& problem, const Target& target, std::int64_t n) {
   return std::visit([&](const auto& computed) { return default_candidates(computed, problem, target, n); },
-                    computed_by(problem));
+                    computed_by(problem, target));
 }
 
 }  // namespace sparsekiln

@@ -49,7 +49,8 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan) {
   if (plan.empty() || plan.back().up_to < problem.batch.bound())
     throw Error(ErrorKind::internal, fmt::format("the plan '{}' does not reach a batch of {}",
                                                  to_string(plan), to_string(problem.batch)));
-  return std::visit([&](const auto& computed) { return emit(computed, target, plan); }, computed_by(problem));
+  return std::visit([&](const auto& computed) { return emit(computed, target, plan); },
+                    computed_by(problem, target));
 }
 
 OperandContract contract_of(const Problem& problem, const Plan& plan) {
@@ -97,7 +98,7 @@ struct ConfigCheck::Asked {
 
 ConfigCheck::ConfigCheck(const Problem& problem, const Target& target) {
   validate(problem);
-  asked_ = std::make_unique<const Asked>(Asked{target, computed_by(problem)});
+  asked_ = std::make_unique<const Asked>(Asked{target, computed_by(problem, target)});
 }
 
 ConfigCheck::~ConfigCheck() = default;

@@ -261,7 +261,6 @@ void validate_convolution(const Problem& problem) {
   if (!problem.feature_major()) return;
   const std::string_view order = "batch-major ones, channels-last,";
   if (problem.dtype == DType::f64) refuse_with("feature-major activations in f64", order);
-  if (problem.epilogue.edge_bias) refuse_with("feature-major activations and an edge bias", order);
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <variant>
 
 #include <sparsekiln/error.h>
 #include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
 
 #include "compiler/sddmm.h"
 #include "compiler/spmm.h"
@@ -51,6 +53,26 @@ using Computed = std::variant<Spmm, Sddmm>;
       return Sddmm(problem);
   }
   throw Error(ErrorKind::internal, "a kind of problem that nothing computes");
+}
+
+/// What a CUDA target computes for channels-first activations of a convolution: the same of rows,
+/// channels-last, in the workspace, which other kernels of the launch transpose (templates/images.cuh). These
+/// are aligned to 16 bytes, whatever the caller's are, and nothing of the launch may begin early. All else
+/// stays as it is.
+template <class Kind>
+[[nodiscard]] Kind on_rows(Kind computed) {
+  if (!computed.channels_first()) return computed;
+  computed.image_alignment = std::exchange(computed.alignment, 16);
+  computed.order = ActivationOrder::batch_major;
+  computed.overlap_launches = false;
+  return computed;
+}
+
+/// What a target computes.
+[[nodiscard]] inline Computed computed_by(const Problem& problem, const Target& target) {
+  Computed computed = computed_by(problem);
+  if (target.kind == Target::Kind::cpu) return computed;
+  return std::visit([](auto& of_kind) -> Computed { return on_rows(std::move(of_kind)); }, computed);
 }
 
 }  // namespace sparsekiln

@@ -28,6 +28,9 @@ struct Sddmm : Computation {
   /// positions of what is not. Null: a linear layer.
   std::shared_ptr<const Correlation> correlation;
   BlockGates block_gates;  ///< where there are gates
+  /// Where the operands of a launch are channels-first, and what is computed here is of rows, as on_rows has
+  /// it: the alignment of those. Otherwise 0.
+  std::int32_t image_alignment = 0;
 
   /// Whether the columns of the layout are of dy's features and its rows of x's.
   [[nodiscard]] bool exchanged() const { return convolution.transposed; }

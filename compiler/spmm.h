@@ -41,6 +41,9 @@ struct Spmm : Computation {
   /// What block_of_weight gives for a convolution by columns.
   std::vector<std::int32_t> numbers;
   BlockGates block_gates;  ///< where there are gates
+  /// Where the operands of a launch are channels-first, and what is computed here is of rows, as on_rows has
+  /// it: the alignment of those. Otherwise 0.
+  std::int32_t image_alignment = 0;
 
   /// Weights that x is multiplied with: 2 of a glu pair.
   [[nodiscard]] std::int32_t weights() const { return epilogue.glu ? 2 : 1; }

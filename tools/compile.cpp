@@ -39,7 +39,7 @@ Json describe_schedules(const Problem& problem, const Binary& binary) {
       ranges.push_back(whole);
     }
   };
-  std::visit(describe, computed_by(problem));
+  std::visit(describe, computed_by(problem, binary.target));
   return {{"target", binary.target.to_string()}, {"ranges", ranges}};
 }
 

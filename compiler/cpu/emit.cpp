@@ -152,6 +152,10 @@ std::string heading(const Spmm& problem, const Target& target, const Plan& plan)
 }  // namespace
 
 void validate(const Spmm& problem, const Target& target, const Config& config) {
+  if (problem.channels_first() && problem.epilogue.edge_bias)
+    refuse(
+        "a convolution with feature-major activations and an edge bias for a cpu target: batch-major ones, "
+        "channels-last, would work");
   validate_config(problem, target, config);
   if (plain(problem)) return validate_plain(problem, config);
   const Level& level = level_of(target);

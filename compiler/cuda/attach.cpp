@@ -6,6 +6,7 @@
 
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/tables.h"
+#include "compiler/problem_kind.h"
 #include "compiler/schedule.h"
 
 namespace sparsekiln::cuda {
@@ -39,7 +40,7 @@ TableImage image_of(const Tables& tables, std::int32_t counters) {
 }  // namespace
 
 void attach_tables(const Problem& problem, Binary& binary) {
-  const Spmm product(problem);
+  const Spmm product = on_rows(Spmm(problem));
   const Plan& plan = binary.plan;
   const std::vector<Schedule> schedules = make_schedules(product, binary.target, plan);
   const std::int64_t counters_in_front = counter_bytes(product, plan, schedules);

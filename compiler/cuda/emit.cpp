@@ -1,6 +1,7 @@
 #include "compiler/cuda/emit.h"
 
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/families.h"
+#include "compiler/cuda/images.h"
 #include "compiler/cuda/lattice.h"
 #include "compiler/cuda/refusal.h"
 #include "compiler/cuda/table_text.h"
@@ -109,6 +111,7 @@ std::string replaced(std::string text, std::string_view what, const std::string&
 bool writes_past_l2(const Spmm& problem, const Config& config) {
   constexpr std::int64_t kLarge = std::int64_t{32} << 20;  // bytes
   if (config.in_flight == 0 || config.table == TableForm::attached) return false;
+  if (problem.image_alignment != 0) return false;  // it is read at once
   return problem.y_rows(problem.batch.bound()) * problem.out_features() *
              static_cast<std::int64_t>(size_of(problem.out_dtype)) >=
          kLarge;
@@ -152,8 +155,8 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
 /// One kernel: the struct Config<index> and the function that is launched.
 struct KernelText {
   std::size_t index;
-  std::string_view symbol;
-  std::string_view function;  ///< the template
+  std::span<const std::string> symbols;  ///< where images are transposed, one before and one after
+  std::string_view function;             ///< the template
   std::int32_t threads;
   std::size_t tensor_maps;
   bool takes_tables;    ///< from the launch
@@ -179,21 +182,38 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
       "\nstruct Config{index} {{\n"
       "  using Table = Table{index};\n"
       "{members}"
-      "}};\n"
-      "extern \"C\" __global__ void __launch_bounds__({threads}, 1) {symbol}(\n"
-      "    const Config{index}::Element* {alone}x, const Config{index}::Element* __restrict__ w,\n"
-      "    Config{index}::Output::Element* {alone}y, void* workspace, int n, long long x_stride,\n"
-      "    long long y_stride{declared}) {{\n"
-      "  sparsekiln::EpilogueArguments<Config{index}> ends;\n"
-      "{ends}"
-      "  sparsekiln::{function}<Config{index}>(x, w, y, workspace, n, x_stride, y_stride, ends, "
-      "{table}{maps});\n"
-      "}}\n",
-      fmt::arg("index", kernel.index), fmt::arg("members", kernel.members),
-      fmt::arg("threads", kernel.threads), fmt::arg("symbol", kernel.symbol), fmt::arg("declared", declared),
-      fmt::arg("alone", alone), fmt::arg("ends", ends), fmt::arg("function", kernel.function),
-      fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps)),
-      fmt::arg("table", kernel.takes_tables ? "table" : fmt::format("Table{}{{}}", kernel.index)));
+      "}};\n",
+      fmt::arg("index", kernel.index), fmt::arg("members", kernel.members));
+  const auto write_function = [&](std::string_view symbol, std::string_view statements) {
+    text += fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({threads}, 1) {symbol}(\n"
+        "    const Config{index}::Element* {alone}x, const Config{index}::Element* __restrict__ w,\n"
+        "    Config{index}::Output::Element* {alone}y, void* workspace, int n, long long x_stride,\n"
+        "    long long y_stride{declared}) {{\n"
+        "{statements}"
+        "}}\n",
+        fmt::arg("index", kernel.index), fmt::arg("threads", kernel.threads), fmt::arg("symbol", symbol),
+        fmt::arg("declared", declared), fmt::arg("alone", alone), fmt::arg("statements", statements));
+  };
+  const auto call = [&](std::string_view function, std::string_view given) {
+    return fmt::format("  sparsekiln::{}<Config{}>({});\n", function, kernel.index, given);
+  };
+  ends = fmt::format("  sparsekiln::EpilogueArguments<Config{}> ends;\n", kernel.index) + ends;
+  const std::string more = (kernel.takes_tables ? ", table" : fmt::format(", Table{}{{}}", kernel.index)) +
+                           passed_tensor_maps(kernel.tensor_maps);
+  if (kernel.symbols.size() == 1)
+    return write_function(
+        kernel.symbols.front(),
+        ends + call(kernel.function, "x, w, y, workspace, n, x_stride, y_stride, ends" + more));
+  write_function(kernel.symbols[0],
+                 ends + call("transpose_operands", "x, y, workspace, n, x_stride, y_stride, ends"));
+  write_function(
+      kernel.symbols[1],
+      ends + fmt::format("  const sparsekiln::ProductRows<Config{}> rows(workspace, n);\n", kernel.index) +
+          call(kernel.function,
+               "rows.x(), w, rows.y(), workspace, n, rows.kXStride, rows.kYStride, rows.arguments(ends)" +
+                   more));
+  write_function(kernel.symbols[2], call("transpose_result", "y, workspace, n, y_stride"));
 }
 
 void validate_table(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk) {
@@ -220,7 +240,15 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
   const SpmmFamily& family = family_of(problem, target, config);
   if (problem.correlation) validate_lattice(problem);
+  if (problem.channels_first())
+    throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
+  if (problem.image_alignment != 0 && problem.convolution.dynamic)
+    refuse(
+        "channels-first images of any extents for CUDA targets; fixed ones, or channels-last ones, would "
+        "work");
   family.validate(problem, target);
+  if (problem.image_alignment != 0 && config.table == TableForm::attached)
+    refuse("channels-first activations with attached tables; baked, or channels-last ones, would work");
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight unpacked; packed=0 would work", name(config.variant)));
   if (family.arithmetic == Arithmetic::cuda_cores && config.operand_a != Config().operand_a)
@@ -245,9 +273,12 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
 
 Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule& schedule,
                        std::int64_t counters_in_front) {
-  if (schedule.counters == 0) return {};
-  return {counters_in_front, std::int64_t{4} * config.rows * problem.weights() * config.merge *
-                                 problem.block.out * config.tile_n * schedule.partials};
+  Workspace workspace;
+  if (schedule.counters != 0)
+    workspace = {counters_in_front, std::int64_t{4} * config.rows * problem.weights() * config.merge *
+                                        problem.block.out * config.tile_n * schedule.partials};
+  if (problem.image_alignment != 0) workspace.bytes_of_one = TransposedImages(problem).row_bytes();
+  return workspace;
 }
 
 ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& config) {
@@ -261,12 +292,17 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
   Entry entry;
   entry.up_to = range.up_to;
   entry.passes = {fmt::format("sparsekiln_{}_{}", name(problem.operation), index)};
+  if (problem.image_alignment != 0) {
+    entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", index));
+    entry.passes.push_back(fmt::format("sparsekiln_rows_to_images_{}", index));
+  }
   entry.workers = 0;
   entry.tile_n = range.config.tile_n;
   entry.rows_of_one = static_cast<std::int32_t>(problem.rows_of_one());
   if (range.config.in_flight != 0) entry.tiles_in_flight = range.config.in_flight;
   entry.threads = instance.threads;
-  entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
+  entry.dynamic_shared_bytes =
+      problem.image_alignment == 0 ? instance.dynamic_shared_bytes : shared_bytes_with_images(instance);
   entry.attributes = instance.attributes;
   entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
                      Argument::n, Argument::x_stride, Argument::y_stride};
@@ -317,9 +353,13 @@ class KernelWriter {
     Declarations members = declarations_of(problem_, config, instance);
     members.number("unrolled_workers", config.table == TableForm::unrolled ? entry.workers : 0);
     members.flag("splits", splits, "some items are shared");
+    if (problem_.image_alignment != 0)
+      members.append(transposition_declarations(TransposedImages(problem_), problem_.image_alignment,
+                                                instance, entry.workspace.counter_bytes,
+                                                entry.workspace.bytes_per_tile));
     write_kernel(source_.text, problem_,
                  {.index = index(),
-                  .symbol = entry.passes.front(),
+                  .symbols = entry.passes,
                   .function = family_of(problem_, target_, config).function,
                   .threads = instance.threads,
                   .tensor_maps = instance.tensor_maps.size(),
@@ -351,6 +391,7 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
   for (const RangedConfig& range : plan)
     write_template(source.text, fmt::format("{}.cuh", family_of(problem, target, range.config).function),
                    written);
+  if (problem.image_alignment != 0) write_template(source.text, "images.cuh", written);
 
   if (problem.epilogue.edge_bias) write_edge_runs(source, problem.convolution);
   KernelWriter writer(problem, target, source);

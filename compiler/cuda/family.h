@@ -30,9 +30,10 @@ struct Instance {
   Declarations declarations;
 };
 
-/// Whether launches of what is computed overlap the launches before them. griddepcontrol came with sm_90.
+/// Whether launches of what is computed overlap the launches before them. griddepcontrol came with sm_90. The
+/// kernels of a launch that transposes images follow one another.
 [[nodiscard]] inline bool overlaps_launches(const Computation& computation, const Target& target) {
-  return computation.overlap_launches && target.compute_capability() >= 90;
+  return computation.overlap_launches && !computation.channels_first() && target.compute_capability() >= 90;
 }
 
 /// What multiplies: CUDA cores add in IEEE 754's float32, tensor cores several products at once, truncated.

@@ -42,10 +42,6 @@ Declarations lattice_declarations(const Convolution& convolution, const Correlat
 }  // namespace
 
 void validate_lattice(const Computation& computed) {
-  if (computed.feature_major())
-    refuse(
-        "a convolution of feature-major activations, channels-first: for CUDA targets batch-major ones, "
-        "channels-last, would work");
   const auto& kernel = computed.convolution.kernel;
   const std::int64_t bits = std::int64_t{kernel[0]} + kernel[1] + kernel[2];
   if (bits > kMostBits)

@@ -8,8 +8,7 @@
 
 namespace sparsekiln::cuda {
 
-/// Throws `invalid_argument` for activations that are channels-first, and where templates/lattice.cuh has no
-/// bits for all positions of the kernel.
+/// Throws `invalid_argument` where templates/lattice.cuh has no bits for all positions of the kernel.
 void validate_lattice(const Computation& computed);
 
 /// The members of Config that templates/extents.cuh and templates/lattice.cuh read. `correlation`: null for a

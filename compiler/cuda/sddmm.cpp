@@ -6,9 +6,11 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sparsekiln/error.h>
 
 #include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/families.h"
+#include "compiler/cuda/images.h"
 #include "compiler/cuda/lattice.h"
 #include "compiler/cuda/refusal.h"
 #include "compiler/cuda/table_text.h"
@@ -88,7 +90,7 @@ struct Parameter {
 
 std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices) {
   std::vector<Parameter> parameters;
-  if (slices > 1 || gradient.sums_gates_of_taps())
+  if (slices > 1 || gradient.sums_gates_of_taps() || gradient.image_alignment != 0)
     parameters.push_back({Argument::workspace, "void*", "workspace"});
   if (gradient.derivative != Activation::none)
     parameters.push_back({Argument::z_stride, "long long", "z_stride", false});
@@ -150,8 +152,8 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
 /// One kernel: the struct Config<index> and the functions that are launched.
 struct KernelText {
   std::size_t index;
-  std::span<const std::string> symbols;
-  std::string_view function;  ///< the template
+  std::span<const std::string> symbols;  ///< where images are transposed, that first
+  std::string_view function;             ///< the template
   std::int32_t threads;
   std::size_t tensor_maps;
   bool overlaps;  ///< it begins before the launch before it has ended
@@ -191,15 +193,31 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
         fmt::arg("alone", kernel.overlaps ? "" : "__restrict__ "), fmt::arg("ends", ends),
         fmt::arg("call", call));
   };
+  const bool transposes = gradient.image_alignment != 0;
+  std::string_view x_stride = "x_stride";
+  std::string_view dy_stride = "dy_stride";
+  std::string_view z_stride = gradient.derivative == Activation::none ? "0" : "z_stride";
+  std::string rows;
+  if (transposes) {
+    write_function(kernel.symbols.front(),
+                   fmt::format("sparsekiln::transpose_pair<Config{}>(pairs, workspace, n, x_stride, "
+                               "dy_stride, {})",
+                               kernel.index, z_stride));
+    rows = fmt::format("const sparsekiln::GradientRows<Config{}> rows(workspace, n);\n  ", kernel.index);
+    x_stride = "rows.kXStride";
+    dy_stride = z_stride = "rows.kDyStride";
+  }
   write_function(
-      kernel.symbols.front(),
-      fmt::format("sparsekiln::{function}<Config{index}>(pairs, dw, n, {strides}, {z_stride}, ends,\n"
+      kernel.symbols[transposes ? 1 : 0],
+      fmt::format("{rows}sparsekiln::{function}<Config{index}>({pairs}, dw, n, {strides}, {z_stride}, ends,\n"
                   "      Table{index}{{}}{maps})",
-                  fmt::arg("function", kernel.function), fmt::arg("index", kernel.index),
+                  fmt::arg("rows", rows), fmt::arg("function", kernel.function),
+                  fmt::arg("index", kernel.index),
+                  fmt::arg("pairs", transposes ? "rows.pairs(pairs)" : "pairs"),
                   // the operand that taps displace first
-                  fmt::arg("strides", gradient.exchanged() ? "dy_stride, x_stride" : "x_stride, dy_stride"),
-                  fmt::arg("z_stride", gradient.derivative == Activation::none ? "0" : "z_stride"),
-                  fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps))));
+                  fmt::arg("strides", gradient.exchanged() ? fmt::format("{}, {}", dy_stride, x_stride)
+                                                           : fmt::format("{}, {}", x_stride, dy_stride)),
+                  fmt::arg("z_stride", z_stride), fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps))));
   if (gradient.sums_gates_of_taps())
     write_function(kernel.symbols.back(),
                    fmt::format("sparsekiln::sum_gates_of_taps<Config{0}>(ends, Table{0}{{}})", kernel.index));
@@ -222,6 +240,12 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   const SddmmFamily& family = family_of(gradient, config);
   family.validate(gradient, target);
   if (gradient.correlation) validate_lattice(gradient);
+  if (gradient.channels_first())
+    throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
+  if (gradient.image_alignment != 0 && gradient.convolution.dynamic)
+    refuse(
+        "channels-first images of any extents for CUDA targets; fixed ones, or channels-last ones, would "
+        "work");
   if (gradient.exchanged() && gradient.bias_gradient)
     refuse(
         "bias_gradient of a transposed convolution for CUDA targets; the sum of dy over its rows, computed "
@@ -255,6 +279,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
   std::set<std::string> written;
   for (const RangedConfig& range : plan)
     write_template(source.text, fmt::format("{}.cuh", family_of(gradient, range.config).function), written);
+  if (gradient.image_alignment != 0) write_template(source.text, "images.cuh", written);
   TablePlaces places;
   std::string gates_text;
   const std::int64_t counter_bytes = counter_bytes_of(gradient, target, plan, schedules);
@@ -267,6 +292,8 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     entry.up_to = plan[i].up_to;
     entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), i)};
     if (gradient.sums_gates_of_taps()) entry.passes.push_back(fmt::format("sparsekiln_gate_gradient_{}", i));
+    const bool transposes = gradient.image_alignment != 0;
+    if (transposes) entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", i));
     entry.tile_n = 0;
     const auto runs = static_cast<std::int64_t>(schedules[i].runs.size());
     const std::int32_t slices = batch_slices(gradient, target, config, runs);
@@ -274,8 +301,12 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     const std::int64_t sums = sums_bytes(gradient, config, runs, slices);
     const std::int64_t gates = gradient.sums_gates_of_taps() ? std::int64_t{4} * gradient.layout.blocks() : 0;
     entry.workspace = {counter_bytes, sums + gates};
+    if (transposes)
+      entry.workspace = {counter_bytes, (sums + gates + 15) / 16 * 16,
+                         TransposedImages(gradient).row_bytes()};
     entry.threads = instance.threads;
-    entry.dynamic_shared_bytes = instance.dynamic_shared_bytes;
+    entry.dynamic_shared_bytes =
+        transposes ? shared_bytes_with_images(instance) : instance.dynamic_shared_bytes;
     entry.attributes = instance.attributes;
     entry.arguments = {Argument::pairs, Argument::y, Argument::n, Argument::x_stride, Argument::y_stride};
     for (const Parameter& parameter : parameters_of(gradient, slices))
@@ -283,6 +314,12 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     add_tensor_maps(entry, instance.tensor_maps);
     if (i == 0 && gradient.gates) gates_text = write_gates(source, places, i, gradient.block_gates);
     write_tables(source, places, gradient, schedules[i], config.table, gates_text);
+    Declarations members =
+        declarations_of(gradient, target, config, instance, slices, counter_bytes, counter_bytes + sums);
+    if (transposes)
+      members.append(
+          transposition_declarations(TransposedImages(gradient), gradient.image_alignment, instance,
+                                     entry.workspace.counter_bytes + entry.workspace.bytes_per_tile, 0));
     write_kernel(source.text, gradient,
                  {.index = i,
                   .symbols = entry.passes,
@@ -291,9 +328,7 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
                   .tensor_maps = instance.tensor_maps.size(),
                   .overlaps = instance.attributes.overlaps_previous,
                   .slices = slices,
-                  .members = declarations_of(gradient, target, config, instance, slices, counter_bytes,
-                                             counter_bytes + sums)
-                                 .text()});
+                  .members = members.text()});
     source.entries.push_back(std::move(entry));
   }
   if (places.constant_bytes() > kConstantTableLimit)

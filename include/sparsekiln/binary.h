@@ -35,7 +35,7 @@ enum class Argument : std::uint8_t {
   y,                ///< pointer
   workspace,        ///< pointer; see Workspace
   n,                ///< int32: the batch of this call
-  x_stride,         ///< int64: elements from one batch row (feature-major: feature) of x to the next
+  x_stride,         ///< int64: elements from a batch row (feature-major: feature, or image) of x to the next
   y_stride,         ///< int64: the same for y
   v,                ///< pointer
   bias,             ///< pointer
@@ -71,7 +71,7 @@ inline constexpr Argument kLastArgument = Argument::images;
 struct Workspace {
   std::int64_t counter_bytes = 0;   ///< a multiple of 64
   std::int64_t bytes_per_tile = 0;  ///< partial sums and packed activations
-  std::int64_t bytes_of_one = 0;    ///< packed activations of each of the batch, where one tile has all of it
+  std::int64_t bytes_of_one = 0;    ///< of each of the batch: activations, packed for one tile, or transposed
   friend bool operator==(const Workspace&, const Workspace&) = default;
 };
 

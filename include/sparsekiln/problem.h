@@ -144,8 +144,8 @@ struct Computation {
   /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
   std::int32_t alignment = 16;
   /// A CUDA launch may begin before the one before it in its stream has ended, and reads the weight before
-  /// that has: the caller promises that nothing writes the weight, bias and gates meanwhile. sm_90 and later;
-  /// elsewhere launches follow one another, and `compile` clears it.
+  /// that has: the caller promises that nothing writes the weight, bias and gates meanwhile. sm_90 and later,
+  /// not of channels-first images; otherwise launches follow one another, and `compile` clears it.
   bool overlap_launches = false;
   /// The geometry of a convolution; by default there is none. A batch is so many images, with as many rows of
   /// x and y as they have positions.

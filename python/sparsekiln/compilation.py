@@ -71,7 +71,7 @@ def compile(
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
     out_dtype: of what is computed; as dtype where None.
     math: "ieee", or "tf32" for float32 on tensor cores.
-    order: "batch-major" x[n, in], or "feature-major" x[in, n]; of a convolution channels-last, or on the cpu channels-first.
+    order: "batch-major" x[n, in], or "feature-major" x[in, n]; of a convolution channels-last, or channels-first.
     derivative: of gradients: dy is multiplied by the derivative of this activation at z.
     gates: every block of W, of a convolution with all its taps, is scaled by a number of its own.
     bias_gradient, gate_gradient: grad_weight sums these too.

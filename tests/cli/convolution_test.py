@@ -50,6 +50,19 @@ class CudaTest(ConvolutionTest):
         self.write("jobs.json", json.dumps({"archs": ["sm_80"], "jobs": [job]}))
         self.assertEqual(self.answer("precompile", "jobs.json", "-o", "J.pack")["found"], 1)
 
+    def test_channels_first_images_go_with_every_command(self):
+        request = ("L.npy", *_REQUEST, "--batch", 3, "--activation-order", "feature-major")
+        for operation in _OPERATIONS:
+            with self.subTest(operation=operation):
+                target = ("--op", operation, "--target", "emulated:sm_80")
+                answer = self.answer("run", *request, *target, "--check")
+                self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+                self.assertEqual(self.answer("verify", *request, *target, "--seeds", 2)["found"], 0)
+                self.succeed("compile", *request, "--op", operation, "--target", "sm_90", "-o", operation)
+                self.assertIn("images_to_rows", (self.folder / operation / "kernel.ptx").read_text())
+        (found,) = self.answer("tune", *request, "--target", "emulated:sm_80", "--budget", "1s")["problems"]
+        self.assertEqual((found["candidates"]["tried"] > 0, found["candidates"]["failed"]), (True, 0))
+
     def test_a_batch_of_any_images_is_right_for_every_n_it_takes(self):
         for operation in _OPERATIONS:
             for n in (0, 1, 2, 5, 9):

@@ -112,8 +112,24 @@ std::uint64_t bytes_of_gradient(const Problem& problem, const Target& target, co
   return static_cast<std::uint64_t>(dy + x + dw + (slices == 1 ? 0 : runs * (slices * (2 * sums + 4) + 4)));
 }
 
+/// What the passes move that transpose images: each activation once as images, and once as rows, of which
+/// those of x and of dy are written to the end of their last 16 bytes.
+std::uint64_t bytes_of_images(const Problem& problem, std::int64_t n) {
+  if (!problem.feature_major()) return 0;
+  const bool gradient = problem.operation == Operation::grad_weight;
+  const bool forward = problem.operation == Operation::forward;
+  const auto bytes = [&](bool inputs, bool written) {
+    const std::int64_t rows = inputs ? problem.input_rows(n) : problem.output_rows(n);
+    const std::int64_t row = (inputs ? problem.in_features() : problem.out_features()) *
+                             static_cast<std::int64_t>(size_of(problem.dtype));
+    return rows * (row + (written ? (row + 15) / 16 * 16 : row));
+  };
+  return static_cast<std::uint64_t>(bytes(true, forward || gradient) + bytes(false, !forward || gradient));
+}
+
 Counted count(Operation operation, const char* geometry, BlockShape block, Types types,
-              const std::string& arch, const Epilogue& epilogue = {}) {
+              const std::string& arch, const Epilogue& epilogue = {},
+              ActivationOrder order = ActivationOrder::batch_major) {
   const TemporaryFolder folder;
   constexpr std::int64_t kImages = 2;
   const Layout layout = patterns::random(4, 4, 0.5, 3);
@@ -122,6 +138,7 @@ Counted count(Operation operation, const char* geometry, BlockShape block, Types
                      .dtype = types.dtype,
                      .operation = operation,
                      .math = types.math,
+                     .order = order,
                      .epilogue = epilogue,
                      .convolution = parse_convolution(geometry),
                      .target = "emulated:" + arch,
@@ -143,19 +160,21 @@ Counted count(Operation operation, const char* geometry, BlockShape block, Types
   const bool runs = operation == Operation::grad_weight;
   const std::int64_t slices = runs ? slices_of(problem, kernel.binary().target, config) : 1;
   const bool shares =
-      runs ? config.rows > 1 : cuda::chunk_shape(Spmm(problem), kernel.binary().target, config).blocks > 1;
+      runs ? config.rows > 1
+           : cuda::chunk_shape(on_rows(Spmm(problem)), kernel.binary().target, config).blocks > 1;
   return {fmt::format("{} of '{}', {}, block {}, {} {}, '{}'", name(operation), geometry, arch,
                       to_string(block), name(types.dtype), name(types.math), to_string(config)),
           config.variant == Variant::simt,
           slices,
           kernel.binary().entries.front().resources,
-          (runs ? bytes_of_gradient : bytes_to_move)(problem, kernel.binary().target, config, kImages),
+          (runs ? bytes_of_gradient : bytes_to_move)(problem, kernel.binary().target, config, kImages) +
+              bytes_of_images(problem, kImages),
           shares,
           std::visit(
               [&](const auto& computed) {
                 return cuda::estimate(computed, kernel.binary().target, config, kImages).instructions;
               },
-              computed_by(problem)),
+              computed_by(problem, kernel.binary().target)),
           emulator.counters()};
 }
 
@@ -189,6 +208,21 @@ const std::vector<Counted>& with_edges() {
       for (const Types& types : {Types{DType::f16, Math::ieee}, Types{DType::f32, Math::ieee}})
         for (const BlockShape block : {BlockShape{16, 16}, {32, 32}})
           result.push_back(count(Operation::forward, geometry, block, types, "sm_90:4", {.edge_bias = true}));
+    return result;
+  }();
+  return all;
+}
+
+/// The same of channels-first images, of even and odd numbers of points.
+const std::vector<Counted>& with_images() {
+  static const std::vector<Counted> all = [] {
+    std::vector<Counted> result;
+    for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
+      for (const char* const geometry :
+           {"kernel=3x3 padding=1 input=12x12", "kernel=3x3 stride=2 padding=1 input=11x9"})
+        for (const Types& types : {Types{DType::f16, Math::ieee}, Types{DType::f32, Math::ieee}})
+          result.push_back(
+              count(operation, geometry, {32, 32}, types, "sm_90:4", {}, ActivationOrder::feature_major));
     return result;
   }();
   return all;
@@ -228,6 +262,26 @@ TEST_CASE(
   for (const Counted& run : defaults()) {
     std::uint64_t executed = 0;
     for (const cuda::CountedLine& line : run.lines) executed += line.kind == "tensor" ? 0 : line.executed;
+    const double ratio = static_cast<double>(run.instructions) / static_cast<double>(executed);
+    CHECK_MESSAGE(ratio > 1 / 1.5, run.what << ": " << ratio);
+    CHECK_MESSAGE(ratio < 1.5, run.what << ": " << ratio);
+  }
+}
+
+TEST_CASE(
+    "channels-first images are transposed without bank conflicts, and each byte of them is moved once") {
+  for (const Counted& run : with_images()) {
+    CHECK_MESSAGE(run.resources.spill_store_bytes + run.resources.stack_bytes == 0, run.what);
+    std::uint64_t moved = 0;
+    std::uint64_t executed = 0;
+    for (const cuda::CountedLine& line : run.lines) {
+      moved += line.global_bytes;
+      executed += line.kind == "tensor" ? 0 : line.executed;
+      if (line.kernel.find("images") != std::string::npos)
+        CHECK_MESSAGE(line.shared_wavefronts == line.shared_ideal, run.what << ": " << line.instruction);
+    }
+    CHECK_MESSAGE((run.shares ? moved <= run.bytes_to_move : moved == run.bytes_to_move),
+                  run.what << ": " << moved << " bytes, " << run.bytes_to_move << " named");
     const double ratio = static_cast<double>(run.instructions) / static_cast<double>(executed);
     CHECK_MESSAGE(ratio > 1 / 1.5, run.what << ": " << ratio);
     CHECK_MESSAGE(ratio < 1.5, run.what << ": " << ratio);

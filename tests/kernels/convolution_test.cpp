@@ -243,11 +243,13 @@ Trial trial_of(const Row& row) {
                                                       : Suite::current().on_cpu() ? 1
                                                                                   : 3);
   add_ends(trial.options, row[kEnd]);
-  // An edge bias, and f64, go with channels-last activations alone.
-  if (row[kOrder] == 1 && !trial.options.epilogue.edge_bias && types.dtype != DType::f64)
+  // f64, and on the cpu an edge bias, go with channels-last activations alone.
+  const bool edges = Suite::current().on_cpu() && trial.options.epilogue.edge_bias;
+  if (row[kOrder] == 1 && !edges && types.dtype != DType::f64)
     trial.options.order = ActivationOrder::feature_major;
-  // The situations of an edge bias follow from one input.
-  if (row[kInput] == 1 && !trial.options.epilogue.edge_bias) {
+  // The situations of an edge bias follow from one input, and CUDA targets transpose images of one.
+  const bool transposed = !Suite::current().on_cpu() && trial.options.order == ActivationOrder::feature_major;
+  if (row[kInput] == 1 && !trial.options.epilogue.edge_bias && !transposed) {
     make_dynamic(trial.options.convolution, numbers);
     trial.launch.input = geometry.input;
   }
@@ -267,13 +269,13 @@ bool exists(const Row& row) {
   const bool on_cpu = Suite::current().on_cpu();
   const Types& types = kTypes[static_cast<std::size_t>(row[kType])];
   if (types.math == Math::tf32 ? on_cpu : types.dtype == DType::f64 && !on_cpu) return false;
-  if (!on_cpu && row[kOrder] == 1) return false;  // CUDA targets refuse it
-  // A mask for each block belongs to a layout, and on CUDA targets so do cut blocks and gradients of the
-  // weight.
+  // A mask for each block belongs to a layout, and on CUDA targets so do cut blocks, gradients of the weight
+  // and channels-first images.
   if (row[kAttached] == 1 &&
       (row[kMask] == 2 ||
        (!on_cpu &&
-        (kOperations[static_cast<std::size_t>(row[kOperation])] == Operation::grad_weight || row[kCut] > 0))))
+        (kOperations[static_cast<std::size_t>(row[kOperation])] == Operation::grad_weight || row[kCut] > 0 ||
+         row[kOrder] == 1))))
     return false;
   const auto bytes = static_cast<int>(std::max(size_of(types.dtype), size_of(types.out)));
   if (row[kAlignment] != kUnset && kAlignments[static_cast<std::size_t>(row[kAlignment])] < bytes)

@@ -157,6 +157,23 @@ def test_the_memory_format_is_that_of_the_input(dimensions, kernel):
     assert torch.equal(contiguous, channels_last)
 
 
+@pytest.mark.parametrize("form, order", [("contiguous", "feature-major"), ("channels_last", "batch-major")])
+def test_kernels_read_images_of_both_formats_in_place(form, order):
+    layer = make_layer(stride=2, seed=len(form))
+    x = images(layer, 2, (5, 6), form == "channels_last")
+    y = layer(x.requires_grad_())
+    (y * y).sum().backward()
+    assert {kernel.computation["order"] for kernel in layer._kernels.kernels()} == {order}
+    assert len(layer._kernels.kernels()) == 3
+
+
+def test_images_that_kernels_do_not_read_channels_first_are_converted():
+    for layer in (make_layer(edge_bias=(5, 6), bias=False, seed=71), make_layer(dtype=torch.float64, seed=72)):
+        y = layer(images(layer, 2, (5, 6)))
+        assert y.is_contiguous()
+        assert {kernel.computation["order"] for kernel in layer._kernels.kernels()} == {"batch-major"}
+
+
 def test_slices_of_images():
     layer = make_layer()
     x = images(layer, 4, (8, 9), channels_last=True)

@@ -22,6 +22,16 @@ _Layer = TypeVar("_Layer", bound="ConvolutionLayer")
 EXTENTS = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 
+def _is_dense(images: Tensor) -> bool:
+    """Whether strides are those of a contiguous tensor, also of axes of extent 1, where is_contiguous() takes any."""
+    stride = 1
+    for size, found in zip(reversed(images.shape), reversed(images.stride())):
+        if found != stride:
+            return False
+        stride *= max(size, 1)
+    return True
+
+
 class ConvolutionLayer(MaskedLayer):
     """A layer whose weight is, as a dense tensor, [rows, columns / groups, *kernel_size]; a block has all taps of the kernel, or those of a mask.
 
@@ -153,7 +163,7 @@ class ConvolutionLayer(MaskedLayer):
         batch = x[None] if one else x
         channels_last = batch.stride(1) == 1 and batch.stride(-1) >= self.in_channels
         y = self._of_images(batch.movedim(1, -1), self._launched(weight), bias, *extents).movedim(-1, 1)
-        if not channels_last:  # contiguous() would leave the strides of images of one position
+        if not channels_last and not _is_dense(y):
             y = y.clone(memory_format=torch.contiguous_format)
         return y[0] if one else y
 

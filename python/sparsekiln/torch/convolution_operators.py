@@ -1,4 +1,4 @@
-"""The custom operators torch.ops.sparsekiln.convolution*: what a convolution computes, on channels-last images.
+"""The custom operators torch.ops.sparsekiln.convolution*: what a convolution computes, on images [n, …, channels].
 
     convolution              y[n, …, out] of x[n, …, in], in 1, 2 or 3 dimensions
     convolution_grad_input   dx[n, …, in] of dy[n, …, out]
@@ -35,7 +35,7 @@ def convolution(
 @convolution.register_fake
 def _(x, values, bias, crow, col, out_channels, geometry, taps):
     form = products.check_convolution(x, values, bias, crow, col, out_channels, geometry, taps)
-    return x.new_empty((x.shape[0], *form.output(x.shape[1:-1]), out_channels))
+    return products.empty_images(x, (x.shape[0], *form.output(x.shape[1:-1]), out_channels), products.is_first(x, x.device))
 
 
 @torch.library.custom_op("sparsekiln::convolution_grad_input", mutates_args=())
@@ -49,7 +49,7 @@ def convolution_grad_input(
 @convolution_grad_input.register_fake
 def _(dy, values, crow, col, in_channels, input, geometry, taps):
     products.check_grad_input(dy, values, crow, col, in_channels, input, geometry, taps)
-    return dy.new_empty((dy.shape[0], *input, in_channels))
+    return products.empty_images(dy, (dy.shape[0], *input, in_channels), products.is_first(dy, dy.device))
 
 
 @torch.library.custom_op("sparsekiln::convolution_grad_weight", mutates_args=())
@@ -78,7 +78,7 @@ def convolution_transposed(
 @convolution_transposed.register_fake
 def _(x, values, bias, crow, col, out_channels, output, geometry, taps):
     products.check_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
-    return x.new_empty((x.shape[0], *output, out_channels))
+    return products.empty_images(x, (x.shape[0], *output, out_channels), products.is_first(x, x.device))
 
 
 def _save(ctx, inputs, output) -> None:

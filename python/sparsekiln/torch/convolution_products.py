@@ -1,6 +1,8 @@
 """What a convolution computes, by the kernels of its layout: on tensors with memory, without a gradient.
 
-Functions here are the bodies of the operators, with the same arguments; see convolution_operators.py. Images are channels-last.
+Functions here are the bodies of the operators, with the same arguments; see convolution_operators.py. Images have the shape
+[n, …, channels]. In memory they are channels-last, or on the cpu channels-first, as PyTorch's images usually are: then kernels
+read them in place, too, and results are of the same format. Elsewhere channels-first images are copied.
 """
 
 import math
@@ -26,9 +28,33 @@ def _rows(images: Tensor) -> Tensor:
     return images.reshape(math.prod(images.shape[:-1]), images.shape[-1])
 
 
-def _readable(images: Tensor, alignment: int) -> Tensor:
-    """The images in the form in which kernels read them. Copies if needed."""
-    return readable(_rows(images), alignment).unflatten(0, images.shape[:-1])
+def is_first(images: Tensor, device: torch.device) -> bool:
+    """Whether kernels for a device read these images channels-first: contiguous ones, if they are not channels-last as well."""
+    in_place = device.type == "cpu" and images.dtype != torch.float64
+    return in_place and not images.is_contiguous() and images.movedim(-1, 1).is_contiguous()
+
+
+def empty_images(like: Tensor, shape: Sequence[int], first: bool) -> Tensor:
+    """Images of a shape [n, …, channels], in memory channels-first or channels-last."""
+    n, *extents, channels = shape
+    return like.new_empty((n, channels, *extents)).movedim(1, -1) if first else like.new_empty((n, *extents, channels))
+
+
+def _given(images: Tensor, use: Use) -> Tensor:
+    """Images as a kernel of this use takes them: copied if they are not so in memory."""
+    if use.order == "feature-major":
+        return dense(images.movedim(-1, 1))
+    return readable(_rows(images), use.alignment).unflatten(0, images.shape[:-1])
+
+
+def _ordered(use: Use, *images: Tensor) -> Use:
+    """The use of these images, in their format in memory if they all have the same."""
+    return use._replace(order="feature-major") if all(is_first(one, use.device) for one in images) else use
+
+
+def _taken(images: Tensor, use: Use) -> Tensor:
+    """Images made by empty_images, as a kernel of this use takes them."""
+    return images.movedim(-1, 1) if use.order == "feature-major" else images
 
 
 def _use(
@@ -99,8 +125,9 @@ def convolution(x, values, bias, crow, col, out_channels, geometry, taps, edges=
         "forward", tuple(values.shape[-2:]), x, (in_channels, out_channels), form, taps, input, output,
         epilogue="edge_bias" if edges else _epilogue(bias),
     )  # fmt: skip
+    use = use if edges else _ordered(use, x)
     weight = find(crow, col, blocks_for(in_channels, values.shape[-1]))
-    y = x.new_empty((n, *output, out_channels))
+    y = empty_images(x, (n, *output, out_channels), use.order == "feature-major")
     return _forward(use, weight, x, _used(values, weight, taps), y, bias, **(edges or {}))
 
 
@@ -109,8 +136,8 @@ def _epilogue(bias: Tensor | None) -> str:
 
 
 def _forward(use: Use, weight: Weight, x: Tensor, values: Tensor, y: Tensor, bias: Tensor | None, **edges: Tensor) -> Tensor:
-    n, images = x.shape[0], _readable(x, use.alignment)
-    run(weight.kernels.kernel(use, n), n, images, values, y, bias=None if bias is None else dense(bias), **edges)
+    n, bias = x.shape[0], None if bias is None else dense(bias)
+    run(weight.kernels.kernel(use, n), n, _given(x, use), values, _taken(y, use), bias=bias, **edges)
     return y
 
 
@@ -138,8 +165,9 @@ def transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
         "forward", tuple(values.shape[-2:]), x, (in_channels, out_channels), form, taps, input, output, padding,
         epilogue=_epilogue(bias),
     )  # fmt: skip
+    use = _ordered(use, x)
     weight = find(crow, col, blocks_for(out_channels, values.shape[-1]))
-    y = x.new_empty((n, *output, out_channels))
+    y = empty_images(x, (n, *output, out_channels), use.order == "feature-major")
     return _forward(use, weight, x, _used(values, weight, taps), y, bias)
 
 
@@ -157,11 +185,11 @@ def check_grad_input(dy, values, crow, col, in_channels, input, geometry, taps) 
 def grad_input(dy, values, crow, col, in_channels, input, geometry, taps) -> Tensor:
     form = check_grad_input(dy, values, crow, col, in_channels, input, geometry, taps)
     n, *output, out_channels = dy.shape
-    use = _use("grad_input", tuple(values.shape[-2:]), dy, (in_channels, out_channels), form, taps, input, output)
+    use = _ordered(_use("grad_input", tuple(values.shape[-2:]), dy, (in_channels, out_channels), form, taps, input, output), dy)
     weight = find(crow, col, blocks_for(in_channels, values.shape[-1]))
     kernel = weight.kernels.kernel(use, n)
-    dx = dy.new_empty((n, *input, in_channels))
-    run(kernel, n, _readable(dy, use.alignment), _used(values, weight, taps), dx)
+    dx = empty_images(dy, (n, *input, in_channels), use.order == "feature-major")
+    run(kernel, n, _given(dy, use), _used(values, weight, taps), _taken(dx, use))
     return dx
 
 
@@ -183,12 +211,13 @@ def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> 
     n, *input, in_channels = x.shape
     channels, output = (in_channels, dy.shape[-1]), dy.shape[1:-1]
     use = _use("grad_weight", (block_out, block_in), x, channels, form, taps, input, output, bias_gradient=bias)
+    use = _ordered(use, x, dy)
     weight = find(crow, col, blocks_for(in_channels, block_in))
 
     def launch(x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor | None]:
         dw = x.new_empty((*values_shape(weight.blocks, form, taps), block_out, block_in))
         kernel = weight.kernels.kernel(use, x.shape[0])
-        result = run(kernel, x.shape[0], _readable(x, use.alignment), _readable(dy, use.alignment), dw)
+        result = run(kernel, x.shape[0], _given(x, use), _given(dy, use), dw)
         return dw, result[1] if bias else None
 
     most = _most_images(in_channels, dy.shape[-1], form, form.most or input) if use.keeps_images else max(n, 1)

@@ -126,8 +126,8 @@ class _BlockSparseConv(ConvolutionLayer):
 _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its layout names. Each block has all taps of the kernel, or those of a mask.
 
     Takes [n, in_channels, {extents}] or [in_channels, {extents}], contiguous or channels-last, and gives a tensor of the same
-    memory format. Computes channels-last: an input of that format is read in place, and others are copied. Kernels are compiled
-    when they are first needed, for each size of the input unless there is a `max_input`, and serve all batches; on the cpu those of
+    memory format. An input that is channels-last, or on the cpu contiguous, is read in place, and others are copied. Kernels are
+    compiled when they are first needed, for each size of the input unless there is a `max_input`, and serve all batches; on the cpu those of
     the gradient of the weight, except in float64, all up to a power of two. Where kernel_size and stride are 1 and nothing is
     padded, which is a linear layer of each position, one kernel serves all sizes of the input. On CUDA tensors the extents of a
     kernel are 64 together at most, with 1 for each dimension that there is not.

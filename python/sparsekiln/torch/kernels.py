@@ -40,6 +40,7 @@ class Use(NamedTuple):
     bias_gradient: bool = False
     convolution: str = "none"  #: as sparsekiln.compile takes it
     transposed: bool = False  #: a convolution whose rows of blocks are of inputs
+    order: str = "batch-major"  #: as sparsekiln.compile takes it
     positions: int = 1  #: of an image of a convolution, of its input or its output: of the larger one
     masks_blocks: bool = False  #: each block has taps of its own, so that no other layout can be meant
 
@@ -119,7 +120,7 @@ def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparse
             layout, block=use.block, batch=sparsekiln.up_to(bound), dtype=DTYPES[use.dtype], op=use.operation,
             epilogue=use.epilogue, target=_target(use.device), derivative=use.derivative, bias_gradient=use.bias_gradient,
             in_features=in_features, out_features=out_features, alignment=use.alignment, attached=attached,
-            convolution=use.convolution,
+            convolution=use.convolution, order=use.order,
         )  # fmt: skip
 
     block_out, block_in = use.block
