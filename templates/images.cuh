@@ -1,5 +1,6 @@
 #pragma once
 
+#include "extents.cuh"
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
 
@@ -137,7 +138,8 @@ __device__ constexpr int unit_of(int bytes) {
   return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : 2;
 }
 
-/// The images of one activation, and its rows. Config names image_alignment (bytes that addresses of images
+/// The images of one activation, and its rows. Functions are told how many positions an image has, and
+/// kPositions if they are constant, otherwise 0. Config names image_alignment (bytes that addresses of images
 /// and their distances are multiples of), image_warps (warps of a CTA that transpose), threads, and
 /// images_dynamic (the tiles are in dynamic shared memory, of which there is enough; otherwise they are in
 /// static).
@@ -149,63 +151,63 @@ struct TransposedImages {
     kOfRow = 16 / kElement,
     kRow = (kFeatures + kOfRow - 1) / kOfRow * kOfRow,  ///< elements from one row to the next
     /// What the address of a feature is a multiple of, as far as 16 bytes.
-    kUnit = unit_of(kPositions % 16 * kElement | Config::image_alignment),
+    kUnit = unit_of((kPositions == 0 ? 1 : kPositions % 16) * kElement | Config::image_alignment),
     /// What a row has whole units of: what follows them was not written.
     kRowUnit = unit_of(kFeatures % 16 * kElement),
   };
 
   /// What the rows of n images take: a multiple of 16.
-  __device__ static __forceinline__ long long bytes(int n) {
-    return static_cast<long long>(n) * kPositions * (kRow * kElement);
+  __device__ static __forceinline__ long long bytes(int n, int positions) {
+    return static_cast<long long>(n) * positions * (kRow * kElement);
   }
   /// The features of an image are the rows of what is read.
   __device__ static __forceinline__ void to_rows(const Element* images, long long stride, Element* rows,
-                                                 int n) {
-    each_tile<kFeatures, kPositions, WarpTransposition<Element, kUnit, 16>>(
-        n, images, stride, kPositions, rows, static_cast<long long>(kPositions) * kRow, kRow);
+                                                 int n, int positions) {
+    each_tile<WarpTransposition<Element, kUnit, 16>>(n, kFeatures, positions, images, stride, positions, rows,
+                                                     static_cast<long long>(positions) * kRow, kRow);
   }
   __device__ static __forceinline__ void to_images(const Element* rows, Element* images, long long stride,
-                                                   int n) {
-    each_tile<kPositions, kFeatures, WarpTransposition<Element, kRowUnit, kUnit>>(
-        n, rows, static_cast<long long>(kPositions) * kRow, kRow, images, stride, kPositions);
+                                                   int n, int positions) {
+    each_tile<WarpTransposition<Element, kRowUnit, kUnit>>(n, positions, kFeatures, rows,
+                                                           static_cast<long long>(positions) * kRow, kRow,
+                                                           images, stride, positions);
   }
 
  private:
-  /// Transposes n matrices of kRows × kColumns, which are `image` elements apart, and rows `row` elements: by
-  /// all warps of the grid, each of which takes the tiles of its number, + the number of warps, …
-  template <int kRows, int kColumns, class Transposition>
-  __device__ static __forceinline__ void each_tile(int n, const Element* from, long long from_image,
-                                                   int from_row, Element* to, long long to_image,
-                                                   int to_row) {
-    enum : int {
-      kDown = (kRows + Transposition::kRows - 1) / Transposition::kRows,
-      kAcross = (kColumns + Transposition::kColumns - 1) / Transposition::kColumns,
-      kTiles = kDown * kAcross,  ///< of a matrix
-    };
+  /// Transposes n matrices of height × width elements, which are `image` elements apart, and rows `row`
+  /// elements: by all warps of the grid, each of which takes the tiles of its number, + the number of warps,
+  /// …
+  template <class Transposition>
+  __device__ static __forceinline__ void each_tile(int n, int height, int width, const Element* from,
+                                                   long long from_image, int from_row, Element* to,
+                                                   long long to_image, int to_row) {
+    const int down = (height + Transposition::kRows - 1) / Transposition::kRows;
+    const int tiles =
+        down * ((width + Transposition::kColumns - 1) / Transposition::kColumns);  // of a matrix
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp >= Config::image_warps) return;
     unsigned* const shared = tile_of<Config>(warp);
     const long long cta = static_cast<long long>(blockIdx.y) * gridDim.x + blockIdx.x;
     const long long number = cta * Config::image_warps + warp;
     const long long warps = static_cast<long long>(gridDim.x) * gridDim.y * Config::image_warps;
-    long long image = number / kTiles;
-    int tile = static_cast<int>(number % kTiles);
-    const long long images_on = warps / kTiles;
-    const int tiles_on = static_cast<int>(warps % kTiles);
+    long long image = number / tiles;
+    int tile = static_cast<int>(number % tiles);
+    const long long images_on = warps / tiles;
+    const int tiles_on = static_cast<int>(warps % tiles);
 #pragma unroll 1
     while (image < n) {
-      const int row = tile % kDown * Transposition::kRows;
-      const int column = tile / kDown * Transposition::kColumns;
+      const int row = tile % down * Transposition::kRows;
+      const int column = tile / down * Transposition::kColumns;
       Transposition::load(shared, from + image * from_image + static_cast<long long>(row) * from_row + column,
-                          from_row, kRows - row, kColumns - column);
+                          from_row, height - row, width - column);
       __syncwarp();
       Transposition::store(shared, to + image * to_image + static_cast<long long>(column) * to_row + row,
-                           to_row, kRows - row, kColumns - column);
+                           to_row, height - row, width - column);
       __syncwarp();  // the next tile overwrites it
       image += images_on;
       tile += tiles_on;
-      if (tile >= kTiles) {
-        tile -= kTiles;
+      if (tile >= tiles) {
+        tile -= tiles;
         ++image;
       }
     }
@@ -214,18 +216,40 @@ struct TransposedImages {
 
 /// Where the rows of a launch of n images begin in the workspace: after the counters and the sums. These take
 /// Config::rows_begin bytes, and rows_begin_of_tile more for each tile of tile_n points. Config names besides
-/// x_features, x_positions, y_features and y_positions: of the images, for a gradient of the weight those of
-/// dy as y's.
+/// x_features and y_features, of the images, for a gradient of the weight those of dy as y's; x_positions and
+/// y_positions, 0 where they come with the launch; and x_displaced, whether taps displace x.
 template <class Config>
 struct WorkspaceRows {
   char* begin;
   int n;
+  const Images<Config> extents;
 
-  __device__ __forceinline__ WorkspaceRows(void* workspace, int images) : n(images) {
+  __device__ __forceinline__ WorkspaceRows(void* workspace, int images, const ImageExtents& launched)
+      : n(images), extents(launched) {
     long long tiles = 1;
     if constexpr (Config::rows_begin_of_tile != 0)
-      tiles = (static_cast<long long>(images) * Config::rows_of_one + Config::tile_n - 1) / Config::tile_n;
+      tiles = (static_cast<long long>(images) * extents.rows() + Config::tile_n - 1) / Config::tile_n;
     begin = static_cast<char*>(workspace) + Config::rows_begin + tiles * Config::rows_begin_of_tile;
+  }
+  __device__ __forceinline__ int x_positions() const {
+    if constexpr (Config::dynamic_images)
+      return Config::x_displaced ? input_positions() : output_positions();
+    else
+      return Config::x_positions;
+  }
+  __device__ __forceinline__ int y_positions() const {
+    if constexpr (Config::dynamic_images)
+      return Config::x_displaced ? output_positions() : input_positions();
+    else
+      return Config::y_positions;
+  }
+
+ private:
+  __device__ __forceinline__ int input_positions() const {
+    return extents.input_d() * extents.input_h() * extents.input_w();
+  }
+  __device__ __forceinline__ int output_positions() const {
+    return extents.output_d() * extents.output_h() * extents.output_w();
   }
 };
 
@@ -242,13 +266,14 @@ struct ProductRows : WorkspaceRows<Config> {
 
   __device__ __forceinline__ OfX* x() const { return reinterpret_cast<OfX*>(this->begin); }
   __device__ __forceinline__ OfX* z() const {
-    return reinterpret_cast<OfX*>(this->begin + X::bytes(this->n));
+    return reinterpret_cast<OfX*>(this->begin + X::bytes(this->n, this->x_positions()));
   }
   __device__ __forceinline__ OfY* y() const {
-    return reinterpret_cast<OfY*>(this->begin + (Config::has_z ? 2 : 1) * X::bytes(this->n));
+    return reinterpret_cast<OfY*>(this->begin +
+                                  (Config::has_z ? 2 : 1) * X::bytes(this->n, this->x_positions()));
   }
   __device__ __forceinline__ OfY* residual() const {
-    return reinterpret_cast<OfY*>(reinterpret_cast<char*>(y()) + Y::bytes(this->n));
+    return reinterpret_cast<OfY*>(reinterpret_cast<char*>(y()) + Y::bytes(this->n, this->y_positions()));
   }
   /// The epilogue arguments of the product, which is one of rows.
   template <class Arguments>
@@ -272,22 +297,23 @@ __device__ __forceinline__ void transpose_operands(const typename Config::Elemen
                                                    int n, long long x_stride, long long y_stride,
                                                    const Arguments& given) {
   using Rows = ProductRows<Config>;
-  const Rows rows(workspace, n);
-  Rows::X::to_rows(x, x_stride, rows.x(), n);
-  if constexpr (Config::has_z) Rows::X::to_rows(given.z, given.z_stride, rows.z(), n);
+  const Rows rows(workspace, n, given.images);
+  Rows::X::to_rows(x, x_stride, rows.x(), n, rows.x_positions());
+  if constexpr (Config::has_z) Rows::X::to_rows(given.z, given.z_stride, rows.z(), n, rows.x_positions());
   if constexpr (Config::has_residual)
-    Rows::Y::to_rows(given.residual, given.residual_stride, rows.residual(), n);
+    Rows::Y::to_rows(given.residual, given.residual_stride, rows.residual(), n, rows.y_positions());
   if constexpr (Config::scales) {
-    if (given.beta != 0) Rows::Y::to_rows(y, y_stride, rows.y(), n);
+    if (given.beta != 0) Rows::Y::to_rows(y, y_stride, rows.y(), n, rows.y_positions());
   }
 }
 
 /// The kernel after it.
 template <class Config>
 __device__ __forceinline__ void transpose_result(typename Config::Output::Element* y, void* workspace, int n,
-                                                 long long y_stride) {
+                                                 long long y_stride, const ImageExtents& images) {
   using Rows = ProductRows<Config>;
-  Rows::Y::to_images(Rows(workspace, n).y(), y, y_stride, n);
+  const Rows rows(workspace, n, images);
+  Rows::Y::to_images(rows.y(), y, y_stride, n, rows.y_positions());
 }
 
 /// The rows of a gradient of the weight.
@@ -301,10 +327,11 @@ struct GradientRows : WorkspaceRows<Config> {
 
   __device__ __forceinline__ Element* x() const { return reinterpret_cast<Element*>(this->begin); }
   __device__ __forceinline__ Element* dy() const {
-    return reinterpret_cast<Element*>(this->begin + X::bytes(this->n));
+    return reinterpret_cast<Element*>(this->begin + X::bytes(this->n, this->x_positions()));
   }
   __device__ __forceinline__ Element* z() const {
-    return reinterpret_cast<Element*>(this->begin + X::bytes(this->n) + Dy::bytes(this->n));
+    return reinterpret_cast<Element*>(this->begin + X::bytes(this->n, this->x_positions()) +
+                                      Dy::bytes(this->n, this->y_positions()));
   }
   /// A convolution has one pair at most.
   template <class Pairs>
@@ -319,7 +346,8 @@ struct GradientRows : WorkspaceRows<Config> {
 /// The kernel before a gradient of the weight.
 template <class Config, class Pairs>
 __device__ __forceinline__ void transpose_pair(const Pairs& given, void* workspace, int n, long long x_stride,
-                                               long long dy_stride, long long z_stride) {
+                                               long long dy_stride, long long z_stride,
+                                               const ImageExtents& images) {
   using Rows = GradientRows<Config>;
   using Element = typename Rows::Element;
   // Read at once, so that the compiler needs no address of the parameter in a register.
@@ -327,10 +355,10 @@ __device__ __forceinline__ void transpose_pair(const Pairs& given, void* workspa
   const auto* const dy = static_cast<const Element*>(ptx::kept(given.pair[0].dy));
   const auto* const z = static_cast<const Element*>(ptx::kept(given.pair[0].z));
   if (given.count == 0) return;
-  const Rows rows(workspace, n);
-  Rows::X::to_rows(x, x_stride, rows.x(), n);
-  Rows::Dy::to_rows(dy, dy_stride, rows.dy(), n);
-  if constexpr (Config::has_derivative) Rows::Dy::to_rows(z, z_stride, rows.z(), n);
+  const Rows rows(workspace, n, images);
+  Rows::X::to_rows(x, x_stride, rows.x(), n, rows.x_positions());
+  Rows::Dy::to_rows(dy, dy_stride, rows.dy(), n, rows.y_positions());
+  if constexpr (Config::has_derivative) Rows::Dy::to_rows(z, z_stride, rows.z(), n, rows.y_positions());
 }
 
 }  // namespace sparsekiln

@@ -209,11 +209,14 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
                  ends + call("transpose_operands", "x, y, workspace, n, x_stride, y_stride, ends"));
   write_function(
       kernel.symbols[1],
-      ends + fmt::format("  const sparsekiln::ProductRows<Config{}> rows(workspace, n);\n", kernel.index) +
+      ends +
+          fmt::format("  const sparsekiln::ProductRows<Config{}> rows(workspace, n, ends.images);\n",
+                      kernel.index) +
           call(kernel.function,
                "rows.x(), w, rows.y(), workspace, n, rows.kXStride, rows.kYStride, rows.arguments(ends)" +
                    more));
-  write_function(kernel.symbols[2], call("transpose_result", "y, workspace, n, y_stride"));
+  write_function(kernel.symbols[2],
+                 ends + call("transpose_result", "y, workspace, n, y_stride, ends.images"));
 }
 
 void validate_table(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk) {
@@ -242,10 +245,6 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (problem.correlation) validate_lattice(problem);
   if (problem.channels_first())
     throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
-  if (problem.image_alignment != 0 && problem.convolution.dynamic)
-    refuse(
-        "channels-first images of any extents for CUDA targets; fixed ones, or channels-last ones, would "
-        "work");
   family.validate(problem, target);
   if (problem.image_alignment != 0 && config.table == TableForm::attached)
     refuse("channels-first activations with attached tables; baked, or channels-last ones, would work");

@@ -27,12 +27,15 @@ std::int64_t row_bytes_of(const TransposedImages::Side& side) {
 TransposedImages::TransposedImages(const Spmm& product)
     : x{product.in_features(), product.x_rows(1), product.dtype,
         product.derivative == Activation::none ? 1 : 2},
-      y{product.out_features(), product.y_rows(1), product.out_dtype, product.epilogue.residual ? 2 : 1} {}
+      y{product.out_features(), product.y_rows(1), product.out_dtype, product.epilogue.residual ? 2 : 1},
+      dynamic(product.convolution.dynamic) {}
 
 TransposedImages::TransposedImages(const Sddmm& gradient)
     : x{gradient.in_features(), gradient.x_rows(1), gradient.dtype, 1},
       y{gradient.out_features(), gradient.dy_rows(1), gradient.dtype,
-        gradient.derivative == Activation::none ? 1 : 2} {}
+        gradient.derivative == Activation::none ? 1 : 2},
+      dynamic(gradient.convolution.dynamic),
+      x_displaced(!gradient.exchanged()) {}
 
 std::int64_t TransposedImages::row_bytes() const { return row_bytes_of(x) + row_bytes_of(y); }
 
@@ -45,9 +48,10 @@ Declarations transposition_declarations(const TransposedImages& images, std::int
                                         std::int64_t rows_begin_of_tile) {
   Declarations members;
   members.number("x_features", images.x.features);
-  members.number("x_positions", images.x.positions, "of an image");
+  members.number("x_positions", images.dynamic ? 0 : images.x.positions, "of an image; 0: the launch's");
   members.number("y_features", images.y.features);
-  members.number("y_positions", images.y.positions);
+  members.number("y_positions", images.dynamic ? 0 : images.y.positions);
+  members.flag("x_displaced", images.x_displaced, "by taps");
   members.number("image_alignment", alignment, "bytes that images and their distances are multiples of");
   members.number("image_warps", warps_of(instance), "which transpose");
   members.number("rows_begin", rows_begin, "in the workspace");

@@ -20,6 +20,8 @@ struct TransposedImages {
   };
   Side x;
   Side y;
+  bool dynamic = false;  ///< positions are those of the largest images
+  bool x_displaced = true;
 
   explicit TransposedImages(const Spmm& product);
   explicit TransposedImages(const Sddmm& gradient);

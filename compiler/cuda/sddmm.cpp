@@ -201,9 +201,10 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
   if (transposes) {
     write_function(kernel.symbols.front(),
                    fmt::format("sparsekiln::transpose_pair<Config{}>(pairs, workspace, n, x_stride, "
-                               "dy_stride, {})",
+                               "dy_stride, {}, ends.images)",
                                kernel.index, z_stride));
-    rows = fmt::format("const sparsekiln::GradientRows<Config{}> rows(workspace, n);\n  ", kernel.index);
+    rows = fmt::format("const sparsekiln::GradientRows<Config{}> rows(workspace, n, ends.images);\n  ",
+                       kernel.index);
     x_stride = "rows.kXStride";
     dy_stride = z_stride = "rows.kDyStride";
   }
@@ -242,10 +243,6 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (gradient.correlation) validate_lattice(gradient);
   if (gradient.channels_first())
     throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
-  if (gradient.image_alignment != 0 && gradient.convolution.dynamic)
-    refuse(
-        "channels-first images of any extents for CUDA targets; fixed ones, or channels-last ones, would "
-        "work");
   if (gradient.exchanged() && gradient.bias_gradient)
     refuse(
         "bias_gradient of a transposed convolution for CUDA targets; the sum of dy over its rows, computed "

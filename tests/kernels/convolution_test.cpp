@@ -110,7 +110,8 @@ struct Trial {
 
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
-        "{} of '{}', input {}, {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to {}{}, "
+        "{} of '{}', input {}, {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to "
+        "{}{}, "
         "aligned to {}, epilogue {}, derivative {}{}{}, {}, padding {}, target {}, {}, config '{}'",
         name(options.operation), sparsekiln::to_string(options.convolution), fmt::join(launch.input, " x "),
         layout.rows(), layout.cols(), sparsekiln::to_string(options.block), layout.blocks(),
@@ -247,9 +248,8 @@ Trial trial_of(const Row& row) {
   const bool edges = Suite::current().on_cpu() && trial.options.epilogue.edge_bias;
   if (row[kOrder] == 1 && !edges && types.dtype != DType::f64)
     trial.options.order = ActivationOrder::feature_major;
-  // The situations of an edge bias follow from one input, and CUDA targets transpose images of one.
-  const bool transposed = !Suite::current().on_cpu() && trial.options.order == ActivationOrder::feature_major;
-  if (row[kInput] == 1 && !trial.options.epilogue.edge_bias && !transposed) {
+  // The situations of an edge bias follow from one input.
+  if (row[kInput] == 1 && !trial.options.epilogue.edge_bias) {
     make_dynamic(trial.options.convolution, numbers);
     trial.launch.input = geometry.input;
   }
@@ -273,9 +273,8 @@ bool exists(const Row& row) {
   // and channels-first images.
   if (row[kAttached] == 1 &&
       (row[kMask] == 2 ||
-       (!on_cpu &&
-        (kOperations[static_cast<std::size_t>(row[kOperation])] == Operation::grad_weight || row[kCut] > 0 ||
-         row[kOrder] == 1))))
+       (!on_cpu && (kOperations[static_cast<std::size_t>(row[kOperation])] == Operation::grad_weight ||
+                    row[kCut] > 0 || row[kOrder] == 1))))
     return false;
   const auto bytes = static_cast<int>(std::max(size_of(types.dtype), size_of(types.out)));
   if (row[kAlignment] != kUnset && kAlignments[static_cast<std::size_t>(row[kAlignment])] < bytes)
