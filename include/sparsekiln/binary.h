@@ -145,9 +145,8 @@ struct Entry {
   std::int32_t workers = 1;         ///< grid.x
   std::int32_t tile_n = 1;          ///< rows of the product a tile; 0: one tile has the whole batch
   /// Rows of the product for each of the batch: points of an image of a convolution, of the largest where it
-  /// is dynamic. On the cpu its tiles are
-  /// jobs, and only the quotient counts: a job has tile_n / rows_of_one images, or an image the inverse,
-  /// jobs.
+  /// is dynamic. On the cpu its tiles are jobs, and only the quotient counts: a job has tile_n / rows_of_one
+  /// images, or an image the inverse, jobs.
   std::int32_t rows_of_one = 1;
   std::int32_t tiles_in_flight = kMostGridRows;  ///< batch tiles at once; CUDA's
   std::int32_t threads = 1;                      ///< a CTA

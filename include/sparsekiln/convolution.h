@@ -73,11 +73,11 @@ struct Convolution {
 /// One number is that of all dimensions, of which there are as many as the longest word has. "same" keeps the
 /// extents of the input, with one more position after than before where their number is odd; its stride is 1.
 /// A transposed one has the word `transposed`, and may have `output-padding=1`. A dynamic one has
-/// `input=up-to:64x64`. A mask is `taps=110100`, with
-/// as many digits as taps, or as taps of all blocks. Throws `invalid_argument` for what is no convolution.
+/// `input=up-to:64x64`. A mask is `taps=110100`, with as many digits as taps, or as taps of all blocks.
+/// Throws `invalid_argument` for what is no convolution.
 [[nodiscard]] Convolution parse_convolution(std::string_view text);
 [[nodiscard]] std::string to_string(const Convolution& convolution);
-/// Extents such as `24x20`, one number being that of all dimensions.
+/// Extents such as `24x20`, one number being that of all dimensions. Throws `invalid_argument`.
 [[nodiscard]] Convolution::Extents parse_extents(std::string_view text, std::int32_t dimensions);
 
 /// Throws `invalid_argument` unless it makes sense: a kernel and an input of 1 or more, strides and dilations

@@ -29,8 +29,9 @@ struct ActivationPair {
 /// more dimensions, or their rows, [n · height · width, features]: all at one distance from the next. With
 /// ActivationOrder::feature_major they are channels-first: [n, features, height, width], or with one axis of
 /// positions, [n, features, height · width]; each image is dense, at any distance from the next. The images
-/// of y have the extents of Convolution::output(). Weights are [blocks, taps, block_out, block_in], or
-/// [blocks · taps, block_out, block_in].
+/// of y have the extents of Convolution::output(). Where Convolution::dynamic, x (for grad_input dx) must
+/// have the axes of its extents, from which all others follow. Weights are [blocks, taps, block_out,
+/// block_in], or [blocks · taps, block_out, block_in].
 ///
 /// What is computed must not overlap what is read. Every element of it is written; it is read only where
 /// beta != 0.

@@ -82,12 +82,12 @@ def compile(
         (candidates settled, candidates, best so far in microseconds, seconds).
     attached: the layout is not baked into the code: layouts share compiles, and Kernel.relayout takes another one.
     tiered: serves attached at once, and with the layout baked in when that has been compiled in the background; on the
-        cpu, and a convolution, baked at once.
+        cpu baked at once.
     alignment: bytes that rows of activations are multiples of: 16, or 8, 4, 2 where features do not allow it.
     overlap_launches: on CUDA devices from sm_90 on, a launch may begin before the one before it in its stream has ended:
         you promise that neither that one nor a copy writes the weight, bias or gates.
     convolution: the geometry of a convolution over images, such as "kernel=3x3 stride=2 padding=1 input=32x32";
-        the batch is a number of images. "transposed" and "output-padding=1" make it a transposed one, "taps=110100" is
+        the batch is a number of images. "input=up-to:64x48" takes images of any extents up to these. "transposed" and "output-padding=1" make it a transposed one, "taps=110100" is
         a mask of taps, of all blocks or of each.
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.
     config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it after "batch: ".
