@@ -71,8 +71,10 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t edge_reads =
       problem.epilogue.edge_bias ? 8 * problem.y_rows(n) * problem.out_features() : 0;
   const std::int64_t edges = 8 * count_edge_situations(problem) * problem.out_features();
-  const std::int64_t y = problem.y_rows(n) * problem.out_features() * bytes_of(problem.out_dtype) *
-                         (problem.epilogue.residual ? 2 : 1);
+  const std::int64_t residual = problem.epilogue.residual ? problem.out_features() : 0;
+  const std::int64_t y =
+      problem.y_rows(n) * ((problem.y_features() + residual) * bytes_of(problem.out_dtype) +
+                           problem.out_features() * problem.cell_bytes());
   const bool in_memory = config.table != TableForm::constant;
   const std::int64_t tables = in_memory ? table_bytes(counts, costs.shape) : 0;
   // Chunks that bring a tile of x: all, but those that share the one before's.

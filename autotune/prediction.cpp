@@ -63,16 +63,18 @@ Floor floor_of(const Problem& problem, std::int64_t n) {
   const double out_needed = out * of_rows;
   const double in_needed = in * of_cols;
   Floor least;
+  const double gates = problem.gates_of_cell();
+  const auto cell = [&] { return static_cast<double>(Spmm(problem).cell_bytes()); };
   least.flops = problem.flops(n);
   switch (problem.operation) {
     case Operation::forward:
-      least.bytes = (elements + in_needed) * element + out * result;
+      least.bytes = (elements + in_needed) * element + out * (result + cell());
       break;
     case Operation::grad_input:
-      least.bytes = (elements + out_needed) * element + in * result;
+      least.bytes = (elements + gates * out_needed) * element + in * (gates * result + cell());
       break;
     case Operation::grad_weight:
-      least.bytes = elements * result + (in_needed + out_needed) * element;
+      least.bytes = elements * result + (in_needed + gates * out_needed) * element;
       break;
   }
   return least;

@@ -295,6 +295,7 @@ bool is_pointer(Argument argument) {
     case Argument::tables:
     case Argument::tensor_map:
     case Argument::images:
+    case Argument::cell:
       break;
   }
   return false;

@@ -92,8 +92,8 @@ std::uint64_t bits_of(T value) {
 std::uint64_t bits_of(BlockShape block) { return bits_of(block.out) << 32 | bits_of(block.in); }
 std::uint64_t bits_of(Batch batch) { return bits_of(batch.bound()) << 1 | bits_of(batch.dynamic()); }
 std::uint64_t bits_of(const Epilogue& epilogue) {
-  const auto& [scale, bias, activation, glu, residual, edge_bias] = epilogue;
-  return bits_of(activation) << 5 | bits_of(edge_bias) << 4 | bits_of(scale) << 3 | bits_of(bias) << 2 |
+  const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep] = epilogue;
+  return bits_of(activation) << 7 | bits_of(lstm) << 6 | bits_of(keep) << 5 | bits_of(edge_bias) << 4 | bits_of(scale) << 3 | bits_of(bias) << 2 |
          bits_of(glu) << 1 | bits_of(residual);
 }
 std::uint64_t bits_of(const Convolution& convolution) {
@@ -211,7 +211,8 @@ constexpr std::array kFields{
                                      .example = "bias+gelu",
                                      .help = "what is fused with the product: none, or scale, bias or "
                                              "edge_bias, an activation (see --derivative), glu and "
-                                             "residual, joined by +, such as bias+gelu"}),
+                                             "residual, joined by +, such as bias+gelu; or an LSTM's "
+                                             "cell, lstm or lstm+keep"}),
     row<&C::derivative, &O::derivative>(
         {.name = "derivative",
          .option = "derivative",

@@ -25,6 +25,22 @@ struct LaunchImages {
   std::int32_t output[3]{};
 };
 
+/// The matrices of an LSTM's cell (Epilogue::lstm), those that an operation has: with four gates of
+/// `features` each, or with one.
+struct LaunchCell {
+  struct Matrix {
+    void* data = nullptr;
+    std::int64_t stride = 0;  ///< elements from a batch row (feature-major: feature) to the next
+  };
+  Matrix projection;
+  Matrix activations;
+  Matrix c_before;
+  Matrix c;
+  Matrix dc;
+  Matrix dc_before;
+  std::int64_t features = 0;
+};
+
 /// What a launch hands to a kernel: what an Argument names is the member of that name. Plain data, read by
 /// the code of the cpu target too. x and y stand for what an operation reads and writes in their places: dy
 /// and dx of grad_input. For grad_weight y is dw, x and dy are in `pairs`, and x_stride and y_stride theirs.
@@ -36,7 +52,7 @@ struct LaunchOperands {
   std::int64_t n = 0;
   std::int64_t x_stride = 0;  ///< elements, here and below
   std::int64_t y_stride = 0;
-  const void* v = nullptr;
+  const void* v = nullptr;  ///< the second weight; further ones are as far apart as the first two
   const void* bias = nullptr;
   const void* v_bias = nullptr;
   const void* residual = nullptr;
@@ -54,6 +70,7 @@ struct LaunchOperands {
   double beta64 = 0;
   const void* edge_gain = nullptr;
   const void* edge_bias = nullptr;
+  LaunchCell cell;
   LaunchImages images;           ///< of a dynamic convolution, here and below
   std::int64_t rows_of_one = 0;  ///< rows of the product for each of the batch; 0: the entry's
 

@@ -37,6 +37,7 @@ struct EpiloguePart {
 constexpr std::array kEpilogueParts{
     EpiloguePart{"scale", &Epilogue::scale}, EpiloguePart{"bias", &Epilogue::bias},
     EpiloguePart{"edge_bias", &Epilogue::edge_bias}, EpiloguePart{"glu", &Epilogue::glu, "gated"},
+    EpiloguePart{"lstm", &Epilogue::lstm}, EpiloguePart{"keep", &Epilogue::keep},
     EpiloguePart{"residual", &Epilogue::residual}};
 
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
@@ -111,7 +112,8 @@ Epilogue parse_epilogue(std::string_view text) {
       if (known == activations.end() || epilogue.activation != Activation::none)
         refuse(fmt::format(
             "epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
-            "scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such as bias+gelu",
+            "scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such as bias+gelu, "
+            "or lstm or lstm+keep",
             printable(text), printable(word), activation_names()));
       epilogue.activation = known->value;
     }
@@ -212,8 +214,35 @@ void validate_edge_bias(const Problem& problem) {
   static_cast<void>(edge_runs(problem.convolution));
 }
 
+/// What an LSTM's cell goes with.
+void validate_cell(const Problem& problem) {
+  const Epilogue& epilogue = problem.epilogue;
+  if (!epilogue.lstm) {
+    if (epilogue.keep) refuse("epilogue keep: it is a part of lstm; lstm+keep would work");
+    return;
+  }
+  const auto refuse_it = [&](std::string_view why) {
+    refuse(fmt::format("epilogue {} of {}: {}", to_string(epilogue), name(problem.operation), why));
+  };
+  Epilogue of_operation{.lstm = true};
+  if (problem.operation == Operation::forward) of_operation.keep = epilogue.keep;
+  if (problem.operation == Operation::grad_input) of_operation.residual = epilogue.residual;
+  if (problem.operation == Operation::grad_weight) of_operation.scale = epilogue.scale;
+  if (epilogue != of_operation)
+    refuse_it(
+        "an LSTM's is lstm or lstm+keep for forward, whose biases come with the projection, lstm or "
+        "lstm+residual for grad_input, and lstm or scale+lstm for grad_weight");
+  if (problem.convolution.present()) refuse_it("it is a linear layer's; one without --conv would work");
+  if (problem.gates) refuse_it("its weights have no gates for blocks; none would work");
+  if (problem.derivative != Activation::none) refuse_it("its gradient has the derivatives; none would work");
+  if (problem.cut_out_features != 0 ||
+      (problem.operation == Operation::grad_input && problem.cut_in_features != 0))
+    refuse_it("the features of its gates fill whole blocks");
+}
+
 void validate_ends(const Problem& problem) {
-  const bool gradient = is_gradient(problem.operation);
+  validate_cell(problem);
+  const bool gradient = is_gradient(problem.operation) && !problem.epilogue.lstm;
   Epilogue of_gradient;
   of_gradient.scale = problem.epilogue.scale;
   if (gradient && problem.epilogue != of_gradient)
@@ -226,7 +255,7 @@ void validate_ends(const Problem& problem) {
         "epilogue glu: it multiplies by an activation of the first product; silu+glu or gelu+glu "
         "would work");
   validate_edge_bias(problem);
-  if (!gradient && problem.derivative != Activation::none)
+  if (!is_gradient(problem.operation) && problem.derivative != Activation::none)
     refuse(fmt::format("derivative {} of {}: gradients have one; epilogue {} would apply the function",
                        name(problem.derivative), name(problem.operation), name(problem.derivative)));
   const bool weight = problem.operation == Operation::grad_weight;

@@ -9,7 +9,7 @@ namespace sparsekiln {
 
 Sddmm::Sddmm(const Problem& problem)
     : Computation(problem),
-      layout(problem.layout),
+      layout(of_all_gates(problem.layout, problem)),
       cut_in(problem.cut_in_features),
       cut_out(problem.cut_out_features) {
   if (operation != Operation::grad_weight)

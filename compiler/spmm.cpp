@@ -82,10 +82,21 @@ Layout with_taps(const Layout& features, const Convolution& convolution) {
   return rows.layout(std::int64_t{features.cols()} * taps);
 }
 
+Layout of_all_gates(const Layout& layout, const Computation& what) {
+  if (what.gates_of_cell() == 1) return layout;
+  Rows rows;
+  for (std::int32_t gate = 0; gate < what.gates_of_cell(); ++gate)
+    for (std::int32_t row = 0; row < layout.rows(); ++row) {
+      for (const std::int32_t column : layout.row(row)) rows.add(column);
+      rows.end_row();
+    }
+  return rows.layout(layout.cols());
+}
+
 Spmm::Spmm(const Problem& problem)
     : Computation(problem),
-      weight(problem.layout),
-      layout(transposes(operation) && !convolution.present() ? weight.transposed() : weight),
+      weight(of_all_gates(problem.layout, problem)),
+      layout(transposes(operation) && !convolution.present() ? weight.transposed() : problem.layout),
       cut_in(problem.cut_in_features),
       cut_out(problem.cut_out_features) {
   if (convolution.present()) {

@@ -32,7 +32,9 @@ struct Spmm : Computation {
   /// which is none.
   Spmm(const Problem& problem);  // NOLINT(google-explicit-constructor)
 
-  Layout weight;             ///< W's: of a convolution [out][in and tap], with a block for each tap
+  /// W's: of a convolution [out][in and tap], with a block for each tap; of an LSTM's cell the rows of its
+  /// four weights one after the other.
+  Layout weight;
   Layout layout;             ///< B's
   std::int64_t cut_in = 0;   ///< of x's features, as Problem::cut_in_features
   std::int64_t cut_out = 0;  ///< of y's
@@ -45,8 +47,15 @@ struct Spmm : Computation {
   /// it: the alignment of those. Otherwise 0.
   std::int32_t image_alignment = 0;
 
-  /// Weights that x is multiplied with: 2 of a glu pair.
-  [[nodiscard]] std::int32_t weights() const { return epilogue.glu ? 2 : 1; }
+  /// Weights of B's layout that x is multiplied with: 2 of a glu pair, 4 of an LSTM's cell, whose gradient has
+  /// one B of all four.
+  [[nodiscard]] std::int32_t weights() const {
+    return epilogue.glu ? 2 : operation == Operation::forward ? gates_of_cell() : 1;
+  }
+  /// Features of y in memory: of an LSTM's gradient those of four gates for each that is summed.
+  [[nodiscard]] std::int64_t y_features() const {
+    return out_features() * (operation == Operation::grad_input ? gates_of_cell() : 1);
+  }
   /// A block of B is in column-major order, [in][out]; else in row-major order, [out][in].
   [[nodiscard]] bool by_columns() const {
     return (operation == Operation::grad_input) != convolution.transposed;
@@ -74,6 +83,13 @@ struct Spmm : Computation {
   [[nodiscard]] std::int64_t out_features() const {
     return cut_out != 0 ? cut_out : std::int64_t{out_blocks()} * block.out;
   }
+  /// Bytes that an LSTM's cell reads and writes for each output, besides y and the residual.
+  [[nodiscard]] std::int64_t cell_bytes() const {
+    if (!epilogue.lstm) return 0;
+    const auto four = static_cast<std::int64_t>(4 * size_of(out_dtype));
+    const auto state = static_cast<std::int64_t>(size_of(sum_type()));
+    return operation == Operation::forward ? (epilogue.keep ? 2 : 1) * four + 2 * state : four + 4 * state;
+  }
   /// Rows of x, and of y, for a batch of n.
   [[nodiscard]] std::int64_t x_rows(std::int64_t n) const {
     return correlation ? n * correlation->input_positions() : n;
@@ -93,7 +109,7 @@ struct Spmm : Computation {
   }
   [[nodiscard]] std::int64_t y_row_length(std::int64_t n) const {
     if (channels_first()) return out_features() * y_image();
-    return feature_major() ? n : out_features();
+    return feature_major() ? n : y_features();
   }
   /// Whether x, or W, is changed or rearranged before it is multiplied.
   [[nodiscard]] bool changes_x() const {
@@ -122,12 +138,15 @@ struct Spmm : Computation {
     return !gathers() && !batch.dynamic() && !convolution.dynamic &&
            product_rows(batch.bound()) % tile_n == 0;
   }
-  /// Multiplications and additions on present blocks for a batch of n.
+  /// Multiplications and additions on present blocks for a batch of n, with one of the weights.
   [[nodiscard]] double flops(std::int64_t n) const {
     return 2.0 * static_cast<double>(layout.blocks()) * block.out * block.in *
            static_cast<double>(product_rows(n));
   }
 };
+
+/// The layout of the weights of an LSTM's cell as one weight, the rows of one after those of another.
+[[nodiscard]] Layout of_all_gates(const Layout& layout, const Computation& what);
 
 /// The layout of a convolution's weight, with a block for each tap that a block has: those of one block are
 /// neighbours in a row.

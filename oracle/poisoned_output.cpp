@@ -35,9 +35,19 @@ std::string place(const std::string& y, std::int64_t at, std::int64_t origin, st
 
 PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride)
     : PoisonedOutput(
-          problem.out_dtype, problem.feature_major(), problem.y_rows(n), problem.out_features(),
+          problem.out_dtype, problem.feature_major(), problem.y_rows(n), problem.y_features(),
           row_stride != 0 ? row_stride : packed_stride(problem, problem.out_dtype, problem.y_row_length(n)),
-          "y", problem.y_image()) {}
+          "y", problem.y_image()) {
+  if (!problem.epilogue.lstm) return;
+  const auto add = [&](std::string name, DType dtype, std::int64_t features) {
+    const std::int64_t length = problem.feature_major() ? n : features;
+    cell_.push_back(PoisonedOutput(dtype, problem.feature_major(), n, features,
+                                   packed_stride(problem, dtype, length), std::move(name)));
+  };
+  const bool forward = problem.operation == Operation::forward;
+  add(forward ? "c" : "dc_before", problem.sum_type(), problem.out_features());
+  if (problem.epilogue.keep) add("activations", problem.out_dtype, 4 * problem.out_features());
+}
 
 PoisonedOutput::PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name)
     : PoisonedOutput(dtype, false, rows, width, width, std::move(name)) {}
@@ -101,6 +111,12 @@ PoisonedOutput::Findings PoisonedOutput::inspect() const {
     inspect_range(begin + row_length(), begin + row_stride_, true);
   }
   inspect_range(origin + rows() * row_stride_, elements, true);
+  for (const PoisonedOutput& other : cell_) {
+    const Findings more = other.inspect();
+    findings.unwritten += more.unwritten;
+    findings.stray += more.stray;
+    if (findings.first.empty()) findings.first = more.first;
+  }
   return findings;
 }
 

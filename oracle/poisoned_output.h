@@ -18,7 +18,7 @@ namespace sparsekiln {
 /// given what it holds before), the gaps between its rows where the stride is wider, and a guard zone before
 /// and after. Copy the image to the
 /// device's memory, launch with `view`, copy it back: what a kernel left out, and what it wrote beside y, is
-/// then known.
+/// then known. With it come the images of what an LSTM's cell computes besides.
 class PoisonedOutput {
  public:
   /// For a batch of n. `row_stride` in elements; 0: packed_stride of a row. Throws `invalid_argument` where
@@ -28,6 +28,11 @@ class PoisonedOutput {
   PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name);
   /// What y holds before the launch, for kernels that read it: of this n and width.
   void set(const HostActivation& y);
+
+  /// Of an LSTM's cell: c, and the activations where they are kept; of its gradient dc_before.
+  [[nodiscard]] std::span<PoisonedOutput> cell() { return cell_; }
+  [[nodiscard]] std::span<const PoisonedOutput> cell() const { return cell_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
 
   [[nodiscard]] std::span<std::byte> image() { return image_; }
   [[nodiscard]] std::span<const std::byte> image() const { return image_; }
@@ -50,7 +55,7 @@ class PoisonedOutput {
   [[nodiscard]] std::int64_t row_stride() const { return row_stride_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
 
-  /// What the poison tells.
+  /// What the poison tells; of the cell's images, too.
   struct Findings {
     std::int64_t unwritten = 0;  ///< elements of y that still hold the poison
     std::int64_t stray = 0;      ///< elements beside y that no longer do
@@ -78,6 +83,7 @@ class PoisonedOutput {
   std::int64_t image_positions_;  ///< of a convolution that is feature-major; else 0
   std::int64_t guard_;            ///< bytes before y, and at least as many after it
   std::vector<std::byte> image_;
+  std::vector<PoisonedOutput> cell_;
 };
 
 }  // namespace sparsekiln

@@ -11,6 +11,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/element.h"
+#include "oracle/cell_reference.h"
 #include "oracle/edge_reference.h"
 #include "oracle/reference_epilogue.h"
 #include "oracle/spmm_reference.h"
@@ -60,36 +61,19 @@ class Judge {
     if (problem.epilogue.edge_bias) situations_ = edge_reference(problem.convolution);
   }
 
-  /// Compares row n of y with entry `at` of the products with W and, where glu, V.
-  void compare(std::int64_t n, const Reference& w, const Reference& v, std::int64_t at,
-               CheckResult& check_result) {
-    const bool integers = inputs_.kind == Inputs::small_integers;
-    for (std::int64_t o = 0; o < output_.width(); ++o) {
-      const double got = to_double(output_.dtype(), output_.y(), output_.at(n, o));
-      const auto i = static_cast<std::size_t>(at * output_.width() + o);
-      const Bounded expected =
-          apply(problem_.epilogue, ends(n, o), sum(w, i, o), sum(v, i, o), problem_.sum_type());
-      const bool exact = integers && expected.error == 0;
-      const double want = exact ? rounded(expected.value, output_.dtype()) : expected.value;
-      // Neighbours are never closer than u_out·|y|, so half of it lets nothing but equality pass.
-      const ElementFormat& out = element_format(output_.dtype());
-      const double bound = exact ? out.unit_roundoff / 2 * std::fabs(got)
-                                 : std::max(out.unit_roundoff * std::fabs(got), out.least) + expected.error;
-      // Equal to the rounded result is right, an Inf of overflow, too.
-      double ratio = got == rounded(want, output_.dtype()) ? 0 : error_ratio(got, want, bound);
-      if (exact && ratio == 0 && std::signbit(got) != std::signbit(want) && !std::isnan(want) &&
-          signs_count())
-        ratio = kInf;
-      check_result.max_error_ratio = std::max(check_result.max_error_ratio, ratio);
-      if (ratio > 1 && check_result.wrong++ == 0)
-        first_wrong_ = fmt::format(
-            "y[{}, {}] is {}, expected {}{}: off by {:.3g}, allowed {:.3g} (block row {}, {} blocks)", n, o,
-            got, exact ? "exactly " : "", want, std::fabs(got - want), exact ? 0 : bound,
-            o / problem_.block.out, most_blocks(problem_, o / problem_.block.out));
-      if (std::isfinite(want)) {
-        error2_ += (got - want) * (got - want);
-        norm2_ += want * want;
+  /// Compares row n of y with entry `at` of the products.
+  void compare(std::int64_t n, const Products& products, std::int64_t at, CheckResult& check_result) {
+    const std::int64_t features = problem_.out_features();
+    for (std::int64_t o = 0; o < features; ++o) {
+      const auto i = static_cast<std::size_t>(at * features + o);
+      if (problem_.epilogue.lstm) {
+        compare_cell(n, o, products, i, check_result);
+        continue;
       }
+      const Bounded of_v = products.size() > 1 ? sum(products[1], i, o) : Bounded{};
+      compare_element(output_, n, o, o,
+                      apply(problem_.epilogue, ends(n, o), sum(products[0], i, o), of_v, problem_.sum_type()),
+                      check_result);
     }
   }
 
@@ -103,10 +87,77 @@ class Judge {
   }
 
  private:
+  /// Compares an element of an output; `o` is that of the sums.
+  void compare_element(const PoisonedOutput& output, std::int64_t n, std::int64_t feature, std::int64_t o,
+                       Bounded expected, CheckResult& check_result) {
+    const bool integers = inputs_.kind == Inputs::small_integers;
+    const double got = to_double(output.dtype(), output.y(), output.at(n, feature));
+    const bool exact = integers && expected.error == 0;
+    const double want = exact ? rounded(expected.value, output.dtype()) : expected.value;
+    // Neighbours are never closer than u_out·|y|, so half of it lets nothing but equality pass.
+    const ElementFormat& out = element_format(output.dtype());
+    const double bound = exact ? out.unit_roundoff / 2 * std::fabs(got)
+                               : std::max(out.unit_roundoff * std::fabs(got), out.least) + expected.error;
+    // Equal to the rounded result is right, an Inf of overflow, too.
+    double ratio = got == rounded(want, output.dtype()) ? 0 : error_ratio(got, want, bound);
+    if (exact && ratio == 0 && std::signbit(got) != std::signbit(want) && !std::isnan(want) && signs_count())
+      ratio = kInf;
+    check_result.max_error_ratio = std::max(check_result.max_error_ratio, ratio);
+    if (ratio > 1 && check_result.wrong++ == 0)
+      first_wrong_ =
+          fmt::format("{}[{}, {}] is {}, expected {}{}: off by {:.3g}, allowed {:.3g} (block row {}, {} blocks)",
+                      output.name(), n, feature, got, exact ? "exactly " : "", want, std::fabs(got - want),
+                      exact ? 0 : bound, o / problem_.block.out,
+                      most_blocks(problem_, o / problem_.block.out));
+    if (std::isfinite(want)) {
+      error2_ += (got - want) * (got - want);
+      norm2_ += want * want;
+    }
+  }
+
+  /// The same of all that an LSTM's cell, or its gradient, computes from entry `i` of the products.
+  void compare_cell(std::int64_t n, std::int64_t o, const Products& products, std::size_t i,
+                    CheckResult& check_result) {
+    const HostCell& cell = inputs_.cell;
+    const std::int64_t features = problem_.out_features();
+    const auto gates = [&](const HostActivation& of) {
+      std::array<double, 4> read{};
+      for (std::size_t gate = 0; gate < read.size(); ++gate)
+        read[gate] = element_of(of, n, static_cast<std::int64_t>(gate) * features + o);
+      return read;
+    };
+    const auto compare_one = [&](const PoisonedOutput& output, const Bounded& expected, std::size_t gate = 0) {
+      compare_element(output, n, static_cast<std::int64_t>(gate) * features + o, o, expected, check_result);
+    };
+    if (problem_.operation == Operation::forward) {
+      BoundedGates sums;
+      for (std::size_t gate = 0; gate < sums.size(); ++gate) sums[gate] = sum(products[gate], i, o);
+      const CellReference expected = cell_reference(sums, gates(cell.projection),
+                                                    element_of(cell.c_before, n, o), problem_.sum_type());
+      compare_one(output_, expected.h);
+      compare_one(output_.cell()[0], expected.c);
+      for (std::size_t gate = 0; problem_.epilogue.keep && gate < sums.size(); ++gate)
+        compare_one(output_.cell()[1], expected.activations[gate], gate);
+      return;
+    }
+    const double residual = problem_.epilogue.residual ? element_of(inputs_.residual, n, o) : 0;
+    const CellGradientReference expected = cell_gradient_reference(
+        sum(products[0], i, o),
+        {gates(cell.activations), element_of(cell.c, n, o), element_of(cell.c_before, n, o),
+         element_of(cell.dc, n, o), residual},
+        problem_.sum_type());
+    for (std::size_t gate = 0; gate < expected.dz.size(); ++gate)
+      compare_one(output_, expected.dz[gate], gate);
+    compare_one(output_.cell()[0], expected.dc_before);
+  }
+
+  static double element_of(const HostActivation& of, std::int64_t entry, std::int64_t feature) {
+    return to_double(of.dtype, of.bytes.data(), of.at(entry, feature));
+  }
+
   /// The sign of a zero is what sums of integers give; an epilogue may turn it.
   [[nodiscard]] bool signs_count() const { return problem_.epilogue == Epilogue{}; }
   [[nodiscard]] Bounded sum(const Reference& product, std::size_t i, std::int64_t o) const {
-    if (product.y.empty()) return {};
     const Tolerance& limit = tolerance_[static_cast<std::size_t>(o / problem_.block.out)];
     const double magnitude = product.magnitude.empty() ? 0 : product.magnitude[i];
     return {product.y[i], limit.absolute + (limit.of_magnitude == 0 ? 0 : limit.of_magnitude * magnitude)};
@@ -114,14 +165,11 @@ class Judge {
   [[nodiscard]] EpilogueOperands ends(std::int64_t n, std::int64_t o) const {
     const Epilogue& epilogue = problem_.epilogue;
     const DType type = problem_.out_dtype;
-    const auto element = [](const HostActivation& of, std::int64_t entry, std::int64_t feature) {
-      return to_double(of.dtype, of.bytes.data(), of.at(entry, feature));
-    };
     EpilogueOperands operands;
     if (epilogue.scale) {
       operands.alpha = inputs_.alpha;
       operands.beta = inputs_.beta;
-      if (inputs_.beta != 0) operands.y = element(inputs_.y, n, o);
+      if (inputs_.beta != 0) operands.y = element_of(inputs_.y, n, o);
     }
     if (epilogue.bias) operands.bias = to_double(type, inputs_.bias.data(), o);
     if (epilogue.bias && epilogue.glu) operands.v_bias = to_double(type, inputs_.v_bias.data(), o);
@@ -131,7 +179,7 @@ class Judge {
       operands.edge_gain = to_double(problem_.sum_type(), inputs_.edge_gain.data(), at);
       operands.edge_bias = to_double(problem_.sum_type(), inputs_.edge_bias.data(), at);
     }
-    if (epilogue.residual) operands.residual = element(inputs_.residual, n, o);
+    if (epilogue.residual) operands.residual = element_of(inputs_.residual, n, o);
     return operands;
   }
 
@@ -153,40 +201,38 @@ namespace {
 
 constexpr std::int64_t kStretch = 256;  // rows of y: bounds the memory that a reference takes
 
-/// The products of one stretch of y.
-struct Stretch {
-  Reference w;
-  Reference v;
-};
-
-Stretch stretch_of(const Spmm& problem, const HostInputs& inputs, std::int64_t first) {
+Products stretch_of(const Spmm& problem, const HostInputs& inputs, std::int64_t first) {
   const std::int64_t count = std::min(kStretch, problem.y_rows(inputs.n) - first);
   const bool magnitude =
       inputs.kind == Inputs::random || derivative_error(problem.derivative, problem.sum_type()) != 0;
   HostOperands operands = inputs.operands();
-  Stretch stretch;
-  stretch.w = reference(problem, operands, first, count, magnitude);
-  operands.w = inputs.v.data();
-  if (problem.epilogue.glu) stretch.v = reference(problem, operands, first, count, magnitude);
-  return stretch;
+  const std::size_t weight_bytes = inputs.w.size() / static_cast<std::size_t>(problem.gates_of_cell());
+  Products products;
+  for (std::int32_t weight = 0; weight < problem.weights(); ++weight) {
+    operands.w = problem.epilogue.glu && weight == 1
+                     ? inputs.v.data()
+                     : inputs.w.data() + static_cast<std::size_t>(weight) * weight_bytes;
+    products.push_back(reference(problem, operands, first, count, magnitude));
+  }
+  return products;
 }
 
-/// `of(first)` is { w, v } of the stretch that begins there.
+/// `of(first)` is the products of the stretch that begins there.
 template <class Of>
 CheckResult check_stretches(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
                             Adder adder, Of of) {
   const std::int64_t rows = problem.y_rows(inputs.n);
-  if (output.n() != rows || output.width() != problem.out_features() || output.dtype() != problem.out_dtype)
+  if (output.n() != rows || output.width() != problem.y_features() || output.dtype() != problem.out_dtype)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("y is [{}, {}] {}, but the problem with n = {} makes [{}, {}] {}", output.n(),
-                            output.width(), name(output.dtype()), inputs.n, rows, problem.out_features(),
+                            output.width(), name(output.dtype()), inputs.n, rows, problem.y_features(),
                             name(problem.out_dtype)));
   CheckResult check_result;
   Judge judge(problem, inputs, output, adder);
   for (std::int64_t first = 0; first < rows; first += kStretch) {
-    const auto& [w, v] = of(first);
+    const Products& products = of(first);
     for (std::int64_t n = 0; n < std::min(kStretch, rows - first); ++n)
-      judge.compare(first + n, w, v, n, check_result);
+      judge.compare(first + n, products, n, check_result);
   }
   judge.conclude(check_result);
   return check_result;
@@ -202,18 +248,15 @@ CheckResult check(const Spmm& problem, const HostInputs& inputs, const PoisonedO
 Expected expect(const Spmm& problem, const HostInputs& inputs) {
   Expected expected;
   for (std::int64_t first = 0; first < problem.y_rows(inputs.n); first += kStretch) {
-    Stretch stretch = stretch_of(problem, inputs, first);
-    expected.w.push_back(std::move(stretch.w));
-    expected.v.push_back(std::move(stretch.v));
+    expected.push_back(stretch_of(problem, inputs, first));
   }
   return expected;
 }
 
 CheckResult check(const Spmm& problem, const HostInputs& inputs, const Expected& expected,
                   const PoisonedOutput& output, Adder adder) {
-  return check_stretches(problem, inputs, output, adder, [&](std::int64_t first) {
-    const auto i = static_cast<std::size_t>(first / kStretch);
-    return std::pair<const Reference&, const Reference&>(expected.w[i], expected.v[i]);
+  return check_stretches(problem, inputs, output, adder, [&](std::int64_t first) -> const Products& {
+    return expected[static_cast<std::size_t>(first / kStretch)];
   });
 }
 

@@ -47,18 +47,19 @@ namespace sparsekiln {
 /// those of an epilogue come together as oracle/reference_epilogue.h says; what stays exact there must be
 /// equal.
 ///
+/// What an LSTM's cell computes is compared with oracle/cell_reference.h, of the same products.
+///
 /// A NaN passes only where the reference has one, and an Inf only where it has one of the same sign: a
 /// planted one must reach the block rows with a block in its column, and no others. The poison must be gone
 /// from all of y and untouched beside it.
 [[nodiscard]] CheckResult check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
                                 Adder adder);
 
-/// What `check` compares with, for checking many results of the same inputs: the products with W and, where
-/// glu, with V, of stretches of y's rows. Two float64 an element of y and a weight.
-struct Expected {
-  std::vector<Reference> w;
-  std::vector<Reference> v;
-};
+/// The products with each weight of one stretch of y's rows: W, and V of a GLU, or the four of an LSTM's cell.
+using Products = std::vector<Reference>;
+/// What `check` compares with, for checking many results of the same inputs: the products of stretches of y's
+/// rows. Two float64 an element of y and a weight.
+using Expected = std::vector<Products>;
 [[nodiscard]] Expected expect(const Spmm& problem, const HostInputs& inputs);
 /// As above; `expected` is that of the problem and the inputs.
 [[nodiscard]] CheckResult check(const Spmm& problem, const HostInputs& inputs, const Expected& expected,

@@ -33,7 +33,7 @@ std::int64_t largest_integer(const Spmm& problem) {
 }
 
 /// The streams of one seed.
-enum Stream : std::uint64_t { kX, kW, kV, kBias, kVBias, kResidual, kY, kZ, kGates, kEdgeGain, kEdgeBias };
+enum Stream : std::uint64_t { kX, kW, kV, kBias, kVBias, kResidual, kY, kZ, kGates, kEdgeGain, kEdgeBias, kCell };
 
 /// Fills operands of one kind from one seed.
 class Filler {
@@ -75,9 +75,9 @@ class Filler {
     const bool turned = problem_.by_columns();
     std::vector<std::byte> bytes =
         dense(stream, problem_.dtype, problem_.weight.blocks() * std::int64_t{block.out} * block.in);
-    poison_beyond(problem_.weight, problem_.taps(), block,
-                  turned ? problem_.in_features() : problem_.out_features(),
-                  turned ? problem_.out_features() : problem_.in_features(), problem_.dtype, bytes.data());
+    const std::int64_t of_sums = problem_.out_features() * problem_.weights() / (problem_.epilogue.glu ? 2 : 1);
+    poison_beyond(problem_.weight, problem_.taps(), block, turned ? problem_.in_features() : of_sums,
+                  turned ? of_sums : problem_.in_features(), problem_.dtype, bytes.data());
     return bytes;
   }
   /// A third of them 0, a third 1, the rest something between.
@@ -112,6 +112,30 @@ class Filler {
   std::uint64_t seed_;
   std::int64_t largest_;
 };
+
+}  // namespace
+
+namespace {
+
+/// Random numbers, whatever the others are: what a cell computes is never exact.
+HostCell cell_inputs(const Spmm& problem, std::int64_t n, std::uint64_t seed) {
+  const Filler filler(problem, Inputs::random, draw(seed, kCell));
+  std::uint64_t made = 0;
+  const auto matrix = [&](DType dtype, std::int64_t gates) {
+    return filler.activation(static_cast<Stream>(made++), dtype, n, gates * problem.out_features(), 0);
+  };
+  const DType state = problem.sum_type();
+  HostCell cell;
+  cell.c_before = matrix(state, 1);
+  if (problem.operation == Operation::forward) {
+    cell.projection = matrix(problem.out_dtype, 4);
+    return cell;
+  }
+  cell.activations = matrix(problem.out_dtype, 4);
+  cell.c = matrix(state, 1);
+  cell.dc = matrix(state, 1);
+  return cell;
+}
 
 }  // namespace
 
@@ -151,6 +175,7 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
   if (problem.derivative != Activation::none)
     inputs.z = filler.activation(kZ, problem.dtype, x_rows, problem.in_features(), problem.x_image());
   if (problem.gates) inputs.gates = filler.gates();
+  if (ends.lstm) inputs.cell = cell_inputs(problem, n, seed);
   return inputs;
 }
 

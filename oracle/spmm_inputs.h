@@ -38,6 +38,15 @@ struct HostActivation {
   }
 };
 
+/// What an LSTM's cell reads, of the features of an output; what an operation has not is empty.
+struct HostCell {
+  HostActivation projection;   ///< of four gates, of the output type, as are activations
+  HostActivation activations;
+  HostActivation c_before;     ///< of one, of the type of sums, as are c and dc
+  HostActivation c;
+  HostActivation dc;
+};
+
 /// The operands that a product reads, in host memory; those that it has not are empty.
 struct HostInputs {
   Inputs kind = Inputs::random;
@@ -54,6 +63,7 @@ struct HostInputs {
   std::vector<std::byte> edge_bias;  ///< as edge_gain
   HostActivation y;                  ///< what y holds before, where beta is not 0
   HostActivation z;                  ///< like x
+  HostCell cell;
   std::vector<std::byte> gates;      ///< one of the type of sums for each block: some of them 0, some 1
   double alpha = 1;                  ///< numbers of the type of sums, as is beta
   double beta = 0;

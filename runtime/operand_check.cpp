@@ -62,13 +62,18 @@ std::string main_operands(Operation operation) {
       feature_major ? fmt::format("[{}, n]", features) : fmt::format("[n, {}]", features);
   refuse_shape(name, is, matrix + ", or a batch of such matrices");
 }
+/// Blocks of an axis of their own that a weight of four axes has: the taps of each block, or the blocks of each
+/// weight of an LSTM's cell. 0: it has three axes.
+std::int64_t inner_blocks(const OperandContract& contract) {
+  if (contract.convolution.present()) return contract.convolution.taps_of_block();
+  return contract.epilogue.lstm ? contract.blocks / contract.gates_of_cell() : 0;
+}
 [[noreturn, gnu::cold]] void refuse_weight(std::string_view name, const TensorView& is,
                                            const OperandContract& wanted) {
   const auto [out, in] = wanted.block;
   std::string takes = fmt::format("[{}, {}, {}]", wanted.blocks, out, in);
-  const std::int32_t taps = wanted.convolution.taps_of_block();
-  if (wanted.convolution.present() && taps != 0)
-    takes += fmt::format(" or [{}, {}, {}, {}]", wanted.blocks / taps, taps, out, in);
+  if (const std::int64_t inner = inner_blocks(wanted); inner != 0)
+    takes += fmt::format(" or [{}, {}, {}, {}]", wanted.blocks / inner, inner, out, in);
   if (wanted.blocks == 0) takes += ", or no such operand";
   refuse_shape(name, is, "dense " + takes);
 }
@@ -119,6 +124,11 @@ Side inputs_of(const OperandContract& contract, const ImageExtents& images) {
 }
 Side outputs_of(const OperandContract& contract, const ImageExtents& images) {
   return {contract.out_features, images.outputs};
+}
+/// The same of all gates of an LSTM's cell.
+Side of_gates(Side side, const OperandContract& contract) {
+  side.features *= contract.gates_of_cell();
+  return side;
 }
 
 Activation2D check_activation(std::string_view name, const TensorView& view, DType type, const Side& side,
@@ -259,11 +269,42 @@ void check_scale(const Operands& operands, const OperandContract& contract) {
 struct Sides {
   Side from;
   Side to;
+  Side sums;  ///< of which y has those of all gates where it is the gradient of an LSTM's cell
 };
 Sides sides_of(const OperandContract& contract, const ImageExtents& images = {}) {
   const Side inputs = inputs_of(contract, images);
   const Side outputs = outputs_of(contract, images);
-  return contract.operation == Operation::forward ? Sides{inputs, outputs} : Sides{outputs, inputs};
+  if (contract.operation == Operation::forward) return {inputs, outputs, outputs};
+  return {of_gates(outputs, contract), of_gates(inputs, contract), inputs};
+}
+
+/// A matrix of an LSTM's cell.
+struct CellMatrix {
+  std::string_view name;
+  TensorView Operands::* operand;
+  LaunchCell::Matrix LaunchCell::* launched;
+  bool all_gates;      ///< of the output type; else of one, of the type of the sums
+  bool computed;
+  TensorView Operands::* in_place = nullptr;  ///< one that is read, where what is computed may be
+};
+constexpr CellMatrix kCellOfForward[]{
+    {"projection", &Operands::projection, &LaunchCell::projection, true, false},
+    {"c_before", &Operands::c_before, &LaunchCell::c_before, false, false},
+    {"c", &Operands::c, &LaunchCell::c, false, true, &Operands::c_before},
+    {"activations", &Operands::activations, &LaunchCell::activations, true, true}};  // where it keeps them
+constexpr CellMatrix kCellOfGradient[]{
+    {"activations", &Operands::activations, &LaunchCell::activations, true, false},
+    {"c_before", &Operands::c_before, &LaunchCell::c_before, false, false},
+    {"c", &Operands::c, &LaunchCell::c, false, false},
+    {"dc", &Operands::dc, &LaunchCell::dc, false, false},
+    {"dc_before", &Operands::dc_before, &LaunchCell::dc_before, false, true, &Operands::dc}};
+constexpr std::size_t kMostCellMatrices = std::size(kCellOfGradient);
+
+/// Those of a contract.
+std::span<const CellMatrix> cell_of(const OperandContract& contract) {
+  if (!contract.epilogue.lstm) return {};
+  if (contract.operation == Operation::grad_input) return kCellOfGradient;
+  return std::span(kCellOfForward).first(contract.epilogue.keep ? 4 : 3);
 }
 
 /// The activations of a product: x is read, y is computed. One that the kernel does not take has no view.
@@ -272,7 +313,8 @@ struct ProductActivations {
   Activation2D y;
   Activation2D residual;
   Activation2D z;
-  ImageExtents images;  ///< of a convolution
+  Activation2D cell[kMostCellMatrices];  ///< in the order of cell_of
+  ImageExtents images;                   ///< of a convolution
 };
 
 ProductActivations check_activations(const Operands& operands, const OperandContract& contract,
@@ -294,8 +336,13 @@ ProductActivations check_activations(const Operands& operands, const OperandCont
   checked.x = check(places.from_name, from, contract.dtype, sides.from);
   checked.y = check(places.to_name, to, contract.out_dtype, sides.to);
   if (contract.epilogue.residual)
-    checked.residual = check("residual", operands.residual, contract.out_dtype, sides.to);
+    checked.residual = check("residual", operands.residual, contract.out_dtype, sides.sums);
   if (contract.derivative != Activation::none) checked.z = check("z", operands.z, contract.dtype, sides.from);
+  std::size_t made = 0;
+  for (const CellMatrix& matrix : cell_of(contract))
+    checked.cell[made++] = check(matrix.name, operands.*matrix.operand,
+                                 matrix.all_gates ? contract.out_dtype : contract.sum_type(),
+                                 matrix.all_gates ? of_gates(sides.sums, contract) : sides.sums);
   return checked;
 }
 
@@ -342,7 +389,7 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
 /// What is computed may overlap nothing that is read, except a residual in the same place.
 void refuse_overlaps(const ProductActivations& activations, const ProductParameters& reads,
                      const OperandContract& contract) {
-  const auto& [x, y, residual, z, images] = activations;
+  const auto& [x, y, residual, z, cell, images] = activations;
   const bool feature_major = contract.feature_major();
   const std::int64_t from = sides_of(contract).from.features;
   const std::int64_t to = sides_of(contract).to.features;
@@ -355,7 +402,43 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
   // In place is safe: the thread that writes an element has read it just before.
   const bool in_place = residual.view->data == y.view->data && residual.stride == y.stride &&
                         residual.matrix_bytes == y.matrix_bytes;
-  if (!in_place) refuse_overlaps(computed, {residual.region(to, feature_major)});
+  if (!in_place)
+    refuse_overlaps(computed, {residual.region(sides_of(contract).sums.features, feature_major)});
+}
+
+/// The same of an LSTM's cell: what it computes besides y is apart from all else.
+void refuse_overlaps_of_cell(const ProductActivations& activations, const ProductParameters& reads,
+                             const Operands& operands, const OperandContract& contract) {
+  const std::span<const CellMatrix> matrices = cell_of(contract);
+  const bool feature_major = contract.feature_major();
+  const Sides sides = sides_of(contract);
+  const auto region = [&](std::size_t i) {
+    const Side side = matrices[i].all_gates ? of_gates(sides.sums, contract) : sides.sums;
+    return activations.cell[i].region(side.features, feature_major);
+  };
+  const Region y = activations.y.region(sides.to.features, feature_major);
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const Region own = region(i);
+    if (!matrices[i].computed) {
+      refuse_overlaps(y, {own});
+      continue;
+    }
+    if (overlap(own, y)) refuse_shared(own.name, y.name);
+    refuse_overlaps(own, {activations.x.region(sides.from.features, feature_major), reads.w});
+    if (activations.residual.view != nullptr)
+      refuse_overlaps(own, {activations.residual.region(sides.sums.features, feature_major)});
+    for (std::size_t other = 0; other < matrices.size(); ++other) {
+      if (other == i) continue;
+      // In place is safe: the thread that writes an element has read it just before.
+      const bool in_place =
+          matrices[other].operand == matrices[i].in_place &&
+          (operands.*matrices[other].operand).data == (operands.*matrices[i].operand).data &&
+          activations.cell[other].stride == activations.cell[i].stride;
+      if (in_place || !overlap(own, region(other))) continue;
+      if (matrices[other].computed) refuse_shared(own.name, matrices[other].name);
+      refuse_overlap(own.name, matrices[other].name);
+    }
+  }
 }
 
 /// What a kernel is told of the images of a launch, where they may have any extents: those of what taps
@@ -375,7 +458,7 @@ void set_images(const ImageExtents& images, const OperandContract& contract, Lau
 
 /// `joined`: the matrices of a batch are launched as one.
 void set_activations(const ProductActivations& activations, bool joined, CheckedOperands& checked) {
-  const auto& [x, y, residual, z, images] = activations;
+  const auto& [x, y, residual, z, cell, images] = activations;
   LaunchOperands& launch = checked.first;
   launch.x = x.view->data;
   launch.x_stride = x.launch_stride(joined);
@@ -395,23 +478,48 @@ void set_activations(const ProductActivations& activations, bool joined, Checked
   }
 }
 
+/// The matrices of an LSTM's cell, and its four weights.
+void set_cell(const ProductActivations& activations, const OperandContract& contract,
+              LaunchOperands& launch) {
+  if (!contract.epilogue.lstm) return;
+  launch.cell.features = sides_of(contract).sums.features;
+  std::size_t at = 0;
+  for (const CellMatrix& matrix : cell_of(contract)) {
+    const Activation2D& checked = activations.cell[at++];
+    launch.cell.*matrix.launched = {checked.view->data, checked.launch_stride(true)};
+  }
+  const std::int64_t weight = weight_elements(contract) / contract.gates_of_cell();
+  if (launch.w != nullptr)
+    launch.v = static_cast<const std::byte*>(launch.w) +
+               weight * static_cast<std::int64_t>(size_of(contract.dtype));
+}
+
 CheckedOperands check_product(const Operands& operands, const OperandContract& contract,
                               std::int32_t device) {
   const ProductActivations activations = check_activations(operands, contract, device);
   const auto taken = [](const Activation2D& one) { return one.view != nullptr ? &one : nullptr; };
   CheckedOperands checked;
-  const bool joined = join_matrices(
-      {&activations.x, &activations.y, taken(activations.residual), taken(activations.z)}, contract, checked);
+  const auto& cell = activations.cell;
+  const bool joined = join_matrices({&activations.x, &activations.y, taken(activations.residual),
+                                     taken(activations.z), taken(cell[0]), taken(cell[1]), taken(cell[2]),
+                                     taken(cell[3]), taken(cell[4])},
+                                    contract, checked);
+  if (contract.epilogue.lstm && !joined && checked.matrices != 0)
+    refuse(activations.x.name,
+           "its matrices are not one matrix of a batch that the kernel takes, as those of an LSTM's cell must "
+           "be; a launch for each would work");
   const ProductParameters parameters = check_parameters(operands, contract, device);
   check_scale(operands, contract);
   if (sides_of(contract).to.features == 0) checked.matrices = 0;
   if (checked.matrices == 0) return checked;
   refuse_overlaps(activations, parameters, contract);
+  refuse_overlaps_of_cell(activations, parameters, operands, contract);
   set_activations(activations, joined, checked);
   LaunchOperands& launch = checked.first;
   set_images(activations.images, contract, launch);
   launch.w = operands.w.data;
   launch.v = operands.v.data;
+  set_cell(activations, contract, launch);
   launch.bias = operands.bias.data;
   launch.v_bias = operands.v_bias.data;
   launch.gates = operands.gates.data;
@@ -433,7 +541,7 @@ class PairList {
     };
     ImageExtents images;
     if (contract_.convolution.present()) images = image_extents("x", pair.x, contract_);
-    const Side outputs = outputs_of(contract_, images);
+    const Side outputs = of_gates(outputs_of(contract_, images), contract_);
     const Activation2D x = check("x", pair.x, inputs_of(contract_, images));
     const Activation2D dy = check("dy", pair.dy, outputs);
     Activation2D z;
@@ -458,8 +566,8 @@ class PairList {
     const bool feature_major = contract_.feature_major();
     for (const Region& region : computed) {
       refuse_overlaps(region, {x.region(contract_.in_features, feature_major),
-                               dy.region(contract_.out_features, feature_major)});
-      if (derivative) refuse_overlaps(region, {z.region(contract_.out_features, feature_major)});
+                               dy.region(outputs.features, feature_major)});
+      if (derivative) refuse_overlaps(region, {z.region(outputs.features, feature_major)});
     }
     if (contract_.convolution.present() && count_ != 0)
       refuse("pairs",
@@ -497,7 +605,8 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
   computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
   if (contract.bias_gradient)
     computed[1] =
-        check_dense("dbias", operands.dbias, contract.sum_type(), {contract.out_features}, contract, device);
+        check_dense("dbias", operands.dbias, contract.sum_type(),
+                    {of_gates(outputs_of(contract, {}), contract).features}, contract, device);
   if (contract.gate_gradient) {
     computed[2] =
         check_dense("dgates", operands.dgates, contract.sum_type(), {gates_of(contract)}, contract, device);
@@ -538,13 +647,13 @@ void check_blocks(std::string_view name, const TensorView& weight, DType type,
   if (weight.rank == 0 && contract.blocks == 0) return;
   if (weight.dtype != type) refuse_type(name, weight.dtype, type);
   const std::int64_t block = std::int64_t{contract.block.out} * contract.block.in;
-  const std::int64_t taps = contract.convolution.taps_of_block();  // 0: blocks have masks of their own
-  const bool by_taps = contract.convolution.present() && taps != 0 && weight.rank == 4;
-  const int last = by_taps ? 3 : 2;  // axis
-  const bool shaped = by_taps ? weight.shape[0] == contract.blocks / taps && weight.shape[1] == taps
+  const std::int64_t inner = inner_blocks(contract);
+  const bool grouped = inner != 0 && weight.rank == 4;
+  const int last = grouped ? 3 : 2;  // axis
+  const bool shaped = grouped ? weight.shape[0] == contract.blocks / inner && weight.shape[1] == inner
                               : weight.rank == 3 && weight.shape[0] == contract.blocks;
-  const bool blocks_dense = by_taps ? (weight.shape[0] == 1 || weight.stride[0] == taps * block) &&
-                                          (taps == 1 || weight.stride[1] == block)
+  const bool blocks_dense = grouped ? (weight.shape[0] == 1 || weight.stride[0] == inner * block) &&
+                                          (inner == 1 || weight.stride[1] == block)
                                     : contract.blocks == 1 || weight.stride[0] == block;
   const bool of_blocks =
       shaped && weight.shape[last - 1] == contract.block.out && weight.shape[last] == contract.block.in;

@@ -44,7 +44,7 @@ class AnyViews {
 
 ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::shared_ptr<const Device> device,
                            const HostInputs& inputs, const PoisonedOutput& output, int copies)
-    : device_(std::move(device)), image_bytes_(output.image().size()) {
+    : device_(std::move(device)) {
   const Spmm product(problem);
   const HostActivation x{problem.dtype,         problem.order,   product.x_rows(inputs.n),
                          product.in_features(), inputs.x_stride, {},
@@ -60,13 +60,9 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
   };
   AnyViews any(product, kernel.binary().operands.convolution.dynamic, inputs.seed);
   for (int copy = 0; copy < copies; ++copy) {
-    auto image = std::make_unique<DeviceMemory>(device_, image_bytes_);
-    image->copy_in(output.image().data());
-    images_.push_back(image->data());
     const TensorView from = any.of_x(view_of(place(inputs.x), x));
-    const TensorView to = any.of_y(output.view(image->data()));
+    const TensorView to = any.of_y(output.view(place(output)));
     Operands& operands = operands_.emplace_back(operands_of(problem.operation, from, weight(inputs.w), to));
-    memory_.push_back(std::move(image));
     const Epilogue& ends = problem.epilogue;
     if (ends.glu) operands.v = weight(inputs.v);
     if (ends.bias) operands.bias = view(place(inputs.bias), problem.out_dtype, product.out_features());
@@ -82,6 +78,20 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
       operands.edge_gain = view(place(inputs.edge_gain), problem.sum_type(), rows, product.out_features());
       operands.edge_bias = view(place(inputs.edge_bias), problem.sum_type(), rows, product.out_features());
     }
+    const auto of_cell = [&](TensorView Operands::* operand, const HostActivation& matrix) {
+      if (!matrix.bytes.empty()) operands.*operand = any.of_y(view_of(place(matrix.bytes), matrix));
+    };
+    of_cell(&Operands::projection, inputs.cell.projection);
+    of_cell(&Operands::activations, inputs.cell.activations);
+    of_cell(&Operands::c_before, inputs.cell.c_before);
+    of_cell(&Operands::c, inputs.cell.c);
+    of_cell(&Operands::dc, inputs.cell.dc);
+    for (const PoisonedOutput& computed : output.cell()) {
+      const TensorView view = any.of_y(computed.view(place(computed)));
+      (computed.name() == "c"           ? operands.c
+       : computed.name() == "dc_before" ? operands.dc_before
+                                        : operands.activations) = view;
+    }
     operands.alpha = inputs.alpha;
     operands.beta = inputs.beta;
   }
@@ -95,8 +105,20 @@ void* ResidentSpmm::place(const std::vector<std::byte>& bytes) {
   return memory_.back()->data();
 }
 
+void* ResidentSpmm::place(const PoisonedOutput& output) {
+  auto memory = std::make_unique<DeviceMemory>(device_, output.image().size());
+  memory->copy_in(output.image().data());
+  memory_.push_back(std::move(memory));
+  images_.push_back({memory_.back()->data(), output.image().size()});
+  return images_.back().memory;
+}
+
 void ResidentSpmm::fetch(PoisonedOutput& output) const {
-  device_->copy_out(output.image().data(), images_.front(), image_bytes_);
+  const auto copy_out = [&](std::size_t number, PoisonedOutput& to) {
+    device_->copy_out(to.image().data(), images_[number].memory, images_[number].bytes);
+  };
+  copy_out(0, output);
+  for (std::size_t i = 0; i < output.cell().size(); ++i) copy_out(i + 1, output.cell()[i]);
 }
 
 }  // namespace sparsekiln

@@ -23,20 +23,26 @@ class ResidentSpmm {
 
   [[nodiscard]] Operands& operator[](std::size_t copy) { return operands_[copy]; }
   [[nodiscard]] std::size_t copies() const { return operands_.size(); }
-  /// Copies the first y back, once the device has come to rest.
+  /// Copies the first outputs back, once the device has come to rest.
   void fetch(PoisonedOutput& output) const;
   /// Bytes of one copy of all operands.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
+  /// Memory with the image of an output.
+  void* place(const PoisonedOutput& output);
   /// Memory that holds `bytes`, or nothing for none.
   void* place(const std::vector<std::byte>& bytes);
 
   std::shared_ptr<const Device> device_;
   std::vector<std::unique_ptr<DeviceMemory>> memory_;
   std::vector<Operands> operands_;
-  std::vector<void*> images_;  ///< of y
-  std::size_t image_bytes_;
+  /// An output of a copy on the device.
+  struct Image {
+    void* memory;
+    std::size_t bytes;
+  };
+  std::vector<Image> images_;  ///< y's of each copy, and what an LSTM's cell computes after it
   std::size_t bytes_ = 0;
 };
 

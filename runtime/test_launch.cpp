@@ -40,7 +40,9 @@ class ResidentTestLaunch : public PlacedOperands {
 };
 
 void append(const PoisonedOutput& output, std::vector<std::byte>* image) {
-  if (image != nullptr) image->insert(image->end(), output.image().begin(), output.image().end());
+  if (image == nullptr) return;
+  image->insert(image->end(), output.image().begin(), output.image().end());
+  for (const PoisonedOutput& other : output.cell()) append(other, image);
 }
 
 class SpmmTestLaunch final : public TestLaunch {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "activation.cuh"
+#include "cell.cuh"
 #include "extents.cuh"
 #include "lattice.cuh"
 #include "ptx.cuh"
@@ -23,7 +24,7 @@ struct EpilogueArguments {
   float alpha = 1;
   float beta = 0;
   const Element* bias = nullptr;
-  const typename Config::Element* v = nullptr;  ///< the second weight of a GLU
+  const typename Config::Element* v = nullptr;  ///< the second weight; others are as far apart
   const Element* v_bias = nullptr;
   const Element* residual = nullptr;  ///< the first batch row of the batch tile
   long long residual_stride = 0;
@@ -33,6 +34,7 @@ struct EpilogueArguments {
   const float* edge_gain = nullptr;
   const float* edge_bias = nullptr;
   ImageExtents images{};
+  CellMatrices cell{};
 };
 
 /// Where the outputs of one batch tile are written.
@@ -185,6 +187,36 @@ __device__ __forceinline__ void write(const float (&run)[kRun], long long at_res
   }
 }
 
+/// The cells of an LSTM of kRun outputs of a block row and the thread's j-th batch row: of tile `r`, and where
+/// a cell has four sums of the three after it.
+template <class Config, int kRun, class Tile>
+__device__ __forceinline__ void store_cells(const Tile& tile, int r, int j, int i, int n, long long feature,
+                                            const Destination<Config>& to) {
+  const Cells<Config, kRun> cells{to.epilogue.cell, n, feature};
+  if constexpr (Config::weights > 1) {
+    float z[4][kRun];
+#pragma unroll
+    for (int gate = 0; gate < 4; ++gate)
+#pragma unroll
+      for (int v = 0; v < kRun; ++v) z[gate][v] = tile.at(r + gate, j, i + v);
+    cells.forward(z, to.y, to.y_stride);
+  } else {
+    float dh[kRun];
+#pragma unroll
+    for (int v = 0; v < kRun; ++v) dh[v] = tile.at(r, j, i + v);
+    if constexpr (Config::has_residual) {
+      float residual[kRun];
+      cells.template read<typename Config::Output>(
+          const_cast<typename Config::Output::Element*>(to.epilogue.residual) +
+              cells.place(feature, to.epilogue.residual_stride),
+          residual);
+#pragma unroll
+      for (int v = 0; v < kRun; ++v) dh[v] += residual[v];
+    }
+    cells.backward(dh, to.y, to.y_stride);
+  }
+}
+
 /// Applies the epilogue and writes y[n, out], or y[out, n], for the batch rows, block rows and features that
 /// exist.
 template <class Config, class Tile>
@@ -227,18 +259,22 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
       for (int j = 0; j < Tile::kN; ++j) {
         if (!rows.has(tile, to, j)) continue;
         const int n = rows.of(tile, j);
-        float run[kRun];
+        if constexpr (Config::lstm) {
+          store_cells<Config, kRun>(tile, r * Config::weights, j, i, n, feature, to);
+        } else {
+          float run[kRun];
 #pragma unroll
-        for (int v = 0; v < kRun; ++v) {
-          float z = scaled<Config>(tile.at(r * Config::weights, j, i + v), bias[0][v], to.epilogue);
-          if (Config::has_edge_bias && (Config::out_features == 0 || v < left))
-            z = edges.apply(z, j, feature + v, to.epilogue);
-          run[v] = Config::Activation::apply(z);
-          if constexpr (Config::weights > 1)
-            run[v] *= scaled<Config>(tile.at(r * Config::weights + 1, j, i + v), bias[1][v], to.epilogue);
+          for (int v = 0; v < kRun; ++v) {
+            float z = scaled<Config>(tile.at(r * Config::weights, j, i + v), bias[0][v], to.epilogue);
+            if (Config::has_edge_bias && (Config::out_features == 0 || v < left))
+              z = edges.apply(z, j, feature + v, to.epilogue);
+            run[v] = Config::Activation::apply(z);
+            if constexpr (Config::weights > 1)
+              run[v] *= scaled<Config>(tile.at(r * Config::weights + 1, j, i + v), bias[1][v], to.epilogue);
+          }
+          write<Config>(run, place_of(n, feature, to.epilogue.residual_stride),
+                        to.y + place_of(n, feature, to.y_stride), left, to.epilogue);
         }
-        write<Config>(run, place_of(n, feature, to.epilogue.residual_stride),
-                      to.y + place_of(n, feature, to.y_stride), left, to.epilogue);
       }
     }
   }

@@ -285,7 +285,7 @@ class SwizzledStages {
     tile_x.begin(feed.step.column(), feed.step.segment(), present());
     if constexpr (Config::has_z) tile_z.begin(feed.step.column(), feed.step.segment(), present());
     writing_w = stage + place_w();
-    const long long ahead = Config::weights > 1 && feed.step.tile() % 2 != 0 ? v_ahead : 0;
+    const long long ahead = Config::weights > 1 ? feed.step.tile() % Config::weights * v_ahead : 0;
     if constexpr (kColumnsW) {
       columns_w.begin(feed.block[0], feed.step.column(), feed.step.segment(), ahead);
     } else {
@@ -428,7 +428,7 @@ class SwizzledStages {
   const unsigned place;   ///< byte offset of its unit from the first row of x or W
   const unsigned shared;  ///< address of the stages
   const char* w_row;
-  const long long v_ahead;  ///< bytes from W to V, the second weight of a GLU
+  const long long v_ahead;  ///< bytes from one weight to the next
 
   // ---- where chunks come from ----
 

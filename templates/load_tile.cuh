@@ -302,7 +302,7 @@ struct OperandStages {
   __device__ __forceinline__ auto x_chunk() const { return chunk_of(from.x, from.x_stride); }
   __device__ __forceinline__ auto z_chunk() const { return chunk_of(from.z, from.z_stride); }
   __device__ __forceinline__ RowsInOrder w_chunk() const {
-    const float* const weight = Config::weights > 1 && feed.step.tile() % 2 != 0 ? from.v : from.w;
+    const float* const weight = weight_of<Config>(feed.step.tile(), from.w, from.v);
     return {weight + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
                 feed.step.segment() * (kColumns ? Config::chunk * Config::block_out : Config::chunk),
             kRowW, depth()};

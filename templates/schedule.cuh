@@ -86,7 +86,7 @@ template <class Config>
 struct Source {
   const typename Config::Element* x;  ///< the first batch row of the tile; of a convolution all of x
   const typename Config::Element* w;
-  const typename Config::Element* v;  ///< the second weight of a GLU
+  const typename Config::Element* v;  ///< the second weight; others are as far apart
   const float* gates;  ///< if the problem has gates; Table::gate says which one a block of W has
   const typename Config::Element* z;  ///< like x, where x is multiplied by an activation's derivative at z
   long long x_stride;
@@ -95,6 +95,15 @@ struct Source {
   int valid;  ///< rows from there on that exist
   Images<Config> images;
 };
+
+/// The weight that a tile of an item is of.
+template <class Config>
+__device__ __forceinline__ const typename Config::Element* weight_of(int tile,
+                                                                     const typename Config::Element* w,
+                                                                     const typename Config::Element* v) {
+  if constexpr (Config::weights > 1) return w + tile % Config::weights * (v - w);
+  return w;
+}
 
 /// The block of features that a block column is of: of a convolution it is of a block and a tap.
 template <class Config>

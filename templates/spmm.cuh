@@ -113,7 +113,7 @@ __device__ __forceinline__ void wait_with_weight_ahead(const typename Config::Ta
     const Step step{entry.x};
     const int block = static_cast<int>(entry.y);
     if (!step.present() || step.segment() != 0 || block < 0) continue;
-    const auto* const weight = Config::weights > 1 && step.tile() % 2 != 0 ? v : w;
+    const auto* const weight = weight_of<Config>(step.tile(), w, v);
     ptx::prefetch_line(reinterpret_cast<const char*>(weight) + static_cast<long long>(block) * kBlockBytes +
                        i % kLines * 128);
   }
@@ -151,6 +151,7 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
     Destination<Config> to{y + of_y(y_stride), y_stride,   first,  valid,
                            workspace,          batch_tile, images, epilogue};
     to.epilogue.residual += of_y(epilogue.residual_stride);
+    if constexpr (Config::lstm) move_to_tile<Config>(to.epilogue.cell, first_n);
     compute_share<Config, Operands, Tile>(table, worker, from, to);
     __syncthreads();  // the copies of the next tile overwrite what slower threads still read
   }

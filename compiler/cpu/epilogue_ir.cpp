@@ -29,6 +29,7 @@ void EpilogueIr::begin() {
   }
   if (g_.epilogue.bias) bias_ = pointer(offsetof(Call, bias), "bias");
   if (g_.epilogue.bias && g_.epilogue.glu) v_bias_ = pointer(offsetof(Call, v_bias), "v_bias");
+  if (cell_) cell_->begin();
   if (g_.edges) {
     edge_gain_ = pointer(offsetof(Call, edge_gain), "edge_gain");
     edge_bias_ = pointer(offsetof(Call, edge_bias), "edge_bias");
@@ -133,18 +134,43 @@ EpilogueIr::Value* EpilogueIr::scaled(Value* sum, Value* bias, const Run& run, V
   return term == nullptr ? ir_.CreateFMul(alpha, sum) : v_.multiply_add(alpha, sum, term);
 }
 
-void EpilogueIr::store_vector(const Run& run, Value* first, std::int32_t lanes) {
-  const auto sums = [&](std::int64_t bytes) {
-    return v_.load(v_.floats(lanes), v_.at(v_.at(run.sums, v_.times(first, 4)), bytes),
-                   lanes == 1 || image_ != nullptr ? 4U : 16U);
+EpilogueIr::Value* EpilogueIr::sums(const Run& run, Value* first, std::int32_t lanes, std::int64_t weight) {
+  return v_.load(v_.floats(lanes), v_.at(v_.at(run.sums, v_.times(first, 4)), weight * run.v_bytes),
+                 lanes == 1 || image_ != nullptr ? 4U : 16U);
+}
+
+EpilogueIr::Value* EpilogueIr::residual(const Run& run, Value* first, std::int32_t lanes) {
+  Value* from = element(residual_, run.major, residual_stride_, v_.plus(run.minor, first));
+  return v_.load_floats(g_.out_dtype, from, lanes, align_of(lanes));
+}
+
+void EpilogueIr::store_cells(const Run& run, Value* first, std::int32_t lanes) {
+  const auto align = [&](DType type) {
+    return g_.aligned(type, lanes * static_cast<std::int64_t>(size_of(type)));
   };
+  const CellIr::Access access{
+      [&](DType type, Value* address) { return v_.load_floats(type, address, lanes, align(type)); },
+      [&](DType type, Value* value, Value* address) {
+        v_.store(v_.rounded_to(type, value), address, align(type));
+      }};
+  Value* minor = v_.plus(run.minor, first);
   Value* y = v_.at(run.y, v_.times(first, g_.out_bytes()));
-  Value* result = activate(v_, g_.epilogue.activation, scaled(sums(0), bias_, run, first, lanes));
-  if (g_.epilogue.glu) result = ir_.CreateFMul(result, scaled(sums(run.v_bytes), v_bias_, run, first, lanes));
-  if (g_.epilogue.residual) {
-    Value* from = element(residual_, run.major, residual_stride_, v_.plus(run.minor, first));
-    result = ir_.CreateFAdd(result, v_.load_floats(g_.out_dtype, from, lanes, align_of(lanes)));
-  }
+  const auto sum = [&](std::int64_t weight) { return sums(run, first, lanes, weight); };
+  if (g_.cell->forward)
+    return cell_->forward({sum(0), sum(1), sum(2), sum(3)}, run.major, minor, y, access);
+  Value* dh = sum(0);
+  if (g_.epilogue.residual) dh = ir_.CreateFAdd(dh, residual(run, first, lanes));
+  cell_->backward(dh, run.major, minor, y, y_stride_, access);
+}
+
+void EpilogueIr::store_vector(const Run& run, Value* first, std::int32_t lanes) {
+  if (cell_) return store_cells(run, first, lanes);
+  Value* y = v_.at(run.y, v_.times(first, g_.out_bytes()));
+  Value* result =
+      activate(v_, g_.epilogue.activation, scaled(sums(run, first, lanes, 0), bias_, run, first, lanes));
+  if (g_.epilogue.glu)
+    result = ir_.CreateFMul(result, scaled(sums(run, first, lanes, 1), v_bias_, run, first, lanes));
+  if (g_.epilogue.residual) result = ir_.CreateFAdd(result, residual(run, first, lanes));
   if (g_.epilogue.scale) {
     Value* reads = ir_.CreateFCmpUNE(beta_, llvm::ConstantFP::get(ir_.getFloatTy(), 0));
     result = v_.choose("old_y", reads, result, [&] {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "compiler/cpu/cell_ir.h"
 #include "compiler/cpu/passes.h"
 #include "compiler/cpu/vector_ir.h"
 
@@ -13,7 +14,9 @@ namespace sparsekiln::cpu {
 class EpilogueIr {
  public:
   EpilogueIr(VectorIr& v, const Geometry& geometry, const LayoutIr& layout)
-      : v_(v), ir_(v.ir), g_(geometry), layout_(layout) {}
+      : v_(v), ir_(v.ir), g_(geometry), layout_(layout) {
+    if (geometry.cell) cell_.emplace(v, *geometry.cell);
+  }
 
   /// Reads its part of the Call; called once, where a pass begins.
   void begin();
@@ -24,7 +27,7 @@ class EpilogueIr {
   /// feature-major features, and minors then positions of an image of a convolution.
   struct Run {
     llvm::Value* sums;     ///< address of those of W
-    std::int64_t v_bytes;  ///< from there to those of V
+    std::int64_t v_bytes;  ///< from there to those of V, and on to those of further weights
     llvm::Value* y;        ///< address of the first one
     llvm::Value* major;
     llvm::Value* minor;  ///< of the first one
@@ -48,6 +51,10 @@ class EpilogueIr {
   using Values = VectorIr::Values;
 
   void store_vector(const Run& run, Value* first, std::int32_t lanes);
+  void store_cells(const Run& run, Value* first, std::int32_t lanes);
+  /// The sums of a weight, of so many lanes from `first` on.
+  [[nodiscard]] Value* sums(const Run& run, Value* first, std::int32_t lanes, std::int64_t weight);
+  [[nodiscard]] Value* residual(const Run& run, Value* first, std::int32_t lanes);
   [[nodiscard]] Value* scaled(Value* sum, Value* bias, const Run& run, Value* first, std::int32_t lanes);
   [[nodiscard]] Value* at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes);
   [[nodiscard]] Value* element(Value* base, Value* major, Value* stride, Value* minor);
@@ -57,6 +64,7 @@ class EpilogueIr {
   llvm::IRBuilder<>& ir_;
   const Geometry& g_;
   const LayoutIr& layout_;
+  std::optional<CellIr> cell_;
   Value* y_ = nullptr;
   Value* y_stride_ = nullptr;
   Value* alpha_ = nullptr;

@@ -45,6 +45,7 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
       dtype(problem.dtype),
       out_dtype(problem.out_dtype),
       epilogue(problem.epilogue),
+      cell(cell_of(problem)),
       derivative(problem.derivative),
       feature_major(problem.feature_major()),
       channels_first(problem.channels_first()),

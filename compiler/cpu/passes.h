@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
+#include "compiler/cpu/cell_form.h"
 #include "compiler/cpu/layout_data.h"
 #include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/level.h"
@@ -38,6 +40,7 @@ struct Geometry {
   DType dtype;
   DType out_dtype;
   Epilogue epilogue;
+  std::optional<CellForm> cell;  ///< where the epilogue is one of an LSTM
   Activation derivative;
   bool feature_major;
   bool channels_first;  ///< as Computation's

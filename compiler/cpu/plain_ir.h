@@ -38,6 +38,8 @@ class PlainIr {
   [[nodiscard]] Value* load_output(Value* base, Value* index) {
     return load_element(out_dtype_, base, index);
   }
+  /// One element of any type, as a vector of one sum.
+  [[nodiscard]] Value* load_element(DType type, Value* base, Value* index);
   /// One sum, rounded to the output type.
   void store_output(Value* sum, Value* base, Value* index);
   /// A sum as an operand can hold it: rounded to the operands' type, and widened again.
@@ -51,7 +53,6 @@ class PlainIr {
   [[nodiscard]] Value* is_not_zero(Value* one);
 
  private:
-  [[nodiscard]] Value* load_element(DType type, Value* base, Value* index);
   /// A member of the call of the type of the sums.
   [[nodiscard]] Value* scalar(std::size_t offset, const char* name);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cpu/activation_ir.h"
+#include "compiler/cpu/cell_ir.h"
 #include "compiler/cpu/lattice_ir.h"
 #include "compiler/cpu/plain_ir.h"
 #include "compiler/cpu/product_data.h"
@@ -28,6 +30,7 @@ class PlainSpmm {
  public:
   PlainSpmm(VectorIr& v, const Spmm& problem, const Config& config, LayoutIr& layout)
       : v_(v), ir_(v.ir), p_(v, problem), problem_(problem), layout_(layout), tile_n_(config.tile_n) {
+    if (const auto cell = cell_of(problem)) cell_.emplace(v, *cell);
     lanes_ = std::min(p_.most_lanes(), tile_n_);
     vectors_ = std::min(kMostVectors, tile_n_ / lanes_);
   }
@@ -78,7 +81,13 @@ class PlainSpmm {
     x_ = matrix(offsetof(LaunchOperands, x), offsetof(LaunchOperands, x_stride), "x");
     y_ = matrix(offsetof(LaunchOperands, y), offsetof(LaunchOperands, y_stride), "y");
     weights_ = {pointer(offsetof(LaunchOperands, w), "w")};
-    if (epilogue.glu) weights_.push_back(pointer(offsetof(LaunchOperands, v), "v"));
+    if (problem_.weights() > 1) {
+      Value* ahead =
+          ir_.CreatePtrDiff(ir_.getInt8Ty(), pointer(offsetof(LaunchOperands, v), "v"), weights_.front());
+      for (std::int32_t weight = 1; weight < problem_.weights(); ++weight)
+        weights_.push_back(v_.at(weights_.front(), v_.times(ahead, weight)));
+    }
+    if (cell_) cell_->begin();
     if (problem_.derivative != Activation::none)
       z_ = matrix(offsetof(LaunchOperands, z), offsetof(LaunchOperands, z_stride), "z");
     if (problem_.gates) gates_ = pointer(offsetof(LaunchOperands, gates), "gates");
@@ -264,7 +273,30 @@ class PlainSpmm {
     return bias == nullptr ? ir_.CreateFMul(alpha_, sum) : v_.multiply_add(alpha_, sum, bias);
   }
 
+  /// The cell of an LSTM; its four sums are those of the weights.
+  void store_cell(Value* sum, Value* batch_row, Value* feature) {
+    const CellIr::Access access{
+        [&](DType type, Value* address) { return p_.load_element(type, address, v_.constant(0)); },
+        [&](DType type, Value* value, Value* address) {
+          v_.store(v_.rounded_to(type, value), address, static_cast<unsigned>(size_of(type)));
+        }};
+    Value* major = problem_.feature_major() ? feature : batch_row;
+    Value* minor = problem_.feature_major() ? batch_row : feature;
+    const auto size = static_cast<std::int64_t>(size_of(problem_.out_dtype));
+    Value* y = v_.at(y_.base, v_.times(place(y_, batch_row, feature), size));
+    const auto sum_of = [&](std::int64_t weight) {
+      return p_.load_sums(sums_, v_.plus(sum, v_.constant(weight * block_sums())));
+    };
+    if (problem_.weights() > 1)
+      return cell_->forward({sum_of(0), sum_of(1), sum_of(2), sum_of(3)}, major, minor, y, access);
+    Value* dh = sum_of(0);
+    if (residual_.base != nullptr)
+      dh = ir_.CreateFAdd(dh, p_.load_output(residual_.base, place(residual_, batch_row, feature)));
+    cell_->backward(dh, major, minor, y, y_.stride, access);
+  }
+
   void store_output(Value* sum, Value* batch_row, Value* feature) {
+    if (cell_) return store_cell(sum, batch_row, feature);
     Value* result = activate(v_, problem_.epilogue.activation, scaled(p_.load_sums(sums_, sum), 0, feature));
     if (problem_.epilogue.glu) {
       Value* of_v = p_.load_sums(sums_, v_.plus(sum, v_.constant(block_sums())));
@@ -300,6 +332,7 @@ class PlainSpmm {
   Matrix residual_;
   Values weights_;
   Values biases_;
+  std::optional<CellIr> cell_;
   Value* gates_ = nullptr;
   Value* alpha_ = nullptr;
   Value* beta_ = nullptr;

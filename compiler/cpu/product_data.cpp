@@ -205,7 +205,7 @@ LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Sch
   set_features(data, problem);
   data[LayoutNumber::words] = words_of(problem, geometry);
   data[LayoutNumber::streams] =
-      problem.weight.blocks() * geometry.block_bytes() * geometry.weights > kCachedBytes;
+      problem.weight.blocks() * geometry.block_bytes() * (problem.epilogue.glu ? 2 : 1) > kCachedBytes;
   data[LayoutNumber::counters] = schedule.counters;
   data[LayoutNumber::counter_bytes] = schedule.counters > 0 ? counters_in_front : 0;
   data[LayoutNumber::tile_bytes] = (data[LayoutNumber::words] * geometry.panel_word_bytes() +

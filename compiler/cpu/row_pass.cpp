@@ -27,7 +27,12 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
   begin();
   if (g_.gates) gates_ = v_.argument(ir_.getPtrTy(), offsetof(Call, gates), "gates");
   weights_ = {v_.argument(ir_.getPtrTy(), offsetof(Call, w), "w")};
-  if (g_.weights > 1) weights_.push_back(v_.argument(ir_.getPtrTy(), offsetof(Call, v), "v"));
+  if (g_.weights > 1) {
+    Value* v = v_.argument(ir_.getPtrTy(), offsetof(Call, v), "v");
+    Value* ahead = ir_.CreatePtrDiff(ir_.getInt8Ty(), v, weights_.front());
+    for (std::int32_t weight = 1; weight < g_.weights; ++weight)
+      weights_.push_back(weight == 1 ? v : v_.at(weights_.front(), v_.times(ahead, weight)));
+  }
   w_ = weights_.front();
   epilogue_.begin();
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");

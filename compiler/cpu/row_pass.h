@@ -83,7 +83,7 @@ class RowPass {
   std::int32_t lanes_;
   EpilogueIr epilogue_;
   Value* w_ = nullptr;  ///< the weight that is multiplied: one of weights_
-  Values weights_;      ///< W, and V of a glu pair
+  Values weights_;      ///< W, and V of a glu pair, or the four of an LSTM's cell
   Value* n_ = nullptr;
   Value* first_batch_row_ = nullptr;  ///< or point, of a convolution
   TileWorkspace workspace_{};

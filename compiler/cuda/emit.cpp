@@ -83,7 +83,7 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
     parameters.insert(parameters.end(),
                       {{Argument::alpha, "float", "alpha"}, {Argument::beta, "float", "beta"}});
   if (epilogue.bias) parameters.push_back({Argument::bias, "const Element*", "bias"});
-  if (epilogue.glu) parameters.push_back({Argument::v, "const Operand*", "v"});
+  if (problem.weights() > 1) parameters.push_back({Argument::v, "const Operand*", "v"});
   if (epilogue.glu && epilogue.bias) parameters.push_back({Argument::v_bias, "const Element*", "v_bias"});
   if (epilogue.residual)
     parameters.insert(parameters.end(), {{Argument::residual, "const Element*", "residual"},
@@ -95,6 +95,7 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
   if (problem.derivative != Activation::none)
     parameters.insert(parameters.end(),
                       {{Argument::z, "const Operand*", "z"}, {Argument::z_stride, "long long", "z_stride"}});
+  if (epilogue.lstm) parameters.push_back({Argument::cell, "const sparsekiln::CellMatrices", "cell"});
   if (problem.convolution.dynamic)
     parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});
   return parameters;
@@ -112,7 +113,7 @@ bool writes_past_l2(const Spmm& problem, const Config& config) {
   constexpr std::int64_t kLarge = std::int64_t{32} << 20;  // bytes
   if (config.in_flight == 0 || config.table == TableForm::attached) return false;
   if (problem.image_alignment != 0) return false;  // it is read at once
-  return problem.y_rows(problem.batch.bound()) * problem.out_features() *
+  return problem.y_rows(problem.batch.bound()) * problem.y_features() *
              static_cast<std::int64_t>(size_of(problem.out_dtype)) >=
          kLarge;
 }
@@ -125,7 +126,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.number("block_in", problem.block.in);
   members.number("tile_n", config.tile_n, "batch rows of a tile");
   members.number("rows", config.rows * problem.weights(), "output tiles of an item");
-  members.number("weights", problem.weights(), "2: every other one is of V, and glu by the one before");
+  members.number("weights", problem.weights(), "output tiles that are of the same outputs, one of each weight");
   members.number("merge", config.merge, "block rows of an output tile");
   members.number("threads", instance.threads);
   members.number("alignment", problem.alignment,
@@ -143,6 +144,8 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("has_residual", problem.epilogue.residual);
   members.flag("has_edge_bias", problem.epilogue.edge_bias);
   if (problem.epilogue.edge_bias) members.type("Edges", "EdgeRuns");
+  members.flag("lstm", problem.epilogue.lstm);
+  members.flag("keeps", problem.epilogue.keep, "what the gradient of the cell reads");
   members.flag("has_gates", problem.gates);
   members.flag("has_z", problem.derivative != Activation::none);
   members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
@@ -261,7 +264,9 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   const std::int32_t most_rows = kMostTiles / problem.weights();
   if (config.rows < 1 || config.rows > most_rows)
     refuse(fmt::format("rows is 1 to {} on CUDA targets{}", most_rows,
-                       problem.epilogue.glu ? " for a glu pair" : ""));
+                       problem.epilogue.glu    ? " for a glu pair"
+                       : problem.weights() > 1 ? " for the gates of an LSTM"
+                                               : ""));
   if (config.merge > 1 && problem.strict_absent)
     refuse("merge fills absent blocks with zeros, which strict_absent excludes; merge=1 would work");
   if (config.merge > 1 && problem.gates)

@@ -11,9 +11,11 @@ std::int32_t halves(const Target& target, DType dtype) {
 }
 
 double value_costs(const Computation& problem) {
+  const double kSigmoidCost = row_of(Activation::sigmoid).value_cost;
   const Epilogue& epilogue = problem.epilogue;
   return row_of(epilogue.activation).value_cost + if_it(epilogue.bias, 2) + if_it(epilogue.scale, 5) +
-         if_it(epilogue.residual, 5) + if_it(epilogue.glu, 2) + if_it(epilogue.edge_bias, 6);
+         if_it(epilogue.residual, 5) + if_it(epilogue.glu, 2) + if_it(epilogue.edge_bias, 6) +
+         if_it(epilogue.lstm, problem.operation == Operation::forward ? 4 * 3 + 5 * kSigmoidCost : 60);
 }
 
 double activation_costs(const Computation& problem) {

@@ -12,10 +12,10 @@ namespace sparsekiln::cuda {
 namespace {
 
 void validate(const Spmm& problem, const Target& target) {
-  if (problem.epilogue.glu)
+  if (problem.weights() > 1)
     refuse(fmt::format(
-        "variant stream multiplies with one weight, and epilogue {} has two; variant {} would work",
-        to_string(problem.epilogue), problem.ieee() ? "simt" : "mma"));
+        "variant stream multiplies with one weight, and epilogue {} has {}; variant {} would work",
+        to_string(problem.epilogue), problem.weights(), problem.ieee() ? "simt" : "mma"));
   if (problem.by_columns())
     refuse(fmt::format("variant stream computes forward, not {}; variant mma, or simt with f32, would work",
                        name(problem.operation)));

@@ -56,8 +56,9 @@ enum class Argument : std::uint8_t {
   edge_gain,   ///< pointer
   edge_bias,   ///< pointer
   images,      ///< by value: six int32, the extents of images that are read and written
+  cell,        ///< by value: the operands of an LSTM's cell
 };
-inline constexpr Argument kLastArgument = Argument::images;
+inline constexpr Argument kLastArgument = Argument::cell;
 
 /// Whether it is the address of an operand.
 [[nodiscard]] bool is_pointer(Argument argument);

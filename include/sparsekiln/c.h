@@ -46,7 +46,7 @@ const char* sk_activation_name(size_t number);
 int sk_activation_takes_result(size_t number);
 /* The version of this header, and that of the library: one more with each function, struct or member that is
  * added. None is removed. */
-#define SK_INTERFACE_VERSION 4
+#define SK_INTERFACE_VERSION 5
 int sk_interface_version(void);
 
 /* ---- element types (enum DType of problem.h) ---- */
@@ -213,6 +213,8 @@ typedef struct sk_operands {
   int32_t reserved; /* 0 */
   /* Since interface version 4. */
   const DLTensor *edge_gain, *edge_bias;
+  /* Since interface version 5: of the cell of an LSTM. */
+  const DLTensor *projection, *activations, *c_before, *c, *dc, *dc_before;
 } sk_operands;
 /* alpha 1, beta 0, nothing else */
 void sk_operands_init(sk_operands* operands);

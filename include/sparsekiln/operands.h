@@ -37,18 +37,27 @@ struct ActivationPair {
 /// beta != 0.
 struct Operands {
   TensorView x;  ///< [n, in_features]
-  /// [blocks, block_out, block_in], dense, row-major over the layout. Where Kernel::packed_elements() is not
+  /// [blocks, block_out, block_in], dense, row-major over the layout; with Epilogue::lstm the four weights one
+  /// after the other, [4, blocks, block_out, block_in] or [4 · blocks, block_out, block_in]. Where Kernel::packed_elements() is not
   /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements. Where
   /// the layout has no blocks it may be left out, as may v and dw.
   TensorView w;
   TensorView y;         ///< [n, out_features]
-  TensorView dy;        ///< [n, out_features], of x's type
-  TensorView dx;        ///< [n, in_features], of y's type
+  TensorView dy;        ///< [n, out_features], of x's type; with Epilogue::lstm [n, 4 · out_features]
+  TensorView dx;        ///< [n, in_features], of y's type; with Epilogue::lstm [n, 4 · in_features]
   TensorView dw;        ///< like w, of the output type
   TensorView v;         ///< Epilogue::glu: like w
   TensorView bias;      ///< [out_features], of the output type
   TensorView v_bias;    ///< Epilogue::glu and bias: like bias
-  TensorView residual;  ///< like y
+  TensorView residual;  ///< like y; with Epilogue::lstm [n, in_features]
+  /// Epilogue::lstm, of the features of y, or for grad_input of dx. Those with four gates are of the output
+  /// type, the others of sum_type(dtype). c may be c_before, and dc_before may be dc.
+  TensorView projection;   ///< forward: [n, 4 · features]
+  TensorView activations;  ///< [n, 4 · features], what `keep` stores and the gradient reads
+  TensorView c_before;     ///< [n, features]
+  TensorView c;            ///< [n, features], computed by forward, read by grad_input
+  TensorView dc;           ///< grad_input: [n, features]
+  TensorView dc_before;    ///< grad_input: [n, features], computed
   /// Epilogue::edge_bias: [situations, out_features], dense, of sum_type(dtype)
   TensorView edge_gain;
   TensorView edge_bias;

@@ -67,6 +67,21 @@ enum class Activation : std::uint8_t {
 /// feature and each situation s of an output position (edge_situations of convolution.h), so that a network
 /// can tell what its padding does. `glu` is the gated linear unit and its variants (Shazeer 2020,
 /// arXiv:2002.05202): SwiGLU has silu, GeGLU gelu. V is a second weight of the same layout; x is read once.
+///
+/// `lstm` is the cell of an LSTM (Hochreiter & Schmidhuber 1997, with forget gates; as torch.nn.LSTM has it)
+/// in a linear layer with four weights of one layout, W = [W_i, W_f, W_g, W_o]: w holds them in this order,
+/// and matrices of four gates, [n, 4·features], do so, too.
+///
+///   forward:     z = x·Wᵀ + projection;  i, f, o = sigmoid(z_i), sigmoid(z_f), sigmoid(z_o);  g = tanh(z_g)
+///                c = f·c_before + i·g;  y = o·tanh(c)
+///   grad_input:  dh = dy·W + residual;  d = dc + dh·o·(1 - tanh(c)²);  dc_before = d·f
+///                dx = [d·g·i·(1 - i), d·c_before·f·(1 - f), d·i·(1 - g²), dh·tanh(c)·o·(1 - o)]
+///   grad_weight: dw of the four weights, from dy[n, 4·features]
+///
+/// x is h of the step before; projection is what the step's own input gives, with all biases. `keep` also
+/// stores i, f, g and o, as `activations`, which the gradient reads. grad_input goes from the gradient of z in
+/// one step, dy, to that of the step before, dx, in whose cell c, c_before, activations and the residual, the
+/// gradient that reaches its y otherwise, are.
 struct Epilogue {
   bool scale = false;  ///< alpha and beta, given at the launch; else 1 and 0. With beta = 0 y is not read
   bool bias = false;
@@ -74,10 +89,12 @@ struct Epilogue {
   bool glu = false;
   bool residual = false;  ///< of y's shape and type
   bool edge_bias = false;
+  bool lstm = false;
+  bool keep = false;
   friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
-/// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+glu+residual". An edge
-/// bias stands where the bias does.
+/// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+glu+residual",
+/// "lstm+keep". An edge bias stands where the bias does.
 [[nodiscard]] std::string to_string(const Epilogue& epilogue);
 /// Reads it back; parts in any order. Throws `invalid_argument`.
 [[nodiscard]] Epilogue parse_epilogue(std::string_view text);
@@ -128,7 +145,7 @@ struct Computation {
   Math math = Math::ieee;
   ActivationOrder order = ActivationOrder::batch_major;
   bool strict_absent = false;  ///< excludes configs that merge rows by zero fill (an Inf could then spread)
-  Epilogue epilogue;           ///< gradients have `scale` alone
+  Epilogue epilogue;           ///< gradients have `scale` alone; with `lstm`, grad_input a residual
   /// For gradients: as it is loaded, dy is multiplied by the derivative of this function at z, in sum_type(),
   /// and rounded to dy's type. For relu z may also be y, its result.
   Activation derivative = Activation::none;
@@ -165,9 +182,11 @@ struct Computation {
   }
   /// Taps of the kernel of a convolution.
   [[nodiscard]] std::int32_t taps() const { return convolution.present() ? convolution.taps() : 1; }
-  /// Blocks of values of a layout with so many blocks: one for each tap that a block has.
+  /// Weights of the layout that w holds, one after the other: four of an LSTM's cell.
+  [[nodiscard]] std::int32_t gates_of_cell() const { return epilogue.lstm ? 4 : 1; }
+  /// Blocks of values of a layout with so many blocks: one for each tap that a block has, and each weight.
   [[nodiscard]] std::int64_t weight_blocks(std::int64_t blocks) const {
-    return convolution.present() ? convolution.present_taps(blocks) : blocks;
+    return convolution.present() ? convolution.present_taps(blocks) : blocks * gates_of_cell();
   }
   /// The type of sums of products, and of gates, dbias and dgates.
   [[nodiscard]] DType sum_type() const { return sparsekiln::sum_type(dtype); }

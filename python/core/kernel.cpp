@@ -25,6 +25,7 @@ struct Operand {
   std::string_view name;
   const DLTensor* sk_operands::* place;
   bool written;
+  std::string_view written_by = "";  ///< the only operation that writes it; empty: all that take it
 };
 constexpr std::array kOperands = {
     Operand{"x", &sk_operands::x, false},
@@ -43,6 +44,12 @@ constexpr std::array kOperands = {
     Operand{"dgates", &sk_operands::dgates, true},
     Operand{"edge_gain", &sk_operands::edge_gain, false},
     Operand{"edge_bias", &sk_operands::edge_bias, false},
+    Operand{"projection", &sk_operands::projection, false},
+    Operand{"activations", &sk_operands::activations, true, "forward"},
+    Operand{"c_before", &sk_operands::c_before, false},
+    Operand{"c", &sk_operands::c, true, "forward"},
+    Operand{"dc", &sk_operands::dc, false},
+    Operand{"dc_before", &sk_operands::dc_before, true},
 };
 constexpr std::size_t kCount = kOperands.size();
 
@@ -111,6 +118,15 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
   take("edge_gain", has_part(epilogue, "edge_bias"));
   take("edge_bias", has_part(epilogue, "edge_bias"));
   take("z", std::string_view(kernel.derivative) != "none");
+  if (has_part(epilogue, "lstm") && operation != "grad_weight") {
+    const bool forward = operation == "forward";
+    take("projection", forward);
+    take("activations", !forward || has_part(epilogue, "keep"));
+    take("c_before");
+    take("c");
+    take("dc", !forward);
+    take("dc_before", !forward);
+  }
   take("gates", kernel.gates != 0);
   take("dbias", kernel.bias_gradient != 0);
   take("dgates", kernel.gate_gradient != 0);
@@ -164,7 +180,8 @@ class Call {
                                     " to be multiplied by it");
       make(main_, like);
     }
-    if (kernel_.bias_gradient != 0) make_sums("dbias", kernel_.out_features, like);
+    if (kernel_.bias_gradient != 0) make_sums("dbias", gates_of_cell() * kernel_.out_features, like);
+    for (const std::string_view name : computed_by_cell()) make_of_cell(name, like);
     if (kernel_.gate_gradient != 0) make_sums("dgates", gate_count(), like);
     if (!stream_given_) operands_.stream = like.current_stream();
     if (workspace_) take_workspace(like);
@@ -176,12 +193,13 @@ class Call {
   /// Marks the arrays that were written to as changed.
   void was_written() const {
     for (std::size_t i = 0; i < kCount; ++i)
-      if (kOperands[i].written && given_[i]) tensors_[i]->was_written();
+      if (is_written(i) && given_[i]) tensors_[i]->was_written();
   }
 
   [[nodiscard]] nb::object result() const {
     nb::list all;
     all.append(objects_[main_]);
+    for (const std::string_view name : computed_by_cell()) all.append(objects_[index_of(name)]);
     if (kernel_.bias_gradient != 0) all.append(objects_[index_of("dbias")]);
     if (kernel_.gate_gradient != 0) all.append(objects_[index_of("dgates")]);
     return nb::len(all) == 1 ? nb::borrow(objects_[main_]) : nb::object(nb::tuple(all));
@@ -220,7 +238,50 @@ class Call {
 
   void take(std::size_t i) {
     const Operand& operand = kOperands[i];
-    operands_.*operand.place = &tensors_[i].emplace(operand.name, objects_[i], operand.written).get();
+    operands_.*operand.place = &tensors_[i].emplace(operand.name, objects_[i], is_written(i)).get();
+  }
+  [[nodiscard]] bool is_written(std::size_t i) const {
+    const Operand& operand = kOperands[i];
+    return operand.written && (operand.written_by.empty() || operand.written_by == kernel_.operation);
+  }
+
+  [[nodiscard]] bool cell() const { return has_part(kernel_.epilogue, "lstm"); }
+  [[nodiscard]] std::int64_t gates_of_cell() const { return cell() ? 4 : 1; }
+  /// What the cell of an LSTM computes besides the main output.
+  [[nodiscard]] std::vector<std::string_view> computed_by_cell() const {
+    std::vector<std::string_view> names;
+    if (!cell()) return names;
+    for (std::size_t i = index_of("projection"); i < kCount; ++i)
+      if ((taken_ >> i & 1) != 0 && is_written(i)) names.push_back(kOperands[i].name);
+    std::sort(names.begin(), names.end(), std::greater<>());  // c first
+    return names;
+  }
+
+  /// An output of the cell, where it was not given.
+  void make_of_cell(std::string_view name, const Tensor& like) {
+    const std::size_t output = index_of(name);
+    if (objects_[output].is_valid()) return;
+    const bool all = name == "activations";
+    const std::int64_t features = std::string_view(kernel_.operation) == "forward" ? kernel_.out_features
+                                                                                   : kernel_.in_features;
+    const std::string_view type =
+        all ? std::string_view(kernel_.out_dtype) : element_type_named(kernel_.dtype)->sum_name;
+    objects_[output] = like.empty(shape_of_matrix(like.get(), all ? 4 * features : features), type_of(type));
+    take(output);
+  }
+
+  /// [n, features], or feature-major, of the n of the first operand, and a batch of such where that is one.
+  [[nodiscard]] std::vector<std::int64_t> shape_of_matrix(const DLTensor& given, std::int64_t features) const {
+    if (given.ndim != 2 && given.ndim != 3)
+      raise(PyExc_ValueError, "operand " + std::string(kOperands[first_].name) + " has " +
+                                  std::to_string(given.ndim) + " dimensions; 2 or 3 are taken");
+    const bool feature_major = std::string_view(kernel_.activation_order) == "feature-major";
+    const std::int64_t n = given.shape[given.ndim - (feature_major ? 1 : 2)];
+    std::vector<std::int64_t> shape;
+    if (given.ndim == 3) shape.push_back(given.shape[0]);
+    shape.push_back(feature_major ? features : n);
+    shape.push_back(feature_major ? n : features);
+    return shape;
   }
 
   /// The main output, with the shape that follows from the first operand.
@@ -232,21 +293,10 @@ class Call {
     } else if (extent == Extent::blocks) {
       objects_[output] = like.empty({kernel_.blocks, kernel_.block_out, kernel_.block_in}, type);
     } else {
-      const DLTensor& given = like.get();
-      const std::int64_t features =
-          extent == Extent::out_features ? kernel_.out_features : kernel_.in_features;
-      const bool feature_major = std::string_view(kernel_.activation_order) == "feature-major";
-      if (given.ndim == 2) {
-        const std::int64_t n = given.shape[feature_major ? 1 : 0];
-        objects_[output] = feature_major ? like.empty({features, n}, type) : like.empty({n, features}, type);
-      } else if (given.ndim == 3) {
-        const std::int64_t n = given.shape[feature_major ? 2 : 1];
-        objects_[output] = feature_major ? like.empty({given.shape[0], features, n}, type)
-                                         : like.empty({given.shape[0], n, features}, type);
-      } else {
-        raise(PyExc_ValueError, "operand " + std::string(kOperands[first_].name) + " has " +
-                                    std::to_string(given.ndim) + " dimensions; 2 or 3 are taken");
-      }
+      const std::int64_t features = extent == Extent::out_features
+                                        ? kernel_.out_features
+                                        : gates_of_cell() * std::int64_t{kernel_.in_features};
+      objects_[output] = like.empty(shape_of_matrix(like.get(), features), type);
     }
     take(output);
   }

@@ -60,6 +60,8 @@ std::uint16_t LaunchPlan::offset_of(Argument argument) {
       return offsetof(LaunchOperands, edge_bias);
     case Argument::images:
       return offsetof(LaunchOperands, images);
+    case Argument::cell:
+      return offsetof(LaunchOperands, cell);
     case Argument::n:
       return kN;
     case Argument::tables:

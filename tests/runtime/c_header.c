@@ -18,7 +18,7 @@ int header_is_c(void) {
 #define PLACE(type, member, offset) \
   _Static_assert(offsetof(type, member) == (offset), "a member of the C interface has moved")
 #define SIZE(type, bytes)                                              \
-  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 4, \
+  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 5, \
                  "a struct of the C interface has another size: state its members and the version")
 
 PLACE(sk_element_type, size, 0);
@@ -130,7 +130,13 @@ PLACE(sk_operands, threads, 168);
 PLACE(sk_operands, reserved, 172);
 PLACE(sk_operands, edge_gain, 176);
 PLACE(sk_operands, edge_bias, 184);
-SIZE(sk_operands, 192);
+PLACE(sk_operands, projection, 192);
+PLACE(sk_operands, activations, 200);
+PLACE(sk_operands, c_before, 208);
+PLACE(sk_operands, c, 216);
+PLACE(sk_operands, dc, 224);
+PLACE(sk_operands, dc_before, 232);
+SIZE(sk_operands, 240);
 
 PLACE(sk_kernel_view, size, 0);
 PLACE(sk_kernel_view, operation, 8);
