@@ -274,9 +274,11 @@ Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule
                        std::int64_t counters_in_front) {
   Workspace workspace;
   if (schedule.counters != 0)
-    workspace = {counters_in_front, std::int64_t{4} * config.rows * problem.weights() * config.merge *
-                                        problem.block.out * config.tile_n * schedule.partials};
+    workspace.bytes_per_tile = std::int64_t{4} * config.rows * problem.weights() * config.merge *
+                               problem.block.out * config.tile_n * schedule.partials;
   if (problem.image_alignment != 0) workspace.bytes_of_one = TransposedImages(problem).row_bytes();
+  // Without counters of its own, too: what it writes must not be where another entry has them.
+  if (workspace != Workspace{}) workspace.counter_bytes = counters_in_front;
   return workspace;
 }
 
