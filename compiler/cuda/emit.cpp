@@ -245,9 +245,9 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (problem.correlation) validate_lattice(problem);
   if (problem.channels_first())
     throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
-  family.validate(problem, target);
   if (problem.image_alignment != 0 && config.table == TableForm::attached)
-    refuse("channels-first activations with attached tables; baked, or channels-last ones, would work");
+    throw Error(ErrorKind::internal, "channels-first activations whose rows begin after unknown counters");
+  family.validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight unpacked; packed=0 would work", name(config.variant)));
   if (family.arithmetic == Arithmetic::cuda_cores && config.operand_a != Config().operand_a)

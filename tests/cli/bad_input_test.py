@@ -182,13 +182,23 @@ class BadFileTest(CommandTest):
                 ("kernel=3x3 input=9", "7x7", ["--input 7x7", "input=up-to:7x7"]),
                 ("none", "7", ["--input 7", "up-to:7"]),
                 ("kernel=3x3 input=up-to:9x8", "9x9", ["an input of 9x9", "up to 9x8"]),
-                ("kernel=3x3 input=up-to:9x8", "2x8", ["an input of 2x8", "up to 9x8"]),
+                ("kernel=3x3 input=up-to:9x8", "2x8", ["reaches over 3", "input of 2", "no output"]),
                 ("kernel=3x3 input=up-to:9x8", "5x5x5", ["5x5x5 has 3 dimensions", "2"]),
-                ("kernel=3x3 input=up-to:9x8", "five", ["'five' is no number"]),
+                ("kernel=3x3 input=up-to:9x8", "five", ["extents 'five'", "24x20"]),
+                ("kernel=3x3 input=up-to:9x8", "5x", ["extents '5x'", "24x20"]),
             ):
                 with self.subTest(command=command, convolution=convolution, extents=extents):
                     request = [command, "L.npy", "--conv", convolution, "--input", extents, "--target", "emulated"]
                     self.assert_refused(_NO_SENSE, request, needles)
+
+    def test_channels_first_images_with_any_layout_are_refused_on_gpus_alone(self):
+        self.make("random", "--size", 2, "--density", 1)
+        request = ["compile", "L.npy", "--conv", "kernel=3 input=9", "--activation-order", "feature-major", "-o", "out"]
+        for asked in ("attached", "tiered"):
+            words = ["channels-first", asked, "sm_90", "channels-last"]
+            self.assert_refused(_NO_SENSE, [*request, f"--{asked}", "--target", "sm_90"], words)
+        result = self.run_tool(*request, "--attached", "--target", "x86-64-v3:2")
+        self.assertEqual(result.status, 0, result.err)
 
     def test_an_edge_bias_of_channels_first_activations_is_refused_for_cpus_alone(self):
         self.make("random", "--size", 2, "--density", 1)
