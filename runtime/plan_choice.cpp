@@ -114,11 +114,10 @@ void refuse_cut_layouts(const BuildJob& job, std::string_view asked) {
 /// The workspace of channels-first images begins after counters that baked code knows.
 void refuse_transposed_images(const BuildJob& job, std::string_view asked) {
   if (asked.empty() || !job.problem.channels_first() || job.target.kind != Target::Kind::cuda) return;
-  throw Error(
-      ErrorKind::invalid_argument,
-      fmt::format("channels-first images with {} on {}: its kernels transpose them for one layout; "
-                  "channels-last ones, or no {}, would work",
-                  asked, job.target.arch, asked));
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("channels-first images with {} on {}: its kernels transpose them for one layout; "
+                          "channels-last ones, or no {}, would work",
+                          asked, job.target.arch, asked));
 }
 
 }  // namespace

@@ -278,7 +278,8 @@ class Call {
   }
 
   /// The convolution of the inputs that were given, where it takes several; none: it does not take those.
-  [[nodiscard]] std::optional<Convolution> of_images(Extent extent, const DLTensor& given, bool channels_first) const {
+  [[nodiscard]] std::optional<Convolution> of_images(Extent extent, const DLTensor& given,
+                                                     bool channels_first) const {
     if (extent != Extent::out_features)
       raise(
           PyExc_ValueError,

@@ -180,7 +180,7 @@ class BadFileTest(CommandTest):
         for command in ("run", "verify"):
             for convolution, extents, needles in (
                 ("kernel=3x3 input=9", "7x7", ["--input 7x7", "input=up-to:7x7"]),
-                ("none", "7", ["--input 7", "up-to:7"]),
+                ("none", "7", ["--input 7", "no images", "up-to:7"]),
                 ("kernel=3x3 input=up-to:9x8", "9x9", ["an input of 9x9", "up to 9x8"]),
                 ("kernel=3x3 input=up-to:9x8", "2x8", ["reaches over 3", "input of 2", "no output"]),
                 ("kernel=3x3 input=up-to:9x8", "5x5x5", ["5x5x5 has 3 dimensions", "2"]),
@@ -190,6 +190,11 @@ class BadFileTest(CommandTest):
                 with self.subTest(command=command, convolution=convolution, extents=extents):
                     request = [command, "L.npy", "--conv", convolution, "--input", extents, "--target", "emulated"]
                     self.assert_refused(_NO_SENSE, request, needles)
+
+    def test_a_glu_pair_of_blocks_that_tensor_cores_cannot_take_is_refused_for_that(self):
+        self.make("random", "--size", 2, "--density", 1)
+        request = ["compile", "L.npy", "--epilogue", "silu+glu", "--dtype", "f16", "--block", "8", "--target", "sm_90"]
+        self.assert_refused(_NO_SENSE, [*request, "-o", "out"], ["a glu pair", "16 inputs"])
 
     def test_channels_first_images_with_any_layout_are_refused_on_gpus_alone(self):
         self.make("random", "--size", 2, "--density", 1)
