@@ -186,11 +186,15 @@ sk_layout* handle(Layout layout) {
 Layout pattern(std::string_view name, const sk_pattern& p) {
   using namespace sparsekiln::patterns;
   if (name == "random") return random(p.rows, p.cols, p.density, p.seed);
-  if (name == "balanced_random") return balanced_random(p.rows, p.cols, p.density, p.seed);
+  if (name == "balanced_random") return balanced_random(p.rows, p.cols, p.density, p.seed, p.diagonal != 0);
   if (name == "block_diagonal") return block_diagonal(p.rows, p.cols, p.groups);
   if (name == "banded") return banded(p.rows, p.cols, p.half_width);
-  if (name == "watts_strogatz") return watts_strogatz(p.rows, p.cols, p.density, p.rewire, p.seed);
-  if (name == "barabasi_albert") return barabasi_albert(p.extent, p.edges, p.diagonal != 0, p.seed);
+  if (name == "watts_strogatz")
+    return watts_strogatz(p.rows, p.cols, p.density, p.rewire, p.seed, p.diagonal != 0);
+  if (name == "balanced_watts_strogatz")
+    return balanced_watts_strogatz(p.rows, p.cols, p.density, p.rewire, p.seed, p.diagonal != 0);
+  if (name == "barabasi_albert")
+    return barabasi_albert(p.extent, p.edges, p.diagonal != 0, p.seed, p.extra_edges);
   if (name == "butterfly") return butterfly(p.extent);
   if (name == "causal") return causal(p.extent);
   if (name == "strided") return strided(p.extent, p.stride);
@@ -199,7 +203,8 @@ Layout pattern(std::string_view name, const sk_pattern& p) {
   throw Error(
       ErrorKind::invalid_argument,
       fmt::format("there is no pattern '{}'; patterns.h has random, balanced_random, block_diagonal, banded, "
-                  "watts_strogatz, barabasi_albert, butterfly, causal, strided, longformer and bigbird",
+                  "watts_strogatz, balanced_watts_strogatz, barabasi_albert, butterfly, causal, strided, "
+                  "longformer and bigbird",
                   sparsekiln::printable(name)));
 }
 

@@ -138,9 +138,11 @@ void add_make(CLI::App& layout, Invocation& invocation) {
   whole("--groups", a.groups, "dense rectangles on the diagonal");
   whole("--half-width", a.half_width, "blocks of the band to each side of the diagonal");
   whole("--edges", a.edges, "edges that a new node brings");
+  whole("--extra-edges", a.extra_edges, "further edges, each of a node with the fewest (0 where not given)");
   app.add_flag_function(
       "--diagonal,!--no-diagonal", [&a](std::int64_t sum) { a.diagonal = sum > 0; },
-      "whether the diagonal is present (it is)");
+      "whether all of the diagonal is present (where not given: in barabasi-albert it is, elsewhere it need "
+      "not be)");
   whole("--stride", a.stride, "blocks between the columns attended to");
   whole("--window", a.window, "blocks attended to on each side");
   whole("--global", a.global, "first blocks that attend everywhere");

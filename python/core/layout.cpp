@@ -84,6 +84,7 @@ void set(sk_pattern& pattern, std::string_view name, nb::handle value) {
                                                                  {"half_width", &pattern.half_width},
                                                                  {"size", &pattern.extent},
                                                                  {"edges", &pattern.edges},
+                                                                 {"extra_edges", &pattern.extra_edges},
                                                                  {"stride", &pattern.stride},
                                                                  {"window", &pattern.window},
                                                                  {"global_blocks", &pattern.global_blocks},

@@ -19,9 +19,10 @@ def random(rows: int, cols: int, density: float, seed: int = 0) -> Layout:
     return _pattern("random", rows=rows, cols=cols, density=density, seed=seed)
 
 
-def balanced_random(rows: int, cols: int, density: float, seed: int = 0) -> Layout:
-    """Like random, but the numbers of blocks in rows differ by at most one, and so do those in columns."""
-    return _pattern("balanced_random", rows=rows, cols=cols, density=density, seed=seed)
+def balanced_random(rows: int, cols: int, density: float, seed: int = 0, diagonal: bool = False) -> Layout:
+    """Like random, but the numbers of blocks in rows differ by at most one, and so do those in columns; with `diagonal`, the
+    diagonal of a square grid is among them."""
+    return _pattern("balanced_random", rows=rows, cols=cols, density=density, seed=seed, diagonal=diagonal)
 
 
 def block_diagonal(rows: int, cols: int, groups: int) -> Layout:
@@ -34,15 +35,26 @@ def banded(rows: int, cols: int, half_width: int) -> Layout:
     return _pattern("banded", rows=rows, cols=cols, half_width=half_width)
 
 
-def watts_strogatz(rows: int, cols: int, density: float, rewire: float = 0.1, seed: int = 0) -> Layout:
+def watts_strogatz(rows: int, cols: int, density: float, rewire: float = 0.1, seed: int = 0, diagonal: bool = False) -> Layout:
     """Small world (Watts & Strogatz 1998; Gray, Radford & Kingma 2017): a ring lattice around the scaled diagonal, of which
-    each block is rewired within its row with probability `rewire`."""
-    return _pattern("watts_strogatz", rows=rows, cols=cols, density=density, rewire=rewire, seed=seed)
+    each block is rewired within its row with probability `rewire`; with `diagonal`, those on the diagonal stay."""
+    return _pattern("watts_strogatz", rows=rows, cols=cols, density=density, rewire=rewire, seed=seed, diagonal=diagonal)
 
 
-def barabasi_albert(size: int, edges: int, diagonal: bool = True, seed: int = 0) -> Layout:
-    """Preferential attachment over `size` nodes with `edges` edges a new node, as a symmetric grid."""
-    return _pattern("barabasi_albert", size=size, edges=edges, diagonal=diagonal, seed=seed)
+def balanced_watts_strogatz(
+    rows: int, cols: int, density: float, rewire: float = 0.1, seed: int = 0, diagonal: bool = False
+) -> Layout:
+    """Like watts_strogatz, but the numbers of blocks in columns differ by at most one, too: rewired blocks exchange their
+    columns."""
+    return _pattern(
+        "balanced_watts_strogatz", rows=rows, cols=cols, density=density, rewire=rewire, seed=seed, diagonal=diagonal
+    )
+
+
+def barabasi_albert(size: int, edges: int, diagonal: bool = True, seed: int = 0, extra_edges: int = 0) -> Layout:
+    """Preferential attachment over `size` nodes with `edges` edges a new node, as a symmetric grid; then `extra_edges` further
+    edges, each from a node with the fewest edges to a random other one. edges**2 of them give every node at least `edges`."""
+    return _pattern("barabasi_albert", size=size, edges=edges, diagonal=diagonal, seed=seed, extra_edges=extra_edges)
 
 
 def butterfly(size: int) -> Layout:

@@ -154,6 +154,12 @@ _SENSELESS_PATTERNS = [
     (["block-diagonal", "--size", "4", "--groups", "9"], ["groups", "9"]),
     (["butterfly", "--size", "12"], ["12", "power of two"]),
     (["barabasi-albert", "--size", "4", "--edges", "9"], ["edges", "9"]),
+    (["barabasi-albert", "--size", "4", "--edges", "1", "--extra-edges", "9"], ["extra_edges is 9", "0 to 3"]),
+    (["barabasi-albert", "--size", "4", "--edges", "1", "--extra-edges", "some"], ["--extra-edges", "'some'", "whole number"]),
+    (["watts-strogatz", "--size", "4", "--density", "1", "--rewire", "0", "--extra-edges", "1"], ["takes no --extra-edges"]),
+    (["watts-strogatz", "--rows", "4", "--cols", "5", "--density", "1", "--rewire", "0", "--diagonal"], ["diagonal", "4 × 5"]),
+    (["balanced-random", "--size", "9", "--density", "0.1", "--diagonal"], ["8 blocks", "diagonal alone has 9", "1/9"]),
+    (["balanced-watts-strogatz", "--size", "4", "--density", "0.5"], ["balanced-watts-strogatz", "--rewire"]),
     (["strided", "--size", "4", "--stride", "0"], ["stride", "0"]),
 ]
 

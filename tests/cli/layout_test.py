@@ -13,8 +13,11 @@ _PATTERNS = [
     (["block-diagonal", "--rows", 12, "--cols", 8, "--groups", 4], (12, 8), 24),
     (["banded", "--size", 6, "--half-width", 1], (6, 6), 16),
     (["watts-strogatz", "--rows", 16, "--cols", 16, "--density", 0.25, "--rewire", 0.2, "--seed", 3], (16, 16), 64),
-    (["barabasi-albert", "--size", 16, "--edges", 2, "--seed", 3], (16, 16), None),
-    (["barabasi-albert", "--size", 16, "--edges", 2, "--no-diagonal"], (16, 16), None),
+    (["watts-strogatz", "--size", 16, "--density", 0.0625, "--rewire", 1, "--diagonal"], (16, 16), 16),
+    (["balanced-watts-strogatz", "--size", 16, "--density", 0.25, "--rewire", 0.2, "--seed", 3, "--diagonal"], (16, 16), 64),
+    (["barabasi-albert", "--size", 16, "--edges", 2, "--seed", 3], (16, 16), 16 + 56),
+    (["barabasi-albert", "--size", 16, "--edges", 2, "--no-diagonal"], (16, 16), 56),
+    (["barabasi-albert", "--size", 16, "--edges", 2, "--extra-edges", 4], (16, 16), 16 + 56 + 8),
     (["butterfly", "--size", 16], (16, 16), 16 * 5),
     (["causal", "--size", 5], (5, 5), 15),
     (["strided", "--rows", 9, "--cols", 9, "--stride", 3], (9, 9), None),
@@ -22,7 +25,7 @@ _PATTERNS = [
     (["bigbird", "--size", 12, "--window", 1, "--global", 1, "--random", 2, "--seed", 5], (12, 12), None),
 ]
 _HEADWORDS = ["random", "block-diagonal", "banded", "watts-strogatz", "barabasi-albert", "balanced-random", "butterfly"]
-_HEADWORDS += ["causal", "strided", "longformer", "bigbird"]
+_HEADWORDS += ["causal", "strided", "longformer", "bigbird", "balanced-watts-strogatz"]
 
 
 class MakeTest(CommandTest):
@@ -57,6 +60,17 @@ class MakeTest(CommandTest):
         self.make("random", "--rows", 4, "--cols", 4, "--density", 0)
         self.assertEqual(self.answer("layout", "show", "L.npy")["blocks"], 0)
         self.succeed("layout", "show", "L.npy", "--png", "L.png")
+
+
+    def test_a_balanced_small_world_has_equally_many_blocks_in_all_columns(self):
+        arguments = ["--size", 64, "--density", 0.125, "--rewire", 0.3, "--seed", 1]
+        self.assertEqual(self.answer("layout", "make", "balanced-watts-strogatz", *arguments, "-o", "B.npy")["longest_col"], 8)
+        self.assertGreater(self.answer("layout", "make", "watts-strogatz", *arguments, "-o", "W.npy")["longest_col"], 8)
+
+    def test_the_diagonal_of_a_balanced_random_layout_is_there_if_asked_for(self):
+        self.make("balanced-random", "--size", 6, "--density", 0.1667, "--diagonal", "--seed", 4, file="L.txt")
+        lines = (self.folder / "L.txt").read_text().split("\n")
+        self.assertEqual([line.replace(" ", "")[row] for row, line in enumerate(lines[:6])], ["1"] * 6)
 
 
 class ShowTest(CommandTest):
