@@ -15,6 +15,7 @@
 #include "compiler/layout_picture.h"
 #include "compiler/schedule.h"
 #include "tools/command.h"
+#include "tools/layout_mix.h"
 #include "tools/layout_patterns.h"
 #include "tools/options.h"
 #include "tools/picture.h"
@@ -182,10 +183,11 @@ void add_show(CLI::App& layout, Invocation& invocation) {
 }  // namespace
 
 void add_layout(CLI::App& app, Invocation& invocation) {
-  CLI::App& layout = *app.add_subcommand("layout", "makes and shows layouts");
+  CLI::App& layout = *app.add_subcommand("layout", "makes, shows and examines layouts");
   layout.require_subcommand(1);
   add_make(layout, invocation);
   add_show(layout, invocation);
+  add_mix(layout, invocation);
 }
 
 }  // namespace sparsekiln::tools

@@ -1,10 +1,11 @@
 """Sparsity patterns. Sizes are in blocks.
 
 The same arguments give the same layout on every machine, in C++ and here. Every function raises InvalidArgument for sizes
-or probabilities out of range.
+or probabilities out of range. `mixing` tells how far a stack of layers spreads its inputs.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from sparsekiln import _core
 from sparsekiln.layout import Layout
@@ -80,3 +81,22 @@ def longformer(size: int, window: int, global_blocks: int) -> Layout:
 def bigbird(size: int, window: int, global_blocks: int, random_blocks: int, seed: int = 0) -> Layout:
     """Longformer's pattern and random further blocks in each row (Zaheer et al. 2020)."""
     return _pattern("bigbird", size=size, window=window, global_blocks=global_blocks, random_blocks=random_blocks, seed=seed)
+
+
+class Mixing(NamedTuple):
+    """How many output blocks of a stack of layers are reached from an input block; over all input blocks."""
+
+    minimum: int
+    median: float
+    mean: float
+    maximum: int
+    share: float  #: reached pairs of input and output block, of all pairs; 1.0 only if all are reached
+
+
+def mixing(layouts: Iterable[Layout]) -> list[Mixing]:
+    """How far layers that follow one another spread their inputs: after the first, after the first two, and so on.
+
+    The rows of each layout are the columns of the next; a layer that is applied five times is `[layout] * 5`. Raises
+    InvalidArgument for layouts that do not fit each other.
+    """
+    return [Mixing(*after) for after in _core.Layout.mixing([layout._core for layout in layouts])]

@@ -1,4 +1,4 @@
-"""`sparsekiln layout make` and `layout show`."""
+"""`sparsekiln layout make`, `layout show` and `layout mix`."""
 
 import struct
 import unittest
@@ -71,6 +71,54 @@ class MakeTest(CommandTest):
         self.make("balanced-random", "--size", 6, "--density", 0.1667, "--diagonal", "--seed", 4, file="L.txt")
         lines = (self.folder / "L.txt").read_text().split("\n")
         self.assertEqual([line.replace(" ", "")[row] for row, line in enumerate(lines[:6])], ["1"] * 6)
+
+
+class MixTest(CommandTest):
+    def test_layers_are_applied_in_the_order_of_their_files(self):
+        self.write("gathers.txt", "11\n00\n")
+        self.write("spreads.txt", "10\n10\n")
+        answer = self.answer("layout", "mix", "gathers.txt", "spreads.txt")
+        self.assertEqual(answer["input_blocks"], 2)
+        self.assertEqual([layer["file"] for layer in answer["layers"]], ["gathers.txt", "spreads.txt"])
+        self.assertEqual([layer["share"] for layer in answer["layers"]], [0.5, 1])
+        self.assertEqual(answer["complete_after"], 2)
+        answer = self.answer("layout", "mix", "spreads.txt", "gathers.txt")
+        self.assertEqual([layer["share"] for layer in answer["layers"]], [0.5, 0.25])
+        self.assertIsNone(answer["complete_after"])
+
+    def test_a_line_of_units_that_pass_on_to_the_next_has_figures_that_can_be_counted(self):
+        self.write("L.txt", "1000\n1100\n0110\n0011\n")
+        answer = self.answer("layout", "mix", "L.txt", "--steps", 3)
+        fields = ("minimum", "median", "mean", "maximum", "share", "output_blocks")
+        figures = [tuple(layer[field] for field in fields) for layer in answer["layers"]]
+        expected = [(1, 2, 1.75, 2, 7 / 16, 4), (1, 2.5, 2.25, 3, 9 / 16, 4), (1, 2.5, 2.5, 4, 10 / 16, 4)]
+        self.assertEqual(figures, expected)
+        text = self.succeed("layout", "mix", "L.txt", "--steps", 3).out
+        self.assertRegex(text, r"\n2 +1 +2\.5 +2\.25 +3 +4 +56\.250 +L\.txt\n")
+        self.assertIn("not everything is reached after 3 layers\n", text)
+
+    def test_layers_may_differ_in_size(self):
+        self.make("random", "--rows", 3, "--cols", 5, "--density", 1, file="a.npy")
+        self.make("random", "--rows", 7, "--cols", 3, "--density", 1, file="b.npy")
+        answer = self.answer("layout", "mix", "a.npy", "b.npy")
+        self.assertEqual([layer["output_blocks"] for layer in answer["layers"]], [3, 7])
+        self.assertEqual([layer["maximum"] for layer in answer["layers"]], [3, 7])
+        text = self.succeed("layout", "mix", "a.npy", "b.npy").out
+        self.assertIn("every output block is reached from every input block after 1 layer\n", text)
+
+    def test_repeated_steps_are_the_same_as_the_file_named_again(self):
+        self.make("watts-strogatz", "--size", 40, "--density", 0.1, "--rewire", 0.3)
+        self.assertEqual(
+            self.answer("layout", "mix", "L.npy", "--steps", 3), self.answer("layout", "mix", "L.npy", "L.npy", "L.npy")
+        )
+
+    def test_almost_all_pairs_are_not_shown_as_all(self):
+        self.make("random", "--size", 1000, "--density", 0.999999, "--seed", 1)
+        (layer,) = self.answer("layout", "mix", "L.npy")["layers"]
+        self.assertLess(layer["share"], 1)
+        text = self.succeed("layout", "mix", "L.npy").out
+        self.assertIn(" 99.999 ", text)
+        self.assertIn("not everything is reached after 1 layer\n", text)
 
 
 class ShowTest(CommandTest):

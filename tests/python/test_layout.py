@@ -113,3 +113,19 @@ def test_extra_edges_give_every_node_of_a_network_some():
     assert few.sum(axis=0).min() < 4 <= enough.sum(axis=0).min()
     assert enough.sum() == few.sum() + 2 * 16
     assert (enough == enough.T).all() and (enough | ~few).all()
+
+
+def test_mixing_is_that_of_boolean_matrix_products():
+    layers = [sk.patterns.random(20, 30, 0.05, seed=1), sk.patterns.random(25, 20, 0.1, seed=2)]
+    after = sk.patterns.mixing(iter(layers))
+    product = np.eye(30, dtype=int)
+    for layer, figures in zip(layers, after, strict=True):
+        product = layer.mask().astype(int) @ product
+        reached = (product > 0).sum(axis=0)
+        assert isinstance(figures, sk.patterns.Mixing)
+        assert (figures.minimum, figures.median, figures.maximum) == (reached.min(), np.median(reached), reached.max())
+        assert figures.mean == pytest.approx(reached.mean())
+        assert figures.share == pytest.approx(reached.mean() / layer.rows)
+    assert sk.patterns.mixing([]) == []
+    with pytest.raises(sk.InvalidArgument, match="layer 2 has 30 block columns"):
+        sk.patterns.mixing([layers[0], layers[0]])

@@ -59,6 +59,13 @@ PLACE(sk_layout_view, col, 48);
 PLACE(sk_layout_view, digest, 56);
 SIZE(sk_layout_view, 64);
 
+PLACE(sk_mixing, minimum, 0);
+PLACE(sk_mixing, maximum, 8);
+PLACE(sk_mixing, median, 16);
+PLACE(sk_mixing, mean, 24);
+PLACE(sk_mixing, share, 32);
+SIZE(sk_mixing, 40);
+
 PLACE(sk_field, name, 0);
 PLACE(sk_field, text, 8);
 SIZE(sk_field, 16);
