@@ -154,7 +154,28 @@ _SENSELESS_PATTERNS = [
     (["block-diagonal", "--size", "4", "--groups", "9"], ["groups", "9"]),
     (["butterfly", "--size", "12"], ["12", "power of two"]),
     (["barabasi-albert", "--size", "4", "--edges", "9"], ["edges", "9"]),
+    (["barabasi-albert", "--size", "4", "--edges", "1", "--extra-edges", "9"], ["extra_edges is 9", "0 to 3"]),
+    (["barabasi-albert", "--size", "4", "--edges", "1", "--extra-edges", "some"], ["--extra-edges", "'some'", "whole number"]),
+    (["watts-strogatz", "--size", "4", "--density", "1", "--rewire", "0", "--extra-edges", "1"], ["takes no --extra-edges"]),
+    (["watts-strogatz", "--rows", "4", "--cols", "5", "--density", "1", "--rewire", "0", "--diagonal"], ["diagonal", "4 × 5"]),
+    (["balanced-random", "--size", "9", "--density", "0.1", "--diagonal"], ["8 blocks", "diagonal alone has 9", "1/9"]),
+    (["balanced-watts-strogatz", "--size", "4", "--density", "0.5"], ["balanced-watts-strogatz", "--rewire"]),
     (["strided", "--size", "4", "--stride", "0"], ["stride", "0"]),
+]
+
+# Arguments after `layout mix`, and what the message must hold.
+_SENSELESS_MIXES = [
+    ([], ["FILE"]),
+    (["wide.npy", "wide.npy"], ["wide.npy has 5 block columns", "wide.npy, the layer before it, has 4 block rows"]),
+    (["square.npy", "square.npy", "wide.npy"], ["wide.npy has 5", "square.npy, the layer before it, has 3", "the same"]),
+    (["wide.npy", "--steps", "2"], ["--steps", "square", "wide.npy", "4 × 5"]),
+    (["square.npy", "square.npy", "--steps", "2"], ["--steps", "2 files"]),
+    (["square.npy", "--steps", "0"], ["--steps is 0", "1 to 1000"]),
+    (["square.npy", "--steps", "-1"], ["--steps is -1", "1 to 1000"]),
+    (["square.npy", "--steps", "1001"], ["--steps is 1001", "1 to 1000"]),
+    (["square.npy", "--steps", "few"], ["--steps", "'few'", "whole number"]),
+    (["empty.npy"], ["layer 1 has 0 × 3 blocks", "1 × 1"]),
+    (["damaged.npy"], ["damaged.npy", "byte"]),
 ]
 
 
@@ -164,6 +185,15 @@ class BadFileTest(CommandTest):
             with self.subTest(file):
                 self.write(file, content)
                 self.assert_refused(_NO_SENSE, ["layout", "show", file], [file, *needles])
+
+    def test_layers_that_cannot_be_mixed_are_refused(self):
+        self.make("random", "--rows", 4, "--cols", 5, "--density", 0.5, file="wide.npy")
+        self.make("causal", "--size", 3, file="square.npy")
+        self.write("empty.npy", shaped("(0, 3)", b""))
+        self.write("damaged.npy", shaped("(2, 3)", b"\1" * 5))
+        for arguments, needles in _SENSELESS_MIXES:
+            with self.subTest(" ".join(arguments)):
+                self.assert_refused(_NO_SENSE, ["layout", "mix", *arguments], needles)
 
     def test_a_senseless_convolution_is_refused(self):
         self.make("random", "--size", 2, "--density", 1)
