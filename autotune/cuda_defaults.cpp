@@ -39,11 +39,17 @@ struct Priced {
   double us;
 };
 
+/// Keeps a config that is refused, for its reason. That of a family for small batches is that another would
+/// work: it counts only where no other is refused.
+void keep_refused(std::optional<Config>& refused, const Config& config) {
+  if (!refused || config.variant != Variant::stream) refused = config;
+}
+
 /// What the model can price of the candidates for a default, the least first; of equals, in the order of the
 /// axes. `refused`: one that it cannot, since the numbers do not go together.
 template <class Computed>
 std::vector<Priced> priced(const Computed& computed, const Problem& problem, const Target& target,
-                           std::int64_t n, Config& refused) {
+                           std::int64_t n, std::optional<Config>& refused) {
   const Architecture figures = architecture(target);
   Pricing pricing(problem, target);
   std::vector<Priced> found;
@@ -52,7 +58,7 @@ std::vector<Priced> priced(const Computed& computed, const Problem& problem, con
       found.push_back({config, pricing.of(config, n).us});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::invalid_argument) throw;
-      refused = candidate;
+      keep_refused(refused, candidate);
     }
   std::stable_sort(found.begin(), found.end(),
                    [](const Priced& one, const Priced& other) { return one.us < other.us; });
@@ -65,10 +71,10 @@ template <class Computed>
 Config default_config(const Computed& computed, const Problem& problem, const Target& target,
                       std::int64_t n) {
   const ConfigCheck compiler(problem, target);
-  Config refused;
+  std::optional<Config> refused;
   const auto works = [&](const Config& config) {
     if (compiler.refusal(config).empty()) return true;
-    refused = config;
+    keep_refused(refused, config);
     return false;
   };
   std::optional<Config> unsound;
@@ -87,7 +93,7 @@ Config default_config(const Computed& computed, const Problem& problem, const Ta
     }
   }
   if (fastest) return chosen;
-  return unsound.value_or(refused);
+  return unsound ? *unsound : refused.value_or(Config());
 }
 
 }  // namespace

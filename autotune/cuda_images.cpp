@@ -19,8 +19,8 @@ constexpr double kInstructionsOfWrite = 6;
 std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 /// `into`: images to rows; otherwise rows to images.
-void add(Transpositions& work, const TransposedImages::Side& side, std::int32_t alignment, std::int64_t n,
-         bool into) {
+void add(Transpositions& work, const TransposedImages& all, const TransposedImages::Side& side,
+         std::int32_t alignment, std::int64_t n, bool into) {
   const auto element = static_cast<std::int64_t>(size_of(side.dtype));
   const std::int64_t images = n * side.positions * side.features * element;
   const std::int64_t row = quotient_up(side.features * element, 16) * 16;
@@ -30,7 +30,9 @@ void add(Transpositions& work, const TransposedImages::Side& side, std::int32_t 
   const std::int64_t tiles = into ? n * quotient_up(side.features, 32) * quotient_up(side.positions, columns)
                                   : n * quotient_up(side.positions, 32) * quotient_up(side.features, columns);
   work.shared_bytes += tiles * 2 * 4 * kTileWords;
-  const std::int64_t of_images = std::gcd(std::gcd(side.positions * element, std::int64_t{16}), alignment);
+  // The rows of a feature of dynamic images may begin anywhere.
+  const std::int64_t of_feature = all.dynamic ? element : side.positions * element;
+  const std::int64_t of_images = std::gcd(std::gcd(of_feature, std::int64_t{16}), alignment);
   const std::int64_t of_rows = into ? 16 : std::gcd(side.features * element, std::int64_t{16});
   const auto lane_units = [](std::int64_t unit) { return static_cast<double>(4 * kTileWords / 32 / unit); };
   const double read = lane_units(into ? of_images : of_rows);
@@ -47,9 +49,9 @@ Transpositions transpositions_of(const Spmm& product, std::int64_t n) {
   if (product.image_alignment == 0) return work;
   const TransposedImages images(product);
   for (std::int32_t i = 0; i < images.x.activations; ++i)
-    add(work, images.x, product.image_alignment, n, true);
+    add(work, images, images.x, product.image_alignment, n, true);
   for (std::int32_t i = 0; i < images.y.activations; ++i)  // a residual is read, and y is written
-    add(work, images.y, product.image_alignment, n, i != 0);
+    add(work, images, images.y, product.image_alignment, n, i != 0);
   work.kernels = 2;
   return work;
 }
@@ -58,9 +60,9 @@ Transpositions transpositions_of(const Sddmm& gradient, std::int64_t n) {
   Transpositions work;
   if (gradient.image_alignment == 0) return work;
   const TransposedImages images(gradient);
-  add(work, images.x, gradient.image_alignment, n, true);
+  add(work, images, images.x, gradient.image_alignment, n, true);
   for (std::int32_t i = 0; i < images.y.activations; ++i)
-    add(work, images.y, gradient.image_alignment, n, true);
+    add(work, images, images.y, gradient.image_alignment, n, true);
   work.kernels = 1;
   return work;
 }

@@ -294,7 +294,7 @@ int run_program(bench::CommandLine& line) {
     Cache cache(static_cast<std::int64_t>(megabytes * 1e6));
     std::visit(
         [&](const auto& computed) { run(ctas_of(computed, target, config, n, cache, sums), at_once, cache); },
-        computed_by(problem));
+        computed_by(problem, target));
     return nlohmann::json{{"memory_bytes", cache.from_memory()},
                           {"ratio", static_cast<double>(cache.from_memory()) / once},
                           {"partial_sums_bytes", sums.written()}};

@@ -159,6 +159,25 @@ std::int64_t wide_extent(const Convolution& convolution, std::size_t i, std::int
   return convolution.transposed ? output_extent(convolution, i, input) : input;
 }
 
+constexpr std::array<std::string_view, 3> kNames{"depth", "height", "width"};
+
+bool leaves_output(const Convolution& convolution, std::size_t i, std::int64_t input) {
+  const std::int64_t wide = wide_extent(convolution, i, input);
+  return wide >= 1 && reach(convolution, i) <= wide + paddings(convolution, i);
+}
+
+/// Where it does not.
+[[noreturn]] void refuse_no_output(const Convolution& convolution, std::size_t i, std::int64_t input) {
+  const std::int64_t wide = wide_extent(convolution, i, input);
+  if (wide < 1)
+    refuse(fmt::format("convolution: a padding of {} positions leaves no output in its {}; less would work",
+                       paddings(convolution, i), kNames[i]));
+  refuse(
+      fmt::format("convolution: a kernel that reaches over {} positions in an input of {}, padding included, "
+                  "leaves no output; more padding would work",
+                  reach(convolution, i), wide + paddings(convolution, i)));
+}
+
 }  // namespace
 
 bool Convolution::has_tap(std::int64_t block, std::int32_t tap) const {
@@ -195,14 +214,15 @@ Extents Convolution::output(const Extents& of_input) const {
 bool Convolution::takes(const Extents& of_input) const {
   if (!dynamic) return of_input == input;
   for (std::size_t i = 0; i < 3; ++i) {
-    if (of_input[i] < 1 || of_input[i] > input[i]) return false;
-    const std::int64_t wide = wide_extent(*this, i, of_input[i]);
-    if (wide < 1 || reach(*this, i) > wide + paddings(*this, i)) return false;
+    if (of_input[i] < 1 || of_input[i] > input[i] || !leaves_output(*this, i, of_input[i])) return false;
   }
   return true;
 }
 
 Convolution Convolution::at(const Extents& of_input) const {
+  for (std::size_t i = 0; dynamic && i < 3; ++i)
+    if (of_input[i] >= 1 && of_input[i] <= input[i] && !leaves_output(*this, i, of_input[i]))
+      refuse_no_output(*this, i, of_input[i]);
   if (!takes(of_input))
     refuse(fmt::format("convolution: an input of {}, where it is {}{}", joined(of_input, dimensions),
                        dynamic ? "up to " : "", joined(input, dimensions)));
@@ -255,6 +275,11 @@ Convolution parse_convolution(std::string_view text) {
 }
 
 Extents parse_extents(std::string_view text, std::int32_t dimensions) {
+  const std::vector<std::string_view> parts = parts_of(text, 'x');
+  if (std::any_of(parts.begin(), parts.end(), [](std::string_view part) {
+        return part.empty() || part.find_first_not_of("0123456789") != std::string_view::npos;
+      }))
+    refuse(fmt::format("extents '{}': numbers joined by x, such as 24x20, would work", printable(text)));
   return spread(numbers_of(text, text), static_cast<std::size_t>(dimensions), 1, text);
 }
 
@@ -285,8 +310,6 @@ std::string to_string(const Convolution& convolution) {
 }
 
 namespace {
-
-constexpr std::array<std::string_view, 3> kNames{"depth", "height", "width"};
 
 void validate_output_padding(const Convolution& convolution, std::size_t i) {
   const std::int32_t more = convolution.output_padding[i];
@@ -340,18 +363,10 @@ void validate(const Convolution& convolution) {
       refuse(
           fmt::format("convolution: a {} where there are {} dimensions", kNames[i], convolution.dimensions));
     validate_output_padding(convolution, i);
-    const std::int64_t wide = wide_extent(convolution, i, convolution.input[i]);
-    if (wide < 1)
-      refuse(fmt::format("convolution: a padding of {} positions leaves no output in its {}; less would work",
-                         paddings(convolution, i), kNames[i]));
-    const std::int64_t padded = wide + paddings(convolution, i);
+    const std::int64_t padded = wide_extent(convolution, i, convolution.input[i]) + paddings(convolution, i);
     if (padded > kMostPositions) refuse(fmt::format("convolution: more than {} positions", kMostPositions));
-    if (reach(convolution, i) > padded)
-      refuse(
-          fmt::format("convolution: a kernel that reaches over {} positions in an input of {}, padding "
-                      "included, leaves no "
-                      "output; more padding would work",
-                      reach(convolution, i), padded));
+    if (!leaves_output(convolution, i, convolution.input[i]))
+      refuse_no_output(convolution, i, convolution.input[i]);
   }
   if (std::int64_t{convolution.kernel[0]} * convolution.kernel[1] > kMostTaps ||
       product(convolution.kernel) > kMostTaps)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
@@ -29,6 +30,16 @@ void check_blocks(std::int64_t blocks) {
         fmt::format("{} blocks or more are too many; at most {} are possible", blocks, Layout::kMaxBlocks));
 }
 
+void check_diagonal(std::int64_t rows, std::int64_t cols, std::int64_t blocks) {
+  if (rows != cols)
+    refuse(fmt::format("diagonal of {} × {} blocks; expected as many rows as columns", rows, cols));
+  if (blocks < rows)
+    refuse(
+        fmt::format("the density gives {} blocks, and the diagonal alone has {}; expected a density of "
+                    "1/{} or more",
+                    blocks, rows, rows));
+}
+
 std::int64_t blocks_of(std::int64_t rows, std::int64_t cols, double density) {
   check_extent("rows", rows);
   check_extent("cols", cols);
@@ -50,6 +61,21 @@ std::int64_t RowUnion::make_disjoint() {
     columns += last - first;
   }
   return columns;
+}
+
+void RowList::add(Indices& columns) {
+  std::sort(columns.begin(), columns.end());
+  col_.insert(col_.end(), columns.begin(), columns.end());
+  crow_.push_back(static_cast<std::int32_t>(col_.size()));
+}
+
+Layout RowList::layout(std::int64_t cols) && {
+  const auto rows = std::ssize(crow_) - 1;
+  return Layout::from_csr(rows, cols, std::move(crow_), std::move(col_));
+}
+
+void shuffle(Indices& values, SplitMix64& random) {
+  for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[draw_below(random, i)]);
 }
 
 FreeColumns::FreeColumns(std::int64_t cols) : taken_in_(static_cast<std::size_t>(cols)) {}

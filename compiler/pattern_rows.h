@@ -13,6 +13,8 @@
 /// Shared by the patterns: checks of their arguments, and grids made row by row.
 namespace sparsekiln::patterns {
 
+using Indices = std::vector<std::int32_t>;
+
 /// Throws `invalid_argument`: "pattern: WHAT".
 [[noreturn]] void refuse(const std::string& what);
 
@@ -24,6 +26,10 @@ void check_extent(std::string_view argument, std::int64_t value);
 void check_fraction(std::string_view argument, double value);
 /// Throws `invalid_argument` if a pattern has more blocks than a layout can hold.
 void check_blocks(std::int64_t blocks);
+
+/// Throws `invalid_argument` unless a grid of rows × cols is square and has so many blocks or more that its
+/// diagonal can be among them.
+void check_diagonal(std::int64_t rows, std::int64_t cols, std::int64_t blocks);
 
 /// round(density · rows · cols), halves up.
 [[nodiscard]] std::int64_t blocks_of(std::int64_t rows, std::int64_t cols, double density);
@@ -71,6 +77,21 @@ class RowUnion {
   std::int64_t cols_;
   Ranges ranges_;
 };
+
+/// Grows a layout by whole rows, whose columns may come in any order.
+class RowList {
+ public:
+  /// Sorts the columns.
+  void add(Indices& columns);
+  [[nodiscard]] Layout layout(std::int64_t cols) &&;
+
+ private:
+  Indices crow_{0};
+  Indices col_;
+};
+
+/// Fisher–Yates, from the end.
+void shuffle(Indices& values, SplitMix64& random);
 
 /// The columns of one row that are taken, and uniform draws from the others. One object serves many rows. The
 /// cost of a row is proportional to the number of columns that it takes, not to the width of the grid, except

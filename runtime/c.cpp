@@ -183,14 +183,25 @@ sk_layout* handle(Layout layout) {
   return new sk_layout{std::move(layout), std::move(digest)};
 }
 
+std::vector<Layout> layouts_of(const sk_layout* const* handles, size_t count, const char* all,
+                               const char* one) {
+  std::vector<Layout> layouts;
+  for (size_t i = 0; i < count; ++i) layouts.push_back(given((&given(handles, all))[i], one).layout);
+  return layouts;
+}
+
 Layout pattern(std::string_view name, const sk_pattern& p) {
   using namespace sparsekiln::patterns;
   if (name == "random") return random(p.rows, p.cols, p.density, p.seed);
-  if (name == "balanced_random") return balanced_random(p.rows, p.cols, p.density, p.seed);
+  if (name == "balanced_random") return balanced_random(p.rows, p.cols, p.density, p.seed, p.diagonal != 0);
   if (name == "block_diagonal") return block_diagonal(p.rows, p.cols, p.groups);
   if (name == "banded") return banded(p.rows, p.cols, p.half_width);
-  if (name == "watts_strogatz") return watts_strogatz(p.rows, p.cols, p.density, p.rewire, p.seed);
-  if (name == "barabasi_albert") return barabasi_albert(p.extent, p.edges, p.diagonal != 0, p.seed);
+  if (name == "watts_strogatz")
+    return watts_strogatz(p.rows, p.cols, p.density, p.rewire, p.seed, p.diagonal != 0);
+  if (name == "balanced_watts_strogatz")
+    return balanced_watts_strogatz(p.rows, p.cols, p.density, p.rewire, p.seed, p.diagonal != 0);
+  if (name == "barabasi_albert")
+    return barabasi_albert(p.extent, p.edges, p.diagonal != 0, p.seed, p.extra_edges);
   if (name == "butterfly") return butterfly(p.extent);
   if (name == "causal") return causal(p.extent);
   if (name == "strided") return strided(p.extent, p.stride);
@@ -199,7 +210,8 @@ Layout pattern(std::string_view name, const sk_pattern& p) {
   throw Error(
       ErrorKind::invalid_argument,
       fmt::format("there is no pattern '{}'; patterns.h has random, balanced_random, block_diagonal, banded, "
-                  "watts_strogatz, barabasi_albert, butterfly, causal, strided, longformer and bigbird",
+                  "watts_strogatz, balanced_watts_strogatz, barabasi_albert, butterfly, causal, strided, "
+                  "longformer and bigbird",
                   sparsekiln::printable(name)));
 }
 
@@ -314,9 +326,20 @@ sk_status sk_layout_transposed(const sk_layout* layout, sk_layout** transposed) 
 
 sk_status sk_layout_diagonal(const sk_layout* const* parts, size_t count, sk_layout** layout) {
   return guarded([&] {
-    std::vector<Layout> layouts;
-    for (size_t i = 0; i < count; ++i) layouts.push_back(given((&given(parts, "parts"))[i], "a part").layout);
-    given(layout, "layout") = handle(Layout::diagonal(layouts));
+    given(layout, "layout") = handle(Layout::diagonal(layouts_of(parts, count, "parts", "a part")));
+  });
+}
+
+sk_status sk_layout_mixing(const sk_layout* const* layers, size_t count, sk_mixing* after) {
+  return guarded([&] {
+    const std::vector<Layout> layouts = layouts_of(layers, count, "layers", "a layer");
+    sk_mixing* next = count > 0 ? &given(after, "after") : nullptr;
+    for (const sparsekiln::patterns::Mixing& one : sparsekiln::patterns::mixing(layouts))
+      *next++ = {.minimum = one.minimum,
+                 .maximum = one.maximum,
+                 .median = one.median,
+                 .mean = one.mean,
+                 .share = one.share};
   });
 }
 

@@ -34,8 +34,8 @@ std::int64_t positions_of(const Extents& extents) {
                                             const Convolution& convolution) {
   const std::span most = std::span(convolution.input).last(static_cast<std::size_t>(convolution.dimensions));
   refuse_shape(name, is,
-               fmt::format("images with axes of their own for up to {} positions, and as many as one output "
-                           "needs ({})",
+               fmt::format("images with axes of their own for up to {} positions, and enough of them for an "
+                           "output ({})",
                            fmt::join(most, " x "), to_string(convolution)));
 }
 [[noreturn, gnu::cold]] void refuse_rows(std::string_view name, std::int64_t rows, std::int64_t positions) {

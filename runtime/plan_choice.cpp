@@ -111,12 +111,22 @@ void refuse_cut_layouts(const BuildJob& job, std::string_view asked) {
                           job.problem.out_features(), job.problem.in_features(), asked, asked));
 }
 
+/// The workspace of channels-first images begins after counters that baked code knows.
+void refuse_transposed_images(const BuildJob& job, std::string_view asked) {
+  if (asked.empty() || !job.problem.channels_first() || job.target.kind != Target::Kind::cuda) return;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("channels-first images with {} on {}: its kernels transpose them for one layout; "
+                          "channels-last ones, or no {}, would work",
+                          asked, job.target.arch, asked));
+}
+
 }  // namespace
 
 Plan plan_for(const BuildJob& job, const Options& options) {
   const std::string_view asked = asked_for_any_layout(job, options);
   refuse_masks_of_blocks(job, asked);
   refuse_cut_layouts(job, asked);
+  refuse_transposed_images(job, asked);
   Plan plan = wanted_plan(job, options);
   if (job.require != Require::prebuilt || job.pinned) return plan;
   ReadOnlyStores packs = packs_of(job);

@@ -42,6 +42,11 @@ TestLaunchShape shape_of(const LaunchArguments& arguments, const Options& option
   TestLaunchShape shape{.n = batch_of(arguments.n, options.batch)};
   const Convolution& convolution = options.convolution;
   if (!arguments.input) return shape;
+  if (!convolution.present())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("--input {}: a linear layer has no images; --conv \"kernel=3x3 input=up-to:{}\" "
+                            "would take it",
+                            printable(*arguments.input), printable(*arguments.input)));
   if (!convolution.dynamic)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--input {}: --conv \"... input=up-to:{}\" would take it",

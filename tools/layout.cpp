@@ -15,6 +15,7 @@
 #include "compiler/layout_picture.h"
 #include "compiler/schedule.h"
 #include "tools/command.h"
+#include "tools/layout_mix.h"
 #include "tools/layout_patterns.h"
 #include "tools/options.h"
 #include "tools/picture.h"
@@ -138,9 +139,11 @@ void add_make(CLI::App& layout, Invocation& invocation) {
   whole("--groups", a.groups, "dense rectangles on the diagonal");
   whole("--half-width", a.half_width, "blocks of the band to each side of the diagonal");
   whole("--edges", a.edges, "edges that a new node brings");
+  whole("--extra-edges", a.extra_edges, "further edges, each of a node with the fewest (0 where not given)");
   app.add_flag_function(
       "--diagonal,!--no-diagonal", [&a](std::int64_t sum) { a.diagonal = sum > 0; },
-      "whether the diagonal is present (it is)");
+      "whether all of the diagonal is present (where not given: in barabasi-albert it is, elsewhere it need "
+      "not be)");
   whole("--stride", a.stride, "blocks between the columns attended to");
   whole("--window", a.window, "blocks attended to on each side");
   whole("--global", a.global, "first blocks that attend everywhere");
@@ -180,10 +183,11 @@ void add_show(CLI::App& layout, Invocation& invocation) {
 }  // namespace
 
 void add_layout(CLI::App& app, Invocation& invocation) {
-  CLI::App& layout = *app.add_subcommand("layout", "makes and shows layouts");
+  CLI::App& layout = *app.add_subcommand("layout", "makes, shows and examines layouts");
   layout.require_subcommand(1);
   add_make(layout, invocation);
   add_show(layout, invocation);
+  add_mix(layout, invocation);
 }
 
 }  // namespace sparsekiln::tools

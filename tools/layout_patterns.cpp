@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 1> kHalfWidth{"half-width"};
 constexpr std::array<std::string_view, 2> kDensityRewire{"density", "rewire"};
 constexpr std::array<std::string_view, 1> kEdges{"edges"};
 constexpr std::array<std::string_view, 2> kDiagonalSeed{"diagonal", "seed"};
+constexpr std::array<std::string_view, 3> kExtraEdgesDiagonalSeed{"extra-edges", "diagonal", "seed"};
 constexpr std::array<std::string_view, 1> kStride{"stride"};
 constexpr std::array<std::string_view, 2> kWindowGlobal{"window", "global"};
 constexpr std::array<std::string_view, 3> kWindowGlobalRandom{"window", "global", "random"};
@@ -32,21 +33,29 @@ std::uint64_t seed_of(const Arguments& a) { return a.seed.value_or(0); }
 constexpr std::array kPatterns{
     Pattern{"random", false, kDensity, kSeed,
             [](const Arguments& a) { return patterns::random(*a.rows, *a.cols, *a.density, seed_of(a)); }},
-    Pattern{"balanced-random", false, kDensity, kSeed,
+    Pattern{"balanced-random", false, kDensity, kDiagonalSeed,
             [](const Arguments& a) {
-              return patterns::balanced_random(*a.rows, *a.cols, *a.density, seed_of(a));
+              return patterns::balanced_random(*a.rows, *a.cols, *a.density, seed_of(a),
+                                               a.diagonal.value_or(false));
             }},
     Pattern{"block-diagonal", false, kGroups, Names{},
             [](const Arguments& a) { return patterns::block_diagonal(*a.rows, *a.cols, *a.groups); }},
     Pattern{"banded", false, kHalfWidth, Names{},
             [](const Arguments& a) { return patterns::banded(*a.rows, *a.cols, *a.half_width); }},
-    Pattern{"watts-strogatz", false, kDensityRewire, kSeed,
+    Pattern{"watts-strogatz", false, kDensityRewire, kDiagonalSeed,
             [](const Arguments& a) {
-              return patterns::watts_strogatz(*a.rows, *a.cols, *a.density, *a.rewire, seed_of(a));
+              return patterns::watts_strogatz(*a.rows, *a.cols, *a.density, *a.rewire, seed_of(a),
+                                              a.diagonal.value_or(false));
             }},
-    Pattern{"barabasi-albert", true, kEdges, kDiagonalSeed,
+    Pattern{"balanced-watts-strogatz", false, kDensityRewire, kDiagonalSeed,
             [](const Arguments& a) {
-              return patterns::barabasi_albert(*a.size, *a.edges, a.diagonal.value_or(true), seed_of(a));
+              return patterns::balanced_watts_strogatz(*a.rows, *a.cols, *a.density, *a.rewire, seed_of(a),
+                                                       a.diagonal.value_or(false));
+            }},
+    Pattern{"barabasi-albert", true, kEdges, kExtraEdgesDiagonalSeed,
+            [](const Arguments& a) {
+              return patterns::barabasi_albert(*a.size, *a.edges, a.diagonal.value_or(true), seed_of(a),
+                                               a.extra_edges.value_or(0));
             }},
     Pattern{"butterfly", true, Names{}, Names{},
             [](const Arguments& a) { return patterns::butterfly(*a.size); }},
@@ -70,6 +79,7 @@ std::vector<std::string_view> given(const Arguments& a) {
   note("groups", a.groups.has_value());
   note("half-width", a.half_width.has_value());
   note("edges", a.edges.has_value());
+  note("extra-edges", a.extra_edges.has_value());
   note("stride", a.stride.has_value());
   note("window", a.window.has_value());
   note("global", a.global.has_value());

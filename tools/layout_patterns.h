@@ -11,7 +11,8 @@ namespace sparsekiln::tools {
 
 /// What a pattern may be asked with, as given on the command line.
 struct PatternArguments {
-  std::optional<std::int64_t> rows, cols, size, groups, half_width, edges, stride, window, global, random;
+  std::optional<std::int64_t> rows, cols, size, groups, half_width, edges, extra_edges, stride, window,
+      global, random;
   std::optional<double> density, rewire;
   std::optional<std::uint64_t> seed;
   std::optional<bool> diagonal;

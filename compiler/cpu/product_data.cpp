@@ -207,7 +207,8 @@ LayoutData product_data(const Spmm& problem, const Geometry& geometry, const Sch
   data[LayoutNumber::streams] =
       problem.weight.blocks() * geometry.block_bytes() * (problem.epilogue.glu ? 2 : 1) > kCachedBytes;
   data[LayoutNumber::counters] = schedule.counters;
-  data[LayoutNumber::counter_bytes] = schedule.counters > 0 ? counters_in_front : 0;
+  // Without counters of its own, too: x is packed after those of the other entries.
+  data[LayoutNumber::counter_bytes] = counters_in_front;
   data[LayoutNumber::tile_bytes] = (data[LayoutNumber::words] * geometry.panel_word_bytes() +
                                     geometry.sums_bytes * schedule.partials + 63) /
                                    64 * 64;

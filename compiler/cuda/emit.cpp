@@ -248,9 +248,9 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (problem.correlation) validate_lattice(problem);
   if (problem.channels_first())
     throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
-  family.validate(problem, target);
   if (problem.image_alignment != 0 && config.table == TableForm::attached)
-    refuse("channels-first activations with attached tables; baked, or channels-last ones, would work");
+    throw Error(ErrorKind::internal, "channels-first activations whose rows begin after unknown counters");
+  family.validate(problem, target);
   if (config.packed)
     refuse(fmt::format("variant {} reads the weight unpacked; packed=0 would work", name(config.variant)));
   if (family.arithmetic == Arithmetic::cuda_cores && config.operand_a != Config().operand_a)
@@ -279,9 +279,11 @@ Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule
                        std::int64_t counters_in_front) {
   Workspace workspace;
   if (schedule.counters != 0)
-    workspace = {counters_in_front, std::int64_t{4} * config.rows * problem.weights() * config.merge *
-                                        problem.block.out * config.tile_n * schedule.partials};
+    workspace.bytes_per_tile = std::int64_t{4} * config.rows * problem.weights() * config.merge *
+                               problem.block.out * config.tile_n * schedule.partials;
   if (problem.image_alignment != 0) workspace.bytes_of_one = TransposedImages(problem).row_bytes();
+  // Without counters of its own, too: what it writes must not be where another entry has them.
+  if (workspace != Workspace{}) workspace.counter_bytes = counters_in_front;
   return workspace;
 }
 

@@ -73,7 +73,7 @@ sk_status sk_set_threads(int32_t threads);
 typedef void (*sk_team)(void (*body)(void* data), void* data, unsigned threads, unsigned flags);
 void sk_set_team(sk_team team);
 
-/* ---- layouts (layout.h, patterns.h) ---- */
+/* ---- layouts (layout.h, patterns.h, mixing.h) ---- */
 
 typedef struct sk_layout sk_layout;
 
@@ -99,8 +99,9 @@ typedef struct sk_pattern {
   int64_t groups, half_width; /* block_diagonal, banded */
   int64_t extent;             /* `size` of the square ones */
   int64_t edges;
-  int diagonal; /* barabasi_albert */
+  int diagonal; /* barabasi_albert, watts_strogatz, balanced_watts_strogatz, balanced_random */
   int64_t stride, window, global_blocks, random_blocks;
+  int64_t extra_edges; /* barabasi_albert */
 } sk_pattern;
 /* All zeros. Here and below `size` is that of the caller's struct, and nothing is written beyond its end. The
  * function without a size initialises the first version of the struct, for bindings that look it up by its
@@ -120,6 +121,14 @@ typedef struct sk_layout_view {
   const char* digest;  /* 32 hexadecimal digits */
 } sk_layout_view;
 sk_status sk_layout_describe(const sk_layout* layout, sk_layout_view* view);
+
+/* How many output blocks the input blocks reach. This struct never grows. */
+typedef struct sk_mixing {
+  int64_t minimum, maximum;
+  double median, mean, share;
+} sk_mixing;
+/* Writes an entry a layer: after[0] is after the first layer, after[count - 1] after all. */
+sk_status sk_layout_mixing(const sk_layout* const* layers, size_t count, sk_mixing* after);
 
 /* ---- what is computed, as text (Computation of problem.h) ---- */
 

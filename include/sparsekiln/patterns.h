@@ -12,9 +12,11 @@ namespace sparsekiln::patterns {
 /// round(density · rows · cols) distinct blocks, uniformly.
 [[nodiscard]] Layout random(std::int64_t rows, std::int64_t cols, double density, std::uint64_t seed);
 
-/// Like `random`, but row populations differ by at most one, and column populations by at most one.
-[[nodiscard]] Layout balanced_random(std::int64_t rows, std::int64_t cols, double density,
-                                     std::uint64_t seed);
+/// Like `random`, but row populations differ by at most one, and column populations by at most one. Where
+/// `diagonal`, the diagonal of a square grid is among them, and the other blocks are balanced as well; the
+/// density must give at least one block a row. Made with trades between rows (Strona et al. 2014, Curveball).
+[[nodiscard]] Layout balanced_random(std::int64_t rows, std::int64_t cols, double density, std::uint64_t seed,
+                                     bool diagonal = false);
 
 /// `groups` dense rectangles on the diagonal, of sizes that differ by at most one.
 [[nodiscard]] Layout block_diagonal(std::int64_t rows, std::int64_t cols, std::int64_t groups);
@@ -26,16 +28,33 @@ namespace sparsekiln::patterns {
 /// ring lattice of the given density around the scaled diagonal, of which each block is rewired within its
 /// row with probability `rewire` to a column not yet taken. It has round(density · rows · cols) blocks; row
 /// populations differ by at most one, whatever `rewire` is. At 0 each row is one run of columns that wraps
-/// around.
+/// around. Where `diagonal`, the blocks on the diagonal of a square grid are not rewired, so that each unit
+/// keeps its own input; the density must give at least one block a row.
 [[nodiscard]] Layout watts_strogatz(std::int64_t rows, std::int64_t cols, double density, double rewire,
-                                    std::uint64_t seed);
+                                    std::uint64_t seed, bool diagonal = false);
+
+/// Like `watts_strogatz`, but column populations differ by at most one, too, so that every input is used as
+/// often as any other. The same lattice, of which each block is chosen with probability `rewire`; the chosen
+/// blocks of different rows exchange their columns at random, which keeps all populations (rewiring that
+/// preserves degrees: Maslov & Sneppen 2002; here with the trades of `balanced_random`). Some of them end
+/// where they were, and a single one stays. In a grid that is not square, the lattice may have columns that
+/// differ by more than one; then as few blocks as possible are moved within their rows before.
+[[nodiscard]] Layout balanced_watts_strogatz(std::int64_t rows, std::int64_t cols, double density,
+                                             double rewire, std::uint64_t seed, bool diagonal = false);
 
 /// Barabási–Albert preferential attachment over `size` nodes with `edges` edges a new node (Gray, Radford &
 /// Kingma 2017, §3), as a symmetric size × size grid; the diagonal is set where `diagonal`. The first `edges`
 /// nodes start without edges and the next one is joined to all of them, so there are 2 · edges · (size −
 /// edges) blocks off the diagonal. 0 ≤ edges < size.
-[[nodiscard]] Layout barabasi_albert(std::int64_t size, std::int64_t edges, bool diagonal,
-                                     std::uint64_t seed);
+///
+/// The first nodes may be left with one edge. `extra_edges` further edges go to the nodes that have few, as
+/// in the masks of the LSTM of github.com/openai/blocksparse: one after the other, each joins a node with the
+/// fewest edges, drawn among equals, to one of the nodes that it is not yet joined to, drawn uniformly. Each
+/// is two blocks. With edges² extra edges every node has at least `edges`, and there are as many blocks off
+/// the diagonal as in a ring lattice of 2 · edges neighbors: 2 · edges · size. At most as many as there are
+/// pairs of nodes not joined.
+[[nodiscard]] Layout barabasi_albert(std::int64_t size, std::int64_t edges, bool diagonal, std::uint64_t seed,
+                                     std::int64_t extra_edges = 0);
 
 /// Butterfly: block (i, j) for j = i and for j = i with one of log2(size) bits flipped. `size` is a power of
 /// two.

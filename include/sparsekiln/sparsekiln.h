@@ -11,6 +11,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/kernel.h>
 #include <sparsekiln/layout.h>
+#include <sparsekiln/mixing.h>
 #include <sparsekiln/operands.h>
 #include <sparsekiln/options.h>
 #include <sparsekiln/patterns.h>

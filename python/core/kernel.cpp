@@ -309,8 +309,10 @@ class Call {
     const bool forward = extent == Extent::out_features;
     const std::int64_t features = forward ? kernel_.out_features : kernel_.in_features;
     const bool channels_first = std::string_view(kernel_.activation_order) == "feature-major";
-    const Convolution convolution =
+    const std::optional<Convolution> fixed =
         convolution_.dynamic ? of_images(extent, given, channels_first) : convolution_;
+    if (!fixed) return {0};  // the launch says what is wrong with what was given
+    const Convolution& convolution = *fixed;
     const std::int64_t from = forward ? convolution.input_positions() : convolution.output_positions();
     const std::int64_t to = forward ? convolution.output_positions() : convolution.input_positions();
     if (given.ndim == 2 && !channels_first) return {given.shape[0] / from * to, features};
@@ -325,8 +327,9 @@ class Call {
     return shape;
   }
 
-  /// The convolution of the inputs that were given, where it takes several.
-  [[nodiscard]] Convolution of_images(Extent extent, const DLTensor& given, bool channels_first) const {
+  /// The convolution of the inputs that were given, where it takes several; none: it does not take those.
+  [[nodiscard]] std::optional<Convolution> of_images(Extent extent, const DLTensor& given,
+                                                     bool channels_first) const {
     if (extent != Extent::out_features)
       raise(
           PyExc_ValueError,
@@ -338,8 +341,8 @@ class Call {
       const std::int64_t most = std::int64_t{convolution_.input[place]} + 1;  // which it does not take
       extents[place] = static_cast<std::int32_t>(std::min(given.shape[(channels_first ? 2 : 1) + i], most));
     }
-    // The launch refuses those that do not fit.
-    return convolution_.takes(extents) ? convolution_.at(extents) : convolution_;
+    if (!convolution_.takes(extents)) return std::nullopt;
+    return convolution_.at(extents);
   }
 
   /// Checks that it is on the device of the operands. Its size, which the library checks, is the number of

@@ -55,12 +55,33 @@ Layout transposed(const Layout& layout) {
   return Layout(result);
 }
 
-Layout diagonal(const std::vector<const Layout*>& parts) {
+std::vector<const sk_layout*> handles_of(const std::vector<const Layout*>& layouts) {
   std::vector<const sk_layout*> handles;
-  for (const Layout* part : parts) handles.push_back(part->get());
+  for (const Layout* layout : layouts) handles.push_back(layout->get());
+  return handles;
+}
+
+Layout diagonal(const std::vector<const Layout*>& parts) {
+  const std::vector<const sk_layout*> handles = handles_of(parts);
   sk_layout* result = nullptr;
   check(sk_layout_diagonal(handles.data(), handles.size(), &result));
   return Layout(result);
+}
+
+/// (minimum, median, mean, maximum, share) after each layer.
+nb::list mixing(const std::vector<const Layout*>& layers) {
+  const std::vector<const sk_layout*> handles = handles_of(layers);
+  std::vector<sk_mixing> after(handles.size());
+  sk_status status = SK_OK;
+  {
+    const nb::gil_scoped_release release;
+    status = sk_layout_mixing(handles.data(), handles.size(), after.data());
+  }
+  check(status);
+  nb::list result;
+  for (const sk_mixing& one : after)
+    result.append(nb::make_tuple(one.minimum, one.median, one.mean, one.maximum, one.share));
+  return result;
 }
 
 template <typename T>
@@ -84,6 +105,7 @@ void set(sk_pattern& pattern, std::string_view name, nb::handle value) {
                                                                  {"half_width", &pattern.half_width},
                                                                  {"size", &pattern.extent},
                                                                  {"edges", &pattern.edges},
+                                                                 {"extra_edges", &pattern.extra_edges},
                                                                  {"stride", &pattern.stride},
                                                                  {"window", &pattern.window},
                                                                  {"global_blocks", &pattern.global_blocks},
@@ -136,6 +158,7 @@ void bind_layout(nb::module_& module) {
       .def_static("from_mask", from_mask)
       .def_static("diagonal", diagonal)
       .def_static("load", load)
+      .def_static("mixing", mixing)
       .def_static("pattern", pattern)
       .def("save",
            [](const Layout& self, const nb::bytes& file) { check(sk_layout_save(self.get(), file.c_str())); })

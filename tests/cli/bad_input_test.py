@@ -154,7 +154,28 @@ _SENSELESS_PATTERNS = [
     (["block-diagonal", "--size", "4", "--groups", "9"], ["groups", "9"]),
     (["butterfly", "--size", "12"], ["12", "power of two"]),
     (["barabasi-albert", "--size", "4", "--edges", "9"], ["edges", "9"]),
+    (["barabasi-albert", "--size", "4", "--edges", "1", "--extra-edges", "9"], ["extra_edges is 9", "0 to 3"]),
+    (["barabasi-albert", "--size", "4", "--edges", "1", "--extra-edges", "some"], ["--extra-edges", "'some'", "whole number"]),
+    (["watts-strogatz", "--size", "4", "--density", "1", "--rewire", "0", "--extra-edges", "1"], ["takes no --extra-edges"]),
+    (["watts-strogatz", "--rows", "4", "--cols", "5", "--density", "1", "--rewire", "0", "--diagonal"], ["diagonal", "4 × 5"]),
+    (["balanced-random", "--size", "9", "--density", "0.1", "--diagonal"], ["8 blocks", "diagonal alone has 9", "1/9"]),
+    (["balanced-watts-strogatz", "--size", "4", "--density", "0.5"], ["balanced-watts-strogatz", "--rewire"]),
     (["strided", "--size", "4", "--stride", "0"], ["stride", "0"]),
+]
+
+# Arguments after `layout mix`, and what the message must hold.
+_SENSELESS_MIXES = [
+    ([], ["FILE"]),
+    (["wide.npy", "wide.npy"], ["wide.npy has 5 block columns", "wide.npy, the layer before it, has 4 block rows"]),
+    (["square.npy", "square.npy", "wide.npy"], ["wide.npy has 5", "square.npy, the layer before it, has 3", "the same"]),
+    (["wide.npy", "--steps", "2"], ["--steps", "square", "wide.npy", "4 × 5"]),
+    (["square.npy", "square.npy", "--steps", "2"], ["--steps", "2 files"]),
+    (["square.npy", "--steps", "0"], ["--steps is 0", "1 to 1000"]),
+    (["square.npy", "--steps", "-1"], ["--steps is -1", "1 to 1000"]),
+    (["square.npy", "--steps", "1001"], ["--steps is 1001", "1 to 1000"]),
+    (["square.npy", "--steps", "few"], ["--steps", "'few'", "whole number"]),
+    (["empty.npy"], ["layer 1 has 0 × 3 blocks", "1 × 1"]),
+    (["damaged.npy"], ["damaged.npy", "byte"]),
 ]
 
 
@@ -164,6 +185,15 @@ class BadFileTest(CommandTest):
             with self.subTest(file):
                 self.write(file, content)
                 self.assert_refused(_NO_SENSE, ["layout", "show", file], [file, *needles])
+
+    def test_layers_that_cannot_be_mixed_are_refused(self):
+        self.make("random", "--rows", 4, "--cols", 5, "--density", 0.5, file="wide.npy")
+        self.make("causal", "--size", 3, file="square.npy")
+        self.write("empty.npy", shaped("(0, 3)", b""))
+        self.write("damaged.npy", shaped("(2, 3)", b"\1" * 5))
+        for arguments, needles in _SENSELESS_MIXES:
+            with self.subTest(" ".join(arguments)):
+                self.assert_refused(_NO_SENSE, ["layout", "mix", *arguments], needles)
 
     def test_a_senseless_convolution_is_refused(self):
         self.make("random", "--size", 2, "--density", 1)
@@ -180,15 +210,30 @@ class BadFileTest(CommandTest):
         for command in ("run", "verify"):
             for convolution, extents, needles in (
                 ("kernel=3x3 input=9", "7x7", ["--input 7x7", "input=up-to:7x7"]),
-                ("none", "7", ["--input 7", "up-to:7"]),
+                ("none", "7", ["--input 7", "no images", "up-to:7"]),
                 ("kernel=3x3 input=up-to:9x8", "9x9", ["an input of 9x9", "up to 9x8"]),
-                ("kernel=3x3 input=up-to:9x8", "2x8", ["an input of 2x8", "up to 9x8"]),
+                ("kernel=3x3 input=up-to:9x8", "2x8", ["reaches over 3", "input of 2", "no output"]),
                 ("kernel=3x3 input=up-to:9x8", "5x5x5", ["5x5x5 has 3 dimensions", "2"]),
-                ("kernel=3x3 input=up-to:9x8", "five", ["'five' is no number"]),
+                ("kernel=3x3 input=up-to:9x8", "five", ["extents 'five'", "24x20"]),
+                ("kernel=3x3 input=up-to:9x8", "5x", ["extents '5x'", "24x20"]),
             ):
                 with self.subTest(command=command, convolution=convolution, extents=extents):
                     request = [command, "L.npy", "--conv", convolution, "--input", extents, "--target", "emulated"]
                     self.assert_refused(_NO_SENSE, request, needles)
+
+    def test_a_glu_pair_of_blocks_that_tensor_cores_cannot_take_is_refused_for_that(self):
+        self.make("random", "--size", 2, "--density", 1)
+        request = ["compile", "L.npy", "--epilogue", "silu+glu", "--dtype", "f16", "--block", "8", "--target", "sm_90"]
+        self.assert_refused(_NO_SENSE, [*request, "-o", "out"], ["a glu pair", "16 inputs"])
+
+    def test_channels_first_images_with_any_layout_are_refused_on_gpus_alone(self):
+        self.make("random", "--size", 2, "--density", 1)
+        request = ["compile", "L.npy", "--conv", "kernel=3 input=9", "--activation-order", "feature-major", "-o", "out"]
+        for asked in ("attached", "tiered"):
+            words = ["channels-first", asked, "sm_90", "channels-last"]
+            self.assert_refused(_NO_SENSE, [*request, f"--{asked}", "--target", "sm_90"], words)
+        result = self.run_tool(*request, "--attached", "--target", "x86-64-v3:2")
+        self.assertEqual(result.status, 0, result.err)
 
     def test_an_edge_bias_of_channels_first_activations_is_refused_for_cpus_alone(self):
         self.make("random", "--size", 2, "--density", 1)

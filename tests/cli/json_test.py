@@ -8,7 +8,7 @@ from command import CommandTest, compilable_targets
 _COMPILE_KEYS = {"ok", "file", "from", "compile_ms", "key", "config", "resources", "target", "log", "operation"}
 _COMPILE_KEYS |= {"in_features", "out_features", "blocks", "block", "batch", "dtype", "out_dtype", "compiler", "source"}
 _RESOURCE_KEYS = {"registers", "shared_bytes", "spill_store_bytes", "code_bytes", "up_to", "workers", "passes"}
-_COMMANDS = [[], ["layout"], ["layout", "make"], ["layout", "show"], ["compile"], ["run"], ["precompile"]]
+_COMMANDS = [[], ["layout"], ["layout", "make"], ["layout", "show"], ["layout", "mix"], ["compile"], ["run"], ["precompile"]]
 _COMMANDS += [["pack"], ["pack", "list"], ["pack", "verify"], ["pack", "merge"], ["pack", "extract"], ["report"], ["doctor"]]
 
 

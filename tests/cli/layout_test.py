@@ -1,4 +1,4 @@
-"""`sparsekiln layout make` and `layout show`."""
+"""`sparsekiln layout make`, `layout show` and `layout mix`."""
 
 import struct
 import unittest
@@ -13,8 +13,11 @@ _PATTERNS = [
     (["block-diagonal", "--rows", 12, "--cols", 8, "--groups", 4], (12, 8), 24),
     (["banded", "--size", 6, "--half-width", 1], (6, 6), 16),
     (["watts-strogatz", "--rows", 16, "--cols", 16, "--density", 0.25, "--rewire", 0.2, "--seed", 3], (16, 16), 64),
-    (["barabasi-albert", "--size", 16, "--edges", 2, "--seed", 3], (16, 16), None),
-    (["barabasi-albert", "--size", 16, "--edges", 2, "--no-diagonal"], (16, 16), None),
+    (["watts-strogatz", "--size", 16, "--density", 0.0625, "--rewire", 1, "--diagonal"], (16, 16), 16),
+    (["balanced-watts-strogatz", "--size", 16, "--density", 0.25, "--rewire", 0.2, "--seed", 3, "--diagonal"], (16, 16), 64),
+    (["barabasi-albert", "--size", 16, "--edges", 2, "--seed", 3], (16, 16), 16 + 56),
+    (["barabasi-albert", "--size", 16, "--edges", 2, "--no-diagonal"], (16, 16), 56),
+    (["barabasi-albert", "--size", 16, "--edges", 2, "--extra-edges", 4], (16, 16), 16 + 56 + 8),
     (["butterfly", "--size", 16], (16, 16), 16 * 5),
     (["causal", "--size", 5], (5, 5), 15),
     (["strided", "--rows", 9, "--cols", 9, "--stride", 3], (9, 9), None),
@@ -22,7 +25,7 @@ _PATTERNS = [
     (["bigbird", "--size", 12, "--window", 1, "--global", 1, "--random", 2, "--seed", 5], (12, 12), None),
 ]
 _HEADWORDS = ["random", "block-diagonal", "banded", "watts-strogatz", "barabasi-albert", "balanced-random", "butterfly"]
-_HEADWORDS += ["causal", "strided", "longformer", "bigbird"]
+_HEADWORDS += ["causal", "strided", "longformer", "bigbird", "balanced-watts-strogatz"]
 
 
 class MakeTest(CommandTest):
@@ -57,6 +60,65 @@ class MakeTest(CommandTest):
         self.make("random", "--rows", 4, "--cols", 4, "--density", 0)
         self.assertEqual(self.answer("layout", "show", "L.npy")["blocks"], 0)
         self.succeed("layout", "show", "L.npy", "--png", "L.png")
+
+
+    def test_a_balanced_small_world_has_equally_many_blocks_in_all_columns(self):
+        arguments = ["--size", 64, "--density", 0.125, "--rewire", 0.3, "--seed", 1]
+        self.assertEqual(self.answer("layout", "make", "balanced-watts-strogatz", *arguments, "-o", "B.npy")["longest_col"], 8)
+        self.assertGreater(self.answer("layout", "make", "watts-strogatz", *arguments, "-o", "W.npy")["longest_col"], 8)
+
+    def test_the_diagonal_of_a_balanced_random_layout_is_there_if_asked_for(self):
+        self.make("balanced-random", "--size", 6, "--density", 0.1667, "--diagonal", "--seed", 4, file="L.txt")
+        lines = (self.folder / "L.txt").read_text().split("\n")
+        self.assertEqual([line.replace(" ", "")[row] for row, line in enumerate(lines[:6])], ["1"] * 6)
+
+
+class MixTest(CommandTest):
+    def test_layers_are_applied_in_the_order_of_their_files(self):
+        self.write("gathers.txt", "11\n00\n")
+        self.write("spreads.txt", "10\n10\n")
+        answer = self.answer("layout", "mix", "gathers.txt", "spreads.txt")
+        self.assertEqual(answer["input_blocks"], 2)
+        self.assertEqual([layer["file"] for layer in answer["layers"]], ["gathers.txt", "spreads.txt"])
+        self.assertEqual([layer["share"] for layer in answer["layers"]], [0.5, 1])
+        self.assertEqual(answer["complete_after"], 2)
+        answer = self.answer("layout", "mix", "spreads.txt", "gathers.txt")
+        self.assertEqual([layer["share"] for layer in answer["layers"]], [0.5, 0.25])
+        self.assertIsNone(answer["complete_after"])
+
+    def test_a_line_of_units_that_pass_on_to_the_next_has_figures_that_can_be_counted(self):
+        self.write("L.txt", "1000\n1100\n0110\n0011\n")
+        answer = self.answer("layout", "mix", "L.txt", "--steps", 3)
+        fields = ("minimum", "median", "mean", "maximum", "share", "output_blocks")
+        figures = [tuple(layer[field] for field in fields) for layer in answer["layers"]]
+        expected = [(1, 2, 1.75, 2, 7 / 16, 4), (1, 2.5, 2.25, 3, 9 / 16, 4), (1, 2.5, 2.5, 4, 10 / 16, 4)]
+        self.assertEqual(figures, expected)
+        text = self.succeed("layout", "mix", "L.txt", "--steps", 3).out
+        self.assertRegex(text, r"\n2 +1 +2\.5 +2\.25 +3 +4 +56\.250 +L\.txt\n")
+        self.assertIn("not everything is reached after 3 layers\n", text)
+
+    def test_layers_may_differ_in_size(self):
+        self.make("random", "--rows", 3, "--cols", 5, "--density", 1, file="a.npy")
+        self.make("random", "--rows", 7, "--cols", 3, "--density", 1, file="b.npy")
+        answer = self.answer("layout", "mix", "a.npy", "b.npy")
+        self.assertEqual([layer["output_blocks"] for layer in answer["layers"]], [3, 7])
+        self.assertEqual([layer["maximum"] for layer in answer["layers"]], [3, 7])
+        text = self.succeed("layout", "mix", "a.npy", "b.npy").out
+        self.assertIn("every output block is reached from every input block after 1 layer\n", text)
+
+    def test_repeated_steps_are_the_same_as_the_file_named_again(self):
+        self.make("watts-strogatz", "--size", 40, "--density", 0.1, "--rewire", 0.3)
+        self.assertEqual(
+            self.answer("layout", "mix", "L.npy", "--steps", 3), self.answer("layout", "mix", "L.npy", "L.npy", "L.npy")
+        )
+
+    def test_almost_all_pairs_are_not_shown_as_all(self):
+        self.make("random", "--size", 1000, "--density", 0.999999, "--seed", 1)
+        (layer,) = self.answer("layout", "mix", "L.npy")["layers"]
+        self.assertLess(layer["share"], 1)
+        text = self.succeed("layout", "mix", "L.npy").out
+        self.assertIn(" 99.999 ", text)
+        self.assertIn("not everything is reached after 1 layer\n", text)
 
 
 class ShowTest(CommandTest):

@@ -166,7 +166,10 @@ TEST_CASE("a dynamic convolution takes inputs up to its own that have an output,
   CHECK(dynamic.output({1, 4, 5}) == Convolution::Extents{1, 2, 2});
   CHECK(dynamic.at({1, 4, 5}) == parse_convolution("kernel=3x2 stride=2 padding=1x0 input=4x5"));
   CHECK_THROWS_WITH(static_cast<void>(dynamic.at({1, 4, 1})),
-                    "convolution: an input of 4x1, where it is up to 9x8");
+                    "convolution: a kernel that reaches over 2 positions in an input of 1, padding included, "
+                    "leaves no output; more padding would work");
+  CHECK_THROWS_WITH(static_cast<void>(dynamic.at({1, 10, 2})),
+                    "convolution: an input of 10x2, where it is up to 9x8");
   const Convolution fixed = dynamic.at({1, 4, 5});
   CHECK(fixed.takes({1, 4, 5}));
   CHECK_FALSE(fixed.takes({1, 3, 5}));

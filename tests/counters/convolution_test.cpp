@@ -213,13 +213,14 @@ const std::vector<Counted>& with_edges() {
   return all;
 }
 
-/// The same of channels-first images, of even and odd numbers of points.
+/// The same of channels-first images, of even and odd numbers of points, and of any number of them.
 const std::vector<Counted>& with_images() {
   static const std::vector<Counted> all = [] {
     std::vector<Counted> result;
     for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
       for (const char* const geometry :
-           {"kernel=3x3 padding=1 input=12x12", "kernel=3x3 stride=2 padding=1 input=11x9"})
+           {"kernel=3x3 padding=1 input=12x12", "kernel=3x3 stride=2 padding=1 input=11x9",
+            "kernel=3x3 padding=1 input=up-to:12x12"})
         for (const Types& types : {Types{DType::f16, Math::ieee}, Types{DType::f32, Math::ieee}})
           result.push_back(
               count(operation, geometry, {32, 32}, types, "sm_90:4", {}, ActivationOrder::feature_major));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sparsekiln/convolution.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
@@ -202,6 +203,43 @@ TEST_CASE(
       }
     }
   }
+}
+
+TEST_CASE("one workspace serves images of every batch, of entries that split rows and of others") {
+  const Layout layout = patterns::random(2, 2, 1, 7);
+  int mixed = 0;
+  for (const Operation operation : {Operation::forward, Operation::grad_input})
+    for (const ActivationOrder order : {ActivationOrder::batch_major, ActivationOrder::feature_major}) {
+      const Precision precision = Suite::current().precisions()[1];
+      Options options = Suite::current().options({16, 16}, Batch::up_to(64), precision);
+      options.operation = operation;
+      options.order = order;
+      options.convolution = parse_convolution("kernel=3x3 padding=1 input=8x8");
+      const Kernel kernel = compile(layout, options);
+      const Problem problem = make_problem(layout, options);
+      CAPTURE(name(operation));
+      CAPTURE(name(order));
+      bool splits = false;
+      bool does_not = false;
+      for (const Entry& entry : kernel.binary().entries) {
+        (entry.workspace.bytes_per_tile > 0 ? splits : does_not) = true;
+        if (entry.workspace != Workspace{})
+          CHECK(entry.workspace.counter_bytes == kernel.workspace_counter_bytes());
+      }
+      mixed += splits && does_not;
+      GuardedWorkspace workspace(kernel, kernel.workspace_bytes(64));
+      for (const std::int64_t n : {1, 64, 1, 8, 1, 1}) {
+        CAPTURE(n);
+        const HostInputs inputs = make_inputs(problem, n, Inputs::small_integers, 3);
+        PoisonedOutput output(problem, n);
+        launch(kernel, problem, inputs, output, workspace.bytes());
+        const CheckResult check_result =
+            check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
+        CHECK_MESSAGE(check_result.ok, check_result.first_failure);
+        CHECK(workspace.guard_holds());
+      }
+    }
+  if (!Suite::current().on_cpu()) CHECK(mixed == 4);  // otherwise this tests little
 }
 
 TEST_CASE("a workspace that is a byte too small, or has no stated size, is refused with a reason") {

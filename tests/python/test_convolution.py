@@ -140,6 +140,9 @@ def test_channels_first_images_give_the_same_bits(geometry, dtype):
 @pytest.mark.parametrize("geometry", ["kernel=3x2 stride=2 padding=1", "kernel=3x2 stride=2x1 padding=1 transposed"])
 def test_one_kernel_serves_images_of_any_extents_up_to_its_bound(geometry, order):
     options = {"block": BLOCK, "batch": sk.up_to(3), "target": "cpu", "order": order}
+    with pytest.raises(sk.InvalidArgument, match="up to 9 x 8 positions"):  # and makes no y of that size
+        large = np.lib.stride_tricks.as_strided(np.zeros(1, "f4"), (2, 90_000, 90_000, 64), (0, 0, 0, 4))
+        sk.compile(layout(), convolution=f"{geometry} input=up-to:9x8", **options)(large, np.zeros(1, "f4"))
     any_size = {op: sk.compile(layout(), op=op, convolution=f"{geometry} input=up-to:9x8", **options)
                 for op in ("forward", "grad_input", "grad_weight")}  # fmt: skip
 

@@ -81,6 +81,7 @@ def test_every_pattern_is_made_and_is_the_same_again():
         lambda: sk.patterns.random(8, 9, 0.25, seed=5), lambda: sk.patterns.balanced_random(8, 9, 0.25, seed=5),
         lambda: sk.patterns.block_diagonal(8, 9, 3), lambda: sk.patterns.banded(8, 9, 1),
         lambda: sk.patterns.watts_strogatz(8, 9, 0.3, 0.2, seed=5), lambda: sk.patterns.barabasi_albert(9, 2),
+        lambda: sk.patterns.balanced_watts_strogatz(8, 9, 0.3, 0.2, seed=5),
         lambda: sk.patterns.butterfly(8), lambda: sk.patterns.causal(5), lambda: sk.patterns.strided(9, 3),
         lambda: sk.patterns.longformer(9, 1, 1), lambda: sk.patterns.bigbird(9, 1, 1, 1, seed=5),
     ]  # fmt: skip
@@ -89,3 +90,42 @@ def test_every_pattern_is_made_and_is_the_same_again():
     assert sk.patterns.random(8, 8, 0.5, seed=1) != sk.patterns.random(8, 8, 0.5, seed=2)
     with pytest.raises(ValueError, match="density"):
         sk.patterns.random(8, 8, 1.5)
+
+
+@pytest.mark.parametrize("make", [
+    lambda **more: sk.patterns.balanced_random(16, 16, 0.2, **more),
+    lambda **more: sk.patterns.watts_strogatz(16, 16, 0.2, rewire=1, **more),
+    lambda **more: sk.patterns.balanced_watts_strogatz(16, 16, 0.2, rewire=1, **more),
+    lambda **more: sk.patterns.barabasi_albert(16, 2, **{"diagonal": False, **more}),
+])  # fmt: skip
+def test_the_diagonal_is_present_if_asked_for(make):
+    assert make(diagonal=True).mask().diagonal().all()
+    assert not make().mask().diagonal().all()
+
+
+def test_a_balanced_small_world_has_equal_rows_and_columns():
+    mask = sk.patterns.balanced_watts_strogatz(64, 64, 0.125, rewire=0.3, seed=1, diagonal=True).mask()
+    assert set(mask.sum(axis=0)) == set(mask.sum(axis=1)) == {8}
+
+
+def test_extra_edges_give_every_node_of_a_network_some():
+    few, enough = (sk.patterns.barabasi_albert(64, 4, False, 1, extra_edges=extra).mask() for extra in (0, 16))
+    assert few.sum(axis=0).min() < 4 <= enough.sum(axis=0).min()
+    assert enough.sum() == few.sum() + 2 * 16
+    assert (enough == enough.T).all() and (enough | ~few).all()
+
+
+def test_mixing_is_that_of_boolean_matrix_products():
+    layers = [sk.patterns.random(20, 30, 0.05, seed=1), sk.patterns.random(25, 20, 0.1, seed=2)]
+    after = sk.patterns.mixing(iter(layers))
+    product = np.eye(30, dtype=int)
+    for layer, figures in zip(layers, after, strict=True):
+        product = layer.mask().astype(int) @ product
+        reached = (product > 0).sum(axis=0)
+        assert isinstance(figures, sk.patterns.Mixing)
+        assert (figures.minimum, figures.median, figures.maximum) == (reached.min(), np.median(reached), reached.max())
+        assert figures.mean == pytest.approx(reached.mean())
+        assert figures.share == pytest.approx(reached.mean() / layer.rows)
+    assert sk.patterns.mixing([]) == []
+    with pytest.raises(sk.InvalidArgument, match="layer 2 has 30 block columns"):
+        sk.patterns.mixing([layers[0], layers[0]])

@@ -46,7 +46,8 @@ PLACE(sk_pattern, stride, 88);
 PLACE(sk_pattern, window, 96);
 PLACE(sk_pattern, global_blocks, 104);
 PLACE(sk_pattern, random_blocks, 112);
-SIZE(sk_pattern, 120);
+PLACE(sk_pattern, extra_edges, 120);
+SIZE(sk_pattern, 128);
 
 PLACE(sk_layout_view, size, 0);
 PLACE(sk_layout_view, rows, 8);
@@ -57,6 +58,13 @@ PLACE(sk_layout_view, crow, 40);
 PLACE(sk_layout_view, col, 48);
 PLACE(sk_layout_view, digest, 56);
 SIZE(sk_layout_view, 64);
+
+PLACE(sk_mixing, minimum, 0);
+PLACE(sk_mixing, maximum, 8);
+PLACE(sk_mixing, median, 16);
+PLACE(sk_mixing, mean, 24);
+PLACE(sk_mixing, share, 32);
+SIZE(sk_mixing, 40);
 
 PLACE(sk_field, name, 0);
 PLACE(sk_field, text, 8);

@@ -165,6 +165,73 @@ TEST_CASE("layouts are described, and their copies in other forms are equal") {
   sk_layout_free(nullptr);
 }
 
+TEST_CASE("a pattern reads the members that it has, and those that an older struct lacks are zeros") {
+  sk_pattern pattern;
+  sk_pattern_init(&pattern);
+  pattern.extent = 16;
+  pattern.edges = 2;
+  pattern.extra_edges = 4;
+  const auto blocks = [&] {
+    sk_layout* layout = nullptr;
+    REQUIRE(sk_layout_pattern("barabasi_albert", &pattern, &layout) == SK_OK);
+    sk_layout_view view{};
+    view.size = sizeof(view);
+    REQUIRE(sk_layout_describe(layout, &view) == SK_OK);
+    sk_layout_free(layout);
+    return view.blocks;
+  };
+  CHECK(blocks() == 2 * (2 * 14 + 4));
+  pattern.size = offsetof(sk_pattern, extra_edges);
+  CHECK(blocks() == 2 * 2 * 14);
+}
+
+TEST_CASE("balanced small worlds are made by their name, with a diagonal if that is asked for") {
+  sk_pattern pattern;
+  sk_pattern_init(&pattern);
+  pattern.rows = pattern.cols = 16;
+  pattern.density = 1.0 / 16;
+  pattern.rewire = 1;
+  pattern.diagonal = 1;
+  for (const char* name : {"balanced_watts_strogatz", "watts_strogatz", "balanced_random"}) {
+    sk_layout* layout = nullptr;
+    REQUIRE(sk_layout_pattern(name, &pattern, &layout) == SK_OK);
+    sk_layout_view view{};
+    view.size = sizeof(view);
+    REQUIRE(sk_layout_describe(layout, &view) == SK_OK);
+    REQUIRE(view.blocks == 16);
+    for (int i = 0; i < 16; ++i) CHECK(view.col[i] == i);
+    sk_layout_free(layout);
+  }
+}
+
+TEST_CASE("mixing is told after each layer, and refused where layers do not fit") {
+  sk_layout* layout = exchange();
+  const std::array<const sk_layout*, 2> layers = {layout, layout};
+  std::array<sk_mixing, 3> after{};
+  after[2].minimum = 77;
+  REQUIRE(sk_layout_mixing(layers.data(), layers.size(), after.data()) == SK_OK);
+  for (int k : {0, 1}) {
+    CHECK(after[k].minimum == 1);
+    CHECK(after[k].maximum == 1);
+    CHECK(after[k].median == 1);
+    CHECK(after[k].mean == 1);
+    CHECK(after[k].share == 0.5);
+  }
+  CHECK(after[2].minimum == 77);
+  CHECK(sk_layout_mixing(nullptr, 0, nullptr) == SK_OK);
+  CHECK(sk_layout_mixing(nullptr, 1, after.data()) == SK_INVALID_ARGUMENT);
+  CHECK(sk_layout_mixing(layers.data(), 1, nullptr) == SK_INVALID_ARGUMENT);
+  const std::array<std::uint8_t, 6> mask = {1, 1, 1, 1, 1, 1};
+  sk_layout* wide = nullptr;
+  REQUIRE(sk_layout_from_mask(2, 3, mask.data(), &wide) == SK_OK);
+  const std::array<const sk_layout*, 2> misfits = {layout, wide};
+  CHECK(sk_layout_mixing(misfits.data(), misfits.size(), after.data()) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("3 block columns") != std::string::npos);
+  CHECK(after[0].share == 0.5);
+  sk_layout_free(wide);
+  sk_layout_free(layout);
+}
+
 TEST_CASE("fields without an array are refused with a sentence") {
   sk_layout* layout = exchange();
   sk_options options;
