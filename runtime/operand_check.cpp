@@ -151,21 +151,23 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
   if ((feature_major ? rows : row) != features || result.n < 0 || result.matrices < 0)
     refuse_matrix(name, view, features, feature_major);
   const auto bytes = static_cast<std::int64_t>(size_of(type));
-  const std::int64_t unit = contract.alignment / bytes;
+  // The state of an LSTM's cell may have larger elements than the activations that the contract speaks of.
+  const std::int64_t alignment = std::max<std::int64_t>(contract.alignment, bytes);
+  const std::int64_t unit = alignment / bytes;
   // An axis of extent 1 may have any stride. Kernels form the addresses of rows beyond the last one, too;
   // they read nothing there, but what they copy must be aligned.
   result.stride = rows > 1 ? view.stride[first] : (row + unit - 1) / unit * unit;
   result.joined_stride = result.stride;
   if (rows == 0 || row == 0 || result.matrices == 0) return result;
-  check_address(name, view.data, contract.alignment);
+  check_address(name, view.data, alignment);
   if ((row > 1 && view.stride[first + 1] != 1) ||
       (rows > 1 && (result.stride < row || result.stride % unit != 0)))
     refuse_stride(name, view.stride[first], view.stride[first + 1], row, unit);
   if (result.matrices == 1) return result;
   result.matrix_bytes = view.stride[0] * bytes;
-  if (result.matrix_bytes % contract.alignment != 0)
+  if (result.matrix_bytes % alignment != 0)
     refuse(name, fmt::format("its matrices are {} bytes apart, which is no multiple of {}",
-                             result.matrix_bytes, contract.alignment));
+                             result.matrix_bytes, alignment));
   if (rows == 1) result.joined_stride = view.stride[0];
   result.joins =
       !feature_major && (rows == 1 ? view.stride[0] >= row : view.stride[0] == rows * result.stride);

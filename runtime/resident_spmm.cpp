@@ -79,7 +79,7 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
       operands.edge_bias = view(place(inputs.edge_bias), problem.sum_type(), rows, product.out_features());
     }
     const auto of_cell = [&](TensorView Operands::* operand, const HostActivation& matrix) {
-      if (!matrix.bytes.empty()) operands.*operand = any.of_y(view_of(place(matrix.bytes), matrix));
+      if (matrix.features != 0) operands.*operand = any.of_y(view_of(place(matrix.bytes), matrix));
     };
     of_cell(&Operands::projection, inputs.cell.projection);
     of_cell(&Operands::activations, inputs.cell.activations);

@@ -93,12 +93,14 @@ std::vector<Epilogue> all_epilogues() {
           {.scale = true, .bias = true, .residual = true},
           {.scale = true, .bias = true, .activation = Activation::relu, .residual = true}};
 }
-/// Epilogues with two weights, last.
+/// Epilogues with two weights, and with four, last.
 std::vector<Epilogue> all_and_glu_epilogues() {
   std::vector<Epilogue> epilogues = all_epilogues();
   epilogues.push_back({.activation = Activation::silu, .glu = true});
   epilogues.push_back(
       {.scale = true, .bias = true, .activation = Activation::gelu, .glu = true, .residual = true});
+  epilogues.push_back({.lstm = true});
+  epilogues.push_back({.lstm = true, .keep = true});
   return epilogues;
 }
 
@@ -355,7 +357,7 @@ Case case_of(const Space& space, const Row& row) {
 
 /// Whether config, block and types go together. Most rows that are tried do not, and refusing one takes the
 /// emitter some microseconds, so results are kept. This class knows that y's type does not matter, that of an
-/// epilogue only the GLU matters, of the loads only the derivative, and that strict_absent and gates matter
+/// epilogue only the number of weights matters, of the loads only the derivative, and that strict_absent and gates matter
 /// only if rows are merged. A case that is refused all the same fails when it is run.
 ///
 /// Cases of more than `most_work` multiplications do not fit either: the largest blocks, layouts and batches
@@ -368,7 +370,7 @@ class Fit {
       targets_.push_back(resolve_target(Suite::current().target_of(arch, space.workers.front())));
     std::size_t count = kOperands;
     for (const Axis axis : kLookedAt) count *= static_cast<std::size_t>(sizes_[axis]);
-    known_.assign(3 * count, Known::nothing);
+    known_.assign(kKinds * count, Known::nothing);
   }
 
   /// True while one of the axes has no value yet.
@@ -380,6 +382,8 @@ class Fit {
       return false;
     const Loads& loads = space_.loads[static_cast<std::size_t>(std::max(row[kLoads], 0))];
     if (loads.gates && row[kMerge] > 0) return false;
+    const Epilogue& epilogue = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))];
+    if (epilogue.lstm && (loads.gates || loads.cut_out != 0)) return false;
     // Derivatives belong to gradients, which have short epilogues and no merged rows.
     const bool gradient = row[kOperation] > 0 || loads.derivative != Activation::none;
     if (gradient && (row[kOperation] == 0 || row[kMerge] > 0 || row[kEpilogue] >= kEpiloguesOfGradients))
@@ -397,15 +401,18 @@ class Fit {
     const Types& types = space_.types[static_cast<std::size_t>(row[kTypes])];
     index = index * kOperands +
             (types.math == Math::tf32 ? kOperands - 1 : static_cast<std::size_t>(types.dtype));
-    const bool glu = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))].glu;
-    const std::size_t kind = glu ? 1 : loads.derivative != Activation::none ? 2 : 0;
+    const std::size_t kind = epilogue.glu                             ? 1
+                             : loads.derivative != Activation::none ? 2
+                             : epilogue.lstm                          ? 3
+                                                                      : 0;
     // What does not fit without these does not fit with them: that is known before they are chosen.
-    return is_known_to_fit(row, 3 * index, kEpilogue, kLoads) &&
-           (kind == 0 || is_known_to_fit(row, 3 * index + kind));
+    return is_known_to_fit(row, kKinds * index, kEpilogue, kLoads) &&
+           (kind == 0 || is_known_to_fit(row, kKinds * index + kind));
   }
 
  private:
   enum class Known : std::uint8_t { nothing, fits, does_not };
+  static constexpr std::size_t kKinds = 4;  ///< of what a config must fit
   static constexpr std::size_t kOperands =
       static_cast<std::size_t>(kLastDType) + 2;  ///< types of x and W, and f32 by tf32
   static constexpr std::array kLookedAt{kBlockOut, kBlockIn, kTileN, kTileOut, kStages,    kWarps, kArch,

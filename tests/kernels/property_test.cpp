@@ -121,11 +121,21 @@ Drawn draw(std::uint64_t seed) {
   const bool forward = o.operation == Operation::forward;
   o.epilogue = pick(random, kEpilogues);
   if (!forward) o.epilogue = Epilogue{.scale = o.epilogue.scale};
+  const bool cell = random() % 6 == 0;
   // Every other gradient has a derivative.
   const auto activations = activation_rows();
   const std::size_t which = random() % (2 * activations.size());
   if (!forward && which < activations.size()) o.derivative = activations[which].value;
   o.gates = random() % 6 == 0;
+  if (cell) {
+    const bool more = random() % 2 == 0;
+    o.epilogue = Epilogue{.scale = o.operation == Operation::grad_weight && more,
+                          .residual = o.operation == Operation::grad_input && more,
+                          .lstm = true,
+                          .keep = forward && more};
+    o.derivative = Activation::none;
+    o.gates = false;
+  }
   if (o.operation == Operation::grad_weight) {
     o.bias_gradient = random() % 4 == 0;
     o.gate_gradient = o.gates && random() % 2 == 0;
@@ -135,6 +145,8 @@ Drawn draw(std::uint64_t seed) {
   if (o.specialization == Specialization::baked && random() % 5 == 0) {
     drawn.missing_in = static_cast<std::int32_t>(random() % 8);
     drawn.missing_out = static_cast<std::int32_t>(random() % 8);
+    if (cell) drawn.missing_out = 0;
+    if (cell && o.operation == Operation::grad_input) drawn.missing_in = 0;
   }
   if (random() % 6 == 0)
     o.alignment = static_cast<std::int32_t>(std::max(size_of(o.dtype), size_of(*o.out_dtype)));
@@ -218,6 +230,7 @@ Drawn shrunk(Drawn failing) {
       [](Drawn& d) { d.options.epilogue.bias = false; },
       [](Drawn& d) { d.options.epilogue.residual = false; },
       [](Drawn& d) { d.options.epilogue.glu = false; },
+      [](Drawn& d) { d.options.epilogue.keep = false; },
       [](Drawn& d) { d.options.epilogue.activation = Activation::none; },
       [](Drawn& d) { d.options.derivative = Activation::none; },
       [](Drawn& d) { d.options.gates = d.options.gate_gradient = false; },
@@ -255,7 +268,8 @@ bool may_be_refused(const Drawn& drawn) {
   if (Suite::current().on_cpu()) return false;
   if (o.specialization == Specialization::attached && o.operation == Operation::grad_weight) return true;
   // It is multiplied block by block, and the block's 8 inputs of 16 bits do not fill the tensor core's k.
-  return o.epilogue.glu && o.dtype != DType::f32 && o.block.in == 8;
+  const bool weights = o.epilogue.glu || (o.epilogue.lstm && o.operation == Operation::forward);
+  return weights && o.dtype != DType::f32 && o.block.in == 8;
 }
 
 /// A refusal without its numbers.
