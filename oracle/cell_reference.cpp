@@ -18,6 +18,8 @@ class Arithmetic {
   }
   [[nodiscard]] Bounded activated(Activation activation, Bounded z) const {
     const ActivationRow& row = row_of(activation);
+    // A kernel has the same infinity or NaN, and the limit of the function, which is finite.
+    if (!std::isfinite(z.value)) return {row.function(z.value), u_};
     return {row.function(z.value), row.lipschitz * z.error + function_error(row, z.value, type_, u_)};
   }
 
@@ -25,8 +27,7 @@ class Arithmetic {
   [[nodiscard]] Bounded rounded(double value, double error) const {
     return {value, error + u_ * std::fabs(value)};
   }
-  /// An infinite sum has an error that is infinite, too, which a factor of 0 leaves nothing of.
-  static double scaled(double factor, double error) { return factor == 0 ? 0 : std::fabs(factor) * error; }
+  static double scaled(double factor, double error) { return error == 0 ? 0 : std::fabs(factor) * error; }
 
   DType type_;
   double u_;

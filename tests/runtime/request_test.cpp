@@ -50,7 +50,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
   [[maybe_unused]] const auto& [operation, shape, batch, dtype, out_dtype, math, order, strict_absent, ends,
                                 derivative, gates, bias_gradient, gate_gradient, alignment, overlap_launches,
                                 convolution] = computation;
-  [[maybe_unused]] const auto& [scale, bias, activation, glu, residual, edge_bias] = epilogue;
+  [[maybe_unused]] const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep] = epilogue;
   [[maybe_unused]] const auto& [out, in] = block;
   [[maybe_unused]] const auto& [kind, arch, workers] = target;
   [[maybe_unused]] const auto& [up_to, numbers] = ranged;
@@ -78,6 +78,8 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.problem.strict_absent = true; },
       [](Asked& a) { a.problem.epilogue.scale = true; },
       [](Asked& a) { a.problem.epilogue.bias = true; },
+      [](Asked& a) { a.problem.epilogue.lstm = true; },
+      [](Asked& a) { a.problem.epilogue.keep = true; },
       [](Asked& a) { a.problem.epilogue.activation = Activation::relu; },
       [](Asked& a) { a.problem.epilogue.activation = Activation::gelu; },
       [](Asked& a) { a.problem.epilogue.glu = true; },
