@@ -243,7 +243,8 @@ constexpr std::array kFields{
         {.name = "convolution",
          .option = "conv",
          .example = "kernel=3x3 padding=1 input=32x32",
-         .help = "a convolution over images, such as 'kernel=3x3 stride=2 dilation=1 padding=1 input=32x32'",
+         .help = "a convolution over images, such as 'kernel=3x3 stride=2 dilation=1 padding=1 input=32x32'; "
+                 "'input=up-to:32x32' takes images of any extents up to these",
          .optional = true}),
 };
 

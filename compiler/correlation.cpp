@@ -49,13 +49,18 @@ Extents out_step_of(const Convolution& convolution, Operation operation) {
   return has_one_class(convolution, operation) ? kOnes : convolution.stride;
 }
 
+/// Correlation::points of these positions.
+Extents points_of(const Extents& output, const Extents& out_step) {
+  Extents points{};
+  for (std::size_t i = 0; i < 3; ++i) points[i] = (output[i] + out_step[i] - 1) / out_step[i];
+  return points;
+}
+
 }  // namespace
 
 std::int64_t lattice_points(const Convolution& convolution, Operation operation, const Extents& output) {
-  const Extents step = out_step_of(convolution, operation);
-  std::int64_t points = 1;
-  for (std::size_t i = 0; i < step.size(); ++i) points *= (output[i] + step[i] - 1) / step[i];
-  return points;
+  const Extents points = points_of(output, out_step_of(convolution, operation));
+  return std::int64_t{points[0]} * points[1] * points[2];
 }
 
 Correlation::Correlation(const Convolution& convolution, Operation operation) {
@@ -67,7 +72,7 @@ Correlation::Correlation(const Convolution& convolution, Operation operation) {
   in_step = one_class ? convolution.stride : kOnes;
   out_step = out_step_of(convolution, operation);
   kernel_taps = convolution.taps();
-  for (std::size_t i = 0; i < 3; ++i) points[i] = (output[i] + out_step[i] - 1) / out_step[i];
+  points = points_of(output, out_step);
   for_each(out_step, [&](const Extents& residue) { classes.push_back(residue); });
 
   // The shifts and phases of each tap and class that reads, then what they need of the lattice.

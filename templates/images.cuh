@@ -215,7 +215,7 @@ struct TransposedImages {
 };
 
 /// Where the rows of a launch of n images begin in the workspace: after the counters and the sums. These take
-/// Config::rows_begin bytes, and rows_begin_of_tile more for each tile of tile_n points. Config names besides
+/// Config::rows_begin bytes, and rows_begin_of_tile more for each tile of tile_n points. Config also names
 /// x_features and y_features, of the images, for a gradient of the weight those of dy as y's; x_positions and
 /// y_positions, 0 where they come with the launch; and x_displaced, whether taps displace x.
 template <class Config>

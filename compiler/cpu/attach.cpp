@@ -18,7 +18,7 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// The one with the longest strips whose panel stays in a cache; the last one's does as well as any.
+/// The one with the longest strips whose panel stays in a cache; if none does, the one with the shortest.
 const Geometry& fitting_form(const Spmm& product, const std::vector<Geometry>& forms) {
   const auto fits = std::find_if(forms.begin(), forms.end(), [&](const Geometry& form) {
     return form.has_small_panel(words_of(product, form));
@@ -48,8 +48,8 @@ void attach(const Spmm& product, Binary& binary) {
     describe(data, entry);
     describe_jobs(form, entry);
     const std::string suffix = entry_suffix(plan, i);
-    entry.passes = attached_passes(geometry, suffix, entry.workers);
-    if (!forms.empty()) entry.passes = {"product" + form_suffix(form, suffix)};
+    entry.passes = forms.empty() ? attached_passes(geometry, suffix, entry.workers)
+                                 : std::vector{"product" + form_suffix(form, suffix)};
     entry.tables = image_of(data);
   }
 }

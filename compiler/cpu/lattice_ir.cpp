@@ -8,7 +8,7 @@ namespace sparsekiln::cpu {
 
 llvm::Value* ImageExtents::launched(std::size_t offset, std::size_t dimension) const {
   llvm::Value* place = v_.at(v_.call, static_cast<std::int64_t>(offset + 4 * dimension));
-  return v_.ir.CreateZExt(v_.load(v_.ir.getInt32Ty(), place, 4, "extent"), v_.ir.getInt64Ty());
+  return v_.ir.CreateZExt(v_.unchanging(v_.ir.getInt32Ty(), place, 4, "extent"), v_.ir.getInt64Ty());
 }
 
 llvm::Value* ImageExtents::input(std::size_t dimension) const {

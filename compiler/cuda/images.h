@@ -30,7 +30,7 @@ struct TransposedImages {
   [[nodiscard]] std::int64_t row_bytes() const;
 };
 
-/// The dynamic shared memory of an instance whose launch transposes images besides.
+/// The dynamic shared memory of an instance whose launch also transposes images.
 [[nodiscard]] std::int32_t shared_bytes_with_images(const Instance& instance);
 
 /// The members of Config that templates/images.cuh reads. `rows_begin` and `rows_begin_of_tile`: what the

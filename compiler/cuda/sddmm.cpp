@@ -297,10 +297,9 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
     entry.workers = schedules[i].workers() * slices;
     const std::int64_t sums = sums_bytes(gradient, config, runs, slices);
     const std::int64_t gates = gradient.sums_gates_of_taps() ? std::int64_t{4} * gradient.layout.blocks() : 0;
-    entry.workspace = {counter_bytes, sums + gates};
-    if (transposes)
-      entry.workspace = {counter_bytes, (sums + gates + 15) / 16 * 16,
-                         TransposedImages(gradient).row_bytes()};
+    entry.workspace = transposes ? Workspace{counter_bytes, (sums + gates + 15) / 16 * 16,
+                                             TransposedImages(gradient).row_bytes()}
+                                 : Workspace{counter_bytes, sums + gates};
     entry.threads = instance.threads;
     entry.dynamic_shared_bytes =
         transposes ? shared_bytes_with_images(instance) : instance.dynamic_shared_bytes;

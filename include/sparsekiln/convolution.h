@@ -62,7 +62,7 @@ struct Convolution {
   /// The same convolution of an x of these extents and no others. Throws `invalid_argument` where it takes no
   /// such x.
   [[nodiscard]] Convolution at(const Extents& of_input) const;
-  /// The rows of x, and of y, of one image.
+  /// The rows of x, and of y, of one image: of the largest one where it is dynamic.
   [[nodiscard]] std::int64_t input_positions() const;
   [[nodiscard]] std::int64_t output_positions() const;
   friend bool operator==(const Convolution&, const Convolution&) = default;

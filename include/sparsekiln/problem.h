@@ -168,7 +168,7 @@ struct Computation {
   /// x and y as they have positions.
   Convolution convolution;
 
-  /// The rows of x and of y for a batch of n.
+  /// The rows of x and of y for a batch of n, of the largest images where a convolution is dynamic.
   [[nodiscard]] std::int64_t input_rows(std::int64_t n) const {
     return convolution.present() ? n * convolution.input_positions() : n;
   }

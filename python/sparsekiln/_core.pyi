@@ -60,12 +60,15 @@ class Kernel:
     Operands are arrays of NumPy, PyTorch, JAX, CuPy, or another framework with DLPack, on the kernel's device, of its dtype;
     rows are contiguous, at any distance. With three dimensions, activations are batches of matrices; those of a convolution are
     images, channels-last, [n, (depth,) (height,) width, features], or their rows, with order="feature-major" channels-first,
-    [n, features, (depth,) (height,) width], and weights [blocks, taps, block_out, block_in]. Outputs that are not
-    given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias, residual, z,
-    edge_gain and edge_bias[situations, out] (of edge_bias, of the sums' type), gates[blocks of the layout], the outputs
-    dbias[out] and dgates, as gates (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream, a
-    number, by default the framework's current one, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). A workspace is a dense array of any type, on the same device, of at least
-    workspace_bytes(n) bytes, of which the first workspace_counter_bytes() are zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
+    [n, features, (depth,) (height,) width], and weights [blocks, taps, block_out, block_in]. Where a convolution takes images of
+    several sizes (input=up-to:64x48), x and dx must have axes of their own for their extents, and grad_input needs dx.
+
+    Outputs that are not given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias,
+    residual, z, edge_gain and edge_bias[situations, out] (of edge_bias, of the sums' type), gates[blocks of the layout], the
+    outputs dbias[out] and dgates, as gates (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream,
+    a number, by default the framework's current one, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). A
+    workspace is a dense array of any type, on the same device, of at least workspace_bytes(n) bytes, of which the first
+    workspace_counter_bytes() are zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
     as one that the kernel takes.
 
     The result is the main output, or a tuple of it and the sums that were asked for. On a GPU it is complete when the stream

@@ -80,15 +80,16 @@ def compile(
         Ctrl-C ends that; what was measured is kept, and the next run goes on from there.
     progress: of tuning: True draws a bar on standard error (None: where that is a terminal); a callable is told
         (candidates settled, candidates, best so far in microseconds, seconds).
-    attached: the layout is not baked into the code: layouts share compiles, and Kernel.relayout takes another one.
-    tiered: serves attached at once, and with the layout baked in when that has been compiled in the background; on the
-        cpu baked at once.
+    attached: the layout is not baked into the code: layouts share compiles, and Kernel.relayout takes another one. Not for a
+        mask of taps for each block, and on CUDA targets neither for grad_weight, nor for cut blocks or channels-first images.
+    tiered: serves attached at once, and with the layout baked in when that has been compiled in the background, for what
+        attached takes; on the cpu baked at once, for everything.
     alignment: bytes that rows of activations are multiples of: 16, or 8, 4, 2 where features do not allow it.
     overlap_launches: on CUDA devices from sm_90 on, a launch may begin before the one before it in its stream has ended:
         you promise that neither that one nor a copy writes the weight, bias or gates.
     convolution: the geometry of a convolution over images, such as "kernel=3x3 stride=2 padding=1 input=32x32";
-        the batch is a number of images. "input=up-to:64x48" takes images of any extents up to these. "transposed" and "output-padding=1" make it a transposed one, "taps=110100" is
-        a mask of taps, of all blocks or of each.
+        the batch is a number of images. "input=up-to:64x48" takes images of any extents up to these. "transposed" and
+        "output-padding=1" make it a transposed one, "taps=110100" is a mask of taps, of all blocks or of each.
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.
     config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it after "batch: ".
     cache_dir: instead of the user's cache.

@@ -111,8 +111,7 @@ struct Trial {
   [[nodiscard]] std::string to_string() const {
     return fmt::format(
         "{} of '{}', input {}, {} x {} blocks of {}, {} present, {} to {} features, {} images of {}, {} to "
-        "{}{}, "
-        "aligned to {}, epilogue {}, derivative {}{}{}, {}, padding {}, target {}, {}, config '{}'",
+        "{}{}, aligned to {}, epilogue {}, derivative {}{}{}, {}, padding {}, target {}, {}, config '{}'",
         name(options.operation), sparsekiln::to_string(options.convolution), fmt::join(launch.input, " x "),
         layout.rows(), layout.cols(), sparsekiln::to_string(options.block), layout.blocks(),
         options.in_features, options.out_features, launch.n, sparsekiln::to_string(options.batch),
@@ -539,4 +538,43 @@ TEST_CASE("one kernel of a dynamic convolution serves inputs of any extents up t
       }
     }
   }
+}
+
+TEST_CASE("a dynamic convolution is right far below its bound in every precision and order") {
+  const auto is_right = [](const Options& options, const Layout& layout) {
+    const Kernel kernel = compile(layout, options);
+    const Problem problem = make_problem(layout, options);
+    for (const Convolution::Extents& input : {Convolution::Extents{1, 1, 1}, {1, 2, 5}, {1, 7, 1}}) {
+      const TestLaunchShape shape{.n = input[1] < 7 ? 5 : 1, .input = input};
+      const auto launch = make_test_launch(problem, shape, Inputs::random, 3);
+      const auto operands = launch->place(kernel, Suite::current().device());
+      operands->launch(kernel);
+      Suite::current().device()->synchronize();
+      const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
+      CAPTURE(to_string(options.convolution));
+      CAPTURE(name(options.operation));
+      CAPTURE(name(options.order));
+      CAPTURE(name(options.dtype));
+      CAPTURE(fmt::format("{}", fmt::join(input, " x ")));
+      CHECK_MESSAGE(result.ok, result.first_failure);
+    }
+  };
+  const Layout layout = patterns::random(3, 4, 0.5, 7);
+  const std::array geometries{"kernel=3x3 padding=1 stride=2 input=up-to:19x23",
+                              "kernel=4x3 padding=2:1x1:0 stride=2x1 transposed input=up-to:19x23"};
+  const std::vector<Precision> precisions = Suite::current().precisions();
+  for (std::size_t g = 0; g < geometries.size(); ++g)
+    for (std::size_t p = 0; p < precisions.size(); ++p)
+      for (std::size_t operation = 0; operation < kOperations.size(); ++operation)
+        for (std::size_t order = 0; order < 2; ++order) {
+          if (precisions[p].dtype == DType::f64 && order == 1) continue;  // refused
+          // Half of them have every pair of two of these.
+          if (Suite::current().only_pairs() && (g + p + operation + order) % 2 != 0) continue;
+          Options options = Suite::current().options({16, 16}, Batch::up_to(5), precisions[p]);
+          options.operation = kOperations[operation];
+          options.convolution = parse_convolution(geometries[g]);
+          options.order = order == 0 ? ActivationOrder::batch_major : ActivationOrder::feature_major;
+          options.target = Suite::current().target_with(3);
+          is_right(options, layout);
+        }
 }

@@ -214,7 +214,9 @@ def test_gates_scale_all_taps_of_a_block_and_have_the_gradients_that_pytorch_fin
         kernel(x, dy, w=present, gates=np.ones(int(mask.sum()), np.float32))
 
 
-@pytest.mark.parametrize("geometry", ["kernel=3x2 stride=2 padding=1 input=7x5", TRANSPOSED, "kernel=3 padding=1 input=9 taps=101"])
+@pytest.mark.parametrize(
+    "geometry", ["kernel=3x2 stride=2 padding=1 input=7x5", TRANSPOSED, "kernel=3 padding=1 input=9 taps=101"]
+)
 def test_an_attached_kernel_takes_another_layout(geometry):
     first, second = (sk.patterns.random(3, 4, density, seed=4) for density in (0.4, 0.8))
     transposed = "transposed" in geometry

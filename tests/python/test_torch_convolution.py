@@ -2,6 +2,7 @@
 
 import copy
 import io
+import pickle
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from dense_convolution import (  # noqa: E402
 )  # fmt: skip
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d, convolution_products, kernels  # noqa: E402
+from sparsekiln.torch import (  # noqa: E402
+    BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d, convolution_products, fuse_conv_bn, kernels,
+)  # fmt: skip
 
 CASES = pairwise(
     {
@@ -93,10 +96,10 @@ def test_one_kernel_serves_all_sizes_up_to_the_largest(options, monkeypatch):
     monkeypatch.setattr(kernels, "compile_kernel", lambda *args: compiled.append(args[1]) or compile_kernel(*args))
     for extents in ((13, 11), (5, 11), (7, 5), (6, 6)):
         check(layer, images(layer, 2, extents))
-    if "kernel" not in options:
+    if "kernel" not in options:  # that of one tap is a linear layer
         assert sorted(use.operation for use in compiled) == ["forward", "grad_input", "grad_weight"]
-        with refused(ValueError, "images of 14x11; max_input of this layer is 13x11"):
-            layer(images(layer, 1, (14, 11)))
+    with refused(ValueError, "images of 14x11; max_input of this layer is 13x11"):
+        layer(images(layer, 1, (14, 11)))
     assert "max_input=(13, 11)" in repr(layer)
     layer.max_input = None
     check(layer, images(layer, 1, (20, 20)))
@@ -112,6 +115,38 @@ def test_a_largest_input_must_have_an_output_and_goes_without_an_edge_bias():
     ):
         with refused(ValueError, words):
             make_layer(**options)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_images_that_are_not_aligned_have_any_size_up_to_the_largest(channels_last):
+    layer = make_layer(padding=1, max_input=(9, 8))
+    for extents in ((9, 8), (5, 6), (1, 3)):
+        shape = (2, *extents, 48) if channels_last else (2, 48, *extents)
+        x = torch.randn(2 * 48 * extents[0] * extents[1] + 1)[1:].view(shape)
+        assert x.data_ptr() % 16 == 4
+        check(layer, x.movedim(-1, 1) if channels_last else x)
+
+
+def copied(layer):
+    return copy.deepcopy(layer)
+
+
+def pickled(layer):
+    return pickle.loads(pickle.dumps(layer))
+
+
+def folded(layer):
+    return fuse_conv_bn(layer.eval(), torch.nn.BatchNorm2d(layer.out_channels).eval())
+
+
+@pytest.mark.parametrize("made", [copied, pickled, folded])
+def test_the_largest_input_stays_with_what_is_made_of_a_layer(made):
+    other = made(make_layer(padding=1, max_input=(9, 8)))
+    assert other.max_input == (9, 8)
+    for extents in ((9, 8), (5, 6)):
+        check(other, images(other, 2, extents))
+    (text,) = {kernel.computation["convolution"] for kernel in other._kernels.kernels()}
+    assert "input=up-to:9x8" in text
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -342,6 +377,24 @@ def test_tools_of_the_weight_are_told_where_it_is():
 
 
 # ---- what PyTorch does with layers ----
+
+
+def test_a_graph_of_any_sizes_has_one_kernel_of_each_operation_with_a_largest_input():
+    torch._dynamo.reset()
+    layer, graphs = make_layer(padding=1, max_input=(9, 8), seed=17), []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=backend)
+    for extents in ((9, 8), (5, 6), (4, 7)):
+        x, y = (images(layer, 2, extents).requires_grad_() for _ in range(2))
+        found, wanted = compiled(x), layer(y)
+        found.square().sum().backward()
+        wanted.square().sum().backward()
+        assert torch.equal(found, wanted) and torch.equal(x.grad, y.grad)
+    assert len(graphs) == 1 and len(layer._kernels.kernels()) == 3
 
 
 @pytest.mark.parametrize("kernel", [1, 3])

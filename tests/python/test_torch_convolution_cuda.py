@@ -109,6 +109,24 @@ def test_one_kernel_of_each_operation_serves_all_batches(device):
 
 
 @needs_emulator
+@pytest.mark.parametrize(
+    "dimensions, most, sizes, options",
+    [
+        (1, (17,), ((17,), (4,)), {"kernel": 4, "stride": 2, "padding": 1, "dtype": torch.bfloat16}),
+        (2, (9, 8), ((9, 8), (5, 6), (3, 3)), {"padding": 1, "dtype": torch.float16}),
+        (2, (9, 8), ((9, 8), (5, 6)), {"kernel": 1, "stride": 2}),
+        (3, (4, 5, 6), ((4, 5, 6), (3, 3, 3)), {"padding": 1, "dtype": torch.float16}),
+    ],
+)
+def test_one_kernel_serves_all_sizes_up_to_the_largest(device, dimensions, most, sizes, options):
+    layer = make(LAYERS, dimensions, max_input=most, layout=[[1, 0, 1], [0, 1, 1]], **options)
+    for extents in sizes:
+        for channels_last in (False, True):
+            check(layer, images(layer, 3, extents, channels_last))
+    assert sorted(kernel.op for kernel in layer._kernels.kernels()) == ["forward", "grad_input", "grad_weight"]
+
+
+@needs_emulator
 def test_no_images(device):
     check_no_images(make(LAYERS, padding=1), (5, 6))
 

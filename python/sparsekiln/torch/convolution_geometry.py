@@ -11,7 +11,8 @@ Numbers = tuple[int, ...]
 
 
 class Geometry(NamedTuple):
-    """One number for each of the 1, 2 or 3 dimensions. Operators take all of them as one list, in this order; the last ones may be missing."""
+    """One number for each of the 1, 2 or 3 dimensions. Operators take all of them as one list, in this order; the last ones may
+    be missing."""
 
     kernel: Numbers
     stride: Numbers
@@ -47,8 +48,9 @@ class Geometry(NamedTuple):
             room = size + before + after - dilation * (kernel - 1) - 1
             if room < 0:
                 raise ValueError(
-                    f"an input of {by(input)} with a padding of {by(self.before)} before and {by(self.after)} after is smaller than "
-                    f"the kernel of {by(self.kernel)} with a dilation of {by(self.dilation)}; a larger input or padding would work"
+                    f"an input of {by(input)} with a padding of {by(self.before)} before and {by(self.after)} after is "
+                    f"smaller than the kernel of {by(self.kernel)} with a dilation of {by(self.dilation)}; a larger input or "
+                    "padding would work"
                 )
             sizes.append(room // stride + 1)
         return tuple(sizes)

@@ -123,14 +123,15 @@ class _BlockSparseConv(ConvolutionLayer):
         return y * gain + bias
 
 
-_ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its layout names. Each block has all taps of the kernel, or those of a mask.
+_ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its layout names. Each block has all taps of the
+    kernel, or those of a mask.
 
     Takes [n, in_channels, {extents}] or [in_channels, {extents}], contiguous or channels-last, and gives a tensor of the same
-    memory format. An input that is channels-last, or on the cpu contiguous, is read in place, and others are copied. Kernels are
-    compiled when they are first needed, for each size of the input unless there is a `max_input`, and serve all batches; on the cpu those of
-    the gradient of the weight, except in float64, all up to a power of two. Where kernel_size and stride are 1 and nothing is
-    padded, which is a linear layer of each position, one kernel serves all sizes of the input. On CUDA tensors the extents of a
-    kernel are 64 together at most, with 1 for each dimension that there is not.
+    memory format. An input that is channels-last, or on the cpu contiguous, is read in place, and others are copied. Kernels
+    are compiled when they are first needed, for each size of the input unless there is a `max_input`, and serve all batches; on
+    the cpu those of the gradient of the weight, except in float64, all up to a power of two. Where kernel_size and stride are 1
+    and nothing is padded, which is a linear layer of each position, one kernel serves all sizes of the input. On CUDA tensors
+    the extents of a kernel are 64 together at most, with 1 for each dimension that there is not.
 
     in_channels, out_channels, groups  channels need not be multiples of the block: the last blocks are then partial. Those of
              each of several groups must be; a layout keeps the blocks within groups
@@ -141,8 +142,8 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
     density  where there is no layout: the fraction of blocks that are present, drawn at random, as many in each row
     block    side of a block: 8, 16, 32, 64 or 128; or (out, in)
     max_blocks  room for layouts of up to so many blocks, as in BlockSparseLinear
-    tap_mask  bool, the taps that blocks have: [*kernel_size] of all blocks, or, with a layout, [blocks, *kernel_size] of each; others
-             cost nothing. relayout keeps it; where each block has its own, it takes blocks away alone
+    tap_mask  bool, the taps that blocks have: [*kernel_size] of all blocks, or, with a layout, [blocks, *kernel_size] of each;
+             others cost nothing. relayout keeps it; where each block has its own, it takes blocks away alone
     max_input   extents of the largest images of the input: one kernel serves all sizes up to it, instead of one for each. Its
              workspace is that of the largest, and on the cpu its time that of the largest width. May be set later, too
     edge_bias   the extents of the images of the input, which are then fixed. Outputs have a gain and a bias for each edge
@@ -150,9 +151,9 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
              sparsekiln.edge_situations. Gains begin as 1, biases as 0
 
     Parameters: `weight_values` [blocks, taps, block_out, block_in], blocks in row-major order over the layout, taps in
-    row-major order of the kernel, and `bias` [out_channels]. Buffers: `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch.
-    With a mask, `weight_values` has the taps that any block has, `tap_mask` [*kernel_size] says which, and `block_tap_mask`
-    [blocks, taps] which of them each block has, where blocks differ: then each call copies what is present.
+    row-major order of the kernel, and `bias` [out_channels]. Buffers: `crow_indices` and `col_indices`, as in a BSR tensor of
+    PyTorch. With a mask, `weight_values` has the taps that any block has, `tap_mask` [*kernel_size] says which, and
+    `block_tap_mask` [blocks, taps] which of them each block has, where blocks differ: then each call copies what is present.
     What `weight_values` holds beyond the last channel has no effect. load_state_dict adopts the layout that was saved; relayout
     changes it.
     """

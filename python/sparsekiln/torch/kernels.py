@@ -18,7 +18,8 @@ DTYPES = {getattr(torch, array_name): name for array_name, name in NAMES.items()
 #: Sides of blocks with kernels.
 BLOCK_SIDES = (8, 16, 32, 64, 128)
 
-#: Kernels of convolutions that a layout keeps: each is for one size of the images, of which a program may meet any number.
+#: Kernels of convolutions that a layout keeps: without a largest input each is for one size of the images, of which a program
+#: may meet any number.
 MOST_CONVOLUTIONS = 256
 
 # A dynamic kernel has code for ranges of the batch, and the last of them is open: one for 2^20 compiles as fast as
