@@ -93,8 +93,8 @@ std::uint64_t bits_of(BlockShape block) { return bits_of(block.out) << 32 | bits
 std::uint64_t bits_of(Batch batch) { return bits_of(batch.bound()) << 1 | bits_of(batch.dynamic()); }
 std::uint64_t bits_of(const Epilogue& epilogue) {
   const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep] = epilogue;
-  return bits_of(activation) << 7 | bits_of(lstm) << 6 | bits_of(keep) << 5 | bits_of(edge_bias) << 4 | bits_of(scale) << 3 | bits_of(bias) << 2 |
-         bits_of(glu) << 1 | bits_of(residual);
+  return bits_of(activation) << 7 | bits_of(lstm) << 6 | bits_of(keep) << 5 | bits_of(edge_bias) << 4 |
+         bits_of(scale) << 3 | bits_of(bias) << 2 | bits_of(glu) << 1 | bits_of(residual);
 }
 std::uint64_t bits_of(const Convolution& convolution) {
   return std::hash<std::string>{}(to_string(convolution));

@@ -35,9 +35,9 @@ struct EpiloguePart {
   std::string_view stored = name;  ///< as identities spell it, so that records of earlier versions stay valid
 };
 constexpr std::array kEpilogueParts{
-    EpiloguePart{"scale", &Epilogue::scale}, EpiloguePart{"bias", &Epilogue::bias},
+    EpiloguePart{"scale", &Epilogue::scale},         EpiloguePart{"bias", &Epilogue::bias},
     EpiloguePart{"edge_bias", &Epilogue::edge_bias}, EpiloguePart{"glu", &Epilogue::glu, "gated"},
-    EpiloguePart{"lstm", &Epilogue::lstm}, EpiloguePart{"keep", &Epilogue::keep},
+    EpiloguePart{"lstm", &Epilogue::lstm},           EpiloguePart{"keep", &Epilogue::keep},
     EpiloguePart{"residual", &Epilogue::residual}};
 
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
@@ -110,11 +110,12 @@ Epilogue parse_epilogue(std::string_view text) {
       const auto known = std::find_if(activations.begin(), activations.end(),
                                       [&](const ActivationRow& row) { return row.name == word; });
       if (known == activations.end() || epilogue.activation != Activation::none)
-        refuse(fmt::format(
-            "epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
-            "scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such as bias+gelu, "
-            "or lstm or lstm+keep",
-            printable(text), printable(word), activation_names()));
+        refuse(
+            fmt::format("epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
+                        "scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such "
+                        "as bias+gelu, "
+                        "or lstm or lstm+keep",
+                        printable(text), printable(word), activation_names()));
       epilogue.activation = known->value;
     }
     if (plus == std::string_view::npos) return epilogue;

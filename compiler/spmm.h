@@ -47,8 +47,8 @@ struct Spmm : Computation {
   /// it: the alignment of those. Otherwise 0.
   std::int32_t image_alignment = 0;
 
-  /// Weights of B's layout that x is multiplied with: 2 of a glu pair, 4 of an LSTM's cell, whose gradient has
-  /// one B of all four.
+  /// Weights of B's layout that x is multiplied with: 2 of a glu pair, 4 of an LSTM's cell, whose gradient
+  /// has one B of all four.
   [[nodiscard]] std::int32_t weights() const {
     return epilogue.glu ? 2 : operation == Operation::forward ? gates_of_cell() : 1;
   }

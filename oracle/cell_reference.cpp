@@ -12,7 +12,9 @@ class Arithmetic {
  public:
   explicit Arithmetic(DType type) : type_(type), u_(error_of_operation(type)) {}
 
-  [[nodiscard]] Bounded add(Bounded a, Bounded b) const { return rounded(a.value + b.value, a.error + b.error); }
+  [[nodiscard]] Bounded add(Bounded a, Bounded b) const {
+    return rounded(a.value + b.value, a.error + b.error);
+  }
   [[nodiscard]] Bounded multiply(Bounded a, Bounded b) const {
     return rounded(a.value * b.value, scaled(a.value, b.error) + scaled(b.value, a.error));
   }
@@ -62,11 +64,11 @@ CellGradientReference cell_gradient_reference(Bounded sum, const CellOfGradient&
   const Bounded dh = in.add(sum, {cell.residual});
   const Bounded d = in.add(in.multiply(in.multiply(dh, o), one_minus(in.multiply(t, t))), {cell.dc});
   const auto slope = [&](Bounded gate) { return in.multiply(gate, one_minus(gate)); };
-  return {.dz = {in.multiply(in.multiply(d, g), slope(i)),
-                 in.multiply(in.multiply(d, {cell.c_before}), slope(f)),
-                 in.multiply(in.multiply(d, i), one_minus(in.multiply(g, g))),
-                 in.multiply(in.multiply(dh, t), slope(o))},
-          .dc_before = in.multiply(d, f)};
+  return {
+      .dz = {in.multiply(in.multiply(d, g), slope(i)), in.multiply(in.multiply(d, {cell.c_before}), slope(f)),
+             in.multiply(in.multiply(d, i), one_minus(in.multiply(g, g))),
+             in.multiply(in.multiply(dh, t), slope(o))},
+      .dc_before = in.multiply(d, f)};
 }
 
 }  // namespace sparsekiln

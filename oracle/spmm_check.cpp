@@ -104,11 +104,10 @@ class Judge {
       ratio = kInf;
     check_result.max_error_ratio = std::max(check_result.max_error_ratio, ratio);
     if (ratio > 1 && check_result.wrong++ == 0)
-      first_wrong_ =
-          fmt::format("{}[{}, {}] is {}, expected {}{}: off by {:.3g}, allowed {:.3g} (block row {}, {} blocks)",
-                      output.name(), n, feature, got, exact ? "exactly " : "", want, std::fabs(got - want),
-                      exact ? 0 : bound, o / problem_.block.out,
-                      most_blocks(problem_, o / problem_.block.out));
+      first_wrong_ = fmt::format(
+          "{}[{}, {}] is {}, expected {}{}: off by {:.3g}, allowed {:.3g} (block row {}, {} blocks)",
+          output.name(), n, feature, got, exact ? "exactly " : "", want, std::fabs(got - want),
+          exact ? 0 : bound, o / problem_.block.out, most_blocks(problem_, o / problem_.block.out));
     if (std::isfinite(want)) {
       error2_ += (got - want) * (got - want);
       norm2_ += want * want;
@@ -126,14 +125,15 @@ class Judge {
         read[gate] = element_of(of, n, static_cast<std::int64_t>(gate) * features + o);
       return read;
     };
-    const auto compare_one = [&](const PoisonedOutput& output, const Bounded& expected, std::size_t gate = 0) {
+    const auto compare_one = [&](const PoisonedOutput& output, const Bounded& expected,
+                                 std::size_t gate = 0) {
       compare_element(output, n, static_cast<std::int64_t>(gate) * features + o, o, expected, check_result);
     };
     if (problem_.operation == Operation::forward) {
       BoundedGates sums;
       for (std::size_t gate = 0; gate < sums.size(); ++gate) sums[gate] = sum(products[gate], i, o);
-      const CellReference expected = cell_reference(sums, gates(cell.projection),
-                                                    element_of(cell.c_before, n, o), problem_.sum_type());
+      const CellReference expected =
+          cell_reference(sums, gates(cell.projection), element_of(cell.c_before, n, o), problem_.sum_type());
       compare_one(output_, expected.h);
       compare_one(output_.cell()[0], expected.c);
       for (std::size_t gate = 0; problem_.epilogue.keep && gate < sums.size(); ++gate)
@@ -141,11 +141,11 @@ class Judge {
       return;
     }
     const double residual = problem_.epilogue.residual ? element_of(inputs_.residual, n, o) : 0;
-    const CellGradientReference expected = cell_gradient_reference(
-        sum(products[0], i, o),
-        {gates(cell.activations), element_of(cell.c, n, o), element_of(cell.c_before, n, o),
-         element_of(cell.dc, n, o), residual},
-        problem_.sum_type());
+    const CellGradientReference expected =
+        cell_gradient_reference(sum(products[0], i, o),
+                                {gates(cell.activations), element_of(cell.c, n, o),
+                                 element_of(cell.c_before, n, o), element_of(cell.dc, n, o), residual},
+                                problem_.sum_type());
     for (std::size_t gate = 0; gate < expected.dz.size(); ++gate)
       compare_one(output_, expected.dz[gate], gate);
     compare_one(output_.cell()[0], expected.dc_before);

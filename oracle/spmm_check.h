@@ -55,7 +55,8 @@ namespace sparsekiln {
 [[nodiscard]] CheckResult check(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
                                 Adder adder);
 
-/// The products with each weight of one stretch of y's rows: W, and V of a GLU, or the four of an LSTM's cell.
+/// The products with each weight of one stretch of y's rows: W, and V of a GLU, or the four of an LSTM's
+/// cell.
 using Products = std::vector<Reference>;
 /// What `check` compares with, for checking many results of the same inputs: the products of stretches of y's
 /// rows. Two float64 an element of y and a weight.

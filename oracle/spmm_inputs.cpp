@@ -33,7 +33,20 @@ std::int64_t largest_integer(const Spmm& problem) {
 }
 
 /// The streams of one seed.
-enum Stream : std::uint64_t { kX, kW, kV, kBias, kVBias, kResidual, kY, kZ, kGates, kEdgeGain, kEdgeBias, kCell };
+enum Stream : std::uint64_t {
+  kX,
+  kW,
+  kV,
+  kBias,
+  kVBias,
+  kResidual,
+  kY,
+  kZ,
+  kGates,
+  kEdgeGain,
+  kEdgeBias,
+  kCell
+};
 
 /// Fills operands of one kind from one seed.
 class Filler {
@@ -75,7 +88,8 @@ class Filler {
     const bool turned = problem_.by_columns();
     std::vector<std::byte> bytes =
         dense(stream, problem_.dtype, problem_.weight.blocks() * std::int64_t{block.out} * block.in);
-    const std::int64_t of_sums = problem_.out_features() * problem_.weights() / (problem_.epilogue.glu ? 2 : 1);
+    const std::int64_t of_sums =
+        problem_.out_features() * problem_.weights() / (problem_.epilogue.glu ? 2 : 1);
     poison_beyond(problem_.weight, problem_.taps(), block, turned ? problem_.in_features() : of_sums,
                   turned ? of_sums : problem_.in_features(), problem_.dtype, bytes.data());
     return bytes;

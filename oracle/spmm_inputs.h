@@ -40,9 +40,9 @@ struct HostActivation {
 
 /// What an LSTM's cell reads, of the features of an output; what an operation has not is empty.
 struct HostCell {
-  HostActivation projection;   ///< of four gates, of the output type, as are activations
+  HostActivation projection;  ///< of four gates, of the output type, as are activations
   HostActivation activations;
-  HostActivation c_before;     ///< of one, of the type of sums, as are c and dc
+  HostActivation c_before;  ///< of one, of the type of sums, as are c and dc
   HostActivation c;
   HostActivation dc;
 };
@@ -64,8 +64,8 @@ struct HostInputs {
   HostActivation y;                  ///< what y holds before, where beta is not 0
   HostActivation z;                  ///< like x
   HostCell cell;
-  std::vector<std::byte> gates;      ///< one of the type of sums for each block: some of them 0, some 1
-  double alpha = 1;                  ///< numbers of the type of sums, as is beta
+  std::vector<std::byte> gates;  ///< one of the type of sums for each block: some of them 0, some 1
+  double alpha = 1;              ///< numbers of the type of sums, as is beta
   double beta = 0;
 
   [[nodiscard]] HostOperands operands() const {

@@ -62,8 +62,8 @@ std::string main_operands(Operation operation) {
       feature_major ? fmt::format("[{}, n]", features) : fmt::format("[n, {}]", features);
   refuse_shape(name, is, matrix + ", or a batch of such matrices");
 }
-/// Blocks of an axis of their own that a weight of four axes has: the taps of each block, or the blocks of each
-/// weight of an LSTM's cell. 0: it has three axes.
+/// Blocks of an axis of their own that a weight of four axes has: the taps of each block, or the blocks of
+/// each weight of an LSTM's cell. 0: it has three axes.
 std::int64_t inner_blocks(const OperandContract& contract) {
   if (contract.convolution.present()) return contract.convolution.taps_of_block();
   return contract.epilogue.lstm ? contract.blocks / contract.gates_of_cell() : 0;
@@ -285,7 +285,7 @@ struct CellMatrix {
   std::string_view name;
   TensorView Operands::* operand;
   LaunchCell::Matrix LaunchCell::* launched;
-  bool all_gates;      ///< of the output type; else of one, of the type of the sums
+  bool all_gates;  ///< of the output type; else of one, of the type of the sums
   bool computed;
   TensorView Operands::* in_place = nullptr;  ///< one that is read, where what is computed may be
 };
@@ -492,8 +492,8 @@ void set_cell(const ProductActivations& activations, const OperandContract& cont
   }
   const std::int64_t weight = weight_elements(contract) / contract.gates_of_cell();
   if (launch.w != nullptr)
-    launch.v = static_cast<const std::byte*>(launch.w) +
-               weight * static_cast<std::int64_t>(size_of(contract.dtype));
+    launch.v =
+        static_cast<const std::byte*>(launch.w) + weight * static_cast<std::int64_t>(size_of(contract.dtype));
 }
 
 CheckedOperands check_product(const Operands& operands, const OperandContract& contract,
@@ -502,14 +502,15 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   const auto taken = [](const Activation2D& one) { return one.view != nullptr ? &one : nullptr; };
   CheckedOperands checked;
   const auto& cell = activations.cell;
-  const bool joined = join_matrices({&activations.x, &activations.y, taken(activations.residual),
-                                     taken(activations.z), taken(cell[0]), taken(cell[1]), taken(cell[2]),
-                                     taken(cell[3]), taken(cell[4])},
-                                    contract, checked);
+  const bool joined =
+      join_matrices({&activations.x, &activations.y, taken(activations.residual), taken(activations.z),
+                     taken(cell[0]), taken(cell[1]), taken(cell[2]), taken(cell[3]), taken(cell[4])},
+                    contract, checked);
   if (contract.epilogue.lstm && !joined && checked.matrices != 0)
-    refuse(activations.x.name,
-           "its matrices are not one matrix of a batch that the kernel takes, as those of an LSTM's cell must "
-           "be; a launch for each would work");
+    refuse(
+        activations.x.name,
+        "its matrices are not one matrix of a batch that the kernel takes, as those of an LSTM's cell must "
+        "be; a launch for each would work");
   const ProductParameters parameters = check_parameters(operands, contract, device);
   check_scale(operands, contract);
   if (sides_of(contract).to.features == 0) checked.matrices = 0;
@@ -606,9 +607,8 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
   Region w;
   computed[0] = check_weight("dw", operands.dw, contract.out_dtype, contract, device);
   if (contract.bias_gradient)
-    computed[1] =
-        check_dense("dbias", operands.dbias, contract.sum_type(),
-                    {of_gates(outputs_of(contract, {}), contract).features}, contract, device);
+    computed[1] = check_dense("dbias", operands.dbias, contract.sum_type(),
+                              {of_gates(outputs_of(contract, {}), contract).features}, contract, device);
   if (contract.gate_gradient) {
     computed[2] =
         check_dense("dgates", operands.dgates, contract.sum_type(), {gates_of(contract)}, contract, device);

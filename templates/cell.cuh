@@ -3,8 +3,8 @@
 #include "activation.cuh"
 #include "output.cuh"
 
-// The cell of an LSTM as an epilogue: the formulas stand at Epilogue in include/sparsekiln/problem.h. Matrices
-// of four gates hold i, f, g and o one after the other, `features` each.
+// The cell of an LSTM as an epilogue: the formulas stand at Epilogue in include/sparsekiln/problem.h.
+// Matrices of four gates hold i, f, g and o one after the other, `features` each.
 
 namespace sparsekiln {
 
@@ -28,8 +28,8 @@ template <class Config>
 __device__ __forceinline__ void move_to_tile(CellMatrices& cell, long long rows) {
   using Element = typename Config::Output::Element;
   const auto move = [&](CellMatrices::Matrix& matrix, int element) {
-    matrix.data = static_cast<char*>(matrix.data) +
-                  (Config::feature_major ? rows : rows * matrix.stride) * element;
+    matrix.data =
+        static_cast<char*>(matrix.data) + (Config::feature_major ? rows : rows * matrix.stride) * element;
   };
   if constexpr (Config::weights > 1) move(cell.projection, sizeof(Element));
   if constexpr (Config::weights == 1 || Config::keeps) move(cell.activations, sizeof(Element));
@@ -41,7 +41,8 @@ __device__ __forceinline__ void move_to_tile(CellMatrices& cell, long long rows)
   }
 }
 
-/// The cells of kRun consecutive outputs of one batch row: everything that they read and write besides x and W.
+/// The cells of kRun consecutive outputs of one batch row: everything that they read and write besides x and
+/// W.
 template <class Config, int kRun>
 struct Cells {
   using Output = typename Config::Output;
@@ -139,8 +140,7 @@ struct Cells {
       dc[v] = d * f;
     }
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      write<Output>(y + place(k * operands.features + feature, y_stride), gate[k]);
+    for (int k = 0; k < 4; ++k) write<Output>(y + place(k * operands.features + feature, y_stride), gate[k]);
     write<F32Output>(at<F32Output>(operands.dc_before), dc);
   }
 };

@@ -187,8 +187,8 @@ __device__ __forceinline__ void write(const float (&run)[kRun], long long at_res
   }
 }
 
-/// The cells of an LSTM of kRun outputs of a block row and the thread's j-th batch row: of tile `r`, and where
-/// a cell has four sums of the three after it.
+/// The cells of an LSTM of kRun outputs of a block row and the thread's j-th batch row: of tile `r`, and
+/// where a cell has four sums of the three after it.
 template <class Config, int kRun, class Tile>
 __device__ __forceinline__ void store_cells(const Tile& tile, int r, int j, int i, int n, long long feature,
                                             const Destination<Config>& to) {

@@ -16,7 +16,8 @@ CellIr::Matrix CellIr::matrix(std::size_t offset, DType type, const char* name) 
 }
 
 void CellIr::begin() {
-  features_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, cell) + offsetof(LaunchCell, features), "features");
+  features_ =
+      v_.argument(ir_.getInt64Ty(), offsetof(Call, cell) + offsetof(LaunchCell, features), "features");
   c_before_ = matrix(offsetof(LaunchCell, c_before), form_.state, "c_before");
   c_ = matrix(offsetof(LaunchCell, c), form_.state, "c");
   if (form_.forward) projection_ = matrix(offsetof(LaunchCell, projection), form_.gates, "projection");
@@ -47,10 +48,9 @@ void CellIr::forward(Gates z, Value* major, Value* minor, Value* y, const Access
   for (std::size_t gate = 0; gate < z.size(); ++gate) {
     const auto number = static_cast<std::int64_t>(gate);
     Value* projection = access.load(projection_.type, at(projection_, major, minor, number));
-    z[gate] = activate(v_, gate == 2 ? Activation::tanh : Activation::sigmoid,
-                       ir_.CreateFAdd(z[gate], projection));
-    if (form_.keep)
-      access.store(activations_.type, z[gate], at(activations_, major, minor, number));
+    z[gate] =
+        activate(v_, gate == 2 ? Activation::tanh : Activation::sigmoid, ir_.CreateFAdd(z[gate], projection));
+    if (form_.keep) access.store(activations_.type, z[gate], at(activations_, major, minor, number));
   }
   const auto& [i, f, g, o] = z;
   Value* c_before = access.load(c_before_.type, at(c_before_, major, minor));
@@ -63,8 +63,8 @@ void CellIr::backward(Value* dh, Value* major, Value* minor, Value* y, Value* y_
                       const Access& access) {
   Gates gates{};
   for (std::size_t gate = 0; gate < gates.size(); ++gate)
-    gates[gate] = access.load(activations_.type,
-                              at(activations_, major, minor, static_cast<std::int64_t>(gate)));
+    gates[gate] =
+        access.load(activations_.type, at(activations_, major, minor, static_cast<std::int64_t>(gate)));
   const auto& [i, f, g, o] = gates;
   const auto load = [&](const Matrix& matrix) { return access.load(matrix.type, at(matrix, major, minor)); };
   Value* t = activate(v_, Activation::tanh, load(c_));

@@ -156,8 +156,7 @@ void EpilogueIr::store_cells(const Run& run, Value* first, std::int32_t lanes) {
   Value* minor = v_.plus(run.minor, first);
   Value* y = v_.at(run.y, v_.times(first, g_.out_bytes()));
   const auto sum = [&](std::int64_t weight) { return sums(run, first, lanes, weight); };
-  if (g_.cell->forward)
-    return cell_->forward({sum(0), sum(1), sum(2), sum(3)}, run.major, minor, y, access);
+  if (g_.cell->forward) return cell_->forward({sum(0), sum(1), sum(2), sum(3)}, run.major, minor, y, access);
   Value* dh = sum(0);
   if (g_.epilogue.residual) dh = ir_.CreateFAdd(dh, residual(run, first, lanes));
   cell_->backward(dh, run.major, minor, y, y_stride_, access);

@@ -126,7 +126,8 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.number("block_in", problem.block.in);
   members.number("tile_n", config.tile_n, "batch rows of a tile");
   members.number("rows", config.rows * problem.weights(), "output tiles of an item");
-  members.number("weights", problem.weights(), "output tiles that are of the same outputs, one of each weight");
+  members.number("weights", problem.weights(),
+                 "output tiles that are of the same outputs, one of each weight");
   members.number("merge", config.merge, "block rows of an output tile");
   members.number("threads", instance.threads);
   members.number("alignment", problem.alignment,

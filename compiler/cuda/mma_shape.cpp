@@ -173,11 +173,10 @@ void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, co
     refuse(config,
            fmt::format("{} multiplies block by block, and the {} inputs of one do not fill the tensor "
                        "core's k; {} would work",
-                       config.rows > 1          ? fmt::format("rows={}", config.rows)
+                       config.rows > 1        ? fmt::format("rows={}", config.rows)
                        : problem.epilogue.glu ? "a glu pair"
                                               : "the gates of an LSTM",
-                       problem.block.in,
-                       config.rows > 1 ? "rows=1" : "blocks of 16 inputs, or f32,"));
+                       problem.block.in, config.rows > 1 ? "rows=1" : "blocks of 16 inputs, or f32,"));
   const std::int32_t least_units = std::max(2, units / kMostParts);  // the tables count parts to there
   while (shape.chunk_units > least_units && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
     shape.chunk_units /= 2;

@@ -37,10 +37,10 @@ struct ActivationPair {
 /// beta != 0.
 struct Operands {
   TensorView x;  ///< [n, in_features]
-  /// [blocks, block_out, block_in], dense, row-major over the layout; with Epilogue::lstm the four weights one
-  /// after the other, [4, blocks, block_out, block_in] or [4 · blocks, block_out, block_in]. Where Kernel::packed_elements() is not
-  /// 0: what Kernel::pack made, as a dense view of any rank and shape with that many elements. Where
-  /// the layout has no blocks it may be left out, as may v and dw.
+  /// [blocks, block_out, block_in], dense, row-major over the layout; with Epilogue::lstm the four weights
+  /// one after the other, [4, blocks, block_out, block_in] or [4 · blocks, block_out, block_in]. Where
+  /// Kernel::packed_elements() is not 0: what Kernel::pack made, as a dense view of any rank and shape with
+  /// that many elements. Where the layout has no blocks it may be left out, as may v and dw.
   TensorView w;
   TensorView y;         ///< [n, out_features]
   TensorView dy;        ///< [n, out_features], of x's type; with Epilogue::lstm [n, 4 · out_features]

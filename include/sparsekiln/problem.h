@@ -79,9 +79,9 @@ enum class Activation : std::uint8_t {
 ///   grad_weight: dw of the four weights, from dy[n, 4·features]
 ///
 /// x is h of the step before; projection is what the step's own input gives, with all biases. `keep` also
-/// stores i, f, g and o, as `activations`, which the gradient reads. grad_input goes from the gradient of z in
-/// one step, dy, to that of the step before, dx, in whose cell c, c_before, activations and the residual, the
-/// gradient that reaches its y otherwise, are.
+/// stores i, f, g and o, as `activations`, which the gradient reads. grad_input goes from the gradient of z
+/// in one step, dy, to that of the step before, dx, in whose cell c, c_before, activations and the residual,
+/// the gradient that reaches its y otherwise, are.
 struct Epilogue {
   bool scale = false;  ///< alpha and beta, given at the launch; else 1 and 0. With beta = 0 y is not read
   bool bias = false;

@@ -262,8 +262,8 @@ class Call {
     const std::size_t output = index_of(name);
     if (objects_[output].is_valid()) return;
     const bool all = name == "activations";
-    const std::int64_t features = std::string_view(kernel_.operation) == "forward" ? kernel_.out_features
-                                                                                   : kernel_.in_features;
+    const std::int64_t features =
+        std::string_view(kernel_.operation) == "forward" ? kernel_.out_features : kernel_.in_features;
     const std::string_view type =
         all ? std::string_view(kernel_.out_dtype) : element_type_named(kernel_.dtype)->sum_name;
     objects_[output] = like.empty(shape_of_matrix(like.get(), all ? 4 * features : features), type_of(type));
@@ -271,7 +271,8 @@ class Call {
   }
 
   /// [n, features], or feature-major, of the n of the first operand, and a batch of such where that is one.
-  [[nodiscard]] std::vector<std::int64_t> shape_of_matrix(const DLTensor& given, std::int64_t features) const {
+  [[nodiscard]] std::vector<std::int64_t> shape_of_matrix(const DLTensor& given,
+                                                          std::int64_t features) const {
     if (given.ndim != 2 && given.ndim != 3)
       raise(PyExc_ValueError, "operand " + std::string(kOperands[first_].name) + " has " +
                                   std::to_string(given.ndim) + " dimensions; 2 or 3 are taken");

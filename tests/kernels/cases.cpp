@@ -357,8 +357,8 @@ Case case_of(const Space& space, const Row& row) {
 
 /// Whether config, block and types go together. Most rows that are tried do not, and refusing one takes the
 /// emitter some microseconds, so results are kept. This class knows that y's type does not matter, that of an
-/// epilogue only the number of weights matters, of the loads only the derivative, and that strict_absent and gates matter
-/// only if rows are merged. A case that is refused all the same fails when it is run.
+/// epilogue only the number of weights matters, of the loads only the derivative, and that strict_absent and
+/// gates matter only if rows are merged. A case that is refused all the same fails when it is run.
 ///
 /// Cases of more than `most_work` multiplications do not fit either: the largest blocks, layouts and batches
 /// need not occur together.
@@ -401,10 +401,10 @@ class Fit {
     const Types& types = space_.types[static_cast<std::size_t>(row[kTypes])];
     index = index * kOperands +
             (types.math == Math::tf32 ? kOperands - 1 : static_cast<std::size_t>(types.dtype));
-    const std::size_t kind = epilogue.glu                             ? 1
+    const std::size_t kind = epilogue.glu                           ? 1
                              : loads.derivative != Activation::none ? 2
-                             : epilogue.lstm                          ? 3
-                                                                      : 0;
+                             : epilogue.lstm                        ? 3
+                                                                    : 0;
     // What does not fit without these does not fit with them: that is known before they are chosen.
     return is_known_to_fit(row, kKinds * index, kEpilogue, kLoads) &&
            (kind == 0 || is_known_to_fit(row, kKinds * index + kind));

@@ -1,5 +1,5 @@
-// The cell of an LSTM as an epilogue. The case list and the random problems have it with everything else; here
-// is what only a cell has.
+// The cell of an LSTM as an epilogue. The case list and the random problems have it with everything else;
+// here is what only a cell has.
 
 #include <doctest/doctest.h>
 
@@ -130,7 +130,8 @@ class TwoSteps {
   }
   std::deque<Matrix> matrices(int count, std::int64_t width, double scale, std::uint64_t seed) const {
     std::deque<Matrix> made;
-    for (int i = 0; i < count; ++i) made.emplace_back(kBatch, width, scale, seed + static_cast<std::uint64_t>(i));
+    for (int i = 0; i < count; ++i)
+      made.emplace_back(kBatch, width, scale, seed + static_cast<std::uint64_t>(i));
     return made;
   }
 
@@ -232,8 +233,8 @@ TEST_CASE("a cell is right with its layout baked, and with one that is attached 
       CAPTURE(name(operation));
       CAPTURE(precision.to_string());
       const bool forward = operation == Operation::forward;
-      Options options = cell_options(
-          operation, {.residual = !forward, .lstm = true, .keep = forward}, precision);
+      Options options =
+          cell_options(operation, {.residual = !forward, .lstm = true, .keep = forward}, precision);
       const Problem problem = make_problem(layout, options);
       const HostInputs inputs = make_inputs(problem, kBatch, Inputs::random, 5);
       const CheckResult baked = launch_and_check(compile(layout, options), problem, inputs, 16);

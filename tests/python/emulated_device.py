@@ -90,11 +90,14 @@ class EmulatedDevice:
         if size := kernel.workspace_bytes(n):
             named["workspace"] = torch.full((size,), 255, dtype=torch.uint8)
             named["workspace"][: kernel.workspace_counter_bytes()] = 0
-        given = [one for one in (*operands, *named.values()) if one is not None]
+        given = [one for one in (*operands, *named.values()) if isinstance(one, torch.Tensor)]
         with self._copies(given) as copies:
             there = dict(zip(map(id, given), copies))
-            kernel(*(there[id(one)] for one in operands), stream=0, **{name: there.get(id(one)) for name, one in named.items()})
-            for one in (result, named.get("dbias")):
+            more = {name: there[id(one)] if isinstance(one, torch.Tensor) else one for name, one in named.items()}
+            kernel(*(there[id(one)] for one in operands), stream=0, **more)
+            # Of an LSTM's cell, forward computes c and activations, and its gradient dc_before.
+            cell = ("c", "activations") if kernel.op == "forward" else ("dc_before",)
+            for one in (result, *map(named.get, ("dbias", *cell))):
                 if one is not None:
                     self._copy_back(one, there[id(one)])
         return (result, named["dbias"]) if "dbias" in named else result

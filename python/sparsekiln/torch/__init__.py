@@ -28,6 +28,7 @@ from .fusion import fuse_conv_bn, fuse_conv_bn_
 from .layers import BlockSparseLinear
 from .matmul import batched_linear, dds, dsd, matmul, sdd
 from .normalisation import normalize_filters, weight_norm
+from .recurrent import BlockSparseLSTM, BlockSparseLSTMCell
 from .report import Replaced, Report
 from .sparsifier import Sparsifier
 from .surgery import sparsify_
@@ -36,7 +37,7 @@ from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConv
 
 __all__ = [
     "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseConvTranspose1d", "BlockSparseConvTranspose2d",
-    "BlockSparseConvTranspose3d", "BlockSparseLinear", "Replaced", "Report", "Sparsifier", "batched_linear", "dds", "dsd",
+    "BlockSparseConvTranspose3d", "BlockSparseLSTM", "BlockSparseLSTMCell", "BlockSparseLinear", "Replaced", "Report", "Sparsifier", "batched_linear", "dds", "dsd",
     "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "matmul", "normalize_filters", "sdd", "sparsify_", "weight_norm",
 ]  # fmt: skip
 

@@ -70,10 +70,12 @@ class Use(NamedTuple):
 class LayoutKernels:
     """A layout and the kernels made for it. Copies and pickles of it are the same object, in the process they are in."""
 
-    __slots__ = ("__weakref__", "_kernels", "_lock", "layout")
+    __slots__ = ("__weakref__", "_all_gates", "_gate", "_kernels", "_lock", "layout")
 
     def __init__(self, layout: "sparsekiln.Layout"):
         self.layout = layout
+        self._gate: LayoutKernels | None = None
+        self._all_gates: LayoutKernels | None = None
         self._kernels: dict[tuple[Use, int], Any] = {}
         self._lock = threading.Lock()
 
@@ -82,6 +84,28 @@ class LayoutKernels:
         bound = use.bound(n)
         kernel = self._kernels.get((use, bound))
         return self._compile(use, bound) if kernel is None else kernel
+
+    def of_gate(self) -> "LayoutKernels":
+        """Those of the layout of one gate, where this is the layout of the four gates of an LSTM, whose rows follow one another.
+        ValueError if the gates have other blocks."""
+        if self._gate is None:
+            layout = self.layout
+            rows, blocks = layout.rows // 4, layout.blocks // 4
+            crow, col = layout.crow, layout.col
+            gate = sparsekiln.Layout.from_csr(rows, layout.cols, crow[: rows + 1], col[: crow[rows]])
+            if four_times(gate) != layout:
+                raise ValueError(
+                    f"a layout of {layout.rows} x {layout.cols} blocks for the four gates of an LSTM, which are not alike: "
+                    f"four times the rows of one layout, of {blocks} blocks each, would work"
+                )
+            self._gate = kernels_of(gate)
+        return self._gate
+
+    def of_all_gates(self) -> "LayoutKernels":
+        """Those of the layout of four gates with this layout."""
+        if self._all_gates is None:
+            self._all_gates = kernels_of(four_times(self.layout))
+        return self._all_gates
 
     def kernels(self) -> list["sparsekiln.Kernel"]:
         """All kernels made so far."""
@@ -111,6 +135,13 @@ class LayoutKernels:
 
     def __reduce__(self) -> tuple:
         return kernels_of, (self.layout,)
+
+
+def four_times(layout: "sparsekiln.Layout") -> "sparsekiln.Layout":
+    """The layout of the four gates of an LSTM as one weight: the rows of each after those of the one before."""
+    crow, col = np.asarray(layout.crow), np.asarray(layout.col)
+    starts = np.concatenate([crow[:1], *(crow[1:] + gate * layout.blocks for gate in range(4))])
+    return sparsekiln.Layout.from_csr(4 * layout.rows, layout.cols, starts.astype(np.int32), np.tile(col, 4))
 
 
 def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparsekiln.Kernel":

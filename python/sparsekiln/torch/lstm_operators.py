@@ -1,0 +1,72 @@
+"""The custom operators torch.ops.sparsekiln.lstm and lstm_backward: sequences of an LSTM whose input has been projected.
+
+lstm_steps.py says how sequences are given. The result is differentiable with respect to the projection, h0, c0 and the
+weight; its gradients are not differentiable once more.
+"""
+
+from collections.abc import Sequence
+from typing import Optional
+
+import torch
+
+from . import lstm_steps
+from .lstm_steps import GATES
+
+Tensor = torch.Tensor
+
+
+@torch.library.custom_op("sparsekiln::lstm", mutates_args=())
+def lstm(
+    projection: Tensor, h0: Tensor, c0: Tensor, values: Tensor, crow: Tensor, col: Tensor, batch_sizes: Sequence[int],
+    reverse: bool, keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    return lstm_steps.lstm(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep)
+
+
+@lstm.register_fake
+def _(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep):
+    rows, hidden = projection.shape[0], h0.shape[1]
+    return (
+        projection.new_empty((rows, hidden)), torch.empty_like(h0), torch.empty_like(c0), c0.new_empty((rows, hidden)),
+        projection.new_empty((rows if keep else 0, GATES * hidden)),
+    )  # fmt: skip
+
+
+@torch.library.custom_op("sparsekiln::lstm_backward", mutates_args=())
+def lstm_backward(
+    dh: Optional[Tensor], dh_n: Optional[Tensor], dc_n: Optional[Tensor], h: Tensor, c: Tensor, activations: Tensor,
+    h0: Tensor, c0: Tensor, values: Tensor, crow: Tensor, col: Tensor, batch_sizes: Sequence[int], reverse: bool,
+    needs_weight: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    return lstm_steps.backward(
+        dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_weight
+    )  # fmt: skip
+
+
+@lstm_backward.register_fake
+def _(dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_weight):
+    dw = torch.empty_like(values) if needs_weight else values.new_empty(0)
+    return torch.empty_like(activations), torch.empty_like(h0), torch.empty_like(c0), dw
+
+
+def _save(ctx, inputs, output) -> None:
+    _, h0, c0, values, crow, col, ctx.batch_sizes, ctx.reverse, keep = inputs
+    h, _, _, c, activations = output
+    if not keep:
+        raise RuntimeError("torch.ops.sparsekiln.lstm was called with keep=False, and its gradient needs what that leaves out")
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(c, activations)
+    ctx.save_for_backward(h, c, activations, h0, c0, values, crow, col)
+
+
+def _gradients(ctx, dh, dh_n, dc_n, *_) -> tuple:
+    h, c, activations, h0, c0, values, crow, col = ctx.saved_tensors
+    if dh is None and dh_n is None and dc_n is None:
+        return (None,) * 9
+    dz, dh0, dc0, dw = torch.ops.sparsekiln.lstm_backward(
+        dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, ctx.batch_sizes, ctx.reverse, ctx.needs_input_grad[3]
+    )  # fmt: skip
+    return dz, dh0, dc0, dw if ctx.needs_input_grad[3] else None, *(None,) * 5
+
+
+lstm.register_autograd(_gradients, setup_context=_save)

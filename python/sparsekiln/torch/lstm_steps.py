@@ -1,0 +1,204 @@
+"""Sequences of steps of an LSTM, by the kernels of its cell: on tensors with memory, without a gradient.
+
+A sequence is given as PackedSequence has it: the rows of all steps one after the other, `batch_sizes` of them, which never
+grow. Where all sequences are equally long, all are the same number. In reverse, steps are taken from the last one to the
+first. z are the sums that the four gates i, f, g and o are made of, [rows, 4 · hidden]. Functions here are the bodies of the
+operators in lstm_operators.py.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+
+import sparsekiln
+
+from .kernels import LayoutKernels, Use, find
+from .operands import blocks_for, check_alike, check_matrix, check_weight, dense, readable
+from .products import run, used
+
+Tensor = torch.Tensor
+
+GATES = 4
+
+
+class Step(NamedTuple):
+    """One step, with the rows that it has of all."""
+
+    rows: slice
+    n: int
+    before: slice | None  #: those of the step that is taken before
+    n_before: int
+
+
+def steps(batch_sizes: Sequence[int], reverse: bool) -> list[Step]:
+    """In the order in which they are taken."""
+    ends, end = [], 0
+    for n in batch_sizes:
+        ends.append(slice(end, end + n))
+        end += n
+    order = range(len(ends))
+    taken: list[Step] = []
+    for t in reversed(order) if reverse else order:
+        last = taken[-1] if taken else None
+        taken.append(Step(ends[t], batch_sizes[t], last.rows if last else None, last.n if last else 0))
+    return taken
+
+
+def state_type(dtype: torch.dtype) -> torch.dtype:
+    """The type of c: that of sums."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def check(projection, h0, c0, values, crow, col, batch_sizes) -> None:
+    """ValueError or TypeError that says what is wrong with the operands."""
+    hidden = h0.shape[-1]
+    check_weight(values, crow, col, hidden, GATES * hidden)
+    if hidden % values.shape[1] or hidden % values.shape[2]:
+        raise ValueError(f"{hidden} hidden features are no multiple of blocks of {values.shape[1]}x{values.shape[2]}")
+    check_matrix("the projection of the input", projection, GATES * hidden, values)
+    if any(b > a for a, b in zip(batch_sizes, batch_sizes[1:])) or sum(batch_sizes) != projection.shape[0]:
+        raise ValueError(
+            f"batch sizes {list(batch_sizes)} for {projection.shape[0]} rows; they never grow, and are as many rows together"
+        )
+    n = batch_sizes[0] if batch_sizes else 0
+    check_matrix("h0", h0, hidden, values)
+    for name, state in (("h0", h0), ("c0", c0)):
+        if tuple(state.shape) != (n, hidden) and batch_sizes:
+            raise ValueError(f"{name} has the shape {tuple(state.shape)}; this sequence takes [{n}, {hidden}]")
+    check_alike("c0", c0, torch.empty(0, dtype=state_type(values.dtype), device=values.device))
+
+
+def kernels_of_gate(crow: Tensor, col: Tensor, values: Tensor, hidden: int) -> tuple[LayoutKernels, Tensor]:
+    """The kernels of the layout that the four gates have, and the blocks of all four."""
+    weight = find(crow, col, blocks_for(hidden, values.shape[2]))
+    return weight.kernels.of_gate(), dense(used(values, weight))
+
+
+def _kernel(kernels: LayoutKernels, operation: str, epilogue: str, values: Tensor, n: int) -> "sparsekiln.Kernel":
+    block_out, block_in = values.shape[1:]
+    layout = kernels.layout
+    features = layout.cols * block_in, layout.rows * block_out
+    return kernels.kernel(Use(operation, (block_out, block_in), *features, values.dtype, values.device, epilogue=epilogue), n)
+
+
+def _before(step: Step, all_rows: Tensor, first: Tensor) -> Tensor:
+    """The state before a step: of sequences that it is the first step of, rows of `first`."""
+    if step.before is None:
+        return first[: step.n]
+    known = all_rows[step.before]
+    if step.n_before >= step.n:
+        return known[: step.n]
+    return torch.cat([known, first[step.n_before : step.n]])
+
+
+def _last(taken: Sequence[Step], all_rows: Tensor) -> Iterator[Tensor]:
+    """The rows of each sequence's last step, in the order of the sequences."""
+    ended = 0
+    for step in reversed(taken):
+        yield all_rows[step.rows][ended : step.n]
+        ended = max(ended, step.n)
+
+
+def lstm(
+    projection, h0, c0, values, crow, col, batch_sizes, reverse, keep
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """h of all steps, the last h and c of each sequence, and, for the backward pass, c and the gates of all steps."""
+    check(projection, h0, c0, values, crow, col, batch_sizes)
+    hidden, total = h0.shape[1], projection.shape[0]
+    h = projection.new_empty((total, hidden))
+    c = c0.new_empty((total, hidden))
+    activations = projection.new_empty((total if keep else 0, GATES * hidden))
+    if total == 0:
+        return h, h0.clone(), c0.clone(), c, activations
+    kernels, weight = kernels_of_gate(crow, col, values, hidden)
+    kernel = _kernel(kernels, "forward", "lstm+keep" if keep else "lstm", values, batch_sizes[0])
+    projection, h0, c0 = readable(projection, 16), readable(h0, 16), readable(c0, 16)
+    taken = steps(batch_sizes, reverse)
+    for step in taken:
+        named = {"activations": activations[step.rows]} if keep else {}
+        run(
+            kernel, step.n, _before(step, h, h0), weight, h[step.rows], projection=projection[step.rows],
+            c_before=_before(step, c, c0), c=c[step.rows], **named,
+        )  # fmt: skip
+    return h, torch.cat(list(_last(taken, h))), torch.cat(list(_last(taken, c))), c, activations
+
+
+def backward(
+    dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_weight
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of the projection, of h0 and c0, and of the weight; the last is empty where it is not needed."""
+    hidden, total = h0.shape[1], h.shape[0]
+    dz = activations.new_empty((total, GATES * hidden))
+    dc = torch.zeros_like(c0) if dc_n is None else readable(dc_n.clone(), 16)
+    dw = torch.zeros_like(values) if needs_weight else values.new_empty(0)
+    if total == 0:
+        return dz, torch.zeros_like(h0) if dh_n is None else dh_n.clone(), dc, dw
+    kernels, weight = kernels_of_gate(crow, col, values, hidden)
+    kernel = _kernel(kernels, "grad_input", "lstm+residual", values, batch_sizes[0])
+    c0, taken = readable(c0, 16), steps(batch_sizes, reverse)
+    dh = h.new_zeros(h.shape) if dh is None else dh
+    dh = readable(dh if dh_n is None else _with_last(dh, dh_n, taken), 16)
+    after = None
+    for step in reversed(taken):
+        run(
+            kernel, step.n, _after(after, dz, step.n), weight, dz[step.rows], residual=dh[step.rows],
+            activations=activations[step.rows], c_before=_before(step, c, c0), c=c[step.rows], dc=dc[: step.n],
+            dc_before=dc[: step.n],
+        )  # fmt: skip
+        after = step
+    plain = _kernel(kernels.of_all_gates(), "grad_input", "none", values, batch_sizes[0])
+    dh0, begin = h0.new_empty(h0.shape), 0
+    for rows in _first(taken, dz):
+        end = begin + rows.shape[0]
+        run(plain, end - begin, rows, weight, dh0[begin:end])
+        begin = end
+    if needs_weight:
+        dw = _grad_weight(kernels.of_all_gates(), taken, h, readable(h0, 16), dz, values, dw)
+    return dz, dh0, dc, dw
+
+
+def _with_last(dh: Tensor, dh_n: Tensor, taken: Sequence[Step]) -> Tensor:
+    """The gradient of h, with that of the last h of each sequence added."""
+    dh = dh.clone(memory_format=torch.contiguous_format)
+    begin = 0
+    for rows in _last(taken, dh):
+        rows += dh_n[begin : begin + rows.shape[0]]
+        begin += rows.shape[0]
+    return dh
+
+
+def _after(after: Step | None, dz: Tensor, n: int) -> Tensor:
+    """The gradient of z of the step after one of n rows, zeros where a sequence has none."""
+    if after is None:
+        return dz.new_zeros((n, dz.shape[1]))
+    rows = dz[after.rows]
+    return rows[:n] if after.n >= n else torch.cat([rows, rows.new_zeros((n - after.n, dz.shape[1]))])
+
+
+def _first(taken: Sequence[Step], dz: Tensor) -> Iterator[Tensor]:
+    """The rows of each sequence's first step, in the order of the sequences."""
+    begun = 0
+    for step in taken:
+        if step.n > begun:
+            yield dz[step.rows][begun:]
+        begun = max(begun, step.n)
+
+
+def _grad_weight(kernels, taken, h, h0, dz, values, dw) -> Tensor:
+    """Sums over all steps: one launch of those whose h before is memory as it is, one of the others."""
+    kernel = _kernel(kernels, "grad_weight", "scale", values, dz.shape[0])
+    inputs, gradients = [], []
+    whole = all(step.n == taken[0].n for step in taken)
+    if whole and len(taken) > 1:  # h of each step but the last, in memory one after the other
+        n, rest = taken[0].n, dz.shape[0] - taken[0].n
+        backwards = taken[0].rows.start > 0
+        inputs, gradients = [(h[n:] if backwards else h[:rest]), h0], [(dz[:rest] if backwards else dz[n:]), dz[taken[0].rows]]
+    else:
+        inputs = [torch.cat([_before(step, h, h0) for step in taken])]
+        gradients = [torch.cat([dz[step.rows] for step in taken])]
+    result = dw[: kernels.layout.blocks]
+    for number, (x, dy) in enumerate(zip(inputs, gradients)):
+        run(kernel, x.shape[0], x, dy, result, beta=float(number > 0))
+    return dw
+

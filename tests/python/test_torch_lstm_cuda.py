@@ -1,0 +1,79 @@
+"""BlockSparseLSTM by kernels for CUDA, on the emulator."""
+
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from emulated_device import EmulatedDevice  # noqa: E402
+
+import sparsekiln  # noqa: E402
+from sparsekiln.torch import BlockSparseLSTM, kernels, lstm_steps  # noqa: E402
+from sparsekiln.torch.kernels import Use  # noqa: E402
+
+FAR = torch.device("cuda:0")
+
+
+def _emulates() -> bool:
+    try:
+        sparsekiln.compile([[1]], 16, target="emulated:sm_80")
+    except sparsekiln.Error:
+        return False
+    return "SPARSEKILN_EMULATOR" in os.environ
+
+
+needs_emulator = pytest.mark.skipif(not _emulates(), reason="no emulator, or no NVRTC")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Steps of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
+    emulated = EmulatedDevice("sm_80")
+    monkeypatch.setattr(lstm_steps, "Use", lambda *given, **more: Use(*given, **more)._replace(device=FAR))
+    monkeypatch.setattr(lstm_steps, "run", emulated.run)
+    monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
+    monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
+    return emulated
+
+
+def results(layer, x, packed):
+    x = x.clone().requires_grad_()
+    taken = torch.nn.utils.rnn.pack_padded_sequence(x, [4, 3, 1]) if packed else x
+    y, (h, c) = layer(taken)
+    ((y.data if packed else y).sum() + h.square().sum() + c.square().sum()).backward()
+    computed = [y.data if packed else y, h, c, x.grad, *(parameter.grad for parameter in layer.parameters())]
+    layer.zero_grad()
+    return [one.detach().float() for one in computed]
+
+
+def assert_alike(found, wanted, tolerance):
+    for one, other in zip(found, wanted):
+        assert (one.cpu() - other).abs().max() <= tolerance * other.abs().max()
+
+
+def make(dtype, bidirectional):
+    torch.manual_seed(0)
+    layout = sparsekiln.patterns.random(3, 3, 0.6, seed=2)
+    return BlockSparseLSTM(12, 48, bidirectional=bidirectional, layout=layout, block=16, dtype=dtype)
+
+
+@needs_emulator
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2), (torch.float16, 4e-3)], ids=str)
+def test_cuda_kernels_compute_what_those_of_the_cpu_do(device, monkeypatch, dtype, tolerance, packed):
+    layer, x = make(dtype, bidirectional=True), torch.randn(4, 3, 12, dtype=dtype)
+    found = results(layer, x, packed)
+    assert device.launches.count("forward") == 2 * 4 and device.launches.count("grad_weight") >= 2
+    assert device.launches.count("grad_input") > 2 * 4  # one a step, and those that end at h0
+    monkeypatch.undo()
+    assert_alike(found, results(layer, x, packed), tolerance)
+
+
+@needs_gpu
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_gpu_computes_what_the_cpu_does(packed):
+    layer, x = make(torch.float32, bidirectional=True), torch.randn(4, 3, 12)
+    wanted = results(layer, x, packed)
+    assert_alike(results(layer.cuda(), x.cuda(), packed), wanted, 1e-5)
