@@ -29,7 +29,7 @@ class PoisonedOutput {
   /// What y holds before the launch, for kernels that read it: of this n and width.
   void set(const HostActivation& y);
 
-  /// Of an LSTM's cell: c, and the activations where they are kept; of its gradient dc_before.
+  /// What an LSTM's cell computes besides: c, and the activations where they are kept, or dc_before.
   [[nodiscard]] std::span<PoisonedOutput> cell() { return cell_; }
   [[nodiscard]] std::span<const PoisonedOutput> cell() const { return cell_; }
   [[nodiscard]] const std::string& name() const { return name_; }

@@ -88,7 +88,7 @@ struct Cells {
     return kRun < kAligned ? kRun : kAligned > 0 ? kAligned : 1;
   }
 
-  /// Of the four sums of each output.
+  /// Makes c and h from the four sums of each output.
   __device__ __forceinline__ void forward(float (&z)[4][kRun], Pointer<Output> y, long long y_stride) const {
     float c[kRun];
     float h[kRun];
@@ -113,7 +113,7 @@ struct Cells {
     write<Output>(y + place(feature, y_stride), h);
   }
 
-  /// Of the gradients of y; writes those of z to y.
+  /// Makes the gradients of z, which it writes to y, from those of h.
   __device__ __forceinline__ void backward(const float (&dh)[kRun], Pointer<Output> y,
                                            long long y_stride) const {
     float gate[4][kRun];

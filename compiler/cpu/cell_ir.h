@@ -30,9 +30,10 @@ class CellIr {
   /// Reads its part of the Call; called once, where a pass begins.
   void begin();
 
-  /// Of the four sums of neighbours in y, of which the first is y[major][minor], at `y`.
+  /// The cells of the four sums of neighbours in y, the first of which is y[major][minor], at `y`.
   void forward(Gates z, Value* major, Value* minor, Value* y, const Access& access);
-  /// Of the gradients of such neighbours in y; `y_stride` is that of the gradients of z, in elements.
+  /// Their gradients, from those of such neighbours in y; `y_stride` is that of the gradients of z, in
+  /// elements.
   void backward(Value* dh, Value* major, Value* minor, Value* y, Value* y_stride, const Access& access);
 
  private:

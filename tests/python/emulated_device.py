@@ -95,7 +95,7 @@ class EmulatedDevice:
             there = dict(zip(map(id, given), copies))
             more = {name: there[id(one)] if isinstance(one, torch.Tensor) else one for name, one in named.items()}
             kernel(*(there[id(one)] for one in operands), stream=0, **more)
-            # Of an LSTM's cell, forward computes c and activations, and its gradient dc_before.
+            # The cell of an LSTM computes c and activations, and its gradient dc_before.
             cell = ("c", "activations") if kernel.op == "forward" else ("dc_before",)
             for one in (result, *map(named.get, ("dbias", *cell))):
                 if one is not None:

@@ -145,7 +145,7 @@ class BlockSparseLSTM(torch.nn.Module):
         cls, lstm: torch.nn.LSTM, density: float = 0.1, block: int | tuple[int, int] = 32, layout: Any = None,
         input_layout: Any = None,
     ) -> "BlockSparseLSTM":  # fmt: skip
-        """Of a dense layer: the recurrent blocks whose Frobenius norm over all four gates is largest, `density` × all of them;
+        """A dense layer's weights: the recurrent blocks whose Frobenius norm over all four gates is largest, `density` × all of them;
         or those of `layout`."""
         if lstm.proj_size:
             raise ValueError(f"an nn.LSTM with proj_size={lstm.proj_size}; one without would work")
