@@ -506,6 +506,20 @@ class Bench(unittest.TestCase):
                 if title in ("median, ms", "× BlockSparseLinear", "µs"):
                     self.assertTrue(math.isfinite(float(cell)) and float(cell) >= 0, row)
 
+    def test_recurrent(self):
+        if not _PYTHON_PACKAGE:
+            self.skipTest("the Python package was not built")
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("not installed: torch")
+        os.environ["PYTHONPATH"] = _PYTHON_PACKAGE
+        self.addCleanup(os.environ.pop, "PYTHONPATH")
+        rows = self.written("recurrent.py")
+        titles = [next(iter(row)) for row in rows]
+        self.assertEqual(titles, ["inference"] * 4 + ["forward and all gradients"] * 4)
+        for row in rows:
+            self.assert_positive(float(row["median, ms"]), "median")
+            self.assert_positive(float(row["over BlockSparseLSTM"]), "ratio")
+
     @needs_cpu
     def test_tuning(self):
         rows = self.written("tuning.py", "--budget", "60s", "--json", "all.json", "--records", "records.jsonl")
@@ -550,7 +564,7 @@ class Bench(unittest.TestCase):
             with self.subTest(name):
                 done = self.call([self.program(name), "--no-such-option"], status=2)
                 self.assertRegex(done.stderr, "--no-such-option|usage: ")
-        scripts = [file for file in programs() if file.endswith(".py") and file not in ("cpu_convolution_torch.py", "torch_linear.py")]
+        scripts = [file for file in programs() if file.endswith(".py") and file not in ("cpu_convolution_torch.py", "recurrent.py", "torch_linear.py")]
         for name in scripts:
             with self.subTest(name):
                 done = self.call([sys.executable, _BENCH / name, "a", "b", "--no-such-option"], status=2)
