@@ -30,6 +30,7 @@ from .matmul import batched_linear, dds, dsd, matmul, sdd
 from .normalisation import normalize_filters, weight_norm
 from .recurrent import BlockSparseLSTM, BlockSparseLSTMCell
 from .report import Replaced, Report
+from .small_world import SmallWorldLSTM
 from .sparsifier import Sparsifier
 from .surgery import sparsify_
 from .team import share_threads as _share_threads
@@ -37,7 +38,7 @@ from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConv
 
 __all__ = [
     "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseConvTranspose1d", "BlockSparseConvTranspose2d",
-    "BlockSparseConvTranspose3d", "BlockSparseLSTM", "BlockSparseLSTMCell", "BlockSparseLinear", "Replaced", "Report", "Sparsifier", "batched_linear", "dds", "dsd",
+    "BlockSparseConvTranspose3d", "BlockSparseLSTM", "BlockSparseLSTMCell", "BlockSparseLinear", "Replaced", "Report", "SmallWorldLSTM", "Sparsifier", "batched_linear", "dds", "dsd",
     "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "matmul", "normalize_filters", "sdd", "sparsify_", "weight_norm",
 ]  # fmt: skip
 

@@ -1,0 +1,154 @@
+"""SmallWorldLSTM: the recurrent network of Gray, Radford & Kingma 2017 (GPU Kernels for Block-Sparse Weights, §4)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import sparsekiln
+
+from .kernels import four_times
+from .layers import BlockSparseLinear
+from .lstm_steps import GATES, state_type
+
+Tensor = torch.Tensor
+
+_EPSILON = 1e-6
+
+
+class SmallWorldLSTM(torch.nn.Module):
+    """A multiplicative LSTM (Krause et al. 2016) that mixes h through several block-sparse layers in each step, every one of them
+    normalised (Ba, Kiros & Hinton 2016), with layouts that differ from layer to layer. In a step of time
+
+        h ← LN(W₀h) ⊙ m                            internal step 0
+        h ← relu(LN(W₁h) + a)                      internal step 1
+        h ← relu(LN(Wₛh))                          internal steps 2, 3, …
+        i, f, o = sigmoid(LN(W_i h)), sigmoid(LN(W_f h)), sigmoid(LN(W_o h));  u = tanh(LN(W_u h))
+        c ← f·c + i·u;  h ← o·tanh(c)
+
+    LN is layer normalisation over all units, with a gain and a bias of each layer. m and a are normalised projections of the
+    input onto every `projection_stride`-th unit, which they multiply and are added to; the other units stay. Weights start as the
+    identity, gains as 1, biases as 0, and that of f as 1.
+
+    Takes x [steps, n, input_size] and (h, c), [1, n, hidden_size] each, and gives y [steps, n, hidden_size] and the next (h, c),
+    as nn.LSTM does. Detach the state to truncate the back-propagation. c is kept in float32 (of float64 layers in float64).
+
+    layouts     sparsekiln.Layout of each internal step and, last, of the gates: internal_steps + 1 of them, with the diagonal;
+                None for small worlds of the given density (patterns.watts_strogatz, half of the blocks rewired)
+    dropout     of u, in training
+
+    Products are block-sparse kernels; normalisations and gates are PyTorch's operators.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, layouts: Sequence[Any] | None = None, *, internal_steps: int = 5,
+        density: float = 0.03, block: int = 32, projection_stride: int = 2, dropout: float = 0.0, seed: int = 0,
+        device: Any = None, dtype: torch.dtype | None = None,
+    ):  # fmt: skip
+        super().__init__()
+        if internal_steps < 2:
+            raise ValueError(f"{internal_steps} internal steps; m and a enter in two of them, so 2 or more would work")
+        if hidden_size % block or hidden_size < block:
+            raise ValueError(f"{hidden_size} hidden features are no multiple of blocks of {block}, which they fill")
+        if projection_stride < 1 or hidden_size % projection_stride:
+            raise ValueError(f"a projection stride of {projection_stride}: {hidden_size} hidden features are no multiple of it")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout={dropout}: it is a probability, from 0 to 1")
+        self.input_size, self.hidden_size, self.internal_steps = input_size, hidden_size, internal_steps
+        self.projection_stride, self.dropout = projection_stride, float(dropout)
+        layouts = _layouts(layouts, internal_steps + 1, hidden_size // block, density, seed)
+        options = {"device": device, "dtype": dtype}
+        projected = hidden_size // projection_stride
+        self.multiply = torch.nn.Linear(input_size, projected, bias=False, **options)
+        self.add = torch.nn.Linear(input_size, projected, bias=False, **options)
+        self.internal = torch.nn.ModuleList(
+            BlockSparseLinear(hidden_size, hidden_size, one, block, bias=False, **options) for one in layouts[:-1]
+        )
+        self.gates = BlockSparseLinear(hidden_size, GATES * hidden_size, four_times(layouts[-1]), block, bias=False, **options)
+        self.multiply_norm = torch.nn.LayerNorm(projected, _EPSILON, **options)
+        self.add_norm = torch.nn.LayerNorm(projected, _EPSILON, **options)
+        self.internal_norms = torch.nn.ModuleList(torch.nn.LayerNorm(hidden_size, _EPSILON, **options) for _ in self.internal)
+        self.gate_gains = torch.nn.Parameter(torch.empty(GATES, hidden_size, **options))
+        self.gate_biases = torch.nn.Parameter(torch.empty(GATES, hidden_size, **options))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        for projection in (self.multiply, self.add):
+            projection.weight.copy_(_repeated_identity(*projection.weight.shape).to(projection.weight))
+        for layer in self.internal:
+            layer._used_values().copy_(layer.blocks_of(torch.eye(self.hidden_size, device=layer.weight_values.device)))
+        eye = torch.eye(self.hidden_size, device=self.gates.weight_values.device).repeat(GATES, 1)
+        self.gates._used_values().copy_(self.gates.blocks_of(eye))
+        for norm in (self.multiply_norm, self.add_norm, *self.internal_norms):
+            norm.reset_parameters()
+        self.gate_gains.fill_(1)
+        self.gate_biases.zero_()
+        self.gate_biases[1] = 1  # of f
+
+    def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        if x.dim() != 3 or x.shape[2] != self.input_size:
+            raise ValueError(f"the input has the shape {tuple(x.shape)}; this layer takes [steps, n, {self.input_size}]")
+        n = x.shape[1]
+        m = self._on_units(self.multiply_norm(self.multiply(x)), 1)
+        a = self._on_units(self.add_norm(self.add(x)), 0)
+        if hx is None:
+            h = m.new_zeros((n, self.hidden_size))
+            c = m.new_zeros((n, self.hidden_size), dtype=state_type(m.dtype))
+        else:
+            for name, state in (("h", hx[0]), ("c", hx[1])):
+                if tuple(state.shape) != (1, n, self.hidden_size):
+                    raise ValueError(f"{name} has the shape {tuple(state.shape)}; this layer takes [1, {n}, {self.hidden_size}]")
+            h, c = hx[0][0], hx[1][0].to(state_type(m.dtype))
+        steps = []
+        for step in range(x.shape[0]):
+            h, c = self._step(h, c, m[step], a[step])
+            steps.append(h)
+        y = torch.stack(steps) if steps else m.new_empty((0, n, self.hidden_size))
+        return y, (h.unsqueeze(0), c.to(y.dtype).unsqueeze(0))
+
+    def _on_units(self, projected: Tensor, elsewhere: float) -> Tensor:
+        """[steps, n, units]: what is projected, on every projection_stride-th unit."""
+        if self.projection_stride == 1:
+            return projected
+        others = projected.new_full((*projected.shape, self.projection_stride - 1), elsewhere)
+        return torch.cat([projected.unsqueeze(-1), others], -1).flatten(-2)
+
+    def _step(self, h: Tensor, c: Tensor, m: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        for number, (layer, norm) in enumerate(zip(self.internal, self.internal_norms)):
+            h = norm(layer(h))
+            if number == 0:
+                h = h * m
+            else:
+                h = torch.relu(h + a if number == 1 else h)
+        z = self.gates(h).unflatten(-1, (GATES, self.hidden_size))
+        z = torch.nn.functional.layer_norm(z, (self.hidden_size,), None, None, _EPSILON) * self.gate_gains + self.gate_biases
+        i, f, o, u = z.unbind(-2)
+        u = torch.nn.functional.dropout(torch.tanh(u), self.dropout, self.training)
+        c = torch.sigmoid(f).to(c.dtype) * c + (torch.sigmoid(i) * u).to(c.dtype)
+        return torch.sigmoid(o) * torch.tanh(c).to(h.dtype), c
+
+    def extra_repr(self) -> str:
+        density = self.internal[0].layout.density
+        return f"{self.input_size}, {self.hidden_size}, internal_steps={self.internal_steps}, density={density:.4g}"
+
+
+def _layouts(given: Sequence[Any] | None, count: int, side: int, density: float, seed: int) -> list["sparsekiln.Layout"]:
+    if given is None:
+        return [
+            sparsekiln.patterns.watts_strogatz(side, side, max(density, 1 / side), 0.5, seed=seed * count + number, diagonal=True)
+            for number in range(count)
+        ]
+    if len(given) != count:
+        raise ValueError(f"{len(given)} layouts; each internal step and the gates have one, {count} together")
+    layouts = [one if isinstance(one, sparsekiln.Layout) else sparsekiln.Layout(one) for one in given]
+    for number, layout in enumerate(layouts):
+        if not all(layout.mask().diagonal()):
+            raise ValueError(f"layout {number} lacks blocks of the diagonal, with which the weights start")
+    return layouts
+
+
+def _repeated_identity(rows: int, columns: int) -> Tensor:
+    """1 where the row and the column are alike, modulo the smaller number of them."""
+    least = min(rows, columns)
+    return (torch.arange(rows)[:, None] % least == torch.arange(columns) % least).float()

@@ -1,0 +1,154 @@
+"""SmallWorldLSTM against the same network of dense layers."""
+
+import copy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import sparsekiln  # noqa: E402
+from sparsekiln.torch import SmallWorldLSTM  # noqa: E402
+
+INPUTS, UNITS, BLOCK = 24, 64, 16
+
+
+def make(dtype=torch.float32, randomised=True, **options):
+    torch.manual_seed(0)
+    layer = SmallWorldLSTM(INPUTS, UNITS, density=0.5, block=BLOCK, dtype=dtype, **options)
+    if randomised:
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter += 0.03 * torch.randn_like(parameter)
+    return layer
+
+
+def normalised(x, gain, bias):
+    mean = x.mean(-1, keepdim=True)
+    variance = (x - mean).square().mean(-1, keepdim=True)
+    return (x - mean) / torch.sqrt(variance + 1e-6) * gain + bias
+
+
+def dense(layer, weights, x, h, c):
+    """The network as its paper has it, step by step; `weights`: dense ones of all internal steps, and of the gates."""
+    stride = layer.projection_stride
+    steps = []
+    for one in x:
+        m = normalised(one @ layer.multiply.weight.T, layer.multiply_norm.weight, layer.multiply_norm.bias)
+        a = normalised(one @ layer.add.weight.T, layer.add_norm.weight, layer.add_norm.bias)
+        units = torch.arange(0, UNITS, stride)
+        for number, (weight, norm) in enumerate(zip(weights, layer.internal_norms)):
+            h = normalised(h @ weight.T, norm.weight, norm.bias)
+            if number == 0:
+                h = h.index_copy(1, units, h[:, units] * m)
+            else:
+                h = torch.relu(h.index_add(1, units, a) if number == 1 else h)
+        i, f, o, u = (normalised(h @ weights[-1][UNITS * k : UNITS * (k + 1)].T, layer.gate_gains[k], layer.gate_biases[k]) for k in range(4))
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(u)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        steps.append(h)
+    return torch.stack(steps), h, c
+
+
+def of_dense(layer, x, state):
+    """All that the network of dense layers computes with these weights, and the gradients of a loss of it."""
+    layer = copy.deepcopy(layer)
+    weights = [one.to_dense().detach().requires_grad_() for one in (*layer.internal, layer.gates)]
+    taken = [one.clone().requires_grad_() for one in (x, state[0][0], state[1][0])]
+    y, h, c = dense(layer, weights, *taken)
+    (y.square().mean() + h.mean() + c.square().mean()).backward()
+    of_blocks = [sparse.blocks_of(weight.grad) for sparse, weight in zip((*layer.internal, layer.gates), weights)]
+    return [y, h, c, *(one.grad for one in taken), *of_blocks, *others(layer)]
+
+
+def of_layer(layer, x, state):
+    taken = [one.clone().requires_grad_() for one in (x, *state)]
+    y, (h, c) = layer(taken[0], (taken[1], taken[2]))
+    (y.square().mean() + h.mean() + c.square().mean()).backward()
+    of_blocks = [sparse.weight_values.grad for sparse in (*layer.internal, layer.gates)]
+    return [y, h[0], c[0], taken[0].grad, *(one.grad[0] for one in taken[1:]), *of_blocks, *others(layer)]
+
+
+def others(layer):
+    """The gradients of all parameters that are not blocks."""
+    dense_layers = layer.multiply, layer.add, layer.multiply_norm, layer.add_norm, *layer.internal_norms
+    biases = (one.bias for one in (layer.multiply_norm, layer.add_norm, *layer.internal_norms))
+    return [one.grad for one in (*(one.weight for one in dense_layers), *biases, layer.gate_gains, layer.gate_biases)]
+
+
+@pytest.mark.parametrize(("dtype", "steps"), [(torch.float64, 6), (torch.float32, 64), (torch.bfloat16, 64)], ids=str)
+@pytest.mark.parametrize(("stride", "internal_steps"), [(2, 5), (1, 2), (4, 3)])
+def test_it_computes_what_dense_layers_do(stride, internal_steps, dtype, steps):
+    layer = make(dtype, projection_stride=stride, internal_steps=internal_steps)
+    x = torch.randn(steps, 3, INPUTS, dtype=dtype)
+    state = [0.3 * torch.randn(1, 3, UNITS, dtype=dtype) for _ in range(2)]
+    expected = of_dense(layer.double(), x.double(), [one.double() for one in state])
+    # Normalisations and relus of normalised sums magnify roundings: in dense layers of the same type, too.
+    peers = of_dense(layer.to(dtype), x, state)
+    least = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}[dtype]
+    layer.zero_grad()
+    for one, peer, wanted in zip(of_layer(layer, x, state), peers, expected):
+        error, of_peer = ((each.double() - wanted).norm() / wanted.norm() for each in (one, peer))
+        assert error <= 2 * of_peer + least
+
+
+def test_it_starts_as_the_identity():
+    layer = make(randomised=False)
+    for sparse in layer.internal:
+        assert torch.equal(sparse.to_dense(), torch.eye(UNITS))
+    assert torch.equal(layer.gates.to_dense(), torch.eye(UNITS).repeat(4, 1))
+    assert torch.equal(layer.multiply.weight, torch.eye(INPUTS).repeat(2, 1)[: UNITS // 2])
+    assert layer.gate_biases[1].eq(1).all() and not layer.gate_biases[[0, 2, 3]].any()
+
+
+def test_its_layouts_differ_and_have_the_diagonal():
+    layouts = [sparse.layout for sparse in SmallWorldLSTM(INPUTS, 512, density=0.2, block=BLOCK).internal]
+    assert len({one.digest for one in layouts}) == len(layouts)
+    assert all(one.mask().diagonal().all() for one in layouts)
+
+
+def test_a_state_that_is_carried_on_gives_what_one_long_sequence_does():
+    layer, x = make(), torch.randn(6, 3, INPUTS)
+    whole, state = layer(x)
+    first, carried = layer(x[:4])
+    second, last = layer(x[4:], carried)
+    assert torch.equal(torch.cat([first, second]), whole)
+    assert torch.equal(last[0], state[0]) and torch.equal(last[1], state[1])
+
+
+def test_dropout_is_in_training_alone():
+    layer, x = make(dropout=0.5), torch.randn(2, 3, INPUTS)
+    assert not torch.equal(layer(x)[0], layer(x)[0])
+    layer.eval()
+    assert torch.equal(layer(x)[0], layer(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"internal_steps": 1}, "2 or more"),
+        ({"projection_stride": 3}, "no multiple"),
+        ({"dropout": -1.0}, "probability"),
+        ({"layouts": [np.eye(4, dtype=int)] * 3}, "6 together"),
+        ({"layouts": [np.eye(4, k=1, dtype=int)] * 6}, "diagonal"),
+    ],
+)
+def test_a_network_without_sense_is_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        make(**options)
+    with pytest.raises(ValueError, match="no multiple"):
+        SmallWorldLSTM(INPUTS, 50)
+
+
+def test_inputs_and_states_of_another_shape_are_refused():
+    layer = make()
+    with pytest.raises(ValueError, match=r"\[steps, n, 24\]"):
+        layer(torch.randn(3, INPUTS))
+    with pytest.raises(ValueError, match="h has the shape"):
+        layer(torch.randn(2, 3, INPUTS), (torch.zeros(3, UNITS), torch.zeros(3, UNITS)))
+
+
+def test_layouts_may_be_given():
+    layouts = [sparsekiln.patterns.barabasi_albert(4, 1, diagonal=True, seed=number) for number in range(3)]
+    layer = SmallWorldLSTM(INPUTS, UNITS, layouts, internal_steps=2, block=BLOCK)
+    assert [one.layout for one in layer.internal] == layouts[:2]
