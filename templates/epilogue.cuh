@@ -192,6 +192,9 @@ __device__ __forceinline__ void write(const float (&run)[kRun], long long at_res
 template <class Config, int kRun, class Tile>
 __device__ __forceinline__ void store_cells(const Tile& tile, int r, int j, int i, int n, long long feature,
                                             const Destination<Config>& to) {
+  // An optimization barrier. Without it, where the rows of all matrices begin is computed once for all runs,
+  // and held in more registers than there are.
+  asm volatile("" : "+r"(n));
   const Cells<Config, kRun> cells{to.epilogue.cell, n, feature};
   if constexpr (Config::weights > 1) {
     float z[4][kRun];

@@ -10,12 +10,23 @@ std::int32_t halves(const Target& target, DType dtype) {
   return target.compute_capability() < 80 && dtype != DType::f32 ? 2 : 1;
 }
 
+namespace {
+
+/// Instructions for each output: what is read and stored for it, and the arithmetic of the gates.
+double cell_costs(const Computation& problem) {
+  if (!problem.epilogue.lstm) return 0;
+  const double of_sigmoid = row_of(Activation::sigmoid).value_cost;
+  const double of_keeping = problem.epilogue.keep ? 10 : 0;
+  return problem.operation == Operation::forward ? 72 + 5 * of_sigmoid + of_keeping : 75;
+}
+
+}  // namespace
+
 double value_costs(const Computation& problem) {
-  const double kSigmoidCost = row_of(Activation::sigmoid).value_cost;
   const Epilogue& epilogue = problem.epilogue;
   return row_of(epilogue.activation).value_cost + if_it(epilogue.bias, 2) + if_it(epilogue.scale, 5) +
          if_it(epilogue.residual, 5) + if_it(epilogue.glu, 2) + if_it(epilogue.edge_bias, 6) +
-         if_it(epilogue.lstm, problem.operation == Operation::forward ? 4 * 3 + 5 * kSigmoidCost : 60);
+         cell_costs(problem);
 }
 
 double activation_costs(const Computation& problem) {

@@ -43,10 +43,12 @@ const char* rejection(const Spmm& problem, const Target&, const Config& config) 
 }
 
 /// Where there is no asynchronous copy, what a chunk brings passes through registers: too many of a single
-/// warp.
+/// warp. What the cell of an LSTM reads for its outputs spills beside many sums (ptxas 13.0).
 bool keeps_costs(const Spmm& problem, const Target& target, const Config& config, const LoopCosts& costs) {
   const bool held = target.compute_capability() < 80 && config.warps == 1;
-  return has_registers(problem, target, config, costs) && !held;
+  const std::int32_t most = problem.operation == Operation::forward ? 160 : 100;  // registers
+  const bool crowded = problem.epilogue.lstm && (config.tile_out > 4 || costs.registers > most);
+  return has_registers(problem, target, config, costs) && !held && !crowded;
 }
 
 }  // namespace

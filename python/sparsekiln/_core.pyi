@@ -71,13 +71,20 @@ class Kernel:
     workspace_counter_bytes() are zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
     as one that the kernel takes.
 
+    With the epilogue lstm, w and dw are four weights, [4, blocks, block_out, block_in] or [4 blocks, block_out, block_in], in the
+    order i, f, g, o, and dy and dx of gradients are [n, 4 features]. forward takes projection[n, 4 out] and c_before[n, out], and
+    computes (y, c), with lstm+keep (y, c, activations[n, 4 out]); c may be c_before. grad_input takes activations[n, 4 in],
+    c_before, c and dc[n, in], with lstm+residual residual[n, in], and computes (dx, dc_before); dc_before may be dc. The states
+    c, c_before and their gradients are of the sums' type.
+
     The result is the main output, or a tuple of it and the sums that were asked for. On a GPU it is complete when the stream
     has reached it. Raises InvalidArgument that names the operand.
     """
 
     def __call__(self, *operands: Any, x: Any = None, w: Any = None, y: Any = None, dy: Any = None, dx: Any = None,
                  dw: Any = None, v: Any = None, bias: Any = None, v_bias: Any = None, residual: Any = None, z: Any = None,
-                 edge_gain: Any = None, edge_bias: Any = None,
+                 edge_gain: Any = None, edge_bias: Any = None, projection: Any = None, activations: Any = None,
+                 c_before: Any = None, c: Any = None, dc: Any = None, dc_before: Any = None,
                  gates: Any = None, dbias: Any = None, dgates: Any = None, alpha: float = 1, beta: float = 0,
                  workspace: Any = None, stream: int | None = None, threads: int = 0) -> Any: ...
     def relayout(self, layout: Any) -> None:

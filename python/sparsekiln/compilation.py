@@ -68,6 +68,8 @@ def compile(
     op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
     epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
         Convolutions may have edge_bias instead of bias: see sparsekiln.edge_situations.
+        "lstm" or "lstm+keep" is the cell of an LSTM, with four weights of the layout; its gradients have "lstm" too,
+        grad_input also "lstm+residual" and grad_weight "scale+lstm".
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
     out_dtype: of what is computed; as dtype where None.
     math: "ieee", or "tf32" for float32 on tensor cores.

@@ -68,6 +68,18 @@ _SENSELESS_REQUESTS = [
     (["--epilogue", "cube"], ["'cube'", "gelu_tanh"]),
     (["--epilogue", "bias+bias"], ["'bias'", "twice"]),
     (["--epilogue", "glu"], ["glu", "silu+glu"]),
+    (["--epilogue", "keep"], ["epilogue keep", "a part of lstm", "lstm+keep"]),
+    (["--epilogue", "lstm+bias"], ["epilogue bias+lstm of forward", "biases come with the projection", "lstm+keep"]),
+    (["--epilogue", "lstm+tanh"], ["epilogue tanh+lstm of forward", "lstm+keep"]),
+    (["--epilogue", "scale+lstm"], ["epilogue scale+lstm of forward", "lstm+keep"]),
+    (["--epilogue", "lstm+residual"], ["epilogue lstm+residual of forward", "lstm+residual for grad_input"]),
+    (["--epilogue", "lstm", "--conv", "kernel=3 input=9"], ["epilogue lstm of forward", "a linear layer's", "without --conv"]),
+    (["--epilogue", "lstm", "--gate"], ["epilogue lstm of forward", "no gates for blocks"]),
+    (["--epilogue", "lstm", "--out-features", "100"], ["epilogue lstm of forward", "whole blocks"]),
+    (["--epilogue", "lstm", "--op", "grad_input", "--in-features", "100"], ["epilogue lstm of grad_input", "whole blocks"]),
+    (["--epilogue", "lstm", "--op", "grad_input", "--derivative", "relu"], ["epilogue lstm of grad_input", "derivative"]),
+    (["--epilogue", "lstm+keep", "--op", "grad_input"], ["epilogue lstm+keep of grad_input", "lstm+residual"]),
+    (["--epilogue", "lstm+residual", "--op", "grad_weight"], ["epilogue lstm+residual of grad_weight", "scale+lstm"]),
     (["--derivative", "relu"], ["derivative relu of forward", "epilogue relu"]),
     (["--bias-gradient"], ["bias_gradient of forward", "grad_weight"]),
     (["--op", "grad_weight", "--gate-gradient"], ["gate_gradient without gates"]),
@@ -225,6 +237,11 @@ class BadFileTest(CommandTest):
         self.make("random", "--size", 2, "--density", 1)
         request = ["compile", "L.npy", "--epilogue", "silu+glu", "--dtype", "f16", "--block", "8", "--target", "sm_90"]
         self.assert_refused(_NO_SENSE, [*request, "-o", "out"], ["a glu pair", "16 inputs"])
+
+    def test_the_gates_of_an_lstm_of_blocks_that_tensor_cores_cannot_take_are_refused_for_that(self):
+        self.make("random", "--size", 2, "--density", 1)
+        request = ["compile", "L.npy", "--epilogue", "lstm", "--dtype", "f16", "--block", "8", "--target", "sm_90"]
+        self.assert_refused(_NO_SENSE, [*request, "-o", "out"], ["the gates of an LSTM", "16 inputs"])
 
     def test_channels_first_images_with_any_layout_are_refused_on_gpus_alone(self):
         self.make("random", "--size", 2, "--density", 1)

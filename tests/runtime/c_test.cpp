@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -333,6 +334,74 @@ TEST_CASE("a kernel is compiled, described, and run on DLPack tensors") {
   CHECK(refusal_in_dimensions(5).find("x: rank 5 and shape [1, 1, 1, ") != std::string::npos);
   CHECK(refusal_in_dimensions(6).find("x: it has 6 dimensions; 1 to 5 are taken") != std::string::npos);
   sk_kernel_free(copy);
+}
+
+TEST_CASE("the cell of an LSTM takes its operands in the struct, and so does its gradient") {
+  sk_options options;
+  sk_options_init(&options);
+  options.block_out = options.block_in = 8;
+  options.batch = "3";
+  options.target = "cpu";
+  const auto compile = [&](const char* operation, const char* epilogue) {
+    options.operation = operation;
+    options.epilogue = epilogue;
+    sk_layout* layout = exchange();
+    sk_kernel* kernel = nullptr;
+    REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
+    sk_layout_free(layout);
+    return kernel;
+  };
+  sk_kernel* forward = compile("forward", "lstm+keep");
+  sk_kernel* back = compile("grad_input", "lstm+residual");
+
+  // Weights of zeros: z is the projection.
+  Array x({3, 16}), w({4, 2, 8, 8}), y({3, 16}), projection({3, 64}), activations({3, 64}), c_before({3, 16}),
+      c({3, 16});
+  for (std::size_t i = 0; i < projection.values.size(); ++i)
+    projection.values[i] = static_cast<float>(i % 7) / 2 - 1;
+  std::fill(c_before.values.begin(), c_before.values.end(), 0.75f);
+  sk_operands operands;
+  sk_operands_init(&operands);
+  operands.x = &x.tensor;
+  operands.w = &w.tensor;
+  operands.y = &y.tensor;
+  operands.projection = &projection.tensor;
+  operands.activations = &activations.tensor;
+  operands.c_before = &c_before.tensor;
+  operands.c = &c.tensor;
+  REQUIRE_MESSAGE(sk_kernel_run(forward, &operands) == SK_OK, sk_error_message());
+  const auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
+  for (std::size_t n = 0; n < 3; ++n)
+    for (std::size_t k = 0; k < 16; ++k) {
+      const float* const z = &projection.values[n * 64 + k];
+      const std::size_t at = n * 16 + k;
+      const double wanted = sigmoid(z[16]) * c_before.values[at] + sigmoid(z[0]) * std::tanh(double{z[32]});
+      CHECK(c.values[at] == doctest::Approx(wanted));
+      CHECK(y.values[at] == doctest::Approx(sigmoid(z[48]) * std::tanh(wanted)));
+    }
+
+  Array dy({3, 64}), dx({3, 64}), residual({3, 16}), dc({3, 16}), dc_before({3, 16});
+  std::fill(residual.values.begin(), residual.values.end(), 2.0f);
+  std::fill(dc.values.begin(), dc.values.end(), 0.5f);
+  operands.dy = &dy.tensor;
+  operands.dx = &dx.tensor;
+  operands.residual = &residual.tensor;
+  operands.dc = &dc.tensor;
+  operands.dc_before = &dc_before.tensor;
+  REQUIRE_MESSAGE(sk_kernel_run(back, &operands) == SK_OK, sk_error_message());
+  for (std::size_t n = 0; n < 3; ++n)
+    for (std::size_t k = 0; k < 16; ++k) {
+      const float* const kept = &activations.values[n * 64 + k];
+      const double t = std::tanh(double{c.values[n * 16 + k]});
+      const double d = 0.5 + 2 * kept[48] * (1 - t * t);
+      CHECK(dc_before.values[n * 16 + k] == doctest::Approx(d * kept[16]));
+      CHECK(dx.values[n * 64 + k + 48] == doctest::Approx(2 * t * kept[48] * (1 - kept[48])));
+    }
+  operands.size = offsetof(sk_operands, projection);  // of a program that knows no cell
+  CHECK(sk_kernel_run(back, &operands) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("it was not given") != std::string::npos);
+  sk_kernel_free(forward);
+  sk_kernel_free(back);
 }
 
 /// The text of a field of what a kernel computes.

@@ -181,8 +181,8 @@ TEST_CASE(
   CHECK(memory.refusal(operands).starts_with(
       "y: rank 4 and shape [2, 4, 4, 32], but the kernel takes n images of 3 x 4 positions"));
   const std::string takes =
-      ", but the kernel takes images with axes of their own for up to 8 x 6 positions, and as many as one "
-      "output needs (kernel=3x2 stride=2x2 padding=1x1 input=up-to:8x6)";
+      ", but the kernel takes images with axes of their own for up to 8 x 6 positions, and enough of "
+      "them for an output (kernel=3x2 stride=2x2 padding=1x1 input=up-to:8x6)";
   operands.x = Memory::of(memory.x(), {1, 9, 6, kIn});
   CHECK(memory.refusal(operands) == "x: rank 4 and shape [1, 9, 6, 24]" + takes);
   operands.x = Memory::of(memory.x(), {1, 0, 6, kIn});
