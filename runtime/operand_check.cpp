@@ -435,7 +435,7 @@ void refuse_overlaps_of_cell(const ProductActivations& activations, const Produc
       const bool in_place =
           matrices[other].operand == matrices[i].in_place &&
           (operands.*matrices[other].operand).data == (operands.*matrices[i].operand).data &&
-          activations.cell[other].stride == activations.cell[i].stride;
+          activations.cell[other].joined_stride == activations.cell[i].joined_stride;
       if (in_place || !overlap(own, region(other))) continue;
       if (matrices[other].computed) refuse_shared(own.name, matrices[other].name);
       refuse_overlap(own.name, matrices[other].name);

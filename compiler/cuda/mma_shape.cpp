@@ -175,7 +175,7 @@ void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, co
                        "core's k; {} would work",
                        config.rows > 1        ? fmt::format("rows={}", config.rows)
                        : problem.epilogue.glu ? "a glu pair"
-                                              : "the gates of an LSTM",
+                                              : "an LSTM's cell",
                        problem.block.in, config.rows > 1 ? "rows=1" : "blocks of 16 inputs, or f32,"));
   const std::int32_t least_units = std::max(2, units / kMostParts);  // the tables count parts to there
   while (shape.chunk_units > least_units && shared_bytes(problem, config, shape.chunk_units) > most_bytes)

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseLSTM, BlockSparseLSTMCell  # noqa: E402
+from sparsekiln.torch import BlockSparseLSTM, BlockSparseLSTMCell, Sparsifier  # noqa: E402
 
 INPUTS, HIDDEN, BLOCK = 20, 64, 16
 TOLERANCES = {torch.float32: 2e-5, torch.float64: 1e-12, torch.bfloat16: 6e-2}
@@ -147,6 +147,69 @@ def test_from_lstm_keeps_the_strongest_blocks_of_all_gates():
     close(all_blocks(x)[0], dense(x)[0], 2e-5)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_states_and_values_in_any_memory_order_are_taken(compiled):
+    layer, x = make(), torch.randn(4, 3, INPUTS)
+    state = torch.randn(1, HIDDEN, 3).transpose(1, 2)
+    contiguous = state.contiguous()
+    wanted, _ = layer(x, (contiguous, contiguous))
+    wanted.sum().backward()
+    gradient = layer.gates[0].recurrent.weight_values.grad.clone()
+    layer.zero_grad()
+    run = torch.compile(layer, fullgraph=True) if compiled else layer
+    y, _ = run(x, (state, state))
+    y.sum().backward()
+    close(y, wanted, 1e-6)
+    close(layer.gates[0].recurrent.weight_values.grad, gradient, 1e-6)
+
+
+def test_values_that_a_parametrization_computes_have_gradients():
+    class Transposed(torch.nn.Module):
+        def forward(self, values):
+            return values.transpose(1, 2)
+
+    layer, x = make(), torch.randn(4, 3, INPUTS)
+    recurrent = layer.gates[0].recurrent
+    torch.nn.utils.parametrize.register_parametrization(recurrent, "weight_values", Transposed())
+    layer(x)[0].sum().backward()
+    found = recurrent.parametrizations.weight_values.original.grad
+    dense = layer.to_dense()
+    dense(x)[0].sum().backward()
+    close(found.transpose(1, 2), recurrent.blocks_of(dense.weight_hh_l0.grad), 2e-5)
+
+
+def test_only_the_gradients_that_are_needed_are_computed():
+    layer, x = make(), torch.randn(4, 3, INPUTS)
+    state = [torch.randn(1, 3, HIDDEN, requires_grad=True) for _ in range(2)]
+    layer.requires_grad_(False)
+    layer(x, state)[0].sum().backward()
+    dense = layer.to_dense()
+    wanted = [one.detach().clone().requires_grad_() for one in state]
+    dense(x, wanted)[0].sum().backward()
+    for one, other in zip(state, wanted):
+        close(one.grad, other.grad, 2e-5)
+
+
+def test_a_sparsifier_removes_blocks_of_all_gates_together():
+    model = torch.nn.Sequential(make(layout=np.ones((4, 4), int)))
+    recurrent = model[0].gates[0].recurrent
+    norms = recurrent.weight_values.detach().square().sum((1, 2)).reshape(4, 16).sum(0)
+    sparsifier = Sparsifier(model, final_density=0.25, block=BLOCK, begin_step=0, end_step=1, every=1, where="*recurrent")
+    sparsifier.step()
+    assert recurrent.layout.blocks == 16
+    kept = norms >= norms.sort(descending=True).values[3]
+    assert np.array_equal(recurrent.layout.mask(), np.tile(kept.reshape(4, 4).numpy(), (4, 1)))
+    assert model(torch.randn(4, 3, INPUTS))[0].isfinite().all()
+
+
+def test_what_has_no_derivative_is_refused():
+    layer, x = make(), torch.randn(4, 3, INPUTS)
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        torch.func.jvp(lambda one: layer(one)[0], (x,), (x,))
+    with pytest.raises(NotImplementedError, match="recurrent layers"):
+        torch.func.grad(lambda one: layer(one)[0].sum())(x)
+
+
 def test_dropout_is_between_layers_and_in_training_alone():
     layer = make(num_layers=2, dropout=0.9)
     x = torch.randn(4, 3, INPUTS)
@@ -219,6 +282,8 @@ def test_inputs_and_states_of_another_shape_are_refused():
     layer = make()
     with pytest.raises(ValueError, match=r"\[steps, n, 20\]"):
         layer(torch.randn(4, 3, 21))
+    with pytest.raises(ValueError, match="without steps"):
+        layer(torch.randn(0, 3, INPUTS))
     with pytest.raises(ValueError, match="h0 has the shape"):
         layer(torch.randn(4, 3, INPUTS), (torch.zeros(2, 3, HIDDEN), torch.zeros(1, 3, HIDDEN)))
 

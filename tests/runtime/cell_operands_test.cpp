@@ -293,6 +293,19 @@ TEST_CASE("matrices of a batch that are one matrix are one launch of a cell, and
   }
 }
 
+TEST_CASE("c is not where c_before is if their matrices are at other distances") {
+  const Memory memory;
+  const Operands rows = memory.rows(4);
+  Operands batch = rows;
+  for (TensorView Operands::* const operand : {&Operands::x, &Operands::y, &Operands::projection,
+                                               &Operands::activations, &Operands::c_before, &Operands::c})
+    batch.*operand = dense((rows.*operand).data, {4, 1, (rows.*operand).shape[1]});
+  batch.c = batch.c_before;
+  CHECK(memory.refusal(batch).empty());
+  batch.c.stride[0] *= 2;
+  CHECK(memory.refusal(batch).starts_with("c: it overlaps c_before"));
+}
+
 TEST_CASE("the gradient of the weights of a cell takes x and the gradients of four gates") {
   Memory memory(Operation::grad_weight);
   Operands operands{.x = memory.matrix(1, 3, kFeatures),

@@ -27,6 +27,7 @@ class BlockSparseLayer(torch.nn.Module):
 
     taps = 1  #: matrices of the weight
     groups = 1  #: of features; blocks connect those of one group
+    parts_alike = 1  #: parts of the rows, one after the other, that have the same blocks
     OUTPUTS = 0  #: which side of the weight its outputs are: 0 rows, 1 columns
     block: tuple[int, int]  #: sides of a block: of rows and of columns
     max_blocks: int | None  #: room for layouts of up to so many blocks; None for as many as the layout has

@@ -18,7 +18,7 @@ import torch
 
 from . import convolution_products as products
 from . import transforms
-from .operators import refuse_derivatives_of_convolutions, refuse_forward_mode, unobserved
+from .operators import refuse_derivatives, refuse_forward_mode, unobserved
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
@@ -176,6 +176,6 @@ def is_direct(x, values, *others) -> bool:
     if torch.compiler.is_compiling():
         return False
     refuse_forward_mode()
-    refuse_derivatives_of_convolutions()
+    refuse_derivatives("convolutions")
     needs_gradient = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, values, *others))
     return not needs_gradient and unobserved(x, values)

@@ -27,8 +27,8 @@ def lstm(
 def _(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep):
     rows, hidden = projection.shape[0], h0.shape[1]
     return (
-        projection.new_empty((rows, hidden)), torch.empty_like(h0), torch.empty_like(c0), c0.new_empty((rows, hidden)),
-        projection.new_empty((rows if keep else 0, GATES * hidden)),
+        projection.new_empty((rows, hidden)), h0.new_empty(h0.shape), c0.new_empty(c0.shape),
+        c0.new_empty((rows if keep else 0, hidden)), projection.new_empty((rows if keep else 0, GATES * hidden)),
     )  # fmt: skip
 
 
@@ -36,17 +36,17 @@ def _(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep):
 def lstm_backward(
     dh: Optional[Tensor], dh_n: Optional[Tensor], dc_n: Optional[Tensor], h: Tensor, c: Tensor, activations: Tensor,
     h0: Tensor, c0: Tensor, values: Tensor, crow: Tensor, col: Tensor, batch_sizes: Sequence[int], reverse: bool,
-    needs_weight: bool,
+    needs_h0: bool, needs_weight: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return lstm_steps.backward(
-        dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_weight
+        dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight
     )  # fmt: skip
 
 
 @lstm_backward.register_fake
-def _(dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_weight):
-    dw = torch.empty_like(values) if needs_weight else values.new_empty(0)
-    return torch.empty_like(activations), torch.empty_like(h0), torch.empty_like(c0), dw
+def _(dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight):
+    dw = values.new_empty(values.shape if needs_weight else 0)
+    return activations.new_empty(activations.shape), h0.new_empty(h0.shape if needs_h0 else 0), c0.new_empty(c0.shape), dw
 
 
 def _save(ctx, inputs, output) -> None:
@@ -63,10 +63,11 @@ def _gradients(ctx, dh, dh_n, dc_n, *_) -> tuple:
     h, c, activations, h0, c0, values, crow, col = ctx.saved_tensors
     if dh is None and dh_n is None and dc_n is None:
         return (None,) * 9
+    _, needs_h0, _, needs_weight, *_ = ctx.needs_input_grad
     dz, dh0, dc0, dw = torch.ops.sparsekiln.lstm_backward(
-        dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, ctx.batch_sizes, ctx.reverse, ctx.needs_input_grad[3]
+        dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, ctx.batch_sizes, ctx.reverse, needs_h0, needs_weight
     )  # fmt: skip
-    return dz, dh0, dc0, dw if ctx.needs_input_grad[3] else None, *(None,) * 5
+    return dz, dh0 if needs_h0 else None, dc0, dw if needs_weight else None, *(None,) * 5
 
 
 lstm.register_autograd(_gradients, setup_context=_save)

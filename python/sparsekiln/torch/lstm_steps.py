@@ -107,33 +107,39 @@ def lstm(
     check(projection, h0, c0, values, crow, col, batch_sizes)
     hidden, total = h0.shape[1], projection.shape[0]
     h = projection.new_empty((total, hidden))
-    c = c0.new_empty((total, hidden))
+    c = c0.new_empty((total if keep else 0, hidden))
     activations = projection.new_empty((total if keep else 0, GATES * hidden))
+    contiguous = torch.contiguous_format
     if total == 0:
-        return h, h0.clone(), c0.clone(), c, activations
+        return h, h0.clone(memory_format=contiguous), c0.clone(memory_format=contiguous), c, activations
     kernels, weight = kernels_of_gate(crow, col, values, hidden)
     kernel = _kernel(kernels, "forward", "lstm+keep" if keep else "lstm", values, batch_sizes[0])
     projection, h0, c0 = readable(projection, 16), readable(h0, 16), readable(c0, 16)
     taken = steps(batch_sizes, reverse)
+    now = None if keep else c0.clone(memory_format=contiguous)  # c of all sequences, in place
     for step in taken:
-        named = {"activations": activations[step.rows]} if keep else {}
+        if now is None:
+            of_cell = {"c_before": _before(step, c, c0), "c": c[step.rows], "activations": activations[step.rows]}
+        else:
+            of_cell = {"c_before": now[: step.n], "c": now[: step.n]}
         run(
-            kernel, step.n, _before(step, h, h0), weight, h[step.rows], projection=projection[step.rows],
-            c_before=_before(step, c, c0), c=c[step.rows], **named,
+            kernel, step.n, _before(step, h, h0), weight, h[step.rows], projection=projection[step.rows], **of_cell
         )  # fmt: skip
-    return h, torch.cat(list(_last(taken, h))), torch.cat(list(_last(taken, c))), c, activations
+    c_n = torch.cat(list(_last(taken, c))) if now is None else now
+    return h, torch.cat(list(_last(taken, h))), c_n, c, activations
 
 
 def backward(
-    dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_weight
+    dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of the projection, of h0 and c0, and of the weight; the last is empty where it is not needed."""
+    """Gradients of the projection, of h0 and c0, and of the weight; those of h0 and the weight are empty if not needed."""
     hidden, total = h0.shape[1], h.shape[0]
     dz = activations.new_empty((total, GATES * hidden))
-    dc = torch.zeros_like(c0) if dc_n is None else readable(dc_n.clone(), 16)
-    dw = torch.zeros_like(values) if needs_weight else values.new_empty(0)
+    dc = c0.new_zeros(c0.shape) if dc_n is None else dc_n.clone(memory_format=torch.contiguous_format)
+    dw = values.new_zeros(values.shape) if needs_weight else values.new_empty(0)
+    dh0 = h0.new_empty(h0.shape if needs_h0 else 0)
     if total == 0:
-        return dz, torch.zeros_like(h0) if dh_n is None else dh_n.clone(), dc, dw
+        return dz, dh0.zero_() if dh_n is None or not needs_h0 else dh0.copy_(dh_n), dc, dw
     kernels, weight = kernels_of_gate(crow, col, values, hidden)
     kernel = _kernel(kernels, "grad_input", "lstm+residual", values, batch_sizes[0])
     c0, taken = readable(c0, 16), steps(batch_sizes, reverse)
@@ -147,12 +153,10 @@ def backward(
             dc_before=dc[: step.n],
         )  # fmt: skip
         after = step
-    plain = _kernel(kernels.of_all_gates(), "grad_input", "none", values, batch_sizes[0])
-    dh0, begin = h0.new_empty(h0.shape), 0
-    for rows in _first(taken, dz):
-        end = begin + rows.shape[0]
-        run(plain, end - begin, rows, weight, dh0[begin:end])
-        begin = end
+    if needs_h0:
+        plain = _kernel(kernels.of_all_gates(), "grad_input", "none", values, batch_sizes[0])
+        first = list(_first(taken, dz))
+        run(plain, dh0.shape[0], first[0] if len(first) == 1 else torch.cat(first), weight, dh0)
     if needs_weight:
         dw = _grad_weight(kernels.of_all_gates(), taken, h, readable(h0, 16), dz, values, dw)
     return dz, dh0, dc, dw

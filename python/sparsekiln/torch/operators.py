@@ -254,11 +254,11 @@ def refuse_transforms_of_bsr() -> None:
         )
 
 
-def refuse_derivatives_of_convolutions() -> None:
+def refuse_derivatives(layers: str) -> None:
     """torch.func takes no custom operators apart: see transforms.py."""
     if _derivative_is_open():
         raise NotImplementedError(
-            "torch.func has no derivatives of block-sparse convolutions; backward() and torch.autograd.grad would work, or a dense "
+            f"torch.func has no derivatives of block-sparse {layers}; backward() and torch.autograd.grad would work, or a dense "
             "layer of the same weight: layer.to_dense()"
         )
 

@@ -15,6 +15,7 @@ from .blocks import parse_block, strongest
 from .kernels import four_times, kernels_of
 from .layers import BlockSparseLinear
 from .lstm_steps import GATES, state_type
+from .operators import refuse_derivatives, refuse_forward_mode
 
 Tensor = torch.Tensor
 
@@ -25,6 +26,8 @@ def _gate_layout(layout: Any) -> "sparsekiln.Layout":
 
 class _OfGates(BlockSparseLinear):
     """A weight of four gates with the same blocks, whose rows follow one another."""
+
+    parts_alike = GATES
 
     def _fitting(self, layout: Any) -> "sparsekiln.Layout":
         layout = super()._fitting(layout)
@@ -67,6 +70,9 @@ class _Gates(torch.nn.Module):
 
     def forward(self, x: Tensor, h: Tensor, c: Tensor, batch_sizes: Sequence[int], reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
         """x [rows, inputs], h and c [n, hidden]; h of all steps, and the last h and c of each sequence."""
+        if not torch.compiler.is_compiling():
+            refuse_forward_mode()
+            refuse_derivatives("recurrent layers")
         projection = self.input(x)
         values = self.recurrent.weight_values
         if values.dtype != projection.dtype:  # under torch.autocast
@@ -102,14 +108,14 @@ class BlockSparseLSTM(torch.nn.Module):
 
     Takes and gives what nn.LSTM does: x [steps, n, input_size], or [n, steps, input_size] with batch_first, or one sequence
     without n, or a PackedSequence; and (h0, c0), [layers · directions, n, hidden_size] each. Each step is one launch, in which
-    the products of the four gates meet in registers; the backward pass has one launch a step, and one for the gradient of each
-    weight. c is kept in float32 (of float64 layers in float64) from step to step.
+    the products of the four gates meet in registers; the backward pass has one launch a step, and few for the gradient of the
+    weight, and for that of h0 where it is needed. c is kept in float32 (of float64 layers in float64) from step to step.
 
     input_size … dtype  as nn.LSTM's; proj_size is not supported
     layout        of the recurrent weight of one gate, the same for all four: blocks of [hidden_size, hidden_size], or a list
                   with one for each layer and direction, in the order of nn.LSTM's weights
     input_layout  of the weight of one gate for the input, or a list likewise; None for dense ones
-    block         side of a block: 8, 16, 32, 64 or 128; hidden_size is a multiple of it
+    block         side of a block: 8, 16, 32, 64 or 128; hidden_size is a multiple of it. On CUDA 16 or more, except in float32
 
     There is one bias, where nn.LSTM adds two.
     """
@@ -127,7 +133,8 @@ class BlockSparseLSTM(torch.nn.Module):
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout={dropout}: it is a probability, from 0 to 1")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.batch_first, self.dropout, self.bidirectional = batch_first, float(dropout), bidirectional
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        self.proj_size = 0
         self.gates = torch.nn.ModuleList()
         all_of_them = self.num_layers * self.directions
         layouts = _one_for_each(layout, all_of_them, "layout")
@@ -157,8 +164,12 @@ class BlockSparseLSTM(torch.nn.Module):
             lstm.input_size, lstm.hidden_size, lstm.num_layers, lstm.bias, lstm.batch_first, lstm.dropout, lstm.bidirectional, 0,
             first.device, first.dtype, layout=layout, input_layout=input_layout, block=block,
         )  # fmt: skip
-        for gates, dense in zip(layer.gates, weights):
+        for number, (gates, dense) in enumerate(zip(layer.gates, weights)):
             gates.copy_dense(*dense)
+            suffix = _suffix(number, layer.directions)
+            for name, of_gates in (("ih", gates.input), ("hh", gates.recurrent)):
+                for parameter in of_gates.parameters():
+                    parameter.requires_grad_(getattr(lstm, f"weight_{name}_{suffix}").requires_grad)
         return layer.train(lstm.training)
 
     def to_dense(self) -> torch.nn.LSTM:
@@ -184,6 +195,9 @@ class BlockSparseLSTM(torch.nn.Module):
         for gates in self.gates:
             gates.reset_parameters()
 
+    def flatten_parameters(self) -> None:
+        """Does nothing: nn.LSTM has it."""
+
     # ---- use ----
 
     def forward(self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:  # noqa: A002
@@ -205,6 +219,8 @@ class BlockSparseLSTM(torch.nn.Module):
         if single and hx is not None:
             hx = hx[0].unsqueeze(1), hx[1].unsqueeze(1)
         count, n = x.shape[:2]
+        if count == 0:
+            raise ValueError("a sequence without steps; one or more would work")
         rows, (h_n, c_n) = self._run(x.reshape(count * n, self.input_size), [n] * count, hx)
         y = rows.reshape(count, n, self.directions * self.hidden_size)
         if single:

@@ -151,7 +151,8 @@ class Sparsifier:
             scores = _score_of_present(given, layer)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        kept = largest(scores, wanted).numpy()
+        parts = layer.parts_alike
+        kept = largest(scores.reshape(parts, -1).sum(0), wanted // parts).repeat(parts).numpy()
         mask = layout.mask()
         mask[row_of(layout)[~kept], layout.col[~kept]] = False
         return sparsekiln.Layout(mask)
