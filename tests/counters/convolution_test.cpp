@@ -11,18 +11,13 @@
 #include <sparsekiln/patterns.h>
 
 #include "autotune/cuda_work.h"
-#include "autotune/default_plan.h"
 #include "compiler/block_runs.h"
 #include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/problem_kind.h"
 #include "compiler/schedule.h"
 #include "oracle/convolution_reference.h"
-#include "runtime/build_job.h"
-#include "runtime/cuda/emulator.h"
-#include "runtime/open_device.h"
-#include "runtime/test_launch.h"
-#include "tests/temporary_folder.h"
+#include "tests/counters/default_launch.h"
 
 // What the emulator counts of the default kernels of convolutions.
 
@@ -130,52 +125,39 @@ std::uint64_t bytes_of_images(const Problem& problem, std::int64_t n) {
 Counted count(Operation operation, const char* geometry, BlockShape block, Types types,
               const std::string& arch, const Epilogue& epilogue = {},
               ActivationOrder order = ActivationOrder::batch_major) {
-  const TemporaryFolder folder;
   constexpr std::int64_t kImages = 2;
   const Layout layout = patterns::random(4, 4, 0.5, 3);
-  Options options = {.block = block,
-                     .batch = kImages,
-                     .dtype = types.dtype,
-                     .operation = operation,
-                     .math = types.math,
-                     .order = order,
-                     .epilogue = epilogue,
-                     .convolution = parse_convolution(geometry),
-                     .target = "emulated:" + arch,
-                     .cache_dir = folder.path()};
-  Config config = choose_plan(make_problem(layout, options), resolve_target(options.target)).front().config;
-  config.table = TableForm::constant;  // not counted
-  options.config = config;
-  const Problem problem = make_problem(layout, options);
-  const Kernel kernel = compile(layout, options);
-  const auto launch = make_test_launch(problem, {.n = kImages}, Inputs::small_integers, 1);
-  const std::shared_ptr<const Device> device = open_device(options.target);
-  const auto operands = launch->place(kernel, device);
-  const cuda::Emulator emulator;
-  emulator.reset_counters();
-  operands->launch(kernel);
-  device->synchronize();
-  const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
-  CHECK_MESSAGE(result.ok, result.first_failure);
+  const Options options = {.block = block,
+                           .batch = kImages,
+                           .dtype = types.dtype,
+                           .operation = operation,
+                           .math = types.math,
+                           .order = order,
+                           .epilogue = epilogue,
+                           .convolution = parse_convolution(geometry),
+                           .target = "emulated:" + arch};
+  const DefaultLaunch made = launch_default(layout, options);
+  const Problem& problem = made.problem;
+  const Config& config = made.config;
+  const Target& target = made.target();
   const bool runs = operation == Operation::grad_weight;
-  const std::int64_t slices = runs ? slices_of(problem, kernel.binary().target, config) : 1;
+  const std::int64_t slices = runs ? slices_of(problem, target, config) : 1;
   const bool shares =
-      runs ? config.rows > 1
-           : cuda::chunk_shape(on_rows(Spmm(problem)), kernel.binary().target, config).blocks > 1;
+      runs ? config.rows > 1 : cuda::chunk_shape(on_rows(Spmm(problem)), target, config).blocks > 1;
   return {fmt::format("{} of '{}', {}, block {}, {} {}, '{}'", name(operation), geometry, arch,
                       to_string(block), name(types.dtype), name(types.math), to_string(config)),
           config.variant == Variant::simt,
           slices,
-          kernel.binary().entries.front().resources,
-          (runs ? bytes_of_gradient : bytes_to_move)(problem, kernel.binary().target, config, kImages) +
+          made.resources(),
+          (runs ? bytes_of_gradient : bytes_to_move)(problem, target, config, kImages) +
               bytes_of_images(problem, kImages),
           shares,
           std::visit(
               [&](const auto& computed) {
-                return cuda::estimate(computed, kernel.binary().target, config, kImages).instructions;
+                return cuda::estimate(computed, target, config, kImages).instructions;
               },
-              computed_by(problem, kernel.binary().target)),
-          emulator.counters()};
+              computed_by(problem, target)),
+          made.lines};
 }
 
 const std::vector<Counted>& defaults() {
@@ -229,19 +211,13 @@ const std::vector<Counted>& with_images() {
   return all;
 }
 
-/// What main loops read of shared memory, and what those of tensor cores copy there.
-bool feeds(const Counted& run, const cuda::CountedLine& line) {
-  return line.kind == "matrix_load" || (line.kind == "copy" && !run.simt) ||
-         (line.kind == "memory_shared" && line.instruction.starts_with("ld."));
-}
-
 }  // namespace
 
 TEST_CASE("no default kernel of a convolution meets a bank conflict in its main loop, or spills a register") {
   for (const Counted& run : defaults()) {
     CHECK_MESSAGE(run.resources.spill_store_bytes + run.resources.stack_bytes == 0, run.what);
     for (const cuda::CountedLine& line : run.lines)
-      if (feeds(run, line))
+      if (DefaultLaunch::feeds(run.simt, line))
         CHECK_MESSAGE(line.shared_wavefronts == line.shared_ideal, run.what << ": " << line.instruction);
   }
 }

@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,13 +9,9 @@
 #include <sparsekiln/patterns.h>
 
 #include "autotune/cuda_work.h"
-#include "autotune/default_plan.h"
 #include "compiler/schedule.h"
 #include "compiler/spmm.h"
-#include "runtime/cuda/emulator.h"
-#include "runtime/open_device.h"
-#include "runtime/test_launch.h"
-#include "tests/temporary_folder.h"
+#include "tests/counters/default_launch.h"
 
 // What the emulator counts of the default kernels of the cell of an LSTM and of its gradient.
 
@@ -67,40 +62,26 @@ std::int64_t bytes_to_move(const Spmm& problem, const Config& config, const Sche
 }
 
 Counted count(const Cell& cell, BlockShape block, std::int64_t n, Types types, const std::string& target) {
-  const TemporaryFolder folder;
   const Layout layout = patterns::random(12, 12, 0.4, 3);
-  Options options = {.block = block,
-                     .batch = n,
-                     .dtype = types.dtype,
-                     .operation = cell.operation,
-                     .math = types.math,
-                     .epilogue = cell.epilogue,
-                     .target = "emulated:" + target,
-                     .cache_dir = folder.path()};
-  Config config = choose_plan(make_problem(layout, options), resolve_target(options.target)).front().config;
-  config.table = TableForm::constant;  // not counted
-  options.config = config;
-  const Problem problem = make_problem(layout, options);
-  const Kernel kernel = compile(layout, options);
-  const auto launch = make_test_launch(problem, {.n = n}, Inputs::small_integers, 1);
-  const std::shared_ptr<const Device> device = open_device(options.target);
-  const auto operands = launch->place(kernel, device);
-  const cuda::Emulator emulator;
-  emulator.reset_counters();
-  operands->launch(kernel);
-  device->synchronize();
-  const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
-  CHECK_MESSAGE(result.ok, result.first_failure);
-  const Schedule schedule = make_schedule(problem, kernel.binary().target, config, n);
+  const Options options = {.block = block,
+                           .batch = n,
+                           .dtype = types.dtype,
+                           .operation = cell.operation,
+                           .math = types.math,
+                           .epilogue = cell.epilogue,
+                           .target = "emulated:" + target};
+  const DefaultLaunch made = launch_default(layout, options);
+  const auto& [problem, kernel, config, lines] = made;
+  const Schedule schedule = make_schedule(problem, made.target(), config, n);
   return {fmt::format("{} of {} on {}, block {}, batch {}, {} {}, '{}'", to_string(cell.epilogue),
                       name(cell.operation), target, to_string(block), n, name(types.dtype), name(types.math),
                       to_string(config)),
           config.variant == Variant::simt,
           schedule.counters > 0,
-          kernel.binary().entries.front().resources,
+          made.resources(),
           bytes_to_move(problem, config, schedule, n),
-          cuda::work_of(problem, kernel.binary().target, config, schedule, n),
-          emulator.counters()};
+          cuda::work_of(problem, made.target(), config, schedule, n),
+          lines};
 }
 
 const std::vector<Counted>& defaults() {
@@ -117,12 +98,6 @@ const std::vector<Counted>& defaults() {
   return all;
 }
 
-/// What main loops read of shared memory, and what those of tensor cores copy there.
-bool feeds(const Counted& run, const cuda::CountedLine& line) {
-  return line.kind == "matrix_load" || (line.kind == "copy" && !run.simt) ||
-         (line.kind == "memory_shared" && line.instruction.starts_with("ld."));
-}
-
 }  // namespace
 
 TEST_CASE("no default kernel of a cell meets a bank conflict in its main loop, or spills a register") {
@@ -130,7 +105,7 @@ TEST_CASE("no default kernel of a cell meets a bank conflict in its main loop, o
     CHECK_MESSAGE(run.resources.spill_store_bytes + run.resources.stack_bytes == 0, run.what);
     std::uint64_t loads = 0;
     for (const cuda::CountedLine& line : run.lines) {
-      if (!feeds(run, line)) continue;
+      if (!DefaultLaunch::feeds(run.simt, line)) continue;
       loads += line.executed;
       CHECK_MESSAGE(line.shared_wavefronts == line.shared_ideal, run.what << ": " << line.instruction);
     }

@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 #include <sparsekiln/error.h>
 
-#include "runtime/operand_check.h"
+#include "tests/runtime/contract_memory.h"
 
 // What runtime/operand_check.h takes for the cell of an LSTM, and for its gradients.
 
@@ -17,22 +17,10 @@ namespace {
 constexpr std::int64_t kFeatures = 32;
 constexpr std::int64_t kBlocks = 5;
 
-TensorView dense(void* data, const std::vector<std::int64_t>& shape) {
-  TensorView view;
-  view.data = data;
-  view.rank = static_cast<std::int32_t>(shape.size());
-  std::int64_t stride = 1;
-  for (std::size_t axis = shape.size(); axis-- > 0; stride *= shape[axis]) {
-    view.shape[axis] = shape[axis];
-    view.stride[axis] = stride;
-  }
-  return view;
-}
-
-/// Memory that nothing reads: the operands of an LSTM's cell of up to 4 batch rows, whose layer is square.
-class Memory {
+/// The operands of an LSTM's cell of up to 4 batch rows, whose layer is square.
+class Memory : public ContractMemory {
  public:
-  explicit Memory(Operation operation = Operation::forward) {
+  explicit Memory(Operation operation = Operation::forward) : ContractMemory(9) {
     contract.operation = operation;
     contract.batch = Batch::up_to(4);
     contract.block = {16, 8};
@@ -42,13 +30,6 @@ class Memory {
     contract.epilogue.residual = operation == Operation::grad_input;
     contract.blocks = contract.weight_blocks(kBlocks);
   }
-  OperandContract contract;
-
-  /// Memory of its own for each operand.
-  [[nodiscard]] void* place(std::size_t part) const {
-    return const_cast<std::byte*>(bytes_.data()) +
-           (16 - reinterpret_cast<std::uintptr_t>(bytes_.data()) % 16) + part * kPart;
-  }
   [[nodiscard]] TensorView matrix(std::size_t part, std::int64_t n, std::int64_t features,
                                   DType type = DType::f32) const {
     return view(place(part), type, n, features);
@@ -56,7 +37,7 @@ class Memory {
   /// The operands of n rows.
   [[nodiscard]] Operands rows(std::int64_t n) const {
     const DType type = contract.out_dtype;
-    const TensorView w = dense(place(0), {4, kBlocks, 16, 8});
+    const TensorView w = dense_view(place(0), {4, kBlocks, 16, 8});
     if (contract.operation == Operation::forward)
       return {.x = matrix(1, n, kFeatures, type),
               .w = w,
@@ -75,23 +56,6 @@ class Memory {
             .dc = matrix(7, n, kFeatures),
             .dc_before = matrix(8, n, kFeatures)};
   }
-  [[nodiscard]] CheckedOperands check(const Operands& operands) const {
-    return check_operands(operands, contract, kHostDevice);
-  }
-  /// Why operands are refused; empty where they are not.
-  [[nodiscard]] std::string refusal(const Operands& operands) const {
-    try {
-      static_cast<void>(check(operands));
-    } catch (const Error& error) {
-      CHECK(error.kind() == ErrorKind::invalid_argument);
-      return error.what();
-    }
-    return "";
-  }
-
- private:
-  static constexpr std::size_t kPart = 1 << 14;  ///< bytes
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(9 * kPart + 16);
 };
 
 struct CellOperand {
@@ -195,7 +159,7 @@ TEST_CASE(
   const std::string takes = ", but the kernel takes dense [20, 16, 8] or [4, 5, 16, 8]";
   const auto refusal = [&](const std::vector<std::int64_t>& shape) {
     Operands operands = memory.rows(1);
-    operands.w = dense(operands.w.data, shape);
+    operands.w = dense_view(operands.w.data, shape);
     return memory.refusal(operands);
   };
   CHECK(refusal({4, 5, 16, 8}).empty());
@@ -273,7 +237,7 @@ TEST_CASE("the residual of a gradient of a cell may be the first gate of dx, at 
 TEST_CASE("matrices of a batch that are one matrix are one launch of a cell, and others are refused") {
   const Memory memory;
   const auto split = [](const TensorView& rows) {
-    return dense(rows.data, {2, rows.shape[0] / 2, rows.shape[1]});
+    return dense_view(rows.data, {2, rows.shape[0] / 2, rows.shape[1]});
   };
   const Operands rows = memory.rows(4);
   Operands batch = rows;
@@ -299,7 +263,7 @@ TEST_CASE("c is not where c_before is if their matrices are at other distances")
   Operands batch = rows;
   for (TensorView Operands::* const operand : {&Operands::x, &Operands::y, &Operands::projection,
                                                &Operands::activations, &Operands::c_before, &Operands::c})
-    batch.*operand = dense((rows.*operand).data, {4, 1, (rows.*operand).shape[1]});
+    batch.*operand = dense_view((rows.*operand).data, {4, 1, (rows.*operand).shape[1]});
   batch.c = batch.c_before;
   CHECK(memory.refusal(batch).empty());
   batch.c.stride[0] *= 2;
@@ -310,7 +274,7 @@ TEST_CASE("the gradient of the weights of a cell takes x and the gradients of fo
   Memory memory(Operation::grad_weight);
   Operands operands{.x = memory.matrix(1, 3, kFeatures),
                     .dy = memory.matrix(2, 3, 4 * kFeatures),
-                    .dw = dense(memory.place(0), {4, kBlocks, 16, 8})};
+                    .dw = dense_view(memory.place(0), {4, kBlocks, 16, 8})};
   CHECK(memory.refusal(operands).empty());
   operands.dy = memory.matrix(2, 3, kFeatures);
   CHECK(memory.refusal(operands).starts_with("dy: rank 2 and shape [3, 32], but the kernel takes [n, 128]"));

@@ -1,4 +1,4 @@
-#include "runtime/operand_check.h"
+#include "tests/runtime/contract_memory.h"
 
 #include <cstddef>
 #include <string>
@@ -16,10 +16,11 @@ constexpr std::int64_t kOut = 32;
 constexpr std::int64_t kBlocks = 5;
 
 /// Memory that nothing reads: the operands of a convolution of up to 4 images.
-class Memory {
+class Memory : public ContractMemory {
  public:
   explicit Memory(const std::string& convolution = "kernel=3x2 stride=2 padding=1 input=8x6",
-                  Operation operation = Operation::forward) {
+                  Operation operation = Operation::forward)
+      : ContractMemory(3) {
     contract.operation = operation;
     contract.convolution = parse_convolution(convolution);
     contract.batch = Batch::up_to(4);
@@ -28,7 +29,6 @@ class Memory {
     contract.out_features = kOut;
     contract.blocks = contract.weight_blocks(kBlocks);
   }
-  OperandContract contract;
   /// The rows of one image.
   [[nodiscard]] std::int64_t x_rows() const { return contract.convolution.input_positions(); }
   [[nodiscard]] std::int64_t y_rows() const { return contract.convolution.output_positions(); }
@@ -36,7 +36,7 @@ class Memory {
   [[nodiscard]] void* y() const { return place(1); }
   [[nodiscard]] TensorView w() const { return view(place(2), DType::f32, contract.blocks, 16, 8); }
   [[nodiscard]] TensorView w_by_taps() const {
-    return of(place(2), {kBlocks, contract.convolution.taps_of_block(), 16, 8});
+    return dense_view(place(2), {kBlocks, contract.convolution.taps_of_block(), 16, 8});
   }
   /// The operands of so many images, as rows.
   [[nodiscard]] Operands rows(std::int64_t images) const {
@@ -44,38 +44,6 @@ class Memory {
             .w = w(),
             .y = view(y(), DType::f32, images * y_rows(), kOut)};
   }
-  [[nodiscard]] static TensorView of(void* data, const std::vector<std::int64_t>& shape) {
-    TensorView view;
-    view.data = data;
-    view.rank = static_cast<std::int32_t>(shape.size());
-    std::int64_t stride = 1;
-    for (std::size_t axis = shape.size(); axis-- > 0; stride *= shape[axis]) {
-      view.shape[axis] = shape[axis];
-      view.stride[axis] = stride;
-    }
-    return view;
-  }
-  [[nodiscard]] CheckedOperands check(const Operands& operands) const {
-    return check_operands(operands, contract, kHostDevice);
-  }
-  /// Why operands are refused; empty where they are not.
-  [[nodiscard]] std::string refusal(const Operands& operands) const {
-    try {
-      static_cast<void>(check(operands));
-    } catch (const Error& error) {
-      CHECK(error.kind() == ErrorKind::invalid_argument);
-      return error.what();
-    }
-    return "";
-  }
-
- private:
-  static constexpr std::size_t kPart = 1 << 16;  ///< bytes
-  [[nodiscard]] void* place(std::size_t part) const {
-    return const_cast<std::byte*>(bytes_.data()) +
-           (16 - reinterpret_cast<std::uintptr_t>(bytes_.data()) % 16) + part * kPart;
-  }
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(3 * kPart + 16);
 };
 
 TEST_CASE("a convolution takes the rows of whole images, and counts images") {
@@ -96,8 +64,8 @@ TEST_CASE("a convolution takes the rows of whole images, and counts images") {
 TEST_CASE("a convolution takes images with an axis for each dimension, whose rows may be apart") {
   const Memory memory;
   Operands operands = memory.rows(2);
-  operands.x = Memory::of(memory.x(), {2, 8, 6, kIn});
-  operands.y = Memory::of(memory.y(), {2, 4, 4, kOut});
+  operands.x = dense_view(memory.x(), {2, 8, 6, kIn});
+  operands.y = dense_view(memory.y(), {2, 4, 4, kOut});
   CHECK(memory.check(operands).first.n == 2);
   for (std::int32_t axis = 0; axis < 3; ++axis) operands.x.stride[axis] *= 2;
   CHECK(memory.check(operands).first.x_stride == 2 * kIn);
@@ -110,21 +78,21 @@ TEST_CASE("a convolution takes images with an axis for each dimension, whose row
 TEST_CASE("images of one or three dimensions are images, and no batch of matrices") {
   const Memory line("kernel=3 padding=1 input=10");
   Operands operands = line.rows(2);
-  operands.x = Memory::of(line.x(), {2, 10, kIn});
-  operands.y = Memory::of(line.y(), {2, 10, kOut});
+  operands.x = dense_view(line.x(), {2, 10, kIn});
+  operands.y = dense_view(line.y(), {2, 10, kOut});
   CHECK(line.check(operands).first.n == 2);
   CHECK(line.check(operands).matrices == 1);
   const Memory volume("kernel=3x3x3 padding=1 input=2x3x4");
   operands = volume.rows(2);
-  operands.x = Memory::of(volume.x(), {2, 2, 3, 4, kIn});
+  operands.x = dense_view(volume.x(), {2, 2, 3, 4, kIn});
   CHECK(volume.check(operands).first.n == 2);
 }
 
 TEST_CASE("an axis of one position may have any stride") {
   const Memory memory("kernel=3x1 stride=9x1 padding=1x0 input=8x6");
   Operands operands = memory.rows(1);
-  operands.x = Memory::of(memory.x(), {1, 8, 6, kIn});
-  operands.y = Memory::of(memory.y(), {1, 1, 6, kOut});
+  operands.x = dense_view(memory.x(), {1, 8, 6, kIn});
+  operands.y = dense_view(memory.y(), {1, 1, 6, kOut});
   operands.x.stride[0] = -7;
   operands.y.stride[0] = 0;
   operands.y.stride[1] = std::int64_t{1} << 60;
@@ -151,7 +119,7 @@ TEST_CASE("images of other extents, features or dimensions are refused with thos
       ", but the kernel takes n images of 8 x 6 positions: [n, 8, 6, 24], or their rows, [n * 8 * 6, 24]";
   const auto refusal = [&](const std::vector<std::int64_t>& shape) {
     Operands operands = memory.rows(2);
-    operands.x = Memory::of(memory.x(), shape);
+    operands.x = dense_view(memory.x(), shape);
     return memory.refusal(operands);
   };
   CHECK(refusal({2, 8, 6, 24}).empty());
@@ -168,8 +136,8 @@ TEST_CASE(
   const std::string text = "kernel=3x2 stride=2 padding=1 input=up-to:8x6";
   const Memory memory(text);
   Operands operands = memory.rows(2);
-  operands.x = Memory::of(memory.x(), {2, 5, 6, kIn});
-  operands.y = Memory::of(memory.y(), {2, 3, 4, kOut});
+  operands.x = dense_view(memory.x(), {2, 5, 6, kIn});
+  operands.y = dense_view(memory.y(), {2, 3, 4, kOut});
   const LaunchOperands launch = memory.check(operands).first;
   CHECK(launch.n == 2);
   CHECK(std::vector(launch.images.input, launch.images.input + 3) == std::vector{1, 5, 6});
@@ -177,22 +145,22 @@ TEST_CASE(
   CHECK(launch.rows_of_one == 12);
   operands.y = view(memory.y(), DType::f32, 24, kOut);  // rows, of images whose extents x says
   CHECK(memory.check(operands).first.n == 2);
-  operands.y = Memory::of(memory.y(), {2, 4, 4, kOut});
+  operands.y = dense_view(memory.y(), {2, 4, 4, kOut});
   CHECK(memory.refusal(operands).starts_with(
       "y: rank 4 and shape [2, 4, 4, 32], but the kernel takes n images of 3 x 4 positions"));
   const std::string takes =
       ", but the kernel takes images with axes of their own for up to 8 x 6 positions, and enough of "
       "them for an output (kernel=3x2 stride=2x2 padding=1x1 input=up-to:8x6)";
-  operands.x = Memory::of(memory.x(), {1, 9, 6, kIn});
+  operands.x = dense_view(memory.x(), {1, 9, 6, kIn});
   CHECK(memory.refusal(operands) == "x: rank 4 and shape [1, 9, 6, 24]" + takes);
-  operands.x = Memory::of(memory.x(), {1, 0, 6, kIn});
+  operands.x = dense_view(memory.x(), {1, 0, 6, kIn});
   CHECK(memory.refusal(operands) == "x: rank 4 and shape [1, 0, 6, 24]" + takes);
   operands.x = view(memory.x(), DType::f32, 60, kIn);
   CHECK(memory.refusal(operands) == "x: rank 2 and shape [60, 24]" + takes);
 
   const Memory back(text, Operation::grad_input);
   operands = {
-      .w = back.w(), .dy = Memory::of(back.y(), {1, 3, 4, kOut}), .dx = Memory::of(back.x(), {1, 6, 6, kIn})};
+      .w = back.w(), .dy = dense_view(back.y(), {1, 3, 4, kOut}), .dx = dense_view(back.x(), {1, 6, 6, kIn})};
   const LaunchOperands gradient = back.check(operands).first;
   CHECK(std::vector(gradient.images.input, gradient.images.input + 3) == std::vector{1, 3, 4});
   CHECK(std::vector(gradient.images.output, gradient.images.output + 3) == std::vector{1, 6, 6});
@@ -211,7 +179,7 @@ TEST_CASE("the gradient of the input reads the positions of y, and computes thos
                     .dx = view(memory.x(), DType::f32, 2 * memory.x_rows(), kIn)};
   CHECK(memory.check(operands).first.n == 2);
   CHECK(memory.check(operands).first.x == memory.y());
-  operands.dx = Memory::of(memory.x(), {2, 8, 6, kIn});
+  operands.dx = dense_view(memory.x(), {2, 8, 6, kIn});
   CHECK(memory.check(operands).first.n == 2);
   operands.dx.shape[1] = 4;
   CHECK(memory.refusal(operands).starts_with("dx: rank 4 and shape [2, 4, 6, 24]"));
@@ -224,10 +192,10 @@ TEST_CASE("a transposed convolution reads images of its input's extents and comp
   CHECK(memory.y_rows() == 7 * 4);
   Operands operands = memory.rows(2);
   CHECK(memory.check(operands).first.n == 2);
-  operands.x = Memory::of(memory.x(), {2, 4, 3, kIn});
-  operands.y = Memory::of(memory.y(), {2, 7, 4, kOut});
+  operands.x = dense_view(memory.x(), {2, 4, 3, kIn});
+  operands.y = dense_view(memory.y(), {2, 7, 4, kOut});
   CHECK(memory.check(operands).first.n == 2);
-  operands.y = Memory::of(memory.y(), {2, 4, 3, kOut});
+  operands.y = dense_view(memory.y(), {2, 4, 3, kOut});
   CHECK(memory.refusal(operands).starts_with(
       "y: rank 4 and shape [2, 4, 3, 32], but the kernel takes n images of 7 x 4 positions"));
   const Memory back(text, Operation::grad_input);
@@ -252,7 +220,7 @@ TEST_CASE("the weight of a convolution has an axis of the taps that a mask leave
   operands = each.rows(1);
   CHECK(operands.w.shape[0] == 12);
   CHECK(each.refusal(operands).empty());
-  operands.w = Memory::of(operands.w.data, {2, 6, 16, 8});
+  operands.w = dense_view(operands.w.data, {2, 6, 16, 8});
   CHECK(each.refusal(operands) ==
         "w: rank 4 and shape [2, 6, 16, 8], but the kernel takes dense [12, 16, 8]");
 }
@@ -283,24 +251,24 @@ TEST_CASE("an edge bias has a dense row of each edge situation, of the type of s
   CHECK(memory.refusal(operands).starts_with("edge_gain: it was not given"));
   std::vector<float> gain(6 * kOut);
   std::vector<float> bias(6 * kOut);
-  operands.edge_gain = Memory::of(gain.data(), {6, kOut});
-  operands.edge_bias = Memory::of(bias.data(), {6, kOut});
+  operands.edge_gain = dense_view(gain.data(), {6, kOut});
+  operands.edge_bias = dense_view(bias.data(), {6, kOut});
   CHECK(memory.refusal(operands).empty());
   CHECK(memory.check(operands).first.edge_gain == gain.data());
   CHECK(memory.check(operands).first.edge_bias == bias.data());
-  operands.edge_bias = Memory::of(bias.data(), {5, kOut});
+  operands.edge_bias = dense_view(bias.data(), {5, kOut});
   CHECK(memory.refusal(operands) ==
         "edge_bias: rank 2, shape [5, 32] and strides [32, 1], but the kernel takes dense [6, 32]: a row for "
         "each edge situation");
-  operands.edge_bias = Memory::of(bias.data(), {6 * kOut});
+  operands.edge_bias = dense_view(bias.data(), {6 * kOut});
   CHECK(memory.refusal(operands).find("rank 1") != std::string::npos);
-  operands.edge_bias = Memory::of(bias.data(), {6, kOut});
+  operands.edge_bias = dense_view(bias.data(), {6, kOut});
   operands.edge_bias.stride[0] = kOut + 1;
   CHECK(memory.refusal(operands).find("strides [33, 1]") != std::string::npos);
-  operands.edge_bias = Memory::of(bias.data(), {6, kOut});
+  operands.edge_bias = dense_view(bias.data(), {6, kOut});
   operands.edge_bias.dtype = DType::f16;
   CHECK(memory.refusal(operands).find("its type is f16") != std::string::npos);
-  operands.edge_bias = Memory::of(memory.y(), {6, kOut});
+  operands.edge_bias = dense_view(memory.y(), {6, kOut});
   CHECK(memory.refusal(operands).find("overlaps edge_bias") != std::string::npos);
 }
 
@@ -325,7 +293,7 @@ TEST_CASE("a linear layer takes no weight with taps") {
   memory.contract.convolution = {};
   memory.contract.blocks = kBlocks;
   const Operands operands{.x = view(memory.x(), DType::f32, 2, kIn),
-                          .w = Memory::of(memory.w().data, {kBlocks, 1, 16, 8}),
+                          .w = dense_view(memory.w().data, {kBlocks, 1, 16, 8}),
                           .y = view(memory.y(), DType::f32, 2, kOut)};
   CHECK(memory.refusal(operands) ==
         "w: rank 4 and shape [5, 1, 16, 8], but the kernel takes dense [5, 16, 8]");
@@ -355,26 +323,26 @@ TEST_CASE("rows of images keep the contract's strides and alignment") {
 TEST_CASE("a convolution of feature-major activations takes images, contiguous and at any distance") {
   Memory memory;
   memory.contract.order = ActivationOrder::feature_major;
-  Operands operands{.x = Memory::of(memory.x(), {2, kIn, 8, 6}),
+  Operands operands{.x = dense_view(memory.x(), {2, kIn, 8, 6}),
                     .w = memory.w(),
-                    .y = Memory::of(memory.y(), {2, kOut, 4, 4})};
+                    .y = dense_view(memory.y(), {2, kOut, 4, 4})};
   CHECK(memory.check(operands).first.n == 2);
   CHECK(memory.check(operands).first.x_stride == kIn * 48);
-  operands.y = Memory::of(memory.y(), {2, kOut, 16});
+  operands.y = dense_view(memory.y(), {2, kOut, 16});
   operands.x.stride[0] += 4;
   CHECK(memory.check(operands).first.x_stride == kIn * 48 + 4);
   operands.x.stride[0] -= 2;
   CHECK(memory.refusal(operands) ==
         "x: shape [2, 24, 8, 6] and strides [1154, 48, 6, 1]: channels-first, the 1152 elements of an image "
         "must be contiguous, and images 1152 or more apart, a multiple of 4; dense memory would work");
-  operands.x = Memory::of(memory.x(), {2, 8, 6, kIn});
+  operands.x = dense_view(memory.x(), {2, 8, 6, kIn});
   CHECK(
       memory.refusal(operands) ==
       "x: rank 4 and shape [2, 8, 6, 24], but the kernel takes n images of 8 x 6 positions, channels-first: "
       "[n, 24, 8, 6] or [n, 24, 8 * 6]");
-  operands.x = Memory::of(memory.x(), {1, kIn, 8, 6});
+  operands.x = dense_view(memory.x(), {1, kIn, 8, 6});
   CHECK(memory.refusal(operands) == "y: it has 2 images, but x has 1");
-  operands.x = Memory::of(memory.x(), {2, kIn, 8, 6});
+  operands.x = dense_view(memory.x(), {2, kIn, 8, 6});
   std::swap(operands.x.stride[2], operands.x.stride[3]);
   CHECK(memory.refusal(operands).starts_with("x: shape [2, 24, 8, 6] and strides [1152, 48, 1, 6]"));
   operands.x.stride[2] = 6;
