@@ -74,7 +74,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t residual = problem.epilogue.residual ? problem.out_features() : 0;
   const std::int64_t y =
       problem.y_rows(n) * ((problem.y_features() + residual) * bytes_of(problem.out_dtype) +
-                           problem.out_features() * problem.cell_bytes());
+                           problem.out_features() * cell_bytes(problem));
   const bool in_memory = config.table != TableForm::constant;
   const std::int64_t tables = in_memory ? table_bytes(counts, costs.shape) : 0;
   // Chunks that bring a tile of x: all, but those that share the one before's.

@@ -212,7 +212,8 @@ constexpr std::array kFields{
                                      .help = "what is fused with the product: none, or scale, bias or "
                                              "edge_bias, an activation (see --derivative), glu and "
                                              "residual, joined by +, such as bias+gelu; or an LSTM's "
-                                             "cell, lstm or lstm+keep"}),
+                                             "cell, lstm or lstm+keep, for gradients lstm or "
+                                             "lstm+residual"}),
     row<&C::derivative, &O::derivative>(
         {.name = "derivative",
          .option = "derivative",

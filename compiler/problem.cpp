@@ -218,10 +218,6 @@ void validate_edge_bias(const Problem& problem) {
 /// What an LSTM's cell goes with.
 void validate_cell(const Problem& problem) {
   const Epilogue& epilogue = problem.epilogue;
-  if (!epilogue.lstm) {
-    if (epilogue.keep) refuse("epilogue keep: it is a part of lstm; lstm+keep would work");
-    return;
-  }
   const auto refuse_it = [&](std::string_view why) {
     refuse(fmt::format("epilogue {} of {}: {}", to_string(epilogue), name(problem.operation), why));
   };
@@ -241,12 +237,12 @@ void validate_cell(const Problem& problem) {
     refuse_it("the features of its gates fill whole blocks");
 }
 
-void validate_ends(const Problem& problem) {
-  validate_cell(problem);
-  const bool gradient = is_gradient(problem.operation) && !problem.epilogue.lstm;
+/// An epilogue that is no cell.
+void validate_epilogue(const Problem& problem) {
+  if (problem.epilogue.keep) refuse("epilogue keep: it is a part of lstm; lstm+keep would work");
   Epilogue of_gradient;
   of_gradient.scale = problem.epilogue.scale;
-  if (gradient && problem.epilogue != of_gradient)
+  if (is_gradient(problem.operation) && problem.epilogue != of_gradient)
     refuse(
         fmt::format("epilogue {} of {}: a gradient's is scale or none; the derivative of an activation is "
                     "asked for as `derivative`, the gradient of a bias as `bias_gradient` of {}",
@@ -256,6 +252,10 @@ void validate_ends(const Problem& problem) {
         "epilogue glu: it multiplies by an activation of the first product; silu+glu or gelu+glu "
         "would work");
   validate_edge_bias(problem);
+}
+
+void validate_ends(const Problem& problem) {
+  (problem.epilogue.lstm ? validate_cell : validate_epilogue)(problem);
   if (!is_gradient(problem.operation) && problem.derivative != Activation::none)
     refuse(fmt::format("derivative {} of {}: gradients have one; epilogue {} would apply the function",
                        name(problem.derivative), name(problem.operation), name(problem.derivative)));

@@ -82,6 +82,14 @@ Layout with_taps(const Layout& features, const Convolution& convolution) {
   return rows.layout(std::int64_t{features.cols()} * taps);
 }
 
+std::int64_t cell_bytes(const Computation& what) {
+  if (!what.epilogue.lstm) return 0;
+  const auto gates = static_cast<std::int64_t>(4 * size_of(what.out_dtype));
+  const auto state = static_cast<std::int64_t>(size_of(what.sum_type()));
+  if (what.operation == Operation::forward) return (what.epilogue.keep ? 2 : 1) * gates + 2 * state;
+  return gates + 4 * state;
+}
+
 Layout of_all_gates(const Layout& layout, const Computation& what) {
   if (what.gates_of_cell() == 1) return layout;
   Rows rows;

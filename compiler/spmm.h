@@ -83,13 +83,6 @@ struct Spmm : Computation {
   [[nodiscard]] std::int64_t out_features() const {
     return cut_out != 0 ? cut_out : std::int64_t{out_blocks()} * block.out;
   }
-  /// Bytes that an LSTM's cell reads and writes for each output, besides y and the residual.
-  [[nodiscard]] std::int64_t cell_bytes() const {
-    if (!epilogue.lstm) return 0;
-    const auto four = static_cast<std::int64_t>(4 * size_of(out_dtype));
-    const auto state = static_cast<std::int64_t>(size_of(sum_type()));
-    return operation == Operation::forward ? (epilogue.keep ? 2 : 1) * four + 2 * state : four + 4 * state;
-  }
   /// Rows of x, and of y, for a batch of n.
   [[nodiscard]] std::int64_t x_rows(std::int64_t n) const {
     return correlation ? n * correlation->input_positions() : n;
@@ -144,6 +137,10 @@ struct Spmm : Computation {
            static_cast<double>(product_rows(n));
   }
 };
+
+/// Bytes that an LSTM's cell, or its gradient, reads and writes for each output, besides y and the residual.
+/// 0: there is no cell.
+[[nodiscard]] std::int64_t cell_bytes(const Computation& what);
 
 /// The layout of the weights of an LSTM's cell as one weight, the rows of one after those of another.
 [[nodiscard]] Layout of_all_gates(const Layout& layout, const Computation& what);

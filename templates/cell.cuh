@@ -61,7 +61,7 @@ struct Cells {
   }
   /// Reads or writes kRun elements, as many at once as the alignment of activations allows.
   template <class Type>
-  __device__ static __forceinline__ void read(Pointer<Type> from, float (&run)[kRun]) {
+  __device__ static __forceinline__ void read(const typename Type::Element* from, float (&run)[kRun]) {
     enum : int { kPiece = piece<Type>() };
 #pragma unroll
     for (int first = 0; first < kRun; first += kPiece) {

@@ -210,9 +210,7 @@ __device__ __forceinline__ void store_cells(const Tile& tile, int r, int j, int 
     if constexpr (Config::has_residual) {
       float residual[kRun];
       cells.template read<typename Config::Output>(
-          const_cast<typename Config::Output::Element*>(to.epilogue.residual) +
-              cells.place(feature, to.epilogue.residual_stride),
-          residual);
+          to.epilogue.residual + cells.place(feature, to.epilogue.residual_stride), residual);
 #pragma unroll
       for (int v = 0; v < kRun; ++v) dh[v] += residual[v];
     }

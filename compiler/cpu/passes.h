@@ -190,6 +190,8 @@ struct TileWorkspace {
   llvm::Value* panel;
   llvm::Value* partials;
 };
+/// The addresses of the weights of a pass's call, which are equally far apart.
+[[nodiscard]] VectorIr::Values locate_weights(VectorIr& ir, std::int32_t weights);
 [[nodiscard]] TileWorkspace locate_workspace(VectorIr& ir, llvm::Value* tile, const Geometry& geometry,
                                              const LayoutIr& layout);
 

@@ -80,13 +80,7 @@ class PlainSpmm {
     if (problem_.correlation) tap_places_ = layout_.table(kTapPlaces);
     x_ = matrix(offsetof(LaunchOperands, x), offsetof(LaunchOperands, x_stride), "x");
     y_ = matrix(offsetof(LaunchOperands, y), offsetof(LaunchOperands, y_stride), "y");
-    weights_ = {pointer(offsetof(LaunchOperands, w), "w")};
-    if (problem_.weights() > 1) {
-      Value* ahead =
-          ir_.CreatePtrDiff(ir_.getInt8Ty(), pointer(offsetof(LaunchOperands, v), "v"), weights_.front());
-      for (std::int32_t weight = 1; weight < problem_.weights(); ++weight)
-        weights_.push_back(v_.at(weights_.front(), v_.times(ahead, weight)));
-    }
+    weights_ = locate_weights(v_, problem_.weights());
     if (cell_) cell_->begin();
     if (problem_.derivative != Activation::none)
       z_ = matrix(offsetof(LaunchOperands, z), offsetof(LaunchOperands, z_stride), "z");

@@ -10,6 +10,17 @@
 
 namespace sparsekiln::cpu {
 
+VectorIr::Values locate_weights(VectorIr& v, std::int32_t weights) {
+  llvm::Type* const pointer = v.ir.getPtrTy();
+  VectorIr::Values all{v.argument(pointer, offsetof(Call, w), "w")};
+  if (weights == 1) return all;
+  llvm::Value* ahead =
+      v.ir.CreatePtrDiff(v.ir.getInt8Ty(), v.argument(pointer, offsetof(Call, v), "v"), all.front());
+  for (std::int32_t weight = 1; weight < weights; ++weight)
+    all.push_back(v.at(all.front(), v.times(ahead, weight)));
+  return all;
+}
+
 RowPass::RowPass(VectorIr& v, const Geometry& geometry, LayoutIr& layout)
     : v_(v),
       ir_(v.ir),
@@ -26,13 +37,7 @@ void RowPass::emit(std::string_view name, std::string_view pack) {
   if (grouped()) group_sums_ = stack(g_.group_items * g_.sums_bytes, "group_sums");
   begin();
   if (g_.gates) gates_ = v_.argument(ir_.getPtrTy(), offsetof(Call, gates), "gates");
-  weights_ = {v_.argument(ir_.getPtrTy(), offsetof(Call, w), "w")};
-  if (g_.weights > 1) {
-    Value* v = v_.argument(ir_.getPtrTy(), offsetof(Call, v), "v");
-    Value* ahead = ir_.CreatePtrDiff(ir_.getInt8Ty(), v, weights_.front());
-    for (std::int32_t weight = 1; weight < g_.weights; ++weight)
-      weights_.push_back(weight == 1 ? v : v_.at(weights_.front(), v_.times(ahead, weight)));
-  }
+  weights_ = locate_weights(v_, g_.weights);
   w_ = weights_.front();
   epilogue_.begin();
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");

@@ -21,8 +21,8 @@ struct DefaultLaunch {
   [[nodiscard]] static bool feeds(bool simt, const cuda::CountedLine& line);
 };
 
-/// Compiles a layer of a fixed batch for `options.target`, an emulated one, launches it once and checks what it
-/// computed.
+/// Compiles a layer of a fixed batch for `options.target`, an emulated one, launches it once and checks what
+/// it computed.
 [[nodiscard]] DefaultLaunch launch_default(const Layout& layout, Options options);
 
 }  // namespace sparsekiln::test

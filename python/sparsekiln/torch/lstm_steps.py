@@ -14,7 +14,7 @@ import torch
 import sparsekiln
 
 from .kernels import LayoutKernels, Use, find
-from .operands import blocks_for, check_alike, check_matrix, check_weight, dense, readable
+from .operands import blocks_for, check_matrix, check_weight, dense, readable
 from .products import run, used
 
 Tensor = torch.Tensor
@@ -66,7 +66,8 @@ def check(projection, h0, c0, values, crow, col, batch_sizes) -> None:
     for name, state in (("h0", h0), ("c0", c0)):
         if tuple(state.shape) != (n, hidden) and batch_sizes:
             raise ValueError(f"{name} has the shape {tuple(state.shape)}; this sequence takes [{n}, {hidden}]")
-    check_alike("c0", c0, torch.empty(0, dtype=state_type(values.dtype), device=values.device))
+    if c0.dtype != state_type(values.dtype) or c0.device != values.device:
+        raise TypeError(f"c0 is {c0.dtype} on {c0.device}; this sequence takes {state_type(values.dtype)} on {values.device}")
 
 
 def kernels_of_gate(crow: Tensor, col: Tensor, values: Tensor, hidden: int) -> tuple[LayoutKernels, Tensor]:
