@@ -9,14 +9,13 @@ take turns in every round; times are medians over the rounds, and ratios medians
 
 import copy
 import itertools
-import os
 import statistics
-import sys
 
 import publish
 import torch
 import torch.utils.mkldnn
-from torch_linear import contest, processor
+import torch_contest
+from torch_contest import contest, processor
 
 import sparsekiln
 from sparsekiln.torch import BlockSparseConv2d
@@ -92,26 +91,15 @@ def row(case: tuple, times: dict[str, list[float]]) -> list[str]:
 
 
 def main() -> None:
-    parser = publish.parser(__doc__, build=False)
-    parser.add_argument("--rounds", type=int, help="11 where not given")
-    cores = sorted(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=int, default=len(cores), choices=range(1, len(cores) + 1), help="cores, of all contestants")
-    publish.add_write(parser, __file__)
-    options = parser.parse_args()
-    if os.getloadavg()[0] > 1:
-        print("others are at work on this machine: dense layers suffer most from it; measure again when it is idle", file=sys.stderr)
-    os.sched_setaffinity(0, cores[: options.threads])
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
+    options = torch_contest.options(__doc__, __file__, rounds=11)
     cases = [(*layer, block, density) for block, density, layer in itertools.product(_BLOCKS, _DENSITIES, _LAYERS)]
     cases = [case for case in cases if case[3] * (case[0] // case[2]) ** 2 >= 1]  # which has a block
-    images, rounds = (2, 2) if options.short else (_IMAGES, 11)
+    images = 2 if options.short else _IMAGES
     if options.short:
         cases = [(64, 5, 16, 0.5)]
-    rounds = options.rounds or rounds
-    measured = [(case, measure(*case, images, rounds)) for case in cases]
+    measured = [(case, measure(*case, images, options.rounds)) for case in cases]
     text = [
-        f"{processor()}, {options.threads} threads, PyTorch {torch.__version__}: 3×3, float32, {images} images, {rounds} rounds in which "
+        f"{processor()}, {options.threads} threads, PyTorch {torch.__version__}: 3×3, float32, {images} images, {options.rounds} rounds in which "
         "all take turns. PyTorch's times are given over ours.", "",
     ]  # fmt: skip
     for number, title in enumerate(("inference", "forward and both gradients")):

@@ -6,13 +6,12 @@ operators, which are BlockSparseLinear for h, and PyTorch's for the gates; nn.LS
 parameters. All take turns in every round; times are medians over the rounds, and ratios medians of the rounds' ratios.
 """
 
-import os
 import statistics
-import sys
 
 import publish
 import torch
-from torch_linear import contest, processor
+import torch_contest
+from torch_contest import contest, processor
 
 import sparsekiln
 from sparsekiln.torch import BlockSparseLinear, BlockSparseLSTM
@@ -85,18 +84,8 @@ def rows(title: str, layers: dict[str, torch.nn.Module], times: dict[str, list[f
 
 
 def main() -> None:
-    parser = publish.parser(__doc__, build=False)
-    parser.add_argument("--rounds", type=int, help="5 where not given")
-    cores = sorted(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=int, default=len(cores), choices=range(1, len(cores) + 1), help="cores, of all contestants")
-    publish.add_write(parser, __file__)
-    options = parser.parse_args()
-    if os.getloadavg()[0] > 1:
-        print("others are at work on this machine: dense layers suffer most from it; measure again when it is idle", file=sys.stderr)
-    os.sched_setaffinity(0, cores[: options.threads])
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    units, batch, steps, rounds = (256, 8, 2, 2) if options.short else (_UNITS, _BATCH, _STEPS, 5)
+    options = torch_contest.options(__doc__, __file__, rounds=5)
+    units, batch, steps = (256, 8, 2) if options.short else (_UNITS, _BATCH, _STEPS)
     side = units // _BLOCK
     layout = sparsekiln.patterns.watts_strogatz(side, side, max(_DENSITY, 1 / side), 0.5, seed=1)
     ours = BlockSparseLSTM(_INPUTS, units, layout=layout, block=_BLOCK)
@@ -105,13 +94,12 @@ def main() -> None:
     }  # fmt: skip
     x = torch.randn(steps, batch, _INPUTS)
     check(ours, layers, x)
-    rounds = options.rounds or rounds
     with torch.no_grad():
-        inferred = contest({name: (lambda layer=layer: layer(x)) for name, layer in layers.items()}, rounds)
-    trained = contest({name: (lambda layer=layer: training(layer, x)) for name, layer in layers.items()}, rounds)
+        inferred = contest({name: (lambda layer=layer: layer(x)) for name, layer in layers.items()}, options.rounds)
+    trained = contest({name: (lambda layer=layer: training(layer, x)) for name, layer in layers.items()}, options.rounds)
     text = [
         f"{processor()}, {options.threads} threads, PyTorch {torch.__version__}: {units} units, {100 * layout.density:.3g} % dense in blocks "
-        f"of {_BLOCK}, {_INPUTS} input features, batch {batch}, {steps} steps, float32, {rounds} rounds in which all take turns.", "",
+        f"of {_BLOCK}, {_INPUTS} input features, batch {batch}, {steps} steps, float32, {options.rounds} rounds in which all take turns.", "",
         *rows("inference", layers, inferred), *rows("forward and all gradients", layers, trained),
     ]  # fmt: skip
     result = "\n".join(text).rstrip()

@@ -9,9 +9,6 @@ Then what a call costs in addition to its kernel: a layer of one block, called a
 """
 
 import json
-import os
-import pathlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -21,6 +18,8 @@ import warnings
 
 import publish
 import torch
+import torch_contest
+from torch_contest import contest, processor
 
 import sparsekiln
 from sparsekiln.torch import BlockSparseLinear
@@ -128,24 +127,6 @@ def check(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: 
 # ---- timing ----
 
 
-def contest(contestants: dict, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each, in rounds in which all of them take turns, beginning with another each time."""
-    names = list(contestants)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for run in contestants.values():
-        run()
-    for number in range(rounds):
-        for place in range(len(names)):
-            name = names[(number + place) % len(names)]
-            contestants[name]()  # what the one before left in the caches is not its fault
-            calls = 5 if name == _OURS else 1
-            begin = time.perf_counter()
-            for _ in range(calls):
-                contestants[name]()
-            times[name].append(1e3 * (time.perf_counter() - begin) / calls)
-    return times
-
-
 def microseconds(run, rounds: int, calls: int) -> float:
     times = []
     for _ in range(rounds):
@@ -193,13 +174,6 @@ def table(title: str, times: dict[str, list[float]]) -> list[str]:
     return [*publish.table(columns, (cells(*one) for one in times.items())), ""]
 
 
-def processor() -> str:
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
-
-
 def report(times: dict[str, dict[str, list[float]]], calls: dict[str, float], features: int, rounds: int) -> str:
     alone = calls["the kernel alone, in C++"]
     lines = [
@@ -215,20 +189,10 @@ def report(times: dict[str, dict[str, list[float]]], calls: dict[str, float], fe
 
 
 def main() -> None:
-    parser = publish.parser(__doc__, build=False)
-    parser.add_argument("--rounds", type=int, help="25 where not given")
-    cores = sorted(os.sched_getaffinity(0))
-    parser.add_argument("--threads", type=int, default=len(cores), choices=range(1, len(cores) + 1), help="cores, of all contestants")
-    publish.add_write(parser, __file__)
-    options = parser.parse_args()
+    options = torch_contest.options(__doc__, __file__, rounds=25)
     warnings.filterwarnings("ignore", message="Sparse")
-    if os.getloadavg()[0] > 1:
-        print("others are at work on this machine: dense layers suffer most from it; measure again when it is idle", file=sys.stderr)
-    os.sched_setaffinity(0, cores[: options.threads])
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    features, rounds, calls = (256, 2, 10) if options.short else (_FEATURES, 25, 1000)
-    rounds = options.rounds or rounds
+    features, calls = (256, 10) if options.short else (_FEATURES, 1000)
+    rounds = options.rounds
     side = features // _BLOCK
     layout = sparsekiln.patterns.random(side, side, _DENSITY, seed=1)
     ours = BlockSparseLinear(features, features, layout, _BLOCK)
@@ -236,8 +200,8 @@ def main() -> None:
     x, dy = torch.randn(_BATCH, features), torch.randn(_BATCH, features)
     check(ours, dense, x, dy)
     with torch.no_grad():
-        times = {"inference": contest(inference(ours, dense, x), rounds)}
-    times["training step"] = contest(training(ours, dense, x, dy), rounds)
+        times = {"inference": contest(inference(ours, dense, x), rounds, _OURS)}
+    times["training step"] = contest(training(ours, dense, x, dy), rounds, _OURS)
     text = report(times, overhead(rounds, calls), features, rounds)
     print(text)
     if options.write:

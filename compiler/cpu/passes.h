@@ -184,14 +184,15 @@ void emit_small_batch_row_pass(VectorIr& ir, std::string_view name, const Geomet
 void emit_small_batch_column_pass(VectorIr& ir, std::string_view name, const Geometry& geometry,
                                   LayoutIr& layout, std::string_view pack);
 
+/// The addresses of the weights of a pass's call, which are equally far apart.
+[[nodiscard]] VectorIr::Values locate_weights(VectorIr& ir, std::int32_t weights);
+
 /// The addresses of a batch tile's share of the workspace.
 struct TileWorkspace {
   llvm::Value* counters;
   llvm::Value* panel;
   llvm::Value* partials;
 };
-/// The addresses of the weights of a pass's call, which are equally far apart.
-[[nodiscard]] VectorIr::Values locate_weights(VectorIr& ir, std::int32_t weights);
 [[nodiscard]] TileWorkspace locate_workspace(VectorIr& ir, llvm::Value* tile, const Geometry& geometry,
                                              const LayoutIr& layout);
 

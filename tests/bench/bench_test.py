@@ -31,7 +31,7 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 _PARTS = {
     "meson.build", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
     "contestants.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
-    "gpu_results.py", "gpu_tables.py", "headline.py", "main_loop.py", "publish.py", "sparsekiln_command.py", "triton_spmm.py",
+    "gpu_results.py", "gpu_tables.py", "headline.py", "main_loop.py", "publish.py", "sparsekiln_command.py", "torch_contest.py", "triton_spmm.py",
     "workloads.json", "workloads.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
@@ -103,6 +103,16 @@ class Bench(unittest.TestCase):
         return self.tables_in(
             document, lambda copy: self.script(name, *self.placed(shown, {"build": _BUILD, document: copy}), *options)
         )
+
+    def written_with_torch(self, name: str) -> list[dict[str, str]]:
+        """The same of a script for PyTorch layers."""
+        if not _PYTHON_PACKAGE:
+            self.skipTest("the Python package was not built")
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("not installed: torch")
+        os.environ["PYTHONPATH"] = _PYTHON_PACKAGE
+        self.addCleanup(os.environ.pop, "PYTHONPATH")
+        return self.written(name)
 
     def placed(self, arguments: list[str], places: dict) -> list[str]:
         return [str(places.get(argument, argument)) for argument in arguments]
@@ -492,13 +502,7 @@ class Bench(unittest.TestCase):
         self.assertTrue(0 < said["share_of_calling_thread"] <= 1.01)
 
     def test_torch_linear(self):
-        if not _PYTHON_PACKAGE:
-            self.skipTest("the Python package was not built")
-        if importlib.util.find_spec("torch") is None:
-            self.skipTest("not installed: torch")
-        os.environ["PYTHONPATH"] = _PYTHON_PACKAGE
-        self.addCleanup(os.environ.pop, "PYTHONPATH")
-        rows = self.written("torch_linear.py")
+        rows = self.written_with_torch("torch_linear.py")
         titles = [next(iter(row)) for row in rows]
         self.assertEqual(titles, ["inference"] * 4 + ["training step"] * 3 + ["call"] * 7)
         for row in rows:
@@ -507,13 +511,7 @@ class Bench(unittest.TestCase):
                     self.assertTrue(math.isfinite(float(cell)) and float(cell) >= 0, row)
 
     def test_recurrent(self):
-        if not _PYTHON_PACKAGE:
-            self.skipTest("the Python package was not built")
-        if importlib.util.find_spec("torch") is None:
-            self.skipTest("not installed: torch")
-        os.environ["PYTHONPATH"] = _PYTHON_PACKAGE
-        self.addCleanup(os.environ.pop, "PYTHONPATH")
-        rows = self.written("recurrent.py")
+        rows = self.written_with_torch("recurrent.py")
         titles = [next(iter(row)) for row in rows]
         self.assertEqual(titles, ["inference"] * 4 + ["forward and all gradients"] * 4)
         for row in rows:

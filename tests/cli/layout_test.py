@@ -1,5 +1,7 @@
 """`sparsekiln layout make`, `layout show` and `layout mix`."""
 
+import pathlib
+import re
 import struct
 import unittest
 import zlib
@@ -74,6 +76,16 @@ class MakeTest(CommandTest):
 
 
 class MixTest(CommandTest):
+    def test_the_document_shows_what_its_commands_print(self):
+        text = (pathlib.Path(__file__).parents[2] / "docs" / "layouts.md").read_text()
+        (make,) = re.findall(r"sparsekiln (layout make .*)", text)
+        (mix,) = re.findall(r"sparsekiln (layout mix L0.*)", text)
+        (shown,) = re.findall(r"((?:^    (?:output|every|LAYERS|\d).*\n)+)", text, re.M)
+        for seed in range(5):
+            self.assertEqual(self.run_tool(*make.replace("$i", str(seed)).split()).status, 0)
+        printed = self.run_tool(*mix.split()).out
+        self.assertEqual([line.strip() for line in printed.splitlines()], [line.strip() for line in shown.splitlines()])
+
     def test_layers_are_applied_in_the_order_of_their_files(self):
         self.write("gathers.txt", "11\n00\n")
         self.write("spreads.txt", "10\n10\n")

@@ -6,7 +6,24 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import torch
+
+import sparsekiln
+
+FAR = torch.device("cuda:0")
+
+
+def _emulates() -> bool:
+    try:
+        sparsekiln.compile([[1]], 16, target="emulated:sm_80")
+    except sparsekiln.Error:
+        return False
+    return "SPARSEKILN_EMULATOR" in os.environ
+
+
+needs_emulator = pytest.mark.skipif(not _emulates(), reason="no emulator, or no NVRTC")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 _CUDA = 2  # kDLCUDA
 _CODES = {torch.float32: (2, 32), torch.float16: (2, 16), torch.bfloat16: (4, 16), torch.uint8: (1, 8)}

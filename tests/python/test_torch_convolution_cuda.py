@@ -1,7 +1,6 @@
 """Convolutions of PyTorch's tensors by kernels for CUDA: on the emulator, and on a GPU where there is one."""
 
 import copy
-import os
 import types
 
 import numpy as np
@@ -12,27 +11,13 @@ from dense_matmul import assert_near
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from dense_convolution import LAYERS, TRANSPOSED, check, check_edges, check_no_images, close, images, poison_beyond, randomize_edges  # noqa: E402
-from emulated_device import EmulatedDevice  # noqa: E402
+from emulated_device import FAR, EmulatedDevice, needs_emulator, needs_gpu  # noqa: E402
 
 import sparsekiln  # noqa: E402
 import sparsekiln.compat.conv  # noqa: E402
 from sparsekiln.torch import convolution_products, kernels, kinds  # noqa: E402
 from sparsekiln.torch.convolution_geometry import parse_geometry  # noqa: E402
 from sparsekiln.torch.kernels import Use  # noqa: E402
-
-FAR = torch.device("cuda:0")
-
-
-def _emulates() -> bool:
-    try:
-        sparsekiln.compile([[1]], 16, target="emulated:sm_80")
-    except sparsekiln.Error:
-        return False
-    return "SPARSEKILN_EMULATOR" in os.environ
-
-
-needs_emulator = pytest.mark.skipif(not _emulates(), reason="no emulator, or no NVRTC")
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 @pytest.fixture

@@ -1,30 +1,14 @@
 """BlockSparseLSTM by kernels for CUDA, on the emulator."""
 
-import os
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from emulated_device import EmulatedDevice  # noqa: E402
+from emulated_device import FAR, EmulatedDevice, needs_emulator, needs_gpu  # noqa: E402
 
 import sparsekiln  # noqa: E402
 from sparsekiln.torch import BlockSparseLSTM, kernels, lstm_steps  # noqa: E402
 from sparsekiln.torch.kernels import Use  # noqa: E402
-
-FAR = torch.device("cuda:0")
-
-
-def _emulates() -> bool:
-    try:
-        sparsekiln.compile([[1]], 16, target="emulated:sm_80")
-    except sparsekiln.Error:
-        return False
-    return "SPARSEKILN_EMULATOR" in os.environ
-
-
-needs_emulator = pytest.mark.skipif(not _emulates(), reason="no emulator, or no NVRTC")
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 @pytest.fixture

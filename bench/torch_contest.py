@@ -1,0 +1,55 @@
+"""What the benchmarks of PyTorch layers share: how they are called, and how contestants take turns."""
+
+import argparse
+import os
+import pathlib
+import platform
+import sys
+import time
+
+import publish
+import torch
+
+
+def options(description: str, script: str, rounds: int) -> argparse.Namespace:
+    """The arguments of a benchmark: --short, --rounds, --threads and --write. PyTorch then has so many threads, on as many
+    cores, and draws the same numbers each time."""
+    parser = publish.parser(description, build=False)
+    parser.add_argument("--rounds", type=int, help=f"{rounds} where not given")
+    cores = sorted(os.sched_getaffinity(0))
+    parser.add_argument("--threads", type=int, default=len(cores), choices=range(1, len(cores) + 1), help="cores, of all contestants")
+    publish.add_write(parser, script)
+    given = parser.parse_args()
+    if os.getloadavg()[0] > 1:
+        print("others are at work on this machine: dense layers suffer most from it; measure again when it is idle", file=sys.stderr)
+    os.sched_setaffinity(0, cores[: given.threads])
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(0)
+    given.rounds = given.rounds or (2 if given.short else rounds)
+    return given
+
+
+def contest(contestants: dict, rounds: int, ours: str = "") -> dict[str, list[float]]:
+    """Milliseconds of each, in rounds in which all of them take turns, beginning with another each time. `ours` is short, and called
+    five times in a row."""
+    names = list(contestants)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for run in contestants.values():
+        run()
+    for number in range(rounds):
+        for place in range(len(names)):
+            name = names[(number + place) % len(names)]
+            contestants[name]()  # what the one before left in the caches is not its fault
+            calls = 5 if name == ours else 1
+            begin = time.perf_counter()
+            for _ in range(calls):
+                contestants[name]()
+            times[name].append(1e3 * (time.perf_counter() - begin) / calls)
+    return times
+
+
+def processor() -> str:
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
