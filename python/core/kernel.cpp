@@ -45,9 +45,9 @@ constexpr std::array kOperands = {
     Operand{"edge_gain", &sk_operands::edge_gain, false},
     Operand{"edge_bias", &sk_operands::edge_bias, false},
     Operand{"projection", &sk_operands::projection, false},
-    Operand{"activations", &sk_operands::activations, true, "forward"},
     Operand{"c_before", &sk_operands::c_before, false},
     Operand{"c", &sk_operands::c, true, "forward"},
+    Operand{"activations", &sk_operands::activations, true, "forward"},
     Operand{"dc", &sk_operands::dc, false},
     Operand{"dc_before", &sk_operands::dc_before, true},
 };
@@ -247,13 +247,12 @@ class Call {
 
   [[nodiscard]] bool cell() const { return has_part(kernel_.epilogue, "lstm"); }
   [[nodiscard]] std::int64_t gates_of_cell() const { return cell() ? 4 : 1; }
-  /// What the cell of an LSTM computes besides the main output.
+  /// What the cell of an LSTM computes besides the main output, in the order of the result.
   [[nodiscard]] std::vector<std::string_view> computed_by_cell() const {
     std::vector<std::string_view> names;
     if (!cell()) return names;
     for (std::size_t i = index_of("projection"); i < kCount; ++i)
       if ((taken_ >> i & 1) != 0 && is_written(i)) names.push_back(kOperands[i].name);
-    std::sort(names.begin(), names.end(), std::greater<>());  // c first
     return names;
   }
 

@@ -70,12 +70,11 @@ class Use(NamedTuple):
 class LayoutKernels:
     """A layout and the kernels made for it. Copies and pickles of it are the same object, in the process they are in."""
 
-    __slots__ = ("__weakref__", "_all_gates", "_gate", "_kernels", "_lock", "layout")
+    __slots__ = ("__weakref__", "_gate", "_kernels", "_lock", "layout")
 
     def __init__(self, layout: "sparsekiln.Layout"):
         self.layout = layout
         self._gate: LayoutKernels | None = None
-        self._all_gates: LayoutKernels | None = None
         self._kernels: dict[tuple[Use, int], Any] = {}
         self._lock = threading.Lock()
 
@@ -100,12 +99,6 @@ class LayoutKernels:
                 )
             self._gate = kernels_of(gate)
         return self._gate
-
-    def of_all_gates(self) -> "LayoutKernels":
-        """Those of the layout of four gates with this layout."""
-        if self._all_gates is None:
-            self._all_gates = kernels_of(four_times(self.layout))
-        return self._all_gates
 
     def kernels(self) -> list["sparsekiln.Kernel"]:
         """All kernels made so far."""

@@ -70,10 +70,10 @@ def check(projection, h0, c0, values, crow, col, batch_sizes) -> None:
         raise TypeError(f"c0 is {c0.dtype} on {c0.device}; this sequence takes {state_type(values.dtype)} on {values.device}")
 
 
-def kernels_of_gate(crow: Tensor, col: Tensor, values: Tensor, hidden: int) -> tuple[LayoutKernels, Tensor]:
-    """The kernels of the layout that the four gates have, and the blocks of all four."""
+def _weight(crow: Tensor, col: Tensor, values: Tensor, hidden: int) -> tuple[LayoutKernels, Tensor]:
+    """The kernels of the layout of all four gates, and their blocks."""
     weight = find(crow, col, blocks_for(hidden, values.shape[2]))
-    return weight.kernels.of_gate(), dense(used(values, weight))
+    return weight.kernels, dense(used(values, weight))
 
 
 def _kernel(kernels: LayoutKernels, operation: str, epilogue: str, values: Tensor, n: int) -> "sparsekiln.Kernel":
@@ -113,8 +113,8 @@ def lstm(
     contiguous = torch.contiguous_format
     if total == 0:
         return h, h0.clone(memory_format=contiguous), c0.clone(memory_format=contiguous), c, activations
-    kernels, weight = kernels_of_gate(crow, col, values, hidden)
-    kernel = _kernel(kernels, "forward", "lstm+keep" if keep else "lstm", values, batch_sizes[0])
+    kernels, weight = _weight(crow, col, values, hidden)
+    kernel = _kernel(kernels.of_gate(), "forward", "lstm+keep" if keep else "lstm", values, batch_sizes[0])
     projection, h0, c0 = readable(projection, 16), readable(h0, 16), readable(c0, 16)
     taken = steps(batch_sizes, reverse)
     now = None if keep else c0.clone(memory_format=contiguous)  # c of all sequences, in place
@@ -141,8 +141,8 @@ def backward(
     dh0 = h0.new_empty(h0.shape if needs_h0 else 0)
     if total == 0:
         return dz, dh0.zero_() if dh_n is None or not needs_h0 else dh0.copy_(dh_n), dc, dw
-    kernels, weight = kernels_of_gate(crow, col, values, hidden)
-    kernel = _kernel(kernels, "grad_input", "lstm+residual", values, batch_sizes[0])
+    kernels, weight = _weight(crow, col, values, hidden)
+    kernel = _kernel(kernels.of_gate(), "grad_input", "lstm+residual", values, batch_sizes[0])
     c0, taken = readable(c0, 16), steps(batch_sizes, reverse)
     dh = h.new_zeros(h.shape) if dh is None else dh
     dh = readable(dh if dh_n is None else _with_last(dh, dh_n, taken), 16)
@@ -155,11 +155,11 @@ def backward(
         )  # fmt: skip
         after = step
     if needs_h0:
-        plain = _kernel(kernels.of_all_gates(), "grad_input", "none", values, batch_sizes[0])
+        plain = _kernel(kernels, "grad_input", "none", values, batch_sizes[0])
         first = list(_first(taken, dz))
         run(plain, dh0.shape[0], first[0] if len(first) == 1 else torch.cat(first), weight, dh0)
     if needs_weight:
-        dw = _grad_weight(kernels.of_all_gates(), taken, h, readable(h0, 16), dz, values, dw)
+        dw = _grad_weight(kernels, taken, h, readable(h0, 16), dz, values, dw)
     return dz, dh0, dc, dw
 
 
