@@ -296,6 +296,7 @@ bool is_pointer(Argument argument) {
     case Argument::tensor_map:
     case Argument::images:
     case Argument::cell:
+    case Argument::normalisation:
       break;
   }
   return false;

@@ -92,8 +92,10 @@ std::uint64_t bits_of(T value) {
 std::uint64_t bits_of(BlockShape block) { return bits_of(block.out) << 32 | bits_of(block.in); }
 std::uint64_t bits_of(Batch batch) { return bits_of(batch.bound()) << 1 | bits_of(batch.dynamic()); }
 std::uint64_t bits_of(const Epilogue& epilogue) {
-  const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep] = epilogue;
-  return bits_of(activation) << 7 | bits_of(lstm) << 6 | bits_of(keep) << 5 | bits_of(edge_bias) << 4 |
+  const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep, layer_norm, multiply, add] =
+      epilogue;
+  return bits_of(activation) << 10 | bits_of(layer_norm) << 9 | bits_of(multiply) << 8 | bits_of(add) << 7 |
+         bits_of(lstm) << 6 | bits_of(keep) << 5 | bits_of(edge_bias) << 4 |
          bits_of(scale) << 3 | bits_of(bias) << 2 | bits_of(glu) << 1 | bits_of(residual);
 }
 std::uint64_t bits_of(const Convolution& convolution) {
@@ -213,7 +215,9 @@ constexpr std::array kFields{
                                              "edge_bias, an activation (see --derivative), glu and "
                                              "residual, joined by +, such as bias+gelu; or an LSTM's "
                                              "cell, lstm or lstm+keep, for gradients lstm or "
-                                             "lstm+residual"}),
+                                             "lstm+residual; or layer_norm, with multiply, add and an "
+                                             "activation, or with lstm, for gradients of the input with "
+                                             "residual"}),
     row<&C::derivative, &O::derivative>(
         {.name = "derivative",
          .option = "derivative",

@@ -25,13 +25,15 @@ struct LaunchImages {
   std::int32_t output[3]{};
 };
 
+struct LaunchMatrix {
+  void* data = nullptr;
+  std::int64_t stride = 0;  ///< elements from a batch row (feature-major: feature) to the next
+};
+
 /// The matrices of an LSTM's cell (Epilogue::lstm), those that an operation has: with four gates of
 /// `features` each, or with one.
 struct LaunchCell {
-  struct Matrix {
-    void* data = nullptr;
-    std::int64_t stride = 0;  ///< elements from a batch row (feature-major: feature) to the next
-  };
+  using Matrix = LaunchMatrix;
   Matrix projection;
   Matrix activations;
   Matrix c_before;
@@ -41,9 +43,29 @@ struct LaunchCell {
   std::int64_t features = 0;
 };
 
+/// What a layer normalisation (Epilogue::layer_norm) takes besides the product, whose sums a pass after it
+/// finishes: of forward they are in `sums`, of grad_input in `y`, where its result replaces them. LaunchCell has
+/// the state of a cell.
+struct LaunchNormalisation {
+  LaunchMatrix y;  ///< dx of grad_input
+  LaunchMatrix sums;
+  LaunchMatrix statistics;
+  LaunchMatrix multiplier;
+  LaunchMatrix addend;
+  LaunchMatrix dmultiplier;
+  LaunchMatrix daddend;
+  LaunchMatrix dnorm;
+  const void* gain = nullptr;
+  const void* bias = nullptr;
+  std::int64_t features = 0;  ///< of a group
+  std::int64_t parts = 0;     ///< of dnorm
+  double epsilon64 = 0;
+  float epsilon = 0;
+};
+
 /// What a launch hands to a kernel: what an Argument names is the member of that name. Plain data, read by
 /// the code of the cpu target too. x and y stand for what an operation reads and writes in their places: dy
-/// and dx of grad_input. For grad_weight y is dw, x and dy are in `pairs`, and x_stride and y_stride theirs.
+/// and dx of grad_input, and y for the sums of a product that are normalised. For grad_weight y is dw, x and dy are in `pairs`, and x_stride and y_stride theirs.
 struct LaunchOperands {
   const void* x = nullptr;
   const void* w = nullptr;
@@ -71,6 +93,7 @@ struct LaunchOperands {
   const void* edge_gain = nullptr;
   const void* edge_bias = nullptr;
   LaunchCell cell;
+  LaunchNormalisation normalisation;
   LaunchImages images;           ///< of a dynamic convolution, here and below
   std::int64_t rows_of_one = 0;  ///< rows of the product for each of the batch; 0: the entry's
 

@@ -36,7 +36,9 @@ struct EpiloguePart {
 };
 constexpr std::array kEpilogueParts{
     EpiloguePart{"scale", &Epilogue::scale},         EpiloguePart{"bias", &Epilogue::bias},
-    EpiloguePart{"edge_bias", &Epilogue::edge_bias}, EpiloguePart{"glu", &Epilogue::glu, "gated"},
+    EpiloguePart{"edge_bias", &Epilogue::edge_bias}, EpiloguePart{"layer_norm", &Epilogue::layer_norm},
+    EpiloguePart{"multiply", &Epilogue::multiply},   EpiloguePart{"add", &Epilogue::add},
+    EpiloguePart{"glu", &Epilogue::glu, "gated"},
     EpiloguePart{"lstm", &Epilogue::lstm},           EpiloguePart{"keep", &Epilogue::keep},
     EpiloguePart{"residual", &Epilogue::residual}};
 
@@ -113,8 +115,8 @@ Epilogue parse_epilogue(std::string_view text) {
         refuse(
             fmt::format("epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
                         "scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such "
-                        "as bias+gelu, "
-                        "or lstm or lstm+keep",
+                        "as bias+gelu, or lstm or lstm+keep, or layer_norm with multiply, add, an activation or "
+                        "lstm, and residual",
                         printable(text), printable(word), activation_names()));
       epilogue.activation = known->value;
     }
@@ -237,9 +239,42 @@ void validate_cell(const Problem& problem) {
     refuse_it("the features of its gates fill whole blocks");
 }
 
+/// What layer normalisation goes with.
+void validate_normalisation(const Problem& problem) {
+  const Epilogue& epilogue = problem.epilogue;
+  const auto refuse_it = [&](std::string_view why) {
+    refuse(fmt::format("epilogue {} of {}: {}", to_string(epilogue), name(problem.operation), why));
+  };
+  if (problem.operation == Operation::grad_weight)
+    refuse_it(
+        "it multiplies the gradient of the sums, which grad_input with layer_norm computes; none or scale would "
+        "work");
+  Epilogue fitting{.lstm = epilogue.lstm, .layer_norm = true, .multiply = epilogue.multiply};
+  if (!epilogue.lstm) {
+    fitting.activation = epilogue.activation;
+    fitting.add = epilogue.add;
+  }
+  if (problem.operation == Operation::grad_input) fitting.residual = epilogue.residual;
+  if (epilogue != fitting)
+    refuse_it(
+        "layer normalisation goes with multiply, add and one activation, or with multiply and lstm, and for "
+        "grad_input with residual as well; its gain and bias are always there");
+  if (problem.convolution.present()) refuse_it("it is a linear layer's; one without --conv would work");
+  if (problem.feature_major())
+    refuse_it("the features of a batch row must be neighbours; batch-major activations would work");
+  if (problem.derivative != Activation::none) refuse_it("its gradient has the derivatives; none would work");
+  if (epilogue.lstm && problem.operation == Operation::forward &&
+      (problem.layout.rows() % problem.normalised_groups() != 0 || problem.cut_out_features != 0))
+    refuse_it(fmt::format("the layout has the rows of four gates, of whole blocks, and {} are no multiple of 4",
+                          problem.layout.rows()));
+}
+
 /// An epilogue that is no cell.
 void validate_epilogue(const Problem& problem) {
   if (problem.epilogue.keep) refuse("epilogue keep: it is a part of lstm; lstm+keep would work");
+  if (problem.epilogue.multiply || problem.epilogue.add)
+    refuse(fmt::format("epilogue {}: multiply and add are parts of layer_norm; layer_norm+multiply+add would work",
+                       to_string(problem.epilogue)));
   Epilogue of_gradient;
   of_gradient.scale = problem.epilogue.scale;
   if (is_gradient(problem.operation) && problem.epilogue != of_gradient)
@@ -255,7 +290,8 @@ void validate_epilogue(const Problem& problem) {
 }
 
 void validate_ends(const Problem& problem) {
-  (problem.epilogue.lstm ? validate_cell : validate_epilogue)(problem);
+  const Epilogue& epilogue = problem.epilogue;
+  (epilogue.layer_norm ? validate_normalisation : epilogue.lstm ? validate_cell : validate_epilogue)(problem);
   if (!is_gradient(problem.operation) && problem.derivative != Activation::none)
     refuse(fmt::format("derivative {} of {}: gradients have one; epilogue {} would apply the function",
                        name(problem.derivative), name(problem.operation), name(problem.derivative)));

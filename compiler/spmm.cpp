@@ -82,7 +82,24 @@ Layout with_taps(const Layout& features, const Convolution& convolution) {
   return rows.layout(std::int64_t{features.cols()} * taps);
 }
 
+namespace {
+
+/// As cell_bytes: of layer normalisation, whose cell has four groups of features for one of its state.
+std::int64_t normalisation_bytes(const Computation& what) {
+  const Epilogue& ends = what.epilogue;
+  const auto element = static_cast<std::int64_t>(size_of(what.out_dtype));
+  const auto state = static_cast<std::int64_t>(size_of(what.sum_type()));
+  const bool forward = what.operation == Operation::forward;
+  const std::int64_t matrices = (ends.multiply ? 1 : 0) + (ends.add ? 1 : 0);
+  if (!ends.lstm) return element * (forward ? 2 + matrices : 3 + 2 * matrices);
+  if (forward) return 2 * element + (element * matrices + 2 * state) / 4;
+  return element * (4 + 3 * 4 + matrices) + 4 * state;
+}
+
+}  // namespace
+
 std::int64_t cell_bytes(const Computation& what) {
+  if (what.epilogue.layer_norm) return normalisation_bytes(what);
   if (!what.epilogue.lstm) return 0;
   const auto gates = static_cast<std::int64_t>(4 * size_of(what.out_dtype));
   const auto state = static_cast<std::int64_t>(size_of(what.sum_type()));
@@ -107,6 +124,9 @@ Spmm::Spmm(const Problem& problem)
       layout(transposes(operation) && !convolution.present() ? weight.transposed() : problem.layout),
       cut_in(problem.cut_in_features),
       cut_out(problem.cut_out_features) {
+  if (epilogue.layer_norm)
+    normalisation = std::exchange(
+        epilogue, {.residual = operation == Operation::grad_input && problem.epilogue.residual});
   if (convolution.present()) {
     correlation = std::make_shared<const Correlation>(convolution, operation);
     const Layout features = weight;

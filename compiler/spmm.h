@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <sparsekiln/config.h>
@@ -47,6 +48,14 @@ struct Spmm : Computation {
   /// it: the alignment of those. Otherwise 0.
   std::int32_t image_alignment = 0;
 
+  /// Epilogue::layer_norm and what belongs to it: what a pass of the launch makes of y when all of the product is
+  /// there. `epilogue` is then that of the product alone, and y its sums.
+  std::optional<Epilogue> normalisation;
+
+  /// Groups of y's features that are normalised; of forward they are what the product computes.
+  [[nodiscard]] std::int32_t normalised_groups() const {
+    return normalisation && normalisation->lstm ? 4 : 1;
+  }
   /// Weights of B's layout that x is multiplied with: 2 of a glu pair, 4 of an LSTM's cell, whose gradient
   /// has one B of all four.
   [[nodiscard]] std::int32_t weights() const {
@@ -138,8 +147,8 @@ struct Spmm : Computation {
   }
 };
 
-/// Bytes that an LSTM's cell, or its gradient, reads and writes for each output, besides y and the residual.
-/// 0: there is no cell.
+/// Bytes that an LSTM's cell, layer normalisation, or their gradients read and write for each output of the product,
+/// besides y and the residual. 0: there is neither.
 [[nodiscard]] std::int64_t cell_bytes(const Computation& what);
 
 /// The layout of the weights of an LSTM's cell as one weight, the rows of one after those of another.

@@ -450,6 +450,7 @@ void(sk_operands_init)(sk_operands* operands) { sk_operands_init_sized(operands,
 void sk_operands_init_sized(sk_operands* operands, size_t size) {
   sk_operands none{};
   none.alpha = 1;
+  none.epsilon = sparsekiln::Operands{}.epsilon;
   sparsekiln::write_struct(operands, size, none);
 }
 
@@ -474,6 +475,14 @@ sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands) {
                  .c = view_of("c", from.c),
                  .dc = view_of("dc", from.dc),
                  .dc_before = view_of("dc_before", from.dc_before),
+                 .gain = view_of("gain", from.gain),
+                 .sums = view_of("sums", from.sums),
+                 .statistics = view_of("statistics", from.statistics),
+                 .multiplier = view_of("multiplier", from.multiplier),
+                 .addend = view_of("addend", from.addend),
+                 .dmultiplier = view_of("dmultiplier", from.dmultiplier),
+                 .daddend = view_of("daddend", from.daddend),
+                 .dnorm = view_of("dnorm", from.dnorm),
                  .edge_gain = view_of("edge_gain", from.edge_gain),
                  .edge_bias = view_of("edge_bias", from.edge_bias),
                  .z = view_of("z", from.z),
@@ -482,6 +491,7 @@ sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands) {
                  .dgates = view_of("dgates", from.dgates),
                  .alpha = from.alpha64 == nullptr ? from.alpha : *from.alpha64,
                  .beta = from.beta64 == nullptr ? from.beta : *from.beta64,
+                 .epsilon = from.epsilon,
                  .workspace = from.workspace,
                  .workspace_size = from.workspace_size,
                  .threads = from.threads,

@@ -131,8 +131,9 @@ Side of_gates(Side side, const OperandContract& contract) {
   return side;
 }
 
+/// `alignment`: bytes; where smaller than an element, an element's.
 Activation2D check_activation(std::string_view name, const TensorView& view, DType type, const Side& side,
-                              const OperandContract& contract, std::int32_t device) {
+                              std::int64_t alignment, const OperandContract& contract, std::int32_t device) {
   if (view.rank == 0) refuse_missing(name, contract);
   if (view.dtype != type) refuse_type(name, view.dtype, type);
   check_device(name, view, device);
@@ -152,7 +153,7 @@ Activation2D check_activation(std::string_view name, const TensorView& view, DTy
     refuse_matrix(name, view, features, feature_major);
   const auto bytes = static_cast<std::int64_t>(size_of(type));
   // The state of an LSTM's cell may have larger elements than the activations that the contract speaks of.
-  const std::int64_t alignment = std::max<std::int64_t>(contract.alignment, bytes);
+  alignment = std::max(alignment, bytes);
   const std::int64_t unit = alignment / bytes;
   // An axis of extent 1 may have any stride. Kernels form the addresses of rows beyond the last one, too;
   // they read nothing there, but what they copy must be aligned.
@@ -271,42 +272,121 @@ void check_scale(const Operands& operands, const OperandContract& contract) {
 struct Sides {
   Side from;
   Side to;
-  Side sums;  ///< of which y has those of all gates where it is the gradient of an LSTM's cell
+  /// Of which y has those of all gates where it is the gradient of an LSTM's cell. Where groups of features are
+  /// normalised, of a group.
+  Side sums;
 };
 Sides sides_of(const OperandContract& contract, const ImageExtents& images = {}) {
   const Side inputs = inputs_of(contract, images);
   const Side outputs = outputs_of(contract, images);
-  if (contract.operation == Operation::forward) return {inputs, outputs, outputs};
-  return {of_gates(outputs, contract), of_gates(inputs, contract), inputs};
+  const std::int64_t groups = contract.normalised_groups();
+  if (contract.operation == Operation::forward) {
+    const Side of_group{outputs.features / groups, outputs.extents};
+    return {inputs, of_group, of_group};
+  }
+  Side computed = of_gates(inputs, contract);
+  computed.features *= groups;
+  return {of_gates(outputs, contract), computed, inputs};
 }
 
-/// A matrix of an LSTM's cell.
-struct CellMatrix {
+/// What the rows of a matrix besides x and y have.
+enum class RowOf : std::uint8_t {
+  outputs,     ///< the features of one gate, or of all that there are, of the output type
+  state,       ///< the same of the type of the sums
+  gates,       ///< of four gates, of the output type
+  sums,        ///< of all groups that are normalised, of the output type
+  statistics,  ///< two numbers of each such group, of the type of the sums
+};
+
+/// A matrix of an LSTM's cell, or of a layer normalisation.
+struct EndMatrix {
   std::string_view name;
   TensorView Operands::* operand;
-  LaunchCell::Matrix LaunchCell::* launched;
-  bool all_gates;  ///< of the output type; else of one, of the type of the sums
-  bool computed;
+  LaunchMatrix& (*launched)(LaunchOperands& launch);
+  RowOf row;
+  bool (*taken)(const OperandContract& contract);
+  bool (*computed)(const OperandContract& contract);
   TensorView Operands::* in_place = nullptr;  ///< one that is read, where what is computed may be
 };
-constexpr CellMatrix kCellOfForward[]{
-    {"projection", &Operands::projection, &LaunchCell::projection, true, false},
-    {"c_before", &Operands::c_before, &LaunchCell::c_before, false, false},
-    {"c", &Operands::c, &LaunchCell::c, false, true, &Operands::c_before},
-    {"activations", &Operands::activations, &LaunchCell::activations, true, true}};  // where it keeps them
-constexpr CellMatrix kCellOfGradient[]{
-    {"activations", &Operands::activations, &LaunchCell::activations, true, false},
-    {"c_before", &Operands::c_before, &LaunchCell::c_before, false, false},
-    {"c", &Operands::c, &LaunchCell::c, false, false},
-    {"dc", &Operands::dc, &LaunchCell::dc, false, false},
-    {"dc_before", &Operands::dc_before, &LaunchCell::dc_before, false, true, &Operands::dc}};
-constexpr std::size_t kMostCellMatrices = std::size(kCellOfGradient);
+bool forward(const OperandContract& contract) { return contract.operation == Operation::forward; }
+bool backward(const OperandContract& contract) { return contract.operation == Operation::grad_input; }
+bool never(const OperandContract& /*contract*/) { return false; }
+bool has_cell(const OperandContract& contract) { return contract.epilogue.lstm; }
+bool has_gradient_of_cell(const OperandContract& contract) { return has_cell(contract) && backward(contract); }
+bool normalises(const OperandContract& contract) { return contract.epilogue.layer_norm; }
+constexpr EndMatrix kEndMatrices[]{
+    {"projection", &Operands::projection,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.projection; }, RowOf::gates,
+     [](const OperandContract& of) { return has_cell(of) && !normalises(of) && forward(of); }, never},
+    {"activations", &Operands::activations,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.activations; }, RowOf::gates,
+     [](const OperandContract& of) {
+       return has_cell(of) && !normalises(of) && (of.epilogue.keep || backward(of));
+     },
+     forward},
+    {"c_before", &Operands::c_before,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c_before; }, RowOf::state, has_cell, never},
+    {"c", &Operands::c, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c; }, RowOf::state,
+     has_cell, forward, &Operands::c_before},
+    {"dc", &Operands::dc, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.dc; }, RowOf::state,
+     has_gradient_of_cell, never},
+    {"dc_before", &Operands::dc_before,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.dc_before; }, RowOf::state,
+     has_gradient_of_cell, backward, &Operands::dc},
+    {"sums", &Operands::sums,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.sums; }, RowOf::sums, normalises,
+     forward},
+    {"statistics", &Operands::statistics,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.statistics; }, RowOf::statistics,
+     normalises, forward},
+    {"multiplier", &Operands::multiplier,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.multiplier; }, RowOf::outputs,
+     [](const OperandContract& of) { return of.epilogue.multiply; }, never},
+    {"addend", &Operands::addend,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.addend; }, RowOf::outputs,
+     [](const OperandContract& of) { return of.epilogue.add; }, never},
+    {"dmultiplier", &Operands::dmultiplier,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.dmultiplier; }, RowOf::outputs,
+     [](const OperandContract& of) { return of.epilogue.multiply && backward(of) && !has_cell(of); }, backward},
+    {"daddend", &Operands::daddend,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.daddend; }, RowOf::outputs,
+     [](const OperandContract& of) { return of.epilogue.add && backward(of); }, backward}};
 
-/// Those of a contract.
-std::span<const CellMatrix> cell_of(const OperandContract& contract) {
-  if (!contract.epilogue.lstm) return {};
-  if (contract.operation == Operation::grad_input) return kCellOfGradient;
-  return std::span(kCellOfForward).first(contract.epilogue.keep ? 4 : 3);
+/// Those of a contract, in the order of the table.
+class EndMatrices {
+ public:
+  static constexpr std::size_t kMost = 7;  ///< the gradient of a cell whose gates are normalised
+
+  explicit EndMatrices(const OperandContract& contract) {
+    if (!has_cell(contract) && !normalises(contract)) return;
+    for (const EndMatrix& matrix : kEndMatrices)
+      if (matrix.taken(contract)) matrices_[size_++] = &matrix;
+  }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] const EndMatrix& operator[](std::size_t i) const { return *matrices_[i]; }
+
+ private:
+  const EndMatrix* matrices_[kMost]{};
+  std::size_t size_ = 0;
+};
+
+std::int64_t width_of(RowOf row, const OperandContract& contract) {
+  const std::int64_t features = sides_of(contract).sums.features;
+  switch (row) {
+    case RowOf::outputs:
+    case RowOf::state:
+      return features;
+    case RowOf::gates:
+      return 4 * features;
+    case RowOf::sums:
+      return contract.normalised_groups() * features;
+    case RowOf::statistics:
+      return 2 * contract.normalised_groups();
+  }
+  return 0;
+}
+DType type_of(RowOf row, const OperandContract& contract) {
+  return row == RowOf::state || row == RowOf::statistics ? contract.sum_type() : contract.out_dtype;
 }
 
 /// The activations of a product: x is read, y is computed. One that the kernel does not take has no view.
@@ -315,8 +395,8 @@ struct ProductActivations {
   Activation2D y;
   Activation2D residual;
   Activation2D z;
-  Activation2D cell[kMostCellMatrices];  ///< in the order of cell_of
-  ImageExtents images;                   ///< of a convolution
+  Activation2D ends[EndMatrices::kMost];  ///< in the order of EndMatrices
+  ImageExtents images;                    ///< of a convolution
 };
 
 ProductActivations check_activations(const Operands& operands, const OperandContract& contract,
@@ -327,7 +407,7 @@ ProductActivations check_activations(const Operands& operands, const OperandCont
   if (from.rank == 0) refuse_missing(places.from_name, contract);
   if (to.rank == 0) refuse_missing(places.to_name, contract);
   const auto check = [&](std::string_view name, const TensorView& view, DType type, const Side& side) {
-    return check_activation(name, view, type, side, contract, device);
+    return check_activation(name, view, type, side, contract.alignment, contract, device);
   };
   ProductActivations checked;
   if (contract.convolution.present())
@@ -340,11 +420,14 @@ ProductActivations check_activations(const Operands& operands, const OperandCont
   if (contract.epilogue.residual)
     checked.residual = check("residual", operands.residual, contract.out_dtype, sides.sums);
   if (contract.derivative != Activation::none) checked.z = check("z", operands.z, contract.dtype, sides.from);
-  std::size_t made = 0;
-  for (const CellMatrix& matrix : cell_of(contract))
-    checked.cell[made++] = check(matrix.name, operands.*matrix.operand,
-                                 matrix.all_gates ? contract.out_dtype : contract.sum_type(),
-                                 matrix.all_gates ? of_gates(sides.sums, contract) : sides.sums);
+  const EndMatrices matrices(contract);
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const EndMatrix& matrix = matrices[i];
+    const std::int64_t alignment = matrix.row == RowOf::statistics ? 0 : contract.alignment;
+    checked.ends[i] = check_activation(matrix.name, operands.*matrix.operand, type_of(matrix.row, contract),
+                                       {width_of(matrix.row, contract), sides.sums.extents}, alignment, contract,
+                                       device);
+  }
   return checked;
 }
 
@@ -362,6 +445,8 @@ struct ProductParameters {
   Region gates;
   Region edge_gain;
   Region edge_bias;
+  Region gain;
+  Region dnorm;  ///< computed
 };
 
 ProductParameters check_parameters(const Operands& operands, const OperandContract& contract,
@@ -374,6 +459,19 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   ProductParameters checked;
   checked.w = check_weight("w", operands.w, contract.dtype, contract, device);
   if (ends.glu) checked.v = check_weight("v", operands.v, contract.dtype, contract, device);
+  if (ends.layer_norm) {
+    const std::int64_t of_sums = width_of(RowOf::sums, contract);
+    const auto of_norm = [&](std::string_view name, const TensorView& view) {
+      return check_dense(name, view, contract.out_dtype, {of_sums}, contract, device);
+    };
+    checked.gain = of_norm("gain", operands.gain);
+    checked.bias = of_norm("bias", operands.bias);
+    if (backward(contract))
+      checked.dnorm = check_dense("dnorm", operands.dnorm, contract.sum_type(),
+                                  {operands.dnorm.rank == 2 ? std::max<std::int64_t>(operands.dnorm.shape[0], 1) : 1,
+                                   2 * of_sums},
+                                  contract, device, ": a row for each part, of which there is one or more");
+  }
   if (ends.bias) checked.bias = vector("bias", operands.bias);
   if (ends.bias && ends.glu) checked.v_bias = vector("v_bias", operands.v_bias);
   if (contract.gates)
@@ -391,14 +489,14 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
 /// What is computed may overlap nothing that is read, except a residual in the same place.
 void refuse_overlaps(const ProductActivations& activations, const ProductParameters& reads,
                      const OperandContract& contract) {
-  const auto& [x, y, residual, z, cell, images] = activations;
+  const auto& [x, y, residual, z, ends, images] = activations;
   const bool feature_major = contract.feature_major();
   const std::int64_t from = sides_of(contract).from.features;
   const std::int64_t to = sides_of(contract).to.features;
   if (!y.apart(to, feature_major)) refuse_itself(y.name);
   const Region computed = y.region(to, feature_major);
   refuse_overlaps(computed, {x.region(from, feature_major), reads.w, reads.v, reads.bias, reads.v_bias,
-                             reads.gates, reads.edge_gain, reads.edge_bias});
+                             reads.gates, reads.edge_gain, reads.edge_bias, reads.gain});
   if (z.view != nullptr) refuse_overlaps(computed, {z.region(from, feature_major)});
   if (residual.view == nullptr) return;
   // In place is safe: the thread that writes an element has read it just before.
@@ -408,25 +506,26 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
     refuse_overlaps(computed, {residual.region(sides_of(contract).sums.features, feature_major)});
 }
 
-/// The same of an LSTM's cell: what it computes besides y is apart from all else.
-void refuse_overlaps_of_cell(const ProductActivations& activations, const ProductParameters& reads,
+/// The same of an LSTM's cell and of layer normalisation: what they compute besides y is apart from all else.
+void refuse_overlaps_of_ends(const ProductActivations& activations, const ProductParameters& reads,
                              const Operands& operands, const OperandContract& contract) {
-  const std::span<const CellMatrix> matrices = cell_of(contract);
+  const EndMatrices matrices(contract);
   const bool feature_major = contract.feature_major();
   const Sides sides = sides_of(contract);
   const auto region = [&](std::size_t i) {
-    const Side side = matrices[i].all_gates ? of_gates(sides.sums, contract) : sides.sums;
-    return activations.cell[i].region(side.features, feature_major);
+    return activations.ends[i].region(width_of(matrices[i].row, contract), feature_major);
   };
   const Region y = activations.y.region(sides.to.features, feature_major);
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     const Region own = region(i);
-    if (!matrices[i].computed) {
+    if (overlap(reads.dnorm, own)) refuse_shared(reads.dnorm.name, own.name);
+    if (!matrices[i].computed(contract)) {
       refuse_overlaps(y, {own});
       continue;
     }
     if (overlap(own, y)) refuse_shared(own.name, y.name);
-    refuse_overlaps(own, {activations.x.region(sides.from.features, feature_major), reads.w});
+    refuse_overlaps(own, {activations.x.region(sides.from.features, feature_major), reads.w, reads.gain, reads.bias,
+                          reads.gates});
     if (activations.residual.view != nullptr)
       refuse_overlaps(own, {activations.residual.region(sides.sums.features, feature_major)});
     for (std::size_t other = 0; other < matrices.size(); ++other) {
@@ -435,12 +534,17 @@ void refuse_overlaps_of_cell(const ProductActivations& activations, const Produc
       const bool in_place =
           matrices[other].operand == matrices[i].in_place &&
           (operands.*matrices[other].operand).data == (operands.*matrices[i].operand).data &&
-          activations.cell[other].joined_stride == activations.cell[i].joined_stride;
+          activations.ends[other].joined_stride == activations.ends[i].joined_stride;
       if (in_place || !overlap(own, region(other))) continue;
-      if (matrices[other].computed) refuse_shared(own.name, matrices[other].name);
+      if (matrices[other].computed(contract)) refuse_shared(own.name, matrices[other].name);
       refuse_overlap(own.name, matrices[other].name);
     }
   }
+  if (overlap(reads.dnorm, y)) refuse_shared(reads.dnorm.name, y.name);
+  refuse_overlaps(reads.dnorm, {activations.x.region(sides.from.features, feature_major), reads.w, reads.gain,
+                                reads.bias, reads.gates});
+  if (activations.residual.view != nullptr)
+    refuse_overlaps(reads.dnorm, {activations.residual.region(sides.sums.features, feature_major)});
 }
 
 /// What a kernel is told of the images of a launch, where they may have any extents: those of what taps
@@ -460,7 +564,7 @@ void set_images(const ImageExtents& images, const OperandContract& contract, Lau
 
 /// `joined`: the matrices of a batch are launched as one.
 void set_activations(const ProductActivations& activations, bool joined, CheckedOperands& checked) {
-  const auto& [x, y, residual, z, cell, images] = activations;
+  const auto& [x, y, residual, z, ends, images] = activations;
   LaunchOperands& launch = checked.first;
   launch.x = x.view->data;
   launch.x_stride = x.launch_stride(joined);
@@ -480,20 +584,39 @@ void set_activations(const ProductActivations& activations, bool joined, Checked
   }
 }
 
-/// The matrices of an LSTM's cell, and its four weights.
-void set_cell(const ProductActivations& activations, const OperandContract& contract,
+/// The matrices of an LSTM's cell and of layer normalisation, and the cell's four weights.
+void set_ends(const ProductActivations& activations, const Operands& operands, const OperandContract& contract,
               LaunchOperands& launch) {
-  if (!contract.epilogue.lstm) return;
-  launch.cell.features = sides_of(contract).sums.features;
-  std::size_t at = 0;
-  for (const CellMatrix& matrix : cell_of(contract)) {
-    const Activation2D& checked = activations.cell[at++];
-    launch.cell.*matrix.launched = {checked.view->data, checked.launch_stride(true)};
-  }
+  const EndMatrices matrices(contract);
+  if (matrices.size() == 0) return;
+  for (std::size_t i = 0; i < matrices.size(); ++i)
+    matrices[i].launched(launch) = {activations.ends[i].view->data, activations.ends[i].launch_stride(true)};
+  const std::int64_t features = sides_of(contract).sums.features;
+  launch.cell.features = features;
   const std::int64_t weight = weight_elements(contract) / contract.gates_of_cell();
-  if (launch.w != nullptr)
+  if (launch.w != nullptr && contract.gates_of_cell() > 1)
     launch.v =
         static_cast<const std::byte*>(launch.w) + weight * static_cast<std::int64_t>(size_of(contract.dtype));
+  if (!normalises(contract)) return;
+  LaunchNormalisation& normalisation = launch.normalisation;
+  normalisation.y = {launch.y, launch.y_stride};
+  if (forward(contract)) {  // what the product computes
+    launch.y = normalisation.sums.data;
+    launch.y_stride = normalisation.sums.stride;
+  } else {
+    normalisation.parts = operands.dnorm.shape[0];
+    normalisation.dnorm = {operands.dnorm.data, 2 * width_of(RowOf::sums, contract)};
+  }
+  normalisation.gain = operands.gain.data;
+  normalisation.bias = operands.bias.data;
+  normalisation.features = features;
+  normalisation.epsilon64 = operands.epsilon;
+  normalisation.epsilon = static_cast<float>(operands.epsilon);
+}
+
+void check_epsilon(const Operands& operands, const OperandContract& contract) {
+  if (!normalises(contract) || operands.epsilon >= 0) return;
+  refuse("epsilon", fmt::format("{} is what is added to a variance; 0 or more would work", operands.epsilon));
 }
 
 CheckedOperands check_product(const Operands& operands, const OperandContract& contract,
@@ -501,28 +624,31 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   const ProductActivations activations = check_activations(operands, contract, device);
   const auto taken = [](const Activation2D& one) { return one.view != nullptr ? &one : nullptr; };
   CheckedOperands checked;
-  const auto& cell = activations.cell;
+  const auto& ends = activations.ends;
+  static_assert(EndMatrices::kMost == 7);
   const bool joined =
       join_matrices({&activations.x, &activations.y, taken(activations.residual), taken(activations.z),
-                     taken(cell[0]), taken(cell[1]), taken(cell[2]), taken(cell[3]), taken(cell[4])},
+                     taken(ends[0]), taken(ends[1]), taken(ends[2]), taken(ends[3]), taken(ends[4]),
+                     taken(ends[5]), taken(ends[6])},
                     contract, checked);
-  if (contract.epilogue.lstm && !joined && checked.matrices != 0)
-    refuse(
-        activations.x.name,
-        "its matrices are not one matrix of a batch that the kernel takes, as those of an LSTM's cell must "
-        "be; a launch for each would work");
+  if ((has_cell(contract) || normalises(contract)) && !joined && checked.matrices != 0)
+    refuse(activations.x.name,
+           fmt::format("its matrices are not one matrix of a batch that the kernel takes, as those of {} must "
+                       "be; a launch for each would work",
+                       has_cell(contract) ? "an LSTM's cell" : "a layer normalisation"));
   const ProductParameters parameters = check_parameters(operands, contract, device);
   check_scale(operands, contract);
+  check_epsilon(operands, contract);
   if (sides_of(contract).to.features == 0) checked.matrices = 0;
   if (checked.matrices == 0) return checked;
   refuse_overlaps(activations, parameters, contract);
-  refuse_overlaps_of_cell(activations, parameters, operands, contract);
+  refuse_overlaps_of_ends(activations, parameters, operands, contract);
   set_activations(activations, joined, checked);
   LaunchOperands& launch = checked.first;
   set_images(activations.images, contract, launch);
   launch.w = operands.w.data;
   launch.v = operands.v.data;
-  set_cell(activations, contract, launch);
+  set_ends(activations, operands, contract, launch);
   launch.bias = operands.bias.data;
   launch.v_bias = operands.v_bias.data;
   launch.gates = operands.gates.data;
@@ -540,7 +666,7 @@ class PairList {
   void add(const ActivationPair& pair, const Region (&computed)[3]) {
     const bool derivative = contract_.derivative != Activation::none;
     const auto check = [&](std::string_view name, const TensorView& view, const Side& side) {
-      return check_activation(name, view, contract_.dtype, side, contract_, device_);
+      return check_activation(name, view, contract_.dtype, side, contract_.alignment, contract_, device_);
     };
     ImageExtents images;
     if (contract_.convolution.present()) images = image_extents("x", pair.x, contract_);

@@ -50,6 +50,7 @@ void attach(const Spmm& product, Binary& binary) {
     const std::string suffix = entry_suffix(plan, i);
     entry.passes = forms.empty() ? attached_passes(geometry, suffix, entry.workers)
                                  : std::vector{"product" + form_suffix(form, suffix)};
+    if (product.normalisation) entry.passes.push_back(normalise_pass(suffix));
     entry.tables = image_of(data);
   }
 }

@@ -9,6 +9,35 @@
 
 namespace sparsekiln::cpu {
 
+namespace {
+
+/// 1 - a·b.
+llvm::Value* one_minus(VectorIr& v, llvm::Value* a, llvm::Value* b) {
+  return v.multiply_add(v.ir.CreateFNeg(a), b, llvm::ConstantFP::get(a->getType(), 1));
+}
+
+}  // namespace
+
+CellState state_of_cell(VectorIr& v, const CellGates& gates, llvm::Value* c_before) {
+  const auto& [i, f, g, o] = gates;
+  llvm::Value* c = v.multiply_add(f, c_before, v.ir.CreateFMul(i, g));
+  return {c, v.ir.CreateFMul(o, activate(v, Activation::tanh, c))};
+}
+
+CellGradients gradients_of_cell(VectorIr& v, const CellGates& gates, llvm::Value* multiplier, llvm::Value* dh,
+                                const CellMemory& memory) {
+  const auto& [i, f, g, o] = gates;
+  const auto product = [&](llvm::Value* a, llvm::Value* b) { return v.ir.CreateFMul(a, b); };
+  llvm::Value* t = activate(v, Activation::tanh, memory.c);
+  llvm::Value* d = v.multiply_add(product(dh, o), one_minus(v, t, t), memory.dc);
+  llvm::Value* one = llvm::ConstantFP::get(dh->getType(), 1);
+  const auto slope = [&](llvm::Value* gate) { return product(gate, v.ir.CreateFSub(one, gate)); };
+  const auto multiplied = [&](llvm::Value* value) { return multiplier ? product(value, multiplier) : value; };
+  return {{product(product(d, multiplied(g)), slope(i)), product(product(d, memory.c_before), slope(f)),
+           product(multiplied(product(d, i)), one_minus(v, g, g)), product(product(dh, t), slope(o))},
+          product(d, f)};
+}
+
 CellIr::Matrix CellIr::matrix(std::size_t offset, DType type, const char* name) {
   const std::size_t from = offsetof(Call, cell) + offset;
   return {type, v_.argument(ir_.getPtrTy(), from + offsetof(LaunchCell::Matrix, data), name),
@@ -39,24 +68,17 @@ CellIr::Value* CellIr::at(const Matrix& matrix, Value* major, Value* minor, std:
                                      static_cast<std::int64_t>(size_of(matrix.type))));
 }
 
-/// 1 - a·b.
-CellIr::Value* CellIr::one_minus(Value* a, Value* b) {
-  return v_.multiply_add(ir_.CreateFNeg(a), b, llvm::ConstantFP::get(a->getType(), 1));
-}
-
 void CellIr::forward(Gates z, Value* major, Value* minor, Value* y, const Access& access) {
   for (std::size_t gate = 0; gate < z.size(); ++gate) {
     const auto number = static_cast<std::int64_t>(gate);
     Value* projection = access.load(projection_.type, at(projection_, major, minor, number));
     z[gate] =
-        activate(v_, gate == 2 ? Activation::tanh : Activation::sigmoid, ir_.CreateFAdd(z[gate], projection));
+        activate(v_, gate == kCandidate ? Activation::tanh : Activation::sigmoid, ir_.CreateFAdd(z[gate], projection));
     if (form_.keep) access.store(activations_.type, z[gate], at(activations_, major, minor, number));
   }
-  const auto& [i, f, g, o] = z;
-  Value* c_before = access.load(c_before_.type, at(c_before_, major, minor));
-  Value* c = v_.multiply_add(f, c_before, ir_.CreateFMul(i, g));
-  access.store(c_.type, c, at(c_, major, minor));
-  access.store(form_.gates, ir_.CreateFMul(o, activate(v_, Activation::tanh, c)), y);
+  const CellState state = state_of_cell(v_, z, access.load(c_before_.type, at(c_before_, major, minor)));
+  access.store(c_.type, state.c, at(c_, major, minor));
+  access.store(form_.gates, state.h, y);
 }
 
 void CellIr::backward(Value* dh, Value* major, Value* minor, Value* y, Value* y_stride,
@@ -65,21 +87,14 @@ void CellIr::backward(Value* dh, Value* major, Value* minor, Value* y, Value* y_
   for (std::size_t gate = 0; gate < gates.size(); ++gate)
     gates[gate] =
         access.load(activations_.type, at(activations_, major, minor, static_cast<std::int64_t>(gate)));
-  const auto& [i, f, g, o] = gates;
   const auto load = [&](const Matrix& matrix) { return access.load(matrix.type, at(matrix, major, minor)); };
-  Value* t = activate(v_, Activation::tanh, load(c_));
-  Value* d = v_.multiply_add(ir_.CreateFMul(dh, o), one_minus(t, t), load(dc_));
-  Value* one = llvm::ConstantFP::get(dh->getType(), 1);
-  const auto slope = [&](Value* gate) { return ir_.CreateFMul(gate, ir_.CreateFSub(one, gate)); };
-  const Gates dz{ir_.CreateFMul(ir_.CreateFMul(d, g), slope(i)),
-                 ir_.CreateFMul(ir_.CreateFMul(d, load(c_before_)), slope(f)),
-                 ir_.CreateFMul(ir_.CreateFMul(d, i), one_minus(g, g)),
-                 ir_.CreateFMul(ir_.CreateFMul(dh, t), slope(o))};
+  const auto& [dz, dc_before] = gradients_of_cell(
+      v_, gates, nullptr, dh, {.c_before = load(c_before_), .c = load(c_), .dc = load(dc_)});
   for (std::size_t gate = 0; gate < dz.size(); ++gate)
     access.store(form_.gates, dz[gate],
                  v_.at(y, v_.times(ahead(y_stride, static_cast<std::int64_t>(gate)),
                                    static_cast<std::int64_t>(size_of(form_.gates)))));
-  access.store(dc_before_.type, ir_.CreateFMul(d, f), at(dc_before_, major, minor));
+  access.store(dc_before_.type, dc_before, at(dc_before_, major, minor));
 }
 
 }  // namespace sparsekiln::cpu

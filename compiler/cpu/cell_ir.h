@@ -12,13 +12,37 @@
 
 namespace sparsekiln::cpu {
 
+/// i, f, g and o of vectors of cells, with their activations.
+using CellGates = std::array<llvm::Value*, 4>;
+inline constexpr std::size_t kCandidate = 2;  ///< g, whose activation is tanh; that of others is sigmoid
+
+struct CellState {
+  llvm::Value* c;
+  llvm::Value* h;
+};
+[[nodiscard]] CellState state_of_cell(VectorIr& v, const CellGates& gates, llvm::Value* c_before);
+
+/// What the gradient of a cell takes of its state.
+struct CellMemory {
+  llvm::Value* c_before;
+  llvm::Value* c;
+  llvm::Value* dc;
+};
+struct CellGradients {
+  CellGates dz;
+  llvm::Value* dc_before;
+};
+/// The gradients of the arguments of the activations, and of c_before. `multiplier`: of g; null: 1.
+[[nodiscard]] CellGradients gradients_of_cell(VectorIr& v, const CellGates& gates, llvm::Value* multiplier,
+                                              llvm::Value* dh, const CellMemory& memory);
+
 /// The cell of an LSTM, of vectors in the type of the sums, in the very steps of templates/cell.cuh: the
 /// formulas stand at Epilogue in include/sparsekiln/problem.h. Matrices of four gates hold i, f, g and o one
 /// after the other.
 class CellIr {
  public:
   using Value = llvm::Value;
-  using Gates = std::array<Value*, 4>;
+  using Gates = CellGates;
   /// How a pass reads and writes vectors of an element type at an address.
   struct Access {
     std::function<Value*(DType type, Value* address)> load;
@@ -48,7 +72,6 @@ class CellIr {
   [[nodiscard]] Value* at(const Matrix& matrix, Value* major, Value* minor, std::int64_t gate = 0);
   /// Elements from what is of the first gate to what is of another.
   [[nodiscard]] Value* ahead(Value* stride, std::int64_t gate);
-  [[nodiscard]] Value* one_minus(Value* a, Value* b);
 
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;

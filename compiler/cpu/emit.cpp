@@ -10,6 +10,7 @@
 #include "compiler/cpu/layout_ir.h"
 #include "compiler/cpu/level.h"
 #include "compiler/cpu/module.h"
+#include "compiler/cpu/normalise_pass.h"
 #include "compiler/cpu/passes.h"
 #include "compiler/cpu/plain_spmm.h"
 #include "compiler/cpu/product_data.h"
@@ -48,8 +49,16 @@ std::int32_t rows_of_one(const Correlation* lattice, std::int32_t tile_n) {
   return lattice == nullptr ? 1 : static_cast<std::int32_t>(lattice->tiles(tile_n) * tile_n);
 }
 
-Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometry& geometry,
-                 LayoutData data) {
+/// Adds the pass that follows the product, where there is one.
+void emit_normalisation(EmittedModule& module, const std::string& suffix, const Spmm& problem,
+                        std::int32_t tile_n, LayoutIr& layout, Entry& entry) {
+  if (!problem.normalisation) return;
+  entry.passes.push_back(normalise_pass(suffix));
+  emit_normalise_pass(module.ir(), entry.passes.back(), problem, tile_n, layout);
+}
+
+Entry emit_baked(EmittedModule& module, const std::string& suffix, const Spmm& problem,
+                 const Geometry& geometry, LayoutData data) {
   const std::string pack = "pack" + suffix;
   const std::string product = "product" + suffix;
   // No other worker shares the packed x of a batch tile: its only one packs it, and no pass waits for
@@ -65,6 +74,7 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Geometr
   LayoutIr layout(module, kProductTableNames, suffix, std::move(data));
   if (geometry.packs_x) emit_pack_pass(module.ir(), pack, geometry, layout);
   emit_product(module.ir(), product, geometry, layout, geometry.packs_x && private_panel ? pack : "");
+  emit_normalisation(module, suffix, problem, geometry.tile_n, layout, entry);
   return entry;
 }
 
@@ -91,7 +101,8 @@ Entry emit_attached(EmittedModule& module, const std::string& suffix, const std:
 }
 
 /// Whether the only worker packs x is known when a layout is attached: a separate pass then calls the two.
-Entry emit_attached(EmittedModule& module, const std::string& suffix, const Geometry& geometry) {
+Entry emit_attached(EmittedModule& module, const std::string& suffix, const Spmm& problem,
+                    const Geometry& geometry) {
   const std::vector<std::string> passes = attached_passes(geometry, suffix, 0);
   Entry entry = attached_entry(passes, geometry.tile_n);
   describe_jobs(geometry, entry);
@@ -99,6 +110,7 @@ Entry emit_attached(EmittedModule& module, const std::string& suffix, const Geom
   VectorIr& v = module.ir();
   if (geometry.packs_x) emit_pack_pass(v, passes.front(), geometry, layout);
   emit_product(v, passes.back(), geometry, layout, "");
+  emit_normalisation(module, suffix, problem, geometry.tile_n, layout, entry);
   if (!geometry.packs_x) return entry;
   auto* both = v.begin_pass(attached_passes(geometry, suffix, 1).front());
   for (const std::string& pass : passes)
@@ -118,6 +130,7 @@ Entry emit_plain(EmittedModule& module, const std::string& suffix, const Spmm& p
     entry.rows_of_one = rows_of_one(problem.correlation.get(), config.tile_n);
     LayoutIr layout(module);
     emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
+    emit_normalisation(module, suffix, problem, config.tile_n, layout, entry);
     return entry;
   }
   entry.passes = {"product" + suffix};
@@ -127,6 +140,7 @@ Entry emit_plain(EmittedModule& module, const std::string& suffix, const Spmm& p
   describe(data, entry);
   LayoutIr layout(module, kPlainTableNames, suffix, std::move(data));
   emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
+  emit_normalisation(module, suffix, problem, config.tile_n, layout, entry);
   return entry;
 }
 
@@ -223,12 +237,12 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
     const std::string suffix = entry_suffix(plan, i);
     if (without_layout) {
       const std::vector<Geometry> forms = attached_forms(problem, geometry, target, plan[i].config, n);
-      source.entries.push_back(forms.empty() ? emit_attached(module, suffix, geometry)
+      source.entries.push_back(forms.empty() ? emit_attached(module, suffix, problem, geometry)
                                              : emit_attached(module, suffix, forms));
     } else {
       if (geometry.correlation && schedules[i].workers() == 1)
         geometry.share_panels(problem, n, target.workers);
-      source.entries.push_back(emit_baked(module, suffix, geometry,
+      source.entries.push_back(emit_baked(module, suffix, problem, geometry,
                                           product_data(problem, geometry, schedules[i], counters_in_front)));
     }
     source.entries.back().up_to = plan[i].up_to;

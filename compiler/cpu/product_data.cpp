@@ -226,6 +226,8 @@ std::vector<std::string> attached_passes(const Geometry& geometry, const std::st
   return {"pack" + suffix, "product" + suffix};
 }
 
+std::string normalise_pass(const std::string& suffix) { return "normalise" + suffix; }
+
 std::vector<Geometry> attached_forms(const Spmm& problem, const Geometry& geometry, const Target& target,
                                      const Config& config, std::int64_t n) {
   if (!geometry.correlation || most_workers(problem, target, config, n) > 1) return {};

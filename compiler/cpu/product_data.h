@@ -30,6 +30,9 @@ void set_features(LayoutData& data, const Spmm& problem);
 [[nodiscard]] std::vector<std::string> attached_passes(const Geometry& geometry, const std::string& suffix,
                                                        std::int64_t workers);
 
+/// The pass that follows a product with Spmm::normalisation.
+[[nodiscard]] std::string normalise_pass(const std::string& suffix);
+
 /// The geometries that code is made for, of which an attached layout takes one by its size: those of a
 /// convolution where no layout has tiles that several workers share; else none. `n` as of schedules.
 [[nodiscard]] std::vector<Geometry> attached_forms(const Spmm& problem, const Geometry& geometry,

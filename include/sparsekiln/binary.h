@@ -57,8 +57,9 @@ enum class Argument : std::uint8_t {
   edge_bias,   ///< pointer
   images,      ///< by value: six int32, the extents of images that are read and written
   cell,        ///< by value: the operands of an LSTM's cell
+  normalisation,  ///< by value: those of a layer normalisation
 };
-inline constexpr Argument kLastArgument = Argument::cell;
+inline constexpr Argument kLastArgument = Argument::normalisation;
 
 /// Whether it is the address of an operand.
 [[nodiscard]] bool is_pointer(Argument argument);

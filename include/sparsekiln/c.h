@@ -46,7 +46,7 @@ const char* sk_activation_name(size_t number);
 int sk_activation_takes_result(size_t number);
 /* The version of this header, and that of the library: one more with each function, struct or member that is
  * added. None is removed. */
-#define SK_INTERFACE_VERSION 5
+#define SK_INTERFACE_VERSION 6
 int sk_interface_version(void);
 
 /* ---- element types (enum DType of problem.h) ---- */
@@ -224,8 +224,11 @@ typedef struct sk_operands {
   const DLTensor *edge_gain, *edge_bias;
   /* Since interface version 5: of the cell of an LSTM. */
   const DLTensor *projection, *activations, *c_before, *c, *dc, *dc_before;
+  /* Since interface version 6: of layer normalisation. */
+  const DLTensor *gain, *sums, *statistics, *multiplier, *addend, *dmultiplier, *daddend, *dnorm;
+  double epsilon; /* 1e-5 */
 } sk_operands;
-/* alpha 1, beta 0, nothing else */
+/* alpha 1, beta 0, epsilon 1e-5, nothing else */
 void sk_operands_init(sk_operands* operands);
 void sk_operands_init_sized(sk_operands* operands, size_t size);
 #define sk_operands_init(operands) sk_operands_init_sized((operands), sizeof(*(operands)))

@@ -42,8 +42,9 @@ struct Operands {
   /// Kernel::packed_elements() is not 0: what Kernel::pack made, as a dense view of any rank and shape with
   /// that many elements. Where the layout has no blocks it may be left out, as may v and dw.
   TensorView w;
-  TensorView y;         ///< [n, out_features]
-  TensorView dy;        ///< [n, out_features], of x's type; with Epilogue::lstm [n, 4 · out_features]
+  TensorView y;         ///< [n, out_features]; with Epilogue::layer_norm and lstm a quarter of them
+  /// [n, out_features], of x's type; with Epilogue::lstm, but not with layer_norm, [n, 4 · out_features]
+  TensorView dy;
   TensorView dx;        ///< [n, in_features], of y's type; with Epilogue::lstm [n, 4 · in_features]
   TensorView dw;        ///< like w, of the output type
   TensorView v;         ///< Epilogue::glu: like w
@@ -58,6 +59,19 @@ struct Operands {
   TensorView c;            ///< [n, features], computed by forward, read by grad_input
   TensorView dc;           ///< grad_input: [n, features]
   TensorView dc_before;    ///< grad_input: [n, features], computed
+  /// Epilogue::layer_norm, of the features of `sums`: of y, or for grad_input of dx, with `lstm` those of four
+  /// gates. `bias` is [features], too. Of the output type, but for statistics and dnorm, of sum_type(dtype).
+  TensorView gain;         ///< [features], dense
+  TensorView sums;         ///< [n, features], computed by forward, read by grad_input
+  TensorView statistics;   ///< [n, 2], with `lstm` [n, 8]: the mean and 1/σ of each group; as sums
+  TensorView multiplier;   ///< `multiply`: [n, features], with `lstm` a quarter of them
+  TensorView addend;       ///< `add`: [n, features]
+  TensorView dmultiplier;  ///< grad_input with `multiply`, without `lstm`: as multiplier, computed
+  TensorView daddend;      ///< grad_input with `add`: as addend, computed
+  /// grad_input: [parts, 2 · features], the gradients of gain and bias, which are added to what is there: batch
+  /// row r to part r mod parts. There may be any number of parts from 1 on, which is also how many the work is
+  /// divided into; their sum is the gradient. The same number gives the same bits.
+  TensorView dnorm;
   /// Epilogue::edge_bias: [situations, out_features], dense, of sum_type(dtype)
   TensorView edge_gain;
   TensorView edge_bias;
@@ -72,6 +86,7 @@ struct Operands {
   /// infinite beyond the range of float.
   double alpha = 1;
   double beta = 0;
+  double epsilon = 1e-5;  ///< Epilogue::layer_norm, forward: what is added to the variance
   /// At least workspace_bytes(n) bytes, aligned to 64, where n is the batch of what is launched: of all
   /// matrices where they run as one product, else of one. Its first workspace_counter_bytes() must be
   /// zero before the first launch of a kernel, and then it serves that kernel for any n that it is large

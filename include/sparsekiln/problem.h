@@ -82,6 +82,27 @@ enum class Activation : std::uint8_t {
 /// stores i, f, g and o, as `activations`, which the gradient reads. grad_input goes from the gradient of z
 /// in one step, dy, to that of the step before, dx, in whose cell c, c_before, activations and the residual,
 /// the gradient that reaches its y otherwise, are.
+///
+/// `layer_norm` is layer normalisation (Ba, Kiros & Hinton 2016, arXiv:1607.06450) of what a linear layer
+/// computes, over all features of a batch row, with a gain and a bias for each. `multiply` and `add` say which of
+/// multiplier and addend there are; without them they are 1 and 0.
+///
+///   forward:     z = x·Wᵀ;  u = (z - mean(z)) / σ,  σ² = mean((z - mean(z))²) + epsilon;  v = u·gain + bias
+///                y = act(v·multiplier + addend)
+///   grad_input:  dh = dy·W + residual;  d = dh·act'(v·multiplier + addend);  e = d·multiplier·gain
+///                dx = (e - mean(e) - u·mean(e·u)) / σ;  daddend = d;  dmultiplier = d·v
+///                dnorm = dnorm + [Σ d·multiplier·u, Σ d·multiplier], sums over the batch
+///
+/// forward also stores z as `sums`, and mean(z) and 1/σ as `statistics`. grad_input goes from the gradient of one
+/// layer's z, dy, to that of the layer's whose y was its x: sums, statistics, gain, bias, multiplier, addend and
+/// activation are that layer's.
+///
+/// With `layer_norm` and `lstm`, each of the four gates is normalised by itself before its activation. The
+/// layout of forward has the rows of all four, i, f, g and o, so w is that of an ordinary layer; y has a quarter
+/// of its outputs. For grad_input, dx has the gradients of four gates for each input.
+///
+///   forward:     i, f, o = sigmoid(v_i), sigmoid(v_f), sigmoid(v_o);  g = tanh(v_g)·multiplier
+///                c = f·c_before + i·g;  y = o·tanh(c)
 struct Epilogue {
   bool scale = false;  ///< alpha and beta, given at the launch; else 1 and 0. With beta = 0 y is not read
   bool bias = false;
@@ -91,10 +112,13 @@ struct Epilogue {
   bool edge_bias = false;
   bool lstm = false;
   bool keep = false;
+  bool layer_norm = false;
+  bool multiply = false;
+  bool add = false;
   friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
 /// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+glu+residual",
-/// "lstm+keep". An edge bias stands where the bias does.
+/// "lstm+keep", "layer_norm+multiply+add+relu". An edge bias stands where the bias does.
 [[nodiscard]] std::string to_string(const Epilogue& epilogue);
 /// Reads it back; parts in any order. Throws `invalid_argument`.
 [[nodiscard]] Epilogue parse_epilogue(std::string_view text);
@@ -145,7 +169,8 @@ struct Computation {
   Math math = Math::ieee;
   ActivationOrder order = ActivationOrder::batch_major;
   bool strict_absent = false;  ///< excludes configs that merge rows by zero fill (an Inf could then spread)
-  Epilogue epilogue;           ///< gradients have `scale` alone; with `lstm`, grad_input a residual
+  /// Gradients have `scale` alone; with `lstm` or `layer_norm`, grad_input a residual.
+  Epilogue epilogue;
   /// For gradients: as it is loaded, dy is multiplied by the derivative of this function at z, in sum_type(),
   /// and rounded to dy's type. For relu z may also be y, its result.
   Activation derivative = Activation::none;
@@ -182,8 +207,13 @@ struct Computation {
   }
   /// Taps of the kernel of a convolution.
   [[nodiscard]] std::int32_t taps() const { return convolution.present() ? convolution.taps() : 1; }
-  /// Weights of the layout that w holds, one after the other: four of an LSTM's cell.
-  [[nodiscard]] std::int32_t gates_of_cell() const { return epilogue.lstm ? 4 : 1; }
+  /// Weights of the layout that w holds, one after the other: four of an LSTM's cell. One where the gates are
+  /// normalised, as the layout has the rows of all four.
+  [[nodiscard]] std::int32_t gates_of_cell() const { return epilogue.lstm && !epilogue.layer_norm ? 4 : 1; }
+  /// Groups of features that are normalised, each by itself.
+  [[nodiscard]] std::int32_t normalised_groups() const {
+    return epilogue.layer_norm && epilogue.lstm ? 4 : 1;
+  }
   /// Blocks of values of a layout with so many blocks: one for each tap that a block has, and each weight.
   [[nodiscard]] std::int64_t weight_blocks(std::int64_t blocks) const {
     return convolution.present() ? convolution.present_taps(blocks) : blocks * gates_of_cell();

@@ -62,6 +62,8 @@ std::uint16_t LaunchPlan::offset_of(Argument argument) {
       return offsetof(LaunchOperands, images);
     case Argument::cell:
       return offsetof(LaunchOperands, cell);
+    case Argument::normalisation:
+      return offsetof(LaunchOperands, normalisation);
     case Argument::n:
       return kN;
     case Argument::tables:
