@@ -50,8 +50,17 @@ constexpr std::array kOperands = {
     Operand{"activations", &sk_operands::activations, true, "forward"},
     Operand{"dc", &sk_operands::dc, false},
     Operand{"dc_before", &sk_operands::dc_before, true},
+    Operand{"gain", &sk_operands::gain, false},
+    Operand{"multiplier", &sk_operands::multiplier, false},
+    Operand{"addend", &sk_operands::addend, false},
+    Operand{"sums", &sk_operands::sums, true, "forward"},
+    Operand{"statistics", &sk_operands::statistics, true, "forward"},
+    Operand{"dmultiplier", &sk_operands::dmultiplier, true},
+    Operand{"daddend", &sk_operands::daddend, true},
+    Operand{"dnorm", &sk_operands::dnorm, true},
 };
 constexpr std::size_t kCount = kOperands.size();
+static_assert(kCount <= 32, "a bit for each in what taken_by gives");
 
 constexpr std::size_t index_of(std::string_view name) {
   for (std::size_t i = 0; i < kCount; ++i)
@@ -112,7 +121,8 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
   for (const std::size_t operand : positions(operation)) taken |= std::uint32_t{1} << operand;
   const bool glu = has_part(epilogue, "glu");
   take("v", glu);
-  take("bias", has_part(epilogue, "bias"));
+  const bool normalises = has_part(epilogue, "layer_norm");
+  take("bias", has_part(epilogue, "bias") || normalises);
   take("v_bias", glu && has_part(epilogue, "bias"));
   take("residual", has_part(epilogue, "residual"));
   take("edge_gain", has_part(epilogue, "edge_bias"));
@@ -120,12 +130,23 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
   take("z", std::string_view(kernel.derivative) != "none");
   if (has_part(epilogue, "lstm") && operation != "grad_weight") {
     const bool forward = operation == "forward";
-    take("projection", forward);
-    take("activations", !forward || has_part(epilogue, "keep"));
+    take("projection", forward && !normalises);
+    take("activations", !normalises && (!forward || has_part(epilogue, "keep")));
     take("c_before");
     take("c");
     take("dc", !forward);
     take("dc_before", !forward);
+  }
+  if (normalises) {
+    const bool gradient = operation != "forward";
+    const bool multiplies = has_part(epilogue, "multiply");
+    const bool adds = has_part(epilogue, "add");
+    for (const std::string_view name : {"gain", "sums", "statistics"}) take(name);
+    take("multiplier", multiplies);
+    take("addend", adds);
+    take("dmultiplier", gradient && multiplies && !has_part(epilogue, "lstm"));
+    take("daddend", gradient && adds);
+    take("dnorm", gradient);
   }
   take("gates", kernel.gates != 0);
   take("dbias", kernel.bias_gradient != 0);
@@ -181,7 +202,7 @@ class Call {
       make(main_, like);
     }
     if (kernel_.bias_gradient != 0) make_sums("dbias", gates_of_cell() * kernel_.out_features, like);
-    for (const std::string_view name : computed_by_cell()) make_of_cell(name, like);
+    for (const std::string_view name : computed_at_end()) make_of_end(name, like);
     if (kernel_.gate_gradient != 0) make_sums("dgates", gate_count(), like);
     if (!stream_given_) operands_.stream = like.current_stream();
     if (workspace_) take_workspace(like);
@@ -199,7 +220,7 @@ class Call {
   [[nodiscard]] nb::object result() const {
     nb::list all;
     all.append(objects_[main_]);
-    for (const std::string_view name : computed_by_cell()) all.append(objects_[index_of(name)]);
+    for (const std::string_view name : computed_at_end()) all.append(objects_[index_of(name)]);
     if (kernel_.bias_gradient != 0) all.append(objects_[index_of("dbias")]);
     if (kernel_.gate_gradient != 0) all.append(objects_[index_of("dgates")]);
     return nb::len(all) == 1 ? nb::borrow(objects_[main_]) : nb::object(nb::tuple(all));
@@ -224,6 +245,8 @@ class Call {
       alpha_ = number<double>(name, value);
     } else if (name == "beta") {
       beta_ = number<double>(name, value);
+    } else if (name == "epsilon") {
+      operands_.epsilon = number<double>(name, value);
     } else if (name == "threads") {
       operands_.threads = number<std::int32_t>(name, value);
     } else if (name == "workspace") {
@@ -246,26 +269,36 @@ class Call {
   }
 
   [[nodiscard]] bool cell() const { return has_part(kernel_.epilogue, "lstm"); }
+  [[nodiscard]] bool normalises() const { return has_part(kernel_.epilogue, "layer_norm"); }
+  [[nodiscard]] bool forward() const { return std::string_view(kernel_.operation) == "forward"; }
+  /// Features of dx, or dy of grad_weight, for each of the layer's; and of what is normalised for each of y's.
   [[nodiscard]] std::int64_t gates_of_cell() const { return cell() ? 4 : 1; }
-  /// What the cell of an LSTM computes besides the main output, in the order of the result.
-  [[nodiscard]] std::vector<std::string_view> computed_by_cell() const {
+  /// Of y, or of one gate of dx.
+  [[nodiscard]] std::int64_t features_of_end() const {
+    if (!forward()) return kernel_.in_features;
+    return normalises() ? kernel_.out_features / gates_of_cell() : kernel_.out_features;
+  }
+  /// What the cell of an LSTM and layer normalisation compute besides the main output, in the order of the
+  /// result. The gradients of gain and bias are added to what the caller has.
+  [[nodiscard]] std::vector<std::string_view> computed_at_end() const {
     std::vector<std::string_view> names;
-    if (!cell()) return names;
-    for (std::size_t i = index_of("projection"); i < kCount; ++i)
+    for (std::size_t i = index_of("projection"); i < index_of("dnorm"); ++i)
       if ((taken_ >> i & 1) != 0 && is_written(i)) names.push_back(kOperands[i].name);
     return names;
   }
 
-  /// An output of the cell, where it was not given.
-  void make_of_cell(std::string_view name, const Tensor& like) {
+  /// One of these, where it was not given.
+  void make_of_end(std::string_view name, const Tensor& like) {
     const std::size_t output = index_of(name);
     if (objects_[output].is_valid()) return;
-    const bool all = name == "activations";
-    const std::int64_t features =
-        std::string_view(kernel_.operation) == "forward" ? kernel_.out_features : kernel_.in_features;
-    const std::string_view type =
-        all ? std::string_view(kernel_.out_dtype) : element_type_named(kernel_.dtype)->sum_name;
-    objects_[output] = like.empty(shape_of_matrix(like.get(), all ? 4 * features : features), type_of(type));
+    const bool statistics = name == "statistics";
+    const bool state = name == "c" || name == "dc_before";
+    const bool all_gates = name == "activations" || name == "sums" || statistics;
+    const std::int64_t features = statistics ? 2 : features_of_end();
+    const std::string_view type = statistics || state ? element_type_named(kernel_.dtype)->sum_name
+                                                      : std::string_view(kernel_.out_dtype);
+    objects_[output] =
+        like.empty(shape_of_matrix(like.get(), all_gates ? gates_of_cell() * features : features), type_of(type));
     take(output);
   }
 
@@ -294,7 +327,7 @@ class Call {
       objects_[output] = like.empty({kernel_.blocks, kernel_.block_out, kernel_.block_in}, type);
     } else {
       const std::int64_t features = extent == Extent::out_features
-                                        ? kernel_.out_features
+                                        ? features_of_end()
                                         : gates_of_cell() * std::int64_t{kernel_.in_features};
       objects_[output] = like.empty(shape_of_matrix(like.get(), features), type);
     }

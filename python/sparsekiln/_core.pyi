@@ -77,6 +77,12 @@ class Kernel:
     c_before, c and dc[n, in], with lstm+residual residual[n, in], and computes (dx, dc_before); dc_before may be dc. The states
     c, c_before and their gradients are of the sums' type.
 
+    With layer_norm, forward takes gain[out] and bias[out], with multiply multiplier[n, out], with add addend[n, out], and epsilon,
+    and computes (y, sums[n, out], statistics[n, 2]), with layer_norm+lstm (y[n, out / 4], c[n, out / 4], sums, statistics[n, 8])
+    from c_before. grad_input takes the same of the layer whose y was its x, with `in` features, with lstm 4 in, and adds the
+    gradients of gain and bias to dnorm[parts, 2 in], of as many parts as you like; it computes dx, and with multiply and add
+    dmultiplier and daddend, with lstm dc_before. statistics and dnorm are of the sums' type.
+
     The result is the main output, or a tuple of it and the sums that were asked for. On a GPU it is complete when the stream
     has reached it. Raises InvalidArgument that names the operand.
     """
@@ -84,7 +90,9 @@ class Kernel:
     def __call__(self, *operands: Any, x: Any = None, w: Any = None, y: Any = None, dy: Any = None, dx: Any = None,
                  dw: Any = None, v: Any = None, bias: Any = None, v_bias: Any = None, residual: Any = None, z: Any = None,
                  edge_gain: Any = None, edge_bias: Any = None, projection: Any = None, activations: Any = None,
-                 c_before: Any = None, c: Any = None, dc: Any = None, dc_before: Any = None,
+                 c_before: Any = None, c: Any = None, dc: Any = None, dc_before: Any = None, gain: Any = None,
+                 multiplier: Any = None, addend: Any = None, sums: Any = None, statistics: Any = None,
+                 dmultiplier: Any = None, daddend: Any = None, dnorm: Any = None, epsilon: float = 1e-5,
                  gates: Any = None, dbias: Any = None, dgates: Any = None, alpha: float = 1, beta: float = 0,
                  workspace: Any = None, stream: int | None = None, threads: int = 0) -> Any: ...
     def relayout(self, layout: Any) -> None:

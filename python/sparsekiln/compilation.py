@@ -69,7 +69,8 @@ def compile(
     epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
         Convolutions may have edge_bias instead of bias: see sparsekiln.edge_situations.
         "lstm" or "lstm+keep" is the cell of an LSTM, with four weights of the layout; its gradients have "lstm" too,
-        grad_input also "lstm+residual" and grad_weight "scale+lstm".
+        grad_input also "lstm+residual" and grad_weight "scale+lstm". "layer_norm" is layer normalisation, with multiply, add
+        and an activation, or with multiply and lstm; grad_input has the same, and residual.
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
     out_dtype: of what is computed; as dtype where None.
     math: "ieee", or "tf32" for float32 on tensor cores.
