@@ -7,9 +7,11 @@ import torch
 
 import sparsekiln
 
+from . import small_world_operators
 from .kernels import four_times
 from .layers import BlockSparseLinear
 from .lstm_steps import GATES, state_type
+from .operators import refuse_derivatives, refuse_forward_mode
 
 Tensor = torch.Tensor
 
@@ -37,7 +39,8 @@ class SmallWorldLSTM(torch.nn.Module):
                 None for small worlds of the given density (patterns.watts_strogatz, half of the blocks rewired)
     dropout     of u, in training
 
-    Products are block-sparse kernels; normalisations and gates are PyTorch's operators.
+    Gates are in nn.LSTM's order: i, f, u, o. Each internal step and all gates together are one launch, which normalises, and so
+    is each of them in the backward pass; the gradient of a weight is one launch for all steps.
     """
 
     def __init__(
@@ -100,12 +103,9 @@ class SmallWorldLSTM(torch.nn.Module):
                 if tuple(state.shape) != (1, n, self.hidden_size):
                     raise ValueError(f"{name} has the shape {tuple(state.shape)}; this layer takes [1, {n}, {self.hidden_size}]")
             h, c = hx[0][0], hx[1][0].to(state_type(m.dtype))
-        steps = []
-        for step in range(x.shape[0]):
-            h, c = self._step(h, c, m[step], a[step])
-            steps.append(h)
-        y = torch.stack(steps) if steps else m.new_empty((0, n, self.hidden_size))
-        return y, (h.unsqueeze(0), c.to(y.dtype).unsqueeze(0))
+        y, c = self._steps(m, a, h.to(m.dtype), c)
+        last = y[-1] if x.shape[0] else h
+        return y, (last.unsqueeze(0), c.to(y.dtype).unsqueeze(0))
 
     def _on_units(self, projected: Tensor, elsewhere: float) -> Tensor:
         """[steps, n, units]: what is projected, on every projection_stride-th unit."""
@@ -114,19 +114,29 @@ class SmallWorldLSTM(torch.nn.Module):
         others = projected.new_full((*projected.shape, self.projection_stride - 1), elsewhere)
         return torch.cat([projected.unsqueeze(-1), others], -1).flatten(-2)
 
-    def _step(self, h: Tensor, c: Tensor, m: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        for number, (layer, norm) in enumerate(zip(self.internal, self.internal_norms)):
-            h = norm(layer(h))
-            if number == 0:
-                h = h * m
-            else:
-                h = torch.relu(h + a if number == 1 else h)
-        z = self.gates(h).unflatten(-1, (GATES, self.hidden_size))
-        z = torch.nn.functional.layer_norm(z, (self.hidden_size,), None, None, _EPSILON) * self.gate_gains + self.gate_biases
-        i, f, o, u = z.unbind(-2)
-        u = torch.nn.functional.dropout(torch.tanh(u), self.dropout, self.training)
-        c = torch.sigmoid(f).to(c.dtype) * c + (torch.sigmoid(i) * u).to(c.dtype)
-        return torch.sigmoid(o) * torch.tanh(c).to(h.dtype), c
+    def _steps(self, m: Tensor, a: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """h of all steps, and the last c."""
+        layers = [*self.internal, self.gates]
+        if not torch.compiler.is_compiling():
+            refuse_forward_mode()
+            refuse_derivatives("recurrent layers")
+            for layer in layers:
+                layer._check_indices(layer.crow_indices, layer.col_indices)
+        dropped = None
+        if self.training and self.dropout:
+            dropped = torch.nn.functional.dropout(torch.ones_like(m), self.dropout)
+        values = [layer.weight_values.to(m.dtype) for layer in layers]
+        numbers = [
+            torch.stack([norm.weight for norm in self.internal_norms]), torch.stack([norm.bias for norm in self.internal_norms]),
+            self.gate_gains.flatten(), self.gate_biases.flatten(),
+        ]  # fmt: skip
+        numbers = [one.to(m.dtype) for one in numbers]
+        keep = torch.is_grad_enabled() and any(one.requires_grad for one in (m, a, h, c, *values, *numbers))
+        y, c_n, *_ = small_world_operators.small_world_lstm(
+            m, a, h, c, values, [layer.crow_indices for layer in layers], [layer.col_indices for layer in layers], *numbers,
+            dropped, _EPSILON, keep,
+        )  # fmt: skip
+        return y, c_n
 
     def extra_repr(self) -> str:
         density = self.internal[0].layout.density

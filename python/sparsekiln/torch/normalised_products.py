@@ -1,0 +1,91 @@
+"""Products with layer normalisation, forward and backward, by their kernels: what steps of networks are made of.
+
+A layer here is y = act(LN(x · Wᵀ) · multiplier + addend), or the cell of an LSTM whose gates are normalised: see Epilogue in
+problem.h. The gradient goes from that of one layer's sums, dy, to that of the layer's whose y was its x, in one launch.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+import sparsekiln
+
+from .kernels import LayoutKernels, Use, find, kernels_of
+from .operands import blocks_for, dense
+from .products import run, used
+
+Tensor = torch.Tensor
+
+
+class Blocks(NamedTuple):
+    """A weight: the kernels of its layout, and its blocks."""
+
+    kernels: LayoutKernels
+    values: Tensor
+
+    @property
+    def features(self) -> tuple[int, int]:
+        """Those of inputs and of outputs."""
+        layout = self.kernels.layout
+        return layout.cols * self.values.shape[2], layout.rows * self.values.shape[1]
+
+    def kernel(self, operation: str, epilogue: str, n: int) -> "sparsekiln.Kernel":
+        values = self.values
+        return self.kernels.kernel(
+            Use(operation, tuple(values.shape[1:]), *self.features, values.dtype, values.device, epilogue=epilogue), n
+        )  # fmt: skip
+
+
+def blocks_of(crow: Tensor, col: Tensor, values: Tensor, in_features: int) -> Blocks:
+    weight = find(crow, col, blocks_for(in_features, values.shape[2]))
+    return Blocks(weight.kernels, dense(used(values, weight)))
+
+
+def no_blocks(features: int, like: Tensor) -> Blocks:
+    """A weight without blocks, whose gradient by the input is that of nothing but the residual."""
+    side = like.shape[2]
+    layout = sparsekiln.Layout.from_csr(1, features // side, [0, 0], [])
+    return Blocks(kernels_of(layout), like.new_empty((0, *like.shape[1:])))
+
+
+class Norm(NamedTuple):
+    """The normalisation after a product: its numbers, and the matrices that there are of one step."""
+
+    epilogue: str  #: "layer_norm+…"
+    gain: Tensor
+    bias: Tensor
+    sums: Tensor
+    statistics: Tensor
+    multiplier: Tensor | None = None
+    addend: Tensor | None = None
+
+    def operands(self) -> dict[str, Tensor]:
+        there = {name: getattr(self, name) for name in ("gain", "bias", "sums", "statistics", "multiplier", "addend")}
+        return {name: one for name, one in there.items() if one is not None}
+
+
+def parts(n: int, device: torch.device) -> int:
+    """Into how many the gradients of gains and biases are summed: enough to be computed by all cores."""
+    return max(1, min(n, 64 if device.type == "cuda" else 16))
+
+
+def forward(weight: Blocks, x: Tensor, y: Tensor, norm: Norm, epsilon: float, **cell: Tensor) -> None:
+    kernel = weight.kernel("forward", norm.epilogue, x.shape[0])
+    run(kernel, x.shape[0], x, weight.values, y, epsilon=epsilon, **norm.operands(), **cell)
+
+
+def backward(
+    weight: Blocks, dy: Tensor, dx: Tensor, norm: Norm, dnorm: Tensor, residual: Tensor | None = None, **others: Tensor
+) -> None:  # fmt: skip
+    """`others`: c_before, c, dc and dc_before of a cell; dmultiplier and daddend."""
+    if residual is not None:
+        others["residual"] = residual
+    epilogue = norm.epilogue if residual is None else f"{norm.epilogue}+residual"
+    kernel = weight.kernel("grad_input", epilogue, dy.shape[0])
+    run(kernel, dy.shape[0], dy, weight.values, dx, dnorm=dnorm, **norm.operands(), **others)
+
+
+def backward_of_last(like: Tensor, dy: Tensor, dx: Tensor, norm: Norm, dnorm: Tensor, **others: Tensor) -> None:
+    """The same where no product follows: dy is the gradient of y."""
+    nothing = no_blocks(dy.shape[1], like)
+    backward(nothing, dy.new_empty((dy.shape[0], like.shape[1])), dx, norm, dnorm, residual=dy, **others)
