@@ -1,6 +1,8 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <optional>
 
 #include <sparsekiln/problem.h>
 
@@ -12,6 +14,7 @@ namespace sparsekiln {
 // Four gates are i, f, g and o.
 
 using BoundedGates = std::array<Bounded, 4>;
+inline constexpr std::size_t kCandidateGate = 2;  ///< g
 
 /// What forward computes.
 struct CellReference {
@@ -21,6 +24,9 @@ struct CellReference {
 };
 /// From the sums of the four products.
 [[nodiscard]] CellReference cell_reference(const BoundedGates& sums, const std::array<double, 4>& projection,
+                                           double c_before, DType type);
+/// From the arguments of the activations; `multiplier`: of g, after its activation.
+[[nodiscard]] CellReference cell_reference(const BoundedGates& arguments, std::optional<double> multiplier,
                                            double c_before, DType type);
 
 /// What its gradient computes.
@@ -38,6 +44,18 @@ struct CellOfGradient {
 };
 /// From the sum of the product.
 [[nodiscard]] CellGradientReference cell_gradient_reference(Bounded sum, const CellOfGradient& cell,
+                                                            DType type);
+
+/// The same where activations are computed again.
+struct CellOfArguments {
+  BoundedGates arguments;  ///< of the activations
+  std::optional<double> multiplier;
+  double c;
+  double c_before;
+  double dc;
+};
+/// From the gradient of h.
+[[nodiscard]] CellGradientReference cell_gradient_reference(Bounded dh, const CellOfArguments& cell,
                                                             DType type);
 
 }  // namespace sparsekiln

@@ -34,19 +34,50 @@ std::string place(const std::string& y, std::int64_t at, std::int64_t origin, st
 }  // namespace
 
 PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride)
-    : PoisonedOutput(
-          problem.out_dtype, problem.feature_major(), problem.y_rows(n), problem.y_features(),
-          row_stride != 0 ? row_stride : packed_stride(problem, problem.out_dtype, problem.y_row_length(n)),
-          "y", problem.y_image()) {
-  if (!problem.epilogue.lstm) return;
+    : PoisonedOutput(problem.out_dtype, problem.feature_major(), problem.y_rows(n), result_features(problem),
+                     row_stride != 0
+                         ? row_stride
+                         : packed_stride(problem, problem.out_dtype, result_row_length(problem, n)),
+                     "y", problem.y_image()) {
+  if (problem.epilogue.lstm) add_of_cell(problem, n);
+  if (problem.normalisation) add_of_normalisation(problem, n);
+}
+
+void PoisonedOutput::add_of_cell(const Spmm& problem, std::int64_t n) {
   const auto add = [&](std::string name, DType dtype, std::int64_t features) {
     const std::int64_t length = problem.feature_major() ? n : features;
-    cell_.push_back(PoisonedOutput(dtype, problem.feature_major(), n, features,
-                                   packed_stride(problem, dtype, length), std::move(name)));
+    others_.push_back(PoisonedOutput(dtype, problem.feature_major(), n, features,
+                                     packed_stride(problem, dtype, length), std::move(name)));
   };
   const bool forward = problem.operation == Operation::forward;
   add(forward ? "c" : "dc_before", problem.sum_type(), problem.out_features());
   if (problem.epilogue.keep) add("activations", problem.out_dtype, 4 * problem.out_features());
+}
+
+void PoisonedOutput::add_of_normalisation(const Spmm& problem, std::int64_t n) {
+  const auto add = [&](std::string name, DType dtype, std::int64_t features, std::int64_t stride) {
+    others_.push_back(PoisonedOutput(dtype, false, n, features, stride, std::move(name)));
+  };
+  // Rows are one unit further apart than they must be, those of statistics one element.
+  const auto add_apart = [&](std::string name, DType dtype, std::int64_t features) {
+    add(std::move(name), dtype, features,
+        packed_stride(problem, dtype, features) + packed_stride(problem, dtype, 1));
+  };
+  const Epilogue& ends = *problem.normalisation;
+  const std::int64_t features = features_of_group(problem);
+  const std::int64_t groups = problem.normalised_groups();
+  if (problem.operation == Operation::forward) {
+    add_apart("sums", problem.out_dtype, groups * features);
+    add("statistics", problem.sum_type(), 2 * groups, 2 * groups + 1);
+    if (ends.lstm) add_apart("c", problem.sum_type(), features);
+    return;
+  }
+  if (ends.lstm) {
+    add_apart("dc_before", problem.sum_type(), features);
+    return;
+  }
+  if (ends.multiply) add_apart("dmultiplier", problem.out_dtype, features);
+  if (ends.add) add_apart("daddend", problem.out_dtype, features);
 }
 
 PoisonedOutput::PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name)
@@ -86,6 +117,21 @@ void PoisonedOutput::set(const HostActivation& contents) {
                 static_cast<std::size_t>(row_length()) * size_of(dtype_));
 }
 
+void PoisonedOutput::hold(const HostInputs& inputs) {
+  if (inputs.beta != 0) set(inputs.y);
+  const HostActivation& dnorm = inputs.normalisation.dnorm;
+  std::erase_if(others_, [](const PoisonedOutput& one) { return one.name() == "dnorm"; });
+  if (dnorm.n == 0) return;
+  others_.push_back(PoisonedOutput(dnorm.dtype, dnorm.n, dnorm.features, "dnorm"));
+  others_.back().set(dnorm);
+}
+
+const PoisonedOutput& PoisonedOutput::other(std::string_view name) const {
+  for (const PoisonedOutput& one : others_)
+    if (one.name() == name) return one;
+  throw Error(ErrorKind::internal, fmt::format("there is no image of {}", name));
+}
+
 PoisonedOutput::Findings PoisonedOutput::inspect() const {
   Findings findings;
   const auto bytes = static_cast<std::int64_t>(size_of(dtype_));
@@ -111,13 +157,23 @@ PoisonedOutput::Findings PoisonedOutput::inspect() const {
     inspect_range(begin + row_length(), begin + row_stride_, true);
   }
   inspect_range(origin + rows() * row_stride_, elements, true);
-  for (const PoisonedOutput& other : cell_) {
-    const Findings more = other.inspect();
+  for (const PoisonedOutput& one : others_) {
+    const Findings more = one.inspect();
     findings.unwritten += more.unwritten;
     findings.stray += more.stray;
     if (findings.first.empty()) findings.first = more.first;
   }
   return findings;
+}
+
+std::int64_t result_features(const Spmm& problem) {
+  if (!problem.normalisation) return problem.y_features();
+  const std::int64_t features = features_of_group(problem);
+  return problem.operation == Operation::forward ? features : features * problem.normalised_groups();
+}
+
+std::int64_t result_row_length(const Spmm& problem, std::int64_t n) {
+  return problem.normalisation ? result_features(problem) : problem.y_row_length(n);
 }
 
 }  // namespace sparsekiln

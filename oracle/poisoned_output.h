@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sparsekiln/problem.h>
@@ -18,7 +19,7 @@ namespace sparsekiln {
 /// given what it holds before), the gaps between its rows where the stride is wider, and a guard zone before
 /// and after. Copy the image to the
 /// device's memory, launch with `view`, copy it back: what a kernel left out, and what it wrote beside y, is
-/// then known. With it come the images of what an LSTM's cell computes besides.
+/// then known. With it come the images of what an LSTM's cell, or a layer normalisation, computes besides.
 class PoisonedOutput {
  public:
   /// For a batch of n. `row_stride` in elements; 0: packed_stride of a row. Throws `invalid_argument` where
@@ -28,10 +29,17 @@ class PoisonedOutput {
   PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name);
   /// What y holds before the launch, for kernels that read it: of this n and width.
   void set(const HostActivation& y);
+  /// The same of all that a launch with such inputs adds to: y where beta is not 0, and dnorm, of which there
+  /// is an image only then.
+  void hold(const HostInputs& inputs);
 
-  /// What an LSTM's cell computes besides: c, and the activations where they are kept, or dc_before.
-  [[nodiscard]] std::span<PoisonedOutput> cell() { return cell_; }
-  [[nodiscard]] std::span<const PoisonedOutput> cell() const { return cell_; }
+  /// What there is besides y, by the names of Operands. Of an LSTM's cell: c, and the activations where they
+  /// are kept, or dc_before. Of a layer normalisation: sums, statistics and c, or dmultiplier, daddend,
+  /// dc_before and dnorm.
+  [[nodiscard]] std::span<PoisonedOutput> others() { return others_; }
+  [[nodiscard]] std::span<const PoisonedOutput> others() const { return others_; }
+  /// Throws `internal` where there is none of that name.
+  [[nodiscard]] const PoisonedOutput& other(std::string_view name) const;
   [[nodiscard]] const std::string& name() const { return name_; }
 
   [[nodiscard]] std::span<std::byte> image() { return image_; }
@@ -55,7 +63,7 @@ class PoisonedOutput {
   [[nodiscard]] std::int64_t row_stride() const { return row_stride_; }
   [[nodiscard]] DType dtype() const { return dtype_; }
 
-  /// What the poison tells; of the cell's images, too.
+  /// What the poison tells; of the other images, too.
   struct Findings {
     std::int64_t unwritten = 0;  ///< elements of y that still hold the poison
     std::int64_t stray = 0;      ///< elements beside y that no longer do
@@ -64,6 +72,8 @@ class PoisonedOutput {
   [[nodiscard]] Findings inspect() const;
 
  private:
+  void add_of_cell(const Spmm& problem, std::int64_t n);
+  void add_of_normalisation(const Spmm& problem, std::int64_t n);
   [[nodiscard]] std::int64_t rows() const {
     return image_positions_ != 0 ? n_ / image_positions_ : feature_major_ ? width_ : n_;
   }
@@ -83,7 +93,13 @@ class PoisonedOutput {
   std::int64_t image_positions_;  ///< of a convolution that is feature-major; else 0
   std::int64_t guard_;            ///< bytes before y, and at least as many after it
   std::vector<std::byte> image_;
-  std::vector<PoisonedOutput> cell_;
+  std::vector<PoisonedOutput> others_;
 };
+
+/// Features of the y of a launch, or of its dx, in memory: where a cell follows a normalisation, not those of
+/// the product's y.
+[[nodiscard]] std::int64_t result_features(const Spmm& problem);
+/// Contiguous elements of it.
+[[nodiscard]] std::int64_t result_row_length(const Spmm& problem, std::int64_t n);
 
 }  // namespace sparsekiln

@@ -4,15 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <sparsekiln/error.h>
 
 #include "compiler/element.h"
+#include "oracle/bounded_arithmetic.h"
 #include "oracle/cell_reference.h"
 #include "oracle/edge_reference.h"
+#include "oracle/normalise_reference.h"
 #include "oracle/reference_epilogue.h"
 #include "oracle/spmm_reference.h"
 
@@ -38,7 +43,7 @@ std::size_t most_blocks(const Spmm& problem, std::int64_t of_y) {
 
 Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder adder) {
   const double k = static_cast<double>(most_blocks(problem, row)) * problem.block.in;
-  const double roundings = std::min(k, 10 * std::sqrt(k));
+  const double roundings = roundings_of(k);
   const double u = error_of_operation(problem.sum_type());
   // An x that was multiplied by a derivative may be off by that error and fall on the other side of a
   // rounding; with it goes a w.
@@ -59,11 +64,16 @@ class Judge {
     for (std::int32_t row = 0; row < problem.out_blocks(); ++row)
       tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
     if (problem.epilogue.edge_bias) situations_ = edge_reference(problem.convolution);
+    if (problem.normalisation) prepare_normalisation();
   }
 
   /// Compares row n of y with entry `at` of the products.
   void compare(std::int64_t n, const Products& products, std::int64_t at, CheckResult& check_result) {
     const std::int64_t features = problem_.out_features();
+    if (problem_.normalisation) {
+      compare_normalised(n, products[0], at, check_result);
+      return;
+    }
     for (std::int64_t o = 0; o < features; ++o) {
       const auto i = static_cast<std::size_t>(at * features + o);
       if (problem_.epilogue.lstm) {
@@ -77,7 +87,8 @@ class Judge {
     }
   }
 
-  void conclude(CheckResult& check_result) const {
+  void conclude(CheckResult& check_result) {
+    for (std::size_t part = 0; part < dnorm_.size(); ++part) compare_dnorm(part, check_result);
     const PoisonedOutput::Findings findings = output_.inspect();
     check_result.unwritten = findings.unwritten;
     check_result.stray = findings.stray;
@@ -87,9 +98,9 @@ class Judge {
   }
 
  private:
-  /// Compares an element of an output; `o` is that of the sums.
-  void compare_element(const PoisonedOutput& output, std::int64_t n, std::int64_t feature, std::int64_t o,
-                       Bounded expected, CheckResult& check_result) {
+  /// Compares an element of an output; `o` is that of the sums, where it is of one of them.
+  void compare_element(const PoisonedOutput& output, std::int64_t n, std::int64_t feature,
+                       std::optional<std::int64_t> o, Bounded expected, CheckResult& check_result) {
     const bool integers = inputs_.kind == Inputs::small_integers;
     const double got = to_double(output.dtype(), output.y(), output.at(n, feature));
     const bool exact = integers && expected.error == 0;
@@ -104,14 +115,18 @@ class Judge {
       ratio = kInf;
     check_result.max_error_ratio = std::max(check_result.max_error_ratio, ratio);
     if (ratio > 1 && check_result.wrong++ == 0)
-      first_wrong_ = fmt::format(
-          "{}[{}, {}] is {}, expected {}{}: off by {:.3g}, allowed {:.3g} (block row {}, {} blocks)",
-          output.name(), n, feature, got, exact ? "exactly " : "", want, std::fabs(got - want),
-          exact ? 0 : bound, o / problem_.block.out, most_blocks(problem_, o / problem_.block.out));
+      first_wrong_ = fmt::format("{}[{}, {}] is {}, expected {}{}: off by {:.3g}, allowed {:.3g}{}",
+                                 output.name(), n, feature, got, exact ? "exactly " : "", want,
+                                 std::fabs(got - want), exact ? 0 : bound, o ? block_row_of(*o) : "");
     if (std::isfinite(want)) {
       error2_ += (got - want) * (got - want);
       norm2_ += want * want;
     }
+  }
+
+  [[nodiscard]] std::string block_row_of(std::int64_t o) const {
+    const std::int64_t row = o / problem_.block.out;
+    return fmt::format(" (block row {}, {} blocks)", row, most_blocks(problem_, row));
   }
 
   /// The same of all that an LSTM's cell, or its gradient, computes from entry `i` of the products.
@@ -135,9 +150,9 @@ class Judge {
       const CellReference expected =
           cell_reference(sums, gates(cell.projection), element_of(cell.c_before, n, o), problem_.sum_type());
       compare_one(output_, expected.h);
-      compare_one(output_.cell()[0], expected.c);
+      compare_one(output_.other("c"), expected.c);
       for (std::size_t gate = 0; problem_.epilogue.keep && gate < sums.size(); ++gate)
-        compare_one(output_.cell()[1], expected.activations[gate], gate);
+        compare_one(output_.other("activations"), expected.activations[gate], gate);
       return;
     }
     const double residual = problem_.epilogue.residual ? element_of(inputs_.residual, n, o) : 0;
@@ -148,7 +163,93 @@ class Judge {
                                 problem_.sum_type());
     for (std::size_t gate = 0; gate < expected.dz.size(); ++gate)
       compare_one(output_, expected.dz[gate], gate);
-    compare_one(output_.cell()[0], expected.dc_before);
+    compare_one(output_.other("dc_before"), expected.dc_before);
+  }
+
+  void prepare_normalisation() {
+    const HostNormalisation& inputs = inputs_.normalisation;
+    const std::int64_t width = features_of_group(problem_) * problem_.normalised_groups();
+    for (std::int64_t i = 0; i < width; ++i) {
+      gain_.push_back(to_double(problem_.out_dtype, inputs.gain.data(), i));
+      norm_bias_.push_back(to_double(problem_.out_dtype, inputs.bias.data(), i));
+    }
+    dnorm_.assign(static_cast<std::size_t>(inputs.dnorm.n),
+                  std::vector<BoundedSum>(static_cast<std::size_t>(inputs.dnorm.features)));
+  }
+  static std::vector<double> row_of(const HostActivation& of, std::int64_t n) {
+    std::vector<double> row;
+    for (std::int64_t i = 0; i < of.features; ++i) row.push_back(element_of(of, n, i));
+    return row;
+  }
+  [[nodiscard]] NormalisedRowOperands normalised_operands(std::int64_t n) const {
+    const HostNormalisation& inputs = inputs_.normalisation;
+    const HostCell& cell = inputs_.cell;
+    return {gain_,
+            norm_bias_,
+            row_of(inputs.multiplier, n),
+            row_of(inputs.addend, n),
+            row_of(cell.c_before, n),
+            row_of(cell.c, n),
+            row_of(cell.dc, n)};
+  }
+  /// Compares a batch row of an output that is not the product's; what it has not is empty.
+  void compare_row(const PoisonedOutput& output, std::int64_t n, std::span<const Bounded> expected,
+                   CheckResult& check_result) {
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      compare_element(output, n, static_cast<std::int64_t>(i), std::nullopt, expected[i], check_result);
+  }
+  void compare_row(std::string_view name, std::int64_t n, std::span<const Bounded> expected,
+                   CheckResult& check_result) {
+    if (!expected.empty()) compare_row(output_.other(name), n, expected, check_result);
+  }
+
+  /// The same of all that is made of a row whose sums are normalised, or of the gradient.
+  void compare_normalised(std::int64_t n, const Reference& product, std::int64_t at,
+                          CheckResult& check_result) {
+    const std::int64_t features = problem_.out_features();
+    const auto sum_of = [&](std::int64_t o) {
+      return apply(problem_.epilogue, ends(n, o),
+                   sum(product, static_cast<std::size_t>(at * features + o), o), {}, problem_.sum_type());
+    };
+    const Epilogue& normalisation = *problem_.normalisation;
+    const HostNormalisation& inputs = inputs_.normalisation;
+    if (problem_.operation == Operation::forward) {
+      const PoisonedOutput& sums = output_.other("sums");
+      std::vector<double> z;
+      for (std::int64_t o = 0; o < features; ++o) {
+        compare_element(sums, n, o, o, sum_of(o), check_result);
+        z.push_back(to_double(sums.dtype(), sums.y(), sums.at(n, o)));
+      }
+      const NormalisedRow row =
+          normalised_row(normalisation, z, inputs.epsilon, normalised_operands(n), problem_.sum_type());
+      compare_row("statistics", n, row.statistics, check_result);
+      compare_row(output_, n, row.y, check_result);
+      compare_row("c", n, row.c, check_result);
+      return;
+    }
+    std::vector<Bounded> dh;
+    for (std::int64_t o = 0; o < features; ++o) dh.push_back(sum_of(o));
+    const NormalisedRowGradient row =
+        normalised_row_gradient(normalisation, row_of(inputs.sums, n), row_of(inputs.statistics, n),
+                                normalised_operands(n), dh, problem_.sum_type(), problem_.out_dtype);
+    compare_row(output_, n, row.dx, check_result);
+    compare_row("dmultiplier", n, row.dmultiplier, check_result);
+    compare_row("daddend", n, row.daddend, check_result);
+    compare_row("dc_before", n, row.dc_before, check_result);
+    std::vector<BoundedSum>& part = dnorm_[static_cast<std::size_t>(n) % dnorm_.size()];
+    for (std::size_t i = 0; i < row.dgain.size(); ++i) {
+      part[i].add(row.dgain[i]);
+      part[row.dgain.size() + i].add(row.dbias[i]);
+    }
+  }
+  void compare_dnorm(std::size_t part, CheckResult& check_result) {
+    const BoundedArithmetic in(problem_.sum_type());
+    const auto n = static_cast<std::int64_t>(part);
+    std::vector<Bounded> expected;
+    for (std::size_t i = 0; i < dnorm_[part].size(); ++i)
+      expected.push_back(
+          dnorm_[part][i].sum(element_of(inputs_.normalisation.dnorm, n, static_cast<std::int64_t>(i)), in));
+    compare_row("dnorm", n, expected, check_result);
   }
 
   static double element_of(const HostActivation& of, std::int64_t entry, std::int64_t feature) {
@@ -156,7 +257,9 @@ class Judge {
   }
 
   /// The sign of a zero is what sums of integers give; an epilogue may turn it.
-  [[nodiscard]] bool signs_count() const { return problem_.epilogue == Epilogue{}; }
+  [[nodiscard]] bool signs_count() const {
+    return problem_.epilogue == Epilogue{} && !problem_.normalisation;
+  }
   [[nodiscard]] Bounded sum(const Reference& product, std::size_t i, std::int64_t o) const {
     const Tolerance& limit = tolerance_[static_cast<std::size_t>(o / problem_.block.out)];
     const double magnitude = product.magnitude.empty() ? 0 : product.magnitude[i];
@@ -188,6 +291,9 @@ class Judge {
   const PoisonedOutput& output_;
   std::vector<Tolerance> tolerance_;
   std::vector<std::int32_t> situations_;  ///< of the positions of an image
+  std::vector<double> gain_;              ///< of all groups
+  std::vector<double> norm_bias_;
+  std::vector<std::vector<BoundedSum>> dnorm_;  ///< what is added to each part
   double error2_ = 0;
   double norm2_ = 0;
   std::string first_wrong_;
@@ -222,10 +328,10 @@ template <class Of>
 CheckResult check_stretches(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
                             Adder adder, Of of) {
   const std::int64_t rows = problem.y_rows(inputs.n);
-  if (output.n() != rows || output.width() != problem.y_features() || output.dtype() != problem.out_dtype)
+  if (output.n() != rows || output.width() != result_features(problem) || output.dtype() != problem.out_dtype)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("y is [{}, {}] {}, but the problem with n = {} makes [{}, {}] {}", output.n(),
-                            output.width(), name(output.dtype()), inputs.n, rows, problem.y_features(),
+                            output.width(), name(output.dtype()), inputs.n, rows, result_features(problem),
                             name(problem.out_dtype)));
   CheckResult check_result;
   Judge judge(problem, inputs, output, adder);

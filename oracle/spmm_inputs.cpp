@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -45,7 +46,8 @@ enum Stream : std::uint64_t {
   kGates,
   kEdgeGain,
   kEdgeBias,
-  kCell
+  kCell,
+  kNormalisation
 };
 
 /// Fills operands of one kind from one seed.
@@ -131,27 +133,116 @@ class Filler {
 
 namespace {
 
-/// Random numbers, whatever the others are: what a cell computes is never exact.
-HostCell cell_inputs(const Spmm& problem, std::int64_t n, std::uint64_t seed) {
+/// Random numbers, whatever the others are: what a cell computes is never exact. `projected`: forward takes a
+/// projection, and its gradient activations.
+HostCell cell_inputs(const Spmm& problem, std::int64_t n, std::uint64_t seed, bool projected) {
   const Filler filler(problem, Inputs::random, draw(seed, kCell));
   std::uint64_t made = 0;
   const auto matrix = [&](DType dtype, std::int64_t gates) {
-    return filler.activation(static_cast<Stream>(made++), dtype, n, gates * problem.out_features(), 0);
+    return filler.activation(static_cast<Stream>(made++), dtype, n, gates * features_of_group(problem), 0);
   };
   const DType state = problem.sum_type();
   HostCell cell;
   cell.c_before = matrix(state, 1);
   if (problem.operation == Operation::forward) {
-    cell.projection = matrix(problem.out_dtype, 4);
+    if (projected) cell.projection = matrix(problem.out_dtype, 4);
     return cell;
   }
-  cell.activations = matrix(problem.out_dtype, 4);
+  if (projected) cell.activations = matrix(problem.out_dtype, 4);
   cell.c = matrix(state, 1);
   cell.dc = matrix(state, 1);
   return cell;
 }
 
+/// Sums with means, deviations and rows of zeros that differ, in place of random ones.
+void spread_rows(HostActivation& sums, std::int64_t groups) {
+  constexpr std::array kScales{1.0, 4.0, 0.25};
+  const std::int64_t features = sums.features / groups;
+  for (std::int64_t row = 0; row < sums.n; ++row)
+    for (std::int64_t i = 0; i < sums.features; ++i) {
+      const std::int64_t which = row + i / features;
+      const double drawn = to_double(sums.dtype, sums.bytes.data(), sums.at(row, i));
+      const double value =
+          (drawn + static_cast<double>(which % 2)) * kScales[static_cast<std::size_t>(which % 3)];
+      store(sums.dtype, which % 5 == 3 ? 0 : value, sums.bytes.data(), sums.at(row, i));
+    }
+}
+
+/// The mean and 1/σ of each group.
+void measure(const HostActivation& sums, double epsilon, HostActivation& statistics) {
+  const std::int64_t groups = statistics.features / 2;
+  const std::int64_t features = sums.features / groups;
+  for (std::int64_t row = 0; row < sums.n; ++row)
+    for (std::int64_t group = 0; group < groups; ++group) {
+      const auto z = [&](std::int64_t i) {
+        return to_double(sums.dtype, sums.bytes.data(), sums.at(row, group * features + i));
+      };
+      double mean = 0;
+      for (std::int64_t i = 0; i < features; ++i) mean += z(i) / static_cast<double>(features);
+      double square = epsilon;
+      for (std::int64_t i = 0; i < features; ++i)
+        square += (z(i) - mean) * (z(i) - mean) / static_cast<double>(features);
+      store(statistics.dtype, mean, statistics.bytes.data(), statistics.at(row, 2 * group));
+      store(statistics.dtype, 1 / std::sqrt(square), statistics.bytes.data(),
+            statistics.at(row, 2 * group + 1));
+    }
+}
+
+std::uint64_t seed_of_normalisation(std::uint64_t seed) { return draw(seed, kNormalisation); }
+
+/// Random numbers, too.
+HostNormalisation normalisation_inputs(const Spmm& problem, std::int64_t n, std::uint64_t inputs_seed) {
+  const std::uint64_t seed = seed_of_normalisation(inputs_seed);
+  const Filler filler(problem, Inputs::random, seed);
+  const Epilogue& ends = *problem.normalisation;
+  const std::int64_t features = features_of_group(problem);
+  const std::int64_t groups = problem.normalised_groups();
+  std::uint64_t made = 1;  // after dnorm
+  const auto stream = [&] { return static_cast<Stream>(made++); };
+  const auto matrix = [&](DType dtype, std::int64_t width) {
+    const std::int64_t unit = packed_stride(problem, dtype, 1);
+    const auto units = static_cast<std::int64_t>(draw(seed, 100 + made) % 3);
+    return filler.activation(stream(), dtype, n, width, 0,
+                             packed_stride(problem, dtype, width) + units * unit);
+  };
+  HostNormalisation inputs;
+  // An epsilon that decides little, and one that decides much. Results are large where it is all of a
+  // variance.
+  const bool large = problem.out_dtype == DType::f16 || draw(seed, 200) % 2 == 0;
+  inputs.epsilon = large ? 0.3 : 1e-5;
+  inputs.gain = filler.dense(stream(), problem.out_dtype, groups * features);
+  inputs.bias = filler.dense(stream(), problem.out_dtype, groups * features);
+  if (ends.multiply) inputs.multiplier = matrix(problem.out_dtype, features);
+  if (ends.add) inputs.addend = matrix(problem.out_dtype, features);
+  if (problem.operation == Operation::forward) return inputs;
+  inputs.sums = matrix(problem.out_dtype, groups * features);
+  spread_rows(inputs.sums, groups);
+  // Statistics need no alignment but that of their elements.
+  inputs.statistics = filler.activation(stream(), problem.sum_type(), n, 2 * groups, 0,
+                                        2 * groups + static_cast<std::int64_t>(draw(seed, 201) % 3));
+  measure(inputs.sums, inputs.epsilon, inputs.statistics);
+  return inputs;
+}
+
+/// One, a few, many, or more than batch rows.
+std::int64_t drawn_parts(std::int64_t n, std::uint64_t seed) {
+  const std::array<std::int64_t, 4> choices{1, 3, 16, n + 3};
+  return choices[draw(seed_of_normalisation(seed), 202) % choices.size()];
+}
+
 }  // namespace
+
+std::int64_t features_of_group(const Spmm& problem) {
+  const bool forward = problem.operation == Operation::forward;
+  return problem.out_features() / (forward ? problem.normalised_groups() : 1);
+}
+
+void take_parts(const Spmm& problem, HostInputs& inputs, std::int64_t parts) {
+  const Filler filler(problem, Inputs::random, seed_of_normalisation(inputs.seed));
+  const std::int64_t width = 2 * problem.normalised_groups() * features_of_group(problem);
+  inputs.normalisation.dnorm =
+      filler.activation(static_cast<Stream>(0), problem.sum_type(), parts, width, 0, width);
+}
 
 HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                        std::int64_t x_stride) {
@@ -189,7 +280,12 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
   if (problem.derivative != Activation::none)
     inputs.z = filler.activation(kZ, problem.dtype, x_rows, problem.in_features(), problem.x_image());
   if (problem.gates) inputs.gates = filler.gates();
-  if (ends.lstm) inputs.cell = cell_inputs(problem, n, seed);
+  if (ends.lstm) inputs.cell = cell_inputs(problem, n, seed, true);
+  if (problem.normalisation) {
+    inputs.normalisation = normalisation_inputs(problem, n, seed);
+    if (problem.normalisation->lstm) inputs.cell = cell_inputs(problem, n, seed, false);
+    if (problem.operation == Operation::grad_input) take_parts(problem, inputs, drawn_parts(n, seed));
+  }
   return inputs;
 }
 

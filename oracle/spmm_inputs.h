@@ -47,6 +47,18 @@ struct HostCell {
   HostActivation dc;
 };
 
+/// What a layer normalisation reads besides; what an operation has not is empty. Rows of matrices have gaps.
+struct HostNormalisation {
+  std::vector<std::byte> gain;  ///< of all groups, of the output type, as is bias
+  std::vector<std::byte> bias;
+  HostActivation multiplier;  ///< of the features of a group, of the output type, as is addend
+  HostActivation addend;
+  HostActivation sums;        ///< grad_input: of all groups, of the output type. Some rows are zeros
+  HostActivation statistics;  ///< grad_input: those of `sums`, of the type of sums
+  HostActivation dnorm;       ///< grad_input: what it holds before, a row for each part; dense
+  double epsilon = 1e-5;
+};
+
 /// The operands that a product reads, in host memory; those that it has not are empty.
 struct HostInputs {
   Inputs kind = Inputs::random;
@@ -64,6 +76,7 @@ struct HostInputs {
   HostActivation y;                  ///< what y holds before, where beta is not 0
   HostActivation z;                  ///< like x
   HostCell cell;
+  HostNormalisation normalisation;
   std::vector<std::byte> gates;  ///< one of the type of sums for each block: some of them 0, some 1
   double alpha = 1;              ///< numbers of the type of sums, as is beta
   double beta = 0;
@@ -84,6 +97,13 @@ struct HostInputs {
 /// stride is less than a row, or where rows are too long for exact integers.
 [[nodiscard]] HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                                      std::int64_t x_stride = 0);
+
+/// Where the product's sums are normalised: the features of a group of them, which are those of y, or of the
+/// dx of one group. Otherwise those of y.
+[[nodiscard]] std::int64_t features_of_group(const Spmm& problem);
+
+/// Another number of parts of dnorm, all of which hold numbers.
+void take_parts(const Spmm& problem, HostInputs& inputs, std::int64_t parts);
 
 /// Overwrites a few elements of x, chosen by the seed, with Inf, -Inf and NaN; the rest of x stays.
 void plant_non_finite(const Spmm& problem, HostInputs& inputs, std::uint64_t seed);

@@ -1,6 +1,9 @@
 #include "runtime/resident_spmm.h"
 
+#include <string_view>
 #include <utility>
+
+#include <sparsekiln/error.h>
 
 #include "compiler/edge_runs.h"
 #include "compiler/spmm.h"
@@ -9,6 +12,20 @@
 
 namespace sparsekiln {
 namespace {
+
+TensorView Operands::* operand_of(std::string_view computed) {
+  struct Row {
+    std::string_view name;
+    TensorView Operands::* operand;
+  };
+  constexpr Row kComputed[]{{"activations", &Operands::activations}, {"c", &Operands::c},
+                            {"dc_before", &Operands::dc_before},     {"sums", &Operands::sums},
+                            {"statistics", &Operands::statistics},   {"dmultiplier", &Operands::dmultiplier},
+                            {"daddend", &Operands::daddend},         {"dnorm", &Operands::dnorm}};
+  for (const Row& row : kComputed)
+    if (row.name == computed) return row.operand;
+  throw Error(ErrorKind::internal, "no operand is computed as an image is");
+}
 
 TensorView view_of(void* data, const HostActivation& activation) {
   return strided_view(data, activation.dtype, activation.rows(), activation.row_length(), activation.stride);
@@ -78,19 +95,28 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
       operands.edge_gain = view(place(inputs.edge_gain), problem.sum_type(), rows, product.out_features());
       operands.edge_bias = view(place(inputs.edge_bias), problem.sum_type(), rows, product.out_features());
     }
-    const auto of_cell = [&](TensorView Operands::* operand, const HostActivation& matrix) {
+    const auto of_end = [&](TensorView Operands::* operand, const HostActivation& matrix) {
       if (matrix.features != 0) operands.*operand = any.of_y(view_of(place(matrix.bytes), matrix));
     };
-    of_cell(&Operands::projection, inputs.cell.projection);
-    of_cell(&Operands::activations, inputs.cell.activations);
-    of_cell(&Operands::c_before, inputs.cell.c_before);
-    of_cell(&Operands::c, inputs.cell.c);
-    of_cell(&Operands::dc, inputs.cell.dc);
-    for (const PoisonedOutput& computed : output.cell()) {
-      const TensorView view = any.of_y(computed.view(place(computed)));
-      (computed.name() == "c"           ? operands.c
-       : computed.name() == "dc_before" ? operands.dc_before
-                                        : operands.activations) = view;
+    of_end(&Operands::projection, inputs.cell.projection);
+    of_end(&Operands::activations, inputs.cell.activations);
+    of_end(&Operands::c_before, inputs.cell.c_before);
+    of_end(&Operands::c, inputs.cell.c);
+    of_end(&Operands::dc, inputs.cell.dc);
+    const HostNormalisation& normalisation = inputs.normalisation;
+    if (ends.layer_norm) {
+      const std::int64_t width = features_of_group(product) * product.normalised_groups();
+      operands.gain = view(place(normalisation.gain), problem.out_dtype, width);
+      operands.bias = view(place(normalisation.bias), problem.out_dtype, width);
+      operands.epsilon = normalisation.epsilon;
+    }
+    of_end(&Operands::multiplier, normalisation.multiplier);
+    of_end(&Operands::addend, normalisation.addend);
+    of_end(&Operands::sums, normalisation.sums);
+    of_end(&Operands::statistics, normalisation.statistics);
+    for (const PoisonedOutput& computed : output.others()) {
+      const TensorView rows = computed.view(place(computed));
+      operands.*operand_of(computed.name()) = computed.name() == "dnorm" ? rows : any.of_y(rows);
     }
     operands.alpha = inputs.alpha;
     operands.beta = inputs.beta;
@@ -118,7 +144,7 @@ void ResidentSpmm::fetch(PoisonedOutput& output) const {
     device_->copy_out(to.image().data(), images_[number].memory, images_[number].bytes);
   };
   copy_out(0, output);
-  for (std::size_t i = 0; i < output.cell().size(); ++i) copy_out(i + 1, output.cell()[i]);
+  for (std::size_t i = 0; i < output.others().size(); ++i) copy_out(i + 1, output.others()[i]);
 }
 
 }  // namespace sparsekiln

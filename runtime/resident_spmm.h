@@ -16,8 +16,8 @@ namespace sparsekiln {
 /// kernel begin with.
 class ResidentSpmm {
  public:
-  /// Packs the weight where the kernel asks for it. `output`: y's image, with what y holds before. There are
-  /// `copies` of each operand, each aligned as memory of the device is.
+  /// Packs the weight where the kernel asks for it. `output`: y's image, and others, with what they hold
+  /// before. There are `copies` of each operand, each aligned as memory of the device is.
   ResidentSpmm(const Kernel& kernel, const Problem& problem, std::shared_ptr<const Device> device,
                const HostInputs& inputs, const PoisonedOutput& output, int copies = 1);
 
@@ -42,7 +42,7 @@ class ResidentSpmm {
     void* memory;
     std::size_t bytes;
   };
-  std::vector<Image> images_;  ///< y's of each copy, and what an LSTM's cell computes after it
+  std::vector<Image> images_;  ///< y's of each copy, and those of what is computed besides after it
   std::size_t bytes_ = 0;
 };
 

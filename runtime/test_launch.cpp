@@ -42,7 +42,7 @@ class ResidentTestLaunch : public PlacedOperands {
 void append(const PoisonedOutput& output, std::vector<std::byte>* image) {
   if (image == nullptr) return;
   image->insert(image->end(), output.image().begin(), output.image().end());
-  for (const PoisonedOutput& other : output.cell()) append(other, image);
+  for (const PoisonedOutput& other : output.others()) append(other, image);
 }
 
 class SpmmTestLaunch final : public TestLaunch {
@@ -59,8 +59,8 @@ class SpmmTestLaunch final : public TestLaunch {
                                         int copies) const override {
     const Spmm product(problem_);
     PoisonedOutput output(product, inputs_.n,
-                          stride(product, product.out_dtype, product.y_row_length(inputs_.n)));
-    if (inputs_.beta != 0) output.set(inputs_.y);
+                          stride(product, product.out_dtype, result_row_length(product, inputs_.n)));
+    output.hold(inputs_);
     ResidentSpmm resident(kernel, problem_, device, inputs_, output, copies);
     return std::make_unique<OnDevice>(*this, std::move(resident), std::move(output));
   }

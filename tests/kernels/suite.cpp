@@ -118,7 +118,7 @@ std::string Suite::take_seed(std::size_t turn) const {
 void launch(const Kernel& kernel, const Problem& problem, const HostInputs& inputs, PoisonedOutput& output,
             std::span<std::byte> workspace) {
   const std::shared_ptr<const Device>& device = Suite::current().device();
-  if (problem.epilogue.scale) output.set(inputs.y);
+  output.hold(inputs);
   ResidentSpmm operands(kernel, problem, device, inputs, output);
   operands[0].workspace = workspace.data();
   operands[0].workspace_size = static_cast<std::int64_t>(workspace.size());
@@ -136,7 +136,7 @@ std::vector<std::byte> image_of_run(const Kernel& kernel, const Problem& problem
 CheckResult launch_and_check(const Kernel& kernel, const Problem& problem, const HostInputs& inputs,
                              std::int64_t padding) {
   const Spmm product(problem);
-  const std::int64_t row = product.y_row_length(inputs.n);
+  const std::int64_t row = result_row_length(product, inputs.n);
   PoisonedOutput output(problem, inputs.n, packed_stride(product, product.out_dtype, row) + padding);
   launch(kernel, problem, inputs, output);
   return check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
