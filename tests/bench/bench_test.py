@@ -31,7 +31,7 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 _PARTS = {
     "meson.build", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
     "contestants.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
-    "gpu_results.py", "gpu_tables.py", "headline.py", "main_loop.py", "publish.py", "sparsekiln_command.py", "torch_contest.py", "triton_spmm.py",
+    "gpu_results.py", "gpu_tables.py", "headline.py", "main_loop.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "triton_spmm.py",
     "workloads.json", "workloads.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
@@ -513,10 +513,11 @@ class Bench(unittest.TestCase):
     def test_recurrent(self):
         rows = self.written_with_torch("recurrent.py")
         titles = [next(iter(row)) for row in rows]
-        self.assertEqual(titles, ["inference"] * 4 + ["forward and all gradients"] * 4)
+        lstm, small_world = (["inference"] * count + ["forward and all gradients"] * count for count in (4, 3))
+        self.assertEqual(titles, lstm + small_world + ["launches of SmallWorldLSTM"] * 2)
         for row in rows:
             self.assert_positive(float(row["median, ms"]), "median")
-            self.assert_positive(float(row["over BlockSparseLSTM"]), "ratio")
+            self.assert_positive(float(next(row[title] for title in row if title.startswith("over "))), "ratio")
 
     @needs_cpu
     def test_tuning(self):

@@ -1,6 +1,6 @@
 """Sequences of steps of a SmallWorldLSTM, by kernels: on tensors with memory, without a gradient.
 
-Matrices of all steps are [steps, n, features], and those of an internal step one of a list of them. Functions here are the
+Matrices of all steps are [steps, n, features]. Functions here are the
 bodies of the operators in small_world_operators.py.
 """
 
@@ -11,11 +11,16 @@ import torch
 
 from . import normalised_products as products
 from .lstm_steps import GATES
+from .memory import new_empty
 from .normalised_products import Blocks, Norm, blocks_of
 from .operands import check_matrix, check_weight, readable
-from .products import run, with_room
+from .products import run
 
 Tensor = torch.Tensor
+
+#: Rows, of one or more steps, that the gradient of a weight is summed over at a time. A product is not faster with more, and what
+#: it reads is still in a cache.
+ROWS = 512
 
 
 class Kept(NamedTuple):
@@ -50,6 +55,25 @@ class Network:
             m if number == 0 else None, a if number == 1 else None,
         )  # fmt: skip
 
+    def add_gradients(
+        self, dvalues: list[Tensor], h: Tensor, h0: Tensor, y: Tensor, dz: Tensor, dz_of_gates: Tensor, steps: slice
+    ) -> None:  # fmt: skip
+        """Adds to the gradients of all weights the sums over some steps, those that dz are of: dzᵀ · x, one launch each."""
+        count = steps.stop - steps.start
+        for number, weight in enumerate(self.weights):
+            of_sums = (dz_of_gates if number == self.gates else dz[number])[:count]
+            if number > 0:
+                pairs = [(y[number - 1, steps], of_sums)]
+            elif steps.start > 0:
+                pairs = [(h[steps.start - 1 : steps.stop - 1], of_sums)]
+            else:
+                pairs = [(h0.unsqueeze(0), of_sums[:1]), (h[: count - 1], of_sums[1:])]
+            for x, dy in pairs:
+                rows = x.shape[0] * x.shape[1]
+                if rows:
+                    kernel = weight.kernel("grad_weight", "scale", rows)
+                    run(kernel, rows, x.flatten(0, 1), dy.flatten(0, 1), dvalues[number][: len(weight.values)], beta=1.0)
+
     def norm_of_gates(self, step: int, kept: Kept, dropped: Tensor | None) -> Norm:
         return Norm(
             self.of_cell, self.gains[-1], self.biases[-1], kept.gate_sums[step], kept.gate_statistics[step], dropped
@@ -75,11 +99,11 @@ def check(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias
             raise ValueError(f"{name} has the shape {tuple(one.shape)}; this network takes {list(shape)}")
 
 
-def _memory(like: Tensor, state: Tensor, internal: int, steps: int, n: int, hidden: int) -> Kept:
+def memory(like: Tensor, state: Tensor, internal: int, steps: int, n: int, hidden: int) -> Kept:
     return Kept(
-        like.new_empty((internal, steps, n, hidden)), like.new_empty((internal, steps, n, hidden)),
-        state.new_empty((internal, steps, n, 2)), like.new_empty((steps, n, GATES * hidden)),
-        state.new_empty((steps, n, 2 * GATES)), state.new_empty((steps, n, hidden)),
+        new_empty(like, (internal, steps, n, hidden)), new_empty(like, (internal, steps, n, hidden)),
+        new_empty(state, (internal, steps, n, 2)), new_empty(like, (steps, n, GATES * hidden)),
+        new_empty(state, (steps, n, 2 * GATES)), new_empty(state, (steps, n, hidden)),
     )  # fmt: skip
 
 
@@ -90,8 +114,8 @@ def forward(
     check(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped)
     steps, n, hidden = m.shape
     network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, dropped is not None)
-    kept = _memory(m, c0, network.gates, steps if keep else 1, n, hidden)
-    h_of_all = m.new_empty((steps, n, hidden))
+    kept = memory(m, c0, network.gates, steps if keep else 1, n, hidden)
+    h_of_all = new_empty(m, (steps, n, hidden))
     m, a, h, c = m.contiguous(), a.contiguous(), readable(h0, 16), readable(c0, 16)
     for step in range(steps):
         place = step if keep else 0
@@ -127,51 +151,41 @@ def backward(
     network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, dropped is not None)
     internal = network.gates
     m, a, h0, c0 = m.contiguous(), a.contiguous(), readable(h0, 16), readable(c0, 16)
-    dz = m.new_empty((internal, steps, n, hidden))
-    dz_of_gates = m.new_empty((steps, n, GATES * hidden))
-    dm, da = torch.empty_like(m), torch.empty_like(a)
+    window = min(steps, max(1, -(-ROWS // max(n, 1))))
+    dz = new_empty(m, (internal, window, n, hidden))
+    dz_of_gates = new_empty(m, (window, n, GATES * hidden))
+    dm, da = new_empty(m, m.shape), new_empty(m, m.shape)
     dc = torch.zeros_like(c0) if dc_n is None else dc_n.clone(memory_format=torch.contiguous_format)
     divided = products.parts(n, m.device)
     dnorm = dc.new_zeros((internal, divided, 2 * hidden))
     dnorm_of_gates = dc.new_zeros((divided, 2 * GATES * hidden))
+    dvalues = [one.new_zeros(one.shape) for one in values]
     after = None
     for step in reversed(range(steps)):
+        place = step % window
         of_cell = {"c_before": kept.c[step - 1] if step else c0, "c": kept.c[step], "dc": dc, "dc_before": dc}
         norm = network.norm_of_gates(step, kept, None if dropped is None else dropped[step])
         if after is None:
-            products.backward_of_last(values[0], dh[step], dz_of_gates[step], norm, dnorm_of_gates, **of_cell)
+            products.backward_of_last(values[0], dh[step], dz_of_gates[place], norm, dnorm_of_gates, **of_cell)
         else:
             products.backward(
-                network.weights[0], after, dz_of_gates[step], norm, dnorm_of_gates, residual=dh[step], **of_cell
+                network.weights[0], after, dz_of_gates[place], norm, dnorm_of_gates, residual=dh[step], **of_cell
             )  # fmt: skip
-        after = dz_of_gates[step]
+        after = dz_of_gates[place]
         for number in reversed(range(internal)):
             other = {0: {"dmultiplier": dm[step]}, 1: {"daddend": da[step]}}.get(number, {})
             norm = network.norm(number, step, kept, m[step], a[step])
-            products.backward(network.weights[number + 1], after, dz[number, step], norm, dnorm[number], **other)
-            after = dz[number, step]
+            products.backward(network.weights[number + 1], after, dz[number, place], norm, dnorm[number], **other)
+            after = dz[number, place]
+        if place == 0:
+            of_window = slice(step, min(step + window, steps))
+            network.add_gradients(dvalues, h, h0, kept.y, dz, dz_of_gates, of_window)
     dh0 = torch.zeros_like(h0)
     if after is not None:
         first = network.weights[0]
         run(first.kernel("grad_input", "none", n), n, after, first.values, dh0)
     dnorm, dnorm_of_gates = dnorm.sum(1), dnorm_of_gates.sum(0)
-    dvalues = [_grad_weight(network.weights[0], values[0], dz[0], h, h0)]
-    for number in range(1, internal + 1):
-        of_sums = dz[number] if number < internal else dz_of_gates
-        dvalues.append(_grad_weight(network.weights[number], values[number], of_sums, kept.y[number - 1]))
     return Gradients(
         dm, da, dh0, dc, dvalues, *(one.to(gains.dtype, copy=True) for one in dnorm.split(hidden, 1)),
         *(one.to(gains.dtype, copy=True) for one in dnorm_of_gates.split(GATES * hidden)),
     )  # fmt: skip
-
-
-def _grad_weight(weight: Blocks, values: Tensor, dz: Tensor, x: Tensor, before: Tensor | None = None) -> Tensor:
-    """The sum over all steps of dzᵀ · x, in one launch; with `before`, x of the first step, x is that of the step after."""
-    pairs = [(x.flatten(0, 1), dz.flatten(0, 1))]
-    if before is not None:
-        pairs = [(x[:-1].flatten(0, 1), dz[1:].flatten(0, 1)), (before, dz[0])] if len(dz) else []
-    dw = weight.values.new_zeros(weight.values.shape)
-    for number, (inputs, gradients) in enumerate(pair for pair in pairs if pair[0].shape[0]):
-        kernel = weight.kernel("grad_weight", "scale", inputs.shape[0])
-        run(kernel, inputs.shape[0], inputs, gradients, dw, beta=float(number > 0))
-    return with_room(dw, values.shape[0])

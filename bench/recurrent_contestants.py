@@ -1,0 +1,152 @@
+"""What bench/recurrent.py compares recurrent layers with: the same networks of PyTorch's operators around block-sparse products,
+dense networks of as many parameters, and products alone."""
+
+import torch
+
+from sparsekiln.torch import BlockSparseLinear, BlockSparseLSTM, SmallWorldLSTM, normalised_products, small_world_steps
+from sparsekiln.torch.lstm_steps import GATES
+from sparsekiln.torch.products import run
+
+_EPSILON = 1e-6
+
+
+class SeparateLSTM(torch.nn.Module):
+    """A BlockSparseLSTM of what there is without it: one product for the four gates of a step, and PyTorch's operators."""
+
+    def __init__(self, ours: BlockSparseLSTM):
+        super().__init__()
+        gates = ours.gates[0]
+        recurrent = gates.recurrent
+        self.input = torch.nn.Linear(ours.input_size, GATES * ours.hidden_size)
+        self.recurrent = BlockSparseLinear(ours.hidden_size, GATES * ours.hidden_size, recurrent.layout, recurrent.block, bias=False)
+        self.input.load_state_dict(gates.input.state_dict())
+        self.recurrent.load_state_dict(recurrent.state_dict())
+        self.units = ours.hidden_size
+
+    def forward(self, x):
+        projection = self.input(x)
+        h = c = x.new_zeros((x.shape[1], self.units))
+        steps = []
+        for z in projection:
+            i, f, g, o = (z + self.recurrent(h)).chunk(GATES, 1)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            steps.append(h)
+        return torch.stack(steps), (h, c)
+
+
+class SeparateSmallWorld(torch.nn.Module):
+    """A SmallWorldLSTM of what there is without it: a product for each internal step and for all gates, and PyTorch's operators.
+    Has the parameters of `ours` itself."""
+
+    def __init__(self, ours: SmallWorldLSTM):
+        super().__init__()
+        self.ours = ours
+
+    def forward(self, x):
+        ours = self.ours
+        m = ours._on_units(ours.multiply_norm(ours.multiply(x)), 1)
+        a = ours._on_units(ours.add_norm(ours.add(x)), 0)
+        units = ours.hidden_size
+        h = c = x.new_zeros((x.shape[1], units))
+        steps = []
+        for of_m, of_a in zip(m, a):
+            for number, (layer, norm) in enumerate(zip(ours.internal, ours.internal_norms)):
+                h = norm(layer(h))
+                if number == 0:
+                    h = h * of_m
+                else:
+                    h = torch.relu(h + of_a if number == 1 else h)
+            z = ours.gates(h).unflatten(-1, (GATES, units))
+            z = torch.nn.functional.layer_norm(z, (units,), None, None, _EPSILON) * ours.gate_gains + ours.gate_biases
+            i, f, u, o = z.unbind(-2)
+            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(u)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            steps.append(h)
+        return torch.stack(steps), (h, c)
+
+
+class SmallWorldKernels:
+    """The launches of a SmallWorldLSTM for some steps, forward and backward, in memory that is there: with normalisation, or the
+    products alone."""
+
+    def __init__(self, ours: SmallWorldLSTM, steps: int, n: int):
+        layers = [*ours.internal, ours.gates]
+        units = ours.hidden_size
+        gains = torch.stack([norm.weight.detach() for norm in ours.internal_norms])
+        self.network = small_world_steps.Network(
+            [layer.weight_values.detach() for layer in layers], [layer.crow_indices for layer in layers],
+            [layer.col_indices for layer in layers], gains, torch.zeros_like(gains), ours.gate_gains.detach().flatten(),
+            ours.gate_biases.detach().flatten(), False,
+        )  # fmt: skip
+        self.steps, self.n = steps, n
+        x = torch.randn(n, units)
+        self.kept = small_world_steps.memory(x, x, len(ours.internal), 1, n, units)
+        self.h, self.c, self.m, self.a, self.dh, self.dc, self.dm, self.da = (torch.randn(n, units) for _ in range(8))
+        self.dz, self.dz_of_gates = torch.randn(len(ours.internal), n, units), torch.randn(n, GATES * units)
+        parts = normalised_products.parts(n, x.device)
+        self.dnorm, self.dnorm_of_gates = torch.zeros(len(ours.internal), parts, 2 * units), torch.zeros(parts, 2 * GATES * units)
+        self.window = min(steps, -(-small_world_steps.ROWS // n))
+        rows = self.window * n
+        self.x_rows, self.dz_rows, self.dz_of_gates_rows = (torch.randn(rows, k * units) for k in (1, 1, GATES))
+        self.normalised()
+
+    def normalised(self) -> None:
+        """All steps forward, and all backward."""
+        network, kept = self.network, self.kept
+        of_gates = network.norm_of_gates(0, kept, None)
+        norms = [network.norm(number, 0, kept, self.m, self.a) for number in range(network.gates)]
+        for _ in range(self.steps):
+            x = self.h
+            for number, norm in enumerate(norms):
+                normalised_products.forward(network.weights[number], x, kept.y[number, 0], norm, _EPSILON)
+                x = kept.y[number, 0]
+            normalised_products.forward(network.weights[-1], x, self.dh, of_gates, _EPSILON, c_before=self.c, c=kept.c[0])
+        for _ in range(self.steps):
+            normalised_products.backward(
+                network.weights[0], self.dz[0], self.dz_of_gates, of_gates, self.dnorm_of_gates, residual=self.dh,
+                c_before=self.c, c=kept.c[0], dc=self.dc, dc_before=self.dc,
+            )  # fmt: skip
+            after = self.dz_of_gates
+            for number in reversed(range(network.gates)):
+                other = {0: {"dmultiplier": self.dm}, 1: {"daddend": self.da}}.get(number, {})
+                normalised_products.backward(
+                    network.weights[number + 1], after, self.dz[number], norms[number], self.dnorm[number], **other
+                )  # fmt: skip
+                after = self.dz[number]
+        self._gradients_of_weights()
+
+    def alone(self) -> None:
+        """The products of all steps forward, and all backward."""
+        network, kept = self.network, self.kept
+        for _ in range(self.steps):
+            for number in range(network.gates):
+                self._product("forward", number, self.h, kept.y[number, 0])
+            self._product("forward", network.gates, self.h, kept.gate_sums[0])
+        for _ in range(self.steps):
+            self._product("grad_input", 0, self.dz[0], self.dh)
+            for number in reversed(range(network.gates)):
+                of_gates = number + 1 == network.gates
+                self._product("grad_input", number + 1, self.dz_of_gates if of_gates else self.dz[number + 1], self.dz[number])
+        self._gradients_of_weights()
+
+    def _product(self, operation: str, number: int, x: torch.Tensor, y: torch.Tensor) -> None:
+        weight = self.network.weights[number]
+        run(weight.kernel(operation, "none", self.n), self.n, x, weight.values, y)
+
+    def _gradients_of_weights(self) -> None:
+        network, rows = self.network, len(self.x_rows)
+        for _ in range(self.steps // self.window):
+            for number, weight in enumerate(network.weights):
+                dz = self.dz_of_gates_rows if number == network.gates else self.dz_rows
+                run(weight.kernel("grad_weight", "scale", rows), rows, self.x_rows, dz, torch.empty_like(weight.values))
+
+
+def parameters(layer: torch.nn.Module) -> int:
+    return sum(one.numel() for one in layer.parameters())
+
+
+def dense_of_as_many(count: int, inputs: int) -> torch.nn.LSTM:
+    """The dense layer whose number of parameters is nearest: 4 · units · (units + inputs + 2)."""
+    units = round((((inputs + 2) ** 2 + count) ** 0.5 - (inputs + 2)) / 2)
+    return torch.nn.LSTM(inputs, units)
