@@ -28,6 +28,7 @@ from .fusion import fuse_conv_bn, fuse_conv_bn_
 from .layers import BlockSparseLinear
 from .matmul import batched_linear, dds, dsd, matmul, sdd
 from .normalisation import normalize_filters, weight_norm
+from .normalised import lstm_cell, normalised_linear, normalised_lstm_cell
 from .recurrent import BlockSparseLSTM, BlockSparseLSTMCell
 from .report import Replaced, Report
 from .small_world import SmallWorldLSTM
@@ -39,7 +40,8 @@ from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConv
 __all__ = [
     "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseConvTranspose1d", "BlockSparseConvTranspose2d",
     "BlockSparseConvTranspose3d", "BlockSparseLSTM", "BlockSparseLSTMCell", "BlockSparseLinear", "Replaced", "Report", "SmallWorldLSTM", "Sparsifier", "batched_linear", "dds", "dsd",
-    "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "matmul", "normalize_filters", "sdd", "sparsify_", "weight_norm",
+    "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "lstm_cell", "matmul", "normalised_linear", "normalised_lstm_cell",
+    "normalize_filters", "sdd", "sparsify_", "weight_norm",
 ]  # fmt: skip
 
 _share_threads()

@@ -22,10 +22,13 @@ class Blocks(NamedTuple):
 
     kernels: LayoutKernels
     values: Tensor
+    sides: tuple[int, int] | None = None  #: features of inputs and of outputs, where last blocks are partial
 
     @property
     def features(self) -> tuple[int, int]:
         """Those of inputs and of outputs."""
+        if self.sides is not None:
+            return self.sides
         layout = self.kernels.layout
         return layout.cols * self.values.shape[2], layout.rows * self.values.shape[1]
 
@@ -43,9 +46,8 @@ def blocks_of(crow: Tensor, col: Tensor, values: Tensor, in_features: int) -> Bl
 
 def no_blocks(features: int, like: Tensor) -> Blocks:
     """A weight without blocks, whose gradient by the input is that of nothing but the residual."""
-    side = like.shape[2]
-    layout = sparsekiln.Layout.from_csr(1, features // side, [0, 0], [])
-    return Blocks(kernels_of(layout), like.new_empty((0, *like.shape[1:])))
+    layout = sparsekiln.Layout.from_csr(1, blocks_for(features, like.shape[2]), [0, 0], [])
+    return Blocks(kernels_of(layout), like.new_empty((0, *like.shape[1:])), (features, like.shape[1]))
 
 
 class Norm(NamedTuple):

@@ -1,0 +1,224 @@
+"""Products whose results are normalised, as functions on BSR tensors: normalised_linear, and cells of LSTMs.
+
+The operators torch.ops.sparsekiln.normalised and normalised_backward are what they consist of; they are differentiable once.
+"""
+
+from typing import Optional
+
+import torch
+
+from . import lstm_operators
+from . import normalised_products as products
+from .functional import autocast, check_bsr, indices_of, keep_out_of_graphs, parse_activation
+from .lstm_steps import GATES, state_type
+from .normalised_products import Norm, blocks_of
+from .operands import check_bias, check_matrix, check_weight, dense, readable
+from .operators import refuse_derivatives, refuse_forward_mode, refuse_transforms_of_bsr
+
+Tensor = torch.Tensor
+
+
+def _epilogue(activation: str, multiplier: Tensor | None, addend: Tensor | None, cell: bool) -> str:
+    parts = ["layer_norm", "multiply" if multiplier is not None else "", "add" if addend is not None else ""]
+    return "+".join(filter(None, [*parts, "lstm" if cell else "" if activation == "none" else activation]))
+
+
+def _check(x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before) -> None:
+    check_weight(values, crow, col, in_features, out_features)
+    check_matrix("the input", x, in_features, values)
+    for name, one in (("gain", gain), ("bias", bias)):
+        if one.dim() != 1 or one.shape[0] != out_features:
+            raise ValueError(f"{name} has the shape {tuple(one.shape)}; this layer takes [{out_features}]")
+        check_bias(one, out_features, values)
+    features = out_features // (1 if c_before is None else GATES)
+    for name, one in (("multiplier", multiplier), ("addend", addend), ("c", c_before)):
+        if one is None:
+            continue
+        if tuple(one.shape) != (x.shape[0], features):
+            raise ValueError(f"{name} has the shape {tuple(one.shape)}; this layer takes {[x.shape[0], features]} for this input")
+        wanted = state_type(x.dtype) if name == "c" else x.dtype
+        if one.dtype != wanted or one.device != x.device:
+            raise TypeError(f"{name} is {one.dtype} on {one.device}; this layer takes {wanted} on {x.device}")
+
+
+@torch.library.custom_op("sparsekiln::normalised", mutates_args=())
+def normalised(
+    x: Tensor, values: Tensor, gain: Tensor, bias: Tensor, crow: Tensor, col: Tensor, in_features: int, out_features: int,
+    multiplier: Optional[Tensor], addend: Optional[Tensor], c_before: Optional[Tensor], activation: str, epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """y, c (empty without c_before), the sums before normalisation, and the mean and 1/σ of each batch row."""
+    _check(x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before)
+    n, groups = x.shape[0], 1 if c_before is None else GATES
+    state = state_type(x.dtype)
+    y = x.new_empty((n, out_features // groups))
+    c = y.new_empty(y.shape if groups > 1 else 0, dtype=state)
+    norm = Norm(
+        _epilogue(activation, multiplier, addend, groups > 1), dense(gain), dense(bias), x.new_empty((n, out_features)),
+        x.new_empty((n, 2 * groups), dtype=state), *(None if one is None else readable(one, 16) for one in (multiplier, addend)),
+    )  # fmt: skip
+    cell = {} if c_before is None else {"c_before": readable(c_before, 16), "c": c}
+    weight = blocks_of(crow, col, values, in_features)._replace(sides=(in_features, out_features))
+    products.forward(weight, readable(x, 16), y, norm, epsilon, **cell)
+    return y, c, norm.sums, norm.statistics
+
+
+@normalised.register_fake
+def _(x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before, activation, epsilon):
+    _check(x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before)
+    n, groups = x.shape[0], 1 if c_before is None else GATES
+    of_state = {"dtype": state_type(x.dtype)}
+    y = x.new_empty((n, out_features // groups))
+    c = y.new_empty(y.shape if groups > 1 else 0, **of_state)
+    return y, c, x.new_empty((n, out_features)), x.new_empty((n, 2 * groups), **of_state)
+
+
+@torch.library.custom_op("sparsekiln::normalised_backward", mutates_args=())
+def normalised_backward(
+    dy: Tensor, dc: Optional[Tensor], values: Tensor, gain: Tensor, bias: Tensor, multiplier: Optional[Tensor],
+    addend: Optional[Tensor], c_before: Optional[Tensor], c: Tensor, sums: Tensor, statistics: Tensor, activation: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of the sums, of gain and bias, and of multiplier, addend and c_before: empty where there is none."""
+    n, features, cell = dy.shape[0], sums.shape[1], c_before is not None
+    norm = Norm(
+        _epilogue(activation, multiplier, addend, cell), dense(gain), dense(bias), sums, statistics,
+        *(None if one is None else readable(one, 16) for one in (multiplier, addend)),
+    )  # fmt: skip
+    dz = torch.empty_like(sums)
+    dnorm = statistics.new_zeros((products.parts(n, dy.device), 2 * features))
+    dmultiplier = dy.new_empty(dy.shape if multiplier is not None and not cell else 0)
+    daddend = dy.new_empty(dy.shape if addend is not None else 0)
+    dc_before = c.new_empty(c.shape)
+    others = {}
+    if cell:
+        dc = torch.zeros_like(c) if dc is None else readable(dc, 16)
+        others = {"c_before": readable(c_before, 16), "c": c, "dc": dc, "dc_before": dc_before}
+    elif multiplier is not None:
+        others["dmultiplier"] = dmultiplier
+    if addend is not None:
+        others["daddend"] = daddend
+    products.backward_of_last(values, readable(dy, 16), dz, norm, dnorm, **others)
+    dgain, dbias = (one.to(gain.dtype, copy=True) for one in dnorm.sum(0).split(features))
+    return dz, dgain, dbias, dmultiplier, daddend, dc_before
+
+
+@normalised_backward.register_fake
+def _(dy, dc, values, gain, bias, multiplier, addend, c_before, c, sums, statistics, activation):
+    cell = c_before is not None
+    return (
+        sums.new_empty(sums.shape), gain.new_empty(gain.shape), bias.new_empty(bias.shape),
+        dy.new_empty(dy.shape if multiplier is not None and not cell else 0), dy.new_empty(dy.shape if addend is not None else 0),
+        c.new_empty(c.shape),
+    )  # fmt: skip
+
+
+def _save(ctx, inputs, output) -> None:
+    x, values, gain, bias, crow, col, *ctx.features, multiplier, addend, c_before, ctx.activation, _ = inputs
+    y, c, sums, statistics = output
+    ctx.mark_non_differentiable(sums, statistics, *([] if c_before is not None else [c]))
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, values, gain, bias, crow, col, multiplier, addend, c_before, c, sums, statistics)
+
+
+def _gradients(ctx, dy, dc, *_) -> tuple:
+    x, values, gain, bias, crow, col, multiplier, addend, c_before, c, sums, statistics = ctx.saved_tensors
+    if dy is None and dc is None:
+        return (None,) * 13
+    ops = torch.ops.sparsekiln
+    if dy is None:
+        dy = x.new_zeros((x.shape[0], c.shape[1]))
+    dz, dgain, dbias, dmultiplier, daddend, dc_before = ops.normalised_backward(
+        dy, dc, values, gain, bias, multiplier, addend, c_before, c, sums, statistics, ctx.activation
+    )  # fmt: skip
+    needs = ctx.needs_input_grad
+    dx = dw = None
+    if needs[0]:
+        dx = ops.linear_grad_input(dz, None, values, crow, col, *ctx.features, "none")
+    if needs[1]:
+        dw, _ = ops.linear_grad_weight(x, dz, None, crow, col, *values.shape[1:], *ctx.features, "none", False)
+    multiplies = multiplier is not None and c_before is None
+    return (
+        dx, dw, dgain, dbias, None, None, None, None, dmultiplier if multiplies else None, daddend if addend is not None else None,
+        dc_before if c_before is not None else None, None, None,
+    )  # fmt: skip
+
+
+normalised.register_autograd(_gradients, setup_context=_save)
+
+
+def _operands(x: Tensor, weight: Tensor, *others: Tensor | None) -> list:
+    """Rows of x, the values of the weight, and what has rows as well, with leading dimensions joined."""
+    check_bsr(weight)
+    refuse_transforms_of_bsr()
+    refuse_forward_mode()
+    refuse_derivatives("normalised layers")
+    if x.dim() == 0 or x.shape[-1] != weight.shape[1]:
+        raise ValueError(f"the input has the shape {tuple(x.shape)}; this weight takes [..., {weight.shape[1]}]")
+    of_type = autocast(x.device.type, x, weight.values(), *others)
+    return [one if one is None or one.dim() < 2 or one is of_type[1] else one.flatten(0, -2) for one in of_type]
+
+
+def _numbers(given: Tensor | None, features: int, value: float, like: Tensor) -> Tensor:
+    return like.new_full((features,), value) if given is None else given
+
+
+@keep_out_of_graphs
+def normalised_linear(
+    x: Tensor, weight: Tensor, gain: Tensor | None = None, bias: Tensor | None = None, *, multiplier: Tensor | None = None,
+    addend: Tensor | None = None, activation: str | None = None, epsilon: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """act((LN(x · Wᵀ) · gain + bias) · multiplier + addend), where LN is layer normalisation (Ba, Kiros & Hinton 2016) over all
+    outputs, and W a BSR tensor [out, in] of PyTorch. One launch; the gradient by what is normalised is another.
+
+    x[..., in] -> [..., out]; gain and bias [out], by default 1 and 0; multiplier and addend [..., out]. `activation` is None or one
+    of sparsekiln.activations. Differentiable once.
+    """
+    out_features, in_features = weight.shape
+    rows, values, multiplier, addend, gain, bias = _operands(x, weight, multiplier, addend, gain, bias)
+    entry = indices_of(weight, weight)
+    y, *_ = normalised(
+        rows, values, _numbers(gain, out_features, 1, rows), _numbers(bias, out_features, 0, rows), entry.crow, entry.col,
+        in_features, out_features, multiplier, addend, None, parse_activation(activation), epsilon,
+    )  # fmt: skip
+    return y.reshape(*x.shape[:-1], out_features)
+
+
+@keep_out_of_graphs
+def lstm_cell(projection: Tensor, h: Tensor, c: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The next (h, c) of an LSTM: i, f, g and o are made of projection + h · Wᵀ, where W is a BSR tensor [4 · hidden, hidden] of
+    PyTorch whose four parts have the same blocks. One launch, and one for the gradient by what gates are made of.
+
+    projection[n, 4 · hidden]: what the step's input gives, with all biases; h[n, hidden]; c[n, hidden], in float32, in float64 of
+    float64. Differentiable once.
+    """
+    h_rows, values, projection = _operands(h, weight, projection)
+    entry = indices_of(weight, weight)
+    keep = torch.is_grad_enabled() and any(one.requires_grad for one in (projection, h_rows, c, values))
+    _, h_n, c_n, *_ = lstm_operators.lstm(
+        projection, h_rows, c.to(state_type(h_rows.dtype)), values, entry.crow, entry.col, [h_rows.shape[0]], False, keep
+    )  # fmt: skip
+    return h_n, c_n
+
+
+@keep_out_of_graphs
+def normalised_lstm_cell(
+    x: Tensor, c: Tensor, weight: Tensor, gain: Tensor | None = None, bias: Tensor | None = None, *,
+    multiplier: Tensor | None = None, epsilon: float = 1e-5,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The next (h, c) of an LSTM each of whose gates is normalised by itself: i, f, g and o are parts of x · Wᵀ, where W is a BSR
+    tensor [4 · hidden, in] of PyTorch; i, f, o = sigmoid(v), g = tanh(v) · multiplier, v = LN(·) · gain + bias.
+
+    x[n, in]; c[n, hidden], in float32, in float64 of float64; gain and bias [4 · hidden], by default 1 and 0; multiplier[n, hidden],
+    such as a mask of dropout, to which there is no gradient. Differentiable once.
+    """
+    out_features, in_features = weight.shape
+    if out_features % GATES:
+        raise ValueError(f"a weight with {out_features} rows; those of four gates of one size would work")
+    if multiplier is not None and multiplier.requires_grad:
+        raise ValueError("the multiplier requires a gradient, which the cell does not compute; multiplier.detach() would work")
+    rows, values, multiplier, gain, bias = _operands(x, weight, multiplier, gain, bias)
+    entry = indices_of(weight, weight)
+    h, c_n, *_ = normalised(
+        rows, values, _numbers(gain, out_features, 1, rows), _numbers(bias, out_features, 0, rows), entry.crow, entry.col,
+        in_features, out_features, multiplier, None, c.to(state_type(rows.dtype)), "none", epsilon,
+    )  # fmt: skip
+    return h, c_n

@@ -1,0 +1,155 @@
+"""normalised_linear, lstm_cell and normalised_lstm_cell against PyTorch's operators on dense weights, with all gradients."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import sparsekiln  # noqa: E402
+from sparsekiln.torch import lstm_cell, normalised_linear, normalised_lstm_cell  # noqa: E402
+
+N, INPUTS, UNITS, BLOCK = 9, 48, 32, 16
+TYPES = [torch.float64, torch.float32, torch.bfloat16]
+LEAST = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03}
+
+
+def bsr(rows, columns, dtype, alike=1, seed=3):
+    """A BSR weight of `alike` parts with the same blocks, and its values as a leaf."""
+    mask = np.tile(sparsekiln.patterns.random(rows // alike // BLOCK, columns // BLOCK, 0.6, seed=seed).mask(), (alike, 1))
+    dense = torch.randn(rows, columns, dtype=dtype) * torch.from_numpy(mask).repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+    made = dense.to_sparse_bsr((BLOCK, BLOCK))
+    values = made.values().clone().requires_grad_()
+    return torch.sparse_bsr_tensor(made.crow_indices(), made.col_indices(), values, made.shape), values
+
+
+def dense_of(weight, values):
+    """The dense weight in float64, differentiable by the values that it gets."""
+    crow, col = weight.crow_indices(), weight.col_indices()
+    rows = torch.arange(len(crow) - 1).repeat_interleave(crow.diff())
+    blocks = torch.zeros(len(crow) - 1, weight.shape[1] // BLOCK, BLOCK, BLOCK, dtype=torch.float64)
+    return blocks.index_put((rows, col), values).transpose(1, 2).reshape(weight.shape)
+
+
+def leaves(dtype, *shapes):
+    return [None if shape is None else (1 + 0.3 * torch.randn(*shape)).to(dtype).requires_grad_() for shape in shapes]
+
+
+def doubled(tensors):
+    return [None if one is None else one.detach().double().requires_grad_() for one in tensors]
+
+
+def assert_alike(found, wanted, inputs, exact, least):
+    """Results, and the gradients of a loss of them."""
+    weights = [torch.randn_like(one) for one in wanted]
+    sum((one.double() * weight).sum() for one, weight in zip(found, weights)).backward()
+    sum((one * weight).sum() for one, weight in zip(wanted, weights)).backward()
+    pairs = [*zip(found, wanted), *((one.grad, other.grad) for one, other in zip(inputs, exact) if one is not None)]
+    for one, other in pairs:
+        assert one.shape == other.shape
+        assert (one.double() - other).norm() <= least * other.norm()
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize(
+    ("activation", "multiplies", "adds", "affine"),
+    [(None, False, False, False), ("relu", False, True, True), ("gelu", True, True, True), ("tanh", True, False, True)],
+)
+def test_a_normalised_linear_layer_is_what_separate_operators_compute(activation, multiplies, adds, affine, dtype):
+    torch.manual_seed(0)
+    weight, values = bsr(UNITS, INPUTS, dtype)
+    inputs = leaves(
+        dtype, (3, N, INPUTS), (UNITS,) if affine else None, (UNITS,) if affine else None, (3, N, UNITS) if multiplies else None,
+        (3, N, UNITS) if adds else None,
+    )  # fmt: skip
+    x, gain, bias, multiplier, addend = inputs
+    y = normalised_linear(x, weight, gain, bias, multiplier=multiplier, addend=addend, activation=activation, epsilon=1e-3)
+    exact = doubled([*inputs, values])
+    x, gain, bias, multiplier, addend, of_blocks = exact
+    wanted = torch.nn.functional.layer_norm(x @ dense_of(weight, of_blocks).T, (UNITS,), gain, bias, 1e-3)
+    wanted = wanted if multiplier is None else wanted * multiplier
+    wanted = wanted if addend is None else wanted + addend
+    wanted = getattr(torch.nn.functional, activation)(wanted) if activation else wanted
+    assert_alike([y], [wanted], [*inputs, values], exact, LEAST[dtype])
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_a_cell_is_that_of_torch(dtype):
+    torch.manual_seed(0)
+    weight, values = bsr(4 * UNITS, UNITS, dtype, alike=4)
+    inputs = leaves(dtype, (N, 4 * UNITS), (N, UNITS), (N, UNITS))
+    h, c = lstm_cell(*inputs, weight)
+    exact = doubled([*inputs, values])
+    projection, before, state, of_blocks = exact
+    i, f, g, o = (projection + before @ dense_of(weight, of_blocks).T).chunk(4, 1)
+    state = f.sigmoid() * state + i.sigmoid() * g.tanh()
+    assert_alike([h, c], [o.sigmoid() * state.tanh(), state], [*inputs, values], exact, LEAST[dtype])
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("multiplies", [False, True])
+def test_the_gates_of_a_normalised_cell_are_normalised_one_by_one(multiplies, dtype):
+    torch.manual_seed(0)
+    weight, values = bsr(4 * UNITS, INPUTS, dtype)
+    inputs = leaves(dtype, (N, INPUTS), (N, UNITS), (4 * UNITS,), (4 * UNITS,))
+    mask = (torch.rand(N, UNITS) > 0.5).to(dtype) * 2 if multiplies else None
+    x, c, gain, bias = inputs
+    h, c = normalised_lstm_cell(x, c, weight, gain, bias, multiplier=mask)
+    exact = doubled([*inputs, values])
+    x, state, gain, bias, of_blocks = exact
+    z = (x @ dense_of(weight, of_blocks).T).unflatten(1, (4, UNITS))
+    z = torch.nn.functional.layer_norm(z, (UNITS,)).flatten(1) * gain + bias
+    i, f, g, o = z.chunk(4, 1)
+    g = g.tanh() if mask is None else g.tanh() * mask.double()
+    state = f.sigmoid() * state + i.sigmoid() * g
+    assert_alike([h, c], [o.sigmoid() * state.tanh(), state], [*inputs, values], exact, LEAST[dtype])
+
+
+def test_gradients_are_those_of_finite_differences():
+    torch.manual_seed(0)
+    weight, values = bsr(UNITS, INPUTS, torch.float64)
+    crow, col = weight.crow_indices(), weight.col_indices()
+    inputs = leaves(torch.float64, (2, INPUTS), (UNITS,), (UNITS,), (2, UNITS), (2, UNITS))
+
+    def layer(values, x, gain, bias, multiplier, addend):
+        one = torch.sparse_bsr_tensor(crow, col, values, weight.shape)
+        return normalised_linear(x, one, gain, bias, multiplier=multiplier, addend=addend, activation="tanh")
+
+    assert torch.autograd.gradcheck(layer, (values, *inputs))
+
+
+def test_features_that_cut_their_last_block_are_normalised_without_what_is_missing():
+    torch.manual_seed(0)
+    x = torch.randn(N, INPUTS, dtype=torch.float64)
+    dense = torch.randn(UNITS, INPUTS, dtype=torch.float64)
+    crow, col = torch.tensor([0, 3, 6]), torch.arange(3).repeat(2)
+    values = dense.to_sparse_bsr((BLOCK, BLOCK)).values()
+    gain, bias = torch.rand(25, dtype=torch.float64, requires_grad=True), torch.rand(25, dtype=torch.float64)
+    y, *_ = torch.ops.sparsekiln.normalised(x, values, gain, bias, crow, col, INPUTS, 25, None, None, None, "none", 1e-5)
+    wanted = torch.nn.functional.layer_norm(x @ dense[:25].T, (25,), gain, bias)
+    torch.testing.assert_close(y, wanted)
+    torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), gain)[0] for one in (y, wanted)))
+
+
+def test_an_empty_batch_has_gradients_of_zeros():
+    weight, values = bsr(UNITS, INPUTS, torch.float32)
+    x, gain = leaves(torch.float32, (0, INPUTS), (UNITS,))
+    normalised_linear(x, weight, gain).sum().backward()
+    assert x.grad.shape == x.shape and not gain.grad.any() and not values.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda w: normalised_linear(torch.randn(N, 7), w), "takes"),
+        (lambda w: normalised_linear(torch.randn(N, INPUTS), w, torch.ones(3)), "gain has the shape"),
+        (lambda w: normalised_linear(torch.randn(N, INPUTS), w, multiplier=torch.ones(N, 3)), "multiplier has the shape"),
+        (lambda w: normalised_linear(torch.randn(N, INPUTS), w, activation="cube"), "no activation"),
+        (lambda w: normalised_linear(torch.randn(N, INPUTS), w, epsilon=-1.0), "epsilon"),
+        (lambda w: normalised_lstm_cell(torch.randn(N, INPUTS), torch.zeros(N, 3), w), "c has the shape"),
+        (lambda w: normalised_lstm_cell(torch.randn(N, INPUTS), torch.zeros(N, UNITS // 4), w,
+                                        multiplier=torch.ones(N, UNITS // 4, requires_grad=True)), "detach"),
+    ],
+)  # fmt: skip
+def test_operands_without_sense_are_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(bsr(UNITS, INPUTS, torch.float32)[0])
