@@ -95,8 +95,8 @@ std::uint64_t bits_of(const Epilogue& epilogue) {
   const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep, layer_norm, multiply, add] =
       epilogue;
   return bits_of(activation) << 10 | bits_of(layer_norm) << 9 | bits_of(multiply) << 8 | bits_of(add) << 7 |
-         bits_of(lstm) << 6 | bits_of(keep) << 5 | bits_of(edge_bias) << 4 |
-         bits_of(scale) << 3 | bits_of(bias) << 2 | bits_of(glu) << 1 | bits_of(residual);
+         bits_of(lstm) << 6 | bits_of(keep) << 5 | bits_of(edge_bias) << 4 | bits_of(scale) << 3 |
+         bits_of(bias) << 2 | bits_of(glu) << 1 | bits_of(residual);
 }
 std::uint64_t bits_of(const Convolution& convolution) {
   return std::hash<std::string>{}(to_string(convolution));

@@ -38,9 +38,8 @@ constexpr std::array kEpilogueParts{
     EpiloguePart{"scale", &Epilogue::scale},         EpiloguePart{"bias", &Epilogue::bias},
     EpiloguePart{"edge_bias", &Epilogue::edge_bias}, EpiloguePart{"layer_norm", &Epilogue::layer_norm},
     EpiloguePart{"multiply", &Epilogue::multiply},   EpiloguePart{"add", &Epilogue::add},
-    EpiloguePart{"glu", &Epilogue::glu, "gated"},
-    EpiloguePart{"lstm", &Epilogue::lstm},           EpiloguePart{"keep", &Epilogue::keep},
-    EpiloguePart{"residual", &Epilogue::residual}};
+    EpiloguePart{"glu", &Epilogue::glu, "gated"},    EpiloguePart{"lstm", &Epilogue::lstm},
+    EpiloguePart{"keep", &Epilogue::keep},           EpiloguePart{"residual", &Epilogue::residual}};
 
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
 /// What a schedule, its tables and a compiler take grows with the rows of a grid, which a file of a few bytes
@@ -112,12 +111,12 @@ Epilogue parse_epilogue(std::string_view text) {
       const auto known = std::find_if(activations.begin(), activations.end(),
                                       [&](const ActivationRow& row) { return row.name == word; });
       if (known == activations.end() || epilogue.activation != Activation::none)
-        refuse(
-            fmt::format("epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
-                        "scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such "
-                        "as bias+gelu, or lstm or lstm+keep, or layer_norm with multiply, add, an activation or "
-                        "lstm, and residual",
-                        printable(text), printable(word), activation_names()));
+        refuse(fmt::format(
+            "epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
+            "scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such "
+            "as bias+gelu, or lstm or lstm+keep, or layer_norm with multiply, add, an activation or "
+            "lstm, and residual",
+            printable(text), printable(word), activation_names()));
       epilogue.activation = known->value;
     }
     if (plus == std::string_view::npos) return epilogue;
@@ -247,7 +246,8 @@ void validate_normalisation(const Problem& problem) {
   };
   if (problem.operation == Operation::grad_weight)
     refuse_it(
-        "it multiplies the gradient of the sums, which grad_input with layer_norm computes; none or scale would "
+        "it multiplies the gradient of the sums, which grad_input with layer_norm computes; none or scale "
+        "would "
         "work");
   Epilogue fitting{.lstm = epilogue.lstm, .layer_norm = true, .multiply = epilogue.multiply};
   if (!epilogue.lstm) {
@@ -265,16 +265,18 @@ void validate_normalisation(const Problem& problem) {
   if (problem.derivative != Activation::none) refuse_it("its gradient has the derivatives; none would work");
   if (epilogue.lstm && problem.operation == Operation::forward &&
       (problem.layout.rows() % problem.normalised_groups() != 0 || problem.cut_out_features != 0))
-    refuse_it(fmt::format("the layout has the rows of four gates, of whole blocks, and {} are no multiple of 4",
-                          problem.layout.rows()));
+    refuse_it(
+        fmt::format("the layout has the rows of four gates, of whole blocks, and {} are no multiple of 4",
+                    problem.layout.rows()));
 }
 
 /// An epilogue that is no cell.
 void validate_epilogue(const Problem& problem) {
   if (problem.epilogue.keep) refuse("epilogue keep: it is a part of lstm; lstm+keep would work");
   if (problem.epilogue.multiply || problem.epilogue.add)
-    refuse(fmt::format("epilogue {}: multiply and add are parts of layer_norm; layer_norm+multiply+add would work",
-                       to_string(problem.epilogue)));
+    refuse(fmt::format(
+        "epilogue {}: multiply and add are parts of layer_norm; layer_norm+multiply+add would work",
+        to_string(problem.epilogue)));
   Epilogue of_gradient;
   of_gradient.scale = problem.epilogue.scale;
   if (is_gradient(problem.operation) && problem.epilogue != of_gradient)

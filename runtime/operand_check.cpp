@@ -272,8 +272,8 @@ void check_scale(const Operands& operands, const OperandContract& contract) {
 struct Sides {
   Side from;
   Side to;
-  /// Of which y has those of all gates where it is the gradient of an LSTM's cell. Where groups of features are
-  /// normalised, of a group.
+  /// Of which y has those of all gates where it is the gradient of an LSTM's cell. Where groups of features
+  /// are normalised, of a group.
   Side sums;
 };
 Sides sides_of(const OperandContract& contract, const ImageExtents& images = {}) {
@@ -312,7 +312,9 @@ bool forward(const OperandContract& contract) { return contract.operation == Ope
 bool backward(const OperandContract& contract) { return contract.operation == Operation::grad_input; }
 bool never(const OperandContract& /*contract*/) { return false; }
 bool has_cell(const OperandContract& contract) { return contract.epilogue.lstm; }
-bool has_gradient_of_cell(const OperandContract& contract) { return has_cell(contract) && backward(contract); }
+bool has_gradient_of_cell(const OperandContract& contract) {
+  return has_cell(contract) && backward(contract);
+}
 bool normalises(const OperandContract& contract) { return contract.epilogue.layer_norm; }
 constexpr EndMatrix kEndMatrices[]{
     {"projection", &Operands::projection,
@@ -325,20 +327,21 @@ constexpr EndMatrix kEndMatrices[]{
      },
      forward},
     {"c_before", &Operands::c_before,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c_before; }, RowOf::state, has_cell, never},
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c_before; }, RowOf::state, has_cell,
+     never},
     {"c", &Operands::c, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c; }, RowOf::state,
      has_cell, forward, &Operands::c_before},
-    {"dc", &Operands::dc, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.dc; }, RowOf::state,
-     has_gradient_of_cell, never},
+    {"dc", &Operands::dc, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.dc; },
+     RowOf::state, has_gradient_of_cell, never},
     {"dc_before", &Operands::dc_before,
      [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.dc_before; }, RowOf::state,
      has_gradient_of_cell, backward, &Operands::dc},
     {"sums", &Operands::sums,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.sums; }, RowOf::sums, normalises,
-     forward},
-    {"statistics", &Operands::statistics,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.statistics; }, RowOf::statistics,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.sums; }, RowOf::sums,
      normalises, forward},
+    {"statistics", &Operands::statistics,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.statistics; },
+     RowOf::statistics, normalises, forward},
     {"multiplier", &Operands::multiplier,
      [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.multiplier; }, RowOf::outputs,
      [](const OperandContract& of) { return of.epilogue.multiply; }, never},
@@ -347,7 +350,8 @@ constexpr EndMatrix kEndMatrices[]{
      [](const OperandContract& of) { return of.epilogue.add; }, never},
     {"dmultiplier", &Operands::dmultiplier,
      [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.dmultiplier; }, RowOf::outputs,
-     [](const OperandContract& of) { return of.epilogue.multiply && backward(of) && !has_cell(of); }, backward},
+     [](const OperandContract& of) { return of.epilogue.multiply && backward(of) && !has_cell(of); },
+     backward},
     {"daddend", &Operands::daddend,
      [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.daddend; }, RowOf::outputs,
      [](const OperandContract& of) { return of.epilogue.add && backward(of); }, backward}};
@@ -424,9 +428,9 @@ ProductActivations check_activations(const Operands& operands, const OperandCont
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     const EndMatrix& matrix = matrices[i];
     const std::int64_t alignment = matrix.row == RowOf::statistics ? 0 : contract.alignment;
-    checked.ends[i] = check_activation(matrix.name, operands.*matrix.operand, type_of(matrix.row, contract),
-                                       {width_of(matrix.row, contract), sides.sums.extents}, alignment, contract,
-                                       device);
+    checked.ends[i] =
+        check_activation(matrix.name, operands.*matrix.operand, type_of(matrix.row, contract),
+                         {width_of(matrix.row, contract), sides.sums.extents}, alignment, contract, device);
   }
   return checked;
 }
@@ -467,10 +471,10 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
     checked.gain = of_norm("gain", operands.gain);
     checked.bias = of_norm("bias", operands.bias);
     if (backward(contract))
-      checked.dnorm = check_dense("dnorm", operands.dnorm, contract.sum_type(),
-                                  {operands.dnorm.rank == 2 ? std::max<std::int64_t>(operands.dnorm.shape[0], 1) : 1,
-                                   2 * of_sums},
-                                  contract, device, ": a row for each part, of which there is one or more");
+      checked.dnorm = check_dense(
+          "dnorm", operands.dnorm, contract.sum_type(),
+          {operands.dnorm.rank == 2 ? std::max<std::int64_t>(operands.dnorm.shape[0], 1) : 1, 2 * of_sums},
+          contract, device, ": a row for each part, of which there is one or more");
   }
   if (ends.bias) checked.bias = vector("bias", operands.bias);
   if (ends.bias && ends.glu) checked.v_bias = vector("v_bias", operands.v_bias);
@@ -524,8 +528,8 @@ void refuse_overlaps_of_ends(const ProductActivations& activations, const Produc
       continue;
     }
     if (overlap(own, y)) refuse_shared(own.name, y.name);
-    refuse_overlaps(own, {activations.x.region(sides.from.features, feature_major), reads.w, reads.gain, reads.bias,
-                          reads.gates});
+    refuse_overlaps(own, {activations.x.region(sides.from.features, feature_major), reads.w, reads.gain,
+                          reads.bias, reads.gates});
     if (activations.residual.view != nullptr)
       refuse_overlaps(own, {activations.residual.region(sides.sums.features, feature_major)});
     for (std::size_t other = 0; other < matrices.size(); ++other) {
@@ -585,8 +589,8 @@ void set_activations(const ProductActivations& activations, bool joined, Checked
 }
 
 /// The matrices of an LSTM's cell and of layer normalisation, and the cell's four weights.
-void set_ends(const ProductActivations& activations, const Operands& operands, const OperandContract& contract,
-              LaunchOperands& launch) {
+void set_ends(const ProductActivations& activations, const Operands& operands,
+              const OperandContract& contract, LaunchOperands& launch) {
   const EndMatrices matrices(contract);
   if (matrices.size() == 0) return;
   for (std::size_t i = 0; i < matrices.size(); ++i)
@@ -626,16 +630,16 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   CheckedOperands checked;
   const auto& ends = activations.ends;
   static_assert(EndMatrices::kMost == 7);
-  const bool joined =
-      join_matrices({&activations.x, &activations.y, taken(activations.residual), taken(activations.z),
-                     taken(ends[0]), taken(ends[1]), taken(ends[2]), taken(ends[3]), taken(ends[4]),
-                     taken(ends[5]), taken(ends[6])},
-                    contract, checked);
+  const bool joined = join_matrices(
+      {&activations.x, &activations.y, taken(activations.residual), taken(activations.z), taken(ends[0]),
+       taken(ends[1]), taken(ends[2]), taken(ends[3]), taken(ends[4]), taken(ends[5]), taken(ends[6])},
+      contract, checked);
   if ((has_cell(contract) || normalises(contract)) && !joined && checked.matrices != 0)
-    refuse(activations.x.name,
-           fmt::format("its matrices are not one matrix of a batch that the kernel takes, as those of {} must "
-                       "be; a launch for each would work",
-                       has_cell(contract) ? "an LSTM's cell" : "a layer normalisation"));
+    refuse(
+        activations.x.name,
+        fmt::format("its matrices are not one matrix of a batch that the kernel takes, as those of {} must "
+                    "be; a launch for each would work",
+                    has_cell(contract) ? "an LSTM's cell" : "a layer normalisation"));
   const ProductParameters parameters = check_parameters(operands, contract, device);
   check_scale(operands, contract);
   check_epsilon(operands, contract);

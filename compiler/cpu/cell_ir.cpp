@@ -72,8 +72,8 @@ void CellIr::forward(Gates z, Value* major, Value* minor, Value* y, const Access
   for (std::size_t gate = 0; gate < z.size(); ++gate) {
     const auto number = static_cast<std::int64_t>(gate);
     Value* projection = access.load(projection_.type, at(projection_, major, minor, number));
-    z[gate] =
-        activate(v_, gate == kCandidate ? Activation::tanh : Activation::sigmoid, ir_.CreateFAdd(z[gate], projection));
+    z[gate] = activate(v_, gate == kCandidate ? Activation::tanh : Activation::sigmoid,
+                       ir_.CreateFAdd(z[gate], projection));
     if (form_.keep) access.store(activations_.type, z[gate], at(activations_, major, minor, number));
   }
   const CellState state = state_of_cell(v_, z, access.load(c_before_.type, at(c_before_, major, minor)));

@@ -43,7 +43,8 @@ class NormalisePass {
     Value* n = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");
     Value* workers = layout.number(LayoutNumber::workers);
     Value* tiles = v_.quotient(v_.plus(n, v_.constant(tile_n - 1)), tile_n);
-    const Share jobs{v_.plus(ir_.CreateMul(v_.batch_tile, workers), v_.worker), ir_.CreateMul(tiles, workers)};
+    const Share jobs{v_.plus(ir_.CreateMul(v_.batch_tile, workers), v_.worker),
+                     ir_.CreateMul(tiles, workers)};
     if (forward_)
       for_share("row", jobs, n, [&](Value* row) { forward(row); });
     else
@@ -153,7 +154,8 @@ class NormalisePass {
   // ---- loops ----
 
   /// body(i) of each number of a share below `end`, which is positive.
-  void for_share(std::string_view name, const Share& share, Value* end, const std::function<void(Value*)>& body) {
+  void for_share(std::string_view name, const Share& share, Value* end,
+                 const std::function<void(Value*)>& body) {
     Value* left = ir_.CreateSub(end, share.first);
     Value* count = ir_.CreateSDiv(v_.plus(left, ir_.CreateSub(share.step, v_.constant(1))), share.step);
     v_.loop(name, v_.constant(0), count,
@@ -182,21 +184,21 @@ class NormalisePass {
     const std::int64_t together = vectors * lanes_;
     Value* many = v_.quotient(features_, together);
     const auto chains = static_cast<std::size_t>(vectors);
-    Values sums = v_.loop("vectors", v_.constant(0), many, zeros(count * chains, lanes_),
-                          [&](Value* i, const Values& before) {
-                            Values next;
-                            for (std::size_t chain = 0; chain < chains; ++chain) {
-                              const auto first = before.begin() + static_cast<std::ptrdiff_t>(chain * count);
-                              Value* at = v_.plus(v_.times(i, together),
-                                                  v_.constant(static_cast<std::int64_t>(chain) * lanes_));
-                              const Values one =
-                                  body({lanes_, at}, Values(first, first + static_cast<std::ptrdiff_t>(count)));
-                              next.insert(next.end(), one.begin(), one.end());
-                            }
-                            return next;
-                          });
+    Values sums = v_.loop(
+        "vectors", v_.constant(0), many, zeros(count * chains, lanes_), [&](Value* i, const Values& before) {
+          Values next;
+          for (std::size_t chain = 0; chain < chains; ++chain) {
+            const auto first = before.begin() + static_cast<std::ptrdiff_t>(chain * count);
+            Value* at =
+                v_.plus(v_.times(i, together), v_.constant(static_cast<std::int64_t>(chain) * lanes_));
+            const Values one = body({lanes_, at}, Values(first, first + static_cast<std::ptrdiff_t>(count)));
+            next.insert(next.end(), one.begin(), one.end());
+          }
+          return next;
+        });
     for (std::size_t half = chains / 2; half > 0; half /= 2)
-      for (std::size_t i = 0; i < half * count; ++i) sums[i] = ir_.CreateFAdd(sums[i], sums[i + half * count]);
+      for (std::size_t i = 0; i < half * count; ++i)
+        sums[i] = ir_.CreateFAdd(sums[i], sums[i + half * count]);
     sums.resize(count);
     Value* whole = v_.quotient(features_, lanes_);
     sums = v_.loop("vector", v_.times(many, vectors), whole, sums, [&](Value* i, const Values& before) {
@@ -265,7 +267,8 @@ class NormalisePass {
     });
   }
   /// v·multiplier + addend.
-  [[nodiscard]] Value* argument_of(Value* v, const Place& multiplier, const Place& addend, const Features& at) {
+  [[nodiscard]] Value* argument_of(Value* v, const Place& multiplier, const Place& addend,
+                                   const Features& at) {
     if (ends_.multiply && ends_.add) return v_.multiply_add(v, load(multiplier, at), load(addend, at));
     if (ends_.multiply) return ir_.CreateFMul(v, load(multiplier, at));
     return ends_.add ? ir_.CreateFAdd(v, load(addend, at)) : v;

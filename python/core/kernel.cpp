@@ -271,7 +271,8 @@ class Call {
   [[nodiscard]] bool cell() const { return has_part(kernel_.epilogue, "lstm"); }
   [[nodiscard]] bool normalises() const { return has_part(kernel_.epilogue, "layer_norm"); }
   [[nodiscard]] bool forward() const { return std::string_view(kernel_.operation) == "forward"; }
-  /// Features of dx, or dy of grad_weight, for each of the layer's; and of what is normalised for each of y's.
+  /// Features of dx, or dy of grad_weight, for each of the layer's; and of what is normalised for each of
+  /// y's.
   [[nodiscard]] std::int64_t gates_of_cell() const { return cell() ? 4 : 1; }
   /// Of y, or of one gate of dx.
   [[nodiscard]] std::int64_t features_of_end() const {
@@ -297,8 +298,8 @@ class Call {
     const std::int64_t features = statistics ? 2 : features_of_end();
     const std::string_view type = statistics || state ? element_type_named(kernel_.dtype)->sum_name
                                                       : std::string_view(kernel_.out_dtype);
-    objects_[output] =
-        like.empty(shape_of_matrix(like.get(), all_gates ? gates_of_cell() * features : features), type_of(type));
+    objects_[output] = like.empty(
+        shape_of_matrix(like.get(), all_gates ? gates_of_cell() * features : features), type_of(type));
     take(output);
   }
 
