@@ -23,6 +23,52 @@ struct CellMatrices {
   long long features;
 };
 
+/// i, f, g and o of a cell, with their activations.
+struct CellGates {
+  float i;
+  float f;
+  float g;
+  float o;
+};
+/// The activation of a gate: tanh of g, sigmoid of the others.
+__device__ __forceinline__ float activate_gate(int gate, float z) {
+  return gate == 2 ? Tanh::apply(z) : Sigmoid::apply(z);
+}
+
+struct CellState {
+  float c;
+  float h;
+};
+__device__ __forceinline__ CellState state_of_cell(const CellGates& gates, float c_before) {
+  const float c = __fmaf_rn(gates.f, c_before, gates.i * gates.g);
+  return {c, gates.o * Tanh::apply(c)};
+}
+
+/// What the gradient of a cell takes of its state.
+struct CellMemory {
+  float c_before;
+  float c;
+  float dc;
+};
+struct CellGradients {
+  float dz[4];
+  float dc_before;
+};
+/// The gradients of the arguments of the activations, and of c_before. `multiplier`: of g.
+__device__ __forceinline__ CellGradients gradients_of_cell(const CellGates& gates, float dh,
+                                                           const CellMemory& memory,
+                                                           float multiplier = 1.0f) {
+  const float i = gates.i;
+  const float f = gates.f;
+  const float g = gates.g;
+  const float o = gates.o;
+  const float t = Tanh::apply(memory.c);
+  const float d = __fmaf_rn(dh * o, __fmaf_rn(-t, t, 1.0f), memory.dc);
+  return {{d * (g * multiplier) * (i * (1.0f - i)), d * memory.c_before * (f * (1.0f - f)),
+           d * i * multiplier * __fmaf_rn(-g, g, 1.0f), dh * t * (o * (1.0f - o))},
+          d * f};
+}
+
 /// Moves all matrices to the batch row `rows` further on, the first of a batch tile.
 template <class Config>
 __device__ __forceinline__ void move_to_tile(CellMatrices& cell, long long rows) {
@@ -59,33 +105,13 @@ struct Cells {
   __device__ __forceinline__ Pointer<Type> at(const CellMatrices::Matrix& matrix, int gate = 0) const {
     return static_cast<Pointer<Type>>(matrix.data) + place(gate * operands.features + feature, matrix.stride);
   }
-  /// Reads or writes kRun elements, as many at once as the alignment of activations allows.
   template <class Type>
   __device__ static __forceinline__ void read(const typename Type::Element* from, float (&run)[kRun]) {
-    enum : int { kPiece = piece<Type>() };
-#pragma unroll
-    for (int first = 0; first < kRun; first += kPiece) {
-      float values[kPiece];
-      Type::read(from + first, values);
-#pragma unroll
-      for (int v = 0; v < kPiece; ++v) run[first + v] = values[v];
-    }
+    read_aligned<Type, Config::alignment>(from, run);
   }
   template <class Type>
   __device__ static __forceinline__ void write(Pointer<Type> to, const float (&run)[kRun]) {
-    enum : int { kPiece = piece<Type>() };
-#pragma unroll
-    for (int first = 0; first < kRun; first += kPiece) {
-      float values[kPiece];
-#pragma unroll
-      for (int v = 0; v < kPiece; ++v) values[v] = run[first + v];
-      Type::write(to + first, values);
-    }
-  }
-  template <class Type>
-  __device__ static constexpr int piece() {
-    constexpr int kAligned = Config::alignment / int{sizeof(typename Type::Element)};
-    return kRun < kAligned ? kRun : kAligned > 0 ? kAligned : 1;
+    write_aligned<Type, Config::alignment>(to, run);
   }
 
   /// Makes c and h from the four sums of each output.
@@ -99,15 +125,16 @@ struct Cells {
 #pragma unroll
       for (int v = 0; v < kRun; ++v) {
         z[gate][v] += projection[v];
-        z[gate][v] = gate == 2 ? Tanh::apply(z[gate][v]) : Sigmoid::apply(z[gate][v]);
+        z[gate][v] = activate_gate(gate, z[gate][v]);
       }
       if constexpr (Config::keeps) write<Output>(at<Output>(operands.activations, gate), z[gate]);
     }
     read<F32Output>(at<F32Output>(operands.c_before), c);
 #pragma unroll
     for (int v = 0; v < kRun; ++v) {
-      c[v] = __fmaf_rn(z[1][v], c[v], z[0][v] * z[2][v]);
-      h[v] = z[3][v] * Tanh::apply(c[v]);
+      const CellState state = state_of_cell({z[0][v], z[1][v], z[2][v], z[3][v]}, c[v]);
+      c[v] = state.c;
+      h[v] = state.h;
     }
     write<F32Output>(at<F32Output>(operands.c), c);
     write<Output>(y + place(feature, y_stride), h);
@@ -127,17 +154,11 @@ struct Cells {
     read<F32Output>(at<F32Output>(operands.dc), dc);
 #pragma unroll
     for (int v = 0; v < kRun; ++v) {
-      const float i = gate[0][v];
-      const float f = gate[1][v];
-      const float g = gate[2][v];
-      const float o = gate[3][v];
-      const float t = Tanh::apply(c[v]);
-      const float d = __fmaf_rn(dh[v] * o, __fmaf_rn(-t, t, 1.0f), dc[v]);
-      gate[0][v] = d * g * (i * (1.0f - i));
-      gate[1][v] = d * c_before[v] * (f * (1.0f - f));
-      gate[2][v] = d * i * __fmaf_rn(-g, g, 1.0f);
-      gate[3][v] = dh[v] * t * (o * (1.0f - o));
-      dc[v] = d * f;
+      const CellGradients gradients = gradients_of_cell({gate[0][v], gate[1][v], gate[2][v], gate[3][v]},
+                                                        dh[v], {c_before[v], c[v], dc[v]});
+#pragma unroll
+      for (int k = 0; k < 4; ++k) gate[k][v] = gradients.dz[k];
+      dc[v] = gradients.dc_before;
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) write<Output>(y + place(k * operands.features + feature, y_stride), gate[k]);

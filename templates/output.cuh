@@ -77,4 +77,35 @@ struct Bf16Output : PackedOutput<Bf16Output> {
   __device__ static __forceinline__ float unpack(unsigned bits) { return __uint_as_float(bits << 16); }
 };
 
+/// How many of kRun consecutive elements are read or written at once, where their address is a multiple of so
+/// many bytes: of one element at least.
+template <class Type, int kAlignment, int kRun>
+__device__ constexpr int aligned_piece() {
+  constexpr int kAligned = kAlignment / int{sizeof(typename Type::Element)};
+  return kRun < kAligned ? kRun : kAligned > 0 ? kAligned : 1;
+}
+/// Reads or writes kRun elements, as many at once as the alignment allows.
+template <class Type, int kAlignment, int kRun>
+__device__ __forceinline__ void read_aligned(const typename Type::Element* from, float (&run)[kRun]) {
+  enum : int { kPiece = aligned_piece<Type, kAlignment, kRun>() };
+#pragma unroll
+  for (int first = 0; first < kRun; first += kPiece) {
+    float values[kPiece];
+    Type::read(from + first, values);
+#pragma unroll
+    for (int v = 0; v < kPiece; ++v) run[first + v] = values[v];
+  }
+}
+template <class Type, int kAlignment, int kRun>
+__device__ __forceinline__ void write_aligned(typename Type::Element* to, const float (&run)[kRun]) {
+  enum : int { kPiece = aligned_piece<Type, kAlignment, kRun>() };
+#pragma unroll
+  for (int first = 0; first < kRun; first += kPiece) {
+    float values[kPiece];
+#pragma unroll
+    for (int v = 0; v < kPiece; ++v) values[v] = run[first + v];
+    Type::write(to + first, values);
+  }
+}
+
 }  // namespace sparsekiln

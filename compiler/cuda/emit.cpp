@@ -13,6 +13,7 @@
 #include "compiler/cuda/families.h"
 #include "compiler/cuda/images.h"
 #include "compiler/cuda/lattice.h"
+#include "compiler/cuda/normalise.h"
 #include "compiler/cuda/refusal.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
@@ -37,7 +38,8 @@ const SpmmFamily& family_of(const Spmm& problem, const Target& target, const Con
 Instance instance_of(const Spmm& problem, const Target& target, const Config& config) {
   Instance instance = family_of(problem, target, config).instantiate(problem, target, config);
   instance.chunk.weights = problem.weights();
-  instance.attributes.overlaps_previous = overlaps_launches(problem, target);
+  // The kernels of a launch that normalises follow one another.
+  instance.attributes.overlaps_previous = overlaps_launches(problem, target) && !problem.normalisation;
   return instance;
 }
 
@@ -73,6 +75,7 @@ struct Parameter {
   Argument argument;
   std::string_view declaration;  ///< Element: y's; Operand: W's
   std::string_view member;       ///< of EpilogueArguments in templates/epilogue.cuh
+  bool of_product = true;        ///< otherwise no member: what follows the product takes it
 };
 
 /// What a kernel reads besides x and W.
@@ -96,6 +99,12 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
     parameters.insert(parameters.end(),
                       {{Argument::z, "const Operand*", "z"}, {Argument::z_stride, "long long", "z_stride"}});
   if (epilogue.lstm) parameters.push_back({Argument::cell, "const sparsekiln::CellMatrices", "cell"});
+  if (problem.normalisation) {
+    parameters.push_back(
+        {Argument::normalisation, "const sparsekiln::NormalisationMatrices", "normalisation", false});
+    if (problem.normalisation->lstm)
+      parameters.push_back({Argument::cell, "const sparsekiln::CellMatrices", "cell", false});
+  }
   if (problem.convolution.dynamic)
     parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});
   return parameters;
@@ -112,7 +121,7 @@ std::string replaced(std::string text, std::string_view what, const std::string&
 bool writes_past_l2(const Spmm& problem, const Config& config) {
   constexpr std::int64_t kLarge = std::int64_t{32} << 20;  // bytes
   if (config.in_flight == 0 || config.table == TableForm::attached) return false;
-  if (problem.image_alignment != 0) return false;  // it is read at once
+  if (problem.image_alignment != 0 || problem.normalisation) return false;  // it is read at once
   return problem.y_rows(problem.batch.bound()) * problem.y_features() *
              static_cast<std::int64_t>(size_of(problem.out_dtype)) >=
          kLarge;
@@ -159,8 +168,9 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
 /// One kernel: the struct Config<index> and the function that is launched.
 struct KernelText {
   std::size_t index;
-  std::span<const std::string> symbols;  ///< where images are transposed, one before and one after
-  std::string_view function;             ///< the template
+  /// Where images are transposed, one before and one after; where sums are normalised, one after.
+  std::span<const std::string> symbols;
+  std::string_view function;  ///< the template
   std::int32_t threads;
   std::size_t tensor_maps;
   bool takes_tables;    ///< from the launch
@@ -173,7 +183,7 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
   std::string ends;
   for (const Parameter& parameter : parameters_of(problem)) {
     declared += fmt::format(",\n    {} {}", parameter.declaration, parameter.member);
-    ends += fmt::format("  ends.{0} = {0};\n", parameter.member);
+    if (parameter.of_product) ends += fmt::format("  ends.{0} = {0};\n", parameter.member);
   }
   declared = replaced(declared, "Element", fmt::format("Config{}::Output::Element", kernel.index));
   declared = replaced(declared, "Operand", fmt::format("Config{}::Element", kernel.index));
@@ -205,10 +215,16 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
   ends = fmt::format("  sparsekiln::EpilogueArguments<Config{}> ends;\n", kernel.index) + ends;
   const std::string more = (kernel.takes_tables ? ", table" : fmt::format(", Table{}{{}}", kernel.index)) +
                            passed_tensor_maps(kernel.tensor_maps);
-  if (kernel.symbols.size() == 1)
-    return write_function(
-        kernel.symbols.front(),
-        ends + call(kernel.function, "x, w, y, workspace, n, x_stride, y_stride, ends" + more));
+  if (problem.image_alignment == 0) {
+    write_function(kernel.symbols[0],
+                   ends + call(kernel.function, "x, w, y, workspace, n, x_stride, y_stride, ends" + more));
+    if (problem.normalisation)
+      write_function(kernel.symbols[1],
+                     call(normalisation_function(problem),
+                          fmt::format("normalisation, {}, n",
+                                      problem.normalisation->lstm ? "cell" : "sparsekiln::CellMatrices{}")));
+    return;
+  }
   write_function(kernel.symbols[0],
                  ends + call("transpose_operands", "x, y, workspace, n, x_stride, y_stride, ends"));
   write_function(
@@ -303,13 +319,15 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
     entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", index));
     entry.passes.push_back(fmt::format("sparsekiln_rows_to_images_{}", index));
   }
+  if (problem.normalisation) entry.passes.push_back(fmt::format("sparsekiln_normalise_{}", index));
   entry.workers = 0;
   entry.tile_n = range.config.tile_n;
   entry.rows_of_one = static_cast<std::int32_t>(problem.rows_of_one());
   if (range.config.in_flight != 0) entry.tiles_in_flight = range.config.in_flight;
   entry.threads = instance.threads;
-  entry.dynamic_shared_bytes =
-      problem.image_alignment == 0 ? instance.dynamic_shared_bytes : shared_bytes_with_images(instance);
+  entry.dynamic_shared_bytes = problem.image_alignment != 0 ? shared_bytes_with_images(instance)
+                               : problem.normalisation      ? shared_bytes_with_normalisation(instance)
+                                                            : instance.dynamic_shared_bytes;
   entry.attributes = instance.attributes;
   entry.arguments = {Argument::x, Argument::w,        Argument::y,       Argument::workspace,
                      Argument::n, Argument::x_stride, Argument::y_stride};
@@ -364,6 +382,8 @@ class KernelWriter {
       members.append(transposition_declarations(TransposedImages(problem_), problem_.image_alignment,
                                                 instance, entry.workspace.counter_bytes,
                                                 entry.workspace.bytes_per_tile));
+    if (problem_.normalisation)
+      members.append(normalisation_declarations(problem_, instance, config.table == TableForm::attached));
     write_kernel(source_.text, problem_,
                  {.index = index(),
                   .symbols = entry.passes,
@@ -399,6 +419,7 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
     write_template(source.text, fmt::format("{}.cuh", family_of(problem, target, range.config).function),
                    written);
   if (problem.image_alignment != 0) write_template(source.text, "images.cuh", written);
+  if (problem.normalisation) write_template(source.text, "normalise.cuh", written);
 
   if (problem.epilogue.edge_bias) write_edge_runs(source, problem.convolution);
   KernelWriter writer(problem, target, source);

@@ -31,9 +31,10 @@ struct Instance {
 };
 
 /// Whether launches of what is computed overlap the launches before them. griddepcontrol came with sm_90. The
-/// kernels of a launch that transposes images follow one another.
+/// kernels of a launch that transposes images, or normalises sums, follow one another.
 [[nodiscard]] inline bool overlaps_launches(const Computation& computation, const Target& target) {
-  return computation.overlap_launches && !computation.channels_first() && target.compute_capability() >= 90;
+  return computation.overlap_launches && !computation.channels_first() && !computation.epilogue.layer_norm &&
+         target.compute_capability() >= 90;
 }
 
 /// What multiplies: CUDA cores add in IEEE 754's float32, tensor cores several products at once, truncated.

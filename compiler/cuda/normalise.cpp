@@ -1,0 +1,67 @@
+#include "compiler/cuda/normalise.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "compiler/cuda/types.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+/// kMostRowSums of templates/normalise.cuh.
+constexpr std::int32_t kMostRowSums = 8;
+
+/// Features of all groups that a thread holds: kMostOfThread there.
+std::int32_t most_of_thread(const Spmm& problem, std::int32_t threads) {
+  if (problem.operation == Operation::forward) return 16;
+  return problem.normalisation->lstm && threads <= 256 ? 16 : 8;
+}
+
+/// The largest power of two that divides a number.
+std::int64_t power_in(std::int64_t number) { return number & -number; }
+
+}  // namespace
+
+std::int64_t normalised_features(const Spmm& problem) {
+  return problem.out_features() / (problem.operation == Operation::forward ? problem.normalised_groups() : 1);
+}
+
+std::string_view normalisation_function(const Spmm& problem) {
+  return problem.operation == Operation::forward ? "normalise" : "differentiate_normalisation";
+}
+
+Declarations normalisation_declarations(const Spmm& problem, const Instance& instance, bool attached) {
+  const Epilogue& ends = *problem.normalisation;
+  const auto element = static_cast<std::int64_t>(size_of(problem.out_dtype));
+  const std::int64_t aligned = std::clamp<std::int64_t>(problem.alignment, element, 16) / element;
+  const std::int64_t features = attached ? problem.block.out : normalised_features(problem);
+  Declarations members;
+  members.type("NormActivation", fmt::format("sparsekiln::{}", activation_of(ends.activation)));
+  members.number("norm_features", attached ? 0 : features, "that are normalised together; 0: the launch's");
+  members.number("norm_piece", std::min(aligned, power_in(features)), "of them that a thread reads at once");
+  members.flag("norm_activates", ends.activation != Activation::none);
+  members.flag("norm_multiplies", ends.multiply);
+  members.flag("norm_adds", ends.add);
+  members.flag("norm_lstm", ends.lstm);
+  members.flag("norm_sums_dynamic", instance.dynamic_shared_bytes != 0, "in dynamic shared memory");
+  return members;
+}
+
+std::int32_t shared_bytes_with_normalisation(const Instance& instance) {
+  const std::int32_t sums = 2 * instance.threads / 32 * kMostRowSums * 4;
+  return instance.dynamic_shared_bytes == 0 ? 0 : std::max(instance.dynamic_shared_bytes, sums);
+}
+
+RowTeams row_teams(const Spmm& problem, std::int32_t threads) {
+  const std::int64_t of_warp = 32 * (most_of_thread(problem, threads) / problem.normalised_groups());
+  const auto needed = static_cast<std::int32_t>((normalised_features(problem) + of_warp - 1) / of_warp);
+  RowTeams teams;
+  teams.count = std::max(1, threads / 32 / std::max(needed, 1));
+  teams.warps = threads / 32 / teams.count;
+  teams.holds = needed <= teams.warps;
+  return teams;
+}
+
+}  // namespace sparsekiln::cuda
