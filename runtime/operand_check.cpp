@@ -320,17 +320,17 @@ constexpr EndMatrix kEndMatrices[]{
     {"projection", &Operands::projection,
      [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.projection; }, RowOf::gates,
      [](const OperandContract& of) { return has_cell(of) && !normalises(of) && forward(of); }, never},
+    {"c_before", &Operands::c_before,
+     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c_before; }, RowOf::state, has_cell,
+     never},
+    {"c", &Operands::c, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c; }, RowOf::state,
+     has_cell, forward, &Operands::c_before},
     {"activations", &Operands::activations,
      [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.activations; }, RowOf::gates,
      [](const OperandContract& of) {
        return has_cell(of) && !normalises(of) && (of.epilogue.keep || backward(of));
      },
      forward},
-    {"c_before", &Operands::c_before,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c_before; }, RowOf::state, has_cell,
-     never},
-    {"c", &Operands::c, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c; }, RowOf::state,
-     has_cell, forward, &Operands::c_before},
     {"dc", &Operands::dc, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.dc; },
      RowOf::state, has_gradient_of_cell, never},
     {"dc_before", &Operands::dc_before,
@@ -522,11 +522,12 @@ void refuse_overlaps_of_ends(const ProductActivations& activations, const Produc
   const Region y = activations.y.region(sides.to.features, feature_major);
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     const Region own = region(i);
-    if (overlap(reads.dnorm, own)) refuse_shared(reads.dnorm.name, own.name);
     if (!matrices[i].computed(contract)) {
       refuse_overlaps(y, {own});
+      refuse_overlaps(reads.dnorm, {own});
       continue;
     }
+    if (overlap(reads.dnorm, own)) refuse_shared(reads.dnorm.name, own.name);
     if (overlap(own, y)) refuse_shared(own.name, y.name);
     refuse_overlaps(own, {activations.x.region(sides.from.features, feature_major), reads.w, reads.gain,
                           reads.bias, reads.gates});

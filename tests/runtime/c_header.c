@@ -18,7 +18,7 @@ int header_is_c(void) {
 #define PLACE(type, member, offset) \
   _Static_assert(offsetof(type, member) == (offset), "a member of the C interface has moved")
 #define SIZE(type, bytes)                                              \
-  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 5, \
+  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 6, \
                  "a struct of the C interface has another size: state its members and the version")
 
 PLACE(sk_element_type, size, 0);
@@ -144,7 +144,16 @@ PLACE(sk_operands, c_before, 208);
 PLACE(sk_operands, c, 216);
 PLACE(sk_operands, dc, 224);
 PLACE(sk_operands, dc_before, 232);
-SIZE(sk_operands, 240);
+PLACE(sk_operands, gain, 240);
+PLACE(sk_operands, sums, 248);
+PLACE(sk_operands, statistics, 256);
+PLACE(sk_operands, multiplier, 264);
+PLACE(sk_operands, addend, 272);
+PLACE(sk_operands, dmultiplier, 280);
+PLACE(sk_operands, daddend, 288);
+PLACE(sk_operands, dnorm, 296);
+PLACE(sk_operands, epsilon, 304);
+SIZE(sk_operands, 312);
 
 PLACE(sk_kernel_view, size, 0);
 PLACE(sk_kernel_view, operation, 8);
