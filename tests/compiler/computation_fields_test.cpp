@@ -1,5 +1,8 @@
 #include "compiler/computation_fields.h"
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 
@@ -55,6 +58,24 @@ TEST_CASE("every field can be read from its text, alone") {
     CHECK(field.text(computation_of(options)) == field.text(all));
     CHECK(field.bits(options) != field.bits(Options{}));
   }
+}
+
+TEST_CASE("each epilogue has bits of its own") {
+  constexpr std::array kParts{
+      &Epilogue::scale,     &Epilogue::bias,       &Epilogue::glu,      &Epilogue::residual, &Epilogue::lstm,
+      &Epilogue::edge_bias, &Epilogue::layer_norm, &Epilogue::multiply, &Epilogue::keep,     &Epilogue::add};
+  const ComputationField& field = computation_field("epilogue");
+  std::set<std::uint64_t> all;
+  std::size_t made = 0;
+  for (const ActivationRow& activation : activation_rows())
+    for (std::size_t parts = 0; parts < std::size_t{1} << kParts.size(); ++parts) {
+      Options options;
+      options.epilogue.activation = activation.value;
+      for (std::size_t i = 0; i < kParts.size(); ++i) options.epilogue.*kParts[i] = (parts >> i & 1) != 0;
+      all.insert(field.bits(options));
+      ++made;
+    }
+  CHECK(all.size() == made);
 }
 
 TEST_CASE("options with the texts of all fields decide the computation that had these") {

@@ -214,6 +214,88 @@ TEST_CASE("an epilogue is read in any order of its parts and written in one") {
   }
 }
 
+TEST_CASE("a layer normalisation is read in any order of its parts and written in one") {
+  const Epilogue layer{.activation = Activation::relu, .layer_norm = true, .multiply = true, .add = true};
+  CHECK(parse_epilogue("relu+add+layer_norm+multiply") == layer);
+  CHECK(to_string(layer) == "layer_norm+multiply+add+relu");
+  const Epilogue cell{.residual = true, .lstm = true, .layer_norm = true, .multiply = true};
+  CHECK(parse_epilogue("residual+multiply+lstm+layer_norm") == cell);
+  CHECK(to_string(cell) == "layer_norm+multiply+lstm+residual");
+  for (const char* text : {"layer_norm+layer_norm", "layer_norm+multiply+multiply", "layer_norm+relu+gelu"}) {
+    CAPTURE(std::string(text));
+    CHECK_THROWS_AS((void)parse_epilogue(text), Error);
+  }
+}
+
+TEST_CASE(
+    "a layer normalisation goes with what its formula has, and anything else is refused for what it is") {
+  const auto with = [](
+                        const char* epilogue, const std::function<void(Problem&)>& change = [](Problem&) {}) {
+    return refusal([&](Problem& p) {
+      p.layout = patterns::random(8, 5, 0.5, 1);
+      p.epilogue = parse_epilogue(epilogue);
+      change(p);
+    });
+  };
+  const auto gradient = [](Problem& p) { p.operation = Operation::grad_input; };
+  for (const char* text :
+       {"layer_norm", "layer_norm+multiply+add+relu", "layer_norm+lstm", "layer_norm+multiply+lstm"}) {
+    CHECK(with(text).empty());
+    CHECK(with(text, gradient).empty());
+    CHECK(with((std::string(text) + "+residual").c_str(), gradient).empty());
+  }
+  CHECK(with("layer_norm", [](Problem& p) { p.cut_out_features = 123; }).empty());
+  CHECK(with("layer_norm", [](Problem& p) { p.gates = true; }).empty());
+
+  const std::string fits =
+      "layer normalisation goes with multiply, add and one activation, or with multiply and lstm, and for "
+      "grad_input "
+      "with residual as well; its gain and bias are always there";
+  for (const char* text :
+       {"bias+layer_norm", "scale+layer_norm", "layer_norm+silu+glu", "layer_norm+residual",
+        "layer_norm+add+lstm", "layer_norm+relu+lstm", "layer_norm+lstm+keep"}) {
+    CAPTURE(std::string(text));
+    const std::string written = to_string(parse_epilogue(text));
+    CHECK(with(text) == "epilogue " + written + " of forward: " + fits);
+  }
+  CHECK(with("layer_norm+lstm+keep", gradient) == "epilogue layer_norm+lstm+keep of grad_input: " + fits);
+  CHECK(with("multiply+add").starts_with("epilogue multiply+add: multiply and add are parts of layer_norm"));
+  CHECK(with("multiply+lstm").find("layer_norm") == std::string::npos);
+  CHECK_FALSE(with("multiply+lstm").empty());
+  CHECK(with("layer_norm", [](Problem& p) {
+          p.operation = Operation::grad_weight;
+        }).starts_with("epilogue layer_norm of grad_weight: it multiplies the gradient of the sums"));
+  CHECK(with("layer_norm", [](Problem& p) { p.convolution = parse_convolution("kernel=3 input=9"); }) ==
+        "epilogue layer_norm of forward: it is a linear layer's; one without --conv would work");
+  CHECK(with("layer_norm", [](Problem& p) {
+          p.order = ActivationOrder::feature_major;
+        }).ends_with("batch-major activations would work"));
+  CHECK(with("layer_norm", [](Problem& p) {
+          p.operation = Operation::grad_input;
+          p.derivative = Activation::relu;
+        }).ends_with("none would work"));
+}
+
+TEST_CASE("a layer normalisation with a cell has the rows of four gates, of whole blocks") {
+  const auto with = [](std::int64_t rows, Operation operation, std::int64_t cut) {
+    return refusal([&](Problem& p) {
+      p.layout = patterns::random(rows, 5, 0.5, 1);
+      p.operation = operation;
+      p.epilogue = parse_epilogue("layer_norm+lstm");
+      p.cut_out_features = cut;
+    });
+  };
+  CHECK(with(8, Operation::forward, 0).empty());
+  CHECK(with(6, Operation::forward, 0) ==
+        "epilogue layer_norm+lstm of forward: the layout has the rows of four gates, of whole blocks, and 6 "
+        "are no "
+        "multiple of 4");
+  CHECK(with(8, Operation::forward, 125).starts_with("epilogue layer_norm+lstm of forward: the layout has"));
+  // Its gradient has the layout of the product whose input the cell is.
+  CHECK(with(6, Operation::grad_input, 0).empty());
+  CHECK(with(6, Operation::grad_input, 93).empty());
+}
+
 TEST_CASE("f16 is taken, and tf32 for f32 operands alone") {
   Problem problem;
   problem.dtype = DType::f16;

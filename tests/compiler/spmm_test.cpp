@@ -52,6 +52,29 @@ TEST_CASE("the gradient of the weight is no product with a sparse matrix") {
   CHECK_THROWS_AS(Spmm(problem_of(Operation::grad_weight)), Error);
 }
 
+TEST_CASE("a product that is normalised ends in its sums, and has a residual where it is a gradient") {
+  Problem problem = problem_of(Operation::forward);
+  problem.layout = patterns::random(8, 11, 0.4, 3);
+  problem.epilogue = parse_epilogue("layer_norm+multiply+lstm");
+  const Spmm forward(problem);
+  REQUIRE(forward.normalisation);
+  CHECK(*forward.normalisation == problem.epilogue);
+  CHECK(forward.epilogue == Epilogue{});
+  CHECK(forward.weights() == 1);
+  CHECK(forward.normalised_groups() == 4);
+  CHECK(forward.layout == problem.layout);
+  CHECK(forward.y_features() == problem.out_features());
+  problem.operation = Operation::grad_input;
+  problem.epilogue.residual = true;
+  const Spmm gradient(problem);
+  CHECK(gradient.epilogue == Epilogue{.residual = true});
+  CHECK(gradient.y_features() == problem.in_features());
+  problem.epilogue = parse_epilogue("layer_norm+relu");
+  CHECK(Spmm(problem).normalised_groups() == 1);
+  problem.epilogue = parse_epilogue("scale");
+  CHECK_FALSE(Spmm(problem).normalisation);
+}
+
 /// 2 × 2 blocks, of which 3 are present.
 Problem convolution_of(const std::string& text, Operation operation) {
   Problem problem;
