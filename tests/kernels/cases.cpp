@@ -104,6 +104,15 @@ std::vector<Epilogue> all_and_glu_epilogues() {
   return epilogues;
 }
 
+/// With layer normalisations, of which the last is a gradient's.
+std::vector<Epilogue> with_normalisations(std::vector<Epilogue> epilogues) {
+  epilogues.push_back({.layer_norm = true});
+  epilogues.push_back({.activation = Activation::relu, .layer_norm = true, .multiply = true, .add = true});
+  epilogues.push_back({.lstm = true, .layer_norm = true, .multiply = true});
+  epilogues.push_back({.residual = true, .lstm = true, .layer_norm = true});
+  return epilogues;
+}
+
 Space vector_space(const Target& target) {
   Space space;
   space.variant = Variant::vector;
@@ -119,7 +128,7 @@ Space vector_space(const Target& target) {
                  {DType::f16, DType::f32}};
   space.tables = {TableForm::constant};
   space.packed = {false, true};
-  space.epilogues = all_and_glu_epilogues();
+  space.epilogues = with_normalisations(all_and_glu_epilogues());
   space.operations = {Operation::forward, Operation::grad_input};
   space.orders = {ActivationOrder::batch_major, ActivationOrder::feature_major};
   return space;
@@ -140,7 +149,11 @@ Space plain_space(const Target& target) {
   return space;
 }
 
-constexpr int kEpiloguesOfGradients = 2;
+/// `derivative`: dy is multiplied by one.
+bool is_of_gradients(const Epilogue& epilogue, bool derivative) {
+  if (epilogue.layer_norm) return !derivative;
+  return epilogue == Epilogue{.scale = epilogue.scale};
+}
 
 /// Each alone, and together.
 std::vector<Loads> all_loads() {
@@ -383,11 +396,13 @@ class Fit {
     const Loads& loads = space_.loads[static_cast<std::size_t>(std::max(row[kLoads], 0))];
     if (loads.gates && row[kMerge] > 0) return false;
     const Epilogue& epilogue = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))];
-    if (epilogue.lstm && (loads.gates || loads.cut_out != 0)) return false;
+    if (epilogue.lstm && !epilogue.layer_norm && (loads.gates || loads.cut_out != 0)) return false;
     // Derivatives belong to gradients, which have short epilogues and no merged rows.
-    const bool gradient = row[kOperation] > 0 || loads.derivative != Activation::none;
-    if (gradient && (row[kOperation] == 0 || row[kMerge] > 0 || row[kEpilogue] >= kEpiloguesOfGradients))
+    const bool derivative = loads.derivative != Activation::none;
+    const bool gradient = row[kOperation] > 0 || derivative;
+    if (gradient && (row[kOperation] == 0 || row[kMerge] > 0 || !is_of_gradients(epilogue, derivative)))
       return false;
+    if (epilogue.layer_norm && !normalises(row, epilogue, loads)) return false;
     if (loads.cut() && row[kTable] != kUnset &&
         space_.tables[static_cast<std::size_t>(row[kTable])] == TableForm::attached)
       return false;
@@ -401,7 +416,8 @@ class Fit {
     const Types& types = space_.types[static_cast<std::size_t>(row[kTypes])];
     index = index * kOperands +
             (types.math == Math::tf32 ? kOperands - 1 : static_cast<std::size_t>(types.dtype));
-    const std::size_t kind = epilogue.glu                           ? 1
+    const std::size_t kind = epilogue.layer_norm                    ? 4
+                             : epilogue.glu                         ? 1
                              : loads.derivative != Activation::none ? 2
                              : epilogue.lstm                        ? 3
                                                                     : 0;
@@ -412,12 +428,20 @@ class Fit {
 
  private:
   enum class Known : std::uint8_t { nothing, fits, does_not };
-  static constexpr std::size_t kKinds = 4;  ///< of what a config must fit
+  static constexpr std::size_t kKinds = 5;  ///< of what a config must fit
   static constexpr std::size_t kOperands =
       static_cast<std::size_t>(kLastDType) + 2;  ///< types of x and W, and f32 by tf32
   static constexpr std::array kLookedAt{kBlockOut, kBlockIn, kTileN, kTileOut, kStages,    kWarps, kArch,
                                         kOperandA, kRows,    kMerge, kPacked,  kOperation, kOrder};
 
+  /// Whether rows are batch rows, a residual is a gradient's, and a layout has four gates where it must.
+  [[nodiscard]] static bool normalises(const Row& row, const Epilogue& epilogue, const Loads& loads) {
+    if (row[kOrder] > 0 || (epilogue.residual && row[kOperation] == 0)) return false;
+    const bool needs_gates = epilogue.lstm && row[kOperation] == 0;
+    if (needs_gates && loads.cut_out != 0) return false;
+    return !needs_gates || row[kLayout] == kUnset ||
+           grids()[static_cast<std::size_t>(row[kLayout])].out % 4 == 0;
+  }
   /// The multiplications of a case, with whole batch tiles; an axis without a value counts as little as it
   /// can.
   [[nodiscard]] double work(const Row& row) const {

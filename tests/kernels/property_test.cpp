@@ -136,6 +136,20 @@ Drawn draw(std::uint64_t seed) {
     o.derivative = Activation::none;
     o.gates = false;
   }
+  const bool normalises =
+      Suite::current().on_cpu() && !cell && o.operation != Operation::grad_weight && random() % 4 == 0;
+  if (normalises) {
+    const bool gates = random() % 2 == 0;
+    o.epilogue = Epilogue{.residual = !forward && random() % 2 == 0,
+                          .lstm = gates,
+                          .layer_norm = true,
+                          .multiply = random() % 2 == 0,
+                          .add = !gates && random() % 2 == 0};
+    if (!gates) o.epilogue.activation = activations[random() % activations.size()].value;
+    if (gates && forward) drawn.rows = 4;
+    o.derivative = Activation::none;
+    o.order = ActivationOrder::batch_major;
+  }
   if (o.operation == Operation::grad_weight) {
     o.bias_gradient = random() % 4 == 0;
     o.gate_gradient = o.gates && random() % 2 == 0;
@@ -145,7 +159,7 @@ Drawn draw(std::uint64_t seed) {
   if (o.specialization == Specialization::baked && random() % 5 == 0) {
     drawn.missing_in = static_cast<std::int32_t>(random() % 8);
     drawn.missing_out = static_cast<std::int32_t>(random() % 8);
-    if (cell) drawn.missing_out = 0;
+    if (cell || (normalises && o.epilogue.lstm && forward)) drawn.missing_out = 0;
     if (cell && o.operation == Operation::grad_input) drawn.missing_in = 0;
   }
   if (random() % 6 == 0)
@@ -230,6 +244,8 @@ Drawn shrunk(Drawn failing) {
       [](Drawn& d) { d.options.epilogue.bias = false; },
       [](Drawn& d) { d.options.epilogue.residual = false; },
       [](Drawn& d) { d.options.epilogue.glu = false; },
+      [](Drawn& d) { d.options.epilogue.multiply = false; },
+      [](Drawn& d) { d.options.epilogue.add = false; },
       [](Drawn& d) { d.options.epilogue.keep = false; },
       [](Drawn& d) { d.options.epilogue.activation = Activation::none; },
       [](Drawn& d) { d.options.derivative = Activation::none; },
