@@ -1,0 +1,83 @@
+"""The command with layer normalisation as an epilogue: compiled, run, verified, tuned and packed."""
+
+import unittest
+
+from command import CommandTest, compilable_targets
+
+# Only the cpu has kernels that normalise.
+_TARGETS = [target for target, kind in (("cpu", "cpu"),) if kind in compilable_targets()]
+_KINDS = [
+    ("forward", "layer_norm"),
+    ("forward", "layer_norm+multiply+add+relu"),
+    ("forward", "layer_norm+multiply+lstm"),
+    ("grad_input", "layer_norm+gelu"),
+    ("grad_input", "layer_norm+multiply+add+relu+residual"),
+    ("grad_input", "layer_norm+lstm+residual"),
+]
+
+
+class NormaliseTest(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.make("random", "--rows", 8, "--cols", 3, "--density", 0.5, "--seed", 2)
+
+    def check(self, *arguments: object) -> dict:
+        answer = self.answer("run", "L.npy", "--block", 16, "--check", *arguments)
+        self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+        self.assertLessEqual(answer["max_error_ratio"], 1)
+        return answer
+
+    def test_every_operation_is_right(self):
+        for target in _TARGETS:
+            for operation, epilogue in _KINDS:
+                with self.subTest(target=target, operation=operation, epilogue=epilogue):
+                    request = ("--op", operation, "--epilogue", epilogue, "--target", target)
+                    self.check("--batch", "up-to:9", "--n", 5, "--dtype", "f16", *request)
+                    self.check("--batch", 33, "--dtype", "f32", "--seed", 7, *request)
+
+    def test_every_type_has_it(self):
+        types = [("cpu", ("--dtype", "f64")), ("cpu", ("--dtype", "bf16", "--out-dtype", "f32"))]
+        for target, dtype in types:
+            if target not in _TARGETS:
+                continue
+            for operation, epilogue in _KINDS:
+                with self.subTest(target=target, dtype=dtype, operation=operation, epilogue=epilogue):
+                    self.check("--batch", 5, *dtype, "--op", operation, "--epilogue", epilogue, "--target", target)
+
+    def test_features_may_fill_a_part_of_the_last_block(self):
+        for target in _TARGETS:
+            for operation, epilogue in (_KINDS[1], _KINDS[4]):
+                with self.subTest(target=target, operation=operation):
+                    cut = ("--in-features", 45, "--out-features", 123)
+                    self.check("--batch", 7, *cut, "--op", operation, "--epilogue", epilogue, "--target", target)
+
+    def test_attached_layouts_share_one_compile(self):
+        self.make("random", "--rows", 12, "--cols", 5, "--density", 0.5, "--seed", 3, file="other.npy")
+        for target in _TARGETS:
+            for operation, epilogue in _KINDS:
+                with self.subTest(target=target, operation=operation, epilogue=epilogue):
+                    request = ("--block", 16, "--batch", 6, "--op", operation, "--epilogue", epilogue, "--target", target)
+                    first, second = (self.answer("run", file, *request, "--attached", "--check") for file in ("L.npy", "other.npy"))
+                    self.assertEqual((first["from"], second["from"], second["key"]), ("compiled", "store", first["key"]))
+                    for answer in (first, second):
+                        self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+
+    def test_it_is_tuned_and_reported(self):
+        for target in _TARGETS:
+            for operation, epilogue in (_KINDS[1], _KINDS[2], _KINDS[5]):
+                with self.subTest(target=target, operation=operation, epilogue=epilogue):
+                    request = ("--batch", 4, "--block", 16, "--op", operation, "--epilogue", epilogue, "--target", target)
+                    (found,) = self.answer("tune", "L.npy", *request, "--budget", "1s")["problems"]
+                    self.assertEqual(found["candidates"]["failed"], 0)
+        out = self.succeed("report").out
+        for _, epilogue in (_KINDS[1], _KINDS[2], _KINDS[5]):
+            self.assertEqual(out.count(epilogue), len(_TARGETS))
+
+    def test_a_cell_of_rows_that_are_no_four_gates_is_refused(self):
+        self.make("random", "--rows", 6, "--cols", 3, "--density", 0.5, file="six.npy")
+        request = ["compile", "six.npy", "--epilogue", "layer_norm+lstm", "--target", "sm_90", "-o", "out"]
+        self.assert_refused(2, request, ["the rows of four gates", "6 are no multiple of 4"])
+
+
+if __name__ == "__main__":
+    unittest.main()
