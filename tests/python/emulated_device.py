@@ -112,9 +112,9 @@ class EmulatedDevice:
             there = dict(zip(map(id, given), copies))
             more = {name: there[id(one)] if isinstance(one, torch.Tensor) else one for name, one in named.items()}
             kernel(*(there[id(one)] for one in operands), stream=0, **more)
-            # The cell of an LSTM computes c and activations, and its gradient dc_before.
-            cell = ("c", "activations") if kernel.op == "forward" else ("dc_before",)
-            for one in (result, *map(named.get, ("dbias", *cell))):
+            # What the cell of an LSTM and layer normalisation compute besides, and their gradients.
+            forward, backward = ("c", "activations", "sums", "statistics"), ("dc_before", "dmultiplier", "daddend", "dnorm")
+            for one in (result, *map(named.get, ("dbias", *(forward if kernel.op == "forward" else backward)))):
                 if one is not None:
                     self._copy_back(one, there[id(one)])
         return (result, named["dbias"]) if "dbias" in named else result

@@ -49,12 +49,14 @@ def assert_alike(found, wanted, inputs, exact, least):
         assert (one.double() - other).norm() <= least * other.norm()
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize(
-    ("activation", "multiplies", "adds", "affine"),
-    [(None, False, False, False), ("relu", False, True, True), ("gelu", True, True, True), ("tanh", True, False, True)],
-)
-def test_a_normalised_linear_layer_is_what_separate_operators_compute(activation, multiplies, adds, affine, dtype):
+    ("dtype", "activation", "multiplies", "adds", "affine"),
+    [
+        (torch.float64, None, False, False, False), (torch.float64, "relu", False, True, True), (torch.float64, "tanh", True, False, True),
+        *((dtype, "gelu", True, True, True) for dtype in TYPES),
+    ],
+)  # fmt: skip
+def test_a_normalised_linear_layer_is_what_separate_operators_compute(dtype, activation, multiplies, adds, affine):
     torch.manual_seed(0)
     weight, values = bsr(UNITS, INPUTS, dtype)
     inputs = leaves(
@@ -153,3 +155,15 @@ def test_an_empty_batch_has_gradients_of_zeros():
 def test_operands_without_sense_are_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call(bsr(UNITS, INPUTS, torch.float32)[0])
+
+
+@pytest.mark.parametrize("cell", [False, True])
+def test_the_operator_is_what_pytorch_expects_of_one(cell):
+    weight, values = bsr(4 * UNITS, INPUTS, torch.float32)
+    x, gain, bias, c = leaves(torch.float32, (N, INPUTS), (4 * UNITS,), (4 * UNITS,), (N, UNITS))
+    operands = (
+        x, values, gain, bias, weight.crow_indices(), weight.col_indices(), INPUTS, 4 * UNITS, None, None, c if cell else None, "none",
+        1e-5,
+    )  # fmt: skip
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(torch.ops.sparsekiln.normalised, operands, test_utils=checks)

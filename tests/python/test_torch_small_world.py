@@ -152,3 +152,90 @@ def test_layouts_may_be_given():
     layouts = [sparsekiln.patterns.barabasi_albert(4, 1, diagonal=True, seed=number) for number in range(3)]
     layer = SmallWorldLSTM(INPUTS, UNITS, layouts, internal_steps=2, block=BLOCK)
     assert [one.layout for one in layer.internal] == layouts[:2]
+
+
+def test_it_gives_the_same_with_and_without_a_gradient():
+    layer, x = make(), torch.randn(5, 3, INPUTS)
+    with_gradient, state = layer(x)
+    with torch.no_grad():
+        without, last = layer(x)
+    assert torch.equal(with_gradient, without) and torch.equal(state[0], last[0]) and torch.equal(state[1], last[1])
+
+
+def test_gradients_of_many_steps_do_not_depend_on_how_many_are_summed_at_a_time(monkeypatch):
+    from sparsekiln.torch import small_world_steps
+
+    layer, x = make(torch.float64), torch.randn(7, 3, INPUTS, dtype=torch.float64)
+    state = [torch.randn(1, 3, UNITS, dtype=torch.float64) for _ in range(2)]
+    found = []
+    for rows in (1, 6, 1000):
+        monkeypatch.setattr(small_world_steps, "ROWS", rows)
+        layer.zero_grad()
+        found.append(of_layer(layer, x, state))
+    for others in found[1:]:
+        for one, other in zip(found[0], others):
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, INPUTS), (4, 0, INPUTS)])
+def test_without_steps_or_sequences_there_is_nothing_to_compute(shape):
+    layer, x = make(), torch.randn(shape, requires_grad=True)
+    y, (h, c) = layer(x)
+    assert y.shape == (*shape[:2], UNITS) and h.shape == c.shape == (1, shape[1], UNITS)
+    (y.sum() + h.sum() + c.sum()).backward()
+    assert not any(one.grad.any() for one in (x, *layer.parameters()) if one.grad is not None)
+
+
+def test_what_is_frozen_gets_no_gradient():
+    layer, x = make(), torch.randn(4, 3, INPUTS)
+    layer(x)[0].square().sum().backward()
+    wanted = layer.gate_gains.grad.clone()
+    layer.zero_grad()
+    for parameter in (*layer.internal.parameters(), *layer.gates.parameters()):
+        parameter.requires_grad_(False)
+    layer(x)[0].square().sum().backward()
+    assert all(one.grad is None for one in layer.internal.parameters())
+    torch.testing.assert_close(layer.gate_gains.grad, wanted)
+
+
+def test_second_derivatives_are_refused():
+    layer, x = make(), torch.randn(2, 3, INPUTS, requires_grad=True)
+    with pytest.raises(RuntimeError):
+        torch.autograd.grad(torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)[0].sum(), x)
+
+
+def test_torch_compile_takes_it_as_one_graph():
+    layer, x = make(), torch.randn(3, 2, INPUTS)
+    wanted = layer(x)[0]
+    wanted.square().sum().backward()
+    gradients = [parameter.grad.clone() for parameter in layer.parameters()]
+    layer.zero_grad()
+    compiled = torch.compile(layer, fullgraph=True)
+    y, _ = compiled(x)
+    y.square().sum().backward()
+    torch.testing.assert_close(y, wanted)
+    for parameter, gradient in zip(layer.parameters(), gradients):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_under_autocast_it_computes_in_its_type():
+    layer, x = make(), torch.randn(4, 3, INPUTS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, _ = layer(x)
+    assert y.dtype == torch.bfloat16
+    assert (y.float() - layer(x)[0]).norm() < 0.1 * y.float().norm()
+
+
+def test_its_operator_is_what_pytorch_expects_of_one():
+    layer = make(internal_steps=2)
+    layers = [*layer.internal, layer.gates]
+    m, a = (torch.randn(3, 2, UNITS, requires_grad=True) for _ in range(2))
+    h, c = (torch.randn(2, UNITS, requires_grad=True) for _ in range(2))
+    gains = torch.stack([norm.weight for norm in layer.internal_norms])
+    operands = (
+        m, a, h, c, [one.weight_values for one in layers], [one.crow_indices for one in layers],
+        [one.col_indices for one in layers], gains, torch.zeros_like(gains), layer.gate_gains.flatten(), layer.gate_biases.flatten(),
+        None, 1e-6, True,
+    )  # fmt: skip
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(torch.ops.sparsekiln.small_world_lstm, operands, test_utils=checks)

@@ -1,0 +1,84 @@
+"""SmallWorldLSTM by kernels for CUDA, on the emulator."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from emulated_device import FAR, EmulatedDevice, needs_emulator, needs_gpu  # noqa: E402
+
+from sparsekiln.torch import SmallWorldLSTM, kernels, normalised_products, small_world_steps  # noqa: E402
+from sparsekiln.torch.kernels import Use  # noqa: E402
+
+STEPS, N, INPUTS, UNITS = 3, 4, 12, 64
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Steps of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
+    emulated = EmulatedDevice("sm_80")
+    monkeypatch.setattr(normalised_products, "Use", lambda *given, **more: Use(*given, **more)._replace(device=FAR))
+    for module in (normalised_products, small_world_steps):
+        monkeypatch.setattr(module, "run", emulated.run)
+    monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
+    monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
+    return emulated
+
+
+def make(dtype=torch.float32):
+    torch.manual_seed(0)
+    layer = SmallWorldLSTM(INPUTS, UNITS, density=0.5, block=16, internal_steps=3, dtype=dtype)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return layer
+
+
+def results(layer, x):
+    x = x.clone().requires_grad_()
+    state = [torch.full((1, N, UNITS), 0.25, dtype=x.dtype, device=x.device, requires_grad=True) for _ in range(2)]
+    y, (h, c) = layer(x, state)
+    (y.sum() + h.square().sum() + c.square().sum()).backward()
+    computed = [y, h, c, x.grad, *(one.grad for one in state), *(parameter.grad for parameter in layer.parameters())]
+    layer.zero_grad()
+    return [one.detach().float() for one in computed]
+
+
+def assert_alike(found, wanted, tolerance):
+    for one, other in zip(found, wanted):
+        assert (one.cpu() - other).norm() <= tolerance * other.norm()
+
+
+@needs_emulator
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1), (torch.float16, 0.02)], ids=str)
+def test_cuda_kernels_compute_what_those_of_the_cpu_do(device, monkeypatch, dtype, tolerance):
+    layer, x = make(dtype), torch.randn(STEPS, N, INPUTS, dtype=dtype)
+    found = results(layer, x)
+    assert device.launches.count("forward") == STEPS * (3 + 1)  # internal steps, and all gates
+    assert device.launches.count("grad_input") == STEPS * (3 + 1) + 1  # the same, and one that ends at h0
+    assert device.launches.count("grad_weight") == 3 + 1 + 1  # of all steps; that of W₀ takes h0 for itself
+    monkeypatch.undo()
+    assert_alike(found, results(layer, x), tolerance)
+
+
+@needs_gpu
+def test_a_gpu_computes_what_the_cpu_does():
+    layer, x = make(), torch.randn(STEPS, N, INPUTS)
+    wanted = results(layer, x)
+    assert_alike(results(layer.cuda(), x.cuda()), wanted, 1e-5)
+
+
+@needs_gpu
+def test_a_segment_of_steps_is_one_graph_forward_and_one_backward():
+    layer, x = make().cuda(), torch.randn(STEPS, N, INPUTS).cuda()
+    wanted = layer(x)[0]
+    wanted.square().sum().backward()
+    gradients = [parameter.grad.clone() for parameter in layer.parameters()]
+    layer.zero_grad(set_to_none=True)
+    graphed = torch.cuda.make_graphed_callables(layer, (x,))
+    for _ in range(2):
+        layer.zero_grad(set_to_none=True)
+        y, _ = graphed(x)
+        y.square().sum().backward()
+        torch.testing.assert_close(y, wanted)
+        for parameter, gradient in zip(layer.parameters(), gradients):
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
