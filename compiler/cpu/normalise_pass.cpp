@@ -294,7 +294,7 @@ class NormalisePass {
           store(state.c, c, at);
           store(state.h, y, at);
         },
-        1);
+        2);
   }
 
   // ---- gradient ----
