@@ -1,11 +1,11 @@
 """The command with layer normalisation as an epilogue: compiled, run, verified, tuned and packed."""
 
+import json
 import unittest
 
 from command import CommandTest, compilable_targets
 
-# Only the cpu has kernels that normalise.
-_TARGETS = [target for target, kind in (("cpu", "cpu"),) if kind in compilable_targets()]
+_TARGETS = [target for target, kind in (("cpu", "cpu"), ("emulated:sm_90", "sm_90")) if kind in compilable_targets()]
 _KINDS = [
     ("forward", "layer_norm"),
     ("forward", "layer_norm+multiply+add+relu"),
@@ -37,6 +37,7 @@ class NormaliseTest(CommandTest):
 
     def test_every_type_has_it(self):
         types = [("cpu", ("--dtype", "f64")), ("cpu", ("--dtype", "bf16", "--out-dtype", "f32"))]
+        types += [("emulated:sm_90", ("--dtype", "bf16")), ("emulated:sm_90", ("--dtype", "f32", "--math", "tf32"))]
         for target, dtype in types:
             if target not in _TARGETS:
                 continue
@@ -61,6 +62,25 @@ class NormaliseTest(CommandTest):
                     self.assertEqual((first["from"], second["from"], second["key"]), ("compiled", "store", first["key"]))
                     for answer in (first, second):
                         self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
+
+    @unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+    def test_it_is_verified_on_emulated_devices(self):
+        for operation, epilogue in (_KINDS[1], _KINDS[4], _KINDS[5]):
+            with self.subTest(operation=operation, epilogue=epilogue):
+                request = ("--block", 16, "--batch", 6, "--dtype", "f16", "--op", operation, "--epilogue", epilogue)
+                answer = self.answer("verify", "L.npy", *request, "--target", "emulated:sm_80", "--seeds", 2)
+                self.assertEqual((answer["found"], len(answer["seeds"])), (0, 2))
+
+    @unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
+    def test_a_pack_of_a_jobs_file_has_it(self):
+        job = {"layouts": ["L.npy"], "blocks": [16], "batches": ["up-to:5"], "dtypes": ["f16"], "epilogues": ["layer_norm+lstm"]}
+        self.write("jobs.json", json.dumps({"archs": ["sm_80"], "jobs": [job]}))
+        self.assertEqual(self.answer("precompile", "jobs.json", "-o", "K.pack")["failed"], [])
+        hidden = {"SPARSEKILN_NVRTC": "/nonexistent", "SPARSEKILN_CACHE_DIR": str(self.cache.parent / "empty")}
+        request = ("--block", 16, "--batch", "up-to:5", "--n", 4, "--dtype", "f16", "--epilogue", "layer_norm+lstm")
+        packed = ("--pack", "K.pack", "--require", "prebuilt", "--target", "emulated:sm_80", "--check")
+        served = self.answer("run", "L.npy", *request, *packed, **hidden)
+        self.assertEqual((served["from"], served["random"]["ok"]), ("pack", True))
 
     def test_it_is_tuned_and_reported(self):
         for target in _TARGETS:

@@ -104,12 +104,12 @@ std::vector<Epilogue> all_and_glu_epilogues() {
   return epilogues;
 }
 
-/// With layer normalisations, of which the last is a gradient's.
-std::vector<Epilogue> with_normalisations(std::vector<Epilogue> epilogues) {
+/// With layer normalisations. The last is a gradient's, where there are any.
+std::vector<Epilogue> with_normalisations(std::vector<Epilogue> epilogues, bool gradients = true) {
   epilogues.push_back({.layer_norm = true});
   epilogues.push_back({.activation = Activation::relu, .layer_norm = true, .multiply = true, .add = true});
   epilogues.push_back({.lstm = true, .layer_norm = true, .multiply = true});
-  epilogues.push_back({.residual = true, .lstm = true, .layer_norm = true});
+  if (gradients) epilogues.push_back({.residual = true, .lstm = true, .layer_norm = true});
   return epilogues;
 }
 
@@ -177,7 +177,7 @@ Space simt_space(const Target& target) {
   Space space;
   space.variant = Variant::simt;
   space.loads = all_loads();
-  space.epilogues = all_and_glu_epilogues();
+  space.epilogues = with_normalisations(all_and_glu_epilogues());
   space.archs = {target.arch};
   space.tile_n = {8, 16, 40, 64, 128};
   space.tile_out = {1, 2, 4, 8};
@@ -195,7 +195,7 @@ Space mma_space(const Target& target) {
   Space space;
   space.variant = Variant::mma;
   space.loads = all_loads();
-  space.epilogues = all_and_glu_epilogues();
+  space.epilogues = with_normalisations(all_and_glu_epilogues());
   space.archs = {target.arch};
   space.tile_n = {8, 16, 24, 64, 128};
   space.tile_out = {0, 8, 16, 32};
@@ -219,7 +219,7 @@ Space mma_space(const Target& target) {
 Space stream_space(const Target& target) {
   Space space;
   space.variant = Variant::stream;
-  space.epilogues = all_epilogues();
+  space.epilogues = with_normalisations(all_epilogues(), false);
   space.batches.resize(7);
   space.archs = {target.arch};
   space.tile_n = {8, 16, 32};

@@ -136,8 +136,7 @@ Drawn draw(std::uint64_t seed) {
     o.derivative = Activation::none;
     o.gates = false;
   }
-  const bool normalises =
-      Suite::current().on_cpu() && !cell && o.operation != Operation::grad_weight && random() % 4 == 0;
+  const bool normalises = !cell && o.operation != Operation::grad_weight && random() % 4 == 0;
   if (normalises) {
     const bool gates = random() % 2 == 0;
     o.epilogue = Epilogue{.residual = !forward && random() % 2 == 0,
