@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "autotune/cuda_images.h"
+#include "compiler/activation.h"
 #include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/families.h"
+#include "compiler/cuda/normalise.h"
 #include "compiler/edge_runs.h"
 
 namespace sparsekiln::cuda {
@@ -49,6 +51,74 @@ void add(Work& work, const Transpositions& more) {
   work.shared_bytes += more.shared_bytes;
   work.instructions += more.instructions;
   work.kernels += more.kernels;
+}
+
+/// Into how many parts a caller is taken to divide dnorm: as sparsekiln.torch does.
+constexpr std::int64_t kUsualParts = 64;
+
+/// What each warp executes for a row, also one that has none while others have, and for a feature of each
+/// lane.
+struct NormalisationCosts {
+  double row;
+  double feature;
+};
+NormalisationCosts normalisation_costs(const Spmm& problem) {
+  const Epilogue& ends = *problem.normalisation;
+  const int matrices = (ends.multiply ? 1 : 0) + (ends.add ? 1 : 0);
+  const double of_gates = 1.25 * row_of(Activation::sigmoid).value_cost;  // and of a cell, for each gate
+  const ActivationRow& activation = row_of(ends.activation);
+  if (problem.operation == Operation::forward)
+    return {290 + 32.0 * matrices + if_it(ends.lstm, 100),
+            16 + 2.7 * matrices + (ends.lstm ? 14 + of_gates : activation.value_cost)};
+  return {138 + 28.0 * matrices + if_it(ends.lstm, 150),
+          40 + 4.0 * matrices + (ends.lstm ? 25 + of_gates : activation.derivative_cost)};
+}
+
+/// Adds the kernel that normalises the sums of a product, which reads what that has written. A row that
+/// registers do not hold is read again, and what becomes of dx is written and read.
+void add_normalisation(Work& work, const Spmm& problem, const Config& config, std::int32_t threads,
+                       std::int64_t workers, std::int64_t n) {
+  if (!problem.normalisation || n == 0) return;
+  const Epilogue& ends = *problem.normalisation;
+  const bool forward = problem.operation == Operation::forward;
+  const bool activates = ends.activation != Activation::none;
+  const std::int64_t element = bytes_of(problem.out_dtype);
+  const std::int64_t state = bytes_of(problem.sum_type());
+  const std::int64_t groups = problem.normalised_groups();
+  const std::int64_t features = normalised_features(problem);
+  const RowTeams teams = row_teams(problem, threads);
+  const std::int64_t ctas = workers * tiles_at_once(problem, config, n);
+  const std::int64_t jobs = forward ? n : std::min(n, kUsualParts);
+
+  const std::int64_t matrix = features * element;
+  const std::int64_t sums = groups * matrix;
+  const std::int64_t multiplier = ends.multiply ? matrix : 0;
+  const std::int64_t addend = ends.add ? matrix : 0;
+  const std::int64_t cell = ends.lstm ? (forward ? 2 : 4) * features * state : 0;
+  const std::int64_t statistics = 2 * groups * state;
+  if (forward) {
+    const std::int64_t others = matrix + multiplier + addend + cell + statistics;
+    work.global_bytes += n * ((teams.holds ? 1 : 3) * sums + others) +
+                         (teams.holds ? std::min(n, ctas * teams.count) : n) * 2 * sums;
+    work.memory_bytes += n * others + 2 * sums;
+  } else {
+    const std::int64_t others = (ends.lstm ? 1 : 2) * multiplier + (activates ? 2 : 1) * addend + cell;
+    const std::int64_t vectors = (ends.lstm || ends.multiply || activates ? 2 : 1) * sums;
+    const std::int64_t dnorm = 2 * 2 * groups * features * state;
+    work.global_bytes +=
+        n * ((teams.holds ? 2 : 5) * sums + matrix + others + vectors + teams.warps * statistics) +
+        (teams.holds ? jobs : n) * dnorm;
+    // The product counts dx, of four gates only the first.
+    work.memory_bytes += n * (2 * sums - matrix + others + statistics) + vectors + jobs * dnorm;
+  }
+  const NormalisationCosts costs = normalisation_costs(problem);
+  const std::int64_t rounds = quotient_up(jobs, ctas * teams.count) * quotient_up(n, jobs);
+  const std::int64_t lanes = 32 * teams.piece;
+  const auto count = [](std::int64_t number) { return static_cast<double>(number); };
+  work.instructions +=
+      std::llround(count(std::min(jobs, ctas) * rounds * (threads / 32)) * costs.row +
+                   count(n * groups * quotient_up(features, lanes) * teams.piece) * costs.feature);
+  ++work.kernels;
 }
 
 Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, const Counts& counts,
@@ -104,6 +174,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.ctas = counts.workers * std::max<std::int64_t>(tiles, 1);
   work.largest = counts.largest;
   add(work, transpositions_of(problem, n));
+  add_normalisation(work, problem, config, costs.threads, counts.workers, n);
   return work;
 }
 

@@ -335,14 +335,7 @@ struct SumsNormaliser : NormalisedRows<Config, 16> {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
       inverse[group] = __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(inverse[group], count) + operands.epsilon));
-    if (exists && team.thread == 0) {
-      float* const statistics = row_of<F32Output>(operands.statistics, row);
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group) {
-        ptx::store_global(statistics + 2 * group, {mean[group]});
-        ptx::store_global(statistics + 2 * group + 1, {inverse[group]});
-      }
-    }
+    write_statistics(row_of<F32Output>(operands.statistics, row), mean, inverse);
     for (int chunk = 0; chunk < chunks; ++chunk) {
       if (chunks > 1) {
         read_groups(sums, chunk, z);
@@ -355,6 +348,18 @@ struct SumsNormaliser : NormalisedRows<Config, 16> {
         finish(row, chunk, unit, z, others, mean, inverse);
       }
     }
+  }
+
+  /// A number by each of the first threads.
+  __device__ __forceinline__ void write_statistics(float* statistics, const float (&mean)[kGroups],
+                                                   const float (&inverse)[kGroups]) const {
+    float number[1] = {};
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      if (team.thread == 2 * group) number[0] = mean[group];
+      if (team.thread == 2 * group + 1) number[0] = inverse[group];
+    }
+    if (exists && team.thread < 2 * kGroups) ptx::store_global(statistics + team.thread, number);
   }
 
   __device__ __forceinline__ void finish(long long row, int chunk, int unit, const GroupValues& z,

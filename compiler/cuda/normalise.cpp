@@ -19,8 +19,15 @@ std::int32_t most_of_thread(const Spmm& problem, std::int32_t threads) {
   return problem.normalisation->lstm && threads <= 256 ? 16 : 8;
 }
 
-/// The largest power of two that divides a number.
-std::int64_t power_in(std::int64_t number) { return number & -number; }
+/// The largest power of two that divides a number; of 0: 1.
+std::int64_t power_in(std::int64_t number) { return number == 0 ? 1 : number & -number; }
+
+/// Features that the alignment of activations lets a thread read at once, of which a group of `features` has
+/// a multiple.
+std::int64_t aligned_features(const Spmm& problem, std::int64_t features) {
+  const auto element = static_cast<std::int64_t>(size_of(problem.out_dtype));
+  return std::min(std::clamp<std::int64_t>(problem.alignment, element, 16) / element, power_in(features));
+}
 
 }  // namespace
 
@@ -34,13 +41,11 @@ std::string_view normalisation_function(const Spmm& problem) {
 
 Declarations normalisation_declarations(const Spmm& problem, const Instance& instance, bool attached) {
   const Epilogue& ends = *problem.normalisation;
-  const auto element = static_cast<std::int64_t>(size_of(problem.out_dtype));
-  const std::int64_t aligned = std::clamp<std::int64_t>(problem.alignment, element, 16) / element;
   const std::int64_t features = attached ? problem.block.out : normalised_features(problem);
   Declarations members;
   members.type("NormActivation", fmt::format("sparsekiln::{}", activation_of(ends.activation)));
   members.number("norm_features", attached ? 0 : features, "that are normalised together; 0: the launch's");
-  members.number("norm_piece", std::min(aligned, power_in(features)), "of them that a thread reads at once");
+  members.number("norm_piece", aligned_features(problem, features), "of them that a thread reads at once");
   members.flag("norm_activates", ends.activation != Activation::none);
   members.flag("norm_multiplies", ends.multiply);
   members.flag("norm_adds", ends.add);
@@ -55,12 +60,15 @@ std::int32_t shared_bytes_with_normalisation(const Instance& instance) {
 }
 
 RowTeams row_teams(const Spmm& problem, std::int32_t threads) {
-  const std::int64_t of_warp = 32 * (most_of_thread(problem, threads) / problem.normalised_groups());
+  const std::int32_t most = most_of_thread(problem, threads) / problem.normalised_groups();
+  const std::int64_t of_warp = std::int64_t{32} * most;
   const auto needed = static_cast<std::int32_t>((normalised_features(problem) + of_warp - 1) / of_warp);
   RowTeams teams;
   teams.count = std::max(1, threads / 32 / std::max(needed, 1));
   teams.warps = threads / 32 / teams.count;
   teams.holds = needed <= teams.warps;
+  teams.piece =
+      std::min(most, static_cast<std::int32_t>(aligned_features(problem, normalised_features(problem))));
   return teams;
 }
 

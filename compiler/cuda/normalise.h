@@ -30,6 +30,7 @@ struct RowTeams {
   std::int32_t warps = 1;  ///< that share a row
   std::int32_t count = 1;  ///< of a CTA
   bool holds = true;       ///< a row in registers, and so reads it once
+  std::int32_t piece = 1;  ///< neighbouring features of a lane, which are read at once
 };
 [[nodiscard]] RowTeams row_teams(const Spmm& problem, std::int32_t threads);
 
