@@ -259,6 +259,27 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
   return ways;
 }
 
+/// Of the lines that begin at `begin` or later, and before `last`.
+std::vector<Mutation> all_places(std::string_view ptx, std::size_t begin, std::size_t last, Fault fault) {
+  std::vector<Mutation> found;
+  auto number =
+      static_cast<int>(std::count(ptx.begin(), ptx.begin() + static_cast<std::ptrdiff_t>(begin), '\n'));
+  while (begin < last) {
+    const std::size_t end = std::min(ptx.find('\n', begin), ptx.size());
+    const std::string_view line = ptx.substr(begin, end - begin);
+    ++number;
+    if (!instruction_of(line).empty())
+      for (std::string& after : broken(line, ptx.substr(std::min(end + 1, ptx.size())), fault)) {
+        std::string text(ptx.substr(0, begin));
+        text += after;
+        text += ptx.substr(end);
+        found.push_back({fault, number, std::string(line), std::move(after), std::move(text)});
+      }
+    begin = end + 1;
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string_view name(Fault fault) {
@@ -290,26 +311,19 @@ std::string_view name(Fault fault) {
 }
 
 std::vector<Mutation> mutations(std::string_view ptx, Fault fault) {
-  std::vector<Mutation> found;
-  int number = 0;
-  for (std::size_t begin = 0; begin < ptx.size();) {
-    const std::size_t end = std::min(ptx.find('\n', begin), ptx.size());
-    const std::string_view line = ptx.substr(begin, end - begin);
-    ++number;
-    if (!instruction_of(line).empty())
-      for (std::string& after : broken(line, ptx.substr(std::min(end + 1, ptx.size())), fault)) {
-        std::string text(ptx.substr(0, begin));
-        text += after;
-        text += ptx.substr(end);
-        found.push_back({fault, number, std::string(line), std::move(after), std::move(text)});
-      }
-    begin = end + 1;
-  }
+  std::vector<Mutation> found = all_places(ptx, 0, ptx.size(), fault);
   if (fault == Fault::barrier_removed && !found.empty()) found.pop_back();
   if (fault == Fault::edge_guard_dropped)
     found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2));
   if (fault == Fault::store_guard_dropped && !found.empty()) found.erase(found.begin(), found.end() - 1);
   return found;
+}
+
+std::vector<Mutation> mutations_of_kernel(std::string_view ptx, std::string_view kernel, Fault fault) {
+  const std::size_t begin = ptx.find(".entry " + std::string(kernel) + "(");
+  if (begin == std::string_view::npos) return {};
+  return all_places(ptx, ptx.find('\n', begin) + 1, std::min(ptx.find(".entry ", begin + 1), ptx.size()),
+                    fault);
 }
 
 }  // namespace sparsekiln::test

@@ -51,4 +51,8 @@ struct Mutation {
 /// the copies with an edge is taken, the main loop's: a worker's first chunks need not be of the last column.
 [[nodiscard]] std::vector<Mutation> mutations(std::string_view ptx, Fault fault);
 
+/// The same in one of the kernels of a launch, one that has no loop over batch tiles: all of its barriers.
+[[nodiscard]] std::vector<Mutation> mutations_of_kernel(std::string_view ptx, std::string_view kernel,
+                                                        Fault fault);
+
 }  // namespace sparsekiln::test

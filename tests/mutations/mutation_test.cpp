@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sparsekiln/compile.h>
@@ -47,13 +48,17 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
   return {"emulated:" + arch, make_problem(layout, options), build(layout, options).binary};
 }
 
-/// Tries up to `most` places for each fault, spread over the kernel.
-void check_all_caught(const Subject& subject, const std::vector<Fault>& faults, std::size_t most) {
+/// Tries up to `most` places for each fault, spread over the kernel; over one of those of the launch, where
+/// it is named.
+void check_all_caught(const Subject& subject, const std::vector<Fault>& faults, std::size_t most,
+                      std::string_view kernel = {}) {
   const TestLaunch unchanged =
       try_out(*subject.binary, subject.problem, subject.binary->ptx, subject.device, 0, kSeeds);
   REQUIRE_MESSAGE(!unchanged.caught, "the kernel as it is: " << unchanged.how);
   for (const Fault fault : faults) {
-    const std::vector<Mutation> all = mutations(subject.binary->ptx, fault);
+    const std::vector<Mutation> all = kernel.empty()
+                                          ? mutations(subject.binary->ptx, fault)
+                                          : mutations_of_kernel(subject.binary->ptx, kernel, fault);
     CHECK_MESSAGE(!all.empty(), "no place for: " << name(fault));
     const std::size_t count = std::min(most, all.size());
     for (std::size_t i = 0; i < count; ++i) {
@@ -143,6 +148,20 @@ TEST_CASE("every fault planted in a kernel of the gradient of the weight is foun
       {Fault::barrier_removed, Fault::wait_count_off_by_one, Fault::copy_address_off, Fault::load_address_off,
        Fault::global_address_off, Fault::store_address_off, Fault::multiply_dropped},
       3);
+}
+
+TEST_CASE("every fault planted in a kernel that normalises is found") {
+  // Two warps share a row.
+  const Options options = {.epilogue = parse_epilogue("layer_norm+multiply+add+relu")};
+  check_all_caught(
+      make_subject(DType::f16, {128, 32}, "mma tile_n=64 stages=3 warps=4", Math::ieee, Operation::forward,
+                   options),
+      {Fault::barrier_removed, Fault::exchange_dropped, Fault::store_address_off, Fault::multiply_dropped}, 4,
+      "sparsekiln_normalise_0");
+  const Options cell = {.epilogue = parse_epilogue("layer_norm+lstm+residual")};
+  check_all_caught(make_subject(DType::f16, {64, 32}, "mma tile_n=64 stages=4 warps=4", Math::ieee,
+                                Operation::grad_input, cell),
+                   {Fault::barrier_removed, Fault::exchange_dropped}, 4, "sparsekiln_normalise_0");
 }
 
 TEST_CASE("features beyond an edge that are read, and gates that do nothing, are found") {

@@ -36,6 +36,7 @@ std::string judge(const Kernel& kernel, const Problem& problem, const std::share
   const HostInputs inputs = make_inputs(problem, problem.batch.bound(), kind, 1);
   for (int launch = 0; launch < 2; ++launch) {
     PoisonedOutput output(problem, inputs.n);
+    output.hold(inputs);
     ResidentSpmm operands(kernel, problem, device, inputs, output, problem.overlap_launches ? 2 : 1);
     if (problem.overlap_launches)
       launch_overlapping(kernel, operands);
