@@ -15,6 +15,7 @@
 #include "compiler/block_gates.h"
 #include "compiler/correlation.h"
 #include "compiler/problem_kind.h"
+#include "runtime/end_matrices.h"
 #include "runtime/operand_images.h"
 #include "runtime/operand_refusal.h"
 #include "runtime/operand_region.h"
@@ -94,22 +95,6 @@ std::int64_t inner_blocks(const OperandContract& contract) {
                      "takes {} rows",
                      is.batch_rows(), is.n, is.positions, first.name, first.n, first.n * is.positions));
 }
-[[noreturn, gnu::cold]] void refuse_overlap(std::string_view computed, std::string_view read) {
-  refuse(computed,
-         fmt::format("it overlaps {}, which the kernel reads while it writes; memory of its own would work",
-                     read));
-}
-
-[[noreturn, gnu::cold]] void refuse_itself(std::string_view computed) {
-  refuse(computed,
-         "its matrices overlap one another, or lie in each other's gaps; matrices one after the "
-         "other, or side by side in the rows of one wider matrix, would work");
-}
-[[noreturn, gnu::cold]] void refuse_shared(std::string_view computed, std::string_view other) {
-  refuse(computed,
-         fmt::format("it overlaps {}, which is computed as well; memory of its own would work", other));
-}
-
 void check_device(std::string_view name, const TensorView& view, std::int32_t device) {
   if (view.device != kAnyDevice && view.device != device) refuse_device(name, view.device, device);
 }
@@ -279,118 +264,13 @@ struct Sides {
 Sides sides_of(const OperandContract& contract, const ImageExtents& images = {}) {
   const Side inputs = inputs_of(contract, images);
   const Side outputs = outputs_of(contract, images);
-  const std::int64_t groups = contract.normalised_groups();
-  if (contract.operation == Operation::forward) {
-    const Side of_group{outputs.features / groups, outputs.extents};
-    return {inputs, of_group, of_group};
+  if (is_forward(contract)) {
+    const Side of_end{features_of_end(contract), outputs.extents};
+    return {inputs, of_end, of_end};
   }
   Side computed = of_gates(inputs, contract);
-  computed.features *= groups;
+  computed.features *= contract.normalised_groups();
   return {of_gates(outputs, contract), computed, inputs};
-}
-
-/// What the rows of a matrix besides x and y have.
-enum class RowOf : std::uint8_t {
-  outputs,     ///< the features of one gate, or of all that there are, of the output type
-  state,       ///< the same of the type of the sums
-  gates,       ///< of four gates, of the output type
-  sums,        ///< of all groups that are normalised, of the output type
-  statistics,  ///< two numbers of each such group, of the type of the sums
-};
-
-/// A matrix of an LSTM's cell, or of a layer normalisation.
-struct EndMatrix {
-  std::string_view name;
-  TensorView Operands::* operand;
-  LaunchMatrix& (*launched)(LaunchOperands& launch);
-  RowOf row;
-  bool (*taken)(const OperandContract& contract);
-  bool (*computed)(const OperandContract& contract);
-  TensorView Operands::* in_place = nullptr;  ///< one that is read, where what is computed may be
-};
-bool forward(const OperandContract& contract) { return contract.operation == Operation::forward; }
-bool backward(const OperandContract& contract) { return contract.operation == Operation::grad_input; }
-bool never(const OperandContract& /*contract*/) { return false; }
-bool has_cell(const OperandContract& contract) { return contract.epilogue.lstm; }
-bool has_gradient_of_cell(const OperandContract& contract) {
-  return has_cell(contract) && backward(contract);
-}
-bool normalises(const OperandContract& contract) { return contract.epilogue.layer_norm; }
-constexpr EndMatrix kEndMatrices[]{
-    {"projection", &Operands::projection,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.projection; }, RowOf::gates,
-     [](const OperandContract& of) { return has_cell(of) && !normalises(of) && forward(of); }, never},
-    {"c_before", &Operands::c_before,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c_before; }, RowOf::state, has_cell,
-     never},
-    {"c", &Operands::c, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.c; }, RowOf::state,
-     has_cell, forward, &Operands::c_before},
-    {"activations", &Operands::activations,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.activations; }, RowOf::gates,
-     [](const OperandContract& of) {
-       return has_cell(of) && !normalises(of) && (of.epilogue.keep || backward(of));
-     },
-     forward},
-    {"dc", &Operands::dc, [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.dc; },
-     RowOf::state, has_gradient_of_cell, never},
-    {"dc_before", &Operands::dc_before,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.cell.dc_before; }, RowOf::state,
-     has_gradient_of_cell, backward, &Operands::dc},
-    {"sums", &Operands::sums,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.sums; }, RowOf::sums,
-     normalises, forward},
-    {"statistics", &Operands::statistics,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.statistics; },
-     RowOf::statistics, normalises, forward},
-    {"multiplier", &Operands::multiplier,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.multiplier; }, RowOf::outputs,
-     [](const OperandContract& of) { return of.epilogue.multiply; }, never},
-    {"addend", &Operands::addend,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.addend; }, RowOf::outputs,
-     [](const OperandContract& of) { return of.epilogue.add; }, never},
-    {"dmultiplier", &Operands::dmultiplier,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.dmultiplier; }, RowOf::outputs,
-     [](const OperandContract& of) { return of.epilogue.multiply && backward(of) && !has_cell(of); },
-     backward},
-    {"daddend", &Operands::daddend,
-     [](LaunchOperands& launch) -> LaunchMatrix& { return launch.normalisation.daddend; }, RowOf::outputs,
-     [](const OperandContract& of) { return of.epilogue.add && backward(of); }, backward}};
-
-/// Those of a contract, in the order of the table.
-class EndMatrices {
- public:
-  static constexpr std::size_t kMost = 7;  ///< the gradient of a cell whose gates are normalised
-
-  explicit EndMatrices(const OperandContract& contract) {
-    if (!has_cell(contract) && !normalises(contract)) return;
-    for (const EndMatrix& matrix : kEndMatrices)
-      if (matrix.taken(contract)) matrices_[size_++] = &matrix;
-  }
-  [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] const EndMatrix& operator[](std::size_t i) const { return *matrices_[i]; }
-
- private:
-  const EndMatrix* matrices_[kMost]{};
-  std::size_t size_ = 0;
-};
-
-std::int64_t width_of(RowOf row, const OperandContract& contract) {
-  const std::int64_t features = sides_of(contract).sums.features;
-  switch (row) {
-    case RowOf::outputs:
-    case RowOf::state:
-      return features;
-    case RowOf::gates:
-      return 4 * features;
-    case RowOf::sums:
-      return contract.normalised_groups() * features;
-    case RowOf::statistics:
-      return 2 * contract.normalised_groups();
-  }
-  return 0;
-}
-DType type_of(RowOf row, const OperandContract& contract) {
-  return row == RowOf::state || row == RowOf::statistics ? contract.sum_type() : contract.out_dtype;
 }
 
 /// The activations of a product: x is read, y is computed. One that the kernel does not take has no view.
@@ -470,7 +350,7 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
     };
     checked.gain = of_norm("gain", operands.gain);
     checked.bias = of_norm("bias", operands.bias);
-    if (backward(contract))
+    if (is_grad_input(contract))
       checked.dnorm = check_dense(
           "dnorm", operands.dnorm, contract.sum_type(),
           {operands.dnorm.rank == 2 ? std::max<std::int64_t>(operands.dnorm.shape[0], 1) : 1, 2 * of_sums},
@@ -596,8 +476,7 @@ void set_ends(const ProductActivations& activations, const Operands& operands,
   if (matrices.size() == 0) return;
   for (std::size_t i = 0; i < matrices.size(); ++i)
     matrices[i].launched(launch) = {activations.ends[i].view->data, activations.ends[i].launch_stride(true)};
-  const std::int64_t features = sides_of(contract).sums.features;
-  launch.cell.features = features;
+  launch.cell.features = features_of_end(contract);
   const std::int64_t weight = weight_elements(contract) / contract.gates_of_cell();
   if (launch.w != nullptr && contract.gates_of_cell() > 1)
     launch.v =
@@ -605,7 +484,7 @@ void set_ends(const ProductActivations& activations, const Operands& operands,
   if (!normalises(contract)) return;
   LaunchNormalisation& normalisation = launch.normalisation;
   normalisation.y = {launch.y, launch.y_stride};
-  if (forward(contract)) {  // what the product computes
+  if (is_forward(contract)) {  // what the product computes
     launch.y = normalisation.sums.data;
     launch.y_stride = normalisation.sums.stride;
   } else {
@@ -614,7 +493,7 @@ void set_ends(const ProductActivations& activations, const Operands& operands,
   }
   normalisation.gain = operands.gain.data;
   normalisation.bias = operands.bias.data;
-  normalisation.features = features;
+  normalisation.features = launch.cell.features;
   normalisation.epsilon64 = operands.epsilon;
   normalisation.epsilon = static_cast<float>(operands.epsilon);
 }

@@ -66,4 +66,20 @@ std::string list_of(const std::int64_t (&extents)[kMaxRank], std::int32_t rank) 
 
 std::string shape_of(const TensorView& view) { return list_of(view.shape, view.rank); }
 
+void refuse_overlap(std::string_view computed, std::string_view read) {
+  refuse(computed,
+         fmt::format("it overlaps {}, which the kernel reads while it writes; memory of its own would work",
+                     read));
+}
+
+void refuse_itself(std::string_view computed) {
+  refuse(computed,
+         "its matrices overlap one another, or lie in each other's gaps; matrices one after the "
+         "other, or side by side in the rows of one wider matrix, would work");
+}
+void refuse_shared(std::string_view computed, std::string_view other) {
+  refuse(computed,
+         fmt::format("it overlaps {}, which is computed as well; memory of its own would work", other));
+}
+
 }  // namespace sparsekiln

@@ -29,4 +29,9 @@ void check_address(std::string_view name, const void* address, std::int64_t alig
 [[nodiscard]] std::string list_of(const std::int64_t (&extents)[kMaxRank], std::int32_t rank);
 [[nodiscard]] std::string shape_of(const TensorView& view);
 
+/// What is computed overlaps an operand that is read; its own matrices; or another that is computed.
+[[noreturn, gnu::cold]] void refuse_overlap(std::string_view computed, std::string_view read);
+[[noreturn, gnu::cold]] void refuse_itself(std::string_view computed);
+[[noreturn, gnu::cold]] void refuse_shared(std::string_view computed, std::string_view other);
+
 }  // namespace sparsekiln
