@@ -153,7 +153,6 @@ template <class Config, int kMostOfThread>
 struct NormalisedRows {
   using Output = typename Config::Output;
   using Element = typename Output::Element;
-  using Matrix = NormalisationMatrices::Matrix;
   enum : int {
     kGroups = Config::norm_lstm ? 4 : 1,
     kMost = int{kMostOfThread} / kGroups,
@@ -261,6 +260,7 @@ struct SumsNormaliser : NormalisedRows<Config, 16> {
   using typename Rows::Output;
   using typename Rows::Values;
 
+  /// Of the thread's features: of all its rows if they have one chunk, otherwise of the chunk at hand.
   GroupValues gain;
   GroupValues bias;
 
@@ -362,6 +362,7 @@ struct SumsNormaliser : NormalisedRows<Config, 16> {
     if (exists && team.thread < 2 * kGroups) ptx::store_global(statistics + team.thread, number);
   }
 
+  /// Makes y, and c where there are cells, of a unit.
   __device__ __forceinline__ void finish(long long row, int chunk, int unit, const GroupValues& z,
                                          const Others& others, const float (&mean)[kGroups],
                                          const float (&inverse)[kGroups]) const {
@@ -431,6 +432,7 @@ struct SumsGradient : NormalisedRows<Config, most_of_gradient<Config>()> {
     kNeedsV = Config::norm_lstm || Config::norm_multiplies || Config::norm_activates,
   };
 
+  /// What dnorm has of the thread's features: of a part, or of the chunk at hand.
   GroupValues dgain;
   GroupValues dbias;
 
@@ -507,6 +509,7 @@ struct SumsGradient : NormalisedRows<Config, most_of_gradient<Config>()> {
     return number[0];
   }
 
+  /// All gradients of a row. `dnorm`: its part's.
   __device__ __forceinline__ void differentiate(long long row, float* dnorm) {
     const Element* const sums = row_of<Output>(operands.sums, row);
     Element* const dx = row_of<Output>(operands.y, row);

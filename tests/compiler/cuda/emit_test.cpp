@@ -238,6 +238,45 @@ TEST_CASE("attached tables: the text knows no layout, and the entries wait for o
   CHECK_THROWS_AS((void)emit(problem, kA100, {{8, plain_config()}, {16, config}}, {}), Error);
 }
 
+TEST_CASE("each entry of a product whose sums are normalised has a second kernel, and none begins early") {
+  Problem problem = tiny_problem();
+  problem.layout = Layout::from_mask(4, 3, std::vector<std::uint8_t>(12, 1));
+  problem.batch = Batch::up_to(16);
+  problem.epilogue = parse_epilogue("layer_norm+multiply+lstm");
+  problem.overlap_launches = true;
+  const Target target{Target::Kind::cuda, "sm_90", 4};
+  const Source source = emit_plan(problem, target, {{8, plain_config()}, {16, plain_config()}});
+  REQUIRE(source.entries.size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Entry& entry = source.entries[i];
+    CHECK(entry.passes == std::vector<std::string>{fmt::format("sparsekiln_forward_{}", i),
+                                                   fmt::format("sparsekiln_normalise_{}", i)});
+    CHECK(std::vector<Argument>(entry.arguments.end() - 2, entry.arguments.end()) ==
+          std::vector<Argument>{Argument::normalisation, Argument::cell});
+    CHECK(!entry.attributes.overlaps_previous);
+    CHECK(count(source.text, fmt::format("normalise<Config{}>(normalisation, cell, n);", i)) == 1);
+  }
+  // The product takes the operands of what follows it, and does nothing with them.
+  CHECK(count(source.text, "ends.cell") == 0);
+  CHECK(count(source.text, "norm_features = 16, ") == 2);
+  CHECK(count(source.text, "norm_piece = 4, ") == 2);
+}
+
+TEST_CASE("attached tables: a kernel that normalises knows no layout") {
+  Problem problem = tiny_problem();
+  problem.operation = Operation::grad_input;
+  problem.epilogue = parse_epilogue("layer_norm+add");
+  Config config = plain_config();
+  config.table = TableForm::attached;
+  config.tile_out = 1;
+  const Source source = emit(problem, kA100, {{16, config}}, {});
+  problem.layout = Layout::from_mask(7, 3, std::vector<std::uint8_t>(21, 1));
+  CHECK(emit(problem, kA100, {{16, config}}, {}).text == source.text);
+  CHECK(count(source.text, "norm_features = 0, ") == 1);
+  CHECK(count(source.text,
+              "differentiate_normalisation<Config0>(normalisation, sparsekiln::CellMatrices{}, n);") == 1);
+}
+
 TEST_CASE("unrolled tables are only for short work") {
   Problem problem = tiny_problem();
   Config config = plain_config();
