@@ -33,9 +33,9 @@ class PoisonedOutput {
   /// is an image only then.
   void hold(const HostInputs& inputs);
 
-  /// What there is besides y, by the names of Operands. Of an LSTM's cell: c, and the activations where they
-  /// are kept, or dc_before. Of a layer normalisation: sums, statistics and c, or dmultiplier, daddend,
-  /// dc_before and dnorm.
+  /// What there is besides y, by the names of Operands. An LSTM's cell has c, and the activations where they
+  /// are kept, or dc_before; a layer normalisation sums, statistics and c, or dmultiplier, daddend, dc_before
+  /// and dnorm.
   [[nodiscard]] std::span<PoisonedOutput> others() { return others_; }
   [[nodiscard]] std::span<const PoisonedOutput> others() const { return others_; }
   /// Throws `internal` where there is none of that name.

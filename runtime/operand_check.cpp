@@ -257,8 +257,8 @@ void check_scale(const Operands& operands, const OperandContract& contract) {
 struct Sides {
   Side from;
   Side to;
-  /// Of which y has those of all gates where it is the gradient of an LSTM's cell. Where groups of features
-  /// are normalised, of a group.
+  /// Where y is the gradient of an LSTM's cell, it has these for each gate. Where groups of features are
+  /// normalised, they are those of one group.
   Side sums;
 };
 Sides sides_of(const OperandContract& contract, const ImageExtents& images = {}) {

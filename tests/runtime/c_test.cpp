@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,37 +15,14 @@
 #include <sparsekiln/problem.h>
 
 #include "compiler/activation.h"
+#include "tests/runtime/c_array.h"
 
 extern "C" int header_is_c(void);
 
 namespace {
 
-/// A dense float32 tensor on the cpu.
-struct Array {
-  explicit Array(std::vector<std::int64_t> extents) : shape(std::move(extents)) {
-    std::int64_t size = 1;
-    for (const std::int64_t extent : shape) size *= extent;
-    values.resize(static_cast<std::size_t>(size));
-    tensor.data = values.data();
-    tensor.device = {kDLCPU, 0};
-    tensor.ndim = static_cast<int>(shape.size());
-    tensor.dtype = {kDLFloat, 32, 1};
-    tensor.shape = shape.data();
-  }
-  Array(const Array&) = delete;
-  std::vector<std::int64_t> shape;
-  std::vector<float> values;
-  DLTensor tensor{};
-};
-
-/// Blocks (0, 1) and (1, 0) of a grid of 2 × 2.
-sk_layout* exchange() {
-  const std::array<std::int32_t, 3> crow = {0, 1, 2};
-  const std::array<std::int32_t, 2> col = {1, 0};
-  sk_layout* layout = nullptr;
-  REQUIRE(sk_layout_from_csr(2, 2, crow.data(), col.data(), &layout) == SK_OK);
-  return layout;
-}
+using sparsekiln::Array;
+using sparsekiln::exchange;
 
 TEST_CASE("the header is C, and the version is that of the project") {
   CHECK(header_is_c() == 1);
@@ -334,176 +310,6 @@ TEST_CASE("a kernel is compiled, described, and run on DLPack tensors") {
   CHECK(refusal_in_dimensions(5).find("x: rank 5 and shape [1, 1, 1, ") != std::string::npos);
   CHECK(refusal_in_dimensions(6).find("x: it has 6 dimensions; 1 to 5 are taken") != std::string::npos);
   sk_kernel_free(copy);
-}
-
-TEST_CASE("the cell of an LSTM takes its operands in the struct, and so does its gradient") {
-  sk_options options;
-  sk_options_init(&options);
-  options.block_out = options.block_in = 8;
-  options.batch = "3";
-  options.target = "cpu";
-  const auto compile = [&](const char* operation, const char* epilogue) {
-    options.operation = operation;
-    options.epilogue = epilogue;
-    sk_layout* layout = exchange();
-    sk_kernel* kernel = nullptr;
-    REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
-    sk_layout_free(layout);
-    return kernel;
-  };
-  sk_kernel* forward = compile("forward", "lstm+keep");
-  sk_kernel* back = compile("grad_input", "lstm+residual");
-
-  // Weights of zeros: z is the projection.
-  Array x({3, 16}), w({4, 2, 8, 8}), y({3, 16}), projection({3, 64}), activations({3, 64}), c_before({3, 16}),
-      c({3, 16});
-  for (std::size_t i = 0; i < projection.values.size(); ++i)
-    projection.values[i] = static_cast<float>(i % 7) / 2 - 1;
-  std::fill(c_before.values.begin(), c_before.values.end(), 0.75f);
-  sk_operands operands;
-  sk_operands_init(&operands);
-  operands.x = &x.tensor;
-  operands.w = &w.tensor;
-  operands.y = &y.tensor;
-  operands.projection = &projection.tensor;
-  operands.activations = &activations.tensor;
-  operands.c_before = &c_before.tensor;
-  operands.c = &c.tensor;
-  REQUIRE_MESSAGE(sk_kernel_run(forward, &operands) == SK_OK, sk_error_message());
-  const auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
-  for (std::size_t n = 0; n < 3; ++n)
-    for (std::size_t k = 0; k < 16; ++k) {
-      const float* const z = &projection.values[n * 64 + k];
-      const std::size_t at = n * 16 + k;
-      const double wanted = sigmoid(z[16]) * c_before.values[at] + sigmoid(z[0]) * std::tanh(double{z[32]});
-      CHECK(c.values[at] == doctest::Approx(wanted));
-      CHECK(y.values[at] == doctest::Approx(sigmoid(z[48]) * std::tanh(wanted)));
-    }
-
-  Array dy({3, 64}), dx({3, 64}), residual({3, 16}), dc({3, 16}), dc_before({3, 16});
-  std::fill(residual.values.begin(), residual.values.end(), 2.0f);
-  std::fill(dc.values.begin(), dc.values.end(), 0.5f);
-  operands.dy = &dy.tensor;
-  operands.dx = &dx.tensor;
-  operands.residual = &residual.tensor;
-  operands.dc = &dc.tensor;
-  operands.dc_before = &dc_before.tensor;
-  REQUIRE_MESSAGE(sk_kernel_run(back, &operands) == SK_OK, sk_error_message());
-  for (std::size_t n = 0; n < 3; ++n)
-    for (std::size_t k = 0; k < 16; ++k) {
-      const float* const kept = &activations.values[n * 64 + k];
-      const double t = std::tanh(double{c.values[n * 16 + k]});
-      const double d = 0.5 + 2 * kept[48] * (1 - t * t);
-      CHECK(dc_before.values[n * 16 + k] == doctest::Approx(d * kept[16]));
-      CHECK(dx.values[n * 64 + k + 48] == doctest::Approx(2 * t * kept[48] * (1 - kept[48])));
-    }
-  operands.size = offsetof(sk_operands, projection);  // of a program that knows no cell
-  CHECK(sk_kernel_run(back, &operands) == SK_INVALID_ARGUMENT);
-  CHECK(std::string(sk_error_message()).find("it was not given") != std::string::npos);
-  sk_kernel_free(forward);
-  sk_kernel_free(back);
-}
-
-TEST_CASE("a layer normalisation takes its operands in the struct, and so does its gradient") {
-  sk_options options;
-  sk_options_init(&options);
-  options.block_out = options.block_in = 8;
-  options.batch = "3";
-  options.target = "cpu";
-  const auto compile = [&](const char* operation, const char* epilogue) {
-    options.operation = operation;
-    options.epilogue = epilogue;
-    sk_layout* layout = exchange();
-    sk_kernel* kernel = nullptr;
-    REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
-    sk_layout_free(layout);
-    return kernel;
-  };
-  sk_kernel* forward = compile("forward", "layer_norm+multiply+add");
-  sk_kernel* back = compile("grad_input", "layer_norm+multiply+add+residual");
-
-  // Each block is a small multiple of the identity, so that epsilon decides: z is x with its halves
-  // exchanged.
-  constexpr float kSmall = 0x1p-8F;
-  Array x({3, 16}), w({2, 8, 8}), y({3, 16}), gain({16}), bias({16}), sums({3, 16}), statistics({3, 2}),
-      multiplier({3, 16}), addend({3, 16});
-  for (std::size_t i = 0; i < x.values.size(); ++i) {
-    x.values[i] = static_cast<float>(i * 5 % 7) - 3;
-    multiplier.values[i] = static_cast<float>(i % 3) + 1;
-    addend.values[i] = static_cast<float>(i % 5);
-  }
-  for (std::size_t i = 0; i < 16; ++i) w.values[i / 8 * 64 + i % 8 * 9] = kSmall;
-  for (std::size_t i = 0; i < 16; ++i) gain.values[i] = static_cast<float>(i % 4) + 1;
-  for (std::size_t i = 0; i < 16; ++i) bias.values[i] = static_cast<float>(i % 2);
-  sk_operands operands;
-  sk_operands_init(&operands);
-  CHECK(operands.epsilon == 1e-5);
-  operands.x = &x.tensor;
-  operands.w = &w.tensor;
-  operands.y = &y.tensor;
-  operands.bias = &bias.tensor;
-  operands.gain = &gain.tensor;
-  operands.sums = &sums.tensor;
-  operands.statistics = &statistics.tensor;
-  operands.multiplier = &multiplier.tensor;
-  operands.addend = &addend.tensor;
-  const auto check_with = [&](double epsilon) {
-    std::fill(y.values.begin(), y.values.end(), 0.0F);
-    REQUIRE_MESSAGE(sk_kernel_run(forward, &operands) == SK_OK, sk_error_message());
-    for (std::size_t n = 0; n < 3; ++n) {
-      double mean = 0;
-      double square = epsilon;
-      for (std::size_t k = 0; k < 16; ++k) mean += double{kSmall} * x.values[n * 16 + k] / 16;
-      for (std::size_t k = 0; k < 16; ++k)
-        square += std::pow(double{kSmall} * x.values[n * 16 + k] - mean, 2) / 16;
-      CHECK(statistics.values[n * 2] == doctest::Approx(mean));
-      CHECK(statistics.values[n * 2 + 1] == doctest::Approx(1 / std::sqrt(square)));
-      for (std::size_t k = 0; k < 16; ++k) {
-        const std::size_t at = n * 16 + k;
-        CHECK(sums.values[at] == kSmall * x.values[n * 16 + (k + 8) % 16]);
-        const double u = (sums.values[at] - mean) / std::sqrt(square);
-        CHECK(y.values[at] == doctest::Approx((u * gain.values[k] + bias.values[k]) * multiplier.values[at] +
-                                              addend.values[at]));
-      }
-    }
-  };
-  check_with(1e-5);
-  operands.epsilon = 1e-3;
-  check_with(1e-3);
-  operands.size = offsetof(sk_operands, epsilon);  // a program that knows none gets the usual one
-  check_with(1e-5);
-  operands.size = sizeof operands;
-
-  Array dy({3, 16}), dx({3, 16}), residual({3, 16}), dmultiplier({3, 16}), daddend({3, 16}), dnorm({2, 32});
-  std::fill(residual.values.begin(), residual.values.end(), 2.0F);
-  std::fill(dnorm.values.begin(), dnorm.values.end(), 0.5F);
-  operands.dy = &dy.tensor;
-  operands.dx = &dx.tensor;
-  operands.residual = &residual.tensor;
-  operands.dmultiplier = &dmultiplier.tensor;
-  operands.daddend = &daddend.tensor;
-  operands.dnorm = &dnorm.tensor;
-  REQUIRE_MESSAGE(sk_kernel_run(back, &operands) == SK_OK, sk_error_message());
-  for (std::size_t n = 0; n < 3; ++n) {
-    double sum = 0;
-    for (std::size_t k = 0; k < 16; ++k) {
-      const std::size_t at = n * 16 + k;
-      const double u = (sums.values[at] - double{statistics.values[n * 2]}) * statistics.values[n * 2 + 1];
-      CHECK(daddend.values[at] == 2);
-      CHECK(dmultiplier.values[at] == doctest::Approx(2 * (u * gain.values[k] + bias.values[k])));
-      sum += dx.values[at];
-    }
-    CHECK(std::fabs(sum) < 1e-2);  // a constant that is added to all of a row's z changes nothing
-  }
-  for (std::size_t k = 0; k < 16; ++k) {
-    CHECK(dnorm.values[16 + k] == 0.5F + 2 * (multiplier.values[k] + multiplier.values[32 + k]));
-    CHECK(dnorm.values[48 + k] == 0.5F + 2 * multiplier.values[16 + k]);
-  }
-  operands.size = offsetof(sk_operands, gain);  // of a program that knows no layer normalisation
-  CHECK(sk_kernel_run(back, &operands) == SK_INVALID_ARGUMENT);
-  CHECK(std::string(sk_error_message()).find("it was not given") != std::string::npos);
-  sk_kernel_free(forward);
-  sk_kernel_free(back);
 }
 
 /// The text of a field of what a kernel computes.
