@@ -274,7 +274,7 @@ class Call {
   /// Features of dx, or dy of grad_weight, for each of the layer's; and of what is normalised for each of
   /// y's.
   [[nodiscard]] std::int64_t gates_of_cell() const { return cell() ? 4 : 1; }
-  /// Of y, or of one gate of dx.
+  /// Those of y, or of one gate of dx.
   [[nodiscard]] std::int64_t features_of_end() const {
     if (!forward()) return kernel_.in_features;
     return normalises() ? kernel_.out_features / gates_of_cell() : kernel_.out_features;

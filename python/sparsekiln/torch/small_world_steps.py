@@ -49,7 +49,7 @@ class Network:
         self.of_cell = "layer_norm+multiply+lstm" if multiplies else "layer_norm+lstm"
 
     def norm(self, number: int, step: int, kept: Kept, m: Tensor, a: Tensor) -> Norm:
-        """Of an internal step."""
+        """The normalisation of an internal step."""
         return Norm(
             epilogue_of(number), self.gains[number], self.biases[number], kept.sums[number, step], kept.statistics[number, step],
             m if number == 0 else None, a if number == 1 else None,
